@@ -84,15 +84,15 @@ def table(name: str = "single client") -> Table:
                 Number(f"{rate:,.1f} ± {0.08 * rate:.1f}", rate),
                 *(Number(f"{factor * one:.3g}", factor * one) for one in (6.3, 8.12, 10.7, 24.04)),
                 Number(f"{errors}", errors, "bad" if errors else "plain"),
-                Text(limit, below=("likely; then host 181 of 200 %",)),
+                Text(limit, below=("likely; next limit: host 181 of 200 %",)),
                 Number("10.81", 10.81, "good") if rate > 1000 else Number("1", 1.0),
             ),
             sentences(doubts, "doubt"),
             group,
         )
 
-    one = "default: max_batch_size 1, max_concurrent_queries 10000, num_replicas 1"
-    two = "optimized: max_batch_size 1, max_concurrent_queries 10000, num_replicas 1"
+    one = "default: max_batch_size 1, max_ongoing_requests 10000, num_replicas 1"
+    two = "optimized: max_batch_size 1, max_ongoing_requests 10000, num_replicas 1"
     return Table(
         "Results",
         columns,
@@ -180,7 +180,7 @@ def sheet(name: str = "a row", **changes: Any) -> Document:
                 (
                     Prose((f"Each row ran once in each launch. {name}",)),
                     Table(
-                        "Declared and executed",
+                        "Plan and execution",
                         (
                             Column("row", number=False),
                             Column("windows", number=False),

@@ -38,7 +38,7 @@ def cell(batch: int = 1, queries: int = 1, replicas: int = 1) -> dict[str, int]:
     """A cell of the micro matrix."""
     return {
         "max_batch_size": batch,
-        "max_concurrent_queries": queries,
+        "max_ongoing_requests": queries,
         "num_replicas": replicas,
     }
 

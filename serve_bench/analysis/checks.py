@@ -104,7 +104,7 @@ def checks(result: Result) -> tuple[Warning, ...]:
             doubts_of_run += [_explained(one, trial, result) for one in doubts]
     for failure in result.failures:
         if failure.what == "worker" and failure.key is not None:
-            hint = "its requests are in no figure: measure the row again"
+            hint = "its requests are excluded: measure the row again"
             doubts_of_run.append(Warning("worker-failed", failure.message, hint, failure.key))
     return tuple(doubts_of_run)
 
@@ -136,10 +136,10 @@ def backlog(trial: Trial) -> Iterator[Warning]:
     earlier = within.completed - trial.counts.completed
     if earlier > BACKLOG * max(1, trial.counts.completed):
         message = (
-            f"{earlier:,} of the {within.completed:,} answers in the windows were due before them, "
-            "so that the throughput is not the rate that was asked for"
+            f"{earlier:,} of {within.completed:,} responses in the windows were due before; "
+            "throughput is not the arrival rate"
         )
-        hint = "the server stood still in the warm-up: repeat, or a longer warm-up"
+        hint = "the server stalled in the warm-up: repeat, or use a longer warm-up"
         yield Warning("backlog", message, hint, trial.key)
 
 
@@ -151,17 +151,20 @@ def _warmup(trial: Trial) -> Iterator[Warning]:
     if trial.row.requests is None and trial.warmup.judged is False:
         done, seconds = trial.warmup.completed, trial.warmup.seconds
         message = f"warm-up not judged: {done:,} requests of {trial.row.label} in {seconds:.1f} s"
-        hint = f"it takes {REQUESTS_EACH} of each to tell: a longer warm-up, or fewer connections"
+        hint = (
+            f"{REQUESTS_EACH} requests per connection are needed: longer warm-up or fewer "
+            "connections"
+        )
         yield Warning("unjudged-warmup", message, hint, trial.key)
     elif trial.row.requests is None and not trial.warmup.steady:
-        message = f"the rate had not settled after {trial.warmup.seconds:.1f} s of warm-up"
+        message = f"the rate was not steady after {trial.warmup.seconds:.1f} s of warm-up"
         yield Warning("unsteady-warmup", message, "give it a longer warm-up", trial.key)
 
 
 def _unsettled(trial: Trial) -> Iterator[Warning]:
     if trial.flags.get("unsettled"):
-        message = "one client was not served as fast as at first when this row began"
-        hint = "the service may still have been busy with the row before: repeat, fewer clients"
+        message = "latency of one client was above its first value when this row began"
+        hint = "the service may still process the previous row: repeat, or use fewer clients"
         yield Warning("unsettled", message, hint, trial.key)
 
 
@@ -171,11 +174,11 @@ def _windows(trial: Trial) -> Iterator[Warning]:
         return
     count = len(metric.windows)
     if count < FEWEST_WINDOWS and trial.row.requests is None and trial.row.client not in EXTERNAL:
-        message = f"{count} window{'s' if count != 1 else ''}: no spread can be told"
+        message = f"{count} window{'s' if count != 1 else ''}: spread unknown"
         yield Warning("few-windows", message, f"measure {FEWEST_WINDOWS} or more", trial.key)
     how = unsteady(metric.windows, metric.unit)
     if how is not None:
-        hint = "something else ran on the host, or the server was not steady: repeat, or --launches"
+        hint = "other work on the host, or an unsteady server: repeat, or use --launches"
         yield Warning("unsteady-windows", how, hint, trial.key)
 
 
@@ -224,9 +227,9 @@ def _errors(trial: Trial) -> Iterator[Warning]:
     if failed:
         total = trial.counts.completed + failed
         message = f"{failed:,} of {total:,} requests failed: {failures_of([trial])}"
-        hint = "they are in no rate and no latency"
+        hint = "excluded from rate and latency"
         if trial.counts.failed.get("timeout") and CENSORED in trial.metrics:
-            hint = "they are in no rate; those that timed out make the latency a lower bound"
+            hint = "excluded from the rate; timeouts make latency a lower bound"
         yield Warning("errors", message, hint, trial.key)
 
 
@@ -235,7 +238,7 @@ def _explained(doubt: Warning, trial: Trial, result: Result) -> Warning:
     seconds = given_up_after_s(trial, result) if doubt.code == "errors" else None
     if seconds is None:
         return doubt
-    hint = f"status 408: Serve gave them up after --request-timeout-s {seconds:g}; {doubt.hint}"
+    hint = f"status 408: Serve cancelled them after --request-timeout-s {seconds:g}; {doubt.hint}"
     return replace(doubt, hint=hint)
 
 
@@ -277,9 +280,9 @@ def _little(trial: Trial) -> Iterator[Warning]:
         f"rate x mean latency = {in_flight:.2f} requests in flight, "
         f"but {connections} connections were open"
     )
-    hint = "connections stood idle: the client was late, or requests never came back"
+    hint = "idle connections: the client was late, or responses were lost"
     if share > 1:
-        hint = "more than can be: do not trust this row"
+        hint = "impossible: ignore this row"
     yield Warning("littles-law", message, hint, trial.key)
 
 
@@ -302,7 +305,7 @@ def unanswered(trial: Trial) -> Iterator[Warning]:
     unsent = f" ({counts.unsent:,} of them not even sent)" if counts.unsent else ""
     when = "it was interrupted" if trial.flags.get("interrupted") else "the drain ended"
     message = f"{waiting:,} of {due:,} requests had no answer when {when}{unsent}"
-    hint = "each counts as at least as long as it was waited for: figures marked > are lower bounds"
+    hint = "they count with their waiting time so far: figures marked > are lower bounds"
     yield Warning("unanswered", message, hint, trial.key)
 
 
@@ -324,7 +327,7 @@ def _unanswered_before(trial: Trial) -> Iterator[Warning]:
         f"{waiting:,} request{'s' if waiting != 1 else ''} had no answer {DRAIN_S:g} s after the "
         f"last window; the slowest of all others took {slowest_ns / 1e6:,.0f} ms"
     )
-    hint = "they are in no figure: a server that hangs now and then is worse than its p99"
+    hint = "excluded: a server that stalls at times is worse than its p99"
     yield Warning("unanswered", message, hint, trial.key)
 
 
@@ -373,13 +376,13 @@ def _host(result: Result) -> Iterator[Warning]:
             yield Warning("busy-host", message, "wait for other work to end, then repeat")
     if len({host.get("id") for host in sittings if host.get("id")}) > 1:
         message = "the run was resumed on another host"
-        yield Warning("other-host", message, "its figures do not belong together")
+        yield Warning("other-host", message, "do not compare its figures")
 
 
 def _engaged(result: Result) -> Iterator[Warning]:
     for launch in result.launches:
         name = launch.variant.name
-        hint = f"launch {launch.id} did not measure what its variant says"
+        hint = f"launch {launch.id}: the variant was not in force"
         for message in contradictions(launch.variant, launch.proof) if launch.proof else ():
             yield Warning("variant-not-engaged", f"{name}: {message}", hint, variant=name)
 
@@ -388,7 +391,7 @@ def _teardowns(result: Result) -> Iterator[Warning]:
     for end in result.teardowns:
         if not end.clean:
             left = ", ".join(end.leftovers) or "not known what"
-            message = f"launch {end.launch} left something behind: {left}"
+            message = f"launch {end.launch} left: {left}"
             yield Warning("unclean-teardown", message, "serve-bench clean")
 
 

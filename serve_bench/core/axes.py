@@ -27,10 +27,11 @@ LARGEST_COUNT: Final = 10_000_000
 @dataclass(frozen=True)
 class Kind:
     """The values of an axis. `parse` turns text or a TOML value into one, or raises ValueError or
-    TypeError; `allowed` says in a few words what it takes."""
+    TypeError; `allowed` says in a few words what it takes, `shape` in one what it looks like."""
 
     parse: Callable[[object], Value]
     allowed: str
+    shape: str = "WORD"
 
 
 @dataclass(frozen=True)
@@ -155,8 +156,8 @@ def body_bytes(data_size: str) -> int:
 
 
 COUNT_WORDS: Final = f"a whole number from 1 to {LARGEST_COUNT}"
-COUNT: Final = Kind(_count, COUNT_WORDS)
-SECONDS: Final = Kind(_seconds, "seconds, 0 or more")
+COUNT: Final = Kind(_count, COUNT_WORDS, "N")
+SECONDS: Final = Kind(_seconds, "seconds, 0 or more", "SECONDS")
 YES_NO: Final = Kind(_yes_no, "true or false")
 LAYERS: Final = Kind(_layers, "numbers from 1 with commas")
 
@@ -182,8 +183,6 @@ MATRICES: Final = ("micro", "sweep")
 MODELS: Final = (*MATRICES, "recsys", "press")
 SWEEPS: Final = (*MATRICES, "press")
 
-SEVERAL: Final = "One or more, with commas."
-
 #: What a DLRM ranker is made of; the defaults of its shape are those of serving/apps/dlrm_shape.py.
 _MODEL = (
     Axis(
@@ -194,7 +193,7 @@ _MODEL = (
         "which",
         flags=(
             Flag(
-                "Of the model: plain, tuned or both [plain].",
+                "Ranker of the model: plain, tuned or both [plain].",
                 MODELS,
                 swept=True,
                 words={"both": ("plain", "tuned")},
@@ -210,8 +209,8 @@ _MODEL = (
         "auto",
         "where",
         flags=(
-            Flag("Of the model: auto, cpu or cuda [auto].", (*MATRICES, "recsys")),
-            Flag("Of the model: auto, cpu, cuda; one or more [auto].", ("press",), swept=True),
+            Flag("Device of the model: auto, cpu or cuda [auto].", (*MATRICES, "recsys")),
+            Flag("Devices of the model: auto, cpu, cuda [auto].", ("press",), swept=True),
         ),
         apps=MODEL_APPS,
         named=True,
@@ -222,16 +221,16 @@ _MODEL = (
         COUNT,
         1,
         "of torch, in each ranker on a CPU",
-        flags=(Flag("Of torch in each ranker, on a CPU [1].", MODELS),),
+        flags=(Flag("Threads of torch in each ranker, on a CPU [1].", MODELS),),
         apps=MODEL_APPS,
     ),
     Axis(
         "gpu_fraction",
         "deploy",
-        Kind(_share, "a number above 0, up to 1"),
+        Kind(_share, "a number above 0, up to 1", "NUMBER"),
         1.0,
         "of a GPU, each ranker",
-        flags=(Flag("Of a GPU for each ranker replica [1].", MODELS),),
+        flags=(Flag("Share of a GPU for each ranker replica [1].", MODELS),),
         apps=MODEL_APPS,
     ),
     Axis(
@@ -314,7 +313,7 @@ _PRESS = (
         one_of("DEBUG", "INFO", "WARNING", "ERROR"),
         "INFO",
         "of Serve (proxy, controller, replicas) and of the app",
-        flags=(Flag("DEBUG, INFO, WARNING, ERROR; one or more [INFO].", ("press",), swept=True),),
+        flags=(Flag("Log levels: DEBUG, INFO, WARNING, ERROR [INFO].", ("press",), swept=True),),
         apps=PRESS_APPS,
         named=True,
     ),
@@ -326,7 +325,7 @@ _PRESS = (
         "what the handler is: a coroutine, blocking in a thread, a def endpoint of FastAPI",
         flags=(
             Flag(
-                "The handler: async, sync, fastapi-def; one or more [async].",
+                "Handlers: async, sync, fastapi-def [async].",
                 ("press",),
                 swept=True,
             ),
@@ -336,12 +335,12 @@ _PRESS = (
     Axis(
         "max_queued_requests",
         "deploy",
-        Kind(_queue, f"-1 (no limit) or {COUNT_WORDS}"),
+        Kind(_queue, f"-1 (no limit) or {COUNT_WORDS}", "N"),
         -1,
         "requests that wait at the proxy beyond those that replicas take; more get a 503",
         flags=(
             Flag(
-                "Waiting for a replica; more get a 503 [-1: no limit].",
+                "Requests that may wait for a replica; more get a 503 [-1: no limit].",
                 ("press",),
                 swept=True,
             ),
@@ -359,36 +358,36 @@ _DECLARED = (
         1,
         "replicas of the measured deployment",
         flags=(
-            Flag(SEVERAL, MATRICES, swept=True),
-            Flag("One or more, with commas [half the cores].", ("press",), swept=True),
+            Flag("Replicas of the measured deployment.", MATRICES, swept=True),
+            Flag("Replicas of the measured deployment [half the cores].", ("press",), swept=True),
             Flag(
-                "Ranker replicas, with commas; 2 ingress each [1,2,4].",
+                "Replicas of the ranker; 2 of the ingress for each [1,2,4].",
                 ("recsys",),
                 swept=True,
                 name="ranker_replicas",
             ),
-            Flag("Replicas.", ("noop",), default="8"),
+            Flag("Replicas of the deployment.", ("noop",), default="8"),
         ),
         brief="replicas",
         option="num_replicas",
     ),
     Axis(
-        "max_concurrent_queries",
+        "max_ongoing_requests",
         "deploy",
         COUNT,
         10000,
-        "requests that one replica takes at once; Serve now says max_ongoing_requests",
+        "requests that one replica takes at once, as Serve calls it",
         flags=(
             Flag(
-                "One or more, with commas: requests that one replica takes at once.",
+                "Requests that one replica takes at once.",
                 SWEEPS,
                 swept=True,
             ),
             Flag("Requests that one replica takes at once.", ("noop",), default="10000"),
             Flag("Requests that one replica takes at once.", ("scale",), most=1_000_000),
         ),
-        spellings=("max_ongoing_requests",),
-        brief="concurrency",
+        spellings=("max_concurrent_queries",),  # of Serve before 2.10, and in published commands
+        brief="ongoing",
         option="max_ongoing_requests",
     ),
     Axis(
@@ -398,9 +397,9 @@ _DECLARED = (
         1,
         "requests that serve.batch may put together; 1 means no batching",
         flags=(
-            Flag(SEVERAL, SWEEPS, swept=True),
+            Flag("Most requests in a batch of serve.batch; 1: no batching.", SWEEPS, swept=True),
             Flag("Requests that a ranker scores at once [100].", ("recsys",)),
-            Flag("1 means no batching.", ("noop",), default="1"),
+            Flag("Most requests in a batch; 1: no batching.", ("noop",), default="1"),
             Flag("Most requests in a batch of serve.batch.", ("scale",), most=100_000),
         ),
         brief="batch",
@@ -413,9 +412,9 @@ _DECLARED = (
         0.0,
         "how long serve.batch waits for a batch to fill",
         flags=(
-            Flag("How long serve.batch waits to fill a batch, seconds [0].", SWEEPS),
-            Flag("How long serve.batch waits to fill a batch, seconds.", ("noop",), default="0"),
-            Flag("How long serve.batch waits to fill a batch, seconds [0].", ("scale",), most=60.0),
+            Flag("How long serve.batch waits to fill a batch [0].", SWEEPS),
+            Flag("How long serve.batch waits to fill a batch.", ("noop",), default="0"),
+            Flag("How long serve.batch waits to fill a batch [0].", ("scale",), most=60.0),
         ),
         option="user_config.batch_wait_timeout_s",
     ),
@@ -426,9 +425,12 @@ _DECLARED = (
         "response",
         "what the handler returns: a Response (Content-Length) or a string (chunked, as published)",
         flags=(
-            Flag("response (Content-Length) or str (chunked, as published).", ("micro",)),
             Flag(
-                "response (Content-Length) or str (chunked, as published).",
+                "What is returned: response (Content-Length) or str (chunked, as published).",
+                ("micro",),
+            ),
+            Flag(
+                "What is returned: response (Content-Length) or str (chunked, as published).",
                 ("noop",),
                 default="response",
             ),
@@ -449,7 +451,7 @@ _DECLARED = (
     Axis(
         "data_size",
         "load",
-        Kind(_data_size, "small, large or a number of bytes up to 1 GiB"),
+        Kind(_data_size, "small, large or a number of bytes up to 1 GiB", "SIZE"),
         "small",
         "request body: none, 1 MiB, or so many bytes",
         flags=(Flag("Request body: small (none), large (1 MiB) or bytes.", ("micro",)),),
@@ -461,6 +463,15 @@ AXES: Final[dict[str, Axis]] = {axis.name: axis for axis in _DECLARED}
 _SPELLINGS: Final = {
     spelling: axis for axis in _DECLARED for spelling in (axis.name, *axis.spellings)
 }
+
+OLD_NAMES: Final = {spelling: axis.name for axis in _DECLARED for spelling in axis.spellings}
+"""Further spellings of axes, by the name that is shown: those of published figures, of suites and
+of records of earlier releases."""
+
+
+def named_now(table: Mapping[str, Any]) -> dict[str, Any]:
+    """A table of axes with their names of today."""
+    return {OLD_NAMES.get(name, name): value for name, value in table.items()}
 
 
 # ------------------------------------------------------------------------------------------ flags
@@ -482,6 +493,12 @@ class AxisFlag:
     def switch(self) -> bool:
         """Whether it takes no value: given, it says yes."""
         return self.axis.kind is YES_NO
+
+    @property
+    def shape(self) -> str:
+        """What its text looks like: `N[,N...]`."""
+        one = self.axis.kind.shape
+        return f"{one}[,{one}...]" if self.flag.swept else one
 
     @property
     def where(self) -> str:

@@ -113,7 +113,8 @@ which takes the same room."""
 class Lines:
     """A line for each series, its points with their intervals; from zero unless `log_y` (None: as
     far as values differ by a factor of 100). Each mark is a rule with its words over the plot.
-    `band`: the ends of a band behind the lines, with a rule at 1."""
+    `band`: the ends of a band behind the lines, with a rule at 1. Points that depend on nothing but
+    their own launch, such as rounds, are not `joined`."""
 
     series: Mapping[str, Sequence[LinePoint]]
     x_name: str
@@ -122,6 +123,7 @@ class Lines:
     log_y: bool | None = False
     marks: Sequence[Mark] = ()
     band: tuple[float, float] | None = None
+    joined: bool = True
 
     def __post_init__(self) -> None:
         steps = [step for line in self.series.values() for step in line]

@@ -41,7 +41,7 @@ class CellFacts(TypedDict, total=False):
 
     num_replicas: Count
     max_batch_size: Count
-    max_concurrent_queries: Count
+    max_ongoing_requests: Count
     max_queued_requests: Signed
     batch_wait_timeout_s: Amount
     ingress_per_ranker: Count

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Required, TypeAlias, TypedDict
 
-from serve_bench.core.axes import LARGEST_COUNT, nearest
+from serve_bench.core.axes import LARGEST_COUNT, OLD_NAMES, nearest
 from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.numbers import Amount, Count
 from serve_bench.core.redaction import is_hash, kept_request, secret
@@ -22,9 +22,6 @@ Option: TypeAlias = int | float | str | bool
 
 #: The name that an app has within Serve unless told otherwise: that of `serve run`.
 APP_NAME: Final = "default"
-
-#: Further spellings of options, by the one that Serve knows now.
-SPELLINGS: Final = {"max_concurrent_queries": "max_ongoing_requests"}
 
 #: What Ray's resource for a kind of GPU begins with.
 ACCELERATOR: Final = "accelerator_type:"
@@ -277,7 +274,7 @@ def option_named(app: OwnApp, name: str, where: str) -> str:
         raise BadInput(
             f"{where}: {app.target} has no deployment {deployment!r}{nearest(deployment, known)}"
         )
-    option = SPELLINGS.get(option, option) if option not in app.options else option
+    option = OLD_NAMES.get(option, option) if option not in app.options else option
     if not (option in app.options or (option.startswith(FREE) and option != FREE)):
         raise BadInput(
             f"{where}: {deployment} takes no option {option!r}{nearest(option, app.options)}"

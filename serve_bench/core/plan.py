@@ -63,7 +63,7 @@ class Suite:
         for at, cell in enumerate(suite.cells):
             if suite.app.own is None and "num_replicas" not in cell:
                 where = f"suite.cells[{at}].num_replicas is missing"
-                raise BadInput(f"the stored suite cannot be gone on with: {where}")
+                raise BadInput(f"the stored suite cannot be resumed: {where}")
         return suite
 
 
@@ -155,7 +155,7 @@ def step_row(users: int, each: int | None = None, run: int = 1) -> Row:
 
 
 #: The three axes of the published matrix, in its order: every cell is named by them.
-PUBLISHED_AXES: Final = ("max_batch_size", "max_concurrent_queries", "num_replicas")
+PUBLISHED_AXES: Final = ("max_batch_size", "max_ongoing_requests", "num_replicas")
 
 
 def label_of(cell: Cell) -> dict[str, Value]:

@@ -20,6 +20,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from urllib.parse import unquote_plus
 
+from serve_bench.core.axes import named_now
+
 _SECRET: Final = re.compile(
     r"authori[sz]ation|token(?!iz)|passw|passphrase|pwd|secret|cookie|credential|signature|key"
     r"|session[-_]?id|(?:^|[-_.])(?:auth|sig|jwt|pat|pass)(?:$|[-_.])",
@@ -49,6 +51,9 @@ _HOST: Final = r"(?:\[[^]\s]*\]|[^/@:\s?#\"']+)(?::\d+)?[/?#]"
 _USER: Final = re.compile(rf"(?<=://)(?!(?:{_WEB}){_HOST})[^\s\"'<>]+(?=@)", re.IGNORECASE)
 #: A hash ends where it ends: in the key of a trial the name of its row stands behind it.
 _QUERY: Final = re.compile(r"(?<=[?&])([^=&#\s?]+)=(hash-[0-9a-f]{16}(?=[/:&#\s\"]|$)|[^&#\s\"]+)")
+
+#: In names of trials of earlier releases: max_concurrent_queries.
+_OLD_SLUG: Final = re.compile(r"(?<=[/-])mcq(?=\d)")
 
 #: What the name of a variant says of its environment.
 _PAIR: Final = re.compile(r"\+([A-Za-z_][\w.-]*)=((?:(?!\+[A-Za-z_][\w.-]*=)[^,\s])+)")
@@ -245,12 +250,21 @@ def kept_name(variant: str) -> str:
 
 
 def kept_names(record: Mapping[str, Any]) -> dict[str, Any]:
-    """A record of an earlier release, which had some values in the names of trials that are hashes
-    now: named as this one names it, so that a run can be gone on with."""
+    """A record of an earlier release, which had other names for some axes, and some values in the
+    names of trials that are hashes now: named as this one names it, so that a run can be gone on
+    with."""
     out = dict(record)
+    if isinstance(suite := out.get("suite"), dict):
+        out["suite"] = named_now(suite)
+        if isinstance(cells := suite.get("cells"), list):
+            out["suite"]["cells"] = [named_now(c) if isinstance(c, dict) else c for c in cells]
     if isinstance(out.get("plan"), list):
         out["plan"] = [kept_names(one) if isinstance(one, dict) else one for one in out["plan"]]
     key, variant, cell = (out.get(name) for name in ("key", "variant", "cell"))
+    if isinstance(key, str):
+        key = _OLD_SLUG.sub("ongoing", key)
+    if isinstance(cell, dict):
+        cell = named_now(cell)
     if isinstance(variant, dict) and isinstance(variant.get("name"), str):
         out["variant"] = {**variant, "name": kept_name(variant["name"])}
     if isinstance(variant, str):

@@ -472,11 +472,11 @@ def _scope(failure: Failure, plan: Iterable[PlannedTrial]) -> list[str]:
 
 # --------------------------------------------------------------------------------- naming
 
-_SHORT: Final = {"max_batch_size": "bs", "max_concurrent_queries": "mcq", "num_replicas": "rep"}
+_SHORT: Final = {"max_batch_size": "bs", "max_ongoing_requests": "ongoing", "num_replicas": "rep"}
 
 
 def cell_slug(cell: JsonObject) -> str:
-    """A cell in one short word, such as `bs1-mcq10000-rep8`; other axes follow as name=value."""
+    """A cell in one short word, such as `bs1-ongoing10000-rep8`; others follow as name=value."""
     first = [f"{short}{cell[name]}" for name, short in _SHORT.items() if name in cell]
     rest = [f"{name}={value}" for name, value in sorted(further_axes(cell).items())]
     return "-".join(first + rest) or "app"
@@ -488,5 +488,5 @@ def further_axes(cell: JsonObject) -> dict[str, Any]:
 
 
 def trial_key(variant: str, round_: int, cell: JsonObject, row_label: str) -> str:
-    """The stable name of a planned trial: `default/r1/bs1-mcq10000-rep8/100-connections`."""
+    """The stable name of a planned trial: `default/r1/bs1-ongoing10000-rep8/100-connections`."""
     return f"{variant}/r{round_}/{cell_slug(cell)}/{row_label.replace(' ', '-')}"

@@ -71,7 +71,7 @@ def stored_suite(kind: type[_T], data: Any, **makers: Callable[[Any], Any]) -> _
     try:
         return built_with(kind, data, "suite", **makers)
     except FormatError as error:
-        raise BadInput(f"the stored suite cannot be gone on with: {error}") from None
+        raise BadInput(f"the stored suite cannot be resumed: {error}") from None
 
 
 _FAULT: Final = re.compile(r"(?P<reason>.*?)(?: - at (?P<key>`key` in )?`\$(?P<path>.*)`)?", re.S)

@@ -50,7 +50,7 @@ def diagnose(
     room = _room(machine, before, after)  # before torch takes some of it
     heavy = [name for name in ("ray", "torch") if python.versions[name] is not None]
     if heavy:
-        announce(f"asking {' and '.join(heavy)}, which takes seconds")
+        announce(f"importing {' and '.join(heavy)} (some seconds)")
     with ThreadPoolExecutor(2) as pool:
         serve = pool.submit(tool_checks.why_not_loaded, machine) if "ray" in heavy else None
         torch = pool.submit(tool_checks.ask_torch, machine.python) if "torch" in heavy else None

@@ -45,8 +45,8 @@ THROTTLED_LIMIT: Final = 0.01
 where p99 shows nothing else."""
 
 READING_LIMIT_NS: Final = 500.0
-"""A reading of the clock takes about 45 ns by TSC. The raw client needs 7 to 9 us of CPU a request
-and reads the clock for each: half a microsecond would be over 5 % of that."""
+"""A reading of the clock takes about 45 ns by TSC. The raw client needs 7 to 9 us of CPU per
+request and reads the clock for each: half a microsecond would be over 5 % of that."""
 
 STEP_LIMIT_NS: Final = 1_000
 """The shortest median latency of Serve seen is 0.28 ms; steps above 1 us would be 0.4 % of it."""
@@ -97,7 +97,7 @@ def cores(usable: int, logical: int, model: str | None) -> Check:
     value = f"{usable} usable of {logical}" + (f", {model}" if model else "")
     detail = {"usable": usable, "logical": logical, "model": model}
     if not usable:
-        return Check("cores", "unknown", "the system does not tell", detail=detail)
+        return Check("cores", "unknown", "not reported by the system", detail=detail)
     advice = ""
     if usable < FEW_CORES:
         advice = (
@@ -142,8 +142,8 @@ def quota_of(quota: float | None, stats: Sequence[tuple[int, int]], logical: int
         value += f", used up in {100 * share:.1f} % of its periods so far"
     advice = (
         "a quota that is used up stops all processes for the rest of a period, which shows as "
-        "high percentiles: take it away (docker --cpus, Kubernetes limits.cpu), or use "
-        "docker --cpuset-cpus in its place"
+        "high percentiles: take it away (docker --cpus, Kubernetes limits.cpu), or use docker "
+        "--cpuset-cpus instead"
     )
     harmless = quota >= logical and share <= THROTTLED_LIMIT
     return doubt("CPU quota", value, "" if harmless else advice, detail)
@@ -231,7 +231,7 @@ def clock_cost(now: Callable[[], int]) -> tuple[float, int]:
 
 def clock(source: str | None, others: Sequence[str], cost_ns: float, step_ns: int) -> Check:
     """Is it cheap and fine enough? Both are measured, so a name alone makes nothing ok."""
-    value = f"{source or 'source not told'}, a reading takes {cost_ns:.0f} ns"
+    value = f"{source or 'source unknown'}, a reading takes {cost_ns:.0f} ns"
     value += f", smallest step {step_ns} ns" if step_ns else ", no step was seen"
     detail = {"source": source, "reading_ns": round(cost_ns, 1), "step_ns": step_ns}
     slow = source in SLOW_CLOCKS or cost_ns > READING_LIMIT_NS
@@ -436,7 +436,7 @@ def disk(
     if free < ROOM_LEAST:
         return Check(name, worst, value, f"a run does not fit: {flag}, or delete files", detail)
     if few:
-        advice = f"hardly a file more can be made there (df -i): {flag}, or delete files"
+        advice = f"almost no free inodes (df -i): {flag}, or delete files"
         return Check(name, "warning", value, advice, detail)
     if free < ROOM_FEW or (needed and full >= DISK_FULL):
         advice = f"long runs may fill it, and Ray warns above {100 * DISK_FULL:.0f} %: {flag}, "
@@ -472,7 +472,7 @@ def read_ports(machine: Machine) -> Check:
     """The range of ports for outgoing connections, and how many of them are taken."""
     words = (machine.text("proc/sys/net/ipv4/ip_local_port_range") or "").split()
     if len(words) != 2:
-        return Check("ephemeral ports", "unknown", "the range is not told: no /proc/sys/net here")
+        return Check("ephemeral ports", "unknown", "range unknown: no /proc/sys/net")
     tables = [machine.text(f"proc/net/{name}") for name in ("tcp", "tcp6")]
     if not any(tables):
         return Check("ephemeral ports", "unknown", "/proc/net/tcp cannot be read")

@@ -178,7 +178,7 @@ def ray(used: Interpreter, not_loaded: str | None) -> Check:
         return Check("Ray", "failure", f"{version}, {what}", f"Serve needs it: {install}", detail)
     if not_loaded is not None:
         value = f"{version}, but Serve cannot be imported: {not_loaded}"
-        return Check("Ray", "failure", value, f"install it anew: {install}", detail)
+        return Check("Ray", "failure", value, f"reinstall it: {install}", detail)
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     if len(numbers) < 2:
         return Check("Ray", "unknown", f"{version}: not a version that can be judged")
@@ -311,8 +311,8 @@ PROGRAMS: Final = (
 #: What each is for, and how its absence is judged: scipy comes with the tool, plots are an extra.
 LIBRARIES: Final[tuple[tuple[str, str, CheckStatus], ...]] = (
     ("scipy", "intervals of versus and compare: pip install scipy", "warning"),
-    ("vl-convert-python", "pages and pictures: pip install 'serve-bench[plot]'", "absent"),
-    ("pytest-benchmark", "the pytest fixtures: pip install 'serve-bench[ci]'", "absent"),
+    ("vl-convert-python", "pages and pictures: pip install vl-convert-python", "absent"),
+    ("pytest-benchmark", "the pytest fixtures: pip install pytest-benchmark", "absent"),
 )
 
 #: What a library is imported as, where it is not its name.
@@ -500,7 +500,7 @@ def gpu(
         return Check("GPU", "unknown", value, detail={"driver": driver})
     detail = {"driver": driver, "devices": [asdict(one) for one in devices]}
     if not devices:
-        value = f"nvidia-smi tells no device: {smi_failed or 'it said nothing'}"
+        value = f"nvidia-smi reports no device: {smi_failed or 'no output'}"
         advice = "if there is a GPU: the driver does not run, or docker lacks --gpus all"
         return Check("GPU", "warning", value, advice, detail)
     names = sorted({one.name for one in devices})
@@ -509,7 +509,7 @@ def gpu(
         advice = "another program uses it: nvidia-smi names it; wait for it to end"
         return Check("GPU", "warning", f"{value}, in use", advice, detail)
     if nvml_missing is not None:
-        advice = "its use is not sampled beside loads: pip install 'serve-bench[gpu]'"
+        advice = "its use is not sampled beside loads: pip install nvidia-ml-py"
         return Check("GPU", "warning", f"{value}; {nvml_missing}", advice, detail)
     if any(one.use_percent is None or one.used_mib is None for one in devices):
         return Check("GPU", "unknown", f"{value}; whether it is in use is not told", "", detail)
@@ -551,7 +551,7 @@ def torch(
 ) -> Check:
     """`broken`: why it does not load; `devices`: the GPUs that it can use."""
     if version is None:
-        use = "for recsys, press, ranker and rpc: pip install 'serve-bench[torch]'"
+        use = "for recsys, press, ranker and rpc: pip install torch numpy"
         return Check("torch", "absent", "not installed", use)
     detail = {"version": version, "built_for_cuda": built_for, "devices": list(devices)}
     if broken is not None:

@@ -108,7 +108,7 @@ class RoundFigures:
         if self.variant is not None:
             replicas = ", ".join(f"{name} {n}" for name, n in (self.replicas or {}).items())
             lines.append(f"{self.variant}, Ray {self.ray}, replicas: {replicas or 'not known'}")
-        return lines + [f"doubt: {doubt}" for doubt in self.doubts()]
+        return lines + [f"warning: {doubt}" for doubt in self.doubts()]
 
     def doubts(self) -> list[str]:
         """What casts doubt on the figures, one line each."""

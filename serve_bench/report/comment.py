@@ -29,7 +29,7 @@ characters)" (quoted in github.com/danger/danger/issues/424)."""
 MOST_COLUMNS: Final = 9
 """Of the table that stands open: a comment is about 100 characters wide."""
 
-SUMMARY: Final = "How, and what doubts it"
+SUMMARY: Final = "Method and warnings"
 
 PartKind: TypeAlias = Literal["", "remarks", "further tables"]
 

@@ -32,7 +32,7 @@ _SGR: Final[dict[CheckStatus, str]] = {
 _STATUS_WIDTH: Final = max(len(status) for status in STATUSES)
 _PLURAL: Final[dict[CheckStatus, str]] = {"warning": "warnings", "failure": "failures"}
 
-ABSENT: Final = "absent: not here and not needed for the rest; unknown: could not be found out"
+ABSENT: Final = "absent: not installed, not needed for the rest; unknown: could not be read"
 
 
 def text(
@@ -82,7 +82,7 @@ def _summary(sections: Sequence[CheckGroup]) -> str:
         number = tally[status]
         if number or status in ("ok", "warning", "failure"):
             parts.append(f"{number} {status if number == 1 else _PLURAL.get(status, status)}")
-    why = "" if fit(sections) else "; nothing can be measured before the failures are mended"
+    why = "" if fit(sections) else "; fix the failures before a measurement"
     return f"{fitness(sections)}: {', '.join(parts)}{why}"
 
 

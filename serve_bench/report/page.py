@@ -200,7 +200,7 @@ def bundle() -> Bundle:
         import vl_convert
     except ImportError:
         raise BadInput(
-            "--format html: needs vl-convert-python: pip install 'serve-bench[plot]'"
+            "--format html: needs vl-convert-python: pip install vl-convert-python"
         ) from None
     vega, vega_embed = vl_convert.get_vega_version(), vl_convert.get_vega_embed_version()
     vega_lite = vl_convert.get_vegalite_versions()[-1]  # in order: the bundle has the newest
@@ -259,7 +259,7 @@ def _digest(text: str) -> str:
 SIGNS: Final[Mapping[Tone, tuple[str, str]]] = {
     "good": ("✓", "good"),
     "bad": ("✗", "bad"),
-    "doubt": ("!", "in doubt"),
+    "doubt": ("!", "warning"),
 }
 """What a tone is without its colour: a sign, and the word that is read aloud."""
 
@@ -468,7 +468,7 @@ def _sheet(document: Document, folder: Folder, at: int, many: bool) -> Sheet:
     ]
     command = shlex.join(document.argv)
     records = folder.records
-    findings = "What else it found" if len(document.findings) > 1 else "What is to be doubted"
+    findings = "Further results" if len(document.findings) > 1 else "Warnings"
     return Sheet(
         document,
         folder,
@@ -476,8 +476,8 @@ def _sheet(document: Document, folder: Folder, at: int, many: bool) -> Sheet:
         prefix,
         3 if many else 2,
         {
-            "asked": "What was asked",
-            "machine": "On which machine",
+            "asked": "Request",
+            "machine": "Machine",
             "findings": findings if document.findings[1:] or document.doubts else "",
             "records": "" if records is None or records.size is None else "Records",
         },

@@ -56,7 +56,7 @@ def picture(documents: Sequence[Document], kind: str, made_by: str = "") -> byte
         import vl_convert
     except ImportError:
         raise BadInput(
-            "plot: vl-convert-python is missing; pip install 'serve-bench[plot]' brings it"
+            "plot: vl-convert-python is missing; pip install vl-convert-python brings it"
         ) from None
     spec = _spec(documents, charts)
     if kind == "svg":

@@ -47,6 +47,8 @@ STYLES: Final[dict[Tone | None, str]] = {
 SHOWN: Final = ("headline", "table")
 """Of a section's details, those without --verbose; the first has no heading."""
 
+MORE: Final = "--verbose shows all figures."
+
 INDENT: Final = "  "
 """Of rows below the heading of their group."""
 
@@ -92,10 +94,13 @@ def terminal_lines(document: Document, width: int, verbose: bool = False) -> Ite
         yield from _wrapped(finding.line, width, tone=finding.tone if at else None)
     for doubt in document.doubts:
         yield from _finding(doubt, width)
-    for section in document.sections:
-        if verbose or section.detail in SHOWN:
-            # Folded blocks of the method hold whole records: the page has them.
-            yield from _section(section, width, verbose and section.detail != "method")
+    shown = [one for one in document.sections if verbose or one.detail in SHOWN]
+    for section in shown:
+        # Folded blocks of the method hold whole records: the page has them.
+        yield from _section(section, width, verbose and section.detail != "method")
+    if not shown:
+        yield MORE, "quiet"
+        return
     yield "", "plain"
     for facts in (document.run, document.machine):
         if facts.pairs:

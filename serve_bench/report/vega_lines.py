@@ -1,7 +1,7 @@
 """Charts of lines as Vega-Lite: percentile curves, figures over time, over a growing load.
 
-Rule: every point was measured, lines only join them. Where points are many, some of them carry the
-shape that tells the series apart without its colour.
+Rule: every point was measured, lines only join those that belong together. Where points are many,
+some of them carry the shape that tells the series apart without its colour.
 """
 
 from __future__ import annotations
@@ -148,7 +148,8 @@ def _layers(
     look = by_group(list(chart.series), width, beside=PHONE - PLOT, above=above)
     place = {"x": x, "y": y, "color": look["color"]}
     whole = {**place, "shape": look["shape"], "tooltip": _tooltip(chart)}
-    yield {"mark": {"type": "line", "strokeWidth": 2}, "encoding": place}
+    if chart.joined:
+        yield {"mark": {"type": "line", "strokeWidth": 2}, "encoding": place}
     if any(one.get("low") is not None and one.get("high") is not None for one in values):
         ends = {"y": {**y, "field": "low"}, "y2": {"field": "high"}}
         known = {"filter": "isValid(datum.low) && isValid(datum.high)"}

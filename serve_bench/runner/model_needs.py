@@ -73,7 +73,7 @@ def torch_of(variant: VariantUsed) -> Torch:
         raise BadInput(f"{where}torch gave no answer in {PROBE_TIMEOUT_S:.0f} s") from None
     if answer.returncode != 0:
         if "No module named 'torch'" in answer.stderr:
-            raise BadInput(f"{where}torch is not installed: pip install 'serve-bench[torch]'")
+            raise BadInput(f"{where}torch is not installed: pip install torch numpy")
         last = (answer.stderr.strip().splitlines() or ["it said nothing"])[-1]
         raise BadInput(f"{where}torch cannot be used: {last}")
     try:

@@ -304,8 +304,8 @@ def find_stacks(word: str, run: Path | None, target: tuple[str, ...]) -> tuple[S
     """The stacks of a file, or of all files below a folder, by its path.
 
     With `run`, `word` may also be (the beginning of) a trial's key, such as
-    `optimized/r1/bs1-mcq1-rep1/8-clients`; the folder of a run means all its profiles. Of a folder,
-    only files of the `target` roles count. BadInput names the paths that were tried.
+    `optimized/r1/bs1-ongoing1-rep1/8-clients`; the folder of a run means all its profiles. Of a
+    folder, only files of the `target` roles count. BadInput names the paths that were tried.
     """
     places = [Path(word)] if run is None else [run / "profiles" / word, run / word, Path(word)]
     for place in places:

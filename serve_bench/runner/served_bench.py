@@ -275,7 +275,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
 
     def _progress(self, row: Row | None, phase: str | None = None) -> Callable[[Progress], None]:
         def progress(now: Progress) -> None:
-            self._journal.say(phase or now.phase_text, cell=self._cell, row=row, rate=now.rate)
+            self._journal.say(phase or now.phase_text, cell=self._cell, row=row, load=now)
 
         return progress
 

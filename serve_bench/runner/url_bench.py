@@ -154,7 +154,7 @@ class UrlBench(Bench[Service, PlannedLoad]):
         return Loaded((trial,), faults, interrupted, log)
 
     def _progress(self, row: Row | None, phase: str | None = None) -> Callable[[Progress], None]:
-        return lambda now: self._journal.say(phase or now.phase_text, row=row, rate=now.rate)
+        return lambda now: self._journal.say(phase or now.phase_text, row=row, load=now)
 
 
 def drive_url(

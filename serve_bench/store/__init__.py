@@ -70,7 +70,7 @@ class RunFolder:
         try:
             fd = os.open(folder / RECORDS_FILE, os.O_RDWR | os.O_APPEND)
         except OSError as error:
-            raise BadInput(f"{folder}: cannot go on with the run: {_why(error)}") from None
+            raise BadInput(f"{folder}: cannot resume the run: {_why(error)}") from None
         _lock(fd, folder)
         return cls(folder, fd), result
 
@@ -172,9 +172,9 @@ def _claim(path: Path) -> Path:
     if path.exists() and not path.is_dir():
         raise BadInput(f"{path}: is a file; a run needs a new or empty folder")
     if path.is_dir() and any(path.iterdir()):
-        way = f"or go on with the run in it: --resume {path}"
+        way = f"or resume the run in it: --resume {path}"
         if not (path / RECORDS_FILE).exists():
-            way = "it holds no run to go on with"
+            way = "it holds no run to resume"
         raise BadInput(f"{path}: is not empty; name a new folder, {way}")
     path.mkdir(parents=True, exist_ok=True)
     return path
@@ -184,7 +184,7 @@ def _refuse_links(folder: Path) -> None:
     """BadInput where anything in the folder is a link: what is appended would go elsewhere."""
     for one in folder.rglob("*"):
         if one.is_symlink():
-            raise BadInput(f"{one}: is a link; a run is gone on with in its own folder alone")
+            raise BadInput(f"{one}: is a link; a run is resumed in its own folder alone")
 
 
 def _lock(fd: int, folder: Path) -> None:

@@ -304,7 +304,7 @@ def test_a_run_is_settled_once_every_gated_figure_is(
 
 
 def test_a_metric_that_is_never_measured_does_not_keep_a_run_going() -> None:
-    """As CPU a request, where replicas come and go."""
+    """As CPU per request, where replicas come and go."""
     gated: dict[str, Any] = {"looks": True, "gate": ["throughput", "cpu"]}
     blind: dict[str, Any] = {"cpu_us": None}
     result = versus_result({ROW: rates(500.0, 440.0)}, a=blind, b=blind, **gated)

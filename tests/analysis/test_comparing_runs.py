@@ -87,8 +87,8 @@ def test_what_one_run_alone_has_is_listed() -> None:
     ]
     assert broken(found, "regressed") == []
     assert broken(found, "inconclusive") == [
-        "inconclusive: single client (aiohttp) of bs1-mcq10000-rep8: in A alone",
-        "inconclusive: 8 clients (aiohttp) of bs1-mcq10000-rep8: in B alone",
+        "inconclusive: single client (aiohttp) of bs1-ongoing10000-rep8: only in A",
+        "inconclusive: 8 clients (aiohttp) of bs1-ongoing10000-rep8: only in B",
     ]
 
 
@@ -350,7 +350,7 @@ def test_a_metric_that_is_not_there_is_not_measured() -> None:
 
 
 def test_figures_of_a_broken_cluster_enter_no_ratio_no_comparison_and_no_history() -> None:
-    """A failure about a trial, whatever it measured, and a trial that was broken off."""
+    """A failure about a trial, whatever it measured, and a trial that was interrupted."""
     a = micro_result({ROW: BEFORE})
     fell = micro_result({ROW: (28.0, 29.0, 27.0)}, "after")
     lost = replace(fell, failures=tuple(failure_of(one, "raylet 7 ended") for one in fell.trials))

@@ -298,8 +298,8 @@ def test_a_person_chooses_what_to_see() -> None:
     assert refusal(results, chosen=Chosen(variant="fast")) == (
         "--variant: no run has 'fast'; they have default, optimized"
     )
-    assert refusal(results, chosen=Chosen(cell="bs1-mcq1-rep1")) == (
-        "--cell: no run has 'bs1-mcq1-rep1'; they have bs1-mcq10000-rep8"
+    assert refusal(results, chosen=Chosen(cell="bs1-ongoing1-rep1")) == (
+        "--cell: no run has 'bs1-ongoing1-rep1'; they have bs1-ongoing10000-rep8"
     )
     assert refusal(results, metrics=("cpu",), chosen=Chosen(row="8 clients")).startswith(
         "--row: no"

@@ -37,21 +37,21 @@ THREE = (
 #: A trial, its cause, how sure it is, its figures, and what comes next; "" is not looked at.
 CASES: Final[dict[str, tuple[Trial, str, str, str, str]]] = {
     "one client waits for its answers, default": (
-        *(DEFAULT_1, "offered load", "sure", "offered load, 1 connection", ""),
+        *(DEFAULT_1, "offered load", "high", "offered load, 1 connection", ""),
     ),
     "one client waits for its answers, optimized": (
-        *(OPTIMIZED_1, "offered load", "sure", "offered load, 1 connection", ""),
+        *(OPTIMIZED_1, "offered load", "high", "offered load, 1 connection", ""),
     ),
-    "eight clients nearly fill the proxy": (DEFAULT_8, "proxy CPU", "weak", "", ""),
+    "eight clients nearly fill the proxy": (DEFAULT_8, "proxy CPU", "low", "", ""),
     "100 connections fill the proxy": (
-        *(DEFAULT_100, "proxy CPU", "sure", "proxy CPU 96 % of a core", "host 170 of 200 %"),
+        *(DEFAULT_100, "proxy CPU", "high", "proxy CPU 96 % of a core", "host 170 of 200 %"),
     ),
     "100 connections nearly fill the replica": (
-        *(OPTIMIZED_100, "replica CPU", "weak", "replica CPU 88 % of a core", "host 162 of 200 %"),
+        *(OPTIMIZED_100, "replica CPU", "low", "replica CPU 88 % of a core", "host 162 of 200 %"),
     ),
     "a replica burns": (
         measured(20, 50, serving((25, 2), (98, 1.5, 97), host=130)),
-        *("replica CPU", "sure", "replica CPU 98 % of a core", "host 130 of 200 %"),
+        *("replica CPU", "high", "replica CPU 98 % of a core", "host 130 of 200 %"),
     ),
     "one replica of two": (
         measured(20, 50, serving((20, 1), (97, 1), process(3, "replica", 12, wait=1), host=140)),
@@ -66,7 +66,7 @@ CASES: Final[dict[str, tuple[Trial, str, str, str, str]]] = {
     ),
     "one replica of three is never idle": (
         measured(12, 76, usage(*THREE, process(4, "replica", 76, wait=33), host=173)),
-        *("replica loop", "weak", "replica loop 76 % of a core, the others 20 %", ""),
+        *("replica loop", "low", "replica loop 76 % of a core, the others 20 %", ""),
     ),
     "one replica of three is never idle on a full host": (
         measured(12, 76, usage(*THREE, process(4, "replica", 70, wait=50), host=199)),
@@ -90,11 +90,11 @@ CASES: Final[dict[str, tuple[Trial, str, str, str, str]]] = {
             serving((20, 1), (99, 1), host=150, cores=4)
             | {"gpus": [{"device": 0, "use_percent": 97.0}]},
         ),
-        *("GPU", "likely", "GPU 0 in use 97 % of the time", "replica CPU 99 %"),
+        *("GPU", "medium", "GPU 0 in use 97 % of the time", "replica CPU 99 %"),
     ),
     "hogs take the cores": (
         measured(50, 200, serving((45, 50), (30, 35), host=200)),
-        *("host CPU", "sure", "host CPU 200 of 200 %, 125 % by others", ""),
+        *("host CPU", "high", "host CPU 200 of 200 %, 125 % by others", ""),
     ),
     "our own processes share all cores": (
         measured(
@@ -104,16 +104,16 @@ CASES: Final[dict[str, tuple[Trial, str, str, str, str]]] = {
     ),
     "a proxy that never waits on a full host": (
         measured(100, 400, serving((97, 2), (60, 3), host=196)),
-        *("proxy CPU", "sure", "", ""),
+        *("proxy CPU", "high", "", ""),
     ),
     # As planted: all threads of a proxy at its core waited for 1.6 cores together.
     "threads that wait together": (
         measured(100, 428, serving((97, 160), (71, 150), host=199)),
-        *("proxy CPU", "likely", "", "host 199 of 200 %"),
+        *("proxy CPU", "medium", "", "host 199 of 200 %"),
     ),
     "a process near its core while a little of the host is left": (
         measured(100, 375, serving((88, 140), (67, 150), host=182)),
-        *("proxy CPU", "weak", "", ""),
+        *("proxy CPU", "low", "", ""),
     ),
     "a process near its core while nothing of the host is left": (
         measured(100, 375, serving((88, 140), (67, 150), host=196)),
@@ -133,7 +133,7 @@ CASES: Final[dict[str, tuple[Trial, str, str, str, str]]] = {
             serving((30, 1), (40, 1), process(3, "load_worker", 97, wait=2), host=170),
             client=bound(0.97, 0.02, WORKED.format(97)),
         ),
-        *("client", "sure", "client 97 % not idle", ""),
+        *("client", "high", "client 97 % not idle", ""),
     ),
     "a client that waits for a full host": (
         measured(
@@ -145,7 +145,7 @@ CASES: Final[dict[str, tuple[Trial, str, str, str, str]]] = {
     ),
     "a client that is late": (
         measured(100, 4000, IDLE, client=bound(0.30, 0.05, LATE)),
-        *("client", "likely", f"client: {LATE}", ""),
+        *("client", "medium", f"client: {LATE}", ""),
     ),
 }
 
@@ -161,7 +161,9 @@ def test_what_limited_a_trial(name: str) -> None:
 
 def test_a_verdict_in_words() -> None:
     verdict = limited_by(DEFAULT_100)
-    assert verdict.text == "proxy CPU 96 % of a core (sure; then host 170 of 200 %)"
+    assert (
+        verdict.text == "proxy CPU 96 % of a core (high confidence; next limit: host 170 of 200 %)"
+    )
     assert "optimized" in verdict.hint
     assert limited_by(CASES["a replica burns"][0]).deployment == "NoOp"
 

@@ -17,15 +17,15 @@ from tests.verdict_trials import IDLE, measured, process, tiers, usage, with_met
 
 def test_a_sleeping_replica_with_one_slot_is_a_concurrency_limit() -> None:
     verdict = limited_by(measured(10, 20, IDLE, of=cell(queries=1)))
-    assert (verdict.cause, verdict.confidence) == ("concurrency limit", "sure")
+    assert (verdict.cause, verdict.confidence) == ("concurrency limit", "high")
     assert verdict.figures == "concurrency limit, 10 for 1 slot"
-    assert "max_concurrent_queries" in verdict.hint
+    assert "max_ongoing_requests" in verdict.hint
 
 
 def test_as_many_clients_as_slots_leave_nobody_waiting() -> None:
     at = measured(2, 4, IDLE, of=cell(queries=1, replicas=2))
     verdict = limited_by(replace(at, waits={"p50_ms": 500.0, "alone_p50_ms": 500.0}))
-    assert (verdict.cause, verdict.confidence) == ("offered load", "likely")
+    assert (verdict.cause, verdict.confidence) == ("offered load", "medium")
 
 
 def test_slots_are_no_limit_where_a_core_is() -> None:
@@ -41,7 +41,7 @@ def test_full_slots_that_serve_itself_did_not_see_are_weak() -> None:
         serve_metrics={"status": "fresh", "levels": {"ongoing": 3.0}},
     )
     verdict = limited_by(at)
-    assert (verdict.cause, verdict.confidence) == ("concurrency limit", "weak")
+    assert (verdict.cause, verdict.confidence) == ("concurrency limit", "low")
     assert verdict.reasons == ("Serve counted 3 requests at its 50 slots",)
 
 
@@ -50,7 +50,7 @@ BATCHED = {**cell(batch=16, queries=1000), "batch_wait_timeout_s": 0.1}
 
 def test_batches_that_wait_for_requests_that_never_come() -> None:
     verdict = limited_by(measured(4, 39, IDLE, of=BATCHED))
-    assert (verdict.cause, verdict.confidence) == ("batch wait", "sure")
+    assert (verdict.cause, verdict.confidence) == ("batch wait", "high")
     assert verdict.figures.startswith("batch wait: timeout 100 ms, p50 103 ms")
     at = with_metric(measured(4, 39, IDLE, of=BATCHED), BATCH_SIZE, "requests", 4, 4, 4)
     assert limited_by(at).figures.endswith("batches 25 % full")
@@ -65,7 +65,7 @@ def test_a_batch_wait_that_is_a_small_part_of_the_latency_is_none() -> None:
 def test_full_batches_with_more_in_flight_wait_for_the_batch_function() -> None:
     at = with_metric(measured(64, 160, IDLE, of=BATCHED), BATCH_SIZE, "requests", 16, 16, 16)
     verdict = limited_by(at)
-    assert (verdict.cause, verdict.confidence) == ("replica loop", "weak")
+    assert (verdict.cause, verdict.confidence) == ("replica loop", "low")
     assert "batches full, 64 in flight for 16 a batch" in verdict.figures
 
 
@@ -120,14 +120,14 @@ def test_the_only_part_that_never_rests_comes_before_a_host_with_a_core_free_at_
             "downstream Ranker: replica CPU 79 % of a core, which ran or waited for one 92 % of "
             "the time"
         )
-        assert (verdict.confidence, verdict.runner_up_cause) == ("weak", "host CPU")
+        assert (verdict.confidence, verdict.runner_up_cause) == ("low", "host CPU")
 
 
 def test_a_busy_front_is_no_downstream_deployment() -> None:
     verdict = limited_by(measured(50, 100, tiers(97, 40)), front="Ingress")
     assert (verdict.cause, verdict.deployment) == ("replica CPU", "Ingress")
     both = limited_by(measured(50, 100, tiers(96, 98)), front="Ingress")
-    assert (both.cause, both.confidence) == ("replica CPU", "likely")
+    assert (both.cause, both.confidence) == ("replica CPU", "medium")
 
 
 def test_slots_of_a_deployment_behind_the_front_are_downstream() -> None:
@@ -169,5 +169,5 @@ def test_serves_own_metrics_find_the_deployment_that_is_waited_for() -> None:
         "deployments": {"app#Ingress": "stale", "app#Ranker": {"processing_ms": 480.0}},
     }
     verdict = limited_by(replace(at, serve_metrics=passed), front="Ingress")
-    assert (verdict.cause, verdict.confidence) == ("downstream deployment", "weak")
+    assert (verdict.cause, verdict.confidence) == ("downstream deployment", "low")
     assert verdict.figures == "downstream deployment Ranker takes 480 of 500 ms"

@@ -30,16 +30,16 @@ from tests.verdict_trials import (
 
 def test_an_open_loop_that_is_answered_in_time_is_limited_by_its_rate() -> None:
     verdict = limited_by(measured(50, 20, IDLE, loop="open", latency_ms=5))
-    assert (verdict.cause, verdict.confidence) == ("offered load", "sure")
+    assert (verdict.cause, verdict.confidence) == ("offered load", "high")
     assert verdict.figures == "offered load 20 requests/s, all answered in time"
     late = bound(0.04, 0.01, "requests were sent late by 12 % of their latency")
     verdict = limited_by(measured(10, 20, IDLE, loop="open", latency_ms=1, client=late))
-    assert (verdict.cause, verdict.confidence) == ("offered load", "likely")
+    assert (verdict.cause, verdict.confidence) == ("offered load", "medium")
     assert verdict.reasons == ("requests were sent late by 12 % of their latency",)
     assert verdict.runner_up == "client late"
     seen = usage(process(1, "proxy", 95, wait=1), process(2, "replica", 40, wait=1), host=140)
     verdict = limited_by(measured(50, 400, seen, loop="open", latency_ms=5))
-    assert (verdict.cause, verdict.confidence) == ("offered load", "weak")
+    assert (verdict.cause, verdict.confidence) == ("offered load", "low")
     assert verdict.runner_up == "proxy CPU 95 %"
 
 
@@ -55,19 +55,19 @@ def test_an_open_loop_that_falls_behind_is_limited_by_what_is_full() -> None:
 
 def test_many_connections_on_an_idle_server_wait_and_are_no_offered_load() -> None:
     verdict = limited_by(measured(100, 1000, IDLE))
-    assert (verdict.cause, verdict.confidence) == ("app wait", "weak")
+    assert (verdict.cause, verdict.confidence) == ("app wait", "low")
     assert verdict.figures == "requests wait inside the app, CPU idle"
     assert "looks into the replicas" in verdict.hint
-    assert limited_by(measured(8, 80, IDLE)).confidence == "weak"
-    assert limited_by(measured(2, 500, IDLE)).confidence == "likely"
+    assert limited_by(measured(8, 80, IDLE)).confidence == "low"
+    assert limited_by(measured(2, 500, IDLE)).confidence == "medium"
     lighter = measured(50, 500, IDLE)
-    assert limited_by(measured(100, 1000, IDLE), beside=[lighter]).confidence == "sure"
+    assert limited_by(measured(100, 1000, IDLE), beside=[lighter]).confidence == "high"
 
 
 def test_two_connections_that_may_wait_for_one_another_are_no_offered_load() -> None:
     two = measured(2, 20, IDLE)
     blind = limited_by(two)
-    assert (blind.cause, blind.confidence) == ("app wait", "weak")
+    assert (blind.cause, blind.confidence) == ("app wait", "low")
     assert "looks into the replicas" in blind.hint
     held = replace(two, waits={"p50_ms": 100.0, "alone_p50_ms": 50.0})
     assert limited_by(held).cause == "app wait"
@@ -112,20 +112,20 @@ def test_a_server_that_is_not_visible_is_unclear_with_what_is_known() -> None:
         "host 60 of 200 %",
     )
     full = limited_by(measured(10, 10, {**seen, "host": {"cores": 2, "cpu_percent": 198.0}}))
-    assert (full.cause, full.confidence) == ("host CPU", "likely")
+    assert (full.cause, full.confidence) == ("host CPU", "medium")
     assert full.figures == "host CPU 198 of 200 %, 168 % not by the load"
 
 
 def test_failures_and_replicas_that_come_and_go_make_it_less_sure() -> None:
     seen = usage(process(1, "proxy", 96, wait=1), process(2, "replica", 40, wait=1), host=140)
-    assert limited_by(measured(100, 400, seen)).confidence == "sure"
+    assert limited_by(measured(100, 400, seen)).confidence == "high"
     failing = limited_by(measured(100, 400, seen, failed=400))
-    assert (failing.confidence, failing.reasons) == ("likely", ("9 % of the requests failed",))
-    assert "(likely; 9 % of the requests failed; then " in failing.text
+    assert (failing.confidence, failing.reasons) == ("medium", ("9 % of the requests failed",))
+    assert "(medium confidence; 9 % of the requests failed; next limit: " in failing.text
     seen["processes"][1]["seen_s"] = 2.0
     handed_over = {**process(3, "haproxy", 2, wait=0), "seen_s": 1.6}
     late = limited_by(measured(100, 400, {**seen, "processes": [*seen["processes"], handed_over]}))
-    assert (late.confidence, late.reasons) == ("likely", ("replica 2 was there for 2.0 of 10.0 s",))
+    assert (late.confidence, late.reasons) == ("medium", ("replica 2 was there for 2.0 of 10.0 s",))
 
 
 def test_no_cpu_is_called_idle_on_a_host_without_a_free_core() -> None:
@@ -192,9 +192,9 @@ def test_processing_latency_is_taken_from_serve_where_it_was_read() -> None:
 
 def test_a_ladder_alone_tells_that_requests_wait_and_not_for_what() -> None:
     light, heavy = measured(1, 20, IDLE), measured(50, 20, IDLE)
-    assert limited_by(heavy).confidence == "weak"
+    assert limited_by(heavy).confidence == "low"
     verdict = limited_by(heavy, beside=[light, heavy])
-    assert (verdict.cause, verdict.confidence) == ("app wait", "likely")
+    assert (verdict.cause, verdict.confidence) == ("app wait", "medium")
     assert "20 requests/s from 1 to 50 clients" in verdict.figures
     assert limited_by(light, beside=[light, heavy]).cause == "offered load"
     tiered = [replace(one, usage=tiers(5, 3)) for one in (light, heavy)]
@@ -216,7 +216,7 @@ def test_another_client_or_launch_is_no_rung_of_the_ladder() -> None:
         replace(light, row=replace(light.row, client="aiohttp")),
         replace(light, flags={"profiled": True}),
     ]
-    assert limited_by(heavy, beside=others).confidence == "weak"
+    assert limited_by(heavy, beside=others).confidence == "low"
 
 
 # -------------------------------------------------------------------------- the whole set
@@ -234,9 +234,11 @@ def test_over_launches_the_most_frequent_cause_prevails() -> None:
 
 
 def test_a_verdict_that_is_sure_of_itself_names_its_runner_up() -> None:
-    verdict = Verdict("GPU", "GPU 0 in use 99 % of the time", "sure")
-    assert verdict.text == "GPU 0 in use 99 % of the time (sure)"
-    assert replace(verdict, runner_up="proxy CPU 9 %").text.endswith("(sure; then proxy CPU 9 %)")
+    verdict = Verdict("GPU", "GPU 0 in use 99 % of the time", "high")
+    assert verdict.text == "GPU 0 in use 99 % of the time (high confidence)"
+    assert replace(verdict, runner_up="proxy CPU 9 %").text.endswith(
+        "(high confidence; next limit: proxy CPU 9 %)"
+    )
 
 
 def test_a_row_that_was_cut_counts_what_never_came_back_as_in_flight() -> None:

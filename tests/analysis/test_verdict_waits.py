@@ -41,7 +41,7 @@ LOCK = replica(("asyncio.Lock.acquire", "shop.py:31", 18.6), ("asyncio.sleep", "
 
 def test_the_line_at_which_requests_wait_is_named() -> None:
     verdict = limited_by(seen(LOCK))
-    assert (verdict.cause, verdict.confidence) == ("app wait", "likely")
+    assert (verdict.cause, verdict.confidence) == ("app wait", "medium")
     assert verdict.figures == "19 of 20 requests wait in asyncio.Lock.acquire, shop.py:31"
     assert verdict.reasons == ("requests wait for one another: p50 630 ms, alone 40",)
     assert "requests wait for one another" in verdict.text
@@ -61,7 +61,7 @@ def test_no_line_is_named_where_requests_wait_in_many_or_were_hardly_looked_at()
     few = {**LOCK, "looks": 4}
     for one in (spread, few):
         verdict = limited_by(seen(one))
-        assert (verdict.cause, verdict.confidence) == ("app wait", "weak")
+        assert (verdict.cause, verdict.confidence) == ("app wait", "low")
         assert verdict.figures == "requests wait inside the app, CPU idle"
 
 
@@ -97,10 +97,10 @@ def test_threads_and_tasks_that_are_waited_for(one: dict[str, Any], words: str) 
 def test_a_blocked_loop_is_told_with_its_line_on_a_single_row() -> None:
     blocked = replica(("a future", "", 4.7), ongoing=14.3, loop=[["shop.py:64", 1.0]])
     verdict = limited_by(seen(blocked))
-    assert (verdict.cause, verdict.confidence) == ("replica loop", "sure")
+    assert (verdict.cause, verdict.confidence) == ("replica loop", "high")
     assert verdict.figures == "replica loop blocked in shop.py:64, 100 % of the looks"
     alone = limited_by(seen(blocked, connections=1, alone_ms=630))
-    assert (alone.cause, alone.confidence) == ("replica loop", "likely")
+    assert (alone.cause, alone.confidence) == ("replica loop", "medium")
     half = replica(("asyncio.sleep", "shop.py:5", 20.0), loop=[["shop.py:64", 0.5]])
     assert limited_by(seen(half)).cause == "app wait"
 
@@ -121,7 +121,7 @@ def test_a_batch_function_of_an_own_app() -> None:
     batch = {"most": 64, "wait_s": 0.2, "waiting": 0.9, "running": 0.0, "held": 8.5}
     place = ("serve.batch Shop.predict", "shop.py:109", 8.5)
     verdict = limited_by(seen(replica(place, batches={"predict": batch}), connections=10))
-    assert (verdict.cause, verdict.confidence) == ("batch wait", "likely")
+    assert (verdict.cause, verdict.confidence) == ("batch wait", "medium")
     assert "predict wait 200 ms for more, about 8 of 64 in one" in verdict.figures
     runs = {**batch, "waiting": 0.0, "running": 1.0, "held": 64}
     own = [["asyncio.sleep", "shop.py:108", "Shop.predict", 1.0]]
@@ -154,7 +154,7 @@ def test_slots_of_a_helper_limit_only_where_requests_wait_for_them() -> None:
     assert "20 of 20 requests wait in asyncio.sleep, shop.py:6" in rare.figures
     # Nothing was looked at: the slots may be the limit, and no more.
     blind = replace(tiers(0.4, 19.5, helper), waits={})
-    assert limited_by(blind, "Front").confidence == "weak"
+    assert limited_by(blind, "Front").confidence == "low"
 
 
 def test_a_wait_behind_a_call_is_named_where_it_is() -> None:
@@ -194,7 +194,7 @@ def test_a_replica_that_is_slower_than_the_others() -> None:
     place = ("asyncio.sleep", "shop.py:5", 5.0)
     slow, fast = replica(place, mean_ms=101.0, served=60), replica(place, mean_ms=6.0, served=900)
     verdict = limited_by(seen(slow, fast), "Shop")
-    assert (verdict.cause, verdict.confidence) == ("slow replica", "likely")
+    assert (verdict.cause, verdict.confidence) == ("slow replica", "medium")
     assert verdict.figures == (
         "one of 2 replicas takes 101 ms a request, the other 6 (60 and 900 served)"
     )
@@ -207,7 +207,7 @@ def test_a_replica_that_answers_nothing_while_it_is_looked_at_is_the_slower() ->
     slow = replica(place, max_ongoing=5, mean_ms=None, served=0)
     fast = replica(place, max_ongoing=5, mean_ms=100.0, served=90)
     verdict = limited_by(seen(slow, fast), "Shop")
-    assert (verdict.cause, verdict.confidence) == ("slow replica", "likely")
+    assert (verdict.cause, verdict.confidence) == ("slow replica", "medium")
     assert verdict.figures == (
         "one of 2 replicas takes more than 1,900 ms a request, the other 100 (0 and 90 served)"
     )
@@ -289,7 +289,7 @@ def test_a_full_host_limits_nothing_while_all_on_the_way_rest() -> None:
     late = bound(0.45, 0.44, "responses waited in the client for 13 % of their latency")
     assert limited_by(host_of(30, late)).cause == "app wait"
     verdict = limited_by(host_of(75))
-    assert (verdict.cause, verdict.confidence) == ("host CPU", "sure")
+    assert (verdict.cause, verdict.confidence) == ("host CPU", "high")
 
 
 def busy(cpu: float, *replicas: dict[str, Any], alone_ms: float) -> Trial:
@@ -301,7 +301,7 @@ def busy(cpu: float, *replicas: dict[str, Any], alone_ms: float) -> Trial:
 def test_a_cpu_that_rests_at_times_gives_way_to_what_requests_are_seen_to_wait_for() -> None:
     asleep = replica(("asyncio.sleep", "shop.py:9", 19.0))
     verdict = limited_by(busy(93, asleep, alone_ms=560))
-    assert (verdict.cause, verdict.confidence) == ("app wait", "weak")
+    assert (verdict.cause, verdict.confidence) == ("app wait", "low")
     assert "a request alone takes as long" in verdict.text and "then proxy CPU 93 %" in verdict.text
     place = ("anyio.to_thread.run_sync", "shop.py:9", 20.0)
     taken = replica(place, pools={"AnyIO worker thread": {"threads": 4, "full": 1.0}})
@@ -356,7 +356,7 @@ def test_a_slow_replica_is_named_beside_a_cpu_that_rests_at_times() -> None:
     fast = replica(("asyncio.sleep", "shop.py:9", 5.0), pid=2, served=300, mean_ms=30.0)
     slow = replica(("asyncio.sleep", "shop.py:9", 5.0), pid=3, served=12, mean_ms=600.0)
     verdict = limited_by(busy(88, fast, slow, alone_ms=30))
-    assert (verdict.cause, verdict.confidence) == ("slow replica", "weak")
+    assert (verdict.cause, verdict.confidence) == ("slow replica", "low")
 
 
 def test_a_replica_that_computes_is_slow_by_its_core() -> None:

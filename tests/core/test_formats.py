@@ -128,7 +128,7 @@ def test_it_is_read_whole(name: str) -> None:
 def test_a_suite_comes_back_from_its_record(name: str) -> None:
     suite = stored(name).run.suite
     if not suite or suite.get("urls") is not None:
-        return  # runs of --url, and the first record of all, cannot be gone on with
+        return  # runs of --url, and the first record of all, cannot be resumed
     again = SUITES.get(stored(name).run.command, Suite).from_json(suite).to_json()
     assert suite.keys() - again.keys() <= {"load_on", "named"}  # of the command, of version 0.1
     assert {key: value for key, value in suite.items() if key in again} == {

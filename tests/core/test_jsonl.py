@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -209,6 +210,14 @@ def test_a_field_of_another_type_is_named(path: str, value: object, message: str
     with pytest.raises(FormatError) as refused:
         from_json(wrong(path, value))
     assert str(refused.value) == message
+
+
+def test_the_older_name_of_an_axis_in_records_is_read_as_that_of_today() -> None:
+    whole = replace(run(FIRST), suite={"max_ongoing_requests": 1, "cells": [cell()]})
+    for record in (whole, trial(FIRST, 1.5), Failure("trial", "no", AT, key=FIRST.key)):
+        older = to_line(record).replace("max_ongoing_requests", "max_concurrent_queries")
+        older = older.replace("-ongoing1-", "-mcq1-")
+        assert older != to_line(record) and from_json(json.loads(older)) == record
 
 
 def test_a_missing_field_is_named_with_its_line() -> None:

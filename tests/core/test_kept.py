@@ -338,7 +338,7 @@ def test_a_suite_that_a_hand_has_changed_is_refused_in_one_line(
     whole = json.loads(stored.read_text().splitlines()[0])
     whole["suite"] |= damage
     (place / "records.jsonl").write_text(json.dumps(whole) + "\n")
-    named = "the stored suite cannot be gone on with: " if "no" in str(damage) else "run.suite."
+    named = "the stored suite cannot be resumed: " if "no" in str(damage) else "run.suite."
     refuses(f"micro --resume {place}", named)
 
 

@@ -93,11 +93,11 @@ def test_a_metric_holds_one_thing() -> None:
 
 def test_keys_are_stable_and_tell_cells_apart() -> None:
     assert trial_key("default", 1, cell(1, 10000, 8), "100 connections") == (
-        "default/r1/bs1-mcq10000-rep8/100-connections"
+        "default/r1/bs1-ongoing10000-rep8/100-connections"
     )
     assert cell_slug({"num_replicas": 2, "b": 1, "a": "x"}) == "rep2-a=x-b=1"
     assert cell_slug({}) == "app"
-    assert cell_slug({**cell(), "body_type": "str"}) == "bs1-mcq1-rep1-body_type=str"
+    assert cell_slug({**cell(), "body_type": "str"}) == "bs1-ongoing1-rep1-body_type=str"
 
 
 def test_records_are_frozen() -> None:

@@ -20,7 +20,7 @@ def test_two_variants_make_36_trials_on_two_clusters() -> None:
     assert [launch.variant.name for launch in launches] == ["default", "optimized"]
     keys = [trial.key for launch in launches for _, trials in launch.cells for trial in trials]
     assert len(keys) == len(set(keys)) == 36
-    assert keys[0] == "default/r1/bs1-mcq1-rep1/single-client"
+    assert keys[0] == "default/r1/bs1-ongoing1-rep1/single-client"
 
 
 def test_later_rounds_keep_the_cells_in_another_order_which_is_always_the_same() -> None:
@@ -53,7 +53,7 @@ def test_variants_take_turns_within_a_round() -> None:
 def test_what_is_measured_is_left_out_with_the_clusters_that_only_it_needed() -> None:
     launches = plan(suite_with(variants=("default", "optimized")))
     done = [trial.key for _, trials in launches[0].cells for trial in trials]
-    rest = without(launches, [*done, "optimized/r1/bs1-mcq1-rep1/8-clients"])
+    rest = without(launches, [*done, "optimized/r1/bs1-ongoing1-rep1/8-clients"])
     assert [launch.variant.name for launch in rest] == ["optimized"]
     labels = [trial.row.label for trial in rest[0].cells[0][1]]
     assert labels == ["single client", "100 connections"]
@@ -64,12 +64,12 @@ def test_a_cell_is_named_by_the_published_axes_and_what_differs_from_the_default
     plain, other = suite_with(), suite_with(settings={"body_type": "str"})
     assert label_of(plain.cells[0]) == {
         "max_batch_size": 1,
-        "max_concurrent_queries": 1,
+        "max_ongoing_requests": 1,
         "num_replicas": 1,
     }
     assert list(label_of(plain.cells[0])) == [
         "max_batch_size",
-        "max_concurrent_queries",
+        "max_ongoing_requests",
         "num_replicas",
     ]
     assert label_of(other.cells[0])["body_type"] == "str"

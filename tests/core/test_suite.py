@@ -31,7 +31,7 @@ def micro(overrides: Overrides | None = None) -> Suite:
 
 
 def cells_of(suite: Suite) -> list[tuple[object, ...]]:
-    names = ("max_batch_size", "max_concurrent_queries", "num_replicas")
+    names = ("max_batch_size", "max_ongoing_requests", "num_replicas")
     return [tuple(cell[name] for name in names) for cell in suite.cells]
 
 
@@ -70,7 +70,7 @@ def test_a_matrix_makes_a_product_with_replicas_outermost() -> None:
     flags = Overrides(
         matrix={
             "max_batch_size": (1, 16),
-            "max_concurrent_queries": (1, 100),
+            "max_ongoing_requests": (1, 100),
             "num_replicas": (1, 4),
         }
     )
@@ -79,8 +79,8 @@ def test_a_matrix_makes_a_product_with_replicas_outermost() -> None:
 
 
 def test_both_spellings_of_concurrency_are_the_same_axis() -> None:
-    suite = read_suite({"cells": [{"max_ongoing_requests": 7}]}, "f.toml")
-    assert suite.cells[0]["max_concurrent_queries"] == 7
+    suite = read_suite({"cells": [{"max_concurrent_queries": 7}]}, "f.toml")
+    assert suite.cells[0]["max_ongoing_requests"] == 7
 
 
 def test_env_makes_another_variant_of_every_chosen_one() -> None:
@@ -161,7 +161,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"cells": [{}, {}]}, "is given twice"),
     (
         {"cells": [{"max_ongoing_requests": 1, "max_concurrent_queries": 2}]},
-        "max_concurrent_queries is given twice",
+        "max_ongoing_requests is given twice",
     ),
     ({"cells": [{}], "matrix": {"num_replicas": [1]}}, "give cells or matrix, not both"),
     ({"matrix": {"num_replicas": [1, 1]}}, "1 is given twice"),

@@ -161,7 +161,7 @@ def test_clock(
 ) -> None:
     found = machine_checks.clock(source, others, cost_ns, step_ns)
     assert found.status == status and said in found.advice
-    assert found.value.startswith(source or "source not told")
+    assert found.value.startswith(source or "source unknown")
 
 
 def test_cost_and_step_of_a_clock_with_known_ones() -> None:

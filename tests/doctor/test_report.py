@@ -52,8 +52,8 @@ def test_each_line_says_status_name_value_and_what_to_do() -> None:
         (BUSY, "not now: 1 ok, 1 warning, 0 failures"),
         (
             FAILED,
-            "not now: 1 ok, 1 warning, 1 failure, 1 unknown, 1 absent; nothing can be measured "
-            "before the failures are mended",
+            "not now: 1 ok, 1 warning, 1 failure, 1 unknown, 1 absent; fix the failures before a "
+            "measurement",
         ),
     ],
 )

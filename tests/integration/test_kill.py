@@ -27,7 +27,7 @@ from tests.integration.conftest import (
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
 
 ARGUMENTS = (
-    *("micro", *SHORT, "--max-concurrent-queries", "1,10,100", "--num-replicas", "1"),
+    *("micro", *SHORT, "--max-ongoing-requests", "1,10,100", "--num-replicas", "1"),
     *("--clients", "1", "--out", "run"),
 )
 

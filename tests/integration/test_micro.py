@@ -42,10 +42,10 @@ num_replicas = 2
 batch_wait_timeout_s = 0.01
 [[cells]]
 max_batch_size = 16
-max_concurrent_queries = 100
+max_ongoing_requests = 100
 [[cells]]  # last: of 100 connections some are broken off before they had their turn
 max_batch_size = 1
-max_concurrent_queries = 1
+max_ongoing_requests = 1
 """
 
 #: What else a request may be: large, answered by a string, and forwarded.
@@ -170,7 +170,7 @@ def test_options_and_flags_are_in_force_and_unknown_ones_fail_their_launch(
 @pytest.mark.long
 def test_ctrl_c_in_a_trial_prints_the_partial_table_and_resume_completes_it(tmp_path: Path) -> None:
     process = start(
-        *("micro", *SHORT, "--max-concurrent-queries", "100", "--num-replicas", "2"),
+        *("micro", *SHORT, "--max-ongoing-requests", "100", "--num-replicas", "2"),
         *("--clients", "8,raw:100,1", "--windows", "10", "--out", "run"),
         cwd=tmp_path,
     )
@@ -212,7 +212,7 @@ def test_parts_of_serve_that_die_in_trials_are_named_and_the_rows_doubted(tmp_pa
     cluster; the next launch is none the worse for it."""
     folder = tmp_path / "run"
     process = start(
-        *("micro", *SHORT, "--max-concurrent-queries", "50,100,200", "--num-replicas", "1"),
+        *("micro", *SHORT, "--max-ongoing-requests", "50,100,200", "--num-replicas", "1"),
         *("--clients", "raw:10", "--windows", "10", "--variant", "optimized,default"),
         *("--out", "run"),
         cwd=tmp_path,
@@ -227,7 +227,7 @@ def test_parts_of_serve_that_die_in_trials_are_named_and_the_rows_doubted(tmp_pa
     for killed in (replica, raylet):
         assert f"{killed} ended" in output
         assert any(f"{killed} ended" in failure.message for failure in result.failures)
-    asked = {t.cell["max_concurrent_queries"] for t in result.trials if t.variant == "optimized"}
+    asked = {t.cell["max_ongoing_requests"] for t in result.trials if t.variant == "optimized"}
     assert 50 in asked and 200 not in asked
     assert output.count("wait for what ended to be replaced") == 1  # for the replica alone
     assert [one.variant for one in result.trials if one.launch == "2"] == ["default"] * 3
@@ -246,7 +246,7 @@ def kill_in_load(process: subprocess.Popen[str], role: str, folder: Path, deploy
 @pytest.mark.long
 def test_two_runs_at_once_do_not_meet(tmp_path: Path) -> None:
     """And behind HAProxy large bodies, strings and the intermediate handle do no harm."""
-    arguments = ("micro", *SHORT, "--num-replicas", "1", "--max-concurrent-queries", "100")
+    arguments = ("micro", *SHORT, "--num-replicas", "1", "--max-ongoing-requests", "100")
     more = (*BODIES, "--clients", "2,raw:4", "--variant", "optimized")
     both = [start(*arguments, *more, "--out", name, cwd=tmp_path) for name in ("a", "b")]
     for process in both:

@@ -153,7 +153,7 @@ def test_every_handler_ranker_and_batch_gives_the_same_scores(serving: Serving) 
 
 def full_queue(serving: Serving, **settings: Any) -> Counter[int]:
     """Statuses of 20 at once where a replica takes one, each 0.1 s, and one may wait."""
-    slow = {"max_batch_size": 4, "batch_wait_timeout_s": 0.1, "max_concurrent_queries": 1}
+    slow = {"max_batch_size": 4, "batch_wait_timeout_s": 0.1, "max_ongoing_requests": 1}
     done = deploy(serving, NOOP, **slow, max_queued_requests=1, **settings)
     assert done.proof["replicas"][0]["max_queued_requests"] == 1
     return Counter(status for status, _ in post_all(serving))

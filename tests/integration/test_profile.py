@@ -272,7 +272,7 @@ def _known_share(log: Path, trial: Trial) -> float:
 
 @pytest.mark.long
 def test_resuming_with_profile_adds_the_missing_profiles_alone(tmp_path: Path) -> None:
-    cell = ("--num-replicas", "1", "--max-concurrent-queries", "100", "--clients", "2,raw:8")
+    cell = ("--num-replicas", "1", "--max-ongoing-requests", "100", "--clients", "2,raw:8")
     first = run_to_end(["micro", *SHORT, *cell, "--out", "run"], tmp_path)
     assert first.returncode == 0, first.stderr
     profile = ["micro", "--resume", "run", "--profile", "proxy,replica"]
@@ -411,7 +411,7 @@ def test_micro_with_profiles_samples_and_metrics_behind_haproxy(tmp_path: Path) 
     """Of `default`: profiles above, samples in test_micro.py, metrics in test_press_run.py."""
     done = run_to_end(
         [
-            *("micro", *SHORT, "--num-replicas", "1", "--max-concurrent-queries", "100"),
+            *("micro", *SHORT, "--num-replicas", "1", "--max-ongoing-requests", "100"),
             *("--clients", "8", "--window-seconds", "0.7", "--variant", "optimized"),
             *("--profile", "proxy,replica", "--serve-metrics", "--out", "run"),
         ],

@@ -186,7 +186,7 @@ def test_who_is_killed_is_named_and_resume_gives_the_figures_that_arithmetic_say
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 1, output
     assert wait_until_clean(10) == []
-    assert "incomplete; go on with: serve-bench rpc --resume r" in output
+    assert "incomplete; resume: serve-bench rpc --resume r" in output
     result = read(folder)
     assert len(result.failures) == len(result.trials) == 2, output
     for failure, trial, who in zip(
@@ -271,7 +271,7 @@ def test_an_end_from_outside_leaves_nothing_and_loses_no_whole_episode(
     assert trial.flags == {"interrupted": True} and len(whole) >= 3
     assert len(trial.metrics["throughput"].windows or ()) == len(whole)
     assert failure.message == f"interrupted after {len(whole)} of 1000 episodes"
-    assert "interrupted; go on with: serve-bench rpc --resume r\n" in output
+    assert "interrupted; resume: serve-bench rpc --resume r\n" in output
     assert (folder / "benchmark_report.json").exists()
 
 

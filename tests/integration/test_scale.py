@@ -99,7 +99,7 @@ def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(tmp_path: Path) -> No
     running.send_signal(signal.SIGINT)
     out, _ = running.communicate(timeout=60)
     assert running.returncode == 130, out
-    assert "go on with: serve-bench scale single --resume r" in out
+    assert "resume: serve-bench scale single --resume r" in out
     (trial,) = read(tmp_path / "r").trials
     assert trial.flags["interrupted"] and trial.seconds["measured"] < 60
 
@@ -117,7 +117,7 @@ def test_a_killed_run_leaves_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_the_load_of_micro_can_come_from_the_nodes_of_its_cluster(tmp_path: Path) -> None:
-    cell = ("--num-replicas", "1", "--max-batch-size", "1", "--max-concurrent-queries", "100")
+    cell = ("--num-replicas", "1", "--max-batch-size", "1", "--max-ongoing-requests", "100")
     row = ("--clients", "raw:4", "--quick", "--load-on", "ray")
     result = measured(tmp_path, "micro", *cell, *row)
     (trial,) = result.trials

@@ -72,7 +72,7 @@ def test_the_client_counts_as_the_limit_when_it_was_in_most_rounds(bound: int, s
 
 def test_a_warm_up_that_did_not_settle_is_a_doubt_and_none_is_not() -> None:
     unsettled = figures(1.0, warmup=Warmup(5.0, False, 10))
-    assert unsettled.doubts() == ["the rate had not settled after 5.0 s of warm-up"]
+    assert unsettled.doubts() == ["the rate was not steady after 5.0 s of warm-up"]
     assert figures(1.0).doubts() == [] and figures(1.0).steady is None
     unjudged = figures(1.0, warmup=Warmup(5.0, False, 10, judged=False))
     assert unjudged.doubts() == [

@@ -112,7 +112,7 @@ def test_what_was_found_is_said_as_on_the_page_and_gaps_come_first(kind: str) ->
     assert all(escaped(one) in text for one in sentences)
     first, missing = text.split("\n")[0], result.missing or result.failures
     assert escaped(sentences[0]) in first
-    assert not missing or "not measured in full" in first or "failed" in first
+    assert not missing or "incomplete" in first or "failed" in first
 
 
 def test_codes_of_doubts_stand_with_the_figures() -> None:
@@ -120,8 +120,8 @@ def test_codes_of_doubts_stand_with_the_figures() -> None:
     broken = replace(trial(planned()), flags={"interrupted": True})
     text = render(result_of([run(planned()), asked, broken]), "markdown")
     first, _, _, _, head, _, row = text.split("\n")[:7]
-    assert first.startswith("**The row was broken off. single client: 100.0 ± 8.2 requests/s")
-    assert head.endswith("| doubts |") and row.endswith("| broken off; variant-not-engaged |")
+    assert first.startswith("**The row was interrupted. single client: 100.0 ± 8.2 requests/s")
+    assert head.endswith("| doubts |") and row.endswith("| interrupted; variant-not-engaged |")
 
 
 def test_axes_that_do_not_vary_are_said_once_and_others_have_columns() -> None:
@@ -129,7 +129,7 @@ def test_axes_that_do_not_vary_are_said_once_and_others_have_columns() -> None:
     text = render(result_of([run(*places), launch(), *map(trial, places)]), "markdown")
     before, _, after = text.partition("<details>")
     assert before.split("\n")[4].startswith("| num_replicas | requests/s |")
-    assert "- every cell: max_batch_size 1, max_concurrent_queries 1\n" in after
+    assert "- every cell: max_batch_size 1, max_ongoing_requests 1\n" in after
     assert "- single client: client aiohttp\n" in after
 
 

@@ -39,7 +39,7 @@ def tables(section: Section) -> dict[str, Table]:
 
 
 def executed(result: Result) -> Table:
-    return tables(method(result))["Declared and executed"]
+    return tables(method(result))["Plan and execution"]
 
 
 def column(table: Table, name: str) -> list[Cell]:
@@ -136,9 +136,9 @@ def test_a_row_stands_beside_what_was_asked_of_it() -> None:
     assert as_lines(row.doubts) == () and row.group == "default"
     assert table.notes[:2] == (
         "client: raw, closed loop",
-        "every cell: max_batch_size 1, max_concurrent_queries 1, num_replicas 1",
+        "every cell: max_batch_size 1, max_ongoing_requests 1, num_replicas 1",
     )
-    assert table.notes[2].startswith("warm-up asked: 0.5 to 3 s, until the rate is steady")
+    assert table.notes[2].startswith("warm-up: 0.5 to 3 s, until the rate is steady")
 
 
 def test_figures_are_those_of_the_statistics() -> None:
@@ -209,7 +209,7 @@ def test_axes_that_differ_name_the_cells() -> None:
         (Text("default: num_replicas 1", below=(ROWS[0].label,)), ""),
         (Text("default: num_replicas 8", below=(ROWS[0].label,)), ""),
     ]
-    assert "every cell: max_batch_size 1, max_concurrent_queries 1" in table.notes
+    assert "every cell: max_batch_size 1, max_ongoing_requests 1" in table.notes
 
 
 # ------------------------------------------------------------------------------------- proof
@@ -222,7 +222,7 @@ def test_launches_that_prove_the_same_stand_together() -> None:
     no_http = replace(launch("rpc"), proof={"versions": {"torch": "2.9"}})
     alike = [launch(round_=at) for at in (1, 2, 3)]
     section = method(result_of([run(), *alike, wrong, no_http]))
-    rows = [row.cells for row in tables(section)["What the launches prove"].rows]
+    rows = [row.cells for row in tables(section)["Proof"].rows]
     assert [row[0] for row in rows] == [
         Text("default-1, default-2, default-3", below=("rounds 1 to 3",)),
         Text("haproxy-2", below=("round 2",)),

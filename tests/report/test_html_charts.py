@@ -29,7 +29,7 @@ from serve_bench.report.vega import FITS, LINE, VERDICTS, broken, vega
 from tests.html_sample import contrast
 
 HOSTILE = "</script>\"'|, datum[0] ${x} \\"
-LONG = "max_batch_size 1, max_concurrent_queries 10000, num_replicas 1, log_level DEBUG"
+LONG = "max_batch_size 1, max_ongoing_requests 10000, num_replicas 1, log_level DEBUG"
 
 POINTS = (
     Point("single client", "default", 154.3, 141.9, 166.7),
@@ -191,11 +191,11 @@ def test_short_labels_stand_beside_their_line_and_long_ones_above() -> None:
 
 def test_long_words_are_broken_behind_commas() -> None:
     assert broken(LONG) == [
-        "max_batch_size 1, max_concurrent_queries 10000,",
+        "max_batch_size 1, max_ongoing_requests 10000,",
         "num_replicas 1, log_level DEBUG",
     ]
     assert all(len(line) <= FITS + 1 for line in broken("x" * 200))
-    assert broken("bs1-mcq10000-rep8") == ["bs1-mcq10000-rep8"]
+    assert broken("bs1-ongoing10000-rep8") == ["bs1-ongoing10000-rep8"]
     assert broken("") == []
 
 

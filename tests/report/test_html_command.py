@@ -181,7 +181,9 @@ def test_without_records_nothing_is_written(
 
 def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vl_convert", None)
-    with pytest.raises(BadInput, match=r"^--format html: needs vl-convert-python: pip install 'se"):
+    with pytest.raises(
+        BadInput, match=r"^--format html: needs vl-convert-python: pip install vl-convert-python"
+    ):
         bundle()
 
 

@@ -170,7 +170,7 @@ def test_the_order_is_that_of_a_report() -> None:
         f"#{name}" for name in names
     ]
     text = read_page.text.partition("serve-bench micro")[2]  # behind title and contents
-    told = [text.index(words) for words in ("optimized served", "What was asked", "With default")]
+    told = [text.index(words) for words in ("optimized served", "Request", "With default")]
     assert told == sorted(told)
 
 
@@ -197,7 +197,7 @@ def test_doubts_stand_in_a_row_of_their_own_under_what_they_doubt() -> None:
 
 def test_a_tone_is_never_a_colour_alone() -> None:
     text = Read(page()).text
-    for said in ("✗ bad: not measured", "✓ good: 10.81", "! in doubt: busy-host"):
+    for said in ("✗ bad: not measured", "✓ good: 10.81", "! warning: busy-host"):
         assert said in text, said
 
 

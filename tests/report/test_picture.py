@@ -100,7 +100,7 @@ def test_what_cannot_be_drawn_is_one_line(result: Result, kind: str, message: st
 
 def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vl_convert", None)
-    with pytest.raises(BadInput, match=r"pip install 'serve-bench\[plot\]'"):
+    with pytest.raises(BadInput, match=r"pip install vl-convert-python"):
         picture([document(pressed())], "png")
 
 

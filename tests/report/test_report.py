@@ -316,10 +316,12 @@ def test_launches_that_disagree_are_counted() -> None:
     shares = (97.0, 20.0, 96.0)
     trials = [sampled(at, share) for at, share in zip(rounds, shares, strict=True)]
     result = result_of([run(*rounds), *trials])
-    assert "proxy CPU 97 % of a core (sure; then host 127 of 400 %)" in render(result, width=200)
+    assert "proxy CPU 97 % of a core (high confidence; next limit: host 127 of 400 %)" in render(
+        result, width=200
+    )
     assert " proxy CPU, in 2 of 3 launches" in render(result, width=200)
     (row,) = csv.DictReader(io.StringIO(render(result, "csv")))
-    assert (row["limited_by"], row["limited_by_confidence"]) == ("proxy CPU", "sure")
+    assert (row["limited_by"], row["limited_by_confidence"]) == ("proxy CPU", "high")
     assert row["limited_by_figures"] == "proxy CPU 97 % of a core"
     (entry,) = json.loads(render(result, "json"))["variants"][0]["cells"][0]["rows"]
     causes = {launch: verdict["cause"] for launch, verdict in entry["limited_by"].items()}
@@ -359,16 +361,16 @@ def test_perf_metrics_are_those_of_the_release_tooling(golden: Result) -> None:
     content = json.loads(perf_metrics(golden))
     found = {one["perf_metric_name"]: one for one in content["perf_metrics"]}
     assert len(found) == len(content["perf_metrics"]) == 11 * 3
-    assert found["default_bs1_mcq1_rep1_single_client_throughput_requests_per_s"] == {
-        "perf_metric_name": "default_bs1_mcq1_rep1_single_client_throughput_requests_per_s",
+    assert found["default_bs1_ongoing1_rep1_single_client_throughput_requests_per_s"] == {
+        "perf_metric_name": "default_bs1_ongoing1_rep1_single_client_throughput_requests_per_s",
         "perf_metric_value": pytest.approx(629.38),
         "perf_metric_type": "THROUGHPUT",
     }
-    p99 = found["default_bs1_mcq10000_rep8_100_connections_latency_p99_ms"]
+    p99 = found["default_bs1_ongoing10000_rep8_100_connections_latency_p99_ms"]
     # 100 connections at 2000/s, 0.95 of 50 ms; the 99th percentile is 1.25 times that.
     assert p99["perf_metric_value"] == pytest.approx(47.5 * 1.25, rel=0.001)
     assert p99["perf_metric_type"] == "LATENCY"
-    assert content["not_measured"] == ["optimized/r1/bs1-mcq10000-rep8/100-connections"]
+    assert content["not_measured"] == ["optimized/r1/bs1-ongoing10000-rep8/100-connections"]
 
 
 def test_perf_metrics_leave_broken_rows_out_and_name_what_is_known_to_be_higher() -> None:

@@ -19,7 +19,7 @@ FAILED = ({"role": "replica", "pid": 1, "failed": "was idle"},)
 def suite() -> Suite:
     flags = Overrides(
         variants=("default",),
-        matrix={"max_concurrent_queries": (1, 100)},
+        matrix={"max_ongoing_requests": (1, 100)},
         clients=("1", "raw:100"),
     )
     return read_suite({}, "x.toml", flags)

@@ -69,7 +69,7 @@ def test_a_ladder_grows_until_it_gains_no_more_and_refines() -> None:
 def test_a_step_has_the_key_and_the_row_of_a_trial() -> None:
     planned = Climb(LISTED, "optimized", 2, cell(replicas=4)).next()
     assert planned is not None
-    assert planned.key == "optimized/r2/bs1-mcq1-rep4/10-users"
+    assert planned.key == "optimized/r2/bs1-ongoing1-rep4/10-users"
     assert planned.row == step_row(10)
     assert (planned.row.client, planned.row.connections, planned.row.loop) == ("raw", 10, "closed")
     assert step_row(1).label == "1 user"
@@ -111,7 +111,7 @@ def test_gone_on_with_a_ladder_measures_what_is_missing() -> None:
 def test_a_step_in_doubt_comes_first_and_keeps_its_place() -> None:
     bad = step(20, 3)
     before = earlier(step(10, 40), bad, failure_of(bad), step(30, 90))
-    climb = climbs_of(before, LISTED)[("default", 1, "bs1-mcq10000-rep1")]
+    climb = climbs_of(before, LISTED)[("default", 1, "bs1-ongoing10000-rep1")]
     assert climb.again == [(20, 1)]
     assert [one.clients for one in climb.steps] == [10, 30]
     planned = climb.next()
@@ -130,7 +130,7 @@ def test_a_ladder_at_its_end_leaves_nothing(ladder: Ladder) -> None:
 def test_a_failure_without_a_trial_is_measured_again() -> None:
     lost = step(20, 1)
     before = earlier(step(10, 40), failure_of(lost))
-    climb = climbs_of(before, LISTED)[("default", 1, "bs1-mcq10000-rep1")]
+    climb = climbs_of(before, LISTED)[("default", 1, "bs1-ongoing10000-rep1")]
     assert (climb.order, climb.again) == ([(10, 1), (20, 1)], [(20, 1)])
 
 

@@ -53,7 +53,7 @@ def refusal(path: Path) -> str:
 def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     message = refusal(tmp_path)
-    assert message == f"{tmp_path}: is not empty; name a new folder, it holds no run to go on with"
+    assert message == f"{tmp_path}: is not empty; name a new folder, it holds no run to resume"
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 

@@ -402,8 +402,7 @@ Spreads = Mapping[tuple[str, RowPlace], Mapping[str, RunSpread]]
 
 ASSUMED_TEXT: Final = (
     f"the spread between runs is assumed, {100 * ASSUMED.sd:g} %, since fewer than {RUNS_KNOWN} "
-    "other runs of this suite lie beside these two (--history DIR names others, --session-sd 3% "
-    "what you know)"
+    "other runs of this suite lie beside these two (set it with --history DIR or --session-sd 3%)"
 )
 
 

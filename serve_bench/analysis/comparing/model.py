@@ -254,11 +254,11 @@ def settles(line: Compared, paired: bool) -> str:
         return ""
     if judged.rounds_needed is not None:
         things = "rounds" if paired else "launches a side"
-        return f"about {judged.rounds_needed} {things} would settle it"
+        return f"about {judged.rounds_needed} {things} needed"
     if judged.weighed:
         return ""
     if judged.interval.between:
-        return "the spread between runs hides it: serve-bench versus is free of that"
+        return "the spread between runs hides it: serve-bench versus avoids it"
     return f"more than {MOST_ROUNDS} {'rounds' if paired else 'launches a side'} would be needed"
 
 
@@ -282,9 +282,9 @@ def variant_of(row: ComparedRow) -> str | None:
 
 
 def alone_words(one: Alone) -> str:
-    """`100 connections (raw) of bs1-mcq1-rep1: in A alone`."""
+    """`100 connections (raw) of bs1-ongoing1-rep1: in A alone`."""
     of = ", ".join(word for word in (one.variant, cell_slug(one.cell)) if word)
-    return f"{one.row} ({one.client}) of {of}: in {one.side} alone"
+    return f"{one.row} ({one.client}) of {of}: only in {one.side}"
 
 
 def rounds_words(comparing: Comparing) -> str:
@@ -415,4 +415,4 @@ def _doubted(rows: Sequence[ComparedRow]) -> str:
             if one.code in IN_THE_VERDICT:
                 sides.setdefault(one.code, set()).add(one.side)
     codes = [f"{code} ({' and '.join(sorted(of))})" for code, of in sides.items()]
-    return f"; doubted: {', '.join(codes)}" if codes else ""
+    return f"; warnings: {', '.join(codes)}" if codes else ""

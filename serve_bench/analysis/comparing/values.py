@@ -282,20 +282,20 @@ def _of_trial(trial: Trial) -> Iterator[Warning]:
     """Doubts that matter to a comparison alone."""
     key = trial.key
     if trial.flags.get("cut"):
-        yield Warning("cut", "time ended it first", "its rate is of what came until then", key)
+        yield Warning("cut", "ended by time", "the rate covers completed requests only", key)
     figures = zip(("p50", "p99"), latency_figures([trial], (0.5, 0.99)), strict=True)
     if open_ := [name for name, value in figures if isinstance(value, LowerBound)]:
         message = f"{' and '.join(open_)} {'are lower bounds' if open_[1:] else 'is a lower bound'}"
-        hint = "requests without an answer leave it open, so it is not compared"
+        hint = "some requests had no response, so it is not compared"
         yield Warning("lower-bound", message, hint, key)
     if trial.flags.get("short_slices"):
         message = "its slices are shorter than five drains"
         yield Warning("short-slices", message, "give longer ones, or fewer connections", key)
     if trial.flags.get("way_changed"):
-        message = "CPU not judged: processes that its requests go through came or ended meanwhile"
+        message = "CPU not judged: processes on the request's way started or ended"
         yield Warning("way-changed", message, "hold the number of replicas fixed", key)
     if trial.flags.get("unpinned"):
-        message = "threads of it might run on cores that were not its own"
+        message = "some of its threads were not pinned to its cores"
         yield Warning("unpinned", message, "what pins it otherwise must leave it alone", key)
     if trial.flags.get("apart"):
         message = "the windows of both sides began more than a fifth of their length apart"
@@ -328,7 +328,7 @@ def unlike_ways(a: SideRow, b: SideRow) -> Iterator[Doubt]:
                 ", ".join(f"{count} {role}" for role, count in sorted(way.items()))
                 for way in (own, other)
             )
-            message = f"requests go through other processes ({both}), on as many cores each"
+            message = f"the sides use different processes ({both}) on equal cores"
             hint = "on the whole machine the ratio is another: --pairing slices"
             yield Doubt("B", "duet-unlike", message, hint, 1, 1)
             return

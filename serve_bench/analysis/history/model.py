@@ -130,7 +130,7 @@ def chosen_of(
 
 
 def _asked(chosen: Chosen) -> str:
-    """`--cell bs1-mcq1-rep1 --row '8 clients'`."""
+    """`--cell bs1-ongoing1-rep1 --row '8 clients'`."""
     flags = (("variant", chosen.variant), ("cell", chosen.cell), ("row", chosen.row))
     return " ".join(f"--{name} {value!r}" for name, value in flags if value is not None)
 
@@ -261,7 +261,7 @@ class PassedOver:
 @dataclass(frozen=True)
 class Chosen:
     """What a person wants to see alone; None: all. `cell` as in the names of trials, such as
-    bs1-mcq1-rep1; `last`: so many runs of each group, the newest."""
+    bs1-ongoing1-rep1; `last`: so many runs of each group, the newest."""
 
     variant: str | None = None
     cell: str | None = None

@@ -91,12 +91,12 @@ class Verdict:
 
     @property
     def text(self) -> str:
-        """`replica CPU 98 % (likely; 9 % of the requests failed; then proxy CPU 61 %)`."""
+        """`replica CPU 98 % (high confidence; next limit: proxy CPU 61 %)`, doubts in between."""
         if self.cause == "unclear":
             return f"unclear: {'; '.join(self.reasons)}"
-        then = f"; then {self.runner_up}" if self.runner_up else ""
+        then = f"; next limit: {self.runner_up}" if self.runner_up else ""
         why = "".join(f"; {one}" for one in self.reasons)
-        return f"{self.figures} ({self.confidence}{why}{then})"
+        return f"{self.figures} ({self.confidence} confidence{why}{then})"
 
 
 def limited_by(trial: Trial, front: str | None = None, beside: Sequence[Trial] = ()) -> Verdict:
@@ -113,13 +113,13 @@ def limited_by(trial: Trial, front: str | None = None, beside: Sequence[Trial] =
 def worth_a_look(trial: Trial, front: str | None = None) -> bool:
     """Whether a further load, to see what requests wait in (waits.py), is worth its time: no full
     CPU explains the row, and its time is not that of Serve's own code. For an app of the user,
-    whose waits are not known, a CPU explains it only with confidence "sure"."""
+    whose waits are not known, a CPU explains it only with confidence "high"."""
     verdict, offered = limited_by(trial, front), evidence_of(trial, front).offered
     if not trial.usage or not trial.counts.completed or verdict.cause == "client":
         return False
     if verdict.cause in EXPLAINED:
         several = offered.loop == "closed" and offered.connections > 1
-        return bool(trial.slots) and verdict.confidence != "sure" and several
+        return bool(trial.slots) and verdict.confidence != "high" and several
     if offered.loop == "open":
         return verdict.cause != "offered load"
     return offered.connections > 1 or (offered.p50_ms or 0.0) >= SLOW_MS
@@ -171,7 +171,7 @@ def _client(case: Case) -> Verdict | None:
     if rivals:
         return _unclear(case, client.figures, rivals[0].figures)
     sure = worked and case.watched and case.top < NEAR
-    return _of(case, client, "sure" if sure else "likely")
+    return _of(case, client, "high" if sure else "medium")
 
 
 def _kept_up(case: Case) -> Verdict | None:
@@ -181,9 +181,9 @@ def _kept_up(case: Case) -> Verdict | None:
     if offered.loop != "open" or offered.late > ON_TIME or offered.failed >= SOME_FAILED:
         return None
     full = max(case.top, case.host.level if case.host is not None and case.host_is_full else 0.0)
-    confidence: Confidence = "sure" if full < IDLE else "likely" if full < SATURATED else "weak"
-    if not case.watched or (case.seen.client.bound and confidence == "sure"):
-        confidence = "likely"
+    confidence: Confidence = "high" if full < IDLE else "medium" if full < SATURATED else "low"
+    if not case.watched or (case.seen.client.bound and confidence == "high"):
+        confidence = "medium"
     words = f"offered load {figure(offered.rate)} requests/s, all answered in time"
     against = case.seen.client.reasons if case.seen.client.bound else ()
     return _of(case, Candidate("offered load", 0.0, words, words), confidence, *against)
@@ -206,7 +206,7 @@ def _cpu(case: Case) -> Verdict | None:
         verdict = _of(case, placed(case, top), cpu_confidence(case, top))
     else:
         return None
-    return verdict if verdict.confidence == "sure" else _despite_cpu(case) or verdict
+    return verdict if verdict.confidence == "high" else _despite_cpu(case) or verdict
 
 
 def _despite_cpu(case: Case) -> Verdict | None:
@@ -217,7 +217,7 @@ def _despite_cpu(case: Case) -> Verdict | None:
     if seen.offered.loop == "closed" and seen.offered.connections == 1:
         return None
     if (slow := idle_slow_candidate(seen)) is not None:
-        return _of(case, placed(case, slow), "weak")
+        return _of(case, placed(case, slow), "low")
     place, longer = place_candidate(seen), seen.waits.longer
     if place is None or place.level < NEAR or computes(seen):
         return None
@@ -225,7 +225,7 @@ def _despite_cpu(case: Case) -> Verdict | None:
     if any(one.cause == "GPU" or one.deployment == place.deployment for one in full):
         return None  # computing takes the threads of a pool, too
     if full_pool(seen, place) or (longer is not None and longer <= ALIKE):
-        return _of(case, place, "weak", *filter(None, [alone_words(seen.waits)]))
+        return _of(case, place, "low", *filter(None, [alone_words(seen.waits)]))
     return None
 
 
@@ -234,7 +234,7 @@ def _refused(case: Case) -> Verdict | None:
     if case.seen.refused < SOME_FAILED or not case.trial.counts.completed:
         return None
     refusal = refused_candidate(case.seen)
-    return None if refusal is None else _of(case, placed(case, refusal), "likely")
+    return None if refusal is None else _of(case, placed(case, refusal), "medium")
 
 
 def _inside(case: Case) -> Verdict | None:
@@ -243,15 +243,15 @@ def _inside(case: Case) -> Verdict | None:
     seen = case.seen
     blocked = blocked_candidate(seen)
     if blocked is not None and blocked.cause == "replica CPU":
-        return _of(case, placed(case, blocked), "likely")
+        return _of(case, placed(case, blocked), "medium")
     if blocked is not None and seen.waits.replicas:
         queued = (seen.waits.longer or 0.0) >= QUEUES and blocked.level >= CERTAIN
-        return _of(case, blocked, "sure" if queued and case.top < RESTING else "likely")
+        return _of(case, blocked, "high" if queued and case.top < RESTING else "medium")
     if seen.offered.loop == "closed" and seen.offered.connections == 1:
         return None
     other = differing_candidate(seen) or called_candidate(seen)
     if other is not None:
-        return _of(case, placed(case, other), "likely" if case.top < IDLE else "weak")
+        return _of(case, placed(case, other), "medium" if case.top < IDLE else "low")
     if case.slots is not None and not waits_in_turn(seen):
         return None
     place = place_candidate(seen)
@@ -259,31 +259,31 @@ def _inside(case: Case) -> Verdict | None:
         return None
     alone = alone_words(seen.waits)
     likely = place.level >= NEAR and case.top < IDLE
-    return _of(case, place, "likely" if likely else "weak", *([alone] if alone else []))
+    return _of(case, place, "medium" if likely else "low", *([alone] if alone else []))
 
 
 def _waits(case: Case) -> Verdict | None:
     """No CPU is short: requests wait for slots or batches."""
-    confidence: Confidence = "weak"
+    confidence: Confidence = "low"
     front = case.seen.front
     if case.top < IDLE:
-        confidence = "likely"
+        confidence = "medium"
     if case.slots is not None:
         if case.top < RESTING and case.slots.level >= WELL_FULL:
-            confidence = "sure"
+            confidence = "high"
         if case.trial.slots and not case.seen.waits.replicas and case.slots.deployment != front:
             why = "whether requests go there was not looked at"
-            return _of(case, placed(case, case.slots), "weak", why)
+            return _of(case, placed(case, case.slots), "low", why)
         ongoing, slots = case.seen.ongoing, case.seen.slots
         if ongoing is not None and slots and ongoing < RESTING * slots:
             against = f"Serve counted {ongoing:.0f} requests at its {slots} slots"
-            return _of(case, placed(case, case.slots), "weak", against)
+            return _of(case, placed(case, case.slots), "low", against)
         return _of(case, placed(case, case.slots), confidence)
     if case.queue is not None:
-        return _of(case, placed(case, case.queue), "weak")
+        return _of(case, placed(case, case.queue), "low")
     if case.batch is not None:
         if case.top < RESTING and case.batch.level >= WAIT_MOST:
-            confidence = "sure"
+            confidence = "high"
         return _of(case, case.batch, confidence)
     return None
 
@@ -300,7 +300,7 @@ def _downstream(case: Case) -> Verdict | None:
     short = short_name(name)
     words = f"downstream deployment {short} takes {figure(behind[name])} of {figure(mean_ms)} ms"
     candidate = Candidate("downstream deployment", behind[name] / mean_ms, words, words, name)
-    return _of(case, candidate, "weak")
+    return _of(case, candidate, "low")
 
 
 def _hidden(case: Case) -> Verdict | None:
@@ -311,7 +311,7 @@ def _hidden(case: Case) -> Verdict | None:
     (low, high), (rate, _) = flat.clients, flat.figures
     words = f"{INSIDE}: {figure(rate)} requests/s from {low} to {high} clients, {_rest(case)}"
     candidate = Candidate("app wait", 1.0, words, words, case.seen.measured)
-    return replace(_of(case, candidate, "likely"), hint=_look(case))
+    return replace(_of(case, candidate, "medium"), hint=_look(case))
 
 
 def _offered(case: Case) -> Verdict | None:
@@ -325,23 +325,21 @@ def _offered(case: Case) -> Verdict | None:
     if offered.loop == "open":
         if (offered.in_flight or 0.0) >= ALL_CONNECTIONS * offered.connections:
             words = f"offered load: all {offered.connections} connections in use"
-            return _of(case, Candidate("offered load", 0.0, words, words), "likely")
+            return _of(case, Candidate("offered load", 0.0, words, words), "medium")
         behind = f"{100 * max(0.0, offered.late):.0f} % of the due requests were left over"
         failed = f"{100 * offered.failed:.0f} % failed"
         return _unclear(case, f"{behind}, {failed}, and nothing sampled is at its limit")
     confidence = offered_confidence(case)
     alone = alone_words(case.seen.waits)
     why = [alone] if alone else []
-    if confidence != "weak" or case.apart or (offered.p50_ms or 0.0) < SLOW_MS:
+    if confidence != "low" or case.apart or (offered.p50_ms or 0.0) < SLOW_MS:
         return _of(case, latency_bound(case), confidence, *why)
     if case.top >= IDLE:
         return _unclear(case, f"nothing is at its limit, {case.server[0].figures}")
     if case.host is not None and case.may_want_cpu:
         return _unclear(case, f"{case.host.figures}, and each process on the way rests at times")
     idle = f"{INSIDE}, {_rest(case)}"
-    return replace(
-        _of(case, Candidate("app wait", 0.0, idle, idle), "weak", *why), hint=_look(case)
-    )
+    return replace(_of(case, Candidate("app wait", 0.0, idle, idle), "low", *why), hint=_look(case))
 
 
 def _rest(case: Case) -> str:
@@ -358,13 +356,13 @@ def _look(case: Case) -> str:
 INSIDE: Final = "requests wait inside the app"
 
 LOOK: Final = (
-    "where they wait is seen by `serve-bench run` (not with --no-sample), which looks into the "
-    "replicas, or by py-spy dump --pid of a replica under load"
+    "`serve-bench run` (without --no-sample) shows where they wait, and so does py-spy dump --pid "
+    "of a replica under load"
 )
 
 LOOKED: Final = (
-    "the replicas were looked into, and no line of the app held most of the requests: they wait in "
-    "many places, or in Serve and Ray; --profile tells what runs there"
+    "no line of the app holds most of the requests: they wait in many places, or in Serve and Ray; "
+    "use --profile"
 )
 
 LOOK_FAILED: Final = (

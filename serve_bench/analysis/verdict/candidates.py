@@ -285,10 +285,10 @@ HINTS: Final[Mapping[Cause, str]] = {
     ),
     "replica CPU": (
         "more replicas, num_cpus for each and OMP_NUM_THREADS to match, batching (max_batch_size), "
-        "or less work a request"
+        "or less work per request"
     ),
     "concurrency limit": (
-        "raise max_concurrent_queries if the method is async and waits, else num_replicas; "
+        "raise max_ongoing_requests if the method is async and waits, else num_replicas; "
         "request_timeout_s with retries by the client bounds the queue"
     ),
     "batch wait": (
@@ -304,7 +304,7 @@ HINTS: Final[Mapping[Cause, str]] = {
     ),
     "downstream deployment": (
         "more replicas of that deployment, or num_cpus, num_gpus, batching and "
-        "max_concurrent_queries there: the ones before it only wait"
+        "max_ongoing_requests there: the ones before it only wait"
     ),
     "host CPU": "more cores, nothing else on the host, or the client on another machine",
     "GPU": "num_gpus for each replica and more GPUs, or larger batches",

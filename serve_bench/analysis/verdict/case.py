@@ -152,8 +152,8 @@ def _p50_ms(trial: Trial) -> float | None:
 
 # --------------------------------------------------------------------------------------------------
 
-Confidence: TypeAlias = Literal["sure", "likely", "weak", "none"]
-WORDS: Final[tuple[Confidence, ...]] = ("none", "weak", "likely", "sure")
+Confidence: TypeAlias = Literal["high", "medium", "low", "none"]
+WORDS: Final[tuple[Confidence, ...]] = ("none", "low", "medium", "high")
 
 
 @dataclass(frozen=True)
@@ -278,18 +278,18 @@ def host_confidence(case: Case) -> Confidence:
     """Sure if no core was free and the server's processes are known to have waited."""
     host = case.host
     if host is None or host.level < SATURATED:
-        return "weak"
+        return "low"
     known = host.starved is not None and host.starved >= STARVED
-    return "sure" if known and host.level >= CERTAIN else "likely"
+    return "high" if known and host.level >= CERTAIN else "medium"
 
 
 def cpu_confidence(case: Case, top: Candidate) -> Confidence:
     """Sure if it is never idle, nothing else of the server is full, and cores are free."""
     if top.level < SATURATED:
-        return "weak"
+        return "low"
     rivals = [one for one in case.busy(SATURATED) if not _same(one, top)]
     crowded = case.host_is_full and case.host is not None and case.host.level >= CERTAIN
-    return "sure" if top.level >= CERTAIN and not rivals and not crowded else "likely"
+    return "high" if top.level >= CERTAIN and not rivals and not crowded else "medium"
 
 
 def offered_confidence(case: Case) -> Confidence:
@@ -297,10 +297,10 @@ def offered_confidence(case: Case) -> Confidence:
     grows = follows(case.trial, case.ladder)
     host = case.host.level if case.host is not None else 0.0
     if max(case.top, host) >= NEAR:
-        return "weak"
+        return "low"
     if max(case.top, host) < IDLE and (case.seen.offered.connections == 1 or grows):
-        return "sure"
-    return "likely" if grows or case.apart else "weak"
+        return "high"
+    return "medium" if grows or case.apart else "low"
 
 
 def latency_bound(case: Case) -> Candidate:

@@ -210,7 +210,7 @@ def _slots(
             words = f"{each * before} to {each * now} slots (from {before} to {now} replicas)"
             return each * now, name, words
         return trial.slots[at], name, _slots_words(trial.slots[at])
-    each = trial.cell.get("max_concurrent_queries")
+    each = trial.cell.get("max_ongoing_requests")
     replicas = trial.cell.get("num_replicas")
     if replicas is None and measured is not None:
         replicas = sum(use.deployment == measured for use in uses)

@@ -16,36 +16,38 @@ class BisectOptions(VersusOptions):
         *("good", "bad", "side", "env", "option", "rounds", "python", "cutoff", "extra", "app"),
         *("clients", "rate", "route", "method", "header", "body", "expect_status", "quick"),
         *("threshold", "gate", "budget", "slice", "seed", "suite", "out", "resume"),
-        *("no_sample", "dry_run", "format"),
+        *("no_sample", "dry_run", "live", "format"),
     )
 
-    good: str | None = flag(None, "The good end: ray==2.58.0, or a commit of the app's repository.")
-    bad: str | None = flag(None, "The bad end, as the good one.")
-    side: str = flag("default", "On both sides: VARIANT, APP or VARIANT,APP [default].", "--of")
-    env: list[str] | None = flag(None, "NAME=VALUE for both; repeatable.")
-    option: list[str] | None = flag(None, "num_replicas=2 for both; repeatable.")
-    rounds: str | None = flag(None, "The most rounds of a comparison [20]; +N with --resume.")
-    header: list[str] | None = flag(None, "Of own apps: 'Name: value'.", "-H", "--header")
-    python: str | None = flag(None, "Interpreter that environments are made of [this one].")
+    good: str | None = flag(None, "Good end: ray==2.58.0, or a commit of the app's repository.")
+    bad: str | None = flag(None, "Bad end, in the same form.")
+    side: str = flag(
+        "default", "What both sides serve: VARIANT, APP or VARIANT,APP [default].", "--of"
+    )
+    env: list[str] | None = flag(None, "Variable of the environment of both; repeatable.")
+    option: list[str] | None = flag(None, "Option of both, such as num_replicas=2; repeatable.")
+    rounds: str | None = flag(None, "Most rounds of a comparison [20]; +N with --resume adds N.")
+    header: list[str] | None = flag(
+        None, "Header of requests to own apps; repeatable.", "-H", "--header"
+    )
+    python: str | None = flag(None, "Python interpreter for the environments [this one].")
     cutoff: str | None = flag(
-        None, "Packages up to this date, with uv [of Ray: the day after the version's release]."
+        None, "Newest release date of packages, with uv [for Ray: the day after its version's]."
     )
     extra: list[str] | None = flag(
-        None, "A package that the app needs beside, or FILE.txt with some; repeatable.", "--with"
+        None, "Further package that the app needs, or FILE.txt with some; repeatable.", "--with"
     )
-    resume: Path | None = flag(
-        None, "Go on with the search in this folder: the command line again."
-    )
-    threshold: str | None = flag(None, "Ends that differ by less may end the search as same [5%].")
-    gate: str | None = flag(None, "Beside throughput: p50, p99, cpu [cpu].")
-    budget: str | None = flag(None, "The search lasts at most so long (2h).")
+    resume: Path | None = flag(None, "Resume the search in this folder with its stored plan.")
+    threshold: str | None = flag(None, "Size from which a loss is regressed [5%].")
+    gate: str | None = flag(None, "Metrics that are gated beside throughput: p50, p99, cpu [cpu].")
+    budget: str | None = flag(None, "Longest time of the search (2h).")
 
 
 @command(BisectOptions, "Compare")
 def bisect(options: BisectOptions) -> int:
     """Find the version or commit at which a figure became worse.
 
-    Each version is held against the good end in the same rounds, as versus does. Exit code 1 where
+    Each version is compared with the good end in the same rounds, as in versus. Exit code 1 where
     no step is decided.
 
     Example: serve-bench bisect --good ray==2.58.0 --bad ray==2.60.0

@@ -29,7 +29,7 @@ from serve_bench.core.result import Result, Version
 
 TONES: dict[str, Tone] = {"good": "good", "bad": "bad", "broken": "doubt", "undecided": "doubt"}
 METHOD = (
-    "Each version was held against the good end by serve-bench versus, in the same rounds: fresh "
+    "Each version was compared with the good end by serve-bench versus, in the same rounds: fresh "
     "launches of both, loaded in turn.",
     "A version is bad or good where its whole 95 % interval lies on that side of half the loss of "
     "the bad end (as a logarithm); it has more rounds until it does, up to the most.",
@@ -60,7 +60,7 @@ def document(result: Result, options: ReportOptions) -> Document:
         sections=(
             Section("step", "Beside the step", (_beside(state),), "headline"),
             Section("tested", "Comparisons", (_comparisons(state),), "table"),
-            Section("how", "How it was searched", (Prose(METHOD, "quiet", listed=True),), "table"),
+            Section("how", "Method", (Prose(METHOD, "quiet", listed=True),), "table"),
         ),
         where=options.where,
         argv=result.run.argv,

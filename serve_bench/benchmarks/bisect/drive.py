@@ -39,7 +39,7 @@ from serve_bench.benchmarks.versus.drive import content, sitting_of
 from serve_bench.benchmarks.versus.flags import MOST_ROUNDS, alike, whole_rounds
 from serve_bench.benchmarks.versus.request import Side, VersusSuite, expected_s, versus_plan
 from serve_bench.cli.command import FAILED, INTERRUPTED, OK
-from serve_bench.cli.flag_values import seconds_of
+from serve_bench.cli.flag_values import plain_lines, seconds_of
 from serve_bench.cli.sitting import (
     check_same,
     command_line,
@@ -74,8 +74,9 @@ def run(options: BisectOptions) -> int:
     if earlier is not None and earlier.run.command != "bisect":
         raise BadInput(f"--resume: {options.resume} holds a run of {earlier.run.command}")
     if earlier is not None and options.out is not None:
-        raise BadInput("--out: a search that is gone on with stays in its folder: leave it out")
+        raise BadInput("--out: not allowed with --resume; the search keeps its folder")
     template = _template(options, earlier)
+    plain = plain_lines(options.live)
     budget_s = None if options.budget is None else seconds_of(options.budget, "--budget")
     ends = options.good, options.bad
     packages = any("==" in one for one in ends)
@@ -112,7 +113,7 @@ def run(options: BisectOptions) -> int:
         folder = RunFolder.create(options.out, now=datetime.now(UTC))
         folder.append(run_record(folder, "bisect", suite=suite.to_json()))
     deadline_s = None if budget_s is None else time.monotonic() + budget_s
-    search = Searching(suite, template, versions, folder, deadline_s)
+    search = Searching(suite, template, versions, folder, deadline_s, plain)
     with signals(), folder:
         try:
             versions.begin(cache_folder() / "commits" / _digest(folder.path))
@@ -123,7 +124,7 @@ def run(options: BisectOptions) -> int:
             versions.close()
         result = read(folder.path)
         request.show(request.report(result, folder.path))
-    how = f"go on with: the same command line, with --resume {folder.path} in the place of --out"
+    how = f"resume: the same command line with --resume {folder.path} instead of --out"
     if search.ended == "interrupted":
         print(f"interrupted; {how}", file=sys.stderr)
         return INTERRUPTED
@@ -190,13 +191,15 @@ def _plan_lines(suite: BisectSuite, template: VersusSuite) -> Iterator[str]:
 
 @dataclass
 class Searching:
-    """A search that goes on in `folder`. `deadline_s`: by the monotonic clock."""
+    """A search that goes on in `folder`. `deadline_s`: by the monotonic clock. `plain`: progress in
+    lines."""
 
     suite: BisectSuite
     template: VersusSuite
     versions: Versions
     folder: RunFolder
     deadline_s: float | None
+    plain: bool = False
     ended: str = ""  # interrupted, or budget
 
     @property
@@ -251,7 +254,7 @@ class Searching:
                 budget_s=budget_s,
                 settled=lambda comparing: word_of(comparing, line) != "undecided",
             )
-            outcome = outcome_of(replace(sitting, set_env="--env sets it"))
+            outcome = outcome_of(replace(sitting, set_env="--env sets it", plain=self.plain))
             earlier = outcome.result
             if outcome.interrupted:
                 self.ended = "interrupted"

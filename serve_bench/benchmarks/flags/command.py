@@ -13,25 +13,44 @@ class FlagsOptions(VersusOptions):
     order = (
         *("side", "env", "rounds", "no_pairs", "option", "python", "app", "clients", "rate"),
         *("route", "method", "header", "body", "expect_status", "quick", "threshold", "gate"),
-        *("budget", "slice", "seed", "suite", "out", "resume", "no_sample", "dry_run", "format"),
+        *(
+            "budget",
+            "slice",
+            "seed",
+            "suite",
+            "out",
+            "resume",
+            "no_sample",
+            "dry_run",
+            "live",
+            "format",
+        ),
     )
 
-    side: str = flag("optimized", "Whose flags: VARIANT, APP or VARIANT,APP [optimized].", "--of")
-    env: list[str] | None = flag(None, "NAME=VALUE: a flag of your own; repeatable.")
-    rounds: str | None = flag(None, "Rounds of two launches [effects + 12]; +N with --resume.")
-    no_pairs: bool = flag(False, "Flags by themselves alone: fewer rounds.")
-    option: list[str] | None = flag(None, "num_replicas=2 in all launches; repeatable.")
-    python: str | None = flag(None, "Interpreter of all launches, with a Ray of its own.")
-    header: list[str] | None = flag(None, "Of own apps: 'Name: value'.", "-H", "--header")
-    threshold: str | None = flag(None, "From this size on: improved, regressed [5%].")
-    gate: str | None = flag(None, "Judged beside throughput: p50, p99, cpu [cpu].")
-    quick: bool = flag(False, "4 s a side in each round.")
-    budget: str | None = flag(None, "No round begins that would end later (30m).")
+    side: str = flag(
+        "optimized", "What sets the flags: VARIANT, APP or VARIANT,APP [optimized].", "--of"
+    )
+    env: list[str] | None = flag(None, "Further flag: a variable of the environment; repeatable.")
+    rounds: str | None = flag(
+        None, "Rounds of two launches [effects + 12]; +N with --resume adds N."
+    )
+    no_pairs: bool = flag(False, "Measure no pairs of flags: fewer rounds.")
+    option: list[str] | None = flag(
+        None, "Option in all launches, such as num_replicas=2; repeatable."
+    )
+    python: str | None = flag(None, "Python interpreter of all launches, with a Ray of its own.")
+    header: list[str] | None = flag(
+        None, "Header of requests to own apps; repeatable.", "-H", "--header"
+    )
+    threshold: str | None = flag(None, "Smallest change that is improved or regressed [5%].")
+    gate: str | None = flag(None, "Metrics that are judged beside throughput: p50, p99, cpu [cpu].")
+    quick: bool = flag(False, "Measure 4 s on each side in each round.")
+    budget: str | None = flag(None, "Longest time of the run (30m).")
 
 
 @command(FlagsOptions, "Compare")
 def flags(options: FlagsOptions) -> int:
-    """Tell which flags of a variant make the difference.
+    """Find the flags of a variant that make the difference.
 
     Each round launches two combinations of the flags and compares them as versus does; a fractional
     factorial design chooses the combinations.

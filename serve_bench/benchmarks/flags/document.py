@@ -105,7 +105,7 @@ def _odd(effects: FlagEffects) -> Iterator[Finding]:
     for of in effects.gated:
         for number, ratio in of.odd.items():
             text = f"round {number} is left out: its {SCALES[of.measure.name].name} is "
-            text += f"{ratio_text(ratio)} x what the others say"
+            text += f"{ratio_text(ratio)} x the fit of the other rounds"
             yield Finding(text, "odd-launch", "doubt", "--resume with --rounds +4 makes up for it")
 
 
@@ -115,7 +115,7 @@ def _tables(effects: FlagEffects) -> Iterator[Block]:
     yield _table("each flag", effects, [(of, of.of(1)) for of in shown])
     if untold := effects.suite.factorial.terms[1]:
         names = ", ".join(effects.suite.factorial.name(term) for term in untold)
-        text = f"not told: {names}: one of the two never goes without the other"
+        text = f"not measurable: {names}: one flag implies the other"
         yield Prose((text,), "doubt", listed=True)
     pairs = [(of, of.of(2)) for of in shown]
     proven = [(of, tuple(one for one in some if one.matters)) for of, some in pairs]

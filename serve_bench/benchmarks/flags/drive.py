@@ -28,7 +28,7 @@ from serve_bench.benchmarks.versus.request import (
     versus_plan,
 )
 from serve_bench.benchmarks.versus.summary import percent
-from serve_bench.cli.flag_values import seconds_of
+from serve_bench.cli.flag_values import plain_lines, seconds_of
 from serve_bench.cli.sitting import done, print_plan, request_of, sit
 from serve_bench.core.errors import BadInput
 from serve_bench.core.plan import duration_text
@@ -85,7 +85,9 @@ def run(options: FlagsOptions) -> int:
         report.show(report.report(result, folder))
         return 0
 
-    return sit(replace(sitting, set_env="--env tells what it does"), show)
+    return sit(
+        replace(sitting, set_env="--env tells what it does", plain=plain_lines(options.live)), show
+    )
 
 
 def _content(suite: FlagsSuite, earlier: Result) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from serve_bench.benchmarks.history.summary import (
     RUN_AGAIN,
     findings,
     group_name,
+    judged,
     late_runs,
     mark_line,
     mark_sides,
@@ -44,6 +45,7 @@ from serve_bench.core.document import (
     Chart,
     Charts,
     Column,
+    Detail,
     Document,
     Facts,
     Finding,
@@ -94,7 +96,7 @@ FORMULAS: Final = (
     ),
     (
         "over rows",
-        "the smallest p of m rows is held against 0.05/m, the next against 0.05/(m - 1) ...; in a "
+        "the smallest p of m rows is compared with 0.05/m, the next against 0.05/(m - 1) ...; in a "
         "row with an alarm the search goes on at the level of that row",
         "docs/ab.md; Holm 1979",
     ),
@@ -147,7 +149,9 @@ def _request(history: History, group: Group) -> Iterator[tuple[str, str]]:
 
 
 def _sections(group: Group, draw: partial[Iterator[Chart]]) -> Iterator[Section]:
-    yield Section("results", "Levels and steps", (_results(group),), "headline")
+    # Without a verdict the findings say all that there is to say.
+    detail: Detail = "headline" if judged(group) else "further"
+    yield Section("results", "Levels and steps", (_results(group),), detail)
     if any(series.marks for series in group.series):
         yield Section("steps", "Steps and outliers", (_steps(group),), "table")
     yield Section("runs-over-time", "Runs over time", (Charts(draw),))
@@ -157,8 +161,9 @@ def _sections(group: Group, draw: partial[Iterator[Chart]]) -> Iterator[Section]
         for when, night in times
         if night.changed
     ]
-    changed = (Prose(tuple(changes), listed=True),) if changes else ()
-    yield Section("runs", "The runs", (*changed, _values(group), _nights(group)), "table")
+    if changes:
+        yield Section("changes", "Changes", (Prose(tuple(changes), listed=True),), "table")
+    yield Section("runs", "The runs", (_values(group), _nights(group)))
 
 
 def _closing(history: History) -> Iterator[Section]:
@@ -167,9 +172,9 @@ def _closing(history: History) -> Iterator[Section]:
     if lines:
         more = Folded("All that was passed over", (Prose(every, listed=True),))
         blocks = (Prose(lines, "quiet", listed=True), *(() if lines == every else (more,)))
-        yield Section("passed-over", "Passed over", blocks, "table")
+        yield Section("passed-over", "Skipped runs", blocks, "table")
     how = Prose(tuple(method(history)), "quiet", listed=True)
-    yield Section("how", "How it was judged", (how,), "table")
+    yield Section("how", "Method", (how,))
     yield Section("method", "Method", (formula_table(FORMULAS),), "method")
 
 
@@ -448,6 +453,8 @@ def _chart(group: Group, series: Mapping[str, Series]) -> Chart:
         + ("; ".join(texts) if texts else "No step."),
         marks=[Mark(at + 1, ", ".join(words)) for at, words in sorted(rules.items())],
         log_x=False,
-        caption=f"Run 1: {times[0]}, run {len(times)}: {times[-1]} (UTC). A line where a level "
-        "begins, or a run is an outlier; bars are 95 % intervals over the launches of a run.",
+        log_y=True,
+        caption="The axis is near the runs, not from 0. "
+        f"Run 1: {times[0]}, run {len(times)}: {times[-1]} (UTC). A line where a level begins, or "
+        "a run is an outlier; bars are 95 % intervals over the launches of a run.",
     )

@@ -165,13 +165,18 @@ def late_runs(history: History) -> list[str]:
 # ---------------------------------------------------------------------------------- headline
 
 
+def judged(group: Group) -> bool:
+    """Whether there is a verdict on any row."""
+    return any(one.fit.p is not None for one in group.series)
+
+
 def headline(group: Group) -> str:
     """The result in one sentence: `1 step in 1 of 3 rows over 9 runs of micro: ...`."""
     runs = f"{len(group.nights)} runs of {group_name(group)}"
     steps = [(one, mark) for one in group.series for mark in one.fit.steps]
     outliers = [(one, mark) for one in group.series for mark in one.fit.outliers]
     rows = _rows(len({_place(one) for one in group.series}))
-    if all(one.fit.p is None for one in group.series):
+    if not judged(group):
         most = max(map(_judged, group.series))
         return (
             f"no verdict on {rows}: {most} of {runs} can be judged, and a step takes {FEWEST_RUNS}"
@@ -328,9 +333,10 @@ def method(history: History) -> Iterator[str]:
     yield (
         f"step: at least {LASTING} runs on each side, of which the means of logarithms differ (t "
         "test, Holm's correction over all rows); slower, faster: by less than the threshold of "
-        f"{percent(history.threshold)}; an outlier is one run, held against {FEWEST_LIKE} of its "
-        "level or more; drift: a line tells the runs better than levels; with a look every night "
-        "for a year a false mark in at most 5 % of rows in which nothing changed; docs/history.md"
+        f"{percent(history.threshold)}; an outlier is one run, compared with {FEWEST_LIKE} or "
+        "more of its level; drift: a line tells the runs better than levels; with a look every "
+        "night for a year a false mark in at most 5 % of rows in which nothing changed; "
+        "docs/history.md"
     )
     if any(
         point.interval is not None
@@ -338,6 +344,6 @@ def method(history: History) -> Iterator[str]:
         for series in group.series
         for point in series.points
     ):
-        yield "95 % interval: of a run over its launches; how runs differ is told by the spread"
+        yield "95 % interval: of a run over its launches; the spread shows how runs differ"
     if any(name != "throughput" for name in history.metrics):
         yield "CPU us: of proxies and replicas, for a request; p50, p99: of each launch"

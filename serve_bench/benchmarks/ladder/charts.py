@@ -43,9 +43,9 @@ MOST_MARKED: Final = 3
 
 _SHORT: Final[Mapping[str, str]] = {
     axis: cell_slug({axis: ""})
-    for axis in ("max_batch_size", "max_concurrent_queries", "num_replicas")
+    for axis in ("max_batch_size", "max_ongoing_requests", "num_replicas")
 }
-"""The words that the keys of records have for the published axes: bs, mcq, rep."""
+"""The words that the keys of records have for the published axes: bs, ongoing, rep."""
 
 Series = dict[str, list[LinePoint]]
 

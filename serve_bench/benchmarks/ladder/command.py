@@ -25,7 +25,7 @@ class SweepOptions(LadderOptions):
     )
 
     suite: str = flag("micro")
-    app: str | None = flag(None, "noop, ranker or recsys [as in the suite: noop].")
+    app: str | None = flag(None, "App: noop, ranker or recsys [as in the suite: noop].")
 
 
 @command(SweepOptions)

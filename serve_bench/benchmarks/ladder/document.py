@@ -161,7 +161,7 @@ def _service_words(result: Result) -> Iterator[str]:
     tiers = f"ingress ({each} replicas a ranker) -> DLRM ranker" if each else "DLRM ranker"
     yield (
         f"on {where}; torch {facts.get('torch', 'not asked')}; GET ?user_id=N -> {tiers}, "
-        f"{cell.get('rows_per_request')} candidates a request, tables "
+        f"{cell.get('rows_per_request')} candidates per request, tables "
         f"{cell.get('sparse_features')} x {cell.get('table_rows'):,} x {cell.get('width')}; "
         f"batches of up to {cell.get('max_batch_size')} requests, waiting up to "
         f"{cell.get('batch_wait_timeout_s')} s"
@@ -191,7 +191,7 @@ def _findings(page: Page, services: Sequence[ServiceSummary]) -> Iterator[str]:
     sound = [one for one in services if one.knee is not None and one.best is not None]
     if not sound:
         ended = any(one.ladder.finished for one in services)
-        why = "No step can be relied on" if ended else "No ladder was climbed to its end"
+        why = "No valid step" if ended else "No ladder is complete"
         yield f"{why}: there is no knee and no best."
         return
     top = max(sound, key=lambda one: one.best_rate or 0.0)
@@ -300,7 +300,7 @@ def _sections(
     windows = [Charts(partial(knee_windows, own, _titled("", of))) for of, own in groups.items()]
     yield from section("windows", "Windows over time", windows)
     cpu = (*_cpu(services), *inside_blocks(page))
-    yield from section("cpu", "CPU by process, and what limited each step", cpu)
+    yield from section("cpu", "CPU by process, and limits by step", cpu)
     yield method(result, (*GENERAL_FORMULAS, *FORMULAS))
 
 
@@ -311,7 +311,7 @@ def how(
     of the page that begin with one of `without` are left out."""
     notes = (*definitions, *(one for one in page.notes if not one.startswith(without)))
     if notes:
-        yield Section("how", "How it was measured", (Prose(notes, "quiet", listed=True),), "table")
+        yield Section("how", "Method", (Prose(notes, "quiet", listed=True),), "table")
 
 
 def inside_blocks(page: Page) -> Iterator[Block]:
@@ -323,7 +323,7 @@ def inside_blocks(page: Page) -> Iterator[Block]:
         for fact in served_facts(entry.line.trials, entry.line.cell.get("max_batch_size", 1))
     )
     if served:
-        yield Folded("What the replicas counted", (Facts(served),))
+        yield Folded("Counts of the replicas", (Facts(served),))
     yield from cpu_tables(page)
     # The hints stand with how it was measured.
     yield from (one for one in evidence(page, names) if isinstance(one, Folded))

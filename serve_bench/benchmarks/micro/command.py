@@ -33,15 +33,19 @@ class MicroOptions(RowOptions):
     )
 
     suite: str = flag("micro")
-    app: str | None = flag(None, "noop, ranker (a DLRM) or recsys (an ingress before it) [noop].")
-    clients: str | None = flag(None, "Rows: N aiohttp clients, raw:N connections [1,8,raw:100].")
+    app: str | None = flag(
+        None, "App: noop, ranker (a DLRM) or recsys (ingress and ranker) [noop]."
+    )
+    clients: str | None = flag(
+        None, "Rows: N aiohttp clients, raw:N connections [1,8,raw:100].", metavar="ROW[,ROW...]"
+    )
 
 
 @command(MicroOptions)
 def micro(options: MicroOptions) -> int:
     """Measure an app over batch size, concurrency and replicas.
 
-    The axes are max_batch_size, max_concurrent_queries and num_replicas.
+    The axes are max_batch_size, max_ongoing_requests and num_replicas.
 
     Without axes: the six published cells. Every row says its client.
 
@@ -62,7 +66,7 @@ class NoopOptions(LoadOnOptions):
 
     command = "noop"
     order = (
-        *("blocking", "num_replicas", "num_queries", "max_concurrent_queries", "max_batch_size"),
+        *("blocking", "num_replicas", "num_queries", "max_ongoing_requests", "max_batch_size"),
         *("batch_wait_timeout_s", "body_type", "intermediate_handle", "host", "port", "variant"),
         *("env", "profile", "no_sample", "serve_metrics", "load_on", "load_nodes", "out"),
     )
@@ -71,12 +75,12 @@ class NoopOptions(LoadOnOptions):
     num_queries: int = flag(500, "Sequential warm-up queries.")
     host: str = flag("127.0.0.1", "Address to listen on.")
     port: int = flag(8000, "HTTP port; 0 for any free one.")
-    variant: str = flag("default", "default, haproxy or optimized.")
-    env: list[str] | None = flag(None, "NAME=VALUE for the variant; repeatable.")
+    variant: str = flag("default", "Variant: default, haproxy or optimized.")
+    env: list[str] | None = flag(None, "Variable of the environment of the variant; repeatable.")
     profile: str | None = flag(
         None, "Repeat the warm-up with py-spy on proxy, replica, controller; with commas."
     )
-    no_sample: bool = flag(False, "Do not sample CPU and memory beside the load.")
+    no_sample: bool = flag(False, "Do not sample CPU and memory during the load.")
     out: Path | None = flag(None, "Folder of the run [results/<time>].")
 
 

@@ -97,7 +97,7 @@ def document(result: Result, options: ReportOptions) -> Document:
     page = page_of(result, published=options.published, where=options.where)
     names = names_of(page)
     own = result.run.command == OWN
-    cpu = "CPU by process, and what limited each row"
+    cpu = "CPU by process, and limits by row"
     sections = (
         Section("results", "Results", tuple(_results(page, names)), "headline"),
         *section("usage", "CPU by process", _usage(page, names), "table"),
@@ -196,7 +196,7 @@ def _table(page: Page, names: Names) -> Table:
         for part in variant.cells
     }
     return table_of(
-        "Throughput, latency and what limited each row",
+        "Throughput, latency and limit by row",
         tuple(_fields(page, names)),
         names.in_order(page.entries),
         tuple(_notes(page, names)),
@@ -216,7 +216,7 @@ def _doubts(entry: Entry, hints: Mapping[str, str], shared: Sequence[str]) -> It
     for one in entry.findings:
         yield replace(one, hint="") if hints.get(one.code) == one.hint else one
     if broken_off(entry):
-        yield Finding("", "broken off", "doubt")
+        yield Finding("", "interrupted", "doubt")
     # What doubts the variant stands with the doubts of the run; here it is named.
     yield from (Finding("", code, "doubt") for code in dict.fromkeys(shared) if entry.line.trials)
 
@@ -350,7 +350,7 @@ def failures(page: Page) -> Iterator[Folded]:
             blocks.append(Prose((f"failed: {one.what}: {one.message}",), "bad"))
             blocks.append(Code("\n".join(one.detail)))
     if blocks:
-        yield Folded("What failed, with the last lines of its log", tuple(blocks))
+        yield Folded("Failures, with the last log lines", tuple(blocks))
 
 
 # --------------------------------------------------------------------------------------- CPU
@@ -399,7 +399,7 @@ def cpu_tables(page: Page) -> tuple[Block, ...]:
 
 
 def evidence(page: Page, names: Names) -> tuple[Block, ...]:
-    """What limited each row, and what that rests on, by launch; folded."""
+    """Limits by row, with evidence, by launch; folded."""
     fields: Fields[tuple[Entry, str, Verdict]] = (
         (Column("launch", number=False), lambda row: row[1]),
         (Column("limited by", number=False), lambda row: row[2].text),
@@ -408,7 +408,7 @@ def evidence(page: Page, names: Names) -> tuple[Block, ...]:
     )
     rows = [(entry, *launch) for entry in page.entries for launch in entry.verdicts.items()]
     table = table_of("By launch", fields, rows, group=lambda row: names.whole(row[0]))
-    return (Folded("What limited each row, and what that rests on", (table,)),) if rows else ()
+    return (Folded("Limits by row, with evidence", (table,)),) if rows else ()
 
 
 # ----------------------------------------------------------------------------------- details
@@ -483,7 +483,7 @@ def _requests(entries: Sequence[Entry], names: Names) -> Table:
         (Column("by class", number=False), classes),
         (Column("by replica, with the warm-up", number=False), served),
     )
-    return table_of("What became of them", fields, entries, group=names.whole)
+    return table_of("Outcome", fields, entries, group=names.whole)
 
 
 # ---------------------------------------------------------------------------------- profiles

@@ -147,6 +147,8 @@ def _row(entry: Entry) -> dict[str, Any]:
 
 _ROW: Final = re.compile(r"single client|\d+ clients")
 _INDENT: Final = " " * 8
+_CLASSIC: Final = {"max_ongoing_requests": "max_concurrent_queries"}
+"""Names of axes as they were published, where they are others now."""
 
 
 def page_classic(page: Page) -> str:
@@ -170,7 +172,8 @@ def _classic_cell(part: CellPart) -> list[str]:
     if not rows:
         return []
     failures = [f"{_INDENT}failed: {one.message}" for one in part.failures]
-    return [f"{dict(part.cell)}:", *failures, *(_classic_row(entry) for entry in rows)]
+    cell = {_CLASSIC.get(name, name): value for name, value in part.cell.items()}
+    return [f"{cell}:", *failures, *(_classic_row(entry) for entry in rows)]
 
 
 def _is_classic(entry: Entry) -> bool:

@@ -27,7 +27,7 @@ class Names:
     `axes`: those that vary, with their names in short, by the last part where that is enough.
     `rows`: the loads of the run by name, `places`: cells (as cell_slug has them) with their loads,
     both in the order of the run. `variants`: whether there are several. `slugs`: several axes
-    vary, and all have a short word in the keys of the records (bs1, mcq10000).
+    vary, and all have a short word in the keys of the records (bs1, ongoing10000).
     """
 
     axes: Mapping[str, str]
@@ -48,14 +48,14 @@ class Names:
         return not self.cells or len(self.rows) > 1
 
     def cell(self, cell: JsonObject) -> str:
-        """What sets a cell apart, where there is little room: `bs1, mcq10000`."""
+        """What sets a cell apart, where there is little room: `bs1, ongoing10000`."""
         short = {short: cell[axis] for axis, short in self.axes.items() if axis in cell}
         if self.slugs:
             return ", ".join(cell_slug({name: value}) for name, value in short.items())
         return cell_title(short)
 
     def full(self, cell: JsonObject) -> str:
-        """The same in whole words: `max_batch_size 1, max_concurrent_queries 10000`."""
+        """The same in whole words: `max_batch_size 1, max_ongoing_requests 10000`."""
         return cell_title({axis: cell[axis] for axis in self.axes if axis in cell})
 
     def row(self, entry: Entry) -> str:
@@ -161,7 +161,7 @@ def findings(page: Page, names: Names) -> Iterator[str]:
     yield from doubted([one.warnings for one in rows])
     if page.launches < FEWEST and len(rows) > 1:
         launches = "1 launch" if page.launches == 1 else f"{page.launches} launches"
-        yield f"How far launches differ is not known from {launches} (--launches {FEWEST})."
+        yield f"The spread between launches is unknown after {launches} (--launches {FEWEST})."
 
 
 def broken_off(entry: Entry) -> bool:
@@ -174,7 +174,7 @@ def _broken_off(planned: Sequence[Entry], failures: Sequence[str]) -> Iterator[s
     count = sum(map(broken_off, planned))
     if count and INTERRUPTED not in failures:
         which = f"{count} of {len(planned)} rows" if len(planned) > 1 else "The row"
-        yield f"{which} {'was' if count == 1 else 'were'} broken off."
+        yield f"{which} {'was' if count == 1 else 'were'} interrupted."
 
 
 def figures(entry: Entry) -> str:

@@ -32,14 +32,15 @@ class OwnRunOptions(RowOptions, OwnAppOptions):
     )
 
     target: str | None = argument(
-        "module:app, path/file.py:app, a suite (.toml) or a config file of Serve (.yaml).",
+        "App: module:app, path/file.py:app, a suite (.toml) or a config file of Serve (.yaml).",
         default=None,
+        metavar="[TARGET]",
     )
 
 
 @command(OwnRunOptions)
 def run(options: OwnRunOptions) -> int:
-    """Measure a Serve app of your own, and what limits it.
+    """Measure your own Serve app, and find its limit.
 
     One row for each combination of its options.
 

@@ -85,7 +85,7 @@ def executed(lines: Sequence[Line], suite: JsonObject) -> Table:
     notes = [f"client: {clients.pop()}"] if len(clients) == 1 else []
     notes += [f"every cell: {cell_title(alike)}"] if alike else []
     return table_of(
-        "Declared and executed",
+        "Plan and execution",
         fields,
         lines,
         (*notes, *_notes(lines, suite)),
@@ -113,8 +113,8 @@ def _notes(lines: Sequence[Line], suite: JsonObject) -> Iterator[str]:
     timed = any(line.row.requests_each is None for line in lines)
     if timed and least is not None and most is not None:
         yield (
-            f"warm-up asked: {least:g} to {most:g} s, until the rate is steady; it is not counted, "
-            "and the load goes on into the first window"
+            f"warm-up: {least:g} to {most:g} s, until the rate is steady; not counted; the load "
+            "continues into the first window"
         )
     if any(line.status == "profiled" for line in lines):
         yield PROFILED
@@ -244,7 +244,7 @@ def _differs(trial: Trial) -> Iterator[str]:
     if trial.flags.get("interrupted"):
         yield "broken off before its end"
     if trial.flags.get("unsettled"):
-        yield "begun before what the row before it left behind was worked off"
+        yield "begun before the previous row's requests had ended"
     yield from map(str, trial.client.get("notes") or ())
 
 

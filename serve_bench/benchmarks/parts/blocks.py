@@ -190,7 +190,7 @@ def gaps(missing: int, planned: int, failed: Sequence[str], noun: str) -> Iterat
     if missing:
         verb = "was" if missing == 1 else "were"
         which = f"{missing} of {planned} {noun}s" if planned > 1 else f"The {noun}"
-        words.append(f"{which} {verb} not measured in full")
+        words.append(f"{which} {verb} incomplete")
     messages = list(dict.fromkeys(failed))
     if messages:
         more = f" (and {len(messages) - 1} more)" if len(messages) > 1 else ""
@@ -219,7 +219,7 @@ def doubted(
     words += further
     words += dict.fromkeys(f"{_words(one.code)} (the run)" for one in run)
     if words:
-        yield sentence(f"Doubts: {', '.join(words)}")
+        yield sentence(f"Warnings: {', '.join(words)}")
 
 
 def _words(code: str) -> str:
@@ -232,7 +232,7 @@ def sentence(text: str) -> str:
 
 
 def limit_words(limit: Verdict | None) -> str:
-    """`limited by replica CPU 98 % of a core (sure)`; that it is unclear, or was not sampled."""
+    """`limited by replica CPU 98 % (high confidence)`; that it is unclear, or was not sampled."""
     if limit is None:
         return "CPU was not sampled"
     return f"limit {limit.text}" if limit.cause == "unclear" else f"limited by {limit.text}"
@@ -440,9 +440,7 @@ def proofs(launches: Sequence[Launch]) -> Table:
         )
         for (name, flags, engaged, serves, wrong), same in alike.items()
     ]
-    return word_table(
-        "What the launches prove", ("launches", "variant", "in force", "as asked"), rows
-    )
+    return word_table("Proof", ("launches", "variant", "in force", "requested"), rows)
 
 
 def _rounds(launches: Sequence[Launch]) -> str:

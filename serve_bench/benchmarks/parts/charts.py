@@ -21,7 +21,7 @@ from serve_bench.core.figures import LowerBound
 
 Pairs = Sequence[tuple[float, float]]
 
-AT_LEAST: Final = "Arrow: at least so much, since some requests had no answer."
+AT_LEAST: Final = "Arrow: a lower bound, because some requests had no response."
 
 MOST_NAMED: Final = 12
 """Points of one chart whose figures are all named; of more, the highest and the lowest."""
@@ -88,7 +88,7 @@ def ladder(
     around: tuple[float, float] | None = None,
 ) -> Chart:
     """A figure over a growing load; a LowerBound has an arrow, which the caption explains.
-    `around`: the ends of a band behind the lines."""
+    `around`: the ends of a band behind rounds, which no line joins."""
     ends = [
         f"{name}: {bounded_number(steps[0].value)} at {steps[0].x:g}, "
         f"{bounded_number(steps[-1].value)} at {steps[-1].x:g}, at most "
@@ -98,6 +98,8 @@ def ladder(
         for top in (max(steps, key=lambda one: one.value),)
     ]
     words = words or f"{title}, {unit} over {x_name}. {'; '.join(ends)}."
-    lines = Lines(series, x_name, unit, "log" if log_x else "linear", log_y, marks, around)
+    lines = Lines(
+        series, x_name, unit, "log" if log_x else "linear", log_y, marks, around, around is None
+    )
     bounds = any(isinstance(step.value, LowerBound) for line in series.values() for step in line)
     return Chart(title, lines, words, f"{caption} {AT_LEAST}".strip() if bounds else caption)

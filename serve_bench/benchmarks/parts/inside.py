@@ -50,7 +50,7 @@ def usage_table(
     if len(shown) < len(roles):
         rest = [sum(u.cpu_percent for r, u in uses.items() if r not in shown) for _, uses in shares]
         rows.append((REST, *(f"{share:.0f}" for share in rest), ""))
-    rows.append(("host, all that runs", *(_host(trials) for _, trials in columns), ""))
+    rows.append(("host, all processes", *(_host(trials) for _, trials in columns), ""))
     # On a narrow terminal a long name is folded as words are, and the later columns go first.
     heads = [
         Column(name, number=len(name) <= SHORT, spare=max(0, at - 1))

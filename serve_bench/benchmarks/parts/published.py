@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Final
 
+from serve_bench.core.axes import named_now
 from serve_bench.core.result import JsonObject, Row, cell_slug
 
 MICRO: Final = "ray_serve_microbenchmark.json"
@@ -22,7 +23,7 @@ PRESS: Final = "presstest.json"
 RPC: Final = "torch_rpc.json"
 
 _ROWS: Final = {"single client": "single_client", "8 clients": "eight_clients"}
-_WRK_CELL: Final = "bs1-mcq10000-rep8"  # as in the published `noop_latency.py` command line
+_WRK_CELL: Final = "bs1-ongoing10000-rep8"  # as in the published `noop_latency.py` command line
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def published_for(cell: JsonObject, row: Row) -> Published | None:
     name = _ROWS.get(row.label) if row.client == "aiohttp" else None
     for known in reference(MICRO)["cells"] if name else ():
         axes = {key: value for key, value in known.items() if not isinstance(value, dict)}
-        if cell_slug(axes) == cell_slug(cell):
+        if cell_slug(named_now(axes)) == cell_slug(cell):
             return Published(known[name]["mean"], known[name]["std"])
     return None
 

@@ -180,7 +180,7 @@ def page_of(result: Result, *, published: bool = False, where: str | None = None
         whose = place.get("address") or "that is measured"
         notes.append(f"load: from actors on nodes of a Ray cluster ({whose})")
     if missing:
-        notes.append(f"incomplete: {len(missing)} of {len(planned)} rows not measured in full")
+        notes.append(f"incomplete: {len(missing)} of {len(planned)} rows")
     return Page(
         run=result.run,
         variants=parts,

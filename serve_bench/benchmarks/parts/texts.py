@@ -20,7 +20,7 @@ LOAD_ROLES: Final = ("serve_bench", "load_worker")
 
 
 def cell_title(cell: JsonObject) -> str:
-    """A cell in words: `max_batch_size 1, max_concurrent_queries 10000, num_replicas 8`."""
+    """A cell in words: `max_batch_size 1, max_ongoing_requests 10000, num_replicas 8`."""
     return ", ".join(f"{name} {value}" for name, value in cell.items()) or "app as it is"
 
 
@@ -55,7 +55,8 @@ def ratio(line: Line, base: str | None) -> str:
 
 
 def limited_line(verdicts: Sequence[Verdict]) -> str:
-    """`limited by: proxy CPU 96 % of a core (sure; then replica CPU 59 %)`, of at least one
+    """`limited by: proxy CPU 96 % of a core (high confidence; next limit: replica CPU
+    59 %)`, of at least one
     launch."""
     return f"limited by: {limited_text(verdicts)}"
 

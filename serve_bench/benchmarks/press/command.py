@@ -32,22 +32,26 @@ class PressOptions(LadderOptions):
     order = (
         *("clients", "requests_per_client", "samples", "log_level", "device", "variant"),
         *("callable", "app", "timeout_ms", "max_row_seconds", "num_replicas"),
-        *("max_concurrent_queries", "max_queued_requests", "ranker", "max_batch_size"),
+        *("max_ongoing_requests", "max_queued_requests", "ranker", "max_batch_size"),
         *("batch_wait_timeout_s", "threads", "table_rows", "gpu_fraction", "launches", "env"),
         *("url", "header", "quick", "log_requests", "exclude_connect", "suite", "out", "resume"),
         *(*RUN, "format", "published", "perf_metrics"),
     )
 
     suite: str = flag("press")
-    clients: str | None = flag(None, "Numbers with commas, published, or auto [published: 1-3000]")
+    clients: str | None = flag(None, "Numbers of clients, published or auto [published: 1-3000].")
     requests_per_client: int | None = flag(None, "Requests that each client makes in a row [100].")
-    samples: int | None = flag(None, "Samples of a request, two strings each [15].")
-    app: str | None = flag(None, "ranker (DLRM), or noop: reads the request alone [ranker].")
-    timeout_ms: float | None = flag(None, "Of a request [200000].")
-    max_row_seconds: float | None = flag(None, "A row that runs longer is cut off [60].")
-    quick: bool = flag(False, "1 to 200 clients.")
-    log_requests: Path | None = flag(None, "CSV of every request: client, start, latency, status.")
-    exclude_connect: bool = flag(False, "Also totals without opening connections.")
+    samples: int | None = flag(None, "Samples of a request, each of two strings [15].")
+    app: str | None = flag(
+        None, "App: ranker (DLRM), or noop, which reads the request alone [ranker]."
+    )
+    timeout_ms: float | None = flag(None, "Longest time of a request [200000].")
+    max_row_seconds: float | None = flag(None, "Time after which a row is cut off [60].")
+    quick: bool = flag(False, "Measure 1 to 200 clients.")
+    log_requests: Path | None = flag(
+        None, "Write every request as CSV: client, start, latency, status."
+    )
+    exclude_connect: bool = flag(False, "Add totals without the opening of connections (press).")
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:

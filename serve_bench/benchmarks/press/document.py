@@ -107,7 +107,7 @@ DEFINITIONS: Final = tuple(f"{name}: {text}" for name, text, _ in FORMULAS[:6])
 CAUSES: Final = {
     "replica loop": "one replica's event loop",
     "replica CPU": "CPU of all replicas",
-    "concurrency limit": "requests at max_concurrent_queries x replicas",
+    "concurrency limit": "requests at max_ongoing_requests x replicas",
     "downstream deployment": "a deployment behind the first",
     "offered load": "nothing is full: more clients would bring more",
 }
@@ -189,7 +189,7 @@ def _sections(
     yield from load_sections("clients", {"": _curves(settings, options.published)})
     names = distinct([one.name for one in settings])
     use = (*_use(names, settings), *inside_blocks(page))
-    yield from section("cpu", "CPU and GPU, and what limited each row", use)
+    yield from section("cpu", "CPU, GPU and limits by row", use)
     yield method(result, (*GENERAL_FORMULAS, *FORMULAS))
 
 
@@ -286,7 +286,7 @@ USE: Final[Fields[Sampled]] = (
     (Column("host", "% of a core"), lambda one: host_cell(one[1].line)),
     (Column("GPU", "%"), lambda one: percent(one[1].use.gpu)),
     (
-        Column("what limited", number=False),
+        Column("limited by", number=False),
         lambda one: limit_words(one[1].limited) if one[0].visible else NOT_VISIBLE,
     ),
 )
@@ -336,7 +336,7 @@ def _rows_blocks(settings: Sequence[Setting], exclude_connect: bool) -> Iterator
     causes = {row.limited.cause for one in settings for row in one.rows if row.limited is not None}
     words = [f"{cause} = {meaning}" for cause, meaning in CAUSES.items() if cause in causes]
     if words:
-        yield Prose((f"What limited a row: {'; '.join(words)}.",), "quiet")
+        yield Prose((f"Limits: {'; '.join(words)}.",), "quiet")
 
 
 def _rows(setting: Setting, exclude_connect: bool) -> Table:
@@ -402,7 +402,7 @@ def _beside(result: Result, settings: Sequence[Setting]) -> Table:
         rows = [
             (f"num_replicas {values('num_replicas')}", f"{service['batch_threads']} batch threads"),
             (
-                f"max_concurrent_queries {values('max_concurrent_queries')}",
+                f"max_ongoing_requests {values('max_ongoing_requests')}",
                 f"{service['worker_count']} workers",
             ),
             (
@@ -431,7 +431,7 @@ def _beside(result: Result, settings: Sequence[Setting]) -> Table:
 
 
 def _use(names: Sequence[str], settings: Sequence[Setting]) -> Iterator[Block]:
-    """CPU by process in charts; of service, client and host in a table, with what limited."""
+    """CPU by process in charts; of service, client and host in a table, with limited by."""
     sampled = [
         (name, one, [row for row in one.rows if any(trial.usage for trial in row.line.trials)])
         for name, one in zip(names, settings, strict=True)

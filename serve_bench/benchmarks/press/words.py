@@ -207,7 +207,7 @@ def _changes(setting: Setting, best: PressRow, at: PressRow) -> Iterator[str]:
         yield f"GPU {percent(best.use.gpu).text} -> {percent(at.use.gpu).text} %"
     yield f"p50 {latency(best.p50_ms)} -> {latency(at.p50_ms)} ms"
     cell = setting.cell
-    slots = int(cell.get("max_concurrent_queries", 0)) * int(cell.get("num_replicas", 0))
+    slots = int(cell.get("max_ongoing_requests", 0)) * int(cell.get("num_replicas", 0))
     if slots:
         yield f"clients for {slots:,} slots {best.clients:,} -> {at.clients:,}"
     names = {"ongoing": "at work", "queued": "queued", "router_queue": "router queue"}

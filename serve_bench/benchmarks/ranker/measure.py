@@ -39,7 +39,7 @@ WARM_UP_CALLS: Final = 5
 OTHER_BYTES: Final = 1024**3
 LIST_NUMBER_BYTES: Final = 40  # a number in a Python list: 24 to 32 and the reference
 
-INSTALL: Final = "torch is not installed: pip install 'serve-bench[torch]'"
+INSTALL: Final = "torch is not installed: pip install torch numpy"
 
 
 @dataclass(frozen=True)

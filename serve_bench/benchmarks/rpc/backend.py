@@ -49,7 +49,7 @@ from serve_bench.serving.strays import LAUNCH_MARK, Reaped, marks, reap, run_dir
 # with a way out. Torch is asked for its devices in a process of its own, and only where that
 # matters.
 
-INSTALL: Final = "torch is not installed: pip install 'serve-bench[torch]'"
+INSTALL: Final = "torch is not installed: pip install torch numpy"
 
 AGENT_BYTES: Final = 650_000_000
 """An agent, which has torch (588 to 614 MB as an actor or a replica)."""

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
-from typer.core import TyperGroup
 
 from serve_bench.cli.command import Options, Parameter, argument, command, flag
 from serve_bench.cli.options import RunOptions
+from serve_bench.cli.panels import PanelCommand, PanelGroup
 
 if TYPE_CHECKING:
     from serve_bench.benchmarks.rpc.request import RpcSuite
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _SPELT = re.compile(r"-{1,2}(?P<name>[a-z]+(?:[_-][a-z]+)*)(?P<rest>=.*)?", re.DOTALL)
 
 
-class PublishedSpelling(TyperGroup):
+class PublishedSpelling(PanelGroup):
     """Takes the flags as PyTorch's launcher spells them too: -world_size="10,50"."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -46,21 +46,21 @@ rpc = typer.Typer(
 ARGUMENTS = {
     "world_size": "Processes: one agent, the others observers [10].",
     "master_addr": "Address of torch's store [127.0.0.1].",
-    "master_port": "Its port; 0: a free one [29501].",
+    "master_port": "Port of torch's store; 0: a free one [29501].",
     "batch": "True: the agent waits for all observers; False [True].",
     "state_size": "Shape of a state [10-20-10].",
     "nlayers": "Linear layers of the policy [5].",
-    "out_features": "Actions [10].",
-    "backend": "torch, ray, serve; several with commas [torch].",
+    "out_features": "Number of actions [10].",
+    "backend": "Backends: torch, ray, serve [torch].",
     "episodes": "Episodes that are measured [10].",
     "steps": "Calls of each observer in an episode [100].",
-    "seconds": "As many episodes as begin within so long.",
-    "device": "Of the agent: cpu, cuda, auto [cpu].",
-    "threads": "Of torch's operators in the agent [1].",
-    "launches": "Fresh starts of each backend, each the whole plan [1].",
-    "warmup_s": "Of warm-up, at most, until it is steady [3].",
-    "timeout_s": "Of a call, seconds [60].",
-    "policy_ms": "A policy of fixed time, to check the benchmark with.",
+    "seconds": "Time in which episodes begin, instead of their number.",
+    "device": "Device of the agent: cpu, cuda, auto [cpu].",
+    "threads": "Threads of torch's operators in the agent [1].",
+    "launches": "Launches: fresh starts of each backend [1].",
+    "warmup_s": "Longest warm-up; it ends once the rate is steady [3].",
+    "timeout_s": "Longest time of a call [60].",
+    "policy_ms": "Use a policy of fixed time, to check the benchmark.",
 }
 
 
@@ -72,14 +72,14 @@ class RpcOptions(RunOptions):
         *("context", "world_size", "master_addr", "master_port", "batch", "state_size"),
         *("nlayers", "out_features", "output_file_path", "backend", "episodes", "steps"),
         *("seconds", "device", "threads", "launches", "warmup_s", "timeout_s", "policy_ms"),
-        *("suite", "out", "resume", "no_sample", "dry_run", "format", "published"),
+        *("suite", "out", "resume", "no_sample", "dry_run", "live", "format", "published"),
         "perf_metrics",
     )
 
     suite: str = flag("rpc")
     context: typer.Context
     output_file_path: Path | None = flag(
-        None, "A new file for the report as JSON [in the run's folder]."
+        None, "New file for the report as JSON [in the run's folder]."
     )
 
     @classmethod
@@ -155,15 +155,20 @@ class PlotOptions(Options):
 
     order = ("file", "out", "published")
 
-    file: Path = argument("A report: of rpc, or of PyTorch's launcher.")
-    out: Path | None = flag(None, "x.png or x.svg [both beside the report].", "-o", "--out")
-    published: bool = flag(False, "Set the published figures beside.")
+    file: Path = argument("Report of rpc, or of PyTorch's launcher.", metavar="FILE")
+    out: Path | None = flag(
+        None,
+        "Picture to write, .png or .svg [both beside the report].",
+        *("-o", "--out"),
+        metavar="FILE",
+    )
+    published: bool = flag(False, "Show the published figures too.")
 
 
-@rpc.command()
+@rpc.command(cls=PanelCommand)
 @command(PlotOptions)
 def plot(options: PlotOptions) -> int:
-    """Draw the four metrics over the x axis from a report made earlier.
+    """Draw the four metrics of a report over its x axis.
 
     Example: serve-bench rpc plot benchmark_report.json
     """

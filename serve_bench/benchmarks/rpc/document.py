@@ -239,7 +239,7 @@ def _headline(summary: RpcSummary) -> str:
         ),
     )
     if not by_x[most]:
-        return "No world can be relied on."
+        return "No valid world."
     (first, best), *others = by_x[most]
     beside = [
         f"{one.backend} {_times(mean / best).text} of that (p50 {_p50(one)} ms)"
@@ -325,7 +325,7 @@ def _sections(result: Result, summary: RpcSummary, published: bool) -> Iterator[
 
     yield from section("results", f"Results over {x_axis}", _results(result, summary), "headline")
     yield from section("ratios", "Ratios between backends", _ratios(summary), "table")
-    yield from section("cpu", "What limited each world", _inside(summary), "table")
+    yield from section("cpu", "Limits by world", _inside(summary), "table")
     if published:
         yield from section("published", "Published, not measured here", _example(summary), "table")
     if summary.measured:

@@ -19,6 +19,7 @@ from serve_bench.benchmarks.rpc.request import (
 )
 from serve_bench.benchmarks.rpc.stored import report_document
 from serve_bench.cli.command import FAILED
+from serve_bench.cli.flag_values import plain_lines
 from serve_bench.cli.show import ReportRequest, check_target
 from serve_bench.cli.sitting import Sitting, done, launch_lines, print_plan, sit
 from serve_bench.core.document import ReportOptions
@@ -58,6 +59,7 @@ def run(
         left=bool(launches),
         again="rpc",
         set_env=None,
+        plain=plain_lines(options.live),
     )
     return sit(sitting, show)
 

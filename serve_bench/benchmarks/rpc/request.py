@@ -128,7 +128,7 @@ class RpcSuite:
         for name in suite.backends:
             if name not in BACKENDS:
                 allowed = f"suite.backends: {name!r} is none of {', '.join(BACKENDS)}"
-                raise BadInput(f"the stored suite cannot be gone on with: {allowed}")
+                raise BadInput(f"the stored suite cannot be resumed: {allowed}")
         return suite
 
     @property

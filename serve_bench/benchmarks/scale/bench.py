@@ -195,15 +195,15 @@ class ScaleBench(Bench[ScaleCell, PlannedTrial]):
         return self._cluster.close()
 
     def _say(
-        self, phase: str, planned: PlannedTrial | None = None, rate: float | None = None
+        self, phase: str, planned: PlannedTrial | None = None, load: Progress | None = None
     ) -> None:
         """Reports a phase, with the size where there are several."""
         if len(self._suite.replicas) > 1:
             phase = f"{self._cell.replicas:,} replicas: {phase}"
-        self._journal.say(phase, row=None if planned is None else planned.row, rate=rate)
+        self._journal.say(phase, row=None if planned is None else planned.row, load=load)
 
     def _progress(self, planned: PlannedTrial) -> Callable[[Progress], None]:
-        return lambda now: self._say(now.phase_text, planned, now.rate)
+        return lambda now: self._say(now.phase_text, planned, now)
 
     def _note(self, what: str, message: str, planned: PlannedTrial) -> None:
         self._faults.append(Fault(what, message, self._part, planned))

@@ -10,12 +10,14 @@ import typer
 from serve_bench.benchmarks.scale import KEYS, Workload
 from serve_bench.cli.command import Command, Parameter, flag
 from serve_bench.cli.options import WITH_RESUME, VariantOptions
+from serve_bench.cli.panels import PanelCommand, PanelGroup
 from serve_bench.core.axes import axis_flags
 
 if TYPE_CHECKING:
     from serve_bench.benchmarks.scale.request import ScaleSuite
 
 scale = typer.Typer(
+    cls=PanelGroup,
     rich_markup_mode=None,
     invoke_without_command=True,
     help="Run Ray's nightly Serve benchmarks, here or on a cluster.\n\n"
@@ -34,24 +36,24 @@ def _alone(context: typer.Context) -> None:
 SIZES: Final[dict[str, Parameter]] = {
     "fanout": Parameter(None, "Nodes of the ensemble, each a deployment."),
     "length": Parameter(None, "Nodes of the chain, each a deployment."),
-    "replicas": Parameter(None, "Replicas of each deployment (curve: several, with commas)."),
-    "deployments": Parameter(None, "Deployments, each an application with an endpoint."),
+    "replicas": Parameter(None, "Replicas of each deployment; curve takes several."),
+    "deployments": Parameter(None, "Number of applications, each with a deployment."),
     "hops": Parameter(None, "Nested calls of a request."),
     **{
         name: Parameter.of_axis(axis_flags("scale")[name])
-        for name in ("max_batch_size", "batch_wait_timeout_s", "max_concurrent_queries")
+        for name in ("max_batch_size", "batch_wait_timeout_s", "max_ongoing_requests")
     },
     "connections": Parameter(
         None, "Connections of the load from each node.", ("-c", "--connections")
     ),
-    "clients": Parameter(None, "Clients beside each other, of the handle and of HTTP."),
-    "requests": Parameter(None, "Requests of each client for the latency, one after the other."),
-    "duration": Parameter(None, "Measured, such as 20s or 10m.", ("-d", "--duration")),
+    "clients": Parameter(None, "Clients at once, of the handle and of HTTP."),
+    "requests": Parameter(None, "Requests of each client for the latency, in turn."),
+    "duration": Parameter(None, "Measured time, such as 20s or 10m.", ("-d", "--duration")),
     "warmup": Parameter(None, "Longest warm-up; it ends once the rate is steady."),
-    "timeout": Parameter(None, "How long a request may take."),
-    "client": Parameter(None, "raw, or wrk where it is installed on each node."),
+    "timeout": Parameter(None, "Longest time of a request."),
+    "client": Parameter(None, "Client: raw, or wrk where each node has it."),
     "nodes": Parameter(None, "Raylets to start on this machine [1]."),
-    "launches": Parameter(None, "Fresh clusters of each variant, each the whole plan."),
+    "launches": Parameter(None, "Launches: fresh clusters of each variant."),
     "seed": Parameter(None, "Seed of everything that is drawn."),
 }
 
@@ -62,16 +64,16 @@ class ScaleOptions(VariantOptions):
     command = "scale"
     with_resume = WITH_RESUME - {"no_sample"}
 
-    address: str | None = flag(None, "HOST:PORT of a Ray cluster, which is left as it was.")
-    quick: bool = flag(False, "Sizes for a small machine.")
+    address: str | None = flag(None, "Ray cluster to measure on, which is left as it was.")
+    quick: bool = flag(False, "Use sizes for a small machine.")
 
 
 HELP: Final = {
-    "single": "One deployment of many replicas, loaded from every node through its own proxy.",
-    "multi": "Several deployments; each request hops to one drawn at random, again and again.",
-    "ensemble": "A wide graph: the nodes are asked beside each other, and their answers added up.",
+    "single": "One deployment of many replicas, loaded from every node.",
+    "multi": "Several deployments; each request hops between them.",
+    "ensemble": "A wide graph: all nodes at once, their answers added up.",
     "chain": "A long graph: each node adds 1 and passes on.",
-    "curve": "How cost grows with the number of replicas: time, memory, CPU, requests/s.",
+    "curve": "How cost and requests/s grow with the number of replicas.",
 }
 EXAMPLES: Final = {
     "single": "serve-bench scale single --replicas 8 --duration 30s",
@@ -89,10 +91,10 @@ def _command(workload: Workload) -> Command[ScaleOptions]:
     class WorkloadOptions(ScaleOptions):
         order = (
             *(*sizes, "address", "variant", "env", "quick", "suite", "out", "resume"),
-            *("no_sample", "dry_run", "format", "published", "perf_metrics"),
+            *("no_sample", "dry_run", "live", "format", "published", "perf_metrics"),
         )
 
-        suite: str = flag(f"scale_{workload}", "A suite file, or the name of a shipped one.")
+        suite: str = flag(f"scale_{workload}", "Suite file, or the name of a shipped one.")
 
         @classmethod
         def text_flags(cls) -> Mapping[str, Parameter]:
@@ -151,4 +153,4 @@ def _run(workload: Workload, options: ScaleOptions) -> int:
 
 
 for _name in KEYS:
-    scale.command(name=_name)(_command(_name))
+    scale.command(name=_name, cls=PanelCommand)(_command(_name))

@@ -84,7 +84,7 @@ NODES: Final = (
     (
         "per_thread_*, per_node_*",
         "mean over nodes (avg) or highest of all nodes (max); a thread of wrk is a connection here;"
-        " max_tps is that of 100 ms of one connection, or what wrk tells; KB: 1024 bytes",
+        " max_tps is that of 100 ms of one connection, or as wrk reports it; KB: 1024 bytes",
         _NIGHTLY,
     ),
     ("cluster_max_P*", "the highest of the nodes' percentiles", _NIGHTLY),
@@ -347,7 +347,7 @@ def _sections(result: Result, summary: ScaleSummary, published: bool) -> Iterato
 
     prose = [Prose(notes, "quiet", listed=True)] if notes else []
     yield from section("results", "Results", _results(summary), "headline")
-    yield from section("growth", "What each further replica costs", _growth(summary), "table")
+    yield from section("growth", "Cost per replica", _growth(summary), "table")
     yield from section("metrics", "Published metrics", _metrics(summary, beside), "table")
     yield from section("published", "Published, not measured here", prose, "table")
     yield from section("throughput", "Throughput", drawn(charts.rate_charts))
@@ -355,7 +355,7 @@ def _sections(result: Result, summary: ScaleSummary, published: bool) -> Iterato
     yield from section("nodes", "Nodes", _nodes(summary), "further" if summary.curve else "table")
     yield from section("windows", "Windows over time", drawn(charts.window_charts))
     cpu = (*_inside(summary), *drawn(charts.usage_charts))
-    yield from section("cpu", "What limited each row", cpu, "table")
+    yield from section("cpu", "Limits by row", cpu, "table")
     yield method(_as_planned(result), (*GENERAL_FORMULAS, *_formulas(summary), *INVALID))
 
 

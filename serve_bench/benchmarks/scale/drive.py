@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from serve_bench.benchmarks.scale.bench import plan_of
 from serve_bench.benchmarks.scale.request import ScaleLaunch, ScaleSuite, expected_s, scale_plan
+from serve_bench.cli.flag_values import plain_lines
 from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import Sitting, done, launch_lines, print_plan, sit
 from serve_bench.core.plan import duration_text
@@ -34,6 +35,7 @@ def run(
         left=bool(launches),
         again=f"scale {suite.workload}",
         set_env="use --env to set it" if suite.address is None else None,
+        plain=plain_lines(options.live),
     )
     return sit(sitting, report.finish)
 

@@ -59,7 +59,7 @@ class ScaleSuite:
     size: int = 10
     max_batch_size: int = 16
     batch_wait_timeout_s: float = 0.01
-    max_concurrent_queries: int = 100
+    max_ongoing_requests: int = 100
     connections: int = 10
     clients: int = 4
     windows: int = 10
@@ -110,7 +110,7 @@ def apps_of(suite: ScaleSuite, replicas: int) -> tuple[ScaleApp, ...]:
     """The applications of a workload with so many replicas of each deployment."""
     settings: dict[str, Any] = {
         "num_replicas": replicas,
-        "max_ongoing_requests": suite.max_concurrent_queries,
+        "max_ongoing_requests": suite.max_ongoing_requests,
     }
     batch: dict[str, Any] = {
         "max_batch_size": suite.max_batch_size,
@@ -170,7 +170,7 @@ def cell_of(suite: ScaleSuite, replicas: int) -> dict[str, Any]:
     cell: dict[str, Any] = {
         "workload": suite.workload,
         "num_replicas": replicas,
-        "max_concurrent_queries": suite.max_concurrent_queries,
+        "max_ongoing_requests": suite.max_ongoing_requests,
     }
     if suite.workload in GRAPHS:
         return cell | {"fanout" if suite.workload == "ensemble" else "length": suite.size}
@@ -262,7 +262,7 @@ _WHOLE: Final[Mapping[str, tuple[int, int]]] = {
     "fanout": (1, MOST_SIZE),
     "length": (1, MOST_SIZE),
     "max_batch_size": (1, int(_MOST["max_batch_size"])),
-    "max_concurrent_queries": (1, int(_MOST["max_concurrent_queries"])),
+    "max_ongoing_requests": (1, int(_MOST["max_ongoing_requests"])),
     "connections": (1, MAX_CONNECTIONS),
     "clients": (1, 10_000),
     "requests": (1, 1_000_000),

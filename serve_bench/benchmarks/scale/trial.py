@@ -24,7 +24,7 @@ SERVING: Final = (
     *("replica", "proxy", "fallback_proxy", "haproxy", "haproxy_manager", "controller"),
     *("raylet", "gcs", "dashboard_agent", "runtime_env_agent"),
 )
-"""Roles of the processes whose CPU a request costs; the load's own are not among them."""
+"""Roles of the processes whose CPU per request costs; the load's own are not among them."""
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from serve_bench.benchmarks.versus.request import Pairing, RoundPlan, Side, Vers
 from serve_bench.benchmarks.versus.slicing import Slicing
 from serve_bench.core.errors import RunFailed
 from serve_bench.core.failed_requests import none_succeeded
+from serve_bench.core.load_result import Progress
 from serve_bench.core.load_spec import Load
 from serve_bench.core.plan import PUBLISHED_AXES, Cell, Suite, load_of
 from serve_bench.core.result import Deploy, Launch, RunStop, Trial
@@ -323,11 +324,11 @@ class PairBench(Bench[Cell, Pairing]):
     def _say_side(self, up: Up, phase: str) -> None:
         self._journal.say(phase, who=up.part.who)
 
-    def _say_row(self, at: Pairing, phase: str, rate: float | None) -> None:
-        self._say(" : ".join(planned.variant for planned in at.planned), phase, at, rate)
+    def _say_row(self, at: Pairing, phase: str, load: Progress | None) -> None:
+        self._say(" : ".join(planned.variant for planned in at.planned), phase, at, load)
 
     def _say(
-        self, who: str, phase: str, at: Pairing | None = None, rate: float | None = None
+        self, who: str, phase: str, at: Pairing | None = None, load: Progress | None = None
     ) -> None:
         named = (
             at is not None and len(self._suite.cells) > 1 and set(PUBLISHED_AXES) <= set(at.cell)
@@ -336,7 +337,7 @@ class PairBench(Bench[Cell, Pairing]):
             phase,
             cell=at.cell if at is not None and named else None,
             row=None if at is None else at.row,
-            rate=rate,
+            load=load,
             who=f"round {self._round}, {who}",
         )
 

@@ -48,42 +48,48 @@ class VersusOptions(RunOptions, OwnAppOptions, GateOptions):
         ),
         *("body", "expect_status", "aa", "quick", "threshold", "gate", "fail_on", "noise"),
         *("budget", "a_env", "b_env", "a_python", "b_python", "a_option", "b_option", "slice"),
-        *("pairing", "seed", "suite", "out", "resume", "no_sample", "dry_run", "format"),
+        *("pairing", "seed", "suite", "out", "resume", "no_sample", "dry_run", "live", "format"),
     )
 
     suite: str = flag("versus")
     a: str | None = flag(None, "First side: VARIANT, APP or VARIANT,APP.")
     b: str | None = flag(None, "Second side, compared with the first.")
     rounds: str | None = flag(
-        None, "The most fresh launches of both sides [20]; +N with --resume: so many more."
+        None, "Most rounds, each a fresh launch of both sides [20]; +N with --resume adds N."
     )
-    all_rounds: bool = flag(False, "Measure all rounds, also where fewer settle it.")
-    app: str | None = flag(None, "A built-in app for both sides [noop].")
-    clients: str | None = flag(None, "Rows: N aiohttp clients, raw:N connections [raw:100].")
-    rate: float | None = flag(None, "Open loop: requests/s; not in slices, so noisier.")
-    url: list[str] | None = flag(None, "NAME=URL of a service that is there already; repeatable.")
+    all_rounds: bool = flag(False, "Measure all rounds, even after a final verdict.")
+    app: str | None = flag(None, "Built-in app of both sides [noop].")
+    clients: str | None = flag(
+        None, "Rows: N aiohttp clients, raw:N connections [raw:100].", metavar="ROW[,ROW...]"
+    )
+    rate: float | None = flag(None, "Open loop at this rate; in windows, which are noisier.")
+    url: list[str] | None = flag(None, "Measure a service that is up already; repeatable.")
     header: list[str] | None = flag(
-        None, "For --url and own apps: 'Name: value'.", "-H", "--header"
+        None, "Header of requests to --url or own apps; repeatable.", "-H", "--header"
     )
-    route: str | None = flag(None, "Of own apps: path that the load asks for [/].")
-    method: str | None = flag(None, "Of own apps: [GET; POST with a body].")
-    body: str | None = flag(None, "Of own apps: text, or @FILE.")
-    expect_status: str | None = flag(None, "Of own apps: as 200,204 [any 2xx].")
-    aa: bool = flag(False, "A against itself, or default: the noise floor.")
-    quick: bool = flag(False, "3 rounds of 4 s a side.")
-    budget: str | None = flag(None, "At most so long (10m); a short one has shorter rounds.")
-    a_env: list[str] | None = flag(None, "NAME=VALUE for A; repeatable.")
-    b_env: list[str] | None = flag(None, "NAME=VALUE for B; repeatable.")
-    a_python: str | None = flag(None, "Interpreter of A, with a Ray of its own.")
-    b_python: str | None = flag(None, "Interpreter of B.")
-    a_option: list[str] | None = flag(None, "num_replicas=2 for A; repeatable.")
-    b_option: list[str] | None = flag(None, "The same for B; repeatable.")
+    route: str | None = flag(None, "Path of the requests to own apps [/].")
+    method: str | None = flag(None, "HTTP method for own apps [GET; POST with a body].")
+    body: str | None = flag(None, "Request body for own apps.")
+    expect_status: str | None = flag(
+        None, "Status codes that are no failure, for own apps [any 2xx]."
+    )
+    aa: bool = flag(False, "Compare A (default) with itself: the noise floor.")
+    quick: bool = flag(False, "Measure at most 3 rounds of 4 s on each side.")
+    budget: str | None = flag(
+        None, "Longest time of the run (10m); a short one has shorter rounds."
+    )
+    a_env: list[str] | None = flag(None, "Variable of the environment of A; repeatable.")
+    b_env: list[str] | None = flag(None, "Variable of the environment of B; repeatable.")
+    a_python: str | None = flag(None, "Python interpreter of A, with a Ray of its own.")
+    b_python: str | None = flag(None, "Python interpreter of B.")
+    a_option: list[str] | None = flag(None, "Option of A, such as num_replicas=2; repeatable.")
+    b_option: list[str] | None = flag(None, "Option of B; repeatable.")
     slice: str | None = flag(None, "Length of a slice, 10ms to 2s [7 drains].")
     pairing: str | None = flag(
-        None, "slices in turn, or duet: at once, on half the cores [slices]."
+        None, "Order of the sides: slices (in turn) or duet (at once, on half the cores) [slices]."
     )
-    seed: int = flag(1, "Of the order in every pair.")
-    format: str = flag("table", "table, markdown, csv or json.", "--format", "-f")
+    seed: int = flag(1, "Seed of the order in every pair.")
+    format: str = flag("table", "Form: table, markdown, csv or json.", "--format", "-f")
 
     @property
     def sides(self) -> tuple[SideFlags, SideFlags]:
@@ -98,8 +104,8 @@ class VersusOptions(RunOptions, OwnAppOptions, GateOptions):
 def versus(options: VersusOptions) -> int:
     """Compare two sides: their ratio, its interval, a verdict.
 
-    Each round launches both afresh and loads them in turn. It ends as soon as the verdict is
-    settled: after 3 rounds at the earliest.
+    Each round launches both sides again and loads them in turn. It stops when the verdict is final,
+    after 3 rounds or more.
 
     Example: serve-bench versus --a default --b optimized --quick
     """

@@ -52,6 +52,7 @@ from serve_bench.core.document import (
     Cell,
     Charts,
     Column,
+    Detail,
     Document,
     Facts,
     Finding,
@@ -73,8 +74,8 @@ PAIRED_FORMULAS: Final = (
     (
         "value of a launch",
         "throughput = completed requests of all slices / length of all slices (of a duet: "
-        "geometric mean of the rates of its windows); CPU a request = CPU time of the processes on "
-        "a request's way / completed requests; p50, p99 of its latencies",
+        "geometric mean of the rates of its windows); CPU per request = CPU time of the processes "
+        "on a request's way / completed requests; p50, p99 of its latencies",
         _AB,
     ),
     (
@@ -89,8 +90,8 @@ PAIRED_FORMULAS: Final = (
 UNPAIRED_FORMULAS: Final = (
     (
         "value of a launch",
-        "throughput = mean over its windows; CPU a request = share of a core of the processes on a "
-        "request's way * measured time / completed requests; p50, p99 of its latencies",
+        "throughput = mean over its windows; CPU per request = share of a core of the processes "
+        "on a request's way * measured time / completed requests; p50, p99 of its latencies",
         _AB,
     ),
     (
@@ -198,12 +199,15 @@ def comparison_document(
         machine=Facts(host),
         findings=sentences(findings(comparing)),
         doubts=(
-            *(Finding(one, "unlike, and compared by force", "doubt") for one in comparing.unlike),
+            *(
+                Finding(one, "unlike runs, compared with --force", "doubt")
+                for one in comparing.unlike
+            ),
             *sentences(comparing.warnings, "doubt"),
         ),
         sections=(
             *_sections(comparing),
-            Section("how", "How it was measured", (how,), "table"),
+            Section("how", "Method", (how,), "table" if comparing.paired else "further"),
             evidence,
         ),
         where=" and ".join(where) or None,
@@ -230,11 +234,11 @@ def _request(comparing: Comparing) -> Iterator[tuple[str, str]]:
     suite = comparing.sides[0].run.suite
     if comparing.kind == "versus":
         if suite.get("pairing") == "duet":
-            yield "pairing", "a duet: both sides at once, each on cores of its own"
+            yield "pairing", "duet: both sides at once, each on half of the cores"
         if budget := suite.get("budget_s"):
             yield "budget", f"{budget:g} s"
         for text in suite.get("gave_up") or ():
-            yield "given up for the budget", str(text)
+            yield "reduced for the budget", str(text)
 
 
 # ---------------------------------------------------------------------------------- sections
@@ -242,28 +246,32 @@ def _request(comparing: Comparing) -> Iterator[tuple[str, str]]:
 
 def _sections(comparing: Comparing) -> Iterator[Section]:
     rounds = "Single rounds" if comparing.paired else "Single launches"
-    yield Section("results", "Verdicts", tuple(_results(comparing)), "headline")
+    # Without a verdict the findings say all that there is to say of two stored runs.
+    silent = comparing.kind == "compare" and all(one.judged.p is None for one in comparing.lines)
+    shown: Detail = "further" if silent and not comparing.failures else "headline"
+    yield Section("results", "Verdicts", tuple(_results(comparing)), shown)
     yield Section("ratios", "Ratios", (Charts(partial(ratio_chart, comparing)),))
     each = (Charts(partial(round_charts, comparing)), *_rounds(comparing))
     yield Section("rounds", rounds, each)
     for name, title, metrics in (
         ("throughput", "Rates of both sides", ("throughput",)),
         ("latency", "Latency of both sides", ("p50", "p99")),
-        ("cpu", "CPU a request of both sides", ("cpu",)),
+        ("cpu", "CPU per request, both sides", ("cpu",)),
     ):
         yield Section(name, title, (Charts(partial(side_charts, comparing, *metrics)),))
     both = tuple(zip("AB", comparing.sides, strict=True))
     sides = [(f"{x}: {side.name}", side_text(side, comparing.kind)) for x, side in both]
     if changes := few(side_changes(comparing)):
         sides.append(("differs", ", ".join(changes)))
-    yield Section("sides", "Who is which", (Facts(tuple(sides)),), "table")
+    detail: Detail = "table" if shown == "headline" else "further"
+    yield Section("sides", "Sides", (Facts(tuple(sides)),), detail)
     proven = tuple(
-        replace(proofs(side.launches), caption=f"{letter}: what its launches prove")
+        replace(proofs(side.launches), caption=f"{letter}: proof")
         for letter, side in both
         if side.launches
     )
     if proven:
-        yield Section("proof", "What the launches prove", proven, "method")
+        yield Section("proof", "Proof", proven, "method")
 
 
 def _results(comparing: Comparing) -> Iterator[Block]:
@@ -313,7 +321,7 @@ def _verdicts(comparing: Comparing) -> Table:
         ]
     notes = (
         "A and B: geometric means over launches; the interval is that of B/A at 95 %. In the gate: "
-        f"{', '.join(comparing.gate)}; the other metrics are shown and break no build.",
+        f"{', '.join(comparing.gate)}; other metrics do not affect the exit code.",
     )
     caption = f"{b} against {a}" if comparing.aa else f"{b} (B) against {a} (A)"
     if len(cells) == 1 and (title := cell_title(comparing.rows[0].cell)):

@@ -26,6 +26,7 @@ from serve_bench.benchmarks.versus.request import (
     versus_plan,
 )
 from serve_bench.benchmarks.versus.slicing import turns_words
+from serve_bench.cli.flag_values import plain_lines
 from serve_bench.cli.gate import Gate
 from serve_bench.cli.show import render_comparing
 from serve_bench.cli.sitting import (
@@ -134,7 +135,7 @@ def run(
         _note_overrun(suite.budget_s, time.monotonic() - began_s)
         return _show(result, folder, options.format, gate)
 
-    return sit(sitting, show)
+    return sit(replace(sitting, plain=plain_lines(options.live)), show)
 
 
 def sitting_of(
@@ -183,8 +184,7 @@ def _notes(suite: VersusSuite, urls: bool) -> list[str]:
     lines += misleading(suite)
     if urls:
         lines.append(
-            "rounds of services that are up already are repetitions alone: how far one launch "
-            "differs from the next is not in the interval"
+            "running services are not launched: the interval excludes the spread between launches"
         )
     return lines
 
@@ -251,6 +251,6 @@ def plan_lines(
     number, takes = f"{count} round{'' if count == 1 else 's'}", f"about {most} in all"
     fewest = max(1, FEWEST - rounds[0].round + 1)
     if suite.looks and count > fewest:
-        number = f"{fewest} to {count} rounds, until it is settled"
+        number = f"{fewest} to {count} rounds, until the verdict is final"
         takes = f"about {duration_text(expected_s(suite, rounds[:fewest]))} to {most}"
     yield f"{number}, {suite.side_s:g} s a side and row {loads}; {takes}"

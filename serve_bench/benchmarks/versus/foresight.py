@@ -33,10 +33,7 @@ def foresight(suite: VersusSuite, folder: Path, fail_on: str | None) -> Iterator
         return
     spreads, runs = spreads_of(suite, folder)
     if not spreads:
-        yield (
-            "what the rounds will see is not known yet: no earlier run of these rows is here to "
-            "tell how far rounds differ"
-        )
+        yield "detectable change unknown: no earlier run of these rows in this folder"
         return
     planned = suite.rounds if suite.looks else None
     family = len(suite.gate) * len(suite.cells) * len(suite.rows)
@@ -52,7 +49,7 @@ def foresight(suite: VersusSuite, folder: Path, fail_on: str | None) -> Iterator
             blind.append(metric)
     if blind and fail_on == "inconclusive":
         yield (
-            f"this gate will often be inconclusive: so many rounds cannot show that "
+            f"this gate will often be inconclusive: these rounds cannot show that "
             f"{' and '.join(blind)} {'is' if len(blind) == 1 else 'are'} the same within "
             f"{100 * suite.threshold:.3g} %: more --rounds, or a larger --threshold"
         )

@@ -44,7 +44,7 @@ from serve_bench.serving.strays import marks
 from serve_bench.store import now_iso
 
 REQUEST_WAY: Final = ("haproxy", "proxy", "fallback_proxy", "replica")
-"""Roles whose CPU a request costs."""
+"""Roles whose CPU per request costs."""
 
 WARMING: Final = Timing(warmup_min_s=0.5, warmup_max_s=5.0, windows=1, window_s=0.1)
 STEADY_WINDOWS: Final = 4
@@ -64,7 +64,7 @@ LOOK_PAIRS, FEW_LOOK_PAIRS = 6, 3
 SLOW_S: Final = 0.5  # a request
 LONG_LOOK_S: Final = 0.2  # a slice
 
-Say = Callable[[Pairing, str, float | None], None]
+Say = Callable[[Pairing, str, Progress | None], None]
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class PairRows:
     suite: VersusSuite
     folder: Path
     run_id: str
-    say: Say = lambda at, phase, rate: None
+    say: Say = lambda at, phase, load: None
     chosen: dict[str, Slicing] = field(default_factory=dict)
     _gpus: Gpus | None = None
 
@@ -211,7 +211,7 @@ class PairRows:
         return drive_slices(loads, plan, on_progress=progress, mark=marks(self.run_id))
 
     def _progress(self, at: Pairing, phase: str) -> Callable[[Progress], None]:
-        return lambda now: self.say(at, phase, now.rate)
+        return lambda now: self.say(at, phase, now)
 
     # ------------------------------------------------------------------------------- usage
 

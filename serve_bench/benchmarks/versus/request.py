@@ -159,8 +159,8 @@ def check_apart(first: Side, second: Side) -> None:
     """BadInput where the two are one and the same."""
     if first.same_as(second):
         raise BadInput(
-            f"--a, --b: both are {first.label}, with the same flags, options and app: to learn how "
-            "far two of the same differ here, ask for --aa"
+            f"--a, --b: both are {first.label}, with the same flags, options and app: use --aa "
+            "for the noise floor"
         )
 
 
@@ -170,8 +170,8 @@ def check_apps(first: Side, second: Side) -> None:
     if any(own) and not all(own):
         flag, side = ("--b", second) if own[0] else ("--a", first)
         raise BadInput(
-            f"{flag}: {side.label} is the app {side.app.name}, which comes with the tool, and the "
-            "other side one of your own: name an app there too"
+            f"{flag}: {side.label} is built-in app {side.app.name}; the other side is your own "
+            "app: both need one"
         )
 
 

@@ -52,7 +52,7 @@ SCALES: Final[Mapping[str, Scale]] = {
     "throughput": Scale("throughput", "requests/s", 1.0, "requests/s", 4),
     "p50": Scale("p50", "ms", 1e6, "p50 ms"),
     "p99": Scale("p99", "ms", 1e6, "p99 ms"),
-    "cpu": Scale("CPU a request", "us", 1e3, "CPU us"),
+    "cpu": Scale("CPU per request", "us", 1e3, "CPU us"),
 }
 """By metric; `cpu` is that of the server for a request. `heading`: in a table."""
 
@@ -149,11 +149,11 @@ def _unsettled(comparing: Comparing) -> str | None:
     things = "rounds" if comparing.paired else "launches a side"
     count = f"{len(lines)} of {len(comparing.gated)} gated figures are inconclusive"
     if not needed:
-        return f"{count}, and more {things} would hardly settle them"
+        return f"{count}; more {things} would not decide them"
     settled = f"{count}: about {max(needed)} {things} would settle"
     if len(needed) == len(lines):
         return f"{settled} all"
-    return f"{settled} {len(needed)} of them, the others not in any number that is worth naming"
+    return f"{settled} {len(needed)} of them; the others need more than is practical"
 
 
 def _floor(comparing: Comparing) -> str | None:
@@ -165,10 +165,7 @@ def _floor(comparing: Comparing) -> str | None:
     effect = (
         f"the threshold is raised for {_shares(raised)}" if raised else "no threshold is raised"
     )
-    return (
-        f"noise floor{run}, how far from 1 A against itself reaches: {_shares(comparing.floors)}; "
-        f"{effect}"
-    )
+    return f"noise floor{run} (A compared with itself): {_shares(comparing.floors)}; {effect}"
 
 
 def raised_thresholds(comparing: Comparing) -> dict[str, float]:
@@ -211,7 +208,7 @@ def row_findings(row: ComparedRow, paired: bool) -> Iterator[Finding]:
             if paired:
                 break
     if row.worse:
-        yield Finding("worse, whatever the figures say", row.worse, "bad")
+        yield Finding("worse, regardless of the figures", row.worse, "bad")
     sides: dict[Finding, list[str]] = {}
     for one in row.doubts:
         rounds = f"in {one.launches} of {one.of} {things}: " if one.of > 1 else ""
@@ -222,8 +219,8 @@ def row_findings(row: ComparedRow, paired: bool) -> Iterator[Finding]:
     gated = {one.metric for one in row.lines if one.gated}
     if row.rate_per_s is not None and not gated & {"p50", "p99"}:
         yield Finding(
-            f"an open loop: throughput is the {row.rate_per_s:g} requests/s that were asked for, "
-            "as long as the server keeps up; what differs is latency (--gate p50,p99)"
+            f"open loop: throughput is the arrival rate of {row.rate_per_s:g} requests/s while "
+            "the server keeps up; compare latency (--gate p50,p99)"
         )
 
 
@@ -248,8 +245,8 @@ def method(comparing: Comparing) -> Iterator[str]:
         duet = suite.get("pairing") == "duet"
         loaded = "loaded at once on halves of the cores" if duet else "never loaded at once"
         yield (
-            "round: both services in turn; none was launched, so that no interval knows how "
-            "launches differ; A and B are geometric means over rounds, B/A and its interval (t, "
+            "round: both services in turn, not launched, so the interval excludes the spread "
+            "between launches; A and B are geometric means over rounds, B/A and its interval (t, "
             "on logarithms) come from the ratio of each round"
             if suite.get("urls")
             else f"round: a fresh launch of both sides, both up at once and {loaded}; A and B "
@@ -260,29 +257,29 @@ def method(comparing: Comparing) -> Iterator[str]:
             yield (
                 f"looks: judged after each round from the third on, at most {suite['rounds']} as "
                 "planned; intervals are wider for it, and hold the truth at all looks together in "
-                "95 %; it ends once each word of the gate is settled"
+                "95 %; it stops when every verdict of the gate is final"
             )
         yield from _slicings(comparing)
         yield from _effects(comparing)
-        yield from (f"given up for the budget: {one}" for one in suite.get("gave_up") or ())
+        yield from (f"reduced for the budget: {one}" for one in suite.get("gave_up") or ())
     elif comparing.paired:
         yield "two variants of one run: B/A and its interval (t, on logarithms) by round"
     else:
         yield (
             "A and B are geometric means over launches; the interval of B/A is Welch's, on "
-            "logarithms, with the spread between runs in it; serve-bench versus is free of that"
+            "logarithms, with the spread between runs in it; serve-bench versus avoids it"
         )
         yield from _between(comparing)
     figures = len(comparing.gated)
     holm = f", Holm's correction over {figures} figures" if figures > 1 else ""
     others = [name for name in SCALES if name not in comparing.gate]
-    shown = f"; {', '.join(others)}: shown, and in no exit code" if others else ""
+    shown = f"; {', '.join(others)}: shown, no effect on the exit code" if others else ""
     floor = "" if not comparing.floors else " (for an alarm the noise floor, where that is larger)"
     yield (
         f"verdict: threshold {percent(comparing.threshold)}{floor}{holm}; gate: "
         f"{', '.join(comparing.gate)}{shown}; docs/ab.md"
     )
-    known = "; not judged: nothing is known of the processes of --url" if suite.get("urls") else ""
+    known = "; not judged: the processes behind --url are unknown" if suite.get("urls") else ""
     yield f"CPU us: of proxies and replicas, for a request{known}; p50, p99: of each launch"
 
 
@@ -297,8 +294,8 @@ def _between(comparing: Comparing) -> Iterator[str]:
         if shares:
             title = f"{row_title(comparing, row)}: " if len(comparing.rows) > 1 else ""
             yield (
-                f"{title}of the squared error the spread between runs makes {', '.join(shares)}: "
-                "more launches do not lessen that"
+                f"{title}the spread between runs is {', '.join(shares)} of the squared error; "
+                "more launches do not reduce it"
             )
 
 
@@ -346,6 +343,6 @@ def _effects(comparing: Comparing) -> Iterator[str]:
     ]
     if effects:
         yield (
-            "requests/s in slices to those of a steady load (where they differ, B/A is that of a "
-            f"load in slices): {', '.join(effects)}"
+            "requests/s in slices divided by requests/s of a steady load (if not 1, B/A holds "
+            f"for slices): {', '.join(effects)}"
         )

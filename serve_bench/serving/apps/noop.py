@@ -17,7 +17,7 @@ from .tally import Batching, ReplicaTally, folders
 
 ANSWER = "ok"
 
-#: The deployment to which the cell's num_replicas, max_concurrent_queries and max_batch_size apply.
+#: The deployment to which the cell's num_replicas, max_ongoing_requests and max_batch_size apply.
 MEASURED = "NoOp"
 
 #: Concurrency of the intermediate deployment: Ray's own microbenchmark gives its forwarder 1,000.

@@ -27,7 +27,7 @@ from .dlrm_features import FORMS, Answer, Payload, as_scores, features, scores_j
 from .dlrm_shape import Shape
 from .tally import Batching, ReplicaTally, folders
 
-#: The deployment to which the cell's num_replicas, max_concurrent_queries and max_batch_size apply.
+#: The deployment to which the cell's num_replicas, max_ongoing_requests and max_batch_size apply.
 MEASURED = "Ranker"
 INGRESS = "Ingress"
 

@@ -130,7 +130,7 @@ def test_ends_that_do_not_differ_end_the_search(
         assert f"not decided: the ends do not differ for the worse: {word}" in " ".join(
             told.out.split()
         )
-        assert f"--resume {word} in the place of --out" in told.err
+        assert f"--resume {word} instead of --out" in told.err
 
 
 @pytest.mark.parametrize("stops", [2, 4, 7])
@@ -144,7 +144,7 @@ def test_what_ctrl_c_ends_goes_on_and_measures_nothing_again(
     first = use(monkeypatch, Fake(rates("ray==1.2"), stops))
     assert run([*line, "--out", "run"]) == 130
     told = capsys.readouterr()
-    assert "interrupted; go on with: the same command line" in told.err
+    assert "interrupted; resume: the same command line" in told.err
     asked = len(calls(base))
     rest = use(monkeypatch, Fake(rates("ray==1.2")))
     assert run([*line, "--resume", "run"]) == 0
@@ -176,7 +176,7 @@ def test_a_search_is_gone_on_with_by_its_own_command_line(
     assert run([*line, "--out", "run"]) == 130
     for words, why in (
         (["bisect", "--resume", "run"], "--good, --bad: both are needed"),
-        ([*line, "--resume", "run", "--out", "x"], "--out: a search that is gone on with"),
+        ([*line, "--resume", "run", "--out", "x"], "--out: not allowed with --resume; the search"),
         ([*line, "--resume", "run", "--with", "numpy"], "this is not the run in run: extra is"),
         ([*line, "--resume", "run/ray-1.3-against-ray-1.0"], "holds a run of versus"),
         (["bisect", *ENDS[:3], "ray==1.2", "--resume", "run"], "--resume: this is not the run in"),

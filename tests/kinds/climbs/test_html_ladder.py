@@ -173,7 +173,7 @@ def test_a_step_that_is_missing_and_a_failure_come_first_and_stand_in_their_row(
     sheet = ladder_sheet(made, None)
     is_sound(sheet)
     assert as_lines(sheet.findings)[0].startswith(
-        "1 of 5 steps was not measured in full; something failed: a"
+        "1 of 5 steps was incomplete; something failed: a"
     )
     shown = table(sheet, "Every step")
     assert column(shown, "throughput")[4] == "not measured"
@@ -197,11 +197,9 @@ def test_without_a_sound_step_no_figure_is_claimed() -> None:
     made = result(*steps(rates=dict.fromkeys(RATES, 0.0001), failed={"reset": 50}))
     sheet = ladder_sheet(made, None)
     is_sound(sheet)
-    assert "No step can be relied on: there is no knee and no best." in as_lines(sheet.findings)
+    assert "No valid step: there is no knee and no best." in as_lines(sheet.findings)
     begun = ladder_sheet(result(*steps(rates={10: 100.0})), None)
-    assert "No ladder was climbed to its end: there is no knee and no best." in as_lines(
-        begun.findings
-    )
+    assert "No ladder is complete: there is no knee and no best." in as_lines(begun.findings)
     nothing = ladder_sheet(result(), None)
     is_sound(nothing)
     assert section(nothing, "throughput") is None

@@ -173,7 +173,7 @@ def test_what_is_missing_stands_in_its_row_and_comes_first() -> None:
     assert column(shown, "forward", "ms")[-1] == "not measured"
     assert as_lines(shown.rows[-1].doubts) == ("failed: out of memory",)
     assert as_lines(sheet.findings)[0] == (
-        "1 of 4 rows was not measured in full; something failed: out of memory."
+        "1 of 4 rows was incomplete; something failed: out of memory."
     )
 
 

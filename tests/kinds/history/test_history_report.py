@@ -106,10 +106,10 @@ def test_the_newest_run_is_told_to_a_gate() -> None:
 
 def test_runs_of_one_minute_are_told_apart_by_seconds() -> None:
     first, second = nights({ROW: QUIET[:2]})
-    text = render_history(history_of(kept([first, second])))
+    text = render_history(history_of(kept([first, second])), verbose=True)
     assert "2026-01-02 03:04 " in text and "03:04:05" not in text
     second = replace(second, run=replace(second.run, started_at="2026-01-02T03:04:50+00:00"))
-    text = render_history(history_of(kept([first, second])))
+    text = render_history(history_of(kept([first, second])), verbose=True)
     assert "2026-01-02 03:04:05 " in text and "2026-01-02 03:04:50 " in text
 
 
@@ -135,7 +135,7 @@ def test_each_group_is_a_document_with_a_chart_for_each_cell_and_metric() -> Non
     first, second = sheets
     assert [len(charts(sheet)) for sheet in sheets] == [2, 2]
     names = [section.name for section in first.sections]
-    assert names == ["results", "steps", "runs-over-time", "runs"]
+    assert names == ["results", "steps", "runs-over-time", "changes", "runs"]
     names = [section.name for section in second.sections]  # what holds for all is in the last
     assert names == ["results", "runs-over-time", "runs", "passed-over", "how", "method"]
     assert as_lines(first.findings)[1:] == (

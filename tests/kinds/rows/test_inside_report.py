@@ -61,14 +61,14 @@ def test_the_table_has_a_column_for_each_row_and_adds_up_what_is_idle() -> None:
         ("proxy", "95", "9", "10"),
         ("replica x2", "80 (60)", "5", "10"),
         ("the rest", "0", "0", ""),
-        ("host, all that runs", "150 of 200", "150 of 200", ""),
+        ("host, all processes", "150 of 200", "150 of 200", ""),
     ]
     short = usage_table("CPU", columns, memory=False, least=50.0)
     assert [row.cells for row in short.rows] == [
         ("proxy", "95", "9"),
         ("replica x2", "80 (60)", "5"),
         ("the rest", "12", "0"),
-        ("host, all that runs", "150 of 200", "150 of 200"),
+        ("host, all processes", "150 of 200", "150 of 200"),
     ]
 
 

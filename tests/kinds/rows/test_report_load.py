@@ -238,7 +238,7 @@ def test_whether_the_client_was_the_limit_is_said_with_its_figures() -> None:
     assert facts(bound)["client"].startswith("the client was the limit: a worker never idle (busy")
     assert as_lines(of.findings)[:2] == (
         "10 connections of the raw client: 50.00 ± 10.00 requests/s, p50 1.00 ms, p99 2.00 ms.",
-        "Limited by client 97 % not idle (likely).",
+        "Limited by client 97 % not idle (medium confidence).",
     )
     assert "client bound" in as_lines(of.findings)[2]
     assert any("3 of 103 requests failed: 2 timed out, 1 reset" in one for one in texts(of))
@@ -262,13 +262,13 @@ def test_cpu_of_the_load_of_a_serve_beside_it_and_of_the_host_is_said() -> None:
     [
         (
             trial(client={"verdict": {**BOUND, "reasons": ["never idle"]}}, usage=used(150, 97)),
-            "Limited by client 97 % not idle (likely; then host 150 of 200 %).",
+            "Limited by client 97 % not idle (medium confidence; next limit: host 150 of 200 %).",
             "the raw client, more load processes, or the client on another machine",
         ),
         (
             trial(usage=used(199)),
-            "Limited by host CPU 199 of 200 %, 159 % not by the load (likely; then client 12 % not "
-            "idle).",
+            "Limited by host CPU 199 of 200 %, 159 % not by the load (medium confidence; next "
+            "limit: client 12 % not idle).",
             "more cores",
         ),
         (
@@ -283,7 +283,8 @@ def test_cpu_of_the_load_of_a_serve_beside_it_and_of_the_host_is_said() -> None:
                 counts=Counts(sent=100, completed=100, failed={}, in_flight=0),
                 usage=used(60),
             ),
-            "Limited by offered load 50 requests/s, all answered in time (likely; then ",
+            "Limited by offered load 50 requests/s, all answered in time (medium confidence; next "
+            "limit: ",
             "more clients or a higher rate",
         ),
     ],
@@ -312,7 +313,7 @@ def test_a_load_that_failed_says_so_first() -> None:
     failure = Failure("trial", "connection refused", AT, key="k", detail=("a line",))
     of = sheet(failures=(failure,))
     assert as_lines(of.findings) == (
-        "The load was not measured in full; something failed: connection refused.",
+        "The load was incomplete; something failed: connection refused.",
     )
     assert names(of) == ["results", "method"]
     assert "failed: connection refused" in list(texts(part(of, "results")))

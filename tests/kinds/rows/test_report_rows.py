@@ -157,7 +157,7 @@ def test_cpu_is_shown_of_the_fastest_row_of_each_variant() -> None:
     assert [row.cells for row in table.rows] == [
         ("proxy", "20", "40"),
         ("the rest", "4", "4"),
-        ("host, all that runs", "120 of 200", "120 of 200"),
+        ("host, all processes", "120 of 200", "120 of 200"),
     ]
     assert "100 connections, a; 8 clients, b" in table.caption
 
@@ -213,10 +213,10 @@ def test_a_row_that_was_not_measured_is_shown_as_such() -> None:
     _, rate, *others = results(of).rows[1].cells
     assert rate == Number("not measured", None, "bad")
     assert {one.text for one in others if isinstance(one, Number)} == {"-"}
-    assert findings(of)[0].startswith("1 of 2 rows was not measured in full. single client: ")
+    assert findings(of)[0].startswith("1 of 2 rows was incomplete. single client: ")
     nothing = sheet(run(planned()))
     assert names(nothing) == ["results", "method"]
-    assert findings(nothing) == ["The row was not measured in full. No row was measured."]
+    assert findings(nothing) == ["The row was incomplete. No row was measured."]
 
 
 def test_doubts_and_failures_stand_with_the_row() -> None:
@@ -230,14 +230,14 @@ def test_doubts_and_failures_stand_with_the_row() -> None:
     (errors,) = column(results(of), "errors")
     assert errors == Number("2", 2, "doubt")
     assert findings(of)[0].startswith("Something failed: interrupted. ")
-    assert any(text.startswith("Doubts: ") for text in findings(of))
+    assert any(text.startswith("Warnings: ") for text in findings(of))
 
 
 def test_a_row_that_was_broken_off_says_so_first_and_where_it_stands() -> None:
     broken = replace(trial(planned()), flags={"interrupted": True})
     of = sheet(run(planned()), launch(), broken)
-    assert findings(of)[0].startswith("The row was broken off. single client: 100.0 ± 8.2 ")
-    assert [one.code for one in results(of).rows[0].doubts][-1] == "broken off"
+    assert findings(of)[0].startswith("The row was interrupted. single client: 100.0 ± 8.2 ")
+    assert [one.code for one in results(of).rows[0].doubts][-1] == "interrupted"
 
 
 def test_what_to_do_about_the_same_doubt_of_several_rows_is_said_once() -> None:
@@ -315,13 +315,13 @@ def test_an_interval_ends_at_zero_and_one_window_has_none() -> None:
 def test_the_golden_run_in_sentences(golden: Result) -> None:
     of = page_sheet(golden, "here")
     assert findings(of) == [
-        "1 of 12 rows was not measured in full; something failed: connection refused by "
-        "127.0.0.1:8000. 100 connections, max_concurrent_queries 1, num_replicas 1, optimized has "
+        "1 of 12 rows was incomplete; something failed: connection refused by "
+        "127.0.0.1:8000. 100 connections, max_ongoing_requests 1, num_replicas 1, optimized has "
         "the highest throughput: 4,500 ± 90 requests/s, p50 21.1 ms, p99 26.4 ms; it is limited by "
-        "concurrency limit, 99 for 1 slot (sure; then replica CPU 20 %).",
+        "concurrency limit, 99 for 1 slot (high confidence; next limit: replica CPU 20 %).",
         "optimized has 2.00 to 5.00 times the requests/s of default, in the 5 rows that both have.",
-        "Doubts: errors (1 of 11 rows), client bound (1 of 11 rows).",
-        "How far launches differ is not known from 1 launch (--launches 3).",
+        "Warnings: errors (1 of 11 rows), client bound (1 of 11 rows).",
+        "The spread between launches is unknown after 1 launch (--launches 3).",
     ]
     first = part(of, "cpu")[0]
     assert isinstance(first, Prose) and first.paragraphs[0] == (
@@ -335,7 +335,7 @@ def test_one_row_alone_is_named_by_its_load() -> None:
     assert findings(of)[0] == "100 connections: 110.0 ± 8.2 requests/s, p50 1.00 ms, p99 9.00 ms."
     (row,) = results(of).rows
     assert row.group == ""
-    fixed = "every cell: max_batch_size 1, max_concurrent_queries 1, num_replicas 1"
+    fixed = "every cell: max_batch_size 1, max_ongoing_requests 1, num_replicas 1"
     assert results(of).notes[0] == fixed
 
 
@@ -353,14 +353,14 @@ def many(cells: int, windows: Sequence[float] = (10.0, 11.0, 9.0)) -> Result:
     """Three loads of so many cells; the last cell is the fastest."""
     plan = [planned(row=row, of=cell(queries=at)) for at in range(1, cells + 1) for row in ROWS]
     trials = [
-        trial(of, *(of.cell["max_concurrent_queries"] * one for one in windows), latency=LATENCY)
+        trial(of, *(of.cell["max_ongoing_requests"] * one for one in windows), latency=LATENCY)
         for of in plan
     ]
     return result_of([run(*plan), launch(), *trials])
 
 
 def q(queries: int) -> str:
-    return f"max_concurrent_queries {queries}"
+    return f"max_ongoing_requests {queries}"
 
 
 def cells_of(charts: Sequence[Chart]) -> list[str]:

@@ -85,7 +85,7 @@ def test_torch_is_asked_for_where_something_needs_it(
     if not needed:
         assert checked(suite) == suite
         return
-    assert refusal(suite) == "torch is not installed: pip install 'serve-bench[torch]'"
+    assert refusal(suite) == "torch is not installed: pip install torch numpy"
 
 
 def test_ray_is_asked_for_where_a_backend_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -593,7 +593,7 @@ def test_the_connections_of_several_nodes_are_one_row_of_the_method() -> None:
     suite = scale_suite()
     (of,) = planned(suite)
     made = scale_result(suite, scale_trial(of, [scale_node(1), scale_node(2)]))
-    executed = table(sheet(made, None), "Declared and executed")
+    executed = table(sheet(made, None), "Plan and execution")
     assert len(executed.rows) == 1
 
 

@@ -48,7 +48,7 @@ def test_a_suite_comes_back_from_its_record(workload: str) -> None:
 
 
 def test_a_stored_suite_that_lacks_a_field_is_refused() -> None:
-    with pytest.raises(BadInput, match="cannot be gone on with"), whole_suite():
+    with pytest.raises(BadInput, match="cannot be resumed"), whole_suite():
         ScaleSuite.from_json({"workload": "single"})
 
 
@@ -117,11 +117,20 @@ def test_variants_alternate_and_later_rounds_draw_their_sizes() -> None:
     assert expected_s(suite, rest) < expected_s(suite, plan)
 
 
+def test_a_suite_may_have_the_older_name_of_an_axis_but_not_both() -> None:
+    data = read_toml(suite_file("scale_single"))["scale"]
+    scale = {name: value for name, value in data.items() if name != "max_ongoing_requests"}
+    scale["max_concurrent_queries"] = 7
+    assert read_scale("single", {"scale": scale}, "a.toml", {}).max_ongoing_requests == 7
+    with pytest.raises(BadInput, match=r"a\.toml: scale: an option is there under two names"):
+        read_scale("single", {"scale": scale | {"max_ongoing_requests": 7}}, "a.toml", {})
+
+
 def test_a_cell_says_what_a_size_sets() -> None:
     assert cell_of(SINGLE, 4) == {
         "workload": "single",
         "num_replicas": 4,
-        "max_concurrent_queries": 100,
+        "max_ongoing_requests": 100,
         "max_batch_size": 16,
     }
     assert cell_of(replace(SINGLE, workload="ensemble"), 1)["fanout"] == 10

@@ -259,8 +259,8 @@ def test_what_misleads_is_said_of_the_measured_sides() -> None:
     assert codes({}, {}) == {}
     unlike = codes({"way": {"replica": 2, "proxy": 1}}, {})
     assert unlike == {
-        "duet-unlike": "B: requests go through other processes (1 replica and 1 proxy, 2 replica), "
-        "on as many cores each"
+        "duet-unlike": "B: the sides use different processes (1 replica and 1 proxy, 2 replica) "
+        "on equal cores"
     }
     pins = [{"cores": [0], "threads": 9, "outside": 0, "idle": 0.6}]
     assert "B: its cores stood idle for 60 %" in codes({"pinned": pins}, {})["duet-waits"]
@@ -268,7 +268,7 @@ def test_what_misleads_is_said_of_the_measured_sides() -> None:
     assert list(codes({}, {"apart": True})) == ["duet-apart"]
     assert list(codes({}, {"way_changed": True})) == ["way-changed"]
     page = repr(versus_document(replace(whole, trials=tuple(map(as_duet, whole.trials))), None))
-    assert "'pairing', 'a duet: both sides at once" in page
+    assert "'pairing', 'duet: both sides at once" in page
     assert "of a duet: geometric mean of the rates of its windows" in page
 
 

@@ -102,6 +102,8 @@ def test_single_rounds_are_drawn_as_they_lie() -> None:
     assert [one["value"] for one in drawn(chart)] == pytest.approx(expected)
     band = vega(chart)["layer"][0]["data"]["values"]
     assert band == [{"low": 0.95, "high": 1.05, "one": 1}]
+    marks = [one["mark"]["type"] for one in vega(chart)["layer"]]
+    assert "line" not in marks and "point" in marks  # rounds do not depend on each other
 
 
 def test_rates_of_both_sides_are_drawn_with_intervals_from_three_launches_on() -> None:
@@ -168,7 +170,7 @@ def test_a_noise_floor_is_told_in_figures() -> None:
 def test_what_would_settle_it_is_told_where_that_can_be_said() -> None:
     sheet, _ = SHEETS["compare"]()
     assert (
-        "the spread between runs hides it: serve-bench versus is free of that"
+        "the spread between runs hides it: serve-bench versus avoids it"
         in as_lines(sheet.findings)[0]
     )
     few = {row: rates(500.0, 450.0, rounds=2) for row in ROWS[:2]}
@@ -205,7 +207,7 @@ def test_two_stored_runs_say_what_is_not_compared_and_whose_is_what() -> None:
         if isinstance(one, Prose)
         for text in one.paragraphs
     )
-    assert "100 connections (raw) of bs1-mcq10000-rep8: in A alone" in said
+    assert "100 connections (raw) of bs1-ongoing10000-rep8: only in A" in said
     assert ("A: command", "serve-bench micro --launches 3") in sheet.run.pairs
     assert sheet.where == "results/a and results/b"
 
@@ -216,7 +218,7 @@ def test_the_method_names_its_formulas_and_what_was_executed() -> None:
     for known_word in ("Holm 1979", "Student 1908"):
         assert known_word in str(method)
     assert "slices of 50 ms a side in turn" in str(section(sheet, "how"))
-    assert any(isinstance(one, Shown) and one.caption == "Declared and executed" for one in method)
+    assert any(isinstance(one, Shown) and one.caption == "Plan and execution" for one in method)
     unpaired = section(SHEETS["compare"]()[0], "method")
     assert "Welch 1947" in str(unpaired) and "Student 1908" not in str(unpaired)
 

@@ -157,7 +157,7 @@ def test_markdown_is_one_verdict_and_one_table_with_the_rest_folded() -> None:
     assert lines[0].startswith("**optimized against default: regressed in 1 of 3 rows")
     table = [line for line in lines if line.startswith("|")]
     assert len(table) == 2 + 3 * 4
-    folded = lines.index("<details><summary>How, and what doubts it</summary>")
+    folded = lines.index("<details><summary>Method and warnings</summary>")
     assert lines[-1] == "</details>"
     assert not any(line.startswith("- ") for line in lines[:folded])
     assert "| **regressed** | errors (B); client-bound (B) |" in render(versus(), "markdown")
@@ -194,7 +194,7 @@ def test_services_that_were_up_are_no_launches() -> None:
     urls = {"old": "http://127.0.0.1:1/", "new": "http://127.0.0.1:2/"}
     text = " ".join(render(versus_result(labels=("old", "new"), urls=urls)).split())
     assert "A: old: http://127.0.0.1:1/, a service that was up already" in text
-    assert "none was launched, so that no interval knows how launches differ" in text
+    assert "not launched, so the interval excludes the spread between launches" in text
     assert "fresh launch" not in text
 
 

@@ -137,7 +137,7 @@ def test_earlier_runs_of_the_same_rows_say_what_the_rounds_will_see(tmp_path: Pa
     wide = replace(wide, run=replace(wide.run, host=fingerprint()))
     suite = VersusSuite.from_json(wide.run.suite)
     (unknown,) = foresight(suite, tmp_path, None)
-    assert unknown.startswith("what the rounds will see is not known yet")
+    assert unknown.startswith("detectable change unknown")
     written(tmp_path / "one", wide)
     written(tmp_path / "another", versus_result({ROWS[0]: rates(580.0, 575.0)}))
     spreads, runs = spreads_of(suite, tmp_path)

@@ -47,7 +47,7 @@ def test_a_suite_comes_back_from_its_record() -> None:
 
 
 def test_a_stored_suite_that_lacks_a_field_is_refused() -> None:
-    with pytest.raises(BadInput, match="cannot be gone on with"):
+    with pytest.raises(BadInput, match="cannot be resumed"):
         VersusSuite.from_json({"name": "mine"})
 
 
@@ -71,14 +71,16 @@ def test_sides_that_differ_in_anything_are_compared(other: Side) -> None:
 
 
 def test_sides_that_differ_in_their_names_alone_are_refused() -> None:
-    with pytest.raises(BadInput, match=r"^--a, --b: both are default, .* ask for --aa$"):
+    with pytest.raises(
+        BadInput, match=r"^--a, --b: both are default, .* use --aa for the noise floor$"
+    ):
         check_apart(DEFAULT, Side("other", VariantUsed("other")))
 
 
 def test_a_setting_of_a_side_holds_over_the_cell_and_is_no_name_of_it() -> None:
     two = replace(suite(), sides=(DEFAULT, replace(DEFAULT, settings={"num_replicas": 2})))
     assert [side.cell(CELL)["num_replicas"] for side in two.sides] == [1, 2]
-    assert two.label(CELL) == {"max_batch_size": 1, "max_concurrent_queries": 10000}
+    assert two.label(CELL) == {"max_batch_size": 1, "max_ongoing_requests": 10000}
     own, cell = two.of_side(two.sides[1], CELL)
     assert own.cells == (cell,) and cell["num_replicas"] == 2 and own.app is APPS["noop"]
 
@@ -109,8 +111,8 @@ def test_every_round_measures_every_row_of_every_cell_on_both_sides() -> None:
     keys = [one.key for plan in plans for at in plan.pairings for one in at.planned]
     assert len(set(keys)) == len(keys) == 6 * 3 * 2 * 2
     assert keys[:2] == [
-        "default/r1/bs1-mcq10000-rep1/100-connections",
-        "optimized/r1/bs1-mcq10000-rep1/100-connections",
+        "default/r1/bs1-ongoing10000-rep1/100-connections",
+        "optimized/r1/bs1-ongoing10000-rep1/100-connections",
     ]
     orders = [[cell["num_replicas"] for cell, _ in plan.cells] for plan in plans]
     assert orders[0] == [1, 2, 3] and orders[1] == [3, 2, 1]
