@@ -111,9 +111,13 @@ def _ends(one: Version) -> str:
 
 
 def _beside(state: SearchState) -> Table:
-    """The versions from the last good one to the first bad one."""
+    """The versions from the last good one to the first bad one; without a proven loss between the
+    ends, all of them, and none is called good or bad."""
     low, high = state.search.ends
-    words = {low: "good", high: "bad", **state.search.words}
+    proven = state.ends is not None and state.ends.word == "bad"
+    words: dict[int, str] = {low: "good end", high: "bad end"}
+    if proven:
+        words = {low: "good", high: "bad", **state.search.words}
     titled = any(one.title for one in state.points)
     names = ("version", "is", "commit") if titled else ("version", "is")
     rows = []
@@ -123,7 +127,8 @@ def _beside(state: SearchState) -> Table:
             TableRow((one.name, Text(word, TONES.get(word, "plain")), one.title)[: len(names)])
         )
     columns = tuple(Column(name, number=False) for name in names)
-    return Table("from the last good version to the first bad one", columns, tuple(rows))
+    caption = "from the last good version to the first bad one"
+    return Table(caption if proven else "from end to end", columns, tuple(rows))
 
 
 def _comparisons(state: SearchState) -> Table:

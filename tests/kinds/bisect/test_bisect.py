@@ -131,6 +131,8 @@ def test_ends_that_do_not_differ_end_the_search(
             told.out.split()
         )
         assert f"--resume {word} instead of --out" in told.err
+        lines = [" ".join(line.split()) for line in told.out.splitlines()]
+        assert {"ray==1.0 good end", "ray==1.1 not tested", "ray==1.3 bad end"} <= set(lines)
 
 
 @pytest.mark.parametrize("stops", [2, 4, 7])
