@@ -34,7 +34,9 @@ def main() -> None:
     console = Console(
         record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor"
     )
-    console.print(Text(f"$ {' '.join(result.run.argv)}", style="bold green"), soft_wrap=True)
+    words = iter(("serve-bench", *result.run.argv))
+    shown = [word for word in words if word != "--out" or not next(words)]
+    console.print(Text(f"$ {' '.join(shown)}", style="bold green"))
     for line, tone in terminal_lines(document, WIDTH):
         console.print(Text(visible(line), style=STYLES[tone]), soft_wrap=True, highlight=False)
     svg = console.export_svg(title="serve-bench", theme=MONOKAI)

@@ -99,6 +99,11 @@ def command_line() -> tuple[str, ...]:
     return tuple(words)
 
 
+def long_name(spellings: Sequence[str]) -> str:
+    """The name of an option that is shown: its first long one."""
+    return next((one for one in spellings if one.startswith("--")), spellings[0])
+
+
 def _words(context: Any) -> Iterator[str]:
     """The parameters of one command that stood on its command line."""
     for parameter in context.command.params:
@@ -107,14 +112,14 @@ def _words(context: Any) -> Iterator[str]:
             continue
         value = context.params.get(parameter.name)
         if isinstance(value, bool):
-            yield max(parameter.opts if value else parameter.secondary_opts, key=len)
+            yield long_name(parameter.opts if value else parameter.secondary_opts)
             continue
         kept = KEPT.get(parameter.name, kept_text)
         for each in value if isinstance(value, list | tuple) else [value]:
             if parameter.param_type_name == "argument":
                 yield kept(str(each))
                 continue
-            flag, text = max(parameter.opts, key=len), kept(str(each))
+            flag, text = long_name(parameter.opts), kept(str(each))
             yield from [f"{flag}={text}"] if text.startswith("-") else [flag, text]
 
 

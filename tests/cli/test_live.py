@@ -12,7 +12,7 @@ from rich.console import Console
 from serve_bench.cli.live import HEIGHT, SECONDS, View, chart, load_figures
 from serve_bench.cli.program import run
 from serve_bench.cli.progress import step_texts
-from serve_bench.cli.sitting import long_notice
+from serve_bench.cli.sitting import long_name, long_notice
 from serve_bench.core.load_result import Progress
 from serve_bench.runner.runner import Plan, RunStep
 from tests import records
@@ -106,3 +106,9 @@ def test_a_long_run_says_so_before_it_starts(seconds: float | None, notice: str 
     launch: Any = object()
     assert long_notice(Plan([launch], lambda at, cell: seconds)) == notice
     assert long_notice(Plan([], lambda at, cell: 999.0)) is None
+
+
+def test_an_option_is_recorded_by_its_first_long_name() -> None:
+    both = ["--max-ongoing-requests", "--max-concurrent-queries"]
+    assert long_name(both) == both[0]
+    assert long_name(["-c", "--connections"]) == "--connections" and long_name(["-c"]) == "-c"
