@@ -122,7 +122,7 @@ class RoundFigures:
                 "the rate had settled"
             )
         elif self.steady is False:
-            doubts.append(f"the rate had not settled after {self.warmup_s:.1f} s of warm-up")
+            doubts.append(f"the rate was not steady after {self.warmup_s:.1f} s of warm-up")
         return doubts
 
 

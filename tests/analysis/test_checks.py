@@ -110,7 +110,7 @@ def test_requests_that_serve_gave_up_are_told_with_the_flag_that_asks_for_it() -
     (told,) = [one for one in found if one.code == "errors"]
     assert not {"few-samples", "unsteady-warmup"} & {one.code for one in found}  # longer is no help
     assert told.message == "205 of 205 requests failed: 205 with status 408"
-    assert told.hint.startswith("status 408: Serve gave them up after --request-timeout-s 0.7;")
+    assert told.hint.startswith("status 408: Serve cancelled them after --request-timeout-s 0.7;")
     (plain,) = [one for one in doubts(launch(), gave_up) if one.code == "errors"]
     assert plain.hint == "excluded from rate and latency"
 
@@ -290,6 +290,6 @@ def test_an_open_loop_that_answers_more_than_was_due_was_behind() -> None:
     told = [
         one for one in doubts(replace(trial, client={"in_windows": more})) if one.code == "backlog"
     ]
-    assert [one.message.partition(" of the")[0] for one in told] == ["150"]
+    assert [one.message.partition(" of ")[0] for one in told] == ["150"]
     level = replace(trial, client={"in_windows": asdict(trial.counts)})
     assert [one for one in doubts(level) if one.code == "backlog"] == []

@@ -215,7 +215,7 @@ def test_the_same_is_no_proof_where_the_client_was_the_limit_on_both_sides() -> 
     assert [line.judged.word for line in row.lines] == ["inconclusive"] * 3 + ["same"]  # CPU
     assert "client was the limit on both sides" in row.line("throughput").judged.why
     assert one.word == "same"
-    assert "doubted: client-bound (B)" in headline(one)
+    assert "warnings: client-bound (B)" in headline(one)
 
 
 def test_a_difference_that_shows_through_a_client_at_its_limit_stands() -> None:

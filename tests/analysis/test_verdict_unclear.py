@@ -57,7 +57,7 @@ def test_many_connections_on_an_idle_server_wait_and_are_no_offered_load() -> No
     verdict = limited_by(measured(100, 1000, IDLE))
     assert (verdict.cause, verdict.confidence) == ("app wait", "low")
     assert verdict.figures == "requests wait inside the app, CPU idle"
-    assert "looks into the replicas" in verdict.hint
+    assert "`serve-bench run`" in verdict.hint
     assert limited_by(measured(8, 80, IDLE)).confidence == "low"
     assert limited_by(measured(2, 500, IDLE)).confidence == "medium"
     lighter = measured(50, 500, IDLE)
@@ -68,7 +68,7 @@ def test_two_connections_that_may_wait_for_one_another_are_no_offered_load() -> 
     two = measured(2, 20, IDLE)
     blind = limited_by(two)
     assert (blind.cause, blind.confidence) == ("app wait", "low")
-    assert "looks into the replicas" in blind.hint
+    assert "`serve-bench run`" in blind.hint
     held = replace(two, waits={"p50_ms": 100.0, "alone_p50_ms": 50.0})
     assert limited_by(held).cause == "app wait"
     for known, beside in (

@@ -65,8 +65,8 @@ def test_the_client_counts_as_the_limit_when_it_was_in_most_rounds(bound: int, s
     found = figures(*rounds)
     assert found.client_bound is says
     assert found.client_reasons == (("never idle",) if says else ())
-    assert [line for line in found.lines() if line.startswith("doubt: ")] == (
-        ["doubt: the client was the limit: never idle"] if says else []
+    assert [line for line in found.lines() if line.startswith("warning: ")] == (
+        ["warning: the client was the limit: never idle"] if says else []
     )
 
 

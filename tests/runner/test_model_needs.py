@@ -108,7 +108,7 @@ def test_an_interpreter_without_torch_is_told_what_to_install(tmp_path: Path) ->
     missing = variant_with(
         tmp_path, "echo \"ModuleNotFoundError: No module named 'torch'\" >&2; exit 1"
     )
-    with pytest.raises(BadInput, match=r"torch is not installed: pip install 'serve-bench\[torch"):
+    with pytest.raises(BadInput, match=r"torch is not installed: pip install torch numpy"):
         torch_of(missing)
 
 
