@@ -38,7 +38,7 @@ BUDGETS: Final = (
     Budget("lines of runner and benches", 3_500, 1_900),
     Budget("lines of load", 4_650, 4_000),
     Budget("files of load", 16, 14),
-    Budget("lines of tests", 41_400, 23_000),
+    Budget("lines of tests", 41_450, 23_000),
     Budget("modules with one importer", 22, 12),
 )
 #: Modules of a kind of run that measure, and those that say what is asked for; the others say what

@@ -84,7 +84,7 @@ def table(name: str = "single client") -> Table:
                 Number(f"{rate:,.1f} ± {0.08 * rate:.1f}", rate),
                 *(Number(f"{factor * one:.3g}", factor * one) for one in (6.3, 8.12, 10.7, 24.04)),
                 Number(f"{errors}", errors, "bad" if errors else "plain"),
-                Text(limit, below=("likely; next limit: host 181 of 200 %",)),
+                Text(limit, below=("medium confidence; next limit: host 181 of 200 %",)),
                 Number("10.81", 10.81, "good") if rate > 1000 else Number("1", 1.0),
             ),
             sentences(doubts, "doubt"),

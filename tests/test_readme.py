@@ -1,18 +1,37 @@
-"""The README: short, and its commands are those that `scripts/bench readme` pastes into a shell.
+"""The README is true beyond its commands, short, and `scripts/bench readme` pastes its commands.
 
-They are run in order by that script alone, which takes half an hour; that each can be parsed, or
+In order they are run by that script alone, which takes half an hour; that each can be parsed, or
 runs where it is planned only, is in test_docs_commands.py.
 """
 
 from __future__ import annotations
 
+import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from scripts.bench_readme import commands, paste
+from serve_bench.core.suite import read_suite
 
-README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+COMMANDS = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"(?:^    .*\n|^\n(?=    ))+", COMMANDS, re.MULTILINE)
+
+
+def test_the_suite_shown_is_a_suite() -> None:
+    (block,) = [block for block in BLOCKS if "[variants.mine]" in block]
+    text = "\n".join(line[4:] for line in block.splitlines())
+    suite = read_suite(tomllib.loads(text), "commands.md")
+    assert [variant.name for variant in suite.variants] == ["default", "mine"]
+
+
+def test_make_targets_shown_exist() -> None:
+    shown = set(re.findall(r"^    make (\S+)$", README, re.MULTILINE))
+    targets = set(re.findall(r"^(\S+?):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert shown == {"micro", "test"} and shown <= targets
 
 
 def test_it_is_short_and_begins_with_the_main_job() -> None:

@@ -16,7 +16,7 @@ import pytest
 from typer.main import get_command
 
 from serve_bench.benchmarks.registry import BENCHMARKS
-from serve_bench.cli.panels import ORDER
+from serve_bench.cli.panels import ORDER, PANELS
 from serve_bench.cli.program import app, run
 from serve_bench.serving import strays
 from tests import places
@@ -160,6 +160,11 @@ def test_options_stand_in_panels_and_say_what_they_are(
     words = [param.help or "" for param in one.params]
     fragments = ("Of ", "At ", "For ", "Also ", "From ", "On ", "In ", "One or more, ")
     assert [text for text in words if text.startswith(fragments) or text[:1].islower()] == []
+
+
+def test_every_name_of_a_panel_is_an_option_of_some_command() -> None:
+    options = {param.name for _, one in EVERY for param in one.params}
+    assert set(PANELS) <= options and set(PANELS.values()) <= set(ORDER)
 
 
 def test_completion_of_the_shell_is_offered(capsys: pytest.CaptureFixture[str]) -> None:

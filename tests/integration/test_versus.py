@@ -139,7 +139,7 @@ def test_a_side_that_does_not_start_ends_its_rounds(tmp_path: Path) -> None:
     done = run_to_end(line, tmp_path)
     assert done.returncode == 1
     assert "knows no flag RAY_SERVE_THROUGHPUT_OPTIMISED" in done.stderr
-    assert "resume: the same command line, with --resume" in done.stderr
+    assert "resume: the same command line with --resume" in done.stderr
 
 
 @pytest.mark.long

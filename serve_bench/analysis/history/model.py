@@ -331,14 +331,10 @@ class Series:
     def word(self, mark: LevelMark | Drift) -> Word:
         """Whether a change is for the worse or the better, and whether its size matters."""
         better = (mark.interval.center > 0) == (self.measure.better == "higher")
-        if isinstance(mark, LevelMark) and self.small(mark):
+        ratio = mark.interval.ratio if isinstance(mark, LevelMark) else self.drifted
+        if 1 - self.threshold < ratio < 1 + self.threshold:
             return "faster" if better else "slower"
         return "improved" if better else "regressed"
-
-    def small(self, mark: LevelMark) -> bool:
-        """Whether a change is proven, and its estimate below the threshold."""
-        ratio = mark.interval.ratio
-        return 1 - self.threshold < ratio < 1 + self.threshold
 
     @property
     def drifted(self) -> float:

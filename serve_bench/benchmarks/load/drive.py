@@ -49,17 +49,22 @@ if TYPE_CHECKING:
 def run(load: Load, timing: Timing, options: LoadOptions, nodes: LoadOn | None) -> int:
     """Drives the load, keeps its record, prints the summary, and with --profile drives it once
     more. 1 when more than 1 % of the requests failed."""
-    plain_lines(options.live)  # refused before anything begins
+    plain = plain_lines(options.live)
     if options.profile is None:
-        return _drive(load, timing, options, options.out, nodes)
+        return _drive(load, timing, options, options.out, nodes, plain)
     chosen = processes_behind(load.request.url, options.profile)
     place = _folder(options.out)
-    code = _drive(load, timing, options, place, nodes)
-    return code or _repeat(load, timing, place, chosen, options)
+    code = _drive(load, timing, options, place, nodes, plain)
+    return code or _repeat(load, timing, place, chosen, options.json, plain)
 
 
 def _drive(
-    load: Load, timing: Timing, options: LoadOptions, out: Path | None, nodes: LoadOn | None
+    load: Load,
+    timing: Timing,
+    options: LoadOptions,
+    out: Path | None,
+    nodes: LoadOn | None,
+    plain: bool,
 ) -> int:
     where, sample = load.request, not options.no_sample
     cell, row = {"url": kept_text(where.url)}, row_of(load)
@@ -70,7 +75,7 @@ def _drive(
         folder.append(this_run)
         place = source_of(nodes, folder.path, run_id)
         try:
-            with Display(plain=plain_lines(options.live)) as display:
+            with Display(plain=plain) as display:
                 from_there = place.drive()
                 server = behind(where.url, where.unix_socket) if sample and not nodes else []
                 driven = drive_url(
@@ -184,16 +189,21 @@ def _folder(out: Path | None) -> Path:
 
 
 def _repeat(
-    load: Load, timing: Timing, place: Path, chosen: Sequence[ServeProcess], options: LoadOptions
+    load: Load,
+    timing: Timing,
+    place: Path,
+    chosen: Sequence[ServeProcess],
+    as_json: bool,
+    plain: bool,
 ) -> int:
     """The profiled repetition of a load that stands in the run at `place`; says what it cost."""
     folder, result = RunFolder.resume(place)
     planned = result.run.plan[0]
-    stream = sys.stderr if options.json else sys.stdout  # stdout holds the JSON alone
+    stream = sys.stderr if as_json else sys.stdout  # stdout holds the JSON alone
     with folder, signals(), run_mark() as run_id:
         profiling = Profiling(folder.path, planned.key, marks(run_id))
         try:
-            with Display(plain=plain_lines(options.live)) as display:
+            with Display(plain=plain) as display:
                 on_progress = partial(display.load, count=load.count)
                 driven = drive_profiled(
                     load, timing, planned, run_id, on_progress, profiling, chosen

@@ -7,6 +7,7 @@ runs of another suite. After a wanted change: SERVE_BENCH_UPDATE_GOLDEN=1, then 
 from __future__ import annotations
 
 import json
+import math
 import os
 from dataclasses import replace
 from typing import Any
@@ -111,6 +112,20 @@ def test_runs_of_one_minute_are_told_apart_by_seconds() -> None:
     second = replace(second, run=replace(second.run, started_at="2026-01-02T03:04:50+00:00"))
     text = render_history(history_of(kept([first, second])), verbose=True)
     assert "2026-01-02 03:04:05 " in text and "2026-01-02 03:04:50 " in text
+
+
+@pytest.mark.parametrize(
+    ("slope", "word"),
+    [(-0.004, "slower"), (-0.01, "regressed"), (0.004, "faster"), (0.01, "improved")],
+)
+def test_a_drift_matters_by_its_size_from_the_first_run_to_the_last(
+    slope: float, word: str
+) -> None:
+    """12 runs: 4.3 and 10.4 % in all, at a threshold of 5 %."""
+    rates = [500.0 * math.exp(slope * at + 0.0006 * (-1) ** at) for at in range(12)]
+    (group,) = history_of(kept(nights({ROW: rates}))).groups
+    drift = group.series[0].fit.drift
+    assert drift is not None and group.series[0].word(drift) == word
 
 
 def test_a_strip_shows_where_a_run_lies() -> None:
