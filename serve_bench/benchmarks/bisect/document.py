@@ -60,7 +60,7 @@ def document(result: Result, options: ReportOptions) -> Document:
         sections=(
             Section("step", "Beside the step", (_beside(state),), "headline"),
             Section("tested", "Comparisons", (_comparisons(state),), "table"),
-            Section("how", "Method", (Prose(METHOD, "quiet", listed=True),), "table"),
+            Section("how", "Notes", (Prose(METHOD, "quiet", listed=True),), "table"),
         ),
         where=options.where,
         argv=result.run.argv,

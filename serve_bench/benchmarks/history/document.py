@@ -174,7 +174,7 @@ def _closing(history: History) -> Iterator[Section]:
         blocks = (Prose(lines, "quiet", listed=True), *(() if lines == every else (more,)))
         yield Section("passed-over", "Skipped runs", blocks, "table")
     how = Prose(tuple(method(history)), "quiet", listed=True)
-    yield Section("how", "Method", (how,))
+    yield Section("how", "Notes", (how,))
     yield Section("method", "Method", (formula_table(FORMULAS),), "method")
 
 

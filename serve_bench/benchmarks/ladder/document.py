@@ -311,7 +311,7 @@ def how(
     of the page that begin with one of `without` are left out."""
     notes = (*definitions, *(one for one in page.notes if not one.startswith(without)))
     if notes:
-        yield Section("how", "Method", (Prose(notes, "quiet", listed=True),), "table")
+        yield Section("how", "Notes", (Prose(notes, "quiet", listed=True),), "table")
 
 
 def inside_blocks(page: Page) -> Iterator[Block]:

@@ -83,12 +83,13 @@ def load(options: LoadOptions) -> int:
     Example: serve-bench load http://127.0.0.1:8000/noop -c 100 -d 10s
     """
     from serve_bench.benchmarks.load.drive import run
-    from serve_bench.cli.flag_values import in_flags
+    from serve_bench.cli.flag_values import in_flags, plain_lines
     from serve_bench.cli.show import check_target
     from serve_bench.core.errors import BadInput
     from serve_bench.core.request_spec import SpecError
     from serve_bench.runner.load_source import read_load_on
 
+    plain_lines(options.live)  # refused before anything begins
     nodes = read_load_on(options.load_on, options.load_nodes)
     variants = _variants(options)
     _check_together(options, variants)

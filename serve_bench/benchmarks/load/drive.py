@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 from serve_bench.analysis.statistics import CENSORED, LATENCY, merged
 from serve_bench.benchmarks.parts.inside import facts, profiling_costs
 from serve_bench.cli.command import FAILED, INTERRUPTED
-from serve_bench.cli.flag_values import plain_lines
 from serve_bench.cli.profile_run import draw_profiles
 from serve_bench.cli.progress import Display
 from serve_bench.cli.show import ReportRequest
@@ -49,22 +48,16 @@ if TYPE_CHECKING:
 def run(load: Load, timing: Timing, options: LoadOptions, nodes: LoadOn | None) -> int:
     """Drives the load, keeps its record, prints the summary, and with --profile drives it once
     more. 1 when more than 1 % of the requests failed."""
-    plain = plain_lines(options.live)
     if options.profile is None:
-        return _drive(load, timing, options, options.out, nodes, plain)
+        return _drive(load, timing, options, options.out, nodes)
     chosen = processes_behind(load.request.url, options.profile)
     place = _folder(options.out)
-    code = _drive(load, timing, options, place, nodes, plain)
-    return code or _repeat(load, timing, place, chosen, options.json, plain)
+    code = _drive(load, timing, options, place, nodes)
+    return code or _repeat(load, timing, place, chosen, options)
 
 
 def _drive(
-    load: Load,
-    timing: Timing,
-    options: LoadOptions,
-    out: Path | None,
-    nodes: LoadOn | None,
-    plain: bool,
+    load: Load, timing: Timing, options: LoadOptions, out: Path | None, nodes: LoadOn | None
 ) -> int:
     where, sample = load.request, not options.no_sample
     cell, row = {"url": kept_text(where.url)}, row_of(load)
@@ -75,7 +68,7 @@ def _drive(
         folder.append(this_run)
         place = source_of(nodes, folder.path, run_id)
         try:
-            with Display(plain=plain) as display:
+            with Display(plain=options.live == "plain") as display:
                 from_there = place.drive()
                 server = behind(where.url, where.unix_socket) if sample and not nodes else []
                 driven = drive_url(
@@ -189,21 +182,16 @@ def _folder(out: Path | None) -> Path:
 
 
 def _repeat(
-    load: Load,
-    timing: Timing,
-    place: Path,
-    chosen: Sequence[ServeProcess],
-    as_json: bool,
-    plain: bool,
+    load: Load, timing: Timing, place: Path, chosen: Sequence[ServeProcess], options: LoadOptions
 ) -> int:
     """The profiled repetition of a load that stands in the run at `place`; says what it cost."""
     folder, result = RunFolder.resume(place)
     planned = result.run.plan[0]
-    stream = sys.stderr if as_json else sys.stdout  # stdout holds the JSON alone
+    stream = sys.stderr if options.json else sys.stdout  # stdout holds the JSON alone
     with folder, signals(), run_mark() as run_id:
         profiling = Profiling(folder.path, planned.key, marks(run_id))
         try:
-            with Display(plain=plain) as display:
+            with Display(plain=options.live == "plain") as display:
                 on_progress = partial(display.load, count=load.count)
                 driven = drive_profiled(
                     load, timing, planned, run_id, on_progress, profiling, chosen

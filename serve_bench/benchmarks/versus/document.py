@@ -207,7 +207,7 @@ def comparison_document(
         ),
         sections=(
             *_sections(comparing),
-            Section("how", "Method", (how,), "table" if comparing.paired else "further"),
+            Section("how", "Notes", (how,), "table" if comparing.paired else "further"),
             evidence,
         ),
         where=" and ".join(where) or None,
