@@ -136,7 +136,7 @@ def backlog(trial: Trial) -> Iterator[Warning]:
     earlier = within.completed - trial.counts.completed
     if earlier > BACKLOG * max(1, trial.counts.completed):
         message = (
-            f"{earlier:,} of {within.completed:,} responses in the windows were due before; "
+            f"{earlier:,} of {within.completed:,} responses in the windows were due before them; "
             "throughput is not the arrival rate"
         )
         hint = "the server stalled in the warm-up: repeat, or use a longer warm-up"

@@ -386,7 +386,7 @@ _DECLARED = (
             Flag("Requests that one replica takes at once.", ("noop",), default="10000"),
             Flag("Requests that one replica takes at once.", ("scale",), most=1_000_000),
         ),
-        spellings=("max_concurrent_queries",),  # of Serve before 2.10, and in published commands
+        spellings=("max_concurrent_queries",),  # of older Serve, and in published commands
         brief="ongoing",
         option="max_ongoing_requests",
     ),

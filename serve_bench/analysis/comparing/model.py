@@ -282,7 +282,7 @@ def variant_of(row: ComparedRow) -> str | None:
 
 
 def alone_words(one: Alone) -> str:
-    """`100 connections (raw) of bs1-ongoing1-rep1: in A alone`."""
+    """`100 connections (raw) of bs1-ongoing1-rep1: only in A`."""
     of = ", ".join(word for word in (one.variant, cell_slug(one.cell)) if word)
     return f"{one.row} ({one.client}) of {of}: only in {one.side}"
 

@@ -282,7 +282,7 @@ def _of_trial(trial: Trial) -> Iterator[Warning]:
     """Doubts that matter to a comparison alone."""
     key = trial.key
     if trial.flags.get("cut"):
-        yield Warning("cut", "ended by time", "the rate covers completed requests only", key)
+        yield Warning("cut", "ended by time", "its rate is that until then", key)
     figures = zip(("p50", "p99"), latency_figures([trial], (0.5, 0.99)), strict=True)
     if open_ := [name for name, value in figures if isinstance(value, LowerBound)]:
         message = f"{' and '.join(open_)} {'are lower bounds' if open_[1:] else 'is a lower bound'}"
