@@ -126,7 +126,9 @@ def test_a_run_of_a_shell_with_another_tmpdir_is_spared_while_its_owner_lives() 
             "from serve_bench.serving import strays\n"
             "run = strays.new_run()\n"
             "env = dict(os.environ, **strays.marks(run))\n"
-            "p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], env=env)\n"
+            "worker = 'import time; print(flush=True); time.sleep(60)'\n"
+            "p = subprocess.Popen([sys.executable, '-c', worker], env=env, stdout=-1)\n"
+            "p.stdout.readline()  # before its exec has ended a process has no environment\n"
             "print(run, p.pid, flush=True); time.sleep(60)"
         )
         owner = subprocess.Popen(
