@@ -68,7 +68,7 @@ FORMULAS = (
 )
 NOTE = (
     "on/off: with the flag on to with it off, over all levels of the others; of a pair how much "
-    "more one does with the other on"
+    "more one does with the other on; names without RAY_SERVE_"
 )
 
 
@@ -143,7 +143,7 @@ def _table(
             word, ratio = one.judged.word, one.interval
             tone = TONES[word]
             value = None if ratio is None else ratio.ratio
-            name = effects.suite.factorial.name(one.term)
+            name = _short(effects, one.term)
             letter = f"{LETTERS[one.term[0]]}: " if len(one.term) == 1 else ""
             rows.append(
                 TableRow(
@@ -159,6 +159,11 @@ def _table(
     return Table(caption, columns, tuple(rows), (NOTE,))
 
 
+def _short(effects: FlagEffects, term: tuple[int, ...]) -> str:
+    """The name of a flag or pair in a table or chart, as narrow as they are."""
+    return effects.suite.factorial.name(term).replace("RAY_SERVE_", "")
+
+
 def _charts(effects: FlagEffects) -> Iterator[Chart]:
     """The intervals of the flags on one axis."""
     points, texts = [], []
@@ -166,8 +171,7 @@ def _charts(effects: FlagEffects) -> Iterator[Chart]:
         metric = SCALES[of.measure.name].name
         for one in of.of(1):
             if one.interval is not None:
-                name, at = effects.suite.factorial.name(one.term), one.interval
-                short = name.removeprefix("RAY_SERVE_")
+                short, at = _short(effects, one.term), one.interval
                 points.append(Ratio(short, metric, at.ratio, at.low, at.high, one.judged.word))
                 texts.append(f"{short}, {metric}: {ratio_text(at.ratio)} ({ends(at)})")
     if points:
