@@ -1,17 +1,19 @@
 # Each target sets up what it needs, once: .venv from requirements.lock, the tool itself in it; for
 # tests and checks also requirements-test.lock.
 
-.PHONY: help setup micro test test-all check clean
+.PHONY: help setup micro test test-all check docs clean
 .DEFAULT_GOAL := help
 
 READY := .venv/.ready
 TESTS := .venv/.ready-test
+DOCS := .venv/.ready-docs
 
 help:
 	@echo "make micro     the main job: the whole matrix on a real Ray Serve, quick"
 	@echo "make test      unit tests, then tests on a real Ray"
 	@echo "make test-all  all tests"
 	@echo "make check     style, types, layers"
+	@echo "make docs      the documentation as a site: build/site"
 	@echo "make setup     .venv alone"
 	@echo "make clean     remove .venv and caches (results/ stays)"
 
@@ -22,6 +24,9 @@ $(READY): requirements.lock pyproject.toml scripts/setup
 
 $(TESTS): $(READY) requirements-test.lock
 	scripts/setup --test
+
+$(DOCS): $(READY) requirements-docs.lock
+	scripts/setup --docs
 
 micro: $(READY)
 	.venv/bin/serve-bench micro --quick
@@ -37,6 +42,9 @@ test-all: $(TESTS)
 
 check: $(TESTS)
 	scripts/check
+
+docs: $(DOCS)
+	scripts/docs
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks build dist

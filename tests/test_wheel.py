@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -80,3 +82,46 @@ def test_no_tests_and_no_caches_are_in_the_wheel(unpacked: Path) -> None:
     names = [str(file.relative_to(unpacked)) for file in unpacked.rglob("*")]
     assert not [name for name in names if name.startswith("tests") or "__pycache__" in name]
     assert (unpacked / "serve_bench" / "cli").is_dir()
+
+
+@pytest.mark.wheel
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_pipx_installs_the_wheel_as_a_tool(unpacked: Path, tmp_path: Path) -> None:
+    """In an environment of its own, with its command on PATH; `uv tool install` does the same."""
+    (wheel,) = unpacked.parent.glob("serve_bench-*.whl")
+    pins = tmp_path / "pins.txt"
+    lines = (TOP / "requirements.lock").read_text().splitlines()
+    pins.write_text("".join(f"{line.split()[0]}\n" for line in lines if "==" in line))
+    places = {"PIPX_HOME": tmp_path / "home", "PIPX_BIN_DIR": tmp_path / "bin"}
+    environment = {**os.environ, **{name: str(place) for name, place in places.items()}}
+    pip = f"--pip-args=--constraint {pins} --no-cache-dir"
+    done = subprocess.run(
+        [sys.executable, "-m", "pipx", "install", "--python", sys.executable, pip, str(wheel)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stderr
+    shown = subprocess.run(
+        [str(tmp_path / "bin" / "serve-bench"), "micro", "--quick", "--dry-run"],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert shown.returncode == 0, shown.stderr
+    assert "rows" in shown.stdout
+
+
+def test_the_dockerfile_copies_all_that_is_built() -> None:
+    lines = (TOP / "Dockerfile").read_text().splitlines()
+    copied = {name for line in lines if line.startswith("COPY ") for name in line.split()[1:-1]}
+    built = tomllib.loads((TOP / "pyproject.toml").read_text())
+    wheel = built["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = {*wheel["packages"], *wheel["force-include"], *built["project"]["license-files"]}
+    assert copied == needed | {"requirements.lock", "pyproject.toml", built["project"]["readme"]}
+    assert all((TOP / name).exists() for name in copied)
+    assert 'ENTRYPOINT ["serve-bench"]' in lines and "serve-bench" in built["project"]["scripts"]
