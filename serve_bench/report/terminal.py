@@ -47,6 +47,11 @@ STYLES: Final[dict[Tone | None, str]] = {
 SHOWN: Final = ("headline", "table")
 """Of a section's details, those without --verbose; the first has no heading."""
 
+HEAD: Final = 5
+LEAST_DOUBTS: Final = 2
+"""Of findings and doubts of the whole run without --verbose; so many of the latter in any case: the
+first, and how many more there are."""
+
 MORE: Final = "--verbose shows all figures."
 
 INDENT: Final = "  "
@@ -92,8 +97,13 @@ def terminal_lines(document: Document, width: int, verbose: bool = False) -> Ite
     """The lines of a document, each with its tone."""
     for at, finding in enumerate(document.findings):
         yield from _wrapped(finding.line, width, tone=finding.tone if at else None)
-    for doubt in document.doubts:
+    doubts = sorted(document.doubts, key=lambda one: one.tone != "bad")  # failures first
+    room = len(doubts) if verbose else max(LEAST_DOUBTS, HEAD - len(document.findings))
+    some = doubts if len(doubts) <= room else doubts[: room - 1]
+    for doubt in some:
         yield from _finding(doubt, width)
+    if rest := len(doubts) - len(some):
+        yield f"{SIGNS['doubt']}{rest} more of the whole run (--verbose)", "doubt"
     shown = [one for one in document.sections if verbose or one.detail in SHOWN]
     for section in shown:
         # Folded blocks of the method hold whole records: the page has them.

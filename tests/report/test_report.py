@@ -21,6 +21,7 @@ from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
 from serve_bench.benchmarks.parts.rows import page_of
 from serve_bench.benchmarks.parts.texts import decimals, latency, number
 from serve_bench.cli.show import render
+from serve_bench.core.document import Finding, Prose, Section, sentences
 from serve_bench.core.errors import BadInput
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import (
@@ -34,9 +35,10 @@ from serve_bench.core.result import (
     result_of,
 )
 from serve_bench.report import FORMATS
-from serve_bench.report.terminal import terminal
+from serve_bench.report.terminal import terminal, terminal_text
 from serve_bench.store import read
 from tests import places
+from tests.html_sample import sheet
 from tests.records import AT, ROWS, cell, launch, planned, run, trial
 
 GOLDEN = places.GOLDEN
@@ -178,6 +180,26 @@ def test_color_is_for_terminals_that_want_it(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.delenv("NO_COLOR")
     monkeypatch.setenv("TERM", "dumb")
     assert terminal(Terminal())[1] is False
+
+
+def test_a_report_begins_with_at_most_five_findings_and_doubts_failures_first() -> None:
+    doubts = [Finding(f"doubt {at}", tone="doubt") for at in range(3)]
+    failure = Finding("a failure", tone="bad")
+
+    def head(findings: int, *more: Finding, verbose: bool = False) -> list[str]:
+        texts = sentences(f"finding {at}" for at in range(findings))
+        shown = (Section("results", "Results", (Prose(("words",)),), "headline"),)
+        document = sheet(sections=shown, findings=texts, doubts=more)
+        return terminal_text(document, verbose=verbose).split("\n\n")[0].splitlines()
+
+    assert head(2, *doubts) == [*(f"finding {at}" for at in range(2)), *_signed(3)]
+    assert head(3, *doubts, failure)[3:] == ["x a failure", "! 3 more of the whole run (--verbose)"]
+    assert head(4, *doubts)[4:] == [*_signed(1), "! 2 more of the whole run (--verbose)"]
+    assert head(4, *doubts, verbose=True)[4:] == _signed(3)
+
+
+def _signed(count: int) -> list[str]:
+    return [f"! doubt {at}" for at in range(count)]
 
 
 def test_doubts_stand_under_the_row_they_doubt(golden: Result) -> None:
