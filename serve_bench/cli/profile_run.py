@@ -147,7 +147,7 @@ def _keep(one: Profile, wish: Wish, rules: LayerRules) -> None:
         if one.place.suffix == ".html":
             write_output(one.place, flame_html(reading, rules))
         else:
-            write_output(one.place, flame_svg(reading.counted or one.stacks, reading.about))
+            write_output(one.place, flame_svg(reading.counted or one.stacks, reading.about, rules))
         files.append(raw_beside(one.place))
     typer.echo(f"wrote {' and '.join(str(file) for file in files)} ({one.samples} samples)")
 
@@ -226,7 +226,7 @@ def draw_profiles(folder: Path, trials: Iterable[Trial]) -> list[Path]:
             name = f"{trial.key}, {one['role']} {one['pid']}"
             stacks = read_stacks(raw)
             reading = reading_of(name, stacks, rules)
-            write_output(place, flame_svg(reading.counted or stacks, reading.about))
+            write_output(place, flame_svg(reading.counted or stacks, reading.about, rules))
             drawn.append(place)
     return drawn
 

@@ -201,6 +201,7 @@ def write_page(runs: Sequence[tuple[Path, RunReport]], output: str | None) -> No
     current one. Raises BadInput where vl_convert is missing, or the page cannot be written there.
     """
     from serve_bench.report.page import LIMIT, folder_of, html_text, size_text
+    from serve_bench.runner.recording import layer_rules
     from serve_bench.store import RECORDS_FILE
 
     homes = [_home(place) for place, _ in runs]
@@ -210,8 +211,9 @@ def write_page(runs: Sequence[tuple[Path, RunReport]], output: str | None) -> No
             print(f"warning: {warning.message}", file=sys.stderr)
     documents = [report.document for _, report in runs]
     base = Path() if to is None else to.parent
+    rules = layer_rules()
     folders = [
-        folder_of(home, document, base, place.name if place.is_file() else RECORDS_FILE)
+        folder_of(home, document, base, place.name if place.is_file() else RECORDS_FILE, rules)
         for home, document, (place, _) in zip(homes, documents, runs, strict=True)
     ]
     text = html_text(documents, folders=folders)

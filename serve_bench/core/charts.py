@@ -7,7 +7,7 @@ zero on a log axis) raises ValueError where the chart is made.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 
@@ -114,7 +114,9 @@ class Lines:
     """A line for each series, its points with their intervals; from zero unless `log_y` (None: as
     far as values differ by a factor of 100). Each mark is a rule with its words over the plot.
     `band`: the ends of a band behind the lines, with a rule at 1. Points that depend on nothing but
-    their own launch, such as rounds, are not `joined`."""
+    their own launch, such as rounds, are not `joined`. `parts`: of a series that is one of several
+    of a thing (a variant, a service) the thing, which is its colour, and which of it (a row, a
+    percentile), which is its dash."""
 
     series: Mapping[str, Sequence[LinePoint]]
     x_name: str
@@ -124,6 +126,7 @@ class Lines:
     marks: Sequence[Mark] = ()
     band: tuple[float, float] | None = None
     joined: bool = True
+    parts: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         steps = [step for line in self.series.values() for step in line]

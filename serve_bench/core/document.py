@@ -187,11 +187,13 @@ class Code:
 @dataclass(frozen=True)
 class Picture:
     """A file of the run, such as a flamegraph (SVG): embedded where it is small enough and there,
-    otherwise linked. `path` is relative to the folder of the run."""
+    otherwise linked. `path` is relative to the folder of the run, and so is `stacks`: of a
+    flamegraph the raw stacks, of which a page draws one that can be zoomed and searched."""
 
     title: str
     path: str
     words: str
+    stacks: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,13 @@
 """Flamegraphs: one profile as an SVG or a page, two as a page that shows the difference.
 
-One file each, with no address in it: it works offline. Zoom by click, search by a pattern, totals
-on hover; light and dark as the reader's system has it. templates/flame.html lays out the page;
-flamegraph.js and flamegraph.css are the script and the style of SVG and page alike. Rule: every
-text of a profile is escaped.
+One file each, with no address in it: it works offline. templates/flame.html lays out the page;
+frames are drawn by flames.py. Rule: every text of a profile is escaped.
 """
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Final
 
 from serve_bench.analysis.stacks import (
@@ -30,7 +26,8 @@ from serve_bench.analysis.stacks import (
     tree,
     without,
 )
-from serve_bench.report.page import environment, file_text
+from serve_bench.report.flames import Box, Flame, boxes, boxes_of, legend, svg
+from serve_bench.report.page import environment
 
 # --------------------------------------------------------------------------------------------------
 # Tables of stacks for a terminal: top functions, layers, and what grew and shrank.
@@ -148,47 +145,26 @@ def difference_text(difference: ProfileDifference) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
+# One file each: of a profile, and of the difference of two.
 
-WIDTH: Final = 1200
-ROW: Final = 17
-LEAST: Final = 0.0005
-"""Frames narrower than 0.05 % of the width are left out: nobody could see them."""
-
-_CHAR: Final = 6.6
-"""Pixels of a character of the 11 px monospace font."""
 LISTED: Final = 25
 """Functions in a table of a page."""
 
 
-@dataclass(frozen=True)
-class _Box:
-    """A frame as it is drawn: place and width as shares of the whole, depth from the top."""
-
-    name: str
-    x: float
-    width: float
-    depth: int
-    title: str
-    fill: str
-
-
-def flame_svg(stacks: Stacks, title: str) -> str:
+def flame_svg(stacks: Stacks, title: str, rules: LayerRules) -> str:
     """A flamegraph as one SVG file, root on top."""
-    return _svg(_boxes_of(stacks), title, standalone=True)
+    return svg(boxes_of(stacks, rules), title, standalone=True)
 
 
 def flame_html(reading: Reading, rules: LayerRules) -> str:
     """A flamegraph with its tables, as one page."""
-    split = layers(reading.counted, rules)
     functions = [
         (one.name, f"{one.self_percent:.1f}", f"{one.total_percent:.1f}")
         for one in top_functions(reading.counted, LISTED)
     ]
-    tables = [
-        FlameTable(("layer", "%"), [(name, f"{share:.1f}") for name, share in split.items()]),
-        FlameTable(("function", "self %", "total %"), functions),
-    ]
-    return _page(reading.name, [reading.about], _boxes_of(reading.counted), tables)
+    tables = [FlameTable(("function", "self %", "total %"), functions)]
+    drawn = boxes_of(reading.counted, rules)
+    return _page(reading.name, [reading.about], drawn, tables, layers(reading.counted, rules))
 
 
 def diff_html(difference: ProfileDifference) -> str:
@@ -203,7 +179,7 @@ def diff_html(difference: ProfileDifference) -> str:
     def width(node: CallNode) -> float:
         return (node.counts[0] / all_a + node.counts[1] / all_b) / 2
 
-    def look(node: CallNode) -> tuple[str, str]:
+    def look(node: CallNode, _: tuple[str, ...]) -> tuple[str, str]:
         share_a, share_b = 100.0 * node.counts[0] / all_a, 100.0 * node.counts[1] / all_b
         title = (
             f"{node.name}: A {share_a:.1f} % ({node.counts[0]}), "
@@ -221,49 +197,8 @@ def diff_html(difference: ProfileDifference) -> str:
         ]
         tables.append(FlameTable(("function (self)", *figures), rows, name))
     about = [f"A: {a.about}", f"B: {b.about}", "red: a larger share in B, blue: a smaller one"]
-    boxes = _boxes(tree(a.counted, b.counted), width, look)
-    return _page(f"{a.name} / {b.name}", about, boxes, tables)
-
-
-# ------------------------------------------------------------------------------- the boxes
-
-
-def _boxes(
-    root: CallNode,
-    width: Callable[[CallNode], float],
-    look: Callable[[CallNode], tuple[str, str]],
-) -> list[_Box]:
-    """The frames below `root`; `width` is a share of the whole, `look` title and fill."""
-    boxes: list[_Box] = []
-    waiting: list[tuple[CallNode, float, int]] = [(root, 0.0, 0)]
-    while waiting:
-        node, x, depth = waiting.pop()
-        title, fill = look(node)
-        boxes.append(_Box(node.name, x, width(node), depth, title, fill))
-        for name in sorted(node.children):
-            child = node.children[name]
-            if width(child) >= LEAST:
-                waiting.append((child, x, depth + 1))
-            x += width(child)
-    return boxes
-
-
-def _boxes_of(stacks: Stacks) -> list[_Box]:
-    """The frames of one profile."""
-    every = max(total(stacks), 1)
-
-    def look(node: CallNode) -> tuple[str, str]:
-        share = 100.0 * node.counts[0] / every
-        return f"{node.name}: {share:.1f} %, {node.counts[0]} samples", _warm(node.name)
-
-    return _boxes(tree(stacks), lambda node: node.counts[0] / every, look)
-
-
-def _warm(name: str) -> str:
-    """One colour a file, so that a library is seen as one; yellow to red."""
-    file = name.rpartition(" (")[2].rpartition(":")[0] or name
-    mixed = zlib.crc32(file.encode())
-    return f"hsl({mixed % 55},{55 + mixed // 64 % 30}%,{62 + mixed // 4096 % 12}%)"
+    drawn = boxes(tree(a.counted, b.counted), width, look)
+    return _page(f"{a.name} / {b.name}", about, drawn, tables)
 
 
 def _signed(points: float) -> str:
@@ -272,45 +207,6 @@ def _signed(points: float) -> str:
     if abs(points) < 0.1:
         return "hsl(0,0%,80%)"
     return f"hsl({4 if points > 0 else 215},{25 + 60 * strength:.0f}%,{82 - 24 * strength:.0f}%)"
-
-
-# ------------------------------------------------------------------------------- the files
-
-
-def _svg(boxes: Sequence[_Box], title: str, *, standalone: bool = False) -> str:
-    top = 2 * ROW + 8 if standalone else 0
-    height = top + (max(box.depth for box in boxes) + 1) * ROW + 4
-    out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="flame" viewBox="0 0 {WIDTH} {height}" '
-        f'width="{WIDTH}" height="{height}" data-top="{top}" data-row="{ROW}">'
-    ]
-    if standalone:
-        out += [
-            f"<style>{file_text('flamegraph.css')}</style>",
-            f'<rect class="ground" width="{WIDTH}" height="{height}"/>',
-            f'<text class="title" x="{WIDTH / 2:g}" y="15">{escape(title)}</text>',
-            '<text class="button" data-do="reset" x="8" y="15">reset zoom</text>',
-            f'<text class="button" data-do="search" x="{WIDTH - 8}" y="15">search</text>',
-            f'<text class="said" x="8" y="{ROW + 13}"> </text>',
-        ]
-    out += [_frame(box, top) for box in boxes]
-    if standalone:
-        out.append(f"<script><![CDATA[{file_text('flamegraph.js')}]]></script>")
-    return "\n".join([*out, "</svg>"])
-
-
-def _frame(box: _Box, top: int) -> str:
-    x, y, width = box.x * WIDTH, top + box.depth * ROW, box.width * WIDTH
-    room = int((width - 6) / _CHAR)
-    text = box.name if len(box.name) <= room else box.name[: max(room - 2, 0)] + ".."
-    shown = escape(text) if room >= 3 else ""
-    return (
-        f'<g class="frame" data-x="{box.x:.6f}" data-w="{box.width:.6f}" data-d="{box.depth}" '
-        f'data-name="{escape(box.name)}"><title>{escape(box.title)}</title>'
-        f'<rect x="{x:.2f}" y="{y}" width="{max(width - 0.4, 0.1):.2f}" height="{ROW - 1}" '
-        f'rx="1.5" fill="{box.fill}"/>'
-        f'<text x="{x + 3:.2f}" y="{y + 12}">{shown}</text></g>'
-    )
 
 
 @dataclass(frozen=True)
@@ -323,7 +219,13 @@ class FlameTable:
 
 
 def _page(
-    title: str, about: Sequence[str], boxes: Sequence[_Box], tables: Sequence[FlameTable]
+    title: str,
+    about: Sequence[str],
+    drawn: Sequence[Box],
+    tables: Sequence[FlameTable],
+    shares: Mapping[str, float] | None = None,
 ) -> str:
+    """`shares`: of the layers that the colours of the frames stand for; none of a difference."""
     template = environment().get_template("flame.html")
-    return template.render(title=title, about=about, svg=_svg(boxes, ""), tables=tables) + "\n"
+    context = {"title": title, "about": about, "tables": tables}
+    return template.render(context, flame=Flame(svg(drawn, ""), legend(shares or {}))) + "\n"

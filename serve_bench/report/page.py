@@ -29,6 +29,7 @@ import jinja2
 from markupsafe import Markup
 
 from serve_bench import __version__
+from serve_bench.analysis.stacks import LayerRules, parse_raw
 from serve_bench.core.document import (
     Block,
     Cell,
@@ -46,10 +47,17 @@ from serve_bench.core.document import (
     with_charts,
 )
 from serve_bench.core.errors import BadInput, visible
-from serve_bench.report.theme import DARK, LIGHT, light_dark
-from serve_bench.report.vega import vega
-
-TEMPLATES: Final = Path(__file__).resolve().parent / "templates"
+from serve_bench.report.flames import Flame, flame
+from serve_bench.report.theme import (
+    DARK,
+    LIGHT,
+    TEMPLATES,
+    Looks,
+    file_text,
+    light_dark,
+    looks_of,
+)
+from serve_bench.report.vega import siblings, vega
 
 MADE_BY: Final = '<meta name="generator" content="serve-bench '
 """Stands near the beginning of every page: what has it may be replaced by a newer page."""
@@ -73,28 +81,46 @@ class RunFile:
 
 @dataclass(frozen=True)
 class Folder:
-    """The folder of a run: its records, and its pictures by their paths."""
+    """The folder of a run: its records, its pictures by their paths, and by the same those that
+    are flamegraphs as they are drawn in a page."""
 
     records: RunFile | None = None
     pictures: Mapping[str, RunFile] = field(default_factory=dict)
+    flames: Mapping[str, Flame] = field(default_factory=dict)
 
 
-def folder_of(home: Path, document: Document, base: Path, records: str) -> Folder:
-    """The files of a run in `home`, as seen from a page in `base`. `records`: their file there."""
+def folder_of(
+    home: Path, document: Document, base: Path, records: str, rules: LayerRules
+) -> Folder:
+    """The files of a run in `home`, as seen from a page in `base`. `records`: their file there;
+    `rules`: what splits the stacks of flamegraphs by layer."""
     blocks = (block for section in document.sections for block in section.blocks)
+    pictures = list(_pictures(blocks))
+    flames = ((one.path, _flame(home, one.stacks, base, rules)) for one in pictures if one.stacks)
     return Folder(
         records=_run_file(home, records, base),
-        pictures={path: _run_file(home, path, base) for path in _pictures(blocks)},
+        pictures={one.path: _run_file(home, one.path, base) for one in pictures},
+        flames={path: drawn for path, drawn in flames if drawn is not None},
     )
 
 
-def _pictures(blocks: Iterable[Block]) -> Iterator[str]:
-    """The paths of all pictures in their order, also within folded blocks."""
+def _pictures(blocks: Iterable[Block]) -> Iterator[Picture]:
+    """All pictures in their order, also within folded blocks."""
     for block in blocks:
         if isinstance(block, Picture):
-            yield block.path
+            yield block
         elif isinstance(block, Folded):
             yield from _pictures(block.blocks)
+
+
+def _flame(home: Path, path: str, base: Path, rules: LayerRules) -> Flame | None:
+    """The flamegraph of raw stacks; None where there are none that can be read."""
+    content = _run_file(home, path, base).content
+    try:
+        stacks = parse_raw((content or b"").decode("utf-8", "replace"), path)
+    except BadInput:
+        return None
+    return flame(stacks, rules) if stacks else None
 
 
 def _run_file(home: Path, path: str, base: Path) -> RunFile:
@@ -118,6 +144,9 @@ MEDIA: Final = {".svg": "image/svg+xml", ".png": "image/png"}
 
 OVERHEAD: Final = 600
 """Bytes that the markup around an embedded file takes, at most."""
+
+AROUND_FLAME: Final = 3000
+"""The same around a flamegraph: its bar, its layers, its words."""
 
 RECORDS: Final = ""
 """In place of the path of a picture: the records of the run."""
@@ -162,6 +191,9 @@ def _embeddable(folders: Sequence[Folder]) -> Iterator[tuple[File, int]]:
             yield (at, RECORDS), len(records_text(folder.records.content).encode())
     for at, folder in enumerate(folders):
         for path, kept in folder.pictures.items():
+            if path in folder.flames:
+                yield (at, path), len(folder.flames[path].svg.encode()) + AROUND_FLAME
+                continue
             url = None if kept.content is None else data_url(path, kept.content)
             if url is not None:
                 yield (at, path), len(url)
@@ -320,7 +352,7 @@ def _classes(*names: str | bool) -> Markup:
     return Markup(f' class="{" ".join(some)}"' if some else "")
 
 
-def _is_long(cell: Cell, column: Column) -> bool:
+def _is_long_cell(cell: Cell, column: Column) -> bool:
     about = as_text(cell)
     most = SHORT_FIGURE if column.number else SHORT
     return max(map(len, (about.text, *about.below))) > most
@@ -329,13 +361,8 @@ def _is_long(cell: Cell, column: Column) -> bool:
 def _is_few(table: Table) -> bool:
     cells = (zip(row.cells[1:], table.columns[1:], strict=True) for row in table.rows)
     return len(table.columns) <= FEW_COLUMNS and not any(
-        _is_long(*pair) for pairs in cells for pair in pairs
+        _is_long_cell(*pair) for pairs in cells for pair in pairs
     )
-
-
-def file_text(name: str) -> str:
-    """A file of `templates`, such as a style."""
-    return (TEMPLATES / name).read_text(encoding="utf-8").strip()
 
 
 @cache
@@ -354,7 +381,7 @@ def environment() -> jinja2.Environment:
         "data_url": lambda content, path: data_url(path, content),
         "figure": _figure,
         "kind": lambda block: type(block).__name__,
-        "long": _is_long,
+        "long": _is_long_cell,
         "records": records_text,
         "sentence": _sentence,
         "size": size_text,
@@ -439,32 +466,93 @@ class Sheet:
 
 
 def _placed(
-    blocks: Iterable[Block], prefix: str, charts: dict[str, Mapping[str, Any]]
+    blocks: Iterable[Block], prefix: str, charts: dict[str, Mapping[str, Any]], looks: Looks
 ) -> Iterator[Block | PlacedChart | ChartGroup]:
     """Blocks as they are drawn, without those that say nothing. Puts the specifications of charts
     into `charts`, by name."""
     row: list[PlacedChart] = []
-    for block in (*with_charts(blocks), None):
+    for block in (*blocks, None):
         if isinstance(block, Chart):
-            row.append(PlacedChart(f"{prefix}chart-{len(charts) + 1}", block))
-            charts[row[-1].name] = vega(block)
+            row.append(PlacedChart(f"{prefix}chart-{len(charts) + len(row) + 1}", block))
             continue
+        every = [one.chart for one in row]
+        for one, beside in zip(row, siblings(every), strict=True):
+            charts[one.name] = vega(one.chart, looks=looks, beside=beside)
         yield from [ChartGroup(tuple(row))] if len(row) >= BESIDE else row
         row = []
         if isinstance(block, Folded):
-            inside = cast("tuple[Block, ...]", tuple(_placed(block.blocks, prefix, charts)))
+            inside = cast("tuple[Block, ...]", tuple(_placed(block.blocks, prefix, charts, looks)))
             yield replace(block, blocks=inside)
         elif block is not None and not (isinstance(block, Prose) and not block.paragraphs):
             yield block
 
 
-def _sheet(document: Document, folder: Folder, at: int, many: bool) -> Sheet:
-    """The sheet of a document, the one `at` this place of the page."""
+LONG_TABLE: Final = 12
+"""A table of more rows stands behind the charts: who looks for a figure sorts it, who looks for
+the shape sees it first."""
+
+METHOD: Final = "method"
+"""The section of formulas and rules, the last one; folded: it has more words than all others."""
+
+
+def _made(document: Document) -> list[Section]:
+    """The sections with their charts in the place of `Charts`, also in what is folded."""
+
+    def made(blocks: Iterable[Block]) -> tuple[Block, ...]:
+        return tuple(
+            replace(one, blocks=made(one.blocks)) if isinstance(one, Folded) else one
+            for one in with_charts(blocks)
+        )
+
+    return [replace(one, blocks=made(one.blocks)) for one in document.sections]
+
+
+def _in_order(sections: Sequence[Section]) -> list[Section]:
+    """Charts before long tables, within each section and from one to the next; the method last."""
+    ordered = sorted(map(_chart_first, sections), key=lambda one: one.name == METHOD)
+    drawn = [at for at, one in enumerate(ordered) if _has(one.blocks, Chart)]
+    end = drawn[-1] if drawn else -1
+    late = [at for at in range(end) if at not in drawn and any(map(_is_long, ordered[at].blocks))]
+    first = [at for at in range(end + 1) if at not in late]
+    return [ordered[at] for at in (*first, *late, *range(end + 1, len(ordered)))]
+
+
+def _chart_first(section: Section) -> Section:
+    """The charts of a section before its first long table; the method of a page folded."""
+    blocks = section.blocks
+    if section.name == METHOD:
+        return replace(section, blocks=(Folded("Formulas and rules of these figures", blocks),))
+    first = next((at for at, one in enumerate(blocks) if _is_long(one)), len(blocks))
+    later = [one for one in blocks[first:] if isinstance(one, Chart)]
+    rest = [one for one in blocks[first:] if not isinstance(one, Chart)]
+    return replace(section, blocks=(*blocks[:first], *later, *rest))
+
+
+def _is_long(block: Block) -> bool:
+    return isinstance(block, Table) and len(block.rows) > LONG_TABLE
+
+
+def _has(blocks: Iterable[Block], kind: type) -> bool:
+    return any(isinstance(one, kind) for one in blocks)
+
+
+def _charts(blocks: Iterable[Block]) -> Iterator[Chart]:
+    """All charts in their order, also within folded blocks."""
+    for one in blocks:
+        if isinstance(one, Chart):
+            yield one
+        elif isinstance(one, Folded):
+            yield from _charts(one.blocks)
+
+
+def _sheet(document: Document, folder: Folder, at: int, many: bool, looks: Looks) -> Sheet:
+    """The sheet of a document, the one `at` this place of the page; its sections are made and in
+    their order."""
     prefix = f"run-{at + 1}-" if many else ""
     charts: dict[str, Mapping[str, Any]] = {}
-    sections = sorted(document.sections, key=lambda section: section.name == "method")
     drawn = [
-        (one.name, one.title, tuple(_placed(_titled(one), prefix, charts))) for one in sections
+        (one.name, one.title, tuple(_placed(_titled(one), prefix, charts, looks)))
+        for one in document.sections
     ]
     command = shlex.join(document.argv)
     records = folder.records
@@ -489,7 +577,7 @@ def _sheet(document: Document, folder: Folder, at: int, many: bool) -> Sheet:
 
 def _titled(section: Section) -> list[Block]:
     """The blocks of a section. Its only chart has no title where the section's says as much."""
-    blocks = list(with_charts(section.blocks))
+    blocks = list(section.blocks)
     charts = [one for one in blocks if isinstance(one, Chart)]
     if len(charts) == 1 and charts[0].title.casefold() in section.title.casefold():
         blocks = [replace(one, title="") if isinstance(one, Chart) else one for one in blocks]
@@ -512,19 +600,26 @@ def html_text(
         raise ValueError("a page without a document")
     many = len(documents) > 1
     beside = [*folders, *[Folder()] * (len(documents) - len(folders))]
+    made = [replace(one, sections=tuple(_in_order(_made(one)))) for one in documents]
+    looks = looks_of(
+        chart.drawing for one in made for part in one.sections for chart in _charts(part.blocks)
+    )
     sheets = [
-        _sheet(document, folder, at, many)
-        for at, (document, folder) in enumerate(zip(documents, beside, strict=True))
+        _sheet(document, folder, at, many, looks)
+        for at, (document, folder) in enumerate(zip(made, beside, strict=True))
     ]
     charts = {name: spec for sheet in sheets for name, spec in sheet.charts.items()}
     library = library or bundle() if charts else None
     scripts = [file_text("page.js")]
     if library is not None:
         scripts.insert(0, f"(()=>{{{library.script}\n}})();")
+    flames = any(folder.flames for folder in folders)
+    scripts += [file_text("flamegraph.js")] if flames else []
     template = environment().get_template("page.html")
     context = {
         "title": f"serve-bench: {len(sheets)} runs" if many else documents[0].title,
         "library": library,
+        "flames": flames,
         "scripts": [_closed(script) for script in scripts],
         "policy": _policy(scripts),
         "charts": script_json({"config": light_dark(LIGHT, DARK), "charts": charts}),

@@ -16,8 +16,8 @@ from typing import Any, Final
 from serve_bench.core.charts import Chart
 from serve_bench.core.document import Document, Facts, with_charts
 from serve_bench.core.errors import BadInput, visible
-from serve_bench.report.theme import LIGHT
-from serve_bench.report.vega import vega
+from serve_bench.report.theme import LIGHT, Looks, looks_of
+from serve_bench.report.vega import siblings, vega
 
 KINDS: Final = ("png", "svg")
 
@@ -72,6 +72,7 @@ def _spec(documents: Sequence[Document], charts: Sequence[Chart]) -> dict[str, A
     columns = COLUMNS.get(len(charts), 2)
     width = WIDTHS[columns]
     lines = _wrapped(_about(documents), columns * width)
+    looks = looks_of((chart.drawing for chart in charts), light_alone=True)
     title = {
         "text": [visible(one.title) for one in documents],
         "subtitle": lines,
@@ -83,16 +84,19 @@ def _spec(documents: Sequence[Document], charts: Sequence[Chart]) -> dict[str, A
     }
     return {
         "title": title,
-        "concat": [_child(chart, width) for chart in charts],
+        "concat": [
+            _child(chart, width, looks, beside)
+            for chart, beside in zip(charts, siblings(charts), strict=True)
+        ],
         "columns": columns,
         "spacing": 28,
-        "resolve": {"scale": {"color": "independent", "shape": "independent"}},
+        "resolve": {"scale": dict.fromkeys(("color", "shape", "strokeDash"), "independent")},
     }
 
 
-def _child(chart: Chart, width: int) -> dict[str, Any]:
+def _child(chart: Chart, width: int, looks: Looks, beside: Sequence[Chart]) -> dict[str, Any]:
     """A chart with its title and, below it, its caption."""
-    spec = vega(chart, width)
+    spec = vega(chart, width, looks, beside)
     del spec["description"]
     spec["title"] = {
         "text": visible(chart.title),

@@ -1,14 +1,26 @@
 """The colours of charts: configurations of Vega-Lite for a light and for a dark ground.
 
 Rule: data only, the same fields in both. A chart names a style (heading, label, note, value,
-segment, band, mark) or takes the next colour of `category`; this module says what that is. The
-colours of words and grounds of a page are in templates/style.css.
+segment, band, mark) or takes the colour of a name from `Looks`; this module says what that is. The
+colours of words and grounds of a page are in templates/style.css, a file of TEMPLATES.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
+
+from serve_bench.core.charts import Bars, Dots, Drawing, Lines
+
+TEMPLATES: Final = Path(__file__).resolve().parent / "templates"
+
+
+def file_text(name: str) -> str:
+    """A file of `templates`, such as a style."""
+    return (TEMPLATES / name).read_text(encoding="utf-8").strip()
+
 
 FONT: Final = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
 
@@ -99,3 +111,70 @@ def light_dark(light: Any, dark: Any) -> Any:
     if isinstance(light, (list, tuple)):
         return [light_dark(one, other) for one, other in zip(light, dark, strict=True)]
     return light if light == dark else f"light-dark({light}, {dark})"
+
+
+# --------------------------------------------------------------------------------------------------
+# Which name has which colour: the same throughout a page.
+
+SHAPES: Final = (
+    *("circle", "square", "triangle-up", "cross", "diamond"),
+    *("triangle-right", "triangle-down", "triangle-left"),
+)
+"""Shapes of the points of series, in their order in a chart; names of Vega."""
+
+DASHES: Final = ([1, 0], [6, 3], [2, 3], [9, 3, 2, 3], [12, 4], [4, 2, 1, 2])
+"""Dashes of the lines of one thing, in their order: pixels drawn and left free."""
+
+
+@dataclass(frozen=True)
+class Looks:
+    """The colours of names. `things`: variants, services, sides; where there is but one, its rows
+    or percentiles. `parts`: processes and other parts of bars, which take colours from the other
+    end, so that few of both never share one. `light_alone`: of a picture, which has no dark form.
+    """
+
+    things: Sequence[str]
+    parts: Sequence[str]
+    several: bool
+    light_alone: bool = False
+
+    def thing(self, series: str, parts: Mapping[str, tuple[str, str]]) -> str:
+        """What gives a series its colour: its thing, or of a page with but one its part."""
+        thing, part = parts.get(series, (series, ""))
+        return thing if self.several or not part else part
+
+    def of_things(self, names: Sequence[str]) -> list[str]:
+        """The colours of the things of a chart, one for each name."""
+        return self._colours([self.things.index(name) for name in names])
+
+    def of_parts(self, names: Sequence[str]) -> list[str]:
+        """The colours of the parts of bars of a chart."""
+        return self._colours([-1 - self.parts.index(name) for name in names])
+
+    def _colours(self, places: Sequence[int]) -> list[str]:
+        """By place. Where two places of a chart would share a colour, for a page has more names
+        than there are colours, by their order in the chart."""
+        light, dark = (config["range"]["category"] for config in (LIGHT, DARK))
+        apart = list(dict.fromkeys(places))
+        if len({at % len(light) for at in apart}) < len(apart):
+            places = [apart.index(at) for at in places]
+        every = light if self.light_alone else light_dark(light, dark)
+        return [str(every[at % len(light)]) for at in places]
+
+
+def looks_of(drawings: Iterable[Drawing], *, light_alone: bool = False) -> Looks:
+    """The colours of all names of these drawings, in the order in which they come."""
+    every = list(drawings)
+    lines = [
+        one.parts.get(name, (name, ""))
+        for one in every
+        if isinstance(one, Lines)
+        for name in one.series
+    ]
+    groups = [point.group for one in every if isinstance(one, Dots) for point in one.points]
+    several = len({*groups, *(thing for thing, _ in lines)}) > 1
+    names = [thing if several or not part else part for thing, part in lines]
+    parts = [share.part for one in every if isinstance(one, Bars) for share in one.shares]
+    return Looks(
+        list(dict.fromkeys([*groups, *names])), list(dict.fromkeys(parts)), several, light_alone
+    )

@@ -2,8 +2,9 @@
 
 Rule: pure. Figures stay numbers and stand in `spec["data"]["values"]`; every chart is read without
 colour too (shapes, labels, gaps), and at widths of 340 to 1,100 pixels. Series take their colours
-from the range `category` of the configuration (theme.py), words and rules from its styles. Texts
-stand in data, never in an expression: field names are our own.
+from `Looks` (theme.py), words and rules from the styles of the configuration. Texts stand in data,
+never in an expression: field names are our own. In a page `usermeta` says what its script adds:
+`legend`, which switches series, and `zoom`.
 """
 
 from __future__ import annotations
@@ -11,11 +12,23 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Any, Final, TypeAlias
 
-from serve_bench.core.charts import BarPart, Bars, Chart, Dots, Lines, Point, Ratio, Ratios
+from serve_bench.core.charts import (
+    BarPart,
+    Bars,
+    Chart,
+    Dots,
+    Drawing,
+    Lines,
+    Point,
+    Ratio,
+    Ratios,
+)
 from serve_bench.core.figures import number, ratio_text
+from serve_bench.report.theme import SHAPES, Looks, looks_of
 
 Spec: TypeAlias = dict[str, Any]
 
@@ -26,11 +39,9 @@ WIDE: Final = 100.0
 """Values that differ by such a factor are drawn on a log axis: on a linear one all but the largest
 would lie on its zero."""
 
-PHONE: Final = 340
-"""Pixels of the width of a chart on a phone."""
-
-NAME_LIMIT: Final = 280
-"""Pixels of a name in a legend; the rest of a longer one is in the tooltips."""
+NEAR: Final = 4.0
+"""Charts beside each other have one scale where their largest values differ by less: it leaves no
+chart empty for more than three quarters."""
 
 CHARACTER: Final = 6.7
 """Pixels of a character in about the mean, at the size of labels (12 pixels)."""
@@ -53,33 +64,97 @@ SAID: Final = 0.12
 """A part that takes such a share of the longest bar has its figure in it; less has no room."""
 
 
-def vega(chart: Chart, width: int | None = None) -> Spec:
-    """A chart as Vega-Lite: as wide as its place in a page, or so many pixels."""
+def vega(
+    chart: Chart, width: int | None = None, looks: Looks | None = None, beside: Sequence[Chart] = ()
+) -> Spec:
+    """A chart as Vega-Lite: as wide as its place in a page, or so many pixels of a picture.
+
+    `looks`: the colours of the page or picture; `beside`: the charts that share its scale
+    (`siblings`).
+    """
+    looks = looks or looks_of([chart.drawing], light_alone=width is not None)
+    others = [one.drawing for one in beside]
     match chart.drawing:
-        case Dots():
-            spec = _dots(chart.drawing, width)
+        case Dots() as dots:
+            every = [dots, *(one for one in others if isinstance(one, Dots))]
+            spec = _dots(dots, width, looks, every)
         case Ratios():
             spec = _ratios(chart.drawing, width)
-        case Bars():
-            spec = _bars(chart.drawing, width)
-        case Lines():
+        case Bars() as bars:
+            same = [bars, *(one for one in others if isinstance(one, Bars))]
+            spec = _bars(bars, width, looks, same)
+        case Lines() as own:
             from serve_bench.report.vega_lines import lines
 
-            spec = lines(chart.drawing, width)
+            spec = lines(own, width, looks, [one for one in others if isinstance(one, Lines)])
     whole: Spec = {"description": chart.words, "width": width or "container", **spec}
     if width is None:
         whole["autosize"] = {"type": "fit-x", "contains": "padding"}
+    else:
+        whole.pop("usermeta", None)
     return whole
+
+
+def siblings(charts: Sequence[Chart]) -> list[list[Chart]]:
+    """For each of the charts beside each other those that share its scale: of the same figure,
+    where no value of theirs would be lost on it."""
+    kinds: dict[object, list[Chart]] = {}
+    for one in charts:
+        kinds.setdefault(_kind(one.drawing), []).append(one)
+    shared = {kind: alike if _are_near(alike) else [] for kind, alike in kinds.items()}
+    return [[other for other in shared[_kind(one.drawing)] if other is not one] for one in charts]
+
+
+def _are_near(charts: Sequence[Chart]) -> bool:
+    """Whether none of the charts would be lost on the scale of all, and none change to a log axis
+    for the others' sake."""
+    each = [_figures(one) for one in charts]
+    tops, ends = [max(some) for some in each], [min(some) for some in each]
+    if not 0 < max(tops) < NEAR * min(tops):
+        return False
+    logs = {wide(some) for some in (*each, [*chain(*each)])}
+    return len(logs) == 1 and (True not in logs or max(ends) < NEAR * min(ends))
+
+
+def _kind(drawing: Drawing) -> tuple[object, ...]:
+    match drawing:
+        case Lines():
+            return Lines, drawing.unit, drawing.x_name, drawing.x_scale, drawing.log_y
+        case Ratios():
+            return Ratios, id(drawing)
+    return type(drawing), drawing.unit
+
+
+def _figures(chart: Chart) -> list[float]:
+    """The values of a chart; of bars the longest."""
+    match chart.drawing:
+        case Dots() as one:
+            return [point.value for point in one.points]
+        case Bars() as one:
+            return [_longest([one])]
+        case Lines() as one:
+            return [float(step.value) for step in chain(*one.series.values())]
+    return [0.0]
+
+
+def _longest(charts: Iterable[Bars]) -> float:
+    """The sum of the longest bar."""
+    sums: dict[tuple[int, str], float] = {}
+    for at, chart in enumerate(charts):
+        for one in chart.shares:
+            sums[at, one.label] = sums.get((at, one.label), 0.0) + one.value
+    return max(sums.values())
 
 
 # --------------------------------------------------------------------------------------------------
 # Dots with their intervals: figures of rows by group, and ratios of A and B by verdict.
 
 
-def _dots(chart: Dots, width: int | None) -> Spec:
+def _dots(chart: Dots, width: int | None, looks: Looks, scale: Sequence[Dots]) -> Spec:
     points, unit = chart.points, chart.unit
     rows = LabelledRows([(one.label, "") for one in points])
-    ends = [end for one in points for end in (one.value, one.low, one.high) if end is not None]
+    every = [one for other in scale for one in other.points]
+    ends = [end for one in every for end in (one.value, one.low, one.high) if end is not None]
     log = wide(ends)
     values = [
         finite(
@@ -93,7 +168,8 @@ def _dots(chart: Dots, width: int | None) -> Spec:
         for at in rows.order
     ]
     x = axis("value", unit, ends_of(ends, log), log)
-    look = by_group(ordered(one.group for one in points), width, beside=rows.beside)
+    groups = ordered(one.group for one in points)
+    look = Look("group", groups, looks.of_things(groups), SHAPES, width)
     fields = (("label", "row"), ("group", "group"), ("shown", unit), ("between", "interval"))
     return _intervals(rows, values, x, ("low", "high"), look, fields)
 
@@ -109,7 +185,7 @@ def _intervals(
     values: Sequence[Spec],
     x: Spec,
     ends: tuple[str, str],
-    look: Spec,
+    look: Look,
     fields: Iterable[tuple[str, str]],
     behind: Iterable[Spec] = (),
 ) -> Spec:
@@ -128,16 +204,19 @@ def _intervals(
                 "y": rows.y,
                 "x": {**x, "field": low},
                 "x2": {"field": high},
-                "color": look["color"],
+                "color": look.colour,
             },
         },
-        {"mark": DOT, "encoding": {"y": rows.y, "x": x, **look, "tooltip": tooltip(*fields)}},
+        {
+            "mark": DOT,
+            "encoding": {"y": rows.y, "x": x, **look.both, "tooltip": tooltip(*fields)},
+        },
         {
             "mark": {"type": "text", "style": "value", "align": "right", "dx": room},
             "encoding": {"y": rows.y, "x": {"value": "width"}, "text": {"field": "shown"}},
         },
     ]
-    return {"height": rows.height, "data": {"values": values}, "layer": layers}
+    return {"height": rows.height, "data": {"values": values}, "layer": layers, **look.meta}
 
 
 def _ratios(chart: Ratios, width: int | None) -> Spec:
@@ -151,15 +230,8 @@ def _ratios(chart: Ratios, width: int | None) -> Spec:
     x = axis("ratio", "B/A", (low, high), True)
     x["axis"]["labelExpr"] = f"{PLAIN} + ' x'"
     used = [word for word in VERDICTS if any(one.word == word for one in ratios)]
-    look: Spec = {
-        channel: {
-            "field": "word",
-            "type": "nominal",
-            "scale": {"domain": used, "range": [VERDICTS[word][at] for word in used]},
-            "legend": legend_of(used, width, rows.beside),
-        }
-        for at, channel in enumerate(("color", "shape"))
-    }
+    colours, shapes = ([VERDICTS[word][at] for word in used] for at in (0, 1))
+    look = Look("word", used, colours, shapes, width, least=1)
     fields = [("label", "row"), ("metric", "metric"), ("shown", "B/A")]
     fields += [("between", "interval"), ("word", "verdict")]
     behind = _around_one(rows, x, threshold)
@@ -202,7 +274,7 @@ def _around_one(rows: LabelledRows, x: Spec, threshold: float) -> list[Spec]:
 # Bars made of parts, such as the CPU of each process.
 
 
-def _bars(chart: Bars, width: int | None) -> Spec:
+def _bars(chart: Bars, width: int | None, looks: Looks, scale: Sequence[Bars]) -> Spec:
     shares, unit = chart.shares, chart.unit
     parts = ordered(one.part for one in shares)
     labels = ordered(one.label for one in shares)
@@ -210,7 +282,7 @@ def _bars(chart: Bars, width: int | None) -> Spec:
     notes = [" ".join(ordered(one.note for one in bar if one.note)) for bar in bars]
     rows = LabelledRows([(label, "") for label in labels], notes)
     sums = [sum(one.value for one in bar) for bar in bars]
-    longest = max(sums) or 1.0
+    longest = _longest(scale) or 1.0
     # Behind the longest bar there is room for its sum.
     x = axis("start", unit, (0.0, 1.16 * longest), False)
     values = [
@@ -223,7 +295,8 @@ def _bars(chart: Bars, width: int | None) -> Spec:
         for key, total in zip(rows.keys, sums, strict=True)
     ]
     place = {"y": rows.y, "x": x, "x2": {"field": "end"}}
-    look = by_group(parts, width, ("color",), beside=rows.beside)
+    # What is switched off would leave a gap in its bar: this legend only names.
+    look = Look("group", parts, looks.of_parts(parts), ["square"] * len(parts), width, fixed=True)
     fields = tooltip(("label", "row"), ("part", "part"), ("shown", unit))
     figure = {"y": rows.y, "text": {"field": "shown"}}
     layers: list[Spec] = [
@@ -231,7 +304,7 @@ def _bars(chart: Bars, width: int | None) -> Spec:
         {
             # A pixel is left free at the end of each part: parts are told apart without colour.
             "mark": {"type": "bar", "height": LINE - 4, "x2Offset": -1},
-            "encoding": {**place, **look, "tooltip": fields},
+            "encoding": {**place, "color": look.colour, "tooltip": fields},
         },
         {
             "transform": [{"filter": f"datum.value >= {SAID * longest!r}"}],
@@ -244,7 +317,7 @@ def _bars(chart: Bars, width: int | None) -> Spec:
             "encoding": {**figure, "x": {**x, "field": "total"}},
         },
     ]
-    return {"height": rows.height, "data": {"values": values}, "layer": layers}
+    return {"height": rows.height, "data": {"values": values}, "layer": layers, **look.meta}
 
 
 def _bar(key: str, bar: Sequence[BarPart], unit: str) -> Iterator[Spec]:
@@ -264,7 +337,7 @@ def _bar(key: str, bar: Sequence[BarPart], unit: str) -> Iterator[Spec]:
 
 
 # --------------------------------------------------------------------------------------------------
-# What the charts share: how figures are written on them, axes, legends.
+# What the charts share: how figures are written on them, axes, colours and shapes.
 
 
 def shown(value: float, unit: str) -> str:
@@ -338,48 +411,78 @@ def round_to(value: float) -> float:
     return float(f"{value:.9g}")
 
 
-def by_group(
-    groups: Sequence[str],
-    width: int | None,
-    channels: Sequence[str] = ("color", "shape"),
-    *,
-    beside: float = 0.0,
-    above: int = 0,
-) -> Spec:
-    """Colour and shape by the field `group`, in the order of `groups`; one group needs no legend.
-    `width`, `beside` and `above`: as in legend_of."""
-    legend = legend_of(groups, width, beside, above) if len(groups) > 1 else None
-    return {
-        channel: {
-            "field": "group",
+@dataclass(frozen=True)
+class Look:
+    """Colour and shape by a field, with a legend from `least` names on: over the plot of a picture
+    (`width` pixels; `above`: those of what stands between), in a page by its script, which switches
+    the series of a legend that is not `fixed`. `dashes`: of lines, by name."""
+
+    field: str
+    names: Sequence[str]
+    colours: Sequence[str]
+    shapes: Sequence[str]
+    width: int | None
+    above: int = 0
+    least: int = 2
+    fixed: bool = False
+    dashes: Sequence[Sequence[int]] = ()
+
+    @property
+    def colour(self) -> Spec:
+        """The encoding of the colour."""
+        return self._encoding(self.colours)
+
+    @property
+    def both(self) -> Spec:
+        """The encodings of colour and shape."""
+        shapes = [self.shapes[at % len(self.shapes)] for at in range(len(self.names))]
+        return {"color": self.colour, "shape": self._encoding(shapes)}
+
+    @property
+    def dash(self) -> Spec:
+        """The encoding of dashes; none where all lines are whole."""
+        return (
+            {"strokeDash": {**self._encoding(self.dashes), "legend": None}} if self.dashes else {}
+        )
+
+    @property
+    def meta(self) -> Spec:
+        """What the script of a page needs for the legend."""
+        if len(self.names) < self.least:
+            return {}
+        entries = [
+            {
+                "name": name,
+                "colour": self.colours[at],
+                "shape": self.shapes[at % len(self.shapes)],
+                **({"dash": self.dashes[at]} if self.dashes else {}),
+            }
+            for at, name in enumerate(self.names)
+        ]
+        legend = {"field": self.field, "fixed": self.fixed, "entries": entries}
+        return {"usermeta": {"legend": legend}}
+
+    def _encoding(self, looks: Sequence[Any]) -> Spec:
+        return {
+            "field": self.field,
             "type": "nominal",
-            "scale": {"domain": list(groups)},
-            "legend": legend,
+            "scale": {"domain": list(self.names), "range": list(looks)},
+            "legend": self._legend(self.width),
         }
-        for channel in channels
-    }
 
-
-def legend_of(names: Sequence[str], width: int | None, beside: float = 0.0, above: int = 0) -> Spec:
-    """A legend over the plot, in as many columns as its place has room for.
-
-    `width`: pixels of the chart, None where its place in a page decides (one that is not known
-    counts as a phone); `beside`: pixels of what stands to the left of the plot, `above`: between it
-    and the legend.
-    """
-    whole = CHARACTER * max(len(name) for name in names) + 36
-    longest = min(NAME_LIMIT + 36, whole)
-    room = f"(containerSize()[0] || {PHONE}) - {beside:.0f}"
-    columns: Any = {"expr": f"max(1, floor(({room}) / {longest:.0f}))"}
-    return {
-        "title": None,
-        "orient": "top",
-        "direction": "horizontal",
-        "columns": columns if width is None else max(1, math.floor(width / whole)),
-        "labelLimit": NAME_LIMIT if width is None else width - 40,
-        "symbolOpacity": 1,
-        "offset": 10 + above,
-    }
+    def _legend(self, width: int | None) -> Spec | None:
+        if width is None or len(self.names) < self.least:
+            return None
+        whole = CHARACTER * max(len(name) for name in self.names) + 36
+        return {
+            "title": None,
+            "orient": "top",
+            "direction": "horizontal",
+            "columns": max(1, math.floor(width / whole)),
+            "labelLimit": width - 40,
+            "symbolOpacity": 1,
+            "offset": 10 + self.above,
+        }
 
 
 def tooltip(*fields: tuple[str, str]) -> list[Spec]:

@@ -13,12 +13,12 @@ from typing import Final
 
 from serve_bench.core.charts import LinePoint, Lines, Mark, XScale
 from serve_bench.core.figures import LowerBound
+from serve_bench.report.theme import DASHES, SHAPES, Looks
 from serve_bench.report.vega import (
     CHARACTER,
-    PHONE,
+    Look,
     Spec,
     axis,
-    by_group,
     ends_of,
     finite,
     harmless,
@@ -48,29 +48,48 @@ ARROW: Final[Spec] = {
 """Over a figure that is only a lower bound."""
 
 
-def lines(chart: Lines, width: int | None) -> Spec:
-    """The height, the data and the layers of a chart of lines."""
+def lines(chart: Lines, width: int | None, looks: Looks, beside: Sequence[Lines] = ()) -> Spec:
+    """The height, the data and the layers of a chart of lines; `beside` share its scales."""
     values = [
         datum
         for name, steps in chart.series.items()
         for datum in _values(name, steps, chart.x_scale, len(chart.series))
     ]
-    every = [float(one["value"]) for one in values]
-    steps = [step for line in chart.series.values() for step in line]
+    scale = [chart, *beside]
+    steps = [step for one in scale for line in one.series.values() for step in line]
+    every = [float(one.value) for one in steps]
     every += [end for one in steps for end in (one.low, one.high) if end is not None]
-    every += chart.band or ()
+    every += [end for one in scale for end in one.band or ()]
     log = wide(every) if chart.log_y is None else chart.log_y
     if log:
         every = [one for one in every if 0 < one < math.inf]
-    places = sorted({*(one["x"] for one in values), *(one.x for one in chart.marks)})
+    share = chart.x_scale == "share"
+    marks = [one.x for other in scale for one in other.marks]
+    places = sorted({*(_nines(one.x) if share else one.x for one in steps), *marks})
     x = _x_axis(chart, places)
     y = axis("value", chart.unit, ends_of(every, log), log)
+    look = _look(chart, width, looks)
     layers = [
         *([] if chart.band is None else _band(chart.band, y)),
         *_marks(chart.marks, x, places, chart.x_scale == "log"),
-        *_layers(chart, values, x, y, width),
+        *_layers(chart, values, x, y, look),
     ]
-    return {"height": HEIGHT, "data": {"values": values}, "layer": layers}
+    spec: Spec = {"height": HEIGHT, "data": {"values": values}, "layer": layers, **look.meta}
+    if chart.x_scale == "time":  # a part of the time may be shown alone: what lies beyond is cut
+        spec["usermeta"] = {**spec.get("usermeta", {}), "zoom": True}
+        for layer in layers:
+            layer["mark"] = {**layer["mark"], "clip": True}
+    return spec
+
+
+def _look(chart: Lines, width: int | None, looks: Looks) -> Look:
+    """Colours by thing, shapes by series; dashes where several lines are of one thing."""
+    names = list(chart.series)
+    things = [looks.thing(name, chart.parts) for name in names]
+    before = [things[:at].count(thing) for at, thing in enumerate(things)]
+    dashes = [DASHES[at % len(DASHES)] for at in before] if any(before) else ()
+    above = MARK_LINE * len(chart.marks) + 4 * bool(chart.marks)
+    return Look("group", names, looks.of_things(things), SHAPES, width, above, dashes=dashes)
 
 
 def _values(name: str, steps: Sequence[LinePoint], x_scale: XScale, series: int) -> Iterator[Spec]:
@@ -139,17 +158,13 @@ def _tooltip(chart: Lines) -> list[Spec]:
     ]
 
 
-def _layers(
-    chart: Lines, values: Sequence[Spec], x: Spec, y: Spec, width: int | None
-) -> Iterator[Spec]:
+def _layers(chart: Lines, values: Sequence[Spec], x: Spec, y: Spec, look: Look) -> Iterator[Spec]:
     """Lines, the intervals of their points, shapes at the points that have `dot`, arrows over those
     that are only lower bounds."""
-    above = MARK_LINE * len(chart.marks) + 4 * bool(chart.marks)
-    look = by_group(list(chart.series), width, beside=PHONE - PLOT, above=above)
-    place = {"x": x, "y": y, "color": look["color"]}
-    whole = {**place, "shape": look["shape"], "tooltip": _tooltip(chart)}
+    place = {"x": x, "y": y, "color": look.colour}
+    whole = {"x": x, "y": y, **look.both, "tooltip": _tooltip(chart)}
     if chart.joined:
-        yield {"mark": {"type": "line", "strokeWidth": 2}, "encoding": place}
+        yield {"mark": {"type": "line", "strokeWidth": 2}, "encoding": {**place, **look.dash}}
     if any(one.get("low") is not None and one.get("high") is not None for one in values):
         ends = {"y": {**y, "field": "low"}, "y2": {"field": "high"}}
         known = {"filter": "isValid(datum.low) && isValid(datum.high)"}

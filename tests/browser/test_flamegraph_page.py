@@ -52,10 +52,10 @@ var input = document.querySelector("input");
 input.value = "SAME|tw.";
 input.dispatchEvent(new Event("input"));
 seen.searched = look();
-seen.found = document.querySelector("span.found").textContent;
+seen.found = document.querySelector("span.hits").textContent;
 input.value = "(";
 input.dispatchEvent(new Event("input"));
-seen.wrong = document.querySelector("span.found").textContent;
+seen.wrong = document.querySelector("span.hits").textContent;
 document.title = JSON.stringify(seen);
 """
 
@@ -148,7 +148,7 @@ def test_red_blue_and_the_ground_are_on_the_screen(page: str, dark: bool, tmp_pa
 def test_the_svg_stands_alone_and_its_frames_are_where_they_should_be(tmp_path: Path) -> None:
     file, shot = tmp_path / "flame.svg", tmp_path / "shot.png"
     two_files = A.replace("same (app.py", "same (library.py")
-    file.write_text(flame_svg(parse_raw(two_files, "x"), "replica 7"))
+    file.write_text(flame_svg(parse_raw(two_files, "x"), "replica 7", layer_rules()))
     chromium(tmp_path, "--window-size=1300,400", f"--screenshot={shot}", f"file://{file}")
     line = pixels(shot)[42 + 2 * 17 + 2]  # the third row of frames: "one", then "same"
     left, right = line[300], line[900]

@@ -21,9 +21,13 @@ from typing import Any
 
 import pytest
 
-from serve_bench.core.document import Chart, Document, Section
+from serve_bench.analysis.stacks import Stacks
+from serve_bench.benchmarks.parts.charts import over_time, percentile_curves
+from serve_bench.core.document import Chart, Document, Prose, Section
+from serve_bench.report.flames import Flame, flame
 from serve_bench.report.page import Folder, RunFile, html_text
 from serve_bench.report.vega import vega
+from serve_bench.runner.recording import layer_rules
 from tests.browser.chromium import DARK, chromium
 from tests.html_sample import chart, sheet
 
@@ -33,6 +37,8 @@ EVIL = "</script><script>window.evil = 1</script><img src=x onerror='window.evil
 SVG = b"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1200 80" width="1200" height="80">
 <rect width="1200" height="80" fill="#c40"/><script>parent.evil = 1</script></svg>"""
 LINES = b'{"kind":"run","name":"\\u003c/script>"}\n{"kind":"trial"}\n'
+
+NAMES = ("default", "optimized")
 
 WAIT = """
 (function () {
@@ -66,12 +72,19 @@ LOOK = """done({
 
 
 def written(
-    tmp_path: Path, *sheets: Document, act: str = "", policy: bool = True, scripts: bool = True
+    tmp_path: Path,
+    *sheets: Document,
+    act: str = "",
+    policy: bool = True,
+    scripts: bool = True,
+    drawn: Flame | None = None,
 ) -> Path:
     """The page of these sheets; `act` is what the script of the test does when all is drawn.
-    Without `policy` all is allowed, without `scripts` no script may run."""
+    Without `policy` all is allowed, without `scripts` no script may run. `drawn`: the flamegraph of
+    the sample, if it is not a picture."""
     kept = RunFile("profiles/replica.svg", len(SVG), SVG)
-    folder = Folder(RunFile("records.jsonl", len(LINES), LINES), {kept.href: kept})
+    flames = {} if drawn is None else {kept.href: drawn}
+    folder = Folder(RunFile("records.jsonl", len(LINES), LINES), {kept.href: kept}, flames)
     text = html_text(sheets, folders=[folder])
     if act:
         script = WAIT.replace("ACT", act)
@@ -183,7 +196,9 @@ def test_light_and_dark_change_by_the_button_without_drawing_anew(tmp_path: Path
 def drawn_as(spec: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch) -> Chart:
     """A chart for which a page gets this Vega-Lite."""
     one = replace(chart("drawn otherwise"), words=words)
-    monkeypatch.setattr("serve_bench.report.page.vega", lambda of: spec if of is one else vega(of))
+    monkeypatch.setattr(
+        "serve_bench.report.page.vega", lambda of, **more: spec if of is one else vega(of, **more)
+    )
     return one
 
 
@@ -219,9 +234,8 @@ def test_a_folded_chart_is_drawn_to_the_width_of_its_place_when_it_is_opened(
     tmp_path: Path,
 ) -> None:
     act = """
-    var fold = document.querySelector("details"), place = fold.querySelector(".drawing");
-    var before = place.dataset.drawn;
-    fold.open = true;
+    var place = document.querySelector("details .drawing"), before = place.dataset.drawn;
+    document.querySelectorAll("details").forEach(function (fold) { fold.open = true; });
     setTimeout(function () { setTimeout(function () {
       done({before: before, after: place.dataset.drawn,
         widths: [place.querySelector("svg").getBoundingClientRect().width, place.clientWidth]});
@@ -288,3 +302,187 @@ def test_on_paper_charts_are_as_wide_as_the_paper_and_on_screen_again_as_before(
     pairs = zip(paper, before, strict=True)
     assert all(690 <= on_paper < 900 < shown for (on_paper,), (shown,) in pairs), (paper, before)
     assert after == before
+
+
+def test_a_legend_hides_a_series_shows_it_again_and_shows_it_alone(tmp_path: Path) -> None:
+    act = """
+    var place = places()[0], bar = place.previousElementSibling;
+    function groups() {
+      var drawn = {};
+      place.querySelectorAll("svg .mark-symbol path").forEach(function (one) {
+        if (one.__data__ && one.__data__.datum.group) { drawn[one.__data__.datum.group] = 1; }
+      });
+      return Object.keys(drawn).sort();
+    }
+    function pressed() {
+      return Array.from(bar.querySelectorAll("button[aria-pressed]")).map(function (one) {
+        return [one.textContent, one.getAttribute("aria-pressed")]; });
+    }
+    var seen = [[groups(), pressed()]], steps = [[0, 1], [0, 1], [1, 1], [1, 2], [1, 1]];
+    function next() {
+      if (!steps.length) { return done(seen); }
+      var step = steps.shift();
+      bar.querySelectorAll("button[aria-pressed]")[step[0]].dispatchEvent(
+        new MouseEvent("click", {detail: step[1], bubbles: true}));
+      setTimeout(function () { seen.push([groups(), pressed()]); next(); }, 400);
+    }
+    next();"""
+    told, console = seen(tmp_path, written(tmp_path, sheet("default"), act=act))
+    assert console == []
+    both, one, two = ["default", "optimized"], ["default"], ["optimized"]
+    assert [groups for groups, _ in told] == [both, two, both, one, two, both]
+    states = [[state for _, state in pressed] for _, pressed in told]
+    assert states[:3] == [["true", "true"], ["false", "true"], ["true", "true"]]
+    assert states[4] == ["false", "true"] and states[5] == ["true", "true"]
+    assert [name for name, _ in told[0][1]] == both
+
+
+def test_the_head_of_a_column_sorts_its_rows_and_warnings_stay_with_theirs(tmp_path: Path) -> None:
+    act = """
+    var table = Array.from(document.querySelectorAll(".table table")).find(function (one) {
+      return one.querySelector("tr.doubts"); });
+    var head = Array.from(table.querySelectorAll("thead th")).find(function (one) {
+      return one.textContent.indexOf("requests/s") === 0; });
+    function rows() {
+      return Array.from(table.tBodies).map(function (body) {
+        return Array.from(body.rows).map(function (row) {
+          return row.classList.contains("doubts") ? "doubt" : row.cells[0].textContent; }); });
+    }
+    var states = [[rows(), head.getAttribute("aria-sort")]];
+    for (var i = 0; i < 3; i += 1) {
+      head.querySelector("button").click();
+      states.push([rows(), head.getAttribute("aria-sort")]);
+    }
+    done(states);"""
+    states, console = seen(tmp_path, written(tmp_path, sheet(), act=act))
+    assert console == []
+    assert [order for _, order in states] == [None, "descending", "ascending", None]
+    (first, *_), (down, *_), (up, *_), (back, *_) = (bodies for bodies, _ in states)
+    assert back == first and states[3][0] == states[0][0]
+    names = [name for name in first if name != "doubt"]
+    assert [name for name in down if name != "doubt"][1:] == names[:0:-1]
+    assert [name for name in up if name != "doubt"][1:] == names[1:]
+    assert down[0] == first[0], "the head of the group stays"
+    for body in (down, up):  # the fastest of the sample has two warnings in one row, the next one
+        at = next(at for at, name in enumerate(body) if name.startswith("100 connections"))
+        assert body[at + 1] == "doubt"
+
+
+def test_dragging_over_time_zooms_all_charts_of_the_section_and_back(tmp_path: Path) -> None:
+    points = [(float(second), 100.0 + second % 7) for second in range(60)]
+    charts = [
+        over_time(title, {"default": points, "optimized": points}, "requests/s", "Words.")
+        for title in ("One", "Other")
+    ]
+    more = replace(sheet(), sections=(Section("more", "More", tuple(charts)),))
+    act = """
+    var place = places()[0];
+    function last(at) {
+      var texts = places()[at].querySelectorAll("[aria-label^=X-axis] .role-axis-label text");
+      return Array.from(texts).map(function (one) { return one.textContent; });
+    }
+    function ticks() { return places().map(function (_, at) { return last(at); }); }
+    function point(kind, share) {
+      var plot = place.querySelector("svg .background").getBoundingClientRect();
+      place.dispatchEvent(new PointerEvent(kind, {clientX: plot.left + share * plot.width,
+        clientY: plot.top + 9, pointerId: 1, button: 0, bubbles: true}));
+    }
+    place.setPointerCapture = function () {};
+    var seen = [ticks()];
+    point("pointerdown", 0.5); point("pointermove", 0.7);
+    var area = place.querySelector(".zoom").getBoundingClientRect().width;
+    point("pointerup", 0.7);
+    setTimeout(function () {
+      seen.push(ticks());
+      var back = document.querySelectorAll(".legend .whole");
+      var offered = Array.from(back).map(function (one) { return one.hidden; });
+      back[1].click();
+      setTimeout(function () { seen.push(ticks());
+        done({ticks: seen, area: area, offered: offered}); }, 500);
+    }, 500);"""
+    told, console = seen(tmp_path, written(tmp_path, more, act=act))
+    assert console == []
+    before, zoomed, after = told["ticks"]
+    assert before == after and len(before) == 2
+    assert told["area"] > 100 and told["offered"] == [False, False]
+
+    def seconds(labels: list[str]) -> list[float]:
+        return [float(one) for one in labels]
+
+    for whole, part in zip(before, zoomed, strict=True):
+        assert min(seconds(whole)) == 0 and max(seconds(whole)) >= 50
+        assert min(seconds(part)) >= 28 and max(seconds(part)) <= 43
+
+
+STACKS: Stacks = {
+    ("main (app.py:1)", "one (app.py:2)"): 60,
+    ("main (app.py:1)", "Replica.call (ray/serve/_private/replica.py:9)"): 40,
+}
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_a_flamegraph_in_a_page_fits_is_zoomed_and_searched(tmp_path: Path, width: int) -> None:
+    drawn = flame(STACKS, layer_rules())
+    act = """
+    var home = document.querySelector(".flames"), svg = home.querySelector("svg.flame");
+    function shown() {
+      var whole = svg.getBoundingClientRect();
+      return Array.from(home.querySelectorAll(".frame")).filter(function (one) {
+        return one.style.display !== "none"; }).map(function (one) {
+        var box = one.querySelector("rect").getBoundingClientRect();
+        return [one.dataset.name, Math.round(100 * box.width / whole.width)]; });
+    }
+    function click(one) { one.dispatchEvent(new MouseEvent("click", {bubbles: true})); }
+    var told = {width: [svg.getBoundingClientRect().width, svg.parentNode.clientWidth],
+      scale: svg.viewBox.baseVal.width, start: shown(),
+      page: [document.documentElement.scrollWidth, document.documentElement.clientWidth],
+      layers: Array.from(home.querySelectorAll(".layers li")).map(function (one) {
+        return one.textContent; }),
+      fills: Array.from(home.querySelectorAll(".frame rect")).map(function (one) {
+        return one.getAttribute("fill"); })};
+    click(home.querySelector('.frame[data-name^="one"]'));
+    told.zoomed = shown();
+    click(home.querySelector("[data-do=reset]"));
+    told.back = shown();
+    var input = home.querySelector("input");
+    input.value = "replica"; input.dispatchEvent(new Event("input"));
+    told.hits = home.querySelector(".hits").textContent;
+    done(told);"""
+    told, console = seen(tmp_path, written(tmp_path, sheet(), act=act, drawn=drawn), width)
+    assert console == []
+    own, place = told["width"]
+    assert own == place == told["scale"] and place <= width
+    assert told["page"][0] == told["page"][1], "the page is wider than the screen"
+    assert dict(told["start"])["one (app.py:2)"] == 60
+    assert dict(told["zoomed"])["one (app.py:2)"] == 100 and len(told["zoomed"]) == 3
+    assert told["back"] == told["start"]
+    assert told["hits"] == "1 frames, 40.0 % of the width"
+    assert told["layers"] == ["other 60.0 %", "Serve replica 40.0 %"]
+    assert len({fill.partition(",")[0] for fill in told["fills"]}) == 2, "a hue for each layer"
+
+
+def test_the_method_is_folded_and_a_series_has_one_colour_in_all_charts(tmp_path: Path) -> None:
+    method = Section("method", "Method", (Prose(("Many words.",)),))
+    one = chart()
+    lines = percentile_curves(
+        "Latency",
+        {f"{name}, {row}": [(0.5, 2.0), (0.9, 4.0)] for name in NAMES for row in ("a", "b")},
+        "Words.",
+        parts={f"{name}, {row}": (name, row) for name in NAMES for row in ("a", "b")},
+    )
+    whole = replace(sheet(), sections=(method, Section("more", "More", (lines, one))))
+    act = """
+    var fold = document.querySelector("#method details");
+    done({open: fold.open, order: Array.from(document.querySelectorAll("article section")).map(
+        function (one) { return one.id; }),
+      legends: places().map(function (one) {
+        var buttons = one.previousElementSibling.querySelectorAll("button");
+        return Array.from(buttons).map(function (own) {
+          return [own.textContent, own.querySelector("svg").style.color]; }); })});"""
+    told, console = seen(tmp_path, written(tmp_path, whole, act=act))
+    assert console == []
+    assert told["open"] is False and told["order"][-3:] == ["more", "method", "records"]
+    lines_of, dots_of = (dict(entries) for entries in told["legends"])
+    assert len(set(dots_of.values())) == 2
+    for name in NAMES:
+        assert lines_of[f"{name}, a"] == lines_of[f"{name}, b"] == dots_of[name]

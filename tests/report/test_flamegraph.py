@@ -10,7 +10,6 @@ import pytest
 
 from serve_bench.analysis.stacks import Stacks, parse_raw
 from serve_bench.report.flamegraph import (
-    WIDTH,
     diff_html,
     difference_of,
     difference_text,
@@ -19,6 +18,7 @@ from serve_bench.report.flamegraph import (
     profile_text,
     reading_of,
 )
+from serve_bench.report.flames import WIDTH
 from serve_bench.runner.recording import layer_rules
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -41,7 +41,7 @@ def frames(svg: str) -> dict[str, ET.Element]:
 
 
 def test_a_frame_is_as_wide_as_its_share_and_lies_on_its_caller() -> None:
-    found = frames(flame_svg(stacks(BASE), "title"))
+    found = frames(flame_svg(stacks(BASE), "title", layer_rules()))
     assert float(found["main (app.py:1)"].get("data-w", "")) == 1.0
     assert float(found["one (app.py:2)"].get("data-w", "")) == pytest.approx(0.6)
     rect = found["one (app.py:2)"].find(f"{SVG}rect")
@@ -50,11 +50,11 @@ def test_a_frame_is_as_wide_as_its_share_and_lies_on_its_caller() -> None:
     assert float(rect.get("width", "")) == pytest.approx(0.6 * WIDTH, abs=1)
     assert float(rect.get("y", "")) > float(caller.get("y", ""))
     title = found["one (app.py:2)"].find(f"{SVG}title")
-    assert title is not None and title.text == "one (app.py:2): 60.0 %, 600 samples"
+    assert title is not None and title.text == "one (app.py:2): 60.0 %, 600 samples, other"
 
 
 def test_children_of_a_frame_do_not_overlap() -> None:
-    found = frames(flame_svg(stacks(BASE), "title"))
+    found = frames(flame_svg(stacks(BASE), "title", layer_rules()))
     spans = sorted(
         (float(found[name].get("data-x", "")), float(found[name].get("data-w", "")))
         for name in ("one (app.py:2)", "same (app.py:3)")
@@ -64,7 +64,7 @@ def test_children_of_a_frame_do_not_overlap() -> None:
 
 
 def test_texts_of_a_profile_are_escaped_wherever_they_stand() -> None:
-    svg = flame_svg(stacks(NASTY), NASTY)
+    svg = flame_svg(stacks(NASTY), NASTY, layer_rules())
     assert any("<b>" in name for name in frames(svg))
     reading = reading_of(NASTY, stacks(NASTY), layer_rules())
     difference = difference_of(reading, reading_of("b", stacks(BASE), layer_rules()), layer_rules())
@@ -76,7 +76,7 @@ def test_texts_of_a_profile_are_escaped_wherever_they_stand() -> None:
 def test_a_file_needs_nothing_from_elsewhere() -> None:
     reading = reading_of("a", stacks(BASE), layer_rules())
     pages = (
-        flame_svg(stacks(BASE), "t"),
+        flame_svg(stacks(BASE), "t", layer_rules()),
         flame_html(reading, layer_rules()),
         diff_html(difference_of(reading, reading, layer_rules())),
     )

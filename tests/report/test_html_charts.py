@@ -24,8 +24,8 @@ from serve_bench.benchmarks.parts.charts import (
     stacked,
 )
 from serve_bench.core.document import Chart
-from serve_bench.report.theme import DARK, LIGHT
-from serve_bench.report.vega import FITS, LINE, VERDICTS, broken, vega
+from serve_bench.report.theme import DARK, LIGHT, looks_of
+from serve_bench.report.vega import FITS, LINE, VERDICTS, broken, siblings, vega
 from tests.html_sample import contrast
 
 HOSTILE = "</script>\"'|, datum[0] ${x} \\"
@@ -344,11 +344,65 @@ def test_no_rule_of_a_mark_goes_through_the_words_of_another(places: tuple[int, 
 
 
 def test_one_series_needs_no_legend() -> None:
-    alone = vega(over_time("t", {"a": [(0, 1.0)]}, "ms", "w"))["layer"][0]["encoding"]["color"]
-    assert alone["legend"] is None
-    several = vega(over_time("t", WINDOWS, "ms", "w"))["layer"][0]["encoding"]["color"]
-    assert several["legend"]["orient"] == "top"
-    assert several["scale"]["domain"] == ["launch 1", "launch 2"]
+    alone, several = (over_time("t", series, "ms", "w") for series in ({"a": [(0, 1.0)]}, WINDOWS))
+    assert vega(alone, 470)["layer"][0]["encoding"]["color"]["legend"] is None
+    assert vega(several, 470)["layer"][0]["encoding"]["color"]["legend"]["orient"] == "top"
+    assert vega(alone)["usermeta"] == {"zoom": True}
+    meta = vega(several)["usermeta"]["legend"]
+    assert [one["name"] for one in meta["entries"]] == list(WINDOWS) and not meta["fixed"]
+    colour = vega(several)["layer"][0]["encoding"]["color"]
+    assert colour["scale"]["domain"] == ["launch 1", "launch 2"]
+    assert colour["legend"] is None, "the page has its own"
+
+
+def test_charts_beside_each_other_share_a_scale_unless_one_would_be_lost_on_it() -> None:
+    def line(top: float, unit: str = "ms") -> Chart:
+        return over_time("t", {"a": [(0.0, 1.0), (9.0, top)]}, unit, "w")
+
+    def end(chart: Chart, beside: list[Chart]) -> float:
+        y = vega(chart, beside=beside)["layer"][0]["encoding"]["y"]
+        high: float = y["scale"]["domain"][1]
+        return high
+
+    near, far, other = [line(10.0), line(20.0)], [line(10.0), line(41.0)], [line(1.0), line(9, "s")]
+    assert siblings(near) == [[near[1]], [near[0]]]
+    assert siblings(far) == [[], []] and siblings(other) == [[], []]
+    assert end(near[0], [near[1]]) == end(near[1], [near[0]]) > 20 > end(near[0], [])
+
+
+def test_a_name_has_one_colour_in_all_charts_and_dashes_tell_its_rows_apart() -> None:
+    parts = {"a, p50": ("a", "p50"), "a, p99": ("a", "p99"), "b, p50": ("b", "p50")}
+    lines = percentile_curves("t", {name: [(0.5, 1.0)] for name in parts}, "w", parts=parts)
+    dots = intervals("t", [Point("row", name, 1.0) for name in ("b", "a")], "requests/s")
+    looks = looks_of([dots.drawing, lines.drawing])
+    assert looks.things == ["b", "a"]
+    scale = vega(lines, looks=looks)["layer"][0]["encoding"]
+    colours = dict(
+        zip(scale["color"]["scale"]["domain"], scale["color"]["scale"]["range"], strict=True)
+    )
+    own = vega(dots, looks=looks)["layer"][-2]["encoding"]["color"]["scale"]
+    assert (
+        colours["a, p50"]
+        == colours["a, p99"]
+        == dict(zip(own["domain"], own["range"], strict=True))["a"]
+    )
+    assert colours["b, p50"] != colours["a, p50"]
+    dashes = scale["strokeDash"]["scale"]["range"]
+    assert dashes[0] != dashes[1] and dashes[0] == dashes[2]
+    # A page with but one thing: its parts have the colours.
+    alone = percentile_curves("t", {"p50": [(0.5, 1.0)]}, "w", parts={"p50": ("a", "p50")})
+    assert looks_of([alone.drawing]).things == ["p50"]
+
+
+def test_more_names_than_colours_share_none_within_a_chart() -> None:
+    charts = [
+        over_time("t", {f"{first + at}": [(0.0, 1.0)] for at in range(0, 16, 4)}, "ms", "w")
+        for first in (0, 1)
+    ]
+    looks = looks_of(one.drawing for one in charts)
+    for one in charts:
+        colours = vega(one, looks=looks)["layer"][0]["encoding"]["color"]["scale"]["range"]
+        assert len(set(colours)) == 4
 
 
 @pytest.mark.parametrize(

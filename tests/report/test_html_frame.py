@@ -19,6 +19,7 @@ from serve_bench.core.document import (
     Column,
     Document,
     Facts,
+    Folded,
     Number,
     Picture,
     Prose,
@@ -33,12 +34,14 @@ from serve_bench.report.page import (
     RunFile,
     bundle,
     data_url,
+    folder_of,
     html_text,
     script_json,
     size_text,
     words,
 )
-from serve_bench.report.theme import DARK, LIGHT, light_dark
+from serve_bench.report.theme import DARK, LIGHT, file_text, light_dark
+from serve_bench.runner.recording import layer_rules
 from tests import places
 from tests.html_sample import EVIL, STUB, chart, contrast, sheet
 
@@ -313,7 +316,7 @@ def test_a_picture_is_an_image_never_markup() -> None:
 
 
 def test_an_embedded_flamegraph_has_no_buttons_that_do_nothing() -> None:
-    whole = flame_svg({("a (x.py:1)", "reset zoom (y.py:2)"): 3}, "t").encode()
+    whole = flame_svg({("a (x.py:1)", "reset zoom (y.py:2)"): 3}, "t", layer_rules()).encode()
     assert whole.count(b'class="button"') == 2 and b"<script>" in whole
     url = data_url("p/replica.svg", whole)
     assert url is not None
@@ -322,6 +325,58 @@ def test_an_embedded_flamegraph_has_no_buttons_that_do_nothing() -> None:
     assert shown.count(b'class="frame"') == whole.count(b'class="frame"') == 3
     assert b'class="title"' in shown and shown.endswith(b"</svg>")
     ElementTree.fromstring(shown)
+
+
+EVIL_STACKS = b"main (app.py:1);a<img src=x onerror=alert(1)> (x.py:1) 3\nmain (app.py:1) 1\n"
+
+
+def test_a_flamegraph_is_drawn_of_its_stacks_and_their_texts_are_escaped(tmp_path: Path) -> None:
+    one = Picture("replica", "profiles/replica.svg", "words", "profiles/replica.raw.txt")
+    document = sheet(sections=(Section("profiles", "Profiles", (Folded("more", (one,)),)),))
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "records.jsonl").write_bytes(b"{}\n")
+    (tmp_path / one.path).write_bytes(SVG)
+    (tmp_path / one.stacks).write_bytes(EVIL_STACKS)
+    kept = folder_of(tmp_path, document, tmp_path, "records.jsonl", layer_rules())
+    text = html_text([document], folders=[kept])
+    read_page = Read(text)
+    assert not read_page.all("img") and "onerror=alert(1)>" not in text
+    frames = [tag for tag in read_page.all("g") if tag.get("class") == "frame"]
+    assert len(frames) == 3 and any("<img" in str(frame["data-name"]) for frame in frames)
+    assert file_text("flamegraph.js") in text and "other 100.0 %" in read_page.text
+    assert read_page.all("a", href="profiles/replica.svg")
+    # Stacks that are none, and those of another folder, leave the picture.
+    (tmp_path / one.stacks).write_bytes(b"no stacks")
+    outside = replace(one, stacks="../out.raw.txt")
+    (tmp_path.parent / "out.raw.txt").write_bytes(EVIL_STACKS)
+    for some in (one, outside):
+        document = sheet(sections=(Section("profiles", "Profiles", (some,)),))
+        kept = folder_of(tmp_path, document, tmp_path, "records.jsonl", layer_rules())
+        assert not kept.flames
+        text = html_text([document], folders=[kept])
+        assert Read(text).all("img") and file_text("flamegraph.js") not in text
+
+
+def test_charts_come_before_long_tables_and_the_method_last_and_folded() -> None:
+    column = (Column("row", number=False),)
+    short, long = (
+        Table(f"{rows} rows", column, tuple(TableRow((f"row {at}",)) for at in range(rows)))
+        for rows in (12, 13)
+    )
+    sections = (
+        Section("method", "Method", (Prose(("How.",)),)),
+        Section("few", "Few", (short,)),
+        Section("many", "Many", (long,)),
+        Section("both", "Both", (long, chart(), short)),
+        Section("later", "Later", (long,)),
+    )
+    text = page(sheet(sections=sections))
+    assert re.findall(r'<section id="(\w+)"', text)[3:-1] == [
+        *("few", "both", "many", "later", "method"),
+    ]
+    both = text[text.index('<section id="both"') : text.index('<section id="many"')]
+    assert both.index('class="drawing"') < both.index("13 rows") < both.index("12 rows")
+    assert re.search(r'<section id="method".*?<details><summary>', text, re.DOTALL)
 
 
 def test_what_finds_no_room_is_linked_with_its_size() -> None:

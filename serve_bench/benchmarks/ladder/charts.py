@@ -112,6 +112,7 @@ def _over_users(
     caption: Iterable[str],
     log_y: bool,
     marked: bool,
+    parts: charts.Parts = charts.NO_PARTS,
 ) -> Chart:
     """The series over users, with the knees and collapses, and what is to be said of the names."""
     return charts.ladder(
@@ -122,6 +123,7 @@ def _over_users(
         marks=_marks(curves) if marked else (),
         log_y=log_y,
         caption=" ".join([*caption, *_faults(curves), *_legend(curves)]),
+        parts=parts,
     )
 
 
@@ -251,12 +253,15 @@ def latency_charts(title: str, curves: Sequence[Curve]) -> Iterator[Block]:
 
 def _latency(title: str, curves: Sequence[Curve], shares: Sequence[str], marked: bool) -> Chart:
     series: Series = {}
+    parts: dict[str, tuple[str, str]] = {}
     for one in curves:
         lines = [line for line in one.lines if "latency" in line.distributions]
         for name in shares:
             words = [one.name] if len(curves) > 1 else []
             words += [name] if len(shares) > 1 else []
-            series[", ".join(words) or name] = [
+            label = ", ".join(words) or name
+            parts[label] = one.name, name
+            series[label] = [
                 LinePoint(line.row.connections, value / NS_PER_MS)
                 for line in lines
                 if (value := getattr(line.distributions["latency"], name)) > 0
@@ -264,7 +269,7 @@ def _latency(title: str, curves: Sequence[Curve], shares: Sequence[str], marked:
     there = _published(curves, "ave_us", 1e-3)
     several = any(one.ladder.several(line) for one in curves for line in one.ladder.steps)
     caption = [*([NEAREST] if several else []), *(["Published: the mean."] if there else [])]
-    return _over_users(title, "ms", series | there, curves, caption, log_y=True, marked=marked)
+    return _over_users(title, "ms", series | there, curves, caption, True, marked, parts)
 
 
 # ----------------------------------------------------------------------------- of one step
@@ -272,25 +277,29 @@ def _latency(title: str, curves: Sequence[Curve], shares: Sequence[str], marked:
 
 def knee_curves(curves: Sequence[Curve], of: str = "") -> Iterator[Chart]:
     """Percentile curves of all requests at each knee; `of`: what the title adds."""
-    series = {
-        f"{one.name}, {one.ladder.knee.row.label}": points
-        for one in curves
-        if one.ladder.knee is not None
-        if (points := latency_curve(one.ladder.knee.trials))
-    }
+    series: dict[str, charts.Pairs] = {}
+    parts: dict[str, tuple[str, str]] = {}
+    for one in curves:
+        knee = one.ladder.knee
+        if knee is not None and (points := latency_curve(knee.trials)):
+            label = f"{one.name}, {knee.row.label}"
+            series[label], parts[label] = points, (one.name, "knee")
     caption = "Each curve ends at the last percentile that one request lies beyond."
     text = " ".join([caption, *_legend(curves)])
-    yield from percentile_charts(f"Latency at the knee{of}", series, text)
+    yield from percentile_charts(f"Latency at the knee{of}", series, text, parts)
 
 
 def knee_windows(curves: Sequence[Curve], of: str = "") -> Iterator[Chart]:
     """Requests/s of the windows at each knee; none where a row is one window."""
-    series: dict[str, list[tuple[float, float]]] = {}
+    series: dict[str, charts.Pairs] = {}
+    parts: dict[str, tuple[str, str]] = {}
     for one in curves:
         knee = one.ladder.knee
         if knee is not None:
-            series |= by_launch(f"{one.name}, {knee.row.label}", knee.trials)
+            own = by_launch(f"{one.name}, {knee.row.label}", knee.trials)
+            series |= own
+            parts |= {key: (one.name, key) for key in own}
     caption = "Seconds since the first window, each point at the middle of its window."
     text = " ".join([caption, *_legend(curves)])
     title = f"Requests/s at the knee, window by window{of}"
-    yield from course_charts(title, series, "requests/s", text)
+    yield from course_charts(title, series, "requests/s", text, parts)

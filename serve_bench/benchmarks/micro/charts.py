@@ -195,7 +195,12 @@ def _curves(panel: Panel) -> Iterator[Chart]:
         "response lies beyond it."
     )
     curves = {name: points for name, points in every.items() if points}
-    return percentile_charts(panel.of("Latency"), curves, caption)
+    return percentile_charts(panel.of("Latency"), curves, caption, _parts(panel))
+
+
+def _parts(panel: Panel) -> dict[str, tuple[str, str]]:
+    """The variant of each row of a panel, and which row of it."""
+    return {name: (entry.line.variant, name) for name, entry in panel.rows}
 
 
 def windows(page: Page, names: Names) -> Iterator[Block]:
@@ -211,15 +216,16 @@ def _unsteady(panel: Panel) -> bool:
 
 
 def _over_time(panel: Panel) -> Iterator[Chart]:
-    series = {
-        key: points
-        for name, entry in panel.rows
-        for key, points in by_launch(name, entry.line.trials).items()
-    }
+    series: dict[str, charts.Pairs] = {}
+    parts: dict[str, tuple[str, str]] = {}
+    for name, entry in panel.rows:
+        own = by_launch(name, entry.line.trials)
+        series |= own
+        parts |= {key: (entry.line.variant, key) for key in own}
     lengths = sorted({trial.window_s for _, one in panel.rows for trial in one.line.trials})
     shown = " or ".join(f"{length:g} s" for length in lengths)
     caption = f"Requests completed in each window of {shown}, at its middle, after the warm-up."
-    return course_charts(panel.of("Requests/s"), series, "requests/s", caption)
+    return course_charts(panel.of("Requests/s"), series, "requests/s", caption, parts)
 
 
 # --------------------------------------------------------------------------------------- CPU

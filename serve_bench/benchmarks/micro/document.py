@@ -509,6 +509,7 @@ def _pictures(entry: Entry, names: Names) -> Iterator[Picture]:
                 f"{path.removesuffix(_RAW)}.svg",
                 f"flamegraph of {process} during {row}: the wider a frame, the more samples had it "
                 "on the stack",
+                path,
             )
 
 

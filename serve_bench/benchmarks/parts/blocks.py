@@ -313,7 +313,10 @@ def in_parts(
 
 
 def percentile_charts(
-    title: str, curves: Mapping[str, Pairs], caption: str = ""
+    title: str,
+    curves: Mapping[str, Pairs],
+    caption: str = "",
+    parts: charts.Parts = charts.NO_PARTS,
 ) -> Iterator[Chart]:
     """Percentile curves, (share, ms), in charts of at most MOST_LINES lines. The description has
     the middle and the end of each."""
@@ -325,18 +328,22 @@ def percentile_charts(
             end = f"{100 * share:g} % within {latency(last)} ms"
             ends.append(f"{name}: median {latency(middle)} ms, {end}")
         words = f"{title}, by percentile. {'; '.join(ends)}."
-        yield charts.percentile_curves(f"{title}{part}", own, words, caption)
+        yield charts.percentile_curves(f"{title}{part}", own, words, caption, parts)
 
 
 def course_charts(
-    title: str, series: Mapping[str, Pairs], unit: str, caption: str = ""
+    title: str,
+    series: Mapping[str, Pairs],
+    unit: str,
+    caption: str = "",
+    parts: charts.Parts = charts.NO_PARTS,
 ) -> Iterator[Chart]:
     """Courses over time, (seconds, value), in the same way; the description has their ranges."""
     for part, own in in_parts(series):
         values = {name: [value for _, value in points] for name, points in own.items()}
         spans = (f"{name}: {number(min(v))} to {number(max(v))}" for name, v in values.items())
         words = f"{title}, {unit}. {'; '.join(spans)}."
-        yield charts.over_time(f"{title}{part}", own, unit, words, caption)
+        yield charts.over_time(f"{title}{part}", own, unit, words, caption, parts)
 
 
 # ------------------------------------------------------------------------------------- CPU

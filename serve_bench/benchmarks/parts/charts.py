@@ -12,7 +12,7 @@ from typing import Final
 
 from serve_bench.benchmarks.parts.texts import bounded_number, number
 from serve_bench.core.charts import BarPart as BarPart
-from serve_bench.core.charts import Bars, Chart, Dots, Lines, Ratios
+from serve_bench.core.charts import Bars, Chart, Dots, Lines, Ratios, XScale
 from serve_bench.core.charts import LinePoint as LinePoint
 from serve_bench.core.charts import Mark as Mark
 from serve_bench.core.charts import Point as Point
@@ -20,7 +20,10 @@ from serve_bench.core.charts import Ratio as Ratio
 from serve_bench.core.figures import LowerBound
 
 Pairs = Sequence[tuple[float, float]]
+Parts = Mapping[str, tuple[str, str]]
+"""Of series: the thing and which of it, as in core.charts.Lines."""
 
+NO_PARTS: Final[Parts] = {}
 AT_LEAST: Final = "Arrow: a lower bound, because some requests had no response."
 
 MOST_NAMED: Final = 12
@@ -55,7 +58,7 @@ def stacked(
 
 
 def percentile_curves(
-    title: str, curves: Mapping[str, Pairs], words: str, caption: str = ""
+    title: str, curves: Mapping[str, Pairs], words: str, caption: str = "", parts: Parts = NO_PARTS
 ) -> Chart:
     """Latency in ms (log) over the share of requests that were no slower, (share, ms). A share of
     1, the maximum, has no place on the axis and is left out."""
@@ -64,15 +67,21 @@ def percentile_curves(
         for name, points in curves.items()
     }
     x_name = "share of requests that were no slower"
-    return Chart(title, Lines(series, x_name, "latency, ms", "share", True), words, caption)
+    lines = Lines(series, x_name, "latency, ms", "share", True, parts=parts)
+    return Chart(title, lines, words, caption)
 
 
 def over_time(
-    title: str, series: Mapping[str, Pairs], unit: str, words: str, caption: str = ""
+    title: str,
+    series: Mapping[str, Pairs],
+    unit: str,
+    words: str,
+    caption: str = "",
+    parts: Parts = NO_PARTS,
 ) -> Chart:
     """A figure over time, (seconds, value)."""
     steps = {name: [LinePoint(*one) for one in points] for name, points in series.items()}
-    return Chart(title, Lines(steps, "seconds", unit, "time", None), words, caption)
+    return Chart(title, Lines(steps, "seconds", unit, "time", None, parts=parts), words, caption)
 
 
 def ladder(
@@ -86,6 +95,7 @@ def ladder(
     log_y: bool = False,
     caption: str = "",
     around: tuple[float, float] | None = None,
+    parts: Parts = NO_PARTS,
 ) -> Chart:
     """A figure over a growing load; a LowerBound has an arrow, which the caption explains.
     `around`: the ends of a band behind rounds, which no line joins."""
@@ -98,8 +108,7 @@ def ladder(
         for top in (max(steps, key=lambda one: one.value),)
     ]
     words = words or f"{title}, {unit} over {x_name}. {'; '.join(ends)}."
-    lines = Lines(
-        series, x_name, unit, "log" if log_x else "linear", log_y, marks, around, around is None
-    )
+    scale: XScale = "log" if log_x else "linear"
+    lines = Lines(series, x_name, unit, scale, log_y, marks, around, around is None, parts)
     bounds = any(isinstance(step.value, LowerBound) for line in series.values() for step in line)
     return Chart(title, lines, words, f"{caption} {AT_LEAST}".strip() if bounds else caption)

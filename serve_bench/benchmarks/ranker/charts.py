@@ -28,8 +28,10 @@ def time_charts(lines: Sequence[RankerLine]) -> Iterator[Chart]:
     forward = _series(lines, ", forward", lambda one: _step(one.rows, one.forward))
     floors = _series(lines, ", floor", lambda one: LinePoint(one.rows, 1e3 * one.floor.seconds))
     calls = _series(lines, ", call", lambda one: _step(one.rows, one.call))
-    yield from _over_rows("Forward and its floor", forward | floors, "ms", BARS)
-    yield from _over_rows("The whole call", calls, "ms", BARS)
+    names = (", forward", ", floor", ", call")
+    parts = {f"{line.kind}{of}": (line.kind, of) for line in lines for of in names}
+    yield from _over_rows("Forward and its floor", forward | floors, "ms", BARS, parts)
+    yield from _over_rows("The whole call", calls, "ms", BARS, parts)
 
 
 def _series(
@@ -47,12 +49,18 @@ def _step(rows: int, time: MedianInterval) -> LinePoint:
 
 
 def _over_rows(
-    title: str, series: dict[str, list[LinePoint]], unit: str, caption: str = ""
+    title: str,
+    series: dict[str, list[LinePoint]],
+    unit: str,
+    caption: str = "",
+    parts: charts.Parts = charts.NO_PARTS,
 ) -> Iterator[Chart]:
     if not series:
         return
     log_y = unit == "ms"
-    yield charts.ladder(title, series, "rows a batch", unit, log_y=log_y, caption=caption)
+    yield charts.ladder(
+        title, series, "rows a batch", unit, log_y=log_y, caption=caption, parts=parts
+    )
 
 
 def ratio_charts(lines: Sequence[RankerLine]) -> Iterator[Chart]:

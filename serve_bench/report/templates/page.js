@@ -1,4 +1,5 @@
-// What a page does: draws its charts, changes between light and dark, saves the records.
+// What a page does: draws its charts, whose legends switch series and whose time can be zoomed,
+// sorts tables, changes between light and dark, saves the records.
 // Rule: texts of a run are data; none becomes markup or code. Nothing is stored, nothing is fetched.
 // Colours of charts are pairs (light-dark of CSS): they follow the scheme, and paper, by themselves.
 (function () {
@@ -55,9 +56,29 @@
     });
   }
 
+  // What the reader has switched off, by chart, and the part of the time that is shown, by section.
+  var off = {}, shown = {};
+
+  function aboutOf(place) { return data.charts[place.id].usermeta || {}; }
+  function sectionOf(place) { var own = place.closest("section"); return own ? own.id : ""; }
+
+  function specOf(place) {
+    var spec = JSON.parse(JSON.stringify(data.charts[place.id])), about = aboutOf(place);
+    var hidden = off[place.id] || [], part = about.zoom ? shown[sectionOf(place)] : null;
+    if (hidden.length) {
+      spec.data.values = spec.data.values.filter(function (one) {
+        return hidden.indexOf(one[about.legend.field]) < 0;
+      });
+    }
+    (part ? spec.layer : []).forEach(function (layer) {
+      if (layer.encoding.x.field === "x") { layer.encoding.x.scale.domain = part; }
+    });
+    return spec;
+  }
+
   function draw(place) {
     var words = place.getAttribute("aria-label");
-    var spec = Object.assign({}, data.charts[place.id]);
+    var spec = specOf(place);
     var inner = document.createElement("div");
     var width = widthOf(place);
     if (spec.width === "container" || spec.width === undefined) { spec.width = width; }
@@ -67,11 +88,155 @@
       return embed(inner, spec);
     }).then(function () {
       place.dataset.drawn = "yes";
+      legend(place);
     }, function (error) {
       place.dataset.drawn = "no";
       var why = String(error && error.message || error);
       say(place, "This chart could not be drawn (" + why + "). What it shows: " + words);
     });
+  }
+
+  // ------------------------------------------------------------------ legends
+  var SVG = "http://www.w3.org/2000/svg";
+  var SHAPES = { // in a square from -1 to 1
+    circle: "M-.8 0a.8 .8 0 1 1 1.6 0a.8 .8 0 1 1 -1.6 0", square: "M-.75 -.75h1.5v1.5h-1.5z",
+    "triangle-up": "M0 -.85L.9 .7H-.9z", "triangle-down": "M0 .85L.9 -.7H-.9z",
+    "triangle-left": "M-.85 0L.7 .9V-.9z", "triangle-right": "M.85 0L-.7 .9V-.9z",
+    diamond: "M0 -1L.75 0L0 1L-.75 0z",
+    cross: "M-.3 -.9H.3V-.3H.9V.3H.3V.9H-.3V.3H-.9V-.3H-.3z"
+  };
+
+  function element(tag, looks, parent) {
+    var one = document.createElementNS(SVG, tag);
+    Object.keys(looks).forEach(function (name) { one.setAttribute(name, looks[name]); });
+    parent.appendChild(one);
+    return one;
+  }
+
+  function symbol(entry, parent) {
+    var wide = entry.dash ? 26 : 12;
+    var svg = element("svg", { width: wide, height: 12, "aria-hidden": "true" }, parent);
+    svg.style.color = entry.colour;
+    if (entry.dash) {
+      element("line", { x1: 0, x2: wide, y1: 6, y2: 6, stroke: "currentColor", "stroke-width": 2,
+        "stroke-dasharray": entry.dash[1] ? entry.dash.join(" ") : "none" }, svg);
+    }
+    element("path", { d: SHAPES[entry.shape], fill: "currentColor",
+      transform: "translate(" + wide / 2 + " 6) scale(5)" }, svg);
+  }
+
+  function tool(tag, text, parent, act) {
+    var one = document.createElement(tag);
+    one.textContent = text;
+    if (tag === "button") { one.type = "button"; one.addEventListener("click", act); }
+    parent.appendChild(one);
+    return one;
+  }
+
+  // Made once for a chart, in front of it. A click hides a series or shows it again; a second click
+  // in a row, or one with Shift, shows it alone, and again all.
+  function legend(place) {
+    var about = aboutOf(place);
+    if (place.dataset.tools || !(about.legend || about.zoom)) { return; }
+    place.dataset.tools = "yes";
+    var bar = document.createElement("div");
+    bar.className = "legend";
+    place.parentNode.insertBefore(bar, place);
+    var entries = about.legend ? about.legend.entries : [], buttons = [];
+    function change(hidden) {
+      off[place.id] = hidden;
+      buttons.forEach(function (button, at) {
+        button.setAttribute("aria-pressed", String(hidden.indexOf(entries[at].name) < 0));
+      });
+      draw(place);
+    }
+    function names(but) {
+      return entries.map(function (one) { return one.name; }).filter(function (one) {
+        return one !== but;
+      });
+    }
+    entries.forEach(function (entry) {
+      var fixed = about.legend.fixed || entries.length < 2;
+      var one = tool(fixed ? "span" : "button", "", bar, function (event) {
+        var hidden = off[place.id] || [];
+        var alone = hidden.length === entries.length - 1 && hidden.indexOf(entry.name) < 0;
+        if (event.shiftKey || event.detail === 2) {
+          change(alone && event.detail !== 2 ? [] : names(entry.name));
+        } else if (hidden.indexOf(entry.name) >= 0) {
+          change(hidden.filter(function (one) { return one !== entry.name; }));
+        } else {
+          change(alone ? [] : hidden.concat(entry.name)); // nothing left: all again
+        }
+      });
+      symbol(entry, one);
+      one.appendChild(document.createTextNode(entry.name));
+      if (!fixed) {
+        one.setAttribute("aria-pressed", "true");
+        one.title = "Hide or show; double-click: alone";
+        buttons.push(one);
+      }
+    });
+    if (about.zoom) { zoomable(place, bar); }
+  }
+
+  // ------------------------------------------------------------------ zoom
+  // Dragging over a chart of time shows that part of it, in all such charts of the section.
+  function zoomable(place, bar) {
+    var hint = tool("span", "Drag to zoom", bar), start = null, area = null;
+    var back = tool("button", "whole time", bar, function () { show(null); });
+    hint.className = "hint";
+    back.className = "whole";
+    back.hidden = true;
+    place.classList.add("zoomable");
+
+    function plot() { return place.querySelector("svg .background").getBoundingClientRect(); }
+    function now() { return data.charts[place.id].layer[0].encoding.x.scale.domain; }
+    function show(part) {
+      shown[sectionOf(place)] = part;
+      each(".drawing.zoomable", function (one) {
+        if (sectionOf(one) !== sectionOf(place)) { return; }
+        one.parentNode.querySelector(".whole").hidden = part === null;
+        if (one.dataset.drawn === "yes") { draw(one); }
+      });
+    }
+    function end() {
+      if (area) { area.remove(); }
+      start = area = null;
+    }
+    place.addEventListener("pointerdown", function (event) {
+      var own = plot();
+      if (event.button || event.clientX < own.left || event.clientX > own.right) { return; }
+      start = event.clientX;
+      place.setPointerCapture(event.pointerId);
+      event.preventDefault(); // no text is selected
+    });
+    place.addEventListener("pointermove", function (event) {
+      if (start === null) { return; }
+      var own = plot(), home = place.getBoundingClientRect();
+      var at = Math.max(own.left, Math.min(event.clientX, own.right));
+      if (!area) {
+        area = document.createElement("div");
+        area.className = "zoom";
+        place.appendChild(area);
+      }
+      area.style.left = Math.min(start, at) - home.left + "px";
+      area.style.width = Math.abs(at - start) + "px";
+      area.style.top = own.top - home.top + "px";
+      area.style.height = own.height + "px";
+    });
+    place.addEventListener("pointerup", function (event) {
+      if (start === null) { return; }
+      var own = plot(), whole = shown[sectionOf(place)] || now();
+      var ends = [start, Math.max(own.left, Math.min(event.clientX, own.right))].sort(
+        function (one, other) { return one - other; });
+      end();
+      if (ends[1] - ends[0] < 6) { return; } // a click
+      show(ends.map(function (at) {
+        return whole[0] + (at - own.left) / own.width * (whole[1] - whole[0]);
+      }));
+    });
+    place.addEventListener("pointercancel", end);
+    place.addEventListener("dblclick", function () { show(null); });
   }
 
   function drawAll() {
@@ -96,7 +261,7 @@
   var opened = [];
 
   function redraw(place, width) {
-    var spec = Object.assign({}, data.charts[place.id], { width: width });
+    var spec = Object.assign(specOf(place), { width: width });
     var inner = document.createElement("div");
     inner.style.cssText = "position:absolute;visibility:hidden;width:" + width + "px";
     place.appendChild(inner);
@@ -116,6 +281,64 @@
   window.addEventListener("afterprint", function () {
     opened.splice(0).forEach(function (fold) { fold.open = false; });
     each('.drawing[data-drawn="yes"]', draw);
+  });
+
+  // ------------------------------------------------------------------ tables
+  // A click on the name of a column sorts by it, figures from the largest; a second turns that
+  // round, a third restores the order. Rows stay in their group, and warnings with their row.
+  var LEAST = 3;
+
+  function keyOf(row, at) {
+    var cell = row.cells[at];
+    if (cell.dataset.value === undefined) { return cell.textContent.trim(); }
+    return JSON.parse(cell.dataset.value);
+  }
+  function compared(one, other) {
+    if (typeof one === "number" && typeof other === "number") { return one - other; }
+    return String(one).localeCompare(String(other), undefined, { numeric: true });
+  }
+  function rowsOf(body) {
+    var head = [], rows = [], tail = [];
+    Array.prototype.forEach.call(body.rows, function (row) {
+      if (row.classList.contains("group")) { head.push(row); }
+      else if (row.classList.contains("whole")) { tail.push(row); }
+      else if (row.classList.contains("doubts")) { rows[rows.length - 1].push(row); }
+      else { rows.push([row]); }
+    });
+    return { head: head, rows: rows, tail: tail };
+  }
+
+  each(".table table", function (table) {
+    var bodies = Array.prototype.map.call(table.tBodies, function (body) {
+      return { body: body, parts: rowsOf(body) };
+    });
+    if (!bodies.some(function (one) { return one.parts.rows.length >= LEAST; })) { return; }
+    each("thead th", function (head, at) {
+      var button = document.createElement("button"), down = head.classList.contains("number");
+      if (head.classList.contains("drawn")) { return; }
+      button.type = "button";
+      button.className = "sort";
+      button.append.apply(button, Array.prototype.slice.call(head.childNodes));
+      head.appendChild(button);
+      button.addEventListener("click", function () {
+        var orders = down ? ["descending", "ascending", null] : ["ascending", "descending", null];
+        var to = orders[(orders.indexOf(head.getAttribute("aria-sort")) + 1) % 3];
+        each("thead th", function (one) { one.removeAttribute("aria-sort"); }, table);
+        if (to) { head.setAttribute("aria-sort", to); }
+        bodies.forEach(function (one) {
+          var rows = one.parts.rows.slice(), sign = to === "descending" ? -1 : 1;
+          if (to) {
+            rows.sort(function (a, b) {
+              var x = keyOf(a[0], at), y = keyOf(b[0], at);
+              if (x === null || y === null) { return (x === null) - (y === null); } // last
+              return sign * compared(x, y);
+            });
+          }
+          one.body.append.apply(
+            one.body, one.parts.head.concat([].concat.apply([], rows), one.parts.tail));
+        });
+      });
+    }, table);
   });
 
   // ------------------------------------------------------------------ records
