@@ -11,6 +11,6 @@ def test_the_best_products_come_first(serve_target):
 
 
 def test_speed(serve_benchmark):
-    found = serve_benchmark("app.py:app", "raw:8", route="/?user=7", requests=100, rounds=5)
-    assert found.replicas == {"Ranker": 1, "Shop": 1}
-    assert found.p99_ms < 1000  # what no user would wait for, on any machine
+    result = serve_benchmark("app.py:app", "raw:8", route="/?user=7", requests=100, rounds=5)
+    assert result.replicas == {"Ranker": 1, "Shop": 1}
+    assert result.p99_ms < 1000  # what no user would wait for, on any machine
