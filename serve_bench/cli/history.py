@@ -45,7 +45,7 @@ class HistoryOptions(GateOptions):
     variant: str | None = flag(None, "Show this variant alone.")
     cell: str | None = flag(None, "Show this cell alone, such as bs1-ongoing10000-rep8.")
     row: str | None = flag(None, "Show this row alone, such as '100 connections'.")
-    last: int | None = flag(None, "Show the newest N runs of each suite alone.")
+    last: int | None = flag(None, "Show only the newest N runs of each suite.")
     fail_on: str | None = flag(
         None,
         "Exit code 3 on: step (step, drift, outlier, or run that cannot be judged), regressed "
@@ -65,7 +65,7 @@ class HistoryOptions(GateOptions):
 
 @command(HistoryOptions, "Compare")
 def history(options: HistoryOptions) -> int:
-    """Show the runs of a suite over time, and where a row steps.
+    """Show the runs of a suite over time, and what changed.
 
     Each suite and host has its own history. A step takes four runs; a single bad run is reported as
     an outlier.

@@ -42,7 +42,9 @@ LIVE_HELP = "Progress: auto (a live view on a terminal) or plain (lines)."
 class FormatOptions(Options):
     """How a run is reported."""
 
-    format: str = flag("table", "Form: table, classic, markdown, csv or json.", "--format", "-f")
+    format: str = flag(
+        "table", "Form: table, classic (as Ray prints), markdown, csv or json.", "--format", "-f"
+    )
     published: bool = flag(False, "Show the published figures too.")
     perf_metrics: Path | None = flag(
         None, "Write the perf_metrics JSON of Ray's release tooling here."

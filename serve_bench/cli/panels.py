@@ -109,6 +109,11 @@ def _write(command: Any, ctx: Any, formatter: Any) -> None:
 class PanelCommand(TyperCommand):
     """A command whose options stand in panels. Without rich: its import slows the start."""
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """`[OPTIONS] URL`: arguments as their help shows them."""
+        arguments = (one for one in self.get_params(ctx) if one.param_type_name == "argument")
+        return ["[OPTIONS]", *(str(one.metavar or one.name) for one in arguments)]
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Writes the panels."""
         _write(self, ctx, formatter)

@@ -59,7 +59,7 @@ class ProfileOptions(Options):
 @profile.callback(rich_help_panel="Look inside")
 @command(ProfileOptions)
 def record(options: ProfileOptions) -> int | None:
-    """Record flamegraphs of Serve or any process by py-spy.
+    """Record flamegraphs of Serve or any process with py-spy.
 
     Of proxy, replicas or a process of this machine; with --address, of all nodes of a Ray cluster.
     The raw stacks are written next to the flamegraph (-o x.svg, or x.html with tables).

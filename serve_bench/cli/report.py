@@ -30,7 +30,10 @@ class ReportCommandOptions(FormatOptions, GateOptions):
         "One or more folders of runs, or records.jsonl files.", metavar="RUN..."
     )
     format: str = flag(
-        "table", "Form: table, classic, markdown, csv, json or html.", "--format", "-f"
+        "table",
+        "Form: table, classic (as Ray prints), markdown, csv, json or html.",
+        "--format",
+        "-f",
     )
     output: str | None = flag(
         None,

@@ -45,7 +45,7 @@ class FlagsOptions(VersusOptions):
     threshold: str | None = flag(None, "Smallest change that is improved or regressed [5%].")
     gate: str | None = flag(None, "Metrics that are judged beside throughput: p50, p99, cpu [cpu].")
     quick: bool = flag(False, "Measure 4 s on each side in each round.")
-    budget: str | None = flag(None, "Longest time of the run (30m).")
+    budget: str | None = flag(None, "Longest time of the run, such as 30m [none].")
 
 
 @command(FlagsOptions, "Compare")

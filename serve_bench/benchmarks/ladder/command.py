@@ -30,7 +30,7 @@ class SweepOptions(LadderOptions):
 
 @command(SweepOptions)
 def sweep(options: SweepOptions) -> int:
-    """Raise the load until the rate gains no more.
+    """Add users until the throughput stops growing.
 
     Gives throughput, knee and collapse of any suite.
 

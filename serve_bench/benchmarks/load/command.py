@@ -41,14 +41,16 @@ class LoadOptions(VariedOptions, LoadOnOptions):
     duration: str | None = flag(
         None, "Length of the load, such as 10s, 2m, 0.5 [10s].", "-d", "--duration"
     )
-    count: int | None = flag(None, "Stop after this number of requests.", "-n", "--requests")
+    count: int | None = flag(
+        None, "Stop after this number of requests; no warm-up.", "-n", "--requests"
+    )
     rate: float | None = flag(None, "Open loop: requests/s that are due.", "-r", "--rate")
     arrivals: str = flag("constant", "Open loop: constant or poisson arrivals.")
     stages: str | None = flag(None, "Open loop in stages, such as 100:30s,500:30s.")
     ramp: bool = flag(False, "Move linearly from stage to stage.")
     client: str = flag("raw", "Client: raw, aiohttp, wrk or ab (the real programs).")
     processes: int | None = flag(None, "Number of worker processes [as the load needs].")
-    max_connections: int | None = flag(None, "Open loop: most connections.")
+    max_connections: int | None = flag(None, "Open loop: largest number of connections.")
     spin: bool = flag(False, "Open loop: wait by spinning; needs a spare core.")
     method: str | None = flag(None, "HTTP method [GET; POST with a body].", "-X", "--method")
     header: list[str] | None = flag(None, "Header of the requests; repeatable.", "-H", "--header")

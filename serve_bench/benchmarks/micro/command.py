@@ -86,7 +86,7 @@ class NoopOptions(LoadOnOptions):
 
 @command(NoopOptions, "Published benchmarks")
 def noop(options: NoopOptions) -> int:
-    """Deploy the no-op, and say how to load it.
+    """Deploy the no-op app, and print how to load it.
 
     It is served at /noop. The warm-up queries are sent, and their latency is printed.
 

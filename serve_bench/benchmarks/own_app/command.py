@@ -42,9 +42,9 @@ class OwnRunOptions(RowOptions, OwnAppOptions):
 def run(options: OwnRunOptions) -> int:
     """Measure your own Serve app, and find its limit.
 
-    One row for each combination of its options.
+    A cell for each combination of its options; each is loaded by every row of --clients.
 
-    Example: serve-bench run shop.py:app --route /best --option Ranker.num_replicas=1,2
+    Example: serve-bench run examples/own_app/shop.py:app --route /best
     """
     from serve_bench.cli.flag_values import check_texts
     from serve_bench.cli.rows import measure

@@ -62,7 +62,7 @@ class PressOptions(LadderOptions):
 
 @command(PressOptions, "Published benchmarks")
 def press(options: PressOptions) -> int:
-    """Press a scoring service by 1 to 3,000 clients.
+    """Load a scoring service with 1 to 3,000 clients.
 
     Gives requests/s, knee, collapse and the cost of logging.
 

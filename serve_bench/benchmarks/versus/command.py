@@ -76,7 +76,7 @@ class VersusOptions(RunOptions, OwnAppOptions, GateOptions):
     aa: bool = flag(False, "Compare A (default) with itself: the noise floor.")
     quick: bool = flag(False, "Measure at most 3 rounds of 4 s on each side.")
     budget: str | None = flag(
-        None, "Longest time of the run (10m); a short one has shorter rounds."
+        None, "Longest time of the run, such as 10m [none]; a short one has shorter rounds."
     )
     a_env: list[str] | None = flag(None, "Variable of the environment of A; repeatable.")
     b_env: list[str] | None = flag(None, "Variable of the environment of B; repeatable.")
