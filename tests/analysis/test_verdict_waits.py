@@ -87,6 +87,22 @@ def test_no_line_is_named_where_requests_wait_in_many_or_were_hardly_looked_at()
             ),
             "40 of 40 requests wait for 4 threads of a pool",
         ),
+        (  # a sync method: its line is in a thread for each request
+            replica(
+                ("anyio.AsyncIOBackend.run_sync_in_worker_thread", "", 8.0),
+                threads=[["AnyIO worker thread", "shop.py:29", "Shop.rank", 7.0]],
+                pools={"AnyIO worker thread": {"threads": 9, "full": 0.3}},
+            ),
+            "8 of 8 requests wait in a thread at shop.py:29",
+        ),
+        (  # a thread beside them is no reason
+            replica(
+                ("anyio.AsyncIOBackend.run_sync_in_worker_thread", "", 8.0),
+                threads=[["worker", "shop.py:3", "tick", 1.0]],
+                pools={"AnyIO worker thread": {"threads": 9, "full": 0.3}},
+            ),
+            "8 of 8 requests wait in anyio.AsyncIOBackend.run_sync_in_worker_thread",
+        ),
     ],
 )
 def test_threads_and_tasks_that_are_waited_for(one: dict[str, Any], words: str) -> None:

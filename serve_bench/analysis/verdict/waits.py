@@ -163,7 +163,8 @@ def place_candidate(seen: Evidence) -> Candidate | None:
         return _batch(seen, at, leaves[at], share)
     what = _what(seen, at, leaves[at])
     words = _named(seen, at.deployment, f"{leaves[at]:.0f} of {requests:.0f} requests wait {what}")
-    short = f"wait at {at.line}" if at.line else f"wait in {at.awaited}"
+    line = at.line or _in_a_thread(seen, at, leaves[at])
+    short = f"wait at {line}" if line else f"wait in {at.awaited}"
     pool = bool(_pools(seen, at))
     return Candidate("app wait", share, words, short, at.deployment, pool=pool)
 
@@ -231,9 +232,21 @@ def _what(seen: Evidence, at: WaitPlace, count: float) -> str:
         alike = "for" if count >= FULL_SLOTS * threads else "in"
         word = "thread" if threads == 1 else "threads"
         return f"{alike} {threads} {word} of a pool{at_line}{where}"
+    if line := _in_a_thread(seen, at, count):
+        return f"in a thread at {line}{where}"
     if at.awaited != FUTURE:
         return f"in {at.awaited}{where}"
     return f"for a future{where}{_server(replicas)}"
+
+
+def _in_a_thread(seen: Evidence, at: WaitPlace, count: float) -> str | None:
+    """The line of the app at which most threads are that have the requests of this place, of a sync
+    method, say: what they wait for is this line, which may compute."""
+    if at.awaited == FUTURE or not _for_a_thread(at):
+        return None
+    inside = _added(one.threads for one in seen.waits.of[at.deployment])
+    top = max(inside, key=lambda one: inside[one], default=None)
+    return top.line if top is not None and inside[top] >= WAIT_SHARE * count else None
 
 
 def _pools(seen: Evidence, at: WaitPlace) -> list[tuple[str, Mapping[str, float]]]:
