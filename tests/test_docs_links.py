@@ -48,3 +48,26 @@ def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
 def test_every_page_is_in_the_index() -> None:
     linked = set(_LINK.findall((DOCS / "README.md").read_text()))
     assert {page.name for page in PAGES} - {"README.md"} <= linked
+
+
+def odd_forms() -> list[str]:
+    """The forms of more than one word that docs/style.md replaces."""
+    rows = re.findall(r"^\| ([^|]+) \| [^|]+ \|$", (DOCS / "style.md").read_text(), re.MULTILINE)
+    forms = [form.strip() for row in rows for form in re.split("[;,]", row)]
+    return [form for form in forms if " " in form]
+
+
+TEXTS = [
+    *(page for page in PAGES if page.name != "style.md"),
+    *(ROOT / name for name in ("GLOSSARY.md", "CHANGELOG.md", "deploy/README.md")),
+    *(ROOT / name for name in ("profiles/README.md", "examples/ci/README.md")),
+    *sorted(file for file in (ROOT / "tests" / "golden").iterdir() if file.suffix != ".jsonl"),
+]
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=lambda text: text.name)
+def test_no_text_has_a_form_that_the_style_replaces(text: Path) -> None:
+    forms = odd_forms()
+    assert len(forms) > 10 and "held against" in forms
+    words = " ".join(text.read_text().split()).casefold()
+    assert [one for one in forms if re.search(rf"\b{re.escape(one.casefold())}\b", words)] == []
