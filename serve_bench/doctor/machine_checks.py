@@ -363,7 +363,7 @@ def swap(total: int, used: int, pages: int | None, watched_s: float) -> Check:
         return Check("swap", "ok", "none", detail=detail)
     value = f"{size(used)} used of {size(total)}"
     if pages is None:
-        return Check("swap", "unknown", f"{value}; whether pages move is not told", detail=detail)
+        return Check("swap", "unknown", f"{value}; whether pages move is unknown", detail=detail)
     value += f", {plural(pages, 'page') if pages else 'no page'} moved in {watched_s:g} s"
     advice = "the machine is swapping, which takes milliseconds: end other programs"
     return doubt("swap", value, advice if pages else "", detail)

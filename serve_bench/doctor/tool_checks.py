@@ -419,7 +419,7 @@ def perf(path: str, version: str | None, reason: str | None) -> Check:
     detail = {"path": path, "version": version, "reason": reason}
     if reason is None and version is not None:
         return Check("perf", "ok", f"{version}, {path}; it may record", detail=detail)
-    value = f"{version or 'version not told'}; {reason or 'it tells no version'}"
+    value = f"{version or 'version unknown'}; {reason or 'it prints no version'}"
     advice = "profile --target haproxy cannot work: run as root, or "
     advice += "sudo sysctl kernel.perf_event_paranoid=2 (a container needs CAP_PERFMON)"
     return Check("perf", "warning", value, advice, detail)
@@ -512,7 +512,7 @@ def gpu(
         advice = "its use is not sampled beside loads: pip install nvidia-ml-py"
         return Check("GPU", "warning", f"{value}; {nvml_missing}", advice, detail)
     if any(one.use_percent is None or one.used_mib is None for one in devices):
-        return Check("GPU", "unknown", f"{value}; whether it is in use is not told", "", detail)
+        return Check("GPU", "unknown", f"{value}; whether it is in use is unknown", "", detail)
     return Check("GPU", "ok", f"{value}, not in use", detail=detail)
 
 

@@ -227,7 +227,7 @@ def test_what_is_left_of_a_cgroup(tmp_path: Path) -> None:
         (2 * GIB, 0, 0, "ok", "0 MiB used of 2.0 GiB, no page moved in 0.5 s"),
         (2 * GIB, GIB, 0, "ok", "1.0 GiB used of 2.0 GiB, no page moved in 0.5 s"),
         (2 * GIB, GIB, 7, "warning", "1.0 GiB used of 2.0 GiB, 7 pages moved in 0.5 s"),
-        (2 * GIB, 0, None, "unknown", "0 MiB used of 2.0 GiB; whether pages move is not told"),
+        (2 * GIB, 0, None, "unknown", "0 MiB used of 2.0 GiB; whether pages move is unknown"),
     ],
 )
 def test_swap(total: int, used: int, pages: int | None, status: str, value: str) -> None:

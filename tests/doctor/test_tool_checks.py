@@ -356,7 +356,7 @@ def test_what_nvidia_smi_tells_is_read() -> None:
         (None, "", [H100, H100], "nvidia-ml-py is not installed", "warning", "2 x NVIDIA H100"),
         (None, "", [GpuDevice("A", "1", 80.0, 40.0, 0.0)], None, "warning", "driver 1, in use"),
         (None, "", [GpuDevice("A", "1", 80.0, 0.0, 99.0)], None, "warning", "driver 1, in use"),
-        (None, "", [GpuDevice("A", "1", None, None, None)], None, "unknown", "is not told"),
+        (None, "", [GpuDevice("A", "1", None, None, None)], None, "unknown", "is unknown"),
     ],
 )
 def test_gpu(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import partial
+from typing import Final
 
 from serve_bench.analysis.comparing.model import ends, ratio_text
 from serve_bench.benchmarks.flags.request import LETTERS, label
@@ -66,9 +67,10 @@ FORMULAS = (
         f"{_SOURCE}; Boscovich 1757",
     ),
 )
+PREFIX: Final = "RAY_SERVE_"
 NOTE = (
     "on/off: with the flag on to with it off, over all levels of the others; of a pair how much "
-    "more one does with the other on; names without RAY_SERVE_"
+    "more one does with the other on"
 )
 
 
@@ -156,12 +158,16 @@ def _table(
                     group=group,
                 )
             )
-    return Table(caption, columns, tuple(rows), (NOTE,))
+    names = (factor.name for factor in effects.suite.factorial.factors)
+    short = any(name.startswith(PREFIX) for name in names)
+    return Table(
+        caption, columns, tuple(rows), (f"{NOTE}; names without {PREFIX}" if short else NOTE,)
+    )
 
 
 def _short(effects: FlagEffects, term: tuple[int, ...]) -> str:
     """The name of a flag or pair in a table or chart, as narrow as they are."""
-    return effects.suite.factorial.name(term).replace("RAY_SERVE_", "")
+    return effects.suite.factorial.name(term).removeprefix(PREFIX)
 
 
 def _charts(effects: FlagEffects) -> Iterator[Chart]:

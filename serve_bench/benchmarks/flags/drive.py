@@ -148,7 +148,7 @@ def _notes(suite: FlagsSuite) -> Iterator[str]:
     untold = suite.factorial.terms[1]
     for term in untold:
         name = suite.factorial.name(term)
-        yield f"{name} is not told: of the two, one never goes without the other"
+        yield f"{name} cannot be measured: of the two, one never goes without the other"
     terms = suite.factorial.terms[0]
     for sd in SPREADS:
         effect = sees(suite.rounds, terms, sd)

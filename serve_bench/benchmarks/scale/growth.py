@@ -75,9 +75,9 @@ class Growth:
     def unknown(self) -> str | None:
         """Why no kind of growth can be named; None where one can."""
         if self.high - self.exponent > WIDE:
-            return "not told: the points scatter, or are too few"
+            return "unknown: the points scatter, or are too few"
         if sum(self.low <= one <= self.high for one in NAMED) > 1:
-            return "not told: more than one kind of growth fits"
+            return "unknown: more than one kind of growth fits"
         return None
 
     @property

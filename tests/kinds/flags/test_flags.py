@@ -177,7 +177,7 @@ def test_the_flags_of_a_variant_are_what_serve_makes_of_it(
     assert whole.terms[1] == ((0, 1),)
     assert run(["flags", "--dry-run"]) == 0
     text = capsys.readouterr().out
-    assert "note: a x b is not told: of the two, one never goes without the other" in text
+    assert "note: a x b cannot be measured: of the two, one never goes without the other" in text
     assert "3 flags and 2 pairs in 17 rounds" in text
 
 

@@ -341,7 +341,7 @@ def test_the_standard_error_and_interval_are_those_of_least_squares() -> None:
     assert fit.std_error == pytest.approx(error)
     assert fit.high - fit.exponent == pytest.approx(12.706 * error)
     assert fit.low == pytest.approx(fit.exponent - 12.706 * error)
-    assert fit.words == "not told: the points scatter, or are too few"
+    assert fit.words == "unknown: the points scatter, or are too few"
 
 
 @pytest.mark.parametrize(
