@@ -28,6 +28,9 @@ LEAST_OF_BUSIEST: Final = 0.1
 
 NO_FRAME: Final = "no Python frame"
 """The frame of a stack that py-spy writes without frames: of a C or C++ thread known to Python."""
+MOST_DIGITS: Final = 15
+"""Of a count: more samples than a float can count were never taken."""
+
 _LIBRARY: Final = re.compile(r".*/(?:(?:site|dist)-packages|lib-dynload|lib/python\d[\d.]*)/")
 _PATH: Final = re.compile(r"(?<![\w.])/(?:[^\s\"'/]+/)*([^\s\"'/]+)")
 _FRAME: Final = re.compile(r"(?P<function>.*) \((?P<file>[^()]*?)(?::(?P<line>\d+))?\)")
@@ -40,7 +43,7 @@ def parse_raw(text: str, where: str) -> Stacks:
         if not line.strip():
             continue
         frames, space, count = line.rpartition(" ")
-        if not space or not count.isascii() or not count.isdigit():
+        if not space or not count.isascii() or not count.isdigit() or len(count) > MOST_DIGITS:
             raise BadInput(
                 f"{where}: line {number} is no stack; raw stacks are lines `frame;frame count`"
             )
@@ -325,17 +328,53 @@ def layer_of(frames: tuple[str, ...], rules: LayerRules) -> str:
     """
     if frames == (NO_FRAME,):
         return NO_FRAME
-    for depth, frame in enumerate(reversed(frames)):
-        if frame.startswith(("thread ", "process ")):
-            continue  # a heading by py-spy, no frame
-        function, file = split_frame(frame)
-        outer = frames[: len(frames) - depth - 1]
-        for rule in rules.rules:
-            if (depth == 0 or not rule.leaf) and _matches(rule, function, file, outer):
-                return rule.name
-        if file and not _any(file, rules.passed):
-            return USER_CODE if _under(outer, rules.user_entry) else OTHER
-    return OTHER
+    at: Layered | None = None
+    for frame in frames:
+        at = layered(frame, at, rules)
+    return OTHER if at is None else at.name
+
+
+@dataclass(frozen=True)
+class Layered:
+    """The layer of a stack down to a frame. `onward`: the same for frames further in, to which
+    rules of innermost frames do not pass; `functions`: those of all its frames."""
+
+    name: str
+    onward: str
+    functions: frozenset[str]
+
+
+def layered(frame: str, outer: Layered | None, rules: LayerRules) -> Layered:
+    """The layer of a stack that goes on with this frame; `outer`: of what it goes on from."""
+    onward = OTHER if outer is None else outer.onward
+    before: frozenset[str] = frozenset() if outer is None else outer.functions
+    if frame.startswith(("thread ", "process ")):  # a heading by py-spy, no frame
+        return Layered(onward, onward, before)
+    function, file = split_frame(frame)
+    own = [
+        rule
+        for rule in _rules_of(function, file, rules)
+        if not rule.under or _under(before, rule.under)
+    ]
+    passing = next((rule.name for rule in own if not rule.leaf), None)
+    if passing is None and file and not _any(file, rules.passed):
+        passing = USER_CODE if _under(before, rules.user_entry) else OTHER
+    onward = onward if passing is None else passing
+    name = own[0].name if own else onward
+    if outer is None and frame == NO_FRAME:
+        name = NO_FRAME
+    return Layered(name, onward, before if function in before else before | {function})
+
+
+@cache
+def _rules_of(function: str, file: str, rules: LayerRules) -> tuple[LayerRule, ...]:
+    """The rules that a frame has by itself, whatever is further out."""
+    return tuple(
+        rule
+        for rule in rules.rules
+        if (not rule.files or _any(file, rule.files))
+        and (not rule.functions or _any(function, rule.functions))
+    )
 
 
 def without(stacks: Stacks, layer: str, rules: LayerRules) -> Stacks:
@@ -343,17 +382,10 @@ def without(stacks: Stacks, layer: str, rules: LayerRules) -> Stacks:
     return {frames: n for frames, n in stacks.items() if layer_of(frames, rules) != layer}
 
 
-def _matches(rule: LayerRule, function: str, file: str, outer: tuple[str, ...]) -> bool:
-    return (
-        (not rule.files or _any(file, rule.files))
-        and (not rule.functions or _any(function, rule.functions))
-        and (not rule.under or _under(outer, rule.under))
-    )
+def _under(outer: Iterable[str], patterns: tuple[str, ...]) -> bool:
+    return any(_any(function, patterns) for function in outer)
 
 
-def _under(outer: tuple[str, ...], patterns: tuple[str, ...]) -> bool:
-    return any(_any(split_frame(frame)[0], patterns) for frame in outer)
-
-
+@cache
 def _any(text: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(text, pattern) for pattern in patterns)

@@ -122,6 +122,10 @@ class PanelCommand(TyperCommand):
 class PanelGroup(TyperGroup):
     """The same of a command with others below it."""
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """`[OPTIONS] [COMMAND]` where it runs without one, too."""
+        return ["[OPTIONS]", "[COMMAND]" if self.invoke_without_command else "COMMAND", "[ARGS]..."]
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Writes the panels, then the commands."""
         _write(self, ctx, formatter)

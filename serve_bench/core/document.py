@@ -136,7 +136,7 @@ class Table:
     """Figures by row and column. `caption` names it; `notes` say how the figures were got.
 
     `whole_groups`: the rows of a group are figures of one thing, so that doubts of any of them
-    stand below the last.
+    stand below the last. `unlike`: figures of a column have several units, and no order.
     """
 
     caption: str
@@ -144,6 +144,7 @@ class Table:
     rows: tuple[TableRow, ...]
     notes: tuple[str, ...] = ()
     whole_groups: bool = False
+    unlike: bool = False
 
     @property
     def spare(self) -> list[int]:

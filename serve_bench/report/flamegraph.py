@@ -26,6 +26,7 @@ from serve_bench.analysis.stacks import (
     tree,
     without,
 )
+from serve_bench.core.errors import visible
 from serve_bench.report.flames import Box, Flame, boxes, boxes_of, legend, svg
 from serve_bench.report.page import environment
 
@@ -86,6 +87,7 @@ def _cut(text: str, width: int) -> str:
 
     `Replica.handle (ray/serve/_private/replica.py)` becomes `Replica.handle (ray/.../replica.py)`.
     """
+    text = visible(text)
     if len(text) > width:
         function, file = split_frame(text)
         first, *middle, last = file.split("/") if file.count("/") > 1 else (file, "")
@@ -179,7 +181,7 @@ def diff_html(difference: ProfileDifference) -> str:
     def width(node: CallNode) -> float:
         return (node.counts[0] / all_a + node.counts[1] / all_b) / 2
 
-    def look(node: CallNode, _: tuple[str, ...]) -> tuple[str, str]:
+    def look(node: CallNode, _: object) -> tuple[str, str]:
         share_a, share_b = 100.0 * node.counts[0] / all_a, 100.0 * node.counts[1] / all_b
         title = (
             f"{node.name}: A {share_a:.1f} % ({node.counts[0]}), "

@@ -18,14 +18,16 @@ from serve_bench.analysis.stacks import (
     OTHER,
     USER_CODE,
     CallNode,
+    Layered,
     LayerRules,
     Stacks,
-    layer_of,
+    layered,
     layers,
     total,
     tree,
     without,
 )
+from serve_bench.core.errors import visible
 from serve_bench.report.theme import file_text
 
 WIDTH: Final = 1200
@@ -115,21 +117,23 @@ def layer_colour(layer: str, name: str = "") -> str:
 def boxes(
     root: CallNode,
     width: Callable[[CallNode], float],
-    look: Callable[[CallNode, tuple[str, ...]], tuple[str, str]],
+    look: Callable[[CallNode, Layered | None], tuple[str, str]],
+    rules: LayerRules | None = None,
     least: float = LEAST,
 ) -> list[Box]:
     """The frames below `root`; `width` is a share of the whole, `look` title and fill of a node
-    and the frames down to it."""
+    and its layer, by `rules` if there are any; the root has none."""
     drawn: list[Box] = []
-    waiting: list[tuple[CallNode, float, tuple[str, ...]]] = [(root, 0.0, ())]
+    waiting: list[tuple[CallNode, float, int, Layered | None]] = [(root, 0.0, 0, None)]
     while waiting:
-        node, x, path = waiting.pop()
-        title, fill = look(node, path)
-        drawn.append(Box(node.name, x, width(node), len(path), title, fill))
+        node, x, depth, layer = waiting.pop()
+        title, fill = look(node, layer)
+        drawn.append(Box(node.name, x, width(node), depth, title, fill))
         for name in sorted(node.children):
             child = node.children[name]
             if width(child) >= least:
-                waiting.append((child, x, (*path, name)))
+                below = None if rules is None else layered(name, layer, rules)
+                waiting.append((child, x, depth + 1, below))
             x += width(child)
     return drawn
 
@@ -138,14 +142,13 @@ def boxes_of(stacks: Stacks, rules: LayerRules, least: float = LEAST) -> list[Bo
     """The frames of one profile."""
     every = max(total(stacks), 1)
 
-    def look(node: CallNode, path: tuple[str, ...]) -> tuple[str, str]:
-        layer = layer_of(path, rules) if path else OTHER
-        share = 100.0 * node.counts[0] / every
-        of = f", {layer}" if path else ""
-        title = f"{node.name}: {share:.1f} %, {node.counts[0]} samples{of}"
-        return title, layer_colour(layer, node.name if path else "")
+    def look(node: CallNode, layer: Layered | None) -> tuple[str, str]:
+        title = f"{node.name}: {100.0 * node.counts[0] / every:.1f} %, {node.counts[0]} samples"
+        if layer is None:
+            return title, layer_colour(OTHER)
+        return f"{title}, {layer.name}", layer_colour(layer.name, node.name)
 
-    return boxes(tree(stacks), lambda node: node.counts[0] / every, look, least)
+    return boxes(tree(stacks), lambda node: node.counts[0] / every, look, rules, least)
 
 
 def svg(drawn: Sequence[Box], title: str, *, standalone: bool = False) -> str:
@@ -160,7 +163,7 @@ def svg(drawn: Sequence[Box], title: str, *, standalone: bool = False) -> str:
         out += [
             f"<style>{file_text('flamegraph.css')}\n{file_text('flames.css')}</style>",
             f'<rect class="ground" width="{WIDTH}" height="{height}"/>',
-            f'<text class="title" x="{WIDTH / 2:g}" y="15">{escape(title)}</text>',
+            f'<text class="title" x="{WIDTH / 2:g}" y="15">{_text(title)}</text>',
             '<text class="button" data-do="reset" x="8" y="15">reset zoom</text>',
             f'<text class="button" data-do="search" x="{WIDTH - 8}" y="15">search</text>',
             f'<text class="said" x="8" y="{ROW + 13}"> </text>',
@@ -175,11 +178,16 @@ def _frame(box: Box, top: int) -> str:
     x, y, width = box.x * WIDTH, top + box.depth * ROW, box.width * WIDTH
     room = int((width - 6) / _CHAR)
     text = box.name if len(box.name) <= room else box.name[: max(room - 2, 0)] + ".."
-    shown = escape(text) if room >= 3 else ""
+    shown = _text(text) if room >= 3 else ""
     return (
-        f'<g class="frame" data-x="{box.x:.6f}" data-w="{box.width:.6f}" data-d="{box.depth}" '
-        f'data-name="{escape(box.name)}"><title>{escape(box.title)}</title>'
+        f'<g class="frame" data-x="{box.x:.9f}" data-w="{box.width:.9f}" data-d="{box.depth}" '
+        f'data-name="{_text(box.name)}"><title>{_text(box.title)}</title>'
         f'<rect x="{x:.2f}" y="{y}" width="{max(width - 0.4, 0.1):.2f}" height="{ROW - 1}" '
         f'rx="1.5" fill="{box.fill}"/>'
         f'<text x="{x + 3:.2f}" y="{y + 12}">{shown}</text></g>'
     )
+
+
+def _text(words: str) -> str:
+    """Words in XML, which has no place for control characters and two others."""
+    return escape(visible(words).translate({0xFFFE: "\ufffd", 0xFFFF: "\ufffd"}))

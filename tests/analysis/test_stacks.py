@@ -183,3 +183,9 @@ def test_the_error_of_sampling_shrinks_with_the_root_of_the_samples() -> None:
 
 def test_the_function_of_a_frame_has_no_line() -> None:
     assert function_of("hot (app.py:20)") == function_of("hot (app.py:21)") == "hot (app.py)"
+
+
+def test_a_count_of_too_many_digits_is_no_count() -> None:
+    for digits in (16, 400, 5000):
+        with pytest.raises(BadInput, match="line 1 is no stack"):
+            parse_raw(f"a (x.py:1) {'9' * digits}\n", "x")

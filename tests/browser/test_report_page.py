@@ -23,7 +23,16 @@ import pytest
 
 from serve_bench.analysis.stacks import Stacks
 from serve_bench.benchmarks.parts.charts import over_time, percentile_curves
-from serve_bench.core.document import Chart, Document, Prose, Section
+from serve_bench.core.document import (
+    Chart,
+    Column,
+    Document,
+    Number,
+    Prose,
+    Section,
+    Table,
+    TableRow,
+)
 from serve_bench.report.flames import Flame, flame
 from serve_bench.report.page import Folder, RunFile, html_text
 from serve_bench.report.vega import vega
@@ -486,3 +495,45 @@ def test_the_method_is_folded_and_a_series_has_one_colour_in_all_charts(tmp_path
     assert len(set(dots_of.values())) == 2
     for name in NAMES:
         assert lines_of[f"{name}, a"] == lines_of[f"{name}, b"] == dots_of[name]
+
+
+def test_columns_sort_by_what_they_show(tmp_path: Path) -> None:
+    columns = (Column("row", number=False), Column("time", number=False), Column("ratio"))
+    cells = [
+        ("1,000", "1.5 s", Number("1", None)),
+        ("20,000", "-", Number("-", None)),
+        ("100", "1.26 s", Number("10.4", 10.4)),
+        ("10,000", "12 s", Number("0.9", 0.9)),
+    ]
+    plain = Table("Words", columns, tuple(TableRow(one) for one in cells))
+    unlike = replace(plain, caption="Unlike", unlike=True)
+    whole = replace(sheet(), sections=(Section("more", "More", (plain, unlike)),))
+    act = """
+    var table = document.querySelector("#more table"), told = [];
+    table.querySelectorAll("thead th").forEach(function (head) {
+      head.querySelector("button").click();
+      if (head.getAttribute("aria-sort") === "descending") { head.querySelector("button").click(); }
+      told.push(Array.from(table.tBodies[0].rows).map(function (row) {
+        return row.cells[0].textContent; }));
+    });
+    done([told, document.querySelectorAll("#more table[data-unlike] thead button").length]);"""
+    (orders, buttons), console = seen(tmp_path, written(tmp_path, whole, act=act))
+    assert console == []
+    assert orders[0] == ["100", "1,000", "10,000", "20,000"]
+    assert orders[1] == ["100", "1,000", "10,000", "20,000"], "a dash is last"
+    assert orders[2] == ["10,000", "1,000", "100", "20,000"], "the base of a ratio is 1"
+    assert buttons == 2, "figures of several units have no order"
+
+
+def test_printing_leaves_the_charts_as_wide_as_before(tmp_path: Path) -> None:
+    act = """
+    function widths() {
+      return places().map(function (one) {
+        return Number(one.querySelector("svg").getAttribute("width")); });
+    }
+    var before = widths();
+    window.dispatchEvent(new Event("beforeprint"));
+    window.dispatchEvent(new Event("afterprint")); // in one task, as by a key
+    setTimeout(function () { done([before, widths()]); }, 1500);"""
+    (before, after), console = seen(tmp_path, written(tmp_path, sheet(), act=act))
+    assert console == [] and after == before and len(before) == 3

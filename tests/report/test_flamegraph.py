@@ -18,7 +18,7 @@ from serve_bench.report.flamegraph import (
     profile_text,
     reading_of,
 )
-from serve_bench.report.flames import WIDTH
+from serve_bench.report.flames import WIDTH, boxes_of
 from serve_bench.runner.recording import layer_rules
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -135,3 +135,33 @@ def test_the_script_and_the_style_come_with_the_package() -> None:
     assert (folder / "flamegraph.js").stat().st_size > 0
     assert "</script" not in (folder / "flamegraph.js").read_text()
     assert "]]>" not in (folder / "flamegraph.js").read_text()
+
+
+def test_control_characters_are_written_out_in_files_and_in_a_terminal() -> None:
+    text = "a\x1b[2J\x08\uffff\u202e (x.py:1) 10\n"
+    svg = flame_svg(stacks(text), "t\x08", layer_rules())
+    assert any("u001b" in name for name in frames(svg))
+    reading = reading_of("p", stacks(text), layer_rules())
+    assert "\x1b" not in profile_text(reading, layer_rules())
+    difference = difference_of(reading, reading_of("b", stacks(BASE), layer_rules()), layer_rules())
+    assert "\x1b" not in difference_text(difference)
+
+
+def test_frames_of_a_narrow_caller_lie_within_it_to_the_last_digit() -> None:
+    rows = "".join(f"m (a.py:1);c{at} (a.py:2);x (a.py:3);y (a.py:4) {at}\n" for at in range(3, 90))
+    drawn = boxes_of(stacks(rows), layer_rules())
+    svg = frames(flame_svg(stacks(rows), "t", layer_rules()))
+    shares = {
+        name: (float(one.get("data-x", "")), float(one.get("data-w", "")))
+        for name, one in svg.items()
+    }
+    assert len(drawn) == 2 + 3 * 87
+    for box in drawn:
+        if box.name.startswith("c"):
+            left, width = shares[box.name]
+            assert abs(left - box.x) < 1e-9 and abs(width - box.width) < 1e-9
+
+
+def test_a_deep_stack_is_drawn_in_the_time_of_its_depth() -> None:
+    deep = ";".join(f"f{at} (a.py:1)" for at in range(3000))
+    assert len(boxes_of(stacks(f"{deep} 1\n"), layer_rules())) == 3001

@@ -447,7 +447,7 @@ def metrics_table(entries: Sequence[Entry], names: Names) -> Table:
     heads = (Column(name) for name in ("mean", "std", *LATENCIES))
     columns = (Column("metric", number=False), *heads, Column("over", number=False))
     caption = "Windows by mean and std, histograms by percentiles too"
-    return Table(caption, columns, tuple(rows))
+    return Table(caption, columns, tuple(rows), unlike=True)
 
 
 def _spread_cells(spread: Spread) -> Iterator[Cell]:

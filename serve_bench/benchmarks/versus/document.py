@@ -326,7 +326,7 @@ def _verdicts(comparing: Comparing) -> Table:
     caption = f"{b} against {a}" if comparing.aa else f"{b} (B) against {a} (A)"
     if len(cells) == 1 and (title := cell_title(comparing.rows[0].cell)):
         caption = f"{caption}: {title}"
-    return Table(caption, columns, tuple(rows), notes, whole_groups=True)
+    return Table(caption, columns, tuple(rows), notes, whole_groups=True, unlike=True)
 
 
 def _sides(comparing: Comparing) -> tuple[Column, Column]:

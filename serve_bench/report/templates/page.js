@@ -76,10 +76,13 @@
     return spec;
   }
 
+  var turns = {}; // how often a place was drawn: what is begun later replaces what is late
+
   function draw(place) {
     var words = place.getAttribute("aria-label");
     var spec = specOf(place);
     var inner = document.createElement("div");
+    turns[place.id] = (turns[place.id] || 0) + 1;
     var width = widthOf(place);
     if (spec.width === "container" || spec.width === undefined) { spec.width = width; }
     place.dataset.width = String(width);
@@ -142,7 +145,7 @@
     var bar = document.createElement("div");
     bar.className = "legend";
     place.parentNode.insertBefore(bar, place);
-    var entries = about.legend ? about.legend.entries : [], buttons = [];
+    var entries = about.legend ? about.legend.entries : [], buttons = [], former = [];
     function change(hidden) {
       off[place.id] = hidden;
       buttons.forEach(function (button, at) {
@@ -158,10 +161,11 @@
     entries.forEach(function (entry) {
       var fixed = about.legend.fixed || entries.length < 2;
       var one = tool(fixed ? "span" : "button", "", bar, function (event) {
-        var hidden = off[place.id] || [];
+        var hidden = event.detail === 2 ? former : off[place.id] || [];
         var alone = hidden.length === entries.length - 1 && hidden.indexOf(entry.name) < 0;
+        former = hidden; // before the first of two clicks
         if (event.shiftKey || event.detail === 2) {
-          change(alone && event.detail !== 2 ? [] : names(entry.name));
+          change(alone ? [] : names(entry.name));
         } else if (hidden.indexOf(entry.name) >= 0) {
           change(hidden.filter(function (one) { return one !== entry.name; }));
         } else {
@@ -231,9 +235,10 @@
         function (one, other) { return one - other; });
       end();
       if (ends[1] - ends[0] < 6) { return; } // a click
-      show(ends.map(function (at) {
+      var part = ends.map(function (at) {
         return whole[0] + (at - own.left) / own.width * (whole[1] - whole[0]);
-      }));
+      });
+      if (part[1] - part[0] > (now()[1] - now()[0]) / 1000) { show(part); }
     });
     place.addEventListener("pointercancel", end);
     place.addEventListener("dblclick", function () { show(null); });
@@ -263,9 +268,11 @@
   function redraw(place, width) {
     var spec = Object.assign(specOf(place), { width: width });
     var inner = document.createElement("div");
+    var turn = turns[place.id] = (turns[place.id] || 0) + 1;
     inner.style.cssText = "position:absolute;visibility:hidden;width:" + width + "px";
     place.appendChild(inner);
     return embed(inner, spec).then(function () {
+      if (turns[place.id] !== turn) { return inner.remove(); }
       inner.style.cssText = "";
       place.replaceChildren(inner);
     }, function () { inner.remove(); });
@@ -289,12 +296,16 @@
   var LEAST = 3;
 
   function keyOf(row, at) {
-    var cell = row.cells[at];
-    if (cell.dataset.value === undefined) { return cell.textContent.trim(); }
-    return JSON.parse(cell.dataset.value);
+    var cell = row.cells[at], text = cell.textContent.trim();
+    var value = cell.dataset.value === undefined ? null : JSON.parse(cell.dataset.value);
+    if (value !== null) { return value; }
+    var figure = /^[<>]?\s*(-?[\d,]*\d(?:\.\d+)?)/.exec(text);
+    if (figure) { return parseFloat(figure[1].replace(/,/g, "")); }
+    return text === "" || text === "-" ? null : text;
   }
   function compared(one, other) {
     if (typeof one === "number" && typeof other === "number") { return one - other; }
+    if (typeof one !== typeof other) { return typeof one === "number" ? -1 : 1; }
     return String(one).localeCompare(String(other), undefined, { numeric: true });
   }
   function rowsOf(body) {
@@ -315,7 +326,7 @@
     if (!bodies.some(function (one) { return one.parts.rows.length >= LEAST; })) { return; }
     each("thead th", function (head, at) {
       var button = document.createElement("button"), down = head.classList.contains("number");
-      if (head.classList.contains("drawn")) { return; }
+      if (head.classList.contains("drawn") || (down && table.dataset.unlike)) { return; }
       button.type = "button";
       button.className = "sort";
       button.append.apply(button, Array.prototype.slice.call(head.childNodes));
