@@ -303,6 +303,8 @@ def serving(
         try:
             await asyncio.Event().wait()
         finally:
+            if hasattr(listener, "abort_clients"):  # from 3.13 on; left open they outlive it
+                listener.abort_clients()
             listener.close()
 
     task = loop.create_task(main())

@@ -237,7 +237,7 @@ def test_a_missing_field_is_named_with_its_line() -> None:
         ("-Infinity", 'line 2: teardown.seconds is "-Infinity", not a number: passed over'),
         ("1e999", 'line 2: teardown.seconds is "1e999", not a number: passed over'),
         ("9" * 5000, "line 2 is no whole record: passed over"),
-        ("[" * 3000 + "]" * 3000, "line 2 is no whole record: passed over"),
+        ("[" * 200_000 + "]" * 200_000, "line 2 is no whole record: passed over"),
         ("[" * 300 + "]" * 300, "line 2: teardown.seconds is nested too deeply: passed over"),
     ],
 )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
-import os
 import resource
 from pathlib import Path
 
@@ -55,7 +55,8 @@ def test_a_full_disk_is_said_once(tmp_path: Path) -> None:
         try:
             file.append(KEY, Told())
         finally:
-            os.close(file._file.fileno())
+            with contextlib.suppress(OSError):
+                file._file.close()
 
 
 def test_what_did_not_fit_does_not_come_behind_the_cut(tmp_path: Path) -> None:
