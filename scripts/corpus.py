@@ -304,9 +304,9 @@ def write_corpus(outputs: Mapping[str, Output]) -> None:
 
 
 def rounded(text: str) -> str:
-    """The text with its figures to twelve digits: from Python 3.12 on sum() has fewer errors of
-    rounding, so the last of seventeen may be others."""
-    return FIGURE.sub(lambda figure: f"{float(figure[0]):.12g}", text)
+    """The text with its figures to nine digits: the last of seventeen depend on the CPU, and from
+    Python 3.12 on sum() has fewer errors of rounding."""
+    return FIGURE.sub(lambda figure: f"{float(figure[0]):.9g}", text)
 
 
 def differences(kept: Output, now: Output, name: str) -> Iterator[str]:
