@@ -3,12 +3,14 @@ those of the README's tables among them."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import pytest
 
 from serve_bench.analysis.verdict import limited_by
 from serve_bench.analysis.verdict.evidence import evidence_of
+from serve_bench.analysis.verdict.usage import ProcessUse
 from serve_bench.core.result import Trial
 from tests.verdict_trials import (
     DEFAULT_1,
@@ -195,3 +197,13 @@ def test_client_and_server_both_at_their_limit_is_unclear() -> None:
     assert (verdict.cause, verdict.confidence) == ("unclear", "none")
     assert verdict.reasons == ("client 95 % not idle", "proxy CPU 96 % of a core")
     assert verdict.text == "unclear: client 95 % not idle; proxy CPU 96 % of a core"
+
+
+def test_a_busiest_thread_without_the_cpu_of_its_process_says_nothing_of_it() -> None:
+    """Of sync methods threads come and go: the CPU is that of the process, and so are its waits."""
+    whole = ProcessUse(1, "replica", "a:B", 0.68, thread=0.02, wait=0.19, thread_wait=0.05)
+    assert whole.not_idle == pytest.approx(0.87)
+    beside = replace(whole, thread=0.5)
+    assert beside.not_idle == beside.awake == pytest.approx(0.68)
+    waits = replace(whole, cpu=0.2, wait=0.7)  # many that wait in turn, beside other work
+    assert waits.not_idle == waits.awake == pytest.approx(0.2)

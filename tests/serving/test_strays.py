@@ -24,6 +24,14 @@ from serve_bench.serving.strays import LAUNCH_MARK, RUN_MARK
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 
 
+def wait_for_environment(pid: int) -> None:
+    """Until the program that was asked for runs, with its own environment."""
+    deadline = time.monotonic() + 10
+    while strays.RUN_MARK not in psutil.Process(pid).environ():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def marked(
     run_id: str, launch: str | None = None, argv: list[str] = SLEEP
 ) -> subprocess.Popen[bytes]:
@@ -31,7 +39,9 @@ def marked(
     env = {**os.environ, **strays.marks(run_id), strays.OWNER_MARK: owner}
     if launch:
         env[LAUNCH_MARK] = f"{run_id}.{launch}"
-    return subprocess.Popen(argv, env=env, stdout=subprocess.PIPE)
+    process = subprocess.Popen(argv, env=env, stdout=subprocess.PIPE)
+    wait_for_environment(process.pid)
+    return process
 
 
 @pytest.fixture
@@ -241,14 +251,6 @@ def test_a_link_in_the_place_of_a_directory_is_not_followed(tmp_path: Path) -> N
     assert (target / "file").exists()
 
 
-def wait_for_environment(pid: int) -> None:
-    """Until the program that was asked for runs, with its own environment."""
-    deadline = time.monotonic() + 10
-    while strays.RUN_MARK not in psutil.Process(pid).environ():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_a_directory_without_an_owner_is_spared_while_it_is_young() -> None:
     directory = strays.temp_root() / f"{strays.DIRECTORY_PREFIX}abcdef"
     directory.mkdir()
@@ -301,6 +303,7 @@ def test_a_mark_does_not_make_a_live_run_dead(
     namespace = os.stat("/proc/self/ns/pid").st_ino
     env = {**os.environ, **strays.marks(run_id), strays.OWNER_MARK: f"1:1.0:{namespace}"}
     liar = subprocess.Popen(SLEEP, env=env)
+    wait_for_environment(liar.pid)
     try:
         if elsewhere:  # the run has another temporary directory than who looks
             monkeypatch.setattr(strays, "temp_root", lambda: tmp_path)
