@@ -326,8 +326,6 @@ def layer_of(frames: tuple[str, ...], rules: LayerRules) -> str:
     A frame without a rule is user code if Serve's replica called the user's callable further out,
     else "other".
     """
-    if frames == (NO_FRAME,):
-        return NO_FRAME
     at: Layered | None = None
     for frame in frames:
         at = layered(frame, at, rules)

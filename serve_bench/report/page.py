@@ -510,7 +510,8 @@ def _made(document: Document) -> list[Section]:
 def _in_order(sections: Sequence[Section]) -> list[Section]:
     """Charts before long tables, within each section and from one to the next; the method last."""
     ordered = sorted(map(_chart_first, sections), key=lambda one: one.name == METHOD)
-    drawn = [at for at, one in enumerate(ordered) if _has(one.blocks, Chart)]
+    kinds = [set(map(type, one.blocks)) for one in ordered]
+    drawn = [at for at, some in enumerate(kinds) if Chart in some]
     end = drawn[-1] if drawn else -1
     late = [at for at in range(end) if at not in drawn and any(map(_is_long, ordered[at].blocks))]
     first = [at for at in range(end + 1) if at not in late]
@@ -530,10 +531,6 @@ def _chart_first(section: Section) -> Section:
 
 def _is_long(block: Block) -> bool:
     return isinstance(block, Table) and len(block.rows) > LONG_TABLE
-
-
-def _has(blocks: Iterable[Block], kind: type) -> bool:
-    return any(isinstance(one, kind) for one in blocks)
 
 
 def _charts(blocks: Iterable[Block]) -> Iterator[Chart]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.analysis.stacks import Stacks, parse_raw
+from serve_bench.analysis.stacks import IDLE, Stacks, parse_raw
 from serve_bench.report.flamegraph import (
     diff_html,
     difference_of,
@@ -18,7 +18,7 @@ from serve_bench.report.flamegraph import (
     profile_text,
     reading_of,
 )
-from serve_bench.report.flames import WIDTH, boxes_of
+from serve_bench.report.flames import HUES, WIDTH, boxes_of
 from serve_bench.runner.recording import layer_rules
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -165,3 +165,9 @@ def test_frames_of_a_narrow_caller_lie_within_it_to_the_last_digit() -> None:
 def test_a_deep_stack_is_drawn_in_the_time_of_its_depth() -> None:
     deep = ";".join(f"f{at} (a.py:1)" for at in range(3000))
     assert len(boxes_of(stacks(f"{deep} 1\n"), layer_rules())) == 3001
+
+
+def test_every_layer_has_a_hue() -> None:
+    """The idle one is left out of flamegraphs."""
+    assert {rule.name for rule in layer_rules().rules} - {IDLE} <= HUES.keys()
+    assert len(set(HUES.values())) == len(HUES)

@@ -49,6 +49,12 @@ GIL_CEILING: Final = 1.15
 """A Python process runs one thread of Python at a time, and some native threads of Ray beside it.
 Above this its work is native (torch) and spread over cores: then its busiest thread counts."""
 
+ITS_THREAD: Final = 0.5
+"""The least share of the CPU of a process that its busiest thread has where that thread speaks for
+it. Threads of a sync method end with their requests, so that none is there at both readings: of a
+replica at 68 % of a core the busiest one that was left had 1.8 % (examples/own_app, 2 replicas on 2
+cores, 2026-11-26). One that computes all the time has nearly all."""
+
 OTHERS: Final = 0.15
 """Other processes, which are not sampled, are reported from this share of all cores on."""
 

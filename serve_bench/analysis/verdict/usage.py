@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from serve_bench.analysis.verdict.limits import FEWEST_LOOKS, GIL_CEILING, RESTING
+from serve_bench.analysis.verdict.limits import FEWEST_LOOKS, GIL_CEILING, ITS_THREAD, RESTING
 
 SERVER: Final = ("haproxy", "proxy", "fallback_proxy", "replica")
 """Roles on the way of a request."""
@@ -43,10 +43,10 @@ class ProcessUse:
     @property
     def not_idle(self) -> float | None:
         """The same; by the waits of all threads together where no other is known. The sum of
-        threads that wait in turn looks like one that is never idle. Where the busiest thread has
-        less than half of the CPU of a process that computes, as of sync methods whose threads come
-        and go, it says nothing of the process."""
-        elsewhere = self.cpu >= RESTING and self.thread is not None and self.thread < self.cpu / 2
+        threads that wait in turn looks like one that is never idle. A busiest thread that has
+        little of the CPU of a process that computes says nothing of it."""
+        least = ITS_THREAD * self.cpu
+        elsewhere = self.cpu >= RESTING and self.thread is not None and self.thread < least
         if self.held_up is None or (self.awake is not None and not elsewhere):
             return self.awake
         return self.level + self.held_up

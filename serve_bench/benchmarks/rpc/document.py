@@ -8,6 +8,7 @@ can be read across; what doubts a world stands under its row.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -482,7 +483,8 @@ def _percentiles_table(summary: RpcSummary) -> Table:
     )
     rows = [(one, *pair) for one in summary.measured for pair in one.figures.items()]
     caption = "Percentiles of the four metrics"
-    return table_of(caption, fields, rows, group=lambda row: row[0].title)
+    table = table_of(caption, fields, rows, group=lambda row: row[0].title)
+    return replace(table, unlike=True)
 
 
 def _group(name: str) -> Callable[[RpcPoint], Cell]:
