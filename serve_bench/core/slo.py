@@ -1,0 +1,201 @@
+"""Service level objectives: what a service must hold, in one grammar for all commands. Pure.
+
+    p99=50ms,errors=0.1%        every percentile up to p99.9, mean; errors of all classes
+    errors.timeout=0.1%         errors of one class
+    goodput=95%@50ms            the share of all due requests that are answered well within 50 ms
+    ttft_p95=200ms              of the time to first byte
+
+Rule: a percentile or mean is of requests that got an answer, as reports show it: those without any
+answer count with the time that they were waited for, those that failed with an answer count in
+`errors` alone. So an SLO always bounds the errors: by DEFAULT_ERRORS where it names none.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from serve_bench.core.errors import BadInput
+from serve_bench.core.load_result import ERROR_CLASSES
+
+Kind = Literal["percentile", "mean", "errors", "goodput"]
+
+LATENCY: Final = "latency"
+
+METRICS: Final = (LATENCY, "ttft")
+"""Histograms that a percentile or a mean may be of; the first needs no prefix."""
+
+DEFAULT_ERRORS: Final = 0.01
+"""Most errors, as a share, where an SLO names none: what `load` allows too."""
+
+HIGHEST: Final = 0.999
+"""The highest percentile."""
+
+EXAMPLE: Final = "p99=50ms,errors=0.1%"
+
+_UNITS: Final = {"us": 1e3, "ms": 1e6, "s": 1e9}
+_NUMBER: Final = r"(\d+(?:\.\d*)?|\.\d+)"
+_LONGEST_NS: Final = 3600e9
+
+
+@dataclass(frozen=True)
+class Objective:
+    """One objective. `name`: as it is written; `limit`: ns, or a share of 1, for `goodput` the
+    least, else the most.
+
+    `metric`: the histogram of a percentile or mean; `share`: of a percentile, 0.99; `error`: the
+    class of errors, None for all; `within_ns`: of goodput. `given`: False for the default.
+    """
+
+    name: str
+    kind: Kind
+    limit: float
+    metric: str = LATENCY
+    share: float | None = None
+    error: str | None = None
+    within_ns: float | None = None
+    given: bool = True
+
+    @property
+    def timed(self) -> bool:
+        """Whether its limit is a time."""
+        return self.kind in ("percentile", "mean")
+
+    @property
+    def fewest(self) -> int:
+        """The fewest requests that it can be judged from: of a percentile as many as leave one
+        request beyond it."""
+        return 1 if self.share is None else round(1 / (1 - self.share))
+
+    @property
+    def text(self) -> str:
+        """`p99 <= 50 ms`, `errors <= 0.1 %`, `goodput >= 95 % within 50 ms`."""
+        if self.timed:
+            return f"{self.name} <= {time_text(self.limit)}"
+        if self.within_ns is not None:
+            within = time_text(self.within_ns)
+            return f"{self.name} >= {share_text(self.limit)} within {within}"
+        return f"{self.name} <= {share_text(self.limit)}"
+
+    @property
+    def source(self) -> str:
+        """As it is written on a command line."""
+        limit = time_text(self.limit) if self.timed else share_text(self.limit)
+        within = "" if self.within_ns is None else f"@{time_text(self.within_ns)}"
+        return f"{self.name}={limit}{within}".replace(" ", "")
+
+
+@dataclass(frozen=True)
+class Slo:
+    """The objectives, in the order in which they are written; each name once."""
+
+    objectives: tuple[Objective, ...]
+
+    @property
+    def text(self) -> str:
+        """`p99 <= 50 ms, errors <= 0.1 %`, with a default that was not written."""
+        return ", ".join(one.text for one in self.objectives)
+
+    @property
+    def source(self) -> str:
+        """As it is written on a command line; the default is left out. `parse_slo` reads it."""
+        return ",".join(one.source for one in self.objectives if one.given)
+
+
+def time_text(ns: float) -> str:
+    """`50 ms`, `1.5 s`, `200 us`."""
+    for unit in ("s", "ms"):
+        if ns >= _UNITS[unit]:
+            return f"{_plain(ns / _UNITS[unit])} {unit}"
+    return f"{_plain(ns / 1e3)} us"
+
+
+def share_text(share: float) -> str:
+    """`0.1 %`."""
+    return f"{_plain(100 * share)} %"
+
+
+def _plain(number: float) -> str:
+    return f"{number:.10g}"
+
+
+def parse_slo(text: str, where: str = "--slo") -> Slo:
+    """The SLO of a text such as `p99=50ms,errors=0.1%`. `where`: what a message names.
+
+    Raises BadInput in one line.
+    """
+    objectives: list[Objective] = []
+    for part in text.split(","):
+        one = _objective(part.strip(), where)
+        if one.name in (known.name for known in objectives):
+            raise BadInput(f"{where}: {one.name} is given twice")
+        objectives.append(one)
+    if not any(one.kind == "errors" and one.error is None for one in objectives):
+        objectives.append(Objective("errors", "errors", DEFAULT_ERRORS, given=False))
+    return Slo(tuple(objectives))
+
+
+def _objective(part: str, where: str) -> Objective:
+    name, equals, limit = (one.strip() for one in part.partition("="))
+    if not equals or not limit:
+        raise BadInput(f"{where}: {part!r} is not allowed; it takes NAME=LIMIT, as in {EXAMPLE}")
+    metric, _, statistic = name.rpartition("_")
+    if statistic == "mean" or re.fullmatch(r"p\d.*", statistic):
+        if (metric or LATENCY) not in METRICS or metric == LATENCY:
+            prefixes = ", ".join(f"{one}_" for one in METRICS[1:])
+            raise BadInput(f"{where}: {name!r}: the prefix must be {prefixes} or none")
+        share = None if statistic == "mean" else _percentile(statistic, where)
+        kind: Kind = "mean" if share is None else "percentile"
+        return Objective(
+            name, kind, _time(name, limit, where), metric=metric or LATENCY, share=share
+        )
+    first, dot, error = name.partition(".")
+    if first == "errors":
+        if dot and error not in ERROR_CLASSES:
+            classes = ", ".join(ERROR_CLASSES)
+            raise BadInput(f"{where}: {name!r}: the class of errors must be one of {classes}")
+        share = _share(name, limit, where, zero=True)
+        return Objective(name, "errors", share, error=error or None)
+    if name == "goodput":
+        least, at, within = limit.partition("@")
+        if not at:
+            raise BadInput(f"{where}: {part!r} is not allowed; it takes goodput=95%@50ms")
+        return Objective(
+            name, "goodput", _share(name, least, where), within_ns=_time(name, within, where)
+        )
+    raise BadInput(
+        f"{where}: {name!r} is not allowed; it takes p50 to p99.9, mean, errors, errors.CLASS, "
+        "goodput or ttft_p95, as in " + EXAMPLE
+    )
+
+
+def _percentile(text: str, where: str) -> float:
+    match = re.fullmatch(rf"p{_NUMBER}", text)
+    share = float(match[1]) / 100 if match else 0.0
+    if not 0 < share <= HIGHEST:
+        raise BadInput(f"{where}: {text!r} is not allowed; a percentile is p1 to p99.9")
+    return share
+
+
+def _time(name: str, text: str, where: str) -> float:
+    match = re.fullmatch(rf"{_NUMBER}\s*(us|ms|s)", text.strip())
+    ns = float(match[1]) * _UNITS[match[2]] if match else 0.0
+    if not 0 < ns <= _LONGEST_NS:
+        raise BadInput(
+            f"{where}: {name}={text.strip()} is not allowed; it takes a time with its unit, us, ms "
+            "or s, above 0 and up to 3600s"
+        )
+    return ns
+
+
+def _share(name: str, text: str, where: str, zero: bool = False) -> float:
+    match = re.fullmatch(rf"{_NUMBER}\s*(%)?", text.strip())
+    share = float(match[1]) / (100 if match[2] else 1) if match else -1.0
+    if not (0 if zero else 1e-9) <= share < 1:
+        least = "from 0" if zero else "above 0"
+        raise BadInput(
+            f"{where}: {name}={text.strip()} is not allowed; it takes a share {least} and below "
+            "100%, such as 0.1% or 0.001"
+        )
+    return share
