@@ -78,8 +78,8 @@ PROCESS_FILES: Final = frozenset(
     f"{name}.py"
     for name in """load/test_client_bound load/test_drive load/test_in_turn
     load/test_open load/test_transport observing/test_profiler observing/test_sampler
-    serving/test_ports serving/test_strays cli/test_cli_load cli/test_cli_profile
-    cli/test_cli_versus kinds/versus/test_versus_rows test_wheel""".split()
+    serving/test_ports serving/test_strays cli/test_cli_capacity cli/test_cli_load
+    cli/test_cli_profile cli/test_cli_versus kinds/versus/test_versus_rows test_wheel""".split()
 )
 
 #: Files that look at how fast or how busy what they start is, or at all runs of this machine. Those
@@ -87,12 +87,13 @@ PROCESS_FILES: Final = frozenset(
 #: the cores, those on a real Ray two at a time.
 TIMED_FILES: Final = frozenset(
     f"{name}.py"
-    for name in """cli/test_cli_recsys cli/test_cli_versus integration/test_bisect
-    integration/test_flags integration/test_hosts integration/test_kill integration/test_noop
-    integration/test_planted integration/test_profile integration/test_profile_nodes
-    integration/test_pytest_plugin integration/test_rpc integration/test_versus
-    kinds/versus/test_versus_rows load/test_client_bound load/test_drive load/test_in_turn
-    load/test_open observing/test_profiler observing/test_sampler""".split()
+    for name in """cli/test_cli_capacity cli/test_cli_recsys cli/test_cli_versus
+    integration/test_bisect integration/test_capacity integration/test_flags integration/test_hosts
+    integration/test_kill integration/test_noop integration/test_planted
+    integration/test_profile integration/test_profile_nodes integration/test_pytest_plugin
+    integration/test_rpc integration/test_versus kinds/versus/test_versus_rows
+    load/test_client_bound load/test_drive load/test_in_turn load/test_open
+    observing/test_profiler observing/test_sampler""".split()
 )
 
 _deselected: Counter[str] = Counter()

@@ -40,7 +40,9 @@ PAGES = [
     ROOT / "profiles" / "README.md",
     ROOT / "examples" / "ci" / "README.md",
 ]
-PLANNED = ("micro", "sweep", "recsys", "press", "rpc", "scale", "run", "versus", "flags")
+PLANNED = (
+    *("micro", "sweep", "recsys", "press", "rpc", "scale", "run", "versus", "flags", "capacity"),
+)
 STORED = ("report", "compare", "history")
 #: A URL of an example, and what runs of a test are shortened with.
 URL = re.compile(r"http://[A-Za-z0-9.]+:\d+/[a-z]*")
@@ -49,6 +51,7 @@ SHORTER = {
     "recsys": ["--users", "1,2", "--duration", "0.5"],
     "press": ["--clients", "1,2"],
     "versus": ["--quick", "--rounds", "1"],
+    "capacity": ["--launch-time", "10s"],
 }
 
 

@@ -25,6 +25,9 @@ BACKLOG: Final = 0.02
 NEVER_IDLE: Final = 0.85
 """As the engine's own limit: a client below this share of time not idle could do more."""
 
+FITTED: Final = "fitted"
+"""Flag of a trial whose one value comes from a fit over several loads, not from windows."""
+
 OBSERVER: Final = "observer"
 """The client of a row of `rpc`."""
 
@@ -170,7 +173,7 @@ def _unsettled(trial: Trial) -> Iterator[Warning]:
 
 def _windows(trial: Trial) -> Iterator[Warning]:
     metric = trial.metrics.get(MAIN)
-    if metric is None or metric.windows is None:
+    if metric is None or metric.windows is None or trial.flags.get(FITTED):
         return
     count = len(metric.windows)
     if count < FEWEST_WINDOWS and trial.row.requests is None and trial.row.client not in EXTERNAL:

@@ -2,17 +2,20 @@
 
 A folder has `command.py` with the command, a function or a group of typer, by its name;
 `document.py` with `document(result, options)`, which says what a run says to people; and
-`exports.py` with `json_text`, `csv_text` and `classic_text`, which machines read. They are imported
-when they are needed. Nothing else in the package compares the command of a run.
+`exports.py` with `json_text`, `csv_text` and `classic_text`, which machines read; some have
+`condensed.py`. They are imported when they are needed. Nothing else in the package compares the
+command of a run.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from serve_bench.core.errors import BadInput
+from serve_bench.core.errors import BadInput, FormatError
+from serve_bench.store import read
 
 if TYPE_CHECKING:
     from serve_bench.core.document import Document, ReportOptions
@@ -40,14 +43,23 @@ class ExportsModule(Protocol):
         """The form in which such figures were published, or a line that says there is none."""
 
 
+class CondensedModule(Protocol):
+    """A `condensed.py`."""
+
+    def condensed(self, result: Result) -> Result:
+        """The run with trials that are rows to compare. Raises FormatError for damaged records."""
+
+
 @dataclass(frozen=True)
 class Benchmark:
     """A kind of run. `folder`: of its modules, below benchmarks/; `pages` and `data`: of its
-    `document.py` and `exports.py`, where it has those of another kind."""
+    `document.py` and `exports.py`, where it has those of another kind. `condenses`: it has a
+    `condensed.py`, since its trials are no rows to compare."""
 
     folder: str
     pages: str | None = None
     data: str | None = None
+    condenses: bool = False
 
     def command(self, name: str) -> Any:
         """Its command of that name: a function, or a group of typer."""
@@ -63,6 +75,13 @@ class Benchmark:
         """Its module `exports`."""
         return cast(ExportsModule, self._module(self.data or self.folder, "exports"))
 
+    def condensed(self, result: Result) -> Result:
+        """A run of this kind with the rows that are compared. Raises FormatError."""
+        if not self.condenses:
+            return result
+        module = cast(CondensedModule, self._module(self.folder, "condensed"))
+        return module.condensed(result)
+
     def _module(self, folder: str, name: str) -> object:
         return import_module(f"serve_bench.benchmarks.{folder}.{name}")
 
@@ -75,6 +94,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "micro": ROWS,
     "noop": ROWS,
     "load": Benchmark("load", data=ROWS.folder),
+    "capacity": Benchmark("capacity", condenses=True),
     "sweep": Benchmark("ladder"),
     "recsys": Benchmark("ladder"),
     "press": Benchmark("press"),
@@ -95,3 +115,16 @@ def benchmark_of(run: Run) -> Benchmark:
             f"a run of {run.command!r} cannot be shown; those of {', '.join(BENCHMARKS)} can"
         )
     return BENCHMARKS[run.command]
+
+
+def read_rows(path: Path, like: Run | None = None) -> Result:
+    """A stored run as `compare` and `history` read it; one of another command than `like`, with
+    which it has no row in common, as it is. Raises BadInput in one line."""
+    result = read(path)
+    kind = BENCHMARKS.get(result.run.command)
+    if kind is None or (like is not None and like.command != result.run.command):
+        return result
+    try:
+        return kind.condensed(result)
+    except FormatError as error:
+        raise BadInput(f"{path}: {error}") from None

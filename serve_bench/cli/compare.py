@@ -57,11 +57,11 @@ def compare(options: CompareOptions) -> int:
     from serve_bench.analysis.comparing import of_runs
     from serve_bench.analysis.comparing.model import GATE
     from serve_bench.analysis.ratios import THRESHOLD
+    from serve_bench.benchmarks.registry import read_rows
     from serve_bench.cli.report import place_of_page, write_comparison
     from serve_bench.cli.show import render_comparing
     from serve_bench.core.errors import BadInput
     from serve_bench.report import COMPARED
-    from serve_bench.store import read
 
     html, format, output = options.format == "html", options.format, options.output
     if not html and format not in COMPARED:
@@ -73,7 +73,7 @@ def compare(options: CompareOptions) -> int:
     to = place_of_page(output, Path("compare.html")) if html else None
     given = _given(options)
     where = (str(options.run_a), str(options.run_b))
-    results = (read(options.run_a), read(options.run_b))
+    results = (read_rows(options.run_a), read_rows(options.run_b))
     spreads = _spreads(options, given, *results)
     comparing = of_runs(
         *results,
@@ -126,20 +126,24 @@ def _given(options: CompareOptions) -> RunSpread | None:
 
 def _spreads(options: CompareOptions, given: RunSpread | None, a: Result, b: Result) -> Spreads:
     """How far runs of the suite differ: as given, or from the runs beside both."""
+    from functools import partial
+
     from serve_bench.analysis.comparing.values import NAMES, rows_of
     from serve_bench.analysis.history import spreads_beside
     from serve_bench.analysis.history.model import Stored
     from serve_bench.analysis.statistics import variants
+    from serve_bench.benchmarks.registry import read_rows
     from serve_bench.store.search import beside
 
     if given is not None:
         each = dict.fromkeys(NAMES, given)
         return {(name, place): each for name in variants(a) for place in rows_of(a, name)}
     runs = (options.run_a, options.run_b)
+    alike = partial(read_rows, like=a.run)
     homes = [(one if one.is_dir() else one.parent).resolve().parent for one in runs]
     stored = {
         place: result
         for folder in dict.fromkeys(options.history or homes)
-        for place, result in beside(folder, NEWEST).items()
+        for place, result in beside(folder, NEWEST, alike).items()
     }
     return spreads_beside(a, b, [Stored(str(place), one) for place, one in stored.items()])

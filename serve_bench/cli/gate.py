@@ -1,4 +1,4 @@
-"""The gate: flags that versus, compare and history share, and what becomes of them.
+"""The gate: flags that versus, compare and history share, what becomes of them, and of an SLO.
 
 Rule: BadInput in one line that names the flag; whatever is wrong with a flag or the run that it
 names is found before anything is measured. What breaks a gate is decided in analysis/comparing.
@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from serve_bench.cli.command import Options, flag
+from serve_bench.cli.command import FAILED, Options, flag
 
 if TYPE_CHECKING:
     from serve_bench.analysis.comparing.model import Comparing
+    from serve_bench.core.result import Result
 
 GATE_BROKEN: Final = 3
 """Exit code."""
@@ -72,6 +73,20 @@ def close_gate(reasons: Sequence[str]) -> int:
     for reason in reasons:
         print(visible(f"gate: {reason}"), file=sys.stderr)
     return GATE_BROKEN if reasons else 0
+
+
+def close_slo(result: Result) -> int:
+    """Says on stderr which row of a run missed its SLO, and which cannot be judged, in a line each.
+    Returns the exit code: GATE_BROKEN, FAILED, or 0 where all met it and where there is none."""
+    from serve_bench.benchmarks.parts.slo import judged_rows, reasons
+    from serve_bench.core.errors import visible
+
+    rows = judged_rows(result)
+    missed, not_judged = reasons(rows, "missed"), reasons(rows, "not judged")
+    for line in (missed, f"not judged: {not_judged}" if not_judged else ""):
+        if line:
+            print(visible(f"slo: {line}"), file=sys.stderr)
+    return GATE_BROKEN if missed else FAILED if not_judged else 0
 
 
 def read_flags(options: GateOptions) -> Gate:

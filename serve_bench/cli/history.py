@@ -76,6 +76,7 @@ def history(options: HistoryOptions) -> int:
     from serve_bench.analysis.history import FAIL_ON, history_of
     from serve_bench.analysis.history.model import Chosen, PassedOver, Stored
     from serve_bench.analysis.ratios import THRESHOLD
+    from serve_bench.benchmarks.registry import read_rows
     from serve_bench.core.errors import BadInput
     from serve_bench.store.search import search
 
@@ -90,7 +91,7 @@ def history(options: HistoryOptions) -> int:
         output = PAGE
     to = None if output is None or output == "-" else Path(output)
     _check_files(format, to, plot)
-    runs, unreadable = search(options.dirs)
+    runs, unreadable = search(options.dirs, read_rows)
     whole = history_of(
         [Stored(str(folder), result) for folder, result in runs.items()],
         [PassedOver(str(one.folder), one.reason, one.written_at) for one in unreadable],

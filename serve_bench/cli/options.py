@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 #: Flags that go with --resume: they change what is looked at and shown, not what is measured.
 WITH_RESUME = frozenset(
-    """resume format published perf_metrics dry_run profile no_sample serve_metrics log_requests
+    """resume slo format published perf_metrics dry_run profile no_sample serve_metrics log_requests
     exclude_connect threshold gate fail_on noise live""".split()
 )
 
 #: Flags that go with --url: nothing is launched.
 WITH_URL = frozenset(
     """url header users clients requests_per_client samples timeout_ms max_row_seconds duration
-    quick out log_requests exclude_connect format published perf_metrics no_sample load_on
+    quick out slo log_requests exclude_connect format published perf_metrics no_sample load_on
     load_nodes live""".split()
 )
 
@@ -37,6 +37,21 @@ RUN = ("no_sample", "load_on", "load_nodes", "serve_metrics", "dry_run", "live")
 
 VERBOSE_HELP = "Print all sections of a table: each launch or run, and the method."
 LIVE_HELP = "Progress: auto (a live view on a terminal) or plain (lines)."
+
+
+class SloOptions(Options):
+    """What each row of a run must hold."""
+
+    slo: str | None = flag(
+        None, "Objectives of each row, as p99=50ms,errors=0.1%; exit code 3 if one is missed."
+    )
+
+    @property
+    def slo_source(self) -> str | None:
+        """The SLO as a run stores it. Raises BadInput."""
+        from serve_bench.core.slo import read_slo
+
+        return None if self.slo is None else read_slo(self.slo).source
 
 
 class FormatOptions(Options):
@@ -62,7 +77,7 @@ class FormatOptions(Options):
         return request
 
 
-class RunOptions(FormatOptions):
+class RunOptions(FormatOptions, SloOptions):
     """Where a run is kept, and whether it is a new one. `with_resume`: parameters that go with
     --resume."""
 

@@ -21,11 +21,11 @@ PANELS: Final[Mapping[str, str]] = {
             processes client keepalive retries route method header headers body paths draw
             expect_status expect_body requests_per_client requests samples data_size unix_socket
             insecure cacert seconds episodes steps rounds all_rounds launches quick budget
-            max_row_seconds num_queries batch""",
+            max_row_seconds num_queries batch start precision launch_time need""",
         "Server": """variant env a_env b_env python a_python b_python host port address node nodes
             master_addr master_port backend request_timeout_s cutoff extra""",
         "Output": """out output format published perf_metrics exclude_connect json as_json hgrm plot
-            verbose live log_requests output_file_path threshold gate fail_on""",
+            verbose live log_requests output_file_path threshold gate fail_on slo""",
         "Advanced": """suite resume dry_run profile no_sample serve_metrics load_on load_nodes seed
             slice pairing spin noise recipe native gil idle threads subprocesses nonblocking
             policy_ms timeout_s force session_sd history""",
@@ -37,7 +37,7 @@ ORDER: Final = ("What", "Load", "Server", "Output", "Advanced")
 _SHAPES: Final[Mapping[str, str]] = {
     name: shape
     for shape, names in {
-        "DURATION": "duration timeout connect_timeout warmup budget slice",
+        "DURATION": "duration timeout connect_timeout warmup budget slice launch_time",
         "N": """rounds threads master_port episodes steps launches connections nodes seed hops
             deployments fanout requests length""",
         "N[,N...]": "users replicas rows bottom top clients world_size nlayers out_features",
@@ -47,7 +47,8 @@ _SHAPES: Final[Mapping[str, str]] = {
         "OPTION=VALUE": "option a_option b_option",
         "'NAME: VALUE'": "header",
         "NAME=URL": "url",
-        "RATE": "rate",
+        "NAME=LIMIT[,...]": "slo",
+        "RATE": "rate start need",
         "FILE": "suite perf_metrics log_requests hgrm plot cacert output_file_path",
         "FOLDER": "out resume noise history run",
         "PATH": "route unix_socket",
@@ -57,7 +58,7 @@ _SHAPES: Final[Mapping[str, str]] = {
         "TEXT or @FILE": "body expect_body",
         "CODE[,CODE...]": "expect_status",
         "RATE:DURATION,...": "stages",
-        "PERCENT": "threshold session_sd",
+        "PERCENT": "threshold session_sd precision",
         "METRIC[,METRIC...]": "gate metric",
         "WORD[,WORD...]": "fail_on",
         "ROLE[,ROLE...]": "profile target",

@@ -91,6 +91,7 @@ def overrides(options: SuiteOptions) -> Overrides:
         matrix=sweeps(options.command, options.texts),
         settings=settings(options.command, options.texts),
         launches=options.launches,
+        slo=options.slo_source,
     )
 
 
@@ -166,7 +167,7 @@ def measure(
     )
     if options.dry_run:
         lines = plan_lines(request.suite, request.agenda(earlier))
-        return print_plan(lines, None if earlier else options.out)
+        return print_plan(lines, None if earlier else options.out, request.suite.slo)
     command = options.command
     again = " ".join([command, *(["--profile", ",".join(profile)] if profile else [])])
     sitting = sitting_of(command, request, options.resume or options.out, earlier)

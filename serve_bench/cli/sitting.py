@@ -22,6 +22,7 @@ import typer
 
 from serve_bench import __version__
 from serve_bench.cli.command import FAILED, INTERRUPTED
+from serve_bench.cli.gate import close_slo
 from serve_bench.cli.options import RunOptions
 from serve_bench.cli.output import say
 from serve_bench.cli.progress import Display
@@ -39,6 +40,7 @@ from serve_bench.core.redaction import (
     named_by,
 )
 from serve_bench.core.result import PlannedTrial, Result, Resume, Run
+from serve_bench.core.slo import parse_slo
 from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.observing.host import fingerprint, git_commit
 from serve_bench.runner.load_source import LoadOn, LocalLoads, NodeLoads
@@ -247,9 +249,12 @@ def _work_off(runner: Runner[Any, Any]) -> bool:
 
 
 def _close(sitting: Sitting, outcome: Outcome, code: int) -> int:
-    """The exit code of a run; prints on stderr how to resume it. `code`: that of the report."""
+    """The exit code of a run; prints on stderr what misses its SLO, and how to resume it. `code`:
+    that of the report."""
     result = outcome.result
     incomplete = outcome.failed or bool(result.missing)
+    if result.trials and not outcome.interrupted:
+        code = code or close_slo(result)
     if not outcome.interrupted and not incomplete:
         return code
     how = "results are kept and shown; a run with --url cannot be resumed"
@@ -306,6 +311,9 @@ def request_of(
     suite = earlier.run.suite
     if earlier.run.command != options.command:
         raise BadInput(f"--resume: {folder} holds a run of {earlier.run.command}")
+    kept = (suite.get("capacity") or suite).get("slo")
+    if options.slo is not None and options.slo_source != kept:
+        raise BadInput(f"--slo: a run keeps its own, which is {kept or 'none'}; leave it out")
     if needs_flags(folder, earlier, options.changed(options.with_resume)):
         request = from_flags()
         check_same(folder, earlier, content(request, earlier))
@@ -339,13 +347,13 @@ def settings_text(settings: Mapping[str, object]) -> str:
     return ", ".join(f"{name}={value}" for name, value in settings.items())
 
 
-def print_plan(lines: Iterable[str], out: Path | None = None) -> int:
+def print_plan(lines: Iterable[str], out: Path | None = None, slo: str | None = None) -> int:
     """Prints the plan of a dry run. Returns the exit code. Starts nothing.
 
     `out`: the folder of a new run. Raises BadInput where the run would refuse it.
     """
     check_new(out)
-    for line in lines:
+    for line in (*lines, *([f"slo: {parse_slo(slo).text}"] if slo is not None else [])):
         say(line)
     return 0
 

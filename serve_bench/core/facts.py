@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Literal, Required, TypeAlias, TypedDic
 
 from msgspec import Meta
 
+from serve_bench.core.capacity import CapacitySearch
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.load_result import ClientVerdict, Counts, WorkerReport
 from serve_bench.core.load_spec import Stage
@@ -554,6 +555,21 @@ class ProfileFacts(TypedDict, total=False):
 # ------------------------------------------------------------------------------------------- suite
 
 
+class ProbeSlices(TypedDict, total=False):
+    """What the bounds of a probe count, in slices of time by when requests were due."""
+
+    slice_s: Positive
+    began_s: Amount
+    bounds: Mapping[str, BoundCounts]
+
+
+class BoundCounts(TypedDict):
+    """Of each slice the requests of a bound, and those that violate it (of a mean: ns)."""
+
+    of: list[Amount]
+    bad: list[Amount]
+
+
 class AppFacts(TypedDict, total=False):
     """An app of the user's own: `own_app.OwnApp` as an object."""
 
@@ -615,6 +631,8 @@ class SuiteFacts(TypedDict, total=False):
     budget_s: Amount | None
     gave_up: list[str]
     urls: Mapping[str, str] | None
+    capacity: CapacitySearch | None
+    slo: str | None
     pairing: str
     cores_each: Count | None
     backends: list[str]
@@ -658,6 +676,7 @@ FACTS: Final[Mapping[type[Record], Mapping[str, Any]]] = {
         "limits": Mapping[str, DeploymentLimits],
         "waits": WaitsFacts,
         "profiles": list[ProfileFacts],
+        "slices": ProbeSlices,
     },
 }
 """What the objects of a record hold beside its figures: the store checks it, and keeps fields that

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from serve_bench.core.app_spec import AppSpec, app_from_json
 from serve_bench.core.axes import AXES, Value, body_bytes
+from serve_bench.core.capacity import CapacitySearch
 from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.load_result import HISTOGRAMS, LoadResult
@@ -26,6 +27,10 @@ from serve_bench.core.schema import plain, stored_suite
 # cluster starts twice for nothing. Pure: nothing here reads a file or starts anything.
 
 Cell = Mapping[str, Value]
+
+
+#: Fields that a stored suite lacks where they are None, as suites of before did.
+RARE: Final = ("slo", "capacity")
 
 
 @dataclass(frozen=True)
@@ -51,10 +56,15 @@ class Suite:
     requests_per_client: int | None = None  # ends a step of the ladder, instead of its windows
     max_row_s: float = 60.0  # where requests end a step: it is cut off after so long
     timeout_s: float = 30.0  # of a request
+    slo: str | None = None  # as it is written on a command line
+    capacity: CapacitySearch | None = None  # open-loop probes, in place of further rows
 
     def to_json(self) -> dict[str, Any]:
-        """Plain content for the Run record."""
-        return plain({**vars(self), "app": self.app.to_json()})
+        """Plain content for the Run record; without what is asked of few runs and not of this."""
+        content = plain({**vars(self), "app": self.app.to_json()})
+        return {
+            name: value for name, value in content.items() if value is not None or name not in RARE
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Suite:

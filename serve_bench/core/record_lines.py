@@ -35,6 +35,9 @@ not be printed either."""
 MOST_NAMED: Final = 3
 """Lines of one kind of damage that are named; of more there is one warning, with their number."""
 
+RARE: Final = frozenset({"slices"})
+"""Fields that a line lacks where they are empty, as lines of before did."""
+
 _NESTED: Final = frozenset((dict, list))
 
 # --------------------------------------------------------------------------------------- records
@@ -46,7 +49,8 @@ def to_line(record: Record) -> str:
     content: dict[str, Any] = {"kind": record.KIND}
     if isinstance(record, Run):
         content["format"] = record.format  # up front, for people who look into the file
-    content |= msgspec.to_builtins(record, str_keys=True, enc_hook=_encoded)
+    fields = msgspec.to_builtins(record, str_keys=True, enc_hook=_encoded)
+    content |= {name: value for name, value in fields.items() if value or name not in RARE}
     return json.dumps(kept_record(content), separators=(",", ":"), allow_nan=False) + "\n"
 
 

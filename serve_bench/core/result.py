@@ -233,6 +233,7 @@ class Trial:
     limits: JsonObject = field(default_factory=dict)  # by deployment
     waits: JsonObject = field(default_factory=dict)
     profiles: tuple[JsonObject, ...] = ()
+    slices: JsonObject = field(default_factory=dict)  # of a probe: what its bounds count, by time
 
     @property
     def in_windows(self) -> Counts | None:

@@ -13,6 +13,7 @@ answer count with the time that they were waited for, those that failed with an 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -94,8 +95,8 @@ class Slo:
 
     @property
     def text(self) -> str:
-        """`p99 <= 50 ms, errors <= 0.1 %`, with a default that was not written."""
-        return ", ".join(one.text for one in self.objectives)
+        """`p99 <= 50 ms, errors <= 1 % (default)`."""
+        return ", ".join(one.text + ("" if one.given else " (default)") for one in self.objectives)
 
     @property
     def source(self) -> str:
@@ -118,6 +119,25 @@ def share_text(share: float) -> str:
 
 def _plain(number: float) -> str:
     return f"{number:.10g}"
+
+
+def read_slo(text: str, where: str = "--slo", metrics: Collection[str] = (LATENCY,)) -> Slo:
+    """`parse_slo` for a command that measures these histograms. BadInput on any other."""
+    slo = parse_slo(text, where)
+    for one in slo.objectives:
+        if one.metric not in metrics:
+            raise BadInput(f"{where}: {one.name}: this command measures no time to first byte")
+    return slo
+
+
+def slo_of_file(data: Mapping[str, object], file: str) -> str | None:
+    """The key `slo` of a suite file, as a run stores it. Raises BadInput."""
+    text = data.get("slo", None)
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        raise BadInput(f"{file}: slo: {text!r} is not allowed; it takes text, as {EXAMPLE}")
+    return read_slo(text, f"{file}: slo").source
 
 
 def parse_slo(text: str, where: str = "--slo") -> Slo:
@@ -147,6 +167,8 @@ def _objective(part: str, where: str) -> Objective:
             raise BadInput(f"{where}: {name!r}: the prefix must be {prefixes} or none")
         share = None if statistic == "mean" else _percentile(statistic, where)
         kind: Kind = "mean" if share is None else "percentile"
+        if share is not None:  # `p99.0` and `p99` are one objective
+            name = f"{metric}{'_' if metric else ''}p{100 * share:g}"
         return Objective(
             name, kind, _time(name, limit, where), metric=metric or LATENCY, share=share
         )
@@ -171,15 +193,15 @@ def _objective(part: str, where: str) -> Objective:
 
 
 def _percentile(text: str, where: str) -> float:
-    match = re.fullmatch(rf"p{_NUMBER}", text)
-    share = float(match[1]) / 100 if match else 0.0
-    if not 0 < share <= HIGHEST:
+    match = re.fullmatch(rf"p{_NUMBER}", text, re.ASCII)
+    share = round(float(match[1]) / 100, 9) if match else 0.0  # 99.9 / 100 is above 0.999
+    if not 0.01 <= share <= HIGHEST:
         raise BadInput(f"{where}: {text!r} is not allowed; a percentile is p1 to p99.9")
     return share
 
 
 def _time(name: str, text: str, where: str) -> float:
-    match = re.fullmatch(rf"{_NUMBER}\s*(us|ms|s)", text.strip())
+    match = re.fullmatch(rf"{_NUMBER}\s*(us|ms|s)", text.strip(), re.ASCII)
     ns = float(match[1]) * _UNITS[match[2]] if match else 0.0
     if not 0 < ns <= _LONGEST_NS:
         raise BadInput(
@@ -190,7 +212,7 @@ def _time(name: str, text: str, where: str) -> float:
 
 
 def _share(name: str, text: str, where: str, zero: bool = False) -> float:
-    match = re.fullmatch(rf"{_NUMBER}\s*(%)?", text.strip())
+    match = re.fullmatch(rf"{_NUMBER}\s*(%)?", text.strip(), re.ASCII)
     share = float(match[1]) / (100 if match[2] else 1) if match else -1.0
     if not (0 if zero else 1e-9) <= share < 1:
         least = "from 0" if zero else "above 0"

@@ -27,6 +27,7 @@ from serve_bench.core.load_spec import MAX_TIMEOUT_S
 from serve_bench.core.own_app import Option
 from serve_bench.core.plan import Cell, Suite, parse_row
 from serve_bench.core.result import Row, VariantUsed
+from serve_bench.core.slo import slo_of_file
 from serve_bench.core.variants import (
     BUILT_IN_VARIANTS,
     all_with_env,
@@ -55,12 +56,16 @@ class Overrides:
     own: AppSpec | None = None  # the user's app, in place of one that comes with the tool
     options: Mapping[str, tuple[Option, ...]] = field(default_factory=dict)  # of it, to be swept
     http_options: Mapping[str, Any] = field(default_factory=dict)  # of every variant
+    slo: str | None = None  # as a run stores it
 
 
 MOST_LAUNCHES: Final = 1_000
 """As many as `versus` has rounds: a plan names each of them."""
 
-_TOP: Final = ("name", "app", "variant", "launches", "load", "cell", "cells", "matrix", "variants")
+_TOP: Final = (
+    *("name", "app", "variant", "launches", "load", "cell", "cells", "matrix", "variants"),
+    "slo",
+)
 _LOAD: Final = (
     "clients",
     "users",
@@ -117,6 +122,7 @@ def read_suite(data: Mapping[str, Any], file: str, overrides: Overrides | None =
         timeout_s=flags.timeout_s
         or _number(load, "timeout_ms", 30_000.0, f"{file}: load", low=1, high=MAX_TIMEOUT_S * 1e3)
         / 1e3,
+        slo=flags.slo or slo_of_file(data, file),
     )
 
 

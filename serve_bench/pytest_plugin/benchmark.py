@@ -13,10 +13,15 @@ from typing import Any, Final
 
 import pytest
 
+from serve_bench.analysis.slo import RowSlo, judge
+from serve_bench.benchmarks.parts.slo import slo_facts
 from serve_bench.core.errors import BadInput, RunFailed
+from serve_bench.core.load_result import LoadResult
 from serve_bench.core.load_spec import Load
 from serve_bench.core.own_app import Asked, Option
-from serve_bench.core.plan import parse_row
+from serve_bench.core.plan import parse_row, row_of, trial_of
+from serve_bench.core.result import PlannedTrial, Trial
+from serve_bench.core.slo import EXAMPLE, Slo, read_slo
 from serve_bench.observing.host import fingerprint
 from serve_bench.pytest_plugin.counted_rounds import (
     CountedRounds,
@@ -73,6 +78,7 @@ class ServeBenchmark:
         errors_allowed: bool = False,
         timeout_s: float = 30.0,
         round_timeout_s: float = 120.0,
+        slo: str | None = None,
     ) -> RoundFigures:
         """Loads `target`, an app (`module:app`, `file.py:app`) or a URL, and returns the figures.
 
@@ -81,10 +87,17 @@ class ServeBenchmark:
         load goes on until its rate is steady, at most `warmup_s`. `body`: text, bytes, or what
         becomes JSON. `expect_status`: what is no failure [any 2xx]. Failed requests fail the test
         unless `errors_allowed`. `timeout_s` is for a request, `round_timeout_s` for a round.
+
+        `slo`: objectives over all rounds, as `p99=50ms,errors=0.1%`. AssertionError where one is
+        missed; one of errors says how many may fail.
         """
+        __tracebackhide__ = True
         with one_line():
             _check_kinds(requests, rounds, warmup_s, timeout_s, round_timeout_s)
             self._once(rounds, warmup_s)
+            objectives = _objectives(slo, requests * rounds)
+            named = objectives.objectives if objectives is not None else ()
+            errors_allowed |= any(one.kind == "errors" and one.given for one in named)
             if not 0 < round_timeout_s < MOST_S:
                 raise BadInput(f"{WHERE}: round_timeout_s must be above 0, got {round_timeout_s}")
             request = request_of(route, method, headers, body, expect_status)
@@ -103,6 +116,13 @@ class ServeBenchmark:
         self._benchmark.extra_info.update(figures.to_json())
         self._lines = figures.lines()
         self._reports.append((self._node.nodeid, self._lines))
+        if objectives is not None and self._benchmark.enabled:
+            trials = [_trial(http_load, one) for one in counted.results[:rounds]]
+            row = RowSlo("", judge(objectives, trials))
+            self._benchmark.extra_info["slo"] = slo_facts(row)
+            self._lines.append(f"slo: {objectives.text}: {row.word}: {row.worst.text}")
+            if row.word != "met":
+                raise AssertionError(f"slo: {row.worst.text}")
         return figures
 
     def drop(self) -> None:
@@ -186,6 +206,27 @@ def _check_kinds(
     ):
         if not isinstance(value, kinds) or isinstance(value, bool):
             raise BadInput(f"{WHERE}: {name}: {value!r} is not allowed; it takes {words}")
+
+
+def _objectives(text: object, requests: int) -> Slo | None:
+    """The SLO of the argument; BadInput where so many requests cannot tell."""
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        raise BadInput(f"{WHERE}: slo: {text!r} is not allowed; it takes text, as {EXAMPLE}")
+    slo = read_slo(text, f"{WHERE}: slo")
+    for one in slo.objectives:
+        if one.fewest > requests:
+            raise BadInput(
+                f"{WHERE}: slo: {one.name} needs {one.fewest:,} requests in all rounds, got "
+                f"{requests:,}"
+            )
+    return slo
+
+
+def _trial(load: Load, result: LoadResult) -> Trial:
+    """A round as a trial, for its SLO."""
+    return trial_of(PlannedTrial("", 1, "", {}, row_of(load)), "", "", result, result.duration_s)
 
 
 def _load(text: str, request: Asked, requests: int, timeout_s: float) -> Load:

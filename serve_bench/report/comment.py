@@ -51,8 +51,8 @@ def comment(document: Document, most: int = MOST_CHARACTERS) -> str:
     open_ = [one for one in document.sections if one.detail == "headline"]
     tables = [block for one in open_ for block in one.blocks if isinstance(block, Table)]
     head = [f"**{escaped(' '.join(one.line for one in document.findings[:1]))}**", ""]
-    for table in tables:
-        head += _table_lines(table, MOST_COLUMNS)
+    for table in tables:  # a line right behind a table would be a row of it
+        head += [*([""] if head[-1] else []), *_table_lines(table, MOST_COLUMNS)]
     parts = [
         _list(one.line for one in document.findings[1:]),
         _list(one.line for one in document.doubts),

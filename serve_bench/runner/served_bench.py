@@ -18,7 +18,7 @@ from serve_bench.analysis.verdict import worth_a_look
 from serve_bench.core.app_spec import AppSpec
 from serve_bench.core.failed_requests import none_succeeded
 from serve_bench.core.load_result import LoadResult, Progress
-from serve_bench.core.load_spec import Load
+from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.own_app import limits_of, slots_of
 from serve_bench.core.plan import (
     LAUNCH_S,
@@ -30,7 +30,7 @@ from serve_bench.core.plan import (
     timing_of,
     trial_of,
 )
-from serve_bench.core.result import Deploy, JsonObject, Row, Trial
+from serve_bench.core.result import Deploy, JsonObject, PlannedTrial, Row, Trial
 from serve_bench.load import LoadError, LoadInterrupted
 from serve_bench.load.request_log import RequestLog
 from serve_bench.observing.inside import Inside
@@ -101,8 +101,11 @@ class ServedClusters:
         works = [
             (cell, partial(self.agenda.work, launch, cell, rows)) for cell, rows in launch.cells
         ]
-        bench = partial(ServedBench, self, launch)
-        return PlannedLaunch(launch.variant.name, launch.round, works, bench)
+        return PlannedLaunch(launch.variant.name, launch.round, works, self._bench(launch))
+
+    def _bench(self, launch: LaunchPlan) -> Callable[[int, Journal], ServedBench]:
+        """The bench of a launch, of the number of its first part and the journal."""
+        return partial(ServedBench, self, launch)
 
     def _expected_s(self, place: int, at: int | None) -> float:
         launch, *later = self.agenda.launches[place:]
@@ -180,14 +183,14 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         )
         started_at, began = now_iso(), time.monotonic()
         interrupted: KeyboardInterrupt | None = None
-        log = None if self._journal.requests is None or profiled else RequestLog()
+        log = self._log(profiled)
         looking = self._inside and self._inside.around(self._serving, planned, profiled=profiled)
         try:
             with looking or nullcontext() as look:
                 try:
                     result = self._plan.place.drive(self._serving)(
                         self._load(planned.row),
-                        timing_of(self._suite, planned.row),
+                        self._timing(planned),
                         on_progress=self._progress(planned.row),
                         mark=marks(self._plan.run_id),
                         log=log,
@@ -207,6 +210,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         if self._unsettled:
             trial = trial.flagged("unsettled")
             self._unsettled = False
+        trial = self._with_log(trial, log)
         if interrupted is not None:
             trial = trial.flagged("interrupted")
             done = self._done(trial, result)
@@ -273,6 +277,17 @@ class ServedBench(Bench[Cell, PlannedLoad]):
     def _load(self, row: Row) -> Load:
         return load_of(self._suite, row, self._serving.url, self._cell)
 
+    def _timing(self, planned: PlannedTrial) -> Timing:
+        return timing_of(self._suite, planned.row)
+
+    def _log(self, profiled: bool) -> RequestLog | None:
+        """The log for each request of the next load; None if nobody asks for it."""
+        return None if self._journal.requests is None or profiled else RequestLog()
+
+    def _with_log(self, trial: Trial, log: RequestLog | None) -> Trial:
+        """The trial with what its requests say beyond its figures."""
+        return trial
+
     def _progress(self, row: Row | None, phase: str | None = None) -> Callable[[Progress], None]:
         def progress(now: Progress) -> None:
             self._journal.say(phase or now.phase_text, cell=self._cell, row=row, load=now)
@@ -303,10 +318,10 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         )
 
     def _settle(self) -> JsonObject:
-        """For rows without a warm-up: waits until one client is served steadily. Returns the state
-        for the record of the deploy."""
+        """For rows without a warm-up, and probes: waits until one client is served steadily. Gives
+        the state for the record of the deploy."""
         self._settling, self._unsettled = None, False
-        if self._suite.requests_per_client is None:
+        if self._suite.requests_per_client is None and self._suite.capacity is None:
             return {}
         progress = self._progress(None, "until one client is served steadily")
         load = self._load(step_row(1))

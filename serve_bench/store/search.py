@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,8 +25,10 @@ class Unreadable:
     written_at: str
 
 
-def search(folders: Sequence[Path]) -> tuple[dict[Path, Result], list[Unreadable]]:
-    """The runs in these folders and all below them, each once, and what cannot be read.
+def search(
+    folders: Sequence[Path], read: Callable[[Path], Result] = read
+) -> tuple[dict[Path, Result], list[Unreadable]]:
+    """The runs in these folders and all below them, each once, and what `read` cannot read.
 
     Raises BadInput for a folder that is not there, and where there is no run at all.
     """
@@ -57,7 +59,7 @@ def search(folders: Sequence[Path]) -> tuple[dict[Path, Result], list[Unreadable
     return runs, unreadable
 
 
-def beside(folder: Path, most: int) -> dict[Path, Result]:
+def beside(folder: Path, most: int, read: Callable[[Path], Result] = read) -> dict[Path, Result]:
     """The newest runs whose folders lie in this one, `most` of them; what cannot be read is left
     out, since its own report says why."""
     runs: dict[Path, Result] = {}

@@ -54,8 +54,10 @@ BODIES = ("--data-size", "large", "--body-type", "str", "--intermediate-handle")
 
 def test_two_cells_both_variants_all_rows_with_proof_and_exact_counts(tmp_path: Path) -> None:
     (tmp_path / "two.toml").write_text(TWO_CELLS)
-    done = run_to_end(["micro", "--suite", "./two.toml", "--out", "run"], tmp_path)
+    slo = ["--slo", "p50=20s,errors=0"]
+    done = run_to_end(["micro", "--suite", "./two.toml", *slo, "--out", "run"], tmp_path)
     assert done.returncode == 0, done.stderr
+    assert "errors <= 0 %: met by all 12 rows" in " ".join(done.stdout.split())
     result = read(tmp_path / "run")
     assert len(result.trials) == 12 and result.complete
     assert [trial.counts.failed_total for trial in result.trials] == [0] * 12

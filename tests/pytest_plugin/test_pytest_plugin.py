@@ -20,9 +20,11 @@ import serve_bench.pytest_plugin.benchmark  # loaded here, a pytest within does 
 import serve_bench.pytest_plugin.target
 from serve_bench import pytest_plugin
 from serve_bench.core.load_result import LoadResult
+from serve_bench.core.load_spec import Load
+from serve_bench.core.request_spec import Request
 from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.pytest_plugin import counted_rounds
-from tests.rounds import Scripted
+from tests.rounds import Scripted, round_of
 from tests.servers import KnownServer, always, every, serving
 
 pytest_plugins = ["pytester"]
@@ -131,6 +133,93 @@ def test_the_rounds_that_are_stored_are_those_of_the_load(
             "  raw:2, 3 rounds of 50 requests",
         ]
     )
+
+
+def slo_test(inner: pytest.Pytester, arguments: str) -> None:
+    call = f'serve_benchmark("http://127.0.0.1:9/best", "raw:2", rounds=2, {arguments})'
+    inner.makepyfile(test_speed=f"def test_it(serve_benchmark):\n    {call}\n")
+
+
+def test_an_slo_that_is_met_is_told_and_stored(
+    inner: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted(monkeypatch, 1.0)
+    slo_test(inner, 'requests=50, slo="p99=5ms"')  # of all rounds: one has too few requests
+    result = run(inner, "--benchmark-json=out.json")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(
+        ["  slo: p99 <= 5 ms, errors <= 1 % (default): met: p99 1 ms is within 5 ms (+80.0 %)"]
+    )
+    (one,) = stored(inner.path / "out.json")
+    told = one["extra_info"]["slo"]
+    assert told["verdict"] == "met" and told["margin"] == pytest.approx(0.8, abs=0.001)
+    assert [part["objective"]["name"] for part in told["objectives"]] == ["p99", "errors"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "failed", "line"),
+    [
+        ('requests=50, slo="p99=500us"', 0, "slo: p99 1 ms is above 500 us (-100"),
+        ('requests=10, slo="errors=5%"', 1, "slo: errors 10 % is above 5 % (-100 %)"),
+        ('requests=10, slo="p50=1s", errors_allowed=True', 1, "slo: errors 10 % is above 1 % (-"),
+    ],
+)
+def test_an_slo_that_is_missed_fails_the_test_in_one_line(
+    arguments: str,
+    failed: int,
+    line: str,
+    inner: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    load = Load(Request("http://127.0.0.1:9/"), count=10)
+    scripted(monkeypatch, round_of(load, 1.0, failed={"reset": 1}) if failed else 1.0)
+    slo_test(inner, arguments)
+    result = run(inner, "--benchmark-json=out.json")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([f"E * AssertionError: {line}*", "  not stored: the test failed"])
+    assert "pytest_plugin/benchmark.py" not in result.stdout.str()
+    assert stored(inner.path / "out.json") == []
+
+
+def test_errors_up_to_those_of_an_slo_are_allowed_where_it_names_them(
+    inner: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = Load(Request("http://127.0.0.1:9/"), count=10)
+    scripted(monkeypatch, round_of(load, 1.0, failed={"reset": 1}))
+    slo_test(inner, 'requests=10, slo="errors=10%"')
+    run(inner).assert_outcomes(passed=1)
+    slo_test(inner, 'requests=10, slo="p50=1s"')
+    result = run(inner)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*round 1: 1 of 10 requests failed: 1 reset*"])
+
+
+def test_a_round_that_is_not_timed_has_no_slo(
+    inner: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted(monkeypatch, 1.0)
+    slo_test(inner, 'requests=50, slo="p99=1us"')
+    run(inner, "--benchmark-disable").assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(
+    ("slo", "line"),
+    [
+        ("'p99=1'", "serve_benchmark: slo: p99=1 is not allowed; it takes a time with its unit"),
+        ("'ttft_p95=1s'", "serve_benchmark: slo: ttft_p95: this command measures no time to first"),
+        ("5", "serve_benchmark: slo: 5 is not allowed; it takes text, as p99=50ms,errors=0.1%"),
+        ("'p99.9=1s'", "serve_benchmark: slo: p99.9 needs 1,000 requests in all rounds, got 100"),
+    ],
+)
+def test_an_slo_that_is_none_is_refused_before_anything_is_loaded(
+    slo: str, line: str, inner: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drive = scripted(monkeypatch, 1.0)
+    slo_test(inner, f"requests=50, slo={slo}")
+    result = run(inner)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([f"*{line}*"])
+    assert drive.loads == []
 
 
 def test_the_marker_of_a_test_keeps_what_it_says(

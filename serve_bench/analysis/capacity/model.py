@@ -34,7 +34,7 @@ class Bound:
 
 
 @dataclass(frozen=True)
-class Slices:
+class SliceCounts:
     """The counts of a bound in each slice of a probe, by the time at which requests were due."""
 
     of: tuple[float, ...]
@@ -58,7 +58,7 @@ class Probe:
 
     rate: float
     slice_s: float
-    slices: Mapping[str, Slices]
+    slices: Mapping[str, SliceCounts]
     began_s: float = 0.0
     client_bound: bool = False
     whole: bool = True
@@ -79,7 +79,7 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Stop:
+class SearchEnd:
     """The search on this launch is over. `why`: a line for a person."""
 
     why: str
@@ -123,7 +123,7 @@ class Capacity:
 
     `rate` None: only bounded, by `low` (a lower bound: all rates met up to there) or by `high`
     (the lowest rate missed). `precise`: the interval is as narrow as `precision` asks. `spread`:
-    the standard deviation between launches, as a share; None for one.
+    the standard deviation between launches, as a share; None for one. `doubts`: what else to know.
     """
 
     rate: float | None
@@ -132,6 +132,7 @@ class Capacity:
     launches: tuple[LaunchEstimate, ...] = field(default=())
     precise: bool = False
     spread: float | None = None
+    doubts: tuple[str, ...] = ()
 
     @property
     def width(self) -> float | None:

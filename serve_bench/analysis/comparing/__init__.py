@@ -11,6 +11,7 @@ from typing import Any, Final
 from serve_bench.analysis.checks import Warning, checks
 from serve_bench.analysis.comparing.match import (
     doubtful,
+    few,
     labels_of,
     matched,
     unlike,
@@ -369,7 +370,11 @@ def of_runs(
         if place in theirs
     ]
     if not matches:
-        raise BadInput(f"{where[0]} and {where[1]} have no row in common (cell, row and client)")
+        lines = few([alone_words(one) for one in _alone(pairs, rows)])
+        raise BadInput(
+            f"{where[0]} and {where[1]} have no row in common (cell, row and client): "
+            + "; ".join(lines)
+        )
     floors = floors_of(noise) if noise is not None else {}
     names = [tuple(dict.fromkeys(pair[at] for pair in pairs)) for at in (0, 1)]
     labels = labels_of(a, b, pairs)

@@ -98,7 +98,7 @@ SIZES: Final = (("memory_bytes", "memory"), ("memory_limit_bytes", "memory limit
 #: Of a suite: what is no setting of the load, or is matched by itself (variants, cells, rows).
 NO_SETTING: Final = frozenset(
     """name variants cells rows ladder launches seed urls worlds backends x_axis master_addr
-    master_port output_file_path replicas address sample""".split()
+    master_port output_file_path replicas address sample slo""".split()
 )
 
 

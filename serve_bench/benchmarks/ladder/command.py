@@ -21,7 +21,7 @@ class SweepOptions(LadderOptions):
     command = "sweep"
     order = (
         *("app", *MATRIX, *MODEL, "variant", "env", "users", "duration", "launches", "url"),
-        *("header", "quick", "suite", "out", "resume", *RUN, "format", "perf_metrics"),
+        *("header", "quick", "suite", "out", "resume", *RUN, "slo", "format", "perf_metrics"),
     )
 
     suite: str = flag("micro")
@@ -66,7 +66,8 @@ class RecsysOptions(LadderOptions):
     order = (
         *("ranker_replicas", "variant", "ranker", "device", "users", "duration", "threads"),
         *("gpu_fraction", "table_rows", "max_batch_size", "launches", "env", "url", "header"),
-        *("quick", "suite", "out", "resume", *RUN, "format", "published", "perf_metrics"),
+        *("quick", "suite", "out", "resume", *RUN, "slo", "format", "published"),
+        "perf_metrics",
     )
 
     suite: str = flag("recsys")

@@ -61,9 +61,10 @@ class UrlRequest:
     each: int | None = None
     timeout_s: float = 30.0
     load_on: LoadOn | None = None
+    slo: str | None = None
 
     def to_json(self, command: str) -> dict[str, Any]:
-        """Plain content for the Run record."""
+        """Plain content for the Run record; without `slo` where none was given."""
         return {
             "name": command,
             "urls": {one.name: one.request.url for one in self.services},
@@ -73,6 +74,7 @@ class UrlRequest:
             "max_row_s": self.timing.window_s,
             "timeout_s": self.timeout_s,
             "load_on": None if self.load_on is None else asdict(self.load_on),
+            **({} if self.slo is None else {"slo": self.slo}),
         }
 
 
@@ -105,6 +107,7 @@ def url_request(options: LadderOptions, ladder: Ladder, *, users: bool = False) 
         ladder,
         timing_of(options.duration, options.quick),
         load_on=read_load_on(options.load_on, options.load_nodes),
+        slo=options.slo_source,
     )
 
 

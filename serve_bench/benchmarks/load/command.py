@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from serve_bench.cli.command import argument, command, flag
-from serve_bench.cli.options import LIVE_HELP, LoadOnOptions, VariedOptions
+from serve_bench.cli.options import LIVE_HELP, LoadOnOptions, SloOptions, VariedOptions
 
 if TYPE_CHECKING:
     from serve_bench.core.load_spec import Arrivals, Client, Load, Timing
@@ -23,7 +23,7 @@ LEAST_DURATION_S = 0.01
 LONGEST_COUNT_S = 24 * 3600.0
 
 
-class LoadOptions(VariedOptions, LoadOnOptions):
+class LoadOptions(VariedOptions, LoadOnOptions, SloOptions):
     """The options of `load`."""
 
     order = (
@@ -31,7 +31,7 @@ class LoadOptions(VariedOptions, LoadOnOptions):
         *("client", "processes", "max_connections", "spin", "method", "header", "body", "paths"),
         *("headers", "draw", "keepalive", "timeout", "connect_timeout", "retries"),
         *("expect_status", "expect_body", "unix_socket", "insecure", "cacert", "warmup", "seed"),
-        *("hgrm", "profile", "no_sample", "load_on", "load_nodes", "json", "out", "live"),
+        *("hgrm", "profile", "no_sample", "load_on", "load_nodes", "json", "slo", "out", "live"),
     )
 
     url: str = argument("Address that is loaded, http:// or https://.", metavar="URL")
@@ -80,7 +80,7 @@ class LoadOptions(VariedOptions, LoadOnOptions):
 def load(options: LoadOptions) -> int:
     """Load a URL and report what it served.
 
-    Exit code 1 when more than 1 % failed.
+    Exit code 1 when more than 1 % failed; with --slo, 3 when that is missed.
 
     Example: serve-bench load http://127.0.0.1:8000/noop -c 100 -d 10s
     """
@@ -92,6 +92,7 @@ def load(options: LoadOptions) -> int:
     from serve_bench.runner.load_source import read_load_on
 
     plain_lines(options.live)  # refused before anything begins
+    slo = options.slo_source
     nodes = read_load_on(options.load_on, options.load_nodes)
     variants = _variants(options)
     _check_together(options, variants)
@@ -103,7 +104,7 @@ def load(options: LoadOptions) -> int:
     except SpecError as error:
         raise BadInput(in_flags(str(error))) from None
     _check_here(request, timing)
-    return run(request, timing, options, nodes)
+    return run(request, timing, options, nodes, slo)
 
 
 class Variants(NamedTuple):

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from serve_bench.analysis.statistics import CENSORED, LATENCY, merged
 from serve_bench.benchmarks.parts.inside import facts, profiling_costs
 from serve_bench.cli.command import FAILED, INTERRUPTED
+from serve_bench.cli.gate import GATE_BROKEN, close_slo
 from serve_bench.cli.profile_run import draw_profiles
 from serve_bench.cli.progress import Display
 from serve_bench.cli.show import ReportRequest
@@ -45,26 +46,35 @@ if TYPE_CHECKING:
     from serve_bench.benchmarks.load.command import LoadOptions
 
 
-def run(load: Load, timing: Timing, options: LoadOptions, nodes: LoadOn | None) -> int:
+def run(
+    load: Load, timing: Timing, options: LoadOptions, nodes: LoadOn | None, slo: str | None
+) -> int:
     """Drives the load, keeps its record, prints the summary, and with --profile drives it once
-    more. 1 when more than 1 % of the requests failed."""
+    more. 1 when more than 1 % of the requests failed; with an SLO see close_slo."""
     if options.profile is None:
-        return _drive(load, timing, options, options.out, nodes)
+        return _drive(load, timing, options, options.out, nodes, slo)
     chosen = processes_behind(load.request.url, options.profile)
     place = _folder(options.out)
-    code = _drive(load, timing, options, place, nodes)
-    return code or _repeat(load, timing, place, chosen, options)
+    code = _drive(load, timing, options, place, nodes, slo)
+    if code not in (0, GATE_BROKEN):
+        return code
+    return _repeat(load, timing, place, chosen, options) or code
 
 
 def _drive(
-    load: Load, timing: Timing, options: LoadOptions, out: Path | None, nodes: LoadOn | None
+    load: Load,
+    timing: Timing,
+    options: LoadOptions,
+    out: Path | None,
+    nodes: LoadOn | None,
+    slo: str | None,
 ) -> int:
     where, sample = load.request, not options.no_sample
     cell, row = {"url": kept_text(where.url)}, row_of(load)
     planned = PlannedTrial(trial_key("url", 1, cell, row.label), 1, "url", cell, row)
     folder = RunFolder.create(out, now=datetime.now(UTC))
     with folder, signals(), run_mark() as run_id:
-        this_run = run_record(folder, "load", (planned,))
+        this_run = run_record(folder, "load", (planned,), {} if slo is None else {"slo": slo})
         folder.append(this_run)
         place = source_of(nodes, folder.path, run_id)
         try:
@@ -104,6 +114,8 @@ def _drive(
     if trial.flags.get("interrupted"):
         print("serve-bench: interrupted: the figures end there", file=sys.stderr)
         return INTERRUPTED
+    if slo is not None:
+        return close_slo(result) or (FAILED if troubles else 0)
     if (words := too_many_failed(trial)) is not None:
         print(f"serve-bench: {words}", file=sys.stderr)
     return FAILED if troubles or words is not None else 0

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from serve_bench.cli.command import command, flag
-from serve_bench.cli.options import MATRIX, MODEL, RUN, LoadOnOptions, RowOptions
+from serve_bench.cli.options import MATRIX, MODEL, RUN, LoadOnOptions, RowOptions, SloOptions
 
 if TYPE_CHECKING:
     from serve_bench.core.plan import Suite
@@ -29,7 +29,7 @@ class MicroOptions(RowOptions):
     order = (
         *("app", *MATRIX, *MODEL, "body_type", "intermediate_handle", "data_size"),
         *("clients", "windows", "window_seconds", "launches", "quick", "variant", "env", "suite"),
-        *("out", "resume", "profile", *RUN, "format", "published", "perf_metrics"),
+        *("out", "resume", "profile", *RUN, "slo", "format", "published", "perf_metrics"),
     )
 
     suite: str = flag("micro")
@@ -61,14 +61,14 @@ def micro(options: MicroOptions) -> int:
     return measure(options, options.report_request(), suite)
 
 
-class NoopOptions(LoadOnOptions):
+class NoopOptions(LoadOnOptions, SloOptions):
     """The options of `noop`."""
 
     command = "noop"
     order = (
         *("blocking", "num_replicas", "num_queries", "max_ongoing_requests", "max_batch_size"),
         *("batch_wait_timeout_s", "body_type", "intermediate_handle", "host", "port", "variant"),
-        *("env", "profile", "no_sample", "serve_metrics", "load_on", "load_nodes", "out"),
+        *("env", "profile", "no_sample", "serve_metrics", "load_on", "load_nodes", "out", "slo"),
     )
 
     blocking: bool = flag(False, "Stay up until Ctrl-C or SIGTERM.")
@@ -95,6 +95,7 @@ def noop(options: NoopOptions) -> int:
     from dataclasses import replace
 
     from serve_bench.benchmarks.parts.inside import facts, profiling_costs
+    from serve_bench.cli.gate import close_slo
     from serve_bench.cli.profile_run import draw_profiles
     from serve_bench.cli.rows import RowsRequest, sitting_of, suite_of, targets_of
     from serve_bench.cli.sitting import outcome_of, signals
@@ -113,6 +114,7 @@ def noop(options: NoopOptions) -> int:
         variants=(options.variant,),
         settings=settings(options.command, options.texts),
         env=parse_env(options.env or (), "--env"),
+        slo=options.slo_source,
     )
     suite = replace(suite_of("noop", flags), requests=options.num_queries)
     profile = targets_of(options.profile)
@@ -148,7 +150,7 @@ def noop(options: NoopOptions) -> int:
     typer.echo(f"records: {outcome.folder}")
     if outcome.failed or (outcome.interrupted and not outcome.result.trials):
         return 130 if outcome.interrupted else 1
-    return 0
+    return close_slo(outcome.result)
 
 
 def _wait_while_alive(serving: Serving) -> None:

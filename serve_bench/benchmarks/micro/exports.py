@@ -14,8 +14,9 @@ from typing import Any, Final
 from serve_bench.benchmarks.micro.summary import best_text
 from serve_bench.benchmarks.parts import csv
 from serve_bench.benchmarks.parts.rows import CellPart, Entry, Page, VariantPart, page_of
+from serve_bench.benchmarks.parts.slo import slo_json
 from serve_bench.core.document import ReportOptions
-from serve_bench.core.result import Result, Trial
+from serve_bench.core.result import Result, Run, Trial
 
 
 def json_text(result: Result, options: ReportOptions) -> str:
@@ -58,29 +59,29 @@ def page_data(page: Page) -> dict[str, Any]:
         },
         "host": dict(page.run.host),
         "base": page.base,
-        "variants": [_variant(part) for part in page.variants],
+        "variants": [_variant(part, page.run) for part in page.variants],
         "warnings": [asdict(one) for one in page.warnings],
         "failures": [asdict(one) for one in page.failures],
         "notes": list(page.notes),
     }
 
 
-def _variant(part: VariantPart) -> dict[str, Any]:
+def _variant(part: VariantPart, run: Run) -> dict[str, Any]:
     return {
         "name": part.name,
         "env": list(part.env),
         "engaged": part.engaged,
         "warnings": [asdict(one) for one in part.warnings],
         "failures": [asdict(one) for one in part.failures],
-        "cells": [_cell(cell) for cell in part.cells],
+        "cells": [_cell(cell, run) for cell in part.cells],
     }
 
 
-def _cell(part: CellPart) -> dict[str, Any]:
+def _cell(part: CellPart, run: Run) -> dict[str, Any]:
     return {
         "cell": dict(part.cell),
         "failures": [asdict(one) for one in part.failures],
-        "rows": [_row(entry) for entry in part.entries],
+        "rows": [{**_row(entry), **slo_json(run, entry.line)} for entry in part.entries],
     }
 
 

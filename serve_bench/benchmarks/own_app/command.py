@@ -27,8 +27,8 @@ class OwnRunOptions(RowOptions, OwnAppOptions):
     order = (
         *("target", "option", "app_name", "route", "paths", "method", "header", "headers", "draw"),
         *("body", "expect_status", "request_timeout_s", "clients", "windows", "window_seconds"),
-        *("launches", "quick", "variant", "env", "out", "resume", "profile", *RUN, "format"),
-        "perf_metrics",
+        *("launches", "quick", "variant", "env", "out", "resume", "profile", *RUN, "slo"),
+        *("format", "perf_metrics"),
     )
 
     target: str | None = argument(

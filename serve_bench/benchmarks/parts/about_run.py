@@ -24,6 +24,7 @@ from serve_bench.benchmarks.parts.blocks import (
     word_table,
 )
 from serve_bench.benchmarks.parts.rows import PROFILED
+from serve_bench.benchmarks.parts.slo import with_slo
 from serve_bench.benchmarks.parts.texts import cell_title
 from serve_bench.core.document import (
     Block,
@@ -308,19 +309,20 @@ def run_document(
     title: str = "",
     picture: Callable[[], Iterable[Block]] | None = None,
 ) -> Document:
-    """The document of one run: what its kind says, with the command, the machine and the place of
-    the records. `facts` stand behind those of every run, or in the place of one of the same name;
-    `title` without the id of the run."""
+    """The document of one run: what its kind says, with its SLO, the command, the machine and the
+    place of the records. `facts` stand behind those of every run, or in the place of one of the
+    same name; `title` without the id of the run."""
     run, own = result.run, tuple(facts)
     replaced = {name for name, _ in own}
+    told, parts = with_slo(result, tuple(findings), tuple(sections))
     return Document(
         title=f"{title or f'serve-bench {run.command}'}, run {run.id}",
         command=run.command,
         run=Facts((*(one for one in asked(run).pairs if one[0] not in replaced), *own)),
         machine=machine(run),
-        findings=tuple(findings),
+        findings=told,
         doubts=tuple(doubts),
-        sections=tuple(sections),
+        sections=parts,
         where=where,
         argv=run.argv,
         records=() if where is None else (where,),

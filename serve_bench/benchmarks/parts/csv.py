@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from serve_bench.benchmarks.parts.rows import Entry, Page
+from serve_bench.benchmarks.parts.slo import slo_columns
 from serve_bench.core.errors import visible
 
 FORMULA: Final = ("=", "+", "-", "@", "\t")
@@ -25,8 +26,12 @@ Further = Callable[[Entry], Mapping[str, Any]]
 
 
 def csv_text(page: Page, further: Further = lambda _: {}) -> str:
-    """The run as CSV, a header first; the columns `further` stand at the end."""
-    rows = [{**_row(entry, page), **further(entry)} for entry in page.entries]
+    """The run as CSV, a header first; the columns `further` stand behind those
+    of all, and those of an SLO at the end."""
+    rows = [
+        {**_row(entry, page), **further(entry), **slo_columns(page.run, [entry.line])}
+        for entry in page.entries
+    ]
     return csv_of(list(rows[0]) if rows else ["run", "variant", "row", "status"], rows)
 
 

@@ -208,7 +208,7 @@ def _variant(
         lines_of_cell = tuple(group)
         ladder = [trial for line in lines_of_cell for trial in line.trials]
         entries = tuple(
-            _entry(line, doubts, failures, published, costs, ladder, _front(result))
+            _entry(line, doubts, failures, published, costs, ladder, front_of(result.run.suite))
             for line in lines_of_cell
         )
         struck = [
@@ -263,10 +263,10 @@ def _entry(
     )
 
 
-def _front(result: Result) -> str | None:
-    """The ingress of an app of the user's own, with the name of the app where the record has it; of
+def front_of(suite: Mapping[str, Any]) -> str | None:
+    """The ingress of an app of the user's own, with the name of the app where the suite has it; of
     the others it is inferred."""
-    app = result.run.suite.get("app")
+    app = suite.get("app")
     if not isinstance(app, dict):
         return None
     ingress, name = str(app["deployments"][-1]["name"]), app.get("config", {}).get("name")

@@ -91,7 +91,7 @@ def _command(workload: Workload) -> Command[ScaleOptions]:
     class WorkloadOptions(ScaleOptions):
         order = (
             *(*sizes, "address", "variant", "env", "quick", "suite", "out", "resume"),
-            *("no_sample", "dry_run", "live", "format", "published", "perf_metrics"),
+            *("no_sample", "dry_run", "live", "slo", "format", "published", "perf_metrics"),
         )
 
         suite: str = flag(f"scale_{workload}", "Suite file, or the name of a shipped one.")
@@ -132,6 +132,7 @@ def _run(workload: Workload, options: ScaleOptions) -> int:
             env=parse_env(options.env or (), "--env"),
             address=options.address,
             sample=not options.no_sample,
+            slo=options.slo_source,
         )
         return checked(suite)
 

@@ -23,7 +23,7 @@ def run(
     """Measures what is planned, prints the report, and returns the exit code."""
     launches = scale_plan(suite, done(earlier))
     if options.dry_run:
-        return print_plan(plan_lines(suite, launches), None if earlier else options.out)
+        return print_plan(plan_lines(suite, launches), None if earlier else options.out, suite.slo)
 
     sitting = Sitting(
         "scale",

@@ -15,6 +15,8 @@ from typing import Any, Final
 from serve_bench.analysis.statistics import LATENCY, MAIN, Line, LowerBound
 from serve_bench.benchmarks.parts.csv import csv_of
 from serve_bench.benchmarks.parts.published import scale_notes, scale_published
+from serve_bench.benchmarks.parts.slo import slo_columns, slo_json
+from serve_bench.benchmarks.parts.what_if import usl_json, what_if_json
 from serve_bench.benchmarks.scale.figures import CLUSTER_NAMES, Figure, published_names
 from serve_bench.benchmarks.scale.growth import Grown
 from serve_bench.benchmarks.scale.nodes import NODE_NAMES, ScaleNode
@@ -26,7 +28,7 @@ from serve_bench.benchmarks.scale.summary import (
 )
 from serve_bench.core.document import ReportOptions
 from serve_bench.core.figures import host_line
-from serve_bench.core.result import Result
+from serve_bench.core.result import Result, Run
 
 # ---------------------------------------------------------------------------------------- JSON
 
@@ -50,7 +52,10 @@ def json_text(result: Result, options: ReportOptions) -> str:
         "asked": dict(run.suite),
         "invalid": list(summary.invalid),
         "base": base,
-        "variants": [_variant(part) for part in summary.variants],
+        "variants": [
+            {**_variant(part, run), **(_what_if(part) if summary.curve else {})}
+            for part in summary.variants
+        ],
         "not_measured": list(summary.not_measured),
         "warnings": _dicts(summary.warnings),
         "failures": _dicts(summary.failures),
@@ -69,25 +74,29 @@ def _dicts(items: Iterable[Any]) -> list[dict[str, Any]]:
     return [asdict(one) for one in items]
 
 
-def _variant(part: ScaleVariant) -> dict[str, Any]:
+def _variant(part: ScaleVariant, run: Run) -> dict[str, Any]:
     return {
         "name": part.name,
         "env": list(part.env),
         "engaged": part.engaged,
         "warnings": _dicts(part.warnings),
         "failures": _dicts(part.failures),
-        "sizes": [_size(one) for one in part.sizes],
+        "sizes": [_size(one, run) for one in part.sizes],
         "growth": {one.quantity.name: _grown(one) for one in part.grown},
     }
 
 
-def _size(size: ScaleSize) -> dict[str, Any]:
+def _what_if(part: ScaleVariant) -> dict[str, Any]:
+    return {"usl": usl_json(part.usl), "what_if": what_if_json(part.what_ifs)}
+
+
+def _size(size: ScaleSize, run: Run) -> dict[str, Any]:
     return {
         "cell": dict(size.cell),
         "launches": list(size.launches),
         "status": size.gap or "measured",
         "metrics": {name: _figure(one) for name, one in size.figures.items()},
-        "rows": [_row(line) for line in size.lines],
+        "rows": [{**_row(line), **slo_json(run, line)} for line in size.lines],
         "nodes": _dicts(size.nodes),
         "invalid": _dicts(size.invalid),
         "warnings": _dicts(size.warnings),
@@ -148,7 +157,7 @@ _COLUMNS: Final = (
 
 def csv_text(result: Result, options: ReportOptions) -> str:
     """A line for each metric of each size, with its unit, over launches (`launch` is empty) and of
-    each, and a line for each figure of each node; a header first."""
+    each, and a line for each figure of each node; a header first. An SLO: of all rows of a size."""
     summary = scale_summary(result)
     published = (scale_published(summary.workload) or {}) if options.published else {}
     rows = [
@@ -161,11 +170,13 @@ def csv_text(result: Result, options: ReportOptions) -> str:
             "invalid": bool(size.invalid),
             "host": host_line(result.run.host),
             **row,
+            **judged,
         }
         for size in summary.sizes
+        for judged in [slo_columns(result.run, size.lines)]
         for row in _rows(size, published)
     ]
-    return csv_of(_COLUMNS, rows)
+    return csv_of((*_COLUMNS, *slo_columns(result.run, ())), rows)
 
 
 def _rows(size: ScaleSize, published: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -19,6 +19,7 @@ from serve_bench.core.failed_requests import INVALID_SHARE
 from serve_bench.core.load_spec import HANDLE, MAX_CONNECTIONS, MAX_DURATION_S, MAX_TIMEOUT_S
 from serve_bench.core.result import JsonObject, PlannedTrial, Row, VariantUsed, trial_key
 from serve_bench.core.schema import plain, stored_suite
+from serve_bench.core.slo import slo_of_file
 from serve_bench.core.suite import variants_of
 
 WORKLOADS: Final = ("single", "multi", "ensemble", "chain", "curve")
@@ -73,6 +74,7 @@ class ScaleSuite:
     address: str | None = None
     seed: int = 1
     sample: bool = True
+    slo: str | None = None
 
     @property
     def measured_s(self) -> float:
@@ -80,8 +82,9 @@ class ScaleSuite:
         return self.windows * self.window_s
 
     def to_json(self) -> dict[str, Any]:
-        """Plain content for the Run record."""
-        return {"name": f"scale_{self.workload}", **plain(self)}
+        """Plain content for the Run record; without `slo` where none was given."""
+        content = {"name": f"scale_{self.workload}", **plain(self)}
+        return {name: one for name, one in content.items() if one is not None or name != "slo"}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ScaleSuite:
@@ -288,6 +291,7 @@ def read_scale(
     env: Mapping[str, str] | None = None,
     address: str | None = None,
     sample: bool = True,
+    slo: str | None = None,
 ) -> ScaleSuite:
     """The suite of a workload. `flags`: those of KEYS that were given, as text. Raises BadInput."""
     arguments = _of_file(workload, data, file, quick).under(Arguments.of_flags(flags))
@@ -311,6 +315,7 @@ def read_scale(
         replicas=replicas,
         address=address,
         sample=sample,
+        slo=slo or slo_of_file(data, file),
         **_settings(arguments),
     )
 
@@ -344,7 +349,7 @@ def _settings(arguments: Arguments) -> dict[str, Any]:
 
 def _of_file(workload: Workload, data: Mapping[str, Any], file: str, quick: bool) -> Arguments:
     """The table `scale` of a file, with its table `quick` over it where that is wanted."""
-    only_keys(data, ("name", "variant", "variants", "scale", "quick"), file)
+    only_keys(data, ("name", "variant", "variants", "scale", "quick", "slo"), file)
     table = data.get("scale")
     if not isinstance(table, Mapping):
         raise BadInput(f"{file}: is no suite of serve-bench scale: it has no table scale")

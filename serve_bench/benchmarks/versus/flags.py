@@ -154,6 +154,8 @@ def _common(options: VersusOptions) -> Suite:
     suite = read_suite(read_toml(file), file.name, flags)
     if suite.ladder is not None:
         raise BadInput(f"{file.name}: load.users: versus compares rows, not loads that grow")
+    if suite.slo is not None:
+        raise BadInput(f"{file.name}: slo: versus compares two sides, and judges no SLO")
     return known_device(suite)
 
 

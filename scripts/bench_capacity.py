@@ -1,0 +1,115 @@
+"""How often the 95 % interval of `capacity` holds the truth: complete runs on simulated servers.
+
+    scripts/bench capacity [--runs 100] [--seed 1] [--server NAME ...] [--pairs 40] [--most 40]
+
+Each run adds launches, each with a search of its own, until the interval is narrow enough or --most
+launches are used. Width, launches and seconds are medians; seconds are measured ones, of all
+launches of a run. "Narrow" are the runs whose interval is at most 5 % wide. The last two servers
+are beyond what a launch of 120 s can show. The last line compares a server with itself: pairs whose
+ratio has an interval without 1. Nothing is timed: the clock is simulated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from dataclasses import dataclass
+from typing import Final
+
+from serve_bench.analysis.capacity.estimate import estimate
+from serve_bench.analysis.capacity.interval import enough, over_launches, ratio
+from serve_bench.analysis.capacity.model import PRECISION, Capacity, LaunchEstimate, SearchEnd
+from serve_bench.analysis.capacity.search import RateSearch
+from tests.capacity_servers import HARD, SERVERS, Server
+
+SAME: Final = "M/M/1"
+PLANNED: Final = 3
+EVERY: Final = (*SERVERS, *HARD)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A complete run: its capacity and measured seconds."""
+
+    capacity: Capacity
+    seconds: float
+
+    def holds(self, truth: float) -> bool:
+        """Whether its interval does."""
+        low, high = self.capacity.low, self.capacity.high
+        return low is not None and high is not None and low <= truth <= high
+
+
+def launch(server: Server, seed: int, start: float | None) -> tuple[LaunchEstimate, float]:
+    """One launch, searched to its end."""
+    live = server.launch(seed)
+    search = RateSearch(server.bounds, start=start)
+    while not isinstance(step := search.next(), SearchEnd):
+        search.add(live.probe(step.rate, step.seconds))
+    return estimate(search.probes, server.bounds), sum(one.seconds for one in search.probes)
+
+
+def run(server: Server, seed: int, most: int) -> Run:
+    """A run: launches until they are enough; each starts at half of what a closed loop may serve,
+    which is taken as 1.3 of the truth."""
+    estimates: list[LaunchEstimate] = []
+    seconds = 0.0
+    while len(estimates) < most and not enough(estimates, PRECISION, PLANNED):
+        one, took = launch(server, 1000 * seed + len(estimates), 0.65 * server.truth)
+        estimates.append(one)
+        seconds += took
+    return Run(over_launches(estimates), seconds)
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--server", action="append", choices=[one.name for one in EVERY])
+    parser.add_argument("--pairs", type=int, default=40)
+    parser.add_argument("--most", type=int, default=40)
+    asked = parser.parse_args()
+    print("| server | truth | runs | held | bias | width | narrow | launches | seconds |")
+    print("|" + "---|" * 9)
+    for server in EVERY:
+        if not asked.server or server.name in asked.server:
+            runs = [run(server, asked.seed + at, asked.most) for at in range(asked.runs)]
+            print(line(server, runs), flush=True)
+    if asked.pairs:
+        server = next(one for one in EVERY if one.name == SAME)
+        print(same(server, asked.pairs, asked.seed + asked.runs, asked.most))
+
+
+def line(server: Server, runs: list[Run]) -> str:
+    """A row of the table. Bias: the mean of the runs' rates over the truth, less 1."""
+    rates = [one.capacity.rate for one in runs if one.capacity.rate is not None]
+    widths = [one.capacity.width for one in runs if one.capacity.width is not None]
+    figures = [
+        server.name,
+        f"{server.truth:.1f}",
+        str(len(runs)),
+        str(sum(one.holds(server.truth) for one in runs)),
+        f"{100 * (statistics.fmean(rates) / server.truth - 1):+.2f} %" if rates else "",
+        f"{100 * statistics.median(widths):.1f} %" if widths else "",
+        str(sum(one.capacity.precise for one in runs)),
+        f"{statistics.median(len(one.capacity.launches) for one in runs):g}",
+        f"{statistics.median(one.seconds for one in runs):.0f}",
+    ]
+    return f"| {' | '.join(figures)} |"
+
+
+def same(server: Server, pairs: int, seed: int, most: int) -> str:
+    """How many pairs of runs of one server are said to differ."""
+    differ = 0
+    for at in range(pairs):
+        a, b = (run(server, seed + 2 * at + side, most).capacity for side in (0, 1))
+        _, low, high = ratio(a, b)
+        differ += not low <= 1 <= high
+    return f"\n{server.name} compared with itself: {differ} of {pairs} pairs differ"
+
+
+if __name__ == "__main__":
+    main()

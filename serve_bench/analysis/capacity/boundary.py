@@ -1,0 +1,320 @@
+"""The rate at which one bound is just met, from blocks of time in probes near to it. Pure.
+
+Model: near the boundary what the bound limits grows as exp(slope x (ln(rate) - place)), and counts
+of blocks scatter around that (quasi-likelihood [McCullagh, Nelder 1989, 9]). Bad requests come in
+bursts: below the bound the variance grows as the number of bursts, with the mean; above it the
+bursts grow, and the relative error stays (M/M/1, blocks of 5 s: 1.6 at p99 and 1.4 at p93). So the
+variance of a block is in proportion to mean x (1 + mean / bound), which lessens its weight.
+Requests are not independent, so that only blocks of time are repeated: the error comes from leaving
+out one block after the other (jackknife [Tukey 1958]), and from it the bias of the logarithm of a
+mean of few bursts, slope x error^2 / 2 (delta method).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from serve_bench.analysis.capacity.model import Bound, Probe
+
+BLOCK_S: Final = 5.0
+"""The shortest block: what recurs in seconds (collection of garbage, health checks, stalls) lies
+inside of it, and 100 s still make 20 blocks."""
+
+CORRELATIONS: Final = 5.0
+"""Autocorrelation times in a block at least; blocks then are nearly independent."""
+
+FEWEST_BLOCKS: Final = 4
+"""Below, no error is taken from the scatter of blocks."""
+
+SETTLE_S: Final = 30.0
+"""A fresh launch settles: caches, pools of connections, scaling. Blocks of its first 30 s, which
+are those of the search, are left out where ENOUGH_S of others are there (deletion of the initial
+transient [Law, Kelton 2000, 9.5.1])."""
+
+ENOUGH_S: Final = 40.0
+"""Eight of the shortest blocks, enough for an error of their own."""
+
+REACH, FARTHEST = 0.12, 0.25
+"""ln(rate): blocks count that are so near to the place, or as far as it takes for SIDE_S on either
+side. Beyond, the line bends: a value that grows as 1 / (1 - use) is 1.5 % off in the middle at 60 %
+use with 12 %, and 8 % with 25 %; and an overload has no steady state."""
+
+NEAREST, BEND = 0.05, 12.0
+"""A launch with a small error reaches less far: BEND errors, NEAREST at least. At 60 % use the bend
+of 12 errors of 1 % makes 1.5 errors, that of 12 errors of 0.5 % less than one."""
+
+SIDE_S: Final = 20.0
+"""FEWEST_BLOCKS of the shortest: with fewer on one side, luck sets the slope."""
+
+SLOPE: Final = 20.0
+"""The slope that is likely before anything is known: of p99 in M/M/1 it is use x ln(100) / (1 -
+use), 5 to 40 at 50 to 90 % use. A steep guess moves the place in small steps, a gentle one throws
+it past the boundary: launches of M/M/1 scatter by 2.4 % with 20, 3.0 % with 15, 3.4 % with 10.
+"""
+
+SLOPE_SD: Final = 1.0
+"""Standard deviation of ln(slope) before anything is known: a factor of e either way."""
+
+CHANGED: Final = 1.63
+"""The 1 % point of the largest |Brownian bridge| [Kolmogorov 1933]: cumulated residuals beyond it
+show that the service has changed."""
+
+_LEAST_SLOPE, _MOST_SLOPE = 0.5, 400.0
+_ROUNDS: Final = 3
+_HALVINGS: Final = 18
+
+
+@dataclass(frozen=True)
+class Block:
+    """Counts of a stretch of a probe. `x`: ln(rate); `expected`: what the bound allows."""
+
+    x: float
+    expected: float
+    bad: float
+    began_s: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class BoundaryLine:
+    """ln(value / bound) = slope x (x - place). `scatter`: variance of a count over its mean, at
+    the place and by weight."""
+
+    place: float
+    slope: float
+    scatter: float
+
+    def mean(self, block: Block) -> float:
+        """What it expects of a block."""
+        return block.expected * self.ratio(block)
+
+    def ratio(self, block: Block) -> float:
+        """The value over the bound that it expects at the rate of a block."""
+        return math.exp(min(50.0, self.slope * (block.x - self.place)))
+
+    def weight(self, block: Block) -> float:
+        """Of a count of the block."""
+        return 2 / (1 + self.ratio(block))
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """Where a bound is just met: `place` is ln(rate), `error` its standard error (None: too few
+    blocks). `bad`: requests beyond the bound; `changed_s`: since when the service is as it is now;
+    `change`: by which the place then moved."""
+
+    place: float
+    error: float | None
+    slope: float
+    blocks: int
+    seconds: float
+    bad: float
+    correlation_s: float = 0.0
+    changed_s: float | None = None
+    change: float = 0.0
+
+    @property
+    def block_s(self) -> float:
+        """The mean length of its blocks."""
+        return self.seconds / self.blocks
+
+
+def correlation_s(probes: Sequence[Probe], bound: Bound) -> float:
+    """The autocorrelation time of the slices of probes, in seconds: half a slice where they are
+    independent. The sum of the autocorrelations up to the first that is hardly there [Geyer 1992].
+    """
+    series = []
+    for one in probes:
+        bad = one.slices[bound.name].bad
+        mean = math.fsum(bad) / len(bad)
+        series.append([value - mean if abs(value - mean) > 1e-9 * mean else 0.0 for value in bad])
+    longest = max((len(one) for one in series), default=0) // 3
+    power = sum(value * value for one in series for value in one)
+    total = 0.5
+    for lag in range(1, longest + 1):
+        pairs = sum(a * b for one in series for a, b in zip(one, one[lag:], strict=False))
+        correlation = pairs / power if power else 0.0
+        if correlation < 0.1:
+            break
+        total += correlation
+    return total * max((one.slice_s for one in probes), default=0.0)
+
+
+def blocks_of(
+    probes: Sequence[Probe], bound: Bound, block_s: float, settle_s: float
+) -> list[Block]:
+    """The blocks of probes in order of time, each of `block_s` or a little less; one of a probe
+    that is shorter, but none of one far below BLOCK_S. The first `settle_s` of each probe, at most
+    a quarter, are left out: its queue was empty before."""
+    blocks = []
+    for one in probes:
+        slices = one.slices[bound.name]
+        first = min(math.ceil(settle_s / one.slice_s), len(slices.of) // 4)
+        of, bad = slices.of[first:], slices.bad[first:]
+        seconds = len(of) * one.slice_s
+        if seconds < 0.7 * BLOCK_S:
+            continue
+        number = max(1, int(seconds / (0.85 * block_s)))
+        ends = [round(len(of) * at / number) for at in range(number + 1)]
+        for start, end in itertools.pairwise(ends):
+            blocks.append(
+                Block(
+                    math.log(one.rate),
+                    bound.most * math.fsum(of[start:end]),
+                    math.fsum(bad[start:end]),
+                    one.began_s + (first + start) * one.slice_s,
+                    (end - start) * one.slice_s,
+                )
+            )
+    return sorted((one for one in blocks if one.expected), key=lambda one: one.began_s)
+
+
+def line_of(blocks: Sequence[Block], guess: BoundaryLine) -> BoundaryLine | None:
+    """The line through blocks with the weights and the scatter of `guess`; None where nothing was
+    bad.
+
+    For a slope b the place is ln(sum expected exp(b x) / sum bad) / b, with weights; the slope
+    maximizes the quasi-likelihood, with the prior of SLOPE.
+    """
+    origin = sum(one.x for one in blocks) / len(blocks)
+    points = []
+    bad = moment = 0.0
+    for one in blocks:
+        weight, x = guess.weight(one), one.x - origin
+        points.append((x, weight * one.expected))
+        bad += weight * one.bad
+        moment += weight * one.bad * x
+    if bad <= 0:
+        return None
+    low, high = math.log(_LEAST_SLOPE), math.log(_MOST_SLOPE)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        slope = math.exp(middle)
+        total = first = 0.0
+        for x, expected in points:
+            mean = expected * math.exp(slope * x)
+            total += mean
+            first += mean * x
+        gain = slope * (moment - bad * first / total) / guess.scatter
+        low, high = (
+            (middle, high) if gain > (middle - math.log(SLOPE)) / SLOPE_SD**2 else (low, middle)
+        )
+    slope = math.exp((low + high) / 2)
+    weight = sum(expected * math.exp(slope * x) for x, expected in points)
+    return BoundaryLine(origin + math.log(weight / bad) / slope, slope, guess.scatter)
+
+
+def boundary(probes: Sequence[Probe], bound: Bound, place: float) -> Boundary | None:
+    """Where `bound` is just met, near `place` (ln(rate)); None where no probe is near, or nothing
+    was bad. The probes must be sound."""
+    own = [one for one in probes if bound.name in one.slices and one.slices[bound.name].of]
+    close = [one for one in own if abs(math.log(one.rate) - place) <= FARTHEST]
+    if not close or not bound.most:
+        return None
+    tau = correlation_s(close, bound)
+    block_s = max(BLOCK_S, CORRELATIONS * tau)
+    every = blocks_of(own, bound, block_s, 2 * tau)
+    found = _estimate(every, BoundaryLine(place, SLOPE, 1.0), REACH)
+    if found is not None and found.error is not None and BEND * found.error < REACH:
+        guess = BoundaryLine(found.place, found.slope, 1.0)
+        nearer = _estimate(every, guess, max(NEAREST, BEND * found.error))
+        found = nearer if nearer is not None and nearer.error is not None else found
+    return None if found is None else replace(found, correlation_s=tau)
+
+
+def _estimate(every: Sequence[Block], line: BoundaryLine, reach: float) -> Boundary | None:
+    for _ in range(_ROUNDS):
+        found = _fitted(_near(every, line, reach), line)
+        if found is None:
+            return None
+        line = found
+    blocks, changed_s, change = _near(every, line, reach), None, 0.0
+    at = _change(blocks, line)
+    if at is not None:
+        before, blocks = blocks[:at], blocks[at:]
+        changed_s = blocks[0].began_s
+        line = _fitted(blocks, line) or line
+        told = (sum(one.bad for one in before) + 0.5) / sum(line.mean(one) for one in before)
+        change = math.log(told) / line.slope
+    else:
+        late = [one for one in blocks if one.began_s >= SETTLE_S]
+        if sum(one.seconds for one in late) >= ENOUGH_S:
+            blocks = late
+            line = _fitted(blocks, line) or line
+    if not any(one.bad for one in blocks):
+        return None
+    place, error = _jackknife(blocks, line)
+    return Boundary(
+        place,
+        error,
+        line.slope,
+        len(blocks),
+        sum(one.seconds for one in blocks),
+        sum(one.bad for one in blocks),
+        changed_s=changed_s,
+        change=change,
+    )
+
+
+def _near(blocks: Sequence[Block], line: BoundaryLine, reach: float) -> list[Block]:
+    """The blocks within `reach` of the place, or as far as it takes for SIDE_S on either side."""
+    for sign in (-1, 1):
+        far, seconds = 0.0, 0.0
+        for one in sorted(blocks, key=lambda one: abs(one.x - line.place)):
+            if sign * (one.x - line.place) >= 0 and seconds < SIDE_S:
+                far, seconds = abs(one.x - line.place), seconds + one.seconds
+        reach = max(reach, min(far, FARTHEST))
+    return [one for one in blocks if abs(one.x - line.place) <= reach]
+
+
+def _fitted(blocks: Sequence[Block], guess: BoundaryLine) -> BoundaryLine | None:
+    """The line with the scatter of the blocks around it, as if one more had been seen with a
+    relative error of a third: that of a few blocks is too small by luck."""
+    if not blocks:
+        return None
+    usual = sum(one.expected for one in blocks) / len(blocks)
+    line = line_of(blocks, BoundaryLine(guess.place, guess.slope, usual))
+    if line is None:
+        return None
+    squares = sum(
+        line.weight(one) * (one.bad - line.mean(one)) ** 2 / line.mean(one) for one in blocks
+    )
+    scatter = (squares + 0.1 * usual) / max(1, len(blocks) - 1)
+    return line_of(blocks, BoundaryLine(line.place, line.slope, scatter))
+
+
+def _jackknife(blocks: Sequence[Block], line: BoundaryLine) -> tuple[float, float | None]:
+    """The place without its bias, and its standard error."""
+    n = len(blocks)
+    if n < FEWEST_BLOCKS:
+        return line.place, None
+    without = [line_of([*blocks[:at], *blocks[at + 1 :]], line) for at in range(n)]
+    places = [one.place for one in without if one is not None]
+    if len(places) < n:
+        return line.place, None
+    mean = sum(places) / n
+    error = math.sqrt((n - 1) / n * sum((one - mean) ** 2 for one in places))
+    # By the delta method; the bias by the jackknife itself varies too much.
+    bias = min(line.slope * error**2 / 2, error / 2)
+    return line.place - bias, error
+
+
+def _change(blocks: Sequence[Block], line: BoundaryLine) -> int | None:
+    """The first block since the service changed; None where it did not."""
+    if len(blocks) < 3 * FEWEST_BLOCKS:
+        return None
+    weights = [line.weight(one) for one in blocks]
+    means = [line.mean(one) * weight for one, weight in zip(blocks, weights, strict=True)]
+    bads = [one.bad * weight for one, weight in zip(blocks, weights, strict=True)]
+    total, rest = sum(means), sum(bads) - sum(means)
+    sums, passed, largest, place = 0.0, 0.0, 0.0, 0
+    for at, (bad, mean) in enumerate(zip(bads, means, strict=True), 1):
+        sums, passed = sums + bad - mean, passed + mean
+        bridge = abs(sums - rest * passed / total) / math.sqrt(line.scatter * total)
+        if bridge > largest and 2 <= at <= len(blocks) - FEWEST_BLOCKS:
+            largest, place = bridge, at
+    return place if largest > CHANGED else None

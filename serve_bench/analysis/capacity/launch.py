@@ -1,0 +1,398 @@
+"""The search on each launch of a run: from its records to the next probe, and to its estimate.
+
+Pure. A launch first has a closed loop, which warms it up and says about what it serves at most;
+then the probes. Rule: what comes next follows from the records alone, so a run that is resumed
+goes on as if it had not ended; a launch that was broken off is searched anew.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final, TypeAlias
+
+from serve_bench.analysis.capacity.estimate import estimate
+from serve_bench.analysis.capacity.interval import enough, over_launches
+from serve_bench.analysis.capacity.model import (
+    Ask,
+    Bound,
+    Capacity,
+    LaunchEstimate,
+    Probe,
+    SearchEnd,
+    SliceCounts,
+)
+from serve_bench.analysis.capacity.search import RateSearch
+from serve_bench.analysis.statistics import MAIN
+from serve_bench.analysis.verdict import limited_by
+from serve_bench.core.capacity import CapacitySearch, closed_row, probe_row
+from serve_bench.core.load_spec import MAX_RATE
+from serve_bench.core.result import (
+    JsonObject,
+    PlannedTrial,
+    Result,
+    Row,
+    Trial,
+    cell_slug,
+    trial_key,
+)
+from serve_bench.core.slo import Objective, Slo
+
+START: Final = 0.5
+"""The first rate of a launch, as a share of what its closed loop served: an open loop at that very
+rate has a queue that only grows."""
+
+LEAST_RATE: Final = 0.1
+"""The lowest rate of a probe, requests/s."""
+
+LEAST_MOST: Final = 1e-6
+"""What a bound of no error at all allows: one in a million, so that it has a logarithm."""
+
+NO_LATENCY: Final = frozenset({"timeout", "cut"})
+"""Errors without an answer: they count in latencies with the time that they were waited for."""
+
+CLIENTS_FAULT: Final = ("client", "offered load")
+"""Causes of a probe whose client reports that it added to the latency, or was the limit, in which
+the service is not to blame: all else was idle, or all was answered in time. Where a process of the
+service or the host is full, it is."""
+
+Requests: TypeAlias = Iterable[tuple[int, int, int | None, int, str | None]]
+"""Rows of a log of requests: connection, start_ns, latency_ns, status, error."""
+
+Place: TypeAlias = tuple[str, str]
+"""Of a capacity: variant, and cell as cell_slug has it."""
+
+
+def bounds_of(slo: Slo) -> tuple[Bound, ...]:
+    """The objectives as a search sees them."""
+    return tuple(map(_bound, slo.objectives))
+
+
+def _bound(one: Objective) -> Bound:
+    if one.kind == "mean":
+        return Bound(one.name, one.limit, "mean")
+    most = one.limit if one.kind == "errors" else 1 - one.limit
+    if one.share is not None:
+        most = 1 - one.share
+    return Bound(one.name, max(most, LEAST_MOST))
+
+
+def slices_of(
+    requests: Requests, slo: Slo, rate: float, seconds: float, slice_s: float, unsent: int
+) -> JsonObject:
+    """What the record of a probe keeps of its requests: for each bound and each slice of time the
+    requests that were due in it, and those that violate the bound.
+
+    `unsent`: requests that were due and never sent, which no log has; they are the last that were
+    due. A request without an answer is beyond every limit.
+    """
+    count = max(1, math.ceil(seconds / slice_s - 1e-9))
+    bounds = {one.name: ([0.0] * count, [0.0] * count) for one in slo.objectives}
+    due = [0] * count
+    whole_ns = seconds * 1e9
+    for _, start_ns, latency_ns, _, error in requests:
+        at = min(count - 1, max(0, int(start_ns / (slice_s * 1e9))))
+        due[at] += 1
+        for one in slo.objectives:
+            of, bad = _counts(one, start_ns, latency_ns, error, whole_ns)
+            bounds[one.name][0][at] += of
+            bounds[one.name][1][at] += bad
+    left, at = unsent, count - 1
+    while left:
+        room = max(0, round(rate * slice_s) - due[at])
+        more = left if at == 0 else min(left, room)
+        for one in slo.objectives:
+            of, bad = _counts(one, (at + 0.5) * slice_s * 1e9, None, "cut", whole_ns)
+            bounds[one.name][0][at] += more * of
+            bounds[one.name][1][at] += more * bad
+        left, at = left - more, at - 1
+    return {
+        "slice_s": slice_s,
+        "bounds": {name: {"of": of, "bad": bad} for name, (of, bad) in bounds.items()},
+    }
+
+
+def _counts(
+    one: Objective, start_ns: float, latency_ns: int | None, error: str | None, whole_ns: float
+) -> tuple[float, float]:
+    """What a request adds to the two counts of an objective."""
+    answered = error is None and latency_ns is not None
+    if one.kind == "errors":
+        return 1, error is not None and one.error in (None, error)
+    if one.kind == "goodput":
+        assert one.within_ns is not None
+        return 1, not (answered and latency_ns is not None and latency_ns <= one.within_ns)
+    if not answered and error not in NO_LATENCY:
+        return 0, 0
+    if one.kind == "mean":
+        return 1, latency_ns if latency_ns is not None else max(whole_ns - start_ns, one.limit)
+    return 1, not answered or latency_ns is None or latency_ns > one.limit
+
+
+def probe_of(trial: Trial, front: str | None = None) -> Probe | None:
+    """The probe of a trial; None for one that holds none."""
+    if trial.row.rate_per_s is None or "bounds" not in trial.slices:
+        return None
+    slices = {
+        name: SliceCounts(tuple(one["of"]), tuple(one["bad"]))
+        for name, one in trial.slices["bounds"].items()
+    }
+    bound = bool((trial.client.get("verdict") or {}).get("client_bound"))
+    return Probe(
+        trial.row.rate_per_s,
+        float(trial.slices["slice_s"]),
+        slices,
+        float(trial.slices.get("began_s", 0.0)),
+        client_bound=bound and limited_by(trial, front).cause in CLIENTS_FAULT,
+        whole=not trial.flags.get("interrupted"),
+    )
+
+
+def meets(probe: Probe, bounds: Sequence[Bound]) -> bool:
+    """Whether the probe, taken as it is, meets all bounds."""
+    values = ((one, probe.slices[one.name].value) for one in bounds)
+    return all(value is None or value <= one.most for one, value in values)
+
+
+@dataclass
+class LaunchSearch:
+    """The search of a cell on one launch. `start`: where earlier launches found the capacity."""
+
+    asked: CapacitySearch
+    slo: Slo
+    variant: str
+    round: int
+    cell: JsonObject
+    data_size: str = "small"
+    start: float | None = None
+    front: str | None = None
+    closed: Trial | None = None
+    trials: list[Trial] = field(default_factory=list)
+    probes: list[Probe] = field(default_factory=list)
+    failed: int = 0  # loads in a row that gave nothing
+    _search: RateSearch | None = None
+
+    def next(self) -> PlannedTrial | None:
+        """The next load; None at the end."""
+        if self.given_up:
+            return None
+        if self.closed is None:
+            row = closed_row(self.asked.connections, self.data_size)
+            return self._planned(row)
+        ask = self.ask
+        if isinstance(ask, SearchEnd):
+            return None
+        row = probe_row(
+            len(self.trials) + 1, round(ask.rate, 3), self.connections(ask.rate)[0], self.data_size
+        )
+        return self._planned(row)
+
+    @property
+    def given_up(self) -> bool:
+        """Whether loads gave nothing: the closed loop, or MOST_FAILED probes in a row."""
+        return self.failed >= (1 if self.closed is None else MOST_FAILED)
+
+    @property
+    def ask(self) -> Ask | SearchEnd:
+        """What the search asks for."""
+        return self.search.next()
+
+    @property
+    def search(self) -> RateSearch:
+        """The search, from what the closed loop served on."""
+        if self._search is None:
+            start = self.asked.start or self.start
+            if start is None and (served := self.closed_rate):
+                start = START * served
+            self._search = RateSearch(
+                bounds_of(self.slo),
+                precision=self.asked.precision,
+                budget_s=self.asked.launch_s,
+                start=start,
+                least=LEAST_RATE,
+                most=MAX_RATE,
+            )
+        return self._search
+
+    @property
+    def closed_rate(self) -> float | None:
+        """Requests/s of the closed loop; None if it served none."""
+        metric = None if self.closed is None else self.closed.metrics.get(MAIN)
+        rate = statistics.fmean(metric.windows) if metric is not None and metric.windows else 0.0
+        return rate or None
+
+    @property
+    def limit_s(self) -> float:
+        """The longest time that the SLO allows a request, in seconds."""
+        times = [one.limit if one.timed else one.within_ns or 0.0 for one in self.slo.objectives]
+        return max([*times, LEAST_LIMIT_S * 1e9]) / 1e9
+
+    def connections(self, rate: float) -> tuple[int, int]:
+        """Connections of a probe, and the most that it may open: IN_FLIGHT times what is in flight
+        where every request takes as long as the SLO allows."""
+        most = math.ceil(IN_FLIGHT * rate * self.limit_s)
+        most = min(MOST_CONNECTIONS, max(LEAST_CONNECTIONS, most))
+        return min(most, LEAST_CONNECTIONS), most
+
+    def add(self, trial: Trial | None) -> None:
+        """Takes the trial of the load that `next` asked for; None if there is none."""
+        if trial is None:
+            self.failed += 1
+            return
+        self.failed = 0
+        if self.closed is None:
+            self.closed = trial
+            return
+        probe = probe_of(trial, self.front)
+        if probe is not None:
+            self.trials.append(trial)
+            self.probes.append(probe)
+            self.search.add(probe)
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing more is to be measured on this launch."""
+        return self.next() is None
+
+    @cached_property
+    def bounds(self) -> tuple[Bound, ...]:
+        """Those of the SLO."""
+        return bounds_of(self.slo)
+
+    def estimate(self) -> LaunchEstimate:
+        """What its probes say so far."""
+        return estimate(self.probes, self.bounds)
+
+    @property
+    def expected_left_s(self) -> float:
+        """Expected measured seconds until its end."""
+        return self.search.expected_left_s if self.closed is not None else self.asked.launch_s
+
+    def _planned(self, row: Row) -> PlannedTrial:
+        key = trial_key(self.variant, self.round, self.cell, row.label)
+        return PlannedTrial(key, self.round, self.variant, self.cell, row)
+
+
+MOST_FAILED: Final = 3
+"""After so many probes in a row without any figure a launch is given up."""
+
+IN_FLIGHT: Final = 4.0
+LEAST_CONNECTIONS: Final = 20
+MOST_CONNECTIONS: Final = 4000
+"""Of a probe. At the boundary of a percentile most requests take far less than the limit; where
+four times as many are in flight as would be if each took it, the SLO is missed by far, and more
+connections say no more."""
+
+LEAST_LIMIT_S: Final = 0.1
+"""Of an SLO without a time, or a shorter one: connections and the wait for the last answers."""
+
+
+class Searches:
+    """All searches of a run, by variant, cell and round."""
+
+    def __init__(
+        self,
+        asked: CapacitySearch,
+        slo: Slo,
+        data_size: str = "small",
+        front: str | None = None,
+        earlier: Result | None = None,
+    ) -> None:
+        self.asked, self.slo = asked, slo
+        self._data_size, self._front = data_size, front
+        self._searches: dict[tuple[str, str, int], LaunchSearch] = {}
+        self._estimates: dict[tuple[str, str, int], tuple[int, LaunchEstimate]] = {}
+        if earlier is not None:
+            self._read(earlier)
+
+    def _read(self, result: Result) -> None:
+        """The searches of the records: of each round those of its last launch."""
+        groups: dict[tuple[str, str, int], list[Trial]] = {}
+        for trial in sorted(result.trials, key=lambda one: one.started_at):
+            place = (trial.variant, cell_slug(trial.cell), trial.round)
+            groups.setdefault(place, []).append(trial)
+        for (variant, _, round_), trials in sorted(groups.items(), key=lambda item: item[0][2]):
+            last = [one for one in trials if one.launch == trials[-1].launch]
+            search = self.at(variant, round_, last[0].cell)
+            for trial in last:
+                search.add(trial)
+
+    def at(self, variant: str, round_: int, cell: JsonObject) -> LaunchSearch:
+        """The search of a cell in a round, a new one if there is none."""
+        slug = cell_slug(cell)
+        place = (variant, slug, round_)
+        if place not in self._searches:
+            known = [self._estimate(one) for one in self.of((variant, slug)) if one.finished]
+            rates = [one.rate for one in known if one.rate is not None]
+            self._searches[place] = LaunchSearch(
+                self.asked,
+                self.slo,
+                variant,
+                round_,
+                cell,
+                self._data_size,
+                start=statistics.median(rates) if rates else None,
+                front=self._front,
+            )
+        return self._searches[place]
+
+    def renew(self, variant: str, round_: int, cell: JsonObject) -> LaunchSearch:
+        """A search that begins anew: that of a launch that was broken off has no use."""
+        self._searches.pop((variant, cell_slug(cell), round_), None)
+        return self.at(variant, round_, cell)
+
+    def of(self, place: Place) -> list[LaunchSearch]:
+        """The searches of a place that measured a probe, by round."""
+        every = sorted(self._searches.items(), key=lambda item: item[0][2])
+        return [one for key, one in every if key[:2] == place and one.probes]
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """In the order in which they were begun."""
+        return tuple(dict.fromkeys((variant, slug) for variant, slug, _ in self._searches))
+
+    def finished(self, variant: str, round_: int, cell: JsonObject) -> bool:
+        """Whether a cell is searched to its end in a round."""
+        search = self._searches.get((variant, cell_slug(cell), round_))
+        return search is not None and search.closed is not None and search.finished
+
+    def ended(self, place: Place) -> list[LaunchSearch]:
+        """The launches that were searched to their end; of a run that was broken off before, the
+        last as far as it went."""
+        searches = self.of(place)
+        return [one for one in searches if one.finished] or searches[-1:]
+
+    def estimates(self, place: Place) -> list[LaunchEstimate]:
+        """What those say."""
+        return [self._estimate(one) for one in self.ended(place)]
+
+    def _estimate(self, search: LaunchSearch) -> LaunchEstimate:
+        key = (search.variant, cell_slug(search.cell), search.round)
+        count = len(search.probes)
+        known = self._estimates.get(key)
+        if known is None or known[0] != count:
+            known = count, search.estimate()
+            self._estimates[key] = known
+        return known[1]
+
+    def capacity(self, place: Place) -> Capacity:
+        """The capacity of a place, over its launches."""
+        return over_launches(self.estimates(place), self.asked.precision)
+
+    def enough(self) -> bool:
+        """Whether every place is known as closely as was asked. One that is only bounded, at the
+        first rate or by the client, is no closer after more launches, and one whose service never
+        answered is no better."""
+        return bool(self.places) and all(map(self._enough, self.places))
+
+    def _enough(self, place: Place) -> bool:
+        estimates = self.estimates(place)
+        begun = [one for key, one in self._searches.items() if key[:2] == place]
+        if not estimates:
+            return any(one.given_up for one in begun)
+        if all(one.ceiling is not None for one in estimates):
+            return True
+        return enough(estimates, self.asked.precision, self.asked.launches)

@@ -1,0 +1,262 @@
+"""The search on one launch: which rate to measure next. Pure, and a function of the probes alone,
+so that a resumed run rebuilds it from its records.
+
+Up or down by factors until a rate met and one missed; halves of the distance in ln(rate) until the
+boundary is near; then longer probes in turn below and above it, for the fit of estimate.py. Where
+no line can be drawn because the service breaks at once, halves until the bracket is narrow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from serve_bench.analysis.capacity.boundary import BEND, BLOCK_S
+from serve_bench.analysis.capacity.estimate import boundaries, estimate
+from serve_bench.analysis.capacity.levels import (
+    AGREED,
+    CLIFF_FACTOR,
+    CLIFF_GAP,
+    RateLevel,
+    bracket,
+    ceiling,
+    cliff,
+    fresh,
+    gap,
+    gradual,
+    levels_of,
+)
+from serve_bench.analysis.capacity.model import PRECISION, Ask, Bound, Probe, SearchEnd, Why
+
+BUDGET_S: Final = 120.0
+"""Measured seconds on a launch: what a person waits for, with 80 s of it at the boundary."""
+
+FIRST_RATE: Final = 10.0
+"""Where it begins without a hint: a service that cannot do 10/s is rare, and from there seven
+doublings reach 1000/s."""
+
+SHORT_S, LONG_S = 3.0, 15.0
+"""Lengths of a probe: far from the boundary, and at it (three blocks)."""
+
+LONGEST_S: Final = 20.0
+"""No probe is longer, however few requests it has."""
+
+TIGHTEST: Final = 0.5e-3
+"""Bounds below set no length of a probe: no number of requests is enough for none at all."""
+
+BEYOND: Final = 10.0
+"""Requests beyond a percentile in a probe at its bound that make it worth looking at: so many have
+a relative error of a third."""
+
+SPREAD: Final = math.log(2.5)
+"""How far, in ln(value), probes at the boundary lie below and above it: far enough for a slope,
+near enough for a line; above, there are more bad requests, and the error is smaller."""
+
+STEPS: Final = (0.04, 0.1)
+"""The same in ln(rate): at least, since a slope that luck made steep would keep all probes at one
+place, and at most. Of a small error the bend of the line would be a large part."""
+
+SHARE: Final = 0.1
+"""Of the precision: a launch whose error is smaller has said enough; three of them need 0.14 (7 x 2
+/ sqrt(3) = 8)."""
+
+BELIEVED_S: Final = 60.0
+"""At the boundary, before the error of a launch is believed: that of fewer blocks is small by luck
+where no burst came."""
+
+NEARLY: Final = 0.4
+"""A value over its bound from which (and from its inverse) the boundary may be next to a rate: with
+a slope of 10 it is 10 % away. Further steps are small, and their probes long: of 3 s, luck would
+lead the search astray."""
+
+CLOSE: Final = 0.095
+"""ln(rate): a client that fails 10 % above a rate that met is a ceiling; nearer is not looked."""
+
+ATTEMPTS: Final = 3
+"""Probes of one rate that are broken off in a row before the search gives up."""
+
+
+class RateSearch:
+    """The search on one launch. `start`: a rate near the capacity (requests/s), where one is
+    known. `least`, `most`: rates that bound the search."""
+
+    def __init__(
+        self,
+        bounds: Sequence[Bound],
+        precision: float = PRECISION,
+        budget_s: float = BUDGET_S,
+        start: float | None = None,
+        least: float = 1.0,
+        most: float = 1e6,
+    ) -> None:
+        self._bounds = tuple(bounds)
+        self._precision = precision
+        self._budget_s = budget_s
+        self._least, self._most = least, most
+        self._hint = start
+        self._probes: list[Probe] = []
+
+    @property
+    def probes(self) -> tuple[Probe, ...]:
+        """All that were added."""
+        return tuple(self._probes)
+
+    @property
+    def left_s(self) -> float:
+        """What is left of the budget, in measured seconds."""
+        return self._budget_s - math.fsum(one.seconds for one in self._probes)
+
+    @property
+    def expected_left_s(self) -> float:
+        """The measured seconds that are likely to follow: most searches use their budget."""
+        return 0.0 if isinstance(self.next(), SearchEnd) else max(0.0, self.left_s)
+
+    def add(self, probe: Probe) -> None:
+        """A probe was measured."""
+        self._probes.append(probe)
+
+    def next(self) -> Ask | SearchEnd:
+        """The next probe, or the end."""
+        if (again := self._again()) is not None:
+            return again
+        if self.left_s < SHORT_S:
+            return SearchEnd(f"the {self._budget_s:g} s of a launch are used")
+        kept = fresh(self._probes, self._bounds)
+        levels = levels_of(kept, self._bounds)
+        if not levels:
+            if (most := ceiling(self._probes)) is not None:
+                return self._below(most)
+            return self._ask(self._hint or FIRST_RATE, 0.0, "start")
+        low, high = bracket(levels)
+        if low is None:
+            return self._down(levels)
+        if high is None:
+            return self._up(levels)
+        if not gradual(low, high):
+            if gap(low, high) > CLIFF_GAP:
+                return self._ask(math.sqrt(low.rate * high.rate), BLOCK_S, "bisect")
+            if cliff(low, high):
+                return self._cliff(low, high)
+        if (doubted := self._doubted(kept, low, high)) is not None:
+            return self._ask(doubted, BLOCK_S, "again")
+        return self._fit(kept, low, high)
+
+    def _doubted(self, kept: Sequence[Probe], low: RateLevel, high: RateLevel) -> float | None:
+        """The end of the bracket that one probe alone has set, where the newest ones are all far on
+        the other side of the bound: luck, or the service has changed."""
+        newest = [level for one in kept[-AGREED:] for level in levels_of([one], self._bounds)]
+        if low.probes < AGREED and all(one.ratio > CLIFF_FACTOR for one in newest):
+            return low.rate
+        if high.probes < AGREED and all(one.ratio < 1 / CLIFF_FACTOR for one in newest):
+            return high.rate
+        return None
+
+    def _again(self) -> Ask | SearchEnd | None:
+        """The last rate once more, where its probe is not to be relied on."""
+        if not self._probes:
+            return None
+        last = self._probes[-1]
+        if last.client_bound:
+            alike = [one for one in self._probes if one.client_bound and one.rate <= last.rate]
+            if len(alike) >= AGREED:
+                return None
+        elif last.whole:
+            return None
+        newest = self._probes[-ATTEMPTS:]
+        if len(newest) == ATTEMPTS and not any(one.whole for one in newest):
+            return SearchEnd(f"{ATTEMPTS} probes in a row were broken off")
+        if self.left_s < SHORT_S:
+            return SearchEnd(f"the {self._budget_s:g} s of a launch are used")
+        return self._ask(last.rate, SHORT_S, "again")
+
+    def _below(self, most: float) -> Ask | SearchEnd:
+        """Half of a rate that the client could not send, where nothing is known of the service."""
+        if most <= self._least * (1 + 1e-9):
+            return SearchEnd(f"the client cannot send {most:.4g}/s")
+        return self._ask(most / 2, 0.0, "shrink")
+
+    def _up(self, levels: Sequence[RateLevel]) -> Ask | SearchEnd:
+        top = levels[-1]
+        most = ceiling(self._probes)
+        if most is not None and most <= top.rate * math.exp(CLOSE):
+            return SearchEnd(f"the client cannot send more than {top.rate:.4g}/s")
+        if top.rate >= self._most:
+            return SearchEnd(f"{top.rate:.4g}/s met, and no higher rate is allowed")
+        rate = top.rate * self._factor(top.ratio > NEARLY, top.ratio > NEARLY / 10)
+        if most is not None and rate >= most:
+            return self._ask(math.sqrt(top.rate * most), SHORT_S, "bisect")
+        near = top.ratio > NEARLY / 10
+        return self._ask(rate, LONG_S if top.ratio > NEARLY else SHORT_S if near else 0.0, "grow")
+
+    def _down(self, levels: Sequence[RateLevel]) -> Ask | SearchEnd:
+        bottom = levels[0]
+        if bottom.rate <= self._least * (1 + 1e-9):
+            if bottom.probes < AGREED:
+                return self._ask(bottom.rate, SHORT_S, "again")
+            return SearchEnd(f"the lowest rate, {bottom.rate:.4g}/s, missed")
+        rate = bottom.rate / self._factor(bottom.ratio < 1 / NEARLY, bottom.ratio < 10 / NEARLY)
+        near = bottom.ratio < 10 / NEARLY
+        seconds = LONG_S if bottom.ratio < 1 / NEARLY else SHORT_S if near else 0.0
+        return self._ask(rate, seconds, "shrink")
+
+    def _factor(self, next_to: bool, near: bool) -> float:
+        """Of a step: small near the boundary, where overload is dear, and first from a hint."""
+        steps = len({one.rate for one in self._probes})
+        hinted = {1: 1.25, 2: 1.5}.get(steps, 2.0) if self._hint else 2.0
+        return min(hinted, 1.2 if next_to else 1.5 if near else 2.0)
+
+    def _cliff(self, low: RateLevel, high: RateLevel) -> Ask | SearchEnd:
+        """Both ends for LONG_S, then halves until the bracket is a quarter of the precision: the
+        launches have the rest. A queue near to full use takes long to grow, so that shorter probes
+        show a steep boundary as a cliff, and too high."""
+        for end in (low, high):
+            if end.seconds < LONG_S:
+                return self._ask(end.rate, LONG_S, "cliff")
+        if gap(low, high) <= self._precision / 4:
+            return SearchEnd(f"it breaks between {low.rate:.4g} and {high.rate:.4g}/s")
+        return self._ask(math.sqrt(low.rate * high.rate), LONG_S, "cliff")
+
+    def _fit(self, kept: Sequence[Probe], low: RateLevel, high: RateLevel) -> Ask | SearchEnd:
+        seconds = min(LONG_S, self.left_s)
+        if seconds < BLOCK_S:
+            return SearchEnd(f"the {self._budget_s:g} s of a launch are used")
+        if self.left_s - seconds < BLOCK_S:
+            seconds = min(LONGEST_S, self.left_s)
+        found = boundaries(kept, self._bounds)
+        if not found:
+            return self._ask(math.sqrt(low.rate * high.rate), seconds, "fit")
+        at = found[0][1]
+        if at.seconds >= BELIEVED_S and at.error is not None:
+            known = estimate(self._probes, self._bounds)
+            if known.error is not None and known.error <= SHARE * self._precision:
+                return SearchEnd(f"the error of this launch is {100 * known.error:.2g} %")
+        most = ceiling(self._probes)
+        if most is not None and math.exp(at.place) >= most:
+            return SearchEnd(f"the client cannot send more than {most:.4g}/s")
+        # The bracket needs no line: it holds back one that few blocks have led astray.
+        place = min(max(at.place, math.log(low.rate) - STEPS[0]), math.log(high.rate) + STEPS[0])
+        widest = STEPS[1] if at.error is None else min(STEPS[1], BEND / 2 * at.error)
+        step = max(STEPS[0], min(widest, SPREAD / at.slope))
+        below = sum(one.seconds for one in kept if 0 <= place - math.log(one.rate) <= 2 * step)
+        above = sum(one.seconds for one in kept if 0 <= math.log(one.rate) - place <= 2 * step)
+        if above < below:
+            most = min(most * 0.98 if most else math.inf, high.rate if _far(high) else math.inf)
+            return self._ask(min(math.exp(place + step), most), seconds, "fit")
+        rate = math.exp(place - step)
+        return self._ask(max(rate, low.rate) if _far(low) else rate, seconds, "fit")
+
+    def _ask(self, rate: float, seconds: float, why: Why) -> Ask:
+        """A probe, long enough for the percentile with the fewest requests beyond it; of 0 s: as
+        short as can be, far from the boundary."""
+        rate = min(self._most, max(self._least, float(f"{rate:.4g}")))
+        shares = [one.most for one in self._bounds if one.kind == "share"]
+        tightest = min((one for one in shares if one >= TIGHTEST), default=1.0)
+        needed = math.ceil(2 * BEYOND / tightest / rate) / 2
+        length = max(seconds, min(LONGEST_S, needed)) if seconds else SHORT_S
+        return Ask(rate, max(SHORT_S, min(length, self.left_s)), why)
+
+
+def _far(end: RateLevel) -> bool:
+    """Whether an end of the bracket is as far from its bound as a probe for the fit should be."""
+    return abs(math.log(end.least)) > SPREAD

@@ -1,0 +1,194 @@
+"""Service level objectives and the trials of a row: met, missed or not judged. Pure.
+
+Rule: figures are those of the row: of all its launches, requests without an answer counted. What
+the trials cannot decide is not judged, with the reason; it is never met.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from serve_bench.analysis.statistics import CENSORED, LowerBound, merged
+from serve_bench.core.figures import decimals
+from serve_bench.core.histogram import Histogram, bounded, slot_middle
+from serve_bench.core.result import Trial
+from serve_bench.core.slo import Objective, Slo, share_text, time_text
+
+SloWord: TypeAlias = Literal["met", "missed", "not judged"]
+
+NOISE: Final = 1e-12
+"""Shares this close are equal: they are ratios of whole numbers."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """One objective and a row. `value`: ns, or a share of 1; a LowerBound where no more is known;
+    None: not known. `met` is None where it is not judged, for the reason `why_not`.
+
+    `margin`: the share of the limit that is left, below 0 what is missing; of goodput the share of
+    all requests above the limit. None: not known, or the limit is 0.
+    """
+
+    objective: Objective
+    value: float | None
+    met: bool | None
+    margin: float | None = None
+    why_not: str = ""
+
+    @property
+    def word(self) -> SloWord:
+        """`met`, `missed` or `not judged`."""
+        return "not judged" if self.met is None else "met" if self.met else "missed"
+
+    @property
+    def value_text(self) -> str:
+        """`61.2 ms`, `> 61.2 ms`, `0.12 %`; `-` where it is not known."""
+        if self.value is None:
+            return "-"
+        tell = time_text if self.objective.timed else share_text
+        sign = "> " if isinstance(self.value, LowerBound) else ""
+        limit, digits = tell(self.objective.limit), 3
+        text = tell(float(f"{self.value:.3g}"))
+        while text == limit and self.value != self.objective.limit and digits < 9:
+            digits += 1  # 50.02 ms is not 50 ms
+            text = tell(float(f"{self.value:.{digits}g}"))
+        return f"{sign}{text}"
+
+    @property
+    def margin_text(self) -> str:
+        """`+18.0 %` of the limit, `-22.4 %`; of goodput `-4.10 points`; `-` if not known."""
+        if self.margin is None:
+            return "-"
+        unit = "points" if self.objective.kind == "goodput" else "%"
+        percent = 100 * self.margin
+        return f"{percent:+,.{decimals(percent, 3)}f} {unit}"
+
+    @property
+    def text(self) -> str:
+        """`p99 61.2 ms is above 50 ms (-22.4 %)`; that it is within, or why it is not judged."""
+        one = self.objective
+        if self.met is None:
+            return self.why_not
+        bad, good = ("below", "not below") if one.kind == "goodput" else ("above", "within")
+        tell = time_text if one.timed else share_text
+        margin = f" ({self.margin_text})" if self.margin is not None else ""
+        where = good if self.met else bad
+        return f"{one.name} {self.value_text} is {where} {tell(one.limit)}{margin}"
+
+
+@dataclass(frozen=True)
+class RowSlo:
+    """A row and its judgements, in the order of the objectives."""
+
+    name: str
+    judgements: tuple[Judgement, ...]
+
+    @property
+    def worst(self) -> Judgement:
+        """What decides: the objective that is missed by most, else one that is not judged, else
+        the one with the least margin."""
+        for met in (False, None, True):
+            those = [one for one in self.judgements if one.met is met]
+            if those:
+                known = [one for one in those if one.margin is not None]
+                return min(known or those, key=lambda one: one.margin or 0.0)
+        raise ValueError("an SLO has an objective")
+
+    @property
+    def word(self) -> SloWord:
+        """`met` where all objectives are, `missed` where one is."""
+        return self.worst.word
+
+
+def judge(slo: Slo, trials: Sequence[Trial]) -> tuple[Judgement, ...]:
+    """Each objective over the trials of a row. FormatError for a damaged histogram."""
+    names = {one.metric for one in slo.objectives}
+    histograms = {name: merged(trials, name) for name in (*names, CENSORED)}
+    return tuple(_judged(one, trials, histograms) for one in slo.objectives)
+
+
+def _judged(
+    one: Objective, trials: Sequence[Trial], histograms: Mapping[str, Histogram]
+) -> Judgement:
+    if not trials:
+        return _open(one, "not measured")
+    completed = sum(trial.counts.completed for trial in trials)
+    failed = sum(trial.counts.failed_total + trial.unanswered for trial in trials)
+    answered = histograms[one.metric]
+    if one.kind in ("errors", "goodput"):
+        if not completed + failed:
+            return _open(one, "no request was measured")
+        if one.kind == "errors":
+            if one.error is not None:
+                failed_so = sum(trial.counts.failed.get(one.error, 0) for trial in trials)
+                return _at_most(one, failed_so / (completed + failed))
+            return _at_most(one, failed / (completed + failed))
+        if completed and not answered.count:
+            return _open(one, f"{trials[0].row.client} reports no histogram")
+        share = _within(answered, one.within_ns or 0.0) / (completed + failed)
+        return Judgement(one, share, share >= one.limit - NOISE, share - one.limit)
+    given_up = histograms[CENSORED]
+    if answered.count + given_up.count:
+        return _timed(one, answered, given_up)
+    return _reported(one, trials, completed)
+
+
+def _timed(one: Objective, answered: Histogram, given_up: Histogram) -> Judgement:
+    """A percentile or a mean. One that depends on requests without an answer is between that with
+    each at the time that it was waited for, and that with each at infinity."""
+    count = answered.count + given_up.count
+    if count < one.fewest:
+        return _few(one, count)
+    low: float | None
+    if one.share is None:
+        low, open_ = answered.joined(given_up).mean, given_up.count > 0
+        surely = False
+    else:
+        ((low, open_),) = bounded(answered, given_up, (one.share,))
+        surely = _within(answered, one.limit) >= math.ceil((one.share - 1e-9) * count)
+    assert low is not None, "there are requests"
+    if not open_:
+        return _at_most(one, float(low))
+    value = LowerBound(low)
+    if low > one.limit:
+        return _at_most(one, value)
+    if surely:
+        return Judgement(one, value, True)
+    why = f"{one.name} depends on {given_up.count:,} requests without an answer"
+    return Judgement(one, value, None, why_not=why)
+
+
+def _reported(one: Objective, trials: Sequence[Trial], completed: int) -> Judgement:
+    """A percentile that another program (wrk, ab) reports, the mean over launches."""
+    if not completed:
+        return _open(one, "no request was answered")
+    metrics = [trial.metrics.get(f"{one.metric}_{one.name}") for trial in trials]
+    values = [value for metric in metrics if metric is not None for value in metric.windows or ()]
+    if not values:
+        return _open(one, f"{trials[0].row.client} reports no {one.name}")
+    if completed < one.fewest:
+        return _few(one, completed)
+    return _at_most(one, statistics.fmean(values))
+
+
+def _at_most(one: Objective, value: float) -> Judgement:
+    margin = (one.limit - value) / one.limit if one.limit else None
+    return Judgement(one, value, value <= one.limit + NOISE, margin)
+
+
+def _few(one: Objective, count: int) -> Judgement:
+    return _open(one, f"{one.name} needs {one.fewest:,} requests, {count:,} were measured")
+
+
+def _open(one: Objective, why: str) -> Judgement:
+    return Judgement(one, None, None, why_not=why)
+
+
+def _within(histogram: Histogram, limit_ns: float) -> int:
+    """Values up to the limit, each at the middle of its slot, as percentiles have them."""
+    most = histogram.max or 0
+    return sum(n for at, n in histogram.occupied() if min(slot_middle(at), most) <= limit_ns)

@@ -1,0 +1,374 @@
+"""How a capacity is measured: probes on clusters of ours, launch after launch, or on running
+services. The search itself is analysis/capacity.
+
+Rule: a probe that missed may leave requests behind. The next one waits until one client is served
+about as fast as at first; where that takes too long, its trial is flagged.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from serve_bench.analysis.capacity.launch import (
+    LaunchSearch,
+    Searches,
+    meets,
+    probe_of,
+    slices_of,
+)
+from serve_bench.analysis.capacity.model import Ask
+from serve_bench.core.capacity import CLOSED_WINDOWS, SLICE_S, CapacitySearch
+from serve_bench.core.failed_requests import none_succeeded
+from serve_bench.core.load_result import LoadResult
+from serve_bench.core.load_spec import Load, Timing
+from serve_bench.core.plan import (
+    CHANGE_S,
+    FIRST_DEPLOY_S,
+    LAUNCH_S,
+    Cell,
+    LaunchPlan,
+    label_of,
+)
+from serve_bench.core.result import PlannedTrial, Row, RunStop, Trial
+from serve_bench.load import LoadError
+from serve_bench.load.request_log import RequestLog
+from serve_bench.runner.agenda import PlannedLoad
+from serve_bench.runner.extra_loads import Settling
+from serve_bench.runner.load_source import LocalLoads
+from serve_bench.runner.runner import Bench, Fault, Journal, Loaded, Plan, PlannedLaunch
+from serve_bench.runner.served_bench import ServedBench, ServedClusters
+from serve_bench.runner.url_bench import Service, drive_url
+from serve_bench.serving.strays import marks
+from serve_bench.store import now_iso
+
+WARMUP_MIN_S, WARMUP_MAX_S = 0.5, 2.0
+"""Of a probe: until its rate is steady."""
+
+CLOSED_TIMING: Final = Timing(0.5, 3.0, CLOSED_WINDOWS, 1.0)
+
+DRAIN: Final = 2.0
+"""How long the last answers of a probe are awaited, in longest times of the SLO: what is later is
+beyond it in any case. Without a time in it, until their time-out."""
+
+BESIDE_S: Final = 3.0
+"""Seconds of a probe beside its measured ones: connections, warm-up, drain; an estimate."""
+
+
+def timing_of(search: LaunchSearch, row: Row) -> Timing:
+    """The timing of the load that the search asks for."""
+    ask = search.ask if row.rate_per_s is not None else None
+    if not isinstance(ask, Ask):
+        return CLOSED_TIMING
+    windows = max(1, round(ask.seconds))
+    timed = any(one.timed or one.within_ns is not None for one in search.slo.objectives)
+    drain_s = max(1.0, DRAIN * search.limit_s) if timed else None
+    return Timing(WARMUP_MIN_S, WARMUP_MAX_S, windows, ask.seconds / windows, drain_s)
+
+
+def load_of(search: LaunchSearch, load: Load, row: Row) -> Load:
+    """A closed-loop load as that of a row of the search. Each probe draws arrivals of its own."""
+    if row.rate_per_s is None:
+        return replace(load, connections=row.connections)
+    return replace(
+        load,
+        connections=row.connections,
+        rate=row.rate_per_s,
+        arrivals=search.asked.arrivals,
+        max_connections=search.connections(row.rate_per_s)[1],
+        seed=1000 * search.round + row.run,
+    )
+
+
+def with_slices(
+    search: LaunchSearch, trial: Trial, log: RequestLog | None, since_s: float
+) -> Trial:
+    """The trial of a probe, which has just ended, with the counts of its bounds. `since_s`: when
+    the cell was put (time.monotonic)."""
+    if log is None or trial.row.rate_per_s is None:
+        return trial
+    metric = trial.metrics["throughput"]
+    seconds = trial.window_s * len(metric.windows or ())
+    slices = slices_of(
+        log.rows(), search.slo, trial.row.rate_per_s, seconds, SLICE_S, trial.counts.unsent
+    )
+    began_s = time.monotonic() - since_s - seconds
+    return replace(trial, slices={**slices, "began_s": round(max(0.0, began_s), 1)})
+
+
+def missed(search: LaunchSearch, trial: Trial) -> bool:
+    """Whether the trial is a probe that missed the SLO."""
+    probe = probe_of(trial, front=search.front)
+    return probe is not None and not meets(probe, search.bounds)
+
+
+def without_failed(loaded: Loaded, trial: Trial) -> Loaded:
+    """Without the fault that no request succeeded: of a probe that is an answer, and a miss."""
+    if trial.row.loop != "open" or trial.counts.completed:
+        return loaded
+    words = none_succeeded(trial)
+    return replace(loaded, faults=tuple(one for one in loaded.faults if one.why != words))
+
+
+class Probing:
+    """The loads of a cell on one launch, one at a time."""
+
+    def __init__(self, search: LaunchSearch) -> None:
+        self.search = search
+
+    def next(self) -> PlannedLoad | None:
+        """The next load."""
+        planned = self.search.next()
+        return None if planned is None else (planned, False)
+
+    def add(self, row: PlannedLoad, trial: Trial | None) -> None:
+        """Adds what it measured."""
+        self.search.add(trial)
+
+    def left(self) -> list[bool]:
+        """One entry for each load that is expected; none of a launch that may not be needed."""
+        if self.search.closed is None and self.search.round > self.search.asked.launches:
+            return []
+        left = round(self.search.expected_left_s / EACH_S)
+        return [False] * (max(1, left) if self.next() is not None else 0)
+
+    def left_s(self) -> float:
+        """Expected seconds of them."""
+        return self.search.expected_left_s + len(self.left()) * BESIDE_S
+
+
+EACH_S: Final = 8.0
+"""Measured seconds of a probe, for an estimate of how many there will be."""
+
+
+@dataclass
+class Progressing:
+    """How long the sitting has lasted, and whether it is over."""
+
+    searches: Searches
+    first: int = 1  # round of this sitting
+    began_s: float = field(default_factory=time.monotonic)
+
+    def over(self, round_: int, of: int) -> RunStop | None:
+        """After a whole round: why no further launch is made; None: one is."""
+        asked = self.searches.asked
+        if self.searches.enough():
+            return RunStop(round_, of, "settled", now_iso())
+        took_s = time.monotonic() - self.began_s
+        each_s = took_s / (round_ - self.first + 1)
+        over = asked.budget_s is not None and took_s + each_s > asked.budget_s
+        return RunStop(round_, of, "budget", now_iso()) if over else None
+
+
+# --------------------------------------------------------------------------------------------------
+# Clusters of ours.
+
+
+@dataclass
+class CapacityClusters(ServedClusters):
+    """Searches the capacity of each cell on each launch of the agenda."""
+
+    searches: Searches = field(kw_only=True)
+
+    def plan(self) -> Plan[Cell, PlannedLoad]:
+        """The launches of the agenda, of which the last are made only if they are needed."""
+        launches = [self._launch(one) for one in self.agenda.launches]
+        rounds = [one.round for one in launches]
+        place = iter(range(len(launches)))
+        progress = Progressing(self.searches, rounds[0] if rounds else 1)
+
+        def over() -> RunStop | None:
+            at = next(place)
+            if rounds[at + 1] == rounds[at]:
+                return None
+            return progress.over(rounds[at], rounds[-1])
+
+        return Plan(launches, self._expected_s, over=over)
+
+    def _launch(self, launch: LaunchPlan) -> PlannedLaunch[Cell, PlannedLoad]:
+        works = [(cell, partial(self._work, launch, cell)) for cell, _ in launch.cells]
+        return PlannedLaunch(launch.variant.name, launch.round, works, self._bench(launch))
+
+    def _work(self, launch: LaunchPlan, cell: Cell) -> Probing:
+        return Probing(self.search(launch, cell))
+
+    def search(self, launch: LaunchPlan, cell: Cell) -> LaunchSearch:
+        """The search of a cell on a launch."""
+        return self.searches.at(launch.variant.name, launch.round, label_of(cell))
+
+    def _bench(self, launch: LaunchPlan) -> Callable[[int, Journal], ServedBench]:
+        return partial(CapacityBench, self, launch)
+
+    def _expected_s(self, place: int, at: int | None) -> float:
+        launches = self.agenda.launches[place:]
+        left = replace(launches[0], cells=launches[0].cells[at or 0 :])
+        whole = expected_s(self.searches.asked, [left, *launches[1:]])
+        return whole - (LAUNCH_S + FIRST_DEPLOY_S if at is not None else 0.0)
+
+
+def expected_s(asked: CapacitySearch, launches: Sequence[LaunchPlan]) -> float:
+    """Expected seconds of the launches, up to the fewest that were asked for; of later ones those
+    of the first one's round."""
+    last = max(launches[0].round, asked.launches) if launches else 0
+    left = [one for one in launches if one.round <= last]
+    cells = sum(len(one.cells) for one in left)
+    each = search_s(asked) + CHANGE_S
+    return len(left) * (LAUNCH_S + FIRST_DEPLOY_S) + cells * each
+
+
+def search_s(asked: CapacitySearch) -> float:
+    """Expected seconds of a search, its closed loop included."""
+    return asked.launch_s * (1 + BESIDE_S / EACH_S) + CLOSED_WINDOWS
+
+
+class CapacityBench(ServedBench):
+    """One cluster of one variant, loaded with what its searches ask for."""
+
+    def __init__(
+        self, plan: CapacityClusters, launch: LaunchPlan, number: int, journal: Journal
+    ) -> None:
+        super().__init__(plan, launch, number, journal)
+        self._clusters, self._at = plan, launch
+        self._since_s = 0.0  # when the cell was put
+        for cell, _ in launch.cells:  # what an earlier launch of this round began has no use
+            plan.searches.renew(launch.variant.name, launch.round, label_of(cell))
+
+    @property
+    def _search(self) -> LaunchSearch:
+        return self._clusters.search(self._at, self._cell)
+
+    def _load(self, row: Row) -> Load:
+        load = super()._load(row)
+        return load if row.rate_per_s is None else load_of(self._search, load, row)
+
+    def _timing(self, planned: PlannedTrial) -> Timing:
+        return timing_of(self._search, planned.row)
+
+    def _log(self, profiled: bool) -> RequestLog | None:
+        return RequestLog()
+
+    def _with_log(self, trial: Trial, log: RequestLog | None) -> Trial:
+        return with_slices(self._search, trial, log, self._since_s)
+
+    def put(self, cell: Cell) -> None:
+        """Deploys a cell, and waits until one client is served steadily."""
+        self._since_s = time.monotonic()
+        super().put(cell)
+
+    def _loaded(
+        self, row: PlannedLoad, trial: Trial, result: LoadResult, log: RequestLog | None
+    ) -> Loaded:
+        loaded = super()._loaded(row, trial, result, log)
+        self._shaken = self._shaken or missed(self._search, trial)
+        return without_failed(loaded, trial)
+
+    def _waits(self, trial: Trial) -> Trial:
+        """Only of the closed loop: a probe is not to be followed by one more load at its rate."""
+        return trial if trial.row.loop == "open" else super()._waits(trial)
+
+
+# --------------------------------------------------------------------------------------------------
+# Running services.
+
+
+@dataclass
+class UrlCapacities:
+    """Searches the capacity of each service, `launches` times over."""
+
+    services: tuple[Service, ...]
+    searches: Searches
+    folder: Path
+    run_id: str
+    timeout_s: float = 30.0
+    sample: bool = True
+    place: LocalLoads = field(default_factory=LocalLoads)
+
+    def plan(self) -> Plan[Service, PlannedLoad]:
+        """A launch for each service and round, which starts nothing."""
+        asked = self.searches.asked
+        launches = [
+            PlannedLaunch(
+                one.name,
+                round_,
+                [(one, partial(self._work, one, round_))],
+                partial(UrlProbes, self, one, round_),
+            )
+            for round_ in range(1, asked.most_launches + 1)
+            for one in self.services
+        ]
+        place = iter(range(len(launches)))
+        count = len(self.services)
+        progress = Progressing(self.searches)
+
+        def over() -> RunStop | None:
+            round_, rest = divmod(next(place) + 1, count)
+            return None if rest else progress.over(round_, asked.most_launches)
+
+        def expected_s(at: int, cell: int | None) -> float:
+            rounds = max(asked.launches, 1 + at // count)
+            return max(0, rounds * count - at) * search_s(asked)
+
+        return Plan(launches, expected_s, over=over)
+
+    def search(self, service: Service, round_: int) -> LaunchSearch:
+        """The search of a service in a round."""
+        return self.searches.at(service.name, round_, {})
+
+    def _work(self, service: Service, round_: int) -> Probing:
+        return Probing(self.search(service, round_))
+
+
+class UrlProbes(Bench[Service, PlannedLoad]):
+    """A running service. Nothing is started, and nothing ended."""
+
+    def __init__(
+        self, plan: UrlCapacities, service: Service, round_: int, number: int, journal: Journal
+    ) -> None:
+        self._plan, self._service, self._journal = plan, service, journal
+        self._search = plan.search(service, round_)
+        self._load = Load(service.request, timeout_s=plan.timeout_s)
+        self._settling = Settling(self._load, marks(plan.run_id), self._say(None, SETTLE))
+        self._shaken, self._since_s = False, 0.0
+
+    def put(self, cell: Service) -> None:
+        """Waits until one client is served steadily."""
+        self._since_s = time.monotonic()
+        self._settling.first()
+
+    def load(self, row: PlannedLoad) -> Loaded:
+        """The closed loop, or a probe."""
+        planned, search = row[0], self._search
+        unsettled = self._shaken and not self._settling.recovered()
+        self._shaken, log = False, RequestLog()
+        try:
+            driven = drive_url(
+                load_of(search, self._load, planned.row),
+                timing_of(search, planned.row),
+                planned,
+                self._plan.run_id,
+                self._say(planned.row),
+                self._plan.folder if self._plan.sample else None,
+                log,
+                self._plan.place.drive(),
+            )
+        except LoadError as error:
+            return Loaded(faults=(Fault("trial", str(error), at=planned),))
+        trial = with_slices(search, driven.trial, log, self._since_s)
+        trial = trial.flagged("unsettled") if unsettled else trial
+        self._shaken = missed(search, trial)
+        faults = [Fault("worker", one, at=planned) for one in driven.lost]
+        faults += [Fault("samples", one, at=planned) for one in driven.not_kept]
+        interrupted = KeyboardInterrupt() if trial.flags.get("interrupted") else None
+        if interrupted is not None:
+            faults.append(Fault("trial", "interrupted", at=planned))
+        return Loaded((trial,), tuple(faults), interrupted)
+
+    def _say(self, row: Row | None, phase: str | None = None) -> Callable[..., None]:
+        return lambda now: self._journal.say(phase or now.phase_text, row=row, load=now)
+
+
+SETTLE: Final = "until one client is served steadily"

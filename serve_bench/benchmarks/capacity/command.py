@@ -1,0 +1,56 @@
+"""`serve-bench capacity TARGET`: the highest arrival rate at which an SLO is met."""
+
+from __future__ import annotations
+
+from serve_bench.cli.command import argument, command, flag
+from serve_bench.cli.options import OwnAppOptions, SuiteOptions
+
+
+class CapacityOptions(SuiteOptions, OwnAppOptions):
+    """The options of `capacity`."""
+
+    command = "capacity"
+    order = (
+        *("target", "slo", "url", "option", "app_name", "route", "paths", "method", "header"),
+        *("headers", "draw", "body", "expect_status", "request_timeout_s", "arrivals", "start"),
+        *("connections", "launches", "launch_time", "precision", "budget", "quick", "need"),
+        *("variant", "env"),
+        *("out", "resume", "no_sample", "serve_metrics", "dry_run", "live", "format"),
+    )
+
+    with_resume = frozenset("resume budget no_sample dry_run live format".split())
+
+    target: str | None = argument(
+        "App: module:app, path/file.py:app, a config file of Serve (.yaml), or a suite.",
+        default=None,
+        metavar="[TARGET]",
+    )
+    slo: str | None = flag(None, "What has to hold, such as p99=50ms,errors=0.1%.")
+    url: list[str] | None = flag(None, "Measure a service that is up already; repeatable.")
+    option: list[str] | None = flag(
+        None, "Deployment.option=value,value...; of a suite axis=value,value...; repeatable."
+    )
+    arrivals: str = flag("poisson", "Arrivals: poisson or constant.")
+    start: float | None = flag(None, "First rate, requests/s [half of a closed loop's].")
+    connections: int = flag(10, "Connections of the closed loop before the search.")
+    launches: int | None = flag(None, "Fresh launches at least; 1: no more than one [3].")
+    precision: str = flag("5%", "Width of the 95 % interval that is narrow enough.")
+    budget: str | None = flag(None, "Longest time of the run, or of its rest [20m for each cell].")
+    launch_time: str | None = flag(None, "Measured time of the search on each launch [120s].")
+    quick: bool = flag(False, "Search 60 s on each launch, to a precision of 10 %.")
+    need: str | None = flag(None, "Rate to hold, such as 2000/s: exit code 3 if no cell holds it.")
+
+
+@command(CapacityOptions)
+def capacity(options: CapacityOptions) -> int:
+    """Find the highest rate at which an SLO is met.
+
+    Open-loop probes on fresh launches, until the interval of the rate is narrow enough.
+
+    Example: serve-bench capacity examples/own_app/shop.py:app --route /best --slo p99=200ms
+    """
+    from serve_bench.benchmarks.capacity.drive import run
+    from serve_bench.cli.flag_values import check_texts
+
+    check_texts({name: getattr(options, name) for name in options.order})
+    return run(options)

@@ -1,0 +1,424 @@
+"""What a run of capacity says: the rate with its interval, what binds it, each probe. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Final
+
+from serve_bench.analysis.capacity.launch import LaunchSearch
+from serve_bench.analysis.capacity.model import LaunchEstimate
+from serve_bench.benchmarks.capacity.summary import (
+    AROUND,
+    HEADROOM,
+    CellCapacity,
+    ProbeLine,
+    about,
+    cells_of,
+    cores_of,
+    figure_text,
+    latency_of,
+    need_words,
+    rate_text,
+    sentences_of,
+    served,
+    what_if_of,
+)
+from serve_bench.benchmarks.parts import charts
+from serve_bench.benchmarks.parts.about_run import GENERAL_FORMULAS, method, run_document
+from serve_bench.benchmarks.parts.blocks import (
+    NS_PER_MS,
+    Fields,
+    cpu_of_rows,
+    failure,
+    gaps,
+    milliseconds,
+    plain,
+    section,
+    sentence,
+    table_of,
+)
+from serve_bench.benchmarks.parts.what_if import FORMULAS as WHAT_IFS
+from serve_bench.benchmarks.parts.what_if import what_if_section
+from serve_bench.core.charts import Lines
+from serve_bench.core.document import (
+    Block,
+    Cell,
+    Chart,
+    Charts,
+    Column,
+    Document,
+    Finding,
+    Folded,
+    Number,
+    Prose,
+    ReportOptions,
+    Section,
+    Table,
+    Text,
+    Tone,
+    sentences,
+)
+from serve_bench.core.figures import number
+from serve_bench.core.result import Result
+from serve_bench.core.slo import Objective, parse_slo
+
+SOURCE: Final = "docs/capacity.md"
+
+FORMULAS: Final = (
+    (
+        "capacity",
+        "the arrival rate (open loop) at which the value of an objective is its limit; of several "
+        "objectives the lowest",
+        SOURCE,
+    ),
+    (
+        "interval",
+        "over launches, of ln(rate), with Student's t; the variance is at least that of blocks of "
+        "time within launches, each above five autocorrelation times",
+        SOURCE,
+    ),
+    (
+        "boundary",
+        f"least squares of the latency over the rate, probes of {AROUND[0]:g} to {AROUND[1]:g} "
+        "times the capacity",
+        SOURCE,
+    ),
+    ("a rate to run at", f"{HEADROOM:g} x the low end of the interval", SOURCE),
+)
+
+WHAT_IF: Final = WHAT_IFS[1]
+
+_TONES: Final[dict[str, Tone]] = {"met": "good", "missed": "bad", "client": "doubt"}
+
+
+def document(result: Result, options: ReportOptions) -> Document:
+    """What a run of capacity says. Raises FormatError for damaged records."""
+    cells = cells_of(result)
+    return run_document(
+        result,
+        options.where,
+        findings=sentences(_findings(result, cells)),
+        doubts=tuple(_doubts(result, cells)),
+        facts=tuple(_facts(result, cells)),
+        sections=tuple(_sections(result, cells)),
+        picture=lambda: [block for one in cells for block in _charts(one, len(cells) > 1)],
+    )
+
+
+def _findings(result: Result, cells: Sequence[CellCapacity]) -> Iterator[str]:
+    """The capacities first; what is missing behind them."""
+    if not cells:
+        yield from gaps(0, 0, [one.message for one in result.failures], "cell")
+        yield "Nothing was measured: there is no capacity."
+        return
+    yield from map(sentence, sentences_of(cells))
+    yield from map(sentence, need_words(cells))
+
+
+def _facts(result: Result, cells: Sequence[CellCapacity]) -> Iterator[tuple[str, str]]:
+    """What was asked for, and why the run ended."""
+    if not cells:
+        return
+    asked = cells[0].asked
+    yield "SLO", parse_slo(asked.slo).text
+    yield "load", f"client raw, open loop, {asked.arrivals} arrivals"
+    least = "1 launch" if asked.launches == 1 else f"{asked.launches} launches or more"
+    yield "planned", f"{least}, until the interval is {100 * asked.precision:g} % wide"
+    yield "ended", _end(result, cells)
+
+
+def _end(result: Result, cells: Sequence[CellCapacity]) -> str:
+    """Why no more was measured."""
+    if all(one.ceiling is not None for one in cells):
+        return "more launches would not tell more"
+    precise = all(one.capacity.precise for one in cells)
+    if precise:
+        return "the interval is narrow enough"
+    if result.stop is not None and result.stop.why == "budget":
+        return "the budget was used up"
+    if cells[0].asked.most_launches == 1:
+        return "one launch was asked for: the spread between launches is not known"
+    return "it was broken off" if result.missing else "the launches were used up"
+
+
+def _doubts(result: Result, cells: Sequence[CellCapacity]) -> Iterator[Finding]:
+    """Failures, then what the search itself doubts."""
+    yield from map(failure, result.failures)
+    for one in cells:
+        about_cell = one.name
+        if not one.fresh:
+            text = (
+                "a running service is not launched: the interval is without the spread of launches"
+            )
+            yield Finding(text, "one-launch", "doubt", about=about_cell)
+        for text in one.capacity.doubts:
+            yield Finding(text, "launches", "doubt", about=about_cell)
+        unsettled = sum(line.trial.flags.get("unsettled", False) for line in one.probes)
+        if unsettled:
+            text = f"{unsettled} of {len(one.probes)} probes began before the service had recovered"
+            yield Finding(
+                text, "unsettled", "doubt", "it takes over a minute to recover", about_cell
+            )
+        for search, estimate in zip(one.ended, one.capacity.launches, strict=True):
+            launch = f"launch {search.round}"
+            where = f"{about_cell}, {launch}" if about_cell else launch
+            if estimate.drift:
+                yield Finding(estimate.drift, "drift", "doubt", about=where)
+            for text in estimate.doubts:
+                yield Finding(text, "search", "doubt", about=where)
+
+
+def _sections(result: Result, cells: Sequence[CellCapacity]) -> Iterator[Section]:
+    if not cells:
+        yield Section(
+            "results", "Results", (Prose(("Nothing was measured.",), "doubt"),), "headline"
+        )
+        yield method(result, GENERAL_FORMULAS)
+        return
+    several = len(cells) > 1
+    if several:
+        yield Section("results", "Capacities", (_table(cells),), "headline")
+        for at, one in enumerate(cells, 1):
+            lines = tuple(map(sentence, about(one)))
+            words = Prose(lines, listed=True)
+            yield Section(f"cell-{at}", one.name, (words,), "table")
+    yield Section("launches", "Launches", (_launches(cells),), "table")
+    drawn = [block for one in cells for block in _charts(one, several)]
+    yield from section("rates", "Latency and misses over the rate", drawn)
+    yield Section("boundary", "At the capacity", tuple(_boundary(cells)), "table")
+    grounds = [(one.name, what_if_of(one)) for one in cells]
+    yield from what_if_section([ground for ground in grounds if ground[1]])
+    yield Section("probes", "Probes", tuple(_probes(one, several) for one in cells), "table")
+    yield method(result, (*FORMULAS, WHAT_IF, *GENERAL_FORMULAS))
+
+
+# ------------------------------------------------------------------------------------- tables
+
+
+def _table(cells: Sequence[CellCapacity]) -> Table:
+    """Each cell with its capacity, ratio and cost."""
+    need = cells[0].asked.need
+    fields: Fields[CellCapacity] = (
+        (Column("cell", number=False), lambda one: one.name),
+        (Column("capacity", "req/s"), lambda one: _rate(one.capacity.rate)),
+        (Column("95 %", "req/s", number=False), _interval),
+        (
+            Column("launches"),
+            lambda one: Number(str(len(one.capacity.launches)), len(one.capacity.launches)),
+        ),
+        (Column("ratio"), _ratio),
+        (Column("95 % of it", number=False, spare=1), _ratio_interval),
+        (Column("cores", "used", spare=2), lambda one: plain(one.cores, 3)),
+        (Column("per core", "req/s"), lambda one: plain(one.per_core, 3)),
+        (Column("binds", number=False, spare=3), lambda one: one.binds or "-"),
+        (Column("needed", number=False), lambda one: _holds(one, need)),
+    )
+    return table_of("Capacity of each cell", fields, cells, (headline_note(cells),))
+
+
+def headline_note(cells: Sequence[CellCapacity]) -> str:
+    """What the figures hold at."""
+    first = cells[0].name
+    return f"at {cells[0].slo.text}; ratio to {first}; cores: of all processes but the load"
+
+
+def _rate(rate: float | None) -> Number:
+    return Number(rate_text(rate), rate)
+
+
+def _interval(one: CellCapacity) -> str:
+    has = one.capacity
+    if one.ceiling == "client":
+        return f"at least {rate_text(has.low)}"
+    if one.ceiling == "floor":
+        return "none"
+    return f"{rate_text(has.low)} to {rate_text(has.high)}"
+
+
+def _ratio(one: CellCapacity) -> Number:
+    return Number("-", None) if one.ratio is None else Number(f"{one.ratio[0]:.2f}", one.ratio[0])
+
+
+def _ratio_interval(one: CellCapacity) -> str:
+    return "-" if one.ratio is None else f"{one.ratio[1]:.2f} to {one.ratio[2]:.2f}"
+
+
+def _holds(one: CellCapacity, need: float | None) -> Cell:
+    if need is None:
+        return "-"
+    return {
+        True: Text("holds", "good"),
+        False: Text("does not", "bad"),
+        None: Text("open", "doubt"),
+    }[one.holds(need)]
+
+
+def _launches(cells: Sequence[CellCapacity]) -> Table:
+    """The estimate of each launch."""
+    rows = [
+        (one, search, estimate)
+        for one in cells
+        for search, estimate in zip(one.ended, one.capacity.launches, strict=True)
+    ]
+    fields: Fields[tuple[CellCapacity, LaunchSearch, LaunchEstimate]] = (
+        (Column("launch"), lambda row: Number(str(row[1].round), row[1].round)),
+        (Column("capacity", "req/s"), lambda row: _rate(row[2].rate)),
+        (
+            Column("error", "%"),
+            lambda row: plain(None if row[2].error is None else 100 * row[2].error, 2),
+        ),
+        (Column("met up to", "req/s"), lambda row: _rate(row[2].low)),
+        (Column("missed from", "req/s"), lambda row: _rate(row[2].high)),
+        (Column("binds", number=False), lambda row: row[2].binds or "-"),
+        (Column("probes"), lambda row: Number(str(len(row[1].probes)), len(row[1].probes))),
+        (Column("blocks", spare=2), lambda row: Number(str(row[2].blocks), row[2].blocks)),
+        (Column("block", "s", spare=2), lambda row: plain(row[2].block_s or None, 3)),
+        (
+            Column("autocorrelation", "s", spare=3),
+            lambda row: plain(row[2].correlation_s or None, 2),
+        ),
+    )
+    note = "error: standard error from blocks of time within the launch"
+    return table_of("Each launch for itself", fields, rows, (note,), group=lambda row: row[0].name)
+
+
+def _boundary(cells: Sequence[CellCapacity]) -> Iterator[Block]:
+    """Latency and CPU of the probes at the capacity of each cell."""
+    rows = [(one, line) for one in cells for line in one.boundary]
+    yield _lines("The probes nearest to the capacity", rows)
+    bars = [
+        (
+            ", ".join(filter(None, [one.name, f"{rate_text(_at(one))} req/s"])),
+            [line.trial for line in one.boundary],
+            one.limit,
+        )
+        for one in cells
+        if any(line.trial.usage for line in one.boundary)
+    ]
+    if bars:
+        yield Charts(partial(cpu_of_rows, "CPU by process at the capacity", bars))
+
+
+def _at(one: CellCapacity) -> float | None:
+    """The rate that stands for a capacity."""
+    return one.capacity.rate or one.capacity.low or one.capacity.high
+
+
+def _probes(one: CellCapacity, several: bool) -> Block:
+    """Every probe of a cell in the order in which it was measured."""
+    table = _lines("Every probe", [(one, line) for line in one.probes])
+    return Folded(one.name, (table,)) if several else table
+
+
+def _lines(caption: str, rows: Sequence[tuple[CellCapacity, ProbeLine]]) -> Table:
+    slo = rows[0][0].slo if rows else None
+    objectives = () if slo is None else slo.objectives
+    fields: Fields[tuple[CellCapacity, ProbeLine]] = (
+        (Column("probe"), lambda row: f"{row[1].round}.{row[1].number}"),
+        (Column("rate", "req/s"), lambda row: _rate(row[1].probe.rate)),
+        (Column("s"), lambda row: plain(row[1].probe.seconds, 2)),
+        (Column("answered", "req/s", spare=3), lambda row: plain(served(row[1].trial))),
+        *((_column(one), partial(_value, at, one)) for at, one in enumerate(objectives)),
+        (Column("p50", "ms", spare=2), lambda row: milliseconds(latency_of(row[1], 0.5))),
+        (Column("cores", "used", spare=4), lambda row: plain(cores_of(row[1].trial), 3)),
+        (
+            Column("SLO", number=False),
+            lambda row: Text(row[1].word, _TONES.get(row[1].word, "plain")),
+        ),
+    )
+    notes = ("probe: launch and number; s: measured seconds",)
+    return table_of(caption, fields, rows, notes, group=lambda row: row[0].name)
+
+
+def _column(one: Objective) -> Column:
+    return Column(one.name, "ms" if one.timed else "%")
+
+
+def _value(at: int, one: Objective, row: tuple[CellCapacity, ProbeLine]) -> Number:
+    value = row[1].values[at]
+    tone: Tone = "plain"
+    if value is not None:
+        good = value >= one.limit if one.kind == "goodput" else value <= one.limit
+        tone = "plain" if good else "bad"
+    if one.timed:
+        number = milliseconds(value)
+        return Number(number.text, number.value, tone)
+    return Number("-", None) if value is None else Number(f"{100 * value:.3g}", value, tone)
+
+
+# ------------------------------------------------------------------------------------- charts
+
+
+def _charts(one: CellCapacity, several: bool) -> Iterator[Block]:
+    yield Charts(partial(_drawn, one, several))
+
+
+def _drawn(one: CellCapacity, several: bool) -> Iterator[Chart]:
+    """The latency that binds, and the share of requests beyond the limit, over the rate."""
+    name = f": {one.name}" if several else ""
+    has = one.capacity
+    marks = [
+        charts.Mark(rate, word)
+        for rate, word in ((has.low, "low"), (has.rate, "capacity"), (has.high, "high"))
+        if rate is not None
+    ]
+    timed = [each for each in one.slo.objectives if each.timed]
+    binding = one.binding if one.binding in timed else next(iter(timed), None)
+    shown = one.binding or next(iter(one.slo.objectives))
+    caption = "Points: probes. Rules: the capacity and its 95 % interval."
+    if binding is not None:
+        at = one.slo.objectives.index(binding)
+        series = {
+            f"launch {search.round}": [
+                charts.LinePoint(line.probe.rate, (line.values[at] or 0.0) / NS_PER_MS)
+                for line in sorted(one.probes, key=lambda line: line.probe.rate)
+                if line.round == search.round and line.values[at]
+            ]
+            for search in one.searches
+        }
+        limit = f"The limit is {figure_text(binding, binding.limit)}."
+        yield from _lines_chart(
+            f"{binding.name} over the rate{name}", series, "ms", marks, f"{limit} {caption}"
+        )
+    misses = {
+        f"launch {search.round}": [
+            charts.LinePoint(line.probe.rate, 100 * value)
+            for line in sorted(one.probes, key=lambda line: line.probe.rate)
+            if line.round == search.round
+            and (value := line.probe.slices[shown.name].value) is not None
+            and shown.kind != "mean"
+            and value > 0
+        ]
+        for search in one.searches
+    }
+    what = "Requests that failed" if shown.kind == "errors" else "Requests beyond the limit"
+    allowed = "" if shown.kind == "mean" else f"Allowed: {100 * _allowed(shown):g} %."
+    yield from _lines_chart(
+        f"{what} over the rate{name}", misses, "%", marks, f"{allowed} {caption}"
+    )
+
+
+def _allowed(one: Objective) -> float:
+    if one.share is not None:
+        return 1 - one.share
+    return 1 - one.limit if one.kind == "goodput" else one.limit
+
+
+def _lines_chart(
+    title: str,
+    series: dict[str, list[charts.LinePoint]],
+    unit: str,
+    marks: Sequence[charts.Mark],
+    caption: str,
+) -> Iterator[Chart]:
+    known = {key: points for key, points in series.items() if points}
+    if known:
+        spans = (
+            f"{name}: {number(min(values))} to {number(max(values))}"
+            for name, points in known.items()
+            for values in ([one.value for one in points],)
+        )
+        words = f"{title}, {unit} by requests/s due. {'; '.join(spans)}."
+        lines = Lines(known, "requests/s due", unit, "log", True, marks, joined=False)
+        yield Chart(title, lines, words, caption)

@@ -1,0 +1,376 @@
+"""What `serve-bench capacity` does with its flags: plan, search, report."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from serve_bench.analysis.capacity.launch import Searches
+from serve_bench.benchmarks.capacity.bench import (
+    CapacityClusters,
+    UrlCapacities,
+    expected_s,
+    search_s,
+)
+from serve_bench.benchmarks.capacity.command import CapacityOptions
+from serve_bench.benchmarks.capacity.summary import gate, searches_of
+from serve_bench.benchmarks.ladder.flags import services_of
+from serve_bench.benchmarks.own_app.command import OF_OWN_APPS
+from serve_bench.benchmarks.own_app.flags import own_suite
+from serve_bench.benchmarks.parts.rows import front_of
+from serve_bench.cli.flag_values import check_number, plain_lines, seconds_of
+from serve_bench.cli.gate import close_gate, read_share
+from serve_bench.cli.rows import overrides, suite_of
+from serve_bench.cli.sitting import Place, Sitting, launch_lines, print_plan, request_of, sit
+from serve_bench.core.axes import axis_named
+from serve_bench.core.capacity import (
+    BUDGET_S,
+    LAUNCHES,
+    MOST_LAUNCHES,
+    CapacitySearch,
+    closed_row,
+)
+from serve_bench.core.errors import BadInput
+from serve_bench.core.load_spec import ARRIVALS, MAX_DURATION_S, MAX_RATE
+from serve_bench.core.own_app import Option, option_values
+from serve_bench.core.plan import LaunchPlan, Suite, duration_text, label_of, plan
+from serve_bench.core.redaction import kept_text
+from serve_bench.core.result import PlannedTrial, Result, trial_key
+from serve_bench.core.schema import plain
+from serve_bench.core.slo import Slo, parse_slo
+from serve_bench.observing.inside import Inside
+from serve_bench.runner.agenda import Agenda
+from serve_bench.runner.load_source import LocalLoads
+from serve_bench.runner.runner import Plan
+from serve_bench.runner.url_bench import Service
+from serve_bench.serving.launch_spec import check_interpreter
+from serve_bench.serving.strays import marks
+
+QUICK_LAUNCH_S: Final = 60.0
+QUICK_PRECISION: Final = 0.1
+
+LEAST_LAUNCH_S: Final = 10.0
+"""Of a search: a few probes of three seconds."""
+
+#: Flags that go with --url: nothing is launched.
+WITH_URL: Final = frozenset(
+    """url header slo arrivals start connections launches launch_time precision budget quick need
+    out no_sample dry_run live format""".split()
+)
+
+
+@dataclass(frozen=True)
+class UrlSuite:
+    """Services that run already, and the search for each."""
+
+    urls: Mapping[str, str]
+    capacity: CapacitySearch
+    timeout_s: float = 30.0
+    name: str = "capacity"
+
+
+def run(options: CapacityOptions) -> int:
+    """Measures, prints the report, and returns the exit code. Raises BadInput before it begins."""
+    report = options.report_request()
+    if options.url:
+        return _urls(options)
+    suite, earlier = request_of(
+        options,
+        from_flags=lambda: _suite(options),
+        from_record=Suite.from_json,
+        content=_content,
+    )
+    if earlier is not None:
+        assert suite.capacity is not None
+        budget_s = _budget_s(options, len(suite.cells) * len(suite.variants))
+        suite = replace(suite, capacity=replace(suite.capacity, budget_s=budget_s))
+    searches = _searches(suite, earlier)
+    launches = _left(suite, searches, earlier)
+    if options.dry_run:
+        return print_plan(_plan_lines(suite, launches), None if earlier else options.out)
+
+    def work(place: Place) -> Plan[Any, Any]:
+        assert isinstance(place.source, LocalLoads)
+        inside = Inside(
+            place.folder,
+            marks(place.run_id),
+            sample=not options.no_sample,
+            metrics=options.serve_metrics,
+        )
+        agenda = Agenda(suite, launches)
+        return CapacityClusters(
+            agenda, place.run_id, place.folder, inside=inside, searches=searches
+        ).plan()
+
+    for variant in suite.variants:
+        check_interpreter(variant)
+    sitting = Sitting(
+        "capacity",
+        suite.to_json(),
+        [at for one in plan(suite) for _, trials in one.cells for at in trials],
+        work,
+        options.resume or options.out,
+        earlier,
+        left=bool(launches),
+        rounds=None if earlier is None else suite.launches,
+        again="capacity",
+        plain=plain_lines(options.live),
+    )
+
+    def show(result: Result, folder: Path) -> int:
+        report.finish(result, folder)
+        return close_gate(gate(result))
+
+    return sit(sitting, show)
+
+
+# --------------------------------------------------------------------------------------------------
+# From flags to a suite.
+
+
+def _slo(options: CapacityOptions) -> Slo:
+    if options.slo is None:
+        raise BadInput("--slo: say what has to hold, such as --slo p99=50ms,errors=0.1%")
+    slo = parse_slo(options.slo)
+    for one in slo.objectives:
+        if one.metric != "latency":
+            raise BadInput(f"--slo: {one.name}: capacity measures no time to first byte")
+    return slo
+
+
+def _asked(options: CapacityOptions, slo: Slo) -> CapacitySearch:
+    """The search of the flags. Raises BadInput."""
+    if options.arrivals not in ARRIVALS:
+        allowed = ", ".join(ARRIVALS)
+        raise BadInput(f"--arrivals: {options.arrivals!r} is not allowed; it takes {allowed}")
+    check_number("--launches", options.launches, 1, MOST_LAUNCHES)
+    check_number("--start", options.start, 0.1, MAX_RATE)
+    check_number("--connections", options.connections, 1, 10_000)
+    launches = options.launches or LAUNCHES
+    quick = options.quick and "--precision" not in options.changed()
+    search = CapacitySearch(
+        slo.source,
+        arrivals="poisson" if options.arrivals == "poisson" else "constant",
+        precision=QUICK_PRECISION if quick else read_share(options.precision, "--precision"),
+        launches=launches,
+        most_launches=1 if launches == 1 else MOST_LAUNCHES,
+        budget_s=_budget_s(options, 1),
+        start=options.start,
+        need=None if options.need is None else _rate(options.need, "--need"),
+        connections=options.connections,
+    )
+    if options.launch_time is not None:
+        seconds = seconds_of(options.launch_time, "--launch-time")
+        if not LEAST_LAUNCH_S <= seconds <= MAX_DURATION_S:
+            raise BadInput(f"--launch-time: must be {LEAST_LAUNCH_S:g}s or more")
+        return replace(search, launch_s=seconds)
+    return replace(search, launch_s=QUICK_LAUNCH_S) if options.quick else search
+
+
+def _budget_s(options: CapacityOptions, cells: int) -> float:
+    """The budget of the flag, else BUDGET_S for each cell and variant, or service."""
+    return cells * BUDGET_S if options.budget is None else seconds_of(options.budget, "--budget")
+
+
+def _rate(text: str, flag: str) -> float:
+    """`2000/s` or `2000`, in requests/s."""
+    number = text.strip().removesuffix("/s").strip()
+    try:
+        rate = float(number.replace(",", ""))
+    except ValueError:
+        rate = 0.0
+    if not 0 < rate <= MAX_RATE:
+        raise BadInput(f"{flag}: {text!r} is not allowed; it takes a rate such as 2000/s")
+    return rate
+
+
+def _suite(options: CapacityOptions) -> Suite:
+    """The suite of the target and its flags: its cells, without its rows. Raises BadInput."""
+    slo = _slo(options)
+    asked = _asked(options, slo)
+    if options.target is None:
+        raise BadInput("TARGET: name an app (module:app, path/file.py:app), a suite, or --url")
+    flags = overrides(options)
+    named = re.fullmatch(r"\w+", options.target) is not None
+    suite = None if named else own_suite(options.target, options, flags)
+    if suite is None:
+        wrong = [name for name in OF_OWN_APPS if name != "option" and getattr(options, name)]
+        if wrong:
+            flag = wrong[0].replace("_", "-")
+            raise BadInput(f"--{flag}: {options.target} measures an app that comes with the tool")
+        flags = replace(flags, matrix=_matrix(options.option or ()))
+        try:
+            suite = suite_of(options.target, flags)
+        except BadInput as error:
+            raise BadInput(str(error).replace("--suite:", "TARGET:")) from None
+    _check_limits(slo, suite.timeout_s)
+    size = next((row.data_size for row in suite.rows), "small")
+    asked = replace(asked, budget_s=_budget_s(options, len(suite.cells) * len(suite.variants)))
+    return replace(
+        suite,
+        rows=(closed_row(asked.connections, size),),
+        ladder=None,
+        requests_per_client=None,
+        requests=None,
+        launches=asked.most_launches,
+        slo=None,
+        capacity=asked,
+    )
+
+
+def _content(suite: Suite, earlier: Result) -> dict[str, Any]:
+    """What is held against the suite of a stored run, to go on with it: all but the budget."""
+    content = suite.to_json()
+    stored = earlier.run.suite.get("capacity") or {}
+    return {**content, "capacity": {**content["capacity"], "budget_s": stored.get("budget_s")}}
+
+
+def _matrix(listed: Sequence[str]) -> dict[str, tuple[Any, ...]]:
+    """`num_replicas=1,2` of an app that comes with the tool. Raises BadInput."""
+    matrix: dict[str, tuple[Any, ...]] = {}
+    for text in listed:
+        name, equals, values = text.partition("=")
+        if not equals:
+            raise BadInput(f"--option: {text!r} is not allowed; it takes axis=values, with commas")
+        axis = axis_named(name.strip(), "--option")
+        if axis.scope != "deploy":
+            raise BadInput(f"--option: {axis.name} is no option of a deployment")
+        matrix[axis.name] = tuple(
+            axis.read(_number(one.strip()), f"--option: {axis.name}") for one in values.split(",")
+        )
+    return matrix
+
+
+def _number(text: str) -> Option:
+    return option_values(text)[0]
+
+
+def _check_limits(slo: Slo, timeout_s: float) -> None:
+    """BadInput for a limit that a request cannot reach before its time-out."""
+    for one in slo.objectives:
+        limit_ns = one.limit if one.timed else one.within_ns or 0.0
+        if limit_ns > timeout_s * 1e9:
+            raise BadInput(f"--slo: {one.name}: its limit is above the time-out of {timeout_s:g} s")
+
+
+# --------------------------------------------------------------------------------------------------
+# The launches that are left, and the plan of a dry run.
+
+
+def _searches(suite: Suite, earlier: Result | None) -> Searches:
+    if earlier is not None:
+        return searches_of(earlier)
+    assert suite.capacity is not None
+    size, front = suite.rows[0].data_size, front_of(suite.to_json())
+    return Searches(suite.capacity, parse_slo(suite.capacity.slo), size, front)
+
+
+def _left(suite: Suite, searches: Searches, earlier: Result | None) -> tuple[LaunchPlan, ...]:
+    """The launches of the plan whose cells are not searched to their end; none where that is
+    enough."""
+    if earlier is not None and earlier.stop is not None and earlier.stop.why == "settled":
+        return ()
+    launches = []
+    for launch in plan(suite):
+        cells = tuple(
+            (cell, rows)
+            for cell, rows in launch.cells
+            if not searches.finished(launch.variant.name, launch.round, label_of(cell))
+        )
+        if cells:
+            launches.append(replace(launch, cells=cells))
+    return tuple(launches)
+
+
+def _plan_lines(suite: Suite, launches: Sequence[LaunchPlan]) -> Iterator[str]:
+    """The plan of a dry run, and about how long it takes."""
+    asked = suite.capacity
+    assert asked is not None
+    yield f"SLO: {parse_slo(asked.slo).text}"
+    text = f"closed loop of {asked.connections} connections, then open-loop probes"
+    for launch in launches:
+        if launch.round > max(asked.launches, launches[0].round):
+            break
+        cells = ((label_of(cell), [text]) for cell, _ in launch.cells)
+        yield from launch_lines(launch.variant.name, launch.round, cells, launch.variant.env)
+    if asked.most_launches > asked.launches:
+        yield f"further launches until the interval is at most {100 * asked.precision:g} % wide"
+    least = duration_text(expected_s(asked, launches))
+    yield f"{asked.launch_s:g} s of probes a cell and launch; about {least}{_most(asked)}"
+
+
+# ------------------------------------------------------------------------------------------ --url
+
+
+def _urls(options: CapacityOptions) -> int:
+    """Searches the capacity of services that run already."""
+    report = options.report_request()
+    wrong = options.changed(WITH_URL)
+    if wrong:
+        raise BadInput(f"--url drives what is there; it does not go with {', '.join(wrong)}")
+    slo = _slo(options)
+    asked = _asked(options, slo)
+    services = services_of(options.url or (), options.header or (), users=False)
+    asked = replace(asked, budget_s=_budget_s(options, len(services)))
+    suite = UrlSuite({one.name: one.request.url for one in services}, asked)
+    _check_limits(slo, suite.timeout_s)
+    searches = Searches(asked, slo)
+    if options.dry_run:
+        return print_plan(_url_lines(suite, slo), options.out)
+
+    def work(place: Place) -> Plan[Any, Any]:
+        assert isinstance(place.source, LocalLoads)
+        return UrlCapacities(
+            services,
+            searches,
+            place.folder,
+            place.run_id,
+            suite.timeout_s,
+            not options.no_sample,
+            place.source,
+        ).plan()
+
+    sitting = Sitting(
+        "capacity",
+        plain(suite),
+        [
+            _first(one, round_, asked)
+            for round_ in range(1, asked.most_launches + 1)
+            for one in services
+        ],
+        work,
+        options.out,
+        set_env=None,
+        plain=plain_lines(options.live),
+    )
+
+    def show(result: Result, folder: Path) -> int:
+        report.finish(result, folder)
+        return close_gate(gate(result))
+
+    return sit(sitting, show)
+
+
+def _first(service: Service, round_: int, asked: CapacitySearch) -> PlannedTrial:
+    row = closed_row(asked.connections)
+    return PlannedTrial(
+        trial_key(service.name, round_, {}, row.label), round_, service.name, {}, row
+    )
+
+
+def _url_lines(suite: UrlSuite, slo: Slo) -> Iterator[str]:
+    """The plan of a dry run, and about how long it takes."""
+    asked = suite.capacity
+    yield f"SLO: {slo.text}"
+    for name, url in suite.urls.items():
+        yield f"{name}: {kept_text(url)}"
+    searches = asked.launches * len(suite.urls)
+    least = duration_text(searches * search_s(asked))
+    yield f"{searches} searches, {asked.launch_s:g} s of probes each; about {least}{_most(asked)}"
+
+
+def _most(asked: CapacitySearch) -> str:
+    return "" if asked.budget_s is None else f", {duration_text(asked.budget_s)} at most"

@@ -1,0 +1,71 @@
+"""What a search for a capacity is asked for. Pure words; the search is analysis/capacity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from serve_bench.core.load_spec import Arrivals
+from serve_bench.core.numbers import Amount, Connections, Count
+from serve_bench.core.result import Row
+
+LAUNCHES: Final = 3
+"""Launches that a capacity is measured on at least: fewer have no spread to speak of."""
+
+MOST_LAUNCHES: Final = 20
+
+LAUNCH_S: Final = 120.0
+"""Measured seconds of the search on one launch, at most."""
+
+BUDGET_S: Final = 1200.0
+
+CLOSED: Final = 10
+"""Connections of the closed loop before the search. It warms the launch up, says about what the
+service serves at most, and stands in the report beside the capacity."""
+
+CLOSED_WINDOWS: Final = 5
+"""Seconds of the closed loop."""
+
+SLICE_S: Final = 0.5
+"""The time in which a probe counts its requests together."""
+
+
+@dataclass(frozen=True)
+class CapacitySearch:
+    """How a capacity is searched. `slo`: what has to hold, as core/slo.py reads it.
+
+    `launches`: at least; `most_launches`: at most, if the interval is not as narrow as `precision`
+    (a share of the capacity) before. `launch_s`: measured seconds of a launch at most; `budget_s`:
+    of the run, None for no limit. `start`: the first rate (requests/s), None: by a closed loop;
+    `need`: the rate that a cell has to hold.
+    """
+
+    slo: str
+    arrivals: Arrivals = "poisson"
+    precision: Amount = 0.05
+    launches: Count = LAUNCHES
+    most_launches: Count = MOST_LAUNCHES
+    launch_s: Amount = LAUNCH_S
+    budget_s: Amount | None = BUDGET_S
+    start: Amount | None = None
+    need: Amount | None = None
+    connections: Connections = CLOSED
+
+
+def closed_row(connections: int = CLOSED, data_size: str = "small") -> Row:
+    """The closed loop before the search."""
+    noun = "connection" if connections == 1 else "connections"
+    return Row(f"closed loop, {connections} {noun}", "raw", connections, data_size=data_size)
+
+
+def probe_row(number: int, rate: float, connections: int, data_size: str = "small") -> Row:
+    """The open-loop row of a probe; `number` counts those of a launch from 1."""
+    return Row(
+        f"probe {number}",
+        "raw",
+        connections,
+        loop="open",
+        rate_per_s=rate,
+        data_size=data_size,
+        run=number,
+    )

@@ -1,0 +1,474 @@
+"""The search for a capacity on one launch, the estimate of it, and the interval over launches."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from serve_bench.analysis.capacity.boundary import BLOCK_S, CORRELATIONS, boundary, correlation_s
+from serve_bench.analysis.capacity.estimate import estimate
+from serve_bench.analysis.capacity.interval import enough, over_launches, ratio
+from serve_bench.analysis.capacity.levels import bracket, ceiling, fresh, levels_of
+from serve_bench.analysis.capacity.model import (
+    Ask,
+    Bound,
+    LaunchEstimate,
+    Probe,
+    SearchEnd,
+    SliceCounts,
+)
+from serve_bench.analysis.capacity.search import ATTEMPTS, BUDGET_S, LONGEST_S, RateSearch
+from tests.capacity_servers import SERVERS, Launch, Server
+
+P99 = Bound("p99", 0.01)
+ERRORS = Bound("errors", 0.01)
+
+Value = Callable[[float], float]
+"""What a bound limits, at a rate."""
+
+
+def probe(
+    rate: float,
+    seconds: float = 15.0,
+    began_s: float = 0.0,
+    bounds: tuple[Bound, ...] = (P99,),
+    **values: float,
+) -> Probe:
+    """A probe of an even load: each slice has the same counts; of a bound its value by name."""
+    slices = max(1, round(seconds / 0.5))
+    counts = {
+        one.name: SliceCounts(
+            (rate / 2,) * slices, (values.get(one.name, 0.0) * rate / 2,) * slices
+        )
+        for one in bounds
+    }
+    return Probe(rate, 0.5, counts, began_s)
+
+
+def searched(
+    search: RateSearch,
+    values: dict[str, Value],
+    bounds: tuple[Bound, ...] = (P99,),
+    most: float = math.inf,
+) -> tuple[list[Ask], SearchEnd]:
+    """A search to its end on a service with these values; the client sends `most` at most."""
+    asks: list[Ask] = []
+    now = 0.0
+    while not isinstance(step := search.next(), SearchEnd):
+        assert len(asks) < 100
+        asks.append(step)
+        share = {name: of(step.rate) for name, of in values.items()}
+        made = probe(step.rate, step.seconds, now, bounds, **share)
+        search.add(replace(made, client_bound=step.rate > most))
+        now += step.seconds + 1
+    return asks, step
+
+
+def power(place: float, slope: float, most: float = 0.01) -> Value:
+    """What grows with the power `slope` of the rate, and is `most` at `place`."""
+    return lambda rate: min(1.0, most * (rate / place) ** slope)
+
+
+def server(name: str) -> Server:
+    """The simulated server of this name."""
+    return next(one for one in SERVERS if one.name == name)
+
+
+def on(live: Launch, of: Server, start: float | None = None) -> LaunchEstimate:
+    """The estimate of a complete search on a launch."""
+    search = RateSearch(of.bounds, start=start)
+    while not isinstance(step := search.next(), SearchEnd):
+        search.add(live.probe(step.rate, step.seconds))
+    return estimate(search.probes, of.bounds)
+
+
+# ------------------------------------------------------------------------- the search
+
+
+@pytest.mark.parametrize("slope", [3.0, 15.0, 40.0])
+def test_it_finds_the_place_of_a_service_without_noise(slope: float) -> None:
+    search = RateSearch([P99])
+    asks, _ = searched(search, {"p99": power(640.0, slope)})
+    found = estimate(search.probes, [P99])
+    assert found.rate == pytest.approx(640, rel=0.005)
+    assert found.slope == pytest.approx(slope, rel=0.25)
+    assert found.binds == "p99" and not found.cliff and not found.drift and not found.doubts
+    assert asks[:2] == [Ask(10.0, 3.0, "start"), Ask(20.0, 3.0, "grow")]
+    assert sum(one.seconds for one in asks) <= BUDGET_S
+
+
+def test_a_hint_saves_the_way_up() -> None:
+    without, _ = searched(RateSearch([P99]), {"p99": power(640.0, 15.0)})
+    hinted, _ = searched(RateSearch([P99], start=320.0), {"p99": power(640.0, 15.0)})
+    grown = [[one for one in asks if one.why == "grow"] for asks in (without, hinted)]
+    assert len(grown[1]) < len(grown[0]) and hinted[0].rate == 320
+    above, _ = searched(RateSearch([P99], start=900.0), {"p99": power(640.0, 15.0)})
+    assert above[0].rate == 900 and above[1].why == "shrink"
+
+
+def test_overload_is_short_and_the_boundary_is_long() -> None:
+    asks, _ = searched(RateSearch([P99], start=1200.0), {"p99": power(640.0, 15.0)})
+    assert max(one.seconds for one in asks if one.rate > 1.2 * 640) <= 5
+    assert min(one.seconds for one in asks if one.why == "fit") >= 10
+    sides = [one.rate > 640 for one in asks if one.why == "fit"]
+    assert abs(sum(sides) - len(sides) / 2) <= 1
+
+
+def test_a_cliff_is_bisected_until_it_is_narrow() -> None:
+    search = RateSearch([P99], start=300.0)
+    asks, stop = searched(search, {"p99": lambda rate: 0.5 if rate > 777 else 0.0})
+    found = estimate(search.probes, [P99])
+    assert found.cliff and found.slope is None and found.binds == "p99"
+    assert found.low is not None and found.high is not None
+    assert found.low <= 777 < found.high <= found.low * math.exp(0.05 / 4) * 1.001
+    assert found.low < (found.rate or 0) < found.high
+    assert asks[-1].why == "cliff" and "breaks between" in stop.why
+    capacity = over_launches([found] * 3)
+    assert capacity.low is not None and capacity.high is not None
+    assert capacity.low <= found.low and found.high <= capacity.high and capacity.precise
+
+
+def test_a_floor_stops_after_the_lowest_rate() -> None:
+    search = RateSearch([P99], start=8.0)
+    asks, stop = searched(search, {"p99": lambda rate: 0.9})
+    assert [one.rate for one in asks][-2:] == [1.0, 1.0] and asks[-1].why == "again"
+    assert "lowest rate" in stop.why and len(asks) <= 8
+    found = estimate(search.probes, [P99])
+    assert (found.ceiling, found.rate, found.low, found.high) == ("floor", None, None, 1.0)
+    assert found.binds == "p99"
+
+
+def test_what_the_client_can_send_is_a_lower_bound() -> None:
+    search = RateSearch([P99], start=100.0)
+    asks, stop = searched(search, {"p99": lambda rate: 0.0}, most=500.0)
+    found = estimate(search.probes, [P99])
+    assert (found.ceiling, found.rate, found.high) == ("client", None, None)
+    assert found.low is not None and 450 <= found.low <= 500
+    assert "client cannot" in stop.why
+    first = next(at for at, one in enumerate(asks) if one.rate > 500)
+    assert asks[first + 1] == replace(asks[first], why="again")
+    assert ceiling(search.probes) is not None
+    assert all(one.rate <= asks[first].rate for one in asks)
+
+
+def test_one_client_bound_probe_alone_is_no_ceiling() -> None:
+    search = RateSearch([P99], start=100.0)
+    search.add(replace(probe(100.0, p99=0.5), client_bound=True))
+    step = search.next()
+    assert isinstance(step, Ask) and (step.rate, step.why) == (100.0, "again")
+    assert estimate(search.probes, [P99]).doubts == ("no probe is sound",)
+    searched(search, {"p99": power(640.0, 15.0)})
+    assert estimate(search.probes, [P99]).rate == pytest.approx(640, rel=0.01)
+
+
+def test_a_broken_off_probe_is_measured_again_and_says_nothing() -> None:
+    search = RateSearch([P99], start=100.0)
+    search.add(probe(100.0))
+    broken = replace(probe(125.0, 3.0, p99=1.0), whole=False)
+    search.add(broken)
+    step = search.next()
+    assert isinstance(step, Ask) and (step.rate, step.why) == (125.0, "again")
+    assert estimate(search.probes, [P99]).high is None
+    for _ in range(ATTEMPTS - 1):
+        search.add(broken)
+    step = search.next()
+    assert isinstance(step, SearchEnd) and "broken off" in step.why
+
+
+@pytest.mark.parametrize("name", ["M/M/1", "bucket", "stalls"])
+def test_a_search_is_a_function_of_its_probes(name: str) -> None:
+    of = server(name)
+    live, search = of.launch(3), RateSearch(of.bounds, start=400.0)
+    steps = []
+    while not isinstance(step := search.next(), SearchEnd):
+        steps.append(step)
+        search.add(live.probe(step.rate, step.seconds))
+    again = RateSearch(of.bounds, start=400.0)
+    for step, one in zip(steps, search.probes, strict=True):
+        assert again.next() == step and again.expected_left_s == again.left_s > 0
+        again.add(one)
+    assert again.next() == search.next() and again.expected_left_s == 0
+    assert estimate(again.probes, of.bounds) == estimate(search.probes, of.bounds)
+
+
+def test_the_lowest_of_two_bounds_is_the_capacity() -> None:
+    bounds = (P99, ERRORS)
+    values = {"p99": power(640.0, 15.0), "errors": power(700.0, 15.0)}
+    search = RateSearch(bounds, start=300.0)
+    searched(search, values, bounds)
+    found = estimate(search.probes, bounds)
+    assert found.rate == pytest.approx(640, rel=0.01) and found.binds == "p99"
+    assert found.next is not None and found.next[0] == "errors"
+    assert found.next[1] == pytest.approx(700, rel=0.03)
+    swapped = {"p99": values["errors"], "errors": values["p99"]}
+    search = RateSearch(bounds, start=300.0)
+    searched(search, swapped, bounds)
+    assert estimate(search.probes, bounds).binds == "errors"
+
+
+def test_a_mean_is_bounded_too() -> None:
+    mean = Bound("mean", 5e6, "mean")
+    # M/M/1: 1 / (mu - rate) s; 5 ms at 800/s of 1000.
+    value: Value = lambda rate: 1e9 / (1000 - rate) if rate < 999 else 1e9  # noqa: E731
+    search = RateSearch([mean], start=300.0)
+    searched(search, {"mean": value}, (mean,))
+    found = estimate(search.probes, [mean])
+    assert found.rate == pytest.approx(800, rel=0.01) and found.binds == "mean"
+    assert found.slope == pytest.approx(4, rel=0.25)
+
+
+def test_of_no_error_at_all_one_is_enough() -> None:
+    none = Bound("errors", 0.0)
+    search = RateSearch([none], start=100.0)
+    searched(search, {"errors": lambda rate: 0.1 if rate > 500 else 0.0}, (none,))
+    found = estimate(search.probes, [none])
+    assert found.cliff and found.low is not None and found.high is not None
+    assert found.low <= 500 < found.high <= 510
+
+
+def test_a_service_that_changes_by_much_is_searched_anew() -> None:
+    search, now = RateSearch([P99], start=300.0), 0.0
+    while not isinstance(step := search.next(), SearchEnd):
+        value = power(640.0 if now < 40 else 320.0, 15.0)
+        search.add(probe(step.rate, step.seconds, now, p99=value(step.rate)))
+        now += step.seconds
+    found = estimate(search.probes, [P99])
+    assert found.rate == pytest.approx(320, rel=0.05) and "changed" in found.drift
+    assert len(fresh(search.probes, [P99])) < len(search.probes)
+
+
+def test_an_end_that_one_probe_set_is_measured_again_where_the_newest_deny_it() -> None:
+    values = ((600.0, 5.0, 0.002), (640.0, 5.0, 0.06), (610.0, 15.0, 0.002), (612.0, 15.0, 0.002))
+    search = RateSearch([P99], start=600.0)
+    for rate, seconds, value in values[:3]:
+        search.add(probe(rate, seconds, p99=value))
+    step = search.next()
+    assert isinstance(step, Ask) and step.why == "fit"
+    search.add(probe(*values[3][:2], p99=values[3][2]))
+    step = search.next()
+    assert isinstance(step, Ask) and (step.rate, step.why) == (640.0, "again")
+
+
+# ------------------------------------------------------------------- rates and blocks
+
+
+WOBBLE = (0.9, 1.1, 1.1, 0.9)
+"""Factors of the values of probes in turn, so that blocks scatter."""
+
+
+def test_the_first_seconds_of_a_launch_are_left_out() -> None:
+    def probes(early: float) -> list[Probe]:
+        return [
+            probe(rate, 15.0, 15.0 * at, p99=power(early if at < 2 else 640.0, 15.0)(rate) * factor)
+            for at, (rate, factor) in enumerate(zip((620.0, 660.0) * 4, WOBBLE * 2, strict=True))
+        ]
+
+    settled, steady = estimate(probes(655.0), [P99]), estimate(probes(640.0), [P99])
+    assert settled.rate == pytest.approx(steady.rate, rel=1e-6) and not settled.drift
+    assert settled.blocks == 18
+
+
+def test_the_bias_of_few_bursts_is_taken_off() -> None:
+    # At one rate every line goes through the mean, which is the bound: what is below is the bias.
+    probes = [
+        probe(640.0, 15.0, 30 + 16.0 * at, p99=0.01 * (1.9, 0.1, 0.1, 1.9)[at % 4])
+        for at in range(8)
+    ]
+    found = boundary(probes, P99, math.log(640))
+    assert found is not None and found.error is not None
+    bias = found.slope * found.error**2 / 2
+    assert bias > 5e-4 and math.log(640) - found.place == pytest.approx(bias, rel=1e-3)
+
+
+def test_where_the_error_is_small_what_is_far_bends_nothing() -> None:
+    p95 = Bound("p95", 0.05)
+    rates = [600 * math.exp(sign * far) for far in (0.1, 0.04) for sign in (-1, 1)]
+    probes = [
+        probe(rate, 15.0, 30 + 16.0 * at, (p95,), p95=0.05 * 0.4 / (1 - rate / 1000))
+        for at, rate in enumerate(rates * 2)
+    ]
+    found = estimate(probes, [p95])
+    assert found.rate == pytest.approx(600, rel=0.004)
+    assert found.blocks == 12
+
+
+def test_a_lower_rate_that_missed_is_pooled_with_a_higher_that_met() -> None:
+    probes = [probe(r, 15.0, p99=v) for r, v in ((100, 0.0), (200, 0.03), (300, 0.002), (400, 0.2))]
+    levels = levels_of(probes, [P99])
+    assert levels[1].ratio == levels[2].ratio == pytest.approx((3 * 200 + 0.2 * 300) / 500)
+    low, high = bracket(levels)
+    assert low is not None and high is not None and (low.rate, high.rate) == (100, 200)
+    longer = [*probes, probe(300.0, 60.0, p99=0.002)]
+    low, high = bracket(levels_of(longer, [P99]))
+    assert low is not None and high is not None and (low.rate, high.rate) == (300, 400)
+
+
+def test_one_request_of_few_is_no_miss() -> None:
+    few = Probe(1.0, 0.5, {"p99": SliceCounts((20.0,), (1.0,))})
+    assert levels_of([few], [P99])[0].ratio == 1
+    two = Probe(1.0, 0.5, {"p99": SliceCounts((20.0,), (2.0,))})
+    assert levels_of([two], [P99])[0].ratio == pytest.approx(10)
+
+
+def test_blocks_are_longer_where_slices_depend_on_each_other() -> None:
+    draw = random.Random(1)
+
+    def made(rate: float, keep: float, began_s: float) -> Probe:
+        level, bad = 0.0, []
+        for _ in range(120):
+            level = keep * level + draw.gauss(0, math.sqrt(1 - keep**2))
+            bad.append(0.01 * rate / 2 * math.exp(15 * math.log(rate / 640) + 0.5 * level))
+        return Probe(rate, 0.5, {"p99": SliceCounts((rate / 2,) * 120, tuple(bad))}, began_s)
+
+    def probes(keep: float) -> list[Probe]:
+        return [made(r, keep, 70.0 * at) for at, r in enumerate((620.0, 660.0) * 3)]
+
+    alone, chained = probes(0.0), probes(0.9)
+    assert correlation_s(alone, P99) == pytest.approx(0.25, abs=0.1)
+    # Half a slice times (1 + keep) / (1 - keep) is 4.75 s; probes of 60 s show less of it.
+    assert 1.5 < correlation_s(chained, P99) < 6
+    free, bound = estimate(alone, [P99]), estimate(chained, [P99])
+    assert 0.8 * BLOCK_S < free.block_s < 1.1 * BLOCK_S
+    assert bound.block_s > 0.8 * CORRELATIONS * bound.correlation_s
+    assert free.blocks > bound.blocks
+    assert free.error is not None and bound.error is not None and bound.error > 2 * free.error
+
+
+def test_a_small_drift_is_said_and_the_old_blocks_are_left_out() -> None:
+    probes = [
+        probe(rate, 15.0, 16.0 * at, p99=power(640.0 if at < 4 else 600.0, 15.0)(rate) * wobble)
+        for at, (rate, wobble) in enumerate(
+            zip((600.0, 630.0) * 6, (0.9, 1.1, 1.1, 0.9) * 3, strict=True)
+        )
+    ]
+    found = estimate(probes, [P99])
+    assert found.rate == pytest.approx(600, rel=0.01)
+    assert "fell by about 6" in found.drift and "at 64 s" in found.drift
+    assert not estimate(probes[4:], [P99]).drift
+
+
+def test_a_percentile_with_too_few_requests_is_doubted() -> None:
+    p999 = Bound("p99.9", 0.001)
+    rare, often = 5.0, 500.0
+    for place, doubted in ((rare, True), (often, False)):
+        search = RateSearch([p999], start=place / 2)
+        asks, _ = searched(search, {"p99.9": power(place, 15.0, 0.001)}, (p999,))
+        found = estimate(search.probes, [p999])
+        assert any("too few" in one for one in found.doubts) == doubted
+        assert max(one.seconds for one in asks) == LONGEST_S
+
+
+# ------------------------------------------------------------------- simulated servers
+
+
+@pytest.mark.parametrize("of", SERVERS, ids=lambda one: one.name)
+def test_a_launch_of_each_server_is_near_its_truth(of: Server) -> None:
+    # 4 standard errors: of the launch, what its blocks say, and of launches.
+    for seed in (11, 12, 13):
+        found = on(of.launch(seed), of, 0.65 * of.truth)
+        assert found.rate is not None and found.error is not None
+        room = 4 * math.hypot(max(found.error, 0.03), 1.3 * of.spread)
+        assert abs(math.log(found.rate / of.truth)) < room, seed
+        assert found.cliff == (of.name == "breaks")
+        assert found.binds == ("errors" if of.name in ("bucket", "breaks") else "latency")
+
+
+def test_the_error_of_a_launch_is_about_the_scatter_of_launches() -> None:
+    of = server("M/M/2")
+    found = [on(of.launch(seed), of, 0.65 * of.truth) for seed in range(100, 112)]
+    logs = [math.log((one.rate or 0) / of.truth) for one in found]
+    scatter = math.sqrt(sum(one**2 for one in logs) / len(logs))
+    own = math.sqrt(sum((one.error or 0) ** 2 for one in found) / len(found))
+    assert 0.5 < own / scatter < 2  # chi-square of 12: 0.58 to 1.4 in 99 %
+
+
+# ------------------------------------------------------------------------ the interval
+
+
+def known(rate: float, error: float = 0.01) -> LaunchEstimate:
+    """A launch with a capacity."""
+    return LaunchEstimate(rate, error, 0.98 * rate, 1.02 * rate)
+
+
+def test_the_interval_over_launches() -> None:
+    capacity = over_launches([known(rate) for rate in (100.0, 102.0, 104.0, 106.0)])
+    assert capacity.rate == pytest.approx((100 * 102 * 104 * 106) ** 0.25)
+    assert capacity.spread == pytest.approx(0.0251, abs=1e-3)
+    # t of 3 degrees of freedom at 0.99 is 4.541.
+    assert capacity.rate is not None and capacity.spread is not None
+    half = 4.541 * capacity.spread / 2
+    assert capacity.low == pytest.approx(capacity.rate * math.exp(-half), rel=1e-4)
+    assert capacity.high == pytest.approx(capacity.rate * math.exp(half), rel=1e-4)
+    assert not capacity.precise
+
+
+def test_launches_that_agree_by_luck_do_not_make_it_narrow() -> None:
+    capacity = over_launches([known(100.0, 0.02)] * 4)
+    assert capacity.spread == 0
+    assert capacity.width == pytest.approx(2 * math.sinh(4.541 * 0.02 / 2), rel=1e-4)
+
+
+def test_a_single_launch_has_an_interval_of_its_blocks() -> None:
+    capacity = over_launches([known(100.0, 0.01)])
+    assert capacity.spread is None and not capacity.precise
+    assert capacity.low is not None and 96 < capacity.low < 98
+    assert "unknown" in capacity.doubts[0]
+    assert not over_launches([known(100.0), known(101.0)]).doubts
+    assert not enough([known(100.0, 1e-4)], planned=1)
+
+
+def test_enough_launches() -> None:
+    narrow, wide = known(100.0, 0.001), known(100.0, 0.05)
+    assert not enough([narrow] * 2, planned=3)
+    assert enough([narrow] * 3, planned=3)
+    assert not enough([wide] * 3, planned=3) and not enough([wide] * 4, planned=3)
+    client = LaunchEstimate(None, None, 90.0, None, ceiling="client")
+    assert enough([client] * 3, planned=3)
+
+
+def test_a_launch_that_is_only_bounded_bounds_the_capacity() -> None:
+    client = LaunchEstimate(None, None, 90.0, None, ceiling="client")
+    floor = LaunchEstimate(None, None, None, 1.0, ceiling="floor")
+    bounded = over_launches([known(100.0), client, known(95.0)])
+    assert (bounded.rate, bounded.low, bounded.high) == (None, 90.0, None)
+    assert bounded.doubts == ("1 of 3 launches: only bounded",)
+    assert over_launches([floor] * 3).high == 1.0
+    both = over_launches([floor, client])
+    assert (both.rate, both.low, both.high) == (None, None, None)
+    assert over_launches([]).rate is None
+
+
+def test_a_launch_that_used_its_budget_too_early_is_left_out() -> None:
+    late = LaunchEstimate(None, None, 90.0, None, doubts=("no rate missed",))
+    capacity = over_launches([known(100.0), known(101.0), known(102.0), late])
+    assert capacity.rate == pytest.approx(101, rel=1e-3) and len(capacity.launches) == 4
+    assert capacity.doubts == ("1 of 4 launches: no rate missed; left out",)
+    bounded = over_launches([known(100.0), late])
+    assert (bounded.rate, bounded.low, bounded.high) == (None, 90.0, None)
+
+
+def test_few_bursts_lower_the_lower_end_alone() -> None:
+    steep = [replace(known(rate), slope=20.0, error=0.02) for rate in (100.0, 101.0)]
+    plain = [replace(one, slope=None) for one in steep]
+    low, high = over_launches(steep), over_launches(plain)
+    assert low.high == high.high and low.low is not None and high.low is not None
+    assert math.log(high.low / low.low) == pytest.approx(20 * 0.02**2 / 2)
+
+
+def test_the_ratio_of_two_capacities() -> None:
+    a = over_launches([known(rate, 0.001) for rate in (100.0, 101.0, 99.0, 100.0)])
+    b = over_launches([known(rate, 0.001) for rate in (110.0, 111.0, 109.0, 110.0)])
+    center, low, high = ratio(a, b)
+    assert center == pytest.approx(1.1, rel=1e-3) and low > 1.08 and high < 1.12
+    # Welch with equal sides: 6 degrees of freedom, t 2.447.
+    assert a.spread is not None and b.spread is not None
+    half = 2.447 * math.sqrt((a.spread**2 + b.spread**2) / 4)
+    assert math.log(high / center) == pytest.approx(half, rel=5e-3)
+    same, low, high = ratio(a, a)
+    assert same == 1 and low < 1 < high
+    with pytest.raises(ValueError, match="two launches"):
+        ratio(a, over_launches([known(100.0)]))

@@ -1,0 +1,281 @@
+"""The searches of a run, from its records: the counts of a probe, what comes next, what is over."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from serve_bench.analysis.capacity.launch import (
+    LaunchSearch,
+    Searches,
+    bounds_of,
+    meets,
+    probe_of,
+    slices_of,
+)
+from serve_bench.core.capacity import CapacitySearch, closed_row
+from serve_bench.core.result import PlannedTrial, Result, Trial, trial_key
+from serve_bench.core.slo import parse_slo
+from tests.records import run, trial
+from tests.verdict_trials import bound
+
+MS = 1_000_000
+SLO = parse_slo("p99=20ms,errors=1%")
+ASKED = CapacitySearch(SLO.source)
+CELL = {"num_replicas": 1}
+
+
+def request(
+    at_s: float, latency_ms: float | None, error: str | None = None
+) -> tuple[int, int, int | None, int, str | None]:
+    """A row of a log of requests."""
+    latency = None if latency_ms is None else round(latency_ms * MS)
+    return 0, round(at_s * 1e9), latency, 200, error
+
+
+def probe(search: LaunchSearch, rate: float, seconds: float, slow: float) -> Trial:
+    """The trial of the next probe, of which the share `slow` is beyond the limit."""
+    planned = search.next()
+    assert planned is not None
+    count = round(rate * seconds)
+    rows = [
+        request(at / rate, 30.0 if math.floor((at + 1) * slow) > math.floor(at * slow) else 5.0)
+        for at in range(count)
+    ]
+    slices = slices_of(rows, search.slo, rate, seconds, 0.1, 0)
+    made = trial(planned, *[rate] * round(seconds))
+    return replace(made, slices=slices, seconds={"total": seconds + 1})
+
+
+def climb(search: LaunchSearch, capacity: float, loads: int = 60) -> list[float]:
+    """Measures what a search asks for, of a service with 1 % beyond the limit at `capacity`; the
+    rates of its probes."""
+    rates: list[float] = []
+    for _ in range(loads):
+        planned = search.next()
+        if planned is None:
+            return rates
+        rate = planned.row.rate_per_s
+        if rate is None:
+            search.add(trial(planned, *[1.3 * capacity] * 5))
+            continue
+        rates.append(rate)
+        slow = min(0.9, 0.01 * math.exp(15 * math.log(rate / capacity)))
+        seconds = search.ask.seconds  # type: ignore[union-attr]
+        search.add(probe(search, rate, max(1.0, round(seconds)), slow))
+    raise AssertionError(f"the search did not end after {loads} loads: {rates}")
+
+
+def fresh(round_: int = 1, asked: CapacitySearch = ASKED) -> LaunchSearch:
+    """A search of a new launch."""
+    return LaunchSearch(asked, SLO, "default", round_, CELL)
+
+
+def test_counts_of_a_probe_by_slice() -> None:
+    """Each request counts in the slice in which it was due; one without an answer is slow, one that
+    was refused is an error and has no latency."""
+    slo = parse_slo("p99=20ms,mean=10ms,errors.rejected=1%,errors=1%,goodput=90%@20ms")
+    rows = [
+        request(0.05, 5),
+        request(0.15, 25),
+        request(0.16, None, "cut"),
+        request(0.17, 3, "rejected"),
+        request(0.25, 30_000, "timeout"),
+    ]
+    bounds = slices_of(rows, slo, 10, 0.3, 0.1, unsent=0)["bounds"]
+    assert bounds["p99"] == {"of": [1, 2, 1], "bad": [0, 2, 1]}
+    assert bounds["errors"] == {"of": [1, 3, 1], "bad": [0, 2, 1]}
+    assert bounds["errors.rejected"] == {"of": [1, 3, 1], "bad": [0, 1, 0]}
+    assert bounds["goodput"] == {"of": [1, 3, 1], "bad": [0, 3, 1]}
+    assert bounds["mean"]["of"] == [1, 2, 1]
+    # The cut one was due 0.16 s after the begin of 0.3 s: it had waited 140 ms or more.
+    assert bounds["mean"]["bad"] == pytest.approx([5 * MS, 25 * MS + 140 * MS, 30_000 * MS])
+
+
+def test_requests_that_were_never_sent_are_the_last_that_were_due() -> None:
+    """They are in no log, and miss all that they can."""
+    rows = [request(at / 100, 5) for at in range(20)]
+    bounds = slices_of(rows, SLO, 100, 0.4, 0.1, unsent=15)["bounds"]
+    assert bounds["p99"] == {"of": [10, 10, 5, 10], "bad": [0, 0, 5, 10]}
+    assert bounds["errors"] == {"of": [10, 10, 5, 10], "bad": [0, 0, 5, 10]}
+
+
+def test_bounds_of_objectives() -> None:
+    """What each allows; no error at all has a bound that has a logarithm."""
+    slo = parse_slo("p99.9=20ms,mean=5ms,errors=0,goodput=95%@10ms")
+    assert [(one.name, one.kind) for one in bounds_of(slo)] == [
+        ("p99.9", "share"),
+        ("mean", "mean"),
+        ("errors", "share"),
+        ("goodput", "share"),
+    ]
+    most = [one.most for one in bounds_of(slo)]
+    assert most == pytest.approx([0.001, 5 * MS, 1e-6, 0.05])
+
+
+def test_a_launch_begins_with_a_closed_loop_at_half_of_which_the_search_starts() -> None:
+    """Every probe has a row of its own; a search ends near the capacity."""
+    search = fresh()
+    first = search.next()
+    assert first is not None and first.row == closed_row(10)
+    search.add(trial(first, *[1000.0] * 5))
+    second = search.next()
+    assert second is not None and second.row.rate_per_s == 500
+    assert second.row.loop == "open" and second.row.label == "probe 1"
+    rates = climb(fresh(), 800)
+    assert len(rates) == len({round(one) for one in rates}) or len(rates) > 3
+    search = fresh()
+    climb(search, 800)
+    estimate = search.estimate()
+    assert estimate.rate == pytest.approx(800, rel=0.05)
+    assert estimate.binds == "p99"
+
+
+def test_a_later_launch_starts_where_the_others_found_the_capacity() -> None:
+    """And not from its closed loop."""
+    searches = Searches(ASKED, SLO)
+    climb(searches.at("default", 1, CELL), 800)
+    second = searches.at("default", 2, CELL)
+    found = searches.estimates(("default", "rep1"))[0].rate
+    assert found is not None
+    closed = second.next()
+    assert closed is not None
+    second.add(trial(closed, *[5000.0] * 5))
+    planned = second.next()
+    assert planned is not None
+    assert planned.row.rate_per_s == pytest.approx(found, rel=0.01)
+
+
+def records(searches: Searches, rounds: int, launch: str = "") -> Result:
+    """A run with all that these searches measured."""
+    trials = []
+    for round_ in range(1, rounds + 1):
+        one = searches.at("default", round_, CELL)
+        assert one.closed is not None
+        every = [one.closed, *one.trials]
+        trials += [
+            replace(each, started_at=f"2026-01-0{round_}T00:{at:02}:00+00:00", launch=f"{round_}")
+            for at, each in enumerate(every)
+        ]
+    row = closed_row(10)
+    plan = [
+        PlannedTrial(trial_key("default", at, CELL, row.label), at, "default", CELL, row)
+        for at in range(1, rounds + 1)
+    ]
+    return Result(run(*plan), trials=tuple(trials))
+
+
+def test_a_resumed_run_goes_on_as_if_it_had_not_ended() -> None:
+    """The searches of the records say the same, and ask for the same next."""
+    live = Searches(ASKED, SLO)
+    for round_, capacity in ((1, 800.0), (2, 780.0)):
+        climb(live.at("default", round_, CELL), capacity)
+    again = Searches(ASKED, SLO, earlier=records(live, 2))
+    assert again.estimates(("default", "rep1")) == live.estimates(("default", "rep1"))
+    assert again.finished("default", 2, CELL) and not again.finished("default", 3, CELL)
+    for searches in (live, again):
+        closed = searches.at("default", 3, CELL).next()
+        assert closed is not None
+        searches.at("default", 3, CELL).add(trial(closed, *[900.0] * 5))
+    assert again.at("default", 3, CELL).next() == live.at("default", 3, CELL).next()
+
+
+def test_a_launch_that_was_broken_off_counts_only_where_there_is_no_other() -> None:
+    """Its bracket is shown alone; beside a finished launch it has no part in the capacity."""
+    searches = Searches(ASKED, SLO)
+    first = searches.at("default", 1, CELL)
+    closed = first.next()
+    assert closed is not None
+    first.add(trial(closed, *[1000.0] * 5))
+    for slow in (0.0, 0.9):
+        planned = first.next()
+        assert planned is not None and planned.row.rate_per_s is not None
+        first.add(probe(first, planned.row.rate_per_s, 3, slow))
+    alone = searches.capacity(("default", "rep1"))
+    assert alone.low is not None and alone.high is not None
+    assert alone.low <= 500 < first.probes[1].rate <= alone.high
+    climb(searches.renew("default", 1, CELL), 800)
+    assert len(searches.ended(("default", "rep1"))) == 1
+    closed = searches.at("default", 2, CELL).next()
+    assert closed is not None
+    searches.at("default", 2, CELL).add(trial(closed, *[1000.0] * 5))
+    planned = searches.at("default", 2, CELL).next()
+    assert planned is not None and planned.row.rate_per_s is not None
+    second = searches.at("default", 2, CELL)
+    second.add(probe(second, planned.row.rate_per_s, 3, 0.0))
+    assert [one.round for one in searches.ended(("default", "rep1"))] == [1]
+    assert [one.round for one in searches.of(("default", "rep1"))] == [1, 2]
+
+
+def test_of_a_round_that_was_launched_twice_the_last_launch_counts() -> None:
+    """What the broken one measured was of another cluster."""
+    live = Searches(ASKED, SLO)
+    climb(live.at("default", 1, CELL), 800)
+    result = records(live, 1)
+    old = [
+        replace(one, launch="0", key=f"{one.key}-old", started_at="2025") for one in result.trials
+    ]
+    again = Searches(ASKED, SLO, earlier=replace(result, trials=(*old, *result.trials)))
+    assert len(again.at("default", 1, CELL).probes) == len(live.at("default", 1, CELL).probes)
+
+
+def test_a_service_that_never_answers_ends_the_run() -> None:
+    """The closed loop failed: nothing more is asked, and no further launch is of use."""
+    searches = Searches(ASKED, SLO)
+    search = searches.at("default", 1, CELL)
+    assert not searches.enough()
+    search.add(None)
+    assert search.next() is None
+    assert searches.enough()
+
+
+def test_a_probe_that_fails_is_asked_again_and_given_up_at_last() -> None:
+    """A load that gave nothing is no answer."""
+    search = fresh()
+    closed = search.next()
+    assert closed is not None
+    search.add(trial(closed, *[1000.0] * 5))
+    for _ in range(3):
+        planned = search.next()
+        assert planned is not None and planned.row.rate_per_s == 500
+        search.add(None)
+    assert search.next() is None and search.given_up
+
+
+def test_three_launches_that_agree_are_enough() -> None:
+    """And two are not."""
+    searches = Searches(ASKED, SLO)
+    for round_, capacity in enumerate((800.0, 802.0, 798.0), 1):
+        assert not searches.enough()
+        climb(searches.at("default", round_, CELL), capacity)
+    has = searches.capacity(("default", "rep1"))
+    assert searches.enough() == has.precise
+    assert has.low is not None and has.high is not None
+    assert has.low < 800 < has.high
+
+
+def test_connections_follow_rate_and_limit() -> None:
+    """At least 20, at most 4,000, and four times what is in flight at the limit."""
+    search = fresh()
+    assert search.connections(10) == (20, 20)
+    assert search.connections(1000) == (20, 400)  # 1000/s x 0.1 s x 4
+    assert search.connections(1e6) == (20, 4000)
+    slow = LaunchSearch(ASKED, parse_slo("p99=2s"), "default", 1, CELL)
+    assert slow.connections(100) == (20, 800)
+
+
+def test_the_client_is_to_blame_for_a_miss_and_not_for_a_probe_that_met() -> None:
+    """A bound client that still met the SLO proves the rate."""
+    search = fresh()
+    closed = search.next()
+    assert closed is not None
+    search.add(trial(closed, *[1000.0] * 5))
+    made = probe(search, 500, 3, 0.5)
+    client = bound(0.99, 0.0, "busy")
+    blamed = probe_of(replace(made, client=client))
+    assert blamed is not None and blamed.client_bound and not meets(blamed, search.bounds)
+    sound = probe_of(made)
+    assert sound is not None and not sound.client_bound
+    assert probe_of(trial(closed)) is None  # a closed loop is no probe

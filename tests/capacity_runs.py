@@ -1,0 +1,170 @@
+"""Runs of capacity of services whose capacity is known, for the tests of what reads such runs.
+
+Each launch is searched as in a run; what a probe counts is drawn from a service whose share of late
+requests grows with a power of the rate.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from serve_bench.analysis.capacity.launch import LaunchSearch, Searches
+from serve_bench.analysis.capacity.model import Ask
+from serve_bench.core.capacity import SLICE_S, CapacitySearch, closed_row
+from serve_bench.core.load_result import Counts, Warmup
+from serve_bench.core.load_spec import Arrivals
+from serve_bench.core.result import (
+    JsonObject,
+    Metric,
+    PlannedTrial,
+    Record,
+    Result,
+    Run,
+    Trial,
+    result_of,
+    trial_key,
+)
+from serve_bench.core.schema import plain
+from serve_bench.core.slo import parse_slo
+from tests.versus_records import HOST, one_launch
+
+STEEP: Final = 8.0
+"""Of the share of late requests, d ln(share) / d ln(rate)."""
+
+SLOW: Final = 200.0
+"""Requests/s of a closed loop where every request is late."""
+
+FIRST: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Service:
+    """`capacity`: requests/s, 0 for a service that no rate meets. `client`: the rate that the
+    client can send; `cpu_ms`: of a replica for each request."""
+
+    capacity: float
+    client: float = math.inf
+    cpu_ms: float = 2.0
+
+    def late(self, rate: float) -> float:
+        """The share of requests beyond p99's limit."""
+        if not self.capacity:
+            return 1.0
+        return float(min(1.0, 0.01 * (rate / self.capacity) ** STEEP))
+
+
+def capacity_result(
+    id: str,
+    services: Mapping[str, Sequence[Service]],
+    *,
+    slo: str = "p99=50ms",
+    arrivals: Arrivals = "poisson",
+    cell: JsonObject | None = None,
+    day: int = 0,
+    launch_s: float = 120.0,
+    finished: bool = True,
+) -> Result:
+    """A run with a service for each launch of each variant. `finished`: else the last launch is
+    broken off after its second probe."""
+    where = cell or {}
+    launches = max(map(len, services.values()))
+    asked = CapacitySearch(parse_slo(slo).source, arrivals, launches=launches, launch_s=launch_s)
+    searches = Searches(asked, parse_slo(slo))
+    row = closed_row()
+    plan = [
+        PlannedTrial(trial_key(name, at, where, row.label), at, name, where, row)
+        for at in range(1, 21)
+        for name in services
+    ]
+    run = Run(
+        id=id,
+        argv=("capacity", "app.py:app", "--slo", slo),
+        command="capacity",
+        started_at=(FIRST + timedelta(days=day)).isoformat(),
+        tool_version="0.1.0",
+        suite={"name": "app", "timeout_s": 30.0, "capacity": plain(asked)},
+        plan=tuple(plan),
+        host=HOST,
+    )
+    records: list[Record] = [run]
+    draw = random.Random(id)
+    for round_ in range(1, launches + 1):
+        for name, each in services.items():
+            if round_ > len(each):
+                continue
+            records.append(one_launch(name, round_, "default", None))
+            search = searches.at(name, round_, where)
+            whole = finished or round_ < launches
+            records += _searched(search, each[round_ - 1], draw, None if whole else 3)
+    return result_of(records)
+
+
+def _searched(
+    search: LaunchSearch, service: Service, draw: random.Random, most: int | None
+) -> list[Trial]:
+    trials: list[Trial] = []
+    while (planned := search.next()) is not None and len(trials) != most:
+        ask = search.ask if planned.row.rate_per_s is not None else None
+        seconds = ask.seconds if isinstance(ask, Ask) else 5.0
+        trial = _measured(planned, service, seconds, draw, at=len(trials))
+        search.add(trial)
+        trials.append(trial)
+    return trials
+
+
+def _measured(
+    planned: PlannedTrial, service: Service, seconds: float, draw: random.Random, at: int
+) -> Trial:
+    rate = planned.row.rate_per_s
+    served = min(1.2 * service.capacity or SLOW if rate is None else rate, service.client)
+    done = max(1, round(served * seconds))
+    trial = planned.measured(
+        f"{planned.variant}-{planned.round}",
+        (FIRST + timedelta(minutes=10 * planned.round, seconds=20 * at)).isoformat(),
+        1.0,
+        Warmup(0.5, True, 100, True),
+        {"throughput": Metric("requests/s", "higher", (served,) * max(1, round(seconds)))},
+        Counts(done, done, {}, 0, unsent=max(0, round(((rate or 0.0) - served) * seconds))),
+        {"total": seconds + 1, "measured": seconds},
+    )
+    trial = replace(trial, usage=_usage(served * service.cpu_ms / 10))
+    if rate is None:
+        return trial
+    if rate > service.client:
+        verdict = {"client_bound": True, "non_idle": 0.99, "reasons": ["busy for 99 % of the time"]}
+        trial = replace(trial, client={"verdict": verdict})
+    return replace(trial, slices=_slices(rate, seconds, service.late(rate), draw))
+
+
+def _slices(rate: float, seconds: float, late: float, draw: random.Random) -> dict[str, Any]:
+    count = max(1, round(seconds / SLICE_S))
+    mean = rate * SLICE_S
+    of = [float(round(mean) if mean > 2 else _poisson(mean, draw)) for _ in range(count)]
+    bad = [float(_poisson(one * late, draw)) if late < 1 else one for one in of]
+    none = [0.0] * count
+    return {
+        "slice_s": SLICE_S,
+        "bounds": {"p99": {"of": of, "bad": bad}, "errors": {"of": of, "bad": none}},
+    }
+
+
+def _poisson(mean: float, draw: random.Random) -> int:
+    """Knuth's method, which is enough for the few late requests of a slice."""
+    if mean > 30:
+        return max(0, round(draw.gauss(mean, math.sqrt(mean))))
+    limit, product, count = math.exp(-mean), draw.random(), 0
+    while product > limit:
+        product, count = product * draw.random(), count + 1
+    return count
+
+
+def _usage(cpu_percent: float) -> dict[str, Any]:
+    return {
+        "interval_s": 0.2,
+        "processes": [{"pid": 7, "role": "replica", "cpu_percent": cpu_percent}],
+    }

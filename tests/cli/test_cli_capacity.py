@@ -1,0 +1,165 @@
+"""`serve-bench capacity` against queues behind real sockets, whose capacity theory knows.
+
+The intervals of these short searches are wide. `scripts/bench capacity` has the coverage of whole
+ones.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import run_to_end, start, wait_for_line
+
+SHORT = ("--launches", "1", "--launch-time", "20s")
+
+
+@contextmanager
+def queue(kind: str) -> Iterator[str]:
+    """A queue of tests/queue_server.py, and its URL as --url takes it."""
+    command = [sys.executable, "-m", "tests.queue_server", kind]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            yield f"{kind}=http://127.0.0.1:{server.stdout.readline().strip()}/"
+        finally:
+            server.kill()
+
+
+def report(folder: Path, form: str) -> str:
+    """A stored run in another form."""
+    done = run_to_end(["report", str(folder), "--format", form], folder.parent)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def cell_of(folder: Path) -> dict[str, Any]:
+    """The only capacity of a run, as JSON has it."""
+    (one,) = json.loads(report(folder, "json"))["capacities"]
+    assert isinstance(one, dict)
+    return one
+
+
+@pytest.mark.timeout(180)
+def test_a_queue_has_about_the_capacity_of_theory(tmp_path: Path) -> None:
+    """M/M/1, 1,000/s: p99 is 20 ms at 769.7/s. All forms have the same figure, and --need its exit
+    code."""
+    with queue("mm1") as url:
+        done = run_to_end(
+            [
+                *("capacity", "--slo", "p99=20ms", "--url", url, *SHORT, "--need", "5000/s"),
+                *("--out", "r", "--format", "json"),
+            ],
+            tmp_path,
+        )
+    assert done.returncode == 3, done.stderr
+    assert "gate: 5,000 req/s: no cell is proven to hold it" in done.stderr
+    (one,) = json.loads(done.stdout)["capacities"]
+    assert one["ceiling"] is None and one["binds"] == "p99" and one["holds"] is not True
+    assert 650 < one["req_per_s"] < 850
+    assert one["low"] < one["req_per_s"] < one["high"]
+    assert one["closed_loop"]["req_per_s"] > one["req_per_s"]
+    assert {"met", "missed"} <= {probe["slo"] for probe in one["probes"]}
+    for probe in one["probes"]:
+        assert probe["completed"] + probe["unanswered"] + sum(probe["failed"].values()) > 0
+    rate = round(one["req_per_s"])
+    first = f"capacity {rate} req/s (95 %: {round(one['low'])} to "
+    for form in ("table", "markdown"):
+        assert first in report(tmp_path / "r", form).replace("\n  ", " ")
+    rows = list(csv.DictReader(io.StringIO(report(tmp_path / "r", "csv"))))
+    assert len(rows) == len(one["probes"])
+    assert {row["capacity_req_per_s"] for row in rows} == {str(one["req_per_s"])}
+    report(tmp_path / "r", "html")
+    page = (tmp_path / "r" / "report.html").read_text()
+    assert first in page and "p99 over the rate" in page
+    refused = run_to_end(["capacity", "--resume", "r", "--budget", "1m"], tmp_path)
+    assert refused.returncode == 2 and "holds a run of --url" in refused.stderr
+
+
+@pytest.mark.timeout(180)
+def test_a_cliff_is_one_and_what_fails_beyond_it_is_named(tmp_path: Path) -> None:
+    """Above 800/s requests are refused; up to there all take 5 ms."""
+    with queue("cliff") as url:
+        done = run_to_end(
+            ["capacity", "--slo", "p99=50ms,errors=1%", "--url", url, *SHORT, "--out", "r"],
+            tmp_path,
+        )
+    assert done.returncode == 0, done.stderr
+    one = cell_of(tmp_path / "r")
+    assert one["binds"] == "errors"
+    rate = one["req_per_s"] or one["high"]
+    assert 700 < rate < 900
+    beyond = [probe for probe in one["probes"] if probe["slo"] == "missed"]
+    assert beyond and all(probe["failed"].get("rejected") for probe in beyond)
+
+
+@pytest.mark.timeout(180)
+def test_an_slo_that_no_rate_meets_is_said_with_the_latency_of_the_lowest(tmp_path: Path) -> None:
+    """Each answer takes 500 ms: no launch after the first, exit code 3."""
+    with queue("slow") as url:
+        done = run_to_end(
+            ["capacity", "--slo", "p99=20ms", "--url", url, "--launch-time", "20s", "--out", "r"],
+            tmp_path,
+        )
+    assert done.returncode == 3, done.stderr
+    text = done.stdout.replace("\n  ", " ")
+    assert re.match(r"no capacity: no rate down to [\d.]+ req/s meets p99 <= 20 ms", text), text
+    assert re.search(r"there p99 is [\d.]+ ms", text) and "1 search" in text
+    assert "gate: no capacity" in done.stderr
+
+
+@pytest.mark.timeout(180)
+def test_ctrl_c_keeps_the_probes_and_shows_the_bracket(tmp_path: Path) -> None:
+    """The run ends with code 130, the probes of before are there, and so is what they say."""
+    with queue("mm1") as url:
+        run = start(
+            *("capacity", "--slo", "p99=20ms", "--url", url, "--out", "r", "--start", "500"),
+            cwd=tmp_path,
+        )
+        wait_for_line(run, r"probe 2 \(raw\)")
+        run.send_signal(signal.SIGINT)
+        rest, _ = run.communicate(timeout=60)
+    assert run.returncode == 130, rest
+    assert re.search(r"capacity (above|below|\d)", rest), rest
+    assert "interrupted; results are kept and shown" in rest
+    words = [probe["slo"] for probe in cell_of(tmp_path / "r")["probes"]]
+    assert words[:2] == ["met", "met"] and len(words) in (2, 3)
+
+
+@pytest.mark.timeout(120)
+def test_a_service_that_is_not_there(tmp_path: Path) -> None:
+    """One attempt, one line, exit code 1."""
+    arguments = ["capacity", "--slo", "p99=20ms", "--url", "gone=http://127.0.0.1:1/", "--out", "r"]
+    done = run_to_end(arguments, tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.count("connection refused") == 1
+    assert "Nothing was measured: there is no capacity." in done.stdout
+
+
+@pytest.mark.timeout(120)
+def test_a_service_that_dies_in_a_probe(tmp_path: Path) -> None:
+    """What was measured is kept and shown, with what failed."""
+    command = [sys.executable, "-m", "tests.queue_server", "mm1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        url = f"mm1=http://127.0.0.1:{server.stdout.readline().strip()}/"
+        run = start(
+            *("capacity", "--slo", "p99=20ms", "--url", url, *SHORT, "--out", "r"), cwd=tmp_path
+        )
+        wait_for_line(run, r"probe 1 \(raw\)")
+        server.kill()
+        rest, _ = run.communicate(timeout=90)
+    assert run.returncode == 1, rest
+    assert "connection refused" in rest
+    assert len(cell_of(tmp_path / "r")["probes"]) == 1

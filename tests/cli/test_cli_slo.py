@@ -1,0 +1,173 @@
+"""`--slo` of the commands: what is refused, exit codes 3 and 1, and how a run keeps its SLO."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from serve_bench.cli import sitting
+from serve_bench.cli.program import run
+from serve_bench.cli.sitting import Outcome, Sitting, sit
+from serve_bench.core.result import Result, result_of
+from serve_bench.store import read
+from tests import records
+from tests.places import FORMATS
+from tests.servers import every, serving
+
+COMMANDS = (
+    *("load http://127.0.0.1:1/", "micro", "run app:app", "sweep", "sweep --url a=http://h/"),
+    *("recsys", "press", "press --url a=http://h/", "scale single", "noop"),
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_refuses_it_before_anything_starts(
+    command: str, refuses: Callable[[str, str], None]
+) -> None:
+    refuses(f"{command} --slo p99=50", "--slo: p99=50 is not allowed; it takes a time with its")
+    refuses(f"{command} --slo ttft_p95=1s", "--slo: ttft_p95: this command measures no time to")
+
+
+def test_a_suite_file_has_one_too_and_a_flag_goes_before_it(
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    capsys: pytest.CaptureFixture[str],
+    refuses: Callable[[str, str], None],
+) -> None:
+    file = tmp_path_factory.mktemp("suites") / "own.toml"
+    file.write_text('name = "own"\nslo = "p99 = 50ms"\n')
+    assert run(["micro", "--suite", str(file), "--dry-run"]) == 0
+    assert capsys.readouterr().out.endswith("\nslo: p99 <= 50 ms, errors <= 1 % (default)\n")
+    assert run(["micro", "--suite", str(file), "--dry-run", "--slo", "errors=0"]) == 0
+    assert capsys.readouterr().out.endswith("\nslo: errors <= 0 %\n")
+    assert run(["micro", "--dry-run"]) == 0 and "slo" not in capsys.readouterr().out
+    refuses(f"versus --suite {file}", "own.toml: slo: versus compares two sides, and judges no SLO")
+    file.write_text('slo = "p99"')
+    refuses(f"micro --suite {file}", "own.toml: slo: 'p99' is not allowed")
+
+
+def test_a_suite_of_scale_has_one_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shipped = Path(__file__).parents[2] / "scenarios" / "scale_single.toml"
+    file = tmp_path / "own.toml"
+    file.write_text(shipped.read_text().replace("[scale]", 'slo = "p50=1s,errors=0"\n[scale]', 1))
+    assert run(["scale", "single", "--suite", str(file), "--quick", "--dry-run"]) == 0
+    assert capsys.readouterr().out.endswith("\nslo: p50 <= 1 s, errors <= 0 %\n")
+
+
+def test_a_resumed_run_keeps_its_own(
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    capsys: pytest.CaptureFixture[str],
+    refuses: Callable[[str, str], None],
+) -> None:
+    folder = tmp_path_factory.mktemp("run")
+    first, *rest = (FORMATS / "1-micro.jsonl").read_text().splitlines()
+    content = json.loads(first)
+    content["suite"]["slo"] = "p99=50ms"
+    (folder / "records.jsonl").write_text("\n".join([json.dumps(content), *rest]) + "\n")
+    again = ["micro", "--resume", str(folder), "--dry-run"]
+    for flags in ([], ["--slo", "p99=50ms"]):
+        assert run([*again, *flags]) == 0
+        assert capsys.readouterr().out.endswith("\nslo: p99 <= 50 ms, errors <= 1 % (default)\n")
+    refuses(
+        f"micro --resume {folder} --slo p99=1s", "--slo: a run keeps its own, which is p99=50ms"
+    )
+    refuses(
+        f"micro --resume {FORMATS}/1-micro.jsonl --slo p99=1s",
+        "--slo: a run keeps its own, which is none; leave it out",
+    )
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("slo", "code", "line"),
+    [
+        ("p99=20s,errors=5%", 0, ""),
+        ("p99=20s", 3, "slo: 1 connection: errors 2 % is above 1 % (-100 %)"),
+        ("p50=1ms,errors=5%", 3, "slo: 1 connection: p50 "),
+        ("goodput=99%@20s,errors=5%", 3, "slo: 1 connection: goodput 98 % is below 99 % (-1.00 po"),
+        (
+            "p99.9=20s,errors=5%",
+            1,
+            "slo: not judged: 1 connection: p99.9 needs 1,000 requests, 98 were measured",
+        ),
+    ],
+)
+def test_the_slo_of_a_load_is_its_exit_code(
+    slo: str, code: int, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """2 of 100 fail: more than the 1 % that a load allows, where no SLO says otherwise."""
+    slo = slo.replace("p99=", "p90=")
+    with serving(every(50, "error500"), delay_s=0.002) as server:
+        arguments = ["load", server.url, "-c", "1", "-n", "100", "--out", str(tmp_path / "run")]
+        assert run([*arguments, "--slo", slo]) == code
+    out, err = capsys.readouterr()
+    last = [one for one in err.splitlines() if one.startswith("slo: ")]
+    assert [one.startswith(line) for one in last] == [True] * bool(
+        code
+    ) and "failed, more" not in err
+    word = {0: "met", 3: "missed", 1: "not judged"}[code]
+    assert f"\nslo: {slo.split('=')[0]} " in out and word in out
+    assert read(tmp_path / "run").run.suite == {"slo": slo}
+    assert run(["report", str(tmp_path / "run")]) == 0
+    assert capsys.readouterr().out == out
+
+
+@pytest.mark.process
+def test_a_run_that_misses_it_is_kept_shown_and_code_3(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving(delay_s=0.003) as server:
+        command = ["sweep", f"--url=a={server.url}", "--users", "1,2", "--duration", "0.5"]
+        command += ["--quick", "--format", "json", "--slo", "p50=1ms"]
+        assert run([*command, "--out", str(tmp_path / "run")]) == 3
+    out, err = capsys.readouterr()
+    assert err.splitlines()[-1].startswith("slo: 1 user: p50 ") and "(and 1 more row)" in err
+    rows = json.loads(out)["variants"][0]["cells"][0]["rows"]
+    assert [one["slo"]["verdict"] for one in rows] == ["missed", "missed"]
+    assert read(tmp_path / "run").run.suite["slo"] == "p50=1ms"
+
+
+def measured(slo: str, missing: bool) -> Result:
+    plan = [records.planned(row=row) for row in records.ROWS[:2]]
+    trials = [records.trial(one, failed={"status": 3}) for one in plan[: 1 if missing else 2]]
+    return result_of([replace(records.run(*plan), suite={"slo": slo}), *trials])
+
+
+@pytest.mark.parametrize(
+    ("slo", "missing", "interrupted", "code"),
+    [
+        ("errors=5%", False, False, 0),
+        ("errors=0", False, False, 3),
+        ("errors=0", True, False, 3),  # what was measured misses it, whatever is missing
+        ("errors=5%", True, False, 1),
+        ("p50=1s,errors=5%", False, False, 1),  # the trials have no histogram
+        ("errors=0", False, True, 130),
+    ],
+)
+def test_the_end_of_a_run(
+    slo: str,
+    missing: bool,
+    interrupted: bool,
+    code: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    outcome = Outcome(tmp_path, measured(slo, missing), missing, interrupted)
+    monkeypatch.setattr(sitting, "outcome_of", lambda _: outcome)
+
+    def work(_: object) -> None:
+        raise AssertionError("nothing is measured")
+
+    plan = Sitting("micro", {}, [], work, None, again="micro")  # type: ignore[arg-type]
+    assert sit(plan, lambda *_: 0) == code
+    err = capsys.readouterr().err
+    missed = "slo: single client: errors 0.99 % is above 0 %"
+    assert err.startswith(missed) == (code == 3)
+    assert ("slo: not judged: " in err) == (code == 1 or missing)
+    assert ("incomplete; resume: " in err) == missing

@@ -1,0 +1,49 @@
+"""`serve-bench capacity` on a real Serve: a launch that is broken off, its resumption, CPU and
+verdict at the capacity. The searches are as short as they can be."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from serve_bench.store import read
+from tests.integration.conftest import run_to_end, start, wait_for_line
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
+
+ARGUMENTS = ("capacity", "noop", "--slo", "p99=200ms", "--launches", "1", "--launch-time", "15s")
+
+
+def test_a_launch_that_was_broken_off_is_searched_anew(tmp_path: Path) -> None:
+    run = start(*ARGUMENTS, "--out", "r", cwd=tmp_path)
+    wait_for_line(run, r"probe 2 \(raw\)")
+    run.send_signal(signal.SIGINT)
+    rest, _ = run.communicate(timeout=90)
+    assert run.returncode == 130, rest
+    assert re.search(r"capacity (at least|above|below|\d)", rest), rest
+    assert "interrupted; resume: serve-bench capacity --resume r" in rest
+    before = read(tmp_path / "r")
+    assert {one.launch for one in before.trials} == {"1"}
+
+    done = run_to_end(["capacity", "--resume", "r", "--format", "json"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    after = read(tmp_path / "r")
+    assert {one.launch for one in after.trials} >= {"2"}
+    (one,) = json.loads(done.stdout)["capacities"]
+    second = [each for each in after.trials if each.launch == "2" and each.row.rate_per_s]
+    assert [probe["rate"] for probe in one["probes"]] == [each.row.rate_per_s for each in second]
+    assert one["cores"] > 0 and one["closed_loop"]["req_per_s"] > 10
+    assert one["launches"][0]["low"] or one["launches"][0]["high"]
+    for trial in second:
+        counts = trial.slices["bounds"]["errors"]
+        assert sum(counts["of"]) == trial.counts.sent + trial.counts.unsent
+        roles = {process["role"] for process in trial.usage["processes"]}
+        assert {"proxy", "replica", "load_worker"} <= roles
+    table = run_to_end(["report", "r"], tmp_path).stdout
+    run_to_end(["report", "r", "--format", "html"], tmp_path)
+    assert "CPU by process at the capacity" in (tmp_path / "r" / "report.html").read_text()
+    assert re.match(r"capacity ", table), table

@@ -1,0 +1,175 @@
+"""The SLO of a run in every form of its report, for every kind of run that may have one."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+from rich.cells import cell_len
+
+from serve_bench.analysis.comparing.match import unlike
+from serve_bench.analysis.slo import RowSlo
+from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
+from serve_bench.benchmarks.parts.slo import judged_rows, reasons, slo_finding, slo_of
+from serve_bench.cli.show import RunReport, render
+from serve_bench.core.document import ReportOptions
+from serve_bench.core.errors import FormatError
+from serve_bench.core.histogram import Histogram
+from serve_bench.core.result import Result, result_of
+from serve_bench.report.page import html_text
+from serve_bench.store import read
+from tests import places
+from tests.html_sample import STUB
+from tests.records import ROWS, cell, planned, run, trial
+
+SLO: Final = "p50=20ms,errors=0.1%,goodput=90%@50ms"
+
+NAMES: Final = (
+    *("load-open", "load-profiled", "micro", "micro-failures", "noop", "run-options", "sweep"),
+    *("sweep-url", "recsys-url-errors", "press-url-collapse", "scale-single", "scale-ensemble"),
+    *("scale-curve", "scale-lost-node"),
+)
+
+
+def stored(name: str, slo: str | None = SLO) -> Result:
+    result = read(places.FORMATS / f"1-{name}.jsonl")
+    suite = {**result.run.suite, **({} if slo is None else {"slo": slo})}
+    return replace(result, run=replace(result.run, suite=suite))
+
+
+def rows_of(content: Any) -> Iterator[dict[str, Any]]:
+    """The rows of JSON: what has the keys of trials."""
+    if isinstance(content, dict):
+        if "keys" in content and "row" in content:
+            yield content
+        content = list(content.values())
+    for one in content if isinstance(content, list) else ():
+        yield from rows_of(one)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_form_has_the_same_verdicts(name: str) -> None:
+    result = stored(name)
+    rows = judged_rows(result)
+    assert rows and {one.word for one in rows} <= {"met", "missed", "not judged"}
+    table = render(result)
+    assert f"slo: {SLO[:3]} <= 20 ms" in "\n".join(table.split("\n")[:6])  # in its head
+    part = table[table.index("Service level objectives\n") :].split("\n\n")[0]
+    assert all(cell_len(line) <= 80 for line in part.split("\n"))
+    assert part.count("missed") == sum(one.word == "missed" for one in rows)
+    markdown = render(result, "markdown").split("\n")
+    (head,) = (at for at, one in enumerate(markdown) if one.startswith("| row | p50 &lt;= 20 ms"))
+    (caption,) = (at for at, one in enumerate(markdown) if one == "Service level objectives")
+    assert caption < head < markdown.index("<details><summary>Method and warnings</summary>")
+    assert markdown[caption - 1] == ""
+    data = json.loads(render(result, "json"))
+    told = [one for one in rows_of(data) if one["status"] != "profiled"]
+    assert sorted(one["slo"]["verdict"] for one in told) == sorted(one.word for one in rows)
+    assert not any("slo" in one for one in rows_of(data) if one["status"] == "profiled")
+    page = html_text([RunReport(result, ReportOptions()).document], library=STUB)
+    assert page.count('<section id="slo"') == 1 and "slo: p50 &lt;= 20 ms" in page
+    lines = list(csv.DictReader(io.StringIO(render(result, "csv"))))
+    assert list(lines[0])[-2:] == ["slo", "slo_margin"]
+    if "scale" not in name:
+        own = [one["slo"] for one in lines if one["status"] != "profiled"]
+        assert sorted(own) == sorted(one.word for one in rows)
+        margins = [one["slo"]["margin"] for one in told]
+        assert [float(one["slo_margin"]) for one in lines if one["slo_margin"]] == [
+            pytest.approx(one) for one in margins if one is not None
+        ]
+    else:  # of all rows of a size together
+        worst = {one["slo"] for one in lines}
+        assert ("missed" in worst) == any(one.word == "missed" for one in rows)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_published_forms_stay_as_they_are_and_without_an_slo_nothing_is_added(name: str) -> None:
+    plain, given = stored(name, None), stored(name)
+    assert render(given, "classic") == render(plain, "classic")
+    assert perf_metrics(given) == perf_metrics(plain)
+    assert judged_rows(plain) == () and slo_of(plain.run) is None
+    assert '"slo"' not in render(plain, "json") and "Service level" not in render(plain)
+    assert not render(plain, "csv").split("\n")[0].endswith("slo_margin")
+
+
+def micro(slo: str, *p50_ms: float, variants: tuple[str, ...] = ("default",)) -> Result:
+    """Rows of one cell with 200 requests each, all of the same latency; of 0 ms: not measured."""
+    plan = [planned(one, row) for one in variants for row in ROWS][: len(p50_ms)]
+    trials = [
+        trial(at, 200.0, latency=Histogram.of([round(ms * 1e6)] * 200).encode())
+        for at, ms in zip(plan, p50_ms, strict=True)
+        if ms
+    ]
+    first = replace(run(*plan), suite={"slo": slo})
+    return result_of([first, *trials])
+
+
+def line_of(result: Result) -> str:
+    slo = slo_of(result.run)
+    assert slo is not None
+    return slo_finding(slo, judged_rows(result)).line
+
+
+def test_the_sentence_of_the_head_says_what_decides() -> None:
+    assert line_of(micro("p99=50ms", 10.0)) == (
+        "slo: p99 <= 50 ms, errors <= 1 % (default): met; least margin: p99 10 ms is within 50 ms "
+        "(+80.0 %)."
+    )
+    assert line_of(micro("p99=50ms,errors=5%", 10.0, 40.0)) == (
+        "slo: p99 <= 50 ms, errors <= 5 %: met by all 2 rows; least margin: 8 clients: p99 40 ms "
+        "is within 50 ms (+20.0 %)."
+    )
+    assert line_of(micro("p99=50ms,errors=5%", 10.0, 60.0, 100.0)) == (
+        "slo: p99 <= 50 ms, errors <= 5 %: met by 1 of 3 rows; missed by 8 clients: p99 60 ms is "
+        "above 50 ms (-20.0 %) (and 1 more row)."
+    )
+    assert line_of(micro("p99.9=50ms,errors=5%", 10.0)) == (
+        "slo: p99.9 <= 50 ms, errors <= 5 %: not judged: single client: p99.9 needs 1,000 requests,"
+        " 200 were measured."
+    )
+
+
+def test_a_row_that_was_not_measured_is_not_judged() -> None:
+    rows = judged_rows(micro("p99=50ms", 10.0, 0.0))
+    assert [(one.name, one.word) for one in rows] == [
+        ("single client", "met"),
+        ("8 clients", "not judged"),
+    ]
+    assert reasons(rows, "not judged") == "8 clients: not measured"
+    assert reasons(rows, "missed") == ""
+
+
+def test_the_name_of_a_row_tells_it_from_all_others() -> None:
+    plan = [
+        planned(variant, row, of=cell(replicas=replicas))
+        for variant in ("default", "optimized")
+        for replicas in (1, 8)
+        for row in ROWS[:2]
+    ]
+    result = result_of([replace(run(*plan), suite={"slo": "mean=1s"}), trial(plan[0])])
+    names = [one.name for one in judged_rows(result)]
+    assert names[0] == "single client, num_replicas 1, default" and len(set(names)) == len(plan)
+
+
+def test_one_launch_more_is_one_more_part_of_the_row() -> None:
+    plan = [planned(round_=1), planned(round_=2)]
+    fast, slow = (Histogram.of([at] * 60).encode() for at in (10_000_000, 90_000_000))
+    first = replace(run(*plan), suite={"slo": "p99=50ms"})
+    result = result_of([first, trial(plan[0], latency=fast), trial(plan[1], latency=slow)])
+    (row,) = judged_rows(result)
+    assert isinstance(row, RowSlo) and row.word == "missed"  # neither launch has 100 requests
+
+
+def test_runs_that_differ_in_their_slo_alone_can_be_compared() -> None:
+    a, b = micro("p99=50ms", 10.0), micro("p99=60ms", 10.0)
+    assert unlike(a, b, ({}, {})) == ()
+
+
+def test_an_slo_that_a_hand_has_changed_is_one_line() -> None:
+    with pytest.raises(FormatError, match=r"^suite\.slo: 'p99' is not allowed"):
+        render(micro("p99", 10.0))
