@@ -25,6 +25,7 @@ from serve_bench.core.result import (
     Record,
     Result,
     Run,
+    RunStop,
     Trial,
     result_of,
     trial_key,
@@ -101,6 +102,9 @@ def capacity_result(
             search = searches.at(name, round_, where)
             whole = finished or round_ < launches
             records += _searched(search, each[round_ - 1], draw, None if whole else 3)
+    if finished:
+        at = (FIRST + timedelta(days=day, hours=3)).isoformat()
+        records.append(RunStop(launches, 20, "settled", at))
     return result_of(records)
 
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final, TypeAlias
+
+from msgspec import Meta
 
 from serve_bench.core.load_spec import Arrivals
-from serve_bench.core.numbers import Amount, Connections, Count
+from serve_bench.core.numbers import Positive
 from serve_bench.core.result import Row
+
+Some: TypeAlias = Annotated[int, Meta(ge=1, le=1_000_000)]
+"""A number of things, of which there is at least one."""
 
 LAUNCHES: Final = 3
 """Launches that a capacity is measured on at least: fewer have no spread to speak of."""
@@ -42,14 +47,14 @@ class CapacitySearch:
 
     slo: str
     arrivals: Arrivals = "poisson"
-    precision: Amount = 0.05
-    launches: Count = LAUNCHES
-    most_launches: Count = MOST_LAUNCHES
-    launch_s: Amount = LAUNCH_S
-    budget_s: Amount | None = BUDGET_S
-    start: Amount | None = None
-    need: Amount | None = None
-    connections: Connections = CLOSED
+    precision: Positive = 0.05
+    launches: Some = LAUNCHES
+    most_launches: Some = MOST_LAUNCHES
+    launch_s: Positive = LAUNCH_S
+    budget_s: Positive | None = BUDGET_S
+    start: Positive | None = None
+    need: Positive | None = None
+    connections: Some = CLOSED
 
 
 def closed_row(connections: int = CLOSED, data_size: str = "small") -> Row:

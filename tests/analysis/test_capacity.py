@@ -435,7 +435,7 @@ def test_a_launch_that_is_only_bounded_bounds_the_capacity() -> None:
     floor = LaunchEstimate(None, None, None, 1.0, ceiling="floor")
     bounded = over_launches([known(100.0), client, known(95.0)])
     assert (bounded.rate, bounded.low, bounded.high) == (None, 90.0, None)
-    assert bounded.doubts == ("1 of 3 launches: only bounded",)
+    assert bounded.doubts == ("the capacity of 1 of 3 launches is only bounded",)
     assert over_launches([floor] * 3).high == 1.0
     both = over_launches([floor, client])
     assert (both.rate, both.low, both.high) == (None, None, None)

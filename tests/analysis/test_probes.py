@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -274,8 +277,87 @@ def test_the_client_is_to_blame_for_a_miss_and_not_for_a_probe_that_met() -> Non
     search.add(trial(closed, *[1000.0] * 5))
     made = probe(search, 500, 3, 0.5)
     client = bound(0.99, 0.0, "busy")
-    blamed = probe_of(replace(made, client=client))
+    blamed = probe_of(replace(made, client=client), search.bounds)
     assert blamed is not None and blamed.client_bound and not meets(blamed, search.bounds)
-    sound = probe_of(made)
+    sound = probe_of(made, search.bounds)
     assert sound is not None and not sound.client_bound
-    assert probe_of(trial(closed)) is None  # a closed loop is no probe
+    assert probe_of(trial(closed), search.bounds) is None  # a closed loop is no probe
+
+
+def begun(served: float = 1000.0) -> LaunchSearch:
+    """A search whose closed loop is over."""
+    search = fresh()
+    closed = search.next()
+    assert closed is not None
+    search.add(trial(closed, *[served] * 5))
+    return search
+
+
+def test_latency_that_does_not_come_of_the_load_ends_the_search() -> None:
+    """At half of what the closed loop served all was answered, and most of it beyond the limit."""
+    search = begun()
+    search.add(probe(search, 500, 3, 0.9))
+    assert search.hopeless and search.next() is None
+    assert search.estimate().ceiling == "floor"
+
+
+def test_a_miss_for_want_of_time_is_no_proof_that_no_rate_meets_the_slo() -> None:
+    """A tenth was beyond the limit: a lower rate may do, and the search goes on."""
+    search = begun()
+    search.add(probe(search, 500, 3, 0.1))
+    assert not search.hopeless and search.next() is not None
+    said = search.estimate()
+    assert said.ceiling is None and said.rate is None and said.high == 500
+    assert any("no rate met before the time" in one for one in said.doubts)
+
+
+def test_a_load_that_left_requests_behind_may_be_too_much() -> None:
+    """What was never answered says nothing of a lower rate."""
+    search = begun()
+    made = probe(search, 500, 3, 0.9)
+    search.add(replace(made, counts=replace(made.counts, in_flight=100)))
+    assert not search.hopeless
+
+
+def test_a_closed_loop_without_a_success_ends_the_launch() -> None:
+    """Every request failed: there is no service to search."""
+    search = fresh()
+    closed = search.next()
+    assert closed is not None
+    nothing = trial(closed, 0.0, failed={"status": 500})
+    search.add(nothing)
+    assert search.given_up and search.next() is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda bounds: bounds.pop("p99"),
+        lambda bounds: bounds["p99"]["bad"].pop(),
+        lambda bounds: bounds["p99"]["bad"].__setitem__(0, 1e9),
+        lambda bounds: bounds.update(p99={"of": [], "bad": []}),
+    ],
+    ids=["missing", "shorter", "more bad than there are", "empty"],
+)
+def test_a_damaged_probe_is_none(change: Callable[[dict[str, Any]], object]) -> None:
+    """It is left out, and says nothing."""
+    search = begun()
+    made = probe(search, 500, 3, 0.0)
+    damaged = deepcopy(dict(made.slices))
+    change(damaged["bounds"])
+    assert probe_of(made, search.bounds) is not None
+    assert probe_of(replace(made, slices=damaged), search.bounds) is None
+    still = replace(made, row=replace(made.row, rate_per_s=0))
+    assert probe_of(still, search.bounds) is None
+
+
+def test_a_probe_without_a_request_meets_nothing() -> None:
+    """There is nothing to judge."""
+    search = begun()
+    made = probe(search, 500, 3, 0.0)
+    empty = {
+        **made.slices,
+        "bounds": {name: {"of": [0] * 30, "bad": [0] * 30} for name in ("p99", "errors")},
+    }
+    none = probe_of(replace(made, slices=empty), search.bounds)
+    assert none is not None and not meets(none, search.bounds)

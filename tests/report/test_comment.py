@@ -22,6 +22,7 @@ from serve_bench.report.comment import (
 )
 from serve_bench.store import read
 from tests import places
+from tests.capacity_runs import Service, capacity_result
 from tests.html_sample import sheet as sample
 from tests.kinds.climbs import test_html_ladder as ladders
 from tests.kinds.climbs import test_html_ranker as rankers
@@ -71,6 +72,10 @@ KINDS: Final[dict[str, Callable[[], Result]]] = {
     "scale curve": scale.curve,
     "scale ensemble": scale.ensemble,
     "ranker": ranker,
+    "capacity": lambda: capacity_result("c", {"default": [Service(400.0)] * 3}),
+    "capacity of two variants": lambda: capacity_result(
+        "c", {"default": [Service(400.0)] * 3, "optimized": [Service(600.0)] * 3}
+    ),
 }
 
 

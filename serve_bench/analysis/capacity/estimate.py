@@ -41,6 +41,8 @@ def estimate(probes: Sequence[Probe], bounds: Sequence[Bound]) -> LaunchEstimate
     drift = "" if len(kept) == len(every) else "it changed by much; earlier probes are left out"
     broken = low is not None and high is not None and cliff(low, high)
     found = [] if broken else boundaries(kept, bounds)
+    if found and low is None and high is not None and found[0][1].place > math.log(high.rate):
+        found = []  # nothing met, and a line drawn over what missed says it would
     if found and ((low and high) or _inside(found[0][1], kept, ceiling(probes) is None)):
         return _fitted(found, bounds, low, high, drift)
     ends = (low.rate if low else None, high.rate if high else None)

@@ -82,7 +82,9 @@ def _bounded(every: tuple[LaunchEstimate, ...]) -> Capacity:
         None if None in lows else low,
         None if None in highs else high,
         every,
-        doubts=(f"{count} of {len(every)} launches: only bounded",) if every else (),
+        doubts=(f"the capacity of {count} of {len(every)} launches is only bounded",)
+        if every
+        else (),
     )
 
 

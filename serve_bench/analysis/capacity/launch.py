@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, TypeAlias
 
@@ -132,14 +132,17 @@ def _counts(
     return 1, not answered or latency_ns is None or latency_ns > one.limit
 
 
-def probe_of(trial: Trial, front: str | None = None) -> Probe | None:
-    """The probe of a trial; None for one that holds none."""
-    if trial.row.rate_per_s is None or "bounds" not in trial.slices:
+def probe_of(trial: Trial, bounds: Sequence[Bound], front: str | None = None) -> Probe | None:
+    """The probe of a trial; None for one that holds none, or lacks counts of a bound."""
+    counts = trial.slices.get("bounds", {})
+    if not trial.row.rate_per_s or any(one.name not in counts for one in bounds):
         return None
     slices = {
-        name: SliceCounts(tuple(one["of"]), tuple(one["bad"]))
-        for name, one in trial.slices["bounds"].items()
+        one.name: SliceCounts(tuple(counts[one.name]["of"]), tuple(counts[one.name]["bad"]))
+        for one in bounds
     }
+    if not all(_sound(one, slices[one.name]) for one in bounds):
+        return None
     bound = bool((trial.client.get("verdict") or {}).get("client_bound"))
     return Probe(
         trial.row.rate_per_s,
@@ -151,10 +154,17 @@ def probe_of(trial: Trial, front: str | None = None) -> Probe | None:
     )
 
 
+def _sound(bound: Bound, counts: SliceCounts) -> bool:
+    """Whether counts can be those of requests: each slice has both, none more that are bad."""
+    pairs = zip(counts.of, counts.bad, strict=False)
+    alike = len(counts.of) == len(counts.bad) > 0
+    return alike and (bound.kind == "mean" or all(bad <= of for of, bad in pairs))
+
+
 def meets(probe: Probe, bounds: Sequence[Bound]) -> bool:
-    """Whether the probe, taken as it is, meets all bounds."""
+    """Whether the probe, taken as it is, meets all bounds; one without a request meets none."""
     values = ((one, probe.slices[one.name].value) for one in bounds)
-    return all(value is None or value <= one.most for one, value in values)
+    return all(value is not None and value <= one.most for one, value in values)
 
 
 @dataclass
@@ -177,7 +187,7 @@ class LaunchSearch:
 
     def next(self) -> PlannedTrial | None:
         """The next load; None at the end."""
-        if self.given_up:
+        if self.given_up or self.hopeless:
             return None
         if self.closed is None:
             row = closed_row(self.asked.connections, self.data_size)
@@ -193,7 +203,28 @@ class LaunchSearch:
     @property
     def given_up(self) -> bool:
         """Whether loads gave nothing: the closed loop, or MOST_FAILED probes in a row."""
-        return self.failed >= (1 if self.closed is None else MOST_FAILED)
+        if self.closed is None:
+            return self.failed > 0
+        return self.failed >= MOST_FAILED or not self.closed.counts.completed
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether no lower rate would meet the SLO: at the lowest probe, at most START of what the
+        closed loop served, all was answered in time to be counted, and still HOPELESS of the
+        requests were beyond a bound. What they take does not come of the load."""
+        served = self.closed_rate
+        whole = [pair for pair in zip(self.trials, self.probes, strict=True) if pair[1].whole]
+        if not whole or served is None:
+            return False
+        trial, probe = min(whole, key=lambda pair: pair[1].rate)
+        if probe.client_bound or probe.rate > START * served or meets(probe, self.bounds):
+            return False
+        left = trial.counts.in_flight + trial.counts.unsent
+        values = [(one, probe.slices[one.name].value or 0.0) for one in self.bounds]
+        beyond = any(
+            value > (HOPELESS if one.kind == "share" else 2 * one.most) for one, value in values
+        )
+        return beyond and left <= LEFT * trial.counts.sent
 
     @property
     def ask(self) -> Ask | SearchEnd:
@@ -246,7 +277,7 @@ class LaunchSearch:
         if self.closed is None:
             self.closed = trial
             return
-        probe = probe_of(trial, self.front)
+        probe = probe_of(trial, self.bounds, self.front)
         if probe is not None:
             self.trials.append(trial)
             self.probes.append(probe)
@@ -263,8 +294,14 @@ class LaunchSearch:
         return bounds_of(self.slo)
 
     def estimate(self) -> LaunchEstimate:
-        """What its probes say so far."""
-        return estimate(self.probes, self.bounds)
+        """What its probes say so far. That no rate meets the SLO is said only where that is sure,
+        and not where the time was used up before."""
+        said = estimate(self.probes, self.bounds)
+        lowest = min((one.rate for one in self.probes), default=math.inf)
+        if said.ceiling != "floor" or self.hopeless or lowest <= LEAST_RATE:
+            return replace(said, ceiling="floor", rate=None) if self.hopeless else said
+        doubt = "no rate met before the time of the launch was used (--start, --launch-time)"
+        return replace(said, ceiling=None, doubts=(*said.doubts, doubt))
 
     @property
     def expected_left_s(self) -> float:
@@ -278,6 +315,12 @@ class LaunchSearch:
 
 MOST_FAILED: Final = 3
 """After so many probes in a row without any figure a launch is given up."""
+
+HOPELESS: Final = 0.5
+"""Requests beyond a bound, as a share: so many are not few bursts."""
+
+LEFT: Final = 0.01
+"""Requests without an answer, as a share of the sent ones: with more the load may be too much."""
 
 IN_FLIGHT: Final = 4.0
 LEAST_CONNECTIONS: Final = 20

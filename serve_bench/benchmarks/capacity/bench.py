@@ -102,7 +102,7 @@ def with_slices(
 
 def missed(search: LaunchSearch, trial: Trial) -> bool:
     """Whether the trial is a probe that missed the SLO."""
-    probe = probe_of(trial, front=search.front)
+    probe = probe_of(trial, search.bounds, search.front)
     return probe is not None and not meets(probe, search.bounds)
 
 
@@ -263,7 +263,8 @@ class CapacityBench(ServedBench):
         self, row: PlannedLoad, trial: Trial, result: LoadResult, log: RequestLog | None
     ) -> Loaded:
         loaded = super()._loaded(row, trial, result, log)
-        self._shaken = self._shaken or missed(self._search, trial)
+        served = self._settling is not None and self._settling.usual_ns is not None
+        self._shaken = self._shaken or (served and missed(self._search, trial))
         return without_failed(loaded, trial)
 
     def _waits(self, trial: Trial) -> Trial:
@@ -359,12 +360,14 @@ class UrlProbes(Bench[Service, PlannedLoad]):
             return Loaded(faults=(Fault("trial", str(error), at=planned),))
         trial = with_slices(search, driven.trial, log, self._since_s)
         trial = trial.flagged("unsettled") if unsettled else trial
-        self._shaken = missed(search, trial)
+        self._shaken = self._settling.usual_ns is not None and missed(search, trial)
         faults = [Fault("worker", one, at=planned) for one in driven.lost]
         faults += [Fault("samples", one, at=planned) for one in driven.not_kept]
         interrupted = KeyboardInterrupt() if trial.flags.get("interrupted") else None
         if interrupted is not None:
             faults.append(Fault("trial", "interrupted", at=planned))
+        elif not trial.counts.completed and planned.row.rate_per_s is None:
+            faults.append(Fault("trial", none_succeeded(trial), at=planned))
         return Loaded((trial,), tuple(faults), interrupted)
 
     def _say(self, row: Row | None, phase: str | None = None) -> Callable[..., None]:

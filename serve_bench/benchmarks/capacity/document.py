@@ -20,6 +20,7 @@ from serve_bench.benchmarks.capacity.summary import (
     latency_of,
     need_words,
     rate_text,
+    searches_of,
     sentences_of,
     served,
     what_if_of,
@@ -107,13 +108,25 @@ def document(result: Result, options: ReportOptions) -> Document:
 
 
 def _findings(result: Result, cells: Sequence[CellCapacity]) -> Iterator[str]:
-    """The capacities first; what is missing behind them."""
-    if not cells:
-        yield from gaps(0, 0, [one.message for one in result.failures], "cell")
-        yield "Nothing was measured: there is no capacity."
-        return
-    yield from map(sentence, sentences_of(cells))
-    yield from map(sentence, need_words(cells))
+    """What is missing and the capacities, then what stands beside them."""
+    missing, planned = _missing(result)
+    messages = [one.message for one in result.failures]
+    first = list(gaps(missing, planned, messages, "search", "searches"))
+    texts = ["Nothing was measured: there is no capacity."] if not cells else []
+    texts += [sentence(one) for one in (*sentences_of(cells), *need_words(cells))]
+    yield " ".join((*first, texts[0]))
+    yield from texts[1:]
+
+
+def _missing(result: Result) -> tuple[int, int]:
+    """How many searches of the fewest launches, or of the last one begun, were not made or did not
+    end; and of how many. Later launches are made only if they are needed."""
+    searches = searches_of(result)
+    begun = max((one.round for one in result.trials), default=1)
+    last = max(begun, searches.asked.launches)
+    planned = [one for one in result.plan if one.round <= last]
+    ended = [one for one in planned if searches.finished(one.variant, one.round, one.cell)]
+    return len(planned) - len(ended), len(planned)
 
 
 def _facts(result: Result, cells: Sequence[CellCapacity]) -> Iterator[tuple[str, str]]:
@@ -147,7 +160,7 @@ def _doubts(result: Result, cells: Sequence[CellCapacity]) -> Iterator[Finding]:
     yield from map(failure, result.failures)
     for one in cells:
         about_cell = one.name
-        if not one.fresh:
+        if not one.fresh and one.capacity.rate is not None:
             text = (
                 "a running service is not launched: the interval is without the spread of launches"
             )
@@ -177,8 +190,9 @@ def _sections(result: Result, cells: Sequence[CellCapacity]) -> Iterator[Section
         yield method(result, GENERAL_FORMULAS)
         return
     several = len(cells) > 1
+    title = "Capacities" if several else "Capacity"
+    yield Section("results", title, (_table(cells),), "headline")
     if several:
-        yield Section("results", "Capacities", (_table(cells),), "headline")
         for at, one in enumerate(cells, 1):
             lines = tuple(map(sentence, about(one)))
             words = Prose(lines, listed=True)
@@ -200,8 +214,8 @@ def _table(cells: Sequence[CellCapacity]) -> Table:
     """Each cell with its capacity, ratio and cost."""
     need = cells[0].asked.need
     fields: Fields[CellCapacity] = (
-        (Column("cell", number=False), lambda one: one.name),
-        (Column("capacity", "req/s"), lambda one: _rate(one.capacity.rate)),
+        (Column("cell", number=False), lambda one: one.name or one.variant),
+        (Column("capacity", "req/s"), lambda one: _rate(None if one.wide else one.capacity.rate)),
         (Column("95 %", "req/s", number=False), _interval),
         (
             Column("launches"),
@@ -219,8 +233,8 @@ def _table(cells: Sequence[CellCapacity]) -> Table:
 
 def headline_note(cells: Sequence[CellCapacity]) -> str:
     """What the figures hold at."""
-    first = cells[0].name
-    return f"at {cells[0].slo.text}; ratio to {first}; cores: of all processes but the load"
+    ratio = f"ratio to {cells[0].name}; " if len(cells) > 1 else ""
+    return f"at {cells[0].slo.text}; {ratio}cores: of all processes but the load"
 
 
 def _rate(rate: float | None) -> Number:
@@ -233,7 +247,8 @@ def _interval(one: CellCapacity) -> str:
         return f"at least {rate_text(has.low)}"
     if one.ceiling == "floor":
         return "none"
-    return f"{rate_text(has.low)} to {rate_text(has.high)}"
+    low, high = (has.low, has.high) if has.rate is not None else one.bracket
+    return f"{rate_text(low)} to {rate_text(high)}"
 
 
 def _ratio(one: CellCapacity) -> Number:

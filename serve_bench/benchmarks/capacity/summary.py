@@ -26,7 +26,7 @@ from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.figures import counted, number
 from serve_bench.core.result import JsonObject, Result, Trial, cell_slug
 from serve_bench.core.schema import built
-from serve_bench.core.slo import Objective, Slo, parse_slo, share_text, time_text
+from serve_bench.core.slo import Objective, Slo, read_slo, share_text, time_text
 
 HEADROOM: Final = 0.8
 """The share of the interval's low end that a service is to run at: a fifth is kept for bursts that
@@ -39,7 +39,7 @@ FAR: Final = 3.0
 """Multiples of the limit beyond which a probe says how a service breaks, not how steep it is."""
 
 WIDE: Final = 0.5
-"""Of an interval as wide as this share of the capacity no rate to run at can be made."""
+"""An interval wider than this share of the capacity is shown without it, as its ends."""
 
 BESIDE: Final = 0.03
 """A probe within this share of the capacity shows what the service does at the boundary."""
@@ -55,7 +55,7 @@ def searches_of(result: Result) -> Searches:
     """The searches of the records of a run. Raises FormatError for a damaged suite."""
     asked = built(CapacitySearch, result.run.suite.get("capacity"), "suite.capacity")
     try:
-        slo = parse_slo(asked.slo, "suite.capacity.slo")
+        slo = read_slo(asked.slo, "suite.capacity.slo")
     except BadInput as error:
         raise FormatError(str(error)) from None
     rows = result.run.plan
@@ -82,6 +82,8 @@ class ProbeLine:
             return "broken off"
         if self.meets:
             return "met"
+        if any(one.value is None for one in self.probe.slices.values()):
+            return "no request"
         return "client" if self.probe.client_bound else "missed"
 
 
@@ -233,11 +235,16 @@ class CellCapacity:
         return statistics.fmean(rates) / self.cores if rates and self.cores else None
 
     @property
+    def wide(self) -> bool:
+        """Whether the interval is too wide for a capacity to be named."""
+        width = self.capacity.width
+        return width is not None and width > WIDE
+
+    @property
     def safe_rate(self) -> float | None:
         """A rate to run at: HEADROOM of the low end of the interval; None where it is WIDE."""
-        low, width = self.capacity.low, self.capacity.width
-        wide = width is not None and width > WIDE
-        return None if low is None or wide else HEADROOM * low
+        low = self.capacity.low
+        return None if low is None or self.wide else HEADROOM * low
 
     def holds(self, rate: float) -> bool | None:
         """Whether the rate is held with 95 %; None where the interval does not tell."""
@@ -328,8 +335,8 @@ def headline(one: CellCapacity) -> str:
     if one.ceiling == "client":
         could = f"{rate_text(has.low)} req/s, as much as the client could send"
         return f"{name}capacity at least {could} ({noun}) {at}"
-    if has.rate is None:
-        low, high = one.bracket
+    if has.rate is None or one.wide:
+        low, high = one.bracket if has.rate is None else (has.low, has.high)
         ends = [] if low is None else [f"above {rate_text(low)}"]
         ends += [] if high is None else [f"below {rate_text(high)}"]
         between = " and ".join(ends) or "not known in"
@@ -340,7 +347,8 @@ def headline(one: CellCapacity) -> str:
 
 def _floor(one: CellCapacity) -> str:
     """That no rate met the SLO down to the lowest probe, and why that one missed."""
-    lowest = min(one.probes, key=lambda line: line.probe.rate)
+    judged = [line for line in one.probes if line.word == "missed"] or list(one.probes)
+    lowest = min(judged, key=lambda line: line.probe.rate)
     misses = [
         f"{objective.name} is {figure_text(objective, value)}"
         for objective, value in zip(one.slo.objectives, lowest.values, strict=True)
@@ -447,6 +455,10 @@ def closed_words(one: CellCapacity) -> Iterator[str]:
     waits = (
         "" if p99 is None else f" at p99 {figure_text(Objective('p99', 'percentile', 1.0), p99)}"
     )
+    trials = [each.closed for each in one.searches if each.closed is not None]
+    failed = sum(trial.counts.failed_total for trial in trials)
+    every = failed + sum(trial.counts.completed for trial in trials)
+    waits += f", {100 * failed / every:.2g} % of them failed" if failed else ""
     yield (
         f"a closed loop of {counted(one.asked.connections, 'connection')} says "
         f"{rate_text(rate)} req/s{waits}: it waits for each answer before it sends, so no queue "
@@ -501,8 +513,8 @@ def need_words(cells: Sequence[CellCapacity]) -> Iterator[str]:
         return
     best = needed(cells)
     if best is None:
-        open_ = [one for one in cells if one.holds(rate) is None]
-        why = "; too close to tell" if open_ else ""
+        open_ = [one for one in cells if one.holds(rate) is None and one.ceiling is None]
+        why = "; not known closely enough" if open_ else ""
         yield f"{rate_text(rate)} req/s: no cell is proven to hold it{why}"
         return
     name = best.name or "this"

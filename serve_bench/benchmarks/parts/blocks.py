@@ -184,12 +184,15 @@ def page_doubts(page: Page) -> Iterator[Finding]:
         yield from whole_run(part.warnings, struck)
 
 
-def gaps(missing: int, planned: int, failed: Sequence[str], noun: str) -> Iterator[str]:
-    """The sentence that comes first where rows are missing or something failed."""
+def gaps(
+    missing: int, planned: int, failed: Sequence[str], noun: str, nouns: str = ""
+) -> Iterator[str]:
+    """The sentence that comes first where rows are missing or something failed. `nouns`: the
+    plural, where it takes more than an s."""
     words = []
     if missing:
         verb = "was" if missing == 1 else "were"
-        which = f"{missing} of {planned} {noun}s" if planned > 1 else f"The {noun}"
+        which = f"{missing} of {planned} {nouns or f'{noun}s'}" if planned > 1 else f"The {noun}"
         words.append(f"{which} {verb} incomplete")
     messages = list(dict.fromkeys(failed))
     if messages:

@@ -345,7 +345,9 @@ class ScaleVariant:
             [
                 point_of(size.replicas, figure.known, size.lines[0].spreads.get(MAIN))
                 for size in self.sizes
-                if not size.invalid and (figure := size.figures[RATE]).known
+                if not size.invalid
+                and (figure := size.figures.get(RATE)) is not None
+                and figure.known
             ],
             "replicas",
         )
