@@ -112,19 +112,19 @@ def rate_of(trials: list[Trial]) -> float:
 
 def lines(results: dict[str, Result]) -> Iterator[str]:
     """The table."""
-    yield f"{'case':66}  before  at most        after   error  limits then"
+    yield f"{'case':74}  before  at most        after   error  limits then"
     for case in CASES:
         before = trials_of(results[case.run], case, case.before)
         after = rate_of(trials_of(results[case.run], case, case.after))
         verdicts = [limited_by(one) for one in before]
         found = what_if(before, case.change(before[0]), verdicts)
-        head = f"{case.text:66}  {rate_of(before):6.0f}"
+        head = f"{case.text:74}  {rate_of(before):6.0f}"
         if found.why_not:
             yield f"{head}  {'-':13}  {after:6.0f}       -  no prediction: {found.why_not}"
             continue
         error = 100 * (2 * after / (found.low + found.high) - 1)
         bound = f"{found.low:.0f} to {found.high:.0f}"
-        yield f"{head}  {bound:13}  {after:6.0f}  {error:+5.0f}%  {found.limits}"
+        yield f"{head}  {bound:13}  {after:6.0f}  {error:+5.0f}%  {' and '.join(found.limits)}"
 
 
 def main() -> None:

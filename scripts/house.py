@@ -31,14 +31,14 @@ class Budget:
 
 #: `most` is what the rooms hold once each thing is said once; a commit that raises one says why.
 BUDGETS: Final = (
-    Budget("lines of serve_bench", 64_240, 36_000),
-    Budget("files of serve_bench", 260, 130),
-    Budget("lines of report, summaries and documents", 17_070, 10_500),
-    Budget("lines of cli and commands", 7_300, 2_800),
-    Budget("lines of runner and benches", 3_500, 1_900),
+    Budget("lines of serve_bench", 69_100, 36_000),
+    Budget("files of serve_bench", 281, 130),
+    Budget("lines of report, summaries and documents", 18_600, 10_500),
+    Budget("lines of cli and commands", 7_760, 2_800),
+    Budget("lines of runner and benches", 3_900, 1_900),
     Budget("lines of load", 4_650, 4_000),
     Budget("files of load", 16, 14),
-    Budget("lines of tests", 42_690, 23_000),
+    Budget("lines of tests", 45_400, 23_000),
     Budget("modules with one importer", 22, 12),
 )
 #: Modules of a kind of run that measure, and those that say what is asked for; the others say what

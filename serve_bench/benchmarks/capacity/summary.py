@@ -167,7 +167,8 @@ class CellCapacity:
     def next_bound(self) -> tuple[str, float] | None:
         """The objective that would bind next, and its rate."""
         every = [one.next for one in self.capacity.launches if one.next is not None]
-        return min(every, key=lambda one: one[1], default=None)
+        others = (one for one in every if one[0] != self.binds)
+        return min(others, key=lambda one: one[1], default=None)
 
     @property
     def bracket(self) -> tuple[float | None, float | None]:
