@@ -23,6 +23,7 @@ from serve_bench.analysis.comparing import of_runs
 from serve_bench.analysis.history import history_of
 from serve_bench.analysis.history.model import Stored
 from serve_bench.benchmarks.bisect.search import BisectSuite
+from serve_bench.benchmarks.capacity.summary import rate_text
 from serve_bench.benchmarks.flags.request import FlagsSuite
 from serve_bench.benchmarks.parts.texts import number
 from serve_bench.benchmarks.registry import BENCHMARKS as SHEETS
@@ -52,7 +53,7 @@ PASSED_OVER: Final = {"format-1": ["unknown-kind"], "1-recsys-cut-off": ["cut-of
 #: Every kind of run that records are kept of: `scale` by its workload.
 KINDS: Final = {
     *("micro", "noop", "recsys", "press", "sweep", "rpc", "versus", "run", "load", "ranker"),
-    *("bisect", "flags"),
+    *("bisect", "flags", "capacity"),
     *(f"scale {one}" for one in ("single", "multi", "ensemble", "chain", "curve")),
 }
 #: What reads the suite of a stored run, where it is not Suite.
@@ -61,7 +62,7 @@ SUITES: Final[dict[str, Any]] = {
     "flags": FlagsSuite,
 }
 
-NO_CLASSIC: Final = frozenset({"recsys", "sweep", "versus", "bisect", "flags"})
+NO_CLASSIC: Final = frozenset({"recsys", "sweep", "versus", "bisect", "flags", "capacity"})
 MOST_BYTES: Final = 3_000_000
 
 #: Where the records lie, as it is shown.
@@ -119,7 +120,8 @@ def test_it_is_read_whole(name: str) -> None:
     result = stored(name)
     assert result.run.format <= FORMAT_VERSION
     assert [one.code for one in result.warnings] == PASSED_OVER.get(name, [])
-    if result.run.suite.get("ladder") is None:  # a ladder goes on beyond its plan
+    suite = result.run.suite
+    if suite.get("ladder") is suite.get("capacity") is None:  # these go on beyond their plan
         planned = {one.key for one in result.run.plan}
         assert {one.key for one in (*result.trials, *result.profiled)} <= planned
 
@@ -201,6 +203,8 @@ def figures(result: Result, page: Mapping[str, Any]) -> list[str]:
         return [number(one["mean"]) for one in shown if one and one["mean"] is not None]
     if command == "flags":
         return [ratio_text(one["ratio"]) for one in page["effects"] if one["ratio"]]
+    if command == "capacity":
+        return [rate_text(probe["rate"]) for one in page["capacities"] for probe in one["probes"]]
     if command == "press":
         return [number(one).replace(",", "") for one in means(page)]
     return [number(one) for one in means(page)]

@@ -154,8 +154,9 @@ def _comparisons(state: SearchState) -> Table:
                 one.folder,
             )
         )
-        for one in sorted(state.versions, key=lambda one: names.index(one.version))
-        if one.version in names
+        for name in names
+        for one in state.versions
+        if one.version == name
     ]
     figures = {f"{one.metric} of {one.row}" for one in state.versions if one.metric}
     return Table("versions that were tested", columns, tuple(rows), tuple(sorted(figures)))

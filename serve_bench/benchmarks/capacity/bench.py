@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
+from zlib import crc32
 
 from serve_bench.analysis.capacity.launch import (
     LaunchSearch,
@@ -70,8 +71,9 @@ def timing_of(search: LaunchSearch, row: Row) -> Timing:
     return Timing(WARMUP_MIN_S, WARMUP_MAX_S, windows, ask.seconds / windows, drain_s)
 
 
-def load_of(search: LaunchSearch, load: Load, row: Row) -> Load:
-    """A closed-loop load as that of a row of the search. Each probe draws arrivals of its own."""
+def load_of(search: LaunchSearch, load: Load, row: Row, run_id: str) -> Load:
+    """A closed-loop load as that of a row of the search. Each probe of each run draws arrivals of
+    its own: two runs with the same ones would differ by less than two should."""
     if row.rate_per_s is None:
         return replace(load, connections=row.connections)
     return replace(
@@ -80,7 +82,7 @@ def load_of(search: LaunchSearch, load: Load, row: Row) -> Load:
         rate=row.rate_per_s,
         arrivals=search.asked.arrivals,
         max_connections=search.connections(row.rate_per_s)[1],
-        seed=1000 * search.round + row.run,
+        seed=crc32(f"{run_id}/{search.variant}/{search.round}/{row.run}".encode()),
     )
 
 
@@ -243,7 +245,9 @@ class CapacityBench(ServedBench):
 
     def _load(self, row: Row) -> Load:
         load = super()._load(row)
-        return load if row.rate_per_s is None else load_of(self._search, load, row)
+        return (
+            load if row.rate_per_s is None else load_of(self._search, load, row, self._plan.run_id)
+        )
 
     def _timing(self, planned: PlannedTrial) -> Timing:
         return timing_of(self._search, planned.row)
@@ -347,7 +351,7 @@ class UrlProbes(Bench[Service, PlannedLoad]):
         self._shaken, log = False, RequestLog()
         try:
             driven = drive_url(
-                load_of(search, self._load, planned.row),
+                load_of(search, self._load, planned.row, self._plan.run_id),
                 timing_of(search, planned.row),
                 planned,
                 self._plan.run_id,

@@ -193,10 +193,12 @@ def _sections(result: Result, cells: Sequence[CellCapacity]) -> Iterator[Section
     title = "Capacities" if several else "Capacity"
     yield Section("results", title, (_table(cells),), "headline")
     if several:
-        for at, one in enumerate(cells, 1):
-            lines = tuple(map(sentence, about(one)))
-            words = Prose(lines, listed=True)
-            yield Section(f"cell-{at}", one.name, (words,), "table")
+        blocks = [
+            Prose(lines, listed=bool(at))
+            for one in cells
+            for at, lines in enumerate(((one.name,), tuple(map(sentence, about(one)))))
+        ]
+        yield Section("cells", "Each cell", tuple(blocks), "table")
     yield Section("launches", "Launches", (_launches(cells),), "table")
     drawn = [block for one in cells for block in _charts(one, several)]
     yield from section("rates", "Latency and misses over the rate", drawn)

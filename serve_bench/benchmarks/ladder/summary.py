@@ -173,7 +173,7 @@ def ladder_lines(result: Result) -> tuple[LadderLine, ...]:
 
 def _of(variant: str, lines: list[Line], result: Result, ladder: Ladder) -> LadderLine:
     lines = sorted(lines, key=lambda line: (line.row.connections, line.row.run))
-    measured = [line for line in lines if MAIN in line.spreads]
+    measured = [line for line in lines if MAIN in line.spreads and line.row.connections]
     doubted = tuple(line for line in measured if _doubted(line, result))
     by_clients: dict[int, list[Line]] = {}
     for line in (one for one in measured if one not in doubted):

@@ -23,6 +23,7 @@ from serve_bench.benchmarks.parts.inside import GroupedCpu, grouped_cpu
 from serve_bench.benchmarks.parts.rows import row_findings
 from serve_bench.benchmarks.rpc.request import x_of
 from serve_bench.core.document import Finding
+from serve_bench.core.errors import FormatError
 from serve_bench.core.figures import counted
 from serve_bench.core.histogram import Histogram, slot_middle
 from serve_bench.core.result import Failure, JsonObject, Metric, Result, Run, Trial, cell_slug
@@ -290,6 +291,9 @@ def _place(cell: JsonObject, order: list[str]) -> int:
 def _point(
     line: Line, x_axis: str, doubts: Sequence[Warning], failures: Sequence[Failure]
 ) -> RpcPoint:
+    for name in ("world_size", "batch"):
+        if name not in line.cell:
+            raise FormatError(f"{line.keys[0]}: its cell has no {name}")
     point = RpcPoint(
         backend=line.variant,
         cell=line.cell,

@@ -87,7 +87,7 @@ class ScaleSize:
     @property
     def workload(self) -> str:
         """single, multi, ensemble, chain or curve."""
-        return str(self.cell["workload"])
+        return str(self.cell.get("workload", "unknown"))
 
     @property
     def title(self) -> str:
