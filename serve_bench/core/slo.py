@@ -70,6 +70,19 @@ class Objective:
         return 1 if self.share is None else round(1 / (1 - self.share))
 
     @property
+    def allowed(self) -> float | None:
+        """The largest share of requests that may be beyond it, or fail; None of a mean."""
+        if self.kind == "mean":
+            return None
+        if self.share is not None:
+            return 1 - self.share
+        return 1 - self.limit if self.kind == "goodput" else self.limit
+
+    def met_by(self, value: float) -> bool:
+        """Whether a value (ns, or a share of 1) is within the limit."""
+        return value >= self.limit if self.kind == "goodput" else value <= self.limit
+
+    @property
     def text(self) -> str:
         """`p99 <= 50 ms`, `errors <= 0.1 %`, `goodput >= 95 % within 50 ms`."""
         if self.timed:

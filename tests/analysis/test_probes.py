@@ -127,8 +127,6 @@ def test_a_launch_begins_with_a_closed_loop_at_half_of_which_the_search_starts()
     second = search.next()
     assert second is not None and second.row.rate_per_s == 500
     assert second.row.loop == "open" and second.row.label == "probe 1"
-    rates = climb(fresh(), 800)
-    assert len(rates) == len({round(one) for one in rates}) or len(rates) > 3
     search = fresh()
     climb(search, 800)
     estimate = search.estimate()
@@ -254,7 +252,7 @@ def test_three_launches_that_agree_are_enough() -> None:
         assert not searches.enough()
         climb(searches.at("default", round_, CELL), capacity)
     has = searches.capacity(("default", "rep1"))
-    assert searches.enough() == has.precise
+    assert has.precise and searches.enough()
     assert has.low is not None and has.high is not None
     assert has.low < 800 < has.high
 

@@ -72,12 +72,9 @@ def bounds_of(slo: Slo) -> tuple[Bound, ...]:
 
 
 def _bound(one: Objective) -> Bound:
-    if one.kind == "mean":
+    if one.allowed is None:
         return Bound(one.name, one.limit, "mean")
-    most = one.limit if one.kind == "errors" else 1 - one.limit
-    if one.share is not None:
-        most = 1 - one.share
-    return Bound(one.name, max(most, LEAST_MOST))
+    return Bound(one.name, max(one.allowed, LEAST_MOST))
 
 
 def slices_of(
@@ -90,7 +87,7 @@ def slices_of(
     due. A request without an answer is beyond every limit.
     """
     count = max(1, math.ceil(seconds / slice_s - 1e-9))
-    bounds = {one.name: ([0.0] * count, [0.0] * count) for one in slo.objectives}
+    bounds = {one.name: ([0] * count, [0] * count) for one in slo.objectives}
     due = [0] * count
     whole_ns = seconds * 1e9
     for _, start_ns, latency_ns, _, error in requests:
@@ -117,19 +114,19 @@ def slices_of(
 
 def _counts(
     one: Objective, start_ns: float, latency_ns: int | None, error: str | None, whole_ns: float
-) -> tuple[float, float]:
+) -> tuple[int, int]:
     """What a request adds to the two counts of an objective."""
-    answered = error is None and latency_ns is not None
     if one.kind == "errors":
         return 1, error is not None and one.error in (None, error)
+    took_ns = math.inf if error is not None or latency_ns is None else latency_ns
     if one.kind == "goodput":
-        assert one.within_ns is not None
-        return 1, not (answered and latency_ns is not None and latency_ns <= one.within_ns)
-    if not answered and error not in NO_LATENCY:
+        return 1, took_ns > (one.within_ns or 0.0)
+    if error is not None and error not in NO_LATENCY:
         return 0, 0
-    if one.kind == "mean":
-        return 1, latency_ns if latency_ns is not None else max(whole_ns - start_ns, one.limit)
-    return 1, not answered or latency_ns is None or latency_ns > one.limit
+    if one.kind == "mean":  # of a time-out its length is known, of others how long they waited
+        waited_ns = max(whole_ns - start_ns, one.limit)
+        return 1, round(waited_ns) if latency_ns is None else latency_ns
+    return 1, took_ns > one.limit
 
 
 def probe_of(trial: Trial, bounds: Sequence[Bound], front: str | None = None) -> Probe | None:
@@ -285,8 +282,8 @@ class LaunchSearch:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing more is to be measured on this launch."""
-        return self.next() is None
+        """Whether it was searched to its end, and not given up."""
+        return not self.given_up and self.next() is None
 
     @cached_property
     def bounds(self) -> tuple[Bound, ...]:
@@ -427,15 +424,14 @@ class Searches:
 
     def enough(self) -> bool:
         """Whether every place is known as closely as was asked. One that is only bounded, at the
-        first rate or by the client, is no closer after more launches, and one whose service never
-        answered is no better."""
+        first rate or by the client, is no closer after more launches, and one whose service does
+        not answer is no better."""
         return bool(self.places) and all(map(self._enough, self.places))
 
     def _enough(self, place: Place) -> bool:
         estimates = self.estimates(place)
-        begun = [one for key, one in self._searches.items() if key[:2] == place]
-        if not estimates:
-            return any(one.given_up for one in begun)
-        if all(one.ceiling is not None for one in estimates):
+        if any(one.given_up for key, one in self._searches.items() if key[:2] == place):
+            return True
+        if estimates and all(one.ceiling is not None for one in estimates):
             return True
         return enough(estimates, self.asked.precision, self.asked.launches)

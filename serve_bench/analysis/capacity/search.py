@@ -96,6 +96,7 @@ class RateSearch:
         self._least, self._most = least, most
         self._hint = start
         self._probes: list[Probe] = []
+        self._move: Ask | SearchEnd | None = None  # what follows from them, once it is asked for
 
     @property
     def probes(self) -> tuple[Probe, ...]:
@@ -115,9 +116,15 @@ class RateSearch:
     def add(self, probe: Probe) -> None:
         """A probe was measured."""
         self._probes.append(probe)
+        self._move = None
 
     def next(self) -> Ask | SearchEnd:
         """The next probe, or the end."""
+        if self._move is None:
+            self._move = self._next()
+        return self._move
+
+    def _next(self) -> Ask | SearchEnd:
         if (again := self._again()) is not None:
             return again
         if self.left_s < SHORT_S:

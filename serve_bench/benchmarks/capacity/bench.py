@@ -334,7 +334,8 @@ class UrlProbes(Bench[Service, PlannedLoad]):
         self, plan: UrlCapacities, service: Service, round_: int, number: int, journal: Journal
     ) -> None:
         self._plan, self._service, self._journal = plan, service, journal
-        self._search = plan.search(service, round_)
+        # With what earlier searches say, which was not known when the plan was made.
+        self._search = plan.searches.renew(service.name, round_, {})
         self._load = Load(service.request, timeout_s=plan.timeout_s)
         self._settling = Settling(self._load, marks(plan.run_id), self._say(None, SETTLE))
         self._shaken, self._since_s = False, 0.0

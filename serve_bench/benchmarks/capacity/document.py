@@ -20,7 +20,6 @@ from serve_bench.benchmarks.capacity.summary import (
     latency_of,
     need_words,
     rate_text,
-    searches_of,
     sentences_of,
     served,
     what_if_of,
@@ -61,7 +60,7 @@ from serve_bench.core.document import (
     sentences,
 )
 from serve_bench.core.figures import number
-from serve_bench.core.result import Result
+from serve_bench.core.result import Result, cell_slug
 from serve_bench.core.slo import Objective, parse_slo
 
 SOURCE: Final = "docs/capacity.md"
@@ -109,7 +108,7 @@ def document(result: Result, options: ReportOptions) -> Document:
 
 def _findings(result: Result, cells: Sequence[CellCapacity]) -> Iterator[str]:
     """What is missing and the capacities, then what stands beside them."""
-    missing, planned = _missing(result)
+    missing, planned = _missing(result, cells)
     messages = [one.message for one in result.failures]
     first = list(gaps(missing, planned, messages, "search", "searches"))
     texts = ["Nothing was measured: there is no capacity."] if not cells else []
@@ -118,15 +117,20 @@ def _findings(result: Result, cells: Sequence[CellCapacity]) -> Iterator[str]:
     yield from texts[1:]
 
 
-def _missing(result: Result) -> tuple[int, int]:
+def _missing(result: Result, cells: Sequence[CellCapacity]) -> tuple[int, int]:
     """How many searches of the fewest launches, or of the last one begun, were not made or did not
     end; and of how many. Later launches are made only if they are needed."""
-    searches = searches_of(result)
-    begun = max((one.round for one in result.trials), default=1)
-    last = max(begun, searches.asked.launches)
+    ended = {
+        (cell.variant, cell_slug(cell.cell), one.round)
+        for cell in cells
+        for one in cell.searches
+        if one.finished
+    }
+    fewest = cells[0].asked.launches if cells else 1
+    last = max([fewest, *(one.round for one in result.trials)])
     planned = [one for one in result.plan if one.round <= last]
-    ended = [one for one in planned if searches.finished(one.variant, one.round, one.cell)]
-    return len(planned) - len(ended), len(planned)
+    missing = [one for one in planned if (one.variant, cell_slug(one.cell), one.round) not in ended]
+    return len(missing), len(planned)
 
 
 def _facts(result: Result, cells: Sequence[CellCapacity]) -> Iterator[tuple[str, str]]:
@@ -145,8 +149,9 @@ def _end(result: Result, cells: Sequence[CellCapacity]) -> str:
     """Why no more was measured."""
     if all(one.ceiling is not None for one in cells):
         return "more launches would not tell more"
-    precise = all(one.capacity.precise for one in cells)
-    if precise:
+    if result.failures:
+        return "something failed"
+    if all(one.capacity.precise for one in cells):
         return "the interval is narrow enough"
     if result.stop is not None and result.stop.why == "budget":
         return "the budget was used up"
@@ -160,7 +165,7 @@ def _doubts(result: Result, cells: Sequence[CellCapacity]) -> Iterator[Finding]:
     yield from map(failure, result.failures)
     for one in cells:
         about_cell = one.name
-        if not one.fresh and one.capacity.rate is not None:
+        if not one.fresh and one.capacity.spread is not None:
             text = (
                 "a running service is not launched: the interval is without the spread of launches"
             )
@@ -355,9 +360,8 @@ def _column(one: Objective) -> Column:
 def _value(at: int, one: Objective, row: tuple[CellCapacity, ProbeLine]) -> Number:
     value = row[1].values[at]
     tone: Tone = "plain"
-    if value is not None:
-        good = value >= one.limit if one.kind == "goodput" else value <= one.limit
-        tone = "plain" if good else "bad"
+    if value is not None and not one.met_by(value):
+        tone = "bad"
     if one.timed:
         number = milliseconds(value)
         return Number(number.text, number.value, tone)
@@ -410,16 +414,10 @@ def _drawn(one: CellCapacity, several: bool) -> Iterator[Chart]:
         for search in one.searches
     }
     what = "Requests that failed" if shown.kind == "errors" else "Requests beyond the limit"
-    allowed = "" if shown.kind == "mean" else f"Allowed: {100 * _allowed(shown):g} %."
+    allowed = "" if shown.allowed is None else f"Allowed: {100 * shown.allowed:g} %."
     yield from _lines_chart(
         f"{what} over the rate{name}", misses, "%", marks, f"{allowed} {caption}"
     )
-
-
-def _allowed(one: Objective) -> float:
-    if one.share is not None:
-        return 1 - one.share
-    return 1 - one.limit if one.kind == "goodput" else one.limit
 
 
 def _lines_chart(

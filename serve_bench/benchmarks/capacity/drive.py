@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from serve_bench.benchmarks.capacity.bench import (
     search_s,
 )
 from serve_bench.benchmarks.capacity.command import CapacityOptions
-from serve_bench.benchmarks.capacity.summary import gate, searches_of
+from serve_bench.benchmarks.capacity.summary import gate
 from serve_bench.benchmarks.ladder.flags import services_of
 from serve_bench.benchmarks.own_app.command import OF_OWN_APPS
 from serve_bench.benchmarks.own_app.flags import own_suite
@@ -24,6 +25,7 @@ from serve_bench.benchmarks.parts.rows import front_of
 from serve_bench.cli.flag_values import check_number, plain_lines, seconds_of
 from serve_bench.cli.gate import close_gate, read_share
 from serve_bench.cli.rows import overrides, suite_of
+from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import Place, Sitting, launch_lines, print_plan, request_of, sit
 from serve_bench.core.axes import axis_named
 from serve_bench.core.capacity import (
@@ -124,11 +126,13 @@ def run(options: CapacityOptions) -> int:
         plain=plain_lines(options.live),
     )
 
-    def show(result: Result, folder: Path) -> int:
-        report.finish(result, folder)
-        return close_gate(gate(result))
+    return sit(sitting, partial(_show, report))
 
-    return sit(sitting, show)
+
+def _show(report: ReportRequest, result: Result, folder: Path) -> int:
+    """Prints the report, and what breaks the gate. Returns the exit code of the gate."""
+    report.finish(result, folder)
+    return close_gate(gate(result))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -261,17 +265,16 @@ def _check_limits(slo: Slo, timeout_s: float) -> None:
 
 
 def _searches(suite: Suite, earlier: Result | None) -> Searches:
-    if earlier is not None:
-        return searches_of(earlier)
     assert suite.capacity is not None
     size, front = suite.rows[0].data_size, front_of(suite.to_json())
-    return Searches(suite.capacity, parse_slo(suite.capacity.slo), size, front)
+    return Searches(suite.capacity, read_slo(suite.capacity.slo), size, front, earlier)
 
 
 def _left(suite: Suite, searches: Searches, earlier: Result | None) -> tuple[LaunchPlan, ...]:
     """The launches of the plan whose cells are not searched to their end; none where that is
-    enough."""
-    if earlier is not None and earlier.stop is not None and earlier.stop.why == "settled":
+    enough, and nothing failed."""
+    stop = None if earlier is None or earlier.failures else earlier.stop
+    if stop is not None and stop.why == "settled":
         return ()
     launches = []
     for launch in plan(suite):
@@ -347,11 +350,7 @@ def _urls(options: CapacityOptions) -> int:
         plain=plain_lines(options.live),
     )
 
-    def show(result: Result, folder: Path) -> int:
-        report.finish(result, folder)
-        return close_gate(gate(result))
-
-    return sit(sitting, show)
+    return sit(sitting, partial(_show, report))
 
 
 def _first(service: Service, round_: int, asked: CapacitySearch) -> PlannedTrial:

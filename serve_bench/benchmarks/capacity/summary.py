@@ -186,7 +186,7 @@ class CellCapacity:
 
     @property
     def ceiling(self) -> str | None:
-        """ "client" where it is a lower bound alone, "floor" where no rate met the SLO."""
+        """Where it is a lower bound alone "client", where no rate met the SLO "floor"."""
         kinds = {one.ceiling for one in self.capacity.launches}
         ended = all(one.finished for one in self.ended)  # else more probes would have followed
         kind = kinds.pop() if ended and len(kinds) == 1 else None
@@ -258,11 +258,10 @@ class CellCapacity:
 def what_if_of(one: CellCapacity) -> tuple[WhatIf, ...]:
     """What the throughput would be at most if one thing were changed, from the closed loops before
     the searches, which fill what limits the service. Empty where CPU was not sampled."""
-    trials = [search.closed for search in one.searches]
-    sampled = [trial for trial in trials if trial is not None and trial.usage.get("processes")]
-    front = one.searches[0].front if one.searches else None
-    served = [trial for trial in sampled if cores_of(trial)]
-    return what_ifs(served, [limited_by(trial, front) for trial in served]) if served else ()
+    trials = [search.closed for search in one.searches if search.closed is not None]
+    sampled = [trial for trial in trials if cores_of(trial)]
+    verdicts = [limited_by(trial, one.searches[0].front) for trial in sampled]
+    return what_ifs(sampled, verdicts) if sampled else ()
 
 
 def value_of(one: Objective, probe: Probe, trial: Trial) -> float | None:
@@ -353,21 +352,21 @@ def _floor(one: CellCapacity) -> str:
     misses = [
         f"{objective.name} is {figure_text(objective, value)}"
         for objective, value in zip(one.slo.objectives, lowest.values, strict=True)
-        if value is not None and not _within(objective, value)
+        if value is not None and not objective.met_by(value)
     ]
     rate, why = rate_text(lowest.probe.rate), " and ".join(misses)
     return f"no rate down to {rate} req/s meets {one.slo.text}{f'; there {why}' if why else ''}"
-
-
-def _within(one: Objective, value: float) -> bool:
-    return value >= one.limit if one.kind == "goodput" else value <= one.limit
 
 
 def figure_text(one: Objective, value: float | None) -> str:
     """A value of an objective with its unit."""
     if value is None:
         return "-"
-    return time_text(float(f"{value:.3g}")) if one.timed else share_text(float(f"{value:.3g}"))
+    return (time_text if one.timed else share_text)(_digits(value))
+
+
+def _digits(value: float) -> float:
+    return float(f"{value:.3g}")
 
 
 def sentences_of(cells: Sequence[CellCapacity]) -> Iterator[str]:
@@ -443,7 +442,7 @@ def _beyond_words(one: CellCapacity) -> str:
     words = ", ".join(failed) or ", ".join(
         f"{objective.name} {figure_text(objective, value)}"
         for objective, value in zip(one.slo.objectives, one.beyond.values, strict=True)
-        if value is not None and not _within(objective, value)
+        if value is not None and not objective.met_by(value)
     )
     return f"; beyond it, at {rate_text(one.beyond.probe.rate)} req/s: {words}"
 
@@ -453,13 +452,11 @@ def closed_words(one: CellCapacity) -> Iterator[str]:
     if (closed := one.closed) is None:
         return
     rate, p99 = closed
-    waits = (
-        "" if p99 is None else f" at p99 {figure_text(Objective('p99', 'percentile', 1.0), p99)}"
-    )
+    waits = "" if p99 is None else f" at p99 {time_text(_digits(p99))}"
     trials = [each.closed for each in one.searches if each.closed is not None]
     failed = sum(trial.counts.failed_total for trial in trials)
     every = failed + sum(trial.counts.completed for trial in trials)
-    waits += f", {100 * failed / every:.2g} % of them failed" if failed else ""
+    waits += f" (and {100 * failed / every:.2g} % of its requests failed)" if failed else ""
     yield (
         f"a closed loop of {counted(one.asked.connections, 'connection')} says "
         f"{rate_text(rate)} req/s{waits}: it waits for each answer before it sends, so no queue "
@@ -518,14 +515,9 @@ def need_words(cells: Sequence[CellCapacity]) -> Iterator[str]:
         why = "; not known closely enough" if open_ else ""
         yield f"{rate_text(rate)} req/s: no cell is proven to hold it{why}"
         return
-    name = best.name or "this"
+    which = f"the cheapest cell that holds it is {best.name}" if len(cells) > 1 else "held"
     cores = "" if best.cores is None else f", with {best.cores:.2f} cores used at its capacity"
-    word = "cheapest that holds" if len(cells) > 1 else "holds"
-    yield (
-        f"{rate_text(rate)} req/s: {name} {word} it{cores}"
-        if len(cells) == 1
-        else (f"{rate_text(rate)} req/s: the cheapest cell that holds it is {name}{cores}")
-    )
+    yield f"{rate_text(rate)} req/s: {which}{cores}"
 
 
 def gate(result: Result) -> list[str]:

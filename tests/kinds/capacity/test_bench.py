@@ -1,0 +1,98 @@
+"""What a run of capacity does between its launches: its budget, its next search, its end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serve_bench.analysis.capacity.launch import LaunchSearch, Searches
+from serve_bench.benchmarks.capacity.bench import Progressing, UrlCapacities, UrlProbes
+from serve_bench.benchmarks.capacity.drive import _left, _searches
+from serve_bench.core.capacity import CapacitySearch, closed_row
+from serve_bench.core.plan import Suite
+from serve_bench.core.request_spec import Request
+from serve_bench.core.result import Failure
+from serve_bench.core.slo import parse_slo
+from serve_bench.core.suite import read_suite
+from serve_bench.runner.url_bench import Service
+from serve_bench.store.files import read_toml, suite_file
+from tests.analysis.test_probes import climb
+from tests.capacity_runs import Service as Known
+from tests.capacity_runs import capacity_result
+from tests.records import AT, trial
+
+SLO = "p99=50ms"
+CELL = {"max_batch_size": 1, "max_ongoing_requests": 10000, "num_replicas": 8}
+
+
+def asked(budget_s: float = 1200.0) -> CapacitySearch:
+    """A search of three launches or more."""
+    return CapacitySearch(parse_slo(SLO).source, budget_s=budget_s)
+
+
+def suite(budget_s: float) -> Suite:
+    """The no-op, whose capacity is searched."""
+    whole = read_suite(read_toml(suite_file("noop")), "noop.toml")
+    return replace(whole, rows=(closed_row(),), launches=20, capacity=asked(budget_s))
+
+
+def test_a_resumed_run_has_the_budget_of_its_command_line() -> None:
+    """Not that of the run that it goes on with."""
+    earlier = capacity_result("a", {"default": [Known(400.0)] * 2}, cell=CELL)
+    searches = _searches(suite(77.0), earlier)
+    assert searches.asked.budget_s == 77.0
+    assert len(searches.estimates(("default", "bs1-ongoing10000-rep8"))) == 2
+
+
+def test_what_is_settled_is_gone_on_with_only_after_a_failure() -> None:
+    """A launch that failed is made again, though the run had ended."""
+    earlier = capacity_result("a", {"default": [Known(400.0)] * 3}, cell=CELL)
+    of = suite(77.0)
+    assert _left(of, _searches(of, earlier), earlier) == ()
+    hurt = replace(earlier, failures=(Failure("trial", "gone", AT),))
+    rounds = [one.round for one in _left(of, _searches(of, hurt), hurt)]
+    assert rounds == list(range(4, 21))
+
+
+def test_the_budget_ends_a_run_before_the_round_that_would_exceed_it() -> None:
+    """Each round took 100 s: a fourth fits into 500 s and not into 399 s."""
+    for budget_s, ends in ((500.0, False), (399.0, True)):
+        progress = Progressing(Searches(asked(budget_s), parse_slo(SLO)))
+        progress.began_s -= 300.0
+        stop = progress.over(3, 20)
+        assert (stop is not None) == ends
+        assert stop is None or (stop.why, stop.after_round, stop.of) == ("budget", 3, 20)
+
+
+def test_a_service_that_goes_away_ends_the_run_and_is_no_launch() -> None:
+    """What was measured before stays; the launch is to be searched again."""
+    searches = Searches(asked(), parse_slo("p99=20ms,errors=1%"))
+    climb(searches.at("default", 1, {}), 800)
+    second = searches.at("default", 2, {})
+    for _ in range(3):
+        planned = second.next()
+        assert planned is not None
+        second.add(trial(planned, *[1000.0] * 5) if second.closed is None else None)
+    second.add(None)
+    assert second.given_up and not second.finished
+    assert searches.enough()
+    assert [one.round for one in searches.ended(("default", "app"))] == [1]
+
+
+def test_a_later_search_of_a_service_starts_where_the_first_ended(tmp_path: Path) -> None:
+    """The plan is made before anything is known."""
+    searches = Searches(asked(), parse_slo("p99=20ms,errors=1%"))
+    service = Service("a", Request("http://127.0.0.1:1/"))
+    plan = UrlCapacities((service,), searches, tmp_path, "x")
+    plan.plan()
+    later: LaunchSearch = plan.search(service, 2)  # as the runner does for its counts
+    assert later.start is None
+    climb(plan.search(service, 1), 800)
+    journal: Any = None
+    UrlProbes(plan, service, 2, 1, journal)
+    found = searches.estimates(("a", "app"))[0].rate
+    assert found is not None
+    assert plan.search(service, 2).start == pytest.approx(found)
