@@ -358,8 +358,20 @@ def test_a_percentile_with_too_few_requests_is_doubted() -> None:
         search = RateSearch([p999], start=place / 2)
         asks, _ = searched(search, {"p99.9": power(place, 15.0, 0.001)}, (p999,))
         found = estimate(search.probes, [p999])
-        assert any("too few" in one for one in found.doubts) == doubted
+        needs = "p99.9 takes about 20,000 requests near the boundary"
+        assert any(one.startswith(needs) for one in found.doubts) == doubted
         assert max(one.seconds for one in asks) == LONGEST_S
+
+
+def test_rates_met_with_too_few_requests_are_doubted_as_a_lower_bound() -> None:
+    p999 = Bound("p99.9", 0.001)
+    for start, doubted in ((1.0, True), (1000.0, False)):
+        search = RateSearch([p999], start=start)
+        searched(search, {"p99.9": lambda rate: 0.0}, (p999,), most=5 * start)
+        found = estimate(search.probes, [p999])
+        assert found.ceiling == "client"
+        needs = "p99.9 takes about 3,000 requests near the boundary"
+        assert any(one.startswith(needs) for one in found.doubts) == doubted
 
 
 # ------------------------------------------------------------------- simulated servers

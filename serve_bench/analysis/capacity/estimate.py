@@ -25,6 +25,9 @@ FEWEST_BAD: Final = 20.0
 """Requests beyond a bound below which the estimate is doubted: their number alone has a relative
 error of more than a fifth."""
 
+RULE_OF_THREE: Final = 3.0
+"""Requests that a bound allows beyond it: where so many are allowed and none is, it is met at 95 %
+(Hanley and Lippman-Hand 1983)."""
 
 STEEP: Final = 0.7
 """Slope times error of a launch, its error in ln(value), above which few bursts make the capacity
@@ -49,15 +52,39 @@ def estimate(probes: Sequence[Probe], bounds: Sequence[Bound]) -> LaunchEstimate
     binds = _worst(kept, bounds, high) if high else None
     if low is not None and high is not None:
         rate, error = math.sqrt(low.rate * high.rate), gap(low, high) / math.sqrt(12)
-        doubts = () if broken else ("the probes near the boundary are too few for a fit",)
-        return LaunchEstimate(rate, error, *ends, binds, cliff=broken, drift=drift, doubts=doubts)
+        doubts = [] if broken else ["the probes near the boundary are too few for a fit"]
+        if not broken:
+            doubts += _short(kept, bounds, (low.rate, high.rate), FEWEST_BAD)
+        return LaunchEstimate(
+            rate, error, *ends, binds, cliff=broken, drift=drift, doubts=tuple(doubts)
+        )
     end: Literal["client", "floor"] | None = None
     if high is not None:
         end = "floor"
     elif ceiling(probes) is not None:
         end = "client"
-    doubts = () if end else ("no rate missed",) if low else ("no probe is sound",)
-    return LaunchEstimate(None, None, *ends, binds=binds, ceiling=end, doubts=doubts)
+    doubts = [] if end else ["no rate missed"] if low else ["no probe is sound"]
+    if low is not None:
+        doubts += _short(kept, bounds, (low.rate,), RULE_OF_THREE)
+    return LaunchEstimate(None, None, *ends, binds=binds, ceiling=end, doubts=tuple(doubts))
+
+
+def _short(
+    kept: Sequence[Probe], bounds: Sequence[Bound], rates: Sequence[float], allowed: float
+) -> list[str]:
+    """Of each bound that is a share: how many requests at `rates` it takes before `allowed` of them
+    may be beyond it, where there were fewer."""
+    texts = []
+    for bound in bounds:
+        expected = math.fsum(counts(one, bound)[0] for one in kept if one.rate in rates)
+        if bound.kind == "share" and bound.most and expected < allowed:
+            texts.append(_needs(bound, allowed, f"{expected / bound.most:,.0f} were measured"))
+    return texts
+
+
+def _needs(bound: Bound, allowed: float, measured: str) -> str:
+    count = f"about {allowed / bound.most:,.0f} requests near the boundary"
+    return f"{bound.name} takes {count}; {measured} (--launch-time)"
 
 
 def _fitted(
@@ -76,9 +103,9 @@ def _fitted(
         doubts.append(f"{at.blocks} blocks near the boundary: too few for an error of their own")
     elif at.block_s < CORRELATIONS / 2 * at.correlation_s:
         doubts.append(f"blocks of {at.block_s:.3g} s are too short: what is bad stays so for long")
-    kind = next(one.kind for one in bounds if one.name == name)
-    if kind == "share" and at.bad < FEWEST_BAD:
-        doubts.append(f"{at.bad:.0f} requests beyond {name}: too few for a sure estimate")
+    bound = next(one for one in bounds if one.name == name)
+    if bound.kind == "share" and bound.most and at.bad < FEWEST_BAD:
+        doubts.append(_needs(bound, FEWEST_BAD, f"{at.bad:.0f} lay beyond it"))
     if at.slope * error > STEEP:
         doubts.append("too short for so steep a boundary: longer launches (--launch-time)")
     if at.changed_s is not None:
