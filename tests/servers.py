@@ -14,7 +14,7 @@ import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -25,6 +25,9 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\no\r\n1\r\n
 
 Script = Callable[[int], str]
 
+Steps = Sequence[tuple[float, bytes]]
+"""A stream: after so many seconds these bytes. What is left of it at b"" is not sent."""
+
 
 @dataclass
 class Exchange:
@@ -32,6 +35,7 @@ class Exchange:
 
     `answered_ns` is just before the response was written, `sent_ns` just after. `peer`: the
     client's port, which tells connections that are open at the same time apart; 0 on unix sockets.
+    `steps_ns`: just before each step of a stream was written.
     """
 
     number: int
@@ -43,6 +47,7 @@ class Exchange:
     body: bytes = b""
     head: bytes = b""
     peer: int = 0
+    steps_ns: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -77,6 +82,7 @@ class Settings:
     slots: asyncio.Semaphore | None = None
     stall: Callable[[float], float] = lambda since_first: 0.0
     accept_delay_s: float = 0.0
+    steps: Callable[[int], Steps] | None = None
 
 
 Action = Callable[[asyncio.StreamWriter], Awaitable[bool]]
@@ -240,7 +246,10 @@ async def _handle(
             server.log.append(exchange)
             await _wait(settings, (received - server.log[0].received_ns) / 1e9)
             exchange.answered_ns = time.perf_counter_ns()
-            keep = await ACTIONS[exchange.action](writer)
+            if settings.steps is not None:
+                keep = await _stream(writer, exchange, settings.steps(number))
+            else:
+                keep = await ACTIONS[exchange.action](writer)
             exchange.sent_ns = time.perf_counter_ns()
             if not keep or b" HTTP/1.0\r\n" in head:
                 break
@@ -248,6 +257,18 @@ async def _handle(
         pass  # the client went away, as it may, or the server ends
     finally:
         writer.close()
+
+
+async def _stream(writer: asyncio.StreamWriter, exchange: Exchange, steps: Steps) -> bool:
+    """Write a stream; False where it is cut off."""
+    for after_s, data in steps:
+        if after_s:
+            await asyncio.sleep(after_s)
+        if not data:
+            return False
+        exchange.steps_ns.append(time.perf_counter_ns())
+        await _send(writer, data)
+    return True
 
 
 async def _wait(settings: Settings, since_first_s: float) -> None:
@@ -269,6 +290,7 @@ def serving(
     capacity: int | None = None,
     stall: Callable[[float], float] | None = None,
     accept_delay_s: float = 0.0,
+    steps: Callable[[int], Steps] | None = None,
     host: str = "127.0.0.1",
     unix_path: str | None = None,
     tls: ssl.SSLContext | None = None,
@@ -276,7 +298,8 @@ def serving(
     """Run a server in a thread until the block ends.
 
     `delay_s`: service time. `capacity`: so many requests are served at a time. `stall`: how much
-    longer (s) a request waits, by the time since the first one came.
+    longer (s) a request waits, by the time since the first one came. `steps`: each request gets
+    such a stream, in place of an action.
     """
     server = KnownServer(scheme="https" if tls else "http", host=host, path=unix_path)
     ready = threading.Event()
@@ -289,6 +312,7 @@ def serving(
             slots=asyncio.Semaphore(capacity) if capacity else None,
             stall=stall or (lambda since: 0.0),
             accept_delay_s=accept_delay_s,
+            steps=steps,
         )
 
         async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from serve_bench.analysis.statistics import CENSORED, MAIN, merged
 from serve_bench.core.failed_requests import failures_of, given_up_after_s
-from serve_bench.core.load_result import REQUESTS_EACH
+from serve_bench.core.load_result import GIVEN_UP, REQUESTS_EACH
 from serve_bench.core.load_spec import HANDLE
 from serve_bench.core.proof import contradictions
 from serve_bench.core.result import JsonObject, Result, Trial
@@ -231,7 +231,7 @@ def _errors(trial: Trial) -> Iterator[Warning]:
         total = trial.counts.completed + failed
         message = f"{failed:,} of {total:,} requests failed: {failures_of([trial])}"
         hint = "excluded from rate and latency"
-        if trial.counts.failed.get("timeout") and CENSORED in trial.metrics:
+        if any(map(trial.counts.failed.get, GIVEN_UP)) and CENSORED in trial.metrics:
             hint = "excluded from the rate; timeouts make latency a lower bound"
         yield Warning("errors", message, hint, trial.key)
 

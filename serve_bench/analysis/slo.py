@@ -12,11 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from serve_bench.analysis.statistics import CENSORED, LowerBound, merged
+from serve_bench.analysis.statistics import LowerBound, merged
 from serve_bench.core.figures import decimals
 from serve_bench.core.histogram import Histogram, bounded, slot_middle
+from serve_bench.core.load_result import CENSORED_BY
 from serve_bench.core.result import Trial
-from serve_bench.core.slo import Objective, Slo, share_text, time_text
+from serve_bench.core.slo import LATENCY, Objective, Slo, share_text, time_text
 
 SloWord: TypeAlias = Literal["met", "missed", "not judged"]
 
@@ -107,7 +108,8 @@ class RowSlo:
 def judge(slo: Slo, trials: Sequence[Trial]) -> tuple[Judgement, ...]:
     """Each objective over the trials of a row. FormatError for a damaged histogram."""
     names = {one.metric for one in slo.objectives}
-    histograms = {name: merged(trials, name) for name in (*names, CENSORED)}
+    names |= {CENSORED_BY[name] for name in names}
+    histograms = {name: merged(trials, name) for name in names}
     return tuple(_judged(one, trials, histograms) for one in slo.objectives)
 
 
@@ -131,7 +133,7 @@ def _judged(
             return _open(one, f"{trials[0].row.client} reports no histogram")
         share = _within(answered, one.within_ns or 0.0) / (completed + failed)
         return Judgement(one, share, share >= one.limit - NOISE, share - one.limit)
-    given_up = histograms[CENSORED]
+    given_up = histograms[CENSORED_BY[one.metric]]
     if answered.count + given_up.count:
         return _timed(one, answered, given_up)
     return _reported(one, trials, completed)
@@ -158,7 +160,8 @@ def _timed(one: Objective, answered: Histogram, given_up: Histogram) -> Judgemen
         return _at_most(one, value)
     if surely:
         return Judgement(one, value, True)
-    why = f"{one.name} depends on {given_up.count:,} requests without an answer"
+    waits, end = _OF.get(one.metric, _OF[LATENCY])
+    why = f"{one.name} depends on {given_up.count:,} {waits} without an {end}"
     return Judgement(one, value, None, why_not=why)
 
 
@@ -181,7 +184,16 @@ def _at_most(one: Objective, value: float) -> Judgement:
 
 
 def _few(one: Objective, count: int) -> Judgement:
-    return _open(one, f"{one.name} needs {one.fewest:,} requests, {count:,} were measured")
+    waits, _ = _OF.get(one.metric, _OF[LATENCY])
+    return _open(one, f"{one.name} needs {one.fewest:,} {waits}, {count:,} were measured")
+
+
+_OF: Final = {
+    LATENCY: ("requests", "answer"),
+    "ttft": ("requests", "event"),
+    "itl": ("gaps between events", "end"),
+}
+"""What a metric is of, and what it waits for."""
 
 
 def _open(one: Objective, why: str) -> Judgement:

@@ -17,6 +17,7 @@ from typing import Final, Literal, TypeAlias, TypeVar
 from serve_bench.core.errors import FormatError
 from serve_bench.core.figures import LowerBound as LowerBound
 from serve_bench.core.histogram import Histogram, bounded
+from serve_bench.core.load_result import CENSORED_BY
 from serve_bench.core.result import (
     Better,
     JsonObject,
@@ -33,7 +34,7 @@ MAIN: Final = "throughput"
 
 LATENCY: Final = "latency"
 
-CENSORED: Final = "censored"
+CENSORED: Final = CENSORED_BY[LATENCY]
 """The waiting times of requests with a time-out or no answer: no metric of its own, but part of the
 figures of the latency."""
 
@@ -243,7 +244,10 @@ def _line(keys: tuple[str, ...], trials: list[Trial], at: Trial | PlannedTrial) 
             elif metric.histogram is not None:
                 by_histogram[name] = metric
     histograms = {name: merged(trials, name) for name in by_histogram}
-    given_up = histograms.pop(CENSORED, Histogram())
+    given_up = {name: histograms.pop(by, Histogram()) for name, by in CENSORED_BY.items()}
+    for name, waited in given_up.items():
+        if waited.count and name not in histograms:  # no request came so far
+            histograms[name], by_histogram[name] = Histogram(), by_histogram[CENSORED_BY[name]]
     return Line(
         variant=at.variant,
         cell=at.cell,
@@ -253,9 +257,9 @@ def _line(keys: tuple[str, ...], trials: list[Trial], at: Trial | PlannedTrial) 
         status=status,
         spreads={name: spread(metrics) for name, metrics in by_windows.items()},
         distributions={
-            name: distribution(by_histogram[name], histogram, given_up if name == LATENCY else None)
+            name: distribution(by_histogram[name], histogram, given_up.get(name))
             for name, histogram in histograms.items()
-            if histogram.count or (name == LATENCY and given_up.count)
+            if histogram.count or (name in given_up and given_up[name].count)
         },
     )
 

@@ -46,6 +46,11 @@ MOST_BYTES = 256 << 20
 FLAGS = {
     "unix_socket": "--unix-socket",
     "connect_timeout_s": "--connect-timeout",
+    "event_timeout_s": "--event-timeout",
+    "streaming": "--protocol stream",
+    "streaming:": "--protocol stream:",
+    "events": "--events",
+    "openai:": "--openai:",
     "timeout_s": "--timeout",
     "max_connections": "--max-connections",
     "expect_status": "--expect-status",
@@ -124,6 +129,16 @@ def paths_of(file: str | None, flag: str = "--paths") -> tuple[str, ...]:
     if not paths:
         raise BadInput(f"{flag}: {file} holds no path; it takes one a line, such as /item?id=1")
     return tuple(paths)
+
+
+def bodies_of(file: str | None, flag: str = "--bodies") -> tuple[bytes, ...]:
+    """The bodies in a file, one a line; empty lines and those that begin with # are none."""
+    if file is None:
+        return ()
+    bodies = tuple(line.encode(errors="surrogateescape") for _, line in _lines_of(file, flag))
+    if not bodies:
+        raise BadInput(f"{flag}: {file} holds no body; it takes one a line")
+    return bodies
 
 
 def header_sets_of(file: str | None, flag: str = "--headers") -> tuple[Headers, ...]:

@@ -6,13 +6,15 @@ all commands; a command whose help or default differs declares the field again.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from serve_bench.cli.command import Options, flag
 
 if TYPE_CHECKING:
     from serve_bench.cli.show import ReportRequest
+    from serve_bench.core.load_spec import Events, Streaming
 
 
 #: Flags that go with --resume: they change what is looked at and shown, not what is measured.
@@ -51,7 +53,57 @@ class SloOptions(Options):
         """The SLO as a run stores it. Raises BadInput."""
         from serve_bench.core.slo import read_slo
 
-        return None if self.slo is None else read_slo(self.slo).source
+        return None if self.slo is None else read_slo(self.slo, metrics=self.slo_metrics()).source
+
+    def slo_metrics(self) -> Collection[str]:
+        """The histograms that the command measures, of which an SLO may be."""
+        from serve_bench.core.slo import LATENCY
+
+        return (LATENCY,)
+
+
+class StreamOptions(SloOptions):
+    """Responses that are streams of events."""
+
+    protocol: str = flag("http", "Protocol: http, or stream, which times each event.")
+    events: str | None = flag(None, "Events of a stream: sse, lines or chunks [sse].")
+    event_timeout: str | None = flag(
+        None, "Longest time from one event to the next [that of the request]."
+    )
+
+    @property
+    def chat(self) -> bool:
+        """Whether responses are those of an OpenAI-compatible service, whatever the protocol."""
+        return False
+
+    def streaming(self) -> Streaming | None:
+        """How responses are read as streams; None: they are not. Raises BadInput, SpecError."""
+        from serve_bench.cli.flag_values import seconds_of
+        from serve_bench.core.errors import BadInput
+        from serve_bench.core.load_spec import PROTOCOLS, Streaming
+
+        if self.protocol not in PROTOCOLS:
+            allowed = " or ".join(PROTOCOLS)
+            raise BadInput(f"--protocol: {self.protocol!r} is not allowed; it takes {allowed}")
+        if self.protocol == "http" and not self.chat:
+            for flag_name, value in (
+                ("events", self.events),
+                ("event-timeout", self.event_timeout),
+            ):
+                if value is not None:
+                    raise BadInput(f"--{flag_name}: goes with --protocol stream")
+            return None
+        timeout = self.event_timeout
+        return Streaming(
+            events=cast("Events", self.events or "sse"),  # checked there
+            event_timeout_s=None if timeout is None else seconds_of(timeout, "--event-timeout"),
+            openai=self.chat,
+        )
+
+    def slo_metrics(self) -> Collection[str]:
+        from serve_bench.core.slo import METRICS
+
+        return METRICS if self.protocol == "stream" or self.chat else super().slo_metrics()
 
 
 class FormatOptions(Options):

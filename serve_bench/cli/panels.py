@@ -21,7 +21,8 @@ PANELS: Final[Mapping[str, str]] = {
             processes client keepalive retries route method header headers body paths draw
             expect_status expect_body requests_per_client requests samples data_size unix_socket
             insecure cacert seconds episodes steps rounds all_rounds launches quick budget
-            max_row_seconds num_queries batch start precision launch_time need""",
+            max_row_seconds num_queries batch start precision launch_time need protocol events
+            event_timeout bodies openai model input_tokens output_tokens""",
         "Server": """variant env a_env b_env python a_python b_python host port address node nodes
             master_addr master_port backend request_timeout_s cutoff extra""",
         "Output": """out output format published perf_metrics exclude_connect json as_json hgrm plot
@@ -37,11 +38,12 @@ ORDER: Final = ("What", "Load", "Server", "Output", "Advanced")
 _SHAPES: Final[Mapping[str, str]] = {
     name: shape
     for shape, names in {
-        "DURATION": "duration timeout connect_timeout warmup budget slice launch_time",
+        "DURATION": """duration timeout connect_timeout event_timeout warmup budget slice
+            launch_time""",
         "N": """rounds threads master_port episodes steps launches connections nodes seed hops
             deployments fanout requests length""",
         "N[,N...]": "users replicas rows bottom top clients world_size nlayers out_features",
-        "NAME": "app app_name client deployment recipe node ranker cell row",
+        "NAME": "app app_name model client deployment recipe node ranker cell row",
         "NAME[,NAME...]": "variant backend",
         "NAME=VALUE": "env a_env b_env",
         "OPTION=VALUE": "option a_option b_option",
@@ -58,6 +60,7 @@ _SHAPES: Final[Mapping[str, str]] = {
         "TEXT or @FILE": "body expect_body",
         "CODE[,CODE...]": "expect_status",
         "RATE:DURATION,...": "stages",
+        "MEAN[,STD]": "input_tokens output_tokens",
         "PERCENT": "threshold session_sd precision",
         "METRIC[,METRIC...]": "gate metric",
         "WORD[,WORD...]": "fail_on",
@@ -68,7 +71,7 @@ _SHAPES: Final[Mapping[str, str]] = {
         "SIDE": "a b side",
         "FORMAT": "format",
         "METHOD": "method",
-        "WORD": "draw arrivals pairing device batch live",
+        "WORD": "draw arrivals pairing device batch live protocol events",
         "MS": "timeout_ms policy_ms",
         "N-N-N": "state_size",
     }.items()

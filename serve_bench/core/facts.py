@@ -15,8 +15,8 @@ from msgspec import Meta
 
 from serve_bench.core.capacity import CapacitySearch
 from serve_bench.core.ladder import Ladder
-from serve_bench.core.load_result import ClientVerdict, Counts, WorkerReport
-from serve_bench.core.load_spec import Stage
+from serve_bench.core.load_result import ClientVerdict, Counts, TokenCounts, WorkerReport
+from serve_bench.core.load_spec import Stage, Streaming
 from serve_bench.core.numbers import Amount, Connections, Count, Positive, Signed
 from serve_bench.core.own_app import AskedFacts, Beside, OwnDeployment
 from serve_bench.core.result import (
@@ -351,6 +351,7 @@ class LoadFacts(TypedDict, total=False):
     spin: bool
     pickup_every: Count
     connection_rates: bool
+    streaming: Streaming | None
 
 
 class PinnedFacts(TypedDict, total=False):
@@ -438,6 +439,9 @@ class ClientFacts(TypedDict, total=False):
     notes: list[str]
     in_windows: Counts
     mean_in_flight: Amount | None
+    events: Count
+    merged: Count
+    tokens: TokenCounts
     nodes: list[NodeFacts]
     skew_s: Signed | None
     asked: LoadFacts

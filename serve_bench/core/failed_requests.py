@@ -20,6 +20,8 @@ _WORDS: Final = {
     "malformed": "malformed",
     "truncated": "truncated",
     "body": "with another body",
+    "event": "with a malformed event, or without any",
+    "stalled": "stalled between two events",
     "node": "lost with their node",
 }
 

@@ -15,7 +15,7 @@ from serve_bench.core.numbers import Amount, Connections, Count
 
 Phase = Literal["connect", "warmup", "measure", "drain"]
 
-ERROR_CLASSES: tuple[str, ...] = (
+HTTP_ERRORS: tuple[str, ...] = (
     "connect",
     "reset",
     "timeout",
@@ -34,13 +34,40 @@ status: a whole response whose status was not expected.
 rejected: such a response with status 503, by which a service refuses what it cannot take (Serve
 when `max_queued_requests` is reached).
 malformed: bytes that are not HTTP, or more than one response to one request (surplus).
-truncated: the connection ended inside the head or the body of the response.
+truncated: the connection ended inside the head or the body of the response, or a stream within an
+event or before the end that it announces.
 body: a whole response with the expected status and another body than expected.
 """
 
+STREAM_ERRORS: tuple[str, ...] = ("event", "stalled")
+"""Why a response that is a stream failed beside that.
+
+event: an event that is malformed, or a whole response without any.
+stalled: no further event within `event_timeout_s` of the last.
+"""
+
+ERROR_CLASSES: tuple[str, ...] = (*HTTP_ERRORS, *STREAM_ERRORS)
+"""Why any request failed."""
+
+GIVEN_UP: tuple[str, ...] = ("timeout", "stalled")
+"""Failures by which the client gave a request up: it takes at least as long as that lasted."""
+
+STREAM_TIMES: tuple[str, ...] = ("ttfb", "ttft", "itl")
+"""Times of a stream: to the first byte, to the first event, between one event and the next."""
+
+CENSORED_BY: Mapping[str, str] = {
+    "latency": "censored",
+    "ttft": "ttft_censored",
+    "itl": "itl_censored",
+}
+"""Histograms whose figures are of all requests; each has one of those that were given up or had no
+end: how long they were waited for."""
+
+STREAM_HISTOGRAMS: tuple[str, ...] = (*STREAM_TIMES, "ttft_censored", "itl_censored")
+
 HISTOGRAMS: tuple[str, ...] = (
     *("latency", "service_time", "send_lag", "pickup", "failed_latency"),
-    "censored",
+    *("censored", *STREAM_HISTOGRAMS),
 )
 """Histograms of a load; those that hold anything enter its Trial."""
 
@@ -186,6 +213,15 @@ class Slice:
 
 
 @dataclass(frozen=True)
+class TokenCounts:
+    """Tokens of some requests, as their service counts them."""
+
+    requests: Count
+    prompt: Count
+    answer: Count
+
+
+@dataclass(frozen=True)
 class LoadResult:
     """What one load measured.
 
@@ -194,7 +230,13 @@ class LoadResult:
     it, whenever they ended: `latency` from the moment the request was due, `service_time` from the
     moment it was sent, `send_lag` sent minus due (open loop), `pickup` from the kernel receipt to
     our read (sampled, within the windows), `failed_latency` those of failed requests, which are in
-    no latency. `censored`: how long those were waited for that had a time-out or no answer at all.
+    no latency. `censored`: how long those lasted that were given up or had no answer at all.
+    Of streams, those that failed later too: `ttfb`, `ttft` from the moment the request was due to
+    its first byte and event, `itl` from one event to the next; `ttft_censored`, `itl_censored`: how
+    long those were waited for that did not come, where the client gave up or the load ended.
+    `event_windows`: events that came within each window, `events` within all of them, `merged` of
+    these in the same read as the one before. `token_counts`: of the requests that completed within
+    the windows those whose service counted tokens, and their tokens, of prompts and of answers.
     `measured` is the accounting of those requests, `in_windows` that of what happened within the
     windows (None in results before 0.2, whose `measured` was that), `total` that of the whole load,
     warm-up and drain included. `mean_in_flight`: requests in flight, mean over the windows.
@@ -234,6 +276,15 @@ class LoadResult:
     in_windows: Counts | None = None
     mean_in_flight: float | None = None
     censored: Histogram = field(default_factory=Histogram)
+    ttfb: Histogram = field(default_factory=Histogram)
+    ttft: Histogram = field(default_factory=Histogram)
+    itl: Histogram = field(default_factory=Histogram)
+    ttft_censored: Histogram = field(default_factory=Histogram)
+    itl_censored: Histogram = field(default_factory=Histogram)
+    event_windows: tuple[int, ...] = ()
+    events: int = 0
+    merged: int = 0
+    token_counts: TokenCounts | None = None
 
     @property
     def completed_in_windows(self) -> int:

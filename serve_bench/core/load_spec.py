@@ -8,16 +8,19 @@ carried out is `serve_bench.load`; what came back is `load_result.py`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Final, Literal
 
 from serve_bench.core.request_spec import Request, require
 
 Client = Literal["raw", "aiohttp", "wrk", "ab"]
 Arrivals = Literal["constant", "poisson"]
+Events = Literal["sse", "lines", "chunks"]
 
+PROTOCOLS: tuple[str, ...] = ("http", "stream")
 CLIENTS: tuple[str, ...] = ("raw", "aiohttp", "wrk", "ab")
 ARRIVALS: tuple[str, ...] = ("constant", "poisson")
+EVENTS: tuple[str, ...] = ("sse", "lines", "chunks")
 
 HANDLE: Final = "handle"
 """The client of a row whose requests go through a DeploymentHandle."""
@@ -62,6 +65,30 @@ class Stage:
 
 
 @dataclass(frozen=True)
+class Streaming:
+    """How a response is read as a stream of events.
+
+    `events`: what an event is: `sse` (server-sent events with data), `lines` (a line with anything
+    in it), `chunks` (a chunk of the chunked coding; without it what one read gives).
+    `event_timeout_s`: longest time between two events; None: that of the request alone.
+    `openai`: events are those of an OpenAI-compatible chat completion: JSON; one without text is
+    none, and the stream must end with `data: [DONE]`.
+    """
+
+    events: Events = "sse"
+    event_timeout_s: float | None = None
+    openai: bool = False
+
+    def __post_init__(self) -> None:
+        require(
+            self.events in EVENTS, f"events must be one of {', '.join(EVENTS)}: {self.events!r}"
+        )
+        if self.event_timeout_s is not None:
+            _at_most("event_timeout_s", self.event_timeout_s, MAX_TIMEOUT_S)
+        require(not self.openai or self.events == "sse", "openai is for events sse")
+
+
+@dataclass(frozen=True)
 class Load:
     """How requests are sent.
 
@@ -74,6 +101,7 @@ class Load:
     `ramp`: the rate moves linearly from the former stage's rate to this one's.
     `pickup_every`: one read in so many asks the kernel for its receive time; 0 means none.
     `connection_rates`: also take the rate of each connection each 100 ms (client raw, closed loop).
+    `streaming`: responses are streams, of which each event is timed (client raw).
     """
 
     request: Request
@@ -95,6 +123,7 @@ class Load:
     spin: bool = False
     pickup_every: int = 64
     connection_rates: bool = False
+    streaming: Streaming | None = None
 
     def __post_init__(self) -> None:
         require(
@@ -145,6 +174,8 @@ class Load:
                 "connection_rates is for the client raw in a closed loop",
             )
         require(self.pickup_every >= 0, f"pickup_every must be 0 or more: {self.pickup_every}")
+        if self.streaming is not None:
+            self._check_streaming(self.streaming)
         if self.client in ("wrk", "ab"):
             self._check_external()
         elif self.client == "aiohttp":
@@ -152,6 +183,20 @@ class Load:
                 self.request.unix_socket is None or self.request.scheme == "http",
                 "client aiohttp has no TLS on a unix socket: use http:// or client raw",
             )
+
+    def _check_streaming(self, streaming: Streaming) -> None:
+        request = self.request
+        require(self.client == "raw", f"streaming is for the client raw, not {self.client}")
+        require(request.method != "HEAD", "streaming: a response to HEAD has no body")
+        require(request.expect_body is None, "streaming and expect_body exclude each other")
+        odd = [status for status in request.expect_status if status >= 300]
+        require(not odd, f"streaming: only a status of 2xx is read as a stream, got {odd[:1]}")
+        longest = streaming.event_timeout_s or 0.0
+        require(
+            longest <= self.timeout_s,
+            f"event_timeout_s must be at most the time-out of a request, {self.timeout_s:g} s, "
+            f"got {longest:g}",
+        )
 
     def _check_external(self) -> None:
         """What the other programs cannot do is refused: left out, it would go unnoticed."""
@@ -176,6 +221,22 @@ class Load:
             ),
         ):
             require(not wanted, f"client {self.client} has no {name}")
+
+    def one_by_one(self, count: int) -> Load:
+        """So many of these requests, each after the last, on one connection."""
+        return replace(
+            self,
+            connections=1,
+            processes=1,
+            count=count,
+            each=None,
+            rate=None,
+            stages=(),
+            max_connections=None,
+            ramp=False,
+            spin=False,
+            arrivals="constant",
+        )
 
     @property
     def open_loop(self) -> bool:

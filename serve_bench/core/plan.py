@@ -339,6 +339,10 @@ def trial_of(
         throughput = (result.completed_in_windows / whole_s if whole_s > 0 else 0.0,)
         flags = {"cut": result.ended_in_windows < planned.row.requests}
     metrics = {"throughput": Metric("requests/s", "higher", windows=throughput)}
+    if planned.row.protocol == "stream":
+        events = tuple(count / window_s for count in result.event_windows)
+        events = events or (result.events / result.duration_s if result.duration_s > 0 else 0.0,)
+        metrics["events"] = Metric("events/s", "higher", windows=events)
     for name in HISTOGRAMS:
         histogram = getattr(result, name)
         if histogram.count or name == "latency":
@@ -348,6 +352,10 @@ def trial_of(
     known = ("in_windows", "mean_in_flight")
     client = {name: evidence[name] for name in (*kept, "total", "notes")}
     client |= {name: evidence[name] for name in known if evidence[name] is not None}
+    if planned.row.protocol == "stream":
+        client |= {"events": result.events, "merged": result.merged}
+        if result.token_counts is not None:
+            client["tokens"] = evidence["token_counts"]
     if result.nodes:
         client["nodes"] = evidence["nodes"]
     return planned.measured(
@@ -373,6 +381,7 @@ def row_of(load: Load) -> Row:
     """The row that a load of its own makes."""
     things = "client" if load.client == "aiohttp" else "connection"
     label = f"{load.connections} {things}{'' if load.connections == 1 else 's'}"
+    label += "" if load.streaming is None else ", stream"
     return Row(
         label=label,
         client=load.client,
@@ -381,4 +390,5 @@ def row_of(load: Load) -> Row:
         loop="open" if load.open_loop else "closed",
         rate_per_s=load.rate,
         data_size=str(max(len(body) for body in load.request.all_bodies)),
+        protocol="http" if load.streaming is None else "stream",
     )

@@ -31,6 +31,7 @@ A change that would make an old reader wrong raises the version, and old readers
 """
 
 JsonObject: TypeAlias = Mapping[str, Any]
+Protocol: TypeAlias = Literal["http", "stream"]
 Better: TypeAlias = Literal["higher", "lower"]
 
 
@@ -50,6 +51,7 @@ class Row:
     data_size: str = "small"  # "small", "large" (1 MiB) or a number of bytes
     requests_each: Count | None = None  # of each connection; None: as long as the windows last
     run: Count = 1  # a step that is measured again counts from 2
+    protocol: Protocol = "http"
 
     @property
     def requests(self) -> int | None:

@@ -3,7 +3,8 @@
     p99=50ms,errors=0.1%        every percentile up to p99.9, mean; errors of all classes
     errors.timeout=0.1%         errors of one class
     goodput=95%@50ms            the share of all due requests that are answered well within 50 ms
-    ttft_p95=200ms              of the time to first byte
+    ttft_p95=200ms              of the time to the first event of a stream
+    itl_p99=50ms                of the time between two events of a stream
 
 Rule: a percentile or mean is of requests that got an answer, as reports show it: those without any
 answer count with the time that they were waited for, those that failed with an answer count in
@@ -18,13 +19,13 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from serve_bench.core.errors import BadInput
-from serve_bench.core.load_result import ERROR_CLASSES
+from serve_bench.core.load_result import CENSORED_BY, ERROR_CLASSES
 
 Kind = Literal["percentile", "mean", "errors", "goodput"]
 
 LATENCY: Final = "latency"
 
-METRICS: Final = (LATENCY, "ttft")
+METRICS: Final = tuple(CENSORED_BY)
 """Histograms that a percentile or a mean may be of; the first needs no prefix."""
 
 DEFAULT_ERRORS: Final = 0.01
@@ -139,7 +140,7 @@ def read_slo(text: str, where: str = "--slo", metrics: Collection[str] = (LATENC
     slo = parse_slo(text, where)
     for one in slo.objectives:
         if one.metric not in metrics:
-            raise BadInput(f"{where}: {one.name}: this command measures no time to first byte")
+            raise BadInput(f"{where}: {one.name}: is measured of streams alone (--protocol stream)")
     return slo
 
 

@@ -306,7 +306,7 @@ class AiohttpEngine(Engine):
         if client.wire.surplus():
             return "malformed", status
         expected = request.expect_body is None or body_read == request.expect_body
-        return response_class(request, status, expected), status
+        return response_class(request, status, None if expected else "body"), status
 
     def try_once(self) -> tuple[str | None, int]:
         """Send one request outside any load: (class of failure or None, status or 0)."""

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from httptools import HttpParserError, HttpParserUpgrade
 
+from serve_bench.core.load_result import GIVEN_UP
 from serve_bench.core.load_spec import Load
 from serve_bench.load import http1
 from serve_bench.load.connection import (
@@ -35,6 +36,7 @@ from serve_bench.load.connection import (
 from serve_bench.load.failures import connection_class, reason_of
 from serve_bench.load.pacing import Engine, WorkerShare, next_turn
 from serve_bench.load.request_log import Notes
+from serve_bench.load.streams import StreamFramer, stream_framer
 from serve_bench.load.tally import NEVER
 
 PAUSE_NS = 50_000_000
@@ -79,11 +81,22 @@ class Exchanges(Engine):
             and share.each is None
             and notes is None
         )
+        self._streaming = load.streaming
+        if load.streaming is not None:
+            self._hot = False
+            gap_s = load.streaming.event_timeout_s
+            self._gap_ns = NEVER if gap_s is None else int(gap_s * 1e9)
+            self._scan_ns = min(self._scan_ns, self._gap_ns // 10)
         self._rates = ConnectionRates(self.connections) if load.connection_rates else None
         self._notes = notes
 
     def open_requests(self) -> tuple[list[int], list[int]]:
         return [conn.due for conn in self.connections if conn.in_flight], list(self._backlog)
+
+    def open_streams(self) -> list[tuple[int, int]] | None:
+        if self._streaming is None:
+            return None
+        return [(conn.due, _latest(conn)) for conn in self.connections if conn.in_flight]
 
     def _measuring(self, which: str) -> None:
         """Measuring begins or ends. Requests in flight then belong to no window. The short path
@@ -116,9 +129,10 @@ class Exchanges(Engine):
 
     def _add_connection(self, now: int, due: int | None = None) -> None:
         """One more connection, opened for the request due at `due` if there is one."""
+        framer = stream_framer(self._streaming) if self._streaming is not None else None
         conn = Connection(
             self.address,
-            http1.make_framer(self.load.request),
+            framer or http1.make_framer(self.load.request),
             self.poller,
             self.timestamps,
             self._tls,
@@ -250,6 +264,7 @@ class Exchanges(Engine):
         reusable = reusable and framer.done != http1.SURPLUS
         if conn.state == FAST:
             conn.sent_at = conn.due
+        tokens = framer.reader.tokens if isinstance(framer, StreamFramer) else None
         framer.reset()
         if failure is not None:
             self._failed(conn, failure, now, status, reusable)
@@ -257,6 +272,8 @@ class Exchanges(Engine):
         self._flying -= 1
         conn.ended_well += 1
         self.tally.success(conn.due, conn.sent_at, now, status)
+        if tokens is not None:
+            self.tally.tokens(*tokens)
         if self._notes is not None:
             self._note(conn, self._notes, now, status, None)
         self._go_on(conn, now, reusable)
@@ -294,6 +311,8 @@ class Exchanges(Engine):
         """The request on this connection has failed, for good."""
         self._flying -= 1
         self.tally.failure(failure, conn.due, now, status)
+        if self._streaming is not None and failure in GIVEN_UP:
+            self.tally.no_event(conn.due, _latest(conn), now)
         if self._notes is not None:
             self._note(conn, self._notes, now, status or 0, failure)
 
@@ -358,6 +377,8 @@ class Exchanges(Engine):
     def _fed(self, conn: Connection, data: bytes, now: int) -> None:
         """The framer has parsed these bytes (none: the connection ended)."""
         framer = conn.framer
+        if self._streaming is not None and conn.state >= FAST:
+            self._streamed(conn, data, now)
         if conn.state < FAST:
             self._lost(conn, "reset", now)  # idle: the end, or bytes without a request
         elif framer.done or (not data and framer.eof()):
@@ -369,6 +390,19 @@ class Exchanges(Engine):
             if conn.state == FAST:
                 conn.sent_at = conn.due
                 conn.state = BUSY
+
+    def _streamed(self, conn: Connection, data: bytes, now: int) -> None:
+        """The framer has parsed these bytes of a stream (none: the connection ended)."""
+        framer = conn.framer
+        assert isinstance(framer, StreamFramer)
+        if not data:
+            framer.eof()  # which may complete the last event
+        elif not framer.started:
+            self.tally.first_byte(conn.due, now)
+        if count := framer.reader.fresh:
+            framer.reader.fresh = 0
+            self.tally.streamed(conn.due, framer.last, now, count)
+            framer.last = now
 
     def _stamped(self, conn: Connection) -> bytes:
         """Read once with the kernel's time of receipt."""
@@ -401,6 +435,11 @@ class Exchanges(Engine):
         conn.state = CLOSED
         self._renew(conn, now)
 
+    def _stalled(self, conn: Connection, now: int) -> bool:
+        """Whether the next event of a stream is overdue."""
+        last = _latest(conn)
+        return last > 0 and now - last > self._gap_ns
+
     def _scan(self, now: int) -> None:
         """Look for time-outs and for pauses that are over.
 
@@ -416,8 +455,17 @@ class Exchanges(Engine):
             elif state == BUSY:
                 if now - conn.sent_at > self._timeout_ns:
                     self._failed(conn, "timeout", now)
+                elif self._streaming is not None and self._stalled(conn, now):
+                    self._failed(conn, "stalled", now)
             elif state == PAUSED:
                 if now >= conn.since:
                     self._resume(conn, now)
             elif state in (CONNECTING, HANDSHAKE) and now - conn.since > self._connect_timeout_ns:
                 self._connect_failed(conn, TimeoutError(), now)
+
+
+def _latest(conn: Connection) -> int:
+    """When the latest event of the stream on a connection came (ns); 0: none yet."""
+    framer = conn.framer
+    assert isinstance(framer, StreamFramer)
+    return framer.last

@@ -21,7 +21,7 @@ WAITING = 0
 PLAIN = 1
 """A whole response: status 200, the connection stays open, the body as expected."""
 OTHER = 2
-"""Another whole response: see `status`, `keep_alive` and `body_ok`."""
+"""Another whole response: see `status`, `keep_alive` and `fault`."""
 SURPLUS = 3
 """A whole response, followed by bytes that begin another, or are one."""
 
@@ -85,7 +85,7 @@ class ResponseFramer:
     them (and without those of the socket) a request costs 5 % less CPU at c=1000, 2-3 % at c=100.
     """
 
-    __slots__ = ("_head", "_room", "body_ok", "done", "keep_alive", "parser", "started", "status")
+    __slots__ = ("_head", "_room", "done", "fault", "keep_alive", "parser", "started", "status")
 
     def __init__(self) -> None:
         self.start()
@@ -103,7 +103,7 @@ class ResponseFramer:
         self.done = WAITING
         self.status = 200
         self.keep_alive = True
-        self.body_ok = True
+        self.fault: str | None = None  # class of failure of a body that is not as expected
         self.started = False
         self._head: list[bytes] = []
         self._room = MAX_HEAD
@@ -172,15 +172,20 @@ class _Head:
         self.complete = self.has_length = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        lower = name.lower()
-        if lower == b"content-length":
-            self.has_length = True
-        elif lower == b"transfer-encoding":
-            # Only a final `chunked` gives the body an end of its own (RFC 9112, 6.3).
-            self.has_length = value.lower().rpartition(b",")[2].strip() == b"chunked"
+        own_end = ends_itself(name, value)
+        self.has_length = self.has_length if own_end is None else own_end
 
     def on_headers_complete(self) -> None:
         self.complete = True
+
+
+def ends_itself(name: bytes, value: bytes) -> bool | None:
+    """Whether this header gives a body an end of its own: a length does, and a final `chunked`, and
+    no other coding (RFC 9112, 6.3). None: it says nothing of that."""
+    lower = name.lower()
+    if lower == b"transfer-encoding":
+        return value.lower().rpartition(b",")[2].strip() == b"chunked"
+    return True if lower == b"content-length" else None
 
 
 class CheckedFramer(ResponseFramer):
@@ -214,11 +219,12 @@ class CheckedFramer(ResponseFramer):
             self._complete(status, keep_alive)
 
     def _complete(self, status: int, keep_alive: bool) -> None:
-        self.body_ok = b"".join((self._body, *self._parts)) == self.expected
+        same = b"".join((self._body, *self._parts)) == self.expected
+        self.fault = None if same else "body"
         self._body = b""
         self._parts = []
         super()._complete(status, keep_alive)
-        if self.done == OTHER and status == 200 and keep_alive and self.body_ok:
+        if self.done == OTHER and status == 200 and keep_alive and same:
             self.done = PLAIN
 
 
@@ -297,12 +303,13 @@ def judge(framer: ResponseFramer, request: Request) -> str | None:
     plain = framer.done == PLAIN
     status = 200 if plain else framer.status
     if status_allowed(status, request):  # the usual way: a further call costs 5 % of a response
-        return None if plain or framer.body_ok else "body"
-    return response_class(request, status, body_ok=True)
+        return None if plain else framer.fault
+    return response_class(request, status, None)
 
 
-def response_class(request: Request, status: int, body_ok: bool) -> str | None:
-    """The class of failure of a response with this status; None if it is as expected."""
+def response_class(request: Request, status: int, fault: str | None) -> str | None:
+    """The class of failure of a response with this status, whose body has the class `fault`; None
+    if it is as expected."""
     if not status_allowed(status, request):
         return "rejected" if status == 503 else "status"
-    return None if body_ok else "body"
+    return fault

@@ -15,10 +15,12 @@ from typing import Any, TypeVar
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import (
     ERROR_CLASSES,
+    GIVEN_UP,
     HISTOGRAMS,
     ClientVerdict,
     Counts,
     LoadResult,
+    TokenCounts,
     Warmup,
     WorkerFailure,
     WorkerReport,
@@ -70,6 +72,19 @@ def result_of(
         in_windows=_counts(end, begin),
         mean_in_flight=report["mean_in_flight"],
         censored=histograms["censored"],
+        event_windows=tuple(report["event_windows"]) if load.streaming is not None else (),
+        events=end["events"] - begin["events"],
+        merged=end["merged"] - begin["merged"],
+        token_counts=TokenCounts(
+            *(after - before for before, after in zip(begin["tokens"], end["tokens"], strict=True))
+        )
+        if load.streaming is not None and load.streaming.openai
+        else None,
+        ttfb=histograms["ttfb"],
+        ttft=histograms["ttft"],
+        itl=histograms["itl"],
+        ttft_censored=histograms["ttft_censored"],
+        itl_censored=histograms["itl_censored"],
     )
     _check(result)
     return result
@@ -100,7 +115,8 @@ def _check(result: LoadResult) -> None:
     for counts in (measured, result.total, result.in_windows or measured):
         if not counts.balanced:
             raise BrokenAccount(f"an account does not balance: {counts}")
-    given_up = measured.failed.get("timeout", 0) + measured.in_flight + measured.unsent
+    given_up = sum(measured.failed.get(name, 0) for name in GIVEN_UP)
+    given_up += measured.in_flight + measured.unsent
     latencies, failed, censored = (
         histogram.count for histogram in (result.latency, result.failed_latency, result.censored)
     )
@@ -192,9 +208,26 @@ def _added_up(load: Load, results: Sequence[LoadResult]) -> LoadResult:
         connecting_s=max(one.connecting_s for one in results),
         notes=_unique(note for one in results for note in one.notes),
         connection_rate_max=highest(one.connection_rate_max for one in results),
+        event_windows=tuple(
+            map(sum, zip(*(one.event_windows for one in results), strict=False)),
+        ),
+        events=sum(one.events for one in results),
+        merged=sum(one.merged for one in results),
+        token_counts=_tokens([one.token_counts for one in results]),
     )
     _check(whole)
     return whole
+
+
+def _tokens(every: Sequence[TokenCounts | None]) -> TokenCounts | None:
+    known = [one for one in every if one is not None]
+    if not known:
+        return None
+    return TokenCounts(
+        sum(one.requests for one in known),
+        sum(one.prompt for one in known),
+        sum(one.answer for one in known),
+    )
 
 
 def _added(counts: Iterable[Mapping[K, int]]) -> Counter[K]:
@@ -278,18 +311,24 @@ def judged(result: LoadResult) -> LoadResult:
             result.pickup,
             result.latency.joined(result.censored),
             result.send_lag.without_highest(result.waited),
+            result.itl,
         ),
     )
 
 
 def client_verdict(
-    workers: Sequence[WorkerReport], pickup: Histogram, latency: Histogram, lag: Histogram
+    workers: Sequence[WorkerReport],
+    pickup: Histogram,
+    latency: Histogram,
+    lag: Histogram,
+    gaps: Histogram | None = None,
 ) -> ClientVerdict:
     """Whether the client limited the figures, and why.
 
     `latency`: of all requests, with the waiting time of those without an answer, since the client
     is no limit beside a server that answers no more. `lag`: how late requests were sent, without
-    those that waited for a free connection, which is due to the server.
+    those that waited for a free connection, which is due to the server. `gaps`: from one event of a
+    stream to the next.
     """
     reasons = []
     spinning = any(worker.timer == "spin" for worker in workers)
@@ -305,6 +344,8 @@ def client_verdict(
     several = sum(worker.connections for worker in workers) > 1
     if several and (share := added_share(pickup, latency)) is not None:
         reasons.append(f"responses waited in the client for {100 * share:.0f} % of their latency")
+    if gaps is not None and (share := added_share(pickup, gaps)) is not None:
+        reasons.append(f"events waited in the client for {100 * share:.0f} % of their ITL")
     if (share := added_share(lag, latency)) is not None:
         reasons.append(f"requests were sent late by {100 * share:.0f} % of their latency")
     return ClientVerdict(

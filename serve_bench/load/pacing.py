@@ -325,6 +325,10 @@ class Engine(ABC):
     def open_requests(self) -> tuple[list[int], list[int]]:
         """The due times of requests in flight, and of those not sent yet."""
 
+    def open_streams(self) -> list[tuple[int, int]] | None:
+        """As `Tally` has it."""
+        return None
+
     @abstractmethod
     def connect(self) -> int:
         """Open all connections; returns how many are open after the connect time-out."""

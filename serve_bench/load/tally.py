@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from serve_bench.core.histogram import SLOTS, Histogram, slot
-from serve_bench.core.load_result import ERROR_CLASSES
+from serve_bench.core.load_result import ERROR_CLASSES, GIVEN_UP, STREAM_HISTOGRAMS
 from serve_bench.load.failures import BrokenAccount
 
 START, MEASURE, ABORT = range(3)
@@ -29,7 +29,10 @@ requests that have not ended."""
 
 LIVE_WORDS = 8
 
-KINDS = ("equal", "latency", "service_time", "send_lag", "pickup", "failed_latency", "censored")
+KINDS = (
+    *("equal", "latency", "service_time", "send_lag", "pickup", "failed_latency", "censored"),
+    *STREAM_HISTOGRAMS,
+)
 """Histograms of a board. `equal` has values that are both latency and service time, so that the
 closed loop records one value a request; the parent adds them to both."""
 
@@ -143,7 +146,9 @@ class Tally:
     `edge`: the next instant at which `advance` must be called. `refill`: new requests may still
     fall due. `finished`: only the drain is left. `open_requests` returns the due times of the
     requests in flight, and of those that are due and not sent yet. Each of `on_measure` is called
-    with `begin` and `end` when measuring begins and ends.
+    with `begin` and `end` when measuring begins and ends. `open_streams` returns, of the requests
+    in flight whose responses are streams, when they were due and when their latest event came (0:
+    none); None for other responses.
     """
 
     def __init__(
@@ -154,10 +159,12 @@ class Tally:
         window_ns: int,
         count: int | None,
         open_requests: Callable[[], tuple[list[int], list[int]]],
+        open_streams: Callable[[], list[tuple[int, int]] | None] = lambda: None,
     ) -> None:
         self._control = shared.words
         self._live = shared.live(board)
         self._open_requests = open_requests
+        self._open_streams = open_streams
         self._window_ns = window_ns
         self._windows_wanted = windows
         self._count = count
@@ -166,17 +173,19 @@ class Tally:
         }
         self._slots = {part: self._parts[part]["equal"][1:] for part in PARTS}
         self._use(REST)
-        self.sent = self.completed = self.bytes = 0
+        self.sent = self.completed = self.bytes = self.events = self.merged = 0
         self.retried = self.reconnects = 0
+        self.counted = self.prompt_tokens = self.answer_tokens = 0
         self.failed: dict[str, int] = dict.fromkeys(ERROR_CLASSES, 0)
         self.cohort = Cohort()
         self._cohort_from = NEVER
         self.edge = self.measure_ns = self.end_ns = self.last_ns = self._now = 0
         self.refill = True
         self.aborted = self.finished = False
-        self._window_end = self._window_base = 0
+        self._window_end = self._window_base = self._events_base = 0
         self._hold_at = NEVER
         self.windows: list[int] = []
+        self.event_windows: list[int] = []
         self.snapshots: dict[str, dict[str, Any]] = {}
         self.on_measure: list[Callable[[str], None]] = []
         self._flown_ns = 0  # requests in flight times ns, over the windows so far
@@ -227,7 +236,7 @@ class Tally:
         in_flight, _ = self._open_requests()
         self.cohort.sent = sum(due >= measure for due in in_flight)
         self._window_end = measure + self._window_ns
-        self._window_base = self.completed
+        self._window_base, self._events_base = self.completed, self.events
         self.snapshots["begin"] = self.snapshot()
         self._use(MEASURED)
         for call in self.on_measure:
@@ -251,7 +260,8 @@ class Tally:
 
     def _close_window(self) -> None:
         self.windows.append(self.completed - self._window_base)
-        self._window_base = self.completed
+        self.event_windows.append(self.events - self._events_base)
+        self._window_base, self._events_base = self.completed, self.events
         self._window_end += self._window_ns
         if len(self.windows) == self._windows_wanted:
             self.end_ns = self.measure_ns + self._windows_wanted * self._window_ns
@@ -266,6 +276,7 @@ class Tally:
         """The last request of the count has ended, which closes the only window."""
         if not self.finished and self.measure_ns:
             self.windows = [self.completed - self.snapshots["begin"]["completed"]]
+            self.event_windows = [self.events - self.snapshots["begin"]["events"]]
             self.end_ns = self.last_ns
             self._finish()
 
@@ -350,18 +361,45 @@ class Tally:
     def failure(self, error_class: str, due: int, now: int, status: int | None = None) -> None:
         """A request failed for good. `status`: of a whole response.
 
-        A request with a time-out takes at least that long: it is censored.
+        One that was given up takes at least that long: it is censored.
         """
         self.failed[error_class] += 1
         self.last_ns = now
         self.record_of(due, "failed_latency", now - due)
-        if error_class == "timeout":
+        if error_class in GIVEN_UP:
             self.record_of(due, "censored", now - due)
         if due >= self._cohort_from:
             cohort = self.cohort
             cohort.failed[error_class] += 1
             if status is not None:
                 cohort.codes[status] = cohort.codes.get(status, 0) + 1
+
+    def first_byte(self, due: int, now: int) -> None:
+        """The first byte of the stream of a request that was due then."""
+        self.record_of(due, "ttfb", now - due)
+
+    def streamed(self, due: int, last: int, now: int, count: int) -> None:
+        """Events of one read of the request that was due then. `last`: when the event before came,
+        0 without one. All but the first event of a read come 0 ns after the one before."""
+        part = self._parts[MEASURED if due >= self._cohort_from else REST]
+        if last:
+            _count(part["itl"], now - last)
+        else:
+            _count(part["ttft"], now - due)
+        self.events += count
+        if count > 1:
+            part["itl"][1] += count - 1
+            self.merged += count - 1
+
+    def tokens(self, prompt: int, answer: int) -> None:
+        """A request completed, and its service counted these."""
+        self.counted += 1
+        self.prompt_tokens += prompt
+        self.answer_tokens += answer
+
+    def no_event(self, due: int, last: int, now: int) -> None:
+        """The first or next event of a stream is waited for no more."""
+        self.record_of(due, "itl_censored" if last else "ttft_censored", now - (last or due))
 
     def add_plain(self, n: int, size: int, longest: int) -> None:
         """Add `n` requests, sent and completed with status 200, whose latencies are recorded.
@@ -390,6 +428,9 @@ class Tally:
             "completed": self.completed,
             "failed": dict(self.failed),
             "bytes": self.bytes,
+            "events": self.events,
+            "merged": self.merged,
+            "tokens": (self.counted, self.prompt_tokens, self.answer_tokens),
             "retried": self.retried,
             "reconnects": self.reconnects,
             "in_flight": len(in_flight),
@@ -404,6 +445,10 @@ class Tally:
         )
         for due in (*in_flight, *unsent):
             self.record_of(due, "censored", max(0, self._now - due))
+        if (streams := self._open_streams()) is not None:
+            for due, last in (*streams, *((due, 0) for due in unsent)):
+                if due >= self._cohort_from:
+                    self.no_event(due, last, max(due, last, self._now))
         return {
             "sent": cohort.sent,
             "completed": cohort.completed,
@@ -432,6 +477,7 @@ class Tally:
             "cohort": cohort,
             "mean_in_flight": self._mean_in_flight(),
             "windows": self.windows,
+            "event_windows": self.event_windows,
             "measure_ns": self.measure_ns,
             "end_ns": self.end_ns,
             "aborted": self.aborted,

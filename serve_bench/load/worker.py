@@ -246,7 +246,13 @@ def prepare(
     engine.watch(STDIN, stop_if_alone)
     window_ns = int(timing.window_s * 1e9)
     engine.tally = Tally(
-        shared, board, timing.windows, window_ns, share.count, engine.open_requests
+        shared,
+        board,
+        timing.windows,
+        window_ns,
+        share.count,
+        engine.open_requests,
+        engine.open_streams,
     )
     return engine
 

@@ -115,19 +115,7 @@ def look(
     """What requests of this row wait in; `why_not` if it could not be observed."""
     p50_ns = merged([trial], "latency").percentile(0.5) or 0.0
     seconds = min(MOST_S, max(LEAST_S, 3 * p50_ns / 1e9))
-    one = replace(
-        load,
-        connections=1,
-        processes=1,
-        count=ALONE_REQUESTS,
-        each=None,
-        rate=None,
-        stages=(),
-        max_connections=None,
-        ramp=False,
-        spin=False,
-        arrivals="constant",
-    )
+    one = load.one_by_one(ALONE_REQUESTS)
     most = replace(load, count=None, each=None)
     begun = False
     try:

@@ -64,7 +64,9 @@ def engine_here(load: Load, windows: int, window_s: float) -> Iterator[tuple[Eng
     shared = Shared.create(1)
     engine = make_engine(load, choose_address(load.request, load.connect_timeout_s), share)
     window_ns = int(window_s * 1e9)
-    engine.tally = Tally(shared, 0, windows, window_ns, share.count, engine.open_requests)
+    engine.tally = Tally(
+        shared, 0, windows, window_ns, share.count, engine.open_requests, engine.open_streams
+    )
     try:
         yield engine, shared
     finally:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from serve_bench.cli.command import argument, command, flag
-from serve_bench.cli.options import LIVE_HELP, LoadOnOptions, SloOptions, VariedOptions
+from serve_bench.cli.options import LIVE_HELP, LoadOnOptions, StreamOptions, VariedOptions
 
 if TYPE_CHECKING:
     from serve_bench.core.load_spec import Arrivals, Client, Load, Timing
@@ -23,13 +23,15 @@ LEAST_DURATION_S = 0.01
 LONGEST_COUNT_S = 24 * 3600.0
 
 
-class LoadOptions(VariedOptions, LoadOnOptions, SloOptions):
+class LoadOptions(VariedOptions, LoadOnOptions, StreamOptions):
     """The options of `load`."""
 
     order = (
         *("url", "connections", "duration", "count", "rate", "arrivals", "stages", "ramp"),
-        *("client", "processes", "max_connections", "spin", "method", "header", "body", "paths"),
-        *("headers", "draw", "keepalive", "timeout", "connect_timeout", "retries"),
+        *("client", "processes", "max_connections", "spin", "method", "header", "body", "bodies"),
+        *("paths", "headers", "draw", "openai", "model", "input_tokens", "output_tokens"),
+        *("protocol", "events", "event_timeout", "keepalive", "timeout"),
+        *("connect_timeout", "retries"),
         *("expect_status", "expect_body", "unix_socket", "insecure", "cacert", "warmup", "seed"),
         *("hgrm", "profile", "no_sample", "load_on", "load_nodes", "json", "slo", "out", "live"),
     )
@@ -55,6 +57,15 @@ class LoadOptions(VariedOptions, LoadOnOptions, SloOptions):
     method: str | None = flag(None, "HTTP method [GET; POST with a body].", "-X", "--method")
     header: list[str] | None = flag(None, "Header of the requests; repeatable.", "-H", "--header")
     body: list[str] | None = flag(None, "Request body; repeatable: bodies in turn.", "-b", "--body")
+    bodies: str | None = flag(
+        None, "File of bodies, one on a line, requested in turn.", metavar="FILE"
+    )
+    openai: bool = flag(
+        False, "Post chat completions to an OpenAI-compatible service; --protocol stream."
+    )
+    model: str | None = flag(None, "Model of --openai, as the service names it.")
+    input_tokens: str | None = flag(None, "Length of prompts, drawn normally [200].")
+    output_tokens: str | None = flag(None, "Longest answers in tokens, drawn normally [100].")
     keepalive: bool = flag(True, "Reuse connections.", "--keepalive/--no-keepalive")
     timeout: str = flag("30s", "Longest time of a request.")
     connect_timeout: str = flag("5s", "Longest time to open a connection.")
@@ -74,6 +85,10 @@ class LoadOptions(VariedOptions, LoadOnOptions, SloOptions):
     json: bool = flag(False, "Print the records' figures as JSON.")
     live: str = flag("auto", LIVE_HELP)
     out: Path | None = flag(None, "Folder of the run [results/<time>].")
+
+    @property
+    def chat(self) -> bool:
+        return self.openai
 
 
 @command(LoadOptions)
@@ -110,14 +125,31 @@ def load(options: LoadOptions) -> int:
 class Variants(NamedTuple):
     """What requests differ in."""
 
+    bodies: tuple[bytes, ...]
     paths: tuple[str, ...]
     headers: tuple[Headers, ...]
 
 
 def _variants(options: LoadOptions) -> Variants:
-    from serve_bench.cli.flag_values import header_sets_of, paths_of
+    from serve_bench.cli.flag_values import bodies_of, content_of, header_sets_of, paths_of
 
-    return Variants(paths_of(options.paths), header_sets_of(options.headers))
+    bodies = tuple(content_of(text, "--body") for text in options.body or ())
+    bodies += bodies_of(options.bodies)
+    if options.openai:
+        bodies = bodies or _completions(options)
+    return Variants(bodies, paths_of(options.paths), header_sets_of(options.headers))
+
+
+def _completions(options: LoadOptions) -> tuple[bytes, ...]:
+    """The bodies of --openai. Raises BadInput."""
+    from serve_bench.core.chat import chat_bodies, read_lengths
+    from serve_bench.core.errors import BadInput
+
+    if options.model is None:
+        raise BadInput("--openai: give --model, or bodies of your own (--bodies)")
+    prompt = read_lengths(options.input_tokens or "200", "--input-tokens")
+    answer = read_lengths(options.output_tokens or "100", "--output-tokens")
+    return chat_bodies(options.model, prompt, answer, options.seed)
 
 
 def _check_together(options: LoadOptions, variants: Variants) -> None:
@@ -127,8 +159,14 @@ def _check_together(options: LoadOptions, variants: Variants) -> None:
     count, stages, client = options.count is not None, options.stages, options.client
     program, timed = client in ("wrk", "ab"), options.duration is not None
     profiled, cacert = options.profile is not None, options.cacert is not None
-    most = max(len(options.body or ()), len(variants.paths), len(variants.headers))
+    most = max(map(len, variants))
+    own = options.body or options.bodies
+    for name in ("model", "input-tokens", "output-tokens"):
+        if getattr(options, name.replace("-", "_")) is not None and (own or not options.openai):
+            why = "has no use with --body or --bodies" if options.openai else "goes with --openai"
+            raise BadInput(f"--{name}: {why}")
     for wrong, line in (
+        (options.openai and options.events is not None, "--events: --openai has its own"),
         (count and timed, "-n: give a number of requests or -d"),
         (count and stages is not None, "-n: give a number of requests or --stages"),
         (count and options.warmup is not None, "--warmup: a load with -n has none"),
@@ -139,7 +177,8 @@ def _check_together(options: LoadOptions, variants: Variants) -> None:
         ),
         (
             options.draw == "random" and most < 2,
-            "--draw: give two or more of --body, or --paths or --headers with two or more lines",
+            "--draw: give two or more of --body, or --bodies, --paths or --headers with two or "
+            "more lines",
         ),
         (cacert and options.insecure, "--cacert: has no use with --insecure"),
         (cacert and not options.url.startswith("https:"), "--cacert: is for https://"),
@@ -169,17 +208,22 @@ def _load(options: LoadOptions, variants: Variants) -> Load:
         stages_of,
         statuses_of,
     )
+    from serve_bench.core.chat import chat_url, check_bodies
     from serve_bench.core.load_spec import Load
+    from serve_bench.core.plan import JSON
     from serve_bench.core.request_spec import Request
 
-    bodies = [content_of(text, "--body") for text in options.body or []]
+    bodies = variants.bodies
+    headers = tuple(header_of(text) for text in options.header or [])
+    if options.openai and "content-type" not in (name.lower() for name, _ in headers):
+        headers += JSON
     expected = options.expect_body
     request = Request(
-        url=options.url,
+        url=chat_url(options.url) if options.openai else options.url,
         method=("POST" if bodies else "GET") if options.method is None else options.method.upper(),
-        headers=tuple(header_of(text) for text in options.header or []),
+        headers=headers,
         body=bodies[0] if len(bodies) == 1 else b"",
-        bodies=tuple(bodies) if len(bodies) > 1 else (),
+        bodies=bodies if len(bodies) > 1 else (),
         paths=variants.paths,
         header_sets=variants.headers,
         draw=draw_of(options.draw),
@@ -189,6 +233,8 @@ def _load(options: LoadOptions, variants: Variants) -> Load:
         verify_tls=not options.insecure,
         ca_file=options.cacert,
     )
+    if options.openai:
+        check_bodies(request)
     return Load(
         request,
         client=cast("Client", options.client),  # checked there
@@ -206,6 +252,7 @@ def _load(options: LoadOptions, variants: Variants) -> Load:
         max_connections=options.max_connections,
         seed=options.seed,
         spin=options.spin,
+        streaming=options.streaming(),
     )
 
 

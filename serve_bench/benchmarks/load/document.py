@@ -22,7 +22,7 @@ from serve_bench.benchmarks.micro.document import (
     profiles,
 )
 from serve_bench.benchmarks.micro.summary import figures, names_of
-from serve_bench.benchmarks.parts import about_run
+from serve_bench.benchmarks.parts import about_run, streams
 from serve_bench.benchmarks.parts.blocks import (
     NOTHING,
     NS_PER_MS,
@@ -58,12 +58,14 @@ from serve_bench.core.document import (
     sentences,
 )
 from serve_bench.core.failed_requests import failures_of
+from serve_bench.core.load_result import STREAM_TIMES
 from serve_bench.core.result import Result, Trial
 
 MEASURED: Final = ("latency", "service_time", "send_lag")
 """Histograms of a load: the last two are of an open loop, where they differ from the first."""
 
 _MEANINGS: Final = {
+    **streams.MEANINGS,
     "latency": "from the moment a request was due until its response was complete",
     "service_time": "from the moment it was sent until its response was complete",
     "send_lag": "from the moment it was due until it was sent",
@@ -176,13 +178,14 @@ def _results(page: Page, loads: Sequence[Entry]) -> tuple[Block, ...]:
 def _figures(entry: Entry) -> Table:
     """Rate and times of a load, one metric a row; its doubts stand under the rate."""
     line = entry.line
-    names = [name for name in MEASURED if name in line.distributions]
-    names = names if line.row.loop == "open" else names[:1]
-    rows = [TableRow(tuple(_rate_cells(entry)), entry.findings)]
+    names = _times(entry)
+    rows = [TableRow(tuple(_rate_cells(entry, MAIN)), entry.findings)]
+    if streams.EVENTS in line.spreads:
+        rows.append(TableRow(tuple(_rate_cells(entry, streams.EVENTS))))
     rows += [TableRow(tuple(_time_cells(entry, name))) for name in names]
     rows += [TableRow(cells)] if (cells := tuple(_external(entry))) else []
     columns = [Column(name, spare=name in _SPARE) for name in (*_COLUMNS, "within one std")]
-    meanings = [f"{_label(name)}: {_MEANINGS[name]}" for name in names if len(names) > 1]
+    meanings = [f"{streams.name(name)}: {_MEANINGS[name]}" for name in names if len(names) > 1]
     return Table(
         f"{entry.label}: {_whole(line.trials[0])}",
         (Column("metric", number=False), *columns),
@@ -191,8 +194,10 @@ def _figures(entry: Entry) -> Table:
     )
 
 
-def _label(name: str) -> str:
-    return name.replace("_", " ")
+def _times(entry: Entry) -> list[str]:
+    """The histograms that the load is reported by."""
+    names = MEASURED if entry.line.row.loop == "open" else MEASURED[:1]
+    return [name for name in (*names, *STREAM_TIMES) if name in entry.line.distributions]
 
 
 def _whole(trial: Trial) -> str:
@@ -216,13 +221,14 @@ def _bytes(count: float) -> str:
     return f"{count:.0f} B"
 
 
-def _rate_cells(entry: Entry) -> Iterator[Cell]:
-    spread = entry.rate
-    yield "requests/s"
+def _rate_cells(entry: Entry, name: str) -> Iterator[Cell]:
+    """Of requests/s, or of events/s."""
+    spread = entry.line.spreads.get(name)
+    yield "requests/s" if name == MAIN else f"{name}/s"
     if spread is None:
         yield from [NOTHING] * (len(_COLUMNS) + 1)
         return
-    rates = entry.line.trials[0].metrics[MAIN].windows or ()
+    rates = entry.line.trials[0].metrics[name].windows or ()
     several = len(rates) > 1
     yield plain(spread.mean)
     std = f"{spread.std:,.{decimals(spread.mean)}f}"
@@ -235,7 +241,7 @@ def _rate_cells(entry: Entry) -> Iterator[Cell]:
 
 def _time_cells(entry: Entry, name: str) -> Iterator[Cell]:
     stored = entry.line.distributions[name]
-    yield f"{_label(name)}, ms"
+    yield f"{streams.name(name)}, ms"
     for column in _COLUMNS:
         yield milliseconds(getattr(stored, column.replace(".", "_")))
     share = merged(entry.line.trials[:1], name).share_within_std()
@@ -258,17 +264,17 @@ def _external(entry: Entry) -> Iterator[Cell]:
 def _curve(entry: Entry) -> Iterator[Chart]:
     """Latency, and in an open loop service time and send lag beside it."""
     trial = entry.line.trials[0]
-    kinds = MEASURED[: 3 if trial.row.loop == "open" else 1]
+    kinds = _times(entry)
     points = {
         name: latency_curve([trial]) if name == LATENCY else curve_of(merged([trial], name))
         for name in kinds
     }
     drawn = {  # a log axis has no place for a lag of 0
-        _label(name): above
+        streams.name(name): above
         for name, every in points.items()
         if (above := [point for point in every if point[1] > 0])
     }
-    meanings = "; ".join(f"{_label(name)}: {_MEANINGS[name]}" for name in kinds)
+    meanings = "; ".join(f"{streams.name(name)}: {_MEANINGS[name]}" for name in kinds)
     caption = f"{meanings}. A curve ends where a single response lies beyond it, and that of "
     caption += "latency where no answer came."
     title = "Times of a request" if len(drawn) > 1 else "Latency"
@@ -305,6 +311,10 @@ def _facts(trial: Trial) -> Iterator[tuple[str, str]]:
             yield "in flight", late
         if counts.unsent:
             yield "not sent", f"{counts.unsent:,} were due, and waited for a free connection"
+    if text := streams.merged_words([trial]):
+        yield "events", text
+    if text := streams.tokens_words(trial):
+        yield "tokens", text
     if codes := client.get("status_codes"):
         yield "status", ", ".join(f"{code}: {n:,}" for code, n in codes.items())
     yield "errors", failures_of([trial]) or "none"

@@ -20,12 +20,12 @@ from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import run_mark, run_record, signals, source_of
 from serve_bench.core.errors import BadInput, RunFailed
 from serve_bench.core.failed_requests import none_succeeded, too_many_failed
-from serve_bench.core.load_spec import Load, Timing
+from serve_bench.core.load_spec import EVENTS, Load, Timing
 from serve_bench.core.plan import row_of
 from serve_bench.core.redaction import kept_text
 from serve_bench.core.request_spec import SpecError
 from serve_bench.core.result import Failure, PlannedTrial, Result, Run, Trial, trial_key
-from serve_bench.load import LoadError
+from serve_bench.load import LoadError, drive_load
 from serve_bench.load.external import ExternalError
 from serve_bench.observing.processes import ServeProcess, behind
 from serve_bench.observing.profiler import (
@@ -51,6 +51,7 @@ def run(
 ) -> int:
     """Drives the load, keeps its record, prints the summary, and with --profile drives it once
     more. 1 when more than 1 % of the requests failed; with an SLO see close_slo."""
+    check_stream(load)
     if options.profile is None:
         return _drive(load, timing, options, options.out, nodes, slo)
     chosen = processes_behind(load.request.url, options.profile)
@@ -59,6 +60,26 @@ def run(
     if code not in (0, GATE_BROKEN):
         return code
     return _repeat(load, timing, place, chosen, options) or code
+
+
+def check_stream(load: Load) -> None:
+    """Raises BadInput if the first response of a load of streams is none, before it begins: one
+    request is made. Other failures are for the load to report."""
+    if load.streaming is None:
+        return
+    try:
+        result = drive_load(
+            load.one_by_one(1), Timing(0.0, 0.0, windows=1, window_s=load.timeout_s)
+        )
+    except LoadError:
+        return
+    if result.measured.failed.get("event"):
+        kind = load.streaming.events
+        others = " or ".join(name for name in EVENTS if name != kind)
+        raise BadInput(
+            f"--protocol stream: the first response of {kept_text(load.request.url)} has no event "
+            f"of the kind {kind}, or a malformed one; see --events {others}, or --protocol http"
+        )
 
 
 def _drive(

@@ -32,7 +32,7 @@ from serve_bench.benchmarks.micro.summary import (
     measured,
     names_of,
 )
-from serve_bench.benchmarks.parts import about_run
+from serve_bench.benchmarks.parts import about_run, streams
 from serve_bench.benchmarks.parts.blocks import (
     NOTHING,
     NS_PER_MS,
@@ -251,6 +251,7 @@ def _fields(page: Page, names: Names) -> Iterator[Field]:
     spares = {"p50": 3, "p90": 6, "p99": 0, "max": 5}
     for name, spare in spares.items():
         yield Column(name, "ms", spare=spare), _latency(name)
+    yield from streams.fields(page.entries)
     yield Column("errors"), _errors
     yield Column("std over launches", spare=4), lambda one: _over_launches(one.rate)
     yield Column("published", "requests/s", spare=2), _published

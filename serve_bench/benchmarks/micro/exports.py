@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from typing import Any, Final
 
 from serve_bench.benchmarks.micro.summary import best_text
-from serve_bench.benchmarks.parts import csv
+from serve_bench.benchmarks.parts import csv, streams
 from serve_bench.benchmarks.parts.rows import CellPart, Entry, Page, VariantPart, page_of
 from serve_bench.benchmarks.parts.slo import slo_json
 from serve_bench.core.document import ReportOptions
@@ -107,6 +107,7 @@ def _requests(trial: Trial) -> dict[str, Any]:
         "in_windows": trial.client.get("in_windows"),
         "mean_in_flight": trial.client.get("mean_in_flight"),
         "status_codes": trial.client.get("status_codes"),
+        **streams.json_counts(trial),
     }
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from serve_bench.analysis.statistics import FEWEST, LIKE, MAIN, Best, Line, best
+from serve_bench.benchmarks.parts import streams
 from serve_bench.benchmarks.parts.blocks import doubted, gaps, limit_clause, rate, sentence
 from serve_bench.benchmarks.parts.rows import Entry, Page
 from serve_bench.benchmarks.parts.texts import cell_title, latency, mean_and_std, number
@@ -183,7 +184,7 @@ def figures(entry: Entry) -> str:
     for name in ("p50", "p99"):
         value = entry.latency_ms(name)
         words += [f"{name} {latency(value)} ms"] if value is not None else []
-    return ", ".join(words)
+    return ", ".join(words) + streams.words(entry)
 
 
 def _headline(rows: Sequence[Entry], names: Names) -> Iterator[str]:

@@ -11,6 +11,7 @@ import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from serve_bench.benchmarks.parts import streams
 from serve_bench.benchmarks.parts.rows import Entry, Page
 from serve_bench.benchmarks.parts.slo import slo_columns
 from serve_bench.core.errors import visible
@@ -29,7 +30,12 @@ def csv_text(page: Page, further: Further = lambda _: {}) -> str:
     """The run as CSV, a header first; the columns `further` stand behind those
     of all, and those of an SLO at the end."""
     rows = [
-        {**_row(entry, page), **further(entry), **slo_columns(page.run, [entry.line])}
+        {
+            **_row(entry, page),
+            **streams.csv_columns(page.entries, entry),
+            **further(entry),
+            **slo_columns(page.run, [entry.line]),
+        }
         for entry in page.entries
     ]
     return csv_of(list(rows[0]) if rows else ["run", "variant", "row", "status"], rows)

@@ -24,7 +24,7 @@ from serve_bench.benchmarks.press.summary import (
     settings_of,
 )
 from serve_bench.core.document import ReportOptions
-from serve_bench.core.load_result import ERROR_CLASSES
+from serve_bench.core.load_result import HTTP_ERRORS
 from serve_bench.core.result import Result
 
 # ------------------------------------------------------------------------------------- JSON
@@ -157,7 +157,7 @@ def csv_text(result: Result, options: ReportOptions) -> str:
             "cut": row.cut,
             "late": row.late,
             "unaccounted": row.unaccounted,
-            **{f"failed_{name}": row.line.failed.get(name, 0) for name in ERROR_CLASSES},
+            **{f"failed_{name}": row.line.failed.get(name, 0) for name in HTTP_ERRORS},
         }
 
     return csv.csv_text(page, further)

@@ -1,0 +1,138 @@
+"""What streams add to rows: columns, words, CSV and JSON. Rows of other protocols have none of it.
+
+Rule: times are as in `core/load_result.py`: TTFB and TTFT run from the moment a request was due,
+ITL from one event to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from serve_bench.benchmarks.parts.blocks import rate, share
+from serve_bench.benchmarks.parts.rows import NS_PER_MS, Entry
+from serve_bench.benchmarks.parts.texts import latency, number
+from serve_bench.core.document import Column
+from serve_bench.core.load_result import STREAM_TIMES, TokenCounts
+from serve_bench.core.result import Trial
+from serve_bench.core.schema import built
+
+EVENTS: Final = "events"
+"""The metric of events/s."""
+
+TTFT, ITL = "ttft", "itl"
+
+MEANINGS: Final[Mapping[str, str]] = {
+    "ttfb": "from the moment a request was due until its first byte",
+    TTFT: "from the moment it was due until its first event",
+    ITL: "from one event to the next",
+}
+
+CSV: Final = ("mean", "p50", "p90", "p99", "max")
+
+
+def name(metric: str) -> str:
+    """How a metric is called: TTFB, TTFT and ITL are short names of the field."""
+    return metric.upper() if metric in STREAM_TIMES else metric.replace("_", " ")
+
+
+def streams(entries: Sequence[Entry]) -> bool:
+    """Whether any of the rows is one of streams."""
+    return any(EVENTS in one.line.spreads for one in entries)
+
+
+def fields(entries: Sequence[Entry]) -> Iterator[tuple[Column, Any]]:
+    """Columns of a table of rows: events/s, p50 and p99 of TTFT and ITL; none without streams."""
+    if not streams(entries):
+        return
+    yield Column("events/s", spare=2), lambda one: rate(one.line.spreads.get(EVENTS))
+    for metric, spare in ((TTFT, 1), (ITL, 2)):
+        for figure in ("p50", "p99"):
+            column = Column(f"{name(metric)} {figure}", "ms", spare=spare + 3 * (figure == "p50"))
+            yield column, _time(metric, figure)
+
+
+def _time(metric: str, figure: str) -> Any:
+    return lambda one: share(one.line.distributions.get(metric), figure)
+
+
+def words(entry: Entry) -> str:
+    """`; 740.0 events/s, TTFT p50 5.21 ms, p99 6.33 ms, ITL p50 5.10 ms, p99 5.44 ms`, as far as
+    they are known; empty of a row without events."""
+    spread = entry.line.spreads.get(EVENTS)
+    if spread is None:
+        return ""
+    texts = [f"{number(spread.mean)} events/s"]
+    for metric in (TTFT, ITL):
+        known = entry.line.distributions.get(metric)
+        if known is not None:
+            p50, p99 = (latency(value / NS_PER_MS) for value in (known.p50, known.p99))
+            texts.append(f"{name(metric)} p50 {p50} ms, p99 {p99} ms")
+    return "; " + ", ".join(texts)
+
+
+def merged_share(trials: Sequence[Trial]) -> float | None:
+    """Events that came in the same read as the one before, as a share of all; None without any."""
+    events = sum(int(one.client.get(EVENTS) or 0) for one in trials)
+    return sum(int(one.client.get("merged") or 0) for one in trials) / events if events else None
+
+
+def merged_words(trials: Sequence[Trial]) -> str | None:
+    """How many events there were, and how many of them came together; None without any."""
+    part = merged_share(trials)
+    if part is None:
+        return None
+    events = sum(int(one.client.get(EVENTS) or 0) for one in trials)
+    return f"{events:,} in the windows; {100 * part:.3g} % in the same read as the one before"
+
+
+def tokens_words(trial: Trial) -> str | None:
+    """`9,312 of answers (4,656/s), 512 per request with 480 of its prompt`, as the service counts
+    them; None where it was not asked."""
+    counts = token_counts(trial)
+    if counts is None:
+        return None
+    if not counts.requests:
+        return "the service counted none in its answers (usage); see events/s"
+    seconds = float(trial.seconds.get("measured") or 0.0)
+    per_s = f" ({number(counts.answer / seconds)}/s)" if seconds > 0 else ""
+    answer, prompt = (count / counts.requests for count in (counts.answer, counts.prompt))
+    text = f"{counts.answer:,} of answers{per_s}"
+    text += f"; per request {number(answer)} of the answer, {number(prompt)} of the prompt"
+    uncounted = trial.completed_in_windows - counts.requests
+    return text + (f"; {uncounted:,} requests without a count" if uncounted > 0 else "")
+
+
+def token_counts(trial: Trial) -> TokenCounts | None:
+    """What the service counted in the windows of a trial. Raises FormatError."""
+    stored = trial.client.get("tokens")
+    return None if stored is None else built(TokenCounts, stored, "trial.client.tokens")
+
+
+def csv_columns(entries: Sequence[Entry], entry: Entry) -> dict[str, Any]:
+    """Columns of a row of CSV; none where no row of the run is one of streams."""
+    if not streams(entries):
+        return {}
+    spread = entry.line.spreads.get(EVENTS)
+    out: dict[str, Any] = {
+        "protocol": entry.line.row.protocol,
+        "events_per_s_mean": spread and spread.mean,
+        "events_per_s_std": spread and spread.std,
+    }
+    for metric in STREAM_TIMES:
+        known = entry.line.distributions.get(metric)
+        for figure in CSV:
+            value = None if known is None else getattr(known, figure) / NS_PER_MS
+            out[f"{metric}_{figure}_ms"] = value
+    return {**out, "events_merged_share": merged_share(entry.line.trials)}
+
+
+def json_counts(trial: Trial) -> dict[str, Any]:
+    """Of the account of a trial: `events` within the windows, `merged` those of them that came in
+    the same read as the one before, `tokens` as the service counts them. Empty of other protocols.
+    """
+    if EVENTS not in trial.client:
+        return {}
+    counts = {EVENTS: trial.client[EVENTS], "merged": trial.client.get("merged", 0)}
+    tokens = trial.client.get("tokens")
+    return counts if tokens is None else {**counts, "tokens": tokens}

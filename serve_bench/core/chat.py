@@ -1,0 +1,103 @@
+"""Requests to an OpenAI-compatible service: chat completions of drawn lengths. Pure.
+
+A prompt is of common English words, each about a token for the vocabularies in use; how many tokens
+it has is for the service to say (`usage`), and is reported from there.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit, urlunsplit
+
+from serve_bench.core.errors import BadInput
+from serve_bench.core.request_spec import Request, require
+
+COMPLETIONS: Final = "/chat/completions"
+
+PROMPTS: Final = 256
+"""Different bodies of a load, requested in turn."""
+
+MOST_TOKENS: Final = 1_000_000
+
+_WORDS: Final = tuple(
+    """time year people way day man thing woman life child world school state family student group
+    country problem hand part place case week company system program question work government
+    number night point home water room mother area money story fact month lot right study book eye
+    job word business issue side kind head house service friend father power hour game line end
+    member law car city community name president team minute idea kid body information back parent
+    face others level office door health person art war history party result change morning reason
+    research girl guy moment air teacher force education""".split()
+)
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Lengths that are drawn, in tokens: normally, at least 1."""
+
+    mean: float
+    std: float = 0.0
+
+    def draw(self, source: random.Random) -> int:
+        """One of them."""
+        return min(MOST_TOKENS, max(1, round(source.gauss(self.mean, self.std))))
+
+
+def read_lengths(text: str, flag: str) -> Lengths:
+    """`200` or `200,50`: the mean and the standard deviation. Raises BadInput."""
+    parts = text.split(",")
+    try:
+        numbers = [float(part) for part in parts]
+    except ValueError:
+        numbers = []
+    if len(numbers) not in (1, 2) or not (
+        1 <= numbers[0] <= MOST_TOKENS and 0 <= numbers[-1] <= MOST_TOKENS
+    ):
+        raise BadInput(
+            f"{flag}: {text!r} is not allowed; it takes MEAN or MEAN,STD in tokens, as 200,50, "
+            f"the mean from 1 to {MOST_TOKENS:,}"
+        )
+    return Lengths(*numbers)
+
+
+def chat_url(url: str) -> str:
+    """The address of the completions of a service: of one without a path its `/v1`, of one that
+    ends with `/v1` below it, else as it is."""
+    parts = urlsplit(url)
+    path = parts.path.rstrip("/")
+    if not path or path.endswith("/v1"):
+        parts = parts._replace(path=f"{path or '/v1'}{COMPLETIONS}")
+    return urlunsplit(parts)
+
+
+def chat_bodies(model: str, prompt: Lengths, answer: Lengths, seed: int) -> tuple[bytes, ...]:
+    """PROMPTS bodies whose prompts and longest answers have these lengths."""
+    source = random.Random(f"{seed}/chat")
+    return tuple(
+        json.dumps(_completion(model, prompt.draw(source), answer.draw(source), source)).encode()
+        for _ in range(PROMPTS)
+    )
+
+
+def _completion(model: str, words: int, most: int, source: random.Random) -> dict[str, Any]:
+    text = " ".join(source.choices(_WORDS, k=words))
+    return {
+        "model": model,
+        "messages": [{"role": "user", "content": text}],
+        "max_tokens": most,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+
+
+def check_bodies(request: Request) -> None:
+    """Raises SpecError unless each body asks for a stream."""
+    for at, body in enumerate(request.all_bodies, 1):
+        try:
+            content = json.loads(body)
+        except ValueError:
+            content = None
+        streams = isinstance(content, dict) and content.get("stream") is True
+        require(streams, f'openai: body {at} is no JSON object with "stream": true')

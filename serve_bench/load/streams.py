@@ -1,0 +1,323 @@
+"""Responses that are streams: where an event ends, and what is wrong with a stream.
+
+Rule: no socket and no clock. A reader gets the pieces of a body as they come and counts the events
+that they complete: any cut into pieces gives the same events, but for pieces that are events. When
+an event came is for the engine to say (`exchanges.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from typing import Final
+
+import msgspec
+
+from serve_bench.core.load_spec import Streaming
+from serve_bench.load.http1 import OTHER, PLAIN, WAITING, ResponseFramer, ends_itself
+
+BOM: Final = b"\xef\xbb\xbf"
+
+DONE: Final = b"[DONE]"
+"""Data of the event that ends the stream of an OpenAI-compatible service. It is no event itself."""
+
+_LINE_END: Final = re.compile(rb"\r\n|\r|\n")
+_FIELDS: Final = frozenset((b"event", b"id", b"retry"))
+
+
+class EventReader(ABC):
+    """Counts the events of one response after another.
+
+    `fresh`: events that are complete and that the engine has not taken yet. `any`: whether there
+    was one. `done`: the stream has announced its end. `fault`: class of failure; None: none yet.
+    `tokens`: of the prompt and of the answer, as the service counts them; None: it does not.
+    """
+
+    __slots__ = ("any", "done", "fault", "fresh", "tokens")
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin another response."""
+        self.fresh = 0
+        self.any = self.done = False
+        self.fault: str | None = None
+        self.tokens: tuple[int, int] | None = None
+
+    @abstractmethod
+    def feed(self, part: bytes) -> None:
+        """Read the next piece of the body."""
+
+    def end(self) -> str | None:
+        """The body is complete. Returns the class of failure; None: the stream is whole."""
+        if self.fault is None and not self.any:
+            self.fault = "event"
+        return self.fault
+
+    def add(self) -> None:
+        """An event is complete."""
+        self.fresh += 1
+        self.any = True
+
+
+class PieceReader(EventReader):
+    """Each piece is an event: where a body has no chunks, each read."""
+
+    __slots__ = ()
+
+    def feed(self, part: bytes) -> None:
+        self.add()
+
+
+class LineReader(EventReader):
+    """Each line with anything in it is an event, the last one without a line end too."""
+
+    __slots__ = ("_begun",)
+
+    def reset(self) -> None:
+        super().reset()
+        self._begun = False
+
+    def feed(self, part: bytes) -> None:
+        *lines, rest = part.split(b"\n")
+        for line in lines:
+            if self._begun or line.strip():
+                self.add()
+            self._begun = False
+        self._begun = self._begun or bool(rest.strip())
+
+    def end(self) -> str | None:
+        if self._begun:
+            self.add()
+        return super().end()
+
+
+class SseReader(EventReader):
+    """Server-sent events (WHATWG HTML, 9.2.6): blocks of lines with `data:`, ended by an empty one.
+
+    Comments and fields without data are no event. A block that has neither data nor a field of the
+    standard is malformed. A body that ends within a block is truncated.
+    """
+
+    __slots__ = ("_after_cr", "_data", "_first", "_garbage", "_parts")
+
+    announced = False
+    """Whether a stream must end with DONE; one without it is truncated."""
+
+    def reset(self) -> None:
+        super().reset()
+        self._parts: list[bytes] = []  # of a line without its end
+        self._data: bytes | None = None  # of a block without its end
+        self._garbage = self._after_cr = False
+        self._first = True
+
+    def feed(self, part: bytes) -> None:
+        # The usual piece is one event, whole: reading its lines would take three times as long.
+        if (
+            part.startswith(b"data:")
+            and part.find(b"\n") == len(part) - 2
+            and part.endswith(b"\n\n")
+            and not (self._parts or self._after_cr or self._garbage)
+            and self._data is None
+            and b"\r" not in part
+        ):
+            self._first = False
+            self._dispatch(part[5:-2])
+            return
+        if self._after_cr and part:  # a line that ended with CR may go on with LF
+            self._after_cr = False
+            part = part.removeprefix(b"\n")
+        if b"\n" not in part and b"\r" not in part:
+            self._parts.append(part)
+            return
+        self._after_cr = part.endswith(b"\r")
+        *lines, rest = _LINE_END.split(b"".join((*self._parts, part)))
+        self._parts = [rest] if rest else []
+        for line in lines:
+            self._line(line)
+
+    def _line(self, line: bytes) -> None:
+        if self._first:
+            self._first = False
+            line = line.removeprefix(BOM)
+        if not line:
+            data, garbage = self._data, self._garbage
+            self._data, self._garbage = None, False
+            if data is not None:
+                self._dispatch(data)
+            elif garbage:
+                self.fault = self.fault or "event"
+            return
+        name, _, value = line.partition(b":")
+        if name == b"data":
+            self._data = value if self._data is None else self._data + b"\n" + value
+        elif name and name not in _FIELDS:  # without a name it is a comment
+            self._garbage = True
+
+    def _dispatch(self, data: bytes) -> None:
+        """A block with data is complete."""
+        if data.removeprefix(b" ") == DONE:
+            self.done = True
+        else:
+            self.add()
+
+    def end(self) -> str | None:
+        if self._parts:
+            rest, self._parts = b"".join(self._parts), []
+            self._line(rest)
+        if self._data is not None and self._data.removeprefix(b" ") == DONE:
+            self.done = True  # its empty line is often left out
+        elif self._data is not None or self._garbage or (self.announced and not self.done):
+            self.fault = self.fault or ("truncated" if self.any else "event")
+        return super().end()
+
+
+class _Delta(msgspec.Struct):
+    """What is new in a chunk of a chat completion."""
+
+    content: str | None = None
+    reasoning_content: str | None = None
+
+
+class _Choice(msgspec.Struct):
+    """One of the answers of a request; those of a plain completion have `text`."""
+
+    delta: _Delta | None = None
+    text: str | None = None
+
+
+class _Usage(msgspec.Struct):
+    """Tokens as the service counts them."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class _Chunk(msgspec.Struct):
+    """A chunk of a completion, as far as it is read."""
+
+    choices: list[_Choice] = []
+    usage: _Usage | None = None
+
+
+_decode: Final = msgspec.json.Decoder(_Chunk).decode
+
+
+class OpenAiReader(SseReader):
+    """Chunks of completions of an OpenAI-compatible service. One with text is an event; those that
+    name a role, end an answer or count tokens are none."""
+
+    __slots__ = ()
+
+    announced = True
+
+    def _dispatch(self, data: bytes) -> None:
+        if data.removeprefix(b" ") == DONE:
+            self.done = True
+            return
+        try:
+            chunk = _decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError):  # the first has ValidationError below it
+            self.fault = self.fault or "event"
+            return
+        if chunk.usage is not None:
+            self.tokens = (chunk.usage.prompt_tokens, chunk.usage.completion_tokens)
+        for one in chunk.choices:
+            delta = one.delta
+            if one.text or (delta is not None and (delta.content or delta.reasoning_content)):
+                self.add()
+                return
+
+
+class StreamFramer(ResponseFramer):
+    """Frames responses that are streams. `last`: when the latest event came (ns); 0: none yet.
+
+    It reads each header, for `eof`: the head of a long stream is not kept. Only a response with a
+    status of 2xx is read for events.
+    """
+
+    __slots__ = ("_bounded", "_head_read", "_streams", "last", "reader")
+
+    def __init__(self, reader: EventReader) -> None:
+        self.reader = reader
+        super().__init__()
+
+    def reset(self) -> None:
+        super().reset()
+        self.reader.reset()
+        self.last = 0
+        self._bounded = self._head_read = self._streams = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """llhttp's callback."""
+        own_end = ends_itself(name, value)
+        self._bounded = self._bounded if own_end is None else own_end
+
+    def on_headers_complete(self) -> None:
+        """llhttp's callback."""
+        status = self.parser.get_status_code()
+        self._head_read, self._streams = status >= 200, 200 <= status < 300
+
+    def on_body(self, part: bytes) -> None:
+        """llhttp's callback, for each piece of the body."""
+        if self._streams:
+            self.reader.feed(part)
+
+    def on_message_complete(self) -> None:
+        """As in the plain framer, but PLAIN only with a whole stream."""
+        status, keep_alive = self.parser.get_status_code(), self.parser.should_keep_alive()
+        if self._streams:
+            self.fault = self.reader.end()
+        if status == 200 and keep_alive and self.done == WAITING and self.fault is None:
+            self.done = PLAIN
+        else:
+            self._complete(status, keep_alive)
+
+    def keep(self, data: bytes) -> None:
+        self.started = True
+
+    def eof(self) -> bool:
+        if self.done or not self.started:
+            return bool(self.done)
+        if self._bounded or not self._head_read:
+            return False
+        if self._streams:
+            self.fault = self.reader.end()
+        self._complete(self.parser.get_status_code(), False)
+        return self.done == OTHER
+
+
+class ChunkFramer(StreamFramer):
+    """Frames streams whose events are the chunks of the chunked coding."""
+
+    __slots__ = ("_chunked", "_filled")
+
+    def reset(self) -> None:
+        super().reset()
+        self._chunked = self._filled = False
+
+    def on_chunk_header(self) -> None:
+        """llhttp's callback."""
+        self._chunked = True
+
+    def on_body(self, part: bytes) -> None:
+        if self._chunked:
+            self._filled = self._streams
+        else:
+            super().on_body(part)
+
+    def on_chunk_complete(self) -> None:
+        """llhttp's callback, for the last chunk too, which is empty."""
+        if self._filled:
+            self._filled = False
+            self.reader.add()
+
+
+def stream_framer(streaming: Streaming) -> StreamFramer:
+    """The framer for a kind of stream."""
+    if streaming.events == "chunks":
+        return ChunkFramer(PieceReader())
+    if streaming.events == "lines":
+        return StreamFramer(LineReader())
+    return StreamFramer(OpenAiReader() if streaming.openai else SseReader())

@@ -1,0 +1,346 @@
+"""Streams: the same events however a stream is cut, what is wrong with one, and times like those of
+the log of the server."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from itertools import pairwise
+from typing import Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serve_bench.core.load_result import LoadResult
+from serve_bench.core.load_spec import EVENTS, Load, Streaming, Timing
+from serve_bench.core.request_spec import Request, SpecError
+from serve_bench.load import drive_load
+from serve_bench.load.http1 import OTHER, PLAIN, judge
+from serve_bench.load.streams import (
+    EventReader,
+    LineReader,
+    OpenAiReader,
+    SseReader,
+    StreamFramer,
+    stream_framer,
+)
+from tests.load.loads import run_here
+from tests.servers import KnownServer, Steps, serving
+
+REQUEST: Final = Request("http://127.0.0.1/")
+CHUNKED: Final = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def cut(data: bytes, places: list[int]) -> list[bytes]:
+    """The bytes in pieces, none of them empty."""
+    ends = sorted({0, len(data), *(place % (len(data) + 1) for place in places)})
+    return [data[a:b] for a, b in pairwise(ends)]
+
+
+def read(reader: EventReader, parts: list[bytes]) -> tuple[int, bool, str | None]:
+    """Events, whether DONE came, and the class of failure."""
+    for part in parts:
+        reader.feed(part)
+    fault = reader.end()
+    return reader.fresh, reader.done, fault
+
+
+def chunks(parts: list[bytes]) -> bytes:
+    """A chunked body."""
+    return b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
+
+
+PLACES = st.lists(st.integers(0, 1 << 16), max_size=12)
+END = st.sampled_from([b"\n", b"\r\n", b"\r"])
+VALUE = st.text("ab: {}\u00e9", max_size=6).map(str.encode)
+
+
+@st.composite
+def sse_streams(draw: st.DrawFn) -> tuple[bytes, int]:
+    """A stream of the standard, and how many events it has."""
+    out, events = draw(st.sampled_from([b"", b"\xef\xbb\xbf"])), 0
+    for _ in range(draw(st.integers(1, 6))):
+        end = draw(END)
+        lines = draw(st.lists(st.sampled_from([b":", b": hi", b"id: 1", b"retry: 5"]), max_size=2))
+        lines += [b"data:" + draw(VALUE) for _ in range(draw(st.integers(0, 2)))]
+        events += any(line.startswith(b"data:") for line in lines)
+        out += b"".join(line + end for line in lines) + end
+    return out, events
+
+
+@given(sse_streams(), PLACES)
+def test_any_cut_of_server_sent_events_gives_the_same_events(
+    stream: tuple[bytes, int], places: list[int]
+) -> None:
+    data, events = stream
+    expected = (events, False, None if events else "event")
+    assert read(SseReader(), [data]) == expected
+    assert read(SseReader(), cut(data, places)) == expected
+
+
+@given(st.binary(max_size=60) | sse_streams().map(lambda one: one[0]), PLACES)
+def test_any_cut_of_any_bytes_reads_the_same(data: bytes, places: list[int]) -> None:
+    data = data.replace(b"\0", b"data: x\n\n").replace(b"\1", b"data: [DONE]\n\n")
+    data = data.replace(b"\2", b'data: {"choices":[{"text":"a"}]}\n\n')
+    for kind in (SseReader, OpenAiReader, LineReader):
+        assert read(kind(), cut(data, places)) == read(kind(), [data])
+
+
+@given(st.lists(st.binary(min_size=1, max_size=9), min_size=1, max_size=6), PLACES)
+def test_any_cut_of_a_chunked_response_gives_its_chunks(
+    parts: list[bytes], places: list[int]
+) -> None:
+    framer = stream_framer(Streaming("chunks"))
+    for piece in cut(CHUNKED + chunks(parts), places):
+        framer.parser.feed_data(piece)
+    assert (framer.reader.fresh, framer.done, judge(framer, REQUEST)) == (len(parts), PLAIN, None)
+
+
+@given(sse_streams(), PLACES, PLACES)
+def test_any_cut_of_a_chunked_response_gives_its_server_sent_events(
+    stream: tuple[bytes, int], places: list[int], reads: list[int]
+) -> None:
+    data, events = stream
+    framer = stream_framer(Streaming())
+    for piece in cut(CHUNKED + chunks(cut(data, places)), reads):
+        framer.parser.feed_data(piece)
+    assert framer.reader.fresh == events
+    assert judge(framer, REQUEST) == (None if events else "event")
+
+
+@pytest.mark.parametrize(
+    ("data", "events", "fault"),
+    [
+        (b"data: a\n\ndata: b\n\n", 2, None),
+        (b"data: a\ndata: b\n\n", 1, None),
+        (b"data\n\n", 1, None),
+        (b": comment\n\nevent: x\n\ndata: a\n\n", 1, None),
+        (b"data: a\nother: 1\n\n", 1, None),
+        (b"data: a\n\ngarbage\n\n", 1, "event"),
+        (b"garbage\n\n", 0, "event"),
+        (b"data: a\n\ndata: b\n", 1, "truncated"),
+        (b"data: a\n\ndata: b", 1, "truncated"),
+        (b"data: a\n\ngarb", 1, "truncated"),
+        (b"data: a", 0, "event"),
+        (b"", 0, "event"),
+        (b": only a comment\n\n", 0, "event"),
+        (b"data: a\n\ndata: [DONE]\n\n", 1, None),
+        (b"data: a\n\ndata:[DONE]", 1, None),
+        (b"data: [DONE]\n\n", 0, "event"),
+    ],
+)
+def test_what_is_wrong_with_server_sent_events(data: bytes, events: int, fault: str | None) -> None:
+    count, done, found = read(SseReader(), [data])
+    assert (count, found, done) == (events, fault, b"[DONE]" in data)
+
+
+def chat(*contents: str | None, usage: bool = True) -> list[bytes]:
+    """A chat completion: who answers, the texts, why it ends, the tokens."""
+    chunks: list[Any] = [{"choices": [{"delta": {"role": "assistant", "content": ""}}]}]
+    chunks += [{"choices": [{"index": 0, "delta": {"content": one}}]} for one in contents]
+    chunks.append({"choices": [{"delta": {}, "finish_reason": "stop"}]})
+    if usage:
+        counts = {"prompt_tokens": 7, "completion_tokens": len(contents), "total_tokens": 9}
+        chunks.append({"choices": [], "usage": counts})
+    return [b"data: %s\n\n" % json.dumps(one).encode() for one in chunks]
+
+
+def test_a_chat_completion_has_an_event_for_each_text_and_its_tokens() -> None:
+    done = b"data: [DONE]\n\n"
+    reader = OpenAiReader()
+    assert read(reader, [*chat("Hello", " world", None), done]) == (2, True, None)
+    assert reader.tokens == (7, 3)
+    plain = [b'data: {"choices":[{"text":"a"}],"usage":null}\n\n', done]
+    assert read(OpenAiReader(), plain) == (1, True, None)
+    thinking = [b'data: {"choices":[{"delta":{"reasoning_content":"a"}}]}\n\n', done]
+    assert read(OpenAiReader(), thinking) == (1, True, None)
+    assert read(OpenAiReader(), chat("a")) == (1, False, "truncated")
+    assert read(OpenAiReader(), [*chat(), done]) == (0, True, "event")
+    for wrong in (b"data: {\n\n", b'data: {"choices":1}\n\n', b"data: \xff\n\n"):
+        assert read(OpenAiReader(), [*chat("a"), wrong, done]) == (1, True, "event")
+
+
+def test_lines_and_pieces() -> None:
+    assert read(LineReader(), [b"{}\r\n\r\n{", b"}\n \n{}"]) == (3, False, None)
+    framer = stream_framer(Streaming("chunks"))
+    for piece in (b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nab", b"c", b"d"):
+        framer.parser.feed_data(piece)
+    assert (framer.reader.fresh, framer.done) == (3, PLAIN)
+
+
+def framed(*pieces: bytes, eof: bool = False) -> StreamFramer:
+    """A framer that was fed these."""
+    framer = stream_framer(Streaming())
+    for piece in pieces:
+        framer.parser.feed_data(piece)
+        if not framer.done:
+            framer.keep(piece)
+    if eof:
+        framer.eof()
+    return framer
+
+
+def test_a_stream_that_ends_with_its_connection_is_whole_and_a_cut_one_is_not() -> None:
+    whole = framed(b"HTTP/1.1 200 OK\r\n\r\ndata: a\n\n", eof=True)
+    assert (whole.done, whole.reader.fresh, judge(whole, REQUEST)) == (OTHER, 1, None)
+    within = framed(b"HTTP/1.1 200 OK\r\n\r\ndata: a\n\ndata: b", eof=True)
+    assert judge(within, REQUEST) == "truncated"
+    for cut_off in (CHUNKED + b"9\r\ndata: a\n\n\r\n", b"HTTP/1.1 200 OK\r\nTransf"):
+        assert not framed(cut_off, eof=True).done
+
+
+def test_only_a_response_that_is_expected_is_read_as_a_stream() -> None:
+    error = framed(b"HTTP/1.1 500 No\r\nContent-Length: 9\r\n\r\ndata: a\n\n")
+    assert (error.reader.fresh, judge(error, REQUEST)) == (0, "status")
+    hinted = framed(b"HTTP/1.1 103 Early Hints\r\n\r\n", CHUNKED, b"9\r\ndata: a\n\n\r\n0\r\n\r\n")
+    assert (hinted.reader.fresh, judge(hinted, REQUEST)) == (1, None)
+
+
+def test_a_framer_forgets_the_stream_before() -> None:
+    framer = framed(CHUNKED, b"9\r\ndata: a\n\n\r\n4\r\noops\r\n0\r\n\r\n")
+    assert judge(framer, REQUEST) == "truncated"
+    framer.last = 5
+    framer.reset()
+    assert (framer.last, framer.reader.fresh, framer.started) == (0, 0, False)
+    framer.parser.feed_data(CHUNKED + b"9\r\ndata: a\n\n\r\n0\r\n\r\n")
+    assert (framer.done, framer.reader.fresh) == (PLAIN, 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"client": "aiohttp"}, "streaming is for the client raw, not aiohttp"),
+        ({"client": "wrk"}, "streaming is for the client raw, not wrk"),
+        (
+            {"timeout_s": 1.0},
+            "event_timeout_s must be at most the time-out of a request, 1 s, got 2",
+        ),
+    ],
+)
+def test_a_load_refuses_a_stream_that_it_cannot_read(
+    changes: dict[str, object], message: str
+) -> None:
+    streaming = Streaming(event_timeout_s=2.0)
+    with pytest.raises(SpecError, match=message):
+        Load(REQUEST, streaming=streaming, **changes)  # type: ignore[arg-type]
+
+
+def test_a_kind_of_stream_is_one_of_these() -> None:
+    assert EVENTS == ("sse", "lines", "chunks")
+    with pytest.raises(SpecError, match="events must be one of sse, lines, chunks: 'xml'"):
+        Streaming("xml")  # type: ignore[arg-type]
+    with pytest.raises(SpecError, match="openai is for events sse"):
+        Streaming("lines", openai=True)
+    with pytest.raises(SpecError, match="event_timeout_s"):
+        Streaming(event_timeout_s=0.0)
+
+
+# ------------------------------------------------------------------------------- real sockets
+
+HEAD: Final = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n" + CHUNKED.partition(b"\r\n")[2]
+)
+LAST: Final = b"0\r\n\r\n"
+FIRST_S, GAP_S, EVENTS_EACH = 0.030, 0.010, 8
+
+
+def event(data: bytes = b"a") -> bytes:
+    """One event as a chunk."""
+    return chunks([b"data: %s\n\n" % data]).removesuffix(LAST)
+
+
+def spaced(number: int) -> Steps:
+    """The head at once, the first event after FIRST_S, the others GAP_S apart."""
+    gaps = [(GAP_S, event())] * (EVENTS_EACH - 1)
+    return [(0.0, HEAD), (FIRST_S, event()), *gaps, (0.0, LAST)]
+
+
+def stream_load(server: KnownServer, **changes: Any) -> Load:
+    streaming = changes.pop("streaming", Streaming())
+    return Load(Request(server.url), streaming=streaming, **{"connections": 4, **changes})
+
+
+LOOPS: Final = {"closed": {}, "open": {"rate": 100.0, "max_connections": 60}}
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("loop", LOOPS)
+def test_times_are_those_of_the_log_of_the_server(loop: str) -> None:
+    with serving(steps=spaced) as server:
+        result = run_here(stream_load(server, count=60, **LOOPS[loop]))
+    assert result.measured.completed == 60 and not result.measured.failed
+    assert result.ttfb.count == result.ttft.count == 60
+    assert result.itl.count == 60 * (EVENTS_EACH - 1)
+    assert (result.events, result.event_windows) == (60 * EVENTS_EACH, (60 * EVENTS_EACH,))
+    truth = {
+        "ttfb": [one.steps_ns[0] - one.received_ns for one in server.log],
+        "ttft": [one.steps_ns[1] - one.received_ns for one in server.log],
+        "itl": [b - a for one in server.log for a, b in pairwise(one.steps_ns[1:-1])],
+        "service_time": [one.steps_ns[-1] - one.received_ns for one in server.log],
+    }
+    for name, values in truth.items():
+        known, median = statistics.median(values), getattr(result, name).percentile(0.5)
+        assert median == pytest.approx(known, rel=0.02, abs=1e6), name
+
+
+@pytest.mark.process
+def test_events_of_one_read_are_merged() -> None:
+    together: Steps = [(0.0, HEAD + event()), (0.02, event() * 3), (0.02, event() + LAST)]
+    with serving(steps=lambda number: together) as server:
+        result = run_here(stream_load(server, count=20))
+    assert (result.events, result.merged) == (100, 40)
+    zero = sum(n for index, n in result.itl.occupied() if index == 0)
+    assert (result.itl.count, zero) == (80, 40)
+
+
+WRONG: Final[dict[str, tuple[Steps, str]]] = {
+    "garbage": ([(0.0, HEAD + event() + chunks([b"garbage\n\n"]))], "event"),
+    "no event": ([(0.0, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")], "event"),
+    "cut within chunks": ([(0.0, HEAD + event()), (0.01, b"")], "truncated"),
+    "cut within an event": ([(0.0, HEAD + event() + chunks([b"data: b"]))], "truncated"),
+    "stalled": ([(0.0, HEAD + event()), (600.0, event())], "stalled"),
+    "no first event": ([(0.0, HEAD), (600.0, event())], "timeout"),
+    "bad chunk": ([(0.0, HEAD + event()), (0.02, b"zz\r\n")], "malformed"),
+    "error": ([(0.0, b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n")], "rejected"),
+    "refused": ([(0.0, b"")], "reset"),
+}
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("what", WRONG)
+def test_what_is_wrong_with_a_stream_is_a_class_of_failure(what: str, loop: str) -> None:
+    """Each second stream is wrong; the others go on."""
+    wrong, failure = WRONG[what]
+    well: Steps = [(0.0, HEAD + event() * 2 + LAST)]
+    with serving(steps=lambda number: wrong if number % 2 else well) as server:
+        load = stream_load(
+            server,
+            count=12,
+            timeout_s=0.5,
+            streaming=Streaming(event_timeout_s=0.2),
+            **LOOPS[loop],
+        )
+        result = run_here(load)
+    assert result.measured.completed == 6
+    assert result.measured.failed == {failure: 6}
+    first = what not in ("no event", "no first event", "error", "refused")
+    assert result.ttft.count == 6 + 6 * first
+    given_up = failure in ("timeout", "stalled")
+    assert (result.failed_latency.count, result.censored.count) == (6, 6 * given_up)
+
+
+@pytest.mark.process
+def test_a_load_by_time_counts_events_by_window_and_keeps_a_log() -> None:
+    """With workers, a warm-up and several windows, as `serve-bench load` drives it."""
+    from serve_bench.load.request_log import RequestLog
+
+    log = RequestLog()
+    with serving(steps=spaced) as server:
+        load, timing = stream_load(server), Timing(0.3, 0.3, windows=4, window_s=0.2)
+        result: LoadResult = drive_load(load, timing, log=log)
+    assert len(result.event_windows) == 4 and sum(result.event_windows) == result.events > 0
+    assert len(log) == result.measured.completed == result.ttft.count
+    within = result.measured.completed * EVENTS_EACH
+    assert within - 4 * EVENTS_EACH <= result.events <= within + 4 * EVENTS_EACH
