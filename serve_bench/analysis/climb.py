@@ -122,7 +122,7 @@ class Climb:
 
     def planned(self, clients: int, run: int = 1) -> PlannedTrial:
         """The trial of a step."""
-        row = step_row(clients, self.each, run)
+        row = step_row(clients, self.each, run, self.ladder.traffic)
         key = trial_key(self.variant, self.round, self.cell, row.label)
         return PlannedTrial(key, self.round, self.variant, self.cell, row)
 

@@ -56,16 +56,22 @@ class SloOptions(Options):
         return None if self.slo is None else read_slo(self.slo, metrics=self.slo_metrics()).source
 
     def slo_metrics(self) -> Collection[str]:
-        """The histograms that the command measures, of which an SLO may be."""
-        from serve_bench.core.slo import LATENCY
+        """The histograms that the command measures, of which an SLO may be. Raises BadInput."""
+        from serve_bench.core.slo import LATENCY, METRICS
 
-        return (LATENCY,)
+        return METRICS if self.streams() else (LATENCY,)
+
+    def streams(self) -> bool:
+        """Whether some responses are streams (--protocol). Raises BadInput."""
+        from serve_bench.core.axes import axis_flags
+
+        text = self.texts.get("protocol")
+        return text is not None and "stream" in axis_flags(self.command)["protocol"].values(text)
 
 
 class StreamOptions(SloOptions):
-    """Responses that are streams of events."""
+    """Responses of an app or a service that is not ours, which may be streams of events."""
 
-    protocol: str = flag("http", "Protocol: http, or stream, which times each event.")
     events: str | None = flag(None, "Events of a stream: sse, lines or chunks [sse].")
     event_timeout: str | None = flag(
         None, "Longest time from one event to the next [that of the request]."
@@ -76,16 +82,16 @@ class StreamOptions(SloOptions):
         """Whether responses are those of an OpenAI-compatible service, whatever the protocol."""
         return False
 
+    def streams(self) -> bool:
+        return self.chat or super().streams()
+
     def streaming(self) -> Streaming | None:
         """How responses are read as streams; None: they are not. Raises BadInput, SpecError."""
         from serve_bench.cli.flag_values import seconds_of
         from serve_bench.core.errors import BadInput
-        from serve_bench.core.load_spec import PROTOCOLS, Streaming
+        from serve_bench.core.load_spec import Streaming
 
-        if self.protocol not in PROTOCOLS:
-            allowed = " or ".join(PROTOCOLS)
-            raise BadInput(f"--protocol: {self.protocol!r} is not allowed; it takes {allowed}")
-        if self.protocol == "http" and not self.chat:
+        if not self.streams():
             for flag_name, value in (
                 ("events", self.events),
                 ("event-timeout", self.event_timeout),
@@ -99,11 +105,6 @@ class StreamOptions(SloOptions):
             event_timeout_s=None if timeout is None else seconds_of(timeout, "--event-timeout"),
             openai=self.chat,
         )
-
-    def slo_metrics(self) -> Collection[str]:
-        from serve_bench.core.slo import METRICS
-
-        return METRICS if self.protocol == "stream" or self.chat else super().slo_metrics()
 
 
 class FormatOptions(Options):

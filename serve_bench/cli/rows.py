@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from serve_bench.cli.flag_values import check_number, names, plain_lines
-from serve_bench.cli.options import LadderOptions, RowOptions, SuiteOptions
+from serve_bench.cli.options import LadderOptions, RowOptions, StreamOptions, SuiteOptions
 from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import (
     Place,
@@ -92,6 +92,7 @@ def overrides(options: SuiteOptions) -> Overrides:
         settings=settings(options.command, options.texts),
         launches=options.launches,
         slo=options.slo_source,
+        streaming=options.streaming() if isinstance(options, StreamOptions) else None,
     )
 
 

@@ -182,6 +182,8 @@ REQUEST_APPS: Final = (*MODEL_APPS, "press_noop")
 MATRICES: Final = ("micro", "sweep")
 MODELS: Final = (*MATRICES, "recsys", "press")
 SWEEPS: Final = (*MATRICES, "press")
+ROWS: Final = ("micro", "run")
+ONE_PROTOCOL: Final = ("load", "sweep", "noop", "capacity", "versus")
 
 #: What a DLRM ranker is made of; the defaults of its shape are those of serving/apps/dlrm_shape.py.
 _MODEL = (
@@ -455,6 +457,29 @@ _DECLARED = (
         "small",
         "request body: none, 1 MiB, or so many bytes",
         flags=(Flag("Request body: small (none), large (1 MiB) or bytes.", ("micro",)),),
+    ),
+    Axis(
+        "protocol",
+        "load",
+        one_of("http", "stream"),
+        "http",
+        "how a request is answered: at once, or as a stream of events that are timed",
+        flags=(
+            Flag("Protocols: http, stream (each event is timed) [http].", ROWS, swept=True),
+            Flag("Protocol: http, or stream (each event is timed) [http].", ONE_PROTOCOL),
+        ),
+    ),
+    Axis(
+        "stream_events",
+        "load",
+        COUNT,
+        10,
+        "events of each stream of the no-op app",
+        flags=(
+            Flag("Events of each stream of the no-op app [10].", ("micro",), swept=True),
+            Flag("Events of each stream of the no-op app [10].", ("sweep", "noop")),
+        ),
+        apps=("noop",),
     ),
 )
 

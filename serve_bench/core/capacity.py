@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from serve_bench.core.load_spec import Arrivals
 from serve_bench.core.numbers import Positive
-from serve_bench.core.result import Row
+from serve_bench.core.result import Row, Traffic
 
 Some: TypeAlias = Annotated[int, Meta(ge=1, le=1_000_000)]
 """A number of things, of which there is at least one."""
@@ -57,13 +57,15 @@ class CapacitySearch:
     connections: Some = CLOSED
 
 
-def closed_row(connections: int = CLOSED, data_size: str = "small") -> Row:
-    """The closed loop before the search."""
+def closed_row(connections: int = CLOSED, traffic: Traffic | None = None) -> Row:
+    """The closed loop before the search; plain HTTP without `traffic`."""
     noun = "connection" if connections == 1 else "connections"
-    return Row(f"closed loop, {connections} {noun}", "raw", connections, data_size=data_size)
+    traffic = traffic or Traffic()
+    label = f"closed loop, {connections} {noun}{traffic.suffix}"
+    return Row(label, "raw", connections, **vars(traffic))
 
 
-def probe_row(number: int, rate: float, connections: int, data_size: str = "small") -> Row:
+def probe_row(number: int, rate: float, connections: int, traffic: Traffic | None = None) -> Row:
     """The open-loop row of a probe; `number` counts those of a launch from 1."""
     return Row(
         f"probe {number}",
@@ -71,6 +73,6 @@ def probe_row(number: int, rate: float, connections: int, data_size: str = "smal
         connections,
         loop="open",
         rate_per_s=rate,
-        data_size=data_size,
         run=number,
+        **vars(traffic or Traffic()),
     )

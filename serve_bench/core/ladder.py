@@ -14,6 +14,7 @@ from typing import Final
 
 from serve_bench.core.errors import BadInput
 from serve_bench.core.numbers import Connections, Count, whole_number
+from serve_bench.core.result import Traffic
 
 PUBLISHED: Final = (10, 20, 30, 40, 50, 75, 100, 150, 200, 300, 400, 500, 750, 800)
 """The users of the published recommendation benchmark."""
@@ -59,7 +60,8 @@ class Ladder:
 
     `refinements`: further steps around the best, once it has stopped growing. `runs`: how often a
     step is measured that fell below COLLAPSE of the best with fewer clients, since a collapse is
-    rarely the same twice; and, at the end, the best that steps have fallen from.
+    rarely the same twice; and, at the end, the best that steps have fallen from. `traffic`: of its
+    requests, None for plain HTTP.
     """
 
     steps: tuple[Connections, ...] | None = None
@@ -67,6 +69,7 @@ class Ladder:
     ceiling: Connections = 10_000
     refinements: Count = 4
     runs: Count = 1
+    traffic: Traffic | None = None
 
     @property
     def known(self) -> tuple[int, ...]:

@@ -13,11 +13,19 @@ from serve_bench.core.capacity import CapacitySearch
 from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.load_result import HISTOGRAMS, LoadResult
-from serve_bench.core.load_spec import Load, Timing
+from serve_bench.core.load_spec import Load, Streaming, Timing
 from serve_bench.core.numbers import whole_number
 from serve_bench.core.redaction import kept_setting
 from serve_bench.core.request_spec import Request
-from serve_bench.core.result import Metric, PlannedTrial, Row, Trial, VariantUsed, trial_key
+from serve_bench.core.result import (
+    Metric,
+    PlannedTrial,
+    Row,
+    Traffic,
+    Trial,
+    VariantUsed,
+    trial_key,
+)
 from serve_bench.core.schema import plain, stored_suite
 
 # --------------------------------------------------------------------------------------------------
@@ -30,7 +38,7 @@ Cell = Mapping[str, Value]
 
 
 #: Fields that a stored suite lacks where they are None, as suites of before did.
-RARE: Final = ("slo", "capacity")
+RARE: Final = ("slo", "capacity", "streaming")
 
 
 @dataclass(frozen=True)
@@ -58,6 +66,7 @@ class Suite:
     timeout_s: float = 30.0  # of a request
     slo: str | None = None  # as it is written on a command line
     capacity: CapacitySearch | None = None  # open-loop probes, in place of further rows
+    streaming: Streaming | None = None  # how the responses of rows of streams are read
 
     def to_json(self) -> dict[str, Any]:
         """Plain content for the Run record; without what is asked of few runs and not of this."""
@@ -86,7 +95,7 @@ class LaunchPlan:
     cells: tuple[tuple[Cell, tuple[PlannedTrial, ...]], ...]
 
 
-def parse_row(text: object, data_size: str, where: str) -> Row:
+def parse_row(text: object, traffic: Traffic, where: str) -> Row:
     """`8` (aiohttp clients) or `raw:100` (connections of the raw client) as a row."""
     client, _, number = str(text).rpartition(":")
     client = client or "aiohttp"
@@ -102,7 +111,12 @@ def parse_row(text: object, data_size: str, where: str) -> Row:
         label = "single client" if count == 1 else f"{count} clients"
     else:
         label = "1 connection" if count == 1 else f"{count} connections"
-    return Row(label=label, client=client, connections=count, data_size=data_size)
+    if client == "aiohttp" and traffic.protocol != "http":
+        raise BadInput(
+            f"{where}: {text!r}: the aiohttp client reads no streams; give raw:{count}, or "
+            "--protocol http"
+        )
+    return Row(label + traffic.suffix, client, count, **vars(traffic))
 
 
 # -------------------------------------------------------------------------------- the plan
@@ -152,16 +166,21 @@ def rows_of(suite: Suite) -> tuple[Row, ...]:
     """The rows that are known beforehand: of a ladder that grows by itself, its first step."""
     if suite.ladder is None:
         return suite.rows
-    return tuple(step_row(users, suite.requests_per_client) for users in suite.ladder.known)
+    ladder, each = suite.ladder, suite.requests_per_client
+    return tuple(step_row(users, each, traffic=ladder.traffic) for users in ladder.known)
 
 
-def step_row(users: int, each: int | None = None, run: int = 1) -> Row:
+def step_row(
+    users: int, each: int | None = None, run: int = 1, traffic: Traffic | None = None
+) -> Row:
     """A step of a ladder: so many closed-loop users, each a connection of the raw client; clients
-    where each has `each` requests to make. `run` counts how often the step is measured."""
+    where each has `each` requests to make. `run` counts how often the step is measured; `traffic`
+    None: plain HTTP."""
+    traffic = traffic or Traffic()
     noun = "user" if each is None else "client"
-    label = f"{users} {noun}{'' if users == 1 else 's'}"
+    label = f"{users} {noun}{'' if users == 1 else 's'}{traffic.suffix}"
     label += "" if run == 1 else f", run {run}"
-    return Row(label, "raw", users, requests_each=each, run=run)
+    return Row(label, "raw", users, requests_each=each, run=run, **vars(traffic))
 
 
 #: The three axes of the published matrix, in its order: every cell is named by them.
@@ -272,7 +291,18 @@ def load_of(suite: Suite, row: Row, url: str, cell: Cell) -> Load:
         count=suite.requests,
         each=row.requests_each,
         timeout_s=suite.timeout_s,
+        streaming=streaming_of(suite.streaming, row),
     )
+
+
+def streaming_of(streaming: Streaming | None, row: Row) -> Streaming | None:
+    """How the responses of a row are read as streams; None: they are none."""
+    return (streaming or Streaming()) if row.protocol == "stream" else None
+
+
+def route_of(app: AppSpec, row: Row) -> str:
+    """The path of a row's requests to an app that comes with the tool."""
+    return app.route if row.events is None else f"{app.route}?events={row.events}"
 
 
 def request_of(app: AppSpec, row: Row, url: str, cell: Cell) -> Request:
@@ -282,13 +312,13 @@ def request_of(app: AppSpec, row: Row, url: str, cell: Cell) -> Request:
     size = body_bytes(row.data_size)
     bodies = app.bodies(cell) if app.bodies is not None else ()
     return Request(
-        url=url + app.route,
+        url=url + route_of(app, row),
         method="POST" if size or bodies else "GET",
         headers=JSON if bodies else (),
         body=b"a" * size,
         bodies=bodies,
         expect_status=(200,),
-        expect_body=app.answer,
+        expect_body=app.answer if row.protocol == "http" else None,
         paths=app.paths,
     )
 
@@ -381,14 +411,14 @@ def row_of(load: Load) -> Row:
     """The row that a load of its own makes."""
     things = "client" if load.client == "aiohttp" else "connection"
     label = f"{load.connections} {things}{'' if load.connections == 1 else 's'}"
-    label += "" if load.streaming is None else ", stream"
+    size = str(max(len(body) for body in load.request.all_bodies))
+    traffic = Traffic(size, "http" if load.streaming is None else "stream")
     return Row(
-        label=label,
+        label=label + traffic.suffix,
         client=load.client,
         connections=load.connections,
         processes=load.processes,
         loop="open" if load.open_loop else "closed",
         rate_per_s=load.rate,
-        data_size=str(max(len(body) for body in load.request.all_bodies)),
-        protocol="http" if load.streaming is None else "stream",
+        **vars(traffic),
     )

@@ -39,6 +39,23 @@ Better: TypeAlias = Literal["higher", "lower"]
 
 
 @dataclass(frozen=True)
+class Traffic:
+    """What each request of a row is, whatever the load. `events`: of each stream, where the app is
+    asked for so many."""
+
+    data_size: str = "small"  # "small", "large" (1 MiB) or a number of bytes
+    protocol: Protocol = "http"
+    events: Count | None = None
+
+    @property
+    def suffix(self) -> str:
+        """What it adds to the name of a row: `, stream of 10`; nothing with plain HTTP."""
+        if self.protocol == "http":
+            return ""
+        return f", {self.protocol}" + (f" of {self.events}" if self.events is not None else "")
+
+
+@dataclass(frozen=True)
 class Row:
     """The load of one row of a cell. `processes` is None where the engine chose the number."""
 
@@ -52,6 +69,12 @@ class Row:
     requests_each: Count | None = None  # of each connection; None: as long as the windows last
     run: Count = 1  # a step that is measured again counts from 2
     protocol: Protocol = "http"
+    events: Count | None = None  # of each stream, where the app is asked for so many
+
+    @property
+    def traffic(self) -> Traffic:
+        """What each of its requests is."""
+        return Traffic(self.data_size, self.protocol, self.events)
 
     @property
     def requests(self) -> int | None:

@@ -144,14 +144,17 @@ def read_slo(text: str, where: str = "--slo", metrics: Collection[str] = (LATENC
     return slo
 
 
-def slo_of_file(data: Mapping[str, object], file: str) -> str | None:
-    """The key `slo` of a suite file, as a run stores it. Raises BadInput."""
+def slo_of_file(
+    data: Mapping[str, object], file: str, metrics: Collection[str] = (LATENCY,)
+) -> str | None:
+    """The key `slo` of a suite file that measures these histograms, as a run stores it. Raises
+    BadInput."""
     text = data.get("slo", None)
     if text is None:
         return None
     if not isinstance(text, str):
         raise BadInput(f"{file}: slo: {text!r} is not allowed; it takes text, as {EXAMPLE}")
-    return read_slo(text, f"{file}: slo").source
+    return read_slo(text, f"{file}: slo", metrics).source
 
 
 def parse_slo(text: str, where: str = "--slo") -> Slo:

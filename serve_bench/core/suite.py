@@ -23,11 +23,12 @@ from serve_bench.core.axes import (
 )
 from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import COLLAPSE_RUNS, PRESS, PUBLISHED, Ladder, parse_ladder
-from serve_bench.core.load_spec import MAX_TIMEOUT_S
+from serve_bench.core.load_spec import MAX_TIMEOUT_S, Streaming
 from serve_bench.core.own_app import Option
 from serve_bench.core.plan import Cell, Suite, parse_row
-from serve_bench.core.result import Row, VariantUsed
-from serve_bench.core.slo import slo_of_file
+from serve_bench.core.request_spec import SpecError
+from serve_bench.core.result import Row, Traffic, VariantUsed
+from serve_bench.core.slo import LATENCY, METRICS, slo_of_file
 from serve_bench.core.variants import (
     BUILT_IN_VARIANTS,
     all_with_env,
@@ -57,6 +58,7 @@ class Overrides:
     options: Mapping[str, tuple[Option, ...]] = field(default_factory=dict)  # of it, to be swept
     http_options: Mapping[str, Any] = field(default_factory=dict)  # of every variant
     slo: str | None = None  # as a run stores it
+    streaming: Streaming | None = None  # how streams are read, where a row is one
 
 
 MOST_LAUNCHES: Final = 1_000
@@ -70,6 +72,10 @@ _LOAD: Final = (
     "clients",
     "users",
     "data_size",
+    "protocol",
+    "stream_events",
+    "events",
+    "event_timeout_ms",
     "windows",
     "window_seconds",
     "warmup_seconds",
@@ -94,7 +100,9 @@ def read_suite(data: Mapping[str, Any], file: str, overrides: Overrides | None =
     only_keys(load, _LOAD, f"{file}: load")
     where = "--app" if flags.app is not None else f"{file}: app"
     app = flags.own or app_named(flags.app or str(data.get("app", "noop")), where)
-    ladder = _ladder(load, flags, file)
+    traffics = _traffics(load, flags, file, app)
+    streaming = _streaming(load, flags, file, traffics)
+    ladder = _ladder(load, flags, file, traffics)
     each = _requests_per_client(load, flags, file, ladder)
     if ladder is not None and each is not None:
         ladder = replace(ladder, runs=COLLAPSE_RUNS)
@@ -108,7 +116,7 @@ def read_suite(data: Mapping[str, Any], file: str, overrides: Overrides | None =
         app=app,
         variants=tuple(with_http_options(one, flags.http_options) for one in variants),
         cells=cells,
-        rows=() if ladder is not None else _rows(load, flags, file, app),
+        rows=() if ladder is not None else _rows(load, flags, file, traffics),
         ladder=ladder,
         windows=flags.windows or int(_number(load, "windows", 10, f"{file}: load", low=1)),
         window_s=flags.window_s or _number(load, "window_seconds", 1.0, f"{file}: load", low=0.01),
@@ -122,7 +130,8 @@ def read_suite(data: Mapping[str, Any], file: str, overrides: Overrides | None =
         timeout_s=flags.timeout_s
         or _number(load, "timeout_ms", 30_000.0, f"{file}: load", low=1, high=MAX_TIMEOUT_S * 1e3)
         / 1e3,
-        slo=flags.slo or slo_of_file(data, file),
+        slo=flags.slo or slo_of_file(data, file, METRICS if streaming is not None else (LATENCY,)),
+        streaming=streaming,
     )
 
 
@@ -139,27 +148,106 @@ def _requests_per_client(
     return int(_number(load, "requests_per_client", 100, f"{file}: load", low=1))
 
 
-def _rows(load: Mapping[str, Any], flags: Overrides, file: str, app: AppSpec) -> tuple[Row, ...]:
-    flag = flags.settings.get("data_size")
-    where = f"{file}: load.data_size" if flag is None else "--data-size"
-    data_size = str(flag or AXES["data_size"].read(load.get("data_size", "small"), where))
-    if app.name != "noop" and body_bytes(data_size):
+def _traffics(
+    load: Mapping[str, Any], flags: Overrides, file: str, app: AppSpec
+) -> tuple[Traffic, ...]:
+    """What requests are, for each protocol and number of events that is asked for."""
+    sizes, where = _values("data_size", load, flags, file)
+    if app.name != "noop" and body_bytes(str(sizes[0])):
         no_body = app.bodies is None and app.own is None
         its = "takes no body" if no_body else "has a body of its own"
         raise BadInput(f"{where}: the app {app.name} {its}")
+    protocols, where = _values("protocol", load, flags, file)
+    if "stream" in protocols and app.name != "noop" and app.own is None:
+        raise BadInput(f"{where}: stream: the app {app.name} answers at once; noop streams")
+    events, at = _values("stream_events", load, flags, file)
+    asked = "stream_events" in load or at.startswith("--")
+    if asked and (app.name != "noop" or "stream" not in protocols):
+        raise BadInput(f"{at}: is for streams of the app noop (--protocol stream)")
+    traffics: list[Traffic] = []
+    for protocol in protocols:
+        if protocol == "http":
+            traffics.append(Traffic(str(sizes[0])))
+        elif app.name == "noop":
+            traffics += [Traffic(str(sizes[0]), "stream", int(count)) for count in events]
+        else:
+            traffics.append(Traffic(str(sizes[0]), "stream"))
+    return tuple(traffics)
+
+
+def _values(
+    name: str, load: Mapping[str, Any], flags: Overrides, file: str
+) -> tuple[tuple[Value, ...], str]:
+    """The values of an axis of the load, and where they are from: its flag, or the file."""
+    given = flags.matrix.get(name) or tuple(
+        value for key, value in flags.settings.items() if key == name
+    )
+    if given:
+        return given, f"--{name.replace('_', '-')}"
+    where = f"{file}: load.{name}"
+    axis = AXES[name]
+    values = tuple(axis.read(value, where) for value in _list(load.get(name, axis.default)))
+    _no_twins([str(value) for value in values], where)
+    if not values:
+        raise BadInput(f"{where}: at least one value is needed")
+    return values, where
+
+
+def _streaming(
+    load: Mapping[str, Any], flags: Overrides, file: str, traffics: Sequence[Traffic]
+) -> Streaming | None:
+    """How streams are read; None where no row is one."""
+    if all(one.protocol == "http" for one in traffics):
+        for key in ("events", "event_timeout_ms"):
+            if key in load:
+                raise BadInput(f'{file}: load.{key}: goes with protocol = "stream"')
+        return None
+    if flags.streaming is not None:
+        return flags.streaming
+    timeout_ms = None
+    if "event_timeout_ms" in load:
+        most = MAX_TIMEOUT_S * 1e3
+        timeout_ms = _number(load, "event_timeout_ms", 1.0, f"{file}: load", low=1, high=most)
+    try:
+        return Streaming(
+            load.get("events", "sse"), None if timeout_ms is None else timeout_ms / 1e3
+        )
+    except SpecError as error:
+        raise BadInput(f"{file}: load.{error}") from None
+
+
+def _rows(
+    load: Mapping[str, Any], flags: Overrides, file: str, traffics: Sequence[Traffic]
+) -> tuple[Row, ...]:
     where = "--clients" if flags.clients else f"{file}: load.clients"
     texts = flags.clients or _list(load.get("clients", ["1", "8", "raw:100"]))
-    rows = [parse_row(text, data_size, where) for text in texts]
+    if not flags.clients and any(one.protocol != "http" for one in traffics):
+        texts = [_raw(text) for text in texts]
+    rows = [parse_row(text, traffic, where) for traffic in traffics for text in texts]
     if not rows:
         raise BadInput(f"{file}: load.clients: at least one is needed")
     _no_twins([row.label for row in rows], where)
     return tuple(rows)
 
 
-def _ladder(load: Mapping[str, Any], flags: Overrides, file: str) -> Ladder | None:
+def _raw(text: object) -> object:
+    """A row of a suite file for protocols that the aiohttp client does not speak."""
+    return f"raw:{text}" if str(text).isdigit() else text
+
+
+def _ladder(
+    load: Mapping[str, Any], flags: Overrides, file: str, traffics: Sequence[Traffic]
+) -> Ladder | None:
     """The growing load, if there is one in place of rows."""
-    if flags.ladder is not None:
-        return flags.ladder
+    ladder = flags.ladder or _ladder_of_file(load, file)
+    if ladder is None:
+        return None
+    if len(traffics) > 1:
+        raise BadInput(f"{file}: load.protocol: a load that grows takes one protocol")
+    return ladder if traffics[0].protocol == "http" else replace(ladder, traffic=traffics[0])
+
+
+def _ladder_of_file(load: Mapping[str, Any], file: str) -> Ladder | None:
     if "users" not in load:
         return None
     if "clients" in load:
@@ -199,11 +287,12 @@ def _cells(data: Mapping[str, Any], flags: Overrides, file: str, app: str) -> tu
     common = cell_defaults(app)
     common.update(_settings(_table(data, "cell", file), f"{file}: cell", app))
     settings = {n: v for n, v in flags.settings.items() if AXES[n].scope == "deploy"}
-    for name in (*settings, *flags.matrix):
+    matrix = {n: v for n, v in flags.matrix.items() if AXES[n].scope == "deploy"}
+    for name in (*settings, *matrix):
         _check_app(AXES[name], f"--{name.replace('_', '-')}", app)
     common.update(settings)
-    if flags.matrix:
-        return _product(common, flags.matrix)
+    if matrix:
+        return _product(common, matrix)
     if "cells" in data and "matrix" in data:
         raise BadInput(f"{file}: give cells or matrix, not both")
     if "matrix" in data:

@@ -20,7 +20,7 @@ from serve_bench.core.load_result import LoadResult
 from serve_bench.core.load_spec import Load
 from serve_bench.core.own_app import Asked, Option
 from serve_bench.core.plan import parse_row, row_of, trial_of
-from serve_bench.core.result import PlannedTrial, Trial
+from serve_bench.core.result import PlannedTrial, Traffic, Trial
 from serve_bench.core.slo import EXAMPLE, Slo, read_slo
 from serve_bench.observing.host import fingerprint
 from serve_bench.pytest_plugin.counted_rounds import (
@@ -230,7 +230,7 @@ def _trial(load: Load, result: LoadResult) -> Trial:
 
 
 def _load(text: str, request: Asked, requests: int, timeout_s: float) -> Load:
-    row = parse_row(text, "small", f"{WHERE}: load")
+    row = parse_row(text, Traffic(), f"{WHERE}: load")
     client: Any = row.client  # parse_row knows raw and aiohttp alone
     return Load(
         request.request(NOWHERE), client, row.connections, count=requests, timeout_s=timeout_s

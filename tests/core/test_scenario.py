@@ -7,6 +7,7 @@ import pytest
 from serve_bench.core.axes import cell_defaults
 from serve_bench.core.errors import BadInput
 from serve_bench.core.plan import expected_s, label_of, parse_row, plan, without
+from serve_bench.core.result import Traffic
 from serve_bench.core.suite import Overrides, read_suite
 from serve_bench.store.files import read_toml, suite_file
 
@@ -95,7 +96,7 @@ def test_a_cell_of_press_is_named_by_its_log_level_too() -> None:
     ],
 )
 def test_a_row_is_read(text: str, label: str, client: str, connections: int) -> None:
-    row = parse_row(text, "small", "--clients")
+    row = parse_row(text, Traffic(), "--clients")
     assert (row.label, row.client, row.connections) == (label, client, connections)
 
 
@@ -104,7 +105,7 @@ def test_a_row_is_read(text: str, label: str, client: str, connections: int) -> 
 )
 def test_a_wrong_row_names_the_flag(text: str) -> None:
     with pytest.raises(BadInput, match="--clients"):
-        parse_row(text, "small", "--clients")
+        parse_row(text, Traffic(), "--clients")
 
 
 def test_the_expected_time_holds_all_windows_and_grows_with_clusters() -> None:

@@ -28,7 +28,7 @@ from serve_bench.core.load_result import Counts, LoadResult, SlicedResult, Worke
 from serve_bench.core.load_spec import Timing
 from serve_bench.core.plan import Suite, parse_row, plan
 from serve_bench.core.request_spec import Request
-from serve_bench.core.result import Row
+from serve_bench.core.result import Row, Traffic
 from serve_bench.core.suite import Overrides, read_suite
 from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.load import LoadError, LoadInterrupted
@@ -157,7 +157,7 @@ SIDES = (Side("default"), Side("optimized", BUILT_IN_VARIANTS["optimized"]))
 OTHER = Side("optimized", replace(BUILT_IN_VARIANTS["optimized"], python="other/python"))
 
 
-ROWS = (parse_row("raw:100", "small", "x"), parse_row("8", "small", "x"))
+ROWS = (parse_row("raw:100", Traffic(), "x"), parse_row("8", Traffic(), "x"))
 OPEN = (replace(ROWS[0], loop="open", rate_per_s=50.0),)
 
 

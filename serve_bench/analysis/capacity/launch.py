@@ -35,6 +35,7 @@ from serve_bench.core.result import (
     PlannedTrial,
     Result,
     Row,
+    Traffic,
     Trial,
     cell_slug,
     trial_key,
@@ -173,7 +174,7 @@ class LaunchSearch:
     variant: str
     round: int
     cell: JsonObject
-    data_size: str = "small"
+    traffic: Traffic | None = None
     start: float | None = None
     front: str | None = None
     closed: Trial | None = None
@@ -187,13 +188,13 @@ class LaunchSearch:
         if self.given_up or self.hopeless:
             return None
         if self.closed is None:
-            row = closed_row(self.asked.connections, self.data_size)
+            row = closed_row(self.asked.connections, self.traffic)
             return self._planned(row)
         ask = self.ask
         if isinstance(ask, SearchEnd):
             return None
         row = probe_row(
-            len(self.trials) + 1, round(ask.rate, 3), self.connections(ask.rate)[0], self.data_size
+            len(self.trials) + 1, round(ask.rate, 3), self.connections(ask.rate)[0], self.traffic
         )
         return self._planned(row)
 
@@ -337,12 +338,12 @@ class Searches:
         self,
         asked: CapacitySearch,
         slo: Slo,
-        data_size: str = "small",
+        traffic: Traffic | None = None,
         front: str | None = None,
         earlier: Result | None = None,
     ) -> None:
         self.asked, self.slo = asked, slo
-        self._data_size, self._front = data_size, front
+        self._traffic, self._front = traffic, front
         self._searches: dict[tuple[str, str, int], LaunchSearch] = {}
         self._estimates: dict[tuple[str, str, int], tuple[int, LaunchEstimate]] = {}
         if earlier is not None:
@@ -373,7 +374,7 @@ class Searches:
                 variant,
                 round_,
                 cell,
-                self._data_size,
+                self._traffic,
                 start=statistics.median(rates) if rates else None,
                 front=self._front,
             )

@@ -26,7 +26,7 @@ from serve_bench.analysis.capacity.model import Ask
 from serve_bench.core.capacity import CLOSED_WINDOWS, SLICE_S, CapacitySearch
 from serve_bench.core.failed_requests import none_succeeded
 from serve_bench.core.load_result import LoadResult
-from serve_bench.core.load_spec import Load, Timing
+from serve_bench.core.load_spec import Load, Streaming, Timing
 from serve_bench.core.plan import (
     CHANGE_S,
     FIRST_DEPLOY_S,
@@ -291,6 +291,7 @@ class UrlCapacities:
     timeout_s: float = 30.0
     sample: bool = True
     place: LocalLoads = field(default_factory=LocalLoads)
+    streaming: Streaming | None = None
 
     def plan(self) -> Plan[Service, PlannedLoad]:
         """A launch for each service and round, which starts nothing."""
@@ -336,7 +337,7 @@ class UrlProbes(Bench[Service, PlannedLoad]):
         self._plan, self._service, self._journal = plan, service, journal
         # With what earlier searches say, which was not known when the plan was made.
         self._search = plan.searches.renew(service.name, round_, {})
-        self._load = Load(service.request, timeout_s=plan.timeout_s)
+        self._load = Load(service.request, timeout_s=plan.timeout_s, streaming=plan.streaming)
         self._settling = Settling(self._load, marks(plan.run_id), self._say(None, SETTLE))
         self._shaken, self._since_s = False, 0.0
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from serve_bench.cli.command import argument, command, flag
-from serve_bench.cli.options import OwnAppOptions, SuiteOptions
+from serve_bench.cli.options import OwnAppOptions, StreamOptions, SuiteOptions
 
 
-class CapacityOptions(SuiteOptions, OwnAppOptions):
+class CapacityOptions(SuiteOptions, OwnAppOptions, StreamOptions):
     """The options of `capacity`."""
 
     command = "capacity"
     order = (
         *("target", "slo", "url", "option", "app_name", "route", "paths", "method", "header"),
-        *("headers", "draw", "body", "expect_status", "request_timeout_s", "arrivals", "start"),
+        *("headers", "draw", "body", "expect_status", "request_timeout_s", "protocol", "events"),
+        *("event_timeout", "arrivals", "start"),
         *("connections", "launches", "launch_time", "precision", "budget", "quick", "need"),
         *("variant", "env"),
         *("out", "resume", "no_sample", "serve_metrics", "dry_run", "live", "format"),
@@ -52,5 +53,5 @@ def capacity(options: CapacityOptions) -> int:
     from serve_bench.benchmarks.capacity.drive import run
     from serve_bench.cli.flag_values import check_texts
 
-    check_texts({name: getattr(options, name) for name in options.order})
+    check_texts({name: getattr(options, name, None) for name in options.order})
     return run(options)

@@ -26,6 +26,7 @@ from serve_bench.core.result import (
     PlannedTrial,
     Result,
     Row,
+    Traffic,
     Trial,
     trial_key,
 )
@@ -66,14 +67,15 @@ def row_label(asked: CapacitySearch, slo: Slo) -> str:
     return f"capacity at {', '.join([*(one.text for one in objectives), *arrivals])}"
 
 
-def _row(label: str, data_size: str) -> Row:
+def _row(label: str, traffic: Traffic) -> Row:
     """How many connections its probes had is a matter of the search."""
-    return Row(label, "raw", 1, loop="open", data_size=data_size)
+    return Row(label + traffic.suffix, "raw", 1, loop="open", **vars(traffic))
 
 
 def _planned(one: PlannedTrial, label: str) -> PlannedTrial:
-    key = trial_key(one.variant, one.round, one.cell, label)
-    return replace(one, key=key, row=_row(label, one.row.data_size))
+    row = _row(label, one.row.traffic)
+    key = trial_key(one.variant, one.round, one.cell, row.label)
+    return replace(one, key=key, row=row)
 
 
 def _trial(search: LaunchSearch, estimate: LaunchEstimate, label: str) -> Trial:
@@ -86,9 +88,9 @@ def _trial(search: LaunchSearch, estimate: LaunchEstimate, label: str) -> Trial:
     )
     met = any(meets(one, search.bounds) for one in search.probes if one.whole)
     completed = near.completed_in_windows if met or estimate.ceiling != "floor" else 0
-    row = _row(label, search.data_size)
+    row = _row(label, search.traffic or Traffic())
     return Trial(
-        trial_key(search.variant, search.round, search.cell, label),
+        trial_key(search.variant, search.round, search.cell, row.label),
         near.launch,
         search.round,
         search.variant,

@@ -36,13 +36,13 @@ from serve_bench.core.capacity import (
     closed_row,
 )
 from serve_bench.core.errors import BadInput
-from serve_bench.core.load_spec import ARRIVALS, MAX_DURATION_S, MAX_RATE
+from serve_bench.core.load_spec import ARRIVALS, MAX_DURATION_S, MAX_RATE, Streaming
 from serve_bench.core.own_app import Option, option_values
 from serve_bench.core.plan import LaunchPlan, Suite, duration_text, label_of, plan
 from serve_bench.core.redaction import kept_text
-from serve_bench.core.result import PlannedTrial, Result, trial_key
+from serve_bench.core.result import PlannedTrial, Result, Traffic, trial_key
 from serve_bench.core.schema import plain
-from serve_bench.core.slo import Slo, parse_slo, read_slo
+from serve_bench.core.slo import LATENCY, METRICS, Slo, parse_slo, read_slo
 from serve_bench.observing.inside import Inside
 from serve_bench.runner.agenda import Agenda
 from serve_bench.runner.load_source import LocalLoads
@@ -62,8 +62,8 @@ LEAST_LAUNCH_S: Final = 10.0
 
 #: Flags that go with --url: nothing is launched.
 WITH_URL: Final = frozenset(
-    """url header slo arrivals start connections launches launch_time precision budget quick need
-    out no_sample dry_run live format""".split()
+    """url header slo protocol events event_timeout arrivals start connections launches launch_time
+    precision budget quick need out no_sample dry_run live format""".split()
 )
 
 
@@ -75,6 +75,7 @@ class UrlSuite:
     capacity: CapacitySearch
     timeout_s: float = 30.0
     name: str = "capacity"
+    streaming: Streaming | None = None
 
 
 def run(options: CapacityOptions) -> int:
@@ -142,7 +143,11 @@ def _show(report: ReportRequest, result: Result, folder: Path) -> int:
 def _slo(options: CapacityOptions) -> Slo:
     if options.slo is None:
         raise BadInput("--slo: say what has to hold, such as --slo p99=50ms,errors=0.1%")
-    return read_slo(options.slo)
+    slo = read_slo(options.slo, metrics=METRICS)
+    for one in slo.objectives:
+        if one.metric != LATENCY:
+            raise BadInput(f"--slo: {one.name}: a capacity is searched for whole responses alone")
+    return slo
 
 
 def _asked(options: CapacityOptions, slo: Slo) -> CapacitySearch:
@@ -211,11 +216,11 @@ def _suite(options: CapacityOptions) -> Suite:
         except BadInput as error:
             raise BadInput(str(error).replace("--suite:", "TARGET:")) from None
     _check_limits(slo, suite.timeout_s)
-    size = next((row.data_size for row in suite.rows), "small")
+    traffic = next((row.traffic for row in suite.rows), None)
     asked = replace(asked, budget_s=_budget_s(options, len(suite.cells) * len(suite.variants)))
     return replace(
         suite,
-        rows=(closed_row(asked.connections, size),),
+        rows=(closed_row(asked.connections, traffic),),
         ladder=None,
         requests_per_client=None,
         requests=None,
@@ -266,8 +271,8 @@ def _check_limits(slo: Slo, timeout_s: float) -> None:
 
 def _searches(suite: Suite, earlier: Result | None) -> Searches:
     assert suite.capacity is not None
-    size, front = suite.rows[0].data_size, front_of(suite.to_json())
-    return Searches(suite.capacity, read_slo(suite.capacity.slo), size, front, earlier)
+    traffic, front = suite.rows[0].traffic, front_of(suite.to_json())
+    return Searches(suite.capacity, read_slo(suite.capacity.slo), traffic, front, earlier)
 
 
 def _left(suite: Suite, searches: Searches, earlier: Result | None) -> tuple[LaunchPlan, ...]:
@@ -318,9 +323,12 @@ def _urls(options: CapacityOptions) -> int:
     asked = _asked(options, slo)
     services = services_of(options.url or (), options.header or (), users=False)
     asked = replace(asked, budget_s=_budget_s(options, len(services)))
-    suite = UrlSuite({one.name: one.request.url for one in services}, asked)
+    streaming = options.streaming()
+    traffic = None if streaming is None else Traffic(protocol="stream")
+    urls = {one.name: one.request.url for one in services}
+    suite = UrlSuite(urls, asked, streaming=streaming)
     _check_limits(slo, suite.timeout_s)
-    searches = Searches(asked, slo)
+    searches = Searches(asked, slo, traffic)
     if options.dry_run:
         return print_plan(_url_lines(suite, slo), options.out)
 
@@ -334,13 +342,14 @@ def _urls(options: CapacityOptions) -> int:
             suite.timeout_s,
             not options.no_sample,
             place.source,
+            suite.streaming,
         ).plan()
 
     sitting = Sitting(
         "capacity",
         plain(suite),
         [
-            _first(one, round_, asked)
+            _first(one, round_, asked, traffic)
             for round_ in range(1, asked.most_launches + 1)
             for one in services
         ],
@@ -353,8 +362,10 @@ def _urls(options: CapacityOptions) -> int:
     return sit(sitting, partial(_show, report))
 
 
-def _first(service: Service, round_: int, asked: CapacitySearch) -> PlannedTrial:
-    row = closed_row(asked.connections)
+def _first(
+    service: Service, round_: int, asked: CapacitySearch, traffic: Traffic | None
+) -> PlannedTrial:
+    row = closed_row(asked.connections, traffic)
     return PlannedTrial(
         trial_key(service.name, round_, {}, row.label), round_, service.name, {}, row
     )

@@ -59,8 +59,8 @@ def searches_of(result: Result) -> Searches:
     except BadInput as error:
         raise FormatError(str(error)) from None
     rows = result.run.plan
-    size = rows[0].row.data_size if rows else "small"
-    return Searches(asked, slo, size, front_of(result.run.suite), result)
+    traffic = rows[0].row.traffic if rows else None
+    return Searches(asked, slo, traffic, front_of(result.run.suite), result)
 
 
 @dataclass(frozen=True)

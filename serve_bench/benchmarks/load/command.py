@@ -26,6 +26,7 @@ LONGEST_COUNT_S = 24 * 3600.0
 class LoadOptions(VariedOptions, LoadOnOptions, StreamOptions):
     """The options of `load`."""
 
+    command = "load"
     order = (
         *("url", "connections", "duration", "count", "rate", "arrivals", "stages", "ramp"),
         *("client", "processes", "max_connections", "spin", "method", "header", "body", "bodies"),

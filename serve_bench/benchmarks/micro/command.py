@@ -101,6 +101,7 @@ def noop(options: NoopOptions) -> int:
     from serve_bench.cli.sitting import outcome_of, signals
     from serve_bench.core.axes import settings
     from serve_bench.core.errors import BadInput
+    from serve_bench.core.plan import route_of
     from serve_bench.core.suite import Overrides
     from serve_bench.core.variants import parse_env
     from serve_bench.runner.load_source import read_load_on
@@ -130,9 +131,11 @@ def noop(options: NoopOptions) -> int:
     def ready(serving: Serving, trials: Sequence[Trial]) -> None:
         for trial in trials:
             typer.echo(latency_text(trial))
-        typer.echo(where_it_is(serving, suite.app.route))
+        route, streams = route_of(suite.app, suite.rows[0]), suite.streaming is not None
+        typer.echo(where_it_is(serving, route))
         if options.blocking and trials:
-            typer.echo(how_to_load(serving, suite.app.route, options.texts["body_type"]))
+            how = streams_to_load if streams else how_to_load
+            typer.echo(how(serving, route, options.texts["body_type"]))
             typer.echo("serving until Ctrl-C or SIGTERM")
             sys.stdout.flush()
             _wait_while_alive(serving)
@@ -208,6 +211,12 @@ def where_it_is(serving: Serving, route: str) -> str:
     return "\n".join(
         [f"url: {serving.url}{route}", f"pids (variant {serving.spec.variant.name}):", *pids]
     )
+
+
+def streams_to_load(serving: Serving, route: str, body_type: str) -> str:
+    """A command line to paste, of a client that times each event."""
+    url = f"'{serving.url}{route}'"
+    return f"load it:\n    serve-bench load {url} --protocol stream -c 100 -d 10s"
 
 
 def how_to_load(serving: Serving, route: str, body_type: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from serve_bench.cli.command import argument, command
-from serve_bench.cli.options import RUN, OwnAppOptions, RowOptions
+from serve_bench.cli.options import RUN, OwnAppOptions, RowOptions, StreamOptions
 
 if TYPE_CHECKING:
     from serve_bench.core.plan import Suite
@@ -20,13 +20,14 @@ OF_OWN_APPS = (
 )
 
 
-class OwnRunOptions(RowOptions, OwnAppOptions):
+class OwnRunOptions(RowOptions, OwnAppOptions, StreamOptions):
     """The options of `run`."""
 
     command = "run"
     order = (
         *("target", "option", "app_name", "route", "paths", "method", "header", "headers", "draw"),
-        *("body", "expect_status", "request_timeout_s", "clients", "windows", "window_seconds"),
+        *("body", "expect_status", "request_timeout_s", "protocol", "events", "event_timeout"),
+        *("clients", "windows", "window_seconds"),
         *("launches", "quick", "variant", "env", "out", "resume", "profile", *RUN, "slo"),
         *("format", "perf_metrics"),
     )

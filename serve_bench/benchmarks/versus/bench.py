@@ -25,7 +25,7 @@ from serve_bench.core.errors import RunFailed
 from serve_bench.core.failed_requests import none_succeeded
 from serve_bench.core.load_result import Progress
 from serve_bench.core.load_spec import Load
-from serve_bench.core.plan import PUBLISHED_AXES, Cell, Suite, load_of
+from serve_bench.core.plan import PUBLISHED_AXES, Cell, Suite, load_of, streaming_of
 from serve_bench.core.result import Deploy, Launch, RunStop, Trial
 from serve_bench.load import LoadError
 from serve_bench.runner.agenda import Listed
@@ -289,6 +289,7 @@ class PairBench(Bench[Cell, Pairing]):
                 connections=at.row.connections,
                 timeout_s=self._suite.timeout_s,
                 rate=at.row.rate_per_s,
+                streaming=streaming_of(self._suite.streaming, at.row),
             )
             return Target(load)
         up = self._both[side]

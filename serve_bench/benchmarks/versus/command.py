@@ -6,7 +6,7 @@ from typing import ClassVar, NamedTuple
 
 from serve_bench.cli.command import command, flag
 from serve_bench.cli.gate import GateOptions
-from serve_bench.cli.options import WITH_RESUME, OwnAppOptions, RunOptions
+from serve_bench.cli.options import WITH_RESUME, OwnAppOptions, RunOptions, StreamOptions
 
 #: Flags of clusters that are started, and looked into: none with --url.
 OF_LAUNCHES = frozenset(
@@ -27,7 +27,7 @@ class SideFlags(NamedTuple):
     options: list[str]
 
 
-class VersusOptions(RunOptions, OwnAppOptions, GateOptions):
+class VersusOptions(RunOptions, OwnAppOptions, StreamOptions, GateOptions):
     """The options of `versus`."""
 
     command = "versus"
@@ -46,7 +46,19 @@ class VersusOptions(RunOptions, OwnAppOptions, GateOptions):
             "route",
             "method",
         ),
-        *("body", "expect_status", "aa", "quick", "threshold", "gate", "fail_on", "noise"),
+        *(
+            "body",
+            "expect_status",
+            "protocol",
+            "events",
+            "event_timeout",
+            "aa",
+            "quick",
+            "threshold",
+            "gate",
+            "fail_on",
+            "noise",
+        ),
         *("budget", "a_env", "b_env", "a_python", "b_python", "a_option", "b_option", "slice"),
         *("pairing", "seed", "suite", "out", "resume", "no_sample", "dry_run", "live", "format"),
     )
@@ -114,7 +126,7 @@ def versus(options: VersusOptions) -> int:
     from serve_bench.core.errors import BadInput
     from serve_bench.report import COMPARED
 
-    check_texts({name: getattr(options, name) for name in options.order})
+    check_texts({name: getattr(options, name, None) for name in options.order})
     if options.format not in COMPARED:
         allowed = ", ".join(COMPARED)
         raise BadInput(f"--format: {options.format!r} is not allowed; it takes {allowed}")

@@ -41,7 +41,7 @@ from serve_bench.cli.flag_values import check_number, names, seconds_of
 from serve_bench.cli.gate import Gate, read_flags
 from serve_bench.cli.rows import known_device
 from serve_bench.core.app_spec import AppSpec
-from serve_bench.core.axes import Value, axis_named
+from serve_bench.core.axes import Value, axis_named, settings
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import MAX_RATE
 from serve_bench.core.own_app import option_values, read_options
@@ -150,7 +150,12 @@ def with_urls(options: VersusOptions, gate: Gate) -> tuple[VersusSuite, tuple[Se
 def _common(options: VersusOptions) -> Suite:
     """Cells and rows, from the suite file and the flags that hold for both sides."""
     file = suite_file(options.suite)
-    flags = Overrides(app=options.app, clients=names(options.clients))
+    flags = Overrides(
+        app=options.app,
+        clients=names(options.clients),
+        settings=settings(options.command, options.texts),
+        streaming=options.streaming(),
+    )
     suite = read_suite(read_toml(file), file.name, flags)
     if suite.ladder is not None:
         raise BadInput(f"{file.name}: load.users: versus compares rows, not loads that grow")
@@ -193,6 +198,7 @@ def _suite(
         pairing=options.pairing or PAIRINGS[0],
         cores_each=cores_each,
         looks=not options.all_rounds,
+        streaming=common.streaming,
     )
 
 

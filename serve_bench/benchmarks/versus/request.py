@@ -17,6 +17,7 @@ from serve_bench.benchmarks.versus.slicing import DUET_S, DUET_START_S
 from serve_bench.core.app_spec import APPS, AppSpec, app_from_json
 from serve_bench.core.axes import Value
 from serve_bench.core.errors import BadInput
+from serve_bench.core.load_spec import Streaming
 from serve_bench.core.plan import (
     CHANGE_S,
     FIRST_DEPLOY_S,
@@ -115,6 +116,7 @@ class VersusSuite:
     pairing: str = "slices"
     cores_each: int | None = None
     looks: bool = False
+    streaming: Streaming | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain content for the Run record."""
@@ -129,7 +131,13 @@ class VersusSuite:
         """What a side measures, as the words of every other run have it."""
         whole = side.cell(cell)
         suite = Suite(
-            self.name, side.app, (side.variant,), (whole,), self.rows, timeout_s=self.timeout_s
+            self.name,
+            side.app,
+            (side.variant,),
+            (whole,),
+            self.rows,
+            timeout_s=self.timeout_s,
+            streaming=self.streaming,
         )
         return suite, whole
 

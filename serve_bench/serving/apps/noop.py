@@ -7,15 +7,20 @@ counts what it takes, in a file that serve-bench reads (core/usage.py says how i
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
+from urllib.parse import parse_qs
 
 from ray import serve
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, StreamingResponse
 
 from .tally import Batching, ReplicaTally, folders
 
 ANSWER = "ok"
+
+#: An event of a stream.
+EVENT = b"data: token\n\n"
 
 #: The deployment to which the cell's num_replicas, max_ongoing_requests and max_batch_size apply.
 MEASURED = "NoOp"
@@ -27,6 +32,17 @@ INTERMEDIATE_CONCURRENCY = 1000
 def _reply(body_type: str) -> Any:
     """A Response carries Content-Length; a bare string is answered chunked, as published."""
     return ANSWER if body_type == "str" else PlainTextResponse(ANSWER)
+
+
+def events_of(request: Request | bytes) -> int | None:
+    """How many events a request asks for (`?events=10`); None: it is answered at once."""
+    query = b"" if isinstance(request, bytes) else request.scope["query_string"]
+    counts = parse_qs(query).get(b"events") if query else None
+    return int(counts[0]) if counts else None
+
+
+def _stream(events: Any) -> StreamingResponse:
+    return StreamingResponse(events, media_type="text/event-stream")
 
 
 @serve.deployment(name=MEASURED)
@@ -45,8 +61,15 @@ class NoOp(Batching):
         self._counts.add(len(requests))
         return [_reply(self._body_type) for _ in requests]
 
+    async def events(self, count: int) -> AsyncIterator[bytes]:
+        """A stream of so many events, as fast as they are taken."""
+        for _ in range(count):
+            yield EVENT
+
     async def __call__(self, request: Request | bytes) -> Any:
         self._counts.add(0)
+        if (count := events_of(request)) is not None:
+            return _stream(self.events(count))
         if self._max_batch_size > 1:
             return await self._batched(request)
         return _reply(self._body_type)
@@ -64,6 +87,8 @@ class Forwarder:
         self._handle = handle
 
     async def __call__(self, request: Request) -> Any:
+        if (count := events_of(request)) is not None:
+            return _stream(self._handle.options(stream=True).events.remote(count))
         return await self._handle.remote(await request.body())
 
 

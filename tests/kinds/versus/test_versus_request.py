@@ -21,13 +21,13 @@ from serve_bench.core.axes import cell_defaults
 from serve_bench.core.errors import BadInput
 from serve_bench.core.plan import parse_row
 from serve_bench.core.redaction import hashed
-from serve_bench.core.result import VariantUsed
+from serve_bench.core.result import Traffic, VariantUsed
 from serve_bench.core.variants import BUILT_IN_VARIANTS
 
 DEFAULT = Side("default")
 OPTIMIZED = Side("optimized", BUILT_IN_VARIANTS["optimized"])
 CELL = cell_defaults()
-ROWS = (parse_row("raw:100", "small", "x"), parse_row("8", "small", "x"))
+ROWS = (parse_row("raw:100", Traffic(), "x"), parse_row("8", Traffic(), "x"))
 
 
 def suite(**other: object) -> VersusSuite:
