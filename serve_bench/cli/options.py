@@ -59,14 +59,14 @@ class SloOptions(Options):
         """The histograms that the command measures, of which an SLO may be. Raises BadInput."""
         from serve_bench.core.slo import LATENCY, METRICS
 
-        return METRICS if self.streams() else (LATENCY,)
+        return METRICS if self.protocols() == {"stream"} else (LATENCY,)
 
-    def streams(self) -> bool:
-        """Whether some responses are streams (--protocol). Raises BadInput."""
+    def protocols(self) -> set[object]:
+        """Those of the flag; http without it. Raises BadInput."""
         from serve_bench.core.axes import axis_flags
 
         text = self.texts.get("protocol")
-        return text is not None and "stream" in axis_flags(self.command)["protocol"].values(text)
+        return {"http"} if text is None else set(axis_flags(self.command)["protocol"].values(text))
 
 
 class StreamOptions(SloOptions):
@@ -82,8 +82,8 @@ class StreamOptions(SloOptions):
         """Whether responses are those of an OpenAI-compatible service, whatever the protocol."""
         return False
 
-    def streams(self) -> bool:
-        return self.chat or super().streams()
+    def protocols(self) -> set[object]:
+        return {"stream"} if self.chat else super().protocols()
 
     def streaming(self) -> Streaming | None:
         """How responses are read as streams; None: they are not. Raises BadInput, SpecError."""
@@ -91,7 +91,7 @@ class StreamOptions(SloOptions):
         from serve_bench.core.errors import BadInput
         from serve_bench.core.load_spec import Streaming
 
-        if not self.streams():
+        if "stream" not in self.protocols():
             for flag_name, value in (
                 ("events", self.events),
                 ("event-timeout", self.event_timeout),

@@ -130,7 +130,7 @@ def read_suite(data: Mapping[str, Any], file: str, overrides: Overrides | None =
         timeout_s=flags.timeout_s
         or _number(load, "timeout_ms", 30_000.0, f"{file}: load", low=1, high=MAX_TIMEOUT_S * 1e3)
         / 1e3,
-        slo=flags.slo or slo_of_file(data, file, METRICS if streaming is not None else (LATENCY,)),
+        slo=flags.slo or slo_of_file(data, file, _metrics(traffics)),
         streaming=streaming,
     )
 
@@ -191,6 +191,11 @@ def _values(
     if not values:
         raise BadInput(f"{where}: at least one value is needed")
     return values, where
+
+
+def _metrics(traffics: Sequence[Traffic]) -> Sequence[str]:
+    """The histograms that every row has, of which an SLO may be."""
+    return METRICS if all(one.protocol == "stream" for one in traffics) else (LATENCY,)
 
 
 def _streaming(

@@ -71,8 +71,8 @@ def test_a_percentile_needs_a_request_beyond_it(text: str, fewest: int) -> None:
         ("p99.99=1s", "'p99.99' is not allowed; a percentile is p1 to p99.9"),
         ("p0.5=1s", "a percentile is p1 to p99.9"),
         ("p9x=1s", "a percentile is p1 to p99.9"),
-        ("x_p99=1s", "'x_p99': the prefix must be ttft_ or none"),
-        ("latency_p99=1s", "the prefix must be ttft_ or none"),
+        ("x_p99=1s", "'x_p99': the prefix must be ttft_, itl_ or none"),
+        ("latency_p99=1s", "the prefix must be ttft_, itl_ or none"),
         ("errors=1", "errors=1 is not allowed; it takes a share from 0 and below 100%"),
         ("errors=-1%", "it takes a share from 0"),
         ("errors.slow=1%", "'errors.slow': the class of errors must be one of connect, reset"),
@@ -90,7 +90,7 @@ def test_what_is_wrong_is_one_line_that_names_the_flag(text: str, message: str) 
 
 
 def test_a_histogram_that_a_command_does_not_measure_is_refused() -> None:
-    with pytest.raises(BadInput, match="--slo: ttft_p95: this command measures no time to first"):
+    with pytest.raises(BadInput, match="--slo: ttft_p95: is measured of streams alone"):
         read_slo("p99=1s,ttft_p95=1s")
     assert read_slo("ttft_p95=1s", metrics=("latency", "ttft")) == parse_slo("ttft_p95=1s")
 

@@ -1,0 +1,105 @@
+"""Streams of a real Serve: each event is timed, by rows and by a load of a chat app."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from serve_bench.analysis.statistics import merged
+from serve_bench.benchmarks.own_app.facts import own_app
+from serve_bench.core.app_spec import own_spec
+from serve_bench.core.own_app import Asked
+from serve_bench.core.variants import BUILT_IN_VARIANTS
+from serve_bench.store import read
+from tests.integration.conftest import launched, run_to_end
+
+pytestmark = [pytest.mark.ray, pytest.mark.process, pytest.mark.timeout(300)]
+
+STAND_IN = Path(__file__).parent.parent.parent / "examples" / "chat" / "stand_in.py"
+
+FIRST_MS, GAP_MS, TOKENS = 50.0, 10.0, 20
+"""As the stand-in is set."""
+
+CHAT = "/v1/chat/completions"
+BODY = {
+    "messages": [{"role": "user", "content": "How are you"}],
+    "stream": True,
+    "max_tokens": TOKENS,
+}
+
+
+def test_rows_of_streams_beside_http(tmp_path: Path) -> None:
+    done = run_to_end(
+        [
+            *("micro", "--protocol", "http,stream", "--stream-events", "2,20", "--quick"),
+            *("--clients", "raw:4", "--num-replicas", "1", "--variant", "default,optimized"),
+            *("--slo", "p50=10s", "--out", "out"),
+        ],
+        tmp_path,
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    result = read(tmp_path / "out")
+    assert not result.failures and len(result.trials) == 6
+    for trial in result.trials:
+        assert trial.counts.completed > 0 and not trial.counts.failed
+        assert trial.usage["processes"]
+        if trial.row.protocol == "http":
+            assert "events" not in trial.metrics and "ttft" not in trial.metrics
+            continue
+        each, requests = trial.row.events, trial.counts.completed
+        assert each in (2, 20)
+        assert merged([trial], "ttft").count == merged([trial], "ttfb").count == requests
+        assert merged([trial], "itl").count == requests * (each - 1)
+        assert trial.client["events"] > 0
+    for word in ("4 connections, stream of 20", "TTFT p50", "events/s", "Service level"):
+        assert word in done.stdout
+
+
+def test_an_app_of_ones_own_that_streams(tmp_path: Path) -> None:
+    shutil.copy(STAND_IN, tmp_path)
+    done = run_to_end(
+        [
+            *("run", "stand_in.py:app", "--protocol", "stream", "--route", CHAT, "--quick"),
+            *("--body", json.dumps(BODY), "--clients", "raw:2", "--out", "out"),
+        ],
+        tmp_path,
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    (trial,) = read(tmp_path / "out").trials
+    assert trial.counts.completed > 0 and not trial.counts.failed
+    # Who answers, the tokens, why it ends, and the usage: without [DONE].
+    assert merged([trial], "itl").count == trial.counts.completed * (TOKENS + 2)
+    assert not trial.client["notes"]
+
+
+def test_a_load_of_an_openai_compatible_app_counts_tokens(tmp_path: Path) -> None:
+    asked = Asked(CHAT, "POST", (("content-type", "application/json"),), json.dumps(BODY).encode())
+    app = own_spec(own_app(f"{STAND_IN}:app", "TARGET", asked=asked))
+    variant = BUILT_IN_VARIANTS["default"]
+    with launched(variant, tmp_path / "log") as serving:
+        serving.deploy(app, {})
+        done = run_to_end(
+            [
+                *("load", serving.url, "--openai", "--model", "stand-in", "-c", "4", "-d", "3s"),
+                *("--output-tokens", f"{TOKENS}", "--input-tokens", "30", "--out", "out"),
+                *("--slo", "ttft_p50=10s,itl_p50=10s"),
+            ],
+            tmp_path,
+        )
+    assert done.returncode == 0, done.stderr + done.stdout
+    (trial,) = read(tmp_path / "out").trials
+    requests = trial.counts.completed
+    assert requests > 0 and not trial.counts.failed
+    assert merged([trial], "itl").count == requests * (TOKENS - 1)
+    tokens = trial.client["tokens"]
+    assert tokens["answer"] == tokens["requests"] * TOKENS
+    assert tokens["prompt"] == tokens["requests"] * 30
+    # The first token is due FIRST_MS after the request, the last TOKENS - 1 gaps later: nothing can
+    # be faster. How much slower it is on a busy host is not tested.
+    first, whole = (merged([trial], name).percentile(0.5) for name in ("ttft", "latency"))
+    assert first is not None and first >= FIRST_MS * 1e6
+    assert whole is not None and whole >= (FIRST_MS + (TOKENS - 1) * GAP_MS) * 1e6
+    assert "per request 20 of the answer, 30 of the prompt" in " ".join(done.stdout.split())
