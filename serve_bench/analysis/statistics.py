@@ -206,10 +206,13 @@ def distribution(
     )
 
 
-def latency_figures(trials: Sequence[Trial], shares: Sequence[float]) -> list[float | None]:
-    """Percentiles (ns) of the latency of all requests of the windows, those without an answer too:
-    a LowerBound if it depends on those, None without requests. Raises FormatError."""
-    values = bounded(merged(trials, LATENCY), merged(trials, CENSORED), shares)
+def latency_figures(
+    trials: Sequence[Trial], shares: Sequence[float], name: str = LATENCY
+) -> list[float | None]:
+    """Percentiles (ns) of the latency of all requests of the windows, those without an answer too,
+    or of another metric of CENSORED_BY: a LowerBound if it depends on what never came, None without
+    any. Raises FormatError."""
+    values = bounded(merged(trials, name), merged(trials, CENSORED_BY[name]), shares)
     return [LowerBound(at) if at is not None and lower else at for at, lower in values]
 
 

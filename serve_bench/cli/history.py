@@ -41,7 +41,7 @@ class HistoryOptions(GateOptions):
     dirs: list[Path] = argument(
         "One or more folders of runs, or folders that hold some.", metavar="DIR..."
     )
-    metric: str = flag("throughput", "Metrics: throughput, p50, p99, cpu.")
+    metric: str = flag("throughput", "Metrics: throughput, p50, p99, cpu, ttft_p99, itl_p99.")
     variant: str | None = flag(None, "Show this variant alone.")
     cell: str | None = flag(None, "Show this cell alone, such as bs1-ongoing10000-rep8.")
     row: str | None = flag(None, "Show this row alone, such as '100 connections'.")

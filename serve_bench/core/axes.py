@@ -14,12 +14,10 @@ from typing import Any, Final, Literal
 
 from serve_bench.core.errors import BadInput
 from serve_bench.core.numbers import whole_number
+from serve_bench.core.result import DATA_SIZES
 
 Value = int | float | str | bool
 Scope = Literal["launch", "deploy", "load"]
-
-DATA_SIZES: Final = {"small": 0, "large": 1024 * 1024}
-"""Bytes of request body: the published benchmark sends none ("small") or 1 MiB ("large")."""
 
 LARGEST_COUNT: Final = 10_000_000
 
@@ -148,11 +146,6 @@ def _data_size(value: object) -> str:
 
 def _queue(value: object) -> int:
     return -1 if value in (-1, "-1") and not isinstance(value, bool) else _count(value)
-
-
-def body_bytes(data_size: str) -> int:
-    """Bytes of request body that a data size stands for."""
-    return DATA_SIZES.get(data_size, 0) or (int(data_size) if data_size.isdigit() else 0)
 
 
 COUNT_WORDS: Final = f"a whole number from 1 to {LARGEST_COUNT}"
@@ -456,7 +449,20 @@ _DECLARED = (
         Kind(_data_size, "small, large or a number of bytes up to 1 GiB", "SIZE"),
         "small",
         "request body: none, 1 MiB, or so many bytes",
-        flags=(Flag("Request body: small (none), large (1 MiB) or bytes.", ("micro",)),),
+        flags=(
+            Flag("Request bodies: small (none), large (1 MiB) or bytes.", ("micro",), swept=True),
+        ),
+    ),
+    Axis(
+        "response_size",
+        "load",
+        Kind(_data_size, "small, large or a number of bytes up to 1 GiB", "SIZE"),
+        "small",
+        "response body of the no-op app: ok, 1 MiB, or so many bytes",
+        flags=(
+            Flag("Response bodies: small (ok), large (1 MiB) or bytes.", ("micro",), swept=True),
+        ),
+        apps=("noop",),
     ),
     Axis(
         "protocol",

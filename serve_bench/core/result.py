@@ -38,21 +38,52 @@ Better: TypeAlias = Literal["higher", "lower"]
 # ---------------------------------------------------------------------------------- parts
 
 
+DATA_SIZES: Final = {"small": 0, "large": 1024 * 1024}
+"""Bytes of a body: the published benchmark sends none ("small") or 1 MiB ("large")."""
+
+
+def body_bytes(data_size: str) -> int:
+    """Bytes of a body that a data size stands for."""
+    return DATA_SIZES.get(data_size, 0) or _number(data_size)
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
+def size_text(size: int) -> str:
+    """`1 MB`, `1 MiB`, `10 kB`: in the largest unit of which it is a whole number."""
+    units = {"MiB": 1 << 20, "kiB": 1 << 10} if size % 1000 else {"MB": 10**6, "kB": 1000}
+    for unit, one in units.items():
+        if size >= one and size % one == 0:
+            return f"{size // one} {unit}"
+    return f"{size} B"
+
+
 @dataclass(frozen=True)
 class Traffic:
-    """What each request of a row is, whatever the load. `events`: of each stream, where the app is
-    asked for so many."""
+    """What each request of a row is, whatever the load. `data_size`, `response_size`: of bodies,
+    "small", "large" (1 MiB) or a number of bytes; `events`: of each stream, where the app is asked
+    for so many."""
 
-    data_size: str = "small"  # "small", "large" (1 MiB) or a number of bytes
+    data_size: str = "small"
     protocol: Protocol = "http"
     events: Count | None = None
+    response_size: str = "small"
 
     @property
     def suffix(self) -> str:
-        """What it adds to the name of a row: `, stream of 10`; nothing with plain HTTP."""
+        """What it adds to the name of a row: `, stream of 10`, `, response of 1 MB`; nothing with
+        plain HTTP."""
         if self.protocol == "http":
-            return ""
+            size = body_bytes(self.response_size)
+            return f", response of {size_text(size)}" if size else ""
         return f", {self.protocol}" + (f" of {self.events}" if self.events is not None else "")
+
+    @property
+    def payload(self) -> int:
+        """Bytes of the bodies of a request and its response, where they are asked for."""
+        return body_bytes(self.data_size) + body_bytes(self.response_size)
 
 
 @dataclass(frozen=True)
@@ -70,11 +101,12 @@ class Row:
     run: Count = 1  # a step that is measured again counts from 2
     protocol: Protocol = "http"
     events: Count | None = None  # of each stream, where the app is asked for so many
+    response_size: str = "small"  # as data_size
 
     @property
     def traffic(self) -> Traffic:
         """What each of its requests is."""
-        return Traffic(self.data_size, self.protocol, self.events)
+        return Traffic(self.data_size, self.protocol, self.events, self.response_size)
 
     @property
     def requests(self) -> int | None:

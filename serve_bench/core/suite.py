@@ -17,7 +17,6 @@ from serve_bench.core.axes import (
     Axis,
     Value,
     axis_named,
-    body_bytes,
     cell_defaults,
     only_keys,
 )
@@ -27,7 +26,7 @@ from serve_bench.core.load_spec import MAX_TIMEOUT_S, Streaming
 from serve_bench.core.own_app import Option
 from serve_bench.core.plan import Cell, Suite, parse_row
 from serve_bench.core.request_spec import SpecError
-from serve_bench.core.result import Row, Traffic, VariantUsed
+from serve_bench.core.result import Row, Traffic, VariantUsed, body_bytes
 from serve_bench.core.slo import LATENCY, METRICS, slo_of_file
 from serve_bench.core.variants import (
     BUILT_IN_VARIANTS,
@@ -72,6 +71,7 @@ _LOAD: Final = (
     "clients",
     "users",
     "data_size",
+    "response_size",
     "protocol",
     "stream_events",
     "events",
@@ -153,7 +153,7 @@ def _traffics(
 ) -> tuple[Traffic, ...]:
     """What requests are, for each protocol and number of events that is asked for."""
     sizes, where = _values("data_size", load, flags, file)
-    if app.name != "noop" and body_bytes(str(sizes[0])):
+    if app.name != "noop" and any(body_bytes(str(size)) for size in sizes):
         no_body = app.bodies is None and app.own is None
         its = "takes no body" if no_body else "has a body of its own"
         raise BadInput(f"{where}: the app {app.name} {its}")
@@ -164,14 +164,20 @@ def _traffics(
     asked = "stream_events" in load or at.startswith("--")
     if asked and (app.name != "noop" or "stream" not in protocols):
         raise BadInput(f"{at}: is for streams of the app noop (--protocol stream)")
+    answers, at = _values("response_size", load, flags, file)
+    if any(body_bytes(str(one)) for one in answers) and (
+        app.name != "noop" or "http" not in protocols
+    ):
+        raise BadInput(f"{at}: is for responses of the app noop (--protocol http)")
     traffics: list[Traffic] = []
-    for protocol in protocols:
-        if protocol == "http":
-            traffics.append(Traffic(str(sizes[0])))
-        elif app.name == "noop":
-            traffics += [Traffic(str(sizes[0]), "stream", int(count)) for count in events]
-        else:
-            traffics.append(Traffic(str(sizes[0]), "stream"))
+    for size in map(str, sizes):
+        for protocol in protocols:
+            if protocol == "http":
+                traffics += [Traffic(size, response_size=str(one)) for one in answers]
+            elif app.name == "noop":
+                traffics += [Traffic(size, "stream", int(count)) for count in events]
+            else:
+                traffics.append(Traffic(size, "stream"))
     return tuple(traffics)
 
 
@@ -228,7 +234,8 @@ def _rows(
     texts = flags.clients or _list(load.get("clients", ["1", "8", "raw:100"]))
     if not flags.clients and any(one.protocol != "http" for one in traffics):
         texts = [_raw(text) for text in texts]
-    rows = [parse_row(text, traffic, where) for traffic in traffics for text in texts]
+    sized = len({one.data_size for one in traffics}) > 1
+    rows = [parse_row(text, traffic, where, sized) for traffic in traffics for text in texts]
     if not rows:
         raise BadInput(f"{file}: load.clients: at least one is needed")
     _no_twins([row.label for row in rows], where)

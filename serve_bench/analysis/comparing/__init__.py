@@ -34,6 +34,7 @@ from serve_bench.analysis.comparing.model import (
 )
 from serve_bench.analysis.comparing.values import (
     MEASURES,
+    OF_ALL,
     SLICES,
     Doubt,
     Letter,
@@ -98,6 +99,11 @@ class Match:
         both = [round_ for round_ in a if round_ in b]
         return {at: a[at] for at in both}, {at: b[at] for at in both}
 
+    @property
+    def measures(self) -> tuple[Measure, ...]:
+        """What is compared of the row."""
+        return tuple(one for one in MEASURES if one.name in OF_ALL or any(self.values(one.name)))
+
     def interval(self, metric: str) -> Interval | None:
         """None below two launches a side."""
         a, b = self.values(metric)
@@ -114,12 +120,13 @@ def judged_rows(
 ) -> tuple[ComparedRow, ...]:
     """All rows with their verdicts. What is gated is judged together, what is not likewise."""
     doubts = [_doubts(match) for match in matches]
+    measures = [match.measures for match in matches]
     judged: dict[tuple[int, str], Judged] = {}
     for gated in (True, False):
         family = {
             (at, of.name): Hypothesis(match.interval(of.name), of.better, floors.get(of.name, 0.0))
             for at, match in enumerate(matches)
-            for of in MEASURES
+            for of in measures[at]
             if (of.name in gate) is gated
         }
         judged |= zip(family, judge(list(family.values()), threshold), strict=True)
@@ -129,7 +136,7 @@ def judged_rows(
             doubts[at],
             tuple(
                 _line(match, doubts[at], of, judged[at, of.name], of.name in gate)
-                for of in MEASURES
+                for of in measures[at]
             ),
         )
         for at, match in enumerate(matches)

@@ -11,6 +11,7 @@ from serve_bench.analysis.checks import checks
 from serve_bench.analysis.comparing.model import ends, ratio_text
 from serve_bench.analysis.comparing.values import (
     MEASURES,
+    OF_ALL,
     Doubt,
     Measure,
     RowPlace,
@@ -102,6 +103,10 @@ def effects_of(result: Result) -> FlagEffects:
     fits: dict[tuple[RowPlace, Measure], tuple[dict[int, float], Fit]] = {}
     for place in dict.fromkeys(place for rows in sides.values() for place in rows):
         for of in MEASURES:
+            if of.name not in OF_ALL and not any(
+                rows[place].values.get(of.name) for rows in sides.values() if place in rows
+            ):
+                continue
             logs = dict(_logs(rounds, sides, place, of.name))
             each = [rounds[at - 1] for at in logs]
             fits[place, of] = logs, fit(each, list(logs.values()), terms)

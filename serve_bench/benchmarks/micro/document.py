@@ -39,6 +39,7 @@ from serve_bench.benchmarks.parts.blocks import (
     Fields,
     count,
     milliseconds,
+    plain,
     rate,
     section,
     share,
@@ -233,6 +234,8 @@ def _notes(page: Page, names: Names) -> Iterator[str]:
     for row, name in names.rows.items():
         words = [f"client {row.client}"]
         words += [f"{row.data_size} data"] if row.data_size != "small" else []
+        if row.traffic.payload:
+            words.append("MB/s: bodies of requests and responses")
         due = f" at {row.rate_per_s:,g} requests/s" if row.rate_per_s else ""
         words += [f"open loop{due}"] if row.loop == "open" else []
         clients.setdefault(", ".join(words), []).append(name)
@@ -247,6 +250,8 @@ def _fields(page: Page, names: Names) -> Iterator[Field]:
     """The columns, each with what makes its cell. Of latencies p90 and max go first."""
     yield from _name_fields(names)
     yield Column("requests/s"), _rate
+    if any(one.line.row.traffic.payload for one in page.entries):
+        yield Column("MB/s", spare=2), _payload
     yield Column("ratio", spare=1), lambda one: _ratio(one, page.base)
     spares = {"p50": 3, "p90": 6, "p99": 0, "max": 5}
     for name, spare in spares.items():
@@ -296,6 +301,12 @@ def _rate(entry: Entry) -> Number:
     if entry.line.status == "profiled":
         tone = "quiet"
     return Number(entry.gap or "-", None, tone) if entry.rate is None else rate(entry.rate, tone)
+
+
+def _payload(entry: Entry) -> Number:
+    """Bodies of requests and responses, MB/s."""
+    size = entry.line.row.traffic.payload
+    return NOTHING if entry.rate is None or not size else plain(entry.rate.mean * size / 1e6, 3)
 
 
 def _ratio(entry: Entry, base: str | None) -> Number:

@@ -24,6 +24,7 @@ from serve_bench.analysis.comparing.model import (
     subject,
     variant_of,
 )
+from serve_bench.analysis.comparing.values import OF_STREAMS
 from serve_bench.analysis.ratios import FEWEST, Interval
 from serve_bench.benchmarks.parts.about_run import (
     GENERAL_FORMULAS,
@@ -257,7 +258,10 @@ def _sections(comparing: Comparing) -> Iterator[Section]:
         ("throughput", "Rates of both sides", ("throughput",)),
         ("latency", "Latency of both sides", ("p50", "p99")),
         ("cpu", "CPU per request, both sides", ("cpu",)),
+        ("streams", "TTFT and ITL of both sides", OF_STREAMS),
     ):
+        if name == "streams" and not any(one.metric in metrics for one in comparing.lines):
+            continue
         yield Section(name, title, (Charts(partial(side_charts, comparing, *metrics)),))
     both = tuple(zip("AB", comparing.sides, strict=True))
     sides = [(f"{x}: {side.name}", side_text(side, comparing.kind)) for x, side in both]

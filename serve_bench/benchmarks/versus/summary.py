@@ -25,6 +25,7 @@ from serve_bench.analysis.comparing.model import (
     row_title,
     settles,
 )
+from serve_bench.analysis.comparing.values import OF_ALL
 from serve_bench.benchmarks.parts.rows import engaged_of
 from serve_bench.benchmarks.parts.texts import bounded_number
 from serve_bench.benchmarks.versus.slicing import ms_text
@@ -53,6 +54,10 @@ SCALES: Final[Mapping[str, Scale]] = {
     "p50": Scale("p50", "ms", 1e6, "p50 ms"),
     "p99": Scale("p99", "ms", 1e6, "p99 ms"),
     "cpu": Scale("CPU per request", "us", 1e3, "CPU us"),
+    "ttft_p50": Scale("TTFT p50", "ms", 1e6, "TTFT p50 ms"),
+    "ttft_p99": Scale("TTFT p99", "ms", 1e6, "TTFT p99 ms"),
+    "itl_p50": Scale("ITL p50", "ms", 1e6, "ITL p50 ms"),
+    "itl_p99": Scale("ITL p99", "ms", 1e6, "ITL p99 ms"),
 }
 """By metric; `cpu` is that of the server for a request. `heading`: in a table."""
 
@@ -272,7 +277,8 @@ def method(comparing: Comparing) -> Iterator[str]:
         yield from _between(comparing)
     figures = len(comparing.gated)
     holm = f", Holm's correction over {figures} figures" if figures > 1 else ""
-    others = [name for name in SCALES if name not in comparing.gate]
+    lines = {line.metric for line in comparing.lines} | OF_ALL
+    others = [name for name in SCALES if name in lines and name not in comparing.gate]
     shown = f"; {', '.join(others)}: shown, no effect on the exit code" if others else ""
     floor = "" if not comparing.floors else " (for an alarm the noise floor, where that is larger)"
     yield (

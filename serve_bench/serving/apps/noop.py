@@ -7,7 +7,8 @@ counts what it takes, in a file that serve-bench reads (core/usage.py says how i
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -34,15 +35,23 @@ def _reply(body_type: str) -> Any:
     return ANSWER if body_type == "str" else PlainTextResponse(ANSWER)
 
 
-def events_of(request: Request | bytes) -> int | None:
-    """How many events a request asks for (`?events=10`); None: it is answered at once."""
-    query = b"" if isinstance(request, bytes) else request.scope["query_string"]
-    counts = parse_qs(query).get(b"events") if query else None
-    return int(counts[0]) if counts else None
+def _query(request: Request | bytes) -> bytes:
+    """The query of a request; a forwarded one has none."""
+    return b"" if isinstance(request, bytes) else request.scope["query_string"]
 
 
-def _stream(events: Any) -> StreamingResponse:
-    return StreamingResponse(events, media_type="text/event-stream")
+def _asked(query: bytes, events: Callable[[int], Any]) -> Any:
+    """The answer to a query: `events=10` a stream of so many, `bytes=10` a body of that length."""
+    names = parse_qs(query)
+    if count := names.get(b"events"):
+        return StreamingResponse(events(int(count[0])), media_type="text/event-stream")
+    size = names.get(b"bytes")
+    return PlainTextResponse(_body(int(size[0])) if size else ANSWER)
+
+
+@lru_cache(maxsize=4)  # made once: only Serve is to be measured
+def _body(size: int) -> bytes:
+    return b"a" * size
 
 
 @serve.deployment(name=MEASURED)
@@ -68,8 +77,8 @@ class NoOp(Batching):
 
     async def __call__(self, request: Request | bytes) -> Any:
         self._counts.add(0)
-        if (count := events_of(request)) is not None:
-            return _stream(self.events(count))
+        if query := _query(request):
+            return _asked(query, self.events)
         if self._max_batch_size > 1:
             return await self._batched(request)
         return _reply(self._body_type)
@@ -87,8 +96,8 @@ class Forwarder:
         self._handle = handle
 
     async def __call__(self, request: Request) -> Any:
-        if (count := events_of(request)) is not None:
-            return _stream(self._handle.options(stream=True).events.remote(count))
+        if query := _query(request):
+            return _asked(query, self._handle.options(stream=True).events.remote)
         return await self._handle.remote(await request.body())
 
 
