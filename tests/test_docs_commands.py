@@ -103,6 +103,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A current folder with what the commands name."""
     example = ROOT / "examples" / "own_app"
     shutil.copytree(example, tmp_path / "examples" / "own_app")
+    shutil.copytree(ROOT / "examples" / "chat", tmp_path / "examples" / "chat")
+    (tmp_path / "body.json").write_text("{}")
     for name in ("shop.py", "my/package.py", "base/app.py", "pr/app.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(example / "shop.py", tmp_path / name)
@@ -233,6 +235,16 @@ def test_what_reads_runs_reads_them(
     assert re.search("requests/s|inconclusive", "".join([shown, *pages])) or figures
 
 
+#: What both an OpenAI-compatible service and one of plain events may answer.
+STREAM = [
+    (
+        0.0,
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 48\r\n\r\n"
+        b'data: {"choices":[{"text":"a"}]}\n\ndata: [DONE]\n\n',
+    )
+]
+
+
 def alone(found: list[Any]) -> list[Any]:
     """Loads that need no cluster: those from its nodes are run in tests/integration/test_nodes.py,
     those with py-spy beside Serve in test_profile.py there."""
@@ -243,7 +255,8 @@ def alone(found: list[Any]) -> list[Any]:
 @pytest.mark.process
 @pytest.mark.parametrize("line", alone(lines("load", url=True)))
 def test_loads_work(line: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with serving() as server:
+    streams = "--protocol stream" in line or "--openai" in line
+    with serving(steps=(lambda number: STREAM) if streams else None) as server:
         text = re.sub(
             r":\d+s", ":100ms", re.sub(r" -d \d+s", " -d 500ms", URL.sub(server.url, line))
         )

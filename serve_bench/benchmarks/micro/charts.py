@@ -15,13 +15,14 @@ from itertools import chain
 from typing import Final
 
 from serve_bench.analysis.ratios import CONFIDENCE, FEWEST, quantile
-from serve_bench.analysis.statistics import LATENCY, MAIN, Spread
+from serve_bench.analysis.statistics import LATENCY, MAIN, Spread, merged
 from serve_bench.benchmarks.micro.summary import Names, measured
-from serve_bench.benchmarks.parts import charts
+from serve_bench.benchmarks.parts import charts, streams
 from serve_bench.benchmarks.parts.blocks import (
     by_launch,
     course_charts,
     cpu_of_rows,
+    curve_of,
     in_parts,
     latency_curve,
     percentile_charts,
@@ -196,6 +197,26 @@ def _curves(panel: Panel) -> Iterator[Chart]:
     )
     curves = {name: points for name, points in every.items() if points}
     return percentile_charts(panel.of("Latency"), curves, caption, _parts(panel))
+
+
+def stream_times(page: Page, names: Names) -> Iterator[Block]:
+    """The same of the times of streams: TTFT, and ITL."""
+    for metric in (streams.TTFT, streams.ITL):
+        known = [(one, one.line.distributions.get(metric)) for one in measured(page)]
+        several = [one for one, figures in known if figures is not None and figures.count > 1]
+        yield from _some_open(by_cell(several, names), partial(_stream_curves, metric))
+
+
+def _stream_curves(metric: str, panel: Panel) -> Iterator[Chart]:
+    curves = {name: curve_of(merged(entry.line.trials, metric)) for name, entry in panel.rows}
+    drawn = {  # a log axis has no place for events that came together
+        name: above
+        for name, points in curves.items()
+        if (above := [point for point in points if point[1] > 0])
+    }
+    meaning = streams.MEANINGS[metric]
+    caption = f"{meaning[:1].upper()}{meaning[1:]}. Events of one read are 0 ms apart: not drawn."
+    yield from percentile_charts(panel.of(streams.name(metric)), drawn, caption, _parts(panel))
 
 
 def _parts(panel: Panel) -> dict[str, tuple[str, str]]:

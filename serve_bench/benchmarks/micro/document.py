@@ -20,6 +20,7 @@ from serve_bench.benchmarks.micro.charts import (
     cpu_charts,
     ends_of,
     latencies,
+    stream_times,
     throughput,
     windows,
 )
@@ -104,6 +105,7 @@ def document(result: Result, options: ReportOptions) -> Document:
         *section("usage", "CPU by process", _usage(page, names), "table"),
         *section("throughput", "Throughput by cell", throughput(page, names)),
         *section("latency", "Latency by percentile", latencies(page, names)),
+        *section("streams", "TTFT and ITL by percentile", stream_times(page, names)),
         *section("windows", "Windows over time", windows(page, names)),
         *section("cpu", cpu, _cpu(page, names)),
         *section("details", "Every figure", _details(page, names)),
