@@ -59,7 +59,7 @@ class SloOptions(Options):
         """The histograms that the command measures, of which an SLO may be. Raises BadInput."""
         from serve_bench.core.slo import LATENCY, METRICS
 
-        return METRICS if self.protocols() == {"stream"} else (LATENCY,)
+        return METRICS if self.protocols() <= {"stream", "grpc-stream"} else (LATENCY,)
 
     def protocols(self) -> set[object]:
         """Those of the flag; http without it. Raises BadInput."""
@@ -91,7 +91,7 @@ class StreamOptions(SloOptions):
         from serve_bench.core.errors import BadInput
         from serve_bench.core.load_spec import Streaming
 
-        if "stream" not in self.protocols():
+        if not self.protocols() & {"stream", "grpc-stream"}:
             for flag_name, value in (
                 ("events", self.events),
                 ("event-timeout", self.event_timeout),

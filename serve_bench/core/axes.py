@@ -175,8 +175,7 @@ REQUEST_APPS: Final = (*MODEL_APPS, "press_noop")
 MATRICES: Final = ("micro", "sweep")
 MODELS: Final = (*MATRICES, "recsys", "press")
 SWEEPS: Final = (*MATRICES, "press")
-ROWS: Final = ("micro", "run")
-ONE_PROTOCOL: Final = ("load", "sweep", "noop", "capacity", "versus")
+ONE_PROTOCOL: Final = ("sweep", "noop", "capacity", "versus")
 
 #: What a DLRM ranker is made of; the defaults of its shape are those of serving/apps/dlrm_shape.py.
 _MODEL = (
@@ -467,12 +466,13 @@ _DECLARED = (
     Axis(
         "protocol",
         "load",
-        one_of("http", "stream"),
+        one_of("http", "stream", "grpc", "grpc-stream"),
         "http",
-        "how a request is answered: at once, or as a stream of events that are timed",
+        "how a request is made, and answered: at once or as a stream of events that are timed",
         flags=(
-            Flag("Protocols: http, stream (each event is timed) [http].", ROWS, swept=True),
-            Flag("Protocol: http, or stream (each event is timed) [http].", ONE_PROTOCOL),
+            Flag("Protocols: http, stream, grpc, grpc-stream [http].", ("micro",), swept=True),
+            Flag("Protocols: http, stream (each event is timed) [http].", ("run",), swept=True),
+            Flag("Protocol: http, stream, grpc or grpc-stream [http].", ("load", *ONE_PROTOCOL)),
         ),
     ),
     Axis(

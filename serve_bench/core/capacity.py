@@ -62,17 +62,18 @@ def closed_row(connections: int = CLOSED, traffic: Traffic | None = None) -> Row
     noun = "connection" if connections == 1 else "connections"
     traffic = traffic or Traffic()
     label = f"closed loop, {connections} {noun}{traffic.suffix}"
-    return Row(label, "raw", connections, **vars(traffic))
+    return Row(label, traffic.client, connections, **vars(traffic))
 
 
 def probe_row(number: int, rate: float, connections: int, traffic: Traffic | None = None) -> Row:
     """The open-loop row of a probe; `number` counts those of a launch from 1."""
+    traffic = traffic or Traffic()
     return Row(
         f"probe {number}",
-        "raw",
+        traffic.client,
         connections,
         loop="open",
         rate_per_s=rate,
         run=number,
-        **vars(traffic or Traffic()),
+        **vars(traffic),
     )

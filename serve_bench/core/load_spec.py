@@ -10,15 +10,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields, replace
 from typing import Final, Literal
+from urllib.parse import urlsplit
 
 from serve_bench.core.request_spec import Request, require
 
-Client = Literal["raw", "aiohttp", "wrk", "ab"]
+Client = Literal["raw", "aiohttp", "wrk", "ab", "grpc"]
 Arrivals = Literal["constant", "poisson"]
 Events = Literal["sse", "lines", "chunks"]
 
-PROTOCOLS: tuple[str, ...] = ("http", "stream")
-CLIENTS: tuple[str, ...] = ("raw", "aiohttp", "wrk", "ab")
+CLIENTS: tuple[str, ...] = ("raw", "aiohttp", "wrk", "ab", "grpc")
 ARRIVALS: tuple[str, ...] = ("constant", "poisson")
 EVENTS: tuple[str, ...] = ("sse", "lines", "chunks")
 
@@ -101,7 +101,9 @@ class Load:
     `ramp`: the rate moves linearly from the former stage's rate to this one's.
     `pickup_every`: one read in so many asks the kernel for its receive time; 0 means none.
     `connection_rates`: also take the rate of each connection each 100 ms (client raw, closed loop).
-    `streaming`: responses are streams, of which each event is timed (client raw).
+    `streaming`: responses are streams, of which each event is timed (clients raw and grpc).
+    The client grpc calls the method that is the path of the URL, `/package.Service/Method`, with
+    the body as its message and the headers as metadata.
     """
 
     request: Request
@@ -176,7 +178,9 @@ class Load:
         require(self.pickup_every >= 0, f"pickup_every must be 0 or more: {self.pickup_every}")
         if self.streaming is not None:
             self._check_streaming(self.streaming)
-        if self.client in ("wrk", "ab"):
+        if self.client == "grpc":
+            self._check_grpc()
+        elif self.client in ("wrk", "ab"):
             self._check_external()
         elif self.client == "aiohttp":
             require(
@@ -186,7 +190,10 @@ class Load:
 
     def _check_streaming(self, streaming: Streaming) -> None:
         request = self.request
-        require(self.client == "raw", f"streaming is for the client raw, not {self.client}")
+        require(
+            self.client in ("raw", "grpc"),
+            f"streaming is for the clients raw and grpc, not {self.client}",
+        )
         require(request.method != "HEAD", "streaming: a response to HEAD has no body")
         require(request.expect_body is None, "streaming and expect_body exclude each other")
         odd = [status for status in request.expect_status if status >= 300]
@@ -197,6 +204,29 @@ class Load:
             f"event_timeout_s must be at most the time-out of a request, {self.timeout_s:g} s, "
             f"got {longest:g}",
         )
+
+    def _check_grpc(self) -> None:
+        """What gRPC has not is refused."""
+        request = self.request
+        for url in request.all_urls:
+            parts = urlsplit(url).path.split("/")
+            require(
+                len(parts) == 3 and all(parts[1:]) and not urlsplit(url).query,
+                f"url: the path {urlsplit(url).path or '/'!r} names no method of gRPC; it takes "
+                "/package.Service/Method",
+            )
+        for name, wanted in (
+            ("unix socket", request.unix_socket is not None),
+            ("choice of status codes (expect_status)", bool(request.expect_status)),
+            ("way without verification (insecure)", not request.verify_tls),
+            ("connection for each request (no keepalive)", not self.keepalive),
+            (
+                "kind of events: each message is one",
+                self.streaming is not None
+                and (self.streaming.events != "sse" or self.streaming.openai),
+            ),
+        ):
+            require(not wanted, f"client grpc has no {name}")
 
     def _check_external(self) -> None:
         """What the other programs cannot do is refused: left out, it would go unnoticed."""

@@ -13,13 +13,14 @@ from serve_bench.core.capacity import CapacitySearch
 from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.load_result import HISTOGRAMS, LoadResult
-from serve_bench.core.load_spec import Load, Streaming, Timing
+from serve_bench.core.load_spec import Client, Load, Streaming, Timing
 from serve_bench.core.numbers import whole_number
 from serve_bench.core.redaction import kept_setting
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import (
     Metric,
     PlannedTrial,
+    Protocol,
     Row,
     Traffic,
     Trial,
@@ -116,9 +117,10 @@ def parse_row(text: object, traffic: Traffic, where: str, sized: bool = False) -
         label = "1 connection" if count == 1 else f"{count} connections"
     if client == "aiohttp" and traffic.protocol != "http":
         raise BadInput(
-            f"{where}: {text!r}: the aiohttp client reads no streams; give raw:{count}, or "
+            f"{where}: {text!r}: the aiohttp client speaks plain HTTP alone; give raw:{count}, or "
             "--protocol http"
         )
+    client = "aiohttp" if client == "aiohttp" else traffic.client
     if sized:
         label += f", request of {size_text(body_bytes(traffic.data_size))}"
     return Row(label + traffic.suffix, client, count, **vars(traffic))
@@ -185,7 +187,7 @@ def step_row(
     noun = "user" if each is None else "client"
     label = f"{users} {noun}{'' if users == 1 else 's'}{traffic.suffix}"
     label += "" if run == 1 else f", run {run}"
-    return Row(label, "raw", users, requests_each=each, run=run, **vars(traffic))
+    return Row(label, traffic.client, users, requests_each=each, run=run, **vars(traffic))
 
 
 #: The three axes of the published matrix, in its order: every cell is named by them.
@@ -287,10 +289,11 @@ CUT_DRAIN_S: Final = 2.0
 
 
 def load_of(suite: Suite, row: Row, url: str, cell: Cell) -> Load:
-    """The load of a row on a cell, against a server at `url` (without a path)."""
+    """The load of a row on a cell, against a server at `url` (without a path), which is that of its
+    gRPC for a row of gRPC."""
     return Load(
         request_of(suite.app, row, url, cell),
-        client="aiohttp" if row.client == "aiohttp" else "raw",
+        client=client_of(row),
         connections=row.connections,
         processes=row.processes,
         count=suite.requests,
@@ -302,7 +305,13 @@ def load_of(suite: Suite, row: Row, url: str, cell: Cell) -> Load:
 
 def streaming_of(streaming: Streaming | None, row: Row) -> Streaming | None:
     """How the responses of a row are read as streams; None: they are none."""
-    return (streaming or Streaming()) if row.protocol == "stream" else None
+    return (streaming or Streaming()) if row.traffic.streams else None
+
+
+def client_of(row: Row) -> Client:
+    """Which client makes the requests of a row."""
+    clients: dict[str, Client] = {"aiohttp": "aiohttp", "grpc": "grpc"}
+    return clients.get(row.client, "raw")
 
 
 def route_of(app: AppSpec, row: Row) -> str:
@@ -318,6 +327,8 @@ def request_of(app: AppSpec, row: Row, url: str, cell: Cell) -> Request:
     if app.own is not None:
         return app.own.asked.request(url)
     size = body_bytes(row.data_size)
+    if row.traffic.client == "grpc":
+        return grpc_request(url, row, size)
     bodies = app.bodies(cell) if app.bodies is not None else ()
     route = route_of(app, row)
     return Request(
@@ -332,6 +343,38 @@ def request_of(app: AppSpec, row: Row, url: str, cell: Cell) -> Request:
         expect_body=app.answer if row.protocol == "http" and route == app.route else None,
         paths=app.paths,
     )
+
+
+#: The service of the no-op app, and the application that Serve leads a call to.
+GRPC_SERVICE: Final = "/serve_bench.NoOp"
+GRPC_APPLICATION: Final = (("application", "noop"),)
+
+
+def grpc_request(url: str, row: Row, size: int) -> Request:
+    """A call of the no-op app. Its message is a BytesValue: what is asked for as in a query, then
+    the size of the body in zeros."""
+    asked = b"" if row.events is None else b"events=%d" % row.events
+    if answer := body_bytes(row.response_size):
+        asked = b"bytes=%d" % answer
+    method = "Stream" if row.traffic.streams else "Call"
+    plain = method == "Call" and not answer
+    return Request(
+        url=f"{url}{GRPC_SERVICE}/{method}",
+        method="POST",
+        headers=GRPC_APPLICATION,
+        body=bytes_value(asked.ljust(size, b"\0")),
+        expect_body=bytes_value(b"ok") if plain else None,
+    )
+
+
+def bytes_value(content: bytes) -> bytes:
+    """A `google.protobuf.BytesValue` as it is sent: field 1, its length, the bytes [Protocol
+    Buffers: encoding]."""
+    length, sizes = len(content), b""
+    while length > 127:
+        sizes += bytes([length & 127 | 128])
+        length >>= 7
+    return b"\x0a" + sizes + bytes([length]) + content if content else b""
 
 
 def timing_of(suite: Suite, row: Row) -> Timing:
@@ -380,7 +423,7 @@ def trial_of(
         throughput = (result.completed_in_windows / whole_s if whole_s > 0 else 0.0,)
         flags = {"cut": result.ended_in_windows < planned.row.requests}
     metrics = {"throughput": Metric("requests/s", "higher", windows=throughput)}
-    if planned.row.protocol == "stream":
+    if planned.row.traffic.streams:
         events = tuple(count / window_s for count in result.event_windows)
         events = events or (result.events / result.duration_s if result.duration_s > 0 else 0.0,)
         metrics["events"] = Metric("events/s", "higher", windows=events)
@@ -393,7 +436,7 @@ def trial_of(
     known = ("in_windows", "mean_in_flight")
     client = {name: evidence[name] for name in (*kept, "total", "notes")}
     client |= {name: evidence[name] for name in known if evidence[name] is not None}
-    if planned.row.protocol == "stream":
+    if planned.row.traffic.streams:
         client |= {"events": result.events, "merged": result.merged}
         if result.token_counts is not None:
             client["tokens"] = evidence["token_counts"]
@@ -423,7 +466,11 @@ def row_of(load: Load) -> Row:
     things = "client" if load.client == "aiohttp" else "connection"
     label = f"{load.connections} {things}{'' if load.connections == 1 else 's'}"
     size = str(max(len(body) for body in load.request.all_bodies))
-    traffic = Traffic(size, "http" if load.streaming is None else "stream")
+    streams = load.streaming is not None
+    protocol: Protocol = "stream" if streams else "http"
+    if load.client == "grpc":
+        protocol = "grpc-stream" if streams else "grpc"
+    traffic = Traffic(size, protocol)
     return Row(
         label=label + traffic.suffix,
         client=load.client,

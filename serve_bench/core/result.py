@@ -31,7 +31,7 @@ A change that would make an old reader wrong raises the version, and old readers
 """
 
 JsonObject: TypeAlias = Mapping[str, Any]
-Protocol: TypeAlias = Literal["http", "stream"]
+Protocol: TypeAlias = Literal["http", "stream", "grpc", "grpc-stream"]
 Better: TypeAlias = Literal["higher", "lower"]
 
 
@@ -75,10 +75,20 @@ class Traffic:
     def suffix(self) -> str:
         """What it adds to the name of a row: `, stream of 10`, `, response of 1 MB`; nothing with
         plain HTTP."""
-        if self.protocol == "http":
-            size = body_bytes(self.response_size)
-            return f", response of {size_text(size)}" if size else ""
-        return f", {self.protocol}" + (f" of {self.events}" if self.events is not None else "")
+        size = body_bytes(self.response_size)
+        text = "" if self.protocol == "http" else f", {self.protocol}"
+        text += f" of {self.events}" if self.events is not None else ""
+        return text + (f", response of {size_text(size)}" if size else "")
+
+    @property
+    def streams(self) -> bool:
+        """Whether responses are streams."""
+        return self.protocol in ("stream", "grpc-stream")
+
+    @property
+    def client(self) -> str:
+        """The client that speaks the protocol, at the least cost."""
+        return "grpc" if self.protocol.startswith("grpc") else "raw"
 
     @property
     def payload(self) -> int:

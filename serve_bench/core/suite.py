@@ -158,26 +158,28 @@ def _traffics(
         its = "takes no body" if no_body else "has a body of its own"
         raise BadInput(f"{where}: the app {app.name} {its}")
     protocols, where = _values("protocol", load, flags, file)
-    if "stream" in protocols and app.name != "noop" and app.own is None:
-        raise BadInput(f"{where}: stream: the app {app.name} answers at once; noop streams")
+    for one in protocols:
+        if one != "http" and app.name != "noop" and (app.own is None or one != "stream"):
+            raise BadInput(f"{where}: {one}: is for the app noop; {app.name} has http alone")
     events, at = _values("stream_events", load, flags, file)
     asked = "stream_events" in load or at.startswith("--")
-    if asked and (app.name != "noop" or "stream" not in protocols):
+    if asked and (app.name != "noop" or not {"stream", "grpc-stream"} & set(protocols)):
         raise BadInput(f"{at}: is for streams of the app noop (--protocol stream)")
     answers, at = _values("response_size", load, flags, file)
     if any(body_bytes(str(one)) for one in answers) and (
-        app.name != "noop" or "http" not in protocols
+        app.name != "noop" or not {"http", "grpc"} & set(protocols)
     ):
-        raise BadInput(f"{at}: is for responses of the app noop (--protocol http)")
+        raise BadInput(f"{at}: is for responses of the app noop (--protocol http or grpc)")
     traffics: list[Traffic] = []
     for size in map(str, sizes):
-        for protocol in protocols:
-            if protocol == "http":
-                traffics += [Traffic(size, response_size=str(one)) for one in answers]
+        for word in protocols:
+            protocol: Any = word  # the axis has checked it
+            if not Traffic(protocol=protocol).streams:
+                traffics += [Traffic(size, protocol, None, str(answer)) for answer in answers]
             elif app.name == "noop":
-                traffics += [Traffic(size, "stream", int(count)) for count in events]
+                traffics += [Traffic(size, protocol, int(count)) for count in events]
             else:
-                traffics.append(Traffic(size, "stream"))
+                traffics.append(Traffic(size, protocol))
     return tuple(traffics)
 
 
@@ -201,14 +203,14 @@ def _values(
 
 def _metrics(traffics: Sequence[Traffic]) -> Sequence[str]:
     """The histograms that every row has, of which an SLO may be."""
-    return METRICS if all(one.protocol == "stream" for one in traffics) else (LATENCY,)
+    return METRICS if all(one.streams for one in traffics) else (LATENCY,)
 
 
 def _streaming(
     load: Mapping[str, Any], flags: Overrides, file: str, traffics: Sequence[Traffic]
 ) -> Streaming | None:
     """How streams are read; None where no row is one."""
-    if all(one.protocol == "http" for one in traffics):
+    if not any(one.streams for one in traffics):
         for key in ("events", "event_timeout_ms"):
             if key in load:
                 raise BadInput(f'{file}: load.{key}: goes with protocol = "stream"')

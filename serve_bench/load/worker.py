@@ -45,6 +45,10 @@ def make_engine(
         from serve_bench.load.aiohttp_client import AiohttpEngine
 
         return AiohttpEngine(load, address, share)
+    if load.client == "grpc":
+        from serve_bench.load.grpc_client import GrpcEngine
+
+        return GrpcEngine(load, address, share)
     from serve_bench.load.raw import RawEngine
 
     return RawEngine(load, address, share, notes)

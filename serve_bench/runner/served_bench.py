@@ -13,9 +13,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from serve_bench.analysis.verdict import worth_a_look
-from serve_bench.core.app_spec import AppSpec
+from serve_bench.core.app_spec import APPS_PACKAGE, AppSpec
 from serve_bench.core.failed_requests import none_succeeded
 from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import Load, Timing
@@ -26,6 +27,7 @@ from serve_bench.core.plan import (
     LaunchPlan,
     label_of,
     load_of,
+    rows_of,
     step_row,
     timing_of,
     trial_of,
@@ -54,11 +56,21 @@ from serve_bench.serving.server import NOT_TRIED, Deployed, LaunchFailed, Servin
 from serve_bench.serving.strays import Reaped, marks
 from serve_bench.store import now_iso
 
+#: Adds the service of the no-op app to Serve's gRPC proxy.
+NOOP_SERVICER: Final = f"{APPS_PACKAGE}.noop_grpc.add_noop"
+
 
 def launch_spec(
-    part: Part, run_id: str, folder: Path, app: AppSpec, cells: Sequence[Cell]
+    part: Part,
+    run_id: str,
+    folder: Path,
+    app: AppSpec,
+    cells: Sequence[Cell],
+    rows: Sequence[Row],
 ) -> LaunchSpec:
-    """What to launch for an app that is deployed with each of these cells. `folder`: of the run."""
+    """What to launch for an app that is deployed with each of these cells, and loaded by rows of
+    these kinds. `folder`: of the run."""
+    speaks_grpc = any(row.traffic.client == "grpc" for row in rows)
     return LaunchSpec(
         part.variant,
         run_id,
@@ -68,6 +80,7 @@ def launch_spec(
         folders=app.folders,
         cpus=max(map(app.cpus, cells)),
         sources={} if app.own is None else app.own.modules,
+        grpc=(NOOP_SERVICER,) if speaks_grpc else (),
     )
 
 
@@ -126,7 +139,9 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         self._part = Part(str(number), launch.variant, launch.round)
         self.parts = (self._part,)
         cells = [cell for cell, _ in launch.cells]
-        spec = launch_spec(self._part, plan.run_id, plan.folder, self._suite.app, cells)
+        spec = launch_spec(
+            self._part, plan.run_id, plan.folder, self._suite.app, cells, rows_of(self._suite)
+        )
         metrics = plan.inside is not None and plan.inside.metrics
         self._serving = Serving(replace(spec, host=plan.host, port=plan.port, metrics=metrics))
         self._cell: Cell = {}
@@ -275,7 +290,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
     # ------------------------------------------------------------------------ beside the loads
 
     def _load(self, row: Row) -> Load:
-        return load_of(self._suite, row, self._serving.url, self._cell)
+        return load_of(self._suite, row, self._serving.url_of(row), self._cell)
 
     def _timing(self, planned: PlannedTrial) -> Timing:
         return timing_of(self._suite, planned.row)

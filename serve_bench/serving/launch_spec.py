@@ -53,6 +53,12 @@ MOST_PORTS: Final = 4000
 #: HTTP and gRPC of its proxy, statistics and metrics of its HAProxy.
 PORTS_PER_RAYLET: Final = 4
 
+GRPC_PORT: Final = 5
+"""The place of the port of gRPC among those of a launch."""
+
+FIRST_PORTS: Final = 6
+"""Ports before those for direct ingress."""
+
 FEWEST_OPEN_FILES: Final = 96
 """Of the hard limit, to which launches raise the soft one. The smallest cluster (one replica, one
 connection, variant default, Ray 2.60) came up and was measured with 96, when its proxy had 73 open,
@@ -66,7 +72,8 @@ class LaunchSpec:
     `name` is unique in the run; `port` 0 means a free one. `raylets`: nodes of the cluster, all on
     this machine; `proxy_location`: which of them have an HTTP proxy, as Serve calls it. `folders`:
     where Python must find the app, beside ours; `cpus`: what its replicas ask of Ray in all;
-    `sources`: its own modules by folder.
+    `sources`: its own modules by folder. `grpc`: import paths of the functions that add a servicer
+    to Serve's gRPC proxy; without any it has none.
     """
 
     variant: VariantUsed
@@ -82,14 +89,15 @@ class LaunchSpec:
     folders: tuple[str, ...] = ()
     cpus: float = 0.0
     sources: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    grpc: tuple[str, ...] = ()
 
     @property
     def ports(self) -> int:
-        """How many in a row it takes: one for HTTP, four for HAProxy and the fallback proxy, those
-        for direct ingress, and four for each further raylet."""
+        """How many in a row it takes: one for HTTP, four for HAProxy and the fallback proxy, one
+        for gRPC, those for direct ingress, and four for each further raylet."""
         ingress_ports = PORTS_PER_REPLICA * max(8, self.most_replicas)
         ingress = 2 * min(ingress_ports, max(MOST_PORTS, self.most_replicas))
-        return 5 + ingress + PORTS_PER_RAYLET * (self.raylets - 1)
+        return FIRST_PORTS + ingress + PORTS_PER_RAYLET * (self.raylets - 1)
 
     @property
     def directory(self) -> Path:
@@ -115,8 +123,8 @@ class LaunchSpec:
 def child_environment(spec: LaunchSpec, ports: range) -> dict[str, str]:
     """The environment of a launch: marks, the variant's flags, ports and paths of its own.
 
-    `ports`: one for HTTP, four for HAProxy and the fallback proxy, then those for direct ingress
-    and those of further raylets.
+    `ports`: one for HTTP, four for HAProxy and the fallback proxy, one for gRPC, then those for
+    direct ingress and those of further raylets.
     RAY_* names of the shell are left out: with them, `default` would not be the default.
     """
     env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
@@ -124,7 +132,7 @@ def child_environment(spec: LaunchSpec, ports: range) -> dict[str, str]:
     if spec.variant.python is None and env.get("PYTHONPATH"):
         path.append(env["PYTHONPATH"])  # another interpreter must not see our packages
     haproxy = spec.directory / "h"
-    ingress = ports[5 : len(ports) - PORTS_PER_RAYLET * (spec.raylets - 1)]
+    ingress = ports[FIRST_PORTS : len(ports) - PORTS_PER_RAYLET * (spec.raylets - 1)]
     http, grpc = ingress[: len(ingress) // 2], ingress[len(ingress) // 2 :]
     return (
         env

@@ -23,9 +23,11 @@ from serve_bench.core.app_spec import APPS_PACKAGE, AppSpec, deploy_spec
 from serve_bench.core.axes import Value
 from serve_bench.core.errors import RunFailed
 from serve_bench.core.proof import contradictions, role_of, without_method
+from serve_bench.core.result import Row
 from serve_bench.core.usage import FORWARD_SUFFIX, ReplicaCounts, counts_of
 from serve_bench.serving.child import DETAIL_LINES, Child, ChildError, last_lines
 from serve_bench.serving.launch_spec import (
+    GRPC_PORT,
     LaunchSpec,  # what Serving is made of
     child_environment,
     free_block,
@@ -116,6 +118,12 @@ class Serving:
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.spec.host, self.spec.host)
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
+    def url_of(self, row: Row) -> str:
+        """The address of the port that serves the protocol of a row."""
+        if row.traffic.client != "grpc":
+            return self.url
+        return f"{self.url.removesuffix(str(self.port))}{self.ports[GRPC_PORT]}"
+
     @property
     def imported(self) -> bool:
         """Whether the child came as far as to have imported Ray and Serve."""
@@ -162,6 +170,7 @@ class Serving:
             "http_options": dict(self.spec.variant.http_options),
             "raylets": raylet_ports(self.spec, self.ports),
             "proxy_location": self.spec.proxy_location,
+            "grpc": {"port": self.ports[GRPC_PORT], "functions": list(self.spec.grpc)},
         }
         timeout_s = LAUNCH_TIMEOUT_S + RAYLET_TIMEOUT_S * (self.spec.raylets - 1)
         try:

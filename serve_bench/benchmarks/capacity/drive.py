@@ -217,6 +217,8 @@ def _suite(options: CapacityOptions) -> Suite:
             raise BadInput(str(error).replace("--suite:", "TARGET:")) from None
     _check_limits(slo, suite.timeout_s)
     traffic = next((row.traffic for row in suite.rows), None)
+    if traffic is not None and traffic.client != "raw":
+        raise BadInput(f"--protocol: {traffic.protocol}: a capacity is searched of http or stream")
     asked = replace(asked, budget_s=_budget_s(options, len(suite.cells) * len(suite.variants)))
     return replace(
         suite,
@@ -323,6 +325,8 @@ def _urls(options: CapacityOptions) -> int:
     asked = _asked(options, slo)
     services = services_of(options.url or (), options.header or (), users=False)
     asked = replace(asked, budget_s=_budget_s(options, len(services)))
+    if grpc := options.protocols() & {"grpc", "grpc-stream"}:
+        raise BadInput(f"--protocol: {grpc.pop()}: a capacity is searched of http or stream")
     streaming = options.streaming()
     traffic = None if streaming is None else Traffic(protocol="stream")
     urls = {one.name: one.request.url for one in services}

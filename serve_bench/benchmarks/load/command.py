@@ -238,7 +238,7 @@ def _load(options: LoadOptions, variants: Variants) -> Load:
         check_bodies(request)
     return Load(
         request,
-        client=cast("Client", options.client),  # checked there
+        client=_client(options),
         connections=options.connections,
         processes=options.processes,
         timeout_s=seconds_of(options.timeout, "--timeout"),
@@ -255,6 +255,17 @@ def _load(options: LoadOptions, variants: Variants) -> Load:
         spin=options.spin,
         streaming=options.streaming(),
     )
+
+
+def _client(options: LoadOptions) -> Client:
+    """Which client: that of the flag, or the one that speaks gRPC. Raises BadInput."""
+    from serve_bench.core.errors import BadInput
+
+    if not options.protocols() & {"grpc", "grpc-stream"}:
+        return cast("Client", options.client)  # checked where the load is made
+    if options.client not in ("raw", "grpc"):
+        raise BadInput(f"--client: {options.client} speaks no gRPC; leave it out")
+    return "grpc"
 
 
 def _check_here(load: Load, timing: Timing) -> None:

@@ -51,7 +51,7 @@ def run(
 ) -> int:
     """Drives the load, keeps its record, prints the summary, and with --profile drives it once
     more. 1 when more than 1 % of the requests failed; with an SLO see close_slo."""
-    check_stream(load)
+    check_first(load)
     if options.profile is None:
         return _drive(load, timing, options, options.out, nodes, slo)
     chosen = processes_behind(load.request.url, options.profile)
@@ -62,10 +62,11 @@ def run(
     return _repeat(load, timing, place, chosen, options) or code
 
 
-def check_stream(load: Load) -> None:
-    """Raises BadInput if the first response of a load of streams is none, before it begins: one
-    request is made. Other failures are for the load to report."""
-    if load.streaming is None:
+def check_first(load: Load) -> None:
+    """Raises BadInput if the first response of a load of streams is none, or the first call of gRPC
+    finds no such method, before the load begins: one request is made. Other failures are for the
+    load to report."""
+    if load.streaming is None and load.client != "grpc":
         return
     try:
         result = drive_load(
@@ -73,12 +74,15 @@ def check_stream(load: Load) -> None:
         )
     except LoadError:
         return
-    if result.measured.failed.get("event"):
+    url = kept_text(load.request.url)
+    if load.client == "grpc" and NO_METHOD in result.status_codes:
+        raise BadInput(f"--protocol grpc: no service at {url} has this method (UNIMPLEMENTED)")
+    if load.streaming is not None and result.measured.failed.get("event"):
         kind = load.streaming.events
         others = " or ".join(name for name in EVENTS if name != kind)
         raise BadInput(
-            f"--protocol stream: the first response of {kept_text(load.request.url)} has no event "
-            f"of the kind {kind}, or a malformed one; see --events {others}, or --protocol http"
+            f"--protocol stream: the first response of {url} has no event of the kind {kind}, or a "
+            f"malformed one; see --events {others}, or --protocol http"
         )
 
 
@@ -177,6 +181,9 @@ def _write_hgrm(trial: Trial, file: Path) -> list[str]:
 # driven. They belong to the Serve that listens on the URL's port on this machine.
 
 FLAG = "--profile"
+
+NO_METHOD = 12
+"""The code UNIMPLEMENTED of gRPC."""
 
 
 def processes_behind(url: str, targets: str) -> list[ServeProcess]:

@@ -207,7 +207,9 @@ class PairBench(Bench[Cell, Pairing]):
         who = f"round {launch.round}, {side.label}"
         part = Part(str(number), side.launched, launch.round, who)
         cells = [side.cell(cell) for cell, _ in launch.cells]
-        spec = launch_spec(part, self._plan.run_id, self._plan.folder, side.app, cells)
+        spec = launch_spec(
+            part, self._plan.run_id, self._plan.folder, side.app, cells, self._suite.rows
+        )
         return Up(side, part, Serving(spec), beside)
 
     def start(self) -> None:
@@ -294,7 +296,8 @@ class PairBench(Bench[Cell, Pairing]):
             return Target(load)
         up = self._both[side]
         suite, whole = self._suite.of_side(up.side, at.cell)
-        load = replace(load_of(suite, at.row, up.serving.url, whole), rate=at.row.rate_per_s)
+        url = up.serving.url_of(at.row)
+        load = replace(load_of(suite, at.row, url, whole), rate=at.row.rate_per_s)
         return Target(load, up.part.number, up.serving.processes)
 
     def _not_measured(self, at: Pairing, message: str, guilty: int | None) -> Loaded:

@@ -75,6 +75,18 @@ class NoOp(Batching):
         for _ in range(count):
             yield EVENT
 
+    async def Call(self, message: Any) -> Any:
+        """Of gRPC: the answer, in a message of the same type."""
+        self._counts.add(0)
+        size = parse_qs(message.value.rstrip(b"\0")).get(b"bytes")
+        return type(message)(value=_body(int(size[0])) if size else ANSWER.encode())
+
+    async def Stream(self, message: Any) -> AsyncIterator[Any]:
+        """Of gRPC: a stream of as many messages as are asked for."""
+        self._counts.add(0)
+        for _ in range(int(parse_qs(message.value.rstrip(b"\0"))[b"events"][0])):
+            yield type(message)(value=EVENT)
+
     async def __call__(self, request: Request | bytes) -> Any:
         self._counts.add(0)
         if query := _query(request):

@@ -36,6 +36,14 @@ def http_wanted(spec: dict[str, Any]) -> dict[str, Any]:
     return {"host": spec["host"], "port": spec["port"], **spec["http_options"]}
 
 
+def grpc_wanted(spec: dict[str, Any]) -> dict[str, Any] | None:
+    """The gRPC options of a launch; None: no gRPC proxy is started."""
+    wanted = spec.get("grpc") or {}
+    if not wanted.get("functions"):
+        return None
+    return {"port": wanted["port"], "grpc_servicer_functions": wanted["functions"]}
+
+
 def start(spec: dict[str, Any], phase_ended: Callable[[str], None]) -> dict[str, Any]:
     """Starts Ray and Serve. Returns flags in force, versions and Ray's addresses."""
     import ray
@@ -57,7 +65,11 @@ def start(spec: dict[str, Any], phase_ended: Callable[[str], None]) -> dict[str,
     check_http_options(spec["http_options"])
     try:
         location = spec.get("proxy_location", "HeadOnly")
-        serve.start(proxy_location=location, http_options=http_wanted(spec))
+        serve.start(
+            proxy_location=location,
+            http_options=http_wanted(spec),
+            grpc_options=grpc_wanted(spec),
+        )
     except (TypeError, ValueError) as error:
         raise Refused(f"http_options: {one_line(error)}") from error
     phase_ended("serve_start")

@@ -1,0 +1,261 @@
+"""Clients that are tasks of asyncio, one for each connection. In a closed loop one sends a request
+after the other, in an open loop as they are due.
+
+Rule: this is the course of the load; what a request is belongs to the client of a protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from serve_bench.core.load_spec import Load
+from serve_bench.load.connection import Address
+from serve_bench.load.pacing import IDLE_S, Engine, WorkerShare
+from serve_bench.load.tally import NEVER
+
+PAUSE_S = 0.05
+"""As in the raw client: wait after a failed connect."""
+
+perf = time.perf_counter_ns
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class AsyncClient:
+    """A connection, and whether it has a request in flight."""
+
+    busy: bool = False
+    due: int = 0
+    task: asyncio.Task[None] | None = None
+
+
+C = TypeVar("C", bound=AsyncClient)
+
+
+class AsyncEngine(Engine, Generic[C]):
+    """All clients of one worker. `_draw` gives what the next request is."""
+
+    _draw: Callable[[], Any]
+
+    def __init__(self, load: Load, address: Address, share: WorkerShare) -> None:
+        super().__init__(load, address, share)
+        self._loop = asyncio.new_event_loop()
+        self._clients: list[C] = []
+        self._free: list[tuple[C, asyncio.Future[int]]] = []
+        self._over = asyncio.Event()
+
+    @abstractmethod
+    def _make_client(self) -> C:
+        """A new client, not connected yet."""
+
+    @abstractmethod
+    async def _preconnect(self, client: C) -> bool:
+        """Connect before the start; where that fails, say why in `connect_error`."""
+
+    @abstractmethod
+    async def _attempt(self, client: C, turn: Any) -> tuple[str | None, int]:
+        """One try of a request: (class of failure or None, status or 0)."""
+
+    @abstractmethod
+    async def _disconnect(self, client: C) -> None:
+        """Close the connection."""
+
+    def _account(self, client: C) -> None:
+        """Count what a try has cost beside its end."""
+
+    def watch(self, fd: int, call: Callable[[], None]) -> None:
+        self._loop.add_reader(fd, call)
+
+    def open_requests(self) -> tuple[list[int], list[int]]:
+        return [client.due for client in self._clients if client.busy], list(self._backlog)
+
+    # -- connecting ---------------------------------------------------------------------------
+
+    def connect(self) -> int:
+        return self._loop.run_until_complete(self._connect_all())
+
+    async def _connect_all(self) -> int:
+        self._clients = [self._make_client() for _ in range(self.share.connections)]
+        begun = perf()
+        opened = await asyncio.gather(*(self._preconnect(client) for client in self._clients))
+        self.connecting = (begun, perf())
+        return sum(opened)
+
+    # -- one request --------------------------------------------------------------------------
+
+    def _begin(self, client: C, due: int) -> None:
+        """A request begins when a client gets it, before the task of that runs."""
+        client.busy = True
+        client.due = due
+        self.tally.begun(due)
+
+    async def _request(self, client: C, due: int, sent_at: int) -> None:
+        """Send a request that has begun, and count how it ended."""
+        tally = self.tally
+        turn = self._draw()
+        attempts = 0
+        while True:
+            failure, status = await self._attempt(client, turn)
+            now = perf()
+            if now >= tally.edge:
+                self._turn(now)
+            self._account(client)
+            if failure is None:
+                tally.success(due, sent_at, now, status)
+                break
+            if attempts == self.load.retries or self._over.is_set():
+                tally.failure(failure, due, now, status or None)
+                self._given_up(client, failure, now)
+                break
+            attempts += 1
+            tally.retried += 1
+            if failure == "connect":
+                await asyncio.sleep(PAUSE_S)
+            sent_at = perf()
+        client.busy = False
+        if not tally.refill:
+            self._turn(now)
+        if failure == "connect":
+            await asyncio.sleep(PAUSE_S)
+
+    def _given_up(self, client: C, failure: str, now: int) -> None:
+        """A request has failed for good."""
+
+    def try_once(self) -> tuple[str | None, int]:
+        """Send one request outside any load: (class of failure or None, status or 0)."""
+        client = self._clients[0]
+        return self._loop.run_until_complete(self._attempt(client, self._draw()))
+
+    # -- the load -----------------------------------------------------------------------------
+
+    def run(self, start: int, drain_ns: int) -> None:
+        self._drain_ns = drain_ns
+        self._loop.run_until_complete(self._run(start))
+
+    def run_slice(self, length_ns: int, drain_ns: int) -> int:
+        """As in `Engine`, but the drain waits for every response, whatever `drain_ns` is: a
+        cancelled task would close its connection. The request time-out is the bound."""
+        begun = perf()
+        self._drain_ns, self._drain_until = NEVER // 2, NEVER
+        self._over.clear()
+        self.tally.open_slice(begun, length_ns)
+        self._loop.run_until_complete(self._run(begun))
+        return begun
+
+    async def _run(self, start: int) -> None:
+        self._turn(perf())
+        if self.load.open_loop:
+            self._set_clock(start)
+            for client in self._clients:
+                client.task = self._loop.create_task(self._serve(client, None))
+            await asyncio.sleep(0)
+            if self.timer.fd >= 0:
+                self._loop.add_reader(self.timer.fd, self._timer_rang)
+            self._pump()
+        else:
+            for client in self._clients:
+                client.task = self._loop.create_task(self._repeat(client))
+        tick = self._loop.create_task(self._tick())
+        await self._over.wait()
+        tick.cancel()
+        for client in self._clients:
+            if client.task is not None:
+                client.task.cancel()
+        tasks = [client.task for client in self._clients if client.task is not None]
+        for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(outcome, Exception):
+                raise outcome
+
+    async def _repeat(self, client: C) -> None:
+        """Closed loop: the next request when the last one has ended."""
+        while self.tally.may_send():
+            now = perf()
+            if now >= self.tally.edge:  # it is sent in the window in which it is counted
+                self._turn(now)
+                continue
+            self._begin(client, now)
+            await self._request(client, now, now)
+
+    async def _serve(self, client: C, due: int | None) -> None:
+        """Open loop: requests as they are due, each with its own due time.
+
+        `due`: of a request that has begun already.
+        """
+        while True:
+            if due is None and self._backlog:  # in the drain too
+                due = self._backlog.popleft()
+                self._begin(client, due)
+                self.tally.had_waited(due)
+            if due is None:
+                turn: asyncio.Future[int] = self._loop.create_future()
+                self._free.append((client, turn))
+                due = await turn
+            now = perf()
+            self.tally.record_of(due, "send_lag", now - due)
+            await self._request(client, due, now)
+            due = None
+
+    def _timer_rang(self) -> None:
+        self.timer.clear()
+        self._pump()
+
+    def _pump(self) -> None:
+        """Begin every request that is due, and arrange the call for the next one."""
+        clock = self._clock
+        assert clock is not None
+        now = perf()
+        if now >= self.tally.edge:
+            self._turn(now)
+        self._launch_due(now)
+        if not self.tally.refill:
+            return
+        sleep_s = self.timer.sleep_s(clock.due, now)
+        if self.timer.fd < 0:
+            self._loop.call_later(sleep_s, self._pump)
+
+    def _launch_due(self, now: int) -> None:
+        clock, tally = self._clock, self.tally
+        while clock is not None and tally.refill and clock.due <= now and clock.due < tally.edge:
+            left = tally.left_to_send
+            if left is not None and left <= len(self._backlog):
+                return
+            self._launch(clock.due)
+            clock.step()
+
+    def _launch(self, due: int) -> None:
+        if self._free:
+            client, turn = self._free.pop()
+            self._begin(client, due)
+            turn.set_result(due)
+        elif len(self._clients) < self.share.limit:
+            client = self._make_client()
+            self._clients.append(client)
+            self._begin(client, due)
+            client.task = self._loop.create_task(self._serve(client, due))
+        else:
+            self._backlog.append(due)
+
+    async def _tick(self) -> None:
+        """Keep the tally's time while no response comes."""
+        while True:
+            self._turn(perf())
+            await asyncio.sleep(IDLE_S)
+
+    def _turn(self, now: int) -> None:
+        if self._advance(now):
+            self._over.set()
+
+    def _busy(self) -> bool:
+        return any(client.busy for client in self._clients)
+
+    def close(self) -> None:
+        async def close_all() -> None:
+            await asyncio.gather(*(self._disconnect(client) for client in self._clients))
+
+        self._loop.run_until_complete(close_all())
+        self.timer.close()
+        self._loop.close()

@@ -1,0 +1,165 @@
+"""The gRPC client: a channel with a connection of its own for each client, by grpcio's asyncio.
+
+A request is a call of the method that the path of the URL names (`/package.Service/Method`), with
+the body as its message and the headers as metadata. Rule: messages are bytes here; what they mean
+is for the service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import grpc
+
+from serve_bench.core.load_result import GIVEN_UP
+from serve_bench.core.load_spec import Load
+from serve_bench.core.request_spec import Headers
+from serve_bench.load.async_engine import AsyncClient, AsyncEngine
+from serve_bench.load.connection import Address
+from serve_bench.load.pacing import WorkerShare, next_turn
+from serve_bench.load.tally import NEVER
+
+OPTIONS: Final = (
+    ("grpc.use_local_subchannel_pool", 1),  # else all channels of a process share a connection
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.enable_retries", 0),  # unseen, they would be part of a latency
+)
+
+CODES: Final = {
+    grpc.StatusCode.DEADLINE_EXCEEDED: "timeout",
+    grpc.StatusCode.UNAVAILABLE: "reset",
+    grpc.StatusCode.RESOURCE_EXHAUSTED: "rejected",
+}
+"""The class of failure of a code; `status` of all others."""
+
+TOO_LARGE: Final = "message larger than max"
+"""What a server says that refuses a message for its size, with RESOURCE_EXHAUSTED."""
+
+perf = time.perf_counter_ns
+
+
+@dataclass(slots=True, eq=False)
+class ChannelClient(AsyncClient):
+    """One channel. `last`: when the latest message of a stream came (ns), 0: none yet; `call`: the
+    stream in flight, `stalled`: it was cancelled for its silence; `received`: bytes of messages."""
+
+    channel: Any
+    last: int = 0
+    call: Any = None
+    stalled: bool = False
+    received: int = 0
+
+
+class GrpcEngine(AsyncEngine[ChannelClient]):
+    """All channels of one worker."""
+
+    def __init__(self, load: Load, address: Address, share: WorkerShare) -> None:
+        super().__init__(load, address, share)
+        turns = [
+            (urlsplit(url).path, body, tuple((name.lower(), value) for name, value in named))
+            for url, body, named in load.request.turns
+        ]
+        self._draw = next_turn(load, share, turns)
+        self._streaming = load.streaming
+        gap_s = None if load.streaming is None else load.streaming.event_timeout_s
+        self._gap_ns = NEVER if gap_s is None else int(gap_s * 1e9)
+
+    def open_streams(self) -> list[tuple[int, int]] | None:
+        if self._streaming is None:
+            return None
+        return [(client.due, client.last) for client in self._clients if client.busy]
+
+    def _make_client(self) -> ChannelClient:
+        host, port = self.address.sockaddr[:2]
+        target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        options = (*OPTIONS, ("grpc.default_authority", urlsplit(self.load.request.url).netloc))
+        if self._tls is not None:
+            credentials = grpc.ssl_channel_credentials(self._roots())
+            channel = grpc.aio.secure_channel(target, credentials, options)
+        else:
+            channel = grpc.aio.insecure_channel(target, options)
+        return ChannelClient(channel)
+
+    def _roots(self) -> bytes | None:
+        if self.load.request.ca_file is None:
+            return None
+        with open(self.load.request.ca_file, "rb") as file:
+            return file.read()
+
+    async def _preconnect(self, client: ChannelClient) -> bool:
+        try:
+            await asyncio.wait_for(client.channel.channel_ready(), self.load.connect_timeout_s)
+        except TimeoutError:
+            self.connect_error = "no gRPC connection in time"
+            return False
+        return True
+
+    async def _attempt(
+        self, client: ChannelClient, turn: tuple[str, bytes, Headers]
+    ) -> tuple[str | None, int]:
+        method, message, metadata = turn
+        try:
+            if self._streaming is not None:
+                return await self._stream(client, method, message, metadata)
+            call = client.channel.unary_unary(method)
+            answer = await call(message, timeout=self.load.timeout_s, metadata=metadata)
+        except grpc.aio.AioRpcError as error:
+            return self._failure(client, error)
+        except asyncio.CancelledError:
+            if not client.stalled:
+                raise
+            return "stalled", 0
+        client.received += len(answer)
+        expected = self.load.request.expect_body
+        return ("body" if expected is not None and answer != expected else None), 0
+
+    async def _stream(
+        self, client: ChannelClient, method: str, message: bytes, metadata: Headers
+    ) -> tuple[str | None, int]:
+        """A stream of messages, each of which is an event."""
+        client.last, client.stalled = 0, False
+        call = client.channel.unary_stream(method)
+        client.call = call(message, timeout=self.load.timeout_s, metadata=metadata)
+        async for answer in client.call:
+            now = perf()
+            if now >= self.tally.edge:
+                self._turn(now)
+            self.tally.streamed(client.due, client.last, now, 1)
+            client.last = now
+            client.received += len(answer)
+        return (None if client.last else "event"), 0
+
+    def _failure(
+        self, client: ChannelClient, error: grpc.aio.AioRpcError
+    ) -> tuple[str | None, int]:
+        if client.stalled:
+            return "stalled", 0
+        code = error.code()
+        number = int(code.value[0])
+        if TOO_LARGE in (error.details() or ""):
+            return "status", number
+        return CODES.get(code, "status"), number
+
+    def _given_up(self, client: ChannelClient, failure: str, now: int) -> None:
+        if self._streaming is not None and failure in GIVEN_UP:
+            self.tally.no_event(client.due, client.last, now)
+
+    def _account(self, client: ChannelClient) -> None:
+        self.tally.bytes += client.received
+        client.received = 0
+
+    def _turn(self, now: int) -> None:
+        if self._gap_ns < NEVER:
+            for client in self._clients:
+                if client.busy and client.last and now - client.last > self._gap_ns:
+                    client.stalled = True
+                    client.call.cancel()
+        super()._turn(now)
+
+    async def _disconnect(self, client: ChannelClient) -> None:
+        await client.channel.close()

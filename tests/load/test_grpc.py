@@ -1,0 +1,235 @@
+"""The gRPC client against a server with known answers: ends by class, streams by the server's own
+log."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Final
+
+import grpc
+import pytest
+
+from serve_bench.core.load_spec import Load, Streaming, Timing
+from serve_bench.core.plan import bytes_value, row_of
+from serve_bench.core.request_spec import Request, SpecError
+from serve_bench.load import drive_load
+from tests.load.loads import run_here
+
+pytestmark = pytest.mark.process
+
+FIRST_S, GAP_S, EVENTS = 0.03, 0.01, 6
+
+
+@dataclass
+class GrpcServer:
+    """A running server: its port, and when it wrote the messages of each stream."""
+
+    port: int = 0
+    streams: list[list[int]] = field(default_factory=list)
+    metadata: list[dict[str, str]] = field(default_factory=list)
+
+    def url(self, method: str) -> str:
+        return f"http://127.0.0.1:{self.port}/test.Known/{method}"
+
+    async def echo(self, message: bytes, context: Any) -> bytes:
+        self.metadata.append(dict(context.invocation_metadata()))
+        return message
+
+    async def slow(self, message: bytes, context: Any) -> bytes:
+        await asyncio.sleep(600)
+        return message
+
+    async def busy(self, message: bytes, context: Any) -> bytes:
+        await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many requests")
+        return message
+
+    async def wrong(self, message: bytes, context: Any) -> bytes:
+        await context.abort(grpc.StatusCode.INTERNAL, "oops")
+        return message
+
+    async def gone(self, message: bytes, context: Any) -> bytes:
+        await context.abort(grpc.StatusCode.UNAVAILABLE, "going away")
+        return message
+
+    async def stream(self, message: bytes, context: Any) -> AsyncIterator[bytes]:
+        times = [time.perf_counter_ns()]
+        self.streams.append(times)
+        for number in range(EVENTS):
+            await asyncio.sleep(GAP_S if number else FIRST_S)
+            times.append(time.perf_counter_ns())
+            yield b"event"
+
+    async def stall(self, message: bytes, context: Any) -> AsyncIterator[bytes]:
+        yield b"event"
+        await asyncio.sleep(600)
+
+    async def empty(self, message: bytes, context: Any) -> AsyncIterator[bytes]:
+        return
+        yield b""
+
+
+@contextmanager
+def serving() -> Iterator[GrpcServer]:
+    """Runs the server in a thread until the block ends."""
+    known, ready = GrpcServer(), threading.Event()
+    loop = asyncio.new_event_loop()
+    over = asyncio.Event()
+
+    async def main() -> None:
+        server = grpc.aio.server()
+        unary = {
+            name: grpc.unary_unary_rpc_method_handler(getattr(known, name))
+            for name in ("echo", "slow", "busy", "wrong", "gone")
+        }
+        streams = {
+            name: grpc.unary_stream_rpc_method_handler(getattr(known, name))
+            for name in ("stream", "stall", "empty")
+        }
+        handler = grpc.method_handlers_generic_handler("test.Known", {**unary, **streams})
+        server.add_generic_rpc_handlers((handler,))
+        known.port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        ready.set()
+        await over.wait()
+        await server.stop(0)
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(main(),), daemon=True)
+    thread.start()
+    assert ready.wait(10), "the test server did not start"
+    try:
+        yield known
+    finally:
+        loop.call_soon_threadsafe(over.set)
+        thread.join(10)
+        loop.close()
+
+
+def load(server: GrpcServer, method: str, **options: Any) -> Load:
+    message = options.pop("body", b"hello")
+    expected = options.pop("expect_body", None)
+    request = Request(
+        server.url(method),
+        method="POST",
+        headers=(("Application", "noop"),),
+        body=message,
+        expect_body=expected,
+    )
+    return Load(request, client="grpc", **{"connections": 3, "count": 12, **options})
+
+
+LOOPS: Final = {"closed": {}, "open": {"rate": 100.0, "max_connections": 30}}
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_calls_are_answered_and_counted(loop: str) -> None:
+    with serving() as server:
+        result = run_here(load(server, "echo", expect_body=b"hello", **LOOPS[loop]))
+    assert result.measured.completed == 12 and not result.measured.failed
+    assert result.status_codes == {0: 12} and result.latency.count == 12
+    assert result.bytes_received == 12 * len(b"hello")
+    assert all(one["application"] == "noop" for one in server.metadata)
+
+
+ENDS: Final = {
+    "slow": ("timeout", {}),
+    "busy": ("rejected", {8: 6}),
+    "wrong": ("status", {13: 6}),
+    "gone": ("reset", {14: 6}),
+    "lacking": ("status", {12: 6}),
+}
+
+
+@pytest.mark.parametrize("method", ENDS)
+def test_a_code_is_a_class_of_failure(method: str) -> None:
+    failure, codes = ENDS[method]
+    with serving() as server:
+        result = run_here(load(server, method, count=6, timeout_s=0.3))
+    assert result.measured.failed == {failure: 6}
+    assert (result.status_codes == codes) or failure == "timeout"
+    assert result.censored.count == (6 if failure == "timeout" else 0)
+
+
+def test_another_answer_is_a_failure_and_a_large_one_is_none() -> None:
+    with serving() as server:
+        other = run_here(load(server, "echo", expect_body=b"other", count=4))
+        large = run_here(load(server, "echo", body=b"a" * 3_000_000, count=4))
+        huge = run_here(load(server, "echo", body=b"a" * 6_000_000, count=4))
+    assert other.measured.failed == {"body": 4}
+    assert large.measured.completed == 4
+    assert huge.measured.failed == {"status": 4}  # above the limit of the server, 4 MiB
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_times_of_a_stream_are_those_of_the_log_of_the_server(loop: str) -> None:
+    with serving() as server:
+        result = run_here(load(server, "stream", count=30, streaming=Streaming(), **LOOPS[loop]))
+    assert result.measured.completed == 30 and not result.measured.failed
+    assert (result.events, result.ttft.count) == (30 * EVENTS, 30)
+    known = statistics.median(b - a for one in server.streams for a, b in pairwise(one[1:]))
+    assert result.itl.percentile(0.5) == pytest.approx(known, rel=0.05, abs=2e6)
+    # A call is due before the server has it, and the event reaches the client after it was sent;
+    # both sides share the interpreter here.
+    first, least = result.ttft.percentile(0.0), min(one[1] - one[0] for one in server.streams)
+    assert first is not None and first >= 0.999 * least
+
+
+@pytest.mark.parametrize(("method", "failure"), [("stall", "stalled"), ("empty", "event")])
+def test_what_is_wrong_with_a_stream(method: str, failure: str) -> None:
+    with serving() as server:
+        one = load(server, method, count=6, streaming=Streaming(event_timeout_s=0.2))
+        result = run_here(one)
+    assert result.measured.failed == {failure: 6}
+    assert result.itl_censored.count == (6 if failure == "stalled" else 0)
+
+
+def test_a_load_with_workers_makes_a_row_of_its_protocol() -> None:
+    with serving() as server:
+        plain = load(server, "echo", count=None)
+        result = drive_load(plain, Timing(0.2, 0.2, windows=2, window_s=0.2))
+        row = row_of(load(server, "stream", streaming=Streaming()))
+    assert result.measured.completed > 0 and len(result.windows) == 2
+    assert (row.label, row.client, row.protocol) == (
+        "3 connections, grpc-stream",
+        "grpc",
+        "grpc-stream",
+    )
+
+
+def test_no_server_is_one_error() -> None:
+    from serve_bench.load import LoadError
+
+    with serving() as server:
+        gone = load(server, "echo", count=3)
+    with pytest.raises(LoadError, match=r"connect: 127\.0\.0\.1"):
+        drive_load(gone, Timing(0.0, 0.0, windows=1, window_s=1.0))
+
+
+@pytest.mark.parametrize(
+    ("request_", "options", "message"),
+    [
+        (Request("http://h/"), {}, "names no method of gRPC"),
+        (Request("http://h/a.B/C?x=1"), {}, "names no method of gRPC"),
+        (Request("http://h/a.B/C", expect_status=(200,)), {}, "choice of status codes"),
+        (Request("http://h/a.B/C"), {"keepalive": False}, "connection for each request"),
+        (Request("http://h/a.B/C"), {"streaming": Streaming("lines")}, "each message is one"),
+    ],
+)
+def test_what_grpc_has_not_is_refused(
+    request_: Request, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SpecError, match=message):
+        Load(request_, client="grpc", **options)
+
+
+@pytest.mark.parametrize("size", [0, 1, 127, 128, 300, 70_000])
+def test_a_message_is_that_of_protocol_buffers(size: int) -> None:
+    from google.protobuf.wrappers_pb2 import BytesValue
+
+    assert bytes_value(b"a" * size) == BytesValue(value=b"a" * size).SerializeToString()
