@@ -4,6 +4,7 @@ a DLRM ranker. `serve-bench noop`: a warmed-up no-op endpoint, for your load too
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from serve_bench.cli.options import MATRIX, MODEL, RUN, LoadOnOptions, RowOption
 
 if TYPE_CHECKING:
     from serve_bench.core.plan import Suite
+    from serve_bench.core.request_spec import Request
     from serve_bench.core.result import Trial
     from serve_bench.serving.server import Serving
 
@@ -101,7 +103,7 @@ def noop(options: NoopOptions) -> int:
     from serve_bench.cli.sitting import outcome_of, signals
     from serve_bench.core.axes import settings
     from serve_bench.core.errors import BadInput
-    from serve_bench.core.plan import route_of
+    from serve_bench.core.plan import request_of
     from serve_bench.core.suite import Overrides
     from serve_bench.core.variants import parse_env
     from serve_bench.runner.load_source import read_load_on
@@ -131,11 +133,16 @@ def noop(options: NoopOptions) -> int:
     def ready(serving: Serving, trials: Sequence[Trial]) -> None:
         for trial in trials:
             typer.echo(latency_text(trial))
-        route, streams = route_of(suite.app, suite.rows[0]), suite.streaming is not None
-        typer.echo(where_it_is(serving, route))
+        row = suite.rows[0]
+        request = request_of(suite.app, row, serving.url_of(row), suite.cells[0])
+        typer.echo(where_it_is(serving, request.url))
         if options.blocking and trials:
-            how = streams_to_load if streams else how_to_load
-            typer.echo(how(serving, route, options.texts["body_type"]))
+            plain = row.protocol == "http"
+            typer.echo(
+                how_to_load(serving, suite.app.route, options.texts["body_type"])
+                if plain
+                else load_to_paste(row.protocol, request)
+            )
             typer.echo("serving until Ctrl-C or SIGTERM")
             sys.stdout.flush()
             _wait_while_alive(serving)
@@ -201,22 +208,24 @@ def latency_text(trial: Trial) -> str:
     return "\n".join(lines)
 
 
-def where_it_is(serving: Serving, route: str) -> str:
+def where_it_is(serving: Serving, url: str) -> str:
     """The URL, and the pids of what serves it."""
     by_role: dict[str, list[str]] = {}
     for process in serving.processes():
         by_role.setdefault(process.role, []).append(str(process.pid))
     shown = ("haproxy", "haproxy_manager", "proxy", "fallback_proxy", "replica", "controller")
     pids = [f"    {role:16} {' '.join(by_role[role])}" for role in shown if role in by_role]
-    return "\n".join(
-        [f"url: {serving.url}{route}", f"pids (variant {serving.spec.variant.name}):", *pids]
-    )
+    return "\n".join([f"url: {url}", f"pids (variant {serving.spec.variant.name}):", *pids])
 
 
-def streams_to_load(serving: Serving, route: str, body_type: str) -> str:
-    """A command line to paste, of a client that times each event."""
-    url = f"'{serving.url}{route}'"
-    return f"load it:\n    serve-bench load {url} --protocol stream -c 100 -d 10s"
+def load_to_paste(protocol: str, request: Request) -> str:
+    """A command line to paste, for protocols that few other programs speak."""
+    words = ["serve-bench load", shlex.quote(request.url), "--protocol", protocol]
+    for name, value in request.headers:
+        words += ["-H", shlex.quote(f"{name}: {value}")]
+    if request.body:
+        words += ["-b", shlex.quote(request.body.decode())]
+    return f"load it:\n    {' '.join(words)} -c 100 -d 10s"
 
 
 def how_to_load(serving: Serving, route: str, body_type: str) -> str:

@@ -1,4 +1,4 @@
-"""Streams of a real Serve: each event is timed, by rows and by a load of a chat app."""
+"""Protocols on a real Serve: rows of streams and of gRPC beside HTTP, and a load of a chat app."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ BODY = {
 }
 
 
-def test_rows_of_streams_beside_http(tmp_path: Path) -> None:
+def test_rows_of_all_protocols(tmp_path: Path) -> None:
+    protocols = ("http", "stream", "grpc", "grpc-stream")
     done = run_to_end(
         [
-            *("micro", "--protocol", "http,stream", "--stream-events", "2,20", "--quick"),
+            *("micro", "--protocol", ",".join(protocols), "--stream-events", "2,20", "--quick"),
             *("--clients", "raw:4", "--num-replicas", "1", "--variant", "default,optimized"),
             *("--slo", "p50=10s", "--out", "out"),
         ],
@@ -42,19 +43,21 @@ def test_rows_of_streams_beside_http(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr + done.stdout
     result = read(tmp_path / "out")
-    assert not result.failures and len(result.trials) == 6
+    assert not result.failures and len(result.trials) == 12
+    assert {one.row.protocol for one in result.trials} == set(protocols)
     for trial in result.trials:
         assert trial.counts.completed > 0 and not trial.counts.failed
         assert trial.usage["processes"]
-        if trial.row.protocol == "http":
+        assert trial.row.client == ("grpc" if "grpc" in trial.row.protocol else "raw")
+        if not trial.row.traffic.streams:
             assert "events" not in trial.metrics and "ttft" not in trial.metrics
             continue
         each, requests = trial.row.events, trial.counts.completed
         assert each in (2, 20)
-        assert merged([trial], "ttft").count == merged([trial], "ttfb").count == requests
+        assert merged([trial], "ttft").count == requests
         assert merged([trial], "itl").count == requests * (each - 1)
         assert trial.client["events"] > 0
-    for word in ("4 connections, stream of 20", "TTFT p50", "events/s", "Service level"):
+    for word in ("stream of 20", "grpc-stream of 2", "TTFT p50", "events/s", "Service level"):
         assert word in done.stdout
 
 
