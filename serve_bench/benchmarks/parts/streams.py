@@ -98,7 +98,7 @@ def tokens_words(trial: Trial) -> str | None:
     per_s = f" ({number(counts.answer / seconds)}/s)" if seconds > 0 else ""
     answer, prompt = (count / counts.requests for count in (counts.answer, counts.prompt))
     text = f"{counts.answer:,} of answers{per_s}"
-    text += f"; per request {number(answer)} of the answer, {number(prompt)} of the prompt"
+    text += f"; per request {answer:,.4g} of the answer, {prompt:,.4g} of the prompt"
     uncounted = trial.completed_in_windows - counts.requests
     return text + (f"; {uncounted:,} requests without a count" if uncounted > 0 else "")
 

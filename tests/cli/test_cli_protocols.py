@@ -1,0 +1,165 @@
+"""Protocols on the command line: what is refused in one line, and what loads of streams say."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from serve_bench.cli.program import run
+from serve_bench.core.chat import Lengths, chat_bodies, chat_url, read_lengths
+from serve_bench.core.errors import BadInput
+from tests.servers import Steps, serving
+
+STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: %d\r\n\r\n%s"
+CHAT = (
+    b'data: {"choices":[{"delta":{"role":"assistant","content":""}}]}\n\n'
+    b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'
+    b'data: {"choices":[{"delta":{"content":"b"}}]}\n\n'
+    b'data: {"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":2}}\n\n'
+    b"data: [DONE]\n\n"
+)
+
+
+def stream(body: bytes) -> Steps:
+    """A stream that comes at once."""
+    return [(0.0, STREAM % (len(body), body))]
+
+
+URL = "http://127.0.0.1:1/"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--protocol", "x"], "--protocol: 'x' is not allowed; it takes http, stream, grpc or "),
+        (["--events", "sse"], "--events: goes with --protocol stream"),
+        (["--event-timeout", "1s"], "--event-timeout: goes with --protocol stream"),
+        (["--protocol", "stream", "--events", "xml"], "--events must be one of sse, lines, chunks"),
+        (["--protocol", "stream", "--event-timeout", "1h"], "--event-timeout must be at most"),
+        (["--protocol", "stream", "--client", "wrk"], "--protocol stream is for the clients raw"),
+        (["--protocol", "stream", "--expect-body", "x"], "--protocol stream and expect_body"),
+        (["--protocol", "stream", "--expect-status", "404"], "only a status of 2xx"),
+        (["--protocol", "grpc"], "url: the path '/' names no method of gRPC; it takes /package"),
+        (["--protocol", "grpc", "--client", "ab"], "--client: ab speaks no gRPC; leave it out"),
+        (["--openai"], "--openai: give --model, or bodies of your own (--bodies)"),
+        (["--model", "m"], "--model: goes with --openai"),
+        (["--openai", "--model", "m", "--events", "sse"], "--events: --openai has its own"),
+        (["--openai", "--body", "{}"], 'openai: body 1 is no JSON object with "stream": true'),
+        (["--openai", "--body", "{}", "--model", "m"], "--model: has no use with --body or"),
+        (["--openai", "--model", "m", "--input-tokens", "0"], "--input-tokens: '0' is not allowed"),
+        (["--openai", "--model", "m", "--output-tokens", "1,x"], "--output-tokens: '1,x' is not"),
+        (["--slo", "ttft_p95=1s"], "--slo: ttft_p95: is measured of streams alone"),
+        (["--bodies", "none.txt"], "--bodies: none.txt"),
+    ],
+)
+def test_what_does_not_go_together_is_one_line(
+    words: list[str],
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["load", URL, *words]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("serve-bench: ") and message in line
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.process
+def test_a_service_that_answers_at_once_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving() as server:
+        code = run(["load", server.url, "--protocol", "stream", "--out", str(tmp_path / "out")])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert code == 2 and "has no event of the kind sse" in line and "--protocol http" in line
+    assert not (tmp_path / "out").exists() and len(server.log) == 1
+
+
+@pytest.mark.process
+def test_a_load_of_streams_in_all_forms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    words = ["--protocol", "stream", "-c", "2", "-d", "500ms", "--slo", "ttft_p50=10s,itl_p50=10s"]
+    with serving(steps=lambda number: stream(b"data: a\n\n" * 3), delay_s=0.005) as server:
+        code = run(["load", server.url, *words, "--out", str(out)])
+    captured = capsys.readouterr()
+    assert code == 0, captured.err
+    for word in ("2 connections, stream", "events/s", "TTFB, ms", "TTFT, ms", "ITL, ms", "met"):
+        assert word in captured.out
+    assert "66.7 % in the same read" in " ".join(captured.out.split())
+    assert run(["report", str(out), "--format", "json"]) == 0
+    cells = json.loads(capsys.readouterr().out)["variants"][0]["cells"]
+    (row,) = cells[0]["rows"]
+    assert row["row"]["protocol"] == "stream" and row["spreads"]["events"]["mean"] > 0
+    (requests,) = row["requests"].values()
+    assert requests["merged"] * 3 == requests["events"] * 2
+    assert set(row["distributions"]) >= {"ttfb", "ttft", "itl"}
+    assert run(["report", str(out), "--format", "csv"]) == 0
+    (line,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert line["protocol"] == "stream" and float(line["ttft_p50_ms"]) > 0
+    page = tmp_path / "page.html"
+    assert run(["report", str(out), "--format", "html", "--output", str(page)]) == 0
+    assert "TTFT" in page.read_text()
+
+
+@pytest.mark.process
+def test_chat_completions_are_posted_and_their_tokens_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving(steps=lambda number: stream(CHAT)) as server:
+        words = ["--openai", "--model", "m", "--input-tokens", "7", "--output-tokens", "2"]
+        code = run(["load", server.url, *words, "-c", "2", "-n", "10", "--out", str(tmp_path)])
+    captured = capsys.readouterr()
+    assert code == 0, captured.err
+    assert "20 of answers" in captured.out
+    assert "per request 2 of the answer, 5 of the prompt" in " ".join(captured.out.split())
+    assert len(server.log) == 11  # one of them before the load
+    for one in server.log:
+        body = json.loads(one.body)
+        assert (body["model"], body["stream"], body["max_tokens"]) == ("m", True, 2)
+        assert len(body["messages"][0]["content"].split()) == 7
+        assert one.head.startswith(b"POST /v1/chat/completions ")
+        assert b"content-type: application/json" in one.head
+
+
+@pytest.mark.process
+def test_bodies_of_a_file_are_posted_in_turn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bodies = [json.dumps({"stream": True, "n": number}) for number in range(3)]
+    (tmp_path / "bodies").write_text("\n".join(bodies))
+    with serving(steps=lambda number: stream(CHAT)) as server:
+        words = ["--openai", "--bodies", str(tmp_path / "bodies"), "-c", "1", "-n", "6"]
+        code = run(["load", server.url, *words, "--out", str(tmp_path / "out")])
+    assert code == 0, capsys.readouterr().err
+    assert [json.loads(one.body)["n"] for one in server.log] == [0, 0, 1, 2, 0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("http://h:1", "http://h:1/v1/chat/completions"),
+        ("http://h:1/", "http://h:1/v1/chat/completions"),
+        ("http://h:1/v1/", "http://h:1/v1/chat/completions"),
+        ("http://h/a/v1", "http://h/a/v1/chat/completions"),
+        ("http://h/custom/path", "http://h/custom/path"),
+    ],
+)
+def test_the_address_of_the_completions(url: str, address: str) -> None:
+    assert chat_url(url) == address
+
+
+def test_lengths_are_drawn_with_their_mean_and_spread() -> None:
+    assert read_lengths("200,50", "--x") == Lengths(200.0, 50.0)
+    with pytest.raises(BadInput, match="--x: '1,2,3' is not allowed"):
+        read_lengths("1,2,3", "--x")
+    bodies = [json.loads(one) for one in chat_bodies("m", Lengths(100, 20), Lengths(50), 1)]
+    words = [len(one["messages"][0]["content"].split()) for one in bodies]
+    assert 95 < sum(words) / len(words) < 105 and max(words) > 120 > 80 > min(words)
+    assert {one["max_tokens"] for one in bodies} == {50}
+    assert chat_bodies("m", Lengths(100, 20), Lengths(50), 1)[0] == json.dumps(bodies[0]).encode()
