@@ -16,13 +16,13 @@ from typing import Any, Final
 
 from serve_bench.analysis.statistics import Line, summarize
 from serve_bench.benchmarks.scale.exports import scale_perf_metrics
-from serve_bench.core.load_result import HISTOGRAMS
+from serve_bench.core.load_result import HISTOGRAMS, STREAM_TIMES
 from serve_bench.core.result import Result, cell_slug
 from serve_bench.core.usage import BATCH_SIZE
 
 #: Of the load engine's histograms only the latency is a result; the others, and the sizes of the
 #: batches that Serve formed, are evidence.
-_EVIDENCE: Final = (frozenset(HISTOGRAMS) - {"latency"}) | {BATCH_SIZE}
+_EVIDENCE: Final = (frozenset(HISTOGRAMS) - {"latency", *STREAM_TIMES}) | {BATCH_SIZE}
 
 
 def perf_metrics(result: Result) -> str:
