@@ -119,7 +119,7 @@ def _client(trial: Trial) -> Iterator[Warning]:
     verdict = trial.client.get("verdict", trial.client)
     if verdict.get("client_bound"):
         reasons = "; ".join(verdict.get("reasons", ())) or "no reason given"
-        hint = f"the server may be faster: use {_MORE_CLIENT[trial.row.client == 'raw']}"
+        hint = f"the server may be faster: use {_MORE_CLIENT[trial.row.client != 'aiohttp']}"
         message = f"{client_words(verdict)}: {reasons}"
         yield Warning("client-bound", message, hint, trial.key)
 

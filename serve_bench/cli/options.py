@@ -56,10 +56,14 @@ class SloOptions(Options):
         return None if self.slo is None else read_slo(self.slo, metrics=self.slo_metrics()).source
 
     def slo_metrics(self) -> Collection[str]:
-        """The histograms that the command measures, of which an SLO may be. Raises BadInput."""
+        """The histograms that the command measures, of which an SLO may be. Where a suite file says
+        which those are, all; the suite checks it. Raises BadInput."""
+        from serve_bench.core.result import STREAMS
         from serve_bench.core.slo import LATENCY, METRICS
 
-        return METRICS if self.protocols() <= {"stream", "grpc-stream"} else (LATENCY,)
+        of_file = "suite" in self.flags() and "protocol" not in self.texts
+        of_file = of_file and "protocol" in self.text_flags()
+        return METRICS if of_file or self.protocols() <= STREAMS else (LATENCY,)
 
     def protocols(self) -> set[object]:
         """Those of the flag; http without it. Raises BadInput."""
@@ -85,24 +89,28 @@ class StreamOptions(SloOptions):
     def protocols(self) -> set[object]:
         return {"stream"} if self.chat else super().protocols()
 
-    def streaming(self) -> Streaming | None:
-        """How responses are read as streams; None: they are not. Raises BadInput, SpecError."""
+    def event_timeout_s(self) -> float | None:
+        """The value of --event-timeout. Raises BadInput."""
         from serve_bench.cli.flag_values import seconds_of
+
+        text = self.event_timeout
+        return None if text is None else seconds_of(text, "--event-timeout")
+
+    def streaming(self) -> Streaming | None:
+        """How responses are read as streams, where no suite file says it; None: they are not.
+        Raises BadInput, SpecError."""
         from serve_bench.core.errors import BadInput
         from serve_bench.core.load_spec import Streaming
+        from serve_bench.core.result import STREAMS
 
-        if not self.protocols() & {"stream", "grpc-stream"}:
-            for flag_name, value in (
-                ("events", self.events),
-                ("event-timeout", self.event_timeout),
-            ):
+        if not self.protocols() & STREAMS:
+            for name, value in (("events", self.events), ("event-timeout", self.event_timeout)):
                 if value is not None:
-                    raise BadInput(f"--{flag_name}: goes with --protocol stream")
+                    raise BadInput(f"--{name}: goes with --protocol stream")
             return None
-        timeout = self.event_timeout
         return Streaming(
             events=cast("Events", self.events or "sse"),  # checked there
-            event_timeout_s=None if timeout is None else seconds_of(timeout, "--event-timeout"),
+            event_timeout_s=self.event_timeout_s(),
             openai=self.chat,
         )
 

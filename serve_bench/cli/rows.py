@@ -92,7 +92,8 @@ def overrides(options: SuiteOptions) -> Overrides:
         settings=settings(options.command, options.texts),
         launches=options.launches,
         slo=options.slo_source,
-        streaming=options.streaming() if isinstance(options, StreamOptions) else None,
+        events=options.events if isinstance(options, StreamOptions) else None,
+        event_timeout_s=options.event_timeout_s() if isinstance(options, StreamOptions) else None,
     )
 
 

@@ -17,7 +17,7 @@ from serve_bench.core.request_spec import Request, require
 
 COMPLETIONS: Final = "/chat/completions"
 
-PROMPTS: Final = 256
+PROMPTS: Final = 1000
 """Different bodies of a load, requested in turn."""
 
 MOST_TOKENS: Final = 1_000_000

@@ -196,6 +196,7 @@ class Load:
         )
         require(request.method != "HEAD", "streaming: a response to HEAD has no body")
         require(request.expect_body is None, "streaming and expect_body exclude each other")
+        require(not self.retries, "streaming and retries exclude each other: of which try is TTFT?")
         odd = [status for status in request.expect_status if status >= 300]
         require(not odd, f"streaming: only a status of 2xx is read as a stream, got {odd[:1]}")
         longest = streaming.event_timeout_s or 0.0
@@ -219,6 +220,7 @@ class Load:
             ("unix socket", request.unix_socket is not None),
             ("choice of status codes (expect_status)", bool(request.expect_status)),
             ("way without verification (insecure)", not request.verify_tls),
+            (f"method {request.method} of HTTP: leave it out", request.method != "POST"),
             ("connection for each request (no keepalive)", not self.keepalive),
             (
                 "kind of events: each message is one",

@@ -316,8 +316,8 @@ def client_of(row: Row) -> Client:
 
 def route_of(app: AppSpec, row: Row) -> str:
     """The path of a row's requests to an app that comes with the tool."""
-    if row.events is not None:
-        return f"{app.route}?events={row.events}"
+    if row.stream_events is not None:
+        return f"{app.route}?events={row.stream_events}"
     size = body_bytes(row.response_size)
     return f"{app.route}?bytes={size}" if size else app.route
 
@@ -353,7 +353,7 @@ GRPC_APPLICATION: Final = (("application", "noop"),)
 def grpc_request(url: str, row: Row, size: int) -> Request:
     """A call of the no-op app. Its message is a BytesValue: what is asked for as in a query, then
     the size of the body in zeros."""
-    asked = b"" if row.events is None else b"events=%d" % row.events
+    asked = b"" if row.stream_events is None else b"events=%d" % row.stream_events
     if answer := body_bytes(row.response_size):
         asked = b"bytes=%d" % answer
     method = "Stream" if row.traffic.streams else "Call"

@@ -32,6 +32,11 @@ A change that would make an old reader wrong raises the version, and old readers
 
 JsonObject: TypeAlias = Mapping[str, Any]
 Protocol: TypeAlias = Literal["http", "stream", "grpc", "grpc-stream"]
+STREAMS: Final = frozenset({"stream", "grpc-stream"})
+"""Protocols whose responses are streams."""
+
+GRPC: Final = frozenset({"grpc", "grpc-stream"})
+
 Better: TypeAlias = Literal["higher", "lower"]
 
 
@@ -63,12 +68,12 @@ def size_text(size: int) -> str:
 @dataclass(frozen=True)
 class Traffic:
     """What each request of a row is, whatever the load. `data_size`, `response_size`: of bodies,
-    "small", "large" (1 MiB) or a number of bytes; `events`: of each stream, where the app is asked
-    for so many."""
+    "small", "large" (1 MiB) or a number of bytes; `stream_events`: of each stream, where the app is
+    asked for so many."""
 
     data_size: str = "small"
     protocol: Protocol = "http"
-    events: Count | None = None
+    stream_events: Count | None = None
     response_size: str = "small"
 
     @property
@@ -77,18 +82,18 @@ class Traffic:
         plain HTTP."""
         size = body_bytes(self.response_size)
         text = "" if self.protocol == "http" else f", {self.protocol}"
-        text += f" of {self.events}" if self.events is not None else ""
+        text += f" of {self.stream_events}" if self.stream_events is not None else ""
         return text + (f", response of {size_text(size)}" if size else "")
 
     @property
     def streams(self) -> bool:
         """Whether responses are streams."""
-        return self.protocol in ("stream", "grpc-stream")
+        return self.protocol in STREAMS
 
     @property
     def client(self) -> str:
         """The client that speaks the protocol, at the least cost."""
-        return "grpc" if self.protocol.startswith("grpc") else "raw"
+        return "grpc" if self.protocol in GRPC else "raw"
 
     @property
     def payload(self) -> int:
@@ -110,13 +115,13 @@ class Row:
     requests_each: Count | None = None  # of each connection; None: as long as the windows last
     run: Count = 1  # a step that is measured again counts from 2
     protocol: Protocol = "http"
-    events: Count | None = None  # of each stream, where the app is asked for so many
+    stream_events: Count | None = None  # of each stream, where the app is asked for so many
     response_size: str = "small"  # as data_size
 
     @property
     def traffic(self) -> Traffic:
         """What each of its requests is."""
-        return Traffic(self.data_size, self.protocol, self.events, self.response_size)
+        return Traffic(self.data_size, self.protocol, self.stream_events, self.response_size)
 
     @property
     def requests(self) -> int | None:

@@ -27,7 +27,7 @@ from serve_bench.core.own_app import Option
 from serve_bench.core.plan import Cell, Suite, parse_row
 from serve_bench.core.request_spec import SpecError
 from serve_bench.core.result import Row, Traffic, VariantUsed, body_bytes
-from serve_bench.core.slo import LATENCY, METRICS, slo_of_file
+from serve_bench.core.slo import LATENCY, METRICS, read_slo, slo_of_file
 from serve_bench.core.variants import (
     BUILT_IN_VARIANTS,
     all_with_env,
@@ -57,7 +57,8 @@ class Overrides:
     options: Mapping[str, tuple[Option, ...]] = field(default_factory=dict)  # of it, to be swept
     http_options: Mapping[str, Any] = field(default_factory=dict)  # of every variant
     slo: str | None = None  # as a run stores it
-    streaming: Streaming | None = None  # how streams are read, where a row is one
+    events: str | None = None  # what an event of a stream is
+    event_timeout_s: float | None = None
 
 
 MOST_LAUNCHES: Final = 1_000
@@ -102,6 +103,7 @@ def read_suite(data: Mapping[str, Any], file: str, overrides: Overrides | None =
     app = flags.own or app_named(flags.app or str(data.get("app", "noop")), where)
     traffics = _traffics(load, flags, file, app)
     streaming = _streaming(load, flags, file, traffics)
+    speaks_grpc = any(one.client == "grpc" for one in traffics)
     ladder = _ladder(load, flags, file, traffics)
     each = _requests_per_client(load, flags, file, ladder)
     if ladder is not None and each is not None:
@@ -110,6 +112,8 @@ def read_suite(data: Mapping[str, Any], file: str, overrides: Overrides | None =
     cells = _own_cells(data, flags, file) if app.own else _cells(data, flags, file, app.name)
     for cell in cells if app.own is None else ():
         check_cell(cell)
+        if speaks_grpc and cell.get("intermediate_handle"):
+            raise BadInput(f"{file}: intermediate_handle: the forwarding deployment has no gRPC")
     variants = variants_of(data, file, flags.variants, flags.env)
     return Suite(
         name=_text(data, "name", "suite", file),
@@ -130,7 +134,7 @@ def read_suite(data: Mapping[str, Any], file: str, overrides: Overrides | None =
         timeout_s=flags.timeout_s
         or _number(load, "timeout_ms", 30_000.0, f"{file}: load", low=1, high=MAX_TIMEOUT_S * 1e3)
         / 1e3,
-        slo=flags.slo or slo_of_file(data, file, _metrics(traffics)),
+        slo=_slo(data, flags, file, traffics),
         streaming=streaming,
     )
 
@@ -160,7 +164,8 @@ def _traffics(
     protocols, where = _values("protocol", load, flags, file)
     for one in protocols:
         if one != "http" and app.name != "noop" and (app.own is None or one != "stream"):
-            raise BadInput(f"{where}: {one}: is for the app noop; {app.name} has http alone")
+            has = "http alone" if app.own is None else "http and stream"
+            raise BadInput(f"{where}: {one}: is for the app noop; {app.name} has {has}")
     events, at = _values("stream_events", load, flags, file)
     asked = "stream_events" in load or at.startswith("--")
     if asked and (app.name != "noop" or not {"stream", "grpc-stream"} & set(protocols)):
@@ -201,9 +206,14 @@ def _values(
     return values, where
 
 
-def _metrics(traffics: Sequence[Traffic]) -> Sequence[str]:
-    """The histograms that every row has, of which an SLO may be."""
-    return METRICS if all(one.streams for one in traffics) else (LATENCY,)
+def _slo(
+    data: Mapping[str, Any], flags: Overrides, file: str, traffics: Sequence[Traffic]
+) -> str | None:
+    """The SLO of the flag or the file, of histograms that every row has."""
+    metrics = METRICS if all(one.streams for one in traffics) else (LATENCY,)
+    if flags.slo is not None:
+        return read_slo(flags.slo, metrics=metrics).source
+    return slo_of_file(data, file, metrics)
 
 
 def _streaming(
@@ -211,22 +221,24 @@ def _streaming(
 ) -> Streaming | None:
     """How streams are read; None where no row is one."""
     if not any(one.streams for one in traffics):
+        for name, value in (("events", flags.events), ("event-timeout", flags.event_timeout_s)):
+            if value is not None:
+                raise BadInput(f"--{name}: goes with --protocol stream")
         for key in ("events", "event_timeout_ms"):
             if key in load:
                 raise BadInput(f'{file}: load.{key}: goes with protocol = "stream"')
         return None
-    if flags.streaming is not None:
-        return flags.streaming
-    timeout_ms = None
-    if "event_timeout_ms" in load:
+    timeout_s = flags.event_timeout_s
+    if timeout_s is None and "event_timeout_ms" in load:
         most = MAX_TIMEOUT_S * 1e3
         timeout_ms = _number(load, "event_timeout_ms", 1.0, f"{file}: load", low=1, high=most)
+        timeout_s = timeout_ms / 1e3
+    where = f"{file}: load." if flags.events is None else "--"
+    events: Any = flags.events or load.get("events", "sse")
     try:
-        return Streaming(
-            load.get("events", "sse"), None if timeout_ms is None else timeout_ms / 1e3
-        )
+        return Streaming(events, timeout_s)
     except SpecError as error:
-        raise BadInput(f"{file}: load.{error}") from None
+        raise BadInput(f"{where}{error}") from None
 
 
 def _rows(
@@ -257,8 +269,9 @@ def _ladder(
     if ladder is None:
         return None
     if len(traffics) > 1:
-        raise BadInput(f"{file}: load.protocol: a load that grows takes one protocol")
-    return ladder if traffics[0].protocol == "http" else replace(ladder, traffic=traffics[0])
+        kinds = "protocol, size and number of events"
+        raise BadInput(f"{file}: load: a load that grows takes one {kinds}")
+    return ladder if traffics[0] == Traffic() else replace(ladder, traffic=traffics[0])
 
 
 def _ladder_of_file(load: Mapping[str, Any], file: str) -> Ladder | None:

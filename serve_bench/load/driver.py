@@ -351,8 +351,8 @@ def drive_slices(
     """
     first, second = loads
     for load in loads:
-        if load.open_loop or load.total is not None or load.client not in ("raw", "aiohttp"):
-            raise SpecError("slices need a closed loop of the raw or aiohttp client, and no count")
+        if load.open_loop or load.total is not None or load.client in ("wrk", "ab"):
+            raise SpecError("slices need a closed loop of one of our own clients, and no count")
     if (first.client, first.connections) != (second.client, second.connections):
         raise SpecError("slices need the same client and number of connections on both sides")
     # Slices take the place of windows. The timing has only what a worker needs to know.
@@ -464,6 +464,7 @@ def joined(load: Load, results: Sequence[LoadResult]) -> LoadResult:
         combine(load, results),
         warmup=results[0].warmup,  # each window has one, all alike
         windows=tuple(count for one in results for count in one.windows),
+        event_windows=tuple(count for one in results for count in one.event_windows),
         duration_s=sum(one.duration_s for one in results),
         mean_in_flight=None,  # the windows came one after the other: their sum is no mean
     )

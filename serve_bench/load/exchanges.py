@@ -372,6 +372,8 @@ class Exchanges(Engine):
             if not would_block(error):
                 self._lost(conn, connection_class(error), now)
         else:
+            if isinstance(conn.framer, StreamFramer) and conn.state >= FAST:
+                self._take_events(conn, conn.framer, now)  # those before what cannot be read
             self._lost(conn, "malformed", now)
 
     def _fed(self, conn: Connection, data: bytes, now: int) -> None:
@@ -397,8 +399,15 @@ class Exchanges(Engine):
         assert isinstance(framer, StreamFramer)
         if not data:
             framer.eof()  # which may complete the last event
-        elif not framer.started:
-            self.tally.first_byte(conn.due, now)
+        self._take_events(conn, framer, now)
+
+    def _take_events(self, conn: Connection, framer: StreamFramer, now: int) -> None:
+        """Count what one read has brought."""
+        if not framer.first:
+            framer.first = now
+        if framer.streams and framer.first != NEVER:  # of other responses it is no time of a stream
+            self.tally.first_byte(conn.due, framer.first)
+            framer.first = NEVER
         if count := framer.reader.fresh:
             framer.reader.fresh = 0
             self.tally.streamed(conn.due, framer.last, now, count)

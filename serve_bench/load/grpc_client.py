@@ -28,14 +28,23 @@ OPTIONS: Final = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.enable_retries", 0),  # unseen, they would be part of a latency
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),  # else a service that is back is found minutes later
 )
 
 CODES: Final = {
     grpc.StatusCode.DEADLINE_EXCEEDED: "timeout",
-    grpc.StatusCode.UNAVAILABLE: "reset",
+    grpc.StatusCode.UNAVAILABLE: "rejected",
     grpc.StatusCode.RESOURCE_EXHAUSTED: "rejected",
 }
-"""The class of failure of a code; `status` of all others."""
+"""The class of failure of a code that a service answers with; `status` of all others."""
+
+BROKEN: Final = {
+    grpc.ChannelConnectivity.IDLE: "reset",
+    grpc.ChannelConnectivity.CONNECTING: "connect",
+    grpc.ChannelConnectivity.TRANSIENT_FAILURE: "connect",
+}
+"""The class of a call that was UNAVAILABLE, by the state of its channel: nobody answered."""
 
 TOO_LARGE: Final = "message larger than max"
 """What a server says that refuses a message for its size, with RESOURCE_EXHAUSTED."""
@@ -111,7 +120,7 @@ class GrpcEngine(AsyncEngine[ChannelClient]):
         except grpc.aio.AioRpcError as error:
             return self._failure(client, error)
         except asyncio.CancelledError:
-            if not client.stalled:
+            if not client.stalled or self._over.is_set():
                 raise
             return "stalled", 0
         client.received += len(answer)
@@ -143,6 +152,10 @@ class GrpcEngine(AsyncEngine[ChannelClient]):
         number = int(code.value[0])
         if TOO_LARGE in (error.details() or ""):
             return "status", number
+        if code is grpc.StatusCode.UNAVAILABLE:
+            broken = BROKEN.get(client.channel.get_state())
+            if broken is not None:
+                return broken, 0
         return CODES.get(code, "status"), number
 
     def _given_up(self, client: ChannelClient, failure: str, now: int) -> None:

@@ -316,6 +316,11 @@ def judged(result: LoadResult) -> LoadResult:
     )
 
 
+def _apart(gaps: Histogram) -> Histogram:
+    """The gaps between events that came in reads of their own."""
+    return Histogram([0, *gaps.counts[1:]], gaps.max or 0, gaps.unit)
+
+
 def client_verdict(
     workers: Sequence[WorkerReport],
     pickup: Histogram,
@@ -344,7 +349,7 @@ def client_verdict(
     several = sum(worker.connections for worker in workers) > 1
     if several and (share := added_share(pickup, latency)) is not None:
         reasons.append(f"responses waited in the client for {100 * share:.0f} % of their latency")
-    if gaps is not None and (share := added_share(pickup, gaps)) is not None:
+    if several and gaps is not None and (share := added_share(pickup, _apart(gaps))) is not None:
         reasons.append(f"events waited in the client for {100 * share:.0f} % of their ITL")
     if (share := added_share(lag, latency)) is not None:
         reasons.append(f"requests were sent late by {100 * share:.0f} % of their latency")

@@ -128,6 +128,8 @@ class SseReader(EventReader):
         if self._after_cr and part:  # a line that ended with CR may go on with LF
             self._after_cr = False
             part = part.removeprefix(b"\n")
+        if not part:
+            return
         if b"\n" not in part and b"\r" not in part:
             self._parts.append(part)
             return
@@ -178,6 +180,13 @@ class _Delta(msgspec.Struct):
 
     content: str | None = None
     reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: list[msgspec.Raw] | None = None
+
+    @property
+    def new(self) -> bool:
+        """Whether there is anything in it."""
+        return bool(self.content or self.reasoning_content or self.reasoning or self.tool_calls)
 
 
 class _Choice(msgspec.Struct):
@@ -199,14 +208,15 @@ class _Chunk(msgspec.Struct):
 
     choices: list[_Choice] = []
     usage: _Usage | None = None
+    error: msgspec.Raw | None = None
 
 
 _decode: Final = msgspec.json.Decoder(_Chunk).decode
 
 
 class OpenAiReader(SseReader):
-    """Chunks of completions of an OpenAI-compatible service. One with text is an event; those that
-    name a role, end an answer or count tokens are none."""
+    """Chunks of completions of an OpenAI-compatible service. One with text or the call of a tool is
+    an event; those that name a role, end an answer or count tokens are none."""
 
     __slots__ = ()
 
@@ -221,23 +231,26 @@ class OpenAiReader(SseReader):
         except (msgspec.DecodeError, UnicodeDecodeError):  # the first has ValidationError below it
             self.fault = self.fault or "event"
             return
+        if chunk.error is not None:  # in the place of further text, with a status of 200
+            self.fault = self.fault or "event"
         if chunk.usage is not None:
             self.tokens = (chunk.usage.prompt_tokens, chunk.usage.completion_tokens)
         for one in chunk.choices:
             delta = one.delta
-            if one.text or (delta is not None and (delta.content or delta.reasoning_content)):
+            if one.text or (delta is not None and delta.new):
                 self.add()
                 return
 
 
 class StreamFramer(ResponseFramer):
-    """Frames responses that are streams. `last`: when the latest event came (ns); 0: none yet.
+    """Frames responses that are streams. `first`: when the first byte came, `last`: when the latest
+    event did (ns); 0: none yet. `streams`: the head has come, and says 2xx.
 
     It reads each header, for `eof`: the head of a long stream is not kept. Only a response with a
     status of 2xx is read for events.
     """
 
-    __slots__ = ("_bounded", "_head_read", "_streams", "last", "reader")
+    __slots__ = ("_bounded", "_head_read", "first", "last", "reader", "streams")
 
     def __init__(self, reader: EventReader) -> None:
         self.reader = reader
@@ -246,8 +259,8 @@ class StreamFramer(ResponseFramer):
     def reset(self) -> None:
         super().reset()
         self.reader.reset()
-        self.last = 0
-        self._bounded = self._head_read = self._streams = False
+        self.first = self.last = 0
+        self._bounded = self._head_read = self.streams = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """llhttp's callback."""
@@ -257,17 +270,17 @@ class StreamFramer(ResponseFramer):
     def on_headers_complete(self) -> None:
         """llhttp's callback."""
         status = self.parser.get_status_code()
-        self._head_read, self._streams = status >= 200, 200 <= status < 300
+        self._head_read, self.streams = status >= 200, 200 <= status < 300
 
     def on_body(self, part: bytes) -> None:
         """llhttp's callback, for each piece of the body."""
-        if self._streams:
+        if self.streams:
             self.reader.feed(part)
 
     def on_message_complete(self) -> None:
         """As in the plain framer, but PLAIN only with a whole stream."""
         status, keep_alive = self.parser.get_status_code(), self.parser.should_keep_alive()
-        if self._streams:
+        if self.streams:
             self.fault = self.reader.end()
         if status == 200 and keep_alive and self.done == WAITING and self.fault is None:
             self.done = PLAIN
@@ -282,7 +295,7 @@ class StreamFramer(ResponseFramer):
             return bool(self.done)
         if self._bounded or not self._head_read:
             return False
-        if self._streams:
+        if self.streams:
             self.fault = self.reader.end()
         self._complete(self.parser.get_status_code(), False)
         return self.done == OTHER
@@ -303,7 +316,7 @@ class ChunkFramer(StreamFramer):
 
     def on_body(self, part: bytes) -> None:
         if self._chunked:
-            self._filled = self._streams
+            self._filled = self.streams
         else:
             super().on_body(part)
 

@@ -58,7 +58,13 @@ def test_flags_go_before_the_file_and_rows_of_the_file_get_the_raw_client() -> N
 def test_how_streams_are_read_is_of_the_file_or_the_flags() -> None:
     load = {"protocol": "stream", "events": "lines", "event_timeout_ms": 250}
     assert suite(load).streaming == Streaming("lines", 0.25)
-    assert suite(load, streaming=Streaming("chunks")).streaming == Streaming("chunks")
+    assert suite(load, events="chunks").streaming == Streaming("chunks", 0.25)
+    assert suite(load, event_timeout_s=1.0).streaming == Streaming("lines", 1.0)
+    with pytest.raises(BadInput, match="--event-timeout: goes with --protocol stream"):
+        suite(event_timeout_s=1.0)
+    assert suite({"protocol": "stream"}, slo="ttft_p95=1s").slo == "ttft_p95=1s"
+    with pytest.raises(BadInput, match="--slo: ttft_p95: is measured of streams alone"):
+        suite({"protocol": ["http", "stream"]}, slo="ttft_p95=1s")
 
 
 def test_an_app_of_ones_own_streams_what_it_streams() -> None:
@@ -68,7 +74,7 @@ def test_an_app_of_ones_own_streams_what_it_streams() -> None:
         Overrides(own=own_spec(own_app())),
     )
     (row,) = made.rows
-    assert (row.label, row.events) == ("2 connections, stream", None)
+    assert (row.label, row.stream_events) == ("2 connections, stream", None)
     assert load_of(made, row, URL, {}).request.url == f"{URL}/chat"
 
 
@@ -84,19 +90,28 @@ def test_a_growing_load_and_a_search_keep_the_traffic() -> None:
 @pytest.mark.parametrize(
     ("load", "flags", "message"),
     [
-        ({"protocol": "grpc"}, {}, "a.toml: load.protocol: 'grpc' is not allowed"),
+        ({"protocol": "soap"}, {}, "a.toml: load.protocol: 'soap' is not allowed"),
+        (
+            {"protocol": "grpc"},
+            {"settings": {"intermediate_handle": True}},
+            "intermediate_handle: the forwarding deployment has no gRPC",
+        ),
         ({"protocol": ["http", "http"]}, {}, "http is given twice"),
         ({"protocol": []}, {}, "a.toml: load.protocol: at least one value"),
         ({"stream_events": 3}, {}, "a.toml: load.stream_events: is for streams of the app noop"),
         ({"events": "sse"}, {}, 'a.toml: load.events: goes with protocol = "stream"'),
         ({"protocol": "stream", "events": "xml"}, {}, "a.toml: load.events must be one of sse"),
         ({"protocol": "stream", "event_timeout_ms": 0}, {}, "load.event_timeout_ms: 0 is not"),
-        ({"protocol": "stream"}, {"clients": ("8",)}, "--clients: '8': the aiohttp client reads"),
-        ({"protocol": "stream"}, {"app": "recsys"}, "the app recsys answers at once"),
+        (
+            {"protocol": "stream"},
+            {"clients": ("8",)},
+            "--clients: '8': the aiohttp client speaks plain",
+        ),
+        ({"protocol": "stream"}, {"app": "recsys"}, "stream: is for the app noop; recsys has http"),
         (
             {},
             {"ladder": Ladder(), "matrix": {"protocol": ("http", "stream")}},
-            "a load that grows takes one protocol",
+            "a load that grows takes one protocol, size",
         ),
     ],
 )

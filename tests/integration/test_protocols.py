@@ -52,7 +52,7 @@ def test_rows_of_all_protocols(tmp_path: Path) -> None:
         if not trial.row.traffic.streams:
             assert "events" not in trial.metrics and "ttft" not in trial.metrics
             continue
-        each, requests = trial.row.events, trial.counts.completed
+        each, requests = trial.row.stream_events, trial.counts.completed
         assert each in (2, 20)
         assert merged([trial], "ttft").count == requests
         assert merged([trial], "itl").count == requests * (each - 1)

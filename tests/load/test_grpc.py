@@ -141,7 +141,7 @@ ENDS: Final = {
     "slow": ("timeout", {}),
     "busy": ("rejected", {8: 6}),
     "wrong": ("status", {13: 6}),
-    "gone": ("reset", {14: 6}),
+    "gone": ("rejected", {14: 6}),
     "lacking": ("status", {12: 6}),
 }
 
@@ -216,9 +216,10 @@ def test_no_server_is_one_error() -> None:
     [
         (Request("http://h/"), {}, "names no method of gRPC"),
         (Request("http://h/a.B/C?x=1"), {}, "names no method of gRPC"),
-        (Request("http://h/a.B/C", expect_status=(200,)), {}, "choice of status codes"),
-        (Request("http://h/a.B/C"), {"keepalive": False}, "connection for each request"),
-        (Request("http://h/a.B/C"), {"streaming": Streaming("lines")}, "each message is one"),
+        (Request("http://h/a.B/C", "POST", expect_status=(200,)), {}, "choice of status codes"),
+        (Request("http://h/a.B/C", "POST"), {"keepalive": False}, "connection for each request"),
+        (Request("http://h/a.B/C", "POST"), {"streaming": Streaming("lines")}, "message is one"),
+        (Request("http://h/a.B/C", "PUT"), {}, "method PUT of HTTP"),
     ],
 )
 def test_what_grpc_has_not_is_refused(

@@ -210,8 +210,9 @@ def test_a_framer_forgets_the_stream_before() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"client": "aiohttp"}, "streaming is for the client raw, not aiohttp"),
-        ({"client": "wrk"}, "streaming is for the client raw, not wrk"),
+        ({"client": "aiohttp"}, "streaming is for the clients raw and grpc, not aiohttp"),
+        ({"client": "wrk"}, "streaming is for the clients raw and grpc, not wrk"),
+        ({"retries": 1}, "streaming and retries exclude each other"),
         (
             {"timeout_s": 1.0},
             "event_timeout_s must be at most the time-out of a request, 1 s, got 2",

@@ -29,6 +29,7 @@ from serve_bench.analysis.capacity.search import RateSearch
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.analysis.verdict import limited_by
 from serve_bench.core.capacity import CapacitySearch, closed_row, probe_row
+from serve_bench.core.load_result import GIVEN_UP
 from serve_bench.core.load_spec import MAX_RATE
 from serve_bench.core.result import (
     JsonObject,
@@ -52,7 +53,7 @@ LEAST_RATE: Final = 0.1
 LEAST_MOST: Final = 1e-6
 """What a bound of no error at all allows: one in a million, so that it has a logarithm."""
 
-NO_LATENCY: Final = frozenset({"timeout", "cut"})
+NO_LATENCY: Final = frozenset({*GIVEN_UP, "cut"})
 """Errors without an answer: they count in latencies with the time that they were waited for."""
 
 CLIENTS_FAULT: Final = ("client", "offered load")

@@ -102,7 +102,8 @@ class Match:
     @property
     def measures(self) -> tuple[Measure, ...]:
         """What is compared of the row."""
-        return tuple(one for one in MEASURES if one.name in OF_ALL or any(self.values(one.name)))
+        streams = self.a.row.traffic.streams or self.b.row.traffic.streams
+        return tuple(one for one in MEASURES if streams or one.name in OF_ALL)
 
     def interval(self, metric: str) -> Interval | None:
         """None below two launches a side."""

@@ -72,14 +72,14 @@ class Symptom:
 
 
 def comparable(trial: Trial, others: Iterable[Trial]) -> list[Trial]:
-    """The trials of the same launch, variant, cell, client and data in a closed loop, with this
-    one, by the number of clients."""
+    """The trials of the same launch, variant, cell, client and kind of requests in a closed loop,
+    with this one, by the number of clients."""
     similar = [
         other
         for other in others
         if (other.launch, other.variant, other.cell) == (trial.launch, trial.variant, trial.cell)
         and other.row.loop == trial.row.loop == "closed"
-        and (other.row.client, other.row.data_size) == (trial.row.client, trial.row.data_size)
+        and (other.row.client, other.row.traffic) == (trial.row.client, trial.row.traffic)
         and not other.profiled
         and other.key != trial.key
     ]

@@ -38,9 +38,9 @@ from serve_bench.core.capacity import (
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import ARRIVALS, MAX_DURATION_S, MAX_RATE, Streaming
 from serve_bench.core.own_app import Option, option_values
-from serve_bench.core.plan import LaunchPlan, Suite, duration_text, label_of, plan
+from serve_bench.core.plan import LaunchPlan, Suite, duration_text, label_of, plan, rows_of
 from serve_bench.core.redaction import kept_text
-from serve_bench.core.result import PlannedTrial, Result, Traffic, trial_key
+from serve_bench.core.result import GRPC, PlannedTrial, Result, Traffic, trial_key
 from serve_bench.core.schema import plain
 from serve_bench.core.slo import LATENCY, METRICS, Slo, parse_slo, read_slo
 from serve_bench.observing.inside import Inside
@@ -150,6 +150,12 @@ def _slo(options: CapacityOptions) -> Slo:
     return slo
 
 
+def _check_protocols(protocols: set[object]) -> None:
+    """BadInput for gRPC: a probe keeps the log of its requests, which the client raw alone has."""
+    for one in protocols & GRPC:
+        raise BadInput(f"--protocol: {one}: a capacity is searched of http or stream")
+
+
 def _asked(options: CapacityOptions, slo: Slo) -> CapacitySearch:
     """The search of the flags. Raises BadInput."""
     if options.arrivals not in ARRIVALS:
@@ -216,9 +222,8 @@ def _suite(options: CapacityOptions) -> Suite:
         except BadInput as error:
             raise BadInput(str(error).replace("--suite:", "TARGET:")) from None
     _check_limits(slo, suite.timeout_s)
-    traffic = next((row.traffic for row in suite.rows), None)
-    if traffic is not None and traffic.client != "raw":
-        raise BadInput(f"--protocol: {traffic.protocol}: a capacity is searched of http or stream")
+    traffic = rows_of(suite)[0].traffic
+    _check_protocols({traffic.protocol})
     asked = replace(asked, budget_s=_budget_s(options, len(suite.cells) * len(suite.variants)))
     return replace(
         suite,
@@ -325,8 +330,7 @@ def _urls(options: CapacityOptions) -> int:
     asked = _asked(options, slo)
     services = services_of(options.url or (), options.header or (), users=False)
     asked = replace(asked, budget_s=_budget_s(options, len(services)))
-    if grpc := options.protocols() & {"grpc", "grpc-stream"}:
-        raise BadInput(f"--protocol: {grpc.pop()}: a capacity is searched of http or stream")
+    _check_protocols(options.protocols())
     streaming = options.streaming()
     traffic = None if streaming is None else Traffic(protocol="stream")
     urls = {one.name: one.request.url for one in services}

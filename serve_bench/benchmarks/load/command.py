@@ -51,7 +51,9 @@ class LoadOptions(VariedOptions, LoadOnOptions, StreamOptions):
     arrivals: str = flag("constant", "Open loop: constant or poisson arrivals.")
     stages: str | None = flag(None, "Open loop in stages, such as 100:30s,500:30s.")
     ramp: bool = flag(False, "Move linearly from stage to stage.")
-    client: str = flag("raw", "Client: raw, aiohttp, wrk or ab (the real programs).")
+    client: str = flag(
+        "raw", "Client: raw, aiohttp, wrk or ab (the real programs); grpc with its protocols."
+    )
     processes: int | None = flag(None, "Number of worker processes [as the load needs].")
     max_connections: int | None = flag(None, "Open loop: largest number of connections.")
     spin: bool = flag(False, "Open loop: wait by spinning; needs a spare core.")
@@ -65,8 +67,10 @@ class LoadOptions(VariedOptions, LoadOnOptions, StreamOptions):
         False, "Post chat completions to an OpenAI-compatible service; --protocol stream."
     )
     model: str | None = flag(None, "Model of --openai, as the service names it.")
-    input_tokens: str | None = flag(None, "Length of prompts, drawn normally [200].")
-    output_tokens: str | None = flag(None, "Longest answers in tokens, drawn normally [100].")
+    input_tokens: str | None = flag(
+        None, "Length of prompts: the mean and std of a normal distribution [200]."
+    )
+    output_tokens: str | None = flag(None, "Longest answers in tokens, drawn likewise [100].")
     keepalive: bool = flag(True, "Reuse connections.", "--keepalive/--no-keepalive")
     timeout: str = flag("30s", "Longest time of a request.")
     connect_timeout: str = flag("5s", "Longest time to open a connection.")
@@ -156,6 +160,7 @@ def _completions(options: LoadOptions) -> tuple[bytes, ...]:
 def _check_together(options: LoadOptions, variants: Variants) -> None:
     """BadInput on flags that contradict each other: a flag without effect would go unnoticed."""
     from serve_bench.core.errors import BadInput
+    from serve_bench.core.result import GRPC
 
     count, stages, client = options.count is not None, options.stages, options.client
     program, timed = client in ("wrk", "ab"), options.duration is not None
@@ -166,8 +171,14 @@ def _check_together(options: LoadOptions, variants: Variants) -> None:
         if getattr(options, name.replace("-", "_")) is not None and (own or not options.openai):
             why = "has no use with --body or --bodies" if options.openai else "goes with --openai"
             raise BadInput(f"--{name}: {why}")
+    protocol = options.texts.get("protocol", "stream" if options.openai else "http")
     for wrong, line in (
         (options.openai and options.events is not None, "--events: --openai has its own"),
+        (options.openai and protocol != "stream", f"--openai: is a stream, not {protocol}"),
+        (
+            client == "grpc" and protocol not in GRPC,
+            "--client: grpc goes with --protocol grpc or grpc-stream",
+        ),
         (count and timed, "-n: give a number of requests or -d"),
         (count and stages is not None, "-n: give a number of requests or --stages"),
         (count and options.warmup is not None, "--warmup: a load with -n has none"),
@@ -221,7 +232,7 @@ def _load(options: LoadOptions, variants: Variants) -> Load:
     expected = options.expect_body
     request = Request(
         url=chat_url(options.url) if options.openai else options.url,
-        method=("POST" if bodies else "GET") if options.method is None else options.method.upper(),
+        method=_method(options, bool(bodies)),
         headers=headers,
         body=bodies[0] if len(bodies) == 1 else b"",
         bodies=bodies if len(bodies) > 1 else (),
@@ -257,11 +268,21 @@ def _load(options: LoadOptions, variants: Variants) -> Load:
     )
 
 
+def _method(options: LoadOptions, body: bool) -> str:
+    """The HTTP method; that of gRPC is always the same."""
+    from serve_bench.core.result import GRPC
+
+    if options.method is not None:
+        return options.method.upper()
+    return "POST" if body or options.protocols() & GRPC else "GET"
+
+
 def _client(options: LoadOptions) -> Client:
     """Which client: that of the flag, or the one that speaks gRPC. Raises BadInput."""
     from serve_bench.core.errors import BadInput
+    from serve_bench.core.result import GRPC
 
-    if not options.protocols() & {"grpc", "grpc-stream"}:
+    if not options.protocols() & GRPC:
         return cast("Client", options.client)  # checked where the load is made
     if options.client not in ("raw", "grpc"):
         raise BadInput(f"--client: {options.client} speaks no gRPC; leave it out")

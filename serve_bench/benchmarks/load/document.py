@@ -58,7 +58,7 @@ from serve_bench.core.document import (
     sentences,
 )
 from serve_bench.core.failed_requests import failures_of
-from serve_bench.core.load_result import STREAM_TIMES
+from serve_bench.core.load_result import CENSORED_BY, STREAM_TIMES
 from serve_bench.core.result import Result, Trial
 
 MEASURED: Final = ("latency", "service_time", "send_lag")
@@ -266,7 +266,9 @@ def _curve(entry: Entry) -> Iterator[Chart]:
     trial = entry.line.trials[0]
     kinds = _times(entry)
     points = {
-        name: latency_curve([trial]) if name == LATENCY else curve_of(merged([trial], name))
+        name: latency_curve([trial], name)
+        if name in CENSORED_BY
+        else curve_of(merged([trial], name))
         for name in kinds
     }
     drawn = {  # a log axis has no place for a lag of 0

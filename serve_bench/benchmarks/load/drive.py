@@ -20,7 +20,7 @@ from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import run_mark, run_record, signals, source_of
 from serve_bench.core.errors import BadInput, RunFailed
 from serve_bench.core.failed_requests import none_succeeded, too_many_failed
-from serve_bench.core.load_spec import EVENTS, Load, Timing
+from serve_bench.core.load_spec import EVENTS, Load, Streaming, Timing
 from serve_bench.core.plan import row_of
 from serve_bench.core.redaction import kept_text
 from serve_bench.core.request_spec import SpecError
@@ -51,7 +51,7 @@ def run(
 ) -> int:
     """Drives the load, keeps its record, prints the summary, and with --profile drives it once
     more. 1 when more than 1 % of the requests failed; with an SLO see close_slo."""
-    check_first(load)
+    check_first(load, nodes)
     if options.profile is None:
         return _drive(load, timing, options, options.out, nodes, slo)
     chosen = processes_behind(load.request.url, options.profile)
@@ -62,28 +62,35 @@ def run(
     return _repeat(load, timing, place, chosen, options) or code
 
 
-def check_first(load: Load) -> None:
+def check_first(load: Load, nodes: LoadOn | None) -> None:
     """Raises BadInput if the first response of a load of streams is none, or the first call of gRPC
     finds no such method, before the load begins: one request is made. Other failures are for the
-    load to report."""
-    if load.streaming is None and load.client != "grpc":
+    load to report, and all of a load from nodes, which may reach what this host does not."""
+    if nodes is not None or (load.streaming is None and load.client != "grpc"):
         return
+    timing = Timing(0.0, 0.0, windows=1, window_s=max(FIRST_S, load.timeout_s))
     try:
-        result = drive_load(
-            load.one_by_one(1), Timing(0.0, 0.0, windows=1, window_s=load.timeout_s)
-        )
+        result = drive_load(load.one_by_one(1), timing)
     except LoadError:
         return
     url = kept_text(load.request.url)
     if load.client == "grpc" and NO_METHOD in result.status_codes:
         raise BadInput(f"--protocol grpc: no service at {url} has this method (UNIMPLEMENTED)")
     if load.streaming is not None and result.measured.failed.get("event"):
-        kind = load.streaming.events
-        others = " or ".join(name for name in EVENTS if name != kind)
-        raise BadInput(
-            f"--protocol stream: the first response of {url} has no event of the kind {kind}, or a "
-            f"malformed one; see --events {others}, or --protocol http"
-        )
+        raise BadInput(_no_event(load, load.streaming, url))
+
+
+def _no_event(load: Load, streaming: Streaming, url: str) -> str:
+    """What a first response without an event, or with a malformed one, says of the flags."""
+    if load.client == "grpc":
+        return f"--protocol grpc-stream: the first stream of {url} has no message"
+    if streaming.openai:
+        return f"--openai: the first response of {url} is no stream of completions"
+    others = " or ".join(name for name in EVENTS if name != streaming.events)
+    return (
+        f"--protocol stream: the first response of {url} has no event of the kind "
+        f"{streaming.events}, or a malformed one; see --events {others}, or --protocol http"
+    )
 
 
 def _drive(
@@ -184,6 +191,9 @@ FLAG = "--profile"
 
 NO_METHOD = 12
 """The code UNIMPLEMENTED of gRPC."""
+
+FIRST_S = 0.1
+"""A window's least length (Timing) bounds that of the first request."""
 
 
 def processes_behind(url: str, targets: str) -> list[ServeProcess]:

@@ -15,14 +15,13 @@ from itertools import chain
 from typing import Final
 
 from serve_bench.analysis.ratios import CONFIDENCE, FEWEST, quantile
-from serve_bench.analysis.statistics import LATENCY, MAIN, Spread, merged
+from serve_bench.analysis.statistics import LATENCY, MAIN, Spread
 from serve_bench.benchmarks.micro.summary import Names, measured
 from serve_bench.benchmarks.parts import charts, streams
 from serve_bench.benchmarks.parts.blocks import (
     by_launch,
     course_charts,
     cpu_of_rows,
-    curve_of,
     in_parts,
     latency_curve,
     percentile_charts,
@@ -208,7 +207,7 @@ def stream_times(page: Page, names: Names) -> Iterator[Block]:
 
 
 def _stream_curves(metric: str, panel: Panel) -> Iterator[Chart]:
-    curves = {name: curve_of(merged(entry.line.trials, metric)) for name, entry in panel.rows}
+    curves = {name: latency_curve(entry.line.trials, metric) for name, entry in panel.rows}
     drawn = {  # a log axis has no place for events that came together
         name: above
         for name, points in curves.items()

@@ -196,7 +196,7 @@ def latency_text(trial: Trial) -> str:
         figures |= zip(("p50", "p90", "p95", "p99"), latency_figures([trial], shares), strict=True)
         figures["max"] = whole.max
     lines = [
-        f"warm-up queries: 1 aiohttp client, sequential, variant {trial.variant}, "
+        f"warm-up queries: 1 {trial.row.client} client, sequential, variant {trial.variant}, "
         f"{trial.counts.failed_total} errors",
         f"    count {answered.count}",
     ]

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Final, TypeAlias, TypeVar
 
 from serve_bench.analysis.checks import Warning
-from serve_bench.analysis.statistics import CENSORED, LATENCY, MAIN, Distribution, Spread, merged
+from serve_bench.analysis.statistics import LATENCY, MAIN, Distribution, Spread, merged
 from serve_bench.analysis.verdict import Verdict
 from serve_bench.benchmarks.parts import charts
 from serve_bench.benchmarks.parts.charts import BarPart, Pairs
@@ -37,6 +37,7 @@ from serve_bench.core.document import (
     cell_text,
 )
 from serve_bench.core.histogram import Histogram, bounded
+from serve_bench.core.load_result import CENSORED_BY
 from serve_bench.core.proof import contradictions
 from serve_bench.core.result import Failure, Launch, Trial
 
@@ -269,10 +270,10 @@ def curve_of(histogram: Histogram) -> list[tuple[float, float]]:
     return _curve(histogram, Histogram(unit=histogram.unit))
 
 
-def latency_curve(trials: Sequence[Trial]) -> list[tuple[float, float]]:
-    """The same of the latency of all requests of the windows. It ends where those without an answer
-    leave it open."""
-    return _curve(merged(trials, LATENCY), merged(trials, CENSORED))
+def latency_curve(trials: Sequence[Trial], name: str = LATENCY) -> list[tuple[float, float]]:
+    """The same of the latency of all requests of the windows, or of TTFT and ITL. It ends where
+    those without an answer leave it open."""
+    return _curve(merged(trials, name), merged(trials, CENSORED_BY[name]))
 
 
 def _curve(answered: Histogram, censored: Histogram) -> list[tuple[float, float]]:

@@ -14,7 +14,7 @@ from importlib import resources
 from typing import Any, Final
 
 from serve_bench.core.axes import named_now
-from serve_bench.core.result import JsonObject, Row, cell_slug
+from serve_bench.core.result import JsonObject, Row, Traffic, cell_slug
 
 MICRO: Final = "ray_serve_microbenchmark.json"
 NIGHTLY: Final = "serve_nightly.json"
@@ -48,7 +48,7 @@ def reference(name: str) -> Any:
 
 def published_for(cell: JsonObject, row: Row) -> Published | None:
     """The published figure for a row of the no-op matrix; None where there is none."""
-    if row.data_size != "small" or row.loop != "closed":
+    if row.traffic != Traffic() or row.loop != "closed":
         return None
     if row.connections == 100 and row.client == "raw" and cell_slug(cell) == _WRK_CELL:
         return Published(reference(MICRO)["noop_wrk"]["requests_per_s"], by="wrk")

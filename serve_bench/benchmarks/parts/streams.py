@@ -73,16 +73,18 @@ def words(entry: Entry) -> str:
 
 def merged_share(trials: Sequence[Trial]) -> float | None:
     """Events that came in the same read as the one before, as a share of all; None without any."""
+    if any(one.row.traffic.client == "grpc" for one in trials):
+        return None  # its library says nothing of reads
     events = sum(int(one.client.get(EVENTS) or 0) for one in trials)
     return sum(int(one.client.get("merged") or 0) for one in trials) / events if events else None
 
 
 def merged_words(trials: Sequence[Trial]) -> str | None:
     """How many events there were, and how many of them came together; None without any."""
+    events = sum(int(one.client.get(EVENTS) or 0) for one in trials)
     part = merged_share(trials)
     if part is None:
-        return None
-    events = sum(int(one.client.get(EVENTS) or 0) for one in trials)
+        return f"{events:,} in the windows" if events else None
     return f"{events:,} in the windows; {100 * part:.3g} % in the same read as the one before"
 
 

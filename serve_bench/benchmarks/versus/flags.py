@@ -47,7 +47,7 @@ from serve_bench.core.load_spec import MAX_RATE
 from serve_bench.core.own_app import option_values, read_options
 from serve_bench.core.plan import Suite
 from serve_bench.core.redaction import kept_option
-from serve_bench.core.result import Result, Row, VariantUsed
+from serve_bench.core.result import GRPC, Result, Row, VariantUsed
 from serve_bench.core.suite import Overrides, read_suite, variants_of
 from serve_bench.core.variants import parse_env, with_env
 from serve_bench.runner.url_bench import Service
@@ -79,7 +79,7 @@ def planned(options: VersusOptions, gate: Gate) -> VersusSuite:
     if first.app.own is not None and options.app is not None:
         raise BadInput(f"--app: {options.app}: the sides name apps of your own: leave it out")
     if first.app.own is not None:  # the cells of the suite are of an app that comes with the tool
-        suite = replace(suite, cells=({},))
+        suite = replace(suite, cells=({},), rows=_of_others(suite.rows))
         _check_options(suite)
     elif any(getattr(options, name) for name in OF_OWN_APPS):
         raise BadInput(
@@ -139,6 +139,7 @@ def with_urls(options: VersusOptions, gate: Gate) -> tuple[VersusSuite, tuple[Se
     suite = replace(
         _suite(options, gate, common, sides),
         cells=({},),
+        rows=_of_others(common.rows),
         gate=URL_GATE if gate.metrics is None else gate.metrics,
         urls={
             side.label: one.request.url for side, one in zip(sides, (first, second), strict=True)
@@ -154,7 +155,8 @@ def _common(options: VersusOptions) -> Suite:
         app=options.app,
         clients=names(options.clients),
         settings=settings(options.command, options.texts),
-        streaming=options.streaming(),
+        events=options.events,
+        event_timeout_s=options.event_timeout_s(),
     )
     suite = read_suite(read_toml(file), file.name, flags)
     if suite.ladder is not None:
@@ -162,6 +164,19 @@ def _common(options: VersusOptions) -> Suite:
     if suite.slo is not None:
         raise BadInput(f"{file.name}: slo: versus compares two sides, and judges no SLO")
     return known_device(suite)
+
+
+def _of_others(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """Rows of an app or a service that is not ours: how many events a stream has is its own affair.
+    BadInput for gRPC, whose methods nobody named."""
+    for row in rows:
+        if row.protocol in GRPC:
+            raise BadInput(f"--protocol: {row.protocol}: is for the built-in app noop")
+    plain = [replace(row.traffic, stream_events=None).suffix for row in rows]
+    return tuple(
+        replace(row, label=row.label.removesuffix(row.traffic.suffix) + own, stream_events=None)
+        for row, own in zip(rows, plain, strict=True)
+    )
 
 
 def _suite(

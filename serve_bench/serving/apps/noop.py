@@ -7,7 +7,7 @@ counts what it takes, in a file that serve-bench reads (core/usage.py says how i
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qs
@@ -40,18 +40,20 @@ def _query(request: Request | bytes) -> bytes:
     return b"" if isinstance(request, bytes) else request.scope["query_string"]
 
 
-def _asked(query: bytes, events: Callable[[int], Any]) -> Any:
-    """The answer to a query: `events=10` a stream of so many, `bytes=10` a body of that length."""
-    names = parse_qs(query)
-    if count := names.get(b"events"):
-        return StreamingResponse(events(int(count[0])), media_type="text/event-stream")
-    size = names.get(b"bytes")
-    return PlainTextResponse(_body(int(size[0])) if size else ANSWER)
+def _asked(query: bytes, name: bytes) -> int:
+    """The number that a query such as `events=10` has; 0 without it."""
+    values = parse_qs(query).get(name)
+    return int(values[0]) if values else 0
+
+
+def _stream(events: Any) -> StreamingResponse:
+    return StreamingResponse(events, media_type="text/event-stream")
 
 
 @lru_cache(maxsize=4)  # made once: only Serve is to be measured
-def _body(size: int) -> bytes:
-    return b"a" * size
+def _body(query: bytes) -> bytes:
+    """The body that a query asks for (`bytes=10`), else the answer as ever."""
+    return b"a" * _asked(query, b"bytes") or ANSWER.encode()
 
 
 @serve.deployment(name=MEASURED)
@@ -70,27 +72,38 @@ class NoOp(Batching):
         self._counts.add(len(requests))
         return [_reply(self._body_type) for _ in requests]
 
-    async def events(self, count: int) -> AsyncIterator[bytes]:
-        """A stream of so many events, as fast as they are taken."""
-        for _ in range(count):
+    async def answer(self, query: bytes) -> bytes:
+        """Of a handle: the body that a query asks for."""
+        self._counts.add(0)
+        await self._in_batch(query)
+        return _body(query)
+
+    async def events(self, query: bytes) -> AsyncIterator[bytes]:
+        """Of a handle: a stream of as many events as a query asks for."""
+        self._counts.add(0)
+        await self._in_batch(query)
+        for _ in range(_asked(query, b"events")):
             yield EVENT
+
+    async def _in_batch(self, request: Any) -> None:
+        if self._max_batch_size > 1:
+            await self._batched(request)
 
     async def Call(self, message: Any) -> Any:
         """Of gRPC: the answer, in a message of the same type."""
-        self._counts.add(0)
-        size = parse_qs(message.value.rstrip(b"\0")).get(b"bytes")
-        return type(message)(value=_body(int(size[0])) if size else ANSWER.encode())
+        return type(message)(value=await self.answer(message.value.rstrip(b"\0")))
 
     async def Stream(self, message: Any) -> AsyncIterator[Any]:
         """Of gRPC: a stream of as many messages as are asked for."""
-        self._counts.add(0)
-        for _ in range(int(parse_qs(message.value.rstrip(b"\0"))[b"events"][0])):
-            yield type(message)(value=EVENT)
+        async for event in self.events(message.value.rstrip(b"\0")):
+            yield type(message)(value=event)
 
     async def __call__(self, request: Request | bytes) -> Any:
-        self._counts.add(0)
         if query := _query(request):
-            return _asked(query, self.events)
+            if _asked(query, b"events"):
+                return _stream(self.events(query))
+            return PlainTextResponse(await self.answer(query))
+        self._counts.add(0)
         if self._max_batch_size > 1:
             return await self._batched(request)
         return _reply(self._body_type)
@@ -109,7 +122,9 @@ class Forwarder:
 
     async def __call__(self, request: Request) -> Any:
         if query := _query(request):
-            return _asked(query, self._handle.options(stream=True).events.remote)
+            if _asked(query, b"events"):
+                return _stream(self._handle.options(stream=True).events.remote(query))
+            return PlainTextResponse(await self._handle.answer.remote(query))
         return await self._handle.remote(await request.body())
 
 
