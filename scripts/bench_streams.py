@@ -89,7 +89,7 @@ async def _httpx(url: str, connections: int, until: float) -> int:
         while time.monotonic() < until:
             async with client.stream("GET", url) as response:
                 async for line in response.aiter_lines():
-                    events += line.startswith("data:")
+                    events += bool(line.startswith("data:"))
                     if time.monotonic() >= until:
                         return events
         return events
