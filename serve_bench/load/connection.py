@@ -196,7 +196,7 @@ CLOSED, CONNECTING, HANDSHAKE, PAUSED, IDLE, FAST, BUSY = range(7)
 """States. The first four have no usable socket. FAST and BUSY wait for a response. FAST: the plain
 request of a closed loop was sent, and nothing unusual has happened since."""
 
-READ_SIZE = 65536
+READ_SIZE = 130048
 
 _timespec = struct.Struct("qq")
 

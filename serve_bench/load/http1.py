@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from array import array
+from collections.abc import Sequence
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -24,6 +25,10 @@ OTHER = 2
 """Another whole response: see `status`, `keep_alive` and `fault`."""
 SURPLUS = 3
 """A whole response, followed by bytes that begin another, or are one."""
+
+LARGE = 1 << 15
+"""Bytes of a read in which a head is looked for: what follows it is not kept. A body of megabytes
+that is kept takes new memory at each read (1 MB of nginx: 0.81 of the rate of wrk, else 0.93)."""
 
 MAX_HEAD = 1 << 20
 """Bytes of the longest head that both clients read. This many bytes of an unfinished response are
@@ -134,6 +139,8 @@ class ResponseFramer:
         if self._room > 0:
             self._head.append(data)
             self._room -= len(data)
+            if len(data) >= LARGE and _head_of(self._head) is not None:
+                self._room = 0
 
     def upgraded(self) -> None:
         """The server switched protocols: count it as a response of status 101."""
@@ -149,12 +156,8 @@ class ResponseFramer:
         """
         if self.done or not self.started:
             return bool(self.done)
-        head = _Head()
-        try:
-            head.parser.feed_data(b"".join(self._head))
-        except (HttpParserError, HttpParserUpgrade):
-            return False
-        if not head.complete or head.has_length:
+        head = _head_of(self._head)
+        if head is None or head.has_length:
             return False
         self._complete(head.parser.get_status_code(), False)
         return self.done == OTHER
@@ -177,6 +180,17 @@ class _Head:
 
     def on_headers_complete(self) -> None:
         self.complete = True
+
+
+def _head_of(parts: Sequence[bytes]) -> _Head | None:
+    """The head of the last response in these bytes; None while it is not complete, or is that of an
+    informational one."""
+    head = _Head()
+    try:
+        head.parser.feed_data(b"".join(parts))
+    except (HttpParserError, HttpParserUpgrade):
+        return None
+    return head if head.complete and head.parser.get_status_code() >= 200 else None
 
 
 def ends_itself(name: bytes, value: bytes) -> bool | None:

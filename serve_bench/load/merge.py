@@ -316,9 +316,11 @@ def judged(result: LoadResult) -> LoadResult:
     )
 
 
-def _apart(gaps: Histogram) -> Histogram:
-    """The gaps between events that came in reads of their own."""
-    return Histogram([0, *gaps.counts[1:]], gaps.max or 0, gaps.unit)
+def _paced(gaps: Histogram) -> Histogram | None:
+    """The gaps between events that came in reads of their own; None where most events did not: a
+    burst is as fast as it is read, whoever reads it."""
+    apart = Histogram([0, *gaps.counts[1:]], gaps.max or 0, gaps.unit)
+    return apart if 2 * apart.count > gaps.count else None
 
 
 def client_verdict(
@@ -349,7 +351,8 @@ def client_verdict(
     several = sum(worker.connections for worker in workers) > 1
     if several and (share := added_share(pickup, latency)) is not None:
         reasons.append(f"responses waited in the client for {100 * share:.0f} % of their latency")
-    if several and gaps is not None and (share := added_share(pickup, _apart(gaps))) is not None:
+    paced = None if gaps is None else _paced(gaps)
+    if several and paced is not None and (share := added_share(pickup, paced)) is not None:
         reasons.append(f"events waited in the client for {100 * share:.0f} % of their ITL")
     if (share := added_share(lag, latency)) is not None:
         reasons.append(f"requests were sent late by {100 * share:.0f} % of their latency")
