@@ -246,9 +246,10 @@ STREAM = [
 
 
 def alone(found: list[Any]) -> list[Any]:
-    """Loads that need no cluster: those from its nodes are run in tests/integration/test_nodes.py,
-    those with py-spy beside Serve in test_profile.py there."""
-    needy = ("--load-on", "--profile")
+    """Loads that need no cluster and no gRPC: those from nodes are run in
+    tests/integration/test_nodes.py, those with py-spy beside Serve in test_profile.py there, those
+    of gRPC in tests/load/test_grpc.py."""
+    needy = ("--load-on", "--profile", "--protocol grpc")
     return [one for one in found if not any(flag in one.values[0] for flag in needy)]
 
 

@@ -68,6 +68,8 @@ ONLY_IN: Final = {
     "pytest": ("pytest_plugin/",),
     "pytest_benchmark": (),
     "aiohttp": ("load/",),
+    "grpc": ("load/grpc_client.py", "serving/apps/"),
+    "google": ("serving/apps/",),
     "httptools": ("load/",),
     "starlette": ("serving/apps/",),
     "fastapi": ("serving/apps/",),
@@ -82,7 +84,9 @@ ONLY_IN: Final = {
 #: The child process may run under another interpreter, where serve-bench is not installed.
 STARTED_BY_PATH: Final = ("serving/cluster/", "serving/apps/")
 #: `yaml` comes with Ray.
-OF_THE_CHILD: Final = frozenset({"ray", "yaml", "starlette", "anyio", "fastapi", "numpy", "torch"})
+OF_THE_CHILD: Final = frozenset(
+    "ray yaml starlette anyio fastapi numpy torch grpc google".split()  # the last two come with Ray
+)
 
 MODULES: Final = sorted(
     str(file.relative_to(PACKAGE))

@@ -61,9 +61,13 @@ class SloOptions(Options):
         from serve_bench.core.result import STREAMS
         from serve_bench.core.slo import LATENCY, METRICS
 
-        of_file = "suite" in self.flags() and "protocol" not in self.texts
-        of_file = of_file and "protocol" in self.text_flags()
+        of_file = self.of_file() and "protocol" not in self.texts
         return METRICS if of_file or self.protocols() <= STREAMS else (LATENCY,)
+
+    def of_file(self) -> bool:
+        """Whether a suite file may name protocols."""
+        url = getattr(self, "url", None)
+        return "suite" in self.order and "protocol" in self.text_flags() and not url
 
     def protocols(self) -> set[object]:
         """Those of the flag; http without it. Raises BadInput."""

@@ -44,7 +44,7 @@ EXTERNAL = pytest.mark.external
         (b"/a\x0c\x1d/b\n/\xff", "", "--paths: {}, line 1: a space, control or non-ASCII"),
         (b"/a\n/\xff", "", r"--paths: {}, line 2: a space, control or non-ASCII character"),
         (b"/a#b", "", "--paths: {}, line 1: a # in '/a#b'"),
-        (b"/a", "--draw random", "--draw: give two or more of --body, or --paths or "),
+        (b"/a", "--draw random", "--draw: give two or more of --body, or --bodies, --paths or "),
         (b"/a\n/b", "--client wrk", "--client wrk has no choice of paths"),
         (b"/\n" * 1_000_001, "", "--paths: 1,000,001 of them; allowed: 1,000,000"),
     ],

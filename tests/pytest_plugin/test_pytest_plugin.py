@@ -206,7 +206,7 @@ def test_a_round_that_is_not_timed_has_no_slo(
     ("slo", "line"),
     [
         ("'p99=1'", "serve_benchmark: slo: p99=1 is not allowed; it takes a time with its unit"),
-        ("'ttft_p95=1s'", "serve_benchmark: slo: ttft_p95: this command measures no time to first"),
+        ("'ttft_p95=1s'", "serve_benchmark: slo: ttft_p95: is measured of streams alone"),
         ("5", "serve_benchmark: slo: 5 is not allowed; it takes text, as p99=50ms,errors=0.1%"),
         ("'p99.9=1s'", "serve_benchmark: slo: p99.9 needs 1,000 requests in all rounds, got 100"),
     ],

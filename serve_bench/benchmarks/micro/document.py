@@ -236,12 +236,12 @@ def _notes(page: Page, names: Names) -> Iterator[str]:
     for row, name in names.rows.items():
         words = [f"client {row.client}"]
         words += [f"{row.data_size} data"] if row.data_size != "small" else []
-        if row.traffic.payload:
-            words.append("MB/s: bodies of requests and responses")
         due = f" at {row.rate_per_s:,g} requests/s" if row.rate_per_s else ""
         words += [f"open loop{due}"] if row.loop == "open" else []
         clients.setdefault(", ".join(words), []).append(name)
     yield "; ".join(f"{', '.join(rows)}: {words}" for words, rows in clients.items())
+    if any(row.traffic.payload for row in names.rows):
+        yield "MB/s: bodies of requests and responses"
     yield from (note for note in page.notes if not note.startswith(HINT))
 
 

@@ -38,6 +38,9 @@ class OwnRunOptions(RowOptions, OwnAppOptions, StreamOptions):
         metavar="[TARGET]",
     )
 
+    def of_file(self) -> bool:
+        return str(self.target).endswith(".toml")
+
 
 @command(OwnRunOptions)
 def run(options: OwnRunOptions) -> int:
