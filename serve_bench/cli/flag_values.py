@@ -54,6 +54,7 @@ FLAGS = {
     "timeout_s": "--timeout",
     "max_connections": "--max-connections",
     "expect_status": "--expect-status",
+    "expect_body": "--expect-body",
     "connections": "--connections",
     "processes": "--processes",
     "retries": "--retries",
@@ -79,7 +80,7 @@ def in_flags(message: str) -> str:
 
 def seconds_of(text: str, flag: str, zero: bool = False) -> float:
     """A time such as 500ms, 10s, 2m or 0.5, in seconds."""
-    match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)(ms|s|m|h)?", text.strip())
+    match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)(ms|s|m|h)?", text.strip(), re.ASCII)
     seconds = float(match[1]) * {"ms": 1e-3, "m": 60, "h": 3600}.get(match[2], 1) if match else -1
     if seconds < 0 or (seconds == 0 and not zero):
         least = "0 or more" if zero else "above 0"

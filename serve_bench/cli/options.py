@@ -113,7 +113,7 @@ class StreamOptions(SloOptions):
                     raise BadInput(f"--{name}: goes with --protocol stream")
             return None
         return Streaming(
-            events=cast("Events", self.events or "sse"),  # checked there
+            events=cast("Events", "sse" if self.events is None else self.events),  # checked there
             event_timeout_s=self.event_timeout_s(),
             openai=self.chat,
         )

@@ -18,7 +18,10 @@ from serve_bench.core.request_spec import Request, require
 COMPLETIONS: Final = "/chat/completions"
 
 PROMPTS: Final = 1000
-"""Different bodies of a load, requested in turn."""
+"""Different bodies of a load, requested in turn; fewer where they have more than MOST_WORDS."""
+
+MOST_WORDS: Final = 5_000_000
+"""Of all prompts together: some 30 MB, which each load worker holds."""
 
 MOST_TOKENS: Final = 1_000_000
 
@@ -47,7 +50,7 @@ class Lengths:
 
 def read_lengths(text: str, flag: str) -> Lengths:
     """`200` or `200,50`: the mean and the standard deviation. Raises BadInput."""
-    parts = text.split(",")
+    parts = text.split(",") if text.isascii() else []
     try:
         numbers = [float(part) for part in parts]
     except ValueError:
@@ -72,13 +75,18 @@ def chat_url(url: str) -> str:
     return urlunsplit(parts)
 
 
-def chat_bodies(model: str, prompt: Lengths, answer: Lengths, seed: int) -> tuple[bytes, ...]:
-    """PROMPTS bodies whose prompts and longest answers have these lengths."""
-    source = random.Random(f"{seed}/chat")
-    return tuple(
-        json.dumps(_completion(model, prompt.draw(source), answer.draw(source), source)).encode()
-        for _ in range(PROMPTS)
-    )
+def chat_bodies(
+    model: str, prompt: Lengths, answer: Lengths, seed: int, most: int = PROMPTS
+) -> tuple[bytes, ...]:
+    """At most so many bodies whose prompts and longest answers have these lengths."""
+    source, words = random.Random(f"{seed}/chat"), 0
+    bodies: list[bytes] = []
+    while len(bodies) < min(most, PROMPTS) and words < MOST_WORDS:
+        length = prompt.draw(source)
+        words += length
+        one = _completion(model, length, answer.draw(source), source)
+        bodies.append(json.dumps(one).encode())
+    return tuple(bodies)
 
 
 def _completion(model: str, words: int, most: int, source: random.Random) -> dict[str, Any]:

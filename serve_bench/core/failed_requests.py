@@ -33,14 +33,27 @@ INVALID_SHARE: Final = 0.01
 """Above 1 % of failed requests a figure is one of the requests that were left: invalid."""
 
 
+#: The same of gRPC, which has codes of its own: 503 would be none of them.
+_WORDS_OF_GRPC: Final = {"rejected": "rejected by the service"}
+
+_CLASSED: Final = (0, 4, 8, 14)
+"""Codes of gRPC that have classes of their own: OK, and those of time-outs and rejections."""
+
+
+def _of_grpc(statuses: Mapping[int, int]) -> bool:
+    """Whether these are codes of gRPC (0 to 16), and none of HTTP."""
+    return bool(statuses) and max(statuses) < 100
+
+
 def failures(failed: Mapping[str, int], statuses: Mapping[int, int] | None = None) -> str:
     """`12 timed out, 3 with status 500`, the most frequent first; empty where none failed.
 
     `failed`: counts by error class. `statuses`: how often each status was seen, of good responses
     too; without them, or where they do not tell which were wrong, no code is named.
     """
+    words = _WORDS | (_WORDS_OF_GRPC if _of_grpc(statuses or {}) else {})
     parts = [
-        (name, count, f"{count:,} {_WORDS.get(name, name)}")
+        (name, count, f"{count:,} {words.get(name, name)}")
         for name, count in failed.items()
         if count and name != "status"
     ]
@@ -56,6 +69,11 @@ def _by_status(
     """The class `status`: which codes were not expected is known only where the counts agree, with
     all but 2xx, or with all that were seen."""
     count = failed["status"]
+    if _of_grpc(statuses):
+        known = {code: n for code, n in statuses.items() if code not in _CLASSED}
+        if sum(known.values()) == count:
+            return [(str(code), n, f"{n:,} with code {code}") for code, n in known.items()]
+        return [("status", count, f"{count:,} with another code than OK")]
     seen = dict(statuses)
     seen[503] = seen.get(503, 0) - failed.get("rejected", 0)
     seen = {code: n for code, n in seen.items() if n > 0}

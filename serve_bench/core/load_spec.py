@@ -8,6 +8,7 @@ carried out is `serve_bench.load`; what came back is `load_result.py`.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, fields, replace
 from typing import Final, Literal
 from urllib.parse import urlsplit
@@ -195,7 +196,7 @@ class Load:
             f"streaming is for the clients raw and grpc, not {self.client}",
         )
         require(request.method != "HEAD", "streaming: a response to HEAD has no body")
-        require(request.expect_body is None, "streaming and expect_body exclude each other")
+        require(request.expect_body is None, "expect_body has no use with a protocol of streams")
         require(not self.retries, "streaming and retries exclude each other: of which try is TTFT?")
         odd = [status for status in request.expect_status if status >= 300]
         require(not odd, f"streaming: only a status of 2xx is read as a stream, got {odd[:1]}")
@@ -215,6 +216,13 @@ class Load:
                 len(parts) == 3 and all(parts[1:]) and not urlsplit(url).query,
                 f"url: the path {urlsplit(url).path or '/'!r} names no method of gRPC; it takes "
                 "/package.Service/Method",
+            )
+        for header, _ in (pair for headers in request.all_headers for pair in headers):
+            require(
+                re.fullmatch(r"[0-9A-Za-z_.-]+", header, re.ASCII) is not None
+                and not header.lower().endswith("-bin"),
+                f"header {header}: is no name of metadata of gRPC; it takes letters, digits, _ . "
+                "and -, and no -bin at the end, whose values are no text",
             )
         for name, wanted in (
             ("unix socket", request.unix_socket is not None),

@@ -140,7 +140,10 @@ def read_slo(text: str, where: str = "--slo", metrics: Collection[str] = (LATENC
     slo = parse_slo(text, where)
     for one in slo.objectives:
         if one.metric not in metrics:
-            raise BadInput(f"{where}: {one.name}: is measured of streams alone (--protocol stream)")
+            raise BadInput(
+                f"{where}: {one.name}: is measured of streams alone: --protocol stream, and no "
+                "other beside it"
+            )
     return slo
 
 
@@ -177,9 +180,9 @@ def _objective(part: str, where: str) -> Objective:
     name, equals, limit = (one.strip() for one in part.partition("="))
     if not equals or not limit:
         raise BadInput(f"{where}: {part!r} is not allowed; it takes NAME=LIMIT, as in {EXAMPLE}")
-    metric, _, statistic = name.rpartition("_")
+    metric, under, statistic = name.rpartition("_")
     if statistic == "mean" or re.fullmatch(r"p\d.*", statistic):
-        if (metric or LATENCY) not in METRICS or metric == LATENCY:
+        if (metric or LATENCY) not in METRICS or metric == LATENCY or (under and not metric):
             prefixes = ", ".join(f"{one}_" for one in METRICS[1:])
             raise BadInput(f"{where}: {name!r}: the prefix must be {prefixes} or none")
         share = None if statistic == "mean" else _percentile(statistic, where)

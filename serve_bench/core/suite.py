@@ -234,7 +234,7 @@ def _streaming(
         timeout_ms = _number(load, "event_timeout_ms", 1.0, f"{file}: load", low=1, high=most)
         timeout_s = timeout_ms / 1e3
     where = f"{file}: load." if flags.events is None else "--"
-    events: Any = flags.events or load.get("events", "sse")
+    events: Any = load.get("events", "sse") if flags.events is None else flags.events
     try:
         return Streaming(events, timeout_s)
     except SpecError as error:

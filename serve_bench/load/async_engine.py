@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -151,14 +151,14 @@ class AsyncEngine(Engine, Generic[C]):
         if self.load.open_loop:
             self._set_clock(start)
             for client in self._clients:
-                client.task = self._loop.create_task(self._serve(client, None))
+                self._begin_task(client, self._serve(client, None))
             await asyncio.sleep(0)
             if self.timer.fd >= 0:
                 self._loop.add_reader(self.timer.fd, self._timer_rang)
             self._pump()
         else:
             for client in self._clients:
-                client.task = self._loop.create_task(self._repeat(client))
+                self._begin_task(client, self._repeat(client))
         tick = self._loop.create_task(self._tick())
         await self._over.wait()
         tick.cancel()
@@ -169,6 +169,16 @@ class AsyncEngine(Engine, Generic[C]):
         for outcome in await asyncio.gather(*tasks, return_exceptions=True):
             if isinstance(outcome, Exception):
                 raise outcome
+
+    def _begin_task(self, client: C, course: Coroutine[Any, Any, None]) -> None:
+        client.task = self._loop.create_task(course)
+        client.task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A client of whose request nobody has thought would leave the load waiting: it is over,
+        and the exception is raised."""
+        if not task.cancelled() and task.exception() is not None:
+            self._over.set()
 
     async def _repeat(self, client: C) -> None:
         """Closed loop: the next request when the last one has ended."""
@@ -235,7 +245,7 @@ class AsyncEngine(Engine, Generic[C]):
             client = self._make_client()
             self._clients.append(client)
             self._begin(client, due)
-            client.task = self._loop.create_task(self._serve(client, due))
+            self._begin_task(client, self._serve(client, due))
         else:
             self._backlog.append(due)
 

@@ -108,7 +108,7 @@ class SseReader(EventReader):
     def reset(self) -> None:
         super().reset()
         self._parts: list[bytes] = []  # of a line without its end
-        self._data: bytes | None = None  # of a block without its end
+        self._data: list[bytes] = []  # lines of a block without its end
         self._garbage = self._after_cr = False
         self._first = True
 
@@ -119,7 +119,7 @@ class SseReader(EventReader):
             and part.find(b"\n") == len(part) - 2
             and part.endswith(b"\n\n")
             and not (self._parts or self._after_cr or self._garbage)
-            and self._data is None
+            and not self._data
             and b"\r" not in part
         ):
             self._first = False
@@ -145,15 +145,15 @@ class SseReader(EventReader):
             line = line.removeprefix(BOM)
         if not line:
             data, garbage = self._data, self._garbage
-            self._data, self._garbage = None, False
-            if data is not None:
-                self._dispatch(data)
+            self._data, self._garbage = [], False
+            if data:
+                self._dispatch(b"\n".join(data))
             elif garbage:
                 self.fault = self.fault or "event"
             return
         name, _, value = line.partition(b":")
         if name == b"data":
-            self._data = value if self._data is None else self._data + b"\n" + value
+            self._data.append(value)
         elif name and name not in _FIELDS:  # without a name it is a comment
             self._garbage = True
 
@@ -168,9 +168,9 @@ class SseReader(EventReader):
         if self._parts:
             rest, self._parts = b"".join(self._parts), []
             self._line(rest)
-        if self._data is not None and self._data.removeprefix(b" ") == DONE:
+        if len(self._data) == 1 and self._data[0].removeprefix(b" ") == DONE:
             self.done = True  # its empty line is often left out
-        elif self._data is not None or self._garbage or (self.announced and not self.done):
+        elif self._data or self._garbage or (self.announced and not self.done):
             self.fault = self.fault or ("truncated" if self.any else "event")
         return super().end()
 
@@ -178,7 +178,7 @@ class SseReader(EventReader):
 class _Delta(msgspec.Struct):
     """What is new in a chunk of a chat completion."""
 
-    content: str | None = None
+    content: str | list[msgspec.Raw] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     tool_calls: list[msgspec.Raw] | None = None
@@ -199,14 +199,14 @@ class _Choice(msgspec.Struct):
 class _Usage(msgspec.Struct):
     """Tokens as the service counts them."""
 
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
 
 
 class _Chunk(msgspec.Struct):
     """A chunk of a completion, as far as it is read."""
 
-    choices: list[_Choice] = []
+    choices: list[_Choice] | None = None
     usage: _Usage | None = None
     error: msgspec.Raw | None = None
 
@@ -234,8 +234,8 @@ class OpenAiReader(SseReader):
         if chunk.error is not None:  # in the place of further text, with a status of 200
             self.fault = self.fault or "event"
         if chunk.usage is not None:
-            self.tokens = (chunk.usage.prompt_tokens, chunk.usage.completion_tokens)
-        for one in chunk.choices:
+            self.tokens = (chunk.usage.prompt_tokens or 0, chunk.usage.completion_tokens or 0)
+        for one in chunk.choices or ():
             delta = one.delta
             if one.text or (delta is not None and delta.new):
                 self.add()

@@ -41,7 +41,10 @@ URL = "http://127.0.0.1:1/"
         (["--protocol", "stream", "--events", "xml"], "--events must be one of sse, lines, chunks"),
         (["--protocol", "stream", "--event-timeout", "1h"], "--event-timeout must be at most"),
         (["--protocol", "stream", "--client", "wrk"], "--protocol stream is for the clients raw"),
-        (["--protocol", "stream", "--expect-body", "x"], "--protocol stream and expect_body"),
+        (
+            ["--protocol", "stream", "--expect-body", "x"],
+            "--expect-body has no use with a",
+        ),
         (["--protocol", "stream", "--expect-status", "404"], "only a status of 2xx"),
         (["--protocol", "grpc"], "url: the path '/' names no method of gRPC; it takes /package"),
         (["--protocol", "grpc", "--client", "ab"], "--client: ab speaks no gRPC; leave it out"),
@@ -54,6 +57,11 @@ URL = "http://127.0.0.1:1/"
         (["--openai", "--model", "m", "--output-tokens", "1,x"], "--output-tokens: '1,x' is not"),
         (["--slo", "ttft_p95=1s"], "--slo: ttft_p95: is measured of streams alone"),
         (["--bodies", "none.txt"], "--bodies: none.txt"),
+        (["--protocol", "stream", "--events", ""], "--events must be one of sse, lines, chunks"),
+        (["--openai", "--model", ""], "--model: '' is not allowed"),
+        (["--openai", "--model", "m", "--input-tokens", ""], "--input-tokens: '' is not allowed"),
+        (["--slo", "_p99=1ms"], "--slo: '_p99': the prefix must be"),
+        (["--timeout", "１s"], "--timeout: '１s' is not allowed"),
     ],
 )
 def test_what_does_not_go_together_is_one_line(
@@ -79,6 +87,17 @@ def test_a_service_that_answers_at_once_is_refused(
     (line,) = capsys.readouterr().err.splitlines()
     assert code == 2 and "has no event of the kind sse" in line and "--protocol http" in line
     assert not (tmp_path / "out").exists() and len(server.log) == 1
+
+
+@pytest.mark.process
+def test_a_folder_in_use_is_refused_before_the_first_request(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("x")
+    with serving(steps=lambda number: stream(b"data: a\n\n")) as server:
+        code = run(["load", server.url, "--protocol", "stream", "--out", str(tmp_path)])
+    assert code == 2 and "is not empty" in capsys.readouterr().err
+    assert not server.log
 
 
 @pytest.mark.process
@@ -163,3 +182,5 @@ def test_lengths_are_drawn_with_their_mean_and_spread() -> None:
     assert 95 < sum(words) / len(words) < 105 and max(words) > 120 > 80 > min(words)
     assert {one["max_tokens"] for one in bodies} == {50}
     assert chat_bodies("m", Lengths(100, 20), Lengths(50), 1)[0] == json.dumps(bodies[0]).encode()
+    assert len(chat_bodies("m", Lengths(1_000_000), Lengths(50), 1)) == 5  # bounded by their words
+    assert len(chat_bodies("m", Lengths(100), Lengths(50), 1, most=2)) == 2

@@ -82,7 +82,7 @@ def test_a_load_of_an_openai_compatible_app_counts_tokens(tmp_path: Path) -> Non
     asked = Asked(CHAT, "POST", (("content-type", "application/json"),), json.dumps(BODY).encode())
     app = own_spec(own_app(f"{STAND_IN}:app", "TARGET", asked=asked))
     variant = BUILT_IN_VARIANTS["default"]
-    with launched(variant, tmp_path / "log") as serving:
+    with launched(variant, tmp_path / "log", app.folders) as serving:
         serving.deploy(app, {})
         done = run_to_end(
             [

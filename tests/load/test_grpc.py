@@ -16,10 +16,12 @@ from typing import Any, Final
 import grpc
 import pytest
 
+from serve_bench.core.failed_requests import failures
 from serve_bench.core.load_spec import Load, Streaming, Timing
 from serve_bench.core.plan import bytes_value, row_of
 from serve_bench.core.request_spec import Request, SpecError
 from serve_bench.load import drive_load
+from serve_bench.load.grpc_client import GrpcEngine
 from tests.load.loads import run_here
 
 pytestmark = pytest.mark.process
@@ -202,6 +204,24 @@ def test_a_load_with_workers_makes_a_row_of_its_protocol() -> None:
     )
 
 
+def test_an_exception_that_nobody_expects_ends_the_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def attempt(self: Any, client: Any, turn: Any) -> tuple[str | None, int]:
+        raise TypeError("not expected")
+
+    monkeypatch.setattr(GrpcEngine, "_attempt", attempt)
+    for options in LOOPS.values():
+        with serving() as server, pytest.raises(TypeError, match="not expected"):
+            run_here(load(server, "echo", **options))
+
+
+def test_failures_are_told_in_codes_of_grpc() -> None:
+    assert failures({"rejected": 24}, {8: 24}) == "24 rejected by the service"
+    assert failures({"status": 12}, {0: 12, 13: 12}) == "12 with code 13"
+    assert failures({"status": 3, "rejected": 2}, {13: 2, 5: 1, 14: 2}) == (
+        "2 with code 13, 2 rejected by the service, 1 with code 5"
+    )
+
+
 def test_no_server_is_one_error() -> None:
     from serve_bench.load import LoadError
 
@@ -220,6 +240,8 @@ def test_no_server_is_one_error() -> None:
         (Request("http://h/a.B/C", "POST"), {"keepalive": False}, "connection for each request"),
         (Request("http://h/a.B/C", "POST"), {"streaming": Streaming("lines")}, "message is one"),
         (Request("http://h/a.B/C", "PUT"), {}, "method PUT of HTTP"),
+        (Request("http://h/a.B/C", "POST", (("x-bin", "a"),)), {}, "header x-bin: is no name of"),
+        (Request("http://h/a.B/C", "POST", (("x!y", "a"),)), {}, "header x!y: is no name of"),
     ],
 )
 def test_what_grpc_has_not_is_refused(

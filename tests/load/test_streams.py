@@ -157,6 +157,9 @@ def test_a_chat_completion_has_an_event_for_each_text_and_its_tokens() -> None:
     assert read(OpenAiReader(), thinking) == (1, True, None)
     assert read(OpenAiReader(), chat("a")) == (1, False, "truncated")
     assert read(OpenAiReader(), [*chat(), done]) == (0, True, "event")
+    empty = b'data: {"choices":null,"usage":{"prompt_tokens":null},"error":null}\n\n'
+    assert read(OpenAiReader(), [*chat("a"), empty, done]) == (1, True, None)
+    assert read(OpenAiReader(), [b'data: {"error":{"message":"x"}}\n\n', done])[2] == "event"
     for wrong in (b"data: {\n\n", b'data: {"choices":1}\n\n', b"data: \xff\n\n"):
         assert read(OpenAiReader(), [*chat("a"), wrong, done]) == (1, True, "event")
 

@@ -114,6 +114,7 @@ def load(options: LoadOptions) -> int:
     plain_lines(options.live)  # refused before anything begins
     slo = options.slo_source
     nodes = read_load_on(options.load_on, options.load_nodes)
+    _check_protocol(options)
     variants = _variants(options)
     _check_together(options, variants)
     if options.hgrm is not None:
@@ -147,25 +148,29 @@ def _variants(options: LoadOptions) -> Variants:
 
 def _completions(options: LoadOptions) -> tuple[bytes, ...]:
     """The bodies of --openai. Raises BadInput."""
-    from serve_bench.core.chat import chat_bodies, read_lengths
+    from serve_bench.core.chat import PROMPTS, chat_bodies, read_lengths
     from serve_bench.core.errors import BadInput
 
     if options.model is None:
         raise BadInput("--openai: give --model, or bodies of your own (--bodies)")
-    prompt = read_lengths(options.input_tokens or "200", "--input-tokens")
-    answer = read_lengths(options.output_tokens or "100", "--output-tokens")
-    return chat_bodies(options.model, prompt, answer, options.seed)
+    prompt, answer = (
+        read_lengths(usual if text is None else text, flag_name)
+        for text, usual, flag_name in (
+            (options.input_tokens, "200", "--input-tokens"),
+            (options.output_tokens, "100", "--output-tokens"),
+        )
+    )
+    if not options.model:
+        raise BadInput("--model: '' is not allowed; it takes a name")
+    most = PROMPTS if options.count is None else max(1, options.count)
+    return chat_bodies(options.model, prompt, answer, options.seed, most)
 
 
-def _check_together(options: LoadOptions, variants: Variants) -> None:
-    """BadInput on flags that contradict each other: a flag without effect would go unnoticed."""
+def _check_protocol(options: LoadOptions) -> None:
+    """BadInput on flags that do not go with the protocol, before bodies are made."""
     from serve_bench.core.errors import BadInput
     from serve_bench.core.result import GRPC
 
-    count, stages, client = options.count is not None, options.stages, options.client
-    program, timed = client in ("wrk", "ab"), options.duration is not None
-    profiled, cacert = options.profile is not None, options.cacert is not None
-    most = max(map(len, variants))
     own = options.body or options.bodies
     for name in ("model", "input-tokens", "output-tokens"):
         if getattr(options, name.replace("-", "_")) is not None and (own or not options.openai):
@@ -176,9 +181,23 @@ def _check_together(options: LoadOptions, variants: Variants) -> None:
         (options.openai and options.events is not None, "--events: --openai has its own"),
         (options.openai and protocol != "stream", f"--openai: is a stream, not {protocol}"),
         (
-            client == "grpc" and protocol not in GRPC,
+            options.client == "grpc" and protocol not in GRPC,
             "--client: grpc goes with --protocol grpc or grpc-stream",
         ),
+    ):
+        if wrong:
+            raise BadInput(line)
+
+
+def _check_together(options: LoadOptions, variants: Variants) -> None:
+    """BadInput on flags that contradict each other: a flag without effect would go unnoticed."""
+    from serve_bench.core.errors import BadInput
+
+    count, stages, client = options.count is not None, options.stages, options.client
+    program, timed = client in ("wrk", "ab"), options.duration is not None
+    profiled, cacert = options.profile is not None, options.cacert is not None
+    most = max(map(len, variants))
+    for wrong, line in (
         (count and timed, "-n: give a number of requests or -d"),
         (count and stages is not None, "-n: give a number of requests or --stages"),
         (count and options.warmup is not None, "--warmup: a load with -n has none"),

@@ -51,7 +51,6 @@ def run(
 ) -> int:
     """Drives the load, keeps its record, prints the summary, and with --profile drives it once
     more. 1 when more than 1 % of the requests failed; with an SLO see close_slo."""
-    check_first(load, nodes)
     if options.profile is None:
         return _drive(load, timing, options, options.out, nodes, slo)
     chosen = processes_behind(load.request.url, options.profile)
@@ -106,6 +105,11 @@ def _drive(
     planned = PlannedTrial(trial_key("url", 1, cell, row.label), 1, "url", cell, row)
     folder = RunFolder.create(out, now=datetime.now(UTC))
     with folder, signals(), run_mark() as run_id:
+        try:
+            check_first(load, nodes)
+        except BaseException:  # Ctrl-C too: nothing was measured
+            folder.discard()
+            raise
         this_run = run_record(folder, "load", (planned,), {} if slo is None else {"slo": slo})
         folder.append(this_run)
         place = source_of(nodes, folder.path, run_id)
