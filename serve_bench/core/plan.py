@@ -351,18 +351,18 @@ GRPC_APPLICATION: Final = (("application", "noop"),)
 
 
 def grpc_request(url: str, row: Row, size: int) -> Request:
-    """A call of the no-op app. Its message is a BytesValue: what is asked for as in a query, then
-    the size of the body in zeros."""
-    asked = b"" if row.stream_events is None else b"events=%d" % row.stream_events
+    """A call of the no-op app. Its message is a BytesValue: the parameters as in a query
+    string, then zeros up to the size of the body."""
+    query = b"" if row.stream_events is None else b"events=%d" % row.stream_events
     if answer := body_bytes(row.response_size):
-        asked = b"bytes=%d" % answer
+        query = b"bytes=%d" % answer
     method = "Stream" if row.traffic.streams else "Call"
     plain = method == "Call" and not answer
     return Request(
         url=f"{url}{GRPC_SERVICE}/{method}",
         method="POST",
         headers=GRPC_APPLICATION,
-        body=bytes_value(asked.ljust(size, b"\0")),
+        body=bytes_value(query.ljust(size, b"\0")),
         expect_body=bytes_value(b"ok") if plain else None,
     )
 

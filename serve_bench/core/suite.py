@@ -26,7 +26,7 @@ from serve_bench.core.load_spec import MAX_TIMEOUT_S, Streaming
 from serve_bench.core.own_app import Option
 from serve_bench.core.plan import Cell, Suite, parse_row
 from serve_bench.core.request_spec import SpecError
-from serve_bench.core.result import Row, Traffic, VariantUsed, body_bytes
+from serve_bench.core.result import STREAMS, Row, Traffic, VariantUsed, body_bytes
 from serve_bench.core.slo import LATENCY, METRICS, read_slo, slo_of_file
 from serve_bench.core.variants import (
     BUILT_IN_VARIANTS,
@@ -168,11 +168,11 @@ def _traffics(
             raise BadInput(f"{where}: {one}: is for the app noop; {app.name} has {has}")
     events, at = _values("stream_events", load, flags, file)
     asked = "stream_events" in load or at.startswith("--")
-    if asked and (app.name != "noop" or not {"stream", "grpc-stream"} & set(protocols)):
+    if asked and (app.name != "noop" or not STREAMS & set(protocols)):
         raise BadInput(f"{at}: is for streams of the app noop (--protocol stream)")
     answers, at = _values("response_size", load, flags, file)
     if any(body_bytes(str(one)) for one in answers) and (
-        app.name != "noop" or not {"http", "grpc"} & set(protocols)
+        app.name != "noop" or set(protocols) <= STREAMS
     ):
         raise BadInput(f"{at}: is for responses of the app noop (--protocol http or grpc)")
     traffics: list[Traffic] = []

@@ -46,9 +46,9 @@ class Measure:
     better: Better
 
 
-STREAMS: Final = ("ttft", "itl")
+STREAM_METRICS: Final = ("ttft", "itl")
 SHARES: Final = {"p50": 0.5, "p99": 0.99}
-OF_STREAMS: Final = tuple(f"{name}_{figure}" for name in STREAMS for figure in SHARES)
+OF_STREAMS: Final = tuple(f"{name}_{figure}" for name in STREAM_METRICS for figure in SHARES)
 
 MEASURES: Final = (
     Measure("throughput", "requests/s", "higher"),
@@ -58,8 +58,8 @@ MEASURES: Final = (
     *(Measure(name, "ns", "lower") for name in OF_STREAMS),
 )
 OF_ALL: Final = frozenset(("throughput", "p50", "p99", "cpu"))
-"""Metrics of every row, which is to say why one of them is missing; those of streams are compared
-where a side has them."""
+"""Metrics of every row, which is to say why one of them is missing; those of streams are
+metrics of rows of streams alone."""
 
 NAMES: Final = tuple(one.name for one in MEASURES)
 
@@ -161,7 +161,7 @@ def values_of(trial: Trial) -> dict[str, float]:
     if "latency" in trial.metrics and trial.metrics["latency"].unit == "ns":
         p50, p99 = latency_figures([trial], (0.5, 0.99))
         figures |= {"p50": p50, "p99": p99}
-    for metric in STREAMS:
+    for metric in STREAM_METRICS:
         if metric in trial.metrics:
             known = latency_figures([trial], tuple(SHARES.values()), metric)
             names = (f"{metric}_{figure}" for figure in SHARES)
