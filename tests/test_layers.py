@@ -58,7 +58,7 @@ LOADING: Final = ("benchmarks/registry.py", "benchmarks/parts/published.py")
 
 #: Libraries that only some modules may import; a name that ends with / is a folder.
 ONLY_IN: Final = {
-    "ray": ("serving/cluster/", "serving/apps/", "nodes/"),
+    "ray": ("serving/cluster/", "serving/apps/", "nodes/", "load/handle_client.py"),
     "torch": ("serving/apps/",),
     "typer": ("cli/",),
     "click": ("cli/",),

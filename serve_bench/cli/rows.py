@@ -25,7 +25,7 @@ from serve_bench.core.axes import MODEL_APPS, settings, sweeps
 from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import LEAST_GAIN
 from serve_bench.core.plan import Suite, duration_text, label_of, plan
-from serve_bench.core.result import PlannedTrial, Result, Trial
+from serve_bench.core.result import HANDLES, PlannedTrial, Result, Trial
 from serve_bench.core.suite import MOST_LAUNCHES, Overrides, read_suite
 from serve_bench.core.variants import parse_env
 from serve_bench.observing.inside import Inside
@@ -56,6 +56,10 @@ class RowsRequest:
     sample: bool = True
     metrics: bool = False
     profile: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.load_on is not None and any(one.protocol in HANDLES for one in self.suite.rows):
+            raise BadInput("--load-on: the load of a handle is a driver on this host")
 
     def to_json(self) -> dict[str, Any]:
         """Plain content for the Run record."""

@@ -87,6 +87,9 @@ USERS: Final = range(1, 1001)
 #: As published; each takes far more at once than a ranker scores.
 INGRESS_CONCURRENCY: Final = 1000
 
+#: The deployment of the no-op app that passes requests on.
+FORWARDER: Final = "Forwarder"
+
 #: Silences the access log, as Ray's own benchmark does; it is a line per request.
 _QUIET: Final = {"log_level": "WARNING", "enable_access_log": False}
 
@@ -224,6 +227,9 @@ def deploy_spec(app: AppSpec, cell: Mapping[str, Value]) -> dict[str, Any]:
                 "logging_config": _QUIET,
             }
         )
+    if cell.get("intermediate_handle") and "intermediate_max_ongoing_requests" in cell:
+        most = cell["intermediate_max_ongoing_requests"]
+        deployments.append({"name": FORWARDER, "max_ongoing_requests": most})
     if "log_level" in cell:
         measured["logging_config"] = {
             "log_level": str(cell["log_level"]),

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 
 from serve_bench.core.errors import BadInput
 from serve_bench.core.numbers import whole_number
-from serve_bench.core.result import DATA_SIZES
+from serve_bench.core.result import DATA_SIZES, PROTOCOLS
 
 Value = int | float | str | bool
 Scope = Literal["launch", "deploy", "load"]
@@ -175,7 +175,7 @@ REQUEST_APPS: Final = (*MODEL_APPS, "press_noop")
 MATRICES: Final = ("micro", "sweep")
 MODELS: Final = (*MATRICES, "recsys", "press")
 SWEEPS: Final = (*MATRICES, "press")
-ONE_PROTOCOL: Final = ("load", "sweep", "noop", "versus")
+ONE_PROTOCOL: Final = ("sweep", "noop", "versus")
 
 #: What a DLRM ranker is made of; the defaults of its shape are those of serving/apps/dlrm_shape.py.
 _MODEL = (
@@ -440,6 +440,29 @@ _DECLARED = (
         flags=(Flag("Put a forwarding deployment in front.", ("micro", "noop")),),
         apps=("noop",),
     ),
+    Axis(
+        "intermediate_max_ongoing_requests",
+        "deploy",
+        COUNT,
+        1000,
+        "requests that the forwarding deployment takes at once",
+        apps=("noop",),
+        brief="ongoing in front",
+    ),
+    Axis(
+        "event_gap_ms",
+        "deploy",
+        Kind(_seconds, "milliseconds, 0 or more", "MS"),
+        0.0,
+        "how long the no-op app waits before each event of a stream",
+        flags=(
+            Flag("Milliseconds before each event of the no-op app [0].", ("micro", "sweep")),
+            Flag("Milliseconds before each event of the app.", ("noop",), default="0"),
+        ),
+        apps=("noop",),
+        brief="ms a gap",
+        option="user_config.event_gap_ms",
+    ),
     *_MODEL,
     *_PRESS,
     Axis(
@@ -466,14 +489,22 @@ _DECLARED = (
     Axis(
         "protocol",
         "load",
-        one_of("http", "stream", "grpc", "grpc-stream"),
+        one_of(*PROTOCOLS),
         "http",
         "how a request is made, and answered: at once or as a stream of events that are timed",
         flags=(
-            Flag("Protocols: http, stream, grpc, grpc-stream [http].", ("micro",), swept=True),
+            Flag(
+                "Protocols: http, stream, grpc, grpc-stream, handle, handle-stream [http].",
+                ("micro",),
+                swept=True,
+            ),
             Flag("Protocols: http, stream (each event is timed) [http].", ("run",), swept=True),
             Flag("Protocol: http or stream (each event is timed) [http].", ("capacity",)),
-            Flag("Protocol: http, stream, grpc or grpc-stream [http].", ONE_PROTOCOL),
+            Flag("Protocol: http, stream, grpc or grpc-stream [http].", ("load",)),
+            Flag(
+                "Protocol: http, stream, grpc, grpc-stream, handle, handle-stream [http].",
+                ONE_PROTOCOL,
+            ),
         ),
     ),
     Axis(

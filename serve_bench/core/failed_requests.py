@@ -22,6 +22,7 @@ _WORDS: Final = {
     "body": "with another body",
     "event": "with a malformed event, or without any",
     "stalled": "stalled between two events",
+    "exception": "ended by an exception of the app",
     "node": "lost with their node",
 }
 

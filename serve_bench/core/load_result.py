@@ -46,7 +46,10 @@ event: an event that is malformed, or a whole response without any.
 stalled: no further event within `event_timeout_s` of the last.
 """
 
-ERROR_CLASSES: tuple[str, ...] = (*HTTP_ERRORS, *STREAM_ERRORS)
+HANDLE_ERRORS: tuple[str, ...] = ("exception",)
+"""Why a call of a handle failed beside that: it ended with an exception of the application."""
+
+ERROR_CLASSES: tuple[str, ...] = (*HTTP_ERRORS, *STREAM_ERRORS, *HANDLE_ERRORS)
 """Why any request failed."""
 
 GIVEN_UP: tuple[str, ...] = ("timeout", "stalled")

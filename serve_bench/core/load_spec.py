@@ -9,22 +9,23 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from serve_bench.core.request_spec import Request, require
 
-Client = Literal["raw", "aiohttp", "wrk", "ab", "grpc"]
+Client = Literal["raw", "aiohttp", "wrk", "ab", "grpc", "handle"]
 Arrivals = Literal["constant", "poisson"]
 Events = Literal["sse", "lines", "chunks"]
 
-CLIENTS: tuple[str, ...] = ("raw", "aiohttp", "wrk", "ab", "grpc")
+CLIENTS: tuple[str, ...] = ("raw", "aiohttp", "wrk", "ab", "grpc", "handle")
 ARRIVALS: tuple[str, ...] = ("constant", "poisson")
 EVENTS: tuple[str, ...] = ("sse", "lines", "chunks")
 
 HANDLE: Final = "handle"
-"""The client of a row whose requests go through a DeploymentHandle."""
+"""The client of a row whose requests are calls of a DeploymentHandle."""
 
 MAX_TIMEOUT_S = 1800.0
 """Upper end of a timeout: the histograms reach 2^41 ns (36.6 minutes)."""
@@ -102,9 +103,12 @@ class Load:
     `ramp`: the rate moves linearly from the former stage's rate to this one's.
     `pickup_every`: one read in so many asks the kernel for its receive time; 0 means none.
     `connection_rates`: also take the rate of each connection each 100 ms (client raw, closed loop).
-    `streaming`: responses are streams, of which each event is timed (clients raw and grpc).
+    `streaming`: responses are streams, of which each event is timed (clients raw, grpc, handle).
     The client grpc calls the method that is the path of the URL, `/package.Service/Method`, with
-    the body as its message and the headers as metadata.
+    the body as its message and the headers as metadata. The client handle is a driver of the Ray
+    cluster whose GCS is at the host and port of the URL, and calls a method of the ingress of an
+    application, `/application/method`, with the body as its argument. `environment`: variables
+    that its workers get beside those of this process.
     """
 
     request: Request
@@ -127,6 +131,7 @@ class Load:
     pickup_every: int = 64
     connection_rates: bool = False
     streaming: Streaming | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         require(
@@ -181,6 +186,14 @@ class Load:
             self._check_streaming(self.streaming)
         if self.client == "grpc":
             self._check_grpc()
+        elif self.client == HANDLE:
+            for url in self.request.all_urls:
+                parts = urlsplit(url).path.split("/")
+                require(
+                    len(parts) == 3 and all(parts[1:]),
+                    f"url: the path {urlsplit(url).path or '/'!r} names no method of an "
+                    "application; it takes /application/method",
+                )
         elif self.client in ("wrk", "ab"):
             self._check_external()
         elif self.client == "aiohttp":
@@ -192,8 +205,8 @@ class Load:
     def _check_streaming(self, streaming: Streaming) -> None:
         request = self.request
         require(
-            self.client in ("raw", "grpc"),
-            f"streaming is for the clients raw and grpc, not {self.client}",
+            self.client in ("raw", "grpc", HANDLE),
+            f"streaming is for the clients raw, grpc and handle, not {self.client}",
         )
         require(request.method != "HEAD", "streaming: a response to HEAD has no body")
         require(request.expect_body is None, "expect_body has no use with a protocol of streams")
@@ -342,12 +355,12 @@ class Timing:
     drain_s: float | None = None
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for one in fields(self):
+            value = getattr(self, one.name)
             if value is None:
                 continue
-            require(math.isfinite(value) and value >= 0, f"{field.name} must be 0 or more")
-            require(value <= MAX_DURATION_S, f"{field.name} must be at most {MAX_DURATION_S:,.0f}")
+            require(math.isfinite(value) and value >= 0, f"{one.name} must be 0 or more")
+            require(value <= MAX_DURATION_S, f"{one.name} must be at most {MAX_DURATION_S:,.0f}")
         require(
             self.warmup_max_s >= self.warmup_min_s,
             f"warmup_max_s ({self.warmup_max_s:g}) is below warmup_min_s ({self.warmup_min_s:g})",

@@ -13,7 +13,7 @@ from serve_bench.core.capacity import CapacitySearch
 from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.load_result import HISTOGRAMS, LoadResult
-from serve_bench.core.load_spec import Client, Load, Streaming, Timing
+from serve_bench.core.load_spec import HANDLE, Client, Load, Streaming, Timing
 from serve_bench.core.numbers import whole_number
 from serve_bench.core.redaction import kept_setting
 from serve_bench.core.request_spec import Request
@@ -29,6 +29,7 @@ from serve_bench.core.result import (
     size_text,
     trial_key,
 )
+from serve_bench.core.row_places import RowPlace
 from serve_bench.core.schema import plain, stored_suite
 
 # --------------------------------------------------------------------------------------------------
@@ -41,7 +42,7 @@ Cell = Mapping[str, Value]
 
 
 #: Fields that a stored suite lacks where they are None, as suites of before did.
-RARE: Final = ("slo", "capacity", "streaming")
+RARE: Final = ("slo", "capacity", "streaming", "places")
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,20 @@ class Suite:
     slo: str | None = None  # as it is written on a command line
     capacity: CapacitySearch | None = None  # open-loop probes, in place of further rows
     streaming: Streaming | None = None  # how the responses of rows of streams are read
+    places: tuple[RowPlace, ...] | None = None  # which rows are of which cells; None: all of all
+
+    def rows_in(self, cell: Cell) -> tuple[Row, ...]:
+        """The rows of a cell that are known beforehand."""
+        if self.places is None:
+            return rows_of(self)
+        return tuple(
+            row for row in self.rows if any(one.holds(row.label, cell) for one in self.places)
+        )
+
+    def window_of(self, row: Row) -> float:
+        """The length of the windows of a row, seconds."""
+        own = (one.window_s for one in self.places or () if one.row == row.label)
+        return next((length for length in own if length is not None), self.window_s)
 
     def to_json(self) -> dict[str, Any]:
         """Plain content for the Run record; without what is asked of few runs and not of this."""
@@ -114,7 +129,8 @@ def parse_row(text: object, traffic: Traffic, where: str, sized: bool = False) -
     if client == "aiohttp":
         label = "single client" if count == 1 else f"{count} clients"
     else:
-        label = "1 connection" if count == 1 else f"{count} connections"
+        noun = "caller" if traffic.client == HANDLE else "connection"
+        label = f"{count} {noun}{'' if count == 1 else 's'}"
     if client == "aiohttp" and traffic.protocol != "http":
         raise BadInput(
             f"{where}: {text!r}: the aiohttp client speaks plain HTTP alone; give raw:{count}, or "
@@ -165,7 +181,7 @@ def _trials(
             cell=label_of(cell),
             row=row,
         )
-        for row in rows_of(suite)
+        for row in suite.rows_in(cell)
     )
 
 
@@ -240,7 +256,8 @@ def expected_trial_s(suite: Suite, row: Row | None = None, rate: float = A_RATE)
     `rate`: what the service is taken to serve (requests/s), where requests end a row.
     """
     if suite.requests_per_client is None:
-        return suite.warmup_min_s + suite.windows * suite.window_s + TRIAL_S
+        window_s = suite.window_s if row is None else suite.window_of(row)
+        return suite.warmup_min_s + suite.windows * window_s + TRIAL_S
     rows = [row] if row is not None else rows_of(suite)
     each = [(one.requests or 0) / rate for one in rows]
     each = [one if one < suite.max_row_s else suite.max_row_s + CUT_S for one in each]
@@ -262,7 +279,10 @@ def expected_s(suite: Suite, launches: Iterable[LaunchPlan]) -> float:
                 total += MODEL_S * max(0, int(cell["num_replicas"]) - rankers)
                 rankers = int(cell["num_replicas"])
             replicas = now
-            total += len(trials) * expected_trial_s(suite)
+            if suite.requests_per_client is None:
+                total += sum(expected_trial_s(suite, one.row) for one in trials)
+            else:
+                total += len(trials) * expected_trial_s(suite)
     return total
 
 
@@ -277,6 +297,10 @@ def duration_text(seconds: float) -> str:
 #
 # Pure: nothing here drives anything.
 
+#: Longest time to connect; and to join a Ray cluster as a driver, which imports Ray first.
+CONNECT_S: Final = 5.0
+JOIN_S: Final = 60.0
+
 #: A load by count ends with its last response; this bounds one against a server that hangs.
 LONGEST_QUERY_S = 30.0
 
@@ -290,7 +314,7 @@ CUT_DRAIN_S: Final = 2.0
 
 def load_of(suite: Suite, row: Row, url: str, cell: Cell) -> Load:
     """The load of a row on a cell, against a server at `url` (without a path), which is that of its
-    gRPC for a row of gRPC."""
+    gRPC for a row of gRPC, and of the GCS for one of a handle."""
     return Load(
         request_of(suite.app, row, url, cell),
         client=client_of(row),
@@ -299,6 +323,7 @@ def load_of(suite: Suite, row: Row, url: str, cell: Cell) -> Load:
         count=suite.requests,
         each=row.requests_each,
         timeout_s=suite.timeout_s,
+        connect_timeout_s=JOIN_S if row.client == HANDLE else CONNECT_S,
         streaming=streaming_of(suite.streaming, row),
     )
 
@@ -310,7 +335,7 @@ def streaming_of(streaming: Streaming | None, row: Row) -> Streaming | None:
 
 def client_of(row: Row) -> Client:
     """Which client makes the requests of a row."""
-    clients: dict[str, Client] = {"aiohttp": "aiohttp", "grpc": "grpc"}
+    clients: dict[str, Client] = {"aiohttp": "aiohttp", "grpc": "grpc", HANDLE: "handle"}
     return clients.get(row.client, "raw")
 
 
@@ -327,8 +352,8 @@ def request_of(app: AppSpec, row: Row, url: str, cell: Cell) -> Request:
     if app.own is not None:
         return app.own.asked.request(url)
     size = body_bytes(row.data_size)
-    if row.traffic.client == "grpc":
-        return grpc_request(url, row, size)
+    if row.traffic.client in ("grpc", HANDLE):
+        return call_request(url, row, size)
     bodies = app.bodies(cell) if app.bodies is not None else ()
     route = route_of(app, row)
     return Request(
@@ -347,23 +372,29 @@ def request_of(app: AppSpec, row: Row, url: str, cell: Cell) -> Request:
 
 #: The service of the no-op app, and the application that Serve leads a call to.
 GRPC_SERVICE: Final = "/serve_bench.NoOp"
-GRPC_APPLICATION: Final = (("application", "noop"),)
+APPLICATION: Final = "noop"
+GRPC_APPLICATION: Final = (("application", APPLICATION),)
 
 
-def grpc_request(url: str, row: Row, size: int) -> Request:
-    """A call of the no-op app. Its message is a BytesValue: the parameters as in a query
-    string, then zeros up to the size of the body."""
+def call_request(url: str, row: Row, size: int) -> Request:
+    """A call of the no-op app, by gRPC or a handle. The message is the parameters as in a query
+    string, then zeros up to the size of the body; of gRPC in a BytesValue."""
     query = b"" if row.stream_events is None else b"events=%d" % row.stream_events
     if answer := body_bytes(row.response_size):
         query = b"bytes=%d" % answer
-    method = "Stream" if row.traffic.streams else "Call"
-    plain = method == "Call" and not answer
+    message, expected = query.ljust(size, b"\0"), b"ok"
+    streams, handle = row.traffic.streams, row.traffic.client == HANDLE
+    if handle:
+        path = f"/{APPLICATION}/{'events' if streams else 'answer'}"
+    else:
+        path = f"{GRPC_SERVICE}/{'Stream' if streams else 'Call'}"
+        message, expected = bytes_value(message), bytes_value(expected)
     return Request(
-        url=f"{url}{GRPC_SERVICE}/{method}",
+        url=f"{url}{path}",
         method="POST",
-        headers=GRPC_APPLICATION,
-        body=bytes_value(query.ljust(size, b"\0")),
-        expect_body=bytes_value(b"ok") if plain else None,
+        headers=() if handle else GRPC_APPLICATION,
+        body=message,
+        expect_body=None if streams or answer else expected,
     )
 
 
@@ -387,7 +418,7 @@ def timing_of(suite: Suite, row: Row) -> Timing:
         warmup_min_s=suite.warmup_min_s,
         warmup_max_s=suite.warmup_max_s,
         windows=suite.windows,
-        window_s=suite.window_s,
+        window_s=suite.window_of(row),
     )
 
 

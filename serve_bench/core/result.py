@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, TypeVar, get_args
 
 from msgspec import Meta
 
@@ -31,11 +31,14 @@ A change that would make an old reader wrong raises the version, and old readers
 """
 
 JsonObject: TypeAlias = Mapping[str, Any]
-Protocol: TypeAlias = Literal["http", "stream", "grpc", "grpc-stream"]
-STREAMS: Final = frozenset({"stream", "grpc-stream"})
+Protocol: TypeAlias = Literal["http", "stream", "grpc", "grpc-stream", "handle", "handle-stream"]
+PROTOCOLS: Final[tuple[str, ...]] = get_args(Protocol)
+STREAMS: Final = frozenset({"stream", "grpc-stream", "handle-stream"})
 """Protocols whose responses are streams."""
 
 GRPC: Final = frozenset({"grpc", "grpc-stream"})
+HANDLES: Final = frozenset({"handle", "handle-stream"})
+"""Calls of a DeploymentHandle, within the cluster."""
 
 Better: TypeAlias = Literal["higher", "lower"]
 
@@ -93,7 +96,9 @@ class Traffic:
     @property
     def client(self) -> str:
         """The client that speaks the protocol, at the least cost."""
-        return "grpc" if self.protocol in GRPC else "raw"
+        if self.protocol in GRPC:
+            return "grpc"
+        return "handle" if self.protocol in HANDLES else "raw"
 
     @property
     def payload(self) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 from serve_bench.core.app_spec import AppSpec, app_named, check_cell
@@ -24,9 +24,18 @@ from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import COLLAPSE_RUNS, PRESS, PUBLISHED, Ladder, parse_ladder
 from serve_bench.core.load_spec import MAX_TIMEOUT_S, Streaming
 from serve_bench.core.own_app import Option
-from serve_bench.core.plan import Cell, Suite, parse_row
+from serve_bench.core.plan import Cell, Suite, label_of, parse_row
 from serve_bench.core.request_spec import SpecError
-from serve_bench.core.result import STREAMS, Row, Traffic, VariantUsed, body_bytes
+from serve_bench.core.result import (
+    HANDLES,
+    STREAMS,
+    Row,
+    Traffic,
+    VariantUsed,
+    body_bytes,
+    cell_slug,
+)
+from serve_bench.core.row_places import MetricNames, RowPlace
 from serve_bench.core.slo import LATENCY, METRICS, read_slo, slo_of_file
 from serve_bench.core.variants import (
     BUILT_IN_VARIANTS,
@@ -66,8 +75,10 @@ MOST_LAUNCHES: Final = 1_000
 
 _TOP: Final = (
     *("name", "app", "variant", "launches", "load", "cell", "cells", "matrix", "variants"),
-    "slo",
+    *("slo", "rows"),
 )
+_TRAFFIC: Final = ("protocol", "stream_events", "data_size", "response_size")
+_ROW: Final = ("client", *_TRAFFIC, "cells", "metrics", "window_seconds")
 _LOAD: Final = (
     "clients",
     "users",
@@ -101,42 +112,113 @@ def read_suite(data: Mapping[str, Any], file: str, overrides: Overrides | None =
     only_keys(load, _LOAD, f"{file}: load")
     where = "--app" if flags.app is not None else f"{file}: app"
     app = flags.own or app_named(flags.app or str(data.get("app", "noop")), where)
-    traffics = _traffics(load, flags, file, app)
-    streaming = _streaming(load, flags, file, traffics)
-    speaks_grpc = any(one.client == "grpc" for one in traffics)
+    if "rows" in data:
+        return _suite_of_rows(data, load, flags, file, app)
+    traffics = _traffics(load, flags, f"{file}: load", app)
     ladder = _ladder(load, flags, file, traffics)
     each = _requests_per_client(load, flags, file, ladder)
     if ladder is not None and each is not None:
         ladder = replace(ladder, runs=COLLAPSE_RUNS)
-    warmup_min_s = _number(load, "warmup_seconds", 0.5, f"{file}: load", low=0.0)
     cells = _own_cells(data, flags, file) if app.own else _cells(data, flags, file, app.name)
+    return replace(
+        _base(data, load, flags, file, app, cells, traffics),
+        rows=() if ladder is not None else _rows(load, flags, file, traffics),
+        ladder=ladder,
+        requests_per_client=each,
+        max_row_s=flags.max_row_s
+        or _number(load, "max_row_seconds", 60.0, f"{file}: load", low=0.1, high=86_400),
+    )
+
+
+def _base(
+    data: Mapping[str, Any],
+    load: Mapping[str, Any],
+    flags: Overrides,
+    file: str,
+    app: AppSpec,
+    cells: tuple[Cell, ...],
+    traffics: Sequence[Traffic],
+) -> Suite:
+    """A suite without its rows, of which `traffics` are known. Raises BadInput."""
+    warmup_min_s = _number(load, "warmup_seconds", 0.5, f"{file}: load", low=0.0)
     for cell in cells if app.own is None else ():
         check_cell(cell)
-        if speaks_grpc and cell.get("intermediate_handle"):
-            raise BadInput(f"{file}: intermediate_handle: the forwarding deployment has no gRPC")
     variants = variants_of(data, file, flags.variants, flags.env)
+    _check_handles(traffics, variants)
     return Suite(
         name=_text(data, "name", "suite", file),
         app=app,
         variants=tuple(with_http_options(one, flags.http_options) for one in variants),
         cells=cells,
-        rows=() if ladder is not None else _rows(load, flags, file, traffics),
-        ladder=ladder,
+        rows=(),
         windows=flags.windows or int(_number(load, "windows", 10, f"{file}: load", low=1)),
         window_s=flags.window_s or _number(load, "window_seconds", 1.0, f"{file}: load", low=0.01),
         warmup_min_s=warmup_min_s,
         warmup_max_s=_number(load, "warmup_max_seconds", 3.0, f"{file}: load", low=warmup_min_s),
         launches=flags.launches
         or int(_number(data, "launches", 1, file, low=1, high=MOST_LAUNCHES)),
-        requests_per_client=each,
-        max_row_s=flags.max_row_s
-        or _number(load, "max_row_seconds", 60.0, f"{file}: load", low=0.1, high=86_400),
         timeout_s=flags.timeout_s
         or _number(load, "timeout_ms", 30_000.0, f"{file}: load", low=1, high=MAX_TIMEOUT_S * 1e3)
         / 1e3,
         slo=_slo(data, flags, file, traffics),
-        streaming=streaming,
+        streaming=_streaming(load, flags, file, traffics),
     )
+
+
+def _suite_of_rows(
+    data: Mapping[str, Any], load: Mapping[str, Any], flags: Overrides, file: str, app: AppSpec
+) -> Suite:
+    """A suite whose rows are each of some cells alone. Raises BadInput, also on flags and keys that
+    would make other rows or cells: the names of figures would be those of others."""
+    swept = [name.replace("_", "-") for name in (*flags.matrix, *flags.settings)]
+    swept += ["clients"] * bool(flags.clients) + ["app"] * bool(flags.app or flags.own)
+    swept += ["requests-per-client"] * bool(flags.requests_per_client or flags.max_row_s)
+    if swept or flags.ladder is not None:
+        flag = f"--{swept[0]}" if swept else "users"
+        raise BadInput(f"{flag}: the suite {file} has cells and rows of its own")
+    for key in ("clients", "users", "requests_per_client", *_TRAFFIC):
+        if key in load:
+            raise BadInput(f"{file}: load.{key}: belongs to each of [[rows]]")
+    cells = _cells(data, flags, file, app.name)
+    tables = data["rows"]
+    if not isinstance(tables, list) or not tables or not all(isinstance(t, dict) for t in tables):
+        raise BadInput(f"{file}: rows must be tables, as [[rows]]")
+    rows: dict[str, Row] = {}
+    places = []
+    for number, table in enumerate(tables, 1):
+        where = f"{file}: rows[{number}]"
+        only_keys(table, _ROW, where)
+        row = _row_of(table, where, app)
+        if rows.setdefault(row.label, row) != row:
+            raise BadInput(f"{where}: {row.label} is another row before")
+        names, of_names = _table(table, "metrics", where), [one.name for one in fields(MetricNames)]
+        only_keys(names, of_names, f"{where}.metrics")
+        metrics = MetricNames(**{key: _text(names, key, "", f"{where}.metrics") for key in names})
+        at = _settings(_table(table, "cells", where), f"{where}.cells", app.name)
+        window_s = None
+        if "window_seconds" in table:
+            window_s = _number(table, "window_seconds", 1.0, where, low=0.01)
+        place = RowPlace(row.label, at, metrics, window_s)
+        if not any(place.holds(row.label, cell) for cell in cells):
+            raise BadInput(f"{where}.cells: no cell of the suite is so")
+        places.append(place)
+    traffics = [row.traffic for row in rows.values()]
+    base = _base(data, load, flags, file, app, cells, traffics)
+    for cell in cells:
+        if not any(one.holds(one.row, cell) for one in places):
+            raise BadInput(f"{file}: cells: {cell_slug(label_of(cell))} has no row")
+    return replace(base, rows=tuple(rows.values()), places=tuple(places))
+
+
+def _row_of(table: Mapping[str, Any], where: str, app: AppSpec) -> Row:
+    """The row of a table of [[rows]]."""
+    load = {key: table[key] for key in _TRAFFIC if key in table}
+    traffics = _traffics(load, Overrides(), where, app)
+    if len(traffics) != 1 or isinstance(table.get("client"), list):
+        raise BadInput(f"{where}: is one row; it takes one value of each key")
+    (traffic,) = traffics
+    sized = body_bytes(traffic.data_size) > 0
+    return parse_row(table.get("client", "raw:1"), traffic, f"{where}.client", sized)
 
 
 def _requests_per_client(
@@ -153,28 +235,29 @@ def _requests_per_client(
 
 
 def _traffics(
-    load: Mapping[str, Any], flags: Overrides, file: str, app: AppSpec
+    load: Mapping[str, Any], flags: Overrides, place: str, app: AppSpec
 ) -> tuple[Traffic, ...]:
-    """What requests are, for each protocol and number of events that is asked for."""
-    sizes, where = _values("data_size", load, flags, file)
+    """What requests are, for each protocol and number of events that is asked for. `place`: where
+    the keys of `load` stand."""
+    sizes, where = _values("data_size", load, flags, place)
     if app.name != "noop" and any(body_bytes(str(size)) for size in sizes):
         no_body = app.bodies is None and app.own is None
         its = "takes no body" if no_body else "has a body of its own"
         raise BadInput(f"{where}: the app {app.name} {its}")
-    protocols, where = _values("protocol", load, flags, file)
+    protocols, where = _values("protocol", load, flags, place)
     for one in protocols:
         if one != "http" and app.name != "noop" and (app.own is None or one != "stream"):
             has = "http alone" if app.own is None else "http and stream"
             raise BadInput(f"{where}: {one}: is for the app noop; {app.name} has {has}")
-    events, at = _values("stream_events", load, flags, file)
+    events, at = _values("stream_events", load, flags, place)
     asked = "stream_events" in load or at.startswith("--")
     if asked and (app.name != "noop" or not STREAMS & set(protocols)):
         raise BadInput(f"{at}: is for streams of the app noop (--protocol stream)")
-    answers, at = _values("response_size", load, flags, file)
+    answers, at = _values("response_size", load, flags, place)
     if any(body_bytes(str(one)) for one in answers) and (
         app.name != "noop" or set(protocols) <= STREAMS
     ):
-        raise BadInput(f"{at}: is for responses of the app noop (--protocol http or grpc)")
+        raise BadInput(f"{at}: is for responses of the app noop (--protocol http, grpc or handle)")
     traffics: list[Traffic] = []
     for size in map(str, sizes):
         for word in protocols:
@@ -188,8 +271,19 @@ def _traffics(
     return tuple(traffics)
 
 
+def _check_handles(traffics: Sequence[Traffic], variants: Sequence[VariantUsed]) -> None:
+    """BadInput on rows of a handle for a variant whose Ray this interpreter does not have."""
+    for one in traffics:
+        for variant in variants:
+            if one.protocol in HANDLES and variant.python is not None:
+                raise BadInput(
+                    f"protocol: {one.protocol}: the load is a driver of Ray in this interpreter, "
+                    f"and the variant {variant.name} has another ({variant.python})"
+                )
+
+
 def _values(
-    name: str, load: Mapping[str, Any], flags: Overrides, file: str
+    name: str, load: Mapping[str, Any], flags: Overrides, place: str
 ) -> tuple[tuple[Value, ...], str]:
     """The values of an axis of the load, and where they are from: its flag, or the file."""
     given = flags.matrix.get(name) or tuple(
@@ -197,7 +291,7 @@ def _values(
     )
     if given:
         return given, f"--{name.replace('_', '-')}"
-    where = f"{file}: load.{name}"
+    where = f"{place}.{name}"
     axis = AXES[name]
     values = tuple(axis.read(value, where) for value in _list(load.get(name, axis.default)))
     _no_twins([str(value) for value in values], where)

@@ -351,8 +351,10 @@ def drive_slices(
     """
     first, second = loads
     for load in loads:
-        if load.open_loop or load.total is not None or load.client in ("wrk", "ab"):
-            raise SpecError("slices need a closed loop of one of our own clients, and no count")
+        if load.open_loop or load.total is not None or load.client in ("wrk", "ab", "handle"):
+            raise SpecError(
+                "slices need a closed loop of one of our own clients, without a count and a handle"
+            )
     if (first.client, first.connections) != (second.client, second.connections):
         raise SpecError("slices need the same client and number of connections on both sides")
     # Slices take the place of windows. The timing has only what a worker needs to know.

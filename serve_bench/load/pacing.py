@@ -303,6 +303,10 @@ class Engine(ABC):
     """
 
     tally: Tally
+    makes_cycles = False
+    """Whether requests make reference cycles, so that garbage has to be collected."""
+    has_threads = False
+    """Whether further threads of Python work for the requests: all share one interpreter."""
 
     def __init__(self, load: Load, address: Address, share: WorkerShare) -> None:
         self.load = load

@@ -49,6 +49,10 @@ def make_engine(
         from serve_bench.load.grpc_client import GrpcEngine
 
         return GrpcEngine(load, address, share)
+    if load.client == "handle":
+        from serve_bench.load.handle_client import HandleEngine
+
+        return HandleEngine(load, address, share)
     from serve_bench.load.raw import RawEngine
 
     return RawEngine(load, address, share, notes)
@@ -143,8 +147,13 @@ def max_rss_mb() -> float:
     return peak * (1 if sys.platform == "darwin" else 1024) / 1e6
 
 
-def used_between(begin: Usage | None, end: Usage | None) -> dict[str, float | None]:
-    """CPU seconds between two readings, and the shares of time not idle and waiting for a CPU."""
+def used_between(
+    begin: Usage | None, end: Usage | None, has_threads: bool = False
+) -> dict[str, float | None]:
+    """CPU seconds between two readings, and the shares of time not idle and waiting for a CPU.
+
+    `has_threads`: as of `Engine`: the process is then as busy as its CPU says, where that is more.
+    """
     if begin is None or end is None:
         return {"cpu_s": 0.0, "non_idle": None, "run_queue_wait": None}
     non_idle = wait = None
@@ -155,6 +164,8 @@ def used_between(begin: Usage | None, end: Usage | None) -> dict[str, float | No
         wait = (end.wait_ns - begin.wait_ns) / wall
         non_idle = (end.run_ns - begin.run_ns + end.wait_ns - begin.wait_ns) / wall
     cpu_s = (end.cpu_ns - begin.cpu_ns) / 1e9
+    if has_threads and wall > 0:
+        non_idle = max(non_idle or 0.0, min(1.0, 1e9 * cpu_s / wall))
     return {"cpu_s": cpu_s, "non_idle": non_idle, "run_queue_wait": wait}
 
 
@@ -207,10 +218,10 @@ def work(orders: dict[str, Any]) -> None:
         errors=[engine.connect_error for engine in engines],
         connecting=[first.connecting[0], engines[-1].connecting[1]],
     )
-    # The clients make no reference cycles, so collection would only cost pauses.
     gc.collect()
     gc.freeze()
-    gc.disable()
+    if not first.makes_cycles:  # then collection would only cost pauses
+        gc.disable()
     start = wait_for_start(shared)
     if start:
         slices = run_slices(engines, plan, start) if plan is not None else []
@@ -221,7 +232,7 @@ def work(orders: dict[str, Any]) -> None:
             "connections": share.connections,
             "max_rss_mb": max_rss_mb(),
             "timer": first.timer.name if first.load.open_loop else "none",
-            **used_between(usage.get("begin"), usage.get("end")),
+            **used_between(usage.get("begin"), usage.get("end"), first.has_threads),
         }
         send(
             event="done",

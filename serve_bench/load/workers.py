@@ -90,13 +90,13 @@ def usable_cores() -> int:
 def enough_processes(load: Load, cores: int) -> int:
     """The number of workers: that of the load, or else by its client.
 
-    raw: one, which is as fast as wrk, or more for an open loop of a high rate. aiohttp, grpc: a
+    raw: one, which is as fast as wrk, or more for an open loop of a high rate. Others of ours: a
     worker for each connection. At least one, at most half the cores (the server needs the rest),
     and at most the number of connections.
     """
     if load.processes is not None:
         return load.processes
-    if load.client in ("aiohttp", "grpc"):
+    if load.client in ("aiohttp", "grpc", "handle"):
         wanted = load.connections
     elif load.open_loop:
         wanted = math.ceil(max(stage.rate for stage in load.schedule) / RAW_RATE_PER_WORKER)
@@ -197,7 +197,8 @@ class Crew:
             "boards": shared.boards,
         }
         self._selector = selectors.DefaultSelector()
-        env = finding_ours({**os.environ, **(mark or {})})
+        own = {name: value for load in loads for name, value in load.environment.items()}
+        env = finding_ours({**os.environ, **(mark or {}), **own})
         try:
             for k, share in enumerate(shares):
                 log_fd = log_fds[k] if log_fds else None

@@ -63,7 +63,7 @@ class Agenda:
     ) -> Listed[PlannedLoad] | Climbing:
         """The loads of a cell, one at a time."""
         if self.suite.ladder is None:
-            return Listed(self.of(trials), lambda load: self.expected_load_s(load[1]))
+            return Listed(self.of(trials), lambda load: self.expected_load_s(load[1], load[0].row))
         climb = self._climb(self.suite.ladder, launch, cell)
         return Climbing(climb, lambda row, rate: expected_trial_s(self.suite, row, rate))
 
@@ -87,9 +87,9 @@ class Agenda:
                     out += [False] * self._climb(self.suite.ladder, launch, cell).expected_left
         return out
 
-    def expected_load_s(self, profiled: bool) -> float:
-        """Expected seconds of one load."""
-        return expected_trial_s(self.suite) + (PROFILING_S if profiled else 0.0)
+    def expected_load_s(self, profiled: bool, row: Row | None = None) -> float:
+        """Expected seconds of one load, of a row where it is named."""
+        return expected_trial_s(self.suite, row) + (PROFILING_S if profiled else 0.0)
 
     def expected_s(self, launches: Sequence[LaunchPlan] | None = None) -> float:
         """Expected seconds of these launches (default: all)."""

@@ -290,7 +290,8 @@ class ServedBench(Bench[Cell, PlannedLoad]):
     # ------------------------------------------------------------------------ beside the loads
 
     def _load(self, row: Row) -> Load:
-        return load_of(self._suite, row, self._serving.url_of(row), self._cell)
+        load = load_of(self._suite, row, self._serving.url_of(row), self._cell)
+        return replace(load, environment=self._serving.environment_of(row))
 
     def _timing(self, planned: PlannedTrial) -> Timing:
         return timing_of(self._suite, planned.row)

@@ -119,10 +119,20 @@ class Serving:
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
     def url_of(self, row: Row) -> str:
-        """The address of the port that serves the protocol of a row."""
+        """The address of what serves the protocol of a row: HTTP, gRPC, or the GCS by which a
+        driver with a handle joins."""
+        if row.traffic.client == "handle":
+            return f"http://{self.gcs_address}"
         if row.traffic.client != "grpc":
             return self.url
         return f"{self.url.removesuffix(str(self.port))}{self.ports[GRPC_PORT]}"
+
+    def environment_of(self, row: Row) -> Mapping[str, str]:
+        """What the environment of the load of a row must hold beside the marks: of a driver, that
+        it is let in, and the flags of the variant, which its handles obey."""
+        if row.traffic.client != "handle":
+            return {}
+        return {**self.joining, **self.spec.variant.env, "RAY_USAGE_STATS_ENABLED": "0"}
 
     @property
     def imported(self) -> bool:

@@ -35,7 +35,7 @@ URL = "http://127.0.0.1:1/"
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--protocol", "x"], "--protocol: 'x' is not allowed; it takes http, stream, grpc or "),
+        (["--protocol", "x"], "--protocol: 'x' is not allowed; it takes http, stream, grpc, "),
         (["--events", "sse"], "--events: goes with --protocol stream"),
         (["--event-timeout", "1s"], "--event-timeout: goes with --protocol stream"),
         (["--protocol", "stream", "--events", "xml"], "--events must be one of sse, lines, chunks"),

@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
+from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
+from serve_bench.cli.rows import RowsRequest
 from serve_bench.core.app_spec import own_spec
 from serve_bench.core.capacity import closed_row, probe_row
 from serve_bench.core.errors import BadInput
+from serve_bench.core.histogram import Histogram
 from serve_bench.core.ladder import Ladder
-from serve_bench.core.load_spec import Streaming
+from serve_bench.core.load_spec import Load, Streaming
 from serve_bench.core.own_app import Asked, OwnApp, OwnDeployment
-from serve_bench.core.plan import Suite, load_of, route_of, rows_of
-from serve_bench.core.result import Row, Traffic
+from serve_bench.core.plan import Suite, load_of, plan, route_of, rows_of, timing_of
+from serve_bench.core.request_spec import Request, SpecError
+from serve_bench.core.result import (
+    Metric,
+    PlannedTrial,
+    Row,
+    Traffic,
+    Trial,
+    body_bytes,
+    result_of,
+    size_text,
+)
+from serve_bench.core.row_places import MetricNames
 from serve_bench.core.suite import Overrides, read_suite
+from serve_bench.runner.load_source import LoadOn
+from serve_bench.store.files import read_toml, suite_file
+from tests.records import launch, run, trial
 
 URL = "http://127.0.0.1:8000"
 
@@ -92,9 +113,9 @@ def test_a_growing_load_and_a_search_keep_the_traffic() -> None:
     [
         ({"protocol": "soap"}, {}, "a.toml: load.protocol: 'soap' is not allowed"),
         (
-            {"protocol": "grpc"},
-            {"settings": {"intermediate_handle": True}},
-            "intermediate_handle: the forwarding deployment has no gRPC",
+            {"protocol": "handle", "clients": ["8"]},
+            {"clients": ("8",)},
+            "--clients: '8': the aiohttp client speaks plain",
         ),
         ({"protocol": ["http", "http"]}, {}, "http is given twice"),
         ({"protocol": []}, {}, "a.toml: load.protocol: at least one value"),
@@ -128,3 +149,182 @@ def test_records_of_before_are_of_plain_http() -> None:
 
     row = built(Row, {"label": "8 clients", "client": "aiohttp", "connections": 8}, "row")
     assert row.traffic == Traffic() and row.traffic.suffix == ""
+
+
+# ------------------------------------------------------------------------------------- handles
+
+
+def test_a_row_of_a_handle_is_a_call_in_the_cluster() -> None:
+    made = suite(
+        {
+            "protocol": ["handle", "handle-stream"],
+            "stream_events": 3,
+            "data_size": 20,
+            "response_size": ["small", "7"],
+            "clients": ["raw:2"],
+        }
+    )
+    assert [(row.client, row.label) for row in made.rows] == [
+        ("handle", "2 callers, handle"),
+        ("handle", "2 callers, handle, response of 7 B"),
+        ("handle", "2 callers, handle-stream of 3"),
+    ]
+    loads = [load_of(made, row, "http://127.0.0.1:6379", made.cells[0]) for row in made.rows]
+    assert [urlsplit(load.request.url).path for load in loads] == [
+        "/noop/answer",
+        "/noop/answer",
+        "/noop/events",
+    ]
+    assert [load.request.body.rstrip(b"\0") for load in loads] == [b"", b"bytes=7", b"events=3"]
+    assert {len(load.request.body) for load in loads} == {20}
+    assert [load.request.expect_body for load in loads] == [b"ok", None, None]
+
+
+def test_a_handle_is_of_a_cluster_of_this_interpreter_and_this_host() -> None:
+    other = {"other": {"python": "/usr/bin/python3"}}
+    with pytest.raises(BadInput, match="protocol: handle: the load is a driver of Ray in this"):
+        read_suite(
+            {"load": {"protocol": "handle"}, "variant": "other", "variants": other}, "a.toml"
+        )
+    with pytest.raises(BadInput, match="--load-on: the load of a handle"):
+        RowsRequest(suite({"protocol": "handle"}), LoadOn())
+    with pytest.raises(SpecError, match="names no method of an application"):
+        Load(Request("http://127.0.0.1:1/noop", "POST"), client="handle")
+
+
+# ------------------------------------------------------------------- rows of some cells alone
+
+
+def of_rows(*rows: dict[str, Any], load: dict[str, Any] | None = None, **flags: Any) -> Suite:
+    """A suite of two cells with these rows."""
+    cells = [{"max_ongoing_requests": 5}, {"max_ongoing_requests": 9}]
+    data = {"load": load or {}, "cells": cells, "rows": list(rows)}
+    return read_suite(data, "a.toml", Overrides(**flags))
+
+
+FIVE: dict[str, Any] = {"client": "raw:2", "cells": {"max_ongoing_requests": 5}}
+
+
+def test_rows_are_measured_where_they_belong() -> None:
+    stream = {"client": "raw:3", "protocol": "stream", "window_seconds": 7, "metrics": {}}
+    nine = {**FIVE, "cells": {"max_ongoing_requests": 9}}
+    made = of_rows({**FIVE, "metrics": {"rate": "http"}}, {**FIVE, **stream}, nine)
+    (one,) = plan(made)
+    assert [[at.row.label for at in trials] for _, trials in one.cells] == [
+        ["2 connections", "3 connections, stream of 10"],
+        ["2 connections"],
+    ]
+    assert made.window_of(made.rows[1]) == 7 and made.window_of(made.rows[0]) == 1
+    assert timing_of(made, made.rows[1]).window_s == 7
+    assert Suite.from_json(made.to_json()) == made
+    assert made.places is not None and made.places[0].metrics == MetricNames(rate="http")
+
+
+@pytest.mark.parametrize(
+    ("rows", "flags", "message"),
+    [
+        ([{**FIVE, "users": 3}], {}, "a.toml: rows[1]: unknown key 'users'"),
+        ([{**FIVE, "protocol": "soap"}], {}, "a.toml: rows[1].protocol: 'soap' is not allowed"),
+        ([{**FIVE, "client": "wrk:2"}], {}, "a.toml: rows[1].client: 'wrk:2' is not allowed"),
+        ([{**FIVE, "protocol": ["http", "grpc"]}], {}, "rows[1]: is one row; it takes one value"),
+        ([{**FIVE, "metrics": {"p50": "x"}}], {}, "rows[1].metrics: unknown key 'p50'"),
+        ([{**FIVE, "cells": {"num_replicas": 3}}], {}, "rows[1].cells: no cell of the suite is so"),
+        ([FIVE], {}, "a.toml: cells: bs1-ongoing9-rep1 has no row"),
+        ([FIVE], {"clients": ("raw:1",)}, "--clients: the suite a.toml has cells and rows of its"),
+        ([FIVE], {"matrix": {"num_replicas": (1, 2)}}, "--num-replicas: the suite a.toml has"),
+        ([], {}, "a.toml: rows must be tables, as [[rows]]"),
+    ],
+)
+def test_rows_that_make_no_sense_are_one_line(
+    rows: list[dict[str, Any]], flags: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(BadInput) as caught:
+        of_rows(*rows, **flags)
+    assert message in str(caught.value)
+    with pytest.raises(BadInput, match=r"a.toml: load.clients: belongs to each of \[\[rows\]\]"):
+        of_rows(FIVE, load={"clients": ["raw:1"]})
+
+
+def in_ray() -> set[str]:
+    """The metrics of release/serve_tests/workloads/microbenchmarks.py, without the two tests that
+    it leaves out by default: by its own rule (read on 2026-11-26)."""
+    names = set()
+    for protocol in ("http", "grpc", "handle"):
+        for size in ("", "_1mb", "_10mb"):
+            names |= {f"{protocol}{size}_{p}_latency" for p in ("p50", "p90", "p95", "p99")}
+        for app in ("", "_model_comp"):
+            for most in ("", "_100_max_ongoing_requests", "_800_max_ongoing_requests"):
+                name = f"{protocol}{app}{most}"
+                names |= {f"{name}_avg_rps", f"{name}_throughput_std"}
+    for name in ("http_streaming", "http_intermediate_streaming", "handle_streaming"):
+        names |= {f"{name}_avg_tps", f"{name}_throughput_std"}
+        names |= {f"{name}_{p}_latency" for p in ("p50", "p90", "p95", "p99")}
+        for users in ("bs1", "bs64"):
+            names |= {f"{name}_ttft_{p}_{users}" for p in ("p50", "p90", "p95", "p99")}
+            names |= {f"{name}_inter_token_{p}_{users}" for p in ("p50", "p90", "p99", "p999")}
+    return names
+
+
+def ray_suite() -> Suite:
+    file = suite_file("ray_microbenchmarks")
+    return read_suite(read_toml(file), file.name)
+
+
+def measured(at: PlannedTrial) -> Trial:
+    """A trial with every figure: 5 requests/s, 100 events/s, all times 2 ms."""
+    times = Metric("ns", "lower", histogram=Histogram.of([2_000_000] * 50).encode())
+    metrics = {name: times for name in ("latency", "ttft", "itl")}
+    metrics["throughput"] = Metric("requests/s", "higher", windows=(4.0, 6.0))
+    metrics["events"] = Metric("events/s", "higher", windows=(100.0, 100.0))
+    return replace(trial(at), metrics=metrics)
+
+
+def test_the_suite_of_rays_microbenchmark_has_its_names() -> None:
+    made = ray_suite()
+    (launch_,) = plan(made)
+    trials = [measured(at) for _, rows in launch_.cells for at in rows]
+    assert len(trials) == 36
+    begun = replace(run(*(at for _, rows in launch_.cells for at in rows)), suite=made.to_json())
+    content = json.loads(perf_metrics(result_of([begun, launch(), *trials])))
+    values = {one["perf_metric_name"]: one["perf_metric_value"] for one in content["perf_metrics"]}
+    assert set(values) == in_ray() and len(values) == len(content["perf_metrics"])
+    assert values["grpc_model_comp_100_max_ongoing_requests_avg_rps"] == 5.0
+    assert values["grpc_model_comp_100_max_ongoing_requests_throughput_std"] == 1.0
+    assert values["http_streaming_avg_tps"] == 100.0
+    assert values["handle_10mb_p95_latency"] == pytest.approx(2.0, rel=0.01)
+    other = [replace(one, variant="other", key=f"o{one.key}") for one in trials]
+    both = json.loads(perf_metrics(result_of([begun, launch(), *trials, *other])))
+    named = {one["perf_metric_name"] for one in both["perf_metrics"]}
+    assert named == {f"{variant}_{name}" for variant in ("default", "other") for name in in_ray()}
+
+
+def test_the_table_of_rays_names_is_that_of_the_suite() -> None:
+    docs = Path(__file__).parent.parent.parent / "docs" / "ray-microbenchmarks.md"
+    lines = [line for line in docs.read_text().splitlines() if line.startswith("| `")]
+    rows = [[part.strip() for part in line.strip("|").split("|")] for line in lines]
+    table = [row for row in rows if len(row) == 5]
+    made = ray_suite()
+    assert made.places is not None
+    expected = []
+    for place in made.places:
+        names = asdict(place.metrics)
+        suffix = names.pop("suffix")
+        (name,) = {text for text in names.values() if text}
+        row = next(one for one in made.rows if one.label == place.row)
+        front = "yes" if place.cell["intermediate_handle"] else ""
+        most = f"{place.cell['max_ongoing_requests']:,}"
+        noun = "caller" if row.client == "handle" else "connection"
+        what = f"{row.connections:,} {noun}{'s' * (row.connections > 1)}, {row.protocol}"
+        what += f" of {row.stream_events:,}" if row.stream_events else ""
+        size = body_bytes(row.data_size)
+        what += f", request of {size_text(size)}" if size else ""
+        endings = {
+            "rate": "`_avg_rps`, `_throughput_std`",
+            "events": "`_avg_tps`, `_throughput_std`",
+            "latency": "`_p50_latency`, p90, p95, p99",
+            "gaps": f"`_ttft_p50_{suffix}`, p90, p95, p99; "
+            f"`_inter_token_p50_{suffix}`, p90, p99, p999",
+        }
+        figures = "; ".join(text for kind, text in endings.items() if names[kind])
+        expected.append([f"`{name}`", figures, what, most, front])
+    assert table == expected

@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from serve_bench.analysis.statistics import merged
 from serve_bench.benchmarks.own_app.facts import own_app
 from serve_bench.core.app_spec import own_spec
+from serve_bench.core.load_result import LoadResult
+from serve_bench.core.load_spec import Load, Streaming, Timing
 from serve_bench.core.own_app import Asked
+from serve_bench.core.request_spec import Request
+from serve_bench.core.result import Row
 from serve_bench.core.variants import BUILT_IN_VARIANTS
+from serve_bench.load import LoadError, drive_load
 from serve_bench.store import read
 from tests.integration.conftest import launched, run_to_end
 
@@ -23,6 +29,8 @@ STAND_IN = Path(__file__).parent.parent.parent / "examples" / "chat" / "stand_in
 FIRST_MS, GAP_MS, TOKENS = 50.0, 10.0, 20
 """As the stand-in is set."""
 
+CLIENTS = {"http": "raw", "stream": "raw", "grpc": "grpc", "handle": "handle"}
+
 CHAT = "/v1/chat/completions"
 BODY = {
     "messages": [{"role": "user", "content": "How are you"}],
@@ -32,7 +40,7 @@ BODY = {
 
 
 def test_rows_of_all_protocols(tmp_path: Path) -> None:
-    protocols = ("http", "stream", "grpc", "grpc-stream")
+    protocols = ("http", "stream", "grpc", "grpc-stream", "handle", "handle-stream")
     done = run_to_end(
         [
             *("micro", "--protocol", ",".join(protocols), "--stream-events", "2,20", "--quick"),
@@ -43,12 +51,12 @@ def test_rows_of_all_protocols(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr + done.stdout
     result = read(tmp_path / "out")
-    assert not result.failures and len(result.trials) == 12
+    assert not result.failures and len(result.trials) == 18
     assert {one.row.protocol for one in result.trials} == set(protocols)
     for trial in result.trials:
         assert trial.counts.completed > 0 and not trial.counts.failed
         assert trial.usage["processes"]
-        assert trial.row.client == ("grpc" if "grpc" in trial.row.protocol else "raw")
+        assert trial.row.client == CLIENTS[trial.row.protocol.split("-")[0]]
         if not trial.row.traffic.streams:
             assert "events" not in trial.metrics and "ttft" not in trial.metrics
             continue
@@ -59,6 +67,92 @@ def test_rows_of_all_protocols(tmp_path: Path) -> None:
         assert trial.client["events"] > 0
     for word in ("stream of 20", "grpc-stream of 2", "TTFT p50", "events/s", "Service level"):
         assert word in done.stdout
+
+
+CALLS = """
+import asyncio, os
+from ray import serve
+
+@serve.deployment(max_ongoing_requests=4, max_queued_requests=2)
+class Calls:
+    async def echo(self, message):
+        return message
+
+    async def late(self, message):
+        await asyncio.sleep(1.0)
+        return message
+
+    async def wrong(self, message):
+        raise KeyError("no such thing")
+
+    async def exit(self, message):
+        os._exit(1)
+
+    async def stall(self, message):
+        yield message
+        await asyncio.sleep(30)
+        yield message
+
+    async def nothing(self, message):
+        for _ in ():
+            yield message
+
+    async def __call__(self, request):
+        return "ok"
+
+app = Calls.bind()
+"""
+
+
+@pytest.mark.parametrize("variant", ["default", "optimized"])
+def test_how_calls_of_a_handle_fail(tmp_path: Path, variant: str) -> None:
+    """Each in a class of its own; and the account of the requests holds (the engine checks it)."""
+    (tmp_path / "calls.py").write_text(CALLS)
+    app = own_spec(own_app(f"{tmp_path}/calls.py:app", "TARGET", asked=Asked("/")))
+    row = Row("4 callers, handle", "handle", 4, protocol="handle")
+    with launched(BUILT_IN_VARIANTS[variant], tmp_path / "log", app.folders) as serving:
+        serving.deploy(app, {})
+
+        def classes(method: str, streams: bool = False, **more: Any) -> LoadResult:
+            url = f"{serving.url_of(row)}/{app.name}/{method}"
+            streaming = Streaming(event_timeout_s=0.3) if streams else None
+            load = Load(
+                Request(url, "POST", body=b"x", expect_body=more.pop("expect_body", None)),
+                client="handle",
+                connections=more.pop("connections", 2),
+                timeout_s=more.pop("timeout_s", 5.0),
+                connect_timeout_s=60.0,
+                streaming=streaming,
+                environment=serving.environment_of(row),
+            )
+            return drive_load(load, Timing(0.2, 0.2, 2, 0.5))
+
+        good = classes("echo", expect_body=b"x")
+        assert good.measured.completed > 0 and not good.measured.failed
+        assert good.workers[0].non_idle is not None
+        for method, streams, name, more in (
+            ("echo", False, "body", {"expect_body": b"y"}),
+            ("wrong", False, "exception", {}),
+            ("late", False, "timeout", {"timeout_s": 0.3}),
+            ("stall", True, "stalled", {}),
+            ("nothing", True, "event", {}),
+            ("missing", False, "exception", {}),
+        ):
+            failed = classes(method, streams, **more).measured.failed
+            assert set(failed) == {name}, (method, failed)
+        # Of 12 callers 4 are served and 2 wait; the others are rejected, and try again at once.
+        assert set(classes("late", connections=12).measured.failed) == {"rejected"}
+        assert "reset" in classes("exit").measured.failed
+        with pytest.raises(LoadError, match="no handle"):
+            drive_load(
+                Load(
+                    Request(f"{serving.url_of(row)}/no_such_app/echo", "POST"),
+                    client="handle",
+                    connect_timeout_s=60.0,
+                    environment=serving.environment_of(row),
+                ),
+                Timing(0.2, 0.2, 1, 0.5),
+            )
 
 
 def test_an_app_of_ones_own_that_streams(tmp_path: Path) -> None:

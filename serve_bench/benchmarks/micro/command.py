@@ -220,6 +220,15 @@ def where_it_is(serving: Serving, url: str) -> str:
 
 def load_to_paste(protocol: str, request: Request) -> str:
     """A command line to paste, for protocols that few other programs speak."""
+    from urllib.parse import urlsplit
+
+    from serve_bench.core.result import HANDLES
+
+    if protocol in HANDLES:
+        _, application, method = urlsplit(request.url).path.split("/")
+        how = ".options(stream=True)" if protocol == "handle-stream" else ""
+        call = f"serve.get_app_handle({application!r}){how}.{method}.remote({request.body!r})"
+        return f"call it in a driver or a deployment of this cluster:\n    {call}"
     words = ["serve-bench load", shlex.quote(request.url), "--protocol", protocol]
     for name, value in request.headers:
         words += ["-H", shlex.quote(f"{name}: {value}")]

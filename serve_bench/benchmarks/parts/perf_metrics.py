@@ -1,7 +1,9 @@
 """The `perf_metrics` JSON that Ray's release tooling collects.
 
 Rule: its form is {"perf_metrics": [{perf_metric_name, perf_metric_value, perf_metric_type}]}, the
-type THROUGHPUT or LATENCY. A name carries variant, cell, row, metric and unit. What was planned
+type THROUGHPUT or LATENCY. A name carries variant, cell, row, metric and unit; in a suite that
+stands for a benchmark of Ray it is the name there, with the variant before it where there are
+several. What was planned
 and not measured is listed under `not_measured`, rows whose figures are of what was broken under
 `broken`, without a figure, and the names of figures that are only known to be higher under
 `lower_bounds`: keys that the tooling does not read.
@@ -11,13 +13,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from serve_bench.analysis.statistics import Line, summarize
+from serve_bench.analysis.statistics import LATENCY, MAIN, Line, latency_figures, summarize
+from serve_bench.benchmarks.parts.streams import EVENTS
 from serve_bench.benchmarks.scale.exports import scale_perf_metrics
+from serve_bench.core.figures import LowerBound
 from serve_bench.core.load_result import HISTOGRAMS, STREAM_TIMES
 from serve_bench.core.result import Result, cell_slug
+from serve_bench.core.row_places import RowPlace
+from serve_bench.core.schema import built
 from serve_bench.core.usage import BATCH_SIZE
 
 #: Of the load engine's histograms only the latency is a result; the others, and the sizes of the
@@ -33,7 +39,14 @@ def perf_metrics(result: Result) -> str:
     if result.run.command == "scale":
         return scale_perf_metrics(result)
     lines = [line for line in summarize(result) if line.status != "profiled"]
-    named = [pair for line in lines if not line.broken for pair in _metrics(line)]
+    places = _places(result)
+    several = len({line.variant for line in lines}) > 1
+    named = [
+        pair
+        for line in lines
+        if not line.broken
+        for pair in (_metrics(line) if places is None else _as_in_ray(line, places, several))
+    ]
     content = {
         "perf_metrics": [metric for metric, _ in named],
         "not_measured": [key for line in lines for key in line.keys if not line.trials],
@@ -65,6 +78,41 @@ def _metrics(line: Line) -> Iterator[tuple[dict[str, Any], bool]]:
             value = float(getattr(figures, share)) / per
             lower = share in figures.lower_bounds
             yield _metric(f"{place}_{name}_{share}_{unit}", value, "LATENCY"), lower
+
+
+#: Figures of the benchmark of Ray: percentiles by the ends of their names.
+_LATENCIES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+_GAPS: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
+
+
+def _places(result: Result) -> tuple[RowPlace, ...] | None:
+    """What the rows of the run are called there; None of a run that stands for no benchmark."""
+    stored = result.run.suite.get("places")
+    return None if stored is None else built(tuple[RowPlace, ...], stored, "suite.places")
+
+
+def _as_in_ray(
+    line: Line, places: Sequence[RowPlace], several: bool
+) -> Iterator[tuple[dict[str, Any], bool]]:
+    """The figures of a row by the names of Ray's benchmark, times in ms."""
+    before = f"{line.variant}_" if several else ""
+    for names in (one.metrics for one in places if one.holds(line.row.label, line.cell)):
+        for name, metric, end in ((names.rate, MAIN, "rps"), (names.events, EVENTS, "tps")):
+            spread = line.spreads.get(metric) if name else None
+            if spread is not None:
+                yield _metric(f"{before}{name}_avg_{end}", spread.mean, "THROUGHPUT"), False
+                yield _metric(f"{before}{name}_throughput_std", spread.std, "THROUGHPUT"), False
+        for name, metric, shares, form in (
+            (names.latency, LATENCY, _LATENCIES, "{name}_{share}_latency"),
+            (names.gaps, "ttft", _LATENCIES, "{name}_ttft_{share}_{suffix}"),
+            (names.gaps, "itl", _GAPS, "{name}_inter_token_{share}_{suffix}"),
+        ):
+            values = latency_figures(line.trials, tuple(shares.values()), metric) if name else ()
+            for share, value in zip(shares, values, strict=False):
+                full = form.format(name=name, share=share, suffix=names.suffix)
+                if value is not None:
+                    lower = isinstance(value, LowerBound)
+                    yield _metric(f"{before}{full}", value / 1e6, "LATENCY"), lower
 
 
 def _metric(name: str, value: float, kind: str) -> dict[str, Any]:

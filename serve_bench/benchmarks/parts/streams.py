@@ -73,7 +73,7 @@ def words(entry: Entry) -> str:
 
 def merged_share(trials: Sequence[Trial]) -> float | None:
     """Events that came in the same read as the one before, as a share of all; None without any."""
-    if any(one.row.traffic.client == "grpc" for one in trials):
+    if any(one.row.traffic.client != "raw" for one in trials):
         return None  # its library says nothing of reads
     events = sum(int(one.client.get(EVENTS) or 0) for one in trials)
     return sum(int(one.client.get("merged") or 0) for one in trials) / events if events else None

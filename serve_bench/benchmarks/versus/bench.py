@@ -297,7 +297,11 @@ class PairBench(Bench[Cell, Pairing]):
         up = self._both[side]
         suite, whole = self._suite.of_side(up.side, at.cell)
         url = up.serving.url_of(at.row)
-        load = replace(load_of(suite, at.row, url, whole), rate=at.row.rate_per_s)
+        load = replace(
+            load_of(suite, at.row, url, whole),
+            rate=at.row.rate_per_s,
+            environment=up.serving.environment_of(at.row),
+        )
         return Target(load, up.part.number, up.serving.processes)
 
     def _not_measured(self, at: Pairing, message: str, guilty: int | None) -> Loaded:

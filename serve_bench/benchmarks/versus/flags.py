@@ -47,7 +47,7 @@ from serve_bench.core.load_spec import MAX_RATE
 from serve_bench.core.own_app import option_values, read_options
 from serve_bench.core.plan import Suite
 from serve_bench.core.redaction import kept_option
-from serve_bench.core.result import GRPC, Result, Row, VariantUsed
+from serve_bench.core.result import GRPC, HANDLES, Result, Row, VariantUsed
 from serve_bench.core.suite import Overrides, read_suite, variants_of
 from serve_bench.core.variants import parse_env, with_env
 from serve_bench.runner.url_bench import Service
@@ -159,6 +159,8 @@ def _common(options: VersusOptions) -> Suite:
         event_timeout_s=options.event_timeout_s(),
     )
     suite = read_suite(read_toml(file), file.name, flags)
+    if suite.places is not None:
+        raise BadInput(f"{file.name}: rows: versus measures each row in each cell")
     if suite.ladder is not None:
         raise BadInput(f"{file.name}: load.users: versus compares rows, not loads that grow")
     if suite.slo is not None:
@@ -168,9 +170,9 @@ def _common(options: VersusOptions) -> Suite:
 
 def _of_others(rows: Sequence[Row]) -> tuple[Row, ...]:
     """Rows of an app or a service that is not ours: how many events a stream has is its own affair.
-    BadInput for gRPC, whose methods nobody named."""
+    BadInput for gRPC and handles, whose methods nobody named."""
     for row in rows:
-        if row.protocol in GRPC:
+        if row.protocol in GRPC | HANDLES:
             raise BadInput(f"--protocol: {row.protocol}: is for the built-in app noop")
     plain = [replace(row.traffic, stream_events=None).suffix for row in rows]
     return tuple(

@@ -31,7 +31,7 @@ from serve_bench.benchmarks.versus.slicing import (
     slicing_from,
 )
 from serve_bench.core.load_result import LoadResult, Progress, Slice, SlicedResult
-from serve_bench.core.load_spec import Load, Slices, Timing
+from serve_bench.core.load_spec import HANDLE, Load, Slices, Timing
 from serve_bench.core.plan import trial_of
 from serve_bench.core.result import Metric, Trial, cell_slug
 from serve_bench.load import LoadError, drive_load
@@ -142,6 +142,8 @@ class PairRows:
             return in_duet(connections, max([self._warm(at, one.load) for one in targets]))
         if at.row.loop == "open":
             return in_windows(connections, 0.0, "an open loop cannot be sliced")
+        if at.row.client == HANDLE:
+            return in_windows(connections, 0.0, "a process is a driver of one cluster alone")
         loads = _with_connections(targets, connections)
         slow = any([self._warm(at, load) > SLOW_S for load in loads])
         next_ = choose(connections, looks, self.suite.slice_s)

@@ -7,7 +7,8 @@ counts what it takes, in a file that serve-bench reads (core/usage.py says how i
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Mapping
 from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qs
@@ -46,6 +47,12 @@ def _asked(query: bytes, name: bytes) -> int:
     return int(values[0]) if values else 0
 
 
+def _query_of(message: bytes) -> bytes:
+    """The query that a message begins with; zeros fill it up to its size."""
+    end = message.find(b"\0")
+    return message if end < 0 else message[:end]
+
+
 def _stream(events: Any) -> StreamingResponse:
     return StreamingResponse(events, media_type="text/event-stream")
 
@@ -56,13 +63,45 @@ def _body(query: bytes) -> bytes:
     return b"a" * _asked(query, b"bytes") or ANSWER.encode()
 
 
+class Methods:
+    """What an ingress answers beside HTTP: calls of a handle and of gRPC. A message is a query,
+    filled up with zeros."""
+
+    async def answer(self, message: bytes) -> bytes:
+        """Of a handle: the body that is asked for."""
+        raise NotImplementedError
+
+    def events(self, message: bytes) -> AsyncIterator[bytes]:
+        """Of a handle: a stream of as many events as are asked for."""
+        raise NotImplementedError
+
+    async def Call(self, message: Any) -> Any:
+        """Of gRPC: the answer, in a message of the same type."""
+        return type(message)(value=await self.answer(message.value))
+
+    async def Stream(self, message: Any) -> AsyncIterator[Any]:
+        """Of gRPC: a stream of as many messages as are asked for."""
+        async for event in self.events(message.value):
+            yield type(message)(value=event)
+
+
 @serve.deployment(name=MEASURED)
-class NoOp(Batching):
+class NoOp(Batching, Methods):
     """Answers "ok"; through `serve.batch` when max_batch_size is above 1."""
 
     def __init__(self, body_type: str) -> None:
         self._body_type = body_type
+        self._gap_s = 0.0
         self._counts = ReplicaTally(folders()[0])
+
+    def reconfigure(self, config: Mapping[str, Any]) -> None:
+        """As Batching; and takes the time before each event."""
+        super().reconfigure(config)
+        self._gap_s = float(config.get("event_gap_ms", 0.0)) / 1e3
+
+    def settings(self) -> dict[str, Any]:
+        """As Batching; with the time before each event."""
+        return {**super().settings(), "event_gap_ms": round(self._gap_s * 1e3, 6)}
 
     def _make_room(self, largest: int) -> None:
         self._counts.make_room(largest)
@@ -72,31 +111,26 @@ class NoOp(Batching):
         self._counts.add(len(requests))
         return [_reply(self._body_type) for _ in requests]
 
-    async def answer(self, query: bytes) -> bytes:
-        """Of a handle: the body that a query asks for."""
+    async def answer(self, message: bytes) -> bytes:
+        """As Methods says."""
+        query = _query_of(message)
         self._counts.add(0)
         await self._in_batch(query)
         return _body(query)
 
-    async def events(self, query: bytes) -> AsyncIterator[bytes]:
-        """Of a handle: a stream of as many events as a query asks for."""
+    async def events(self, message: bytes) -> AsyncIterator[bytes]:
+        """As Methods says."""
+        query = _query_of(message)
         self._counts.add(0)
         await self._in_batch(query)
         for _ in range(_asked(query, b"events")):
+            if self._gap_s:
+                await asyncio.sleep(self._gap_s)
             yield EVENT
 
     async def _in_batch(self, request: Any) -> None:
         if self._max_batch_size > 1:
             await self._batched(request)
-
-    async def Call(self, message: Any) -> Any:
-        """Of gRPC: the answer, in a message of the same type."""
-        return type(message)(value=await self.answer(message.value.rstrip(b"\0")))
-
-    async def Stream(self, message: Any) -> AsyncIterator[Any]:
-        """Of gRPC: a stream of as many messages as are asked for."""
-        async for event in self.events(message.value.rstrip(b"\0")):
-            yield type(message)(value=event)
 
     async def __call__(self, request: Request | bytes) -> Any:
         if query := _query(request):
@@ -114,17 +148,28 @@ class NoOp(Batching):
     max_ongoing_requests=INTERMEDIATE_CONCURRENCY,
     logging_config={"log_level": "WARNING", "enable_access_log": False},
 )
-class Forwarder:
+class Forwarder(Methods):
     """Passes each request on through a handle, as a composed model does."""
 
     def __init__(self, handle: Any) -> None:
         self._handle = handle
+        self._streaming = handle.options(stream=True)
+
+    async def answer(self, message: bytes) -> bytes:
+        """As Methods says."""
+        body: bytes = await self._handle.answer.remote(message)
+        return body
+
+    async def events(self, message: bytes) -> AsyncIterator[bytes]:
+        """As Methods says."""
+        async for event in self._streaming.events.remote(message):
+            yield event
 
     async def __call__(self, request: Request) -> Any:
         if query := _query(request):
             if _asked(query, b"events"):
-                return _stream(self._handle.options(stream=True).events.remote(query))
-            return PlainTextResponse(await self._handle.answer.remote(query))
+                return _stream(self.events(query))
+            return PlainTextResponse(await self.answer(query))
         return await self._handle.remote(await request.body())
 
 

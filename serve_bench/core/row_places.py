@@ -1,0 +1,43 @@
+"""Rows that are measured in some cells alone, and what another benchmark calls their figures.
+
+A suite with such rows stands for that benchmark: `--perf-metrics` then has its names. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from serve_bench.core.axes import AXES, Value
+from serve_bench.core.numbers import Amount
+
+
+@dataclass(frozen=True)
+class MetricNames:
+    """How the names of a row's figures begin: its latency, its requests/s (`rate`), its events/s,
+    its TTFT and ITL (`gaps`); empty: it has no name there. `suffix` ends those of `gaps`."""
+
+    latency: str = ""
+    rate: str = ""
+    events: str = ""
+    gaps: str = ""
+    suffix: str = ""
+
+
+@dataclass(frozen=True)
+class RowPlace:
+    """Where a row (`row`: its label) is measured: in each cell with these values of axes.
+    `window_s`: the length of its windows, where it is not that of the suite: a window of a stream
+    that lasts longer than all windows would have no end of any."""
+
+    row: str
+    cell: Mapping[str, Value] = field(default_factory=dict)
+    metrics: MetricNames = field(default_factory=MetricNames)
+    window_s: Amount | None = None
+
+    def holds(self, row: str, cell: Mapping[str, Value]) -> bool:
+        """Whether the row is measured in a cell, given whole or as it is named in records, where
+        axes at their defaults may be missing."""
+        return row == self.row and all(
+            cell.get(name, AXES[name].default) == value for name, value in self.cell.items()
+        )
