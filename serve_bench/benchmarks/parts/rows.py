@@ -126,7 +126,7 @@ class VariantPart:
     name: str
     env: tuple[str, ...]
     engaged: str
-    owners: tuple[str, ...]  # of the port: "HTTP by haproxy"
+    owners: tuple[str, ...]  # "HTTP by haproxy", "handles by gRPC"
     warnings: tuple[Warning, ...]
     failures: tuple[Failure, ...]
     cells: tuple[CellPart, ...]
@@ -305,11 +305,25 @@ def engaged_of(launches: Sequence[Launch]) -> str:
     return ", ".join(dict.fromkeys(words))
 
 
+#: Flags by which proxies and handles send requests to replicas by gRPC, where they are on; by
+#: reference (an object of Ray's store), where they are off. By the role that resolved them.
+_BY_GRPC: Final = {
+    "proxy": ("RAY_SERVE_PROXY_USE_GRPC", "proxy to replicas"),
+    "replica": ("RAY_SERVE_USE_GRPC_BY_DEFAULT", "handles"),
+}
+
+
 def owners_of(launches: Sequence[Launch]) -> tuple[str, ...]:
-    """Who serves HTTP, as the proof of the launches says."""
+    """Who serves HTTP, and how requests get to replicas, as the proof of the launches says."""
     owners: list[Any] = [one.proof.get("port_owner") for one in launches]
     names = [one.get("name") if isinstance(one, dict) else one for one in owners if one is not None]
-    return tuple(dict.fromkeys(f"HTTP by {name}" for name in names))
+    ways = [f"HTTP by {name}" for name in names]
+    for role, (flag, who) in _BY_GRPC.items():
+        for launch in launches:
+            flags = launch.proof.get("flags", {}).get(role, {})
+            if flag in flags:
+                ways.append(f"{who} by {'gRPC' if flags[flag] else 'reference'}")
+    return tuple(dict.fromkeys(ways))
 
 
 def _hints(parts: Sequence[VariantPart]) -> Iterable[str]:
