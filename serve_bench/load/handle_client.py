@@ -122,8 +122,11 @@ class HandleEngine(AsyncEngine[Caller]):
             client.call.cancel()
             return "timeout", 0
         except asyncio.CancelledError:
-            client.call.cancel()
-            raise
+            task = asyncio.current_task()
+            if task is None or task.cancelling():  # the load is over
+                client.call.cancel()
+                raise
+            return ("stalled" if client.stalled else "reset"), 0  # the call itself was cancelled
         except Exception as error:  # noqa: BLE001 - an exception of the app may be of any kind
             return ("stalled" if client.stalled else class_of(error)), 0
         client.received += len(answer)

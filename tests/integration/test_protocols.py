@@ -109,12 +109,13 @@ def test_how_calls_of_a_handle_fail(tmp_path: Path, variant: str) -> None:
     """Each in a class of its own; and the account of the requests holds (the engine checks it)."""
     (tmp_path / "calls.py").write_text(CALLS)
     app = own_spec(own_app(f"{tmp_path}/calls.py:app", "TARGET", asked=Asked("/")))
+    assert app.own is not None
     row = Row("4 callers, handle", "handle", 4, protocol="handle")
     with launched(BUILT_IN_VARIANTS[variant], tmp_path / "log", app.folders) as serving:
         serving.deploy(app, {})
 
         def classes(method: str, streams: bool = False, **more: Any) -> LoadResult:
-            url = f"{serving.url_of(row)}/{app.name}/{method}"
+            url = f"{serving.url_of(row)}/{app.own.name}/{method}"
             streaming = Streaming(event_timeout_s=0.3) if streams else None
             load = Load(
                 Request(url, "POST", body=b"x", expect_body=more.pop("expect_body", None)),
@@ -127,6 +128,7 @@ def test_how_calls_of_a_handle_fail(tmp_path: Path, variant: str) -> None:
             )
             return drive_load(load, Timing(0.2, 0.2, 2, 0.5))
 
+        odd = {"nothing": ["exception"]} if variant == "optimized" else {}
         good = classes("echo", expect_body=b"x")
         assert good.measured.completed > 0 and not good.measured.failed
         assert good.workers[0].non_idle is not None
@@ -138,11 +140,12 @@ def test_how_calls_of_a_handle_fail(tmp_path: Path, variant: str) -> None:
             ("nothing", True, "event", {}),
             ("missing", False, "exception", {}),
         ):
-            failed = classes(method, streams, **more).measured.failed
-            assert set(failed) == {name}, (method, failed)
+            failed = classes(method, streams, **more).total.failed  # the first may be all
+            # By gRPC, Serve 2.60 ends some empty streams with a RuntimeError of its own.
+            assert name in failed and set(failed) <= {name, *odd.get(method, ())}, (method, failed)
         # Of 12 callers 4 are served and 2 wait; the others are rejected, and try again at once.
-        assert set(classes("late", connections=12).measured.failed) == {"rejected"}
-        assert "reset" in classes("exit").measured.failed
+        assert set(classes("late", connections=12).total.failed) == {"rejected"}
+        assert "reset" in classes("exit").total.failed  # the first of them, in the warm-up
         with pytest.raises(LoadError, match="no handle"):
             drive_load(
                 Load(
