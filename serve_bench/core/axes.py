@@ -470,8 +470,9 @@ _DECLARED = (
         "http",
         "how a request is made, and answered: at once or as a stream of events that are timed",
         flags=(
-            Flag("Protocols: http, stream, grpc, grpc-stream [http].", ("micro",), swept=True),
-            Flag("Protocols: http, stream (each event is timed) [http].", ("run",), swept=True),
+            Flag(
+                "Protocols: http, stream, grpc, grpc-stream [http].", ("micro", "run"), swept=True
+            ),
             Flag("Protocol: http or stream (each event is timed) [http].", ("capacity",)),
             Flag("Protocol: http, stream, grpc or grpc-stream [http].", ONE_PROTOCOL),
         ),

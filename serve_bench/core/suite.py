@@ -23,10 +23,10 @@ from serve_bench.core.axes import (
 from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import COLLAPSE_RUNS, PRESS, PUBLISHED, Ladder, parse_ladder
 from serve_bench.core.load_spec import MAX_TIMEOUT_S, Streaming
-from serve_bench.core.own_app import Option
+from serve_bench.core.own_app import Option, OwnApp
 from serve_bench.core.plan import Cell, Suite, parse_row
 from serve_bench.core.request_spec import SpecError
-from serve_bench.core.result import STREAMS, Row, Traffic, VariantUsed, body_bytes
+from serve_bench.core.result import GRPC, STREAMS, Row, Traffic, VariantUsed, body_bytes
 from serve_bench.core.slo import LATENCY, METRICS, read_slo, slo_of_file
 from serve_bench.core.variants import (
     BUILT_IN_VARIANTS,
@@ -106,6 +106,8 @@ def read_suite(data: Mapping[str, Any], file: str, overrides: Overrides | None =
     speaks_grpc = any(one.client == "grpc" for one in traffics)
     ladder = _ladder(load, flags, file, traffics)
     each = _requests_per_client(load, flags, file, ladder)
+    if each is not None and speaks_grpc:
+        raise BadInput(f'{file}: load.requests_per_client: goes with protocol = "http" or "stream"')
     if ladder is not None and each is not None:
         ladder = replace(ladder, runs=COLLAPSE_RUNS)
     warmup_min_s = _number(load, "warmup_seconds", 0.5, f"{file}: load", low=0.0)
@@ -162,10 +164,11 @@ def _traffics(
         its = "takes no body" if no_body else "has a body of its own"
         raise BadInput(f"{where}: the app {app.name} {its}")
     protocols, where = _values("protocol", load, flags, file)
+    if app.own is not None:
+        _check_own_protocols(tuple(map(str, protocols)), where, app.own)
     for one in protocols:
-        if one != "http" and app.name != "noop" and (app.own is None or one != "stream"):
-            has = "http alone" if app.own is None else "http and stream"
-            raise BadInput(f"{where}: {one}: is for the app noop; {app.name} has {has}")
+        if one != "http" and app.name != "noop" and app.own is None:
+            raise BadInput(f"{where}: {one}: is for the app noop; {app.name} has http alone")
     events, at = _values("stream_events", load, flags, file)
     asked = "stream_events" in load or at.startswith("--")
     if asked and (app.name != "noop" or not STREAMS & set(protocols)):
@@ -186,6 +189,21 @@ def _traffics(
             else:
                 traffics.append(Traffic(size, protocol))
     return tuple(traffics)
+
+
+def protocols_of(data: Mapping[str, Any], file: str, flags: Overrides) -> tuple[str, ...]:
+    """The protocols that flags or a suite file name. Raises BadInput."""
+    values, _ = _values("protocol", _table(data, "load", file), flags, file)
+    return tuple(map(str, values))
+
+
+def _check_own_protocols(protocols: Sequence[str], where: str, app: OwnApp) -> None:
+    """BadInput unless the one request to an app of the user's own can be made by all of them."""
+    for one in (name for name in protocols if name in GRPC):
+        if app.grpc is None:
+            raise BadInput(f"{where}: {one}: is of apps with a servicer (--grpc-servicer)")
+        if len(protocols) > 1:
+            raise BadInput(f"{where}: {one} stands alone: the route names one method")
 
 
 def _values(
@@ -235,6 +253,8 @@ def _streaming(
         timeout_s = timeout_ms / 1e3
     where = f"{file}: load." if flags.events is None else "--"
     events: Any = load.get("events", "sse") if flags.events is None else flags.events
+    if events != "sse" and any(one.protocol == "grpc-stream" for one in traffics):
+        raise BadInput(f"{where}events: {events}: of grpc-stream each message is an event")
     try:
         return Streaming(events, timeout_s)
     except SpecError as error:
