@@ -103,7 +103,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A current folder with what the commands name."""
     example = ROOT / "examples" / "own_app"
     shutil.copytree(example, tmp_path / "examples" / "own_app")
-    shutil.copytree(ROOT / "examples" / "chat", tmp_path / "examples" / "chat")
+    for name in ("chat", "grpc"):
+        shutil.copytree(ROOT / "examples" / name, tmp_path / "examples" / name)
     (tmp_path / "body.json").write_text("{}")
     for name in ("shop.py", "my/package.py", "base/app.py", "pr/app.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)

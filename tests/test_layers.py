@@ -68,7 +68,7 @@ ONLY_IN: Final = {
     "pytest": ("pytest_plugin/",),
     "pytest_benchmark": (),
     "aiohttp": ("load/",),
-    "grpc": ("load/grpc_client.py", "serving/apps/"),
+    "grpc": ("load/grpc_client.py", "serving/apps/", "serving/cluster/deployer.py"),
     "google": ("serving/apps/",),
     "httptools": ("load/",),
     "starlette": ("serving/apps/",),

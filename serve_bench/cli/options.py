@@ -236,3 +236,8 @@ class OwnAppOptions(VariedOptions):
     request_timeout_s: float | None = flag(
         None, "Time after which Serve gives a request up [never]."
     )
+    grpc_servicer: list[str] | None = flag(
+        None,
+        "Function that adds the app's gRPC service, as my_pb2_grpc.add_MyServicer_to_server; "
+        "repeatable.",
+    )

@@ -281,9 +281,10 @@ def _own_deploy_spec(app: OwnApp, cell: Mapping[str, Value], timeout_s: float) -
         "ready": {
             "path": request.route,
             "method": request.method,
-            "headers": dict(request.request("http://localhost").all_headers[0]),
+            "headers": dict(app.request("http://localhost").all_headers[0]),
             "body": _base64(request.body) if request.body else None,
             "statuses": list(request.expect_status),  # none: any 2xx
+            "grpc": None if app.grpc is None else app.grpc.methods[request.route],
         },
         "system_log_level": None,
         "args": app.config.get("args", {}),

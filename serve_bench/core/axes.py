@@ -495,10 +495,9 @@ _DECLARED = (
         flags=(
             Flag(
                 "Protocols: http, stream, grpc, grpc-stream, handle, handle-stream [http].",
-                ("micro",),
+                ("micro", "run"),
                 swept=True,
             ),
-            Flag("Protocols: http, stream (each event is timed) [http].", ("run",), swept=True),
             Flag("Protocol: http or stream (each event is timed) [http].", ("capacity",)),
             Flag("Protocol: http, stream, grpc or grpc-stream [http].", ("load",)),
             Flag(

@@ -18,7 +18,7 @@ from serve_bench.core.ladder import Ladder
 from serve_bench.core.load_result import ClientVerdict, Counts, TokenCounts, WorkerReport
 from serve_bench.core.load_spec import Stage, Streaming
 from serve_bench.core.numbers import Amount, Connections, Count, Positive, Signed
-from serve_bench.core.own_app import AskedFacts, Beside, OwnDeployment
+from serve_bench.core.own_app import AskedFacts, Beside, OwnDeployment, OwnGrpc
 from serve_bench.core.result import (
     Deploy,
     Failure,
@@ -587,6 +587,7 @@ class AppFacts(TypedDict, total=False):
     beside: list[Beside]
     gpus: Amount | None
     sources: list[str]
+    grpc: OwnGrpc
 
 
 class SideFacts(TypedDict, total=False):

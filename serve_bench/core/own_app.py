@@ -8,20 +8,26 @@ calls an option, this calls it too.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Required, TypeAlias, TypedDict
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, Required, TypeAlias, TypedDict
 
 from serve_bench.core.axes import LARGEST_COUNT, OLD_NAMES, nearest
 from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.numbers import Amount, Count
 from serve_bench.core.redaction import is_hash, kept_request, secret
 from serve_bench.core.request_spec import Draw, Headers, Request
+from serve_bench.core.result import STREAMS
 from serve_bench.core.schema import built, built_with, plain
 
 Option: TypeAlias = int | float | str | bool
 
 #: The name that an app has within Serve unless told otherwise: that of `serve run`.
 APP_NAME: Final = "default"
+
+#: The metadata that names the application which Serve leads a call of gRPC to.
+APPLICATION: Final = "application"
+
+MethodKind: TypeAlias = Literal["unary-unary", "unary-stream", "stream-unary", "stream-stream"]
 
 #: What Ray's resource for a kind of GPU begins with.
 ACCELERATOR: Final = "accelerator_type:"
@@ -116,6 +122,16 @@ class Asked:
 
 
 @dataclass(frozen=True)
+class OwnGrpc:
+    """How an app is reached by gRPC. `servicers`: import paths of the functions that add its
+    services to Serve's proxy; `methods`: those of the services, by path, each with whether its
+    request and its response are streams."""
+
+    servicers: tuple[str, ...]
+    methods: Mapping[str, MethodKind] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Beside:
     """Another application of the same config file: deployed with the one that is loaded."""
 
@@ -133,7 +149,8 @@ class OwnApp:
     (`num_replicas`, `ray_actor_options.num_cpus` ..., `user_config.*`). `config`: what a config
     file of Serve says of it (`name`, `route_prefix`, `args`, `deployments` ...); `beside`: the
     other applications of that file. `gpus`: that Ray finds on this host; None: not known.
-    `sources`: its own modules, as paths in its folder.
+    `sources`: its own modules, as paths in its folder. `grpc`: how it is asked where that is not by
+    HTTP.
     """
 
     target: str
@@ -146,6 +163,39 @@ class OwnApp:
     beside: tuple[Beside, ...] = ()
     gpus: float | None = None
     sources: tuple[str, ...] = ()
+    grpc: OwnGrpc | None = None
+
+    def request(self, url: str) -> Request:
+        """What a load asks of it at `url` (without a path). Raises SpecError."""
+        request = self.asked.request(url)
+        if self.grpc is None or APPLICATION in (name.lower() for name, _ in request.headers):
+            return request
+        return replace(request, headers=(*request.headers, (APPLICATION, self.name)))
+
+    def check_call(self, protocol: str) -> None:
+        """BadInput unless what is asked by gRPC is a method whose response is of that protocol, of
+        this app."""
+        if self.grpc is None:
+            return
+        where, methods = "--paths" if self.asked.paths else "--route", self.grpc.methods
+        for path in self.asked.paths or (self.asked.route,):
+            kind = methods.get(path)
+            if kind is None:
+                has = ", ".join(methods) or "none"
+                raise BadInput(f"{where}: {path} is no method of the servicers; they have {has}")
+            request, _, response = kind.partition("-")
+            if request == "stream":
+                raise BadInput(f"{where}: {path} takes a stream of messages; loads send one each")
+            if (response == "stream") != (protocol in STREAMS):
+                other = "grpc-stream" if response == "stream" else "grpc"
+                does = "streams its response" if response == "stream" else "has one response"
+                raise BadInput(f"--protocol {protocol}: {path} {does}: it is {other}")
+        for name, value in self.asked.headers:
+            if name.lower() == APPLICATION and value != self.name:
+                raise BadInput(
+                    f"--header: application: {value!r} is not the app that is loaded, which is "
+                    f"{self.name!r} within Serve (--app-name)"
+                )
 
     @property
     def name(self) -> str:
@@ -247,7 +297,8 @@ class OwnApp:
 
     def to_json(self) -> dict[str, Any]:
         """Plain content, with hashes in the place of a body and of headers that may be secret."""
-        return plain({**vars(self), "asked": self.asked.to_json()})
+        content = plain({**vars(self), "asked": self.asked.to_json()})
+        return content if self.grpc is not None else {k: content[k] for k in content if k != "grpc"}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> OwnApp:

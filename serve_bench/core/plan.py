@@ -350,7 +350,7 @@ def route_of(app: AppSpec, row: Row) -> str:
 def request_of(app: AppSpec, row: Row, url: str, cell: Cell) -> Request:
     """What a row asks of an app at `url`, and what its response must be."""
     if app.own is not None:
-        return app.own.asked.request(url)
+        return app.own.request(url)
     size = body_bytes(row.data_size)
     if row.traffic.client in ("grpc", HANDLE):
         return call_request(url, row, size)

@@ -23,10 +23,11 @@ from serve_bench.core.axes import (
 from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import COLLAPSE_RUNS, PRESS, PUBLISHED, Ladder, parse_ladder
 from serve_bench.core.load_spec import MAX_TIMEOUT_S, Streaming
-from serve_bench.core.own_app import Option
+from serve_bench.core.own_app import Option, OwnApp
 from serve_bench.core.plan import Cell, Suite, label_of, parse_row
 from serve_bench.core.request_spec import SpecError
 from serve_bench.core.result import (
+    GRPC,
     HANDLES,
     STREAMS,
     Row,
@@ -117,6 +118,8 @@ def read_suite(data: Mapping[str, Any], file: str, overrides: Overrides | None =
     traffics = _traffics(load, flags, f"{file}: load", app)
     ladder = _ladder(load, flags, file, traffics)
     each = _requests_per_client(load, flags, file, ladder)
+    if each is not None and any(one.client != "raw" for one in traffics):
+        raise BadInput(f'{file}: load.requests_per_client: goes with protocol = "http" or "stream"')
     if ladder is not None and each is not None:
         ladder = replace(ladder, runs=COLLAPSE_RUNS)
     cells = _own_cells(data, flags, file) if app.own else _cells(data, flags, file, app.name)
@@ -245,10 +248,11 @@ def _traffics(
         its = "takes no body" if no_body else "has a body of its own"
         raise BadInput(f"{where}: the app {app.name} {its}")
     protocols, where = _values("protocol", load, flags, place)
+    if app.own is not None:
+        _check_own_protocols(tuple(map(str, protocols)), where, app.own)
     for one in protocols:
-        if one != "http" and app.name != "noop" and (app.own is None or one != "stream"):
-            has = "http alone" if app.own is None else "http and stream"
-            raise BadInput(f"{where}: {one}: is for the app noop; {app.name} has {has}")
+        if one != "http" and app.name != "noop" and app.own is None:
+            raise BadInput(f"{where}: {one}: is for the app noop; {app.name} has http alone")
     events, at = _values("stream_events", load, flags, place)
     asked = "stream_events" in load or at.startswith("--")
     if asked and (app.name != "noop" or not STREAMS & set(protocols)):
@@ -280,6 +284,21 @@ def _check_handles(traffics: Sequence[Traffic], variants: Sequence[VariantUsed])
                     f"protocol: {one.protocol}: the load is a driver of Ray in this interpreter, "
                     f"and the variant {variant.name} has another ({variant.python})"
                 )
+
+
+def protocols_of(data: Mapping[str, Any], file: str, flags: Overrides) -> tuple[str, ...]:
+    """The protocols that flags or a suite file name. Raises BadInput."""
+    values, _ = _values("protocol", _table(data, "load", file), flags, f"{file}: load")
+    return tuple(map(str, values))
+
+
+def _check_own_protocols(protocols: Sequence[str], where: str, app: OwnApp) -> None:
+    """BadInput unless the one request to an app of the user's own can be made by all of them."""
+    for one in (name for name in protocols if name in GRPC):
+        if app.grpc is None:
+            raise BadInput(f"{where}: {one}: is of apps with a servicer (--grpc-servicer)")
+        if len(protocols) > 1:
+            raise BadInput(f"{where}: {one} stands alone: the route names one method")
 
 
 def _values(
@@ -329,6 +348,8 @@ def _streaming(
         timeout_s = timeout_ms / 1e3
     where = f"{file}: load." if flags.events is None else "--"
     events: Any = load.get("events", "sse") if flags.events is None else flags.events
+    if events != "sse" and any(one.protocol == "grpc-stream" for one in traffics):
+        raise BadInput(f"{where}events: {events}: of grpc-stream each message is an event")
     try:
         return Streaming(events, timeout_s)
     except SpecError as error:

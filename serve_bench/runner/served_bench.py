@@ -70,7 +70,11 @@ def launch_spec(
 ) -> LaunchSpec:
     """What to launch for an app that is deployed with each of these cells, and loaded by rows of
     these kinds. `folder`: of the run."""
-    speaks_grpc = any(row.traffic.client == "grpc" for row in rows)
+    grpc: tuple[str, ...] = ()
+    if any(row.traffic.client == "grpc" for row in rows):
+        grpc = (NOOP_SERVICER,)
+    if app.own is not None and app.own.grpc is not None:
+        grpc = app.own.grpc.servicers
     return LaunchSpec(
         part.variant,
         run_id,
@@ -80,7 +84,7 @@ def launch_spec(
         folders=app.folders,
         cpus=max(map(app.cpus, cells)),
         sources={} if app.own is None else app.own.modules,
-        grpc=(NOOP_SERVICER,) if speaks_grpc else (),
+        grpc=grpc,
     )
 
 

@@ -18,6 +18,7 @@ OWN = places.FORMATS / "1-run.jsonl"
 ROOT = places.TOP
 EXAMPLE = ROOT / "examples" / "own_app"
 MICRO = ROOT / "scenarios" / "micro.toml"
+TEXT = ROOT / "examples" / "grpc" / "text.py"
 Refuses = Callable[[str, str], None]
 
 
@@ -50,6 +51,30 @@ Refuses = Callable[[str, str], None]
         (f"--resume {OWN}", "names the environment OMP_NUM_THREADS, the app "),
         (f"{MICRO} --app-name x", "--app-name: "),
         (f"{MICRO} --expect-status 200", "--expect-status: "),
+        (f"{MICRO} --grpc-servicer a.b", "--grpc-servicer: "),
+        ("a:b --grpc-servicer c.d", "--grpc-servicer: goes with --protocol grpc or grpc-stream"),
+        ("a:b --protocol grpc", "--protocol grpc: give --grpc-servicer, the function that adds"),
+        (
+            "a:b --protocol grpc --grpc-servicer add",
+            "--grpc-servicer: 'add' is not allowed; it takes module.function, such as my_pb2_grpc.",
+        ),
+        (
+            "a:b --protocol grpc --grpc-servicer c.d --grpc-servicer c.d",
+            "--grpc-servicer: c.d is given twice",
+        ),
+        (
+            "a:b --protocol grpc --grpc-servicer c.d",
+            "--route: the path '/' names no method of gRPC; it takes /package.Service/Method",
+        ),
+        (
+            "a:b --protocol grpc --grpc-servicer c.d --route /x.Y/Z --expect-status 200",
+            "--expect-status: has no use with --protocol grpc",
+        ),
+        (
+            "a:b --protocol grpc --grpc-servicer c.d --route /x.Y/Z -H x-bin:1",
+            "--header x-bin: is no name of metadata of gRPC",
+        ),
+        ("a:b --protocol grpc --grpc-servicer=", "--grpc-servicer: '' is not allowed"),
     ],
 )
 def test_bad_input_is_one_line(flags: str, says: str, refuses: Refuses) -> None:
@@ -68,6 +93,11 @@ def beside(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ('route = "/e x"', "s.toml: request.route: a space, control or non-ASCII character in"),
         ('method = "PO1"', "s.toml: request: method must be capital letters"),
         ('body_file = "none"', "s.toml: request.body_file: "),
+        ('[serve]\ngrpc_servicers = "c.d"', "s.toml: serve.grpc_servicers: goes with --protocol"),
+        (
+            'method = "PUT"\n[serve]\ngrpc_servicers = ["c.d"]\n[load]\nprotocol = "grpc"',
+            "s.toml: request.method: has no use with --protocol grpc",
+        ),
     ],
 )
 def test_bad_input_of_a_suite_file_names_the_file(
@@ -137,6 +167,62 @@ def test_the_plan_of_the_example(capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--option", "Ranker.num_replicas=1,2,4", "--clients", "raw:8,1"]
     assert run(["run", str(EXAMPLE / "shop.toml"), *flags, "--dry-run"]) == 0
     assert "6 trials of 5 x 1 s on 1 cluster" in capsys.readouterr().out
+
+
+GRPC = f"run {TEXT}:app --protocol grpc"
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ("text_grpc.add --route /examples.Text/Upper", "text_grpc.add: the module has no 'add'"),
+        ("no_grpc.add --route /examples.Text/Upper", "no_grpc.add: ModuleNotFoundError: No module"),
+        (
+            "text_grpc.grpc --route /examples.Text/Upper",
+            "text_grpc.grpc: is no function but module",
+        ),
+        ("os.getcwd --route /examples.Text/Upper", "os.getcwd: TypeError: posix.getcwd() takes no"),
+        ("operator.is_ --route /examples.Text/Upper", "operator.is_: adds no method of a service"),
+        ("text_grpc.add_text --route /examples.Text/Up", "they have /examples.Text/Upper, /examp"),
+        (
+            "text_grpc.add_text --route /examples.Text/Words",
+            "Words streams its response: it is grp",
+        ),
+        (
+            "text_grpc.add_text --route /examples.Text/Upper -H application:x",
+            "--header: application: 'x' is not the app that is loaded, which is 'default'",
+        ),
+    ],
+)
+def test_a_servicer_is_tried_before_anything_starts(
+    flags: str, says: str, refuses: Refuses
+) -> None:
+    refuses(f"{GRPC} --grpc-servicer {flags}", says)
+
+
+@pytest.mark.ray
+def test_the_plan_of_an_app_of_grpc(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for name in ("text.py", "text_grpc.py"):
+        (tmp_path / name).write_text((TEXT.parent / name).read_text())
+    (tmp_path / "s.toml").write_text(
+        'app = "text.py:app"\n[request]\nroute = "/examples.Text/Words"\n[serve]\n'
+        'grpc_servicers = ["text_grpc.add_text"]\n[load]\nprotocol = "grpc-stream"\n'
+    )
+    assert run(["run", str(tmp_path / "s.toml"), "--quick", "--dry-run"]) == 0
+    assert "100 connections, grpc-stream (grpc)" in capsys.readouterr().out
+    (tmp_path / "c.yaml").write_text(
+        "applications: [{name: text, route_prefix: /t, import_path: 'text:app'}]\n"
+        "grpc_options: {port: 9000, grpc_servicer_functions: [text_grpc.add_text]}\n"
+    )
+    words = ["run", str(tmp_path / "c.yaml"), "--dry-run"]
+    assert run([*words, "--protocol", "grpc", "--route", "/examples.Text/Upper"]) == 0
+    captured = capsys.readouterr()
+    assert "100 connections, grpc (grpc)" in captured.out
+    assert captured.err.splitlines()[0].endswith("has no effect here: grpc_options.port")
+    assert run(words) == 0
+    unused = "grpc_options.port, grpc_options.grpc_servicer_functions"
+    assert unused in capsys.readouterr().err
 
 
 @pytest.mark.ray

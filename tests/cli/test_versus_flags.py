@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from serve_bench.benchmarks.own_app.request import Servicers
 from serve_bench.benchmarks.versus import flags as versus_flags
 from serve_bench.benchmarks.versus.command import VersusOptions
 from serve_bench.benchmarks.versus.request import VersusSuite, misleading, versus_plan
@@ -17,7 +19,7 @@ from serve_bench.cli.gate import Gate
 from serve_bench.cli.program import run
 from serve_bench.core.app_spec import AppSpec, own_spec
 from serve_bench.core.errors import BadInput
-from serve_bench.core.own_app import Asked, OwnApp, OwnDeployment
+from serve_bench.core.own_app import Asked, OwnApp, OwnDeployment, OwnGrpc
 from serve_bench.core.redaction import hashed, kept_name, kept_suite
 from serve_bench.report import COMPARED
 from serve_bench.runner.url_bench import Service
@@ -90,17 +92,26 @@ def test_a_budget_is_kept() -> None:
 
 def own(word: str, options: tuple[str, ...] = ("num_replicas",)) -> AppSpec:
     """An app of the user's with one deployment, as its interpreter would tell it."""
+    return own_spec(own_app(word, options))
+
+
+def own_app(word: str, options: tuple[str, ...] = ("num_replicas",)) -> OwnApp:
     folder = word.rpartition("/")[0] or "."
-    return own_spec(OwnApp(word, "app:app", folder, (OwnDeployment("One", 1),), options))
+    return OwnApp(word, "app:app", folder, (OwnDeployment("One", 1),), options)
 
 
 def imported(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, str | None, Asked]]:
     """What is asked of interpreters, which are not."""
     seen: list[tuple[str, str, str | None, Asked]] = []
 
-    def app_of(word: str, where: str, python: str | None, request: Asked) -> AppSpec:
+    def app_of(
+        word: str, where: str, python: str | None, request: Asked, servicers: Servicers | None
+    ) -> AppSpec:
         seen.append((word, where, python, request))
-        return own(word)
+        if servicers is None:
+            return own(word)
+        grpc = OwnGrpc(servicers.functions, {"/a.B/C": "unary-unary"})
+        return own_spec(replace(own_app(word), asked=request, grpc=grpc))
 
     monkeypatch.setattr(versus_flags, "app_of", app_of)
     monkeypatch.setattr(versus_flags, "check_options", lambda *_: None)
@@ -126,6 +137,27 @@ def test_a_built_in_app_does_not_go_with_apps_of_ones_own(monkeypatch: pytest.Mo
     imported(monkeypatch)
     with pytest.raises(BadInput, match="--app: noop: the sides name apps of your own"):
         planned(a="a:app", b="b:app", app="noop")
+
+
+def test_apps_of_ones_own_are_asked_by_grpc(monkeypatch: pytest.MonkeyPatch) -> None:
+    imported(monkeypatch)
+    grpc: dict[str, Any] = {"texts": {"protocol": "grpc"}, "grpc_servicer": ["b_pb2_grpc.add_b"]}
+    suite = planned(a="a:app", b="b:app", route="/a.B/C", **grpc)
+    assert [row.label for row in suite.rows] == ["100 connections, grpc"]
+    assert [one.app.own and one.app.own.grpc for one in suite.sides] == [
+        OwnGrpc(("b_pb2_grpc.add_b",), {"/a.B/C": "unary-unary"})
+    ] * 2
+    assert VersusSuite.from_json(json.loads(json.dumps(suite.to_json()))) == suite
+    wrong: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"route": "/a.B/D", **grpc}, "--route: /a.B/D is no method of the servicers"),
+        ({"texts": grpc["texts"]}, "--protocol grpc: give --grpc-servicer"),
+        ({"grpc_servicer": ["b.add"]}, "--grpc-servicer: goes with --protocol grpc"),
+    )
+    for flags, message in wrong:
+        with pytest.raises(BadInput, match=message):
+            planned(a="a:app", b="b:app", **flags)
+    with pytest.raises(BadInput, match=r"--grpc-servicer: are for apps of your own"):
+        planned(**BOTH, **grpc)
 
 
 def test_options_of_an_own_app_are_those_of_its_deployments(

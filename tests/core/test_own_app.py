@@ -11,9 +11,11 @@ from serve_bench.core.app_spec import app_from_json, deploy_spec, own_spec
 from serve_bench.core.errors import BadInput
 from serve_bench.core.own_app import (
     Asked,
+    MethodKind,
     Option,
     OwnApp,
     OwnDeployment,
+    OwnGrpc,
     checks_of,
     deployments_of,
     option_named,
@@ -163,6 +165,7 @@ def test_what_the_child_is_told() -> None:
         "headers": {},
         "body": None,
         "statuses": [],
+        "grpc": None,
     }
     assert app.folders == ("/where",)
 
@@ -178,6 +181,42 @@ def test_a_load_asks_as_the_user_said() -> None:
     )
     assert (request.headers, request.expect_status) == ((("X-A", "1"),), (200, 204))
     assert request.expect_body is None
+
+
+def test_an_app_of_grpc_is_asked_by_a_call_that_names_it() -> None:
+    methods: dict[str, MethodKind] = {"/a.B/One": "unary-unary", "/a.B/Many": "unary-stream"}
+    asked = Asked("/a.B/Many", "POST", body=b"m")
+    grpc = OwnGrpc(("b_pb2_grpc.add_b",), methods)
+    app = own_spec(replace(SHOP, asked=asked, grpc=grpc, config={"name": "shop"}))
+    request = request_of(app, ROWS[0], "http://127.0.0.1:9", {})
+    assert (request.url, request.method) == ("http://127.0.0.1:9/a.B/Many", "POST")
+    assert (request.headers, request.body) == ((("application", "shop"),), b"m")
+    ready = deploy_spec(app, {})["ready"]
+    assert (ready["grpc"], ready["headers"]) == ("unary-stream", {"application": "shop"})
+    plain = own_spec(replace(SHOP, asked=replace(asked, body=b""), grpc=grpc))
+    assert app_from_json(json.loads(json.dumps(plain.to_json()))) == plain
+    other = replace(asked, headers=(("Application", "x"),))
+    named = replace(SHOP, asked=other, grpc=grpc).request("http://h")
+    assert named.headers == (("Application", "x"),)
+    assert "grpc" not in own_spec(SHOP).to_json()  # as it was recorded before there was any
+
+
+@pytest.mark.parametrize(
+    ("route", "protocol", "says"),
+    [
+        ("/a.B/Non", "grpc", "/a.B/Non is no method of the servicers; they have /a.B/One, /a.B/M"),
+        ("/a.B/In", "grpc", "/a.B/In takes a stream of messages; loads send one each"),
+        ("/a.B/Many", "grpc", "/a.B/Many streams its response: it is grpc-stream"),
+        ("/a.B/One", "grpc-stream", "/a.B/One has one response: it is grpc"),
+    ],
+)
+def test_a_method_has_a_protocol(route: str, protocol: str, says: str) -> None:
+    grpc = OwnGrpc(
+        ("b.add",),
+        {"/a.B/One": "unary-unary", "/a.B/Many": "unary-stream", "/a.B/In": "stream-unary"},
+    )
+    with pytest.raises(BadInput, match=says):
+        replace(SHOP, asked=Asked(route), grpc=grpc).check_call(protocol)
 
 
 def test_a_cell_is_named_by_its_options_alone() -> None:

@@ -21,14 +21,19 @@ def test_a_file_is_taken_apart() -> None:
         "name": "mine",
         "app": "shop.py:app",
         "request": {"route": "/best", "method": "POST", "body": "[1]", "expect_status": [200]},
-        "serve": {"request_timeout_s": 5, "env": {"OMP_NUM_THREADS": 1}},
+        "serve": {
+            "request_timeout_s": 5,
+            "env": {"OMP_NUM_THREADS": 1},
+            "grpc_servicers": "a_pb2_grpc.add_a",
+        },
         "options": {"One.num_replicas": [1, 2], "One.x": 3},
         "load": {"windows": 2},
     }
     parts = parts_of(data, "s.toml")
     assert parts.options == (("One.num_replicas", (1, 2)), ("One.x", (3,)))
     assert (parts.env, parts.request_timeout_s) == ({"OMP_NUM_THREADS": "1"}, 5.0)
-    assert parts.request["route"] == "/best"
+    assert parts.request["route"] == "/best" and parts.servicers is not None
+    assert parts.servicers.functions == ("a_pb2_grpc.add_a",)
     assert parts.rest == {"name": "mine", "load": {"windows": 2, "clients": ["raw:100"]}}
 
 

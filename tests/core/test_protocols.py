@@ -18,7 +18,7 @@ from serve_bench.core.errors import BadInput
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.load_spec import Load, Streaming
-from serve_bench.core.own_app import Asked, OwnApp, OwnDeployment
+from serve_bench.core.own_app import Asked, OwnApp, OwnDeployment, OwnGrpc
 from serve_bench.core.plan import Suite, load_of, plan, route_of, rows_of, timing_of
 from serve_bench.core.request_spec import Request, SpecError
 from serve_bench.core.result import (
@@ -99,6 +99,25 @@ def test_an_app_of_ones_own_streams_what_it_streams() -> None:
     assert load_of(made, row, URL, {}).request.url == f"{URL}/chat"
 
 
+def test_an_app_of_ones_own_with_a_servicer_has_one_protocol_of_grpc() -> None:
+    grpc = OwnGrpc(("b.add",), {"/a.B/C": "unary-stream"})
+    app = own_spec(replace(own_app(), asked=Asked("/a.B/C", "POST"), grpc=grpc))
+    made = suite({"protocol": "grpc-stream", "clients": ["raw:2"]}, own=app)
+    (row,) = made.rows
+    assert (row.label, row.client) == ("2 connections, grpc-stream", "grpc")
+    load = load_of(made, row, URL, {})
+    assert (load.client, load.streaming) == ("grpc", Streaming())
+    assert load.request.headers == (("application", "default"),)
+    for protocols, message in (
+        (["http", "grpc"], "grpc stands alone: the route names one method"),
+        (["grpc", "grpc-stream"], "grpc stands alone"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            suite({"protocol": protocols, "clients": ["raw:2"]}, own=app)
+    with pytest.raises(BadInput, match="grpc: is of apps with a servicer"):
+        suite({"protocol": "grpc", "clients": ["raw:2"]}, own=own_spec(own_app()))
+
+
 def test_a_growing_load_and_a_search_keep_the_traffic() -> None:
     made = suite(ladder=Ladder(steps=(1, 5)), settings={"protocol": "stream"})
     assert [row.label for row in rows_of(made)] == ["1 user, stream of 10", "5 users, stream of 10"]
@@ -128,7 +147,13 @@ def test_a_growing_load_and_a_search_keep_the_traffic() -> None:
             {"clients": ("8",)},
             "--clients: '8': the aiohttp client speaks plain",
         ),
+        ({"protocol": "grpc-stream", "events": "lines"}, {}, "lines: of grpc-stream each message"),
         ({"protocol": "stream"}, {"app": "recsys"}, "stream: is for the app noop; recsys has http"),
+        (
+            {"protocol": "grpc", "users": [1, 2], "requests_per_client": 5},
+            {},
+            'a.toml: load.requests_per_client: goes with protocol = "http" or "stream"',
+        ),
         (
             {},
             {"ladder": Ladder(), "matrix": {"protocol": ("http", "stream")}},

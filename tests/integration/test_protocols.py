@@ -26,6 +26,8 @@ pytestmark = [pytest.mark.ray, pytest.mark.process, pytest.mark.timeout(300)]
 
 STAND_IN = Path(__file__).parent.parent.parent / "examples" / "chat" / "stand_in.py"
 
+TEXT = Path(__file__).parent.parent.parent / "examples" / "grpc"
+
 FIRST_MS, GAP_MS, TOKENS = 50.0, 10.0, 20
 """As the stand-in is set."""
 
@@ -110,12 +112,13 @@ def test_how_calls_of_a_handle_fail(tmp_path: Path, variant: str) -> None:
     (tmp_path / "calls.py").write_text(CALLS)
     app = own_spec(own_app(f"{tmp_path}/calls.py:app", "TARGET", asked=Asked("/")))
     assert app.own is not None
+    name = app.own.name
     row = Row("4 callers, handle", "handle", 4, protocol="handle")
     with launched(BUILT_IN_VARIANTS[variant], tmp_path / "log", app.folders) as serving:
         serving.deploy(app, {})
 
         def classes(method: str, streams: bool = False, **more: Any) -> LoadResult:
-            url = f"{serving.url_of(row)}/{app.own.name}/{method}"
+            url = f"{serving.url_of(row)}/{name}/{method}"
             streaming = Streaming(event_timeout_s=0.3) if streams else None
             load = Load(
                 Request(url, "POST", body=b"x", expect_body=more.pop("expect_body", None)),
@@ -173,6 +176,41 @@ def test_an_app_of_ones_own_that_streams(tmp_path: Path) -> None:
     # Who answers, the tokens, why it ends, and the usage: without [DONE].
     assert merged([trial], "itl").count == trial.counts.completed * (TOKENS + 2)
     assert not trial.client["notes"]
+
+
+def test_an_app_of_ones_own_is_asked_by_grpc(tmp_path: Path) -> None:
+    for name in ("text.py", "text_grpc.py", "message.bin"):
+        shutil.copy(TEXT / name, tmp_path)
+    words = ["run", "text.py:app", "--grpc-servicer", "text_grpc.add_text", "--quick"]
+    words += ["--body", "@message.bin", "--clients", "raw:2", "--variant", "default,optimized"]
+    for protocol, method, events in (("grpc", "Upper", 0), ("grpc-stream", "Words", 4)):
+        route = ["--protocol", protocol, "--route", f"/examples.Text/{method}"]
+        done = run_to_end([*words, *route, "--out", protocol], tmp_path)
+        assert done.returncode == 0, done.stderr + done.stdout
+        result = read(tmp_path / protocol)
+        assert not result.failures and len(result.trials) == 2
+        for trial in result.trials:
+            assert trial.row.protocol == protocol and trial.usage["processes"]
+            assert trial.counts.completed > 0 and not trial.counts.failed
+            if events:
+                assert merged([trial], "itl").count == trial.counts.completed * (events - 1)
+        assert f"request /examples.Text/{method} with a message of 19 bytes" in " ".join(
+            done.stdout.split()
+        )
+
+
+def test_an_app_without_the_method_is_refused_at_its_deploy(tmp_path: Path) -> None:
+    for name in ("text.py", "text_grpc.py"):
+        shutil.copy(TEXT / name, tmp_path)
+    text = (tmp_path / "text.py").read_text()
+    (tmp_path / "text.py").write_text(text.replace("async def Upper", "async def Lower"))
+    words = ["run", "text.py:app", "--protocol", "grpc", "--grpc-servicer", "text_grpc.add_text"]
+    words += ["--route", "/examples.Text/Upper", "--quick", "--out", "out"]
+    done = run_to_end(words, tmp_path)
+    assert done.returncode == 1
+    (failure,) = read(tmp_path / "out").failures
+    assert "/examples.Text/Upper on port" in failure.message
+    assert "Tried to call a method 'Upper' that does not exist" in failure.message
 
 
 def test_a_load_of_an_openai_compatible_app_counts_tokens(tmp_path: Path) -> None:

@@ -11,11 +11,13 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Final
 
 import grpc
 import pytest
 
+from serve_bench.cli.program import run
 from serve_bench.core.failed_requests import failures
 from serve_bench.core.load_spec import Load, Streaming, Timing
 from serve_bench.core.plan import bytes_value, row_of
@@ -249,6 +251,36 @@ def test_what_grpc_has_not_is_refused(
 ) -> None:
     with pytest.raises(SpecError, match=message):
         Load(request_, client="grpc", **options)
+
+
+@pytest.mark.parametrize(
+    ("method", "protocol", "code", "line"),
+    [
+        ("echo", "grpc", 0, ""),
+        ("stream", "grpc-stream", 0, ""),
+        ("stream", "grpc", 2, "test.Known/stream streams its response: it is grpc-stream"),
+        ("stall", "grpc", 1, ""),  # one message, and no end: how it goes on is not known
+        ("lacking", "grpc", 2, "has this method (UNIMPLEMENTED)"),
+        ("empty", "grpc-stream", 2, "test.Known/empty has no message"),
+        ("echo", "grpc-stream", 0, "has one message: if its method does not stream, it is --prot"),
+    ],
+)
+def test_the_first_request_of_a_load_says_what_its_method_is(
+    method: str,
+    protocol: str,
+    code: int,
+    line: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with serving() as server:
+        words = ["load", server.url(method), "--protocol", protocol, "-c", "2", "-n", "4"]
+        words += ["--timeout", "1s", "--body", "hello", "--no-sample", "--live", "plain"]
+        assert run([*words, "--out", str(tmp_path / "out")]) == code
+    said = [one for one in capsys.readouterr().err.splitlines() if one.startswith("serve-bench: ")]
+    if line:
+        assert len(said) == 1 and line in said[0]
+    assert (tmp_path / "out").exists() == (code != 2)
 
 
 @pytest.mark.parametrize("size", [0, 1, 127, 128, 300, 70_000])

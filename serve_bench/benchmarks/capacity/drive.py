@@ -208,6 +208,7 @@ def _suite(options: CapacityOptions) -> Suite:
     asked = _asked(options, slo)
     if options.target is None:
         raise BadInput("TARGET: name an app (module:app, path/file.py:app), a suite, or --url")
+    _check_protocols(options.protocols())
     flags = overrides(options)
     named = re.fullmatch(r"\w+", options.target) is not None
     suite = None if named else own_suite(options.target, options, flags)

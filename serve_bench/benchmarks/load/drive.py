@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -63,20 +64,32 @@ def run(
 
 def check_first(load: Load, nodes: LoadOn | None) -> None:
     """Raises BadInput if the first response of a load of streams is none, or the first call of gRPC
-    finds no such method, before the load begins: one request is made. Other failures are for the
-    load to report, and all of a load from nodes, which may reach what this host does not."""
+    finds no such method or one of the other kind, before the load begins: one request is made.
+    Other failures are for the load to report, and all of a load from nodes, which may reach what
+    this host does not."""
     if nodes is not None or (load.streaming is None and load.client != "grpc"):
         return
     timing = Timing(0.0, 0.0, windows=1, window_s=max(FIRST_S, load.timeout_s))
+    first = load.one_by_one(1)
+    if load.streaming is None:  # a response that is none of streams is one of a single message
+        request = replace(load.request, expect_body=None)
+        first = replace(first, request=request, retries=0, streaming=Streaming())
     try:
-        result = drive_load(load.one_by_one(1), timing)
+        result = drive_load(first, timing)
     except LoadError:
         return
     url = kept_text(load.request.url)
     if load.client == "grpc" and NO_METHOD in result.status_codes:
         raise BadInput(f"--protocol grpc: no service at {url} has this method (UNIMPLEMENTED)")
-    if load.streaming is not None and result.measured.failed.get("event"):
+    if load.streaming is None:
+        if result.events > 1:
+            raise BadInput(f"--protocol grpc: {url} streams its response: it is grpc-stream")
+        return
+    if result.measured.failed.get("event"):
         raise BadInput(_no_event(load, load.streaming, url))
+    if load.client == "grpc" and result.events == 1 and result.measured.completed:
+        hint = "if its method does not stream, it is --protocol grpc"
+        print(f"serve-bench: the first stream of {url} has one message: {hint}", file=sys.stderr)
 
 
 def _no_event(load: Load, streaming: Streaming, url: str) -> str:

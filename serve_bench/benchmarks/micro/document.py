@@ -150,14 +150,15 @@ def _app(result: Result) -> Iterator[tuple[str, str]]:
     named = f" as {name}" if name != APP_NAME else ""
     beside = " and ".join(str(one["config"]["name"]) for one in app.get("beside", ()))
     named += f", beside {beside}" if beside else ""
-    yield "deployments", f"{names[-1]} receives HTTP{others}{named}"
-    yield "request", request_text(app["asked"])
+    protocol = "gRPC" if app.get("grpc") else "HTTP"
+    yield "deployments", f"{names[-1]} receives {protocol}{others}{named}"
+    yield "request", request_text(app["asked"], protocol)
 
 
-def request_text(asked: Mapping[str, Any]) -> str:
-    """What a load asks of an app, in words."""
-    size = body_bytes(asked)
-    text = f"{asked['method']} {asked['route']}"
+def request_text(asked: Mapping[str, Any], protocol: str = "HTTP") -> str:
+    """What a load asks of an app by HTTP or gRPC, in words."""
+    size, http = body_bytes(asked), protocol == "HTTP"
+    text = f"{asked['method']} {asked['route']}" if http else str(asked["route"])
     paths, sets = asked.get("paths", ()), asked.get("header_sets", ())
     how = "drawn at random" if asked.get("draw") == "random" else "in turn"
     if len(paths) > 1:
@@ -167,7 +168,7 @@ def request_text(asked: Mapping[str, Any]) -> str:
     if sets:
         headers = ", ".join(dict.fromkeys(name for one in sets for name, _ in one))
         text += f", {len(sets):,} sets of headers {how} ({headers})"
-    return text + (f" with a body of {size:,} bytes" if size else "")
+    return text + (f" with a {'body' if http else 'message'} of {size:,} bytes" if size else "")
 
 
 # ----------------------------------------------------------------------------------- results

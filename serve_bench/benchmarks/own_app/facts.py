@@ -15,9 +15,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from serve_bench.benchmarks.own_app.request import ServeConfig
+from serve_bench.benchmarks.own_app.request import ServeConfig, Servicers
 from serve_bench.core.errors import BadInput
-from serve_bench.core.own_app import APP_NAME, Asked, Beside, Option, OwnApp, OwnDeployment
+from serve_bench.core.own_app import (
+    APP_NAME,
+    Asked,
+    Beside,
+    Option,
+    OwnApp,
+    OwnDeployment,
+    OwnGrpc,
+)
 from serve_bench.core.schema import built
 from serve_bench.store.files import check_reachable
 
@@ -70,14 +78,17 @@ def own_app(
     asked: Asked | None = None,
     folders: Sequence[str] = (),
     name: str = APP_NAME,
+    servicers: Servicers | None = None,
 ) -> OwnApp:
     """What `target` is, as `python` describes it (an interpreter; None: this one). Raises BadInput.
 
     `folders`: where Python looks too, behind the app's own. `name`: that it has within Serve.
+    `servicers`: by which it is asked over gRPC.
     """
     folder, import_path = place_of(target, where)
     path = [folder, *folders]
-    return _described(target, where, {"name": name}, import_path, path, python, asked)
+    config = {"name": name}
+    return _described(target, where, config, import_path, path, python, asked, servicers)
 
 
 def _described(
@@ -88,9 +99,13 @@ def _described(
     path: Sequence[str],
     python: str | None,
     asked: Asked | None = None,
+    servicers: Servicers | None = None,
 ) -> OwnApp:
     about = {**_of_config(config, "name", "args", "deployments"), "folder": path[0]}
-    answer = _ask(import_path, path, python, about, where, target)
+    answer = _ask(import_path, path, python, about, where, target, servicers)
+    grpc = None
+    if servicers is not None:
+        grpc = built(OwnGrpc, {"servicers": servicers.functions, **answer}, servicers.where)
     return OwnApp(
         target,
         import_path,
@@ -101,6 +116,7 @@ def _described(
         config,
         gpus=answer["gpus"],
         sources=tuple(answer["sources"]),
+        grpc=grpc,
     )
 
 
@@ -116,7 +132,12 @@ def read_config(file: str, where: str, python: str | None = None) -> ServeConfig
 
 
 def app_of_config(
-    config: ServeConfig, chosen: str, where: str, python: str | None, asked: Asked
+    config: ServeConfig,
+    chosen: str,
+    where: str,
+    python: str | None,
+    asked: Asked,
+    servicers: Servicers | None = None,
 ) -> OwnApp:
     """The application of that name, those beside it with it. Raises BadInput."""
     apps: list[OwnApp] = []
@@ -124,7 +145,8 @@ def app_of_config(
         target = f"{config.file}: {one.name}"
         place = f"{where}: {one.import_path}"
         path = [one.folder(_here(where, target), lambda path: Path(path).exists(), where)]
-        apps.append(_described(target, place, one.config, one.import_path, path, python, asked))
+        of_this = (asked, servicers) if one.name == chosen else (None, None)
+        apps.append(_described(target, place, one.config, one.import_path, path, python, *of_this))
     _check_names(apps, where)
     main = next(one for one in apps if one.name == chosen)
     beside = [
@@ -148,6 +170,15 @@ def _check_names(apps: Sequence[OwnApp], where: str) -> None:
                         f"{where}: {app.target}: {file} comes first under the same name; "
                         "one of the two needs another name"
                     )
+
+
+def check_servicers(app: OwnApp, servicers: Servicers, where: str, python: str | None) -> None:
+    """BadInput unless another interpreter finds the same methods of gRPC."""
+    about = {**_of_config(app.config, "name", "args"), "folder": app.folder}
+    folders, path = list(app.folders), app.import_path
+    answer = _ask(path, folders, python, about, where, app.target, servicers)
+    if app.grpc is None or answer["methods"] != dict(app.grpc.methods):
+        raise BadInput(f"{servicers.where}: adds other methods in python {python}")
 
 
 def check_options(
@@ -182,7 +213,10 @@ def _ask(
     about: Mapping[str, Any],
     where: str,
     target: str,
+    servicers: Servicers | None = None,
 ) -> dict[str, Any]:
+    if servicers is not None:
+        about = {**about, "servicers": servicers.functions}
     env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
     paths = list(path)
     if python is None and env.get("PYTHONPATH"):
@@ -215,12 +249,13 @@ def _ask(
         raise BadInput(f"{where}: {target}: {answer['no_config']}")
     if "no_app" in answer:
         raise BadInput(f"{where}: {target}: {answer['no_app']}")
+    place = ""
+    if "file" in answer:
+        place = f" ({_short(answer['file'], path[0])}, line {answer['line']})"
+    if "no_servicer" in answer and servicers is not None:
+        raised = f": {answer['error']}{place}" if "error" in answer else ""
+        raise BadInput(f"{servicers.where}: {answer['no_servicer']}{raised}")
     if "error" in answer:
-        place = (
-            f" ({_short(answer['file'], path[0])}, line {answer['line']})"
-            if "file" in answer
-            else ""
-        )
         what = "does not import: "
         if "builder" in answer:
             what = "is a builder, which gets no arguments here, and raised "

@@ -17,6 +17,7 @@ from typing import Any
 from serve_bench.benchmarks.own_app.facts import (
     app_of_config,
     check_options,
+    check_servicers,
     is_own,
     own_app,
     place_of,
@@ -26,8 +27,11 @@ from serve_bench.benchmarks.own_app.request import (
     BEYOND_TIMEOUT_S,
     OwnParts,
     ServeConfig,
+    Servicers,
     parts_of,
     positive_s,
+    protocol_of,
+    servicers_of,
 )
 from serve_bench.cli.flag_values import (
     content_of,
@@ -41,11 +45,19 @@ from serve_bench.cli.flag_values import (
 from serve_bench.cli.options import OwnAppOptions
 from serve_bench.core.app_spec import AppSpec, own_spec
 from serve_bench.core.errors import BadInput
-from serve_bench.core.load_spec import MAX_TIMEOUT_S
-from serve_bench.core.own_app import APP_NAME, Asked, Option, OwnApp, option_values, read_options
+from serve_bench.core.load_spec import MAX_TIMEOUT_S, Load
+from serve_bench.core.own_app import (
+    APP_NAME,
+    Asked,
+    Option,
+    OwnApp,
+    option_values,
+    read_options,
+)
 from serve_bench.core.plan import Suite
 from serve_bench.core.request_spec import Headers, SpecError, path_fault
-from serve_bench.core.suite import Overrides, read_suite, variants_of
+from serve_bench.core.result import GRPC
+from serve_bench.core.suite import Overrides, protocols_of, read_suite, variants_of
 from serve_bench.serving.launch_spec import check_interpreter
 from serve_bench.store.files import check_reachable, read_toml
 
@@ -107,17 +119,21 @@ def _suite_of(
     for variant in variants:
         check_interpreter(variant)
     name = flags.app_name or parts.app_name
+    protocol = protocol_of(protocols_of(parts.rest, file, overrides))
+    of_file = parts.servicers if config is None else config.servicers
+    servicers = servicers_of(flags.grpc_servicer, protocol, of_file)
     request = dict(parts.request)
     http: dict[str, Any] = {}
     if config is not None:
         paths = paths_of(flags.paths)
-        chosen = config.choose(name, flags.route or next(iter(paths), None))
-        by_flag = bool(name or flags.route or paths)
-        for line in config.notices(chosen, by_flag):
+        route = None if servicers else flags.route or next(iter(paths), None)
+        chosen = config.choose(name, route)
+        for line in config.notices(chosen, bool(name or route), servicers):
             print(line, file=sys.stderr, flush=True)
-        request.setdefault("route", chosen.prefix or "/")
+        if servicers is None:
+            request.setdefault("route", chosen.prefix or "/")
         name, http = chosen.name, dict(config.http_options)
-    asked = asked_of(request, Path(file), flags)
+    asked = asked_of(request, Path(file), flags, protocol)
     wished = [_option(text) for text in flags.option or ()] or parts.options
     timeout_s = http.get("request_timeout_s", parts.request_timeout_s)
     if flags.request_timeout_s is not None:
@@ -132,9 +148,13 @@ def _suite_of(
     overrides = replace(overrides, http_options=http)
     if config is not None:
         print(f"importing the applications of {app}", file=sys.stderr, flush=True)
-        own = app_of_config(config, name or "", where, variants[0].python, asked)
+        own = app_of_config(config, name or "", where, variants[0].python, asked, servicers)
     else:
-        own = _imported(app, where, variants[0].python, asked, name or APP_NAME)
+        own = _imported(app, where, variants[0].python, asked, name or APP_NAME, servicers)
+    own.check_call(protocol)
+    for variant in variants[1:]:
+        if servicers is not None and variant.python != variants[0].python:
+            check_servicers(own, servicers, where, variant.python)
     options_where = "--option" if flags.option else f"{file}: options"
     options = read_options(own, wished, options_where)
     suite = read_suite(parts.rest, file, replace(overrides, own=own_spec(own), options=options))
@@ -145,17 +165,28 @@ def _suite_of(
     return suite
 
 
-def app_of(word: str, where: str, python: str | None = None, asked: Asked | None = None) -> AppSpec:
+def app_of(
+    word: str,
+    where: str,
+    python: str | None = None,
+    asked: Asked | None = None,
+    servicers: Servicers | None = None,
+) -> AppSpec:
     """The user's app that a word names, as one to be deployed. Raises BadInput."""
-    return own_spec(_imported(word, where, python, asked))
+    return own_spec(_imported(word, where, python, asked, servicers=servicers))
 
 
 def _imported(
-    app: str, where: str, python: str | None, asked: Asked | None, name: str = APP_NAME
+    app: str,
+    where: str,
+    python: str | None,
+    asked: Asked | None,
+    name: str = APP_NAME,
+    servicers: Servicers | None = None,
 ) -> OwnApp:
     place_of(app, where)  # a word that names none needs no interpreter
     print(f"importing {app}", file=sys.stderr, flush=True)
-    return own_app(app, where, python=python, asked=asked, name=name)
+    return own_app(app, where, python=python, asked=asked, name=name, servicers=servicers)
 
 
 def _option(text: str) -> tuple[str, Sequence[Option]]:
@@ -167,9 +198,14 @@ def _option(text: str) -> tuple[str, Sequence[Option]]:
     return name.strip(), option_values(values)
 
 
-def asked_of(request: Mapping[str, Any], file: Path, flags: OwnAppOptions) -> Asked:
+def asked_of(request: Mapping[str, Any], file: Path, flags: OwnAppOptions, protocol: str) -> Asked:
     """The request: the flags, else `request` of the file, else GET /. Raises BadInput."""
-    body = b""
+    body, grpc = b"", protocol in GRPC
+    for field in ("method", "expect_status") if grpc else ():
+        if getattr(flags, field) is not None or field in request:
+            flag = f"--{field.replace('_', '-')}"
+            place = f"{file}: request.{field}" if getattr(flags, field) is None else flag
+            raise BadInput(f"{place}: has no use with --protocol {protocol}")
     if flags.body is not None:
         body = content_of(flags.body, "--body")
     elif "body_file" in request:
@@ -178,7 +214,8 @@ def asked_of(request: Mapping[str, Any], file: Path, flags: OwnAppOptions) -> As
         body = os.fsencode(request["body"])
     headers = [header_of(one) for one in flags.header or ()]
     headers = headers or [(str(k), str(v)) for k, v in request.get("headers", {}).items()]
-    if body and "content-type" not in [name.lower() for name, _ in headers] and _is_json(body):
+    typed = "content-type" in [name.lower() for name, _ in headers]
+    if body and not typed and not grpc and _is_json(body):
         headers.append(("content-type", "application/json"))
     paths, sets = _varied(request, file, flags)
     if flags.paths is not None and flags.route is not None:
@@ -191,15 +228,21 @@ def asked_of(request: Mapping[str, Any], file: Path, flags: OwnAppOptions) -> As
     statuses = statuses_of(flags.expect_status)
     if flags.expect_status is None:
         statuses = tuple(int(one) for one in request.get("expect_status", ()))
-    method = (flags.method or request.get("method") or ("POST" if body else "GET")).upper()
+    usual = "POST" if body or grpc else "GET"
+    method = (flags.method or request.get("method") or usual).upper()
     draw = draw_of(flags.draw or request.get("draw"), "--draw" if flags.draw else f"{file}: draw")
     if (flags.draw or request.get("draw")) and max(len(paths), len(sets)) < 2:
         raise BadInput("--draw: give --paths or --headers with two or more lines")
     asked = Asked(route, method, tuple(headers), body, statuses, paths, sets, draw)
     try:
-        asked.request("http://127.0.0.1")
+        made = asked.request("http://127.0.0.1")
+        if grpc:
+            Load(made, client="grpc")
     except SpecError as error:
         field = str(error).partition(" ")[0]
+        if field == "url:":
+            where = "--paths" if paths else "--route"
+            raise BadInput(str(error).replace("url:", f"{where}:", 1)) from None
         by_flag = {
             "method": flags.method,
             "header": flags.header,

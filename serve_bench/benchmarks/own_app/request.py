@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from serve_bench.core.axes import nearest, only_keys
 from serve_bench.core.errors import BadInput
 from serve_bench.core.own_app import Option
+from serve_bench.core.result import GRPC
 from serve_bench.core.variants import parse_env
 
 # --------------------------------------------------------------------------------------------------
@@ -22,7 +23,7 @@ _REQUEST: Final = (
     *("route", "method", "headers", "body", "body_file", "expect_status"),
     *("paths_file", "headers_file", "draw"),
 )
-_SERVE: Final = ("env", "request_timeout_s")
+_SERVE: Final = ("env", "request_timeout_s", "grpc_servicers")
 
 #: Keys of the file that core/suite.py does not know.
 _OWN: Final = ("request", "serve", "options", "app", "app_name")
@@ -42,6 +43,7 @@ class OwnParts:
     options: tuple[tuple[str, tuple[Option, ...]], ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     request_timeout_s: float | None = None
+    servicers: Servicers | None = None
     app_name: str | None = None
     rest: Mapping[str, Any] = field(default_factory=dict)
 
@@ -81,6 +83,8 @@ def parts_of(data: Mapping[str, Any], file: str) -> OwnParts:
         raise BadInput(f"{file}: serve.env must be a table of NAME = value")
     pairs = [f"{name}={value}" for name, value in env.items()]
     timeout_s = serve.get("request_timeout_s")
+    servicers = serve.get("grpc_servicers", [])
+    named = tuple(map(str, servicers if isinstance(servicers, list) else [servicers]))
     load = dict(_table(data, "load", file))
     if "users" not in load:
         load.setdefault("clients", list(DEFAULT_CLIENTS))
@@ -91,9 +95,55 @@ def parts_of(data: Mapping[str, Any], file: str) -> OwnParts:
         request_timeout_s=None
         if timeout_s is None
         else positive_s(timeout_s, f"{file}: serve.request_timeout_s"),
+        servicers=Servicers(named, f"{file}: serve.grpc_servicers") if named else None,
         app_name=app_name,
         rest={k: v for k, v in data.items() if k not in _OWN} | {"load": load},
     )
+
+
+@dataclass(frozen=True)
+class Servicers:
+    """The functions that add the services of an app to Serve's gRPC proxy; `where` they are named:
+    a flag, or the key of a file. `optional`: a load may do without."""
+
+    functions: tuple[str, ...]
+    where: str
+    optional: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises BadInput unless each is a `module.function`, and none is there twice."""
+        for one in self.functions:
+            parts = one.split(".")
+            if len(parts) < 2 or not all(part.isidentifier() for part in parts):
+                raise BadInput(
+                    f"{self.where}: {one!r} is not allowed; it takes module.function, such as "
+                    "my_pb2_grpc.add_MyServicer_to_server"
+                )
+            if self.functions.count(one) > 1:
+                raise BadInput(f"{self.where}: {one} is given twice")
+
+
+def protocol_of(protocols: Sequence[str]) -> str:
+    """The protocol of gRPC among these, which stands alone; else the first."""
+    return next((one for one in protocols if one in GRPC), protocols[0])
+
+
+def servicers_of(
+    named: Sequence[str] | None, protocol: str, of_file: Servicers | None = None
+) -> Servicers | None:
+    """The servicers that a flag names, else those of a file; None without gRPC. Raises BadInput
+    where they do not go with the protocol; those of a config file may be left unused."""
+    servicers = Servicers(tuple(named), "--grpc-servicer") if named else of_file
+    if protocol in GRPC:
+        if servicers is None:
+            raise BadInput(
+                f"--protocol {protocol}: give --grpc-servicer, the function that adds the app's "
+                "service, such as my_pb2_grpc.add_MyServicer_to_server"
+            )
+        return servicers
+    if servicers is not None and not servicers.optional:
+        raise BadInput(f"{servicers.where}: goes with --protocol grpc or grpc-stream")
+    return None
 
 
 def positive_s(value: object, where: str) -> float:
@@ -133,6 +183,9 @@ def _table(data: Mapping[str, Any], key: str, file: str) -> dict[str, Any]:
 
 #: HTTP options of the file that go into the cluster; host and port are the tool's own.
 HTTP_OPTIONS: Final = ("request_timeout_s", "keep_alive_timeout_s", "root_path")
+
+#: Of its gRPC options those that are used; the port is the tool's own.
+SERVICERS: Final = "grpc_servicer_functions"
 
 #: Of a runtime_env: the app runs in the interpreter of the variant, in no other environment.
 RUNTIME_ENV: Final = ("env_vars", "working_dir")
@@ -175,19 +228,23 @@ class ConfigApp:
 
 @dataclass(frozen=True)
 class ServeConfig:
-    """The applications of a file in its order. `unused`: keys that have no effect here."""
+    """The applications of a file in its order. `unused`: keys that have no effect here;
+    `servicers`: functions of its grpc_options, which have none but with a protocol of gRPC."""
 
     file: str
     apps: tuple[ConfigApp, ...]
     http_options: Mapping[str, Any]
     unused: tuple[str, ...]
+    servicers: Servicers | None = None
 
     @classmethod
     def of(cls, content: Mapping[str, Any], file: str, folder: str, where: str) -> ServeConfig:
         """From the content of a file in `folder` that Serve's schema has passed. BadInput."""
-        unused = [key for key in content if key not in ("applications", "http_options")]
-        http = content.get("http_options") or {}
+        used_keys = ("applications", "http_options", "grpc_options")
+        unused = [key for key in content if key not in used_keys]
+        http, grpc = content.get("http_options") or {}, content.get("grpc_options") or {}
         unused += [f"http_options.{key}" for key in http if key not in HTTP_OPTIONS]
+        unused += [f"grpc_options.{key}" for key in grpc if key != SERVICERS]
         apps = []
         for one in content["applications"]:
             config = {"name": "default", "route_prefix": "/", **one}
@@ -207,7 +264,9 @@ class ServeConfig:
         if not apps:
             raise BadInput(f"{where}: {file} names no application")
         used = {key: http[key] for key in HTTP_OPTIONS if http.get(key) not in (None, "")}
-        return cls(file, tuple(apps), used, tuple(unused))
+        functions, place = tuple(grpc.get(SERVICERS) or ()), f"{file}: grpc_options.{SERVICERS}"
+        servicers = Servicers(functions, place, optional=True) if functions else None
+        return cls(file, tuple(apps), used, tuple(unused), servicers)
 
     def choose(self, name: str | None, route: str | None) -> ConfigApp:
         """The application that the load goes to: the one named, else the one that the route leads
@@ -234,15 +293,20 @@ class ServeConfig:
             raise BadInput(f"--route: {route!r} leads to no application of {self.file}: {places}")
         return max(led, key=lambda one: len(one.prefix))
 
-    def notices(self, chosen: ConfigApp, by_flag: bool) -> list[str]:
-        """Lines printed before anything starts: which application is loaded, what is unused."""
-        lines = []
+    def notices(
+        self, chosen: ConfigApp, by_flag: bool, servicers: Servicers | None = None
+    ) -> list[str]:
+        """Lines printed before anything starts: which application is loaded, what is unused.
+        `servicers`: those in use."""
+        lines, unused = [], list(self.unused)
+        if self.servicers != servicers and self.servicers is not None:
+            unused.append(f"grpc_options.{SERVICERS}")
         if len(self.apps) > 1:
             others = " and ".join(one.name for one in self.apps if one is not chosen)
             how = "" if by_flag else " (the first; --app-name or --route names another)"
             lines.append(f"the load goes to {chosen.name}{how}, with {others} deployed beside it")
-        if self.unused:
-            lines.append(f"{self.file}: has no effect here: {', '.join(self.unused)}")
+        if unused:
+            lines.append(f"{self.file}: has no effect here: {', '.join(unused)}")
         return lines
 
 

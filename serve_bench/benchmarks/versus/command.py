@@ -11,11 +11,11 @@ from serve_bench.cli.options import WITH_RESUME, OwnAppOptions, RunOptions, Stre
 #: Flags of clusters that are started, and looked into: none with --url.
 OF_LAUNCHES = frozenset(
     """a b app a_env b_env a_python b_python a_option b_option budget route method body
-    expect_status no_sample""".split()
+    expect_status grpc_servicer no_sample""".split()
 )
 
 #: Flags of the request of an app of the user's own.
-OF_OWN_APPS = ("route", "method", "header", "body", "expect_status")
+OF_OWN_APPS = ("route", "method", "header", "body", "expect_status", "grpc_servicer")
 
 
 class SideFlags(NamedTuple):
@@ -50,6 +50,7 @@ class VersusOptions(RunOptions, OwnAppOptions, StreamOptions, GateOptions):
             "body",
             "expect_status",
             "protocol",
+            "grpc_servicer",
             "events",
             "event_timeout",
             "aa",

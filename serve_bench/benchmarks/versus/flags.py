@@ -15,6 +15,7 @@ from typing import Any
 from serve_bench.analysis.comparing import floors_of
 from serve_bench.benchmarks.own_app.facts import check_options
 from serve_bench.benchmarks.own_app.flags import app_of, asked_of
+from serve_bench.benchmarks.own_app.request import protocol_of, servicers_of
 from serve_bench.benchmarks.versus.command import OF_OWN_APPS, VersusOptions
 from serve_bench.benchmarks.versus.duet import halves
 from serve_bench.benchmarks.versus.request import (
@@ -79,12 +80,12 @@ def planned(options: VersusOptions, gate: Gate) -> VersusSuite:
     if first.app.own is not None and options.app is not None:
         raise BadInput(f"--app: {options.app}: the sides name apps of your own: leave it out")
     if first.app.own is not None:  # the cells of the suite are of an app that comes with the tool
-        suite = replace(suite, cells=({},), rows=_of_others(suite.rows))
+        suite = replace(suite, cells=({},), rows=_of_others(suite.rows, own=True))
         _check_options(suite)
     elif any(getattr(options, name) for name in OF_OWN_APPS):
         raise BadInput(
-            "--route, --method, --header, --body, --expect-status: are for apps of your own "
-            f"(--a module:name); {first.app.name} has a request of its own"
+            "--route, --method, --header, --body, --expect-status, --grpc-servicer: are for apps "
+            f"of your own (--a module:name); {first.app.name} has a request of its own"
         )
     check_cells(suite)
     for number, side in enumerate(suite.sides[: 1 if options.aa else 2]):
@@ -168,12 +169,12 @@ def _common(options: VersusOptions) -> Suite:
     return known_device(suite)
 
 
-def _of_others(rows: Sequence[Row]) -> tuple[Row, ...]:
+def _of_others(rows: Sequence[Row], own: bool = False) -> tuple[Row, ...]:
     """Rows of an app or a service that is not ours: how many events a stream has is its own affair.
-    BadInput for gRPC and handles, whose methods nobody named."""
+    BadInput for gRPC and handles of a service, whose methods nobody named."""
     for row in rows:
-        if row.protocol in GRPC | HANDLES:
-            raise BadInput(f"--protocol: {row.protocol}: is for the built-in app noop")
+        if row.protocol in GRPC | HANDLES and not own:
+            raise BadInput(f"--protocol: {row.protocol}: is for apps that are launched")
     plain = [replace(row.traffic, stream_events=None).suffix for row in rows]
     return tuple(
         replace(row, label=row.label.removesuffix(row.traffic.suffix) + own, stream_events=None)
@@ -287,7 +288,12 @@ def _side(options: VersusOptions, number: int, common: Suite) -> Side:
     app = common.app
     if its_app is not None:
         check_interpreter(variant, f"{flag}-python")
-        app = app_of(its_app, flag, variant.python, asked_of({}, Path(), options))
+        protocol = protocol_of([row.protocol for row in common.rows])
+        servicers = servicers_of(options.grpc_servicer, protocol)
+        asked = asked_of({}, Path(), options, protocol)
+        app = app_of(its_app, flag, variant.python, asked, servicers)
+        if app.own is not None:
+            app.own.check_call(protocol)
     settings = _settings(flags.options, f"{flag}-option", app)
     words = [variant.name] if its_app is None or name else []
     label = ",".join([*words, *([] if its_app is None else [app.name])])

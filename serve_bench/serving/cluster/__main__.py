@@ -53,6 +53,7 @@ class Cluster:
     def launch(self, spec: dict[str, Any]) -> dict[str, Any]:
         """Starts Ray and Serve. Returns flags in force, versions and Ray's addresses."""
         self._deployer.http = http_wanted(spec)
+        self._deployer.grpc_port = (spec.get("grpc") or {}).get("port", 0)
         return start(spec, self._phase_ended)
 
     def attach(self, spec: dict[str, Any]) -> dict[str, Any]:

@@ -45,8 +45,29 @@ _ADVICE = {
     422: ": the path takes another query (--route) or --body",
 }
 
+#: What an answer says, in statuses of HTTP and in codes of gRPC: there is no replica yet; the proxy
+#: or the app does not know what is asked for.
+_NOT_YET = {False: 503, True: 14}
+_UNKNOWN = {False: 404, True: 5}
+
+#: Options of a channel on which the app is asked whether it is up.
+_CHANNEL = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
+
+#: Advice for an app that answers a call with such a code.
+_GRPC_ADVICE = {
+    5: ": Serve leads a call to the application that the metadata application names",
+    8: ": a message may be above a limit; see RAY_SERVE_GRPC_MAX_MESSAGE_SIZE",
+    12: ": the service lacks this method (--route)",
+}
+
 #: Answers of a path of websockets to a plain request: unknown, or upgrade required.
 _NOT_HTTP = (404, 405, 426)
+
+#: Codes of gRPC by which Serve, or the app, says that the app raised: UNKNOWN and INTERNAL.
+_RAISED = (2, 13)
+
+#: Characters of the details of a code of gRPC that are reported; the last line names what raised.
+MOST_DETAILS = 300
 
 #: Last lines of a dead replica's output that are reported.
 LAST_LINES = 10
@@ -56,10 +77,12 @@ MOST_PATHS = 8
 
 
 class Deployer:
-    """What is deployed on one Serve. `http`: the HTTP options that it was started with."""
+    """What is deployed on one Serve. `http`: the HTTP options that it was started with;
+    `grpc_port`: that of its gRPC proxy."""
 
     def __init__(self) -> None:
         self.http: dict[str, Any] = {}
+        self.grpc_port = 0
         self._app: dict[str, Any] | None = None
 
     def deploy(self, spec: dict[str, Any]) -> dict[str, Any]:
@@ -147,13 +170,15 @@ class Deployer:
             time.sleep(POLL_S)
 
     def _wait_proxy(self, spec: dict[str, Any]) -> dict[str, Any]:
-        """Until the HTTP port answers for the app: a deployment can run before it is routed to.
+        """Until the port answers for the app: a deployment can run before it is routed to.
 
         Returns the first request that reached the app, connecting included. Polls before it ended
         at the proxy: refused, or unknown there (404), or without a replica yet (503). Once the
-        proxy lists the app's prefix among its routes, a 404 is the app's own answer.
+        proxy lists the app's prefix among its routes, a 404 is the app's own answer. An app of gRPC
+        is asked by a call of its method.
         """
         ready = spec["ready"]
+        grpc = ready.get("grpc") is not None
         first: dict[str, Any] | None = None
         began_all, since = time.monotonic(), time.time()
         polls = 0
@@ -163,31 +188,36 @@ class Deployer:
             plain = ready["body"] is None and not spec["own"]
             began = time.perf_counter()
             status, answer, _ = self._ask(ready, POLL_TIMEOUT_S if plain else left_s)
-            at_proxy = status in (None, 503) or (status == 404 and not routed)
+            unknown = status == _UNKNOWN[grpc]
+            at_proxy = status in (None, _NOT_YET[grpc]) or (unknown and not routed)
             if first is None and not at_proxy:
                 taken_ms = round((time.perf_counter() - began) * 1000.0, 3)
                 first = {"ms": taken_ms, "polls": polls, "status": status}
                 reached = time.monotonic()
-            if first is not None and _wanted(status, ready["statuses"]):
+            if first is not None and _wanted(status, ready):
                 return first
             polls += 1
-            if spec["own"] and status == 404:  # does the proxy, or HAProxy, list the app's prefix?
+            if spec["own"] and unknown:  # does the proxy, or HAProxy, list the app's prefix?
                 routed = routed or spec["route_prefix"] in (self._json_at("/-/routes") or {})
             if spec["own"] and first is not None and time.monotonic() - reached > WRONG_ANSWER_S:
                 break
             time.sleep(POLL_S)
-        request = f"{ready['method']} {ready['path']}"
+        request = ready["path"] if grpc else f"{ready['method']} {ready['path']}"
+        port = self.grpc_port if grpc else self.http["port"]
         waited_s = time.monotonic() - began_all
-        line = f"{request} on port {self.http['port']} answered {answer} for {waited_s:.0f} s"
+        line = f"{request} on port {port} answered {answer} for {waited_s:.0f} s"
         if not spec["own"]:
             raise Refused(line)
-        if status is not None and status >= 500:
+        if status is not None and (status in _RAISED if grpc else status >= 500):
             trace = traceback_in(_logged(spec["name"], "serve/replica_*.log", since))
-            raise Refused(f"{line}: {trace[-1].strip()}" if trace else line, trace)
+            last = trace[-1].strip() if trace else ""
+            raise Refused(line if last in answer else f"{line}: {last}", trace)
         raise Refused(line + self._advice(status, ready))
 
     def _advice(self, status: int | None, ready: dict[str, Any]) -> str:
         """Which flag would make the app answer otherwise; a FastAPI app tells its own paths."""
+        if ready.get("grpc") is not None:
+            return _GRPC_ADVICE.get(status or 0, "")
         if status in _NOT_HTTP and self._upgrades(ready):
             return ": the path takes websockets alone, and loads are of HTTP requests"
         if status not in _ADVICE:
@@ -221,6 +251,8 @@ class Deployer:
         """Status (None without an answer), status line or error, body; on a fresh connection."""
         host = bound_host(self.http["host"])
         body = None if ready["body"] is None else base64.b64decode(ready["body"])
+        if ready.get("grpc") is not None:
+            return _called(f"{host}:{self.grpc_port}", ready, body or b"", patience_s)
         connection = http.client.HTTPConnection(host, self.http["port"], timeout=patience_s)
         try:
             connection.request(ready["method"], ready["path"], body, ready["headers"])
@@ -234,10 +266,36 @@ class Deployer:
             connection.close()
 
 
-def _wanted(status: int | None, statuses: list[int]) -> bool:
-    if status is None:
-        return False
-    return status in statuses if statuses else 200 <= status < 300
+def _called(
+    target: str, ready: dict[str, Any], message: bytes, patience_s: float
+) -> tuple[int | None, str, bytes]:
+    """The same by gRPC: code (None without an answer), its name and the last line of its details,
+    first message. How long a stream goes on after that is its own affair."""
+    import grpc
+
+    options = {
+        "timeout": patience_s,
+        "metadata": [(name.lower(), value) for name, value in ready["headers"].items()],
+    }
+    with grpc.insecure_channel(target, _CHANNEL) as channel:
+        try:
+            if ready["grpc"] == "unary-unary":
+                return 0, "OK", channel.unary_unary(ready["path"])(message, **options)
+            stream = channel.unary_stream(ready["path"])(message, **options)
+            first = next(stream, b"")
+            stream.cancel()
+            return 0, "OK", first
+        except grpc.RpcError as error:
+            code, details = error.code(), ANSI.sub("", error.details() or "").strip()
+            last = f" ({details.splitlines()[-1][:MOST_DETAILS]})" if details else ""
+            number = None if code is grpc.StatusCode.DEADLINE_EXCEEDED else code.value[0]
+            return number, f"{code.name}{last}", b""
+
+
+def _wanted(status: int | None, ready: dict[str, Any]) -> bool:
+    if status is None or ready.get("grpc") is not None:
+        return status == 0
+    return status in ready["statuses"] if ready["statuses"] else 200 <= status < 300
 
 
 def _wait_settings(spec: dict[str, Any]) -> list[dict[str, Any]]:

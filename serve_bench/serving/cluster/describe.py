@@ -2,10 +2,10 @@
 
 It is started by path under the interpreter of a variant, with the app's folder on the path. It
 starts nothing. On stdin it reads what is known of the app: `name`, `args` and `deployments` of a
-config file of Serve, and `wishes`: options to try, as `[[deployment, {option: value}], ...]`,
-nested as in Serve. With `file` on stdin it answers with the content of that config file. Rule: an
-error of the app is reported as the app's: its kind, its text, and the line of the user's file that
-raised it.
+config file of Serve, `wishes`: options to try, as `[[deployment, {option: value}], ...]`, nested as
+in Serve, and `servicers`: functions that add services of gRPC. With `file` on stdin it answers with
+the content of that config file. Rule: an error of the app is reported as the app's: its kind, its
+text, and the line of the user's file that raised it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import sysconfig
 import traceback
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 #: Options of a deployment that a cell cannot set.
 LEFT_OUT = ("name",)
@@ -41,6 +42,53 @@ class NoConfig(Exception):
 
 class BuilderFailed(Exception):
     """The builder function raised: see the cause."""
+
+
+class NoServicer(Exception):
+    """A function adds no services of gRPC; the message says why. With a cause: it raised that."""
+
+
+class Server:
+    """Stands for Serve's gRPC server: takes the methods of services as that does."""
+
+    def __init__(self) -> None:
+        self.kinds: dict[str, str] = {}
+
+    def add_generic_rpc_handlers(self, handlers: Any) -> None:
+        """As generated code calls it: one handler, of one service."""
+        self._add(handlers[0]._method_handlers)
+
+    def add_registered_method_handlers(self, service: str, handlers: Any) -> None:
+        """The same, of the code of a newer protoc."""
+        self._add({f"/{service}/{name}": handler for name, handler in handlers.items()})
+
+    def _add(self, handlers: dict[str, Any]) -> None:
+        for path, handler in handlers.items():
+            sides = (handler.request_streaming, handler.response_streaming)
+            self.kinds[path] = "-".join("stream" if one else "unary" for one in sides)
+
+
+def methods(functions: list[str]) -> dict[str, str]:
+    """The methods that functions add to Serve's gRPC server, by path, each with its kind, such as
+    `unary-stream`. Raises NoServicer."""
+    server = Server()
+    for path in functions:
+        module_name, _, name = path.rpartition(".")
+        try:
+            function = getattr(importlib.import_module(module_name), name, None)
+            if function is None:
+                raise NoServicer(f"{path}: the module has no {name!r}")
+            if not callable(function):
+                raise NoServicer(f"{path}: is no function but {type(function).__name__}")
+            before = len(server.kinds)
+            function(Mock(), server)
+        except NoServicer:
+            raise
+        except Exception as error:  # whatever the code raises is reported as its own
+            raise NoServicer(path) from error
+        if len(server.kinds) == before:
+            raise NoServicer(f"{path}: adds no method of a service")
+    return server.kinds
 
 
 def hiding() -> str | None:
@@ -317,12 +365,16 @@ def main() -> None:
                 of_file, name = about.get("deployments", []), about.get("name", "default")
                 answer["deployments"] = described(app, name, of_file)
                 answer["refusals"] = refusals(about.get("wishes", []))
+                answer["methods"] = methods(about.get("servicers", []))
                 answer["sources"] = sources(about["folder"])
                 answer["gpus"] = gpus()
         except NoConfig as error:
             answer["no_config"] = str(error)
         except NoApp as error:
             answer["no_app"] = str(error)
+        except NoServicer as error:
+            answer["no_servicer"] = str(error)
+            answer |= error_facts(error.__cause__) if error.__cause__ is not None else {}
         except BuilderFailed as error:
             answer |= error_facts(error.__cause__ or error) | {"builder": True}
         except Exception as error:  # noqa: BLE001 - whatever the app raises is reported as its own

@@ -41,7 +41,10 @@ def grpc_wanted(spec: dict[str, Any]) -> dict[str, Any] | None:
     wanted = spec.get("grpc") or {}
     if not wanted.get("functions"):
         return None
-    return {"port": wanted["port"], "grpc_servicer_functions": wanted["functions"]}
+    options = {"port": wanted["port"], "grpc_servicer_functions": wanted["functions"]}
+    if spec["http_options"].get("request_timeout_s") is not None:
+        options["request_timeout_s"] = spec["http_options"]["request_timeout_s"]
+    return options
 
 
 def start(spec: dict[str, Any], phase_ended: Callable[[str], None]) -> dict[str, Any]:
