@@ -236,6 +236,11 @@ class OwnAppOptions(VariedOptions):
     request_timeout_s: float | None = flag(
         None, "Time after which Serve gives a request up [never]."
     )
+    call: str | None = flag(
+        None,
+        "Method of the ingress that a handle calls, with the body as its argument [__call__].",
+        metavar="NAME",
+    )
     grpc_servicer: list[str] | None = flag(
         None,
         "Function that adds the app's gRPC service, as my_pb2_grpc.add_MyServicer_to_server; "

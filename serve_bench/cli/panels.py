@@ -24,7 +24,7 @@ PANELS: Final[Mapping[str, str]] = {
             max_row_seconds num_queries batch start precision launch_time need protocol events
             event_timeout bodies openai model input_tokens output_tokens""",
         "Server": """variant env a_env b_env python a_python b_python host port address node nodes
-            master_addr master_port backend request_timeout_s grpc_servicer cutoff extra""",
+            master_addr master_port backend request_timeout_s grpc_servicer call cutoff extra""",
         "Output": """out output format published perf_metrics exclude_connect json as_json hgrm plot
             verbose live log_requests output_file_path threshold gate fail_on slo""",
         "Advanced": """suite resume dry_run profile no_sample serve_metrics load_on load_nodes seed

@@ -278,7 +278,9 @@ def _own_deploy_spec(app: OwnApp, cell: Mapping[str, Value], timeout_s: float) -
         "name": app.name,
         "import_path": app.import_path,
         "route_prefix": app.prefix,
-        "ready": {
+        "ready": None  # Serve's word has to do: the app may have nothing for HTTP
+        if request.call is not None
+        else {
             "path": request.route,
             "method": request.method,
             "headers": dict(app.request("http://localhost").all_headers[0]),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, Required, TypeAlias, TypedDict
+from urllib.parse import quote
 
 from serve_bench.core.axes import LARGEST_COUNT, OLD_NAMES, nearest
 from serve_bench.core.errors import BadInput, FormatError
@@ -73,6 +74,7 @@ class AskedFacts(TypedDict, total=False):
     paths: list[str]
     header_sets: list[list[tuple[str, str | None]]]
     draw: str
+    call: str
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,8 @@ class Asked:
     """The request that a load makes of the app. `expect_status` empty means any 2xx.
 
     `paths`, `header_sets` and `draw` as in `Request`; the app counts as up when the first of them
-    is answered, and `route` is then the first path.
+    is answered, and `route` is then the first path. `call`: the method of the ingress that a handle
+    calls, in place of the route; None: it is asked by HTTP or gRPC.
     """
 
     route: str = "/"
@@ -91,6 +94,7 @@ class Asked:
     paths: tuple[str, ...] = ()
     header_sets: tuple[Headers, ...] = ()
     draw: Draw = "cycle"
+    call: str | None = None
 
     def request(self, url: str) -> Request:
         """The same of a server at `url` (without a path). Raises SpecError."""
@@ -107,7 +111,7 @@ class Asked:
 
     def to_json(self) -> dict[str, Any]:
         """Plain content, with hashes in the place of a body and of headers that may be secret."""
-        return kept_request(plain(self))
+        return kept_request({k: v for k, v in plain(self).items() if v is not None})
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Asked:
@@ -166,8 +170,11 @@ class OwnApp:
     grpc: OwnGrpc | None = None
 
     def request(self, url: str) -> Request:
-        """What a load asks of it at `url` (without a path). Raises SpecError."""
+        """What a load asks of it at `url` (without a path), which is that of the GCS for calls of a
+        handle. Raises SpecError."""
         request = self.asked.request(url)
+        if self.asked.call is not None:
+            return replace(request, url=f"{url}/{quote(self.name, safe='')}/{self.asked.call}")
         if self.grpc is None or APPLICATION in (name.lower() for name, _ in request.headers):
             return request
         return replace(request, headers=(*request.headers, (APPLICATION, self.name)))

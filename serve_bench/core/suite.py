@@ -294,11 +294,11 @@ def protocols_of(data: Mapping[str, Any], file: str, flags: Overrides) -> tuple[
 
 def _check_own_protocols(protocols: Sequence[str], where: str, app: OwnApp) -> None:
     """BadInput unless the one request to an app of the user's own can be made by all of them."""
-    for one in (name for name in protocols if name in GRPC):
-        if app.grpc is None:
+    for one in (name for name in protocols if name in GRPC | HANDLES):
+        if one in GRPC and app.grpc is None:
             raise BadInput(f"{where}: {one}: is of apps with a servicer (--grpc-servicer)")
         if len(protocols) > 1:
-            raise BadInput(f"{where}: {one} stands alone: the route names one method")
+            raise BadInput(f"{where}: {one} stands alone: there is one method")
 
 
 def _values(

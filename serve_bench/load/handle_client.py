@@ -1,18 +1,20 @@
 """The client of a DeploymentHandle: a driver of the Ray cluster, whose calls go through one handle.
 
 A request is a call of a method of the ingress of an application (`/application/method` is the path
-of the URL), with the body as its argument. The router that chooses the replica, and the queue in
+of the URL), with the body as its argument: the value of JSON by its content-type, else bytes;
+without a body no argument. The router that chooses the replica, and the queue in
 front of it, are in this process: what they cost is the client's, as it is in each caller of Serve.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import time
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import ray
 from ray import serve
@@ -20,6 +22,7 @@ from ray.serve import exceptions as of_serve
 
 from serve_bench.core.load_result import GIVEN_UP
 from serve_bench.core.load_spec import Load
+from serve_bench.core.request_spec import Headers
 from serve_bench.load.async_engine import AsyncClient, AsyncEngine
 from serve_bench.load.connection import Address
 from serve_bench.load.pacing import WorkerShare, next_turn
@@ -66,7 +69,8 @@ class HandleEngine(AsyncEngine[Caller]):
     def __init__(self, load: Load, address: Address, share: WorkerShare) -> None:
         super().__init__(load, address, share)
         turns = [
-            (urlsplit(url).path.rpartition("/")[2], body) for url, body, _ in load.request.turns
+            (urlsplit(url).path.rpartition("/")[2], arguments(body, headers))
+            for url, body, headers in load.request.turns
         ]
         self._draw = next_turn(load, share, turns)
         self._handle: Any = None
@@ -100,7 +104,8 @@ class HandleEngine(AsyncEngine[Caller]):
 
     async def _get_handle(self) -> Any:
         """Made within the loop: a router without a loop of its own wants that of its caller."""
-        handle: Any = serve.get_app_handle(urlsplit(self.load.request.url).path.split("/")[1])
+        application = unquote(urlsplit(self.load.request.url).path.split("/")[1])
+        handle: Any = serve.get_app_handle(application)
         return handle.options(stream=True) if self._streaming is not None else handle
 
     def _make_client(self) -> Caller:
@@ -109,12 +114,14 @@ class HandleEngine(AsyncEngine[Caller]):
     async def _preconnect(self, client: Caller) -> bool:
         return True
 
-    async def _attempt(self, client: Caller, turn: tuple[str, bytes]) -> tuple[str | None, int]:
-        method, message = turn
+    async def _attempt(
+        self, client: Caller, turn: tuple[str, tuple[Any, ...]]
+    ) -> tuple[str | None, int]:
+        method, values = turn
         client.stalled = False
         try:
             async with asyncio.timeout(self.load.timeout_s):
-                client.call = getattr(self._handle, method).remote(message)
+                client.call = getattr(self._handle, method).remote(*values)
                 if self._streaming is not None:
                     return await self._stream(client)
                 answer = await client.call
@@ -129,7 +136,7 @@ class HandleEngine(AsyncEngine[Caller]):
             return ("stalled" if client.stalled else "reset"), 0  # the call itself was cancelled
         except Exception as error:  # noqa: BLE001 - an exception of the app may be of any kind
             return ("stalled" if client.stalled else class_of(error)), 0
-        client.received += len(answer)
+        client.received += size_of(answer)
         expected = self.load.request.expect_body
         return ("body" if expected is not None and answer != expected else None), 0
 
@@ -142,7 +149,7 @@ class HandleEngine(AsyncEngine[Caller]):
                 self._turn(now)
             self.tally.streamed(client.due, client.last, now, 1)
             client.last = now
-            client.received += len(item)
+            client.received += size_of(item)
         return (None if client.last else "event"), 0
 
     def _given_up(self, client: Caller, failure: str, now: int) -> None:
@@ -163,6 +170,19 @@ class HandleEngine(AsyncEngine[Caller]):
 
     async def _disconnect(self, client: Caller) -> None:
         """A caller has no connection of its own; the driver leaves with its process."""
+
+
+def arguments(body: bytes, headers: Headers) -> tuple[Any, ...]:
+    """What a method is called with."""
+    if not body:
+        return ()
+    types = [value for name, value in headers if name.lower() == "content-type"]
+    return (json.loads(body) if types and types[0].startswith("application/json") else body,)
+
+
+def size_of(answer: Any) -> int:
+    """Bytes of an answer; 0 of what is no text and no bytes."""
+    return len(answer) if isinstance(answer, bytes | str) else 0
 
 
 def class_of(error: Exception) -> str:

@@ -75,6 +75,11 @@ Refuses = Callable[[str, str], None]
             "--header x-bin: is no name of metadata of gRPC",
         ),
         ("a:b --protocol grpc --grpc-servicer=", "--grpc-servicer: '' is not allowed"),
+        ("a:b --call x", "--call: goes with --protocol handle"),
+        ("a:b --protocol handle --call x.y", "--call: 'x.y' is not allowed; it takes the name of"),
+        ("a:b --protocol handle --route /x", "--route: has no use with --protocol handle"),
+        ("a:b --protocol handle --expect-status 200", "--expect-status: has no use with"),
+        ("a:b --protocol handle --grpc-servicer c.d", "--grpc-servicer: goes with --protocol grpc"),
     ],
 )
 def test_bad_input_is_one_line(flags: str, says: str, refuses: Refuses) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
 from serve_bench.cli.rows import RowsRequest
-from serve_bench.core.app_spec import own_spec
+from serve_bench.core.app_spec import deploy_spec, own_spec
 from serve_bench.core.capacity import closed_row, probe_row
 from serve_bench.core.errors import BadInput
 from serve_bench.core.histogram import Histogram
@@ -109,7 +109,7 @@ def test_an_app_of_ones_own_with_a_servicer_has_one_protocol_of_grpc() -> None:
     assert (load.client, load.streaming) == ("grpc", Streaming())
     assert load.request.headers == (("application", "default"),)
     for protocols, message in (
-        (["http", "grpc"], "grpc stands alone: the route names one method"),
+        (["http", "grpc"], "grpc stands alone: there is one method"),
         (["grpc", "grpc-stream"], "grpc stands alone"),
     ):
         with pytest.raises(BadInput, match=message):
@@ -215,6 +215,29 @@ def test_a_handle_is_of_a_cluster_of_this_interpreter_and_this_host() -> None:
         RowsRequest(suite({"protocol": "handle"}), LoadOn())
     with pytest.raises(SpecError, match="names no method of an application"):
         Load(Request("http://127.0.0.1:1/noop", "POST"), client="handle")
+
+
+def test_a_handle_of_an_app_of_ones_own_calls_one_method() -> None:
+    json_type = (("content-type", "application/json"),)
+    asked = Asked("/", "POST", json_type, b"{}", call="quote")
+    own = replace(own_app(), asked=asked, config={"name": "my app"})
+    made = read_suite(
+        {"load": {"protocol": "handle", "clients": ["raw:2"]}},
+        "a.toml",
+        Overrides(own=own_spec(own)),
+    )
+    load = load_of(made, made.rows[0], "http://127.0.0.1:6379", {})
+    assert load.request.url == "http://127.0.0.1:6379/my%20app/quote"
+    assert (load.request.body, load.request.headers) == (b"{}", json_type)
+    assert deploy_spec(made.app, made.cells[0])["ready"] is None
+    with pytest.raises(BadInput, match="handle stands alone"):
+        read_suite(
+            {"load": {"protocol": ["http", "handle"]}}, "a.toml", Overrides(own=own_spec(own))
+        )
+    with pytest.raises(BadInput, match="body or headers, whose values are not kept"):
+        Asked.from_json(asked.to_json())
+    assert Asked.from_json(Asked(call="x").to_json()) == Asked(call="x")
+    assert "call" not in Asked().to_json()
 
 
 # ------------------------------------------------------------------- rows of some cells alone

@@ -150,14 +150,17 @@ def _app(result: Result) -> Iterator[tuple[str, str]]:
     named = f" as {name}" if name != APP_NAME else ""
     beside = " and ".join(str(one["config"]["name"]) for one in app.get("beside", ()))
     named += f", beside {beside}" if beside else ""
-    protocol = "gRPC" if app.get("grpc") else "HTTP"
+    call = app["asked"].get("call")
+    protocol = "calls of a handle" if call else "gRPC" if app.get("grpc") else "HTTP"
     yield "deployments", f"{names[-1]} receives {protocol}{others}{named}"
     yield "request", request_text(app["asked"], protocol)
 
 
 def request_text(asked: Mapping[str, Any], protocol: str = "HTTP") -> str:
-    """What a load asks of an app by HTTP or gRPC, in words."""
+    """What a load asks of an app by HTTP, gRPC or a handle, in words."""
     size, http = body_bytes(asked), protocol == "HTTP"
+    if asked.get("call"):
+        return f"{asked['call']}()" + (f" with an argument of {size:,} bytes" if size else "")
     text = f"{asked['method']} {asked['route']}" if http else str(asked["route"])
     paths, sets = asked.get("paths", ()), asked.get("header_sets", ())
     how = "drawn at random" if asked.get("draw") == "random" else "in turn"

@@ -16,7 +16,7 @@ TEXTS = ("app_name", "route", "method", "expect_status", "clients", "variant")
 #: Flags that say something of an app of one's own alone.
 OF_OWN_APPS = (
     *("option", "app_name", "route", "paths", "method", "header", "headers", "draw", "body"),
-    *("expect_status", "grpc_servicer"),
+    *("expect_status", "grpc_servicer", "call"),
 )
 
 
@@ -26,7 +26,7 @@ class OwnRunOptions(RowOptions, OwnAppOptions, StreamOptions):
     command = "run"
     order = (
         *("target", "option", "app_name", "route", "paths", "method", "header", "headers", "draw"),
-        *("body", "expect_status", "request_timeout_s", "protocol", "grpc_servicer"),
+        *("body", "expect_status", "request_timeout_s", "protocol", "grpc_servicer", "call"),
         *("events", "event_timeout"),
         *("clients", "windows", "window_seconds"),
         *("launches", "quick", "variant", "env", "out", "resume", "profile", *RUN, "slo"),

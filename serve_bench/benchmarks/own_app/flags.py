@@ -56,7 +56,7 @@ from serve_bench.core.own_app import (
 )
 from serve_bench.core.plan import Suite
 from serve_bench.core.request_spec import Headers, SpecError, path_fault
-from serve_bench.core.result import GRPC
+from serve_bench.core.result import GRPC, HANDLES
 from serve_bench.core.suite import Overrides, protocols_of, read_suite, variants_of
 from serve_bench.serving.launch_spec import check_interpreter
 from serve_bench.store.files import check_reachable, read_toml
@@ -200,12 +200,18 @@ def _option(text: str) -> tuple[str, Sequence[Option]]:
 
 def asked_of(request: Mapping[str, Any], file: Path, flags: OwnAppOptions, protocol: str) -> Asked:
     """The request: the flags, else `request` of the file, else GET /. Raises BadInput."""
-    body, grpc = b"", protocol in GRPC
-    for field in ("method", "expect_status") if grpc else ():
-        if getattr(flags, field) is not None or field in request:
-            flag = f"--{field.replace('_', '-')}"
-            place = f"{file}: request.{field}" if getattr(flags, field) is None else flag
+    body, grpc, handle = b"", protocol in GRPC, protocol in HANDLES
+    of_http = ("method", "expect_status", "route", "paths", "paths_file", "headers_file")
+    for field in of_http[:2] if grpc else of_http if handle else ():
+        given = getattr(flags, field, None) is not None
+        if given or field in request:
+            place = f"--{field.replace('_', '-')}" if given else f"{file}: request.{field}"
             raise BadInput(f"{place}: has no use with --protocol {protocol}")
+    call = flags.call or request.get("call") or ("__call__" if handle else None)
+    if call is not None and (not handle or not call.isidentifier()):
+        place = "--call" if flags.call else f"{file}: request.call"
+        why = f"{call!r} is not allowed; it takes the name of a method"
+        raise BadInput(f"{place}: {why if handle else 'goes with --protocol handle'}")
     if flags.body is not None:
         body = content_of(flags.body, "--body")
     elif "body_file" in request:
@@ -228,12 +234,12 @@ def asked_of(request: Mapping[str, Any], file: Path, flags: OwnAppOptions, proto
     statuses = statuses_of(flags.expect_status)
     if flags.expect_status is None:
         statuses = tuple(int(one) for one in request.get("expect_status", ()))
-    usual = "POST" if body or grpc else "GET"
+    usual = "POST" if body or grpc or handle else "GET"
     method = (flags.method or request.get("method") or usual).upper()
     draw = draw_of(flags.draw or request.get("draw"), "--draw" if flags.draw else f"{file}: draw")
     if (flags.draw or request.get("draw")) and max(len(paths), len(sets)) < 2:
         raise BadInput("--draw: give --paths or --headers with two or more lines")
-    asked = Asked(route, method, tuple(headers), body, statuses, paths, sets, draw)
+    asked = Asked(route, method, tuple(headers), body, statuses, paths, sets, draw, call)
     try:
         made = asked.request("http://127.0.0.1")
         if grpc:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from serve_bench.core.axes import nearest, only_keys
 from serve_bench.core.errors import BadInput
 from serve_bench.core.own_app import Option
-from serve_bench.core.result import GRPC
+from serve_bench.core.result import GRPC, HANDLES
 from serve_bench.core.variants import parse_env
 
 # --------------------------------------------------------------------------------------------------
@@ -21,7 +21,7 @@ from serve_bench.core.variants import parse_env
 
 _REQUEST: Final = (
     *("route", "method", "headers", "body", "body_file", "expect_status"),
-    *("paths_file", "headers_file", "draw"),
+    *("paths_file", "headers_file", "draw", "call"),
 )
 _SERVE: Final = ("env", "request_timeout_s", "grpc_servicers")
 
@@ -63,6 +63,7 @@ def parts_of(data: Mapping[str, Any], file: str) -> OwnParts:
         ("paths_file", str, "the path of a file"),
         ("headers_file", str, "the path of a file"),
         ("draw", str, "cycle or random"),
+        ("call", str, "the name of a method"),
         ("headers", dict, "a table of Name = value"),
         ("expect_status", list, "a list of numbers"),
     ):
@@ -124,8 +125,8 @@ class Servicers:
 
 
 def protocol_of(protocols: Sequence[str]) -> str:
-    """The protocol of gRPC among these, which stands alone; else the first."""
-    return next((one for one in protocols if one in GRPC), protocols[0])
+    """The protocol of gRPC or of a handle among these, which stands alone; else the first."""
+    return next((one for one in protocols if one in GRPC | HANDLES), protocols[0])
 
 
 def servicers_of(

@@ -67,7 +67,7 @@ class Methods:
     """What an ingress answers beside HTTP: calls of a handle and of gRPC. A message is a query,
     filled up with zeros."""
 
-    async def answer(self, message: bytes) -> bytes:
+    async def answer(self, message: bytes = b"") -> bytes:
         """Of a handle: the body that is asked for."""
         raise NotImplementedError
 
@@ -111,7 +111,7 @@ class NoOp(Batching, Methods):
         self._counts.add(len(requests))
         return [_reply(self._body_type) for _ in requests]
 
-    async def answer(self, message: bytes) -> bytes:
+    async def answer(self, message: bytes = b"") -> bytes:
         """As Methods says."""
         query = _query_of(message)
         self._counts.add(0)
@@ -155,7 +155,7 @@ class Forwarder(Methods):
         self._handle = handle
         self._streaming = handle.options(stream=True)
 
-    async def answer(self, message: bytes) -> bytes:
+    async def answer(self, message: bytes = b"") -> bytes:
         """As Methods says."""
         body: bytes = await self._handle.answer.remote(message)
         return body

@@ -93,7 +93,7 @@ class Deployer:
             set_system_log_level(system_level)
         self._apply(spec)
         self._wait_running(spec)
-        first = self._wait_proxy(spec)
+        first = None if spec["ready"] is None else self._wait_proxy(spec)
         replicas = _wait_settings(spec)
         after = {replica["pid"] for replica in replicas}
         self._app = spec

@@ -1,0 +1,35 @@
+"""What the client of a handle makes of a request and of exceptions; the load itself is tested on a
+real Serve (tests/integration/test_protocols.py)."""
+
+from __future__ import annotations
+
+import pytest
+import ray
+from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
+
+from serve_bench.load.handle_client import arguments, class_of, size_of
+
+JSON = (("Content-Type", "application/json; charset=utf-8"),)
+
+
+def test_a_method_gets_the_body_as_its_argument() -> None:
+    assert arguments(b"", ()) == ()
+    assert arguments(b"{}", ()) == (b"{}",)
+    assert arguments(b'{"n": 1}', JSON) == ({"n": 1},)
+    assert arguments(b"1", (("content-type", "text/plain"),)) == (b"1",)
+    assert [size_of(one) for one in (b"abc", "ab", 7, None, [1])] == [3, 2, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("error", "name"),
+    [
+        (BackPressureError(num_queued_requests=1, max_queued_requests=1), "rejected"),
+        (DeploymentUnavailableError(None), "reset"),
+        (ray.exceptions.ActorDiedError(), "reset"),
+        (ray.exceptions.TaskCancelledError(), "reset"),
+        (KeyError("x"), "exception"),
+        (TimeoutError(), "exception"),  # of the app: that of a request is the client's own
+    ],
+)
+def test_exceptions_have_classes(error: Exception, name: str) -> None:
+    assert class_of(error) == name
