@@ -29,7 +29,7 @@ from serve_bench.core.result import (
     size_text,
     trial_key,
 )
-from serve_bench.core.row_places import RowPlace
+from serve_bench.core.row_places import PlacedRow
 from serve_bench.core.schema import plain, stored_suite
 
 # --------------------------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ class Suite:
     slo: str | None = None  # as it is written on a command line
     capacity: CapacitySearch | None = None  # open-loop probes, in place of further rows
     streaming: Streaming | None = None  # how the responses of rows of streams are read
-    places: tuple[RowPlace, ...] | None = None  # which rows are of which cells; None: all of all
+    places: tuple[PlacedRow, ...] | None = None  # which rows are of which cells; None: all of all
 
     def rows_in(self, cell: Cell) -> tuple[Row, ...]:
         """The rows of a cell that are known beforehand."""

@@ -25,7 +25,7 @@ class MetricNames:
 
 
 @dataclass(frozen=True)
-class RowPlace:
+class PlacedRow:
     """Where a row (`row`: its label) is measured: in each cell with these values of axes.
     `window_s`: the length of its windows, where it is not that of the suite: a window of a stream
     that lasts longer than all windows would have no end of any."""

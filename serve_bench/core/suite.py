@@ -36,7 +36,7 @@ from serve_bench.core.result import (
     body_bytes,
     cell_slug,
 )
-from serve_bench.core.row_places import MetricNames, RowPlace
+from serve_bench.core.row_places import MetricNames, PlacedRow
 from serve_bench.core.slo import LATENCY, METRICS, read_slo, slo_of_file
 from serve_bench.core.variants import (
     BUILT_IN_VARIANTS,
@@ -201,7 +201,7 @@ def _suite_of_rows(
         window_s = None
         if "window_seconds" in table:
             window_s = _number(table, "window_seconds", 1.0, where, low=0.01)
-        place = RowPlace(row.label, at, metrics, window_s)
+        place = PlacedRow(row.label, at, metrics, window_s)
         if not any(place.holds(row.label, cell) for cell in cells):
             raise BadInput(f"{where}.cells: no cell of the suite is so")
         places.append(place)

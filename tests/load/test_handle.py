@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 import ray
+from ray.serve._private.common import DeploymentID
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 
 from serve_bench.load.handle_client import arguments, class_of, size_of
@@ -24,7 +25,7 @@ def test_a_method_gets_the_body_as_its_argument() -> None:
     ("error", "name"),
     [
         (BackPressureError(num_queued_requests=1, max_queued_requests=1), "rejected"),
-        (DeploymentUnavailableError(None), "reset"),
+        (DeploymentUnavailableError(DeploymentID("D")), "reset"),
         (ray.exceptions.ActorDiedError(), "reset"),
         (ray.exceptions.TaskCancelledError(), "reset"),
         (KeyError("x"), "exception"),

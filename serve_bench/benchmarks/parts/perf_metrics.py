@@ -22,7 +22,7 @@ from serve_bench.benchmarks.scale.exports import scale_perf_metrics
 from serve_bench.core.figures import LowerBound
 from serve_bench.core.load_result import HISTOGRAMS, STREAM_TIMES
 from serve_bench.core.result import Result, cell_slug
-from serve_bench.core.row_places import RowPlace
+from serve_bench.core.row_places import PlacedRow
 from serve_bench.core.schema import built
 from serve_bench.core.usage import BATCH_SIZE
 
@@ -85,14 +85,14 @@ _LATENCIES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 _GAPS: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 
 
-def _places(result: Result) -> tuple[RowPlace, ...] | None:
+def _places(result: Result) -> tuple[PlacedRow, ...] | None:
     """What the rows of the run are called there; None of a run that stands for no benchmark."""
     stored = result.run.suite.get("places")
-    return None if stored is None else built(tuple[RowPlace, ...], stored, "suite.places")
+    return None if stored is None else built(tuple[PlacedRow, ...], stored, "suite.places")
 
 
 def _as_in_ray(
-    line: Line, places: Sequence[RowPlace], several: bool
+    line: Line, places: Sequence[PlacedRow], several: bool
 ) -> Iterator[tuple[dict[str, Any], bool]]:
     """The figures of a row by the names of Ray's benchmark, times in ms."""
     before = f"{line.variant}_" if several else ""
