@@ -169,7 +169,8 @@ def _completions(options: LoadOptions) -> tuple[bytes, ...]:
 def _check_protocol(options: LoadOptions) -> None:
     """BadInput on flags that do not go with the protocol, before bodies are made."""
     from serve_bench.core.errors import BadInput
-    from serve_bench.core.result import GRPC
+    from serve_bench.core.load_spec import HANDLE
+    from serve_bench.core.result import GRPC, HANDLES
 
     own = options.body or options.bodies
     for name in ("model", "input-tokens", "output-tokens"):
@@ -183,6 +184,10 @@ def _check_protocol(options: LoadOptions) -> None:
         (
             options.client == "grpc" and protocol not in GRPC,
             "--client: grpc goes with --protocol grpc or grpc-stream",
+        ),
+        (
+            protocol in HANDLES or options.client == HANDLE,
+            "--protocol: handle: calls an app that serve-bench launches: see run and micro",
         ),
     ):
         if wrong:
