@@ -11,6 +11,7 @@ import http.client
 import json
 import os
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,8 @@ class Deployer:
                 ):
                     waiting = waiting or f"the app {name!r} is {status}"
                     messages += messages_of(app) if app else []
+            if not waiting:
+                waiting = _leaving(spec["name"], every[spec["name"]].deployments)
             if not waiting:
                 return
             if time.monotonic() > deadline:
@@ -399,6 +402,15 @@ def _logged(app: str, pattern: str, since: float) -> list[str]:
         if mine and (file.suffix == ".err" or traceback_in(lines)):
             return lines
     return []
+
+
+def _leaving(app: str, deployments: Collection[str]) -> str:
+    """Which replicas are of a deployment that the app no longer has, in words; empty without any.
+    Serve does not wait for them, and that they end would look like a death under load."""
+    prefix = f"SERVE_REPLICA::{app}#"
+    names = (name.removeprefix(prefix) for name, _ in serve_actors() if name.startswith(prefix))
+    former = sorted({name.partition("#")[0] for name in names} - set(deployments))
+    return f"the replicas of {former[0]} have yet to end" if former else ""
 
 
 def _settled(deployment: Any, count: int) -> bool:
