@@ -59,6 +59,7 @@ class Overrides:
     slo: str | None = None  # as a run stores it
     events: str | None = None  # what an event of a stream is
     event_timeout_s: float | None = None
+    openai: bool = False  # streams are chat completions
 
 
 MOST_LAUNCHES: Final = 1_000
@@ -256,7 +257,7 @@ def _streaming(
     if events != "sse" and any(one.protocol == "grpc-stream" for one in traffics):
         raise BadInput(f"{where}events: {events}: of grpc-stream each message is an event")
     try:
-        return Streaming(events, timeout_s)
+        return Streaming(events, timeout_s, flags.openai)
     except SpecError as error:
         raise BadInput(f"{where}{error}") from None
 
