@@ -115,6 +115,8 @@ def read_suite(data: Mapping[str, Any], file: str, overrides: Overrides | None =
     cells = _own_cells(data, flags, file) if app.own else _cells(data, flags, file, app.name)
     for cell in cells if app.own is None else ():
         check_cell(cell)
+        if cell.get("body_type") == "str":
+            _check_body_type(traffics)
         if speaks_grpc and cell.get("intermediate_handle"):
             raise BadInput(f"{file}: intermediate_handle: the forwarding deployment has no gRPC")
     variants = variants_of(data, file, flags.variants, flags.env)
@@ -190,6 +192,14 @@ def _traffics(
             else:
                 traffics.append(Traffic(size, protocol))
     return tuple(traffics)
+
+
+def _check_body_type(traffics: Sequence[Traffic]) -> None:
+    """BadInput on rows whose responses are no body that may be a string."""
+    for one in traffics:
+        if one.streams or one.protocol in GRPC or body_bytes(one.response_size):
+            kind = one.suffix.removeprefix(", ")
+            raise BadInput(f"--body-type: str has no effect on rows of {kind}: leave it out")
 
 
 def protocols_of(data: Mapping[str, Any], file: str, flags: Overrides) -> tuple[str, ...]:

@@ -90,6 +90,22 @@ def test_a_service_that_answers_at_once_is_refused(
 
 
 @pytest.mark.process
+def test_a_first_request_that_takes_long_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve_bench.benchmarks.load.drive.SHOWN_AFTER_S", 0.0)
+    words = ["--protocol", "stream", "-c", "1", "-n", "1", "--live", "plain"]
+    with serving(steps=lambda number: stream(b"data: a\n\n"), delay_s=0.8) as server:
+        code = run(["load", server.url, *words, "--out", str(tmp_path / "out")])
+    captured = capsys.readouterr()
+    assert code == 0, captured.err
+    assert (
+        captured.err.splitlines()[0] == "first request, before the load: 0 s, given up after 30 s"
+    )
+    assert "not steady" not in captured.out  # a number of requests has no warm-up
+
+
+@pytest.mark.process
 def test_a_folder_in_use_is_refused_before_the_first_request(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
