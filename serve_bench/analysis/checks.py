@@ -151,6 +151,8 @@ def _warmup(trial: Trial) -> Iterator[Warning]:
         return  # its warm-up has a fixed length, as published
     if not trial.counts.completed:
         return  # another check says why requests failed
+    if not trial.warmup.seconds:
+        return  # a number of requests has none
     if trial.row.requests is None and trial.warmup.judged is False:
         done, seconds = trial.warmup.completed, trial.warmup.seconds
         message = f"warm-up not judged: {done:,} requests of {trial.row.label} in {seconds:.1f} s"

@@ -14,6 +14,7 @@ from serve_bench.cli.command import Options, flag
 
 if TYPE_CHECKING:
     from serve_bench.cli.show import ReportRequest
+    from serve_bench.core.chat import Completions
     from serve_bench.core.load_spec import Events, Streaming
 
 
@@ -208,6 +209,9 @@ class LadderOptions(SuiteOptions):
 class VariedOptions(Options):
     """Requests that differ from one to the next."""
 
+    bodies: str | None = flag(
+        None, "File of bodies, one on a line, requested in turn.", metavar="FILE"
+    )
     paths: str | None = flag(
         None, "File of paths with queries, one on a line, requested in turn.", metavar="FILE"
     )
@@ -219,7 +223,60 @@ class VariedOptions(Options):
     )
 
 
-class OwnAppOptions(VariedOptions):
+class ChatOptions(VariedOptions):
+    """Requests to a service that completes chats."""
+
+    openai: bool = flag(
+        False, "Post chat completions to an OpenAI-compatible service; --protocol stream."
+    )
+    model: str | None = flag(None, "Model of --openai, as the service names it.")
+    input_tokens: str | None = flag(
+        None, "Length of prompts: the mean and std of a normal distribution [200]."
+    )
+    output_tokens: str | None = flag(None, "Longest answers in tokens, drawn likewise [100].")
+
+    @property
+    def chat(self) -> bool:
+        """Whether responses are those of an OpenAI-compatible service."""
+        return self.openai
+
+    def check_chat(self) -> None:
+        """BadInput on flags that do not go with --openai, before bodies are made."""
+        from serve_bench.core.errors import BadInput
+
+        own = getattr(self, "body", None) or self.bodies
+        for name in ("model", "input-tokens", "output-tokens"):
+            if getattr(self, name.replace("-", "_")) is not None and (own or not self.openai):
+                why = "has no use with --body or --bodies" if self.openai else "goes with --openai"
+                raise BadInput(f"--{name}: {why}")
+        if not self.openai:
+            return
+        if getattr(self, "events", None) is not None:
+            raise BadInput("--events: --openai has its own")
+        protocol = self.texts.get("protocol", "stream")
+        if protocol != "stream":
+            raise BadInput(f"--openai: is a stream, not {protocol}")
+
+    def completions(self) -> Completions:
+        """What --openai asks for. Raises BadInput."""
+        from serve_bench.core.chat import Completions, read_lengths
+        from serve_bench.core.errors import BadInput
+
+        if self.model is None:
+            raise BadInput("--openai: give --model, or bodies of your own (--bodies)")
+        prompt, answer = (
+            read_lengths(usual if text is None else text, flag_name)
+            for text, usual, flag_name in (
+                (self.input_tokens, "200", "--input-tokens"),
+                (self.output_tokens, "100", "--output-tokens"),
+            )
+        )
+        if not self.model:
+            raise BadInput("--model: '' is not allowed; it takes a name")
+        return Completions(self.model, prompt, answer, getattr(self, "seed", 1))
+
+
+class OwnAppOptions(ChatOptions):
     """An app of the user's own, and the requests to it."""
 
     option: list[str] | None = flag(

@@ -89,15 +89,17 @@ def overrides(options: SuiteOptions) -> Overrides:
     Raises BadInput, which names the flag and what it takes.
     """
     check_number("--launches", options.launches, 1, MOST_LAUNCHES)
+    chat = isinstance(options, StreamOptions) and options.chat
     return Overrides(
         variants=names(options.variant),
         env=parse_env(options.env or (), "--env"),
-        matrix=sweeps(options.command, options.texts),
+        matrix=sweeps(options.command, options.texts) | ({"protocol": ("stream",)} if chat else {}),
         settings=settings(options.command, options.texts),
         launches=options.launches,
         slo=options.slo_source,
         events=options.events if isinstance(options, StreamOptions) else None,
         event_timeout_s=options.event_timeout_s() if isinstance(options, StreamOptions) else None,
+        openai=chat,
     )
 
 

@@ -273,7 +273,7 @@ OF_SPEC: Final = ("name", "import_path", "route_prefix", "args", "deployments")
 
 
 def _own_deploy_spec(app: OwnApp, cell: Mapping[str, Value], timeout_s: float) -> dict[str, Any]:
-    request = app.asked
+    request, first = app.asked, app.request("http://localhost").turns[0]
     return {
         "name": app.name,
         "import_path": app.import_path,
@@ -283,8 +283,8 @@ def _own_deploy_spec(app: OwnApp, cell: Mapping[str, Value], timeout_s: float) -
         else {
             "path": request.route,
             "method": request.method,
-            "headers": dict(app.request("http://localhost").all_headers[0]),
-            "body": _base64(request.body) if request.body else None,
+            "headers": dict(first[2]),
+            "body": _base64(first[1]) if first[1] else None,
             "statuses": list(request.expect_status),  # none: any 2xx
             "grpc": None if app.grpc is None else app.grpc.methods[request.route],
         },

@@ -6,6 +6,7 @@ it has is for the service to say (`usage`), and is reported from there.
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 from dataclasses import dataclass
@@ -43,6 +44,11 @@ class Lengths:
     mean: float
     std: float = 0.0
 
+    @property
+    def text(self) -> str:
+        """`200 ± 50`."""
+        return f"{self.mean:g} ± {self.std:g}" if self.std else f"{self.mean:g}"
+
     def draw(self, source: random.Random) -> int:
         """One of them."""
         return min(MOST_TOKENS, max(1, round(source.gauss(self.mean, self.std))))
@@ -69,22 +75,38 @@ def chat_url(url: str) -> str:
     """The address of the completions of a service: of one without a path its `/v1`, of one that
     ends with `/v1` below it, else as it is."""
     parts = urlsplit(url)
-    path = parts.path.rstrip("/")
-    if not path or path.endswith("/v1"):
-        parts = parts._replace(path=f"{path or '/v1'}{COMPLETIONS}")
-    return urlunsplit(parts)
+    return urlunsplit(parts._replace(path=chat_path(parts.path)))
 
 
-def chat_bodies(
-    model: str, prompt: Lengths, answer: Lengths, seed: int, most: int = PROMPTS
-) -> tuple[bytes, ...]:
-    """At most so many bodies whose prompts and longest answers have these lengths."""
-    source, words = random.Random(f"{seed}/chat"), 0
+def chat_path(path: str) -> str:
+    """The same of a path."""
+    bare = path.rstrip("/")
+    return f"{bare or '/v1'}{COMPLETIONS}" if not bare or bare.endswith("/v1") else path
+
+
+@dataclass(frozen=True)
+class Completions:
+    """Requests for chat completions of a model, whose prompts and longest answers have these
+    lengths."""
+
+    model: str
+    prompt: Lengths
+    answer: Lengths
+    seed: int = 1
+
+    def bodies(self, most: int = PROMPTS) -> tuple[bytes, ...]:
+        """At most so many of them, always the same."""
+        return _drawn(self, min(most, PROMPTS))
+
+
+@functools.lru_cache(maxsize=2)  # of a row and its deploy; each may be of 30 MB
+def _drawn(kind: Completions, most: int) -> tuple[bytes, ...]:
+    source, words = random.Random(f"{kind.seed}/chat"), 0
     bodies: list[bytes] = []
-    while len(bodies) < min(most, PROMPTS) and words < MOST_WORDS:
-        length = prompt.draw(source)
+    while len(bodies) < most and words < MOST_WORDS:
+        length = kind.prompt.draw(source)
         words += length
-        one = _completion(model, length, answer.draw(source), source)
+        one = _completion(kind.model, length, kind.answer.draw(source), source)
         bodies.append(json.dumps(one).encode())
     return tuple(bodies)
 

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, Required, TypeAlias, TypedDict
 from urllib.parse import quote
 
 from serve_bench.core.axes import LARGEST_COUNT, OLD_NAMES, nearest
+from serve_bench.core.chat import Completions
 from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.numbers import Amount, Count
 from serve_bench.core.redaction import is_hash, kept_request, secret
@@ -70,6 +71,9 @@ class AskedFacts(TypedDict, total=False):
     headers: list[tuple[str, str | None]]
     body: str
     body_bytes: Count
+    bodies: str
+    bodies_count: Count
+    chat: Completions
     expect_status: list[Count]
     paths: list[str]
     header_sets: list[list[tuple[str, str | None]]]
@@ -81,9 +85,10 @@ class AskedFacts(TypedDict, total=False):
 class Asked:
     """The request that a load makes of the app. `expect_status` empty means any 2xx.
 
-    `paths`, `header_sets` and `draw` as in `Request`; the app counts as up when the first of them
-    is answered, and `route` is then the first path. `call`: the method of the ingress that a handle
-    calls, in place of the route; None: it is asked by HTTP or gRPC.
+    `bodies`, `paths`, `header_sets` and `draw` as in `Request`; the app counts as up when the first
+    of them is answered, and `route` is then the first path. `chat`: the bodies are these. `call`:
+    the method of the ingress that a handle calls, in place of the route; None: it is asked by HTTP
+    or gRPC.
     """
 
     route: str = "/"
@@ -94,6 +99,8 @@ class Asked:
     paths: tuple[str, ...] = ()
     header_sets: tuple[Headers, ...] = ()
     draw: Draw = "cycle"
+    bodies: tuple[bytes, ...] = ()
+    chat: Completions | None = None
     call: str | None = None
 
     def request(self, url: str) -> Request:
@@ -103,6 +110,7 @@ class Asked:
             self.method,
             self.headers,
             self.body,
+            self.bodies if self.chat is None else self.chat.bodies(),
             paths=self.paths,
             draw=self.draw,
             expect_status=self.expect_status,
@@ -110,16 +118,20 @@ class Asked:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain content, with hashes in the place of a body and of headers that may be secret."""
-        return kept_request({k: v for k, v in plain(self).items() if v is not None})
+        """Plain content, with hashes in the place of bodies and of headers that may be secret;
+        without what few requests have and not this."""
+        content = kept_request(plain(self))
+        return {k: v for k, v in content.items() if v or k not in ("bodies", "chat", "call")}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Asked:
         """The reverse of `to_json`. BadInput where a value was not kept."""
         stored = built(AskedFacts, data, "suite.app.asked")
         sets = [stored.get("headers", []), *stored.get("header_sets", [])]
-        if stored.get("body_bytes") or any(
-            value is None or is_hash(value) for one in sets for _, value in one
+        if (
+            stored.get("body_bytes")
+            or stored.get("bodies_count")
+            or any(value is None or is_hash(value) for one in sets for _, value in one)
         ):
             raise BadInput("the stored run sent a body or headers, whose values are not kept")
         return built(cls, data, "suite.app.asked")

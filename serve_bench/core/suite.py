@@ -69,6 +69,7 @@ class Overrides:
     slo: str | None = None  # as a run stores it
     events: str | None = None  # what an event of a stream is
     event_timeout_s: float | None = None
+    openai: bool = False  # streams are chat completions
 
 
 MOST_LAUNCHES: Final = 1_000
@@ -146,6 +147,8 @@ def _base(
     warmup_min_s = _number(load, "warmup_seconds", 0.5, f"{file}: load", low=0.0)
     for cell in cells if app.own is None else ():
         check_cell(cell)
+        if cell.get("body_type") == "str":
+            _check_body_type(traffics)
     variants = variants_of(data, file, flags.variants, flags.env)
     _check_handles(traffics, variants)
     return Suite(
@@ -286,6 +289,14 @@ def _check_handles(traffics: Sequence[Traffic], variants: Sequence[VariantUsed])
                 )
 
 
+def _check_body_type(traffics: Sequence[Traffic]) -> None:
+    """BadInput on rows whose responses are no body that may be a string."""
+    for one in traffics:
+        if one.streams or one.client != "raw" or body_bytes(one.response_size):
+            kind = one.suffix.removeprefix(", ")
+            raise BadInput(f"--body-type: str has no effect on rows of {kind}: leave it out")
+
+
 def protocols_of(data: Mapping[str, Any], file: str, flags: Overrides) -> tuple[str, ...]:
     """The protocols that flags or a suite file name. Raises BadInput."""
     values, _ = _values("protocol", _table(data, "load", file), flags, f"{file}: load")
@@ -351,7 +362,7 @@ def _streaming(
     if events != "sse" and any(one.protocol == "grpc-stream" for one in traffics):
         raise BadInput(f"{where}events: {events}: of grpc-stream each message is an event")
     try:
-        return Streaming(events, timeout_s)
+        return Streaming(events, timeout_s, flags.openai)
     except SpecError as error:
         raise BadInput(f"{where}{error}") from None
 

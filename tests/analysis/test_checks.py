@@ -63,6 +63,10 @@ def test_a_warm_up_that_did_not_settle() -> None:
     assert warning.message == "the rate was not steady after 4.0 s of warm-up"
 
 
+def test_a_number_of_requests_has_no_warm_up_that_could_be_unsteady() -> None:
+    assert doubts(good(warmup=replace(good().warmup, steady=False, seconds=0.0))) == []
+
+
 @pytest.mark.parametrize(
     ("windows", "how"),
     [

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from serve_bench.cli.program import run
-from serve_bench.core.chat import Lengths, chat_bodies, chat_url, read_lengths
+from serve_bench.core.chat import Completions, Lengths, chat_url, read_lengths
 from serve_bench.core.errors import BadInput
 from tests.servers import Steps, serving
 
@@ -89,6 +89,22 @@ def test_a_service_that_answers_at_once_is_refused(
     (line,) = capsys.readouterr().err.splitlines()
     assert code == 2 and "has no event of the kind sse" in line and "--protocol http" in line
     assert not (tmp_path / "out").exists() and len(server.log) == 1
+
+
+@pytest.mark.process
+def test_a_first_request_that_takes_long_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve_bench.benchmarks.load.drive.SHOWN_AFTER_S", 0.0)
+    words = ["--protocol", "stream", "-c", "1", "-n", "1", "--live", "plain"]
+    with serving(steps=lambda number: stream(b"data: a\n\n"), delay_s=0.8) as server:
+        code = run(["load", server.url, *words, "--out", str(tmp_path / "out")])
+    captured = capsys.readouterr()
+    assert code == 0, captured.err
+    assert (
+        captured.err.splitlines()[0] == "first request, before the load: 0 s, given up after 30 s"
+    )
+    assert "not steady" not in captured.out  # a number of requests has no warm-up
 
 
 @pytest.mark.process
@@ -179,10 +195,13 @@ def test_lengths_are_drawn_with_their_mean_and_spread() -> None:
     assert read_lengths("200,50", "--x") == Lengths(200.0, 50.0)
     with pytest.raises(BadInput, match="--x: '1,2,3' is not allowed"):
         read_lengths("1,2,3", "--x")
-    bodies = [json.loads(one) for one in chat_bodies("m", Lengths(100, 20), Lengths(50), 1)]
+    kind = Completions("m", Lengths(100, 20), Lengths(50))
+    bodies = [json.loads(one) for one in kind.bodies()]
     words = [len(one["messages"][0]["content"].split()) for one in bodies]
     assert 95 < sum(words) / len(words) < 105 and max(words) > 120 > 80 > min(words)
     assert {one["max_tokens"] for one in bodies} == {50}
-    assert chat_bodies("m", Lengths(100, 20), Lengths(50), 1)[0] == json.dumps(bodies[0]).encode()
-    assert len(chat_bodies("m", Lengths(1_000_000), Lengths(50), 1)) == 5  # bounded by their words
-    assert len(chat_bodies("m", Lengths(100), Lengths(50), 1, most=2)) == 2
+    assert kind.bodies()[0] == json.dumps(bodies[0]).encode()
+    assert (
+        len(Completions("m", Lengths(1_000_000), Lengths(50)).bodies()) == 5
+    )  # bounded by their words
+    assert len(kind.bodies(most=2)) == 2

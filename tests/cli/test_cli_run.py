@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -9,7 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from serve_bench.benchmarks.own_app.command import OwnRunOptions
+from serve_bench.benchmarks.own_app.flags import own_suite
 from serve_bench.cli.program import run
+from serve_bench.cli.rows import row_overrides
+from serve_bench.core.load_spec import Streaming
+from serve_bench.core.plan import Suite, load_of
+from serve_bench.core.suite import Overrides
 from serve_bench.store import RunFolder
 from tests import places, records
 
@@ -38,7 +45,7 @@ Refuses = Callable[[str, str], None]
         ("a:b -H x", "--header: 'x' is not allowed; it takes 'Name: value'"),
         ("a:b --paths gone", "--paths: gone cannot be read: no such file"),
         ("a:b --headers gone", "--headers: gone cannot be read: no such file"),
-        ("a:b --draw random", "--draw: give --paths or --headers with two or more lines"),
+        ("a:b --draw random", "--draw: give --bodies, --paths or --headers with two or more"),
         ("a:b --app-name=", "--app-name: '' is not allowed; it takes a value"),
         ("gone.yaml", "TARGET: gone.yaml: there is no such file"),
         ("a:b --expect-status x", "--expect-status: 'x' is not allowed"),
@@ -52,6 +59,17 @@ Refuses = Callable[[str, str], None]
         (f"{MICRO} --app-name x", "--app-name: "),
         (f"{MICRO} --expect-status 200", "--expect-status: "),
         (f"{MICRO} --grpc-servicer a.b", "--grpc-servicer: "),
+        (f"{MICRO} --bodies x", "--bodies: "),
+        (f"{MICRO} --openai --model m", "--openai: "),
+        ("a:b --bodies gone", "--bodies: gone cannot be read: no such file"),
+        ("a:b --openai", "--openai: give --model, or bodies of your own (--bodies)"),
+        ("a:b --openai --model=", "--model: '' is not allowed; it takes a name"),
+        ("a:b --model m", "--model: goes with --openai"),
+        ("a:b --openai --model m --body {}", "--model: has no use with --body or --bodies"),
+        ("a:b --openai --body {}", 'openai: body 1 is no JSON object with "stream": true'),
+        ("a:b --openai --model m --events sse", "--events: --openai has its own"),
+        ("a:b --openai --model m --protocol http,stream", "--openai: is a stream, not http,stream"),
+        ("a:b --openai --model m --input-tokens 0", "--input-tokens: '0' is not allowed; it takes"),
         ("a:b --grpc-servicer c.d", "--grpc-servicer: goes with --protocol grpc or grpc-stream"),
         ("a:b --protocol grpc", "--protocol grpc: give --grpc-servicer, the function that adds"),
         (
@@ -98,6 +116,7 @@ def beside(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ('route = "/e x"', "s.toml: request.route: a space, control or non-ASCII character in"),
         ('method = "PO1"', "s.toml: request: method must be capital letters"),
         ('body_file = "none"', "s.toml: request.body_file: "),
+        ('bodies_file = "none"', "s.toml: request.bodies_file: "),
         ('[serve]\ngrpc_servicers = "c.d"', "s.toml: serve.grpc_servicers: goes with --protocol"),
         (
             'method = "PUT"\n[serve]\ngrpc_servicers = ["c.d"]\n[load]\nprotocol = "grpc"',
@@ -172,6 +191,27 @@ def test_the_plan_of_the_example(capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--option", "Ranker.num_replicas=1,2,4", "--clients", "raw:8,1"]
     assert run(["run", str(EXAMPLE / "shop.toml"), *flags, "--dry-run"]) == 0
     assert "6 trials of 5 x 1 s on 1 cluster" in capsys.readouterr().out
+
+
+@pytest.mark.ray
+def test_bodies_are_those_of_a_file_or_chats(tmp_path: Path) -> None:
+    (tmp_path / "bodies").write_text('{"n": 1}\n\n{"n": 2}\n')
+    file = str(tmp_path / "bodies")
+    for words in (OwnRunOptions(bodies=file), OwnRunOptions(bodies=file, body='{"n": 0}')):
+        suite = own_suite(f"{EXAMPLE / 'shop.py'}:app", words, Overrides())
+        assert suite is not None and suite.app.own is not None
+        asked = suite.app.own.asked
+        assert asked.bodies[-2:] == (b'{"n": 1}', b'{"n": 2}') and asked.method == "POST"
+        assert asked.headers == (("content-type", "application/json"),)
+        request = load_of(suite, suite.rows[0], "http://127.0.0.1:1", {}).request
+        assert request.all_bodies == asked.bodies
+    chat = OwnRunOptions(openai=True, model="m", input_tokens="20,5", route="/v1")
+    shop = own_suite(f"{EXAMPLE / 'shop.py'}:app", chat, row_overrides(chat))
+    assert shop is not None and shop.streaming == Streaming(openai=True)
+    assert [row.label for row in shop.rows] == ["100 connections, stream"]
+    request = load_of(shop, shop.rows[0], "http://127.0.0.1:1", {}).request
+    assert request.url == "http://127.0.0.1:1/v1/chat/completions" and len(request.bodies) == 1000
+    assert Suite.from_json(json.loads(json.dumps(shop.to_json()))) == shop
 
 
 GRPC = f"run {TEXT}:app --protocol grpc"

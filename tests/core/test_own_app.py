@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from dataclasses import replace
 
 import pytest
 
 from serve_bench.core.app_spec import app_from_json, deploy_spec, own_spec
+from serve_bench.core.chat import Completions, Lengths
 from serve_bench.core.errors import BadInput
 from serve_bench.core.own_app import (
     Asked,
@@ -24,6 +26,7 @@ from serve_bench.core.own_app import (
     slots_of,
 )
 from serve_bench.core.plan import label_of, request_of
+from serve_bench.core.redaction import kept_suite
 from tests.records import ROWS
 
 OPTIONS = ("num_replicas", "max_ongoing_requests", "ray_actor_options.num_cpus", "user_config.*")
@@ -238,6 +241,25 @@ def test_values_of_headers_are_not_kept() -> None:
     assert "secret" not in str(told) and "Authorization" in str(told)
     with pytest.raises(BadInput, match="values are not kept"):
         app_from_json(told)
+
+
+def test_bodies_are_not_kept_and_chats_are_drawn_again() -> None:
+    bodies = (b'{"password": 1}', b"{}")
+    told = own_spec(replace(SHOP, asked=Asked(method="POST", bodies=bodies))).to_json()
+    assert told["asked"]["bodies_count"] == 2 and told["asked"]["bodies"].startswith("hash-")
+    with pytest.raises(BadInput, match="values are not kept"):
+        app_from_json(told)
+    kept = kept_suite({"app": told})["app"]
+    assert kept == json.loads(json.dumps(told))  # once more makes no other hash
+    chat = Completions("m", Lengths(20, 5), Lengths(10))
+    app = own_spec(replace(SHOP, asked=Asked("/v1/chat/completions", "POST", chat=chat)))
+    assert app_from_json(json.loads(json.dumps(app.to_json()))) == app
+    request = request_of(app, ROWS[0], "http://h", {})
+    assert request.bodies == chat.bodies() and len(request.bodies) == 1000
+    ready = deploy_spec(app, {})["ready"]
+    assert base64.b64decode(ready["body"]) == request.bodies[0]
+    plain = own_spec(SHOP).to_json()["asked"]
+    assert not {"bodies", "chat"} & set(plain)  # as it was recorded before there were any
 
 
 def test_what_no_replica_could_be_placed_with_is_refused() -> None:

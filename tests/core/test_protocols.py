@@ -137,6 +137,21 @@ def test_a_growing_load_and_a_search_keep_the_traffic() -> None:
             "--clients: '8': the aiohttp client speaks plain",
         ),
         ({"protocol": ["http", "http"]}, {}, "http is given twice"),
+        (
+            {"protocol": ["http", "stream"]},
+            {"settings": {"body_type": "str"}},
+            "--body-type: str has no effect on rows of stream of 10: leave it out",
+        ),
+        (
+            {"response_size": [0, 10]},
+            {"matrix": {"body_type": ("response", "str")}},
+            "--body-type: str has no effect on rows of response of 10 B: leave it out",
+        ),
+        (
+            {"protocol": "grpc"},
+            {"settings": {"body_type": "str"}},
+            "--body-type: str has no effect on rows of grpc: leave it out",
+        ),
         ({"protocol": []}, {}, "a.toml: load.protocol: at least one value"),
         ({"stream_events": 3}, {}, "a.toml: load.stream_events: is for streams of the app noop"),
         ({"events": "sse"}, {}, 'a.toml: load.events: goes with protocol = "stream"'),

@@ -178,6 +178,34 @@ def test_an_app_of_ones_own_that_streams(tmp_path: Path) -> None:
     assert not trial.client["notes"]
 
 
+def test_an_app_of_ones_own_completes_chats(tmp_path: Path) -> None:
+    shutil.copy(STAND_IN, tmp_path)
+    words = ["run", "stand_in.py:app", "--openai", "--model", "stand-in", "--quick"]
+    words += ["--input-tokens", "30,5", "--output-tokens", f"{TOKENS}", "--clients", "raw:2,raw:4"]
+    done = run_to_end([*words, "--slo", "ttft_p50=10s", "--out", "out"], tmp_path)
+    assert done.returncode == 0, done.stderr + done.stdout
+    trials = read(tmp_path / "out").trials
+    assert len(trials) == 2
+    for trial in trials:
+        requests, tokens = trial.counts.completed, trial.client["tokens"]
+        assert requests > 0 and not trial.counts.failed
+        assert merged([trial], "itl").count == requests * (TOKENS - 1)
+        assert tokens["answer"] == tokens["requests"] * TOKENS
+        assert 20 < tokens["prompt"] / tokens["requests"] < 40
+    text = " ".join(done.stdout.split())
+    for word in ("tokens/s of answers", "TTFT p99", "prompts of 30 ± 5 tokens, answers up to 20"):
+        assert word in text
+    # A row that is missing is measured again, with the same chats.
+    records = tmp_path / "out" / "records.jsonl"
+    lines = records.read_text().splitlines(keepends=True)
+    last = next(one for one in lines if '"kind":"trial"' in one and "/4-connections" in one)
+    records.write_text("".join(one for one in lines if one != last))
+    again = run_to_end([*words, "--slo", "ttft_p50=10s", "--resume", "out"], tmp_path)
+    assert again.returncode == 0, again.stderr + again.stdout
+    (_, second) = read(tmp_path / "out").trials
+    assert second.row.connections == 4 and second.client["tokens"]["answer"] > 0
+
+
 def test_an_app_of_ones_own_is_asked_by_grpc(tmp_path: Path) -> None:
     for name in ("text.py", "text_grpc.py", "message.bin"):
         shutil.copy(TEXT / name, tmp_path)

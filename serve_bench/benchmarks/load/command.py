@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from serve_bench.cli.command import argument, command, flag
-from serve_bench.cli.options import LIVE_HELP, LoadOnOptions, StreamOptions, VariedOptions
+from serve_bench.cli.options import LIVE_HELP, ChatOptions, LoadOnOptions, StreamOptions
 
 if TYPE_CHECKING:
     from serve_bench.core.load_spec import Arrivals, Client, Load, Timing
@@ -23,7 +23,7 @@ LEAST_DURATION_S = 0.01
 LONGEST_COUNT_S = 24 * 3600.0
 
 
-class LoadOptions(VariedOptions, LoadOnOptions, StreamOptions):
+class LoadOptions(ChatOptions, LoadOnOptions, StreamOptions):
     """The options of `load`."""
 
     command = "load"
@@ -60,17 +60,6 @@ class LoadOptions(VariedOptions, LoadOnOptions, StreamOptions):
     method: str | None = flag(None, "HTTP method [GET; POST with a body].", "-X", "--method")
     header: list[str] | None = flag(None, "Header of the requests; repeatable.", "-H", "--header")
     body: list[str] | None = flag(None, "Request body; repeatable: bodies in turn.", "-b", "--body")
-    bodies: str | None = flag(
-        None, "File of bodies, one on a line, requested in turn.", metavar="FILE"
-    )
-    openai: bool = flag(
-        False, "Post chat completions to an OpenAI-compatible service; --protocol stream."
-    )
-    model: str | None = flag(None, "Model of --openai, as the service names it.")
-    input_tokens: str | None = flag(
-        None, "Length of prompts: the mean and std of a normal distribution [200]."
-    )
-    output_tokens: str | None = flag(None, "Longest answers in tokens, drawn likewise [100].")
     keepalive: bool = flag(True, "Reuse connections.", "--keepalive/--no-keepalive")
     timeout: str = flag("30s", "Longest time of a request.")
     connect_timeout: str = flag("5s", "Longest time to open a connection.")
@@ -91,10 +80,6 @@ class LoadOptions(VariedOptions, LoadOnOptions, StreamOptions):
     live: str = flag("auto", LIVE_HELP)
     out: Path | None = flag(None, "Folder of the run [results/<time>].")
 
-    @property
-    def chat(self) -> bool:
-        return self.openai
-
 
 @command(LoadOptions)
 def load(options: LoadOptions) -> int:
@@ -114,7 +99,7 @@ def load(options: LoadOptions) -> int:
     plain_lines(options.live)  # refused before anything begins
     slo = options.slo_source
     nodes = read_load_on(options.load_on, options.load_nodes)
-    _check_protocol(options)
+    options.check_chat()
     variants = _variants(options)
     _check_together(options, variants)
     if options.hgrm is not None:
@@ -138,60 +123,14 @@ class Variants(NamedTuple):
 
 def _variants(options: LoadOptions) -> Variants:
     from serve_bench.cli.flag_values import bodies_of, content_of, header_sets_of, paths_of
+    from serve_bench.core.chat import PROMPTS
 
     bodies = tuple(content_of(text, "--body") for text in options.body or ())
     bodies += bodies_of(options.bodies)
-    if options.openai:
-        bodies = bodies or _completions(options)
+    if options.openai and not bodies:
+        most = PROMPTS if options.count is None else max(1, options.count)
+        bodies = options.completions().bodies(most)
     return Variants(bodies, paths_of(options.paths), header_sets_of(options.headers))
-
-
-def _completions(options: LoadOptions) -> tuple[bytes, ...]:
-    """The bodies of --openai. Raises BadInput."""
-    from serve_bench.core.chat import PROMPTS, chat_bodies, read_lengths
-    from serve_bench.core.errors import BadInput
-
-    if options.model is None:
-        raise BadInput("--openai: give --model, or bodies of your own (--bodies)")
-    prompt, answer = (
-        read_lengths(usual if text is None else text, flag_name)
-        for text, usual, flag_name in (
-            (options.input_tokens, "200", "--input-tokens"),
-            (options.output_tokens, "100", "--output-tokens"),
-        )
-    )
-    if not options.model:
-        raise BadInput("--model: '' is not allowed; it takes a name")
-    most = PROMPTS if options.count is None else max(1, options.count)
-    return chat_bodies(options.model, prompt, answer, options.seed, most)
-
-
-def _check_protocol(options: LoadOptions) -> None:
-    """BadInput on flags that do not go with the protocol, before bodies are made."""
-    from serve_bench.core.errors import BadInput
-    from serve_bench.core.load_spec import HANDLE
-    from serve_bench.core.result import GRPC, HANDLES
-
-    own = options.body or options.bodies
-    for name in ("model", "input-tokens", "output-tokens"):
-        if getattr(options, name.replace("-", "_")) is not None and (own or not options.openai):
-            why = "has no use with --body or --bodies" if options.openai else "goes with --openai"
-            raise BadInput(f"--{name}: {why}")
-    protocol = options.texts.get("protocol", "stream" if options.openai else "http")
-    for wrong, line in (
-        (options.openai and options.events is not None, "--events: --openai has its own"),
-        (options.openai and protocol != "stream", f"--openai: is a stream, not {protocol}"),
-        (
-            options.client == "grpc" and protocol not in GRPC,
-            "--client: grpc goes with --protocol grpc or grpc-stream",
-        ),
-        (
-            protocol in HANDLES or options.client == HANDLE,
-            "--protocol: handle: calls an app that serve-bench launches: see run and micro",
-        ),
-    ):
-        if wrong:
-            raise BadInput(line)
 
 
 def _check_together(options: LoadOptions, variants: Variants) -> None:
@@ -304,9 +243,16 @@ def _method(options: LoadOptions, body: bool) -> str:
 def _client(options: LoadOptions) -> Client:
     """Which client: that of the flag, or the one that speaks gRPC. Raises BadInput."""
     from serve_bench.core.errors import BadInput
-    from serve_bench.core.result import GRPC
+    from serve_bench.core.load_spec import HANDLE
+    from serve_bench.core.result import GRPC, HANDLES
 
+    if options.protocols() & HANDLES or options.client == HANDLE:
+        raise BadInput(
+            "--protocol: handle: calls an app that serve-bench launches: see run and micro"
+        )
     if not options.protocols() & GRPC:
+        if options.client == "grpc":
+            raise BadInput("--client: grpc goes with --protocol grpc or grpc-stream")
         return cast("Client", options.client)  # checked where the load is made
     if options.client not in ("raw", "grpc"):
         raise BadInput(f"--client: {options.client} speaks no gRPC; leave it out")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -21,6 +22,7 @@ from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import run_mark, run_record, signals, source_of
 from serve_bench.core.errors import BadInput, RunFailed
 from serve_bench.core.failed_requests import none_succeeded, too_many_failed
+from serve_bench.core.load_result import Progress
 from serve_bench.core.load_spec import EVENTS, Load, Streaming, Timing
 from serve_bench.core.plan import row_of
 from serve_bench.core.redaction import kept_text
@@ -62,34 +64,42 @@ def run(
     return _repeat(load, timing, place, chosen, options) or code
 
 
-def check_first(load: Load, nodes: LoadOn | None) -> None:
+def check_first(load: Load, nodes: LoadOn | None, show: Callable[[str, str], None]) -> str | None:
     """Raises BadInput if the first response of a load of streams is none, or the first call of gRPC
     finds no such method or one of the other kind, before the load begins: one request is made.
     Other failures are for the load to report, and all of a load from nodes, which may reach what
-    this host does not."""
+    this host does not. Returns a hint on the response; None without one. `show`: what a request
+    that takes long waits for, and a key of it."""
     if nodes is not None or (load.streaming is None and load.client != "grpc"):
-        return
+        return None
     timing = Timing(0.0, 0.0, windows=1, window_s=max(FIRST_S, load.timeout_s))
     first = load.one_by_one(1)
     if load.streaming is None:  # a response that is none of streams is one of a single message
         request = replace(load.request, expect_body=None)
         first = replace(first, request=request, retries=0, streaming=Streaming())
+    begun, limit = time.monotonic(), f"given up after {load.timeout_s:g} s"
+
+    def waits(now: Progress) -> None:
+        if (waited_s := time.monotonic() - begun) >= SHOWN_AFTER_S:
+            show(f"first request, before the load: {waited_s:.0f} s, {limit}", "first")
+
     try:
-        result = drive_load(first, timing)
+        result = drive_load(first, timing, on_progress=waits)
     except LoadError:
-        return
+        return None
     url = kept_text(load.request.url)
     if load.client == "grpc" and NO_METHOD in result.status_codes:
         raise BadInput(f"--protocol grpc: no service at {url} has this method (UNIMPLEMENTED)")
     if load.streaming is None:
         if result.events > 1:
             raise BadInput(f"--protocol grpc: {url} streams its response: it is grpc-stream")
-        return
+        return None
     if result.measured.failed.get("event"):
         raise BadInput(_no_event(load, load.streaming, url))
     if load.client == "grpc" and result.events == 1 and result.measured.completed:
         hint = "if its method does not stream, it is --protocol grpc"
-        print(f"serve-bench: the first stream of {url} has one message: {hint}", file=sys.stderr)
+        return f"the first stream of {url} has one message: {hint}"
+    return None
 
 
 def _no_event(load: Load, streaming: Streaming, url: str) -> str:
@@ -119,10 +129,13 @@ def _drive(
     folder = RunFolder.create(out, now=datetime.now(UTC))
     with folder, signals(), run_mark() as run_id:
         try:
-            check_first(load, nodes)
+            with Display(plain=options.live == "plain") as display:
+                hint = check_first(load, nodes, display.show)
         except BaseException:  # Ctrl-C too: nothing was measured
             folder.discard()
             raise
+        if hint is not None:
+            print(f"serve-bench: {hint}", file=sys.stderr)
         this_run = run_record(folder, "load", (planned,), {} if slo is None else {"slo": slo})
         folder.append(this_run)
         place = source_of(nodes, folder.path, run_id)
@@ -208,6 +221,9 @@ FLAG = "--profile"
 
 NO_METHOD = 12
 """The code UNIMPLEMENTED of gRPC."""
+
+SHOWN_AFTER_S = 2.0
+"""A first request that takes longer is shown."""
 
 FIRST_S = 0.1
 """A window's least length (Timing) bounds that of the first request."""

@@ -50,6 +50,7 @@ from serve_bench.benchmarks.parts.blocks import (
 from serve_bench.benchmarks.parts.inside import mean_by_role, usage_table
 from serve_bench.benchmarks.parts.rows import Entry, Page, page_of
 from serve_bench.benchmarks.parts.texts import cell_title, latency, limited_line, number, ratio
+from serve_bench.core.chat import Lengths
 from serve_bench.core.document import (
     Block,
     Cell,
@@ -163,6 +164,7 @@ def request_text(asked: Mapping[str, Any], protocol: str = "HTTP") -> str:
         return f"{asked['call']}()" + (f" with an argument of {size:,} bytes" if size else "")
     text = f"{asked['method']} {asked['route']}" if http else str(asked["route"])
     paths, sets = asked.get("paths", ()), asked.get("header_sets", ())
+    chat, bodies = asked.get("chat"), int(asked.get("bodies_count") or 0)
     how = "drawn at random" if asked.get("draw") == "random" else "in turn"
     if len(paths) > 1:
         shown = ", ".join(paths[1:MOST_PATHS])
@@ -171,6 +173,11 @@ def request_text(asked: Mapping[str, Any], protocol: str = "HTTP") -> str:
     if sets:
         headers = ", ".join(dict.fromkeys(name for one in sets for name, _ in one))
         text += f", {len(sets):,} sets of headers {how} ({headers})"
+    if bodies:
+        text += f", {bodies:,} bodies {how}"
+    if chat is not None:
+        prompt, answer = (Lengths(**chat[name]).text for name in ("prompt", "answer"))
+        text += f", chats of {chat['model']}: prompts of {prompt} tokens, answers up to {answer}"
     return text + (f" with a {'body' if http else 'message'} of {size:,} bytes" if size else "")
 
 

@@ -16,7 +16,7 @@ TEXTS = ("app_name", "route", "method", "expect_status", "clients", "variant")
 #: Flags that say something of an app of one's own alone.
 OF_OWN_APPS = (
     *("option", "app_name", "route", "paths", "method", "header", "headers", "draw", "body"),
-    *("expect_status", "grpc_servicer", "call"),
+    *("bodies", "openai", "expect_status", "grpc_servicer", "call"),
 )
 
 
@@ -26,7 +26,8 @@ class OwnRunOptions(RowOptions, OwnAppOptions, StreamOptions):
     command = "run"
     order = (
         *("target", "option", "app_name", "route", "paths", "method", "header", "headers", "draw"),
-        *("body", "expect_status", "request_timeout_s", "protocol", "grpc_servicer", "call"),
+        *("body", "bodies", "openai", "model", "input_tokens", "output_tokens"),
+        *("expect_status", "request_timeout_s", "protocol", "grpc_servicer", "call"),
         *("events", "event_timeout"),
         *("clients", "windows", "window_seconds"),
         *("launches", "quick", "variant", "env", "out", "resume", "profile", *RUN, "slo"),
@@ -56,6 +57,7 @@ def run(options: OwnRunOptions) -> int:
 
     report = options.report_request()
     check_texts({name: getattr(options, name) for name in TEXTS})
+    options.check_chat()
     return measure(options, report, lambda: _suite(options))
 
 

@@ -34,6 +34,7 @@ from serve_bench.benchmarks.own_app.request import (
     servicers_of,
 )
 from serve_bench.cli.flag_values import (
+    bodies_of,
     content_of,
     draw_of,
     header_of,
@@ -44,6 +45,7 @@ from serve_bench.cli.flag_values import (
 )
 from serve_bench.cli.options import OwnAppOptions
 from serve_bench.core.app_spec import AppSpec, own_spec
+from serve_bench.core.chat import PROMPTS, chat_path, check_bodies
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import MAX_TIMEOUT_S, Load
 from serve_bench.core.own_app import (
@@ -131,7 +133,8 @@ def _suite_of(
         for line in config.notices(chosen, bool(name or route), servicers):
             print(line, file=sys.stderr, flush=True)
         if servicers is None:
-            request.setdefault("route", chosen.prefix or "/")
+            below = f"{chosen.prefix.rstrip('/')}/v1" if flags.openai else chosen.prefix
+            request.setdefault("route", below or "/")
         name, http = chosen.name, dict(config.http_options)
     asked = asked_of(request, Path(file), flags, protocol)
     wished = [_option(text) for text in flags.option or ()] or parts.options
@@ -200,7 +203,7 @@ def _option(text: str) -> tuple[str, Sequence[Option]]:
 
 def asked_of(request: Mapping[str, Any], file: Path, flags: OwnAppOptions, protocol: str) -> Asked:
     """The request: the flags, else `request` of the file, else GET /. Raises BadInput."""
-    body, grpc, handle = b"", protocol in GRPC, protocol in HANDLES
+    grpc, handle = protocol in GRPC, protocol in HANDLES
     of_http = ("method", "expect_status", "route", "paths", "paths_file", "headers_file")
     for field in of_http[:2] if grpc else of_http if handle else ():
         given = getattr(flags, field, None) is not None
@@ -212,38 +215,44 @@ def asked_of(request: Mapping[str, Any], file: Path, flags: OwnAppOptions, proto
         place = "--call" if flags.call else f"{file}: request.call"
         why = f"{call!r} is not allowed; it takes the name of a method"
         raise BadInput(f"{place}: {why if handle else 'goes with --protocol handle'}")
-    if flags.body is not None:
-        body = content_of(flags.body, "--body")
-    elif "body_file" in request:
-        body = content_of(f"@{file.parent / request['body_file']}", f"{file}: request.body_file")
-    elif "body" in request:
-        body = os.fsencode(request["body"])
+    bodies = _bodies(request, file, flags)
+    chat = flags.completions() if flags.openai and not any(bodies) else None
     headers = [header_of(one) for one in flags.header or ()]
     headers = headers or [(str(k), str(v)) for k, v in request.get("headers", {}).items()]
     typed = "content-type" in [name.lower() for name, _ in headers]
-    if body and not typed and not grpc and _is_json(body):
+    json_alone = flags.openai or (any(bodies) and not grpc and all(map(_is_json, bodies)))
+    if json_alone and not typed:
         headers.append(("content-type", "application/json"))
     paths, sets = _varied(request, file, flags)
     if flags.paths is not None and flags.route is not None:
         raise BadInput("--paths: is asked for instead of --route: give one of them")
     route = request.get("route", "/") if flags.route is None else flags.route
-    route = paths[0] if paths else route
+    route = paths[0] if paths else chat_path(route) if flags.openai else route
     fault = path_fault(route)
     if fault is not None:
         raise BadInput(f"{f'{file}: request.route' if flags.route is None else '--route'}: {fault}")
     statuses = statuses_of(flags.expect_status)
     if flags.expect_status is None:
         statuses = tuple(int(one) for one in request.get("expect_status", ()))
-    usual = "POST" if body or grpc or handle else "GET"
+    usual = "POST" if any(bodies) or flags.openai or grpc or handle else "GET"
     method = (flags.method or request.get("method") or usual).upper()
     draw = draw_of(flags.draw or request.get("draw"), "--draw" if flags.draw else f"{file}: draw")
-    if (flags.draw or request.get("draw")) and max(len(paths), len(sets)) < 2:
-        raise BadInput("--draw: give --paths or --headers with two or more lines")
-    asked = Asked(route, method, tuple(headers), body, statuses, paths, sets, draw, call)
+    most = max(len(paths), len(sets), len(bodies) if chat is None else PROMPTS)
+    if (flags.draw or request.get("draw")) and most < 2:
+        raise BadInput("--draw: give --bodies, --paths or --headers with two or more lines")
+    body, *more = bodies or (b"",)
+    asked = Asked(
+        *(route, method, tuple(headers), b"" if more else body, statuses, paths, sets, draw),
+        bodies=bodies if more else (),
+        chat=chat,
+        call=call,
+    )
     try:
         made = asked.request("http://127.0.0.1")
         if grpc:
             Load(made, client="grpc")
+        if flags.openai:
+            check_bodies(made)
     except SpecError as error:
         field = str(error).partition(" ")[0]
         if field == "url:":
@@ -258,6 +267,26 @@ def asked_of(request: Mapping[str, Any], file: Path, flags: OwnAppOptions, proto
             raise BadInput(f"{file}: request: {error}") from None
         raise BadInput(in_flags(str(error))) from None
     return asked
+
+
+def _bodies(request: Mapping[str, Any], file: Path, flags: OwnAppOptions) -> tuple[bytes, ...]:
+    """The bodies that are used in turn: of the flags, else of the file unless --model draws them.
+    Raises BadInput."""
+    if flags.body is not None or flags.bodies is not None:
+        first = () if flags.body is None else (content_of(flags.body, "--body"),)
+        return (*first, *bodies_of(flags.bodies))
+    if flags.model is not None:
+        return ()
+    bodies: tuple[bytes, ...] = ()
+    if "body_file" in request:
+        path = f"@{file.parent / request['body_file']}"
+        bodies = (content_of(path, f"{file}: request.body_file"),)
+    elif "body" in request:
+        bodies = (os.fsencode(request["body"]),)
+    if "bodies_file" in request:
+        path = str(file.parent / request["bodies_file"])
+        bodies += bodies_of(path, f"{file}: request.bodies_file")
+    return bodies
 
 
 def _varied(

@@ -21,7 +21,7 @@ from serve_bench.core.variants import parse_env
 
 _REQUEST: Final = (
     *("route", "method", "headers", "body", "body_file", "expect_status"),
-    *("paths_file", "headers_file", "draw", "call"),
+    *("bodies_file", "paths_file", "headers_file", "draw", "call"),
 )
 _SERVE: Final = ("env", "request_timeout_s", "grpc_servicers")
 
@@ -60,6 +60,7 @@ def parts_of(data: Mapping[str, Any], file: str) -> OwnParts:
         ("method", str, "text"),
         ("body", str, "text"),
         ("body_file", str, "the path of a file"),
+        ("bodies_file", str, "the path of a file"),
         ("paths_file", str, "the path of a file"),
         ("headers_file", str, "the path of a file"),
         ("draw", str, "cycle or random"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from serve_bench.benchmarks.parts.blocks import rate, share
+from serve_bench.benchmarks.parts.blocks import plain, rate, share
 from serve_bench.benchmarks.parts.rows import NS_PER_MS, Entry
 from serve_bench.benchmarks.parts.texts import latency, number
 from serve_bench.core.document import Column
@@ -42,14 +42,16 @@ def streams(entries: Sequence[Entry]) -> bool:
 
 
 def fields(entries: Sequence[Entry]) -> Iterator[tuple[Column, Any]]:
-    """Columns of a table of rows: events/s, p50 and p99 of TTFT and ITL; none without streams."""
+    """Columns of a table of rows: events/s, p50 and p99 of TTFT and ITL; none without streams. p50
+    of TTFT stays in the narrowest."""
     if not streams(entries):
         return
-    yield Column("events/s", spare=2), lambda one: rate(one.line.spreads.get(EVENTS))
-    for metric, spare in ((TTFT, 1), (ITL, 2)):
-        for figure in ("p50", "p99"):
-            column = Column(f"{name(metric)} {figure}", "ms", spare=spare + 3 * (figure == "p50"))
-            yield column, _time(metric, figure)
+    yield Column("events/s", spare=3), lambda one: rate(one.line.spreads.get(EVENTS))
+    spares = {(TTFT, "p50"): 0, (TTFT, "p99"): 1, (ITL, "p50"): 4, (ITL, "p99"): 2}
+    for (metric, figure), spare in spares.items():
+        yield Column(f"{name(metric)} {figure}", "ms", spare=spare), _time(metric, figure)
+    if any(tokens_per_s(one.line.trials) is not None for one in entries):
+        yield Column("tokens/s", spare=3), lambda one: plain(tokens_per_s(one.line.trials))
 
 
 def _time(metric: str, figure: str) -> Any:
@@ -68,6 +70,8 @@ def words(entry: Entry) -> str:
         if known is not None:
             p50, p99 = (latency(value / NS_PER_MS) for value in (known.p50, known.p99))
             texts.append(f"{name(metric)} p50 {p50} ms, p99 {p99} ms")
+    if (per_s := tokens_per_s(entry.line.trials)) is not None:
+        texts.append(f"{number(per_s)} tokens/s of answers")
     return "; " + ", ".join(texts)
 
 
@@ -96,13 +100,28 @@ def tokens_words(trial: Trial) -> str | None:
         return None
     if not counts.requests:
         return "the service counted none in its answers (usage); see events/s"
-    seconds = float(trial.seconds.get("measured") or 0.0)
-    per_s = f" ({number(counts.answer / seconds)}/s)" if seconds > 0 else ""
+    rate_per_s = tokens_per_s([trial])
+    per_s = "" if rate_per_s is None else f" ({number(rate_per_s)}/s)"
     answer, prompt = (count / counts.requests for count in (counts.answer, counts.prompt))
     text = f"{counts.answer:,} of answers{per_s}"
     text += f"; per request {answer:,.4g} of the answer, {prompt:,.4g} of the prompt"
     uncounted = trial.completed_in_windows - counts.requests
     return text + (f"; {uncounted:,} requests without a count" if uncounted > 0 else "")
+
+
+def tokens_per_s(trials: Sequence[Trial]) -> float | None:
+    """Tokens of answers in a second of the windows, as the service counts them; None where it
+    counted none. Raises FormatError."""
+    tokens, seconds = 0, 0.0
+    for trial in trials:
+        counts = token_counts(trial)
+        if counts is not None and counts.requests:
+            tokens, seconds = tokens + counts.answer, seconds + _measured_s(trial)
+    return tokens / seconds if seconds > 0 else None
+
+
+def _measured_s(trial: Trial) -> float:
+    return float(trial.seconds.get("measured") or 0.0)
 
 
 def token_counts(trial: Trial) -> TokenCounts | None:
@@ -126,7 +145,10 @@ def csv_columns(entries: Sequence[Entry], entry: Entry) -> dict[str, Any]:
         for figure in CSV:
             value = None if known is None else getattr(known, figure) / NS_PER_MS
             out[f"{metric}_{figure}_ms"] = value
-    return {**out, "events_merged_share": merged_share(entry.line.trials)}
+    out["events_merged_share"] = merged_share(entry.line.trials)
+    if any(token_counts(trial) is not None for one in entries for trial in one.line.trials):
+        out["tokens_per_s"] = tokens_per_s(entry.line.trials)
+    return out
 
 
 def json_counts(trial: Trial) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from serve_bench.core.load_result import Counts
 from serve_bench.core.own_app import Asked, OwnApp, OwnDeployment
 from serve_bench.core.result import (
     Failure,
+    Metric,
     PlannedTrial,
     Record,
     Result,
@@ -460,6 +461,35 @@ def test_rows_of_one_label_are_told_apart() -> None:
     ]
     assert [one["label"] for one in drawn(of, "throughput")] == told_apart
     assert [one.text for one in column(results(of), "load")] == told_apart
+
+
+def test_rows_of_streams_keep_their_first_event_where_it_is_narrow() -> None:
+    plan = [
+        planned(variant, Row("4 connections, stream", "raw", 4, protocol="stream"))
+        for variant in ("default", "optimized")
+    ]
+    trials = []
+    for of in plan:
+        one = trial(of, 100.0, 101.0, 99.0, latency=LATENCY)
+        times = {name: Metric("ns", "lower", histogram=LATENCY) for name in ("ttft", "itl")}
+        events = Metric("events/s", "higher", windows=(2000.0, 2020.0, 1980.0))
+        tokens = {"requests": 300, "answer": 6000, "prompt": 60_000}
+        client = {"events": 6000, "merged": 0, "tokens": tokens}
+        metrics = {**one.metrics, **times, "events": events}
+        trials.append(replace(one, metrics=metrics, client=client, seconds={"measured": 3.0}))
+    of_streams = result_of([run(*plan), *trials])
+    for width, shown in (
+        (60, {"TTFT p50"}),
+        (200, {"TTFT p50", "events/s", "ITL p50", "tokens/s"}),
+    ):
+        text = render(of_streams, "table", width=width)
+        head = next(line for line in text.splitlines() if "requests/s" in line and "load" in line)
+        assert shown == {
+            name for name in ("TTFT p50", "events/s", "ITL p50", "tokens/s") if name in head
+        }
+        assert max(map(len, text.splitlines())) <= width
+    assert "2,000 tokens/s of answers" in " ".join(text.split())
+    assert "tokens_per_s" in render(of_streams, "csv").splitlines()[0]
 
 
 # ------------------------------------------------------------------------ an app of one's own
