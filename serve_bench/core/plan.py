@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -81,10 +82,13 @@ class Suite:
             row for row in self.rows if any(one.holds(row.label, cell) for one in self.places)
         )
 
-    def window_of(self, row: Row) -> float:
-        """The length of the windows of a row, seconds."""
-        own = (one.window_s for one in self.places or () if one.row == row.label)
-        return next((length for length in own if length is not None), self.window_s)
+    def windows_of(self, row: Row) -> tuple[int, float]:
+        """How many windows a row has, and their length in seconds."""
+        count, length = self.windows, self.window_s
+        for one in self.places or ():
+            if one.row == row.label:
+                count, length = one.windows or count, one.window_s or length
+        return count, length
 
     def to_json(self) -> dict[str, Any]:
         """Plain content for the Run record; without what is asked of few runs and not of this."""
@@ -256,8 +260,8 @@ def expected_trial_s(suite: Suite, row: Row | None = None, rate: float = A_RATE)
     `rate`: what the service is taken to serve (requests/s), where requests end a row.
     """
     if suite.requests_per_client is None:
-        window_s = suite.window_s if row is None else suite.window_of(row)
-        return suite.warmup_min_s + suite.windows * window_s + TRIAL_S
+        windows = (suite.windows, suite.window_s) if row is None else suite.windows_of(row)
+        return suite.warmup_min_s + math.prod(windows) + TRIAL_S
     rows = [row] if row is not None else rows_of(suite)
     each = [(one.requests or 0) / rate for one in rows]
     each = [one if one < suite.max_row_s else suite.max_row_s + CUT_S for one in each]
@@ -414,11 +418,12 @@ def timing_of(suite: Suite, row: Row) -> Timing:
         return row_timing(suite.max_row_s)
     if suite.requests is not None:
         return Timing(0.0, 0.0, windows=1, window_s=LONGEST_QUERY_S * suite.requests)
+    windows, window_s = suite.windows_of(row)
     return Timing(
         warmup_min_s=suite.warmup_min_s,
         warmup_max_s=suite.warmup_max_s,
-        windows=suite.windows,
-        window_s=suite.window_of(row),
+        windows=windows,
+        window_s=window_s,
     )
 
 

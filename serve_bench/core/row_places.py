@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from serve_bench.core.axes import AXES, Value
-from serve_bench.core.numbers import Amount
+from serve_bench.core.numbers import Amount, Count
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,19 @@ class MetricNames:
 @dataclass(frozen=True)
 class PlacedRow:
     """Where a row (`row`: its label) is measured: in each cell with these values of axes.
-    `window_s`: the length of its windows, where it is not that of the suite: a window of a stream
-    that lasts longer than all windows would have no end of any."""
+    `windows` of `window_s` seconds: where they are not those of the suite. A stream that lasts
+    longer than all windows would begin in none."""
 
     row: str
     cell: Mapping[str, Value] = field(default_factory=dict)
     metrics: MetricNames = field(default_factory=MetricNames)
+    windows: Count | None = None
     window_s: Amount | None = None
+
+    @property
+    def shape(self) -> tuple[int | None, float | None]:
+        """Its windows, as far as they are its own."""
+        return self.windows, self.window_s
 
     def holds(self, row: str, cell: Mapping[str, Value]) -> bool:
         """Whether the row is measured in a cell, given whole or as it is named in records, where

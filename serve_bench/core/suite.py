@@ -80,7 +80,7 @@ _TOP: Final = (
     *("slo", "rows"),
 )
 _TRAFFIC: Final = ("protocol", "stream_events", "data_size", "response_size")
-_ROW: Final = ("client", *_TRAFFIC, "cells", "metrics", "window_seconds")
+_ROW: Final = ("client", *_TRAFFIC, "cells", "metrics", "windows", "window_seconds")
 _LOAD: Final = (
     "clients",
     "users",
@@ -201,10 +201,13 @@ def _suite_of_rows(
         only_keys(names, of_names, f"{where}.metrics")
         metrics = MetricNames(**{key: _text(names, key, "", f"{where}.metrics") for key in names})
         at = _settings(_table(table, "cells", where), f"{where}.cells", app.name)
+        windows = int(_number(table, "windows", 1, where, low=1)) if "windows" in table else None
         window_s = None
         if "window_seconds" in table:
             window_s = _number(table, "window_seconds", 1.0, where, low=0.01)
-        place = PlacedRow(row.label, at, metrics, window_s)
+        place = PlacedRow(row.label, at, metrics, windows, window_s)
+        if any(one.row == row.label and one.shape != place.shape for one in places):
+            raise BadInput(f"{where}: {row.label} has other windows before")
         if not any(place.holds(row.label, cell) for cell in cells):
             raise BadInput(f"{where}.cells: no cell of the suite is so")
         places.append(place)

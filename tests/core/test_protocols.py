@@ -19,7 +19,16 @@ from serve_bench.core.histogram import Histogram
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.load_spec import Load, Streaming
 from serve_bench.core.own_app import Asked, OwnApp, OwnDeployment, OwnGrpc
-from serve_bench.core.plan import Suite, load_of, plan, route_of, rows_of, timing_of
+from serve_bench.core.plan import (
+    TRIAL_S,
+    Suite,
+    expected_trial_s,
+    load_of,
+    plan,
+    route_of,
+    rows_of,
+    timing_of,
+)
 from serve_bench.core.request_spec import Request, SpecError
 from serve_bench.core.result import (
     Metric,
@@ -269,7 +278,7 @@ FIVE: dict[str, Any] = {"client": "raw:2", "cells": {"max_ongoing_requests": 5}}
 
 
 def test_rows_are_measured_where_they_belong() -> None:
-    stream = {"client": "raw:3", "protocol": "stream", "window_seconds": 7, "metrics": {}}
+    stream = {"client": "raw:3", "protocol": "stream", "window_seconds": 7, "windows": 2}
     nine = {**FIVE, "cells": {"max_ongoing_requests": 9}}
     made = of_rows({**FIVE, "metrics": {"rate": "http"}}, {**FIVE, **stream}, nine)
     (one,) = plan(made)
@@ -277,8 +286,9 @@ def test_rows_are_measured_where_they_belong() -> None:
         ["2 connections", "3 connections, stream of 10"],
         ["2 connections"],
     ]
-    assert made.window_of(made.rows[1]) == 7 and made.window_of(made.rows[0]) == 1
-    assert timing_of(made, made.rows[1]).window_s == 7
+    assert [made.windows_of(row) for row in made.rows] == [(10, 1.0), (2, 7.0)]
+    assert (timing_of(made, made.rows[1]).windows, timing_of(made, made.rows[1]).window_s) == (2, 7)
+    assert expected_trial_s(made, made.rows[1]) == 2 * 7 + 0.5 + TRIAL_S
     assert Suite.from_json(made.to_json()) == made
     assert made.places is not None and made.places[0].metrics == MetricNames(rate="http")
 
@@ -296,6 +306,8 @@ def test_rows_are_measured_where_they_belong() -> None:
         ([FIVE], {"clients": ("raw:1",)}, "--clients: the suite a.toml has cells and rows of its"),
         ([FIVE], {"matrix": {"num_replicas": (1, 2)}}, "--num-replicas: the suite a.toml has"),
         ([], {}, "a.toml: rows must be tables, as [[rows]]"),
+        ([FIVE, {**FIVE, "windows": 3}], {}, "rows[2]: 2 connections has other windows before"),
+        ([{**FIVE, "windows": 0}], {}, "a.toml: rows[1].windows: 0 is not allowed"),
     ],
 )
 def test_rows_that_make_no_sense_are_one_line(
