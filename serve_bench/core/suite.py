@@ -190,7 +190,7 @@ def _suite_of_rows(
     if not isinstance(tables, list) or not tables or not all(isinstance(t, dict) for t in tables):
         raise BadInput(f"{file}: rows must be tables, as [[rows]]")
     rows: dict[str, Row] = {}
-    places = []
+    places: list[PlacedRow] = []
     for number, table in enumerate(tables, 1):
         where = f"{file}: rows[{number}]"
         only_keys(table, _ROW, where)
