@@ -21,6 +21,7 @@ from serve_bench.core.request_spec import Headers
 from serve_bench.load.async_engine import AsyncClient, AsyncEngine
 from serve_bench.load.connection import Address
 from serve_bench.load.pacing import WorkerShare, next_turn
+from serve_bench.load.request_log import Notes
 from serve_bench.load.tally import NEVER
 
 OPTIONS: Final = (
@@ -54,11 +55,10 @@ perf = time.perf_counter_ns
 
 @dataclass(slots=True, eq=False)
 class ChannelClient(AsyncClient):
-    """One channel. `last`: when the latest message of a stream came (ns), 0: none yet; `call`: the
-    stream in flight, `stalled`: it was cancelled for its silence; `received`: bytes of messages."""
+    """One channel. `call`: the stream in flight, `stalled`: it was cancelled for its silence;
+    `received`: bytes of messages."""
 
     channel: Any
-    last: int = 0
     call: Any = None
     stalled: bool = False
     received: int = 0
@@ -67,8 +67,10 @@ class ChannelClient(AsyncClient):
 class GrpcEngine(AsyncEngine[ChannelClient]):
     """All channels of one worker."""
 
-    def __init__(self, load: Load, address: Address, share: WorkerShare) -> None:
-        super().__init__(load, address, share)
+    def __init__(
+        self, load: Load, address: Address, share: WorkerShare, notes: Notes | None = None
+    ) -> None:
+        super().__init__(load, address, share, notes)
         turns = [
             (urlsplit(url).path, body, tuple((name.lower(), value) for name, value in named))
             for url, body, named in load.request.turns
@@ -81,7 +83,7 @@ class GrpcEngine(AsyncEngine[ChannelClient]):
     def open_streams(self) -> list[tuple[int, int]] | None:
         if self._streaming is None:
             return None
-        return [(client.due, client.last) for client in self._clients if client.busy]
+        return [(client.due, client.last) for client in self._in_flight()]
 
     def _make_client(self) -> ChannelClient:
         host, port = self.address.sockaddr[:2]
@@ -140,6 +142,8 @@ class GrpcEngine(AsyncEngine[ChannelClient]):
                 self._turn(now)
             self.tally.streamed(client.due, client.last, now, 1)
             client.last = now
+            if client.events is not None:
+                client.events.add(now, 1)
             client.received += len(answer)
         return (None if client.last else "event"), 0
 
