@@ -175,7 +175,7 @@ REQUEST_APPS: Final = (*MODEL_APPS, "press_noop")
 MATRICES: Final = ("micro", "sweep")
 MODELS: Final = (*MATRICES, "recsys", "press")
 SWEEPS: Final = (*MATRICES, "press")
-ONE_PROTOCOL: Final = ("load", "sweep", "noop", "versus")
+ONE_PROTOCOL: Final = ("load", "sweep", "noop", "versus", "capacity")
 
 #: What a DLRM ranker is made of; the defaults of its shape are those of serving/apps/dlrm_shape.py.
 _MODEL = (
@@ -472,7 +472,6 @@ _DECLARED = (
         flags=(
             Flag("Protocols: http, stream, grpc, grpc-stream [http].", ("micro",), swept=True),
             Flag("Protocols: http, stream (each event is timed) [http].", ("run",), swept=True),
-            Flag("Protocol: http or stream (each event is timed) [http].", ("capacity",)),
             Flag("Protocol: http, stream, grpc or grpc-stream [http].", ONE_PROTOCOL),
         ),
     ),
