@@ -3,6 +3,13 @@
 The server draws service times and computes when each request departs (Lindley's recursion); it only
 waits until then. So its queue is that of theory, however busy the host; only the answer may be
 late. It prints its port, and serves until it is ended.
+
+    mm1, md1    one server, exponential or constant service
+    cliff       refuses above a rate
+    slow        never meets anything
+    stream      mm1; the first event at the departure, the last one LAST_S later
+    chain       a stream of EVENTS; each waits in the queue of mm1 anew, from the one before on
+    grpc        mm1 with half of its rate, as a unary method of gRPC
 """
 
 from __future__ import annotations
@@ -15,19 +22,29 @@ import time
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 BUSY = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 2\r\n\r\nno"
 
+HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+EVENT = b"9\r\ndata: a\n\n\r\n"
+END = b"0\r\n\r\n"
+
 MU = 1000.0
 """Requests/s of a server that is never idle."""
+
+GRPC_MU = 500.0
+"""The same for gRPC, of which a Python server does not do 1,000/s on time."""
 
 CLIFF_RATE, CLIFF_BURST = 800.0, 20.0
 """Above this rate the cliff refuses; bursts of so many requests are taken."""
 
+LAST_S = 0.1
+EVENTS = 5
+
 
 class Queue:
-    """When a request departs, and how it is answered. `kind`: mm1, md1, cliff or slow (a service
-    that never meets anything)."""
+    """When a request departs, and how it is answered."""
 
     def __init__(self, kind: str, seed: int) -> None:
         self.kind = kind
+        self._mu = GRPC_MU if kind == "grpc" else MU
         self._random = random.Random(seed)
         self._free = 0.0  # when the server has served all that has come
         self._tokens, self._last = CLIFF_BURST, 0.0
@@ -43,9 +60,15 @@ class Queue:
             return now + 0.005, OK
         if self.kind == "slow":
             return now + 0.5, OK
-        service = 1 / MU if self.kind == "md1" else self._random.expovariate(MU)
+        service = 1 / self._mu if self.kind == "md1" else self._random.expovariate(self._mu)
         self._free = max(self._free, now) + service
         return self._free, OK
+
+    def then(self, event: int, at: float) -> float | None:
+        """When the event after this one of a stream comes, which came then; None after the last."""
+        if self.kind == "stream":
+            return at + LAST_S if event == 0 else None
+        return self.take(at)[0] if event < EVENTS - 1 else None
 
 
 async def serve(kind: str, seed: int) -> None:
@@ -64,7 +87,16 @@ async def serve(kind: str, seed: int) -> None:
             while b"\r\n\r\n" in self._rest:
                 _, _, self._rest = self._rest.partition(b"\r\n\r\n")
                 at, answer = queue.take(time.monotonic())
-                loop.call_at(at, self._answer, answer)
+                if kind in ("stream", "chain"):
+                    loop.call_at(at, self._event, 0, at)
+                else:
+                    loop.call_at(at, self._answer, answer)
+
+        def _event(self, event: int, at: float) -> None:
+            then = queue.then(event, at)
+            self._answer((b"" if event else HEAD) + EVENT + (END if then is None else b""))
+            if then is not None:
+                loop.call_at(then, self._event, event + 1, then)
 
         def _answer(self, answer: bytes) -> None:
             transport = self._transport
@@ -76,5 +108,26 @@ async def serve(kind: str, seed: int) -> None:
     await server.serve_forever()
 
 
+async def serve_grpc(seed: int) -> None:
+    """Serves `/test.Queue/Call` until it is cancelled."""
+    import grpc
+
+    queue = Queue("grpc", seed)
+
+    async def call(message: bytes, context: object) -> bytes:
+        now = time.monotonic()
+        await asyncio.sleep(queue.take(now)[0] - now)
+        return message
+
+    server = grpc.aio.server()
+    methods = {"Call": grpc.unary_unary_rpc_method_handler(call)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Queue", methods),))
+    print(server.add_insecure_port("127.0.0.1:0"), flush=True)
+    await server.start()
+    await server.wait_for_termination()
+
+
 if __name__ == "__main__":
-    asyncio.run(serve(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 1))
+    which = sys.argv[1]
+    number = int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    asyncio.run(serve_grpc(number) if which == "grpc" else serve(which, number))

@@ -10,10 +10,11 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
 from serve_bench.core.errors import BadInput
-from serve_bench.core.load_spec import MAX_DURATION_S, Stage
+from serve_bench.core.load_spec import MAX_DURATION_S, Load, Stage
 from serve_bench.core.numbers import whole_number
 from serve_bench.core.request_spec import Draw, Headers, path_fault
 
@@ -37,6 +38,12 @@ def check_number(flag: str, number: object, least: float, most: float = LARGEST)
     """BadInput unless the number, if there is one, lies within."""
     if isinstance(number, int | float) and not least <= number <= most:
         raise BadInput(f"{flag}: {number} is not allowed; it takes {least} to {most}")
+
+
+def check_client(load: Load) -> None:
+    """BadInput without the library of the client."""
+    if load.client == "grpc" and find_spec("grpc") is None:
+        raise BadInput("--protocol grpc: grpcio is not installed: pip install grpcio")
 
 
 #: Upper end of a file with a body or paths: each load worker holds all of it.

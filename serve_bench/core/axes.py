@@ -175,7 +175,7 @@ REQUEST_APPS: Final = (*MODEL_APPS, "press_noop")
 MATRICES: Final = ("micro", "sweep")
 MODELS: Final = (*MATRICES, "recsys", "press")
 SWEEPS: Final = (*MATRICES, "press")
-ONE_PROTOCOL: Final = ("sweep", "noop", "versus")
+ONE_PROTOCOL: Final = ("sweep", "noop", "versus", "capacity")
 
 #: What a DLRM ranker is made of; the defaults of its shape are those of serving/apps/dlrm_shape.py.
 _MODEL = (
@@ -498,7 +498,6 @@ _DECLARED = (
                 ("micro", "run"),
                 swept=True,
             ),
-            Flag("Protocol: http or stream (each event is timed) [http].", ("capacity",)),
             Flag("Protocol: http, stream, grpc or grpc-stream [http].", ("load",)),
             Flag(
                 "Protocol: http, stream, grpc, grpc-stream, handle, handle-stream [http].",

@@ -24,6 +24,8 @@ from serve_bench.core.load_result import CENSORED_BY, ERROR_CLASSES
 Kind = Literal["percentile", "mean", "errors", "goodput"]
 
 LATENCY: Final = "latency"
+TTFT: Final = "ttft"
+ITL: Final = "itl"
 
 METRICS: Final = tuple(CENSORED_BY)
 """Histograms that a percentile or a mean may be of; the first needs no prefix."""

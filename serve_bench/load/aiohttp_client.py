@@ -26,6 +26,7 @@ from serve_bench.load.connection import Address
 from serve_bench.load.failures import reason_of
 from serve_bench.load.http1 import MAX_HEAD, response_class
 from serve_bench.load.pacing import WorkerShare, next_turn
+from serve_bench.load.request_log import Notes
 
 FOREVER_S = 1e9
 """Idle connections are kept as long as the server keeps them."""
@@ -162,8 +163,10 @@ class SessionClient(AsyncClient):
 class AiohttpEngine(AsyncEngine[SessionClient]):
     """All sessions of one worker."""
 
-    def __init__(self, load: Load, address: Address, share: WorkerShare) -> None:
-        super().__init__(load, address, share)
+    def __init__(
+        self, load: Load, address: Address, share: WorkerShare, notes: Notes | None = None
+    ) -> None:
+        super().__init__(load, address, share, notes)
         self._url = URL(load.request.url, encoded=True)
         turns = [
             (URL(url, encoded=True), body, named if load.request.header_sets else None)

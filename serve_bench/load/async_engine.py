@@ -13,9 +13,11 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from serve_bench.core.load_result import GIVEN_UP
 from serve_bench.core.load_spec import Load
 from serve_bench.load.connection import Address
 from serve_bench.load.pacing import IDLE_S, Engine, WorkerShare
+from serve_bench.load.request_log import Events, Notes
 from serve_bench.load.tally import NEVER
 
 PAUSE_S = 0.05
@@ -26,10 +28,14 @@ perf = time.perf_counter_ns
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class AsyncClient:
-    """A connection, and whether it has a request in flight."""
+    """A connection, and whether it has a request in flight. `last`: when the latest event of its
+    stream came (ns), 0: none yet; `number`, `events`: as in `Sender`."""
 
     busy: bool = False
     due: int = 0
+    last: int = 0
+    number: int = 0
+    events: Events | None = None
     task: asyncio.Task[None] | None = None
 
 
@@ -41,8 +47,10 @@ class AsyncEngine(Engine, Generic[C]):
 
     _draw: Callable[[], Any]
 
-    def __init__(self, load: Load, address: Address, share: WorkerShare) -> None:
-        super().__init__(load, address, share)
+    def __init__(
+        self, load: Load, address: Address, share: WorkerShare, notes: Notes | None = None
+    ) -> None:
+        super().__init__(load, address, share, notes)
         self._loop = asyncio.new_event_loop()
         self._clients: list[C] = []
         self._free: list[tuple[C, asyncio.Future[int]]] = []
@@ -70,8 +78,8 @@ class AsyncEngine(Engine, Generic[C]):
     def watch(self, fd: int, call: Callable[[], None]) -> None:
         self._loop.add_reader(fd, call)
 
-    def open_requests(self) -> tuple[list[int], list[int]]:
-        return [client.due for client in self._clients if client.busy], list(self._backlog)
+    def _in_flight(self) -> list[C]:
+        return [client for client in self._clients if client.busy]
 
     # -- connecting ---------------------------------------------------------------------------
 
@@ -79,18 +87,26 @@ class AsyncEngine(Engine, Generic[C]):
         return self._loop.run_until_complete(self._connect_all())
 
     async def _connect_all(self) -> int:
-        self._clients = [self._make_client() for _ in range(self.share.connections)]
+        clients = [self._add_client() for _ in range(self.share.connections)]
         begun = perf()
-        opened = await asyncio.gather(*(self._preconnect(client) for client in self._clients))
+        opened = await asyncio.gather(*(self._preconnect(client) for client in clients))
         self.connecting = (begun, perf())
         return sum(opened)
+
+    def _add_client(self) -> C:
+        """One more client, with its place in the log."""
+        client = self._make_client()
+        client.number = self.share.first + len(self._clients)
+        client.events = None if self._notes is None else self._notes.events()
+        self._clients.append(client)
+        return client
 
     # -- one request --------------------------------------------------------------------------
 
     def _begin(self, client: C, due: int) -> None:
         """A request begins when a client gets it, before the task of that runs."""
         client.busy = True
-        client.due = due
+        client.due, client.last = due, 0
         self.tally.begun(due)
 
     async def _request(self, client: C, due: int, sent_at: int) -> None:
@@ -116,6 +132,8 @@ class AsyncEngine(Engine, Generic[C]):
             if failure == "connect":
                 await asyncio.sleep(PAUSE_S)
             sent_at = perf()
+        if self._notes is not None:
+            self._note(client, self._notes, now, status, failure)
         client.busy = False
         if not tally.refill:
             self._turn(now)
@@ -135,6 +153,7 @@ class AsyncEngine(Engine, Generic[C]):
     def run(self, start: int, drain_ns: int) -> None:
         self._drain_ns = drain_ns
         self._loop.run_until_complete(self._run(start))
+        self._note_cut()
 
     def run_slice(self, length_ns: int, drain_ns: int) -> int:
         """As in `Engine`, but the drain waits for every response, whatever `drain_ns` is: a
@@ -242,8 +261,7 @@ class AsyncEngine(Engine, Generic[C]):
             self._begin(client, due)
             turn.set_result(due)
         elif len(self._clients) < self.share.limit:
-            client = self._make_client()
-            self._clients.append(client)
+            client = self._add_client()
             self._begin(client, due)
             self._begin_task(client, self._serve(client, due))
         else:
@@ -269,3 +287,75 @@ class AsyncEngine(Engine, Generic[C]):
         self._loop.run_until_complete(close_all())
         self.timer.close()
         self._loop.close()
+
+
+# --------------------------------------------------------------------------------------------------
+# Calls with whole messages, of which each of a stream is an event: gRPC and handles.
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class CallClient(AsyncClient):
+    """A client of calls. `call`: that in flight, `stalled`: it was cancelled for its silence;
+    `received`: bytes of messages that are not counted yet."""
+
+    call: Any = None
+    stalled: bool = False
+    received: int = 0
+
+
+K = TypeVar("K", bound=CallClient)
+
+
+class CallEngine(AsyncEngine[K]):
+    """All clients of calls of one worker. `_size` gives the bytes of a message."""
+
+    _size: Callable[[Any], int]
+
+    def __init__(
+        self, load: Load, address: Address, share: WorkerShare, notes: Notes | None = None
+    ) -> None:
+        super().__init__(load, address, share, notes)
+        self._streaming = load.streaming
+        gap_s = None if load.streaming is None else load.streaming.event_timeout_s
+        self._gap_ns = NEVER if gap_s is None else int(gap_s * 1e9)
+
+    def open_streams(self) -> list[tuple[int, int]] | None:
+        if self._streaming is None:
+            return None
+        return [(client.due, client.last) for client in self._in_flight()]
+
+    async def _stream(self, client: K) -> tuple[str | None, int]:
+        """Read the stream of the call to its end; as `_attempt`."""
+        client.last = 0
+        async for message in client.call:
+            now = perf()
+            if now >= self.tally.edge:
+                self._turn(now)
+            self.tally.streamed(client.due, client.last, now, 1)
+            client.last = now
+            if client.events is not None:
+                client.events.add(now, 1)
+            client.received += self._size(message)
+        return (None if client.last else "event"), 0
+
+    def _answer(self, client: K, answer: Any) -> tuple[str | None, int]:
+        """Count a whole answer; as `_attempt`."""
+        client.received += self._size(answer)
+        expected = self.load.request.expect_body
+        return ("body" if expected is not None and answer != expected else None), 0
+
+    def _given_up(self, client: K, failure: str, now: int) -> None:
+        if self._streaming is not None and failure in GIVEN_UP:
+            self.tally.no_event(client.due, client.last, now)
+
+    def _account(self, client: K) -> None:
+        self.tally.bytes += client.received
+        client.received = 0
+
+    def _turn(self, now: int) -> None:
+        if self._gap_ns < NEVER:
+            for client in self._clients:
+                if client.busy and client.last and now - client.last > self._gap_ns:
+                    client.stalled = True
+                    client.call.cancel()
+        super()._turn(now)

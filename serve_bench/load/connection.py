@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import ssl
 
     from serve_bench.load import http1
+    from serve_bench.load.request_log import Events
 
 SO_TIMESTAMPNS = 35
 """Linux's option for kernel receive timestamps (asm-generic/socket.h), unnamed in Python."""
@@ -208,7 +209,8 @@ class Connection:
     `due`, `sent_at`: of the request in flight (perf_counter_ns). `since`: when the attempt to
     connect began, or when a pause ends. `waiting`: a request is assigned and not sent yet.
     `number`: among the connections of all workers. `left`: how many requests it may still begin.
-    `ended_well`: its completed requests, counted only if the load has `connection_rates`.
+    `events`: of the request in flight, only in a log of streams. `ended_well`: its completed
+    requests, counted only if the load has `connection_rates`.
     """
 
     address: Address
@@ -219,6 +221,7 @@ class Connection:
     tls_name: str
     number: int
     left: int
+    events: Events | None = None
     sock: socket.socket | None = None
     fd: int = -1
     state: int = CLOSED

@@ -179,7 +179,7 @@ def drive_load(
     """Run a load and return what it measured.
 
     `on_progress` is called about four times a second. `mark` goes into the environment of every
-    worker. `log` gets each request (client raw; SpecError for another), also when interrupted.
+    worker. `log` gets each request, also when interrupted.
     A load with a number of requests (`count`, `each`) has no warm-up. Its window ends with the last
     response, or at its full time: then the rest of the requests is cut.
     `may_measure` is called about 20 times a second once the warm-up is done (with a count: once all
@@ -193,15 +193,13 @@ def drive_load(
     """
     if load.client in ("wrk", "ab"):
         raise SpecError(f"client {load.client} is an external program: use load.external")
-    if log is not None and load.client != "raw":
-        raise SpecError(f"a log of the requests needs the client raw, not {load.client}")
     if load.total is not None:
         timing = replace(timing, warmup_min_s=0.0, warmup_max_s=0.0)
     processes = enough_processes(load, usable_cores())
     shared = Shared.create(processes)
     try:
-        fds = log.open(processes) if log is not None else ()
-        with Crew([load], shares(load, processes), timing, shared, mark, log_fds=fds) as crew:
+        logs = log.open(processes, load.streaming is not None) if log is not None else ()
+        with Crew([load], shares(load, processes), timing, shared, mark, logs=logs) as crew:
             watch = Watch(shared, timing.warmup_min_s, timing.measured_s, on_progress)
             return _Drive(load, timing, shared, crew, watch, log, may_measure).run()
     finally:

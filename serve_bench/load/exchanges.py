@@ -54,7 +54,7 @@ class Exchanges(Engine):
     def __init__(
         self, load: Load, address: Address, share: WorkerShare, notes: Notes | None = None
     ) -> None:
-        super().__init__(load, address, share)
+        super().__init__(load, address, share, notes)
         self.poller = make_poller()
         self.requests = http1.request_bytes(load.request, load.keepalive)
         self._draw = next_turn(load, share, self.requests)
@@ -88,15 +88,14 @@ class Exchanges(Engine):
             self._gap_ns = NEVER if gap_s is None else int(gap_s * 1e9)
             self._scan_ns = min(self._scan_ns, self._gap_ns // 10)
         self._rates = ConnectionRates(self.connections) if load.connection_rates else None
-        self._notes = notes
 
-    def open_requests(self) -> tuple[list[int], list[int]]:
-        return [conn.due for conn in self.connections if conn.in_flight], list(self._backlog)
+    def _in_flight(self) -> list[Connection]:
+        return [conn for conn in self.connections if conn.in_flight]
 
     def open_streams(self) -> list[tuple[int, int]] | None:
         if self._streaming is None:
             return None
-        return [(conn.due, _latest(conn)) for conn in self.connections if conn.in_flight]
+        return [(conn.due, _latest(conn)) for conn in self._in_flight()]
 
     def _measuring(self, which: str) -> None:
         """Measuring begins or ends. Requests in flight then belong to no window. The short path
@@ -112,19 +111,6 @@ class Exchanges(Engine):
             else:
                 self._rates.end()
 
-    def _note(
-        self, conn: Connection, notes: Notes, now: int, status: int, failure: str | None
-    ) -> None:
-        """Into the log: a request of the windows has ended."""
-        if self.tally.in_cohort(conn.due):
-            notes.add(conn.number, conn.due, now, status, failure)
-
-    def note_cut(self) -> None:
-        """Into the log: the requests of the windows that never ended."""
-        for conn in self.connections:
-            if self._notes is not None and conn.in_flight and self.tally.in_cohort(conn.due):
-                self._notes.add_cut(conn.number, conn.due)
-
     # -- connecting ---------------------------------------------------------------------------
 
     def _add_connection(self, now: int, due: int | None = None) -> None:
@@ -139,6 +125,7 @@ class Exchanges(Engine):
             self.load.request.host,
             number=self.share.first + len(self.connections),
             left=NEVER if self.share.each is None else self.share.each,
+            events=None if self._notes is None else self._notes.events(),
         )
         self.connections.append(conn)
         if due is not None:
@@ -412,6 +399,8 @@ class Exchanges(Engine):
             framer.reader.fresh = 0
             self.tally.streamed(conn.due, framer.last, now, count)
             framer.last = now
+            if conn.events is not None:
+                conn.events.add(now, count)
 
     def _stamped(self, conn: Connection) -> bytes:
         """Read once with the kernel's time of receipt."""

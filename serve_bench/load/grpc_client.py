@@ -8,20 +8,18 @@ is for the service.
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import grpc
 
-from serve_bench.core.load_result import GIVEN_UP
 from serve_bench.core.load_spec import Load
 from serve_bench.core.request_spec import Headers
-from serve_bench.load.async_engine import AsyncClient, AsyncEngine
+from serve_bench.load.async_engine import CallClient, CallEngine
 from serve_bench.load.connection import Address
 from serve_bench.load.pacing import WorkerShare, next_turn
-from serve_bench.load.tally import NEVER
+from serve_bench.load.request_log import Notes
 
 OPTIONS: Final = (
     ("grpc.use_local_subchannel_pool", 1),  # else all channels of a process share a connection
@@ -49,39 +47,28 @@ BROKEN: Final = {
 TOO_LARGE: Final = "message larger than max"
 """What a server says that refuses a message for its size, with RESOURCE_EXHAUSTED."""
 
-perf = time.perf_counter_ns
-
 
 @dataclass(slots=True, eq=False)
-class ChannelClient(AsyncClient):
-    """One channel. `last`: when the latest message of a stream came (ns), 0: none yet; `call`: the
-    stream in flight, `stalled`: it was cancelled for its silence; `received`: bytes of messages."""
+class ChannelClient(CallClient):
+    """One channel."""
 
     channel: Any
-    last: int = 0
-    call: Any = None
-    stalled: bool = False
-    received: int = 0
 
 
-class GrpcEngine(AsyncEngine[ChannelClient]):
+class GrpcEngine(CallEngine[ChannelClient]):
     """All channels of one worker."""
 
-    def __init__(self, load: Load, address: Address, share: WorkerShare) -> None:
-        super().__init__(load, address, share)
+    _size = staticmethod(len)
+
+    def __init__(
+        self, load: Load, address: Address, share: WorkerShare, notes: Notes | None = None
+    ) -> None:
+        super().__init__(load, address, share, notes)
         turns = [
             (urlsplit(url).path, body, tuple((name.lower(), value) for name, value in named))
             for url, body, named in load.request.turns
         ]
         self._draw = next_turn(load, share, turns)
-        self._streaming = load.streaming
-        gap_s = None if load.streaming is None else load.streaming.event_timeout_s
-        self._gap_ns = NEVER if gap_s is None else int(gap_s * 1e9)
-
-    def open_streams(self) -> list[tuple[int, int]] | None:
-        if self._streaming is None:
-            return None
-        return [(client.due, client.last) for client in self._clients if client.busy]
 
     def _make_client(self) -> ChannelClient:
         host, port = self.address.sockaddr[:2]
@@ -114,7 +101,10 @@ class GrpcEngine(AsyncEngine[ChannelClient]):
         method, message, metadata = turn
         try:
             if self._streaming is not None:
-                return await self._stream(client, method, message, metadata)
+                client.stalled = False
+                stream = client.channel.unary_stream(method)
+                client.call = stream(message, timeout=self.load.timeout_s, metadata=metadata)
+                return await self._stream(client)
             call = client.channel.unary_unary(method)
             answer = await call(message, timeout=self.load.timeout_s, metadata=metadata)
         except grpc.aio.AioRpcError as error:
@@ -123,25 +113,7 @@ class GrpcEngine(AsyncEngine[ChannelClient]):
             if not client.stalled or self._over.is_set():
                 raise
             return "stalled", 0
-        client.received += len(answer)
-        expected = self.load.request.expect_body
-        return ("body" if expected is not None and answer != expected else None), 0
-
-    async def _stream(
-        self, client: ChannelClient, method: str, message: bytes, metadata: Headers
-    ) -> tuple[str | None, int]:
-        """A stream of messages, each of which is an event."""
-        client.last, client.stalled = 0, False
-        call = client.channel.unary_stream(method)
-        client.call = call(message, timeout=self.load.timeout_s, metadata=metadata)
-        async for answer in client.call:
-            now = perf()
-            if now >= self.tally.edge:
-                self._turn(now)
-            self.tally.streamed(client.due, client.last, now, 1)
-            client.last = now
-            client.received += len(answer)
-        return (None if client.last else "event"), 0
+        return self._answer(client, answer)
 
     def _failure(
         self, client: ChannelClient, error: grpc.aio.AioRpcError
@@ -157,22 +129,6 @@ class GrpcEngine(AsyncEngine[ChannelClient]):
             if broken is not None:
                 return broken, 0
         return CODES.get(code, "status"), number
-
-    def _given_up(self, client: ChannelClient, failure: str, now: int) -> None:
-        if self._streaming is not None and failure in GIVEN_UP:
-            self.tally.no_event(client.due, client.last, now)
-
-    def _account(self, client: ChannelClient) -> None:
-        self.tally.bytes += client.received
-        client.received = 0
-
-    def _turn(self, now: int) -> None:
-        if self._gap_ns < NEVER:
-            for client in self._clients:
-                if client.busy and client.last and now - client.last > self._gap_ns:
-                    client.stalled = True
-                    client.call.cancel()
-        super()._turn(now)
 
     async def _disconnect(self, client: ChannelClient) -> None:
         await client.channel.close()

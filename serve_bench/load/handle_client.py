@@ -11,8 +11,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import time
-from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -20,13 +18,12 @@ import ray
 from ray import serve
 from ray.serve import exceptions as of_serve
 
-from serve_bench.core.load_result import GIVEN_UP
 from serve_bench.core.load_spec import Load
 from serve_bench.core.request_spec import Headers
-from serve_bench.load.async_engine import AsyncClient, AsyncEngine
+from serve_bench.load.async_engine import CallClient, CallEngine
 from serve_bench.load.connection import Address
 from serve_bench.load.pacing import WorkerShare, next_turn
-from serve_bench.load.tally import NEVER
+from serve_bench.load.request_log import Notes
 
 CLASSES: Final = (
     ((of_serve.BackPressureError,), "rejected"),
@@ -46,42 +43,23 @@ CLASSES: Final = (
 
 HANDLED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-perf = time.perf_counter_ns
 
-
-@dataclass(slots=True, eq=False)
-class Caller(AsyncClient):
-    """One user of the handle. `last`: when the latest event of a stream came (ns), 0: none yet;
-    `call`: the request in flight; `stalled`: it was cancelled for its silence; `received`: bytes.
-    """
-
-    last: int = 0
-    call: Any = None
-    stalled: bool = False
-    received: int = 0
-
-
-class HandleEngine(AsyncEngine[Caller]):
+class HandleEngine(CallEngine[CallClient]):
     """All callers of one worker. A process can be a driver of one cluster alone."""
 
     has_threads = makes_cycles = True  # those of the router, and of Ray's client
 
-    def __init__(self, load: Load, address: Address, share: WorkerShare) -> None:
-        super().__init__(load, address, share)
+    def __init__(
+        self, load: Load, address: Address, share: WorkerShare, notes: Notes | None = None
+    ) -> None:
+        super().__init__(load, address, share, notes)
         turns = [
             (urlsplit(url).path.rpartition("/")[2], arguments(body, headers))
             for url, body, headers in load.request.turns
         ]
         self._draw = next_turn(load, share, turns)
+        self._size = size_of
         self._handle: Any = None
-        self._streaming = load.streaming
-        gap_s = None if load.streaming is None else load.streaming.event_timeout_s
-        self._gap_ns = NEVER if gap_s is None else int(gap_s * 1e9)
-
-    def open_streams(self) -> list[tuple[int, int]] | None:
-        if self._streaming is None:
-            return None
-        return [(client.due, client.last) for client in self._clients if client.busy]
 
     def connect(self) -> int:
         """Join the cluster, and get the handle."""
@@ -108,24 +86,26 @@ class HandleEngine(AsyncEngine[Caller]):
         handle: Any = serve.get_app_handle(application)
         return handle.options(stream=True) if self._streaming is not None else handle
 
-    def _make_client(self) -> Caller:
-        return Caller()
+    def _make_client(self) -> CallClient:
+        return CallClient()
 
-    async def _preconnect(self, client: Caller) -> bool:
+    async def _preconnect(self, client: CallClient) -> bool:
         return True
 
     async def _attempt(
-        self, client: Caller, turn: tuple[str, tuple[Any, ...]]
+        self, client: CallClient, turn: tuple[str, tuple[Any, ...]]
     ) -> tuple[str | None, int]:
         method, values = turn
         client.stalled = False
         try:
-            async with asyncio.timeout(self.load.timeout_s):
+            async with asyncio.timeout(self.load.timeout_s) as limit:
                 client.call = getattr(self._handle, method).remote(*values)
                 if self._streaming is not None:
                     return await self._stream(client)
                 answer = await client.call
-        except TimeoutError:
+        except TimeoutError as error:
+            if not limit.expired():
+                return class_of(error), 0
             client.call.cancel()
             return "timeout", 0
         except asyncio.CancelledError:
@@ -136,39 +116,9 @@ class HandleEngine(AsyncEngine[Caller]):
             return ("stalled" if client.stalled else "reset"), 0  # the call itself was cancelled
         except Exception as error:  # noqa: BLE001 - an exception of the app may be of any kind
             return ("stalled" if client.stalled else class_of(error)), 0
-        client.received += size_of(answer)
-        expected = self.load.request.expect_body
-        return ("body" if expected is not None and answer != expected else None), 0
+        return self._answer(client, answer)
 
-    async def _stream(self, client: Caller) -> tuple[str | None, int]:
-        """A stream, of which each item is an event."""
-        client.last = 0
-        async for item in client.call:
-            now = perf()
-            if now >= self.tally.edge:
-                self._turn(now)
-            self.tally.streamed(client.due, client.last, now, 1)
-            client.last = now
-            client.received += size_of(item)
-        return (None if client.last else "event"), 0
-
-    def _given_up(self, client: Caller, failure: str, now: int) -> None:
-        if self._streaming is not None and failure in GIVEN_UP:
-            self.tally.no_event(client.due, client.last, now)
-
-    def _account(self, client: Caller) -> None:
-        self.tally.bytes += client.received
-        client.received = 0
-
-    def _turn(self, now: int) -> None:
-        if self._gap_ns < NEVER:
-            for client in self._clients:
-                if client.busy and client.last and now - client.last > self._gap_ns:
-                    client.stalled = True
-                    client.call.cancel()
-        super()._turn(now)
-
-    async def _disconnect(self, client: Caller) -> None:
+    async def _disconnect(self, client: CallClient) -> None:
         """A caller has no connection of its own; the driver leaves with its process."""
 
 

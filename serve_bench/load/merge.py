@@ -312,6 +312,7 @@ def judged(result: LoadResult) -> LoadResult:
             result.latency.joined(result.censored),
             result.send_lag.without_highest(result.waited),
             result.itl,
+            result.ttft.joined(result.ttft_censored),
         ),
     )
 
@@ -329,13 +330,14 @@ def client_verdict(
     latency: Histogram,
     lag: Histogram,
     gaps: Histogram | None = None,
+    first: Histogram | None = None,
 ) -> ClientVerdict:
     """Whether the client limited the figures, and why.
 
     `latency`: of all requests, with the waiting time of those without an answer, since the client
     is no limit beside a server that answers no more. `lag`: how late requests were sent, without
     those that waited for a free connection, which is due to the server. `gaps`: from one event of a
-    stream to the next.
+    stream to the next; `first`: to the first, with the waiting time of those without one.
     """
     reasons = []
     spinning = any(worker.timer == "spin" for worker in workers)
@@ -354,8 +356,9 @@ def client_verdict(
     paced = None if gaps is None else _paced(gaps)
     if several and paced is not None and (share := added_share(pickup, paced)) is not None:
         reasons.append(f"events waited in the client for {100 * share:.0f} % of their ITL")
-    if (share := added_share(lag, latency)) is not None:
-        reasons.append(f"requests were sent late by {100 * share:.0f} % of their latency")
+    delayed, of = (first, "TTFT") if first is not None and first.count else (latency, "latency")
+    if (share := added_share(lag, delayed)) is not None:
+        reasons.append(f"requests were sent late by {100 * share:.0f} % of their {of}")
     return ClientVerdict(
         client_bound=bool(reasons),
         reasons=tuple(reasons),

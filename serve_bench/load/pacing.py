@@ -13,10 +13,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from serve_bench.core.load_spec import Arrivals, Load, Stage
 from serve_bench.load.connection import Address, tls_context
+from serve_bench.load.request_log import CUT, Events, Notes
 from serve_bench.load.tally import NEVER, Tally
 
 # --------------------------------------------------------------------------------------------------
@@ -295,11 +296,20 @@ def make_timer(spin: bool) -> Timer:
     return Timer()
 
 
+class Sender(Protocol):
+    """A connection as the log sees it: its number among those of all workers, when its request was
+    due, and the events of that; None where they are not logged."""
+
+    number: int
+    due: int
+    events: Events | None
+
+
 class Engine(ABC):
     """A client of one worker: `connect`, then `run` or any number of `run_slice`, then `close`.
 
     Set `tally` before `connect`. `connecting`: when `connect` began the first connection and
-    finished the last (perf_counter_ns).
+    finished the last (perf_counter_ns). `notes`: a log of the requests of the windows; None: none.
     """
 
     tally: Tally
@@ -308,7 +318,9 @@ class Engine(ABC):
     has_threads = False
     """Whether further threads of Python work for the requests: all share one interpreter."""
 
-    def __init__(self, load: Load, address: Address, share: WorkerShare) -> None:
+    def __init__(
+        self, load: Load, address: Address, share: WorkerShare, notes: Notes | None = None
+    ) -> None:
         self.load = load
         self.address = address
         self.share = share
@@ -320,14 +332,19 @@ class Engine(ABC):
         self._backlog: deque[int] = deque()
         self._drain_ns = 0
         self._drain_until = NEVER
+        self._notes = notes
 
     @abstractmethod
     def watch(self, fd: int, call: Callable[[], None]) -> None:
         """Call `call` whenever the descriptor is readable."""
 
     @abstractmethod
+    def _in_flight(self) -> Sequence[Sender]:
+        """The connections with a request in flight."""
+
     def open_requests(self) -> tuple[list[int], list[int]]:
         """The due times of requests in flight, and of those not sent yet."""
+        return [one.due for one in self._in_flight()], list(self._backlog)
 
     def open_streams(self) -> list[tuple[int, int]] | None:
         """As `Tally` has it."""
@@ -359,6 +376,20 @@ class Engine(ABC):
     @abstractmethod
     def _busy(self) -> bool:
         """Whether a request is in flight."""
+
+    def _note(self, of: Sender, notes: Notes, now: int, status: int, failure: str | None) -> None:
+        """Into the log: a request has ended, if it is one of the windows."""
+        events = None if of.events is None else of.events.take()
+        if self.tally.in_cohort(of.due):
+            notes.add(of.number, of.due, now, status, failure)
+            if events is not None:
+                notes.add_events(events)
+
+    def _note_cut(self) -> None:
+        """Into the log: the requests of the windows that never ended."""
+        if self._notes is not None:
+            for one in self._in_flight():
+                self._note(one, self._notes, NEVER, 0, CUT)
 
     def _set_clock(self, start: int) -> None:
         if self.load.open_loop:

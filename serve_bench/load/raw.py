@@ -90,7 +90,7 @@ class RawEngine(Exchanges):
         self.tally.advance(perf())
         self._fill()
         self._loop()
-        self.note_cut()
+        self._note_cut()
 
     def run_slice(self, length_ns: int, drain_ns: int) -> int:
         """As in `Engine`; requests that outlast the drain end in a later slice."""

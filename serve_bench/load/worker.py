@@ -26,7 +26,7 @@ from serve_bench.core.schema import built
 from serve_bench.load.connection import Address, allow_descriptors
 from serve_bench.load.failures import LoadError
 from serve_bench.load.pacing import Engine, WorkerShare
-from serve_bench.load.request_log import Notes
+from serve_bench.load.request_log import LogOrder, Notes
 from serve_bench.load.tally import ABORT, LATE_NS, START, Shared, Tally
 
 GRACE_NS = 300_000
@@ -40,19 +40,19 @@ perf = time.perf_counter_ns
 def make_engine(
     load: Load, address: Address, share: WorkerShare, notes: Notes | None = None
 ) -> Engine:
-    """The client of the load. Only the raw client keeps `notes`."""
+    """The client of the load."""
     if load.client == "aiohttp":
         from serve_bench.load.aiohttp_client import AiohttpEngine
 
-        return AiohttpEngine(load, address, share)
+        return AiohttpEngine(load, address, share, notes)
     if load.client == "grpc":
         from serve_bench.load.grpc_client import GrpcEngine
 
-        return GrpcEngine(load, address, share)
+        return GrpcEngine(load, address, share, notes)
     if load.client == "handle":
         from serve_bench.load.handle_client import HandleEngine
 
-        return HandleEngine(load, address, share)
+        return HandleEngine(load, address, share, notes)
     from serve_bench.load.raw import RawEngine
 
     return RawEngine(load, address, share, notes)
@@ -203,7 +203,8 @@ def work(orders: dict[str, Any]) -> None:
     short = allow_descriptors(len(orders["sides"]) * share.limit)
     if short is not None:
         raise LoadError("connect", "this machine", 0, short)
-    notes = Notes() if orders["log_fd"] is not None else None
+    log = None if orders["log"] is None else LogOrder(*orders["log"])
+    notes = None if log is None else Notes(log.limits_ns)
     engines = [
         prepare(side, share, timing, shared, share.worker + k, notes)
         for k, side in enumerate(orders["sides"])
@@ -238,7 +239,7 @@ def work(orders: dict[str, Any]) -> None:
             event="done",
             reports=[engine.tally.report() for engine in engines],
             slices=[asdict(one) for one in slices],
-            logged=notes.write(orders["log_fd"]) if notes is not None else 0,
+            logged=notes.write(log.fd) if log is not None and notes is not None else 0,
             worker=worker,
         )
     for engine in engines:

@@ -26,6 +26,7 @@ from serve_bench.core.schema import plain
 from serve_bench.load.connection import choose_address
 from serve_bench.load.failures import LoadError
 from serve_bench.load.pacing import WorkerShare
+from serve_bench.load.request_log import LogOrder
 from serve_bench.load.tally import Shared
 
 # --------------------------------------------------------------------------------------------------
@@ -169,7 +170,7 @@ class Crew:
     """All workers of a load, each with connections for all `loads` (one, or the two of a sliced
     load). A context manager that ends every worker.
 
-    `log_fds`: a file for each worker's log of its requests. Raises LoadError when no address of a
+    `logs`: of its requests, one for each worker. Raises LoadError when no address of a
     target takes a connection.
     """
 
@@ -181,7 +182,7 @@ class Crew:
         shared: Shared,
         mark: Mapping[str, str] | None,
         slices: Slices | None = None,
-        log_fds: Sequence[int] = (),
+        logs: Sequence[LogOrder] = (),
     ) -> None:
         self.workers: list[Worker] = []
         self._loads = loads
@@ -201,8 +202,8 @@ class Crew:
         env = finding_ours({**os.environ, **(mark or {}), **own})
         try:
             for k, share in enumerate(shares):
-                log_fd = log_fds[k] if log_fds else None
-                self._start({**orders, "share": asdict(share), "log_fd": log_fd}, env)
+                log = logs[k] if logs else None
+                self._start({**orders, "share": asdict(share), "log": log}, env)
         except BaseException:  # Ctrl-C too: started workers must not stay
             self.stop()
             raise
@@ -215,7 +216,7 @@ class Crew:
             stdout=subprocess.PIPE,
             stderr=errors,
             env=env,
-            pass_fds=[fd for fd in (orders["fd"], orders["log_fd"]) if fd is not None],
+            pass_fds=[orders["fd"], *([orders["log"].fd] if orders["log"] else [])],
         )
         worker = Worker(len(self.workers), process, errors)
         self.workers.append(worker)

@@ -344,7 +344,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         if self._suite.requests_per_client is None and self._suite.capacity is None:
             return {}
         progress = self._progress(None, "until one client is served steadily")
-        load = self._load(step_row(1))
+        load = self._load(step_row(1, traffic=rows_of(self._suite)[0].traffic))
         self._settling = Settling(load, marks(self._plan.run_id), progress)
         return self._settling.first()
 

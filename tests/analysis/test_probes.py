@@ -13,7 +13,9 @@ import pytest
 from serve_bench.analysis.capacity.launch import (
     LaunchSearch,
     Searches,
+    Stream,
     bounds_of,
+    gap_limits,
     meets,
     probe_of,
     slices_of,
@@ -30,12 +32,15 @@ ASKED = CapacitySearch(SLO.source)
 CELL = {"num_replicas": 1}
 
 
+Logged = tuple[int, int, int | None, int, str | None, Stream | None]
+
+
 def request(
-    at_s: float, latency_ms: float | None, error: str | None = None
-) -> tuple[int, int, int | None, int, str | None]:
+    at_s: float, latency_ms: float | None, error: str | None = None, stream: Stream | None = None
+) -> Logged:
     """A row of a log of requests."""
     latency = None if latency_ms is None else round(latency_ms * MS)
-    return 0, round(at_s * 1e9), latency, 200, error
+    return 0, round(at_s * 1e9), latency, 200, error, stream
 
 
 def probe(search: LaunchSearch, rate: float, seconds: float, slow: float) -> Trial:
@@ -95,6 +100,51 @@ def test_counts_of_a_probe_by_slice() -> None:
     assert bounds["mean"]["of"] == [1, 2, 1]
     # The cut one was due 0.16 s after the begin of 0.3 s: it had waited 140 ms or more.
     assert bounds["mean"]["bad"] == pytest.approx([5 * MS, 25 * MS + 140 * MS, 30_000 * MS])
+
+
+def events(first_ms: float | None, gaps: int = 0, gaps_ms: float = 0, late: int = 0) -> Stream:
+    """The events of a request; `late` of the gaps are above the limit."""
+    first_ns = None if first_ms is None else round(first_ms * MS)
+    return first_ns, gaps, round(gaps_ms * MS), (late, late)
+
+
+def test_first_events_and_gaps_of_a_probe_by_slice() -> None:
+    """An event counts where it came, whatever became of its request; what a request waited for
+    until it was given up, or broken off, is beyond every limit. One that failed otherwise before
+    has none. Latency knows nothing of all that."""
+    slo = parse_slo("ttft_p99=20ms,ttft_mean=1s,itl_p90=5ms,itl_mean=1s,p99=200ms,errors=1%")
+    rows = [
+        request(0.01, 90, None, events(5, gaps=9, gaps_ms=80, late=2)),
+        request(0.11, 90, None, events(25, gaps=4, gaps_ms=8)),
+        request(0.12, 60, "truncated", events(10, gaps=1, gaps_ms=6, late=1)),  # no wait goes on
+        request(0.13, 300, "stalled", events(10, gaps=1, gaps_ms=2)),  # 288 ms for the next
+        request(0.21, 400, "timeout", events(None)),
+        request(0.22, 2, "rejected", events(None)),
+        request(0.23, None, "cut", events(None)),
+        request(0.24, None, "cut", events(10, gaps=1, gaps_ms=2)),
+    ]
+    bounds = slices_of(rows, slo, 10, 0.3, 0.1, unsent=0)["bounds"]
+    assert bounds["ttft_p99"] == {"of": [1, 3, 3], "bad": [0, 1, 2]}
+    assert bounds["itl_p90"] == {"of": [9, 7, 2], "bad": [2, 2, 1]}
+    assert bounds["p99"] == {"of": [1, 2, 3], "bad": [0, 1, 3]}
+    assert bounds["errors"] == {"of": [1, 3, 4], "bad": [0, 2, 4]}
+    # Of cut ones it is known only that they waited until the end of the probe, or in its drain.
+    of, bad = bounds["ttft_mean"].values()
+    assert (of, bad) == ([1, 3, 3], [5 * MS, 45 * MS, (400 + 1000 + 10) * MS])
+    of, bad = bounds["itl_mean"].values()
+    assert (of, bad) == ([9, 7, 2], [80 * MS, (8 + 6 + 2 + 288) * MS, (2 + 1000) * MS])
+    unsent = slices_of([], slo, 10, 0.3, 0.1, unsent=2)["bounds"]
+    assert unsent["ttft_p99"] == {"of": [0, 1, 1], "bad": [0, 1, 1]}
+    assert unsent["itl_p90"] == {"of": [0, 0, 0], "bad": [0, 0, 0]}  # the first event is no gap
+
+
+def test_each_objective_of_gaps_has_a_limit_in_the_log() -> None:
+    """In the order of the SLO."""
+    slo = parse_slo("itl_p99=50ms,ttft_p99=1s,itl_p50=10ms")
+    assert gap_limits(slo) == (50 * MS, 10 * MS)
+    row = request(0.0, 900, None, (5 * MS, 10, 500 * MS, (1, 4)))
+    bounds = slices_of([row], slo, 10, 0.1, 0.1, unsent=0)["bounds"]
+    assert (bounds["itl_p99"]["bad"], bounds["itl_p50"]["bad"]) == ([1], [4])
 
 
 def test_requests_that_were_never_sent_are_the_last_that_were_due() -> None:
@@ -263,8 +313,11 @@ def test_connections_follow_rate_and_limit() -> None:
     assert search.connections(10) == (20, 20)
     assert search.connections(1000) == (20, 400)  # 1000/s x 0.1 s x 4
     assert search.connections(1e6) == (20, 4000)
-    slow = LaunchSearch(ASKED, parse_slo("p99=2s"), "default", 1, CELL)
+    slow = LaunchSearch(ASKED, parse_slo("p99=2s,ttft_p99=1s"), "default", 1, CELL)
     assert slow.connections(100) == (20, 800)
+    for text in ("ttft_p99=200ms", "errors=1%"):  # which say nothing of how long responses take
+        whole = LaunchSearch(ASKED, parse_slo(text), "default", 1, CELL)
+        assert whole.connections(100) == (20, 4000) and whole.limit_s is None
 
 
 def test_the_client_is_to_blame_for_a_miss_and_not_for_a_probe_that_met() -> None:

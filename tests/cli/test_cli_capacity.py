@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import re
 import signal
 import subprocess
@@ -21,20 +22,36 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import run_to_end, start, wait_for_line
+from tests.queue_server import EVENTS, GRPC_MU, MU
 
 SHORT = ("--launches", "1", "--launch-time", "20s")
 
 
 @contextmanager
-def queue(kind: str) -> Iterator[str]:
+def queue(kind: str, path: str = "") -> Iterator[str]:
     """A queue of tests/queue_server.py, and its URL as --url takes it."""
     command = [sys.executable, "-m", "tests.queue_server", kind]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         try:
-            yield f"{kind}=http://127.0.0.1:{server.stdout.readline().strip()}/"
+            yield f"{kind}=http://127.0.0.1:{server.stdout.readline().strip()}/{path}"
         finally:
             server.kill()
+
+
+def check_theory(one: dict[str, Any], rate: float) -> None:
+    """Theory lies within the interval of the run, twice as wide on either side (of ln(rate)), and
+    the interval is one that a report names a capacity with: half of it at most (summary.WIDE).
+
+    The objectives are of p90: a launch of 20 s has ten times as many requests beyond it as beyond
+    p99. Of 2,000 simulated launches of 20 s of M/M/1 (1,000/s, p90 <= 10 ms) two were farther off,
+    and none had an interval wider than 0.38; with p99 <= 20 ms, which is the same rate, 5 % were.
+    """
+    low, middle, high = one["low"], one["req_per_s"], one["high"]
+    assert low < middle < high
+    assert low * low / middle <= rate <= high * high / middle, one
+    assert high - low <= 0.5 * middle, one
+    assert "met" in {probe["slo"] for probe in one["probes"]}
 
 
 def report(folder: Path, form: str) -> str:
@@ -53,12 +70,12 @@ def cell_of(folder: Path) -> dict[str, Any]:
 
 @pytest.mark.timeout(180)
 def test_a_queue_has_about_the_capacity_of_theory(tmp_path: Path) -> None:
-    """M/M/1, 1,000/s: p99 is 20 ms at 769.7/s. All forms have the same figure, and --need its exit
+    """M/M/1, 1,000/s: p90 is 10 ms at 769.7/s. All forms have the same figure, and --need its exit
     code."""
     with queue("mm1") as url:
         done = run_to_end(
             [
-                *("capacity", "--slo", "p99=20ms", "--url", url, *SHORT, "--need", "5000/s"),
+                *("capacity", "--slo", "p90=10ms", "--url", url, *SHORT, "--need", "5000/s"),
                 *("--out", "r", "--format", "json"),
             ],
             tmp_path,
@@ -66,11 +83,9 @@ def test_a_queue_has_about_the_capacity_of_theory(tmp_path: Path) -> None:
     assert done.returncode == 3, done.stderr
     assert "gate: 5,000 req/s: no cell is proven to hold it" in done.stderr
     (one,) = json.loads(done.stdout)["capacities"]
-    assert one["ceiling"] is None and one["binds"] == "p99" and one["holds"] is not True
-    assert 650 < one["req_per_s"] < 850
-    assert one["low"] < one["req_per_s"] < one["high"]
+    assert one["ceiling"] is None and one["binds"] == "p90" and one["holds"] is not True
+    check_theory(one, MU + math.log(0.1) / 0.010)
     assert one["closed_loop"]["req_per_s"] > one["req_per_s"]
-    assert {"met", "missed"} <= {probe["slo"] for probe in one["probes"]}
     for probe in one["probes"]:
         assert probe["completed"] + probe["unanswered"] + sum(probe["failed"].values()) > 0
     rate = round(one["req_per_s"])
@@ -82,9 +97,76 @@ def test_a_queue_has_about_the_capacity_of_theory(tmp_path: Path) -> None:
     assert {row["capacity_req_per_s"] for row in rows} == {str(one["req_per_s"])}
     report(tmp_path / "r", "html")
     page = (tmp_path / "r" / "report.html").read_text()
-    assert first in re.sub("<[^>]*>", "", page) and "p99 over the rate" in page
+    assert first in re.sub("<[^>]*>", "", page) and "p90 over the rate" in page
     refused = run_to_end(["capacity", "--resume", "r", "--budget", "1m"], tmp_path)
     assert refused.returncode == 2 and "holds a run of --url" in refused.stderr
+
+
+@pytest.mark.timeout(180)
+def test_a_queue_of_streams_has_about_the_capacity_of_its_first_events(tmp_path: Path) -> None:
+    """TTFT is the time in the M/M/1, and the whole response takes 100 ms more: the objective of
+    that is met far above. Every form names the one that binds. A closed loop of 10 connections
+    serves less than 100/s of them, so the first rate is given."""
+    slo = "ttft_p90=10ms,p90=400ms,errors=0.1%"
+    with queue("stream") as url:
+        done = run_to_end(
+            [
+                *("capacity", "--slo", slo, "--url", url, "--protocol", "stream", *SHORT),
+                *("--start", "450", "--out", "r", "--format", "json"),
+            ],
+            tmp_path,
+        )
+    assert done.returncode == 0, done.stderr
+    (one,) = json.loads(done.stdout)["capacities"]
+    assert (one["binds"], one["client"], one["protocol"]) == ("ttft_p90", "raw", "stream")
+    check_theory(one, MU + math.log(0.1) / 0.010)
+    assert one["closed_loop"]["ttft_p99_ns"] < one["closed_loop"]["p99_ns"]
+    for probe in one["probes"]:  # TTFT is what is left of the latency without the last 100 ms
+        first, whole = probe["values"]["ttft_p90"], probe["values"]["p90"]
+        assert first is not None and whole - first == pytest.approx(100e6, rel=0.2)
+        assert not probe["failed"] and not probe["unanswered"]
+    assert "ttft_p90 <= 10 ms binds" in report(tmp_path / "r", "table").replace("\n  ", " ")
+    assert "ttft_p90 <= 10 ms binds" in report(tmp_path / "r", "markdown").replace("\n  ", " ")
+    rows = list(csv.DictReader(io.StringIO(report(tmp_path / "r", "csv"))))
+    assert {row["binds"] for row in rows} == {"ttft_p90"} and len(rows) == len(one["probes"])
+    report(tmp_path / "r", "html")
+    page = re.sub("<[^>]*>", "", (tmp_path / "r" / "report.html").read_text())
+    assert "ttft_p90 over the rate" in page and "client raw, stream, open loop" in page
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_a_queue_of_events_has_about_the_capacity_of_its_gaps(tmp_path: Path) -> None:
+    """Each event waits in the M/M/1 anew, so that each gap, and TTFT, is a time in it at the rate
+    of events, of which a request has 5 (arrival theorem of product-form networks): ITL p90 is 10 ms
+    at 153.9 requests/s. Of 200 simulated launches of 120 s none was farther off."""
+    words = ("--launches", "1", "--launch-time", "120s", "--protocol", "stream")
+    with queue("chain") as url:
+        done = run_to_end(
+            ["capacity", "--slo", "itl_p90=10ms,ttft_p90=12ms", "--url", url, *words, "--out", "r"],
+            tmp_path,
+        )
+    assert done.returncode == 0, done.stderr
+    one = cell_of(tmp_path / "r")
+    assert one["binds"] == "itl_p90"
+    check_theory(one, (MU + math.log(0.1) / 0.010) / EVENTS)
+
+
+@pytest.mark.timeout(180)
+def test_a_queue_behind_grpc_has_about_the_capacity_of_theory(tmp_path: Path) -> None:
+    """M/M/1, 500/s: p90 is 20 ms at 384.9/s."""
+    with queue("grpc", "test.Queue/Call") as url:
+        done = run_to_end(
+            [
+                *("capacity", "--slo", "p90=20ms", "--url", url, "--protocol", "grpc", *SHORT),
+                *("--body", "hello", "--out", "r", "--format", "json"),
+            ],
+            tmp_path,
+        )
+    assert done.returncode == 0, done.stderr
+    (one,) = json.loads(done.stdout)["capacities"]
+    assert (one["binds"], one["client"], one["protocol"]) == ("p90", "grpc", "grpc")
+    check_theory(one, GRPC_MU + math.log(0.1) / 0.020)
 
 
 @pytest.mark.timeout(180)

@@ -6,17 +6,20 @@ What it leaves out (workers, driver, warm-up) has tests of its own in test_drive
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
 import pytest
 
+from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import LoadResult, Warmup
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.load.connection import choose_address
 from serve_bench.load.merge import judged, result_of
 from serve_bench.load.pacing import Engine
+from serve_bench.load.request_log import RequestLog
 from serve_bench.load.tally import MEASURE, Shared, Tally
 from serve_bench.load.worker import make_engine
 from serve_bench.load.workers import shares
@@ -55,6 +58,32 @@ def run_here(load: Load, change: Callable[[Any], None] = lambda engine: None) ->
         engine.run(start, int(2e9))
         report, histograms = engine.tally.report(), shared.measured(0)
     return judged(result_of(load, TIMING, Warmup(0.0, False, 0), report, histograms))
+
+
+def check_log(log: RequestLog, result: LoadResult) -> None:
+    """The rows say what the account of the measured part says, to the nanosecond. Codes of 0 are
+    those of calls of gRPC that succeeded."""
+    rows, measured = list(log.rows()), result.measured
+    classes = Counter(row.error for row in rows)
+    assert classes.pop(None, 0) == measured.completed
+    assert classes.pop("cut", 0) == measured.in_flight
+    assert classes == measured.failed
+    assert len(rows) == measured.carried_in + measured.sent
+    codes = {code: count for code, count in result.status_codes.items() if code}
+    assert Counter(row.status for row in rows if row.status) == codes
+    completed, failed, first = Histogram(), Histogram(), Histogram()
+    for row in rows:
+        if row.latency_ns is not None:
+            (failed if row.error else completed).record(row.latency_ns)
+        if row.stream is not None and row.stream.first_ns is not None:
+            first.record(row.stream.first_ns)
+    assert completed == result.latency and failed == result.failed_latency
+    assert first == result.ttft
+    assert sum(row.stream.gaps for row in rows if row.stream is not None) == result.itl.count
+    ends = [row.start_ns + row.latency_ns for row in rows if row.latency_ns is not None]
+    assert ends == sorted(ends) and all(row.start_ns >= 0 for row in rows)
+    assert result.in_windows is not None
+    assert sum(end > result.duration_s * 1e9 for end in ends) <= result.in_windows.in_flight
 
 
 @contextmanager

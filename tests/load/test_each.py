@@ -9,12 +9,15 @@ import socket
 import sys
 import threading
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from serve_bench.core.histogram import Histogram, bounded, slot, slot_middle
+from serve_bench.core.histogram import bounded, slot, slot_middle
 from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import Client, Load, Timing
 from serve_bench.core.request_spec import Request, SpecError
@@ -22,9 +25,10 @@ from serve_bench.core.schema import built, plain
 from serve_bench.load import LoadInterrupted, connection, drive_load
 from serve_bench.load.connection import lacking_ports
 from serve_bench.load.failures import BrokenAccount
-from serve_bench.load.request_log import LoggedRequest, Notes, RequestLog
+from serve_bench.load.request_log import CUT, LoggedRequest, Notes, RequestLog, StreamTimes
+from serve_bench.load.tally import NEVER
 from tests import servers
-from tests.load.loads import TIMING, run_here
+from tests.load.loads import TIMING, check_log, run_here
 from tests.servers import KnownServer, serving
 
 ROOT = Path(__file__).parents[2]
@@ -126,7 +130,7 @@ def test_a_server_that_goes_away_fails_each_connections_requests() -> None:
         thread.join(5)
     assert result.total.failed == {"reset": 3, "connect": 9} and result.total.sent == 12
     assert Counter(row.client for row in log.rows()) == dict.fromkeys(range(3), 4)
-    check_log(list(log.rows()), result)
+    check_log(log, result)
 
 
 def test_workers_with_uneven_connections() -> None:
@@ -165,26 +169,6 @@ def test_time_ends_a_load_that_is_not_done() -> None:
     assert lower and highest is not None and slot(highest) == waited
 
 
-def check_log(rows: list[LoggedRequest], result: LoadResult) -> None:
-    """The rows say what the account of the measured part says, to the nanosecond."""
-    measured = result.measured
-    classes = Counter(row.error for row in rows)
-    assert classes.pop(None, 0) == measured.completed
-    assert classes.pop("cut", 0) == measured.in_flight
-    assert classes == measured.failed
-    assert len(rows) == measured.carried_in + measured.sent
-    assert Counter(row.status for row in rows if row.status) == result.status_codes
-    completed, failed = Histogram(), Histogram()
-    for row in rows:
-        if row.latency_ns is not None:
-            (failed if row.error else completed).record(row.latency_ns)
-    assert completed == result.latency and failed == result.failed_latency
-    ends = [row.start_ns + row.latency_ns for row in rows if row.latency_ns is not None]
-    assert ends == sorted(ends) and all(row.start_ns >= 0 for row in rows)
-    assert result.in_windows is not None
-    assert sum(end > result.duration_s * 1e9 for end in ends) <= result.in_windows.in_flight
-
-
 @pytest.mark.parametrize(
     ("options", "timing"),
     [
@@ -193,6 +177,11 @@ def check_log(rows: list[LoggedRequest], result: LoadResult) -> None:
         ({"count": 250}, TIMING),
         ({}, Timing(0.2, 0.2, windows=3, window_s=0.2)),
         ({"rate": 300.0, "max_connections": 30}, Timing(0.2, 0.2, windows=3, window_s=0.2)),
+        ({"client": "aiohttp"}, Timing(0.2, 0.2, windows=3, window_s=0.2)),
+        (
+            {"client": "aiohttp", "rate": 300.0, "max_connections": 30},
+            Timing(0.2, 0.2, windows=3, window_s=0.2),
+        ),
     ],
 )
 def test_the_log_agrees_with_the_account(options: dict[str, Any], timing: Timing) -> None:
@@ -206,7 +195,7 @@ def test_the_log_agrees_with_the_account(options: dict[str, Any], timing: Timing
     rows = list(log.rows())
     assert result.measured.completed > 100 and len(rows) == len(log)
     assert result.retried if "retries" in options else result.measured.failed
-    check_log(rows, result)
+    check_log(log, result)
     if "each" in options:
         assert Counter(row.client for row in rows) == dict.fromkeys(range(6), 40)
 
@@ -222,17 +211,17 @@ def test_an_interrupted_load_hands_over_its_log() -> None:
         with pytest.raises(LoadInterrupted) as caught:
             drive_load(load, Timing(windows=1, window_s=60.0), on_progress=interrupt, log=log)
     assert caught.value.result.measured.completed > 10
-    check_log(list(log.rows()), caught.value.result)
+    check_log(log, caught.value.result)
 
 
-def test_a_log_is_the_raw_clients_and_leaves_nothing_open() -> None:
+def test_a_log_is_of_our_own_clients_and_leaves_nothing_open() -> None:
     before = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else 0
     log = RequestLog()
     with serving() as server:
         for _ in range(2):  # the second load begins the log anew
             drive_load(Load(Request(server.url), connections=2, each=3), TIMING, log=log)
-        with pytest.raises(SpecError, match="needs the client raw, not aiohttp"):
-            drive_load(Load(Request(server.url), client="aiohttp"), TIMING, log=log)
+        with pytest.raises(SpecError, match="client wrk is an external program"):
+            drive_load(Load(Request(server.url), client="wrk"), TIMING, log=log)
     assert len(log) == 6
     after = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else 0
     assert after == before
@@ -242,8 +231,8 @@ def test_a_log_that_was_not_written_whole_is_refused() -> None:
     notes, log = Notes(), RequestLog()
     notes.add(3, 5_000, 7_500, 200, None)
     notes.add(1, 4_000, 6_000, 503, "rejected")
-    notes.add_cut(2, 4_500)
-    (fd,) = log.open(1)
+    notes.add(2, 4_500, NEVER, 0, CUT)
+    ((fd, _),) = log.open(1)
     assert notes.write(fd) == 3 and os.fstat(fd).st_size == 3 * 23
     log.take({0: 3}, begin_ns=4_200)
     assert list(log.rows()) == [
@@ -255,6 +244,42 @@ def test_a_log_that_was_not_written_whole_is_refused() -> None:
         with pytest.raises(BrokenAccount, match="69 bytes in the log of"):
             log.take({0: claimed}, begin_ns=0)
     log.close()
+
+
+READ = st.tuples(st.integers(1, 3_000), st.integers(1, 3))
+"""How long after the one before a read came (ns), and how many events it brought."""
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 9_000), st.lists(READ, max_size=6)), max_size=8),
+    st.lists(st.integers(1, 3_000), max_size=3),
+)
+def test_the_log_of_a_stream_has_its_gaps(
+    requests: list[tuple[int, list[tuple[int, int]]]], limits: list[int]
+) -> None:
+    """Of every request the first event, the number of gaps, their sum, and those above each limit;
+    each event that came with another of its read is a gap of 0 ns."""
+    log = RequestLog(limits)
+    (order,) = log.open(1, streams=True)
+    notes, expected = Notes(order.limits_ns), []
+    events = notes.events()
+    assert events is not None
+    for number, (due, reads) in enumerate(requests):
+        times, now = [], due
+        for after, count in reads:
+            now += after
+            events.add(now, count)
+            times += [now] * count
+        notes.add(number, due, now + 1, 200, None)
+        notes.add_events(events.take())
+        gaps = [b - a for a, b in pairwise(times)]
+        late = tuple(sum(gap > limit for gap in gaps) for limit in limits)
+        expected.append(StreamTimes(times[0] - due if times else None, len(gaps), sum(gaps), late))
+    written = {0: notes.write(order.fd)}
+    assert os.fstat(order.fd).st_size == len(requests) * (43 + 4 * len(limits))
+    log.take(written, begin_ns=0)
+    log.close()
+    assert [one.stream for one in sorted(log.rows())] == expected
 
 
 @pytest.mark.parametrize(

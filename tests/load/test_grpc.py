@@ -24,7 +24,8 @@ from serve_bench.core.plan import bytes_value, row_of
 from serve_bench.core.request_spec import Request, SpecError
 from serve_bench.load import drive_load
 from serve_bench.load.grpc_client import GrpcEngine
-from tests.load.loads import run_here
+from serve_bench.load.request_log import RequestLog
+from tests.load.loads import check_log, run_here
 
 pytestmark = pytest.mark.process
 
@@ -204,6 +205,36 @@ def test_a_load_with_workers_makes_a_row_of_its_protocol() -> None:
         "grpc",
         "grpc-stream",
     )
+
+
+LOGGED: Final = {"echo": 0, "busy": 0, "slow": 0, "stream": EVENTS, "stall": 1, "empty": 0}
+
+
+@pytest.mark.parametrize("method", LOGGED)
+@pytest.mark.parametrize("loop", LOOPS)
+def test_the_log_has_each_call_with_its_class_and_its_events(loop: str, method: str) -> None:
+    """In windows, with workers; at the end of the open loop, which has hardly a drain, calls are in
+    flight."""
+    events, streams = LOGGED[method], method in ("stream", "stall", "empty")
+    options: dict[str, Any] = {"streaming": Streaming(event_timeout_s=0.35)} if streams else {}
+    log = RequestLog([1])
+    with serving() as server:
+        one = load(server, method, count=None, timeout_s=0.4, **options, **LOOPS[loop])
+        drain_s = 0.01 if loop == "open" else None
+        result = drive_load(
+            one, Timing(0.2, 0.2, windows=2, window_s=0.5, drain_s=drain_s), log=log
+        )
+    check_log(log, result)
+    rows = list(log.rows())
+    assert len(rows) > 3 and {row.client for row in rows} <= set(range(30))
+    assert loop == "open" or {row.client for row in rows} == {0, 1, 2}
+    assert all((row.stream is not None) == streams for row in rows)
+    whole = [row.stream for row in rows if row.error != "cut" and row.stream is not None]
+    assert all((one.first_ns is None) == (not events) for one in whole)
+    assert all(one.gaps == max(0, events - 1) and one.late == (one.gaps,) for one in whole)
+    if method in ("slow", "stall"):
+        assert result.measured.completed == 0 and result.measured.failed_total
+        assert loop == "closed" or result.measured.in_flight
 
 
 def test_an_exception_that_nobody_expects_ends_the_load(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,6 +111,15 @@ def test_the_client_verdict(
     assert bool(verdict.reasons) is bound
 
 
+def test_what_is_late_delays_the_first_event_of_a_stream() -> None:
+    """5 ms of 20 ms until then; of the whole stream, which takes 10 s, it would be nothing."""
+    lag, latency, first = (Histogram.of([round(at * 1e9)]) for at in (0.005, 10.0, 0.02))
+    plain = client_verdict((worker(0.1),), Histogram(), latency, lag)
+    verdict = client_verdict((worker(0.1),), Histogram(), latency, lag, Histogram(), first)
+    assert not plain.client_bound
+    assert verdict.reasons == ("requests were sent late by 25 % of their TTFT",)
+
+
 def test_shares_come_from_the_scheduler() -> None:
     begin, end = Usage(0, 0, 100, 50), Usage(1000, 300, 500, 350)
     used = {"cpu_s": 300 / 1e9, "non_idle": 0.7, "run_queue_wait": 0.3}

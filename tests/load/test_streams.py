@@ -12,11 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serve_bench.core.histogram import slot_middle
 from serve_bench.core.load_result import LoadResult
 from serve_bench.core.load_spec import EVENTS, Load, Streaming, Timing
 from serve_bench.core.request_spec import Request, SpecError
 from serve_bench.load import drive_load
 from serve_bench.load.http1 import OTHER, PLAIN, judge
+from serve_bench.load.request_log import RequestLog
 from serve_bench.load.streams import (
     EventReader,
     LineReader,
@@ -25,7 +27,7 @@ from serve_bench.load.streams import (
     StreamFramer,
     stream_framer,
 )
-from tests.load.loads import run_here
+from tests.load.loads import check_log, run_here
 from tests.servers import KnownServer, Steps, serving
 
 REQUEST: Final = Request("http://127.0.0.1/")
@@ -213,8 +215,8 @@ def test_a_framer_forgets_the_stream_before() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"client": "aiohttp"}, "streaming is for the clients raw and grpc, not aiohttp"),
-        ({"client": "wrk"}, "streaming is for the clients raw and grpc, not wrk"),
+        ({"client": "aiohttp"}, "streaming is for the clients raw, grpc and handle, not aiohttp"),
+        ({"client": "wrk"}, "streaming is for the clients raw, grpc and handle, not wrk"),
         ({"retries": 1}, "streaming and retries exclude each other"),
         (
             {"timeout_s": 1.0},
@@ -269,6 +271,7 @@ LOOPS: Final = {"closed": {}, "open": {"rate": 100.0, "max_connections": 60}}
 
 
 @pytest.mark.process
+@pytest.mark.alone
 @pytest.mark.parametrize("loop", LOOPS)
 def test_times_are_those_of_the_log_of_the_server(loop: str) -> None:
     with serving(steps=spaced) as server:
@@ -338,9 +341,8 @@ def test_what_is_wrong_with_a_stream_is_a_class_of_failure(what: str, loop: str)
 @pytest.mark.process
 def test_a_load_by_time_counts_events_by_window_and_keeps_a_log() -> None:
     """With workers, a warm-up and several windows, as `serve-bench load` drives it."""
-    from serve_bench.load.request_log import RequestLog
-
-    log = RequestLog()
+    limit_ns = round(1.5e9 * GAP_S)
+    log = RequestLog([limit_ns, 1])
     with serving(steps=spaced) as server:
         load, timing = stream_load(server), Timing(0.3, 0.3, windows=4, window_s=0.2)
         result: LoadResult = drive_load(load, timing, log=log)
@@ -348,3 +350,33 @@ def test_a_load_by_time_counts_events_by_window_and_keeps_a_log() -> None:
     assert len(log) == result.measured.completed == result.ttft.count
     within = result.measured.completed * EVENTS_EACH
     assert within - 4 * EVENTS_EACH <= result.events <= within + 4 * EVENTS_EACH
+    check_log(log, result)
+    known = [row.stream for row in log.rows() if row.stream is not None]
+    late = sum(n for index, n in result.itl.occupied() if slot_middle(index) > limit_ns)
+    assert sum(one.late[0] for one in known) == pytest.approx(late, abs=1)
+    assert all(one.late[1] == one.gaps == EVENTS_EACH - 1 for one in known)  # in reads of their own
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("loop", LOOPS)
+def test_the_log_of_streams_has_the_class_and_the_events_of_each(loop: str) -> None:
+    """Whatever is wrong with a stream, and with requests that never end."""
+    kinds = [
+        [(0.0, HEAD + event() * 2), (0.01, event() + LAST)],
+        *(one for one, _ in WRONG.values()),
+    ]
+    ends = {failure for _, failure in WRONG.values()}
+    log = RequestLog()
+    with serving(steps=lambda number: kinds[number % len(kinds)]) as server:
+        streaming = Streaming(event_timeout_s=0.2)
+        load = stream_load(server, timeout_s=0.5, streaming=streaming, **LOOPS[loop])
+        drain_s = 0.1 if loop == "open" else None  # some are cut there
+        result = drive_load(
+            load, Timing(0.2, 0.2, windows=2, window_s=0.5, drain_s=drain_s), log=log
+        )
+    check_log(log, result)
+    assert set(result.measured.failed) == ends and result.measured.completed
+    assert bool(result.measured.in_flight) == (loop == "open")
+    without = [one for one in log.rows() if one.stream is not None and one.stream.first_ns is None]
+    assert {"timeout", "rejected", "reset", "event"} <= {one.error for one in without}
+    assert sum(one.error in ("timeout", "cut") for one in without) == result.ttft_censored.count

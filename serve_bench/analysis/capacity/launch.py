@@ -26,7 +26,7 @@ from serve_bench.analysis.capacity.model import (
     SliceCounts,
 )
 from serve_bench.analysis.capacity.search import RateSearch
-from serve_bench.analysis.statistics import MAIN
+from serve_bench.analysis.statistics import MAIN, latency_figures
 from serve_bench.analysis.verdict import limited_by
 from serve_bench.core.capacity import CapacitySearch, closed_row, probe_row
 from serve_bench.core.load_result import GIVEN_UP
@@ -41,7 +41,7 @@ from serve_bench.core.result import (
     cell_slug,
     trial_key,
 )
-from serve_bench.core.slo import Objective, Slo
+from serve_bench.core.slo import ITL, LATENCY, TTFT, Objective, Slo
 
 START: Final = 0.5
 """The first rate of a launch, as a share of what its closed loop served: an open loop at that very
@@ -61,8 +61,11 @@ CLIENTS_FAULT: Final = ("client", "offered load")
 the service is not to blame: all else was idle, or all was answered in time. Where a process of the
 service or the host is full, it is."""
 
-Requests: TypeAlias = Iterable[tuple[int, int, int | None, int, str | None]]
-"""Rows of a log of requests: connection, start_ns, latency_ns, status, error."""
+Stream: TypeAlias = tuple[int | None, int, int, tuple[int, ...]]
+"""The events of a request: first_ns, gaps, gaps_ns, and how many were above each of gap_limits."""
+
+Requests: TypeAlias = Iterable[tuple[int, int, int | None, int, str | None, Stream | None]]
+"""Rows of a log of requests: connection, start_ns, latency_ns, status, error, stream."""
 
 Place: TypeAlias = tuple[str, str]
 """Of a capacity: variant, and cell as cell_slug has it."""
@@ -79,6 +82,11 @@ def _bound(one: Objective) -> Bound:
     return Bound(one.name, max(one.allowed, LEAST_MOST))
 
 
+def gap_limits(slo: Slo) -> tuple[int, ...]:
+    """The limits of gaps between events, ns, for the log of a probe: one for each objective."""
+    return tuple(round(one.limit) for one in slo.objectives if one.metric == ITL)
+
+
 def slices_of(
     requests: Requests, slo: Slo, rate: float, seconds: float, slice_s: float, unsent: int
 ) -> JsonObject:
@@ -86,25 +94,29 @@ def slices_of(
     requests that were due in it, and those that violate the bound.
 
     `unsent`: requests that were due and never sent, which no log has; they are the last that were
-    due. A request without an answer is beyond every limit.
+    due. What a request waited for until it was given up is beyond every limit. Of gaps between
+    events each counts where its request was due.
     """
     count = max(1, math.ceil(seconds / slice_s - 1e-9))
     bounds = {one.name: ([0] * count, [0] * count) for one in slo.objectives}
     due = [0] * count
     whole_ns = seconds * 1e9
-    for _, start_ns, latency_ns, _, error in requests:
+    limits = gap_limits(slo)
+    for _, start_ns, latency_ns, _, error, stream in requests:
         at = min(count - 1, max(0, int(start_ns / (slice_s * 1e9))))
         due[at] += 1
+        until_ns = whole_ns - start_ns if latency_ns is None else latency_ns
         for one in slo.objectives:
-            of, bad = _counts(one, start_ns, latency_ns, error, whole_ns)
+            of, bad = _counts(one, until_ns, error, stream, limits)
             bounds[one.name][0][at] += of
             bounds[one.name][1][at] += bad
     left, at = unsent, count - 1
     while left:
         room = max(0, round(rate * slice_s) - due[at])
         more = left if at == 0 else min(left, room)
+        waited_ns = whole_ns - (at + 0.5) * slice_s * 1e9
         for one in slo.objectives:
-            of, bad = _counts(one, (at + 0.5) * slice_s * 1e9, None, "cut", whole_ns)
+            of, bad = _counts(one, waited_ns, "cut", None, limits)
             bounds[one.name][0][at] += more * of
             bounds[one.name][1][at] += more * bad
         left, at = left - more, at - 1
@@ -115,20 +127,59 @@ def slices_of(
 
 
 def _counts(
-    one: Objective, start_ns: float, latency_ns: int | None, error: str | None, whole_ns: float
+    one: Objective,
+    until_ns: float,
+    error: str | None,
+    stream: Stream | None,
+    limits: Sequence[int],
 ) -> tuple[int, int]:
-    """What a request adds to the two counts of an objective."""
+    """What a request adds to the two counts of an objective. `until_ns`: from its due time to its
+    end, of one without an end to that of the probe."""
     if one.kind == "errors":
         return 1, error is not None and one.error in (None, error)
-    took_ns = math.inf if error is not None or latency_ns is None else latency_ns
     if one.kind == "goodput":
-        return 1, took_ns > (one.within_ns or 0.0)
-    if error is not None and error not in NO_LATENCY:
-        return 0, 0
-    if one.kind == "mean":  # of a time-out its length is known, of others how long they waited
-        waited_ns = max(whole_ns - start_ns, one.limit)
-        return 1, round(waited_ns) if latency_ns is None else latency_ns
-    return 1, took_ns > one.limit
+        return 1, error is not None or until_ns > (one.within_ns or 0.0)
+    times = _times(one, until_ns, error, stream, limits)
+    waits = times.since_ns is not None and error in NO_LATENCY
+    if one.kind != "mean":
+        return times.count + waits, times.beyond + waits
+    waited_ns = 0.0 if times.since_ns is None or not waits else until_ns - times.since_ns
+    if error == "cut":  # how long the others waited is known
+        waited_ns = max(waited_ns, one.limit * waits)
+    return times.count + waits, round(times.sum_ns + waited_ns)
+
+
+@dataclass(frozen=True)
+class _Times:
+    """What a request has of the times that an objective is about: so many that are over, how many
+    of them are beyond the limit, their sum. `since_ns`: when it began to wait for one more, from
+    its due time; None: it waits for none."""
+
+    count: int = 0
+    beyond: int = 0
+    sum_ns: float = 0.0
+    since_ns: float | None = None
+
+
+def _times(
+    one: Objective,
+    until_ns: float,
+    error: str | None,
+    stream: Stream | None,
+    limits: Sequence[int],
+) -> _Times:
+    """The times of a request for an objective. One that failed with an answer has no latency; its
+    events count where they came."""
+    first_ns, gaps, gaps_ns, late = stream or (None, 0, 0, ())
+    if one.metric == ITL:
+        if first_ns is None:
+            return _Times()
+        since_ns = None if error is None else first_ns + gaps_ns
+        return _Times(gaps, late[limits.index(round(one.limit))], gaps_ns, since_ns)
+    took_ns = first_ns if one.metric == TTFT else until_ns if error is None else None
+    if took_ns is None:
+        return _Times(since_ns=0.0)
+    return _Times(1, took_ns > one.limit, took_ns)
 
 
 def probe_of(trial: Trial, bounds: Sequence[Bound], front: str | None = None) -> Probe | None:
@@ -255,16 +306,29 @@ class LaunchSearch:
         return rate or None
 
     @property
-    def limit_s(self) -> float:
-        """The longest time that the SLO allows a request, in seconds."""
-        times = [one.limit if one.timed else one.within_ns or 0.0 for one in self.slo.objectives]
-        return max([*times, LEAST_LIMIT_S * 1e9]) / 1e9
+    def limit_s(self) -> float | None:
+        """The longest time that the SLO allows a whole response, in seconds; None where it limits
+        none, as with objectives of TTFT alone."""
+        times = [
+            one.limit if one.timed else one.within_ns
+            for one in self.slo.objectives
+            if one.metric == LATENCY
+        ]
+        known = [one for one in times if one is not None]
+        return max([*known, LEAST_LIMIT_S * 1e9]) / 1e9 if known else None
+
+    @property
+    def response_s(self) -> float:
+        """How long responses of the closed loop take, its p99 in seconds."""
+        closed = [] if self.closed is None else [self.closed]
+        return (latency_figures(closed, (0.99,))[0] or 0.0) / 1e9
 
     def connections(self, rate: float) -> tuple[int, int]:
         """Connections of a probe, and the most that it may open: IN_FLIGHT times what is in flight
         where every request takes as long as the SLO allows."""
-        most = math.ceil(IN_FLIGHT * rate * self.limit_s)
-        most = min(MOST_CONNECTIONS, max(LEAST_CONNECTIONS, most))
+        most = MOST_CONNECTIONS
+        if self.limit_s is not None:
+            most = min(most, max(LEAST_CONNECTIONS, math.ceil(IN_FLIGHT * rate * self.limit_s)))
         return min(most, LEAST_CONNECTIONS), most
 
     def add(self, trial: Trial | None) -> None:
@@ -329,7 +393,7 @@ four times as many are in flight as would be if each took it, the SLO is missed 
 connections say no more."""
 
 LEAST_LIMIT_S: Final = 0.1
-"""Of an SLO without a time, or a shorter one: connections and the wait for the last answers."""
+"""Of an SLO with a shorter time: connections and the wait for the last answers."""
 
 
 class Searches:

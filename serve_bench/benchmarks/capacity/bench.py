@@ -8,7 +8,7 @@ about as fast as at first; where that takes too long, its trial is flagged.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from zlib import crc32
 from serve_bench.analysis.capacity.launch import (
     LaunchSearch,
     Searches,
+    gap_limits,
     meets,
     probe_of,
     slices_of,
@@ -26,7 +27,7 @@ from serve_bench.analysis.capacity.model import Ask
 from serve_bench.core.capacity import CLOSED_WINDOWS, SLICE_S, CapacitySearch
 from serve_bench.core.failed_requests import none_succeeded
 from serve_bench.core.load_result import LoadResult
-from serve_bench.core.load_spec import Load, Streaming, Timing
+from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.plan import (
     CHANGE_S,
     FIRST_DEPLOY_S,
@@ -43,18 +44,19 @@ from serve_bench.runner.extra_loads import Settling
 from serve_bench.runner.load_source import LocalLoads
 from serve_bench.runner.runner import Bench, Fault, Journal, Loaded, Plan, PlannedLaunch
 from serve_bench.runner.served_bench import ServedBench, ServedClusters
-from serve_bench.runner.url_bench import Service, drive_url
+from serve_bench.runner.url_bench import drive_url
 from serve_bench.serving.strays import marks
 from serve_bench.store import now_iso
 
 WARMUP_MIN_S, WARMUP_MAX_S = 0.5, 2.0
-"""Of a probe: until its rate is steady."""
+"""Of a probe: until its rate is steady, and at least as long as responses take: before that, fewer
+are in flight than later."""
 
 CLOSED_TIMING: Final = Timing(0.5, 3.0, CLOSED_WINDOWS, 1.0)
 
 DRAIN: Final = 2.0
 """How long the last answers of a probe are awaited, in longest times of the SLO: what is later is
-beyond it in any case. Without a time in it, until their time-out."""
+beyond it in any case. Where it limits no whole response, until their time-out."""
 
 BESIDE_S: Final = 3.0
 """Seconds of a probe beside its measured ones: connections, warm-up, drain; an estimate."""
@@ -66,9 +68,9 @@ def timing_of(search: LaunchSearch, row: Row) -> Timing:
     if not isinstance(ask, Ask):
         return CLOSED_TIMING
     windows = max(1, round(ask.seconds))
-    timed = any(one.timed or one.within_ns is not None for one in search.slo.objectives)
-    drain_s = max(1.0, DRAIN * search.limit_s) if timed else None
-    return Timing(WARMUP_MIN_S, WARMUP_MAX_S, windows, ask.seconds / windows, drain_s)
+    drain_s = None if search.limit_s is None else max(1.0, DRAIN * search.limit_s)
+    warmup_s = max(WARMUP_MIN_S, search.response_s)
+    return Timing(warmup_s, max(WARMUP_MAX_S, warmup_s), windows, ask.seconds / windows, drain_s)
 
 
 def load_of(search: LaunchSearch, load: Load, row: Row, run_id: str) -> Load:
@@ -253,7 +255,7 @@ class CapacityBench(ServedBench):
         return timing_of(self._search, planned.row)
 
     def _log(self, profiled: bool) -> RequestLog | None:
-        return RequestLog()
+        return RequestLog(gap_limits(self._search.slo))
 
     def _with_log(self, trial: Trial, log: RequestLog | None) -> Trial:
         return with_slices(self._search, trial, log, self._since_s)
@@ -284,30 +286,28 @@ class CapacityBench(ServedBench):
 class UrlCapacities:
     """Searches the capacity of each service, `launches` times over."""
 
-    services: tuple[Service, ...]
+    loads: Mapping[str, Load]  # by the name of the service, of one client
     searches: Searches
     folder: Path
     run_id: str
-    timeout_s: float = 30.0
     sample: bool = True
     place: LocalLoads = field(default_factory=LocalLoads)
-    streaming: Streaming | None = None
 
-    def plan(self) -> Plan[Service, PlannedLoad]:
+    def plan(self) -> Plan[str, PlannedLoad]:
         """A launch for each service and round, which starts nothing."""
         asked = self.searches.asked
         launches = [
             PlannedLaunch(
-                one.name,
+                name,
                 round_,
-                [(one, partial(self._work, one, round_))],
-                partial(UrlProbes, self, one, round_),
+                [(name, partial(self._work, name, round_))],
+                partial(UrlProbes, self, name, round_),
             )
             for round_ in range(1, asked.most_launches + 1)
-            for one in self.services
+            for name in self.loads
         ]
         place = iter(range(len(launches)))
-        count = len(self.services)
+        count = len(self.loads)
         progress = Progressing(self.searches)
 
         def over() -> RunStop | None:
@@ -320,28 +320,28 @@ class UrlCapacities:
 
         return Plan(launches, expected_s, over=over)
 
-    def search(self, service: Service, round_: int) -> LaunchSearch:
+    def search(self, service: str, round_: int) -> LaunchSearch:
         """The search of a service in a round."""
-        return self.searches.at(service.name, round_, {})
+        return self.searches.at(service, round_, {})
 
-    def _work(self, service: Service, round_: int) -> Probing:
+    def _work(self, service: str, round_: int) -> Probing:
         return Probing(self.search(service, round_))
 
 
-class UrlProbes(Bench[Service, PlannedLoad]):
+class UrlProbes(Bench[str, PlannedLoad]):
     """A running service. Nothing is started, and nothing ended."""
 
     def __init__(
-        self, plan: UrlCapacities, service: Service, round_: int, number: int, journal: Journal
+        self, plan: UrlCapacities, service: str, round_: int, number: int, journal: Journal
     ) -> None:
-        self._plan, self._service, self._journal = plan, service, journal
+        self._plan, self._journal = plan, journal
         # With what earlier searches say, which was not known when the plan was made.
-        self._search = plan.searches.renew(service.name, round_, {})
-        self._load = Load(service.request, timeout_s=plan.timeout_s, streaming=plan.streaming)
+        self._search = plan.searches.renew(service, round_, {})
+        self._load = plan.loads[service]
         self._settling = Settling(self._load, marks(plan.run_id), self._say(None, SETTLE))
         self._shaken, self._since_s = False, 0.0
 
-    def put(self, cell: Service) -> None:
+    def put(self, cell: str) -> None:
         """Waits until one client is served steadily."""
         self._since_s = time.monotonic()
         self._settling.first()
@@ -350,7 +350,7 @@ class UrlProbes(Bench[Service, PlannedLoad]):
         """The closed loop, or a probe."""
         planned, search = row[0], self._search
         unsettled = self._shaken and not self._settling.recovered()
-        self._shaken, log = False, RequestLog()
+        self._shaken, log = False, RequestLog(gap_limits(search.slo))
         try:
             driven = drive_url(
                 load_of(search, self._load, planned.row, self._plan.run_id),

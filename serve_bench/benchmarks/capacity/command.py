@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from serve_bench.cli.command import argument, command, flag
 from serve_bench.cli.options import OwnAppOptions, StreamOptions, SuiteOptions
 
@@ -20,6 +22,10 @@ class CapacityOptions(SuiteOptions, OwnAppOptions, StreamOptions):
     )
 
     with_resume = frozenset("resume budget no_sample dry_run live format".split())
+
+    def of_file(self) -> bool:
+        """A suite, by its file or its name."""
+        return not self.url and re.fullmatch(r"\w+|.+\.toml", str(self.target)) is not None
 
     target: str | None = argument(
         "App: module:app, path/file.py:app, a config file of Serve (.yaml), or a suite.",

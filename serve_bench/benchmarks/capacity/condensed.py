@@ -69,7 +69,7 @@ def row_label(asked: CapacitySearch, slo: Slo) -> str:
 
 def _row(label: str, traffic: Traffic) -> Row:
     """How many connections its probes had is a matter of the search."""
-    return Row(label + traffic.suffix, "raw", 1, loop="open", **vars(traffic))
+    return Row(label + traffic.suffix, traffic.client, 1, loop="open", **vars(traffic))
 
 
 def _planned(one: PlannedTrial, label: str) -> PlannedTrial:

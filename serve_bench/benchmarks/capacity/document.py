@@ -61,7 +61,7 @@ from serve_bench.core.document import (
 )
 from serve_bench.core.figures import number
 from serve_bench.core.result import Result, cell_slug
-from serve_bench.core.slo import Objective, parse_slo
+from serve_bench.core.slo import ITL, Objective, parse_slo
 
 SOURCE: Final = "docs/capacity.md"
 
@@ -80,8 +80,8 @@ FORMULAS: Final = (
     ),
     (
         "boundary",
-        f"least squares of the latency over the rate, probes of {AROUND[0]:g} to {AROUND[1]:g} "
-        "times the capacity",
+        "least squares of the time that binds over the rate, probes of "
+        f"{AROUND[0]:g} to {AROUND[1]:g} times the capacity",
         SOURCE,
     ),
     ("a rate to run at", f"{HEADROOM:g} x the low end of the interval", SOURCE),
@@ -139,7 +139,9 @@ def _facts(result: Result, cells: Sequence[CellCapacity]) -> Iterator[tuple[str,
         return
     asked = cells[0].asked
     yield "SLO", parse_slo(asked.slo).text
-    yield "load", f"client raw, open loop, {asked.arrivals} arrivals"
+    traffic = cells[0].traffic
+    load = f"client {traffic.client}{traffic.suffix}, open loop, {asked.arrivals} arrivals"
+    yield "load", load
     least = "1 launch" if asked.launches == 1 else f"{asked.launches} launches or more"
     yield "planned", f"{least}, until the interval is {100 * asked.precision:g} % wide"
     yield "ended", _end(result, cells)
@@ -376,7 +378,7 @@ def _charts(one: CellCapacity, several: bool) -> Iterator[Block]:
 
 
 def _drawn(one: CellCapacity, several: bool) -> Iterator[Chart]:
-    """The latency that binds, and the share of requests beyond the limit, over the rate."""
+    """The time that binds, and the share of what is beyond the limit, over the rate."""
     name = f": {one.name}" if several else ""
     has = one.capacity
     marks = [
@@ -413,7 +415,8 @@ def _drawn(one: CellCapacity, several: bool) -> Iterator[Chart]:
         ]
         for search in one.searches
     }
-    what = "Requests that failed" if shown.kind == "errors" else "Requests beyond the limit"
+    kind = "Gaps between events" if shown.metric == ITL else "Requests"
+    what = "Requests that failed" if shown.kind == "errors" else f"{kind} beyond the limit"
     allowed = "" if shown.allowed is None else f"Allowed: {100 * shown.allowed:g} %."
     yield from _lines_chart(
         f"{what} over the rate{name}", misses, "%", marks, f"{allowed} {caption}"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from serve_bench.analysis.capacity.launch import Searches
 from serve_bench.benchmarks.capacity.bench import (
@@ -22,7 +22,14 @@ from serve_bench.benchmarks.ladder.flags import services_of
 from serve_bench.benchmarks.own_app.command import OF_OWN_APPS
 from serve_bench.benchmarks.own_app.flags import own_suite
 from serve_bench.benchmarks.parts.rows import front_of
-from serve_bench.cli.flag_values import check_number, plain_lines, seconds_of
+from serve_bench.cli.flag_values import (
+    check_client,
+    check_number,
+    content_of,
+    in_flags,
+    plain_lines,
+    seconds_of,
+)
 from serve_bench.cli.gate import close_gate, read_share
 from serve_bench.cli.rows import overrides, suite_of
 from serve_bench.cli.show import ReportRequest
@@ -36,18 +43,18 @@ from serve_bench.core.capacity import (
     closed_row,
 )
 from serve_bench.core.errors import BadInput
-from serve_bench.core.load_spec import ARRIVALS, MAX_DURATION_S, MAX_RATE, Streaming
+from serve_bench.core.load_spec import ARRIVALS, MAX_DURATION_S, MAX_RATE, Load, Streaming
 from serve_bench.core.own_app import Option, option_values
 from serve_bench.core.plan import LaunchPlan, Suite, duration_text, label_of, plan, rows_of
 from serve_bench.core.redaction import kept_text
-from serve_bench.core.result import GRPC, PlannedTrial, Result, Traffic, trial_key
+from serve_bench.core.request_spec import Request, SpecError
+from serve_bench.core.result import PlannedTrial, Protocol, Result, Traffic, trial_key
 from serve_bench.core.schema import plain
-from serve_bench.core.slo import LATENCY, METRICS, Slo, parse_slo, read_slo
+from serve_bench.core.slo import Slo, parse_slo, read_slo
 from serve_bench.observing.inside import Inside
 from serve_bench.runner.agenda import Agenda
 from serve_bench.runner.load_source import LocalLoads
 from serve_bench.runner.runner import Plan
-from serve_bench.runner.url_bench import Service
 from serve_bench.serving.launch_spec import check_interpreter
 from serve_bench.serving.strays import marks
 
@@ -62,8 +69,8 @@ LEAST_LAUNCH_S: Final = 10.0
 
 #: Flags that go with --url: nothing is launched.
 WITH_URL: Final = frozenset(
-    """url header slo protocol events event_timeout arrivals start connections launches launch_time
-    precision budget quick need out no_sample dry_run live format""".split()
+    """url method header body slo protocol events event_timeout arrivals start connections launches
+    launch_time precision budget quick need out no_sample dry_run live format""".split()
 )
 
 
@@ -143,17 +150,7 @@ def _show(report: ReportRequest, result: Result, folder: Path) -> int:
 def _slo(options: CapacityOptions) -> Slo:
     if options.slo is None:
         raise BadInput("--slo: say what has to hold, such as --slo p99=50ms,errors=0.1%")
-    slo = read_slo(options.slo, metrics=METRICS)
-    for one in slo.objectives:
-        if one.metric != LATENCY:
-            raise BadInput(f"--slo: {one.name}: a capacity is searched for whole responses alone")
-    return slo
-
-
-def _check_protocols(protocols: set[object]) -> None:
-    """BadInput for gRPC: a probe keeps the log of its requests, which the client raw alone has."""
-    for one in protocols & GRPC:
-        raise BadInput(f"--protocol: {one}: a capacity is searched of http or stream")
+    return read_slo(options.slo, metrics=options.slo_metrics())
 
 
 def _asked(options: CapacityOptions, slo: Slo) -> CapacitySearch:
@@ -208,7 +205,6 @@ def _suite(options: CapacityOptions) -> Suite:
     asked = _asked(options, slo)
     if options.target is None:
         raise BadInput("TARGET: name an app (module:app, path/file.py:app), a suite, or --url")
-    _check_protocols(options.protocols())
     flags = overrides(options)
     named = re.fullmatch(r"\w+", options.target) is not None
     suite = None if named else own_suite(options.target, options, flags)
@@ -224,7 +220,6 @@ def _suite(options: CapacityOptions) -> Suite:
             raise BadInput(str(error).replace("--suite:", "TARGET:")) from None
     _check_limits(slo, suite.timeout_s)
     traffic = rows_of(suite)[0].traffic
-    _check_protocols({traffic.protocol})
     asked = replace(asked, budget_s=_budget_s(options, len(suite.cells) * len(suite.variants)))
     return replace(
         suite,
@@ -280,7 +275,7 @@ def _check_limits(slo: Slo, timeout_s: float) -> None:
 def _searches(suite: Suite, earlier: Result | None) -> Searches:
     assert suite.capacity is not None
     traffic, front = suite.rows[0].traffic, front_of(suite.to_json())
-    return Searches(suite.capacity, read_slo(suite.capacity.slo), traffic, front, earlier)
+    return Searches(suite.capacity, parse_slo(suite.capacity.slo), traffic, front, earlier)
 
 
 def _left(suite: Suite, searches: Searches, earlier: Result | None) -> tuple[LaunchPlan, ...]:
@@ -331,36 +326,33 @@ def _urls(options: CapacityOptions) -> int:
     asked = _asked(options, slo)
     services = services_of(options.url or (), options.header or (), users=False)
     asked = replace(asked, budget_s=_budget_s(options, len(services)))
-    _check_protocols(options.protocols())
-    streaming = options.streaming()
-    traffic = None if streaming is None else Traffic(protocol="stream")
     urls = {one.name: one.request.url for one in services}
-    suite = UrlSuite(urls, asked, streaming=streaming)
+    try:
+        suite = UrlSuite(urls, asked, streaming=options.streaming())
+        loads = {one.name: _load(one.request, suite, options) for one in services}
+    except SpecError as error:
+        text = re.sub("^client grpc", "--protocol grpc:", re.sub("^url:", "--url:", str(error)))
+        raise BadInput(in_flags(text)) from None
     _check_limits(slo, suite.timeout_s)
+    traffic = traffic_of(options)
     searches = Searches(asked, slo, traffic)
     if options.dry_run:
         return print_plan(_url_lines(suite, slo), options.out)
 
     def work(place: Place) -> Plan[Any, Any]:
         assert isinstance(place.source, LocalLoads)
+        sample = not options.no_sample
         return UrlCapacities(
-            services,
-            searches,
-            place.folder,
-            place.run_id,
-            suite.timeout_s,
-            not options.no_sample,
-            place.source,
-            suite.streaming,
+            loads, searches, place.folder, place.run_id, sample, place.source
         ).plan()
 
     sitting = Sitting(
         "capacity",
         plain(suite),
         [
-            _first(one, round_, asked, traffic)
+            _first(name, round_, asked, traffic)
             for round_ in range(1, asked.most_launches + 1)
-            for one in services
+            for name in urls
         ],
         work,
         options.out,
@@ -371,13 +363,32 @@ def _urls(options: CapacityOptions) -> int:
     return sit(sitting, partial(_show, report))
 
 
-def _first(
-    service: Service, round_: int, asked: CapacitySearch, traffic: Traffic | None
-) -> PlannedTrial:
-    row = closed_row(asked.connections, traffic)
-    return PlannedTrial(
-        trial_key(service.name, round_, {}, row.label), round_, service.name, {}, row
+def traffic_of(options: CapacityOptions) -> Traffic:
+    """The protocol of the flags. Raises BadInput."""
+    (protocol,) = options.protocols()
+    return Traffic(protocol=cast("Protocol", protocol))  # the axis has checked it
+
+
+def _load(request: Request, suite: UrlSuite, options: CapacityOptions) -> Load:
+    """The load of one client on a service, with the method and the body of the flags. Raises
+    BadInput, SpecError."""
+    grpc = traffic_of(options).client == "grpc"
+    body = b"" if options.body is None else content_of(options.body, "--body")
+    method = options.method or ("POST" if grpc or body else "GET")
+    statuses = () if grpc else request.expect_status
+    load = Load(
+        replace(request, method=method.upper(), body=body, expect_status=statuses),
+        client="grpc" if grpc else "raw",
+        timeout_s=suite.timeout_s,
+        streaming=suite.streaming,
     )
+    check_client(load)
+    return load
+
+
+def _first(service: str, round_: int, asked: CapacitySearch, traffic: Traffic) -> PlannedTrial:
+    row = closed_row(asked.connections, traffic)
+    return PlannedTrial(trial_key(service, round_, {}, row.label), round_, service, {}, row)
 
 
 def _url_lines(suite: UrlSuite, slo: Slo) -> Iterator[str]:

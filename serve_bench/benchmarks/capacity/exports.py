@@ -43,13 +43,14 @@ def json_text(result: Result, options: ReportOptions) -> str:
 
 
 def _cell(one: CellCapacity) -> dict[str, Any]:
-    has, limit = one.capacity, one.limit
+    has, limit, closed = one.capacity, one.limit, one.closed
     return {
         "variant": one.variant,
         "cell": dict(one.cell),
         "slo": one.slo.text,
         "arrivals": one.asked.arrivals,
-        "client": "raw",
+        "client": one.traffic.client,
+        "protocol": one.traffic.protocol,
         "req_per_s": has.rate,
         "low": has.low,
         "high": has.high,
@@ -62,8 +63,8 @@ def _cell(one: CellCapacity) -> dict[str, Any]:
         "limited_by": None if limit is None else asdict(limit),
         "ms_per_req_per_s": one.steepness,
         "closed_loop": None
-        if one.closed is None
-        else {"req_per_s": one.closed[0], "p99_ns": one.closed[1]},
+        if closed is None
+        else {"req_per_s": closed[0], **{f"{name}_ns": p99 for name, p99 in closed[1].items()}},
         "cores": one.cores,
         "req_per_s_per_core": one.per_core,
         "run_at": one.safe_rate,

@@ -24,9 +24,9 @@ from serve_bench.benchmarks.parts.texts import LOAD_ROLES, cell_title
 from serve_bench.core.capacity import CapacitySearch
 from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.figures import counted, number
-from serve_bench.core.result import JsonObject, Result, Trial, cell_slug
+from serve_bench.core.result import JsonObject, Result, Traffic, Trial, cell_slug
 from serve_bench.core.schema import built
-from serve_bench.core.slo import Objective, Slo, read_slo, share_text, time_text
+from serve_bench.core.slo import LATENCY, Objective, Slo, parse_slo, share_text, time_text
 
 HEADROOM: Final = 0.8
 """The share of the interval's low end that a service is to run at: a fifth is kept for bursts that
@@ -55,7 +55,7 @@ def searches_of(result: Result) -> Searches:
     """The searches of the records of a run. Raises FormatError for a damaged suite."""
     asked = built(CapacitySearch, result.run.suite.get("capacity"), "suite.capacity")
     try:
-        slo = read_slo(asked.slo, "suite.capacity.slo")
+        slo = parse_slo(asked.slo, "suite.capacity.slo")
     except BadInput as error:
         raise FormatError(str(error)) from None
     rows = result.run.plan
@@ -123,6 +123,11 @@ class CellCapacity:
             for one in self.searches
             for number_of, (trial, probe) in enumerate(zip(one.trials, one.probes, strict=True), 1)
         )
+
+    @property
+    def traffic(self) -> Traffic:
+        """What each request is."""
+        return self.searches[0].traffic or Traffic()
 
     @property
     def boundary(self) -> tuple[ProbeLine, ...]:
@@ -194,7 +199,7 @@ class CellCapacity:
 
     @property
     def steepness(self) -> float | None:
-        """How fast the latency that binds rises at the boundary, ms for each request/s more: least
+        """How fast the time that binds rises at the boundary, ms for each request/s more: least
         squares over the probes AROUND the capacity; None where too few tell."""
         one, rate = self.binding, self.capacity.rate
         if one is None or rate is None or not one.timed:
@@ -213,14 +218,16 @@ class CellCapacity:
         return statistics.linear_regression(*zip(*points, strict=True)).slope / 1e6
 
     @property
-    def closed(self) -> tuple[float, float | None] | None:
+    def closed(self) -> tuple[float, dict[str, float | None]] | None:
         """Requests/s of the closed loops before the search, mean over launches, and their p99 in
-        ns."""
+        ns by name: of latency, and of each metric of the SLO."""
         trials = [one.closed for one in self.searches if one.closed is not None]
         rates = [one.closed_rate for one in self.searches if one.closed_rate is not None]
         if not rates:
             return None
-        return statistics.fmean(rates), latency_figures(trials, (0.99,))[0]
+        metrics = dict.fromkeys((LATENCY, *(one.metric for one in self.slo.objectives)))
+        p99s = {p99_of(name): latency_figures(trials, (0.99,), name)[0] for name in metrics}
+        return statistics.fmean(rates), p99s
 
     @property
     def cores(self) -> float | None:
@@ -264,10 +271,15 @@ def what_if_of(one: CellCapacity) -> tuple[WhatIf, ...]:
     return what_ifs(sampled, verdicts) if sampled else ()
 
 
+def p99_of(metric: str) -> str:
+    """`p99`, `ttft_p99`."""
+    return "p99" if metric == LATENCY else f"{metric}_p99"
+
+
 def value_of(one: Objective, probe: Probe, trial: Trial) -> float | None:
     """What a probe has for an objective: ns of a percentile or mean, else a share."""
     if one.share is not None:
-        return latency_figures([trial], (one.share,))[0]
+        return latency_figures([trial], (one.share,), one.metric)[0]
     value = probe.slices[one.name].value
     return 1 - value if one.kind == "goodput" and value is not None else value
 
@@ -451,8 +463,10 @@ def closed_words(one: CellCapacity) -> Iterator[str]:
     """What a closed loop says, and why that is no capacity."""
     if (closed := one.closed) is None:
         return
-    rate, p99 = closed
-    waits = "" if p99 is None else f" at p99 {time_text(_digits(p99))}"
+    rate, p99s = closed
+    name = p99_of(LATENCY if one.binding is None else one.binding.metric)
+    p99 = p99s[name]
+    waits = "" if p99 is None else f" at {name} {time_text(_digits(p99))}"
     trials = [each.closed for each in one.searches if each.closed is not None]
     failed = sum(trial.counts.failed_total for trial in trials)
     every = failed + sum(trial.counts.completed for trial in trials)

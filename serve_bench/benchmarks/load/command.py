@@ -261,8 +261,7 @@ def _client(options: LoadOptions) -> Client:
 
 def _check_here(load: Load, timing: Timing) -> None:
     """Raises BadInput on what this machine lacks for the load, before anything starts."""
-    from importlib.util import find_spec
-
+    from serve_bench.cli.flag_values import check_client
     from serve_bench.core.errors import BadInput
     from serve_bench.load.connection import lacking_descriptors, tls_context
     from serve_bench.load.external import ExternalError, program_path
@@ -277,8 +276,7 @@ def _check_here(load: Load, timing: Timing) -> None:
         if load.count is None and not math.isclose(timing.measured_s, round(timing.measured_s)):
             raise BadInput(f"-d: {load.client} takes whole seconds, got {timing.measured_s:g}s")
         return
-    if load.client == "grpc" and find_spec("grpc") is None:
-        raise BadInput("--protocol grpc: grpcio is not installed: pip install grpcio")
+    check_client(load)
     processes = enough_processes(load, usable_cores())
     lacking = lacking_descriptors(-(-load.connection_limit // processes))
     if lacking is not None:

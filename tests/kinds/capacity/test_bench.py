@@ -9,15 +9,21 @@ from typing import Any
 import pytest
 
 from serve_bench.analysis.capacity.launch import LaunchSearch, Searches
-from serve_bench.benchmarks.capacity.bench import Progressing, UrlCapacities, UrlProbes
+from serve_bench.benchmarks.capacity.bench import (
+    Progressing,
+    UrlCapacities,
+    UrlProbes,
+    timing_of,
+)
 from serve_bench.benchmarks.capacity.drive import _left, _searches
 from serve_bench.core.capacity import CapacitySearch, closed_row
+from serve_bench.core.histogram import Histogram
+from serve_bench.core.load_spec import Load
 from serve_bench.core.plan import Suite
 from serve_bench.core.request_spec import Request
-from serve_bench.core.result import Failure
+from serve_bench.core.result import Failure, Metric
 from serve_bench.core.slo import parse_slo
 from serve_bench.core.suite import read_suite
-from serve_bench.runner.url_bench import Service
 from serve_bench.store.files import read_toml, suite_file
 from tests.analysis.test_probes import climb
 from tests.capacity_runs import Service as Known
@@ -82,17 +88,35 @@ def test_a_service_that_goes_away_ends_the_run_and_is_no_launch() -> None:
     assert [one.round for one in searches.ended(("default", "app"))] == [1]
 
 
+@pytest.mark.parametrize(
+    ("slo", "drain_s"), [("p99=2s,ttft_p99=200ms", 4.0), ("ttft_p99=200ms", None)]
+)
+def test_a_probe_lasts_as_long_as_its_responses(slo: str, drain_s: float | None) -> None:
+    """It is warm once as many are in flight as later, and waits for their ends where no objective
+    limits those: without, the end of a long stream would be an error."""
+    search = Searches(asked(), parse_slo(slo)).at("a", 1, {})
+    closed = search.next()
+    assert closed is not None
+    taken = Metric("ns", "lower", histogram=Histogram.of([round(9e9)] * 20).encode())
+    made = trial(closed, *[1000.0] * 5)
+    search.add(replace(made, metrics={**made.metrics, "latency": taken}))
+    probe = search.next()
+    assert probe is not None
+    timing = timing_of(search, probe.row)
+    assert timing.warmup_min_s == pytest.approx(9.0, rel=1e-3)
+    assert timing.drain_s == drain_s
+
+
 def test_a_later_search_of_a_service_starts_where_the_first_ended(tmp_path: Path) -> None:
     """The plan is made before anything is known."""
     searches = Searches(asked(), parse_slo("p99=20ms,errors=1%"))
-    service = Service("a", Request("http://127.0.0.1:1/"))
-    plan = UrlCapacities((service,), searches, tmp_path, "x")
+    plan = UrlCapacities({"a": Load(Request("http://127.0.0.1:1/"))}, searches, tmp_path, "x")
     plan.plan()
-    later: LaunchSearch = plan.search(service, 2)  # as the runner does for its counts
+    later: LaunchSearch = plan.search("a", 2)  # as the runner does for its counts
     assert later.start is None
-    climb(plan.search(service, 1), 800)
+    climb(plan.search("a", 1), 800)
     journal: Any = None
-    UrlProbes(plan, service, 2, 1, journal)
+    UrlProbes(plan, "a", 2, 1, journal)
     found = searches.estimates(("a", "app"))[0].rate
     assert found is not None
-    assert plan.search(service, 2).start == pytest.approx(found)
+    assert plan.search("a", 2).start == pytest.approx(found)
