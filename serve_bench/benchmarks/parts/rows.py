@@ -314,12 +314,14 @@ _BY_GRPC: Final = {
 
 
 def owners_of(launches: Sequence[Launch]) -> tuple[str, ...]:
-    """Who serves HTTP, and how requests get to replicas, as the proof of the launches says."""
+    """Who serves HTTP, and how requests get to replicas, as the proof of the launches says. HAProxy
+    sends them to the HTTP port of a replica: there is no proxy of Serve on their way."""
     owners: list[Any] = [one.proof.get("port_owner") for one in launches]
     names = [one.get("name") if isinstance(one, dict) else one for one in owners if one is not None]
     ways = [f"HTTP by {name}" for name in names]
+    direct = any(name is not None and "haproxy" in name for name in names)
     for role, (flag, who) in _BY_GRPC.items():
-        for launch in launches:
+        for launch in launches if role != "proxy" or not direct else ():
             flags = launch.proof.get("flags", {}).get(role, {})
             if flag in flags:
                 ways.append(f"{who} by {'gRPC' if flags[flag] else 'reference'}")
