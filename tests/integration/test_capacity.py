@@ -47,3 +47,26 @@ def test_a_launch_that_was_broken_off_is_searched_anew(tmp_path: Path) -> None:
     run_to_end(["report", "r", "--format", "html"], tmp_path)
     assert "CPU by process at the capacity" in (tmp_path / "r" / "report.html").read_text()
     assert re.match(r"capacity ", table), table
+
+
+@pytest.mark.long
+def test_streams_of_grpc_have_a_capacity_at_first_events_and_gaps(tmp_path: Path) -> None:
+    """The log of the gRPC client has every call, and the events of each. No rate is known here, so
+    what is held is the account."""
+    words = ("--protocol", "grpc-stream", "--launches", "1", "--launch-time", "10s")
+    slo = "ttft_p90=500ms,itl_p90=500ms"
+    run = run_to_end(
+        ["capacity", "noop", "--slo", slo, *words, "--out", "r", "--format", "json"], tmp_path
+    )
+    assert run.returncode == 0, run.stderr
+    (one,) = json.loads(run.stdout)["capacities"]
+    assert (one["client"], one["protocol"]) == ("grpc", "grpc-stream")
+    assert one["binds"] in ("ttft_p90", "itl_p90", "errors", None) and one["probes"]
+    for trial in read(tmp_path / "r").trials:
+        assert trial.row.client == "grpc" and trial.row.stream_events == 10
+        if trial.row.rate_per_s is None:
+            continue
+        bounds, counts = trial.slices["bounds"], trial.counts
+        assert sum(bounds["errors"]["of"]) == counts.sent + counts.unsent
+        assert sum(bounds["ttft_p90"]["of"]) >= counts.completed
+        assert sum(bounds["itl_p90"]["of"]) >= 9 * counts.completed > 0

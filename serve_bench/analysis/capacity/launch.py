@@ -139,26 +139,15 @@ def _counts(
         return 1, error is not None and one.error in (None, error)
     if one.kind == "goodput":
         return 1, error is not None or until_ns > (one.within_ns or 0.0)
-    times = _times(one, until_ns, error, stream, limits)
-    waits = times.since_ns is not None and error in NO_LATENCY
+    count, beyond, sum_ns, since_ns = _times(one, until_ns, error, stream, limits)
+    if since_ns is None or error not in NO_LATENCY:
+        return count, round(sum_ns) if one.kind == "mean" else beyond
     if one.kind != "mean":
-        return times.count + waits, times.beyond + waits
-    waited_ns = 0.0 if times.since_ns is None or not waits else until_ns - times.since_ns
+        return count + 1, beyond + 1
+    waited_ns = until_ns - since_ns
     if error == "cut":  # how long the others waited is known
-        waited_ns = max(waited_ns, one.limit * waits)
-    return times.count + waits, round(times.sum_ns + waited_ns)
-
-
-@dataclass(frozen=True)
-class _Times:
-    """What a request has of the times that an objective is about: so many that are over, how many
-    of them are beyond the limit, their sum. `since_ns`: when it began to wait for one more, from
-    its due time; None: it waits for none."""
-
-    count: int = 0
-    beyond: int = 0
-    sum_ns: float = 0.0
-    since_ns: float | None = None
+        waited_ns = max(waited_ns, one.limit)
+    return count + 1, round(sum_ns + waited_ns)
 
 
 def _times(
@@ -167,19 +156,22 @@ def _times(
     error: str | None,
     stream: Stream | None,
     limits: Sequence[int],
-) -> _Times:
-    """The times of a request for an objective. One that failed with an answer has no latency; its
-    events count where they came."""
-    first_ns, gaps, gaps_ns, late = stream or (None, 0, 0, ())
+) -> tuple[int, int, float, float | None]:
+    """The times of a request that an objective is about: how many are over, how many of them are
+    beyond its limit, their sum, and since when, from its due time, the request has waited for one
+    more (None: for none). A failed one has no latency; its events count where they came."""
     if one.metric == ITL:
+        first_ns, gaps, gaps_ns, late = stream or (None, 0, 0, ())
         if first_ns is None:
-            return _Times()
+            return 0, 0, 0.0, None
         since_ns = None if error is None else first_ns + gaps_ns
-        return _Times(gaps, late[limits.index(round(one.limit))], gaps_ns, since_ns)
-    took_ns = first_ns if one.metric == TTFT else until_ns if error is None else None
+        return gaps, late[limits.index(round(one.limit))], gaps_ns, since_ns
+    took_ns: float | None = until_ns if error is None else None
+    if one.metric == TTFT:
+        took_ns = None if stream is None else stream[0]
     if took_ns is None:
-        return _Times(since_ns=0.0)
-    return _Times(1, took_ns > one.limit, took_ns)
+        return 0, 0, 0.0, 0.0
+    return 1, took_ns > one.limit, took_ns, None
 
 
 def probe_of(trial: Trial, bounds: Sequence[Bound], front: str | None = None) -> Probe | None:

@@ -61,7 +61,7 @@ from serve_bench.core.document import (
 )
 from serve_bench.core.figures import number
 from serve_bench.core.result import Result, cell_slug
-from serve_bench.core.slo import ITL, Objective, parse_slo
+from serve_bench.core.slo import ITL, LATENCY, Objective, parse_slo
 
 SOURCE: Final = "docs/capacity.md"
 
@@ -208,7 +208,9 @@ def _sections(result: Result, cells: Sequence[CellCapacity]) -> Iterator[Section
         yield Section("cells", "Each cell", tuple(blocks), "table")
     yield Section("launches", "Launches", (_launches(cells),), "table")
     drawn = [block for one in cells for block in _charts(one, several)]
-    yield from section("rates", "Latency and misses over the rate", drawn)
+    whole = all(one.binding is None or one.binding.metric == LATENCY for one in cells)
+    what = "Latency" if whole else "Times"
+    yield from section("rates", f"{what} and misses over the rate", drawn)
     yield Section("boundary", "At the capacity", tuple(_boundary(cells)), "table")
     grounds = [(one.name, what_if_of(one)) for one in cells]
     yield from what_if_section([ground for ground in grounds if ground[1]])
