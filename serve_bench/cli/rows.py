@@ -249,6 +249,8 @@ def plan_lines(suite: Suite, agenda: Agenda) -> Iterator[str]:
     length = f"{suite.windows} x {suite.window_s:g} s"
     if suite.requests_per_client is not None:
         length = f"{suite.requests_per_client} requests a client, {suite.max_row_s:g} s at most,"
+    own = sum(one.shape != (None, None) for one in suite.places or ())
+    length += f" ({own} of windows of their own)" if own else ""
     every = f"{len(loads)} trial{'' if len(loads) == 1 else 's'}"
     yield (
         f"{guess}{every} of {length} on {clusters}{again}; "

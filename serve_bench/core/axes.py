@@ -98,6 +98,13 @@ def _seconds(value: object) -> float:
     return number
 
 
+def _gap_ms(value: object) -> float:
+    number = _seconds(value)
+    if number > 60_000:
+        raise ValueError(value)
+    return number
+
+
 def _yes_no(value: object) -> bool:
     words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
     if isinstance(value, bool):
@@ -452,7 +459,7 @@ _DECLARED = (
     Axis(
         "event_gap_ms",
         "deploy",
-        Kind(_seconds, "milliseconds, 0 or more", "MS"),
+        Kind(_gap_ms, "milliseconds from 0 to 60000", "MS"),
         0.0,
         "how long the no-op app waits before each event of a stream",
         flags=(

@@ -166,7 +166,7 @@ class OwnApp:
     file of Serve says of it (`name`, `route_prefix`, `args`, `deployments` ...); `beside`: the
     other applications of that file. `gpus`: that Ray finds on this host; None: not known.
     `sources`: its own modules, as paths in its folder. `grpc`: how it is asked where that is not by
-    HTTP.
+    HTTP; `calls`: where a handle does, the methods of the ingress, and whether each makes a stream.
     """
 
     target: str
@@ -180,6 +180,7 @@ class OwnApp:
     gpus: float | None = None
     sources: tuple[str, ...] = ()
     grpc: OwnGrpc | None = None
+    calls: Mapping[str, bool] = field(default_factory=dict)
 
     def request(self, url: str) -> Request:
         """What a load asks of it at `url` (without a path), which is that of the GCS for calls of a
@@ -192,8 +193,14 @@ class OwnApp:
         return replace(request, headers=(*request.headers, (APPLICATION, self.name)))
 
     def check_call(self, protocol: str) -> None:
-        """BadInput unless what is asked by gRPC is a method whose response is of that protocol, of
-        this app."""
+        """BadInput unless what is asked by gRPC or a handle is a method of this app whose response
+        is of that protocol."""
+        call = self.asked.call
+        if call is not None and call not in self.calls:
+            has = ", ".join(self.calls) or "none"
+            raise BadInput(f"--call: {call} is no method of the ingress; it has {has}")
+        if call is not None and self.calls[call] and protocol not in STREAMS:
+            raise BadInput(f"--protocol {protocol}: {call} makes a stream: it is handle-stream")
         if self.grpc is None:
             return
         where, methods = "--paths" if self.asked.paths else "--route", self.grpc.methods
@@ -317,7 +324,7 @@ class OwnApp:
     def to_json(self) -> dict[str, Any]:
         """Plain content, with hashes in the place of a body and of headers that may be secret."""
         content = plain({**vars(self), "asked": self.asked.to_json()})
-        return content if self.grpc is not None else {k: content[k] for k in content if k != "grpc"}
+        return {k: v for k, v in content.items() if v or k not in ("grpc", "calls")}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> OwnApp:

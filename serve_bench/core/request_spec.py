@@ -139,6 +139,12 @@ class Request:
         ]
 
 
+def is_json(headers: Headers) -> bool:
+    """Whether headers say that the body is JSON."""
+    types = (value for name, value in headers if name.lower() == "content-type")
+    return any(one.partition(";")[0].strip().lower() == "application/json" for one in types)
+
+
 def path_fault(path: str) -> str | None:
     """What is wrong with a path and query, in words; None when both clients take it alike."""
     shown = repr(path if len(path) <= 80 else path[:77] + "...")

@@ -23,6 +23,13 @@ class MetricNames:
     gaps: str = ""
     suffix: str = ""
 
+    @property
+    def named(self) -> set[tuple[str, str]]:
+        """What figures there are, each with its name."""
+        kinds = {"latency": self.latency, "rate": self.rate, "rate ": self.events}
+        kinds[f"gaps {self.suffix}"] = self.gaps
+        return {(name, kind.strip()) for kind, name in kinds.items() if name}
+
 
 @dataclass(frozen=True)
 class PlacedRow:

@@ -7,8 +7,9 @@ the flag, the key, and what is allowed.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final
 
 from serve_bench.core.app_spec import AppSpec, app_named, check_cell
@@ -114,6 +115,8 @@ def read_suite(data: Mapping[str, Any], file: str, overrides: Overrides | None =
     only_keys(load, _LOAD, f"{file}: load")
     where = "--app" if flags.app is not None else f"{file}: app"
     app = flags.own or app_named(flags.app or str(data.get("app", "noop")), where)
+    if "rows" in data and app.own is not None:
+        raise BadInput(f"{file}: rows: is for the apps that come with the tool")
     if "rows" in data:
         return _suite_of_rows(data, load, flags, file, app)
     traffics = _traffics(load, flags, f"{file}: load", app)
@@ -124,6 +127,8 @@ def read_suite(data: Mapping[str, Any], file: str, overrides: Overrides | None =
     if ladder is not None and each is not None:
         ladder = replace(ladder, runs=COLLAPSE_RUNS)
     cells = _own_cells(data, flags, file) if app.own else _cells(data, flags, file, app.name)
+    for cell in cells:
+        _check_noop(cell, traffics, file)
     return replace(
         _base(data, load, flags, file, app, cells, traffics),
         rows=() if ladder is not None else _rows(load, flags, file, traffics),
@@ -147,8 +152,6 @@ def _base(
     warmup_min_s = _number(load, "warmup_seconds", 0.5, f"{file}: load", low=0.0)
     for cell in cells if app.own is None else ():
         check_cell(cell)
-        if cell.get("body_type") == "str":
-            _check_body_type(traffics)
     variants = variants_of(data, file, flags.variants, flags.env)
     _check_handles(traffics, variants)
     return Suite(
@@ -180,8 +183,9 @@ def _suite_of_rows(
     swept += ["clients"] * bool(flags.clients) + ["app"] * bool(flags.app or flags.own)
     swept += ["requests-per-client"] * bool(flags.requests_per_client or flags.max_row_s)
     if swept or flags.ladder is not None:
-        flag = f"--{swept[0]}" if swept else "users"
-        raise BadInput(f"{flag}: the suite {file} has cells and rows of its own")
+        if not swept:
+            raise BadInput(f"{file}: rows: a load that grows has no rows")
+        raise BadInput(f"--{swept[0]}: the suite {file} has cells and rows of its own")
     for key in ("clients", "users", "requests_per_client", *_TRAFFIC):
         if key in load:
             raise BadInput(f"{file}: load.{key}: belongs to each of [[rows]]")
@@ -201,13 +205,20 @@ def _suite_of_rows(
         only_keys(names, of_names, f"{where}.metrics")
         metrics = MetricNames(**{key: _text(names, key, "", f"{where}.metrics") for key in names})
         at = _settings(_table(table, "cells", where), f"{where}.cells", app.name)
-        windows = int(_number(table, "windows", 1, where, low=1)) if "windows" in table else None
+        windows = (
+            int(_number(table, "windows", 1, where, low=1, high=10_000))
+            if "windows" in table
+            else None
+        )
         window_s = None
         if "window_seconds" in table:
-            window_s = _number(table, "window_seconds", 1.0, where, low=0.01)
+            window_s = _number(table, "window_seconds", 1.0, where, low=0.01, high=86_400)
         place = PlacedRow(row.label, at, metrics, windows, window_s)
         if any(one.row == row.label and one.shape != place.shape for one in places):
             raise BadInput(f"{where}: {row.label} has other windows before")
+        if any(one.row == row.label and one.cell == place.cell for one in places):
+            raise BadInput(f"{where}: {row.label} is given twice for these cells")
+        _check_metrics(place, row, cells, [one.metrics for one in places], f"{where}.metrics")
         if not any(place.holds(row.label, cell) for cell in cells):
             raise BadInput(f"{where}.cells: no cell of the suite is so")
         places.append(place)
@@ -216,7 +227,28 @@ def _suite_of_rows(
     for cell in cells:
         if not any(one.holds(one.row, cell) for one in places):
             raise BadInput(f"{file}: cells: {cell_slug(label_of(cell))} has no row")
-    return replace(base, rows=tuple(rows.values()), places=tuple(places))
+    suite = replace(base, rows=tuple(rows.values()), places=tuple(places))
+    for cell in cells:
+        _check_noop(cell, [row.traffic for row in suite.rows_in(cell)], file)
+    return suite
+
+
+def _check_metrics(
+    place: PlacedRow, row: Row, cells: Sequence[Cell], others: Sequence[MetricNames], where: str
+) -> None:
+    """BadInput on names of figures that the row does not have, or that two figures would share."""
+    names = place.metrics
+    for key, value in asdict(names).items():
+        if value != re.sub(r"[^A-Za-z0-9_]", "", value):
+            raise BadInput(f"{where}.{key}: {value!r} is not allowed; it takes letters, digits, _")
+    if (names.gaps or names.events) and not row.traffic.streams:
+        raise BadInput(f"{where}: gaps and events are of streams, and {row.label} is none")
+    if bool(names.gaps) != bool(names.suffix):
+        raise BadInput(f"{where}: gaps and suffix go together")
+    if names.named and sum(place.holds(row.label, cell) for cell in cells) > 1:
+        raise BadInput(f"{where}: several cells have this row, and the names are of one (cells)")
+    for twin in sorted(names.named & {name for one in others for name in one.named}):
+        raise BadInput(f"{where}: {' '.join(twin)} is the name of a figure before")
 
 
 def _row_of(table: Mapping[str, Any], where: str, app: AppSpec) -> Row:
@@ -292,12 +324,14 @@ def _check_handles(traffics: Sequence[Traffic], variants: Sequence[VariantUsed])
                 )
 
 
-def _check_body_type(traffics: Sequence[Traffic]) -> None:
-    """BadInput on rows whose responses are no body that may be a string."""
-    for one in traffics:
+def _check_noop(cell: Cell, traffics: Sequence[Traffic], file: str) -> None:
+    """BadInput on settings of the no-op app that have no effect on a cell's rows of these kinds."""
+    if cell.get("event_gap_ms") and not any(one.streams for one in traffics):
+        raise BadInput(f"{file}: event_gap_ms: is for rows of streams (--protocol stream)")
+    for one in traffics if cell.get("body_type") == "str" else ():
         if one.streams or one.client != "raw" or body_bytes(one.response_size):
             kind = one.suffix.removeprefix(", ")
-            raise BadInput(f"--body-type: str has no effect on rows of {kind}: leave it out")
+            raise BadInput(f"body_type: str has no effect on rows of {kind}: leave it out")
 
 
 def protocols_of(data: Mapping[str, Any], file: str, flags: Overrides) -> tuple[str, ...]:
@@ -362,8 +396,9 @@ def _streaming(
         timeout_s = timeout_ms / 1e3
     where = f"{file}: load." if flags.events is None else "--"
     events: Any = load.get("events", "sse") if flags.events is None else flags.events
-    if events != "sse" and any(one.protocol == "grpc-stream" for one in traffics):
-        raise BadInput(f"{where}events: {events}: of grpc-stream each message is an event")
+    calls = [one.protocol for one in traffics if one.streams and one.client != "raw"]
+    if events != "sse" and calls:
+        raise BadInput(f"{where}events: {events}: of {calls[0]} each message is an event")
     try:
         return Streaming(events, timeout_s, flags.openai)
     except SpecError as error:

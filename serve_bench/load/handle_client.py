@@ -19,7 +19,7 @@ from ray import serve
 from ray.serve import exceptions as of_serve
 
 from serve_bench.core.load_spec import Load
-from serve_bench.core.request_spec import Headers
+from serve_bench.core.request_spec import Headers, is_json
 from serve_bench.load.async_engine import CallClient, CallEngine
 from serve_bench.load.connection import Address
 from serve_bench.load.pacing import WorkerShare, next_turn
@@ -33,7 +33,6 @@ CLASSES: Final = (
             of_serve.RequestCancelledError,
             ray.exceptions.RayActorError,
             ray.exceptions.RayChannelError,
-            ray.exceptions.RaySystemError,
             ray.exceptions.TaskCancelledError,
         ),
         "reset",
@@ -59,7 +58,7 @@ class HandleEngine(CallEngine[CallClient]):
         ]
         self._draw = next_turn(load, share, turns)
         self._size = size_of
-        self._handle: Any = None
+        self._methods: dict[str, Any] = {}
 
     def connect(self) -> int:
         """Join the cluster, and get the handle."""
@@ -71,7 +70,7 @@ class HandleEngine(CallEngine[CallClient]):
                 log_to_driver=False,
                 configure_logging=False,
             )
-            self._handle = self._loop.run_until_complete(self._get_handle())
+            self._methods = self._loop.run_until_complete(self._handles())
         except Exception as error:  # noqa: BLE001 - Ray raises many kinds
             self.connect_error = f"no handle: {type(error).__name__}: {error}".splitlines()[0]
             return 0
@@ -80,11 +79,14 @@ class HandleEngine(CallEngine[CallClient]):
                 signal.signal(number, handler)  # Ray takes some of them
         return super().connect()
 
-    async def _get_handle(self) -> Any:
-        """Made within the loop: a router without a loop of its own wants that of its caller."""
+    async def _handles(self) -> dict[str, Any]:
+        """The handle by each method that is called. Made within the loop: a router without a loop
+        of its own wants that of its caller."""
         application = unquote(urlsplit(self.load.request.url).path.split("/")[1])
         handle: Any = serve.get_app_handle(application)
-        return handle.options(stream=True) if self._streaming is not None else handle
+        names = {urlsplit(url).path.rpartition("/")[2] for url in self.load.request.all_urls}
+        streams = self._streaming is not None
+        return {name: handle.options(method_name=name, stream=streams) for name in names}
 
     def _make_client(self) -> CallClient:
         return CallClient()
@@ -99,7 +101,7 @@ class HandleEngine(CallEngine[CallClient]):
         client.stalled = False
         try:
             async with asyncio.timeout(self.load.timeout_s) as limit:
-                client.call = getattr(self._handle, method).remote(*values)
+                client.call = self._methods[method].remote(*values)
                 if self._streaming is not None:
                     return await self._stream(client)
                 answer = await client.call
@@ -126,8 +128,7 @@ def arguments(body: bytes, headers: Headers) -> tuple[Any, ...]:
     """What a method is called with."""
     if not body:
         return ()
-    types = [value for name, value in headers if name.lower() == "content-type"]
-    return (json.loads(body) if types and types[0].startswith("application/json") else body,)
+    return (json.loads(body) if is_json(headers) else body,)
 
 
 def size_of(answer: Any) -> int:

@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TextIO
 
 from serve_bench.core.load_result import Slice
 from serve_bench.core.load_spec import Load, Slices, Timing
@@ -175,10 +175,10 @@ def stop_if_alone() -> None:
         os._exit(3)
 
 
-def send(**message: Any) -> None:
+def send(replies: TextIO, **message: Any) -> None:
     """One JSON line to the parent."""
-    sys.stdout.write(json.dumps(message) + "\n")
-    sys.stdout.flush()
+    replies.write(json.dumps(message) + "\n")
+    replies.flush()
 
 
 def wait_for_start(shared: Shared) -> int:
@@ -194,7 +194,7 @@ def wait_for_start(shared: Shared) -> int:
     return int(start)
 
 
-def work(orders: dict[str, Any]) -> None:
+def work(orders: dict[str, Any], replies: TextIO) -> None:
     """Carry out the orders: connect, wait, load, report."""
     shared = Shared(orders["fd"], orders["boards"])
     share = WorkerShare(**orders["share"])
@@ -213,6 +213,7 @@ def work(orders: dict[str, Any]) -> None:
     usage: dict[str, Usage] = {}
     first.tally.on_measure.append(lambda which: usage.update({which: usage_now()}))
     send(
+        replies,
         event="ready",
         opened=[engine.connect() for engine in engines],
         wanted=share.connections,
@@ -236,6 +237,7 @@ def work(orders: dict[str, Any]) -> None:
             **used_between(usage.get("begin"), usage.get("end"), first.has_threads),
         }
         send(
+            replies,
             event="done",
             reports=[engine.tally.report() for engine in engines],
             slices=[asdict(one) for one in slices],
@@ -279,11 +281,14 @@ def main() -> None:
     # and the end of stdin ends the worker.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    # What the module of an app prints, whose objects a handle brings here, is no reply.
+    replies = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     orders = json.loads(sys.stdin.readline())
     try:
-        work(orders)
+        work(orders, replies)
     except LoadError as error:
-        send(event="unreachable", **vars(error))
+        send(replies, event="unreachable", **vars(error))
         sys.exit(1)
 
 

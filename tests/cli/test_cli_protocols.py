@@ -37,7 +37,7 @@ URL = "http://127.0.0.1:1/"
     [
         (["--protocol", "x"], "--protocol: 'x' is not allowed; it takes http, stream, grpc, "),
         (["--protocol", "handle"], "--protocol: handle: calls an app that serve-bench launches"),
-        (["--client", "handle"], "--protocol: handle: calls an app that serve-bench launches"),
+        (["--client", "handle"], "--client: handle: calls an app that serve-bench launches"),
         (["--events", "sse"], "--events: goes with --protocol stream"),
         (["--event-timeout", "1s"], "--event-timeout: goes with --protocol stream"),
         (["--protocol", "stream", "--events", "xml"], "--events must be one of sse, lines, chunks"),

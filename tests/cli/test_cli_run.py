@@ -97,6 +97,10 @@ Refuses = Callable[[str, str], None]
         ("a:b --protocol handle --call x.y", "--call: 'x.y' is not allowed; it takes the name of"),
         ("a:b --protocol handle --route /x", "--route: has no use with --protocol handle"),
         ("a:b --protocol handle --expect-status 200", "--expect-status: has no use with"),
+        ("a:b --protocol handle --call caf\u00e9", "is not allowed; it takes the name of a method"),
+        ("a:b --protocol handle --call=", "--call: '' is not allowed; it takes the name of"),
+        ("a:b --protocol handle -H x:1", "--header: x: a handle has none but content-type"),
+        ("a:b --protocol handle --body 1x -H content-type:application/json", "--body: is no JSON"),
         ("a:b --protocol handle --grpc-servicer c.d", "--grpc-servicer: goes with --protocol grpc"),
     ],
 )

@@ -108,6 +108,32 @@ def test_an_app_of_ones_own_streams_what_it_streams() -> None:
     assert load_of(made, row, URL, {}).request.url == f"{URL}/chat"
 
 
+def test_settings_of_the_noop_app_have_an_effect() -> None:
+    with pytest.raises(BadInput, match="event_gap_ms: is for rows of streams"):
+        suite(settings={"event_gap_ms": 5.0})
+    with pytest.raises(BadInput, match="body_type: str has no effect on rows of stream of 10"):
+        suite({"protocol": ["http", "stream"]}, settings={"body_type": "str"})
+    cells = [{"body_type": "str"}, {"event_gap_ms": 5.0}]
+    rows = [
+        {"client": "raw:1", "cells": {"body_type": "str"}},
+        {"client": "raw:1", "protocol": "stream", "cells": {"event_gap_ms": 5.0}},
+    ]
+    made = read_suite({"cells": cells, "rows": rows}, "a.toml")
+    assert [[row.protocol for row in made.rows_in(cell)] for cell in made.cells] == [
+        ["http"],
+        ["stream"],
+    ]
+
+
+def test_a_suite_of_rows_without_names_has_the_usual_metrics() -> None:
+    made = read_suite({"rows": [{"client": "raw:2"}]}, "a.toml")
+    ((_, (at,)),) = plan(made)[0].cells
+    begun = replace(run(at), suite=made.to_json())
+    content = json.loads(perf_metrics(result_of([begun, launch(), measured(at)])))
+    names = {one["perf_metric_name"] for one in content["perf_metrics"]}
+    assert "default_bs1_ongoing10000_rep1_2_connections_latency_p50_ms" in names
+
+
 def test_an_app_of_ones_own_with_a_servicer_has_one_protocol_of_grpc() -> None:
     grpc = OwnGrpc(("b.add",), {"/a.B/C": "unary-stream"})
     app = own_spec(replace(own_app(), asked=Asked("/a.B/C", "POST"), grpc=grpc))
@@ -149,17 +175,17 @@ def test_a_growing_load_and_a_search_keep_the_traffic() -> None:
         (
             {"protocol": ["http", "stream"]},
             {"settings": {"body_type": "str"}},
-            "--body-type: str has no effect on rows of stream of 10: leave it out",
+            "body_type: str has no effect on rows of stream of 10: leave it out",
         ),
         (
             {"response_size": [0, 10]},
             {"matrix": {"body_type": ("response", "str")}},
-            "--body-type: str has no effect on rows of response of 10 B: leave it out",
+            "body_type: str has no effect on rows of response of 10 B: leave it out",
         ),
         (
             {"protocol": "grpc"},
             {"settings": {"body_type": "str"}},
-            "--body-type: str has no effect on rows of grpc: leave it out",
+            "body_type: str has no effect on rows of grpc: leave it out",
         ),
         ({"protocol": []}, {}, "a.toml: load.protocol: at least one value"),
         ({"stream_events": 3}, {}, "a.toml: load.stream_events: is for streams of the app noop"),
@@ -244,7 +270,12 @@ def test_a_handle_is_of_a_cluster_of_this_interpreter_and_this_host() -> None:
 def test_a_handle_of_an_app_of_ones_own_calls_one_method() -> None:
     json_type = (("content-type", "application/json"),)
     asked = Asked("/", "POST", json_type, b"{}", call="quote")
-    own = replace(own_app(), asked=asked, config={"name": "my app"})
+    own = replace(own_app(), asked=asked, config={"name": "my app"}, calls={"quote": False})
+    own.check_call("handle")
+    with pytest.raises(BadInput, match="--call: quote is no method of the ingress; it has best"):
+        replace(own, calls={"best": False}).check_call("handle")
+    with pytest.raises(BadInput, match="quote makes a stream: it is handle-stream"):
+        replace(own, calls={"quote": True}).check_call("handle")
     made = read_suite(
         {"load": {"protocol": "handle", "clients": ["raw:2"]}},
         "a.toml",
@@ -308,6 +339,28 @@ def test_rows_are_measured_where_they_belong() -> None:
         ([], {}, "a.toml: rows must be tables, as [[rows]]"),
         ([FIVE, {**FIVE, "windows": 3}], {}, "rows[2]: 2 connections has other windows before"),
         ([{**FIVE, "windows": 0}], {}, "a.toml: rows[1].windows: 0 is not allowed"),
+        ([FIVE, FIVE], {}, "rows[2]: 2 connections is given twice for these cells"),
+        (
+            [{"client": "raw:1", "metrics": {"rate": "x"}}],
+            {},
+            "metrics: several cells have this row",
+        ),
+        ([{**FIVE, "metrics": {"events": "x"}}], {}, "metrics: gaps and events are of streams"),
+        ([{**FIVE, "metrics": {"rate": "x", "suffix": "y"}}], {}, "gaps and suffix go together"),
+        ([{**FIVE, "metrics": {"rate": "a b"}}], {}, "metrics.rate: 'a b' is not allowed"),
+        (
+            [
+                {**FIVE, "metrics": {"rate": "x"}},
+                {**FIVE, "client": "raw:3", "metrics": {"rate": "x"}},
+            ],
+            {},
+            "rows[2].metrics: x rate is the name of a figure before",
+        ),
+        (
+            [{**FIVE, "protocol": "handle-stream"}],
+            {"events": "lines"},
+            "--events: lines: of handle-stream",
+        ),
     ],
 )
 def test_rows_that_make_no_sense_are_one_line(

@@ -48,7 +48,7 @@ from serve_bench.core.own_app import Option, option_values
 from serve_bench.core.plan import LaunchPlan, Suite, duration_text, label_of, plan, rows_of
 from serve_bench.core.redaction import kept_text
 from serve_bench.core.request_spec import Request, SpecError
-from serve_bench.core.result import PlannedTrial, Protocol, Result, Traffic, trial_key
+from serve_bench.core.result import HANDLES, PlannedTrial, Protocol, Result, Traffic, trial_key
 from serve_bench.core.schema import plain
 from serve_bench.core.slo import Slo, parse_slo, read_slo
 from serve_bench.observing.inside import Inside
@@ -218,6 +218,8 @@ def _suite(options: CapacityOptions) -> Suite:
             suite = suite_of(options.target, flags)
         except BadInput as error:
             raise BadInput(str(error).replace("--suite:", "TARGET:")) from None
+    if suite.places is not None:
+        raise BadInput(f"TARGET: {options.target} has rows of its own, and no load that grows")
     _check_limits(slo, suite.timeout_s)
     traffic = rows_of(suite)[0].traffic
     asked = replace(asked, budget_s=_budget_s(options, len(suite.cells) * len(suite.variants)))
@@ -322,6 +324,8 @@ def _urls(options: CapacityOptions) -> int:
     wrong = options.changed(WITH_URL)
     if wrong:
         raise BadInput(f"--url drives what is there; it does not go with {', '.join(wrong)}")
+    if options.protocols() & HANDLES:
+        raise BadInput("--protocol: handle: is for apps that are launched")
     slo = _slo(options)
     asked = _asked(options, slo)
     services = services_of(options.url or (), options.header or (), users=False)

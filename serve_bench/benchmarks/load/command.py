@@ -246,10 +246,9 @@ def _client(options: LoadOptions) -> Client:
     from serve_bench.core.load_spec import HANDLE
     from serve_bench.core.result import GRPC, HANDLES
 
-    if options.protocols() & HANDLES or options.client == HANDLE:
-        raise BadInput(
-            "--protocol: handle: calls an app that serve-bench launches: see run and micro"
-        )
+    if (wrong := options.protocols() & HANDLES) or options.client == HANDLE:
+        flag = f"--protocol: {wrong.pop()}" if wrong else "--client: handle"
+        raise BadInput(f"{flag}: calls an app that serve-bench launches: see run and micro")
     if not options.protocols() & GRPC:
         if options.client == "grpc":
             raise BadInput("--client: grpc goes with --protocol grpc or grpc-stream")

@@ -117,6 +117,7 @@ def _described(
         gpus=answer["gpus"],
         sources=tuple(answer["sources"]),
         grpc=grpc,
+        calls=answer["calls"] if asked is not None and asked.call is not None else {},
     )
 
 

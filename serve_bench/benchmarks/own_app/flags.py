@@ -57,7 +57,7 @@ from serve_bench.core.own_app import (
     read_options,
 )
 from serve_bench.core.plan import Suite
-from serve_bench.core.request_spec import Headers, SpecError, path_fault
+from serve_bench.core.request_spec import Headers, SpecError, is_json, path_fault
 from serve_bench.core.result import GRPC, HANDLES
 from serve_bench.core.suite import Overrides, protocols_of, read_suite, variants_of
 from serve_bench.serving.launch_spec import check_interpreter
@@ -132,13 +132,16 @@ def _suite_of(
         chosen = config.choose(name, route)
         for line in config.notices(chosen, bool(name or route), servicers):
             print(line, file=sys.stderr, flush=True)
-        if servicers is None:
+        if servicers is None and protocol not in HANDLES:
             below = f"{chosen.prefix.rstrip('/')}/v1" if flags.openai else chosen.prefix
             request.setdefault("route", below or "/")
         name, http = chosen.name, dict(config.http_options)
     asked = asked_of(request, Path(file), flags, protocol)
     wished = [_option(text) for text in flags.option or ()] or parts.options
     timeout_s = http.get("request_timeout_s", parts.request_timeout_s)
+    given = (flags.request_timeout_s, parts.request_timeout_s) != (None, None)
+    if given and protocol in HANDLES:
+        raise BadInput(f"request_timeout_s: is of requests by HTTP, and not of {protocol}")
     if flags.request_timeout_s is not None:
         timeout_s = positive_s(flags.request_timeout_s, "--request-timeout-s")
     if timeout_s is not None:
@@ -210,9 +213,10 @@ def asked_of(request: Mapping[str, Any], file: Path, flags: OwnAppOptions, proto
         if given or field in request:
             place = f"--{field.replace('_', '-')}" if given else f"{file}: request.{field}"
             raise BadInput(f"{place}: has no use with --protocol {protocol}")
-    call = flags.call or request.get("call") or ("__call__" if handle else None)
-    if call is not None and (not handle or not call.isidentifier()):
-        place = "--call" if flags.call else f"{file}: request.call"
+    usual_call = "__call__" if handle else None
+    call = request.get("call", usual_call) if flags.call is None else flags.call
+    if call is not None and not (handle and call.isascii() and call.isidentifier()):
+        place = f"{file}: request.call" if flags.call is None else "--call"
         why = f"{call!r} is not allowed; it takes the name of a method"
         raise BadInput(f"{place}: {why if handle else 'goes with --protocol handle'}")
     bodies = _bodies(request, file, flags)
@@ -223,7 +227,13 @@ def asked_of(request: Mapping[str, Any], file: Path, flags: OwnAppOptions, proto
     json_alone = flags.openai or (any(bodies) and not grpc and all(map(_is_json, bodies)))
     if json_alone and not typed:
         headers.append(("content-type", "application/json"))
+    if handle and is_json(tuple(headers)) and not all(map(_is_json, filter(None, bodies))):
+        raise BadInput("--body: is no JSON, which its content-type says that it is")
+    if handle and (odd := [name for name, _ in headers if name.lower() != "content-type"]):
+        raise BadInput(f"--header: {odd[0]}: a handle has none but content-type")
     paths, sets = _varied(request, file, flags)
+    if handle and sets:
+        raise BadInput("--headers: has no use with --protocol handle")
     if flags.paths is not None and flags.route is not None:
         raise BadInput("--paths: is asked for instead of --route: give one of them")
     route = request.get("route", "/") if flags.route is None else flags.route
@@ -305,6 +315,6 @@ def _varied(
 def _is_json(body: bytes) -> bool:
     try:
         json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):  # the second: of what is nested too deeply
         return False
     return True

@@ -22,7 +22,7 @@ from serve_bench.benchmarks.scale.exports import scale_perf_metrics
 from serve_bench.core.figures import LowerBound
 from serve_bench.core.load_result import HISTOGRAMS, STREAM_TIMES
 from serve_bench.core.result import Result, cell_slug
-from serve_bench.core.row_places import PlacedRow
+from serve_bench.core.row_places import MetricNames, PlacedRow
 from serve_bench.core.schema import built
 from serve_bench.core.usage import BATCH_SIZE
 
@@ -45,7 +45,7 @@ def perf_metrics(result: Result) -> str:
         pair
         for line in lines
         if not line.broken
-        for pair in (_metrics(line) if places is None else _as_in_ray(line, places, several))
+        for pair in (_as_in_ray(line, places, several) if places else _metrics(line))
     ]
     content = {
         "perf_metrics": [metric for metric, _ in named],
@@ -85,10 +85,11 @@ _LATENCIES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 _GAPS: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 
 
-def _places(result: Result) -> tuple[PlacedRow, ...] | None:
-    """What the rows of the run are called there; None of a run that stands for no benchmark."""
-    stored = result.run.suite.get("places")
-    return None if stored is None else built(tuple[PlacedRow, ...], stored, "suite.places")
+def _places(result: Result) -> tuple[PlacedRow, ...]:
+    """What the rows of the run are called there; empty of a run that stands for no benchmark."""
+    stored = result.run.suite.get("places") or []
+    places = built(tuple[PlacedRow, ...], stored, "suite.places")
+    return places if any(one.metrics != MetricNames() for one in places) else ()
 
 
 def _as_in_ray(

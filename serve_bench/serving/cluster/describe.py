@@ -184,6 +184,20 @@ def facts(deployment: Any, over: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def calls(ingress: Any) -> dict[str, bool]:
+    """The methods of the ingress that a handle can call, each with whether it makes a stream."""
+    code = ingress.func_or_class
+    if not inspect.isclass(code):
+        return {"__call__": _makes_stream(code)}
+    names = [name for name in dir(code) if not name.startswith("_") or name == "__call__"]
+    members = {name: getattr(code, name) for name in names}
+    return {name: _makes_stream(one) for name, one in members.items() if callable(one)}
+
+
+def _makes_stream(code: Any) -> bool:
+    return inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code)
+
+
 def described(app: Any, name: str, of_file: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The deployments of an application, with what a config file says of them. Raises NoApp."""
     built = deployments(app, name)
@@ -364,6 +378,7 @@ def main() -> None:
                 app = application(sys.argv[1], about.get("args", {}))
                 of_file, name = about.get("deployments", []), about.get("name", "default")
                 answer["deployments"] = described(app, name, of_file)
+                answer["calls"] = calls(deployments(app, name)[-1])
                 answer["refusals"] = refusals(about.get("wishes", []))
                 answer["methods"] = methods(about.get("servicers", []))
                 answer["sources"] = sources(about["folder"])
