@@ -199,6 +199,7 @@ def drive_url(
         except StoreError as error:  # the figures are worth more than the samples beside them
             not_kept = (str(error),)
     request, described = load.request, plain(load)
+    del described["environment"]  # which loads of launched clusters alone have
     described["request"] = {
         "url": request.url,
         "method": request.method,
