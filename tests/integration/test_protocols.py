@@ -135,7 +135,7 @@ def test_how_calls_of_a_handle_fail(tmp_path: Path, variant: str) -> None:
         good = classes("echo", expect_body=b"x")
         assert good.measured.completed > 0 and not good.measured.failed
         assert good.workers[0].non_idle is not None
-        for method, streams, name, more in (
+        for method, streams, kind, more in (
             ("echo", False, "body", {"expect_body": b"y"}),
             ("wrong", False, "exception", {}),
             ("late", False, "timeout", {"timeout_s": 0.3}),
@@ -145,7 +145,7 @@ def test_how_calls_of_a_handle_fail(tmp_path: Path, variant: str) -> None:
         ):
             failed = classes(method, streams, **more).total.failed  # the first may be all
             # By gRPC, Serve 2.60 ends some empty streams with a RuntimeError of its own.
-            assert name in failed and set(failed) <= {name, *odd.get(method, ())}, (method, failed)
+            assert kind in failed and set(failed) <= {kind, *odd.get(method, ())}, (method, failed)
         # Of 12 callers 4 are served and 2 wait; the others are rejected, and try again at once.
         assert set(classes("late", connections=12).total.failed) == {"rejected"}
         assert "reset" in classes("exit").total.failed  # the first of them, in the warm-up
