@@ -148,7 +148,9 @@ def test_how_calls_of_a_handle_fail(tmp_path: Path, variant: str) -> None:
             assert kind in failed and set(failed) <= {kind, *odd.get(method, ())}, (method, failed)
         # Of 12 callers 4 are served and 2 wait; the others are rejected, and try again at once.
         assert set(classes("late", connections=12).total.failed) == {"rejected"}
-        assert "reset" in classes("exit").total.failed  # the first of them, in the warm-up
+        # Serve may give a call whose replica died to the next replica, until it is timed out.
+        died = classes("exit").total.failed
+        assert died and set(died) <= {"reset", "timeout"}, died
         with pytest.raises(LoadError, match="no handle"):
             drive_load(
                 Load(
