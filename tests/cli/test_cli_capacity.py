@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import run_to_end, start, wait_for_line
-from tests.queue_server import EVENTS, GRPC_MU, MU
+from tests.queue_server import EVENTS, MU
 
 SHORT = ("--launches", "1", "--launch-time", "20s")
 
@@ -108,12 +108,12 @@ def test_a_queue_of_streams_has_about_the_capacity_of_its_first_events(tmp_path:
     """TTFT is the time in the M/M/1, and the whole response takes 100 ms more: the objective of
     that is met far above. Every form names the one that binds. A closed loop of 10 connections
     serves less than 100/s of them, so the first rate is given."""
-    slo = "ttft_p90=10ms,p90=400ms,errors=0.1%"
+    slo = "ttft_p90=10ms,p90=400ms"
     with queue("stream") as url:
         done = run_to_end(
             [
                 *("capacity", "--slo", slo, "--url", url, "--protocol", "stream", *SHORT),
-                *("--start", "450", "--out", "r", "--format", "json"),
+                *("--start", "490", "--out", "r", "--format", "json"),
             ],
             tmp_path,
         )
@@ -155,20 +155,24 @@ def test_a_queue_of_events_has_about_the_capacity_of_its_gaps(tmp_path: Path) ->
 
 
 @pytest.mark.timeout(180)
-def test_a_queue_behind_grpc_has_about_the_capacity_of_theory(tmp_path: Path) -> None:
-    """M/M/1, 500/s: p90 is 20 ms at 384.9/s."""
+def test_a_cliff_behind_grpc_is_where_it_refuses_one_in_a_hundred(tmp_path: Path) -> None:
+    """A bucket of 400/s refuses 1 % at 383.6/s (766.9 at 800/s: scripts/bench capacity). Of 500
+    simulated launches of 20 s none was farther off."""
     with queue("grpc", "test.Queue/Call") as url:
         done = run_to_end(
             [
-                *("capacity", "--slo", "p90=20ms", "--url", url, "--protocol", "grpc", *SHORT),
+                *("capacity", "--slo", "p99=1s", "--url", url, "--protocol", "grpc", *SHORT),
                 *("--body", "hello", "--out", "r", "--format", "json"),
             ],
             tmp_path,
         )
     assert done.returncode == 0, done.stderr
     (one,) = json.loads(done.stdout)["capacities"]
-    assert (one["binds"], one["client"], one["protocol"]) == ("p90", "grpc", "grpc")
-    check_theory(one, GRPC_MU + math.log(0.1) / 0.020)
+    assert (one["binds"], one["client"], one["protocol"]) == ("errors", "grpc", "grpc")
+    check_theory(one, 383.6)
+    for probe in one["probes"]:
+        assert not probe["unanswered"] and set(probe["failed"]) <= {"rejected"}
+        assert (probe["values"]["errors"] > 0) == bool(probe["failed"])
 
 
 @pytest.mark.timeout(180)
