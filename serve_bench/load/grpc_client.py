@@ -48,11 +48,17 @@ TOO_LARGE: Final = "message larger than max"
 """What a server says that refuses a message for its size, with RESOURCE_EXHAUSTED."""
 
 
+def _metadata(headers: Headers) -> Any:
+    """Metadata as grpcio has them: made once, since it would make them anew for each call."""
+    return grpc.aio.Metadata(*((name.lower(), value) for name, value in headers))
+
+
 @dataclass(slots=True, eq=False)
 class ChannelClient(CallClient):
-    """One channel."""
+    """One channel. `methods`: what calls each, by path."""
 
     channel: Any
+    methods: dict[str, Any]
 
 
 class GrpcEngine(CallEngine[ChannelClient]):
@@ -64,10 +70,9 @@ class GrpcEngine(CallEngine[ChannelClient]):
         self, load: Load, address: Address, share: WorkerShare, notes: Notes | None = None
     ) -> None:
         super().__init__(load, address, share, notes)
-        turns = [
-            (urlsplit(url).path, body, tuple((name.lower(), value) for name, value in named))
-            for url, body, named in load.request.turns
-        ]
+        sets = {named: _metadata(named) for named in load.request.all_headers}
+        turns = [(urlsplit(url).path, body, sets[named]) for url, body, named in load.request.turns]
+        self._paths = tuple(dict.fromkeys(path for path, _, _ in turns))
         self._draw = next_turn(load, share, turns)
 
     def _make_client(self) -> ChannelClient:
@@ -79,7 +84,8 @@ class GrpcEngine(CallEngine[ChannelClient]):
             channel = grpc.aio.secure_channel(target, credentials, options)
         else:
             channel = grpc.aio.insecure_channel(target, options)
-        return ChannelClient(channel)
+        kind = channel.unary_unary if self._streaming is None else channel.unary_stream
+        return ChannelClient(channel, {path: kind(path) for path in self._paths})
 
     def _roots(self) -> bytes | None:
         if self.load.request.ca_file is None:
@@ -96,17 +102,16 @@ class GrpcEngine(CallEngine[ChannelClient]):
         return True
 
     async def _attempt(
-        self, client: ChannelClient, turn: tuple[str, bytes, Headers]
+        self, client: ChannelClient, turn: tuple[str, bytes, Any]
     ) -> tuple[str | None, int]:
-        method, message, metadata = turn
+        path, message, metadata = turn
+        method = client.methods[path]
         try:
             if self._streaming is not None:
                 client.stalled = False
-                stream = client.channel.unary_stream(method)
-                client.call = stream(message, timeout=self.load.timeout_s, metadata=metadata)
+                client.call = method(message, timeout=self.load.timeout_s, metadata=metadata)
                 return await self._stream(client)
-            call = client.channel.unary_unary(method)
-            answer = await call(message, timeout=self.load.timeout_s, metadata=metadata)
+            answer = await method(message, timeout=self.load.timeout_s, metadata=metadata)
         except grpc.aio.AioRpcError as error:
             return self._failure(client, error)
         except asyncio.CancelledError:
