@@ -52,12 +52,19 @@ TOO_LARGE: Final = "message larger than max"
 perf = time.perf_counter_ns
 
 
+def _metadata(headers: Headers) -> Any:
+    """Metadata as grpcio has them: made once, since it would make them anew for each call."""
+    return grpc.aio.Metadata(*((name.lower(), value) for name, value in headers))
+
+
 @dataclass(slots=True, eq=False)
 class ChannelClient(AsyncClient):
-    """One channel. `last`: when the latest message of a stream came (ns), 0: none yet; `call`: the
-    stream in flight, `stalled`: it was cancelled for its silence; `received`: bytes of messages."""
+    """One channel. `methods`: what calls each, by path; `last`: when the latest message of a stream
+    came (ns), 0: none yet; `call`: the stream in flight, `stalled`: it was cancelled for its
+    silence; `received`: bytes of messages."""
 
     channel: Any
+    methods: dict[str, Any]
     last: int = 0
     call: Any = None
     stalled: bool = False
@@ -69,10 +76,9 @@ class GrpcEngine(AsyncEngine[ChannelClient]):
 
     def __init__(self, load: Load, address: Address, share: WorkerShare) -> None:
         super().__init__(load, address, share)
-        turns = [
-            (urlsplit(url).path, body, tuple((name.lower(), value) for name, value in named))
-            for url, body, named in load.request.turns
-        ]
+        sets = {named: _metadata(named) for named in load.request.all_headers}
+        turns = [(urlsplit(url).path, body, sets[named]) for url, body, named in load.request.turns]
+        self._paths = tuple(dict.fromkeys(path for path, _, _ in turns))
         self._draw = next_turn(load, share, turns)
         self._streaming = load.streaming
         gap_s = None if load.streaming is None else load.streaming.event_timeout_s
@@ -92,7 +98,8 @@ class GrpcEngine(AsyncEngine[ChannelClient]):
             channel = grpc.aio.secure_channel(target, credentials, options)
         else:
             channel = grpc.aio.insecure_channel(target, options)
-        return ChannelClient(channel)
+        kind = channel.unary_unary if self._streaming is None else channel.unary_stream
+        return ChannelClient(channel, {path: kind(path) for path in self._paths})
 
     def _roots(self) -> bytes | None:
         if self.load.request.ca_file is None:
@@ -109,14 +116,14 @@ class GrpcEngine(AsyncEngine[ChannelClient]):
         return True
 
     async def _attempt(
-        self, client: ChannelClient, turn: tuple[str, bytes, Headers]
+        self, client: ChannelClient, turn: tuple[str, bytes, Any]
     ) -> tuple[str | None, int]:
-        method, message, metadata = turn
+        path, message, metadata = turn
+        method = client.methods[path]
         try:
             if self._streaming is not None:
                 return await self._stream(client, method, message, metadata)
-            call = client.channel.unary_unary(method)
-            answer = await call(message, timeout=self.load.timeout_s, metadata=metadata)
+            answer = await method(message, timeout=self.load.timeout_s, metadata=metadata)
         except grpc.aio.AioRpcError as error:
             return self._failure(client, error)
         except asyncio.CancelledError:
@@ -128,12 +135,11 @@ class GrpcEngine(AsyncEngine[ChannelClient]):
         return ("body" if expected is not None and answer != expected else None), 0
 
     async def _stream(
-        self, client: ChannelClient, method: str, message: bytes, metadata: Headers
+        self, client: ChannelClient, method: Any, message: bytes, metadata: Any
     ) -> tuple[str | None, int]:
         """A stream of messages, each of which is an event."""
         client.last, client.stalled = 0, False
-        call = client.channel.unary_stream(method)
-        client.call = call(message, timeout=self.load.timeout_s, metadata=metadata)
+        client.call = method(message, timeout=self.load.timeout_s, metadata=metadata)
         async for answer in client.call:
             now = perf()
             if now >= self.tally.edge:
