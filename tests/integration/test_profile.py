@@ -73,7 +73,12 @@ class Hot:
     def reconfigure(self, config):
         pass
     def settings(self):
-        return {"max_batch_size": 1, "queue_max_batch_size": 1, "batch_wait_timeout_s": 0.0}
+        return {
+            "max_batch_size": 1,
+            "queue_max_batch_size": 1,
+            "batch_wait_timeout_s": 0.0,
+            "event_gap_ms": 0.0,
+        }
     async def __call__(self, request):
         which = request.query_params.get("hot")
         if which is not None:
@@ -198,7 +203,12 @@ class Hot:
     def reconfigure(self, config):
         pass
     def settings(self):
-        return {"max_batch_size": 1, "queue_max_batch_size": 1, "batch_wait_timeout_s": 0.0}
+        return {
+            "max_batch_size": 1,
+            "queue_max_batch_size": 1,
+            "batch_wait_timeout_s": 0.0,
+            "event_gap_ms": 0.0,
+        }
     async def __call__(self, request):
         began = time.thread_time()
         self.hot()
