@@ -2,8 +2,9 @@
 
 Every comparison is interleaved (one run of each client to a round), servers and clients are pinned
 to different cores, and what is printed is the median over rounds of the ratio within a round.
-Peers are used when they are on PATH: wrk, ab, hey, oha, locust. Servers: nginx, when it is
-on PATH, and scripts/bench_servers/tiny.c, when there is a C compiler.
+Peers are used when they are on PATH: wrk, ab, hey, oha, locust. Servers: nginx (over TLS too, with
+a certificate of openssl), when it is on PATH, and scripts/bench_servers/tiny.c, when there is a C
+compiler.
 
     scripts/bench load [--rounds 5] [--seconds 2] [--only ratios,lag] [--write]
 """
@@ -38,6 +39,8 @@ REPORT = HERE.parent / "docs" / "benchmarks.md"
 CONNECTIONS = (1, 8, 100, 1000)
 SERVER_CORE, CLIENT_CORE = 0, 1
 ALL_CORES = os.sched_getaffinity(0)
+
+Cells = list[tuple[int, int | None]]
 
 
 @dataclass(frozen=True)
@@ -78,21 +81,33 @@ def running(command: Sequence[str], port: int) -> Iterator[str]:
 
 
 @contextmanager
-def nginx(folder: Path) -> Iterator[str]:
+def nginx(folder: Path, sizes: Sequence[int] = (), tls: bool = False) -> Iterator[str]:
+    """`ok` at /, and a body of each size (bytes) at /SIZE, by one worker."""
     port = free_port()
+    folder.chmod(0o755)
+    for size in sizes:
+        (folder / str(size)).write_bytes(b"a" * size)
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    if tls:
+        command = (
+            "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2".split()
+        )
+        command += ["-subj", "/CN=127.0.0.1", "-keyout", str(key), "-out", str(cert)]
+        subprocess.run(command, check=True, capture_output=True)
+    encrypted = f" ssl; ssl_certificate {cert}; ssl_certificate_key {key}" if tls else ""
     config = folder / "nginx.conf"
     config.write_text(
         "daemon off; master_process off; worker_processes 1; error_log /dev/null;\n"
         f"pid {folder}/nginx.pid;\n"
         "events { worker_connections 8192; }\n"
-        "http { access_log off; keepalive_requests 1000000000;\n"
+        f"http {{ access_log off; keepalive_requests 1000000000; root {folder};\n"
         f"  client_body_temp_path {folder}/b; proxy_temp_path {folder}/p;\n"
         f"  fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;\n"
-        f"  server {{ listen 127.0.0.1:{port} backlog=4096;\n"
-        '    location / { default_type text/plain; return 200 "ok"; } } }\n'
+        f"  server {{ listen 127.0.0.1:{port} backlog=4096{encrypted};\n"
+        '    location = / { default_type text/plain; return 200 "ok"; } } }\n'
     )
     with running(["nginx", "-p", str(folder), "-c", str(config)], port) as url:
-        yield url
+        yield url.replace("http:", "https:") if tls else url
 
 
 @contextmanager
@@ -109,12 +124,19 @@ def tiny(folder: Path, form: str) -> Iterator[str]:
         yield url
 
 
-def servers(folder: Path) -> dict[str, Callable[[], AbstractContextManager[str]]]:
-    """The servers that can be had here."""
-    out: dict[str, Callable[[], AbstractContextManager[str]]] = {}
+MB = 1_000_000
+
+
+def servers(folder: Path) -> dict[str, tuple[Callable[[], AbstractContextManager[str]], Cells]]:
+    """The servers that can be had here, with the cells of each: connections, and the bytes of the
+    body (None: `ok`)."""
+    out: dict[str, tuple[Callable[[], AbstractContextManager[str]], Cells]] = {}
+    small: Cells = [(c, None) for c in CONNECTIONS]
     if shutil.which("nginx"):
-        out["nginx"] = lambda: nginx(folder)
-    out["chunked C"] = lambda: tiny(folder, "chunked")
+        out["nginx"] = (lambda: nginx(folder, [MB])), [*small, (10, MB)]
+        if shutil.which("openssl"):
+            out["nginx, TLS"] = (lambda: nginx(folder, [MB], True)), [*small[:3], (10, MB)]
+    out["chunked C"] = (lambda: tiny(folder, "chunked")), small
     return out
 
 
@@ -126,14 +148,17 @@ def pin(*cores: int) -> None:
 # -- clients --------------------------------------------------------------------------------------
 
 
-def ours(client: Client, url: str, c: int, seconds: float) -> Run:
-    """One of our clients with everything on: body and status checked, diagnosis sampled."""
-    result = load_result(url, seconds, client=client, connections=c, processes=1)
+def ours(client: Client, url: str, c: int, seconds: float, body: bytes | None = b"ok") -> Run:
+    """One of our clients with everything on: body (None: not) and status checked, diagnosis
+    sampled."""
+    result = load_result(url, seconds, body, client=client, connections=c, processes=1)
     return Run(result.rate, result.cpu_s / max(1, result.measured.completed) * 1e6)
 
 
-def load_result(url: str, seconds: float, **options: object) -> LoadResult:
-    load = Load(Request(url, expect_body=b"ok"), **options)  # type: ignore[arg-type]
+def load_result(
+    url: str, seconds: float, body: bytes | None = b"ok", **options: object
+) -> LoadResult:
+    load = Load(Request(url, expect_body=body, verify_tls=False), **options)  # type: ignore[arg-type]
     result = drive_load(load, Timing(0.2, 0.2, windows=1, window_s=seconds))
     if result.measured.failed:
         raise SystemExit(f"bench: {load.client} on {url}: failures {result.measured.failed}")
@@ -175,6 +200,9 @@ PEERS: dict[str, tuple[Callable[[str, int, float], list[str]], str]] = {
     ),
 }
 
+#: How the number of requests is printed, by those whose runs are longer than asked for.
+COUNTS = {"wrk": r"(\d+) requests in", "ab": r"Complete requests:\s+(\d+)"}
+
 
 def peer(name: str, url: str, c: int, seconds: float, folder: Path) -> Run:
     """One of the other programs; its CPU by the kernel's account of the child."""
@@ -190,10 +218,12 @@ def peer(name: str, url: str, c: int, seconds: float, folder: Path) -> Run:
         out.seek(0)
         text = out.read().decode(errors="replace")
     found = re.search(pattern, text)
-    if found is None:
+    rate = float(found[1]) if found is not None else 0.0
+    if not rate:
         raise SystemExit(f"bench: {name} printed no rate: {text.strip()[-200:]}")
-    rate = float(found[1])
-    return Run(rate, (used.ru_utime + used.ru_stime) / max(1.0, rate * seconds) * 1e6)
+    count = re.search(COUNTS[name], text) if name in COUNTS else None
+    requests = float(count[1]) if count is not None else rate * seconds
+    return Run(rate, (used.ru_utime + used.ru_stime) / max(1.0, requests) * 1e6)
 
 
 def available() -> list[str]:
@@ -217,14 +247,16 @@ def verdict(value: float, goal: float, at_least: bool) -> str:
 
 def ratios(args: argparse.Namespace, folder: Path) -> Rows:
     """raw against wrk: requests/s and CPU a request."""
-    rows = [["server", "c", "raw req/s", "wrk req/s", "raw / wrk", "CPU us raw, wrk", "CPU ratio"]]
-    for server, start in servers(folder).items():
-        with start() as url:
-            for c in CONNECTIONS:
+    head = ["raw req/s", "wrk req/s", "raw / wrk", "CPU us raw, wrk", "CPU ratio"]
+    rows = [["server", "body", "c", *head]]
+    for server, (start, cells) in servers(folder).items():
+        with start() as base:
+            for c, size in cells:
+                url, body = (base, b"ok") if size is None else (f"{base}{size}", None)
                 pairs = []
                 for _ in range(args.rounds):
                     wrk = peer("wrk", url, c, args.seconds, folder)
-                    pairs.append((ours("raw", url, c, args.seconds), wrk))
+                    pairs.append((ours("raw", url, c, args.seconds, body), wrk))
                 rate = median_ratio([(a.rate, b.rate) for a, b in pairs])
                 cpu = median_ratio([(a.cpu_us, b.cpu_us) for a, b in pairs])
                 mid = [
@@ -236,16 +268,17 @@ def ratios(args: argparse.Namespace, folder: Path) -> Rows:
                         [b.cpu_us for _, b in pairs],
                     )
                 ]
-                goal = 1.0 if server == "nginx" and c == 100 else 0.95
+                goal = 0.85 if base.startswith("https:") else 0.95
                 rows.append(
                     [
                         server,
+                        "ok" if size is None else f"{size // MB} MB",
                         str(c),
                         f"{mid[0]:,.0f}",
                         f"{mid[1]:,.0f}",
                         f"{rate:.2f} ({verdict(rate, goal, True)})",
                         f"{mid[2]:.1f}, {mid[3]:.1f}",
-                        f"{cpu:.2f}" + (f" ({verdict(cpu, 1.15, False)})" if c == 100 else ""),
+                        f"{cpu:.2f}",
                     ]
                 )
                 show(rows[-1])

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from scripts.bench_load import CLIENT_CORE, free_port, pin, running
+from scripts.bench_load import CLIENT_CORE, nginx, pin
 from serve_bench.cli.sitting import run_mark
 from serve_bench.core.app_spec import app_named
 from serve_bench.core.axes import cell_defaults
@@ -65,28 +65,6 @@ def wrk(url: str, connections: int, seconds: float) -> Moved:
     if rate is None or count is None:
         raise SystemExit(f"bench: wrk printed no rate: {text[-200:]}")
     return Moved(float(rate[1]), (used.ru_utime + used.ru_stime) / max(1, int(count[1])))
-
-
-@contextmanager
-def nginx() -> Iterator[str]:
-    """Files of these sizes, by one worker on a core of its own."""
-    with tempfile.TemporaryDirectory() as place:
-        folder, port = Path(place), free_port()
-        folder.chmod(0o755)
-        for size in SIZES:
-            (folder / str(size)).write_bytes(b"a" * size)
-        config = folder / "nginx.conf"
-        config.write_text(
-            "daemon off; master_process off; worker_processes 1; error_log /dev/null;\n"
-            f"pid {folder}/nginx.pid; events {{ worker_connections 1024; }}\n"
-            f"http {{ access_log off; keepalive_requests 1000000000; root {folder};\n"
-            f"  client_body_temp_path {folder}/b; proxy_temp_path {folder}/p;\n"
-            f"  fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u;\n"
-            f"  scgi_temp_path {folder}/s;\n"
-            f"  server {{ listen 127.0.0.1:{port}; }} }}\n"
-        )
-        with running(["nginx", "-p", place, "-c", str(config)], port) as url:
-            yield url
 
 
 @contextmanager
@@ -137,7 +115,7 @@ def main() -> None:
     with serve(asked.variant) as base:
         table(f"Serve, {asked.variant}", base, asked)
     pin(CLIENT_CORE)
-    with nginx() as base:
+    with tempfile.TemporaryDirectory() as place, nginx(Path(place), SIZES) as base:
         table("nginx", base, asked)
 
 

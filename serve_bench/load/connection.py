@@ -197,7 +197,13 @@ CLOSED, CONNECTING, HANDSHAKE, PAUSED, IDLE, FAST, BUSY = range(7)
 """States. The first four have no usable socket. FAST and BUSY wait for a response. FAST: the plain
 request of a closed loop was sent, and nothing unusual has happened since."""
 
-READ_SIZE = 130048
+READ_SIZE = 1 << 15
+"""The most bytes of a read. Of bodies of 1 MB, reads of 128 kB have 0.8 of the requests/s: the
+server waits for room while they are copied."""
+
+RECORD = 1 << 14
+"""The most bytes of a TLS record (RFC 8446, 5.1). OpenSSL reads one record at a time, so a read of
+this size leaves no decrypted bytes behind, of which the poller would not know."""
 
 _timespec = struct.Struct("qq")
 
@@ -308,29 +314,17 @@ class Connection:
             self.poller.modify(self.fd, READ)
 
     def receive(self) -> bytes | None:
-        """The bytes that have arrived; b"" at the end, None without any. Raises OSError."""
+        """The bytes that have arrived, of TLS one record; b"" at the end, None without any. Raises
+        OSError."""
         assert self.sock is not None
         try:
-            data = self.sock.recv(READ_SIZE)
-            if self.tls is not None and data:
-                data += self._buffered()
+            return self.sock.recv(READ_SIZE if self.tls is None else RECORD)
         except OSError as error:
             if would_block(error):
                 return None
             if self.tls is not None and is_tls_eof(error):
                 return b""
             raise
-        return data
-
-    def _buffered(self) -> bytes:
-        """Bytes that TLS has decrypted already; the poller does not report them."""
-        import ssl
-
-        assert isinstance(self.sock, ssl.SSLSocket)
-        more = b""
-        while left := self.sock.pending():
-            more += self.sock.recv(left)
-        return more
 
     def receive_stamped(self) -> tuple[bytes, int | None]:
         """The bytes that have arrived, and their age (ns) in the kernel. Raises OSError."""

@@ -14,13 +14,16 @@ from httptools import HttpParserError, HttpParserUpgrade
 from serve_bench.core.load_spec import Load
 from serve_bench.load import http1
 from serve_bench.load.connection import (
+    BUSY,
     CONNECTING,
     FAST,
     HANDSHAKE,
     IDLE,
     READ,
     READ_SIZE,
+    RECORD,
     Address,
+    Connection,
 )
 from serve_bench.load.exchanges import Exchanges
 from serve_bench.load.pacing import IDLE_S, WorkerShare
@@ -177,18 +180,19 @@ class RawEngine(Exchanges):
         """Handle events until the load is over.
 
         It is long, and has locals for attributes, since each call and each attribute costs every
-        request 30 to 100 ns of about 7 us.
+        request 30 to 100 ns of about 5 us. Requests are sent after each quarter of the answers that
+        one look has found: one by one costs 8 % more CPU at 100 connections, and all at the end
+        leaves the server idle at 8 (13 % fewer requests/s; docs/benchmarks.md).
         """
         tally, by_fd, poll = self.tally, self._by_fd, self.poller.poll
-        turn, pump, stamped = self._turn, self._pump, self._stamped
-        request = self.requests[0]
-        size = len(request)
+        turn, pump, stamped, send_plain = self._turn, self._pump, self._stamped, self._send_plain
         every = countdown = self._every
-        paced, whole = self._clock is not None, self._tls is None
+        paced, tls = self._clock is not None, self._tls is not None
         plain, rated = http1.PLAIN, self._rates is not None
         sleep = IDLE_S
         n = nbytes = longest = edge = 0
         slots = tally.slots
+        answered: list[Connection] = []  # the next request is not sent yet
         now = 0
         while not self._over:
             if paced:
@@ -205,14 +209,20 @@ class RawEngine(Exchanges):
                     slots = tally.slots
             if now >= self._next_scan:
                 self._scan(now)
+            held = max(1, len(events) >> 2)
             for fd, mask in events:
                 conn = by_fd.get(fd)
                 data = error = None
-                if conn is not None and mask == READ and (state := conn.state) >= FAST and whole:
+                if (
+                    conn is not None
+                    and mask == READ
+                    and ((state := conn.state) == FAST or (state == BUSY and not tls))
+                ):
                     try:
                         countdown -= 1
                         if countdown:
-                            data = conn.sock.recv(READ_SIZE)  # type: ignore[union-attr]  # FAST has one
+                            sock = conn.sock
+                            data = sock.read(RECORD) if tls else sock.recv(READ_SIZE)  # type: ignore[union-attr]
                         else:
                             countdown = every
                             data = stamped(conn)
@@ -236,14 +246,12 @@ class RawEngine(Exchanges):
                                 conn.ended_well += 1
                             nbytes += len(data)
                             framer.done = 0
-                            conn.due = now
-                            try:
-                                sent = conn.sock.send(request)  # type: ignore[union-attr]
-                            except OSError as caught:
-                                sent = self._unsent(conn, caught, now)
-                            if sent != size:
-                                self._sent_partly(conn, sent)
+                            answered.append(conn)
+                            if len(answered) >= held:
+                                send_plain(answered)
                             continue
+                if answered:
+                    send_plain(answered)
                 now = perf()
                 if now >= edge:
                     tally.add_plain(n, nbytes, longest)
@@ -253,4 +261,6 @@ class RawEngine(Exchanges):
                 self._handle(conn, fd, mask, data, error, now)
                 if paced:
                     self._send_due()
+            if answered:
+                send_plain(answered)
         tally.add_plain(n, nbytes, longest)

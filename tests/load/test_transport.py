@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import select
 import socket
 import ssl
@@ -18,10 +19,11 @@ import pytest
 from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import Client, Load, Timing
 from serve_bench.core.request_spec import Request
-from serve_bench.load import LoadError, drive_load
+from serve_bench.load import LoadError, drive_load, raw
 from serve_bench.load import exchanges as reactions
 from serve_bench.load.connection import (
     READ,
+    RECORD,
     WRITE,
     SelectorsPoller,
     make_poller,
@@ -30,6 +32,7 @@ from serve_bench.load.pacing import Timer
 from serve_bench.load.tally import MEASURE
 from tests import servers
 from tests.load.loads import TIMING, engine_here, run_here
+from tests.load.test_drive import mixed
 from tests.servers import serving
 
 CLIENTS = pytest.mark.parametrize("client", ["raw", "aiohttp"])
@@ -87,12 +90,14 @@ def test_https_in_windows(client: Client, certificate: tuple[Path, ssl.SSLContex
 def test_an_event_that_is_timed_after_the_edge_leaves_the_account_whole(
     certificate: tuple[Path, ssl.SSLContext], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An answer over TLS has a later time than the edge was looked at with: here by 5 ms, so that
-    several fall between the first window's start and the look that sees it."""
+    """An answer outside the short path has a later time over TLS than the edge was looked at with:
+    here by 5 ms, so that several fall between the first window's start and the look that sees it.
+    """
     monkeypatch.setattr(reactions, "perf", lambda: time.perf_counter_ns() + 5_000_000)
     cert, context = certificate
     with serving(tls=context) as server:
-        load = load_of(Request(server.url, ca_file=str(cert)), "raw", count=None)
+        request = Request(server.url, ca_file=str(cert), paths=PATHS)
+        load = load_of(request, "raw", count=None)
         with engine_here(load, 2, 0.05) as (engine, shared):
             engine.connect()
             start = time.perf_counter_ns()
@@ -100,6 +105,86 @@ def test_an_event_that_is_timed_after_the_edge_leaves_the_account_whole(
             engine.run(start, 500_000_000)
             cohort = engine.tally.report()["cohort"]
     assert cohort["sent"] == cohort["completed"] > 0
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_edges_between_an_answer_and_the_next_request_leave_the_account_whole(
+    scheme: str, certificate: tuple[Path, ssl.SSLContext], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answers of one look at the sockets are all read before the next requests are sent: here
+    each read and each send takes 1 ms, and measuring begins at many places of that course."""
+
+    def late() -> int:
+        time.sleep(0.001)
+        return time.perf_counter_ns()
+
+    monkeypatch.setattr(raw, "perf", late)
+    monkeypatch.setattr(reactions, "perf", late)
+    cert, context = certificate
+    sent = 0
+    for place in range(12):
+        with serving(tls=context if scheme == "https" else None) as server:
+            request = Request(server.url, ca_file=str(cert))
+            load = load_of(request, "raw", count=None, connections=8)
+            with engine_here(load, 2, 0.02) as (engine, shared):
+                engine.connect()
+                start = time.perf_counter_ns()
+                shared.words[MEASURE] = start + 30_000_000 + place * 1_300_000
+                engine.run(start, 500_000_000)
+                report = engine.tally.report()
+        sent += report["cohort"]["sent"]
+        assert report["cohort"]["sent"] == report["cohort"]["completed"]
+        assert report["snapshots"]["final"]["completed"] == len(server.log)
+    assert sent > 0
+
+
+def test_https_failures_from_the_warm_up_to_the_drain(
+    certificate: tuple[Path, ssl.SSLContext],
+) -> None:
+    cert, context = certificate
+    with serving(mixed(7), tls=context) as server:
+        request = Request(server.url, expect_body=b"ok", ca_file=str(cert))
+        load = load_of(request, "raw", count=None, connections=6, timeout_s=0.4)
+        result = drive_load(load, Timing(0.2, 0.2, windows=4, window_s=0.2))
+    expected: Counter[str] = Counter()
+    for action, injected in server.actions.items():
+        if action != "ok":
+            expected[servers.FAILURES[action]] += injected
+    assert expected.total() >= 10 and result.total.failed == expected
+    assert result.total.completed == server.actions["ok"]
+    assert result.total.in_flight == 0 and result.total.sent == len(server.log)
+
+
+@pytest.mark.parametrize(
+    "length", [b"Content-Length: %7d\r\n", b""], ids=["length", "until the end"]
+)
+@pytest.mark.parametrize("more", [-1, 0, 1])
+@pytest.mark.parametrize("records", [1, 2, reactions.RECORDS_AT_ONCE, 20])
+def test_https_responses_of_whole_records(
+    length: bytes,
+    more: int,
+    records: int,
+    certificate: tuple[Path, ssl.SSLContext],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And of a byte more or less; without a length the end of the connection ends them."""
+    size = records * RECORD + more
+    head = b"HTTP/1.1 200 OK\r\n" + length + b"\r\n"
+    head = head % (size - len(head % 0)) if length else head
+    body = b"a" * (size - len(head))
+
+    async def answer(writer: asyncio.StreamWriter) -> bool:
+        writer.write(head + body)
+        await writer.drain()
+        return bool(length)
+
+    monkeypatch.setitem(servers.ACTIONS, "records", answer)
+    cert, context = certificate
+    with serving(servers.always("records"), tls=context) as server:
+        request = Request(server.url, expect_body=body, ca_file=str(cert))
+        result = run(request, "raw")
+    assert result.total.failed == {} and result.total.completed == 30 == len(server.log)
+    assert server.connections <= (3 if length else 33)
 
 
 @CLIENTS
