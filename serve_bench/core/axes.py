@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 
 from serve_bench.core.errors import BadInput
 from serve_bench.core.numbers import whole_number
-from serve_bench.core.result import DATA_SIZES, PROTOCOLS
+from serve_bench.core.result import DATA_SIZES, ECHO, PROTOCOLS
 
 Value = int | float | str | bool
 Scope = Literal["launch", "deploy", "load"]
@@ -149,6 +149,10 @@ def _data_size(value: object) -> str:
     if not 0 <= number <= 1 << 30:
         raise ValueError(value)
     return str(number)
+
+
+def _response_size(value: object) -> str:
+    return ECHO if value == ECHO else _data_size(value)
 
 
 def _queue(value: object) -> int:
@@ -485,11 +489,15 @@ _DECLARED = (
     Axis(
         "response_size",
         "load",
-        Kind(_data_size, "small, large or a number of bytes up to 1 GiB", "SIZE"),
+        Kind(_response_size, "small, large, echo or a number of bytes up to 1 GiB", "SIZE"),
         "small",
-        "response body of the no-op app: ok, 1 MiB, or so many bytes",
+        "response body of the no-op app: ok, 1 MiB, so many bytes, or the request's (echo)",
         flags=(
-            Flag("Response bodies: small (ok), large (1 MiB) or bytes.", ("micro",), swept=True),
+            Flag(
+                "Response bodies: small (ok), large (1 MiB), bytes, or echo (the request's).",
+                ("micro",),
+                swept=True,
+            ),
         ),
         apps=("noop",),
     ),

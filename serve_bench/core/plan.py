@@ -141,7 +141,7 @@ def parse_row(text: object, traffic: Traffic, where: str, sized: bool = False) -
             "--protocol http"
         )
     client = "aiohttp" if client == "aiohttp" else traffic.client
-    if sized:
+    if sized and not traffic.echoes:  # which says the size itself
         label += f", request of {size_text(body_bytes(traffic.data_size))}"
     return Row(label + traffic.suffix, client, count, **vars(traffic))
 
@@ -343,12 +343,16 @@ def client_of(row: Row) -> Client:
     return clients.get(row.client, "raw")
 
 
+def query_of(row: Row) -> str:
+    """What a row asks of the no-op app, as a query string; empty where it asks for nothing."""
+    size, echo = body_bytes(row.response_size), int(row.traffic.echoes)
+    asked = {"events": row.stream_events, "bytes": size, "echo": echo}
+    return "&".join(f"{name}={value}" for name, value in asked.items() if value)
+
+
 def route_of(app: AppSpec, row: Row) -> str:
     """The path of a row's requests to an app that comes with the tool."""
-    if row.stream_events is not None:
-        return f"{app.route}?events={row.stream_events}"
-    size = body_bytes(row.response_size)
-    return f"{app.route}?bytes={size}" if size else app.route
+    return f"{app.route}?{query}" if (query := query_of(row)) else app.route
 
 
 def request_of(app: AppSpec, row: Row, url: str, cell: Cell) -> Request:
@@ -359,17 +363,16 @@ def request_of(app: AppSpec, row: Row, url: str, cell: Cell) -> Request:
     if row.traffic.client in ("grpc", HANDLE):
         return call_request(url, row, size)
     bodies = app.bodies(cell) if app.bodies is not None else ()
-    route = route_of(app, row)
+    route, body = route_of(app, row), b"a" * size
+    answer = app.answer if row.protocol == "http" and route == app.route else None
     return Request(
         url=url + route,
         method="POST" if size or bodies else "GET",
         headers=JSON if bodies else (),
-        body=b"a" * size,
+        body=body,
         bodies=bodies,
         expect_status=(200,),
-        # A body of megabytes has its length checked, as each has; comparing it would cost more
-        # than reading it.
-        expect_body=app.answer if row.protocol == "http" and route == app.route else None,
+        expect_body=_echo(row, body) or answer,
         paths=app.paths,
     )
 
@@ -383,23 +386,33 @@ GRPC_APPLICATION: Final = (("application", APPLICATION),)
 def call_request(url: str, row: Row, size: int) -> Request:
     """A call of the no-op app, by gRPC or a handle. The message is the parameters as in a query
     string, then zeros up to the size of the body; of gRPC in a BytesValue."""
-    query = b"" if row.stream_events is None else b"events=%d" % row.stream_events
-    if answer := body_bytes(row.response_size):
-        query = b"bytes=%d" % answer
-    message, expected = query.ljust(size, b"\0"), b"ok"
+    message = query_of(row).encode().ljust(size, b"\0")
+    compared = not row.traffic.streams and not body_bytes(row.response_size)
+    expected = _echo(row, message) or (b"ok" if compared and not row.traffic.echoes else None)
     streams, handle = row.traffic.streams, row.traffic.client == HANDLE
     if handle:
         path = f"/{APPLICATION}/{'events' if streams else 'answer'}"
     else:
         path = f"{GRPC_SERVICE}/{'Stream' if streams else 'Call'}"
-        message, expected = bytes_value(message), bytes_value(expected)
+        message = bytes_value(message)
+        expected = None if expected is None else bytes_value(expected)
     return Request(
         url=f"{url}{path}",
         method="POST",
         headers=() if handle else GRPC_APPLICATION,
         body=message,
-        expect_body=None if streams or answer else expected,
+        expect_body=expected,
     )
+
+
+#: A longer body has its length checked, as each has; comparing it would cost more than reading it.
+_COMPARED_BYTES: Final = 1 << 16
+
+
+def _echo(row: Row, body: bytes) -> bytes | None:
+    """What a row's response must be if the app echoes; None where it is not compared."""
+    alone = row.traffic.echoes and not row.traffic.streams
+    return body if alone and len(body) <= _COMPARED_BYTES else None
 
 
 def bytes_value(content: bytes) -> bytes:

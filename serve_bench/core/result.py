@@ -49,6 +49,9 @@ Better: TypeAlias = Literal["higher", "lower"]
 DATA_SIZES: Final = {"small": 0, "large": 1024 * 1024}
 """Bytes of a body: the published benchmark sends none ("small") or 1 MiB ("large")."""
 
+ECHO: Final = "echo"
+"""The response size of an app that answers the body of the request, in each event of a stream."""
+
 
 def body_bytes(data_size: str) -> int:
     """Bytes of a body that a data size stands for."""
@@ -71,8 +74,8 @@ def size_text(size: int) -> str:
 @dataclass(frozen=True)
 class Traffic:
     """What each request of a row is, whatever the load. `data_size`, `response_size`: of bodies,
-    "small", "large" (1 MiB) or a number of bytes; `stream_events`: of each stream, where the app is
-    asked for so many."""
+    "small", "large" (1 MiB) or a number of bytes, of responses also "echo"; `stream_events`: of
+    each stream, where the app is asked for so many."""
 
     data_size: str = "small"
     protocol: Protocol = "http"
@@ -86,7 +89,14 @@ class Traffic:
         size = body_bytes(self.response_size)
         text = "" if self.protocol == "http" else f", {self.protocol}"
         text += f" of {self.stream_events}" if self.stream_events is not None else ""
+        if self.echoes:
+            return f"{text}, echo of {size_text(body_bytes(self.data_size))}"
         return text + (f", response of {size_text(size)}" if size else "")
+
+    @property
+    def echoes(self) -> bool:
+        """Whether the app answers what it is sent."""
+        return self.response_size == ECHO
 
     @property
     def streams(self) -> bool:
@@ -103,7 +113,10 @@ class Traffic:
     @property
     def payload(self) -> int:
         """Bytes of the bodies of a request and its response, where they are asked for."""
-        return body_bytes(self.data_size) + body_bytes(self.response_size)
+        sent = body_bytes(self.data_size)
+        if self.echoes:
+            return sent + sent * (self.stream_events or 1)
+        return sent + body_bytes(self.response_size)
 
 
 @dataclass(frozen=True)
@@ -121,7 +134,7 @@ class Row:
     run: Count = 1  # a step that is measured again counts from 2
     protocol: Protocol = "http"
     stream_events: Count | None = None  # of each stream, where the app is asked for so many
-    response_size: str = "small"  # as data_size
+    response_size: str = "small"  # as data_size, or "echo"
 
     @property
     def traffic(self) -> Traffic:

@@ -28,6 +28,7 @@ from serve_bench.core.own_app import Option, OwnApp
 from serve_bench.core.plan import Cell, Suite, label_of, parse_row
 from serve_bench.core.request_spec import SpecError
 from serve_bench.core.result import (
+    ECHO,
     GRPC,
     HANDLES,
     STREAMS,
@@ -296,10 +297,15 @@ def _traffics(
     if asked and (app.name != "noop" or not STREAMS & set(protocols)):
         raise BadInput(f"{at}: is for streams of the app noop (--protocol stream)")
     answers, at = _values("response_size", load, flags, place)
+    echoed = [str(one) for one in answers if one == ECHO]
     if any(body_bytes(str(one)) for one in answers) and (
         app.name != "noop" or set(protocols) <= STREAMS
     ):
         raise BadInput(f"{at}: is for responses of the app noop (--protocol http, grpc or handle)")
+    if echoed and app.name != "noop":
+        raise BadInput(f"{at}: echo: is for the app noop")
+    if echoed and not all(body_bytes(str(size)) for size in sizes):
+        raise BadInput(f"{at}: echo: needs request bodies: set data_size (--data-size)")
     traffics: list[Traffic] = []
     for size in map(str, sizes):
         for word in protocols:
@@ -307,7 +313,11 @@ def _traffics(
             if not Traffic(protocol=protocol).streams:
                 traffics += [Traffic(size, protocol, None, str(answer)) for answer in answers]
             elif app.name == "noop":
-                traffics += [Traffic(size, protocol, int(count)) for count in events]
+                # A stream has no size: one row for all sizes of a response, and one that echoes.
+                forms = [*(("small",) if len(echoed) < len(answers) else ()), *echoed]
+                traffics += [
+                    Traffic(size, protocol, int(count), form) for form in forms for count in events
+                ]
             else:
                 traffics.append(Traffic(size, protocol))
     return tuple(traffics)

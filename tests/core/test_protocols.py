@@ -22,6 +22,7 @@ from serve_bench.core.own_app import Asked, OwnApp, OwnDeployment, OwnGrpc
 from serve_bench.core.plan import (
     TRIAL_S,
     Suite,
+    bytes_value,
     expected_trial_s,
     load_of,
     plan,
@@ -187,6 +188,18 @@ def test_a_growing_load_and_a_search_keep_the_traffic() -> None:
             {"settings": {"body_type": "str"}},
             "body_type: str has no effect on rows of grpc: leave it out",
         ),
+        (
+            {"response_size": "echo"},
+            {},
+            "load.response_size: echo: needs request bodies: set data_size (--data-size)",
+        ),
+        (
+            {"response_size": "echo", "data_size": ["small", 9]},
+            {},
+            "load.response_size: echo: needs request bodies: set data_size (--data-size)",
+        ),
+        ({"response_size": "echo"}, {"app": "recsys"}, "echo: is for the app noop"),
+        ({"response_size": "echoes"}, {}, "it takes small, large, echo or a number of bytes"),
         ({"protocol": []}, {}, "a.toml: load.protocol: at least one value"),
         ({"stream_events": 3}, {}, "a.toml: load.stream_events: is for streams of the app noop"),
         ({"events": "sse"}, {}, 'a.toml: load.events: goes with protocol = "stream"'),
@@ -253,6 +266,41 @@ def test_a_row_of_a_handle_is_a_call_in_the_cluster() -> None:
     assert [load.request.body.rstrip(b"\0") for load in loads] == [b"", b"bytes=7", b"events=3"]
     assert {len(load.request.body) for load in loads} == {20}
     assert [load.request.expect_body for load in loads] == [b"ok", None, None]
+
+
+def test_an_echo_has_the_body_of_its_request_by_every_protocol() -> None:
+    made = suite(
+        {
+            "protocol": ["http", "stream", "grpc", "grpc-stream", "handle"],
+            "stream_events": 3,
+            "data_size": [20, 70_000],
+            "response_size": ["echo", "7"],
+            "clients": ["raw:2"],
+        }
+    )
+    rows = [row for row in made.rows if row.traffic.echoes]
+    assert [row.label for row in rows[:5]] == [
+        "2 connections, echo of 20 B",
+        "2 connections, stream of 3, echo of 20 B",
+        "2 connections, grpc, echo of 20 B",
+        "2 connections, grpc-stream of 3, echo of 20 B",
+        "2 callers, handle, echo of 20 B",
+    ]
+    assert [row.traffic.payload for row in rows[:5]] == [40, 80, 40, 80, 40]
+    assert len({row.label for row in made.rows}) == len(made.rows) == 20
+    requests = [load_of(made, row, "http://a", made.cells[0]).request for row in rows]
+    assert [urlsplit(one.url).query for one in requests[:2]] == ["echo=1", "events=3&echo=1"]
+    assert [one.method for one in requests[:2]] == ["POST", "POST"]
+    message, stream = b"echo=1".ljust(20, b"\0"), b"events=3&echo=1".ljust(20, b"\0")
+    assert [one.body for one in requests[2:5]] == [
+        bytes_value(message),
+        bytes_value(stream),
+        message,
+    ]
+    assert [one.expect_body for one in requests[:5]] == [
+        *(b"a" * 20, None, bytes_value(message), None, message)
+    ]
+    assert not any(one.expect_body for one in requests[5:])
 
 
 def test_a_handle_is_of_a_cluster_of_this_interpreter_and_this_host() -> None:

@@ -71,6 +71,27 @@ def test_rows_of_all_protocols(tmp_path: Path) -> None:
         assert word in done.stdout
 
 
+def test_an_echo_by_every_protocol_and_through_a_deployment_in_front(tmp_path: Path) -> None:
+    """Bodies are compared with what was sent; a stream's are counted."""
+    done = run_to_end(
+        [
+            *("micro", "--protocol", "http,stream,grpc,grpc-stream,handle,handle-stream"),
+            *("--response-size", "echo", "--data-size", "3000", "--stream-events", "4", "--quick"),
+            *("--clients", "raw:2", "--num-replicas", "1", "--variant", "optimized"),
+            *("--intermediate-handle", "--out", "out"),
+        ],
+        tmp_path,
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    result = read(tmp_path / "out")
+    assert not result.failures and len(result.trials) == 6
+    for trial in result.trials:
+        assert trial.counts.completed > 0 and not trial.counts.failed
+        bodies = (trial.row.stream_events or 1) * (trial.counts.completed - 4)  # but for the ends
+        assert trial.client["bytes_received"] > 3000 * bodies > 0
+        assert trial.row.label.endswith("echo of 3 kB")
+
+
 CALLS = """
 import asyncio, os
 from ray import serve

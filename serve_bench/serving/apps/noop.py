@@ -36,11 +36,7 @@ def _reply(body_type: str) -> Any:
     return ANSWER if body_type == "str" else PlainTextResponse(ANSWER)
 
 
-def _query(request: Request | bytes) -> bytes:
-    """The query of a request; a forwarded one has none."""
-    return b"" if isinstance(request, bytes) else request.scope["query_string"]
-
-
+@lru_cache(maxsize=16)
 def _asked(query: bytes, name: bytes) -> int:
     """The number that a query such as `events=10` has; 0 without it."""
     values = parse_qs(query).get(name)
@@ -53,10 +49,6 @@ def _query_of(message: bytes) -> bytes:
     return message if end < 0 else message[:end]
 
 
-def _stream(events: Any) -> StreamingResponse:
-    return StreamingResponse(events, media_type="text/event-stream")
-
-
 @lru_cache(maxsize=4)  # made once: only Serve is to be measured
 def _body(query: bytes) -> bytes:
     """The body that a query asks for (`bytes=10`), else the answer as ever."""
@@ -67,13 +59,22 @@ class Methods:
     """What an ingress answers beside HTTP: calls of a handle and of gRPC. A message is a query,
     filled up with zeros."""
 
-    async def answer(self, message: bytes = b"") -> bytes:
-        """Of a handle: the body that is asked for."""
+    async def answer(self, message: bytes = b"", *body: bytes) -> bytes:
+        """Of a handle: the body that is asked for. It echoes the message, or the body that HTTP has
+        beside it."""
         raise NotImplementedError
 
-    def events(self, message: bytes) -> AsyncIterator[bytes]:
-        """Of a handle: a stream of as many events as are asked for."""
+    def events(self, message: bytes, *body: bytes) -> AsyncIterator[bytes]:
+        """Of a handle: a stream of as many events as are asked for; `body` as in `answer`."""
         raise NotImplementedError
+
+    async def by_http(self, request: Request) -> Any:
+        """Of HTTP, where a query asks for something."""
+        query: bytes = request.scope["query_string"]
+        body = (await request.body(),) if _asked(query, b"echo") else ()
+        if _asked(query, b"events"):
+            return StreamingResponse(self.events(query, *body), media_type="text/event-stream")
+        return PlainTextResponse(await self.answer(query, *body))
 
     async def Call(self, message: Any) -> Any:
         """Of gRPC: the answer, in a message of the same type."""
@@ -111,32 +112,34 @@ class NoOp(Batching, Methods):
         self._counts.add(len(requests))
         return [_reply(self._body_type) for _ in requests]
 
-    async def answer(self, message: bytes = b"") -> bytes:
+    async def answer(self, message: bytes = b"", *body: bytes) -> bytes:
         """As Methods says."""
         query = _query_of(message)
         self._counts.add(0)
         await self._in_batch(query)
+        if _asked(query, b"echo"):
+            return body[0] if body else message
         return _body(query)
 
-    async def events(self, message: bytes) -> AsyncIterator[bytes]:
+    async def events(self, message: bytes, *body: bytes) -> AsyncIterator[bytes]:
         """As Methods says."""
-        query = _query_of(message)
+        query, event = _query_of(message), EVENT
+        if _asked(query, b"echo"):
+            event = b"data: %b\n\n" % body[0] if body else message
         self._counts.add(0)
         await self._in_batch(query)
         for _ in range(_asked(query, b"events")):
             if self._gap_s:
                 await asyncio.sleep(self._gap_s)
-            yield EVENT
+            yield event
 
     async def _in_batch(self, request: Any) -> None:
         if self._max_batch_size > 1:
             await self._batched(request)
 
     async def __call__(self, request: Request | bytes) -> Any:
-        if query := _query(request):
-            if _asked(query, b"events"):
-                return _stream(self.events(query))
-            return PlainTextResponse(await self.answer(query))
+        if isinstance(request, Request) and request.scope["query_string"]:
+            return await self.by_http(request)
         self._counts.add(0)
         if self._max_batch_size > 1:
             return await self._batched(request)
@@ -155,21 +158,19 @@ class Forwarder(Methods):
         self._handle = handle
         self._streaming = handle.options(stream=True)
 
-    async def answer(self, message: bytes = b"") -> bytes:
+    async def answer(self, message: bytes = b"", *body: bytes) -> bytes:
         """As Methods says."""
-        body: bytes = await self._handle.answer.remote(message)
-        return body
+        answer: bytes = await self._handle.answer.remote(message, *body)
+        return answer
 
-    async def events(self, message: bytes) -> AsyncIterator[bytes]:
+    async def events(self, message: bytes, *body: bytes) -> AsyncIterator[bytes]:
         """As Methods says."""
-        async for event in self._streaming.events.remote(message):
+        async for event in self._streaming.events.remote(message, *body):
             yield event
 
     async def __call__(self, request: Request) -> Any:
-        if query := _query(request):
-            if _asked(query, b"events"):
-                return _stream(self.events(query))
-            return PlainTextResponse(await self.answer(query))
+        if request.scope["query_string"]:
+            return await self.by_http(request)
         return await self._handle.remote(await request.body())
 
 
