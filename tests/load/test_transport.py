@@ -134,7 +134,7 @@ def test_no_request_follows_one_that_was_answered_before_it_was_sent_whole() -> 
         load = load_of(request, "raw", count=None)
         result = drive_load(load, Timing(0.2, 0.2, windows=3, window_s=0.2))
     assert {line.split()[0] for line in seen} == {b"POST"}
-    assert result.total.failed == {} and result.total.completed > 10
+    assert result.total.failed == {} and result.total.completed > 3
     assert result.reconnects > 0
 
 
