@@ -197,11 +197,18 @@ def drive_load(
         timing = replace(timing, warmup_min_s=0.0, warmup_max_s=0.0)
     processes = enough_processes(load, usable_cores())
     shared = Shared.create(processes)
+    result: LoadResult | None = None
     try:
         logs = log.open(processes, load.streaming is not None) if log is not None else ()
         with Crew([load], shares(load, processes), timing, shared, mark, logs=logs) as crew:
             watch = Watch(shared, timing.warmup_min_s, timing.measured_s, on_progress)
-            return _Drive(load, timing, shared, crew, watch, log, may_measure).run()
+            result = _Drive(load, timing, shared, crew, watch, log, may_measure).run()
+        return result
+    except KeyboardInterrupt as pressed:
+        if result is None:
+            raise
+        crew.stop()  # Ctrl-C came while the workers were ended: a driver of Ray takes its time
+        raise LoadInterrupted(result) from pressed
     finally:
         shared.close()
         if log is not None:

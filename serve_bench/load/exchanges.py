@@ -221,6 +221,9 @@ class Exchanges(Engine):
             conn.transmit()
         except OSError as error:
             self._failed(conn, connection_class(error), now)
+            return
+        if conn.pending is not None:
+            conn.state = BUSY  # the short path would send the next request behind half of this one
 
     def _next(self, conn: Connection, now: int) -> None:
         """An open connection is free: assign the next request to it."""
@@ -343,8 +346,10 @@ class Exchanges(Engine):
             if mask & WRITE and conn.pending is not None:
                 conn.transmit()
         except OSError as error:
-            self._trouble(conn, error, perf())
-            return
+            if conn.tls is not None:
+                self._trouble(conn, error, perf())
+                return
+            mask |= READ  # it may have answered before it broke off; else reading says what broke
         if mask & ~WRITE:
             for _ in range(RECORDS_AT_ONCE):
                 if not self._read(conn):

@@ -158,7 +158,8 @@ class Worker:
         """Why it sent no report."""
         code = self.process.poll()
         self.errors.seek(0)
-        lines = self.errors.read().decode(errors="replace").strip().splitlines()
+        told = self.errors.read().decode(errors="replace").strip().splitlines()
+        lines = [line for line in told if "INFO " not in line]  # Ray's chatter explains nothing
         if code is None or self.overdue:
             how = "it did not answer in time"
         else:

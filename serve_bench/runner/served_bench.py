@@ -202,6 +202,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         )
         started_at, began = now_iso(), time.monotonic()
         interrupted: KeyboardInterrupt | None = None
+        result: LoadResult | None = None
         log = self._log(profiled)
         looking = self._inside and self._inside.around(self._serving, planned, profiled=profiled)
         try:
@@ -220,6 +221,10 @@ class ServedBench(Bench[Cell, PlannedLoad]):
             ended = self._serving.casualties()
             self._hurt = self._shaken = bool(ended)
             return Loaded(faults=(self._fault(row, "; ".join([str(error), *ended])),))
+        except KeyboardInterrupt as early:
+            if result is None:
+                raise
+            interrupted = early  # the load was over: only what is read beside it may lack its end
         if not self._serving.alive():  # `check` reports it
             return Loaded(ended=interrupted)
         trial = trial_of(planned, self._part.number, started_at, result, time.monotonic() - began)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from itertools import cycle
@@ -22,6 +23,7 @@ from serve_bench.core.load_spec import Client, Load, Timing
 from serve_bench.core.request_spec import Request
 from serve_bench.core.schema import built, plain
 from serve_bench.load import LoadError, LoadInterrupted, drive_load
+from serve_bench.load.workers import Crew, Worker
 from tests import servers
 from tests.load.loads import CLIENTS, TIMING, run_here
 from tests.servers import KnownServer, serving
@@ -318,6 +320,33 @@ def test_an_interrupt_in_the_drain_keeps_what_was_measured(client: Client) -> No
     assert told[-1].left == 2 and 29 < told[-1].remaining_s <= 30
     assert told[-1].phase_text == "drain: 2 left, at most 30 s"
     assert result.failures == ()
+
+
+def test_an_interrupt_while_the_workers_end_keeps_what_was_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stop, presses = Crew.stop, [KeyboardInterrupt()]
+
+    def pressed(crew: Crew) -> None:
+        if presses:
+            raise presses.pop()
+        stop(crew)
+
+    monkeypatch.setattr(Crew, "stop", pressed)
+    with serving(delay_s=0.001) as server, pytest.raises(LoadInterrupted) as caught:
+        drive_load(Load(Request(server.url), connections=2), SHORT)
+    assert len(caught.value.result.windows) == SHORT.windows
+    assert caught.value.result.measured.completed > 0
+    assert children_of(os.getpid()) == []
+
+
+def test_what_ray_logs_is_no_reason_of_a_lost_worker() -> None:
+    told = "INFO 2026-01-01 00:00:00,000 serve 9 -- Started <ray.serve object at 0x7f>."
+    script = f"echo '{told}' >&2; kill -9 $$"
+    with tempfile.TemporaryFile() as errors:
+        worker = Worker(0, subprocess.Popen(["sh", "-c", script], stderr=errors), errors)
+        worker.process.wait()
+        assert worker.failure(0).reason == "killed by signal 9"
 
 
 def test_a_worker_that_does_not_answer_is_said_to_be_silent() -> None:

@@ -10,9 +10,10 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -85,6 +86,64 @@ def test_https_in_windows(client: Client, certificate: tuple[Path, ssl.SSLContex
         result = drive_load(load, Timing(0.2, 0.2, windows=3, window_s=0.1))
     assert result.total.failed == {} and result.total.completed == len(server.log)
     assert 0 < result.measured.sent == result.measured.completed == result.latency.count
+
+
+@contextmanager
+def answering_early(answer: bytes, keep: bool) -> Iterator[tuple[str, list[bytes]]]:
+    """A server that answers after the head of a request; where it keeps the connection, it reads
+    the body then. Its address, and the first bytes of each request."""
+    seen: list[bytes] = []
+
+    def serve(sock: socket.socket) -> None:
+        with sock, suppress(OSError), sock.makefile("rb", buffering=0) as file:
+            while first := file.readline():
+                seen.append(first)
+                length = 0
+                while (line := file.readline()) != b"\r\n" and line:
+                    if line.lower().startswith(b"content-length:"):
+                        length = int(line.split(b":")[1])
+                sock.sendall(answer)
+                if not keep:
+                    return  # bytes are unread: the other side gets a reset
+                time.sleep(0.02)  # until the client has seen it, and its buffers are full
+                while length and (data := file.read(min(length, 1 << 20))):
+                    length -= len(data)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(64)
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/", seen
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+LONG: Final = b"a" * 10_000_000
+"""More than the kernel's buffers hold."""
+
+
+def test_no_request_follows_one_that_was_answered_before_it_was_sent_whole() -> None:
+    """A replica that does not read the body of a post answers it so."""
+    with answering_early(servers.OK, keep=True) as (url, seen):
+        request = Request(url, method="POST", body=LONG, expect_body=b"ok")
+        load = load_of(request, "raw", count=None)
+        result = drive_load(load, Timing(0.2, 0.2, windows=3, window_s=0.2))
+    assert {line.split()[0] for line in seen} == {b"POST"}
+    assert result.total.failed == {} and result.total.completed > 3
+    assert result.reconnects > 0
+
+
+def test_an_answer_counts_though_the_rest_of_the_request_was_refused() -> None:
+    answer = b"HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+    with answering_early(answer, keep=False) as (url, seen):
+        result = run(Request(url, method="POST", body=LONG), "raw")
+    assert result.total.failed == {"status": 30} and len(seen) == 30
+    assert result.status_codes == {413: 30}
 
 
 def test_an_event_that_is_timed_after_the_edge_leaves_the_account_whole(

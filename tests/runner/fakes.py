@@ -213,6 +213,7 @@ class Looking:
             return trial.flagged("profiled") if profiled else trial
 
         yield SimpleNamespace(add_to=add_to)
+        self.script.call("looked", "")
 
 
 class Crew:

@@ -283,6 +283,9 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
     "served, Ctrl-C in a look": Scenario(
         served(inside=True), lambda _: {"look 1": KeyboardInterrupt()}
     ),
+    "served, Ctrl-C behind a load": Scenario(
+        served(inside=True), lambda _: {"looked 1": KeyboardInterrupt()}
+    ),
     "served, Ctrl-C ends the cluster": Scenario(
         served(), lambda script: {"load 2": lambda found: interrupt(script.kill(found))}
     ),
