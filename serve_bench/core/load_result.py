@@ -248,7 +248,8 @@ class LoadResult:
     `time_to_connect_s`: until all connections were open, the start of the workers included;
     `connecting_s`: without it. `connection_rate_max`: the most requests/s that one connection
     completed in one interval of 100 ms (`Load.connection_rates`). `nodes`: the share of each, where
-    several loaded (nodes.py).
+    several loaded (nodes.py). `early`: answers within the windows that came before their request
+    was sent whole (the raw client).
     """
 
     windows: tuple[int, ...]
@@ -288,6 +289,7 @@ class LoadResult:
     events: int = 0
     merged: int = 0
     token_counts: TokenCounts | None = None
+    early: int = 0
 
     @property
     def completed_in_windows(self) -> int:

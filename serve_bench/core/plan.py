@@ -489,6 +489,12 @@ def trial_of(
         client |= {"events": result.events, "merged": result.merged}
         if result.token_counts is not None:
             client["tokens"] = evidence["token_counts"]
+    if result.early:
+        client["notes"] = [
+            *client["notes"],
+            f"{result.early:,} of {result.completed_in_windows:,} requests were answered before "
+            "they were sent whole: MB/s counts their bodies in full",
+        ]
     if result.nodes:
         client["nodes"] = evidence["nodes"]
     return planned.measured(

@@ -265,6 +265,8 @@ class Exchanges(Engine):
             return
         self._flying -= 1
         conn.ended_well += 1
+        if conn.pending is not None:
+            self.tally.early += 1
         self.tally.success(conn.due, conn.sent_at, now, status)
         if tokens is not None:
             self.tally.tokens(*tokens)

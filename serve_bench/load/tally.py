@@ -174,7 +174,7 @@ class Tally:
         self._slots = {part: self._parts[part]["equal"][1:] for part in PARTS}
         self._use(REST)
         self.sent = self.completed = self.bytes = self.events = self.merged = 0
-        self.retried = self.reconnects = 0
+        self.retried = self.reconnects = self.early = 0
         self.counted = self.prompt_tokens = self.answer_tokens = 0
         self.failed: dict[str, int] = dict.fromkeys(ERROR_CLASSES, 0)
         self.cohort = Cohort()
@@ -433,6 +433,7 @@ class Tally:
             "tokens": (self.counted, self.prompt_tokens, self.answer_tokens),
             "retried": self.retried,
             "reconnects": self.reconnects,
+            "early": self.early,
             "in_flight": len(in_flight),
             "unsent": len(unsent),
         }

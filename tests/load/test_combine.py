@@ -57,6 +57,7 @@ def a_result(latencies: list[int], windows: tuple[int, ...], **change: Any) -> L
         bytes_received=100 * done,
         retried=1,
         reconnects=3,
+        early=2,
         waited=0,
         workers=(WorkerReport(1, 4, 0.5, 0.5, 0.1, 18.0, "none"),),
         verdict=ClientVerdict(False, (), 0.5, 0.1, 1000, 2000),
@@ -93,7 +94,7 @@ def test_everything_is_added_up_and_nothing_is_lost() -> None:
     assert total.mean_in_flight == 10.5 and total.censored.count == 15
     assert total.total == Counts(42, 33, {"timeout": 9}, 0)
     assert total.status_codes == {200: 12} and total.bytes_received == 1200
-    assert (total.retried, total.reconnects, total.waited) == (3, 9, 0)
+    assert (total.retried, total.reconnects, total.early, total.waited) == (3, 9, 6, 0)
     assert len(total.workers) == 3 and total.failures == (failure,)
     assert total.notes == ("one", "two")
     assert total.verdict.client_bound and total.verdict.reasons == ("too busy", "late")

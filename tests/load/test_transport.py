@@ -19,7 +19,9 @@ import pytest
 
 from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import Client, Load, Timing
+from serve_bench.core.plan import row_of, trial_of
 from serve_bench.core.request_spec import Request
+from serve_bench.core.result import PlannedTrial
 from serve_bench.load import LoadError, drive_load, raw
 from serve_bench.load import exchanges as reactions
 from serve_bench.load.connection import (
@@ -135,7 +137,10 @@ def test_no_request_follows_one_that_was_answered_before_it_was_sent_whole() -> 
         result = drive_load(load, Timing(0.2, 0.2, windows=3, window_s=0.2))
     assert {line.split()[0] for line in seen} == {b"POST"}
     assert result.total.failed == {} and result.total.completed > 3
-    assert result.reconnects > 0
+    assert result.reconnects > 0 and 0 < result.early <= result.completed_in_windows
+    planned = PlannedTrial("k", 1, "url", {"url": "u"}, row_of(load))
+    (note,) = trial_of(planned, "", "at", result, 1.0).client["notes"]
+    assert note.startswith(f"{result.early:,} of {result.completed_in_windows:,} requests were")
 
 
 def test_an_answer_counts_though_the_rest_of_the_request_was_refused() -> None:
