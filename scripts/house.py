@@ -31,14 +31,14 @@ class Budget:
 
 #: `most` is what the rooms hold once each thing is said once; a commit that raises one says why.
 BUDGETS: Final = (
-    Budget("lines of serve_bench", 72_700, 36_000),
-    Budget("files of serve_bench", 288, 130),
-    Budget("lines of report, summaries and documents", 18_900, 10_500),
-    Budget("lines of cli and commands", 8_250, 2_800),
+    Budget("lines of serve_bench", 73_900, 36_000),
+    Budget("files of serve_bench", 293, 130),
+    Budget("lines of report, summaries and documents", 19_100, 10_500),
+    Budget("lines of cli and commands", 8_300, 2_800),
     Budget("lines of runner and benches", 3_950, 1_900),
-    Budget("lines of load", 5_800, 4_000),
-    Budget("files of load", 20, 14),
-    Budget("lines of tests", 47_900, 23_000),
+    Budget("lines of load", 6_000, 4_000),
+    Budget("files of load", 21, 14),
+    Budget("lines of tests", 48_500, 23_000),
     Budget("modules with one importer", 25, 12),
 )
 #: Modules of a kind of run that measure, and those that say what is asked for; the others say what

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 #: Flags that go with --resume: they change what is looked at and shown, not what is measured.
 WITH_RESUME = frozenset(
-    """resume slo format published perf_metrics dry_run profile no_sample serve_metrics log_requests
-    exclude_connect threshold gate fail_on noise live""".split()
+    """resume slo format published perf_metrics dry_run profile trace no_sample serve_metrics
+    log_requests exclude_connect threshold gate fail_on noise live""".split()
 )
 
 #: Flags that go with --url: nothing is launched.
@@ -192,6 +192,9 @@ class RowOptions(SuiteOptions):
     window_seconds: float | None = flag(None, "Length of a window [1].")
     quick: bool = flag(False, "Measure 3 windows of 0.5 s in each row.")
     profile: str | None = flag(None, "Repeat each row with py-spy on proxy, replica, controller.")
+    trace: str | None = flag(
+        None, "Trace this share of requests, at least 50 a row, through Serve.", metavar="SHARE"
+    )
 
 
 class LadderOptions(SuiteOptions):

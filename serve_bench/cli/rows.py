@@ -24,7 +24,7 @@ from serve_bench.cli.sitting import (
 from serve_bench.core.axes import MODEL_APPS, settings, sweeps
 from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import LEAST_GAIN
-from serve_bench.core.plan import Suite, duration_text, label_of, plan
+from serve_bench.core.plan import Suite, client_of, duration_text, label_of, plan, rows_of
 from serve_bench.core.result import HANDLES, PlannedTrial, Result, Trial
 from serve_bench.core.suite import MOST_LAUNCHES, Overrides, read_suite
 from serve_bench.core.variants import parse_env
@@ -35,7 +35,7 @@ from serve_bench.runner.load_source import LoadOn, read_load_on
 from serve_bench.runner.model_needs import with_device
 from serve_bench.runner.runner import Plan
 from serve_bench.runner.served_bench import ServedClusters
-from serve_bench.serving.launch_spec import check_interpreter
+from serve_bench.serving.launch_spec import check_interpreter, check_tracing
 from serve_bench.serving.server import Serving
 from serve_bench.serving.strays import marks
 from serve_bench.store.files import read_toml, suite_file
@@ -49,6 +49,7 @@ class RowsRequest:
 
     `sample`: CPU, memory and GPU beside each load; `metrics`: Serve's own around it; `profile`:
     targets of a profiled repetition of each row; `load_on`: nodes of a Ray cluster; None: of none.
+    `trace`: the share of requests whose way through Serve is marked; None: of none.
     """
 
     suite: Suite
@@ -56,10 +57,19 @@ class RowsRequest:
     sample: bool = True
     metrics: bool = False
     profile: tuple[str, ...] = ()
+    trace: float | None = None
 
     def __post_init__(self) -> None:
         if self.load_on is not None and any(one.protocol in HANDLES for one in self.suite.rows):
             raise BadInput("--load-on: the load of a handle is a driver on this host")
+        if self.trace is not None:
+            self._check_trace()
+
+    def _check_trace(self) -> None:
+        if self.load_on is not None:
+            raise BadInput("--trace: the times of a load from nodes are of another clock")
+        if not any(client_of(row) == "raw" for row in rows_of(self.suite)):
+            raise BadInput("--trace: is for rows of the raw client (--clients raw:8)")
 
     def to_json(self) -> dict[str, Any]:
         """Plain content for the Run record."""
@@ -143,6 +153,19 @@ def targets_of(profile: str | None) -> tuple[str, ...]:
     return targets
 
 
+def share_of(trace: str | None) -> float | None:
+    """The share of requests of `--trace`. Raises BadInput."""
+    if trace is None:
+        return None
+    try:
+        share = float(trace.removesuffix("%")) / (100 if trace.endswith("%") else 1)
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise BadInput(f"--trace: {trace!r} is not allowed; it takes a share as 0.01, or as 1%")
+    return share
+
+
 # ------------------------------------------------------------------------------------- measuring
 
 
@@ -172,12 +195,19 @@ def measure(
         sample=not options.no_sample,
         metrics=options.serve_metrics,
         profile=profile,
+        trace=share_of(options.trace) if isinstance(options, RowOptions) else None,
     )
     if options.dry_run:
         lines = plan_lines(request.suite, request.agenda(earlier))
         return print_plan(lines, None if earlier else options.out, request.suite.slo)
     command = options.command
-    again = " ".join([command, *(["--profile", ",".join(profile)] if profile else [])])
+    again = " ".join(
+        [
+            command,
+            *(["--profile", ",".join(profile)] if profile else []),
+            *(["--trace", f"{request.trace:g}"] if request.trace is not None else []),
+        ]
+    )
     sitting = sitting_of(command, request, options.resume or options.out, earlier)
     return sit(
         replace(sitting, again=again, log_requests=log_requests, plain=plain_lines(options.live)),
@@ -215,12 +245,15 @@ def sitting_of(
             after_cell=after_cell,
             inside=inside,
             place=place.source,
+            trace=request.trace,
         )
         return served.plan()
 
     if agenda.launches:
         for variant in suite.variants:
             check_interpreter(variant)
+            if request.trace is not None:
+                check_tracing(variant)
     return Sitting(
         command,
         request.to_json(),

@@ -322,6 +322,7 @@ class Trial:
     slots: Mapping[str, Count] = field(default_factory=dict)  # by deployment of the user's own app
     limits: JsonObject = field(default_factory=dict)  # by deployment
     waits: JsonObject = field(default_factory=dict)
+    waterfall: JsonObject = field(default_factory=dict)  # of its traced requests
     profiles: tuple[JsonObject, ...] = ()
     slices: JsonObject = field(default_factory=dict)  # of a probe: what its bounds count, by time
 

@@ -216,7 +216,8 @@ class Connection:
     connect began, or when a pause ends. `waiting`: a request is assigned and not sent yet.
     `number`: among the connections of all workers. `left`: how many requests it may still begin.
     `events`: of the request in flight, only in a log of streams. `ended_well`: its completed
-    requests, counted only if the load has `connection_rates`.
+    requests, counted only if the load has `connection_rates`. `trace`: the number of the request in
+    flight if it is traced, else 0; `first_at`: when its first byte came.
     """
 
     address: Address
@@ -239,6 +240,8 @@ class Connection:
     sent_at: int = 0
     since: int = 0
     ended_well: int = 0
+    trace: int = 0
+    first_at: int = 0
 
     @property
     def in_flight(self) -> bool:

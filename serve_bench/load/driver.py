@@ -42,6 +42,7 @@ from serve_bench.load.tally import (
     START,
     Shared,
 )
+from serve_bench.load.traces import TraceLog
 from serve_bench.load.workers import Crew, enough_processes, shares, usable_cores
 
 OnProgress = Callable[[Progress], None]
@@ -174,6 +175,7 @@ def drive_load(
     on_progress: OnProgress | None = None,
     mark: Mapping[str, str] | None = None,
     log: RequestLog | None = None,
+    traces: TraceLog | None = None,
     may_measure: Callable[[], bool] | None = None,
 ) -> LoadResult:
     """Run a load and return what it measured.
@@ -200,9 +202,12 @@ def drive_load(
     result: LoadResult | None = None
     try:
         logs = log.open(processes, load.streaming is not None) if log is not None else ()
-        with Crew([load], shares(load, processes), timing, shared, mark, logs=logs) as crew:
+        orders = traces.open(processes) if traces is not None else ()
+        with Crew(
+            [load], shares(load, processes), timing, shared, mark, logs=logs, traces=orders
+        ) as crew:
             watch = Watch(shared, timing.warmup_min_s, timing.measured_s, on_progress)
-            result = _Drive(load, timing, shared, crew, watch, log, may_measure).run()
+            result = _Drive(load, timing, shared, crew, watch, log, traces, may_measure).run()
         return result
     except KeyboardInterrupt as pressed:
         if result is None:
@@ -213,6 +218,8 @@ def drive_load(
         shared.close()
         if log is not None:
             log.close()
+        if traces is not None:
+            traces.close()
 
 
 @dataclass
@@ -225,6 +232,7 @@ class _Drive:
     crew: Crew
     watch: Watch
     log: RequestLog | None
+    traces: TraceLog | None
     may_measure: Callable[[], bool] | None
     begun: int = field(default_factory=perf)
 
@@ -267,6 +275,8 @@ class _Drive:
             time_to_connect_s=connected_s,
             connecting_s=self.crew.connecting_s,
         )
+        if self.traces is not None:
+            self.traces.take({k: one["traced"] for k, one in reports.items()})
         if self.log is not None:
             self.log.take({k: one["logged"] for k, one in reports.items()}, measure)
             counts = result.measured

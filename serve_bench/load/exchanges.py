@@ -39,6 +39,7 @@ from serve_bench.load.pacing import Engine, WorkerShare, next_turn
 from serve_bench.load.request_log import Notes
 from serve_bench.load.streams import StreamFramer, stream_framer
 from serve_bench.load.tally import NEVER
+from serve_bench.load.traces import Traces
 
 PAUSE_NS = 50_000_000
 """Wait after a failed connect, so that a server that is down does not make the client spin."""
@@ -92,6 +93,7 @@ class Exchanges(Engine):
             self._gap_ns = NEVER if gap_s is None else int(gap_s * 1e9)
             self._scan_ns = min(self._scan_ns, self._gap_ns // 10)
         self._rates = ConnectionRates(self.connections) if load.connection_rates else None
+        self._chosen = 0
 
     def _in_flight(self) -> list[Connection]:
         return [conn for conn in self.connections if conn.in_flight]
@@ -201,6 +203,9 @@ class Exchanges(Engine):
         conn.waiting = True
         conn.left -= 1
         conn.request = self._draw()
+        if self.traces is not None and self.traces.due >= 1.0 and self.tally.in_cohort(due):
+            conn.request, conn.trace = self.traces.traced(conn.request)
+            conn.first_at = 0
         self._flying += 1
         self.tally.begun(due)
 
@@ -214,7 +219,7 @@ class Exchanges(Engine):
         """Send the request that waits on an open connection."""
         conn.waiting = False
         conn.sent_at = now
-        conn.state = FAST if self._hot and conn.due == now else BUSY
+        conn.state = FAST if self._hot and conn.due == now and not conn.trace else BUSY
         if self.load.open_loop and not conn.attempts:
             self.tally.record_of(conn.due, "send_lag", now - conn.due)
         try:
@@ -234,6 +239,8 @@ class Exchanges(Engine):
         elif self.load.open_loop:
             self._free.append(conn)
         elif conn.left and self.tally.may_send():
+            if self.traces is not None:
+                now = perf()  # what was done for the former request is no part of a traced one
             self._assign(conn, now)
             self._send(conn, now)
 
@@ -272,6 +279,8 @@ class Exchanges(Engine):
             self.tally.tokens(*tokens)
         if self._notes is not None:
             self._note(conn, self._notes, now, status, None)
+        if conn.trace:
+            self._traced(conn, now, status)
         self._go_on(conn, now, reusable)
 
     def _go_on(self, conn: Connection, now: int, reusable: bool) -> None:
@@ -311,6 +320,31 @@ class Exchanges(Engine):
             self.tally.no_event(conn.due, _latest(conn), now)
         if self._notes is not None:
             self._note(conn, self._notes, now, status or 0, failure)
+        if conn.trace:
+            self._traced(conn, now, 0)
+
+    def _traced(self, conn: Connection, now: int, status: int) -> None:
+        """A traced request has ended. `status` 0: it failed."""
+        assert self.traces is not None
+        self.traces.add(conn.trace, conn.due, conn.sent_at, conn.first_at, now, status)
+        conn.trace = 0
+
+    def _cut_traces(self) -> None:
+        """The load is over: traced requests in flight have no end."""
+        for conn in self._in_flight():
+            if conn.trace:
+                self._traced(conn, NEVER, 0)
+
+    def _choose(self, traces: Traces, now: int) -> None:
+        """Every 10 ms: connections leave the short path, so that their next requests are traced."""
+        traces.earn(now, self.tally.completed)
+        wanted = int(traces.due)
+        for _ in range(min(wanted, len(self.connections))):
+            self._chosen = (self._chosen + 1) % len(self.connections)
+            conn = self.connections[self._chosen]
+            if conn.state == FAST:
+                conn.sent_at = conn.due
+                conn.state = BUSY
 
     # -- events: what they mean for a request (answered, broken, timed out). `RawEngine._loop` deals
     # -- with the plain answers of a closed loop itself.
@@ -389,6 +423,8 @@ class Exchanges(Engine):
     def _fed(self, conn: Connection, data: bytes, now: int) -> None:
         """The framer has parsed these bytes (none: the connection ended)."""
         framer = conn.framer
+        if conn.trace and not conn.first_at:
+            conn.first_at = now
         if self._streaming is not None and conn.state >= FAST:
             self._streamed(conn, data, now)
         if conn.state < FAST:

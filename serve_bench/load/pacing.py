@@ -19,6 +19,7 @@ from serve_bench.core.load_spec import Arrivals, Load, Stage
 from serve_bench.load.connection import Address, tls_context
 from serve_bench.load.request_log import CUT, Events, Notes
 from serve_bench.load.tally import NEVER, Tally
+from serve_bench.load.traces import Traces
 
 # --------------------------------------------------------------------------------------------------
 # A worker's share of a load, and which of the load's requests it sends next: in turn, or drawn.
@@ -310,6 +311,7 @@ class Engine(ABC):
 
     Set `tally` before `connect`. `connecting`: when `connect` began the first connection and
     finished the last (perf_counter_ns). `notes`: a log of the requests of the windows; None: none.
+    `traces`: set before `run`, which requests are traced; only the raw client has some.
     """
 
     tally: Tally
@@ -333,6 +335,7 @@ class Engine(ABC):
         self._drain_ns = 0
         self._drain_until = NEVER
         self._notes = notes
+        self.traces: Traces | None = None
 
     @abstractmethod
     def watch(self, fd: int, call: Callable[[], None]) -> None:

@@ -94,6 +94,7 @@ class RawEngine(Exchanges):
         self._fill()
         self._loop()
         self._note_cut()
+        self._cut_traces()
 
     def run_slice(self, length_ns: int, drain_ns: int) -> int:
         """As in `Engine`; requests that outlast the drain end in a later slice."""
@@ -125,6 +126,8 @@ class RawEngine(Exchanges):
             self._rates.look(now)
             tally.connection_rate_max = self._rates.highest
         self._over = self._advance(now)
+        if self.traces is not None and tally.measure_known:
+            self._choose(self.traces, now)
         may_send = tally.left_to_send
         if not tally.refill or (may_send is not None and may_send < self._margin):
             return 0

@@ -28,6 +28,7 @@ from serve_bench.load.failures import LoadError
 from serve_bench.load.pacing import Engine, WorkerShare
 from serve_bench.load.request_log import LogOrder, Notes
 from serve_bench.load.tally import ABORT, LATE_NS, START, Shared, Tally
+from serve_bench.load.traces import TraceOrder, Traces
 
 GRACE_NS = 300_000
 """Sleep until this long before the start, then spin: sleeping alone is late by up to 0.1 ms."""
@@ -210,6 +211,9 @@ def work(orders: dict[str, Any], replies: TextIO) -> None:
         for k, side in enumerate(orders["sides"])
     ]
     first = engines[0]
+    traces = None
+    if orders["traces"] is not None:
+        traces = first.traces = Traces(TraceOrder(*orders["traces"]), share.worker)
     usage: dict[str, Usage] = {}
     first.tally.on_measure.append(lambda which: usage.update({which: usage_now()}))
     send(
@@ -242,6 +246,7 @@ def work(orders: dict[str, Any], replies: TextIO) -> None:
             reports=[engine.tally.report() for engine in engines],
             slices=[asdict(one) for one in slices],
             logged=notes.write(log.fd) if log is not None and notes is not None else 0,
+            traced=traces.write() if traces is not None else 0,
             worker=worker,
         )
     for engine in engines:

@@ -28,6 +28,7 @@ from serve_bench.load.failures import LoadError
 from serve_bench.load.pacing import WorkerShare
 from serve_bench.load.request_log import LogOrder
 from serve_bench.load.tally import Shared
+from serve_bench.load.traces import TraceOrder
 
 # --------------------------------------------------------------------------------------------------
 # How many worker processes a load needs, how many cores there are, and the shares of the workers.
@@ -171,8 +172,8 @@ class Crew:
     """All workers of a load, each with connections for all `loads` (one, or the two of a sliced
     load). A context manager that ends every worker.
 
-    `logs`: of its requests, one for each worker. Raises LoadError when no address of a
-    target takes a connection.
+    `logs`: of its requests, `traces`: of those to trace, one for each worker. Raises LoadError when
+    no address of a target takes a connection.
     """
 
     def __init__(
@@ -184,6 +185,7 @@ class Crew:
         mark: Mapping[str, str] | None,
         slices: Slices | None = None,
         logs: Sequence[LogOrder] = (),
+        traces: Sequence[TraceOrder] = (),
     ) -> None:
         self.workers: list[Worker] = []
         self._loads = loads
@@ -203,8 +205,12 @@ class Crew:
         env = finding_ours({**os.environ, **(mark or {}), **own})
         try:
             for k, share in enumerate(shares):
-                log = logs[k] if logs else None
-                self._start({**orders, "share": asdict(share), "log": log}, env)
+                own_orders = {
+                    "share": asdict(share),
+                    "log": logs[k] if logs else None,
+                    "traces": traces[k] if traces else None,
+                }
+                self._start({**orders, **own_orders}, env)
         except BaseException:  # Ctrl-C too: started workers must not stay
             self.stop()
             raise
@@ -217,7 +223,10 @@ class Crew:
             stdout=subprocess.PIPE,
             stderr=errors,
             env=env,
-            pass_fds=[orders["fd"], *([orders["log"].fd] if orders["log"] else [])],
+            pass_fds=[
+                orders["fd"],
+                *(orders[name].fd for name in ("log", "traces") if orders[name] is not None),
+            ],
         )
         worker = Worker(len(self.workers), process, errors)
         self.workers.append(worker)

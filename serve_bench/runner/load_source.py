@@ -21,6 +21,7 @@ from serve_bench.load import LoadError, LoadInterrupted, drive_load
 from serve_bench.load.driver import OnProgress
 from serve_bench.load.merge import losses
 from serve_bench.load.request_log import RequestLog
+from serve_bench.load.traces import TraceLog
 from serve_bench.load.workers import divide
 from serve_bench.nodes import NodeCrew, NodesFailed, NodesInterrupted, NodesResult
 from serve_bench.serving.launch_spec import reachable
@@ -81,6 +82,7 @@ class LoadDriver(Protocol):
         on_progress: OnProgress | None = None,
         mark: Mapping[str, str] | None = None,
         log: RequestLog | None = None,
+        traces: TraceLog | None = None,
     ) -> LoadResult: ...
 
 
@@ -173,8 +175,9 @@ class _NodeDrive:
         on_progress: OnProgress | None = None,
         mark: Mapping[str, str] | None = None,
         log: RequestLog | None = None,
+        traces: TraceLog | None = None,
     ) -> LoadResult:
-        if log is not None:
+        if log is not None or traces is not None:
             raise SpecError("a log of the requests needs a load from this host")
         loads = self._split(load)
         try:

@@ -16,15 +16,18 @@ from pathlib import Path
 from typing import Final
 
 from serve_bench.analysis.verdict import worth_a_look
+from serve_bench.analysis.waterfall import ClientTimes, summary_of
 from serve_bench.core.app_spec import APPS_PACKAGE, AppSpec
 from serve_bench.core.failed_requests import none_succeeded
 from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import Load, Timing
+from serve_bench.core.marks import by_trace
 from serve_bench.core.own_app import limits_of, slots_of
 from serve_bench.core.plan import (
     LAUNCH_S,
     Cell,
     LaunchPlan,
+    client_of,
     label_of,
     load_of,
     rows_of,
@@ -35,6 +38,7 @@ from serve_bench.core.plan import (
 from serve_bench.core.result import Deploy, JsonObject, PlannedTrial, Row, Trial
 from serve_bench.load import LoadError, LoadInterrupted
 from serve_bench.load.request_log import RequestLog
+from serve_bench.load.traces import TraceLog
 from serve_bench.observing.inside import Inside
 from serve_bench.runner.agenda import Agenda, PlannedLoad
 from serve_bench.runner.extra_loads import Settling
@@ -55,6 +59,12 @@ from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import NOT_TRIED, Deployed, LaunchFailed, Serving
 from serve_bench.serving.strays import Reaped, marks
 from serve_bench.store import now_iso
+
+#: Of the windows of a row, at least.
+FEWEST_TRACED: Final = 50
+
+#: After the last answer: the span of a proxy ends up to 10 ms later (Ray 2.60, idle host).
+MARKS_S: Final = 0.1
 
 #: Adds the service of the no-op app to Serve's gRPC proxy.
 NOOP_SERVICER: Final = f"{APPS_PACKAGE}.noop_grpc.add_noop"
@@ -93,7 +103,8 @@ class ServedClusters:
     """Measures an agenda on clusters of ours. `folder`: of the run; `port` 0: a free one.
 
     `after_cell` is called with the cluster and the trials of each measured cell. `inside` None:
-    nothing is observed beside the load. `place`: where the load comes from.
+    nothing is observed beside the load. `place`: where the load comes from. `trace`: the share of
+    requests that are traced.
     """
 
     agenda: Agenda
@@ -104,6 +115,7 @@ class ServedClusters:
     after_cell: Callable[[Serving, Sequence[Trial]], None] | None = None
     inside: Inside | None = None
     place: LocalLoads | NodeLoads = field(default_factory=LocalLoads)
+    trace: float | None = None
     without_ray: set[str | None] = field(default_factory=set)  # interpreters that cannot import it
 
     def plan(self) -> Plan[Cell, PlannedLoad]:
@@ -147,7 +159,8 @@ class ServedBench(Bench[Cell, PlannedLoad]):
             self._part, plan.run_id, plan.folder, self._suite.app, cells, rows_of(self._suite)
         )
         metrics = plan.inside is not None and plan.inside.metrics
-        self._serving = Serving(replace(spec, host=plan.host, port=plan.port, metrics=metrics))
+        spec = replace(spec, host=plan.host, port=plan.port, metrics=metrics)
+        self._serving = Serving(replace(spec, traced=plan.trace is not None))
         self._cell: Cell = {}
         self._proven = False
         self._hurt = False  # a process of the cluster ended during the last load
@@ -203,7 +216,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         started_at, began = now_iso(), time.monotonic()
         interrupted: KeyboardInterrupt | None = None
         result: LoadResult | None = None
-        log = self._log(profiled)
+        log, traces = self._log(profiled), self._traces(planned, profiled)
         looking = self._inside and self._inside.around(self._serving, planned, profiled=profiled)
         try:
             with looking or nullcontext() as look:
@@ -214,6 +227,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
                         on_progress=self._progress(planned.row),
                         mark=marks(self._plan.run_id),
                         log=log,
+                        traces=traces,
                     )
                 except LoadInterrupted as early:
                     result, interrupted = early.result, early
@@ -235,6 +249,8 @@ class ServedBench(Bench[Cell, PlannedLoad]):
             trial = trial.flagged("unsettled")
             self._unsettled = False
         trial = self._with_log(trial, log)
+        if traces is not None:
+            trial = replace(trial, waterfall=self._waterfall(traces))
         if interrupted is not None:
             trial = trial.flagged("interrupted")
             done = self._done(trial, result)
@@ -308,6 +324,26 @@ class ServedBench(Bench[Cell, PlannedLoad]):
     def _log(self, profiled: bool) -> RequestLog | None:
         """The log for each request of the next load; None if nobody asks for it."""
         return None if self._journal.requests is None or profiled else RequestLog()
+
+    def _traces(self, planned: PlannedTrial, profiled: bool) -> TraceLog | None:
+        """The requests of the next load to trace; None where none are."""
+        if self._plan.trace is None or profiled or client_of(planned.row) != "raw":
+            return None
+        return TraceLog(self._plan.trace, FEWEST_TRACED / self._timing(planned).measured_s)
+
+    def _waterfall(self, traces: TraceLog) -> JsonObject:
+        """Where the time of the traced requests went. The last marks are made when Serve cleans up
+        behind an answer."""
+        time.sleep(MARKS_S)
+        marked = self._serving.marks()
+        answered = [
+            ClientTimes(one.trace, one.due, one.sent, one.first, one.end)
+            for one in traces.requests
+            if one.status
+        ]
+        failed = len(traces.requests) - len(answered)
+        lost = sum(one.lost for one in marked)
+        return {**summary_of(answered, by_trace(marked), lost), "failed": failed}
 
     def _with_log(self, trial: Trial, log: RequestLog | None) -> Trial:
         """The trial with what its requests say beyond its figures."""

@@ -16,6 +16,7 @@ import resource
 import secrets
 import socket
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +25,9 @@ from typing import Any, Final
 import psutil
 
 from serve_bench.core import usage as counts
+from serve_bench.core.app_spec import APPS_PACKAGE
 from serve_bench.core.errors import BadInput, RunFailed
+from serve_bench.core.marks import FOLDER
 from serve_bench.core.own_module import NOT_FROM_HERE
 from serve_bench.core.result import VariantUsed
 from serve_bench.serving.strays import LAUNCH_MARK, MARKS, marks, run_directory
@@ -73,7 +76,8 @@ class LaunchSpec:
     this machine; `proxy_location`: which of them have an HTTP proxy, as Serve calls it. `folders`:
     where Python must find the app, beside ours; `cpus`: what its replicas ask of Ray in all;
     `sources`: its own modules by folder. `grpc`: import paths of the functions that add a servicer
-    to Serve's gRPC proxy; without any it has none.
+    to Serve's gRPC proxy; without any it has none. `traced`: requests that carry a `traceparent`
+    leave marks (core/marks.py).
     """
 
     variant: VariantUsed
@@ -90,6 +94,7 @@ class LaunchSpec:
     cpus: float = 0.0
     sources: Mapping[str, Sequence[str]] = field(default_factory=dict)
     grpc: tuple[str, ...] = ()
+    traced: bool = False
 
     @property
     def ports(self) -> int:
@@ -113,6 +118,11 @@ class LaunchSpec:
     def counts_folder(self) -> Path:
         """Where replicas keep their counts."""
         return self.directory / "c"
+
+    @property
+    def marks_folder(self) -> Path:
+        """Where processes of Serve keep the marks of traced requests."""
+        return self.directory / "w"
 
     @property
     def metrics_interval_s(self) -> float:
@@ -161,8 +171,18 @@ def child_environment(spec: LaunchSpec, ports: range) -> dict[str, str]:
         }
         | (LOOPBACK if spec.raylets == 1 else {})
         | ({METRICS_INTERVAL: METRICS_INTERVAL_MS} if spec.metrics else {})
+        | (_traced(spec) if spec.traced else {})
         | dict(spec.variant.env)
     )
+
+
+def _traced(spec: LaunchSpec) -> dict[str, str]:
+    """No request is traced but those that carry a `traceparent` which says so."""
+    return {
+        "RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH": f"{APPS_PACKAGE}.marks:exporter",
+        "RAY_SERVE_TRACING_SAMPLING_RATIO": "0",
+        FOLDER: str(spec.marks_folder),
+    }
 
 
 def make_token(directory: Path) -> None:
@@ -238,6 +258,30 @@ def check_interpreter(variant: VariantUsed, flag: str | None = None) -> None:
         raise BadInput(f"{where}: gave no answer in 30 s") from None
     if ran.returncode != 0 or not ran.stdout.strip():
         raise BadInput(f"{where}: has no Ray installed")
+
+
+#: Prints what an interpreter lacks to trace requests. Imports no ray, which takes a second.
+_LACKS_TRACING: Final = """
+import importlib.util as u, os
+ray = u.find_spec("ray")
+file = os.path.join(os.path.dirname(ray.origin), "serve", "_private", "tracing_utils.py")
+if not os.path.exists(file):
+    print("its Ray has no tracing of Serve's requests: it takes 2.60 or later")
+elif u.find_spec("opentelemetry") is None or u.find_spec("opentelemetry.sdk") is None:
+    print("tracing needs OpenTelemetry: pip install opentelemetry-sdk")
+"""
+
+
+def check_tracing(variant: VariantUsed) -> None:
+    """BadInput unless a launch of the variant can trace requests. After `check_interpreter`."""
+    python = variant.python or sys.executable
+    ask = NOT_FROM_HERE + _LACKS_TRACING
+    ran = subprocess.run(
+        [python, "-c", ask], capture_output=True, text=True, timeout=30, check=False
+    )
+    if ran.returncode != 0 or ran.stdout.strip():
+        why = ran.stdout.strip() or "it cannot be asked what it has"
+        raise BadInput(f"--trace: variant {variant.name}: {why}")
 
 
 # --------------------------------------------------------------------------------------------------

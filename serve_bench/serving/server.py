@@ -22,6 +22,7 @@ import psutil
 from serve_bench.core.app_spec import APPS_PACKAGE, AppSpec, deploy_spec
 from serve_bench.core.axes import Value
 from serve_bench.core.errors import RunFailed
+from serve_bench.core.marks import ProcessMarks, marks_of
 from serve_bench.core.proof import contradictions, role_of, without_method
 from serve_bench.core.result import Row
 from serve_bench.core.usage import FORWARD_SUFFIX, ReplicaCounts, counts_of
@@ -149,8 +150,9 @@ class Serving:
         which a launch has that is up at the same time."""
         ports = self.ports = free_block(self.spec.ports, apart_from)
         self.port = self.spec.port or ports[0]
-        for part in ("r", "h", "p", self.spec.counts_folder.name):
-            (self.spec.directory / part).mkdir(parents=True)
+        folders = [self.spec.directory / part for part in ("r", "h", "p")]
+        for folder in (*folders, self.spec.counts_folder, self.spec.marks_folder):
+            folder.mkdir(parents=True)
         make_token(self.spec.directory)
         (self.spec.directory / "p" / APPS_PACKAGE).symlink_to(_SERVING / "apps")
         python = self.spec.variant.python or sys.executable
@@ -286,6 +288,12 @@ class Serving:
         folder = self.spec.counts_folder
         beside = folder.with_name(folder.name + FORWARD_SUFFIX)
         return _counts_in(beside) if beside.is_dir() else {}
+
+    def marks(self) -> list[ProcessMarks]:
+        """The marks of traced requests so far, by process; empty without."""
+        folder = self.spec.marks_folder
+        files = sorted(folder.iterdir()) if folder.is_dir() else []
+        return [marks_of(file.read_bytes()) for file in files if file.name.isdigit()]
 
     def replicas(self) -> list[int]:
         """The pids of the replicas that were there after the deploy and have not been missed."""

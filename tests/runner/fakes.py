@@ -103,6 +103,7 @@ class Script:
         on_progress: Callable[[Progress], None] | None = None,
         mark: object = None,
         log: object = None,
+        traces: object = None,
     ) -> LoadResult:
         """In the place of `drive_load`."""
         if on_progress is not None:

@@ -33,7 +33,7 @@ from serve_bench.benchmarks.micro.summary import (
     measured,
     names_of,
 )
-from serve_bench.benchmarks.parts import about_run, streams
+from serve_bench.benchmarks.parts import about_run, streams, waterfall
 from serve_bench.benchmarks.parts.blocks import (
     NOTHING,
     NS_PER_MS,
@@ -110,6 +110,7 @@ def document(result: Result, options: ReportOptions) -> Document:
         *section("windows", "Windows over time", windows(page, names)),
         *section("cpu", cpu, _cpu(page, names)),
         *section("details", "Every figure", _details(page, names)),
+        *section("waterfall", "Where the time goes", _waterfalls(page, names), "table"),
         *section("profiles", "Flamegraphs", profiles(page, names)),
         about_run.method(result, (*about_run.GENERAL_FORMULAS, *formulas(page, own))),
     )
@@ -509,6 +510,14 @@ def _requests(entries: Sequence[Entry], names: Names) -> Table:
         (Column("by replica, with the warm-up", number=False), served),
     )
     return table_of("Outcome", fields, entries, group=names.whole)
+
+
+# ---------------------------------------------------------------------------------- waterfall
+
+
+def _waterfalls(page: Page, names: Names) -> Iterator[Block]:
+    """The hops of each row that was traced."""
+    yield from waterfall.blocks([(names.whole(one), one) for one in page.entries])
 
 
 # ---------------------------------------------------------------------------------- profiles

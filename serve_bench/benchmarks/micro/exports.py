@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final
 
@@ -142,7 +143,14 @@ def _row(entry: Entry) -> dict[str, Any]:
         },
         "profiles": [dict(one) for trial in line.trials for one in trial.profiles],
         "facts": list(entry.facts),
+        **_waterfalls(line.trials),
     }
+
+
+def _waterfalls(trials: Sequence[Trial]) -> dict[str, Any]:
+    """Of traced requests, by launch; nothing in a run without."""
+    traced = {one.launch: dict(one.waterfall) for one in trials if one.waterfall}
+    return {"waterfall": traced} if traced else {}
 
 
 # ------------------------------------------------------------------------- the published form

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from serve_bench.analysis.statistics import FEWEST, LIKE, MAIN, Best, Line, best
-from serve_bench.benchmarks.parts import streams
+from serve_bench.benchmarks.parts import streams, waterfall
 from serve_bench.benchmarks.parts.blocks import doubted, gaps, limit_clause, rate, sentence
 from serve_bench.benchmarks.parts.rows import Entry, Page
 from serve_bench.benchmarks.parts.texts import cell_title, latency, mean_and_std, number
@@ -159,6 +159,8 @@ def findings(page: Page, names: Names) -> Iterator[str]:
     yield " ".join((*first, headline))
     yield from like
     yield from _ratios(page)
+    for one in rows:
+        yield from waterfall.sentences(names.whole(one), one)
     yield from doubted([one.warnings for one in rows])
     if page.launches < FEWEST and len(rows) > 1:
         launches = "1 launch" if page.launches == 1 else f"{page.launches} launches"

@@ -30,7 +30,7 @@ class OwnRunOptions(RowOptions, OwnAppOptions, StreamOptions):
         *("expect_status", "request_timeout_s", "protocol", "grpc_servicer", "call"),
         *("events", "event_timeout"),
         *("clients", "windows", "window_seconds"),
-        *("launches", "quick", "variant", "env", "out", "resume", "profile", *RUN, "slo"),
+        *("launches", "quick", "variant", "env", "out", "resume", "profile", "trace", *RUN, "slo"),
         *("format", "perf_metrics"),
     )
 

@@ -1,0 +1,91 @@
+"""ProcessMarks of traced requests: where in Serve a request was, and when. Pure.
+
+A process of Serve keeps its marks in a file named by its pid, in a folder of the launch: a header
+of 64 bytes with how many it has written, then slots of one size, which are used again from the
+first on when all are full. Rule: times are ns of the monotonic clock, which all processes of a host
+share, and the client too. Who writes the file is serving/apps/marks.py, who reads it
+serving/server.py.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+FOLDER: Final = "SERVE_BENCH_MARKS"
+"""The variable that tells a process of Serve the folder."""
+
+EXPORTER: Final = "marks:exporter"
+"""The import path that Serve takes the exporter from."""
+
+HEADER_BYTES: Final = 64
+
+SLOT: Final = struct.Struct("<16s8s8sqq16s64s")
+"""Trace, span and parent (ids as bytes), begin and end (ns), kind, name of the deployment."""
+
+KINDS: Final = ("proxy", "route", "send", "replica", "slot", "user", "batch")
+"""What a mark is of. proxy, route and replica are spans of Serve. send: the router has chosen a
+replica and sends. slot: the wait in the replica for one of max_ongoing_requests. user: the code of
+the deployment. batch: the wait of a request until its batch begins. The last four have the span in
+which they lie as their parent."""
+
+
+@dataclass(frozen=True)
+class HopMark:
+    """One mark. `span` is "" where it is no span of its own."""
+
+    trace: str
+    span: str
+    parent: str
+    begin_ns: int
+    end_ns: int
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True)
+class ProcessMarks:
+    """The marks of one process, and how many were lost since their slots were used again."""
+
+    marks: tuple[HopMark, ...]
+    lost: int
+
+
+def marks_of(content: bytes) -> ProcessMarks:
+    """The marks of one file; slots that do not hold a known kind are left out."""
+    if len(content) < HEADER_BYTES:
+        return ProcessMarks((), 0)
+    (written,) = struct.unpack_from("<Q", content)
+    room = (len(content) - HEADER_BYTES) // SLOT.size
+    found = []
+    for at in range(min(written, room)):
+        trace, span, parent, begin, end, kind, name = SLOT.unpack_from(
+            content, HEADER_BYTES + at * SLOT.size
+        )
+        word = _text(kind)
+        if word in KINDS:
+            one = HopMark(trace.hex(), _id(span), _id(parent), begin, end, word, _text(name))
+            found.append(one)
+    return ProcessMarks(tuple(found), max(0, written - room))
+
+
+def by_trace(every: Iterable[ProcessMarks]) -> Mapping[str, tuple[HopMark, ...]]:
+    """The marks of all processes by trace, in the order of their begin."""
+    grouped: dict[str, list[HopMark]] = {}
+    for one in every:
+        for mark in one.marks:
+            grouped.setdefault(mark.trace, []).append(mark)
+    return {
+        trace: tuple(sorted(marks, key=lambda mark: mark.begin_ns))
+        for trace, marks in grouped.items()
+    }
+
+
+def _id(raw: bytes) -> str:
+    return raw.hex() if any(raw) else ""
+
+
+def _text(raw: bytes) -> str:
+    return raw.rstrip(b"\0").decode("utf-8", "replace")

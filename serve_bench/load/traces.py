@@ -1,0 +1,137 @@
+"""Which requests of a worker carry a `traceparent`, and when they were where at the client.
+
+Rule: the short path of the raw client knows nothing of traces. Every 10 ms some connections leave
+it, and their next requests are traced: so a request is chosen by its turn, not by how long it
+takes, and all others cost what they cost without. Requests that are not of the short path are
+chosen as they begin.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections import deque
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from serve_bench.load.tally import anonymous_file
+
+COLUMNS: Final = "QqqqqH"
+"""Type codes of number, due, sent, first byte, end (ns of perf_counter), status (0: failed)."""
+
+WORKER_SHIFT: Final = 48
+"""The number of a trace: the worker's above these bits, then a count."""
+
+
+class TraceOrder(NamedTuple):
+    """What one worker is to trace: a `share` of its requests, at least `per_s` each second.
+    `prefix`: the first half of the ids, of the load."""
+
+    fd: int
+    prefix: str
+    share: float
+    per_s: float
+
+
+class TracedRequest(NamedTuple):
+    """One traced request at the client; times in ns of perf_counter, `end` NEVER without one."""
+
+    trace: str
+    due: int
+    sent: int
+    first: int
+    end: int
+    status: int
+
+
+def trace_id(prefix: str, number: int) -> str:
+    """The id of a trace, as W3C Trace Context has it: 32 hexadecimal digits."""
+    return f"{prefix}{number:016x}"
+
+
+class Traces:
+    """The traces of one worker, in plain arrays."""
+
+    def __init__(self, order: TraceOrder, worker: int) -> None:
+        self._order = order
+        self._next = (worker << WORKER_SHIFT) + 1
+        self._columns = [array(code) for code in COLUMNS]
+        self._earned_at = 0
+        self._completed = 0
+        self.due = 0.0
+        """How many requests are to be traced now."""
+        self._headers: deque[tuple[int, bytes]] = deque()  # made ahead: no request waits for it
+
+    def earn(self, now: int, completed: int) -> None:
+        """Called every 10 ms. `completed`: of this worker so far."""
+        if self._earned_at:
+            each = self._order.share * (completed - self._completed)
+            least = self._order.per_s * (now - self._earned_at) / 1e9
+            # What cannot be traced soon is not made up for: a burst would be no sample.
+            self.due = min(self.due + max(each, least), 1.0 + 2 * max(each, least))
+        self._earned_at, self._completed = now, completed
+        while len(self._headers) < self.due:
+            self._headers.append(self._header())
+
+    def traced(self, request: bytes) -> tuple[bytes, int]:
+        """The request with a `traceparent` of its own, and its number."""
+        self.due -= 1.0
+        number, header = self._headers.popleft() if self._headers else self._header()
+        line = request.index(b"\r\n") + 2
+        return request[:line] + header + request[line:], number
+
+    def _header(self) -> tuple[int, bytes]:
+        number, self._next = self._next, self._next + 1
+        ids = f"{trace_id(self._order.prefix, number)}-{number:016x}"
+        return number, f"traceparent: 00-{ids}-01\r\n".encode()
+
+    def add(self, number: int, due: int, sent: int, first: int, end: int, status: int) -> None:
+        """A traced request has ended, or the load with it in flight."""
+        row = (number, due, sent, first or end, end, status)
+        for column, value in zip(self._columns, row, strict=True):
+            column.append(value)
+
+    def write(self) -> int:
+        """Writes all for the parent; returns how many."""
+        with open(self._order.fd, "wb", closefd=False) as file:
+            for column in self._columns:
+                column.tofile(file)
+        return len(self._columns[0])
+
+
+class TraceLog:
+    """The traced requests of one load: an argument of `drive_load`, to read after it."""
+
+    def __init__(self, share: float, per_s: float) -> None:
+        self._share, self._per_s = share, per_s
+        self._prefix = os.urandom(8).hex()
+        self._fds: list[int] = []
+        self.requests: tuple[TracedRequest, ...] = ()
+
+    def open(self, workers: int) -> list[TraceOrder]:
+        """An empty file for each worker to write to."""
+        self._fds = [anonymous_file() for _ in range(workers)]
+        each_s = self._per_s / workers
+        return [TraceOrder(fd, self._prefix, self._share, each_s) for fd in self._fds]
+
+    def take(self, written: Mapping[int, int]) -> None:
+        """Read what the workers wrote: worker -> number of requests."""
+        rows: list[TracedRequest] = []
+        for worker, count in sorted(written.items()):
+            fd = self._fds[worker]
+            os.lseek(fd, 0, os.SEEK_SET)
+            columns = [array(code) for code in COLUMNS]
+            with open(fd, "rb", closefd=False) as file:
+                for column in columns:
+                    column.fromfile(file, count)
+            rows += [
+                TracedRequest(trace_id(self._prefix, number), *rest)
+                for number, *rest in zip(*columns, strict=True)
+            ]
+        self.requests = tuple(sorted(rows, key=lambda one: one.due))
+
+    def close(self) -> None:
+        """Close the files; the requests stay."""
+        for fd in self._fds:
+            os.close(fd)
+        self._fds = []

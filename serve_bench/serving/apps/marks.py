@@ -1,0 +1,235 @@
+"""The exporter of Serve's spans: each process writes marks of the traced requests into memory that
+is mapped from a file, and asks nobody. How the file is laid out, and what the kinds are:
+core/marks.py.
+
+Serve makes the spans of proxy, router and replica itself. What lies between them is marked by
+functions put around some of Serve's own; where a Ray has not the function, the mark is missing and
+the report says so. A request that is not traced costs one look at its context.
+"""
+
+from __future__ import annotations
+
+import functools
+import mmap
+import os
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+FOLDER = "SERVE_BENCH_MARKS"
+"""The variable that names the folder; the parent makes it."""
+
+HEADER_BYTES = 64
+SLOT = struct.Struct("<16s8s8sqq16s64s")
+SLOTS = 1 << 14
+"""Marks of a process before the first is written over: 2 MB. A request has 3 to 12 of them."""
+
+SPANS = {
+    "proxy_http_request": "proxy",
+    "proxy_grpc_request": "proxy",
+    "route_to_replica": "route",
+    "replica_handle_request": "replica",
+}
+"""The first word of the name of a span of Serve, and the kind of its mark."""
+
+perf = time.perf_counter_ns
+
+
+class Ring:
+    """The marks of this process. Writing never waits for a disk: the file is in memory, and its
+    pages are there from the start."""
+
+    def __init__(self, folder: str) -> None:
+        how = os.O_RDWR | os.O_CREAT | os.O_TRUNC
+        fd = os.open(os.path.join(folder, str(os.getpid())), how, 0o600)
+        size = HEADER_BYTES + SLOTS * SLOT.size
+        # Written, not only made longer: to write to a page that a full disk cannot hold kills.
+        while (missing := size - os.fstat(fd).st_size) > 0:
+            os.write(fd, bytes(min(missing, 1 << 16)))
+        self._memory = mmap.mmap(fd, size)
+        os.close(fd)
+        self._written = 0
+        self._turn = threading.Lock()  # user code and Serve's own have threads of their own
+
+    def add(self, ids: tuple[int, int, int], begin: int, end: int, kind: str, name: str) -> None:
+        """A mark of trace, span and parent (0: none)."""
+        trace, span, parent = ids
+        with self._turn:
+            at = HEADER_BYTES + self._written % SLOTS * SLOT.size
+            SLOT.pack_into(
+                self._memory,
+                at,
+                trace.to_bytes(16, "big"),
+                span.to_bytes(8, "big"),
+                parent.to_bytes(8, "big"),
+                begin,
+                end,
+                kind.encode(),
+                name.encode()[:64],
+            )
+            self._written += 1
+            struct.pack_into("<Q", self._memory, 0, self._written)
+
+
+class Marker:
+    """Marks within the span that the present context has."""
+
+    def __init__(self, ring: Ring) -> None:
+        from opentelemetry import trace
+
+        self._ring = ring
+        self._current = trace.get_current_span
+
+    def span(self, context: Any = None) -> Any:
+        """Where a context (None: the present one) is in a trace; None where it is not traced."""
+        where = self._current(context).get_span_context()
+        return where if where.is_valid and where.trace_flags.sampled else None
+
+    def add(self, span: Any, begin: int, end: int, kind: str) -> None:
+        """A mark within a span."""
+        self._ring.add((span.trace_id, 0, span.span_id), begin, end, kind, "")
+
+
+def _processor(ring: Ring) -> Any:
+    from opentelemetry.sdk.trace import SpanProcessor
+
+    class SpanMarks(SpanProcessor):
+        """Makes a mark of each span of Serve that ends. Spans of others are left alone."""
+
+        def on_end(self, span: Any) -> None:
+            first, _, rest = span.name.partition(" ")
+            if (kind := SPANS.get(first)) is None:
+                return
+            ids, parent = span.get_span_context(), span.parent
+            # Spans have the time of day; both clocks are read now, so a step of it does no harm.
+            ahead = time.time_ns() - perf()
+            ring.add(
+                (ids.trace_id, ids.span_id, parent.span_id if parent else 0),
+                span.start_time - ahead,
+                span.end_time - ahead,
+                kind,
+                rest.partition(" ")[0],
+            )
+
+    return SpanMarks()
+
+
+# ---------------------------------------------------------------- functions around Serve's own
+
+
+def _put(owner: type, name: str, function: Any) -> None:
+    setattr(owner, name, function)
+
+
+def _mark_sends(marker: Marker) -> None:
+    from ray.serve._private.request_router.replica_wrapper import RunningReplica
+
+    send = RunningReplica.try_send_request
+
+    @functools.wraps(send)
+    def try_send_request(self: Any, *args: Any, **options: Any) -> Any:
+        if (span := marker.span()) is not None:
+            now = perf()
+            marker.add(span, now, now, "send")
+        return send(self, *args, **options)
+
+    _put(RunningReplica, "try_send_request", try_send_request)
+
+
+def _mark_user_code(marker: Marker) -> None:
+    from ray.serve._private.replica import UserCallableWrapper
+
+    call = UserCallableWrapper._call_func_or_gen
+
+    @functools.wraps(call)
+    async def _call_func_or_gen(self: Any, *args: Any, **options: Any) -> Any:
+        span = marker.span()
+        if span is None:
+            return await call(self, *args, **options)
+        begin = perf()
+        try:
+            return await call(self, *args, **options)
+        finally:
+            marker.add(span, begin, perf(), "user")
+
+    _put(UserCallableWrapper, "_call_func_or_gen", _call_func_or_gen)
+
+
+def _mark_slots(marker: Marker) -> None:
+    from ray.serve._private import replica
+
+    for one in list(vars(replica).values()):
+        if isinstance(one, type) and "_start_request" in vars(one):
+            _put(one, "_start_request", _marked_start(vars(one)["_start_request"], marker))
+
+
+def _marked_start(start: Any, marker: Marker) -> Any:
+    @asynccontextmanager
+    async def _start_request(self: Any, *args: Any, **options: Any) -> Any:
+        span, begin = marker.span(), perf()
+        async with start(self, *args, **options) as value:
+            if span is not None:
+                marker.add(span, begin, perf(), "slot")
+            yield value
+
+    return _start_request
+
+
+def _mark_batches(marker: Marker) -> None:
+    from ray.serve.batching import _BatchQueue
+
+    put, process = _BatchQueue.put, _BatchQueue._process_batch_inner
+
+    @functools.wraps(put)
+    def marked_put(self: Any, request: Any) -> Any:
+        request.put_ns = perf()
+        return put(self, request)
+
+    @functools.wraps(process)
+    async def marked_process(self: Any, func: Any, batch: Any) -> Any:
+        begin = perf()
+        for request in batch:
+            if request.trace_context is not None:
+                span = marker.span(request.trace_context)
+                if span is not None:
+                    marker.add(span, request.put_ns, begin, "batch")
+        return await process(self, func, batch)
+
+    _put(_BatchQueue, "put", marked_put)
+    _put(_BatchQueue, "_process_batch_inner", marked_process)
+
+
+_AROUND: tuple[tuple[str, Callable[[Marker], None]], ...] = (
+    ("send", _mark_sends),
+    ("user", _mark_user_code),
+    ("slot", _mark_slots),
+    ("batch", _mark_batches),
+)
+
+
+def _around(marker: Marker) -> Iterator[str]:
+    """Puts the functions around Serve's own; gives the kinds that this Ray has not."""
+    for kind, put in _AROUND:
+        try:
+            put(marker)
+        except (ImportError, AttributeError):
+            yield kind
+
+
+def exporter() -> list[Any]:
+    """Serve calls this once in each proxy and replica, and gives all spans to what it returns."""
+    folder = os.environ.get(FOLDER)
+    if folder is None:
+        return []
+    try:
+        ring = Ring(folder)
+    except OSError:  # the app runs without marks; the parent finds no file of this process
+        return []
+    missing = list(_around(Marker(ring)))
+    if missing:
+        Path(folder, f"{os.getpid()}.missing").write_text(" ".join(missing), encoding="utf-8")
+    return [_processor(ring)]

@@ -1,0 +1,89 @@
+"""Traced requests on a real Serve: hops of every kind, that add up, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from serve_bench.store import read
+from tests.integration.conftest import run_to_end
+
+pytestmark = [pytest.mark.ray, pytest.mark.process, pytest.mark.timeout(240)]
+
+BATCH_WAIT_MS, FRONT_MS, DOWN_MS = 30.0, 20.0, 10.0
+
+#: A front that works, then calls a deployment whose batches wait for their time-out.
+APP = f"""
+import asyncio
+from ray import serve
+from starlette.responses import PlainTextResponse
+
+@serve.deployment(max_ongoing_requests=100)
+class Down:
+    @serve.batch(max_batch_size=64, batch_wait_timeout_s={BATCH_WAIT_MS / 1e3})
+    async def batched(self, items):
+        await asyncio.sleep({DOWN_MS / 1e3})
+        return items
+
+    async def __call__(self, item):
+        return await self.batched(item)
+
+@serve.deployment(max_ongoing_requests=100)
+class Front:
+    def __init__(self, down):
+        self.down = down
+
+    async def __call__(self, request):
+        await asyncio.sleep({FRONT_MS / 1e3})
+        await self.down.remote(1)
+        return PlainTextResponse("ok")
+
+app = Front.bind(Down.bind())
+"""
+
+
+def test_the_hops_of_an_app_with_a_call_and_a_batch(tmp_path: Path) -> None:
+    (tmp_path / "way.py").write_text(APP)
+    done = run_to_end(
+        [
+            *("run", "way.py:app", "--trace", "10%", "--clients", "raw:1", "--windows", "4"),
+            *("--window-seconds", "1", "--variant", "default,optimized", "--out", "out"),
+            *("--format", "json"),
+        ],
+        tmp_path,
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    result = read(tmp_path / "out")
+    assert len(result.trials) == 2
+    for trial in result.trials:
+        fall = trial.waterfall
+        assert fall["traced"] >= 10 and not fall["unseen"] and not fall["failed"]
+        assert not fall["lost_marks"]
+        for one in fall["requests"]:
+            top = {name: ns for name, ns in one["hops"].items() if ": " not in name}
+            assert sum(top.values()) == one["total_ns"]
+        mean_ms = {name: figures["mean"] / 1e6 for name, figures in fall["hops"].items()}
+        assert mean_ms["user code"] >= FRONT_MS
+        assert mean_ms["Down: batch wait"] >= BATCH_WAIT_MS
+        assert mean_ms["Down: user code"] >= DOWN_MS
+        assert mean_ms["downstream"] >= BATCH_WAIT_MS + DOWN_MS
+        first = "client to replica" if trial.variant == "optimized" else "client to proxy"
+        assert first in mean_ms and "between" not in mean_ms
+        assert ("proxy" in mean_ms) == ("router" in mean_ms) == (trial.variant == "default")
+        assert "Down: router" in mean_ms
+    variant = json.loads(done.stdout)["variants"][0]
+    (row,) = variant["cells"][0]["rows"]
+    assert row["waterfall"] == {"1": result.trials[0].waterfall}
+
+
+def test_without_the_flag_nothing_is_traced(tmp_path: Path) -> None:
+    """Serve's tracing is off, and a record has no waterfall."""
+    done = run_to_end(
+        ["micro", "--quick", "--clients", "raw:2", "--num-replicas", "1", "--out", "out"],
+        tmp_path,
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    (trial,) = read(tmp_path / "out").trials
+    assert not trial.waterfall and "Where the time goes" not in done.stdout

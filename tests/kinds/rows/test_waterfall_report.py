@@ -1,0 +1,89 @@
+"""What a run says of its traced requests: a table of hops, sentences, and the same in JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from serve_bench.cli.show import render
+from serve_bench.core.result import Result, Row, result_of
+from tests.records import launch, planned, run, trial
+
+MS = 1_000_000
+
+
+def figures(mean: float, p50: float, tail: float) -> dict[str, int]:
+    return {
+        "mean": round(mean * MS),
+        "p50": round(p50 * MS),
+        "p99": round(tail * MS),
+        "tail": round(tail * MS),
+    }
+
+
+def fall(**more: Any) -> dict[str, Any]:
+    return {
+        "traced": 60,
+        "unseen": 0,
+        "failed": 0,
+        "lost_marks": 0,
+        "total": figures(20.0, 18.0, 90.0),
+        "hops": {
+            "client to proxy": figures(1.0, 1.0, 1.0),
+            "router": figures(3.0, 1.0, 73.0),
+            "user code": figures(6.0, 6.0, 6.0),
+            "downstream": figures(10.0, 10.0, 10.0),
+            "Down: batch wait": figures(9.5, 9.5, 9.5),
+        },
+        "timers": {},
+        "requests": [],
+        **more,
+    }
+
+
+def traced(*falls: dict[str, Any]) -> Result:
+    row = Row("8 connections", "raw", 8)
+    every = [planned(row=row, round_=at) for at, _ in enumerate(falls, 1)]
+    trials = [
+        replace(trial(one), waterfall=content) for one, content in zip(every, falls, strict=True)
+    ]
+    launches = [launch(round_=one.round) for one in trials]
+    return result_of([run(*every), *launches, *trials])
+
+
+def told(result: Result) -> str:
+    return " ".join(render(result, width=120).split())
+
+
+def test_hops_stand_in_the_order_of_the_way_and_calls_below_them() -> None:
+    text = told(traced(fall(), fall()))
+    assert "Where the time goes" in text and "120 traced requests" in text
+    names = ("client to proxy 1.00 5", "router 3.00 15", "user code", "downstream 10.0 50")
+    places = [text.index(f" {name}") for name in (*names, "Down: batch wait 9.50 48")]
+    assert places == sorted(places)
+    assert "router: choosing a replica, and waiting for one that has room" in text
+    assert "left no mark" not in text and "written over" not in text
+
+
+def test_what_the_slowest_waited_for_is_a_finding() -> None:
+    text = told(traced(fall()))
+    assert "the slowest 1 % take 90.0 ms, 73.0 of them router; at p50 it is 1.00 of 18.0" in text
+    even = fall(hops={"user code": figures(20.0, 18.0, 19.0)}, total=figures(20.0, 18.0, 19.0))
+    assert "the slowest 1 % take" not in told(traced(even))
+
+
+def test_a_timer_and_what_is_missing_are_said() -> None:
+    text = told(traced(fall(timers={"batch wait": 50.0}, unseen=2, failed=3, lost_marks=9)))
+    assert "half of all requests spend just above 50 ms in batch wait: a timer" in text
+    assert "58 traced requests" in text and "2 more left no mark" in text
+    assert "3 more failed" in text and "9 marks were written over" in text
+    none = fall(total={}, hops={}, unseen=60)
+    assert "of 60 traced requests none left a mark" in told(traced(none))
+
+
+def test_json_has_it_by_launch_and_only_where_it_is() -> None:
+    (row,) = json.loads(render(traced(fall()), "json"))["variants"][0]["cells"][0]["rows"]
+    assert row["waterfall"] == {"default-1": fall()}
+    (row,) = json.loads(render(traced({}), "json"))["variants"][0]["cells"][0]["rows"]
+    assert "waterfall" not in row and "Where the time goes" not in told(traced({}))

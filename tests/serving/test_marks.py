@@ -1,0 +1,67 @@
+"""The writer of marks in the processes of Serve, read as the parent reads it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from serve_bench.core import marks as kept
+from serve_bench.core.errors import BadInput
+from serve_bench.core.result import VariantUsed
+from serve_bench.serving.apps import marks
+from serve_bench.serving.launch_spec import check_tracing
+
+
+def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
+    assert (marks.FOLDER, marks.HEADER_BYTES) == (kept.FOLDER, kept.HEADER_BYTES)
+    assert marks.SLOT.format == kept.SLOT.format
+    assert set(marks.SPANS.values()) | {kind for kind, _ in marks._AROUND} == set(kept.KINDS)
+    assert kept.EXPORTER == "marks:exporter" and callable(marks.exporter)
+    ring = marks.Ring(str(tmp_path))
+    for at in range(3):
+        ring.add((0xAB << 120, 5, at), at, at + 10, "replica", "Front" * 20)
+    read = kept.marks_of((tmp_path / str(os.getpid())).read_bytes())
+    assert read.lost == 0 and [one.parent for one in read.marks] == ["", f"{1:016x}", f"{2:016x}"]
+    (first, *_) = read.marks
+    assert first.trace == "ab" + 30 * "0" and first.span == f"{5:016x}"
+    assert (first.begin_ns, first.end_ns, first.kind) == (0, 10, "replica")
+    assert first.name == ("Front" * 20)[:64]
+
+
+def test_a_full_ring_loses_the_oldest_and_counts_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(marks, "SLOTS", 4)
+    ring = marks.Ring(str(tmp_path))
+    for at in range(7):
+        ring.add((1, 1, 0), at, at, "proxy", "")
+    read = kept.marks_of((tmp_path / str(os.getpid())).read_bytes())
+    assert read.lost == 3 and sorted(one.begin_ns for one in read.marks) == [3, 4, 5, 6]
+
+
+def test_without_a_folder_nothing_is_marked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(marks.FOLDER, raising=False)
+    assert marks.exporter() == []
+    monkeypatch.setenv(marks.FOLDER, str(tmp_path / "none"))
+    assert marks.exporter() == []
+
+
+def test_an_interpreter_that_cannot_trace_is_refused(tmp_path: Path) -> None:
+    """One whose Ray has no tracing, and one without OpenTelemetry."""
+    check_tracing(VariantUsed("own", {}))
+    ray = tmp_path / "site" / "ray"
+    (ray / "serve" / "_private").mkdir(parents=True)
+    (ray / "__init__.py").touch()
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path}/site exec {sys.executable} -S "$@"\n')
+    python.chmod(0o755)
+    with pytest.raises(BadInput, match="--trace: variant old: its Ray has no tracing"):
+        check_tracing(VariantUsed("old", python=str(python)))
+    (ray / "serve" / "_private" / "tracing_utils.py").touch()
+    with pytest.raises(BadInput, match="variant old: tracing needs OpenTelemetry: pip install"):
+        check_tracing(VariantUsed("old", python=str(python)))
