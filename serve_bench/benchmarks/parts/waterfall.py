@@ -51,7 +51,7 @@ def blocks(entries: Sequence[tuple[str, Entry]]) -> Iterator[Block]:
         rows = _rows(every)
         seen |= {hop for hop, _ in rows}
         yield table_of(
-            f"{name}, variant {entry.line.variant}",
+            name,
             (
                 (Column("hop", number=False), lambda one: one[0]),
                 (Column("mean", "ms"), lambda one: milliseconds(one[1]["mean"])),
