@@ -50,7 +50,7 @@ MEASURING: Final = frozenset(
 PURE: Final = frozenset(
     """__future__ abc base64 bisect collections copy csv dataclasses difflib enum fnmatch
     functools hashlib heapq io ipaddress itertools json math msgspec random re shlex statistics
-    string textwrap types typing urllib""".split()
+    string struct textwrap types typing urllib""".split()
 )
 
 #: What loads modules of this package, or figures that are shipped in it.
@@ -85,7 +85,8 @@ ONLY_IN: Final = {
 STARTED_BY_PATH: Final = ("serving/cluster/", "serving/apps/")
 #: `yaml` comes with Ray.
 OF_THE_CHILD: Final = frozenset(
-    "ray yaml starlette anyio fastapi numpy torch grpc google".split()  # the last two come with Ray
+    # the last three come with Ray
+    "ray yaml starlette anyio fastapi numpy torch grpc google opentelemetry".split()
 )
 
 MODULES: Final = sorted(

@@ -27,7 +27,8 @@ HOPS: Final[Mapping[tuple[str, str], str]] = {
     ("route", "send"): "router",
     ("send", "replica"): "router to replica",
     ("sent", "replica"): "client to replica",
-    ("replica", "slot"): "replica slot",
+    ("replica", "asked"): "replica",
+    ("asked", "slot"): "replica slot",
     ("slot", "user"): "replica loop",
     ("user", "answered"): "user code",
     ("answered", "first"): "answer back",
@@ -39,7 +40,7 @@ code ends; then that lasts until the first byte."""
 
 ORDER: Final = (
     *("client late", "client to proxy", "client to replica", "proxy", "router"),
-    *("router to replica", "replica slot", "replica loop", "batch wait", "user code"),
+    *("router to replica", "replica", "replica slot", "replica loop", "batch wait", "user code"),
     *("downstream", "answer back", "client read", BETWEEN),
 )
 """Hops in the order of a request's way."""
@@ -279,11 +280,10 @@ def _calls(marks: Sequence[HopMark]) -> tuple[_Call, ...]:
             if before:  # the last: a replica that is full sends a request back
                 moments["send"] = max(before)
         moments["replica"] = replica.begin_ns
-        for kind, name in (("slot", "slot"), ("user", "user")):
+        for kind, name in (("slot", "asked"), ("user", "user")):
             if inside := within.get((replica.span, kind)):
-                moments[name] = inside[0].end_ns if kind == "slot" else inside[0].begin_ns
-                if kind == "user":
-                    moments["answered"] = inside[0].end_ns
+                moments[name], until = inside[0].begin_ns, inside[0].end_ns
+                moments["slot" if kind == "slot" else "answered"] = until
         if "user" not in moments:
             moments["answered"] = replica.end_ns
         else:

@@ -24,6 +24,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "proxy": "until the proxy asks for a replica",
     "router": "choosing a replica, and waiting for one that has room",
     "router to replica": "sent to the replica, until its code has it",
+    "replica": "Serve's own work in the replica, before the code",
     "replica slot": "waiting for one of max_ongoing_requests",
     "replica loop": "waiting for the event loop of the user's code",
     "batch wait": "waiting for a batch to begin",
