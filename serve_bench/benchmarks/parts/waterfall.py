@@ -109,6 +109,7 @@ def _notes(every: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         for name in ("traced", "unseen", "failed", "lost_marks")
     )
     yield f"{traced - unseen:,} traced requests; hops add up to the latency of each"
+    yield "tracing costs Serve some requests/s: docs/waterfall.md"
     if unseen:
         yield f"{unseen:,} more left no mark, or not all in their time: they are in no figure"
     if failed:
