@@ -89,22 +89,17 @@ class _Call:
 
 
 def waterfall_of(client: ClientTimes, marks: Sequence[HopMark]) -> Waterfall | None:
-    """The hops of a request that was answered; None where no mark of it is left, or where one lies
-    outside its time at the client (then it is not of one clock)."""
-    calls = _calls(marks)
-    if not calls:
+    """The hops of a request that was answered; None where marks of the proxy or the first replica
+    are lost (a call that it made would stand in its place), or where one lies outside its time at
+    the client (then it is not of one clock)."""
+    proxy = next((mark for mark in marks if mark.kind == "proxy"), None)
+    front = _front(marks, client.trace[16:] if proxy is None else proxy.span)
+    if front is None:
         return None
-    front = calls[0]
-    for proxy in (mark for mark in marks if mark.kind == "proxy"):
-        front = _Call(
-            front.name,
-            {"proxy": proxy.begin_ns, **front.moments},
-            front.batches,
-            front.children,
-        )
     times = {
         "due": client.due_ns,
         "sent": client.sent_ns,
+        **({} if proxy is None else {"proxy": proxy.begin_ns}),
         **front.moments,
         "first": client.first_ns,
         "end": client.end_ns,
@@ -255,8 +250,9 @@ def covered(spans: Iterable[tuple[int, int]], begin: int, end: int) -> int:
     return total
 
 
-def _calls(marks: Sequence[HopMark]) -> tuple[_Call, ...]:
-    """The requests of deployments that no other one made, with those that they made."""
+def _front(marks: Sequence[HopMark], by: str) -> _Call | None:
+    """The request of the deployment that the span `by` called, with those that it made itself; None
+    without one. `by`: the proxy's span, or the client's id of its own request."""
     replicas = [mark for mark in marks if mark.kind == "replica"]
     routes = {mark.span: mark for mark in marks if mark.kind == "route"}
     made: dict[str, list[HopMark]] = {}  # replica spans by that of the replica that called
@@ -264,7 +260,6 @@ def _calls(marks: Sequence[HopMark]) -> tuple[_Call, ...]:
         route = routes.get(one.parent)
         caller = route.parent if route is not None else one.parent
         made.setdefault(caller, []).append(one)
-    known = {one.span for one in replicas}
     within: dict[tuple[str, str], list[HopMark]] = {}
     for mark in marks:
         if not mark.span:
@@ -292,8 +287,8 @@ def _calls(marks: Sequence[HopMark]) -> tuple[_Call, ...]:
         children = tuple(call(one) for one in made.get(replica.span, ()))
         return _Call(replica.name, moments, waits, children)
 
-    top = [one for caller, ones in made.items() if caller not in known for one in ones]
-    return tuple(call(one) for one in sorted(top, key=lambda one: one.begin_ns))
+    first = min(made.get(by, ()), key=lambda one: one.begin_ns, default=None)
+    return None if first is None else call(first)
 
 
 def _ordered(hops: Mapping[str, int]) -> dict[str, int]:

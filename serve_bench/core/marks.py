@@ -18,7 +18,7 @@ FOLDER: Final = "SERVE_BENCH_MARKS"
 """The variable that tells a process of Serve the folder."""
 
 EXPORTER: Final = "marks:exporter"
-"""The import path that Serve takes the exporter from."""
+"""The exporter in the package of apps, as Serve names it."""
 
 HEADER_BYTES: Final = 64
 

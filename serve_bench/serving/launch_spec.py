@@ -27,7 +27,7 @@ import psutil
 from serve_bench.core import usage as counts
 from serve_bench.core.app_spec import APPS_PACKAGE
 from serve_bench.core.errors import BadInput, RunFailed
-from serve_bench.core.marks import FOLDER
+from serve_bench.core.marks import EXPORTER, FOLDER
 from serve_bench.core.own_module import NOT_FROM_HERE
 from serve_bench.core.result import VariantUsed
 from serve_bench.serving.strays import LAUNCH_MARK, MARKS, marks, run_directory
@@ -179,7 +179,7 @@ def child_environment(spec: LaunchSpec, ports: range) -> dict[str, str]:
 def _traced(spec: LaunchSpec) -> dict[str, str]:
     """No request is traced but those that carry a `traceparent` which says so."""
     return {
-        "RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH": f"{APPS_PACKAGE}.marks:exporter",
+        "RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH": f"{APPS_PACKAGE}.{EXPORTER}",
         "RAY_SERVE_TRACING_SAMPLING_RATIO": "0",
         FOLDER: str(spec.marks_folder),
     }

@@ -62,7 +62,7 @@ def blocks(entries: Sequence[tuple[str, Entry]]) -> Iterator[Block]:
                 (Column("slowest 1 %", "ms"), lambda one: milliseconds(one[1]["tail"])),
             ),
             rows,
-            tuple(_notes(every)),
+            tuple(_notes(every, rows[0][1]["p50"], entry)),
         )
     said = tuple(f"{hop}: {MEANINGS[hop]}" for hop in ORDER if hop in seen)
     yield from [Prose(said, "quiet", listed=True)] if said else []
@@ -103,15 +103,19 @@ def _mean(figures: Sequence[Mapping[str, float]]) -> dict[str, float]:
     }
 
 
-def _notes(every: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _notes(every: Sequence[Mapping[str, Any]], traced_ns: float, entry: Entry) -> Iterator[str]:
     traced, unseen, failed, lost = (
         sum(int(one.get(name, 0)) for one in every)
         for name in ("traced", "unseen", "failed", "lost_marks")
     )
     yield f"{traced - unseen:,} traced requests; hops add up to the latency of each"
-    yield "tracing costs Serve some requests/s: docs/waterfall.md"
+    if (figures := entry.line.distributions.get("latency")) is not None and figures.p50:
+        yield (
+            f"p50 of the traced requests {_ms(traced_ns)} ms, of all of the row "
+            f"{_ms(figures.p50)} ms: to be traced costs time"
+        )
     if unseen:
-        yield f"{unseen:,} more left no mark, or not all in their time: they are in no figure"
+        yield f"{unseen:,} more lack marks, or have some of another time: they are in no figure"
     if failed:
         yield f"{failed:,} more failed, or had no answer"
     if lost:

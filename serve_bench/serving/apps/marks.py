@@ -15,10 +15,11 @@ import os
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import Any
+
+from .tally import fill
 
 FOLDER = "SERVE_BENCH_MARKS"
 """The variable that names the folder; the parent makes it."""
@@ -47,9 +48,7 @@ class Ring:
         how = os.O_RDWR | os.O_CREAT | os.O_TRUNC
         fd = os.open(os.path.join(folder, str(os.getpid())), how, 0o600)
         size = HEADER_BYTES + SLOTS * SLOT.size
-        # Written, not only made longer: to write to a page that a full disk cannot hold kills.
-        while (missing := size - os.fstat(fd).st_size) > 0:
-            os.write(fd, bytes(min(missing, 1 << 16)))
+        fill(fd, size)
         self._memory = mmap.mmap(fd, size)
         os.close(fd)
         self._written = 0
@@ -229,23 +228,13 @@ def _mark_batches(marker: Marker) -> None:
     _put(_BatchQueue, "_process_batch_inner", marked_process)
 
 
-_AROUND: tuple[tuple[str, Callable[[Marker], None]], ...] = (
-    ("send", _mark_sends),
-    ("user", _mark_user_code),
-    ("slot", _mark_slots),
-    ("batch", _mark_batches),
+_AROUND: tuple[Callable[[Marker], None], ...] = (
+    _skip_others,
+    _mark_sends,
+    _mark_user_code,
+    _mark_slots,
+    _mark_batches,
 )
-
-
-def _around(marker: Marker) -> Iterator[str]:
-    """Puts the functions around Serve's own; gives the kinds that this Ray has not."""
-    with suppress(ImportError, AttributeError):  # then they only cost more
-        _skip_others(marker)
-    for kind, put in _AROUND:
-        try:
-            put(marker)
-        except (ImportError, AttributeError):
-            yield kind
 
 
 def exporter() -> list[Any]:
@@ -257,7 +246,8 @@ def exporter() -> list[Any]:
         ring = Ring(folder)
     except OSError:  # the app runs without marks; the parent finds no file of this process
         return []
-    missing = list(_around(Marker(ring)))
-    if missing:
-        Path(folder, f"{os.getpid()}.missing").write_text(" ".join(missing), encoding="utf-8")
+    marker = Marker(ring)
+    for put in _AROUND:
+        with suppress(ImportError, AttributeError):  # this Ray has it not: the hop is `between`
+            put(marker)
     return [_processor(ring)]

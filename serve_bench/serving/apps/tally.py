@@ -22,6 +22,13 @@ FORWARD_SUFFIX = "-forward-ns"
 replica makes it."""
 
 
+def fill(fd: int, size: int) -> None:
+    """Writes zeros up to a size, before a file is mapped. Written, not only made longer: to write
+    to a mapped page that a full disk cannot hold kills. Raises OSError."""
+    while (missing := size - os.fstat(fd).st_size) > 0:
+        os.write(fd, bytes(missing))
+
+
 class ReplicaTally:
     """Numbers by place, 0 first. To add to one costs 0.1 us."""
 
@@ -42,9 +49,7 @@ class ReplicaTally:
             fresh[: len(self._slots)] = self._slots
             self._slots = fresh
             return
-        # Written, not only made longer: to write to a page that a full disk cannot hold kills.
-        while (missing := size - os.fstat(self._fd).st_size) > 0:
-            os.write(self._fd, bytes(missing))
+        fill(self._fd, size)
         self._slots = memoryview(mmap.mmap(self._fd, os.fstat(self._fd).st_size)).cast("Q")
 
     def add(self, place: int, amount: int = 1) -> None:

@@ -63,7 +63,7 @@ def test_hops_stand_in_the_order_of_the_way_and_calls_below_them() -> None:
     places = [text.index(f" {name}") for name in (*names, "Down: batch wait 9.50 48")]
     assert places == sorted(places)
     assert "router: choosing a replica, and waiting for one that has room" in text
-    assert "left no mark" not in text and "written over" not in text
+    assert "lack marks" not in text and "written over" not in text
 
 
 def test_what_the_slowest_waited_for_is_a_finding() -> None:
@@ -76,7 +76,7 @@ def test_what_the_slowest_waited_for_is_a_finding() -> None:
 def test_a_timer_and_what_is_missing_are_said() -> None:
     text = told(traced(fall(timers={"batch wait": 50.0}, unseen=2, failed=3, lost_marks=9)))
     assert "half of all requests spend just above 50 ms in batch wait: a timer" in text
-    assert "58 traced requests" in text and "2 more left no mark" in text
+    assert "58 traced requests" in text and "2 more lack marks" in text
     assert "3 more failed" in text and "9 marks were written over" in text
     none = fall(total={}, hops={}, unseen=60)
     assert "of 60 traced requests none left a mark" in told(traced(none))
