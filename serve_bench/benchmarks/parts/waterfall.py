@@ -112,7 +112,7 @@ def _notes(every: Sequence[Mapping[str, Any]], traced_ns: float, entry: Entry) -
     if (figures := entry.line.distributions.get("latency")) is not None and figures.p50:
         yield (
             f"p50 of the traced requests {_ms(traced_ns)} ms, of all of the row "
-            f"{_ms(figures.p50)} ms: to be traced costs time"
+            f"{_ms(figures.p50)} ms (docs/waterfall.md)"
         )
     if unseen:
         yield f"{unseen:,} more lack marks, or have some of another time: they are in no figure"
