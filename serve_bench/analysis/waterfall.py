@@ -9,12 +9,16 @@ made up. Batch wait and calls of other deployments lie within user code, and are
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import mean
-from typing import Any, Final
+from operator import sub
+from statistics import mean, stdev, variance
+from typing import Any, Final, NamedTuple
 
+from serve_bench.analysis.ratios import FEWEST, quantile
 from serve_bench.core.marks import HopMark
 
 BETWEEN: Final = "between"
@@ -57,15 +61,51 @@ class ClientTimes:
     end_ns: int
 
 
+class Segment(NamedTuple):
+    """A time of a request in one hop, ns of the monotonic clock."""
+
+    hop: str
+    begin_ns: int
+    end_ns: int
+
+
 @dataclass(frozen=True)
 class Waterfall:
-    """The hops of one request, in ns, and of each call of another deployment that its code made."""
+    """The way of one request, hop by hop without a gap, and of each call of another deployment that
+    its code made."""
 
     trace: str
-    total_ns: int
-    hops: Mapping[str, int]
+    segments: tuple[Segment, ...]
     deployment: str = ""
     calls: tuple[Waterfall, ...] = ()
+
+    @property
+    def begin_ns(self) -> int:
+        """When the request was due, or the call was seen first."""
+        return self.segments[0].begin_ns
+
+    @property
+    def total_ns(self) -> int:
+        """The latency of the request."""
+        return self.segments[-1].end_ns - self.begin_ns
+
+    @property
+    def hops(self) -> dict[str, int]:
+        """How long it was in each hop, ns."""
+        times: dict[str, int] = {}
+        for hop, begin, end in self.segments:
+            times[hop] = times.get(hop, 0) + end - begin
+        return {name: times[name] for name in ORDER if name in times}
+
+    def to_json(self, due_ns: int | None = None) -> dict[str, Any]:
+        """Plain content of a record. Spans: hop, begin in ns since the request was due, ns."""
+        due = self.begin_ns if due_ns is None else due_ns
+        return {
+            "deployment": self.deployment,
+            "total_ns": self.total_ns,
+            "spans": [[hop, begin - due, end - begin] for hop, begin, end in self.segments],
+            "calls": [one.to_json(due) for one in self.calls],
+        }
 
 
 @dataclass(frozen=True)
@@ -86,6 +126,14 @@ class _Call:
     def end_ns(self) -> int:
         """When it was last seen there."""
         return max(self.moments.values())
+
+    def in_order(self) -> list[tuple[str, int]]:
+        """Its moments, none before the one that it comes after on its way."""
+        reached, moments = 0, []
+        for name, at in self.moments.items():
+            reached = max(reached, at)
+            moments.append((name, reached))
+        return moments
 
 
 def waterfall_of(client: ClientTimes, marks: Sequence[HopMark]) -> Waterfall | None:
@@ -110,19 +158,29 @@ def waterfall_of(client: ClientTimes, marks: Sequence[HopMark]) -> Waterfall | N
     moments = list(times.items())
     if any(after < before for (_, before), (_, after) in pairwise(moments)):
         return None
-    hops: dict[str, int] = {}
-    for (one, before), (other, after) in pairwise(moments):
-        name = HOPS.get((one, other), BETWEEN)
-        hops[name] = hops.get(name, 0) + after - before
-    until = min(front.moments.get("answered", client.first_ns), client.first_ns)
-    _take_out(hops, front, until)
-    return Waterfall(
-        client.trace,
-        client.end_ns - client.due_ns,
-        _ordered(hops),
-        front.name,
-        tuple(_nested(client.trace, one) for one in front.children),
-    )
+    return _fall(client.trace, moments, front)
+
+
+ANSWERED: Final = "answer"
+"""Where a request failed that was answered: with an error."""
+
+
+def lost_in(client: ClientTimes, marks: Sequence[HopMark]) -> str:
+    """The hop in which a request was that failed, by its last mark; ANSWERED where its replica was
+    done. A process that is killed leaves no mark of what it did last."""
+    proxy = next((mark for mark in marks if mark.kind == "proxy"), None)
+    if _front(marks, client.trace[16:] if proxy is None else proxy.span) is not None:
+        return ANSWERED
+    replicas = {mark.span for mark in marks if mark.kind == "replica"}
+    if any(mark.kind == "slot" and mark.parent not in replicas for mark in marks):
+        return "user code"
+    if proxy is None:
+        return "client to replica"
+    route = next((mark for mark in marks if mark.kind == "route"), None)
+    if route is None:
+        return "proxy"
+    sent = any(mark.kind == "send" and mark.parent == route.span for mark in marks)
+    return "router to replica" if sent else "router"
 
 
 TAIL: Final = 0.01
@@ -131,13 +189,20 @@ TAIL: Final = 0.01
 MOST_KEPT: Final = 200
 """Single requests that a record keeps: the slowest, and of the others as many as fit, evenly."""
 
+SLOWEST_KEPT: Final = 20
+
 
 def summary_of(
-    requests: Sequence[ClientTimes], marks: Mapping[str, Sequence[HopMark]], lost: int
+    requests: Sequence[ClientTimes],
+    failed: Sequence[ClientTimes],
+    marks: Mapping[str, Sequence[HopMark]],
+    lost: int,
+    ahead_ns: int = 0,
 ) -> dict[str, Any]:
     """The waterfalls of a trial as plain content of its record. `requests`: those that were
-    answered; `unseen`: of them had no mark, or none that fits. Hops in ns: of all requests the mean
-    and percentiles, and the mean of the slowest 1 %. `total` is the latency."""
+    answered; `unseen`: of them had no mark, or none that fits; `failed`: in which hop how many
+    were. Hops in ns: of all requests the mean and percentiles, and the mean of the slowest 1 %.
+    `total` is the latency. `ahead_ns`: the time of day less the monotonic clock."""
     falls = [
         fall
         for one in requests
@@ -145,25 +210,27 @@ def summary_of(
     ]
     falls.sort(key=lambda one: one.total_ns)
     tail = falls[-max(1, round(TAIL * len(falls))) :]
-    rows = [(fall, flat(fall)) for fall in falls]
-    names = list(dict.fromkeys(name for _, hops in rows for name in hops))
-    every = max(1, -(-len(falls) // MOST_KEPT))
+    rows = [flat(fall) for fall in falls]
+    names = list(dict.fromkeys(name for hops in rows for name in hops))
+    slowest, others = falls[: -SLOWEST_KEPT - 1 : -1], falls[-SLOWEST_KEPT - 1 :: -1]
+    every = max(1, -(-len(others) // (MOST_KEPT - SLOWEST_KEPT)))
     return {
-        "traced": len(requests),
+        "traced": len(requests) + len(failed),
         "unseen": len(requests) - len(falls),
+        "failed": dict(Counter(lost_in(one, marks.get(one.trace, ())) for one in failed)),
         "lost_marks": lost,
         "total": _figures([one.total_ns for one in falls], [one.total_ns for one in tail]),
         "hops": {
             name: _figures(
-                [hops.get(name, 0) for _, hops in rows],
-                [hops.get(name, 0) for _, hops in rows[-len(tail) :]],
+                [hops.get(name, 0) for hops in rows],
+                [hops.get(name, 0) for hops in rows[-len(tail) :]],
             )
             for name in names
         },
         "timers": {name: timer for name in names if (timer := _timer(rows, name)) is not None},
         "requests": [
-            {"trace": fall.trace, "total_ns": fall.total_ns, "hops": hops}
-            for fall, hops in rows[::-1][::every]
+            {"trace": one.trace, "due_unix_ns": one.begin_ns + ahead_ns, **one.to_json()}
+            for one in (*slowest, *others[::every])
         ],
     }
 
@@ -174,12 +241,12 @@ TIMER_ROOM: Final = 0.1
 """A timer of 50 ms makes a hop of 50 to 55 ms."""
 
 
-def _timer(rows: Sequence[tuple[Waterfall, Mapping[str, int]]], name: str) -> float | None:
+def _timer(rows: Sequence[Mapping[str, int]], name: str) -> float | None:
     """The length that half of all requests spend in a hop, or little more: then a timer is the
     cause, and no work. None without."""
     for timer in TIMERS_MS:
         low, high = timer * 1e6, timer * 1e6 * (1 + TIMER_ROOM)
-        if sum(low <= hops.get(name, 0) < high for _, hops in rows) * 2 > len(rows):
+        if sum(low <= hops.get(name, 0) < high for hops in rows) * 2 > len(rows):
             return timer
     return None
 
@@ -195,6 +262,65 @@ def flat(fall: Waterfall) -> dict[str, int]:
     return hops
 
 
+@dataclass(frozen=True)
+class HopShift:
+    """What a hop takes on two sides, mean ns over launches; None where a side lacks it. `low`,
+    `high`: the 95 % interval of B - A; None below FEWEST launches a side."""
+
+    hop: str
+    a_ns: float | None
+    b_ns: float | None
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def grown_ns(self) -> float:
+        """B - A; a hop that a side lacks takes no time there."""
+        return (self.b_ns or 0.0) - (self.a_ns or 0.0)
+
+
+def shifts(
+    a: Mapping[int, Mapping[str, Any]], b: Mapping[int, Mapping[str, Any]], pairs: bool
+) -> tuple[HopShift, ...]:
+    """The latency of traced requests and each of its hops on two sides; none where one was not
+    traced. `a`, `b`: waterfalls by round, whose hops count alike; `pairs`: rounds belong together,
+    and those that one side lacks are left out."""
+    sides = [{at: one for at, one in side.items() if one.get("total")} for side in (a, b)]
+    if pairs:
+        both = sorted(set(sides[0]) & set(sides[1]))
+        sides = [{at: side[at] for at in both} for side in sides]
+    if not all(sides):
+        return ()
+    every = [[{LATENCY: one["total"], **one["hops"]} for one in side.values()] for side in sides]
+    names = {name: None for side in every for hops in side for name in hops if ": " not in name}
+    return tuple(_shift(name, every, pairs) for name in (LATENCY, *ORDER) if name in names)
+
+
+LATENCY: Final = "latency"
+"""The whole, among the hops of two sides."""
+
+
+def _shift(
+    name: str, sides: Sequence[Sequence[Mapping[str, Mapping[str, float]]]], pairs: bool
+) -> HopShift:
+    a, b = ([float(hops.get(name, {}).get("mean", 0.0)) for hops in side] for side in sides)
+    of_a, of_b = (
+        mean(values) if any(name in hops for hops in side) else None
+        for values, side in zip((a, b), sides, strict=True)
+    )
+    if min(len(a), len(b)) < FEWEST:
+        return HopShift(name, of_a, of_b)
+    if pairs:
+        df, error = len(a) - 1.0, stdev(map(sub, b, a)) / math.sqrt(len(a))
+    else:
+        squares = variance(a) / len(a), variance(b) / len(b)
+        error = math.sqrt(sum(squares))
+        share = squares[0] / sum(squares) if error else 0.5
+        df = 1 / (share**2 / (len(a) - 1) + (1 - share) ** 2 / (len(b) - 1))
+    grown, half = mean(b) - mean(a), quantile(df, 0.975) * error
+    return HopShift(name, of_a, of_b, grown - half, grown + half)
+
+
 def _figures(values: Sequence[int], slowest: Sequence[int]) -> dict[str, int]:
     if not values:
         return {}
@@ -207,47 +333,38 @@ def _figures(values: Sequence[int], slowest: Sequence[int]) -> dict[str, int]:
     }
 
 
-def _nested(trace: str, call: _Call) -> Waterfall:
-    """The hops of a call within Serve: from the router to the end of the replica's work."""
-    times = dict(call.moments)
-    hops: dict[str, int] = {}
-    for (one, before), (other, after) in pairwise(times.items()):
-        name = "answer back" if other == "left" else HOPS.get((one, other), BETWEEN)
-        hops[name] = hops.get(name, 0) + max(0, after - before)
-    _take_out(hops, call, call.moments.get("answered", call.end_ns))
-    return Waterfall(
-        trace,
-        call.end_ns - call.begin_ns,
-        _ordered(hops),
-        call.name,
-        tuple(_nested(trace, one) for one in call.children),
-    )
+def _fall(trace: str, moments: Sequence[tuple[str, int]], call: _Call) -> Waterfall:
+    """The hops between these moments, and the calls."""
+    segments: list[Segment] = []
+    for (one, begin), (other, end) in pairwise(moments):
+        hop = "answer back" if other == "left" else HOPS.get((one, other), BETWEEN)
+        if hop == "user code":
+            segments += _user_code(call, begin, end)
+        else:
+            segments.append(Segment(hop, begin, end))
+    below = tuple(_fall(trace, one.in_order(), one) for one in call.children)
+    return Waterfall(trace, tuple(segments), call.name, below)
 
 
-def _take_out(hops: dict[str, int], call: _Call, until: int) -> None:
-    """Batch wait and calls of others, out of user code. What overlaps counts once: calls first."""
-    begin = call.moments.get("user")
-    if begin is None or "user code" not in hops:
-        return
-    below = [(one.begin_ns, one.end_ns) for one in call.children]
-    downstream = covered(below, begin, until)
-    both = covered([*below, *call.batches], begin, until)
-    if call.children:
-        hops["downstream"] = downstream
-    if call.batches:
-        hops["batch wait"] = both - downstream
-    hops["user code"] -= both
+def _user_code(call: _Call, begin: int, end: int) -> Iterator[Segment]:
+    """User code, and what lies within: calls of others, and waits for a batch. What overlaps counts
+    once, calls first."""
+    calls = [(one.begin_ns, one.end_ns) for one in call.children]
 
+    def hop_at(moment: int) -> str:
+        for name, spans in (("downstream", calls), ("batch wait", call.batches)):
+            if any(first <= moment < last for first, last in spans):
+                return name
+        return "user code"
 
-def covered(spans: Iterable[tuple[int, int]], begin: int, end: int) -> int:
-    """How much of a time these spans cover together, each moment once."""
-    total, reached = 0, begin
-    for first, last in sorted(spans):
-        first, last = max(first, reached), min(last, end)
-        if last > first:
-            total += last - first
-            reached = last
-    return total
+    edges = {edge for span in (*calls, *call.batches) for edge in span if begin < edge < end}
+    last = Segment(hop_at(begin), begin, begin)
+    for start in (*sorted(edges), end):
+        hop = hop_at(start)
+        last = last._replace(end_ns=start)
+        if hop != last.hop or start == end:
+            yield last
+            last = Segment(hop, start, start)
 
 
 def _front(marks: Sequence[HopMark], by: str) -> _Call | None:
@@ -289,7 +406,3 @@ def _front(marks: Sequence[HopMark], by: str) -> _Call | None:
 
     first = min(made.get(by, ()), key=lambda one: one.begin_ns, default=None)
     return None if first is None else call(first)
-
-
-def _ordered(hops: Mapping[str, int]) -> dict[str, int]:
-    return {name: hops[name] for name in ORDER if name in hops}

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 #: Flags that go with --resume: they change what is looked at and shown, not what is measured.
 WITH_RESUME = frozenset(
-    """resume slo format published perf_metrics dry_run profile trace no_sample serve_metrics
-    log_requests exclude_connect threshold gate fail_on noise live""".split()
+    """resume slo format published perf_metrics dry_run profile trace trace_out no_sample
+    serve_metrics log_requests exclude_connect threshold gate fail_on noise live""".split()
 )
 
 #: Flags that go with --url: nothing is launched.
@@ -130,6 +130,9 @@ class FormatOptions(Options):
     perf_metrics: Path | None = flag(
         None, "Write the perf_metrics JSON of Ray's release tooling here."
     )
+    trace_out: Path | None = flag(
+        None, "Write single traced requests here, for Perfetto; as OTLP to a file.otlp.json."
+    )
     exclude_connect: bool = flag(False, "Add totals without the opening of connections (press).")
 
     def report_request(self) -> ReportRequest:
@@ -137,7 +140,11 @@ class FormatOptions(Options):
         from serve_bench.cli.show import ReportRequest
 
         request = ReportRequest(
-            self.format, self.published, self.perf_metrics, self.exclude_connect
+            self.format,
+            self.published,
+            self.perf_metrics,
+            self.exclude_connect,
+            trace_out=self.trace_out,
         )
         request.check()
         return request
@@ -176,7 +183,15 @@ class LoadOnOptions(Options):
     serve_metrics: bool = flag(False, "Read Serve's own metrics too; about 1 s more per row.")
 
 
-class SuiteOptions(VariantOptions, LoadOnOptions):
+class TraceOptions(Options):
+    """Whether requests are traced through Serve."""
+
+    trace: str | None = flag(
+        None, "Trace this share of requests, at least 50 a row, through Serve.", metavar="SHARE"
+    )
+
+
+class SuiteOptions(VariantOptions, LoadOnOptions, TraceOptions):
     """A suite of cells and rows, measured on launched clusters."""
 
     launches: int | None = flag(None, "Launches: fresh clusters of each variant [1].")
@@ -192,9 +207,6 @@ class RowOptions(SuiteOptions):
     window_seconds: float | None = flag(None, "Length of a window [1].")
     quick: bool = flag(False, "Measure 3 windows of 0.5 s in each row.")
     profile: str | None = flag(None, "Repeat each row with py-spy on proxy, replica, controller.")
-    trace: str | None = flag(
-        None, "Trace this share of requests, at least 50 a row, through Serve.", metavar="SHARE"
-    )
 
 
 class LadderOptions(SuiteOptions):

@@ -22,7 +22,15 @@ class ReportCommandOptions(FormatOptions, GateOptions):
     """The options of `report`."""
 
     order = (
-        *("folders", "format", "output", "published", "perf_metrics", "exclude_connect"),
+        *(
+            "folders",
+            "format",
+            "output",
+            "published",
+            "perf_metrics",
+            "trace_out",
+            "exclude_connect",
+        ),
         *("threshold", "gate", "fail_on", "noise", "verbose", "plot"),
     )
 
@@ -61,7 +69,7 @@ def report(options: ReportCommandOptions) -> int:
     Example: serve-bench report results/20260102-030405 --format html
     """
     from serve_bench.analysis.comparing import of_versus
-    from serve_bench.cli.show import ReportRequest, draw_plots, write_perf_metrics
+    from serve_bench.cli.show import ReportRequest, draw_plots
     from serve_bench.core.errors import BadInput
     from serve_bench.store import read
 
@@ -73,6 +81,7 @@ def report(options: ReportCommandOptions) -> int:
         perf_metrics,
         options.exclude_connect,
         options.verbose,
+        options.trace_out,
     )
     _check(request, len(folders), html)
     to = None if html else _target(output)
@@ -87,8 +96,7 @@ def report(options: ReportCommandOptions) -> int:
     reports = [request.report(one, folder) for one, folder in zip(results, folders, strict=True)]
     if html:
         write_page(list(zip(folders, reports, strict=True)), output)
-        if perf_metrics is not None:
-            write_perf_metrics(reports[0].result, perf_metrics)
+        request.write_beside(reports[0].result)
     elif to is not None or len(reports) > 1:
         _show_all(request, reports, to)
     else:
@@ -125,8 +133,10 @@ def _check(request: ReportRequest, runs: int, html: bool) -> None:
     if request.format not in FORMATS:
         allowed = ", ".join((*FORMATS, "html"))
         raise BadInput(f"--format: {request.format!r} is not allowed; it takes {allowed}")
-    if runs > 1 and request.perf_metrics is not None:
-        raise BadInput(f"--perf-metrics: takes the records of one run; there are {runs}")
+    beside = {"--perf-metrics": request.perf_metrics, "--trace-out": request.trace_out}
+    for flag_name, file in beside.items():
+        if runs > 1 and file is not None:
+            raise BadInput(f"{flag_name}: takes the records of one run; there are {runs}")
     if html and request.exclude_connect:
         raise BadInput("--exclude-connect: is not for --format html")
     request.check()
@@ -159,16 +169,13 @@ def _target(output: str | None) -> Path | None:
 def _show_all(request: ReportRequest, reports: list[RunReport], to: Path | None) -> None:
     """Prints several runs one after the other, or writes one or several to a file. Raises RunFailed
     when a file cannot be written."""
-    from serve_bench.cli.show import write_perf_metrics
-
     texts = [request.text(report, to_file=to is not None) for report in reports]
     text = _joined(texts, request.format)
     if to is None:
         print(text, end="", flush=True)
     else:
         write_text(to, text)
-    if request.perf_metrics is not None:
-        write_perf_metrics(reports[0].result, request.perf_metrics)
+    request.write_beside(reports[0].result)
 
 
 def _joined(texts: list[str], format: str) -> str:

@@ -153,9 +153,11 @@ def targets_of(profile: str | None) -> tuple[str, ...]:
     return targets
 
 
-def share_of(trace: str | None) -> float | None:
+def share_of(trace: str | None, out: Path | None = None) -> float | None:
     """The share of requests of `--trace`. Raises BadInput."""
     if trace is None:
+        if out is not None:
+            raise BadInput("--trace-out: goes with --trace")
         return None
     try:
         share = float(trace.removesuffix("%")) / (100 if trace.endswith("%") else 1)
@@ -195,7 +197,7 @@ def measure(
         sample=not options.no_sample,
         metrics=options.serve_metrics,
         profile=profile,
-        trace=share_of(options.trace) if isinstance(options, RowOptions) else None,
+        trace=share_of(options.trace, options.trace_out),
     )
     if options.dry_run:
         lines = plan_lines(request.suite, request.agenda(earlier))

@@ -105,14 +105,16 @@ class ReportRequest:
     perf_metrics: Path | None = None
     exclude_connect: bool = False
     verbose: bool = False
+    trace_out: Path | None = None
 
     def check(self) -> None:
         """BadInput unless the report can be had. To be called before anything starts."""
         check_format(self.format)
-        if self.perf_metrics == Path("-"):  # stdout has the report
-            raise BadInput("--perf-metrics: - is not allowed; it takes a file")
-        if self.perf_metrics is not None:
-            check_target(self.perf_metrics, "--perf-metrics")
+        for path, flag in ((self.perf_metrics, "--perf-metrics"), (self.trace_out, "--trace-out")):
+            if path == Path("-"):  # stdout has the report
+                raise BadInput(f"{flag}: - is not allowed; it takes a file")
+            if path is not None:
+                check_target(path, flag)
 
     def report(self, result: Result, folder: Path) -> RunReport:
         """The report of a run in this folder."""
@@ -133,8 +135,21 @@ class ReportRequest:
     def show(self, report: RunReport) -> None:
         """Prints the report, writes the files. RunFailed when one cannot be written."""
         print(self.text(report), end="", flush=True)
+        self.write_beside(report.result)
+
+    def write_beside(self, result: Result) -> None:
+        """Writes the files beside a report. RunFailed when one cannot be written."""
         if self.perf_metrics is not None:
-            write_perf_metrics(report.result, self.perf_metrics)
+            from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
+
+            write_output(self.perf_metrics, perf_metrics(result))
+        if self.trace_out is not None:
+            from serve_bench.benchmarks.parts.trace_files import trace_text, traced_trials
+
+            if traced_trials(result):
+                write_output(self.trace_out, trace_text(result, self.trace_out.name))
+            else:
+                print("note: --trace-out: the records have no traced request", file=sys.stderr)
 
     def finish(self, result: Result, folder: Path) -> int:
         """Reports a run that has just been measured, and draws its pictures into its folder. The
@@ -164,13 +179,6 @@ def check_target(path: Path, flag: str) -> None:
         raise BadInput(f"{flag}: {path} exists already; nothing is overwritten")
     if not path.absolute().parent.is_dir():
         raise BadInput(f"{flag}: the folder of {path} does not exist")
-
-
-def write_perf_metrics(result: Result, path: Path) -> None:
-    """Writes the perf_metrics JSON. RunFailed when the file cannot be written."""
-    from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
-
-    write_output(path, perf_metrics(result))
 
 
 # --------------------------------------------------------------------------------------------------

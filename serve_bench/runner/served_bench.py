@@ -16,12 +16,10 @@ from pathlib import Path
 from typing import Final
 
 from serve_bench.analysis.verdict import worth_a_look
-from serve_bench.analysis.waterfall import ClientTimes, summary_of
 from serve_bench.core.app_spec import APPS_PACKAGE, AppSpec
 from serve_bench.core.failed_requests import none_succeeded
 from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import Load, Timing
-from serve_bench.core.marks import by_trace
 from serve_bench.core.own_app import limits_of, slots_of
 from serve_bench.core.plan import (
     LAUNCH_S,
@@ -55,16 +53,11 @@ from serve_bench.runner.runner import (
     Plan,
     PlannedLaunch,
 )
+from serve_bench.runner.traced import trace_log, waterfall
 from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import NOT_TRIED, Deployed, LaunchFailed, Serving
 from serve_bench.serving.strays import Reaped, marks
 from serve_bench.store import now_iso
-
-#: Of the windows of a row, at least.
-FEWEST_TRACED: Final = 50
-
-#: After the last answer: the span of a proxy ends up to 10 ms later (Ray 2.60, idle host).
-MARKS_S: Final = 0.1
 
 #: Adds the service of the no-op app to Serve's gRPC proxy.
 NOOP_SERVICER: Final = f"{APPS_PACKAGE}.noop_grpc.add_noop"
@@ -250,7 +243,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
             self._unsettled = False
         trial = self._with_log(trial, log)
         if traces is not None:
-            trial = replace(trial, waterfall=self._waterfall(traces))
+            trial = replace(trial, waterfall=waterfall(traces.requests, self._serving.marks))
         if interrupted is not None:
             trial = trial.flagged("interrupted")
             done = self._done(trial, result)
@@ -329,23 +322,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         """The requests of the next load to trace; None where none are."""
         if self._plan.trace is None or profiled or client_of(planned.row) != "raw":
             return None
-        # Half as many again: a connection that is chosen may be busy for a while.
-        fewest_per_s = 1.5 * FEWEST_TRACED / self._timing(planned).measured_s
-        return TraceLog(self._plan.trace, fewest_per_s)
-
-    def _waterfall(self, traces: TraceLog) -> JsonObject:
-        """Where the time of the traced requests went. The last marks are made when Serve cleans up
-        behind an answer."""
-        time.sleep(MARKS_S)
-        marked = self._serving.marks()
-        answered = [
-            ClientTimes(one.trace, one.due, one.sent, one.first, one.end)
-            for one in traces.requests
-            if one.status
-        ]
-        failed = len(traces.requests) - len(answered)
-        lost = sum(one.lost for one in marked)
-        return {**summary_of(answered, by_trace(marked), lost), "failed": failed}
+        return trace_log(self._plan.trace, self._timing(planned).measured_s)
 
     def _with_log(self, trial: Trial, log: RequestLog | None) -> Trial:
         """The trial with what its requests say beyond its figures."""

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import struct
+from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serve_bench.analysis.ratios import quantile
 from serve_bench.analysis.waterfall import (
     BETWEEN,
     MOST_KEPT,
+    SLOWEST_KEPT,
     ClientTimes,
-    covered,
+    Segment,
+    lost_in,
+    shifts,
     summary_of,
     waterfall_of,
 )
@@ -124,11 +130,57 @@ def test_marks_of_another_clock_or_none_make_no_waterfall() -> None:
     assert waterfall_of(ClientTimes(TRACE, 500, 510, 900, 950), DEFAULT) is None
 
 
-@given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 100))))
-def test_overlapping_calls_count_once(spans: list[tuple[int, int]]) -> None:
-    spans = [(min(one), max(one)) for one in spans]
-    slow = sum(any(a <= at < b for a, b in spans) for at in range(20, 80))
-    assert covered(spans, 20, 80) == slow
+@given(
+    st.lists(st.tuples(st.integers(120, 800), st.integers(120, 800))),
+    st.lists(st.tuples(st.integers(120, 800), st.integers(120, 800))),
+)
+def test_what_overlaps_in_user_code_counts_once(
+    calls: list[tuple[int, int]], batches: list[tuple[int, int]]
+) -> None:
+    """Against a count of each nanosecond: a call, else a batch, else the code itself."""
+    calls, batches = ([(min(one), max(one)) for one in some] for some in (calls, batches))
+    marks = [*DEFAULT[:6]]
+    marks += [mark("replica", *one, f"{at}", "f", "Down") for at, one in enumerate(calls)]
+    marks += [mark("batch", *one, parent="f") for one in batches]
+    made = waterfall_of(CLIENT, marks)
+    assert made is not None and sum(made.hops.values()) == 950
+    below = sum(any(a <= at < b for a, b in calls) for at in range(120, 800))
+    both = sum(any(a <= at < b for a, b in (*calls, *batches)) for at in range(120, 800))
+    assert made.hops.get("downstream", 0) == below
+    assert made.hops.get("batch wait", 0) == both - below
+    for one, other in pairwise(made.segments):
+        assert one.end_ns == other.begin_ns
+
+
+def test_the_segments_of_user_code_stand_in_their_time() -> None:
+    made = waterfall_of(CLIENT, DEFAULT)
+    assert made is not None
+    assert made.segments[-5:] == (
+        Segment("user code", 120, 200),
+        Segment("downstream", 200, 700),
+        Segment("user code", 700, 800),
+        Segment("answer back", 800, 900),
+        Segment("client read", 900, 950),
+    )
+
+
+@pytest.mark.parametrize(
+    ("marks", "hop"),
+    [
+        ((), "client to replica"),
+        (DEFAULT[:1], "proxy"),
+        (DEFAULT[:2], "router"),
+        (DEFAULT[:3], "router to replica"),
+        ((*DEFAULT[:3], DEFAULT[4]), "user code"),
+        ((OPTIMIZED[1],), "user code"),
+        (DEFAULT, "answer"),
+        (OPTIMIZED, "answer"),
+    ],
+)
+def test_a_request_that_failed_is_lost_behind_its_last_mark(
+    marks: tuple[HopMark, ...], hop: str
+) -> None:
+    assert lost_in(CLIENT, marks) == hop
 
 
 def test_a_file_of_marks_that_went_round() -> None:
@@ -162,8 +214,10 @@ def test_the_summary_of_many_has_the_tail_apart_and_names_a_timer() -> None:
             mark("batch", 5_000_000 + late, 56_000_000 + late, parent="f"),
         ]
     requests.append(ClientTimes("f" * 32, 0, 0, 1, 2))
-    made = summary_of(requests, marks, 3)
-    assert (made["traced"], made["unseen"], made["lost_marks"]) == (201, 1, 3)
+    failed = [ClientTimes("e" * 32, 0, 0, 1, 2)]
+    made = summary_of(requests, failed, marks, 3, ahead_ns=7)
+    assert (made["traced"], made["unseen"], made["lost_marks"]) == (202, 1, 3)
+    assert made["failed"] == {"client to replica": 1}
     assert made["total"]["p50"] == 60_000_000 and made["total"]["tail"] == 260_000_000
     assert made["hops"]["router"] == {
         "mean": 3_000_000,
@@ -173,9 +227,57 @@ def test_the_summary_of_many_has_the_tail_apart_and_names_a_timer() -> None:
     }
     assert made["timers"] == {"batch wait": 50.0}
     assert sum(one["mean"] for one in made["hops"].values()) == made["total"]["mean"]
-    assert made["requests"][0]["total_ns"] == 460_000_000 and len(made["requests"]) <= MOST_KEPT
+    slowest = made["requests"][0]
+    assert slowest["total_ns"] == 460_000_000 and slowest["due_unix_ns"] == 7
+    assert ["router", 2_000_000, 401_000_000] in slowest["spans"]
+    assert SLOWEST_KEPT < len(made["requests"]) <= MOST_KEPT
 
 
 def test_the_summary_of_none() -> None:
-    made = summary_of([], {}, 0)
+    made = summary_of([], [], {}, 0)
     assert made["traced"] == 0 and made["total"] == {} and made["requests"] == []
+
+
+def side(*rounds: dict[str, float]) -> dict[int, dict[str, Any]]:
+    return {
+        at: {
+            "total": {"mean": sum(hops.values())},
+            "hops": {name: {"mean": ns} for name, ns in hops.items()},
+        }
+        for at, hops in enumerate(rounds, 1)
+    }
+
+
+A_SIDE = side(
+    {"router": 10.0, "user code": 5.0}, {"router": 20.0, "user code": 5.0}, {"router": 30.0}
+)
+B_SIDE = side({"router": 42.0}, {"router": 50.0}, {"router": 64.0})
+
+
+def test_the_hop_in_which_two_sides_differ_has_an_interval_over_rounds() -> None:
+    """Differences of 32, 30 and 34: mean 32, standard error 2 / sqrt(3), t(0.975, 2) = 4.3027."""
+    by_hop = {one.hop: one for one in shifts(A_SIDE, B_SIDE, pairs=True)}
+    assert list(by_hop) == ["latency", "router", "user code"]
+    router, code = by_hop["router"], by_hop["user code"]
+    assert (router.a_ns, router.b_ns, router.grown_ns) == (20.0, 52.0, 32.0)
+    half = 4.302653 * 2 / 3**0.5
+    assert router.low == pytest.approx(32 - half, rel=1e-6)
+    assert router.high == pytest.approx(32 + half, rel=1e-6)
+    assert code.b_ns is None and code.grown_ns == pytest.approx(-10 / 3)
+    assert sum(one.grown_ns for one in by_hop.values()) == 2 * by_hop["latency"].grown_ns
+
+
+def test_launches_of_their_own_have_the_interval_of_welch() -> None:
+    router = shifts(A_SIDE, B_SIDE, pairs=False)[1]
+    squares = (100 / 3, 124 / 3)  # variances over launches
+    share = squares[0] / sum(squares)
+    df = 1 / (share**2 / 2 + (1 - share) ** 2 / 2)
+    half = quantile(df, 0.975) * sum(squares) ** 0.5
+    assert router.low == pytest.approx(32 - half) and router.high == pytest.approx(32 + half)
+
+
+def test_what_was_not_traced_on_both_sides_is_not_compared() -> None:
+    assert shifts(A_SIDE, {}, pairs=True) == ()
+    assert shifts(A_SIDE, {1: {}, 2: {"total": {}, "hops": {}}}, pairs=False) == ()
+    (whole, *_) = shifts(A_SIDE, {2: B_SIDE[2]}, pairs=True)
+    assert (whole.a_ns, whole.b_ns, whole.low) == (25.0, 50.0, None)

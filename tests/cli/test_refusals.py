@@ -35,6 +35,18 @@ BAD = {
         ("micro --trace 101%", "--trace: '101%' is not allowed"),
         ("micro --trace nan", "--trace: 'nan' is not allowed"),
         ("micro --trace 1% --clients 8", "--trace: is for rows of the raw client"),
+        ("micro --trace-out t.json", "--trace-out: goes with --trace"),
+        ("micro --trace 1% --trace-out -", "--trace-out: - is not allowed; it takes a file"),
+        ("micro --trace 1% --trace-out .", "--trace-out: . is a folder; it takes a file"),
+        (
+            "versus --a default --b optimized --trace 1% --pairing duet",
+            "--trace: not with --pairing duet",
+        ),
+        (
+            "versus --a default --b optimized --trace 1% --clients 8",
+            "--trace: is for rows of the raw client",
+        ),
+        ("versus --a default --b optimized --trace 2 --quick", "--trace: '2' is not allowed"),
         ("micro --trace 1% --load-on ray", "--trace: the times of a load from nodes are of"),
         ("micro --env FOO", "--env: 'FOO' is not allowed; it takes NAME=VALUE"),
         ("micro --env RAY_ADDRESS=x", "--env: RAY_ADDRESS is set by serve-bench itself"),

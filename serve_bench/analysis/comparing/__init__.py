@@ -62,6 +62,7 @@ from serve_bench.analysis.ratios import (
     unpaired,
 )
 from serve_bench.analysis.statistics import MAIN
+from serve_bench.analysis.waterfall import shifts
 from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.result import JsonObject, Result, Trial
 
@@ -187,8 +188,8 @@ def _missing(match: Match, a: Mapping[int, float], b: Mapping[int, float]) -> st
 
 def _row(match: Match, doubts: tuple[Doubt, ...], lines: tuple[Compared, ...]) -> ComparedRow:
     a, b = match.a, match.b
-    measured = (a.rounds, b.rounds)
-    if match.pairs:
+    measured, pairs = (a.rounds, b.rounds), match.pairs
+    if pairs:
         measured = (tuple(at for at in a.rounds if at in b.rounds),) * 2
     return ComparedRow(
         cell=a.cell,
@@ -203,7 +204,12 @@ def _row(match: Match, doubts: tuple[Doubt, ...], lines: tuple[Compared, ...]) -
         measured=(len(measured[0]), len(measured[1])),
         worse=worse(a, b),
         rate_per_s=a.row.rate_per_s,
+        hops=shifts(_falls(a), _falls(b), pairs),
     )
+
+
+def _falls(side: SideRow) -> dict[int, JsonObject]:
+    return {one.round: one.waterfall for one in side.trials}
 
 
 # ------------------------------------------------------------------------------------ slices

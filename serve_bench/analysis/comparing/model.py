@@ -17,6 +17,7 @@ from typing import Final, Literal
 from serve_bench.analysis.comparing.values import Doubt, Letter
 from serve_bench.analysis.ratios import FEWEST, MOST_ROUNDS, Interval, Judged, Word
 from serve_bench.analysis.statistics import MAIN
+from serve_bench.analysis.waterfall import HopShift
 from serve_bench.core.figures import ratio_text as ratio_text
 from serve_bench.core.result import Better, JsonObject, Launch, Run, RunStop, cell_slug
 
@@ -101,7 +102,8 @@ class RowSlices:
 class ComparedRow:
     """A row of a cell. `variants`: the names of both sides where a run has several. `planned`:
     rounds (of A and B), `measured` those with a value on that side, of pairs on both. `worse`: why
-    B is worse whatever its figures say, else empty. `rate_per_s`: of an open loop."""
+    B is worse whatever its figures say, else empty. `rate_per_s`: of an open loop. `hops`: the
+    latency of traced requests, and each of its hops."""
 
     cell: JsonObject
     row: str
@@ -115,6 +117,7 @@ class ComparedRow:
     measured: tuple[int, int] = (0, 0)
     worse: str = ""
     rate_per_s: float | None = None
+    hops: tuple[HopShift, ...] = ()
 
     @property
     def word(self) -> Word:

@@ -21,7 +21,19 @@ class SweepOptions(LadderOptions):
     command = "sweep"
     order = (
         *("app", *MATRIX, *MODEL, "variant", "env", "users", "duration", "launches", "url"),
-        *("header", "quick", "suite", "out", "resume", *RUN, "slo", "format", "perf_metrics"),
+        *(
+            "header",
+            "quick",
+            "suite",
+            "out",
+            "resume",
+            "trace",
+            *RUN,
+            "slo",
+            "format",
+            "perf_metrics",
+            "trace_out",
+        ),
     )
 
     suite: str = flag("micro")
@@ -66,8 +78,8 @@ class RecsysOptions(LadderOptions):
     order = (
         *("ranker_replicas", "variant", "ranker", "device", "users", "duration", "threads"),
         *("gpu_fraction", "table_rows", "max_batch_size", "launches", "env", "url", "header"),
-        *("quick", "suite", "out", "resume", *RUN, "slo", "format", "published"),
-        "perf_metrics",
+        *("quick", "suite", "out", "resume", "trace", *RUN, "slo", "format", "published"),
+        *("perf_metrics", "trace_out"),
     )
 
     suite: str = flag("recsys")

@@ -31,7 +31,18 @@ class MicroOptions(RowOptions):
     order = (
         *("app", *MATRIX, *MODEL, "body_type", "intermediate_handle", "data_size"),
         *("clients", "windows", "window_seconds", "launches", "quick", "variant", "env", "suite"),
-        *("out", "resume", "profile", "trace", *RUN, "slo", "format", "published", "perf_metrics"),
+        *(
+            "out",
+            "resume",
+            "profile",
+            "trace",
+            *RUN,
+            "slo",
+            "format",
+            "published",
+            "perf_metrics",
+            "trace_out",
+        ),
     )
 
     suite: str = flag("micro")

@@ -101,6 +101,7 @@ def document(result: Result, options: ReportOptions) -> Document:
     names = names_of(page)
     own = result.run.command == OWN
     cpu = "CPU by process, and limits by row"
+    traced = [waterfall.of_line(names.whole(one), one.line) for one in page.entries]
     sections = (
         Section("results", "Results", tuple(_results(page, names)), "headline"),
         *section("usage", "CPU by process", _usage(page, names), "table"),
@@ -110,7 +111,8 @@ def document(result: Result, options: ReportOptions) -> Document:
         *section("windows", "Windows over time", windows(page, names)),
         *section("cpu", cpu, _cpu(page, names)),
         *section("details", "Every figure", _details(page, names)),
-        *section("waterfall", "Where the time goes", _waterfalls(page, names), "table"),
+        *section("waterfall", "Where the time goes", waterfall.blocks(traced), "table"),
+        *section("slow-requests", "Slow requests", waterfall.slow_blocks(traced)),
         *section("profiles", "Flamegraphs", profiles(page, names)),
         about_run.method(result, (*about_run.GENERAL_FORMULAS, *formulas(page, own))),
     )
@@ -510,14 +512,6 @@ def _requests(entries: Sequence[Entry], names: Names) -> Table:
         (Column("by replica, with the warm-up", number=False), served),
     )
     return table_of("Outcome", fields, entries, group=names.whole)
-
-
-# ---------------------------------------------------------------------------------- waterfall
-
-
-def _waterfalls(page: Page, names: Names) -> Iterator[Block]:
-    """The hops of each row that was traced."""
-    yield from waterfall.blocks([(names.whole(one), one) for one in page.entries])
 
 
 # ---------------------------------------------------------------------------------- profiles

@@ -160,7 +160,7 @@ def findings(page: Page, names: Names) -> Iterator[str]:
     yield from like
     yield from _ratios(page)
     for one in rows:
-        yield from waterfall.sentences(names.whole(one), one)
+        yield from waterfall.sentences(waterfall.of_line(names.whole(one), one.line))
     yield from doubted([one.warnings for one in rows])
     if page.launches < FEWEST and len(rows) > 1:
         launches = "1 launch" if page.launches == 1 else f"{page.launches} launches"

@@ -31,7 +31,7 @@ class OwnRunOptions(RowOptions, OwnAppOptions, StreamOptions):
         *("events", "event_timeout"),
         *("clients", "windows", "window_seconds"),
         *("launches", "quick", "variant", "env", "out", "resume", "profile", "trace", *RUN, "slo"),
-        *("format", "perf_metrics"),
+        *("format", "perf_metrics", "trace_out"),
     )
 
     target: str | None = argument(

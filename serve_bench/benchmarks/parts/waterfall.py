@@ -7,15 +7,20 @@ spend lies within `downstream`, and stands below it by their names.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
-from serve_bench.analysis.waterfall import BETWEEN, ORDER
-from serve_bench.benchmarks.parts.blocks import milliseconds, percent, table_of
-from serve_bench.benchmarks.parts.rows import NS_PER_MS, Entry
+from serve_bench.analysis.statistics import LATENCY, Line
+from serve_bench.analysis.waterfall import ANSWERED, BETWEEN, ORDER, HopShift
+from serve_bench.benchmarks.parts.blocks import NOTHING, milliseconds, percent, table_of
+from serve_bench.benchmarks.parts.charts import stacked
+from serve_bench.benchmarks.parts.rows import NS_PER_MS
 from serve_bench.benchmarks.parts.texts import latency
-from serve_bench.core.document import Block, Column, Prose
-from serve_bench.core.result import Trial
+from serve_bench.core.charts import BarPart
+from serve_bench.core.document import Block, Cell, Chart, Charts, Column, Prose
 
 MEANINGS: Final[Mapping[str, str]] = {
     "client late": "due, and not sent yet",
@@ -36,23 +41,54 @@ MEANINGS: Final[Mapping[str, str]] = {
 }
 
 
-def falls(trials: Sequence[Trial]) -> list[Mapping[str, Any]]:
-    """The waterfalls of a row's trials, of those that have one."""
-    return [one.waterfall for one in trials if (one.waterfall.get("total") or {}).get("mean")]
+@dataclass(frozen=True)
+class TracedRow:
+    """A row by its name, with the waterfalls of its trials. `p50_ns`: the median latency of all its
+    requests, where that is known."""
+
+    name: str
+    content: tuple[Mapping[str, Any], ...]
+    p50_ns: float | None = None
+
+    @property
+    def falls(self) -> list[Mapping[str, Any]]:
+        """The waterfalls that have a request."""
+        return [one for one in self.content if (one.get("total") or {}).get("mean")]
+
+    def count(self, name: str) -> int:
+        """A count of all trials together."""
+        return sum(int(one.get(name, 0)) for one in self.content)
+
+    @property
+    def slowest(self) -> list[Mapping[str, Any]]:
+        """The slowest requests that the records keep, in the order of time."""
+        every = [request for one in self.falls for request in one["requests"]]
+        slow = sorted(every, key=lambda one: -int(one["total_ns"]))[:MOST_SLOW]
+        return sorted(slow, key=lambda one: int(one["due_unix_ns"]))
 
 
-def blocks(entries: Sequence[tuple[str, Entry]]) -> Iterator[Block]:
-    """A table of hops for each row that was traced. `entries`: with their names."""
+def of_line(name: str, line: Line) -> TracedRow:
+    """A row of a cell."""
+    every = line.distributions.get(LATENCY)
+    content = tuple(one.waterfall for one in line.trials if one.waterfall)
+    return TracedRow(name, content, None if every is None else every.p50)
+
+
+def blocks(rows: Iterable[TracedRow]) -> Iterator[Block]:
+    """A table of hops for each row that was traced."""
     seen: set[str] = set()
-    for name, entry in entries:
-        every = falls(entry.line.trials)
-        if not every:
-            yield from _none(name, entry)
+    for row in rows:
+        if not row.falls:
+            if row.content:
+                traced = row.count("traced")
+                yield Prose(
+                    (f"{row.name}: of {traced:,} traced requests none left a mark",), "doubt"
+                )
             continue
-        rows = _rows(every)
-        seen |= {hop for hop, _ in rows}
+        hops = _rows(row.falls)
+        seen |= {hop for hop, _ in hops}
         yield table_of(
-            name,
+            row.name,
             (
                 (Column("hop", number=False), lambda one: one[0]),
                 (Column("mean", "ms"), lambda one: milliseconds(one[1]["mean"])),
@@ -61,17 +97,90 @@ def blocks(entries: Sequence[tuple[str, Entry]]) -> Iterator[Block]:
                 (Column("p99", "ms", spare=1), lambda one: milliseconds(one[1]["p99"])),
                 (Column("slowest 1 %", "ms"), lambda one: milliseconds(one[1]["tail"])),
             ),
-            rows,
-            tuple(_notes(every, rows[0][1]["p50"], entry)),
+            hops,
+            tuple(_notes(row, hops[0][1]["p50"])),
         )
     said = tuple(f"{hop}: {MEANINGS[hop]}" for hop in ORDER if hop in seen)
     yield from [Prose(said, "quiet", listed=True)] if said else []
 
 
-def _none(name: str, entry: Entry) -> Iterator[Block]:
-    traced = sum(int(one.waterfall.get("traced", 0)) for one in entry.line.trials)
-    if any(one.waterfall for one in entry.line.trials):
-        yield Prose((f"{name}: of {traced:,} traced requests none left a mark",), "doubt")
+MOST_SLOW: Final = 10
+"""Single requests that are shown of a row."""
+
+MOST_PARTS: Final = 7
+"""Hops that have a colour; the smaller ones are one part."""
+
+OTHERS: Final = "other hops"
+
+
+def slow_blocks(rows: Iterable[TracedRow]) -> Iterator[Block]:
+    """Charts of the hops of each row, and its slowest requests."""
+    for row in rows:
+        if row.falls:
+            yield Charts(partial(_charts, row))
+            yield table_of(
+                f"{row.name}: its slowest requests",
+                (
+                    (Column("due, UTC", number=False), lambda one: _clock(one["due_unix_ns"])),
+                    (Column("latency", "ms"), lambda one: milliseconds(one["total_ns"])),
+                    (Column("longest hop", number=False), lambda one: _longest(one)[0]),
+                    (Column("of it", "ms"), lambda one: milliseconds(_longest(one)[1])),
+                    (Column("trace", number=False, spare=1), lambda one: str(one["trace"])),
+                ),
+                row.slowest,
+            )
+
+
+def _charts(row: TracedRow) -> Iterator[Chart]:
+    hops = [(hop, one) for hop, one in _rows(row.falls) if hop in ORDER]
+    bars = {
+        "mean": {hop: one["mean"] for hop, one in hops},
+        "slowest 1 %": {hop: one["tail"] for hop, one in hops},
+    }
+    single = {
+        f"{_clock(one['due_unix_ns'])} {str(one['trace'])[-6:]}": times_of(one)
+        for one in row.slowest
+    }
+    shown = _large([*bars.values(), *single.values()])
+    words = "; ".join(f"{hop} {_ms(one['mean'])} ms" for hop, one in hops)
+    title = f"Where the time goes, {row.name}"
+    yield stacked(title, list(_parts(bars, shown)), "ms", f"{title}. Mean: {words}.")
+    words = "; ".join(f"{label}: {_ms(sum(times.values()))} ms" for label, times in single.items())
+    title = f"The slowest requests by time, {row.name}"
+    yield stacked(title, list(_parts(single, shown)), "ms", f"{title}. {words}.")
+
+
+def _large(bars: Sequence[Mapping[str, float]]) -> list[str]:
+    """The hops that have a colour, in the order of the way."""
+    longest = {hop: max(one.get(hop, 0) for one in bars) for hop in ORDER}
+    large = sorted((hop for hop in ORDER if longest[hop]), key=lambda hop: -longest[hop])
+    return [hop for hop in ORDER if hop in large[:MOST_PARTS]]
+
+
+def _parts(bars: Mapping[str, Mapping[str, float]], shown: Sequence[str]) -> Iterator[BarPart]:
+    """The hops of each bar in ms, those that are not shown as one."""
+    for label, hops in bars.items():
+        yield from (BarPart(label, hop, hops.get(hop, 0) / NS_PER_MS) for hop in shown)
+        rest = sum(ns for hop, ns in hops.items() if hop not in shown)
+        yield BarPart(label, OTHERS, rest / NS_PER_MS)
+
+
+def times_of(request: Mapping[str, Any]) -> dict[str, float]:
+    """How long a single request was in each hop, ns, without those of its calls."""
+    times: dict[str, float] = {}
+    for hop, _, ns in request["spans"]:
+        times[hop] = times.get(hop, 0) + ns
+    return times
+
+
+def _longest(request: Mapping[str, Any]) -> tuple[str, float]:
+    return max(times_of(request).items(), key=lambda one: one[1])
+
+
+def _clock(unix_ns: int) -> str:
+    second = unix_ns // 1_000_000_000 % 86_400
+    clock = f"{second // 3600:02d}:{second // 60 % 60:02d}:{second % 60:02d}"
+    return f"{clock}.{unix_ns // 1_000_000 % 1000:03d}"
 
 
 def _rows(every: Sequence[Mapping[str, Any]]) -> list[tuple[str, dict[str, float]]]:
@@ -103,32 +212,35 @@ def _mean(figures: Sequence[Mapping[str, float]]) -> dict[str, float]:
     }
 
 
-def _notes(every: Sequence[Mapping[str, Any]], traced_ns: float, entry: Entry) -> Iterator[str]:
-    traced, unseen, failed, lost = (
-        sum(int(one.get(name, 0)) for one in every)
-        for name in ("traced", "unseen", "failed", "lost_marks")
-    )
-    yield f"{traced - unseen:,} traced requests; hops add up to the latency of each"
-    if (figures := entry.line.distributions.get("latency")) is not None and figures.p50:
+def _notes(row: TracedRow, traced_ns: float) -> Iterator[str]:
+    unseen, lost, cut = (row.count(name) for name in ("unseen", "lost_marks", "cut"))
+    failed = Counter[str]()
+    for one in row.content:
+        failed.update(one.get("failed") or {})
+    answered = row.count("traced") - unseen - failed.total()
+    yield f"{answered:,} traced requests; hops add up to the latency of each"
+    if row.p50_ns:
         yield (
             f"p50 of the traced requests {_ms(traced_ns)} ms, of all of the row "
-            f"{_ms(figures.p50)} ms (docs/waterfall.md)"
+            f"{_ms(row.p50_ns)} ms (docs/waterfall.md)"
         )
     if unseen:
         yield f"{unseen:,} more lack marks, or have some of another time: they are in no figure"
-    if failed:
-        yield f"{failed:,} more failed, or had no answer"
+    for hop, number in failed.most_common():
+        where = "answered with an error" if hop == ANSWERED else f"lost in {hop}"
+        yield f"{number:,} more failed: {where}"
+    if cut:
+        yield f"{cut:,} more had no answer when the load ended"
     if lost:
         yield f"{lost:,} marks were written over before they were read"
 
 
-def sentences(name: str, entry: Entry) -> Iterator[str]:
+def sentences(row: TracedRow) -> Iterator[str]:
     """What the slowest waited for, where that is more than half of their time and not what all
     wait for; and hops that a timer makes."""
-    every = falls(entry.line.trials)
-    if not every:
+    if not row.falls:
         return
-    rows = dict(_rows(every))
+    rows = dict(_rows(row.falls))
     total = rows.pop("latency")
     hops = {hop: one for hop, one in rows.items() if not hop.startswith(" ")}
     most = max(hops, key=lambda hop: hops[hop]["tail"] - hops[hop]["p50"], default=None)
@@ -136,11 +248,60 @@ def sentences(name: str, entry: Entry) -> Iterator[str]:
         grown, whole = hops[most]["tail"] - hops[most]["p50"], total["tail"] - total["p50"]
         if whole > 0.2 * total["p50"] and grown > 0.5 * whole:
             yield (
-                f"{name}: the slowest 1 % take {_ms(total['tail'])} ms, {_ms(hops[most]['tail'])} "
-                f"of them {most}; at p50 it is {_ms(hops[most]['p50'])} of {_ms(total['p50'])}"
+                f"{row.name}: the slowest 1 % take {_ms(total['tail'])} ms, "
+                f"{_ms(hops[most]['tail'])} of them {most}; at p50 it is "
+                f"{_ms(hops[most]['p50'])} of {_ms(total['p50'])}"
             )
-    for hop, timer in sorted(dict(pair for one in every for pair in _timers(one)).items()):
-        yield f"{name}: half of all requests spend just above {timer:g} ms in {hop}: a timer"
+    for hop, timer in sorted(dict(pair for one in row.falls for pair in _timers(one)).items()):
+        yield f"{row.name}: half of all requests spend just above {timer:g} ms in {hop}: a timer"
+
+
+def shift_blocks(
+    rows: Iterable[tuple[str, Sequence[HopShift]]], names: tuple[str, str]
+) -> Iterator[Block]:
+    """What each hop takes on two sides, a table for each row that was traced on both."""
+    a, b = names
+    for name, hops in rows:
+        if not hops:
+            continue
+        whole = hops[0].grown_ns
+
+        def share(one: HopShift, whole: float = whole) -> Cell:
+            return percent(round(100.0 * one.grown_ns / whole) + 0.0) if whole else NOTHING
+
+        yield table_of(
+            name,
+            (
+                (Column("hop", number=False), lambda one: one.hop),
+                (Column("A", "ms", spare=2), lambda one: milliseconds(one.a_ns)),
+                (Column("B", "ms", spare=1), lambda one: milliseconds(one.b_ns)),
+                (Column("B - A", "ms"), lambda one: milliseconds(one.grown_ns)),
+                (Column("low", "95 %"), lambda one: milliseconds(one.low)),
+                (Column("high", "95 %"), lambda one: milliseconds(one.high)),
+                (Column("of it", "%"), share),
+            ),
+            hops,
+            (
+                f"A: {a}, B: {b}; means of traced requests of the loads without slices, then over "
+                "launches; -: a side does not have the hop",
+            ),
+        )
+
+
+def shift_sentence(name: str, hops: Sequence[HopShift]) -> str | None:
+    """In which hop the latency of two sides differs most, where the whole is known to differ."""
+    if not hops or (whole := hops[0]).low is None or whole.high is None:
+        return None
+    if whole.low <= 0 <= whole.high:
+        return None
+    sign = 1 if whole.grown_ns > 0 else -1
+    most = max(hops[1:], key=lambda one: sign * one.grown_ns)
+    parts = f"{_ms(abs(most.grown_ns))} of them {most.hop}"
+    if most.low is not None and most.high is not None:
+        ends = sorted((sign * most.low, sign * most.high))
+        parts += f" ({' to '.join(_ms(one) for one in ends)})"
+    which = "more" if sign > 0 else "less"
+    return f"{name}: B takes {_ms(abs(whole.grown_ns))} ms {which} than A, {parts}"
 
 
 def _timers(one: Mapping[str, Any]) -> list[tuple[str, float]]:

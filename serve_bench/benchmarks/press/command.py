@@ -35,7 +35,7 @@ class PressOptions(LadderOptions):
         *("max_ongoing_requests", "max_queued_requests", "ranker", "max_batch_size"),
         *("batch_wait_timeout_s", "threads", "table_rows", "gpu_fraction", "launches", "env"),
         *("url", "header", "quick", "log_requests", "exclude_connect", "suite", "out", "resume"),
-        *(*RUN, "slo", "format", "published", "perf_metrics"),
+        *("trace", *RUN, "slo", "format", "published", "perf_metrics", "trace_out"),
     )
 
     suite: str = flag("press")

@@ -130,7 +130,7 @@ class Pairs:
     """How both sides are measured, round by round. `folder`: of the run. `services`: those of
     `--url`, in place of launches. `chosen`: how rows are loaded, by an earlier sitting. `budget_s`:
     no round begins that would probably end later; None: they take what they take. `settled`:
-    whether the rounds so far are enough."""
+    whether the rounds so far are enough. `trace`: the share of requests that are traced."""
 
     suite: VersusSuite
     rounds: tuple[RoundPlan, ...]
@@ -140,12 +140,15 @@ class Pairs:
     chosen: dict[str, Slicing] = field(default_factory=dict)
     budget_s: float | None = None
     settled: Callable[[Comparing], bool] = attrgetter("settled")
+    trace: float | None = None
     without_ray: set[str | None] = field(default_factory=set)  # interpreters that cannot import it
     _began_s: float | None = None
     _begun: int = 0  # the place of the round that began last
 
     def __post_init__(self) -> None:
-        self.rows = PairRows(self.suite, self.folder, self.run_id, chosen=self.chosen)
+        self.rows = PairRows(
+            self.suite, self.folder, self.run_id, chosen=self.chosen, trace=self.trace
+        )
 
     def plan(self) -> Plan[Cell, Pairing]:
         """The rounds that are to be measured; each step says of which side."""
@@ -210,7 +213,8 @@ class PairBench(Bench[Cell, Pairing]):
         spec = launch_spec(
             part, self._plan.run_id, self._plan.folder, side.app, cells, self._suite.rows
         )
-        return Up(side, part, Serving(spec), beside)
+        traced = self._plan.trace is not None
+        return Up(side, part, Serving(replace(spec, traced=traced)), beside)
 
     def start(self) -> None:
         """Starts both sides."""
@@ -302,7 +306,7 @@ class PairBench(Bench[Cell, Pairing]):
             rate=at.row.rate_per_s,
             environment=up.serving.environment_of(at.row),
         )
-        return Target(load, up.part.number, up.serving.processes)
+        return Target(load, up.part.number, up.serving.processes, up.serving.marks)
 
     def _not_measured(self, at: Pairing, message: str, guilty: int | None) -> Loaded:
         """Neither side of a row is measured; `guilty` is to blame, where that is known."""

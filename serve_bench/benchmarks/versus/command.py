@@ -6,12 +6,18 @@ from typing import ClassVar, NamedTuple
 
 from serve_bench.cli.command import command, flag
 from serve_bench.cli.gate import GateOptions
-from serve_bench.cli.options import WITH_RESUME, OwnAppOptions, RunOptions, StreamOptions
+from serve_bench.cli.options import (
+    WITH_RESUME,
+    OwnAppOptions,
+    RunOptions,
+    StreamOptions,
+    TraceOptions,
+)
 
 #: Flags of clusters that are started, and looked into: none with --url.
 OF_LAUNCHES = frozenset(
     """a b app a_env b_env a_python b_python a_option b_option budget route method body
-    expect_status grpc_servicer no_sample""".split()
+    expect_status grpc_servicer no_sample trace""".split()
 )
 
 #: Flags of the request of an app of the user's own.
@@ -27,7 +33,7 @@ class SideFlags(NamedTuple):
     options: list[str]
 
 
-class VersusOptions(RunOptions, OwnAppOptions, StreamOptions, GateOptions):
+class VersusOptions(TraceOptions, RunOptions, OwnAppOptions, StreamOptions, GateOptions):
     """The options of `versus`."""
 
     command = "versus"
@@ -61,7 +67,18 @@ class VersusOptions(RunOptions, OwnAppOptions, StreamOptions, GateOptions):
             "noise",
         ),
         *("budget", "a_env", "b_env", "a_python", "b_python", "a_option", "b_option", "slice"),
-        *("pairing", "seed", "suite", "out", "resume", "no_sample", "dry_run", "live", "format"),
+        *(
+            "pairing",
+            "seed",
+            "suite",
+            "out",
+            "resume",
+            "trace",
+            "no_sample",
+            "dry_run",
+            "live",
+            "format",
+        ),
     )
 
     suite: str = flag("versus")

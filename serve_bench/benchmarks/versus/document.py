@@ -35,8 +35,9 @@ from serve_bench.benchmarks.parts.about_run import (
     moment,
 )
 from serve_bench.benchmarks.parts.about_run import method as executed_method
-from serve_bench.benchmarks.parts.blocks import proofs
+from serve_bench.benchmarks.parts.blocks import proofs, section
 from serve_bench.benchmarks.parts.texts import cell_title
+from serve_bench.benchmarks.parts.waterfall import shift_blocks
 from serve_bench.benchmarks.versus.charts import ratio_chart, round_charts, side_charts
 from serve_bench.benchmarks.versus.summary import (
     SCALES,
@@ -263,6 +264,10 @@ def _sections(comparing: Comparing) -> Iterator[Section]:
         if name == "streams" and not any(one.metric in metrics for one in comparing.lines):
             continue
         yield Section(name, title, (Charts(partial(side_charts, comparing, *metrics)),))
+    hops = [(row_title(comparing, row), row.hops) for row in comparing.rows]
+    yield from section(
+        "hops", "Where the difference is", shift_blocks(hops, comparing.names), "table"
+    )
     both = tuple(zip("AB", comparing.sides, strict=True))
     sides = [(f"{x}: {side.name}", side_text(side, comparing.kind)) for x, side in both]
     if changes := few(side_changes(comparing)):

@@ -28,6 +28,7 @@ from serve_bench.benchmarks.versus.request import (
 from serve_bench.benchmarks.versus.slicing import turns_words
 from serve_bench.cli.flag_values import plain_lines
 from serve_bench.cli.gate import Gate
+from serve_bench.cli.rows import share_of
 from serve_bench.cli.show import render_comparing
 from serve_bench.cli.sitting import (
     Place,
@@ -39,13 +40,13 @@ from serve_bench.cli.sitting import (
     sit,
 )
 from serve_bench.core.errors import BadInput
-from serve_bench.core.plan import duration_text
+from serve_bench.core.plan import client_of, duration_text
 from serve_bench.core.redaction import kept_setting, kept_text, kept_value
 from serve_bench.core.result import Result
 from serve_bench.report.terminal import terminal
 from serve_bench.runner.runner import Plan
 from serve_bench.runner.url_bench import Service
-from serve_bench.serving.launch_spec import check_interpreter
+from serve_bench.serving.launch_spec import check_interpreter, check_tracing
 from serve_bench.store import RESULTS
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ def run(
 ) -> int:
     """Measures what is planned, prints the report, and returns the exit code."""
     gate.check_rounds(suite.rounds, f"--rounds {suite.rounds}")
+    trace = _trace(suite, options.trace)
     rounds = versus_plan(suite, done(earlier))
     place = options.resume or options.out
     folder = RESULTS if place is None else place.parent
@@ -128,6 +130,7 @@ def run(
         earlier,
         services=services,
         budget_s=suite.budget_s if earlier is None else None,
+        trace=trace,
     )
     began_s = time.monotonic()
 
@@ -136,6 +139,19 @@ def run(
         return _show(result, folder, options.format, gate)
 
     return sit(replace(sitting, plain=plain_lines(options.live)), show)
+
+
+def _trace(suite: VersusSuite, text: str | None) -> float | None:
+    """The share of requests of `--trace`. Raises BadInput where none of this suite can be."""
+    share = share_of(text)
+    if share is not None:
+        if suite.pairing == "duet":
+            raise BadInput("--trace: not with --pairing duet, which loads no side by itself")
+        if not any(client_of(row) == "raw" for row in suite.rows):
+            raise BadInput("--trace: is for rows of the raw client (--clients raw:8)")
+        for side in suite.sides:
+            check_tracing(side.variant)
+    return share
 
 
 def sitting_of(
@@ -147,6 +163,7 @@ def sitting_of(
     services: tuple[Service, Service] | None = None,
     budget_s: float | None = None,
     settled: Callable[[Comparing], bool] = attrgetter("settled"),
+    trace: float | None = None,
     plan: tuple[RoundPlan, ...] | None = None,
     command: str = "versus",
     content: Mapping[str, Any] | None = None,
@@ -159,7 +176,7 @@ def sitting_of(
     def work(place: Place) -> Plan[Any, Any]:
         chosen = chosen_of(every, earlier.trials) if earlier is not None else {}
         pairs = Pairs(
-            suite, rounds, place.folder, place.run_id, services, chosen, budget_s, settled
+            suite, rounds, place.folder, place.run_id, services, chosen, budget_s, settled, trace
         )
         return pairs.plan()
 

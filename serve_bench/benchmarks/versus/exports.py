@@ -113,6 +113,7 @@ def _row(row: ComparedRow) -> dict[str, Any]:
         "slices_to_steady": [
             {**vars(one), "interval": interval_json(one.interval)} for one in row.effects
         ],
+        **({"hops": [asdict(one) for one in row.hops]} if row.hops else {}),
     }
 
 

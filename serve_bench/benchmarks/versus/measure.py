@@ -32,13 +32,15 @@ from serve_bench.benchmarks.versus.slicing import (
 )
 from serve_bench.core.load_result import LoadResult, Progress, Slice, SlicedResult
 from serve_bench.core.load_spec import HANDLE, Load, Slices, Timing
-from serve_bench.core.plan import trial_of
-from serve_bench.core.result import Metric, Trial, cell_slug
+from serve_bench.core.marks import ProcessMarks
+from serve_bench.core.plan import client_of, trial_of
+from serve_bench.core.result import JsonObject, Metric, Trial, cell_slug
 from serve_bench.load import LoadError, drive_load
 from serve_bench.load.driver import drive_slices, drive_windows
 from serve_bench.observing.host import cpu_ns
 from serve_bench.observing.inside import keep_samples
 from serve_bench.observing.sampler import Gpus, Sampler, sampler_of
+from serve_bench.runner.traced import trace_log, waterfall
 from serve_bench.serving.server import Process
 from serve_bench.serving.strays import marks
 from serve_bench.store import now_iso
@@ -74,23 +76,35 @@ Say = Callable[[Pairing, str, Progress | None], None]
 @dataclass(frozen=True)
 class Target:
     """A side that is up: the load of the row against it, and what serves it (nothing is known of a
-    service that was there already). `launch`: its id in the records."""
+    service that was there already). `launch`: its id in the records; `marks`: of its requests that
+    are traced."""
 
     load: Load
     launch: str = ""
     processes: Callable[[], Sequence[Process]] = tuple
+    marks: Callable[[], Sequence[ProcessMarks]] = tuple
+
+
+@dataclass(frozen=True)
+class _Steady:
+    """A side loaded by itself, and where the time of its traced requests went."""
+
+    result: LoadResult
+    waterfall: JsonObject
 
 
 @dataclass
 class PairRows:
     """Measures rows, round after round. `folder`: of the run. `chosen`: how each row is loaded in
-    turn, by its place."""
+    turn, by its place. `trace`: the share of requests that are traced while a side is loaded by
+    itself; slices are as without."""
 
     suite: VersusSuite
     folder: Path
     run_id: str
     say: Say = lambda at, phase, load: None
     chosen: dict[str, Slicing] = field(default_factory=dict)
+    trace: float | None = None
     _gpus: Gpus | None = None
 
     def measure(self, at: Pairing, targets: tuple[Target, Target]) -> tuple[Trial, Trial]:
@@ -102,7 +116,7 @@ class PairRows:
             slicing = self.chosen[place_of(at)] = self._choose(at, targets)
         loads = _with_connections(targets, slicing.connections)
         duet = slicing.method == "duet"
-        steady = None if duet else self._steady(at, loads, slicing)
+        steady = None if duet else self._steady(at, loads, slicing, targets)
         for load in loads if duet else ():  # before CPU is read: these requests are in no count
             self._warm(at, load)
         processes = [list(target.processes()) for target in targets]
@@ -124,7 +138,8 @@ class PairRows:
             trial = trial_of(planned, targets[side].launch, started_at, own, total_s)
             trial = _as_slices(trial, result.slices, side, slicing, at.seed, own.total.completed)
             if steady is not None:
-                trial = _with_steady(trial, steady[side], STEADY_WINDOWS)
+                trial = _with_steady(trial, steady[side].result, STEADY_WINDOWS)
+                trial = replace(trial, waterfall=steady[side].waterfall)
             trial = _with_cpu(trial, before[side], after[side], set(_on_way(later[side])))
             trial = _with_way(trial, processes[side], None if pins is None else pins[side])
             if duet and _apart(result.slices):
@@ -167,19 +182,27 @@ class PairRows:
         return (result.latency.percentile(0.5) or 0) / 1e9
 
     def _steady(
-        self, at: Pairing, loads: tuple[Load, Load], slicing: Slicing
-    ) -> tuple[LoadResult, LoadResult]:
+        self,
+        at: Pairing,
+        loads: tuple[Load, Load],
+        slicing: Slicing,
+        targets: tuple[Target, Target],
+    ) -> dict[int, _Steady]:
         """Each side by itself, warmed up and without slices, in drawn order."""
         whole_s = max(self.suite.steady_s, DRAINS * slicing.drain_s)
         timing = replace(WARMING, windows=STEADY_WINDOWS, window_s=whole_s / STEADY_WINDOWS)
-        results: dict[int, LoadResult] = {}
+        steady: dict[int, _Steady] = {}
         for side in at.steady_order:
             progress = self._progress(at, f"{at.planned[side].variant} alone")
-            results[side] = drive_load(
-                loads[side], timing, on_progress=progress, mark=marks(self.run_id)
+            traced = self.trace if client_of(at.row) == "raw" else None
+            traces = None if traced is None else trace_log(traced, whole_s)
+            result = drive_load(
+                loads[side], timing, on_progress=progress, mark=marks(self.run_id), traces=traces
             )
-        _check_whole(loads, (results[0], results[1]))
-        return results[0], results[1]
+            fall = {} if traces is None else waterfall(traces.requests, targets[side].marks)
+            steady[side] = _Steady(result, fall)
+        _check_whole(loads, (steady[0].result, steady[1].result))
+        return steady
 
     # ------------------------------------------------------------------------------ slices
 

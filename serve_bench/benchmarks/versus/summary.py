@@ -28,6 +28,7 @@ from serve_bench.analysis.comparing.model import (
 from serve_bench.analysis.comparing.values import OF_ALL
 from serve_bench.benchmarks.parts.rows import engaged_of
 from serve_bench.benchmarks.parts.texts import bounded_number
+from serve_bench.benchmarks.parts.waterfall import shift_sentence
 from serve_bench.benchmarks.versus.slicing import ms_text
 from serve_bench.core.document import Finding, sentences
 from serve_bench.core.errors import BadInput
@@ -130,6 +131,9 @@ def findings(comparing: Comparing) -> Iterator[str]:
             others.setdefault(line.metric, []).append(line)
     if others:
         yield f"Outside of the gate: {'; '.join(map(_of_metric, others.values()))}."
+    for row in comparing.rows:
+        if (shift := shift_sentence(row_title(comparing, row), row.hops)) is not None:
+            yield f"{shift}."
     for text in (_unsettled(comparing), _own_floor(comparing), _floor(comparing)):
         if text is not None:
             yield f"{text[0].upper()}{text[1:]}."

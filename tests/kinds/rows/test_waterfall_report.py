@@ -6,7 +6,10 @@ import json
 from dataclasses import replace
 from typing import Any
 
+from serve_bench.benchmarks.micro.document import document
 from serve_bench.cli.show import render
+from serve_bench.core.charts import Bars, Chart
+from serve_bench.core.document import ReportOptions, with_charts
 from serve_bench.core.result import Result, Row, result_of
 from tests.records import launch, planned, run, trial
 
@@ -22,12 +25,26 @@ def figures(mean: float, p50: float, tail: float) -> dict[str, int]:
     }
 
 
+def request(total: float, router: float, second: int) -> dict[str, Any]:
+    spans = [["router", 0, round(router * MS)]]
+    spans += [["user code", round(router * MS), round((total - router) * MS)]]
+    return {
+        "trace": f"{second:032x}",
+        "due_unix_ns": second * 1000 * MS,
+        "deployment": "Front",
+        "total_ns": round(total * MS),
+        "spans": spans,
+        "calls": [],
+    }
+
+
 def fall(**more: Any) -> dict[str, Any]:
     return {
         "traced": 60,
         "unseen": 0,
-        "failed": 0,
+        "failed": {},
         "lost_marks": 0,
+        "cut": 0,
         "total": figures(20.0, 18.0, 90.0),
         "hops": {
             "client to proxy": figures(1.0, 1.0, 1.0),
@@ -37,7 +54,7 @@ def fall(**more: Any) -> dict[str, Any]:
             "Down: batch wait": figures(9.5, 9.5, 9.5),
         },
         "timers": {},
-        "requests": [],
+        "requests": [request(90.0, 73.0, 7), request(20.0, 3.0, 5)],
         **more,
     }
 
@@ -52,8 +69,24 @@ def traced(*falls: dict[str, Any]) -> Result:
     return result_of([run(*every), *launches, *trials])
 
 
-def told(result: Result) -> str:
-    return " ".join(render(result, width=120).split())
+def told(result: Result, **how: Any) -> str:
+    return " ".join(render(result, width=120, **how).split())
+
+
+def test_slow_requests_stand_in_the_order_of_time_with_charts_of_their_hops() -> None:
+    text = told(traced(fall()), verbose=True)
+    first, second = ("00:00:05.000 20.0 user code 17.0", "00:00:07.000 90.0 router 73.0")
+    assert first in text and text.index(first) < text.index(second)
+    assert "00:00:05" not in told(traced(fall()))
+    made = document(traced(fall()), ReportOptions())
+    (section,) = (one for one in made.sections if one.name == "slow-requests")
+    hops, single = (one for one in with_charts(section.blocks) if isinstance(one, Chart))
+    assert isinstance(hops.drawing, Bars) and isinstance(single.drawing, Bars)
+    parts = {(one.label, one.part): one.value for one in hops.drawing.shares}
+    assert parts["slowest 1 %", "router"] == 73.0 and parts["mean", "downstream"] == 10.0
+    assert not any(part.startswith("Down") for _, part in parts)
+    labels = [one.label for one in single.drawing.shares]
+    assert labels[0] == "00:00:05.000 000005" and labels[-1] == "00:00:07.000 000007"
 
 
 def test_hops_stand_in_the_order_of_the_way_and_calls_below_them() -> None:
@@ -74,10 +107,17 @@ def test_what_the_slowest_waited_for_is_a_finding() -> None:
 
 
 def test_a_timer_and_what_is_missing_are_said() -> None:
-    text = told(traced(fall(timers={"batch wait": 50.0}, unseen=2, failed=3, lost_marks=9)))
+    text = told(
+        traced(
+            fall(
+                timers={"batch wait": 50.0}, unseen=2, failed={"user code": 3}, lost_marks=9, cut=1
+            )
+        )
+    )
     assert "half of all requests spend just above 50 ms in batch wait: a timer" in text
-    assert "58 traced requests" in text and "2 more lack marks" in text
-    assert "3 more failed" in text and "9 marks were written over" in text
+    assert "55 traced requests" in text and "2 more lack marks" in text
+    assert "3 more failed: lost in user code" in text and "1 more had no answer when" in text
+    assert "9 marks were written over" in text
     none = fall(total={}, hops={}, unseen=60)
     assert "of 60 traced requests none left a mark" in told(traced(none))
 

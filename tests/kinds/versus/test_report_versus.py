@@ -299,3 +299,25 @@ def test_one_round_has_figures_and_no_verdict() -> None:
     assert "inconclusive, throughput 11.8 x, 1 round; a verdict takes 3" in text
     at = planned("default", 1, ROWS[2], cell(1, 10000, 8))
     assert at.key in {one.key for one in result.trials}
+
+
+def test_the_hop_in_which_the_difference_is() -> None:
+    """B waits 10 ms longer at the router, and a hop that it lacks is a hop of 0 ms."""
+
+    def fall(at: int, router: float, **more: float) -> dict[str, Any]:
+        hops = {"router": router + at / 10, "user code": 5.0, **more}
+        figures = {name: {"mean": ms * 1e6} for name, ms in hops.items()}
+        return {"total": {"mean": sum(hops.values()) * 1e6}, "hops": figures}
+
+    plain = versus_result({ROWS[0]: rates(325.0, 300.0)})
+    falls = {"default": lambda at: fall(at, 1.0, proxy=2.0), "optimized": lambda at: fall(at, 11.0)}
+    trials = [replace(one, waterfall=falls[one.variant](one.round)) for one in plain.trials]
+    result = result_of([plain.run, *plain.launches, *trials])
+    text = " ".join(render(result, width=120).split())
+    assert "B takes 8.00 ms more than A, 10.0 of them router (10.0 to 10.0)" in text
+    assert "Where the difference is" in text and "proxy 2.00 - -2.00" in text
+    (row,) = json.loads(render(result, "json"))["rows"]
+    router = next(one for one in row["hops"] if one["hop"] == "router")
+    assert router["b_ns"] - router["a_ns"] == pytest.approx(10e6)
+    assert "hops" not in json.loads(render(plain, "json"))["rows"][0]
+    assert "Where the difference is" not in render(plain)

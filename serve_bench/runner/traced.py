@@ -1,0 +1,45 @@
+"""The traced requests of a load: how many to order, and what their marks say of them afterwards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from serve_bench.analysis.waterfall import ClientTimes, summary_of
+from serve_bench.core.marks import ProcessMarks, by_trace
+from serve_bench.load.tally import NEVER
+from serve_bench.load.traces import TracedRequest, TraceLog
+
+FEWEST_TRACED: Final = 50
+"""Of the windows of a row, at least."""
+
+MARKS_S: Final = 0.1
+"""After the last answer: the span of a proxy ends up to 10 ms later (Ray 2.60, idle host)."""
+
+
+def trace_log(share: float, measured_s: float) -> TraceLog:
+    """What to trace of a load whose windows take so long."""
+    # Half as many again: a connection that is chosen may be busy for a while.
+    return TraceLog(share, 1.5 * FEWEST_TRACED / measured_s)
+
+
+def waterfall(
+    requests: Sequence[TracedRequest], marks: Callable[[], Sequence[ProcessMarks]]
+) -> dict[str, Any]:
+    """Where the time of the traced requests went. Reads the marks once Serve has made the last."""
+    time.sleep(MARKS_S)
+    marked = marks()
+    ended = [one for one in requests if one.end < NEVER]
+    answered, failed = (
+        [
+            ClientTimes(one.trace, one.due, one.sent, one.first, one.end)
+            for one in ended
+            if bool(one.status) is ok
+        ]
+        for ok in (True, False)
+    )
+    ahead_ns = time.time_ns() - time.perf_counter_ns()
+    lost = sum(one.lost for one in marked)
+    summary = summary_of(answered, failed, by_trace(marked), lost, ahead_ns)
+    return {**summary, "cut": len(requests) - len(ended)}
