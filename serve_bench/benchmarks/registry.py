@@ -91,6 +91,7 @@ ROWS: Final = Benchmark("micro")
 
 BENCHMARKS: Final[dict[str, Benchmark]] = {
     "run": Benchmark("own_app", pages=ROWS.folder, data=ROWS.folder),
+    "trace": Benchmark("own_app", pages=ROWS.folder, data=ROWS.folder),
     "micro": ROWS,
     "noop": ROWS,
     "load": Benchmark("load", data=ROWS.folder),

@@ -49,7 +49,8 @@ class RowsRequest:
 
     `sample`: CPU, memory and GPU beside each load; `metrics`: Serve's own around it; `profile`:
     targets of a profiled repetition of each row; `load_on`: nodes of a Ray cluster; None: of none.
-    `trace`: the share of requests whose way through Serve is marked; None: of none.
+    `trace`: the share of requests whose way through Serve is marked; 0: of those alone that other
+    loads choose; None: of none.
     """
 
     suite: Suite
@@ -62,7 +63,7 @@ class RowsRequest:
     def __post_init__(self) -> None:
         if self.load_on is not None and any(one.protocol in HANDLES for one in self.suite.rows):
             raise BadInput("--load-on: the load of a handle is a driver on this host")
-        if self.trace is not None:
+        if self.trace:
             self._check_trace()
 
     def _check_trace(self) -> None:

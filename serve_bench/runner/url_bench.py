@@ -12,12 +12,14 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from serve_bench.analysis.climb import Climb
 from serve_bench.core.failed_requests import none_succeeded
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.load_result import Counts, Progress, Warmup
 from serve_bench.core.load_spec import Load, Timing
+from serve_bench.core.marks import ProcessMarks
 from serve_bench.core.plan import trial_of
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import Metric, PlannedTrial, Row, Trial
@@ -25,6 +27,7 @@ from serve_bench.core.schema import plain
 from serve_bench.load import LoadError, LoadInterrupted, drive_load
 from serve_bench.load.external import ExternalResult, drive_external
 from serve_bench.load.request_log import RequestLog
+from serve_bench.load.traces import TraceLog
 from serve_bench.observing.inside import keep_samples
 from serve_bench.observing.profiler import Profilable, Profiling
 from serve_bench.observing.sampler import sampler_of
@@ -32,6 +35,7 @@ from serve_bench.runner.agenda import Climbing, PlannedLoad
 from serve_bench.runner.extra_loads import Settling, is_settled
 from serve_bench.runner.load_source import LoadDriver, LocalLoads, NodeLoads
 from serve_bench.runner.runner import Bench, Fault, Journal, Loaded, Plan, PlannedLaunch
+from serve_bench.runner.traced import waterfall
 from serve_bench.serving.strays import marks, run_directory
 from serve_bench.store import StoreError, now_iso
 
@@ -51,6 +55,13 @@ class Service:
 
     name: str
     request: Request
+
+
+class Tracing(NamedTuple):
+    """The requests of a load to trace, and the marks that the server has made so far."""
+
+    log: TraceLog
+    marks: Callable[[], Sequence[ProcessMarks]]
 
 
 @dataclass
@@ -167,13 +178,14 @@ def drive_url(
     log: RequestLog | None = None,
     drive: LoadDriver = drive_load,
     server: Sequence[Profilable] = (),
+    tracing: Tracing | None = None,
 ) -> Driven:
     """Loads a running server. Raises LoadError or ExternalError.
 
     Ctrl-C while it measures ends it early: the trial has what was measured, and the flag
     `interrupted`. `samples`: the folder for CPU and memory of the load and the host; None: no
     sampling. `log` gets every request. `drive`: the driver of our own clients. `server`: processes
-    of the server, to sample too.
+    of the server, to sample too. `tracing`: None: no request is traced.
     """
     started_at, began, began_ns = now_iso(), time.monotonic(), time.time_ns()
     interrupted = False
@@ -186,12 +198,22 @@ def drive_url(
             trial, measured_s = _external_trial(planned, started_at, external), external.seconds
         else:
             try:
-                result = drive(load, timing, on_progress=progress, mark=marks(run_id), log=log)
+                result = drive(
+                    load,
+                    timing,
+                    on_progress=progress,
+                    mark=marks(run_id),
+                    log=log,
+                    traces=None if tracing is None else tracing.log,
+                )
             except LoadInterrupted as early:
                 result, interrupted = early.result, True
             trial = trial_of(planned, "", started_at, result, time.monotonic() - began)
             began_ns, measured_s = result.started_at_ns, result.duration_s
             lost = tuple(f"{one.who} failed: {one.reason}" for one in result.failures)
+            if tracing is not None:
+                fall = waterfall(tracing.log.requests, tracing.marks)
+                trial = replace(trial, waterfall=fall)
     if sampler is not None and samples is not None:
         trial = replace(trial, usage=sampler.summary(began_ns, measured_s))
         try:

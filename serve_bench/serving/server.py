@@ -22,7 +22,7 @@ import psutil
 from serve_bench.core.app_spec import APPS_PACKAGE, AppSpec, deploy_spec
 from serve_bench.core.axes import Value
 from serve_bench.core.errors import RunFailed
-from serve_bench.core.marks import ProcessMarks, marks_of
+from serve_bench.core.marks import FOLDER, ProcessMarks, marks_of
 from serve_bench.core.proof import contradictions, role_of, without_method
 from serve_bench.core.result import Row
 from serve_bench.core.usage import FORWARD_SUFFIX, ReplicaCounts, counts_of
@@ -83,6 +83,22 @@ class Deployed:
     seconds: float
     in_place: bool
     proof: Mapping[str, Any]
+
+
+def marks_folder(pid: int) -> Path | None:
+    """Where a process of Serve keeps the marks of traced requests; None where it makes none, or is
+    of another user."""
+    try:
+        folder = psutil.Process(pid).environ().get(FOLDER)
+    except (psutil.Error, OSError):
+        return None
+    return None if folder is None else Path(folder)
+
+
+def read_marks(folder: Path) -> list[ProcessMarks]:
+    """The marks of traced requests so far, by process."""
+    files = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [marks_of(file.read_bytes()) for file in files if file.name.isdigit()]
 
 
 @dataclass
@@ -291,9 +307,7 @@ class Serving:
 
     def marks(self) -> list[ProcessMarks]:
         """The marks of traced requests so far, by process; empty without."""
-        folder = self.spec.marks_folder
-        files = sorted(folder.iterdir()) if folder.is_dir() else []
-        return [marks_of(file.read_bytes()) for file in files if file.name.isdigit()]
+        return read_marks(self.spec.marks_folder)
 
     def replicas(self) -> list[int]:
         """The pids of the replicas that were there after the deploy and have not been missed."""

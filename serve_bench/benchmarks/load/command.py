@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from serve_bench.cli.command import argument, command, flag
-from serve_bench.cli.options import LIVE_HELP, ChatOptions, LoadOnOptions, StreamOptions
+from serve_bench.cli.options import (
+    LIVE_HELP,
+    ChatOptions,
+    LoadOnOptions,
+    StreamOptions,
+    TraceOptions,
+)
 
 if TYPE_CHECKING:
     from serve_bench.core.load_spec import Arrivals, Client, Load, Timing
@@ -23,7 +29,7 @@ LEAST_DURATION_S = 0.01
 LONGEST_COUNT_S = 24 * 3600.0
 
 
-class LoadOptions(ChatOptions, LoadOnOptions, StreamOptions):
+class LoadOptions(ChatOptions, LoadOnOptions, StreamOptions, TraceOptions):
     """The options of `load`."""
 
     command = "load"
@@ -34,7 +40,18 @@ class LoadOptions(ChatOptions, LoadOnOptions, StreamOptions):
         *("protocol", "events", "event_timeout", "keepalive", "timeout"),
         *("connect_timeout", "retries"),
         *("expect_status", "expect_body", "unix_socket", "insecure", "cacert", "warmup", "seed"),
-        *("hgrm", "profile", "no_sample", "load_on", "load_nodes", "json", "slo", "out", "live"),
+        *(
+            "hgrm",
+            "profile",
+            "trace",
+            "no_sample",
+            "load_on",
+            "load_nodes",
+            "json",
+            "slo",
+            "out",
+            "live",
+        ),
     )
 
     url: str = argument("Address that is loaded, http:// or https://.", metavar="URL")
@@ -162,6 +179,14 @@ def _check_together(options: LoadOptions, variants: Variants) -> None:
         (
             options.load_on and program,
             f"--load-on: nodes load with raw or aiohttp, not {client} (see scale --client wrk)",
+        ),
+        (
+            options.load_on and options.trace is not None,
+            "--trace: the times of a load from nodes are of another clock",
+        ),
+        (
+            options.client != "raw" and options.trace is not None,
+            f"--trace: is for the raw client, not {options.client}",
         ),
         (options.load_on and profiled, "--profile: does not go with --load-on"),
         (

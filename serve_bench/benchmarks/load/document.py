@@ -22,7 +22,7 @@ from serve_bench.benchmarks.micro.document import (
     profiles,
 )
 from serve_bench.benchmarks.micro.summary import figures, names_of
-from serve_bench.benchmarks.parts import about_run, streams
+from serve_bench.benchmarks.parts import about_run, streams, waterfall
 from serve_bench.benchmarks.parts.blocks import (
     NOTHING,
     NS_PER_MS,
@@ -82,12 +82,15 @@ def document(result: Result, options: ReportOptions) -> Document:
     every = (Folded("Every metric", (metrics_table(loads, names),)),) if loads else ()
     inside = (*cpu_charts(page, names), *cpu_tables(page), *evidence(page, names), *every)
     curves = [Charts(partial(_curve, one)) for one in loads if LATENCY in one.line.distributions]
+    traced = [waterfall.of_line(one.line.row.label, one.line) for one in loads]
     sections = (
         Section("results", "Results", _results(page, loads), "headline"),
         *section("latency", "Latency by percentile", curves),
         *section("windows", "Windows over time", windows(page, names)),
         *section("requests", "Requests and client", _requests(loads), "table"),
         *section("cpu", "CPU of the load, and every metric", inside),
+        *section("waterfall", "Where the time goes", waterfall.blocks(traced), "table"),
+        *section("slow-requests", "Slow requests", waterfall.slow_blocks(traced)),
         *section("profiled", "The load with a profiler", _repeated(page), "table"),
         *section("profiles", "Flamegraphs", profiles(page, names)),
         about_run.method(result, (*about_run.GENERAL_FORMULAS, *formulas(loads))),

@@ -18,6 +18,7 @@ from serve_bench.cli.command import FAILED, INTERRUPTED
 from serve_bench.cli.gate import GATE_BROKEN, close_slo
 from serve_bench.cli.profile_run import draw_profiles
 from serve_bench.cli.progress import Display
+from serve_bench.cli.rows import share_of
 from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import run_mark, run_record, signals, source_of
 from serve_bench.core.errors import BadInput, RunFailed
@@ -39,8 +40,10 @@ from serve_bench.observing.profiler import (
     to_profile,
 )
 from serve_bench.runner.load_source import LoadOn
-from serve_bench.runner.url_bench import Driven, drive_profiled, drive_url
+from serve_bench.runner.traced import trace_log
+from serve_bench.runner.url_bench import Driven, Tracing, drive_profiled, drive_url
 from serve_bench.serving.launch_spec import port_owner
+from serve_bench.serving.server import marks_folder, read_marks
 from serve_bench.serving.strays import marks
 from serve_bench.store import RESULTS, RunFolder, StoreError, fresh_folder, now_iso, read
 from serve_bench.store.files import why
@@ -124,6 +127,7 @@ def _drive(
     slo: str | None,
 ) -> int:
     where, sample = load.request, not options.no_sample
+    tracing = tracing_of(options.trace, load, timing)
     cell, row = {"url": kept_text(where.url)}, row_of(load)
     planned = PlannedTrial(trial_key("url", 1, cell, row.label), 1, "url", cell, row)
     folder = RunFolder.create(out, now=datetime.now(UTC))
@@ -152,6 +156,7 @@ def _drive(
                     folder.path if sample else None,
                     drive=from_there,
                     server=server,
+                    tracing=tracing,
                 )
         except SpecError as error:
             raise BadInput(str(error)) from None
@@ -181,6 +186,25 @@ def _drive(
     if (words := too_many_failed(trial)) is not None:
         print(f"serve-bench: {words}", file=sys.stderr)
     return FAILED if troubles or words is not None else 0
+
+
+def tracing_of(trace: str | None, load: Load, timing: Timing) -> Tracing | None:
+    """What `--trace` asks for; None without. BadInput where no Serve here marks requests."""
+    share = share_of(trace)
+    if share is None:
+        return None
+    where = load.request
+    if load.client != "raw":
+        raise BadInput(f"--trace: is for the raw client, not {load.client}")
+    every = behind(where.url, where.unix_socket)
+    folder = next(filter(None, (marks_folder(one.pid) for one in every)), None)
+    if folder is None:
+        why = "no Serve of this machine answers" if not every else "the Serve there marks none"
+        raise BadInput(
+            f"--trace: {kept_text(where.url)}: {why}; serve-bench noop --blocking --trace "
+            "starts one that does"
+        )
+    return Tracing(trace_log(share, timing.measured_s), partial(read_marks, folder))
 
 
 def _keep(folder: RunFolder, run: Run, driven: Driven) -> tuple[Result, list[str]]:

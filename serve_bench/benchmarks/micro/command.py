@@ -81,7 +81,17 @@ class NoopOptions(LoadOnOptions, SloOptions):
     order = (
         *("blocking", "num_replicas", "num_queries", "max_ongoing_requests", "max_batch_size"),
         *("batch_wait_timeout_s", "body_type", "intermediate_handle", "host", "port", "variant"),
-        *("env", "profile", "no_sample", "serve_metrics", "load_on", "load_nodes", "out", "slo"),
+        *(
+            "env",
+            "profile",
+            "trace",
+            "no_sample",
+            "serve_metrics",
+            "load_on",
+            "load_nodes",
+            "out",
+            "slo",
+        ),
     )
 
     blocking: bool = flag(False, "Stay up until Ctrl-C or SIGTERM.")
@@ -93,6 +103,7 @@ class NoopOptions(LoadOnOptions, SloOptions):
     profile: str | None = flag(
         None, "Repeat the warm-up with py-spy on proxy, replica, controller; with commas."
     )
+    trace: bool = flag(False, "Mark the requests that load --trace chooses.")
     no_sample: bool = flag(False, "Do not sample CPU and memory during the load.")
     out: Path | None = flag(None, "Folder of the run [results/<time>].")
 
@@ -138,6 +149,7 @@ def noop(options: NoopOptions) -> int:
         sample=not options.no_sample,
         metrics=options.serve_metrics,
         profile=profile,
+        trace=0.0 if options.trace else None,
     )
     check_port(options.host, options.port)
 

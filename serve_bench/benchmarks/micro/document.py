@@ -74,9 +74,6 @@ from serve_bench.core.own_app import APP_NAME
 from serve_bench.core.redaction import body_bytes
 from serve_bench.core.result import Result
 
-OWN: Final = "run"
-"""The command for an app of the user's own."""
-
 HINT: Final = "hint, "
 """What a note of the page begins with that says what to try."""
 
@@ -99,7 +96,7 @@ def document(result: Result, options: ReportOptions) -> Document:
     """What a run of rows says, with the published figures of the no-op matrix beside if wanted."""
     page = page_of(result, published=options.published, where=options.where)
     names = names_of(page)
-    own = result.run.command == OWN
+    own = isinstance(result.run.suite.get("app"), dict)  # the content of its spec
     cpu = "CPU by process, and limits by row"
     traced = [waterfall.of_line(names.whole(one), one.line) for one in page.entries]
     sections = (

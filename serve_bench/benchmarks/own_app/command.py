@@ -1,10 +1,11 @@
-"""`serve-bench run`: the matrix over a Serve app of one's own."""
+"""`serve-bench run`: the matrix over a Serve app of one's own; `trace`: where the time of its
+requests goes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from serve_bench.cli.command import argument, command
+from serve_bench.cli.command import argument, command, flag
 from serve_bench.cli.options import RUN, OwnAppOptions, RowOptions, StreamOptions
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ class OwnRunOptions(RowOptions, OwnAppOptions, StreamOptions):
     """The options of `run`."""
 
     command = "run"
-    order = (
+    order: ClassVar[tuple[str, ...]] = (
         *("target", "option", "app_name", "route", "paths", "method", "header", "headers", "draw"),
         *("body", "bodies", "openai", "model", "input_tokens", "output_tokens"),
         *("expect_status", "request_timeout_s", "protocol", "grpc_servicer", "call"),
@@ -61,6 +62,61 @@ def run(options: OwnRunOptions) -> int:
     return measure(options, report, lambda: _suite(options))
 
 
+class TraceRunOptions(OwnRunOptions):
+    """The options of `trace`: those of `run`, for one load."""
+
+    command = "trace"
+    order = (
+        *("target", "option", "app_name", "route", "paths", "method", "header", "headers", "draw"),
+        *("body", "bodies", "expect_status", "request_timeout_s", "clients", "windows"),
+        *("window_seconds", "quick", "variant", "env", "out", "resume", "trace", *RUN, "slo"),
+        *("format", "trace_out"),
+    )
+
+    target: str | None = argument(
+        "noop, or an app: module:app, path/file.py:app, a config file of Serve (.yaml).",
+        default=None,
+        metavar="[TARGET]",
+    )
+    clients: str | None = flag("raw:100", "Row: raw:N connections.", metavar="ROW[,ROW...]")
+    trace: str | None = flag("1%", "Trace this share of requests, at least 50.", metavar="SHARE")
+
+
+@command(TraceRunOptions, "Look inside")
+def trace(options: TraceRunOptions) -> int:
+    """Show where the time of requests goes, hop by hop.
+
+    One load of an app; the hops of a traced request add up to its latency.
+
+    Example: serve-bench trace examples/own_app/shop.py:app --route /best
+    """
+    from dataclasses import replace
+
+    from serve_bench.cli.flag_values import check_texts
+    from serve_bench.cli.rows import measure, row_overrides, suite_of
+
+    report = options.report_request()
+    check_texts({name: getattr(options, name) for name in TEXTS})
+
+    def suite() -> Suite:
+        if options.target != "noop":
+            return _suite(options)
+        _check_noop(options)
+        flags = replace(row_overrides(options), settings={"num_replicas": 1})
+        return suite_of("noop", flags)
+
+    return measure(options, report, suite)
+
+
+def _check_noop(options: OwnRunOptions) -> None:
+    """BadInput on flags that say something of an app of one's own."""
+    from serve_bench.core.errors import BadInput
+
+    wrong = [name.replace("_", "-") for name in OF_OWN_APPS if getattr(options, name)]
+    if wrong:
+        raise BadInput(f"--{wrong[0]}: {options.target} measures an app that comes with the tool")
+
+
 def _suite(options: OwnRunOptions) -> Suite:
     """The suite of the target and its flags. Raises BadInput."""
     from serve_bench.benchmarks.own_app.flags import own_suite
@@ -74,7 +130,5 @@ def _suite(options: OwnRunOptions) -> Suite:
     suite = own_suite(target, options, flags)
     if suite is not None:
         return suite
-    wrong = [name.replace("_", "-") for name in OF_OWN_APPS if getattr(options, name)]
-    if wrong:
-        raise BadInput(f"--{wrong[0]}: {target} measures an app that comes with the tool")
+    _check_noop(options)
     return suite_of(target, flags)
