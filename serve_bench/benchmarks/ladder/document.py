@@ -7,7 +7,7 @@ run is a ladder too and has a document of its own (benchmarks/press/document.py)
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -30,6 +30,7 @@ from serve_bench.benchmarks.ladder.summary import (
 )
 from serve_bench.benchmarks.micro.document import cpu_tables, evidence
 from serve_bench.benchmarks.micro.summary import names_of
+from serve_bench.benchmarks.parts import waterfall
 from serve_bench.benchmarks.parts.about_run import (
     GENERAL_FORMULAS,
     Formula,
@@ -304,7 +305,18 @@ def _sections(
     yield from section("windows", "Windows over time", windows)
     cpu = (*_cpu(services), *inside_blocks(page))
     yield from section("cpu", "CPU by process, and limits by step", cpu)
+    yield from traced_sections((one.name, one.ladder) for one in services)
     yield method(result, (*GENERAL_FORMULAS, *FORMULAS, *WHAT_IF))
+
+
+def traced_sections(ladders: Iterable[tuple[str, LadderLine]]) -> Iterator[Section]:
+    """The hops of traced requests, of each ladder at its knee, its best, and its last step."""
+    rows = []
+    for name, ladder in ladders:
+        shown = (ladder.knee, ladder.best, ladder.steps[-1])
+        steps = [one for one in ladder.steps if any(one is other for other in shown)]
+        rows += [waterfall.of_line(f"{name}, {one.row.label}", one) for one in steps]
+    yield from waterfall.sections(rows)
 
 
 def _what_if(services: Sequence[ServiceSummary]) -> Iterator[Section]:

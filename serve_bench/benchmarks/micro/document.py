@@ -108,8 +108,7 @@ def document(result: Result, options: ReportOptions) -> Document:
         *section("windows", "Windows over time", windows(page, names)),
         *section("cpu", cpu, _cpu(page, names)),
         *section("details", "Every figure", _details(page, names)),
-        *section("waterfall", "Where the time goes", waterfall.blocks(traced), "table"),
-        *section("slow-requests", "Slow requests", waterfall.slow_blocks(traced)),
+        *waterfall.sections(traced),
         *section("profiles", "Flamegraphs", profiles(page, names)),
         about_run.method(result, (*about_run.GENERAL_FORMULAS, *formulas(page, own))),
     )

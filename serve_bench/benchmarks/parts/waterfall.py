@@ -15,12 +15,12 @@ from typing import Any, Final
 
 from serve_bench.analysis.statistics import LATENCY, Line
 from serve_bench.analysis.waterfall import ANSWERED, BETWEEN, ORDER, HopShift
-from serve_bench.benchmarks.parts.blocks import NOTHING, milliseconds, percent, table_of
+from serve_bench.benchmarks.parts.blocks import NOTHING, milliseconds, percent, section, table_of
 from serve_bench.benchmarks.parts.charts import stacked
 from serve_bench.benchmarks.parts.rows import NS_PER_MS
 from serve_bench.benchmarks.parts.texts import latency
 from serve_bench.core.charts import BarPart
-from serve_bench.core.document import Block, Cell, Chart, Charts, Column, Prose
+from serve_bench.core.document import Block, Cell, Chart, Charts, Column, Prose, Section
 
 MEANINGS: Final[Mapping[str, str]] = {
     "client late": "due, and not sent yet",
@@ -74,7 +74,14 @@ def of_line(name: str, line: Line) -> TracedRow:
     return TracedRow(name, content, None if every is None else every.p50)
 
 
-def blocks(rows: Iterable[TracedRow]) -> Iterator[Block]:
+def sections(rows: Iterable[TracedRow]) -> Iterator[Section]:
+    """The hops of the rows that were traced; none without."""
+    traced = list(rows)
+    yield from section("waterfall", "Where the time goes", _blocks(traced), "table")
+    yield from section("slow-requests", "Slow requests", _slow_blocks(traced))
+
+
+def _blocks(rows: Iterable[TracedRow]) -> Iterator[Block]:
     """A table of hops for each row that was traced."""
     seen: set[str] = set()
     for row in rows:
@@ -113,7 +120,7 @@ MOST_PARTS: Final = 7
 OTHERS: Final = "other hops"
 
 
-def slow_blocks(rows: Iterable[TracedRow]) -> Iterator[Block]:
+def _slow_blocks(rows: Iterable[TracedRow]) -> Iterator[Block]:
     """Charts of the hops of each row, and its slowest requests."""
     for row in rows:
         if row.falls:

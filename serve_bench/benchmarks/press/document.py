@@ -23,6 +23,7 @@ from serve_bench.benchmarks.ladder.document import (
     over_load,
     replicas_of,
     services_there,
+    traced_sections,
 )
 from serve_bench.benchmarks.ladder.summary import NOT_VISIBLE
 from serve_bench.benchmarks.parts.about_run import GENERAL_FORMULAS, method, run_document
@@ -190,6 +191,7 @@ def _sections(
     names = distinct([one.name for one in settings])
     use = (*_use(names, settings), *inside_blocks(page))
     yield from section("cpu", "CPU, GPU and limits by row", use)
+    yield from traced_sections(zip(names, [one.ladder for one in settings], strict=True))
     yield method(result, (*GENERAL_FORMULAS, *FORMULAS))
 
 
