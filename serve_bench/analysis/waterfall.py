@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from operator import sub
 from statistics import mean, stdev, variance
 from typing import Any, Final, NamedTuple
 
 from serve_bench.analysis.ratios import FEWEST, quantile
-from serve_bench.core.marks import HopMark
+from serve_bench.core.marks import HAPROXY, HopMark
 
 BETWEEN: Final = "between"
 """What no mark covers."""
@@ -31,6 +30,12 @@ HOPS: Final[Mapping[tuple[str, str], str]] = {
     ("route", "send"): "router",
     ("send", "replica"): "router to replica",
     ("sent", "replica"): "client to replica",
+    ("sent", "haproxy"): "client to HAProxy",
+    ("haproxy", "replica"): "HAProxy to replica",
+    ("haproxy", "proxy"): "HAProxy to proxy",
+    ("answered", "back"): "answer to HAProxy",
+    ("back", "first"): "HAProxy to client",
+    ("user", "back"): "user code",
     ("replica", "asked"): "replica",
     ("asked", "slot"): "replica slot",
     ("slot", "user"): "replica loop",
@@ -43,9 +48,11 @@ HOPS: Final[Mapping[tuple[str, str], str]] = {
 code ends; then that lasts until the first byte."""
 
 ORDER: Final = (
-    *("client late", "client to proxy", "client to replica", "proxy", "router"),
+    *("client late", "client to HAProxy", "HAProxy to proxy", "HAProxy to replica"),
+    *("client to proxy", "client to replica", "proxy", "router"),
     *("router to replica", "replica", "replica slot", "replica loop", "batch wait", "user code"),
-    *("downstream", "answer back", "client read", BETWEEN),
+    *("downstream", "answer to HAProxy", "HAProxy to client", "answer back", "client read"),
+    BETWEEN,
 )
 """Hops in the order of a request's way."""
 
@@ -144,9 +151,11 @@ def waterfall_of(client: ClientTimes, marks: Sequence[HopMark]) -> Waterfall | N
     front = _front(marks, client.trace[16:] if proxy is None else proxy.span)
     if front is None:
         return None
+    haproxy = next((mark for mark in marks if mark.kind == HAPROXY), None)
     times = {
         "due": client.due_ns,
         "sent": client.sent_ns,
+        **({} if haproxy is None else {"haproxy": haproxy.begin_ns}),
         **({} if proxy is None else {"proxy": proxy.begin_ns}),
         **front.moments,
         "first": client.first_ns,
@@ -156,9 +165,23 @@ def waterfall_of(client: ClientTimes, marks: Sequence[HopMark]) -> Waterfall | N
         del times["answered"]
     times.pop("left", None)
     moments = list(times.items())
+    if haproxy is not None:
+        moments = _through_haproxy(moments, haproxy.end_ns)
     if any(after < before for (_, before), (_, after) in pairwise(moments)):
         return None
     return _fall(client.trace, moments, front)
+
+
+def _through_haproxy(moments: list[tuple[str, int]], back_ns: int) -> list[tuple[str, int]]:
+    """The moments with that of the head of the answer at HAProxy before the first byte at the
+    client. HAProxy's clock stands still while it works through what a poll brought, so both of its
+    moments are moved to the nearest that their neighbours allow."""
+    at = [name for name, _ in moments].index("haproxy")
+    nearest = min(max(moments[at][1], moments[at - 1][1]), moments[at + 1][1])
+    first = [name for name, _ in moments].index("first")
+    back = min(max(back_ns, moments[first - 1][1]), moments[first][1])
+    done = [*moments[:at], ("haproxy", nearest), *moments[at + 1 : first]]
+    return [*done, ("back", back), *moments[first:]]
 
 
 ANSWERED: Final = "answer"
@@ -175,7 +198,8 @@ def lost_in(client: ClientTimes, marks: Sequence[HopMark]) -> str:
     if any(mark.kind == "slot" and mark.parent not in replicas for mark in marks):
         return "user code"
     if proxy is None:
-        return "client to replica"
+        seen = any(mark.kind == HAPROXY for mark in marks)
+        return "HAProxy to replica" if seen else "client to replica"
     route = next((mark for mark in marks if mark.kind == "route"), None)
     if route is None:
         return "proxy"
@@ -227,12 +251,31 @@ def summary_of(
             )
             for name in names
         },
+        "haproxy_ms": _haproxy(marks.get(one.trace, ()) for one in requests),
         "timers": {name: timer for name in names if (timer := _timer(rows, name)) is not None},
         "requests": [
             {"trace": one.trace, "due_unix_ns": one.begin_ns + ahead_ns, **one.to_json()}
             for one in (*slowest, *others[::every])
         ],
     }
+
+
+HAPROXY_TIMERS: Final = ("TR", "Tw", "Tc", "Tr", "Ta")
+"""Of HAProxy's log, ms: receiving the request, waiting in a queue, connecting to the server, its
+response, all. -1: it did not come so far."""
+
+
+def _haproxy(requests: Iterable[Sequence[HopMark]]) -> dict[str, float]:
+    """The means of HAProxy's own timers over these requests; empty without."""
+    every = [
+        [int(one) for one in mark.name.split("/")]
+        for marks in requests
+        for mark in marks
+        if mark.kind == HAPROXY
+    ]
+    whole = [times for times in every if len(times) == len(HAPROXY_TIMERS) and min(times) >= 0]
+    columns = zip(HAPROXY_TIMERS, zip(*whole, strict=True), strict=False)
+    return {name: round(mean(times), 3) for name, times in columns}
 
 
 TIMERS_MS: Final = (10.0, 25.0, 50.0, 100.0)
@@ -311,7 +354,7 @@ def _shift(
     if min(len(a), len(b)) < FEWEST:
         return HopShift(name, of_a, of_b)
     if pairs:
-        df, error = len(a) - 1.0, stdev(map(sub, b, a)) / math.sqrt(len(a))
+        df, error = len(a) - 1.0, stdev([late - early for early, late in zip(a, b, strict=True)]) / math.sqrt(len(a))
     else:
         squares = variance(a) / len(a), variance(b) / len(b)
         error = math.sqrt(sum(squares))

@@ -26,10 +26,17 @@ SLOT: Final = struct.Struct("<16s8s8sqq16s64s")
 """Trace, span and parent (ids as bytes), begin and end (ns), kind, name of the deployment."""
 
 KINDS: Final = ("proxy", "route", "send", "replica", "slot", "user", "batch")
-"""What a mark is of. proxy, route and replica are spans of Serve. send: the router has chosen a
-replica and sends. slot: the wait in the replica for one of max_ongoing_requests. user: the code of
-the deployment. batch: the wait of a request until its batch begins. The last four have the span in
-which they lie as their parent."""
+"""What a mark of a process of Python is of. proxy, route and replica are spans of Serve. send: the
+router has chosen a replica and sends. slot: the wait in the replica for one of
+max_ongoing_requests. user: the code of the deployment. batch: the wait of a request until its batch
+begins. The last four have the span in which they lie as their parent."""
+
+HAPROXY: Final = "haproxy"
+"""A mark of HAProxy: from the request parsed until the head of its answer is there. Its name has
+the timers of HAProxy's log: TR/Tw/Tc/Tr/Ta, ms."""
+
+HAPROXY_LOG: Final = "haproxy.log"
+"""The file of HAProxy's lines in the folder, one for each traced request."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +76,19 @@ def marks_of(content: bytes) -> ProcessMarks:
             one = HopMark(trace.hex(), _id(span), _id(parent), begin, end, word, _text(name))
             found.append(one)
     return ProcessMarks(tuple(found), max(0, written - room))
+
+
+def haproxy_marks(content: str, ahead_ns: int) -> ProcessMarks:
+    """The marks of HAProxy's lines; one that is cut off, or of a request without an answer, is left
+    out. `ahead_ns`: the time of day less the monotonic clock."""
+    marks = []
+    for line in content.splitlines():
+        words = line.split()
+        if len(words) == 5 and words[1].isdigit() and words[2].isdigit():
+            trace, at, back, timers, _ = words
+            begin, end = (1000 * int(one) - ahead_ns for one in (at, back))
+            marks.append(HopMark(trace, "", "", begin, end, HAPROXY, timers))
+    return ProcessMarks(tuple(marks), 0)
 
 
 def by_trace(every: Iterable[ProcessMarks]) -> Mapping[str, tuple[HopMark, ...]]:

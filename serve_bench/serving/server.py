@@ -22,7 +22,13 @@ import psutil
 from serve_bench.core.app_spec import APPS_PACKAGE, AppSpec, deploy_spec
 from serve_bench.core.axes import Value
 from serve_bench.core.errors import RunFailed
-from serve_bench.core.marks import FOLDER, ProcessMarks, marks_of
+from serve_bench.core.marks import (
+    FOLDER,
+    HAPROXY_LOG,
+    ProcessMarks,
+    haproxy_marks,
+    marks_of,
+)
 from serve_bench.core.proof import contradictions, role_of, without_method
 from serve_bench.core.result import Row
 from serve_bench.core.usage import FORWARD_SUFFIX, ReplicaCounts, counts_of
@@ -98,7 +104,12 @@ def marks_folder(pid: int) -> Path | None:
 def read_marks(folder: Path) -> list[ProcessMarks]:
     """The marks of traced requests so far, by process."""
     files = sorted(folder.iterdir()) if folder.is_dir() else []
-    return [marks_of(file.read_bytes()) for file in files if file.name.isdigit()]
+    every = [marks_of(file.read_bytes()) for file in files if file.name.isdigit()]
+    log = folder / HAPROXY_LOG
+    if log.is_file():
+        ahead_ns = time.time_ns() - time.perf_counter_ns()
+        every.append(haproxy_marks(log.read_text(encoding="utf-8", errors="replace"), ahead_ns))
+    return every
 
 
 @dataclass

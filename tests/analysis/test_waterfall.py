@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -22,7 +23,7 @@ from serve_bench.analysis.waterfall import (
     summary_of,
     waterfall_of,
 )
-from serve_bench.core.marks import HEADER_BYTES, SLOT, HopMark, by_trace, marks_of
+from serve_bench.core.marks import HEADER_BYTES, SLOT, HopMark, by_trace, haproxy_marks, marks_of
 
 TRACE = "ab" * 16
 
@@ -91,6 +92,39 @@ def test_the_way_past_the_proxy() -> None:
     assert made is not None and sum(made.hops.values()) == 950
     assert made.hops["client to replica"] == 70
     assert made.hops["batch wait"] == 200 and made.hops["user code"] == 480
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "hops"),
+    [
+        (30, 850, (20, 50, 50, 50)),
+        (5, 850, (0, 70, 50, 50)),  # its clock is behind: before the client has sent
+        (90, 850, (70, 0, 50, 50)),
+        (30, 790, (20, 50, 0, 100)),
+        (30, 920, (20, 50, 100, 0)),
+    ],
+)
+def test_the_way_through_haproxy(begin: int, end: int, hops: tuple[int, ...]) -> None:
+    made = waterfall_of(CLIENT, (*OPTIMIZED, mark("haproxy", begin, end, name="0/0/0/5/6")))
+    assert made is not None and sum(made.hops.values()) == 950
+    names = ("client to HAProxy", "HAProxy to replica", "answer to HAProxy", "HAProxy to client")
+    assert tuple(made.hops[name] for name in names) == hops
+    assert "answer back" not in made.hops and "client to replica" not in made.hops
+
+
+def test_a_line_of_haproxy_is_a_mark() -> None:
+    lines = [
+        f"{TRACE} 1000 1005 0/1/2/3/6 200",
+        f"{TRACE} 1000 - 0/1/2/-1/6 503",  # no answer
+        f"{TRACE} 1000 1005 0/1",  # cut off
+        "",
+    ]
+    (one,) = haproxy_marks("\n".join(lines), ahead_ns=400).marks
+    assert (one.begin_ns, one.end_ns, one.kind) == (999_600, 1_004_600, "haproxy")
+    requests = [ClientTimes(TRACE, 0, 0, 10, 20), ClientTimes("c" * 32, 0, 0, 10, 20)]
+    other = replace(one, trace="c" * 32, name="0/0/0/-1/2")
+    made = summary_of(requests, [], {TRACE: (one,), "c" * 32: (other,)}, 0)
+    assert made["haproxy_ms"] == {"TR": 0, "Tw": 1, "Tc": 2, "Tr": 3, "Ta": 6}
 
 
 @pytest.mark.parametrize(
@@ -168,6 +202,7 @@ def test_the_segments_of_user_code_stand_in_their_time() -> None:
     ("marks", "hop"),
     [
         ((), "client to replica"),
+        ((mark("haproxy", 30, 90),), "HAProxy to replica"),
         (DEFAULT[:1], "proxy"),
         (DEFAULT[:2], "router"),
         (DEFAULT[:3], "router to replica"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from serve_bench.core import marks as kept
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import VariantUsed
-from serve_bench.serving.apps import marks
+from serve_bench.serving.apps import haproxy_marks, marks
 from serve_bench.serving.launch_spec import check_tracing
 
 
@@ -65,3 +66,40 @@ def test_an_interpreter_that_cannot_trace_is_refused(tmp_path: Path) -> None:
     (ray / "serve" / "_private" / "tracing_utils.py").touch()
     with pytest.raises(BadInput, match="variant old: tracing needs OpenTelemetry: pip install"):
         check_tracing(VariantUsed("old", python=str(python)))
+
+
+CONFIG = """global
+    maxconn 100
+frontend http_frontend
+    bind 127.0.0.1:8000
+    log global
+"""
+
+
+def started(tmp_path: Path, config: str) -> str:
+    """The configuration that HAProxy gets, by the script that Ray starts in its place."""
+    binary = tmp_path / "real"
+    binary.write_text('#!/bin/sh\necho "$1 $2 $4"\ncat "$3"\n')
+    binary.chmod(0o700)
+    file = tmp_path / "haproxy.cfg"
+    file.write_text(config)
+    words = [sys.executable, haproxy_marks.__file__, str(binary), str(tmp_path / "log")]
+    done = subprocess.run(
+        [*words, "-db", "-f", str(file), "-dR"], capture_output=True, text=True, check=True
+    )
+    first, _, text = done.stdout.partition("\n")
+    assert first == "-db -f -dR"
+    return text
+
+
+def test_haproxy_has_lines_for_traced_requests_behind_its_bind(tmp_path: Path) -> None:
+    lines = started(tmp_path, CONFIG).splitlines()
+    at = lines.index("    bind 127.0.0.1:8000")
+    assert lines[:at] == CONFIG.splitlines()[:at] and lines[-1] == "    log global"
+    assert any("log fd@" in line and "{" not in line for line in lines[at:])
+    assert (tmp_path / "log").read_text() == ""
+
+
+def test_a_configuration_of_another_shape_is_used_as_it_is(tmp_path: Path) -> None:
+    other = CONFIG.replace("http_frontend", "web")
+    assert started(tmp_path, other) == other

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from statistics import mean
 from typing import Any, Final
 
 from serve_bench.analysis.statistics import LATENCY, Line
@@ -26,6 +27,9 @@ MEANINGS: Final[Mapping[str, str]] = {
     "client late": "due, and not sent yet",
     "client to proxy": "sent, until the proxy's code has it: kernel, accept, parse",
     "client to replica": "the same past the proxy: HAProxy, then the replica's server",
+    "client to HAProxy": "sent, until HAProxy has parsed it: kernel, accept, parse",
+    "HAProxy to proxy": "HAProxy's queue and connection, until the proxy's code has it",
+    "HAProxy to replica": "HAProxy's queue and connection, then the replica's server",
     "proxy": "until the proxy asks for a replica",
     "router": "choosing a replica, and waiting for one that has room",
     "router to replica": "sent to the replica, until its code has it",
@@ -35,6 +39,8 @@ MEANINGS: Final[Mapping[str, str]] = {
     "batch wait": "waiting for a batch to begin",
     "user code": "the deployment itself, without the two above and below",
     "downstream": "calls of other deployments",
+    "answer to HAProxy": "from the end of user code until HAProxy has the head of the answer",
+    "HAProxy to client": "from there to the first byte at the client",
     "answer back": "from the end of user code to the first byte at the client",
     "client read": "from the first byte to the last",
     BETWEEN: "no mark of this Ray covers it",
@@ -231,11 +237,15 @@ def _notes(row: TracedRow, traced_ns: float) -> Iterator[str]:
             f"p50 of the traced requests {_ms(traced_ns)} ms, of all of the row "
             f"{_ms(row.p50_ns)} ms (docs/waterfall.md)"
         )
+    timers = [one["haproxy_ms"] for one in row.falls if one.get("haproxy_ms")]
+    if timers:
+        means = (f"{name} {latency(mean(one[name] for one in timers))}" for name in timers[0])
+        yield f"HAProxy's log, mean ms: {', '.join(means)} (request, queue, connect, response, all)"
     if unseen:
         yield f"{unseen:,} more lack marks, or have some of another time: they are in no figure"
-    for hop, number in failed.most_common():
+    for hop, times in failed.most_common():
         where = "answered with an error" if hop == ANSWERED else f"lost in {hop}"
-        yield f"{number:,} more failed: {where}"
+        yield f"{times:,} more failed: {where}"
     if cut:
         yield f"{cut:,} more had no answer when the load ended"
     if lost:

@@ -53,6 +53,7 @@ def start(spec: dict[str, Any], phase_ended: Callable[[str], None]) -> dict[str,
     from ray import serve
 
     phase_ended("import")
+    mark_haproxy()
     open_files = raise_open_files()
     check_flags(spec["env"], known_flags(Path(serve.__file__).parent), ray.__version__)
     context: Any = ray.init(
@@ -180,6 +181,22 @@ def haproxy_binary() -> str | None:
         if binary.exists():
             return str(binary)
     return shutil.which("haproxy")
+
+
+def mark_haproxy() -> None:
+    """Where requests are traced, has Ray start HAProxy by apps/haproxy_marks.py: a script of its
+    name, since Serve's processes are known by their names. Ray imports no Serve before."""
+    import shlex
+
+    folder, real = os.environ.get("SERVE_BENCH_MARKS"), haproxy_binary()
+    if folder is None or real is None:
+        return
+    marks = Path(__file__).parent.parent / "apps" / "haproxy_marks.py"
+    words = [sys.executable, "-S", "-E", str(marks), real, f"{folder}/haproxy.log"]
+    script = Path(folder) / "haproxy"
+    script.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', encoding="utf-8")
+    script.chmod(0o700)
+    os.environ["RAY_SERVE_HAPROXY_BINARY_PATH"] = str(script)
 
 
 # --------------------------------------------------------------------------------------------------
