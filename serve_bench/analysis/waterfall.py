@@ -354,7 +354,10 @@ def _shift(
     if min(len(a), len(b)) < FEWEST:
         return HopShift(name, of_a, of_b)
     if pairs:
-        df, error = len(a) - 1.0, stdev([late - early for early, late in zip(a, b, strict=True)]) / math.sqrt(len(a))
+        df, error = (
+            len(a) - 1.0,
+            stdev([late - early for early, late in zip(a, b, strict=True)]) / math.sqrt(len(a)),
+        )
     else:
         squares = variance(a) / len(a), variance(b) / len(b)
         error = math.sqrt(sum(squares))

@@ -11,7 +11,8 @@ import pytest
 
 from serve_bench.analysis.verdict import limited_by, worth_a_look
 from serve_bench.core.record_lines import from_json, to_line
-from serve_bench.core.result import Trial
+from serve_bench.core.result import JsonObject, Trial
+from tests.records import cell
 from tests.verdict_trials import IDLE, bound, measured, process, usage
 
 
@@ -400,3 +401,40 @@ def test_what_is_worth_a_further_load() -> None:
     assert not worth_a_look(measured(20, 32, near))  # of the built-in apps the waits are known
     assert not worth_a_look(measured(50, 20, IDLE, loop="open", latency_ms=5))
     assert not worth_a_look(replace(measured(20, 32, IDLE), usage={}))
+
+
+def traced(**hops_ms: float) -> JsonObject:
+    names = {name.replace("_", " ").replace("  ", ": "): ms for name, ms in hops_ms.items()}
+    figures = {name: {"mean": 1e6 * ms} for name, ms in names.items()}
+    return {"total": figures.pop("latency"), "hops": figures}
+
+
+@pytest.mark.parametrize(
+    ("hops", "cause", "words"),
+    [
+        (
+            {"router": 25.0, "replica_slot": 6.0},
+            "concurrency limit",
+            "concurrency limit: router and replica slot 31 of 43 ms of traced requests",
+        ),
+        ({"Ranker__batch_wait": 30.0}, "batch wait", "batch wait: batch wait of Ranker 30 of 43"),
+        ({"replica_loop": 22.0}, "replica loop", "replica loop: replica loop 22 of 43 ms"),
+    ],
+)
+def test_a_wait_that_holds_most_of_the_time_of_traced_requests_is_the_limit(
+    hops: dict[str, float], cause: str, words: str
+) -> None:
+    at = measured(10, 200, IDLE, of=cell(queries=100))
+    assert limited_by(at).cause != cause
+    verdict = limited_by(replace(at, waterfall=traced(latency=43.0, **hops)))
+    assert (verdict.cause, verdict.confidence) == (cause, "high")
+    assert verdict.figures.startswith(words)
+
+
+def test_a_hop_with_less_than_half_of_the_time_or_a_full_cpu_decides_otherwise() -> None:
+    at = measured(10, 200, IDLE, of=cell(queries=100))
+    part = replace(at, waterfall=traced(latency=43.0, router=20.0))
+    assert limited_by(part) == limited_by(at)
+    full = usage(process(1, "proxy", 20, wait=1), process(2, "replica", 98, wait=1), host=130)
+    at = replace(measured(10, 200, full), waterfall=traced(latency=43.0, router=40.0))
+    assert limited_by(at).cause == "replica CPU"

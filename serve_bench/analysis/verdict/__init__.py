@@ -2,9 +2,9 @@
 
 Rule: a pure judgement of the record of a Trial. Causes are tried in one order: refused requests,
 conditions that make a verdict impossible, an open loop that the server kept up with, the client,
-CPU and GPU, waits observed inside the replicas, other waits without CPU, a wait that only a ladder
-shows, and last the offered load. Contradictory evidence gives "unclear", never a guess. Thresholds
-and their reasons are in limits.py.
+CPU and GPU, waits of traced requests, waits observed inside the replicas, other waits without CPU,
+a wait that only a ladder shows, and last the offered load. Contradictory evidence gives "unclear",
+never a guess. Thresholds and their reasons are in limits.py.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from serve_bench.analysis.verdict.candidates import (
     Cause,
     beside_candidates,
     refused_candidate,
+    traced_candidate,
 )
 from serve_bench.analysis.verdict.case import (
     WORDS,
@@ -52,6 +53,7 @@ from serve_bench.analysis.verdict.limits import (
     SLOW_MS,
     SOME_FAILED,
     STARVED,
+    TRACED_MOST,
     WAIT_MOST,
     WELL_FULL,
 )
@@ -262,6 +264,14 @@ def _inside(case: Case) -> Verdict | None:
     return _of(case, place, "medium" if likely else "low", *([alone] if alone else []))
 
 
+def _traced(case: Case) -> Verdict | None:
+    """No CPU is short, and traced requests spend most of their time in one wait."""
+    wait = traced_candidate(case.seen)
+    if wait is None or wait.level < TRACED_MOST:
+        return None
+    return _of(case, wait, "high" if case.top < RESTING else "medium")
+
+
 def _waits(case: Case) -> Verdict | None:
     """No CPU is short: requests wait for slots or batches."""
     confidence: Confidence = "low"
@@ -376,6 +386,7 @@ ORDER: Final[tuple[Callable[[Case], Verdict | None], ...]] = (
     _kept_up,
     _client,
     _cpu,
+    _traced,
     _inside,
     _waits,
     _downstream,

@@ -161,6 +161,38 @@ def queue_candidate(seen: Evidence) -> Candidate | None:
     return _at(seen, seen.measured, "replica loop", 1.0, words)
 
 
+HOPS: Final[Mapping[str, Cause]] = {
+    "router": "concurrency limit",
+    "replica slot": "concurrency limit",
+    "replica loop": "replica loop",
+    "batch wait": "batch wait",
+}
+"""What requests wait for in a hop, of those that are waits."""
+
+
+def traced_candidate(seen: Evidence) -> Candidate | None:
+    """The wait that traced requests spend most of their time in. Of hops with one cause in one
+    deployment the sum."""
+    whole = seen.hops_ms.get("latency")
+    if not whole:
+        return None
+    times: dict[tuple[Cause, str], float] = {}
+    hops: dict[tuple[Cause, str], list[str]] = {}
+    for name, ms in seen.hops_ms.items():
+        deployment, _, hop = name.rpartition(": ")
+        if (cause := HOPS.get(hop)) is not None and ms:
+            times[cause, deployment] = times.get((cause, deployment), 0.0) + ms
+            hops.setdefault((cause, deployment), []).append(hop)
+    most = max(times, key=lambda one: times[one], default=None)
+    if most is None:
+        return None
+    (cause, deployment), ms = most, times[most]
+    at = f" of {deployment}" if deployment else ""
+    short = f"{cause}: {' and '.join(hops[most])}{at} {figure(ms)} of {figure(whole)} ms"
+    words = f"{short} of traced requests"
+    return Candidate(cause, min(1.0, ms / whole), words, short, deployment or seen.front)
+
+
 def _fill(seen: Evidence, batches: Batches) -> float:
     """How full batches were; if the app did not count, as full as the requests in flight at a
     replica allow."""

@@ -92,6 +92,7 @@ class Evidence:
     router_wait_ms: Mapping[str, float]  # wait for a slot, by deployment ("app:Name")
     processing_ms: Mapping[str, float]
     waits: Waits  # observations inside the replicas
+    hops_ms: Mapping[str, float]  # mean times of traced requests, by hop; "latency": the whole
     partly: tuple[str, ...]  # processes that started or ended within the windows
     unseen: tuple[str, ...]  # what could not be observed
 
@@ -143,6 +144,7 @@ def evidence_of(trial: Trial, front: str | None = None) -> Evidence:
         router_wait_ms=_by_deployment(metrics, "routers", "wait_ms"),
         processing_ms=_by_deployment(metrics, "deployments", "processing_ms"),
         waits=waits_of(trial.waits),
+        hops_ms=_hops_ms(trial.waterfall),
         partly=tuple(_partly_seen(trial)),
         unseen=tuple(_not_told(trial, uses, first is None and len(deployments) > 1, slots)),
     )
@@ -362,6 +364,14 @@ def _by_deployment(metrics: Mapping[str, Any], group: str, name: str) -> dict[st
         if value is not None:
             figures[str(where).replace("#", ":")] = value
     return figures
+
+
+def _hops_ms(waterfall: Mapping[str, Any]) -> dict[str, float]:
+    total = _part(waterfall, "total")
+    if not total:
+        return {}
+    every = {"latency": total, **_part(waterfall, "hops")}
+    return {name: (number(one.get("mean")) or 0.0) / 1e6 for name, one in every.items()}
 
 
 def _part(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -139,3 +139,7 @@ that many times fewer: one that only has more requests at once answers no fewer.
 SLOW_MS: Final = 10.0
 """A single request at a time that takes longer waits for the app: Serve's own code took 0.3 to 5 ms
 on two cores (README)."""
+
+TRACED_MOST: Final = 0.5
+"""A wait that traced requests spend more than half of their time in is what they wait for: it was
+measured, and nothing else can hold as much."""
