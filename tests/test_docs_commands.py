@@ -249,8 +249,8 @@ STREAM = [
 def alone(found: list[Any]) -> list[Any]:
     """Loads that need no cluster and no gRPC: those from nodes are run in
     tests/integration/test_nodes.py, those with py-spy beside Serve in test_profile.py there, those
-    of gRPC in tests/load/test_grpc.py."""
-    needy = ("--load-on", "--profile", "--protocol grpc")
+    of traced requests in test_trace.py there, those of gRPC in tests/load/test_grpc.py."""
+    needy = ("--load-on", "--profile", "--trace", "--protocol grpc")
     return [one for one in found if not any(flag in one.values[0] for flag in needy)]
 
 

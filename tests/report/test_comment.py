@@ -63,6 +63,7 @@ KINDS: Final[dict[str, Callable[[], Result]]] = {
     "micro": micro,
     "noop": noop,
     "run": lambda: rows.OWN,
+    "trace": lambda: replace(rows.OWN, run=replace(rows.OWN.run, command="trace")),
     "load": lambda: loads.result(loads.open_loop()),
     "sweep": sweep,
     "recsys": lambda: replace(sweep(), run=replace(sweep().run, command="recsys")),

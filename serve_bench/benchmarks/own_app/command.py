@@ -74,7 +74,7 @@ class TraceRunOptions(OwnRunOptions):
     )
 
     target: str | None = argument(
-        "noop, or an app: module:app, path/file.py:app, a config file of Serve (.yaml).",
+        "App: noop, module:app, path/file.py:app, or a config file of Serve (.yaml).",
         default=None,
         metavar="[TARGET]",
     )
