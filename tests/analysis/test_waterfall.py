@@ -20,6 +20,7 @@ from serve_bench.analysis.waterfall import (
     Segment,
     lost_in,
     shifts,
+    slowest_of,
     summary_of,
     waterfall_of,
 )
@@ -253,12 +254,12 @@ def test_the_summary_of_many_has_the_tail_apart_and_names_a_timer() -> None:
     made = summary_of(requests, failed, marks, 3, ahead_ns=7)
     assert (made["traced"], made["unseen"], made["lost_marks"]) == (202, 1, 3)
     assert made["failed"] == {"client to replica": 1}
-    assert made["total"]["p50"] == 60_000_000 and made["total"]["tail"] == 260_000_000
+    assert made["total"]["p50"] == 60_000_000 and made["total"]["tail"] == 100_000_000
     assert made["hops"]["router"] == {
         "mean": 3_000_000,
         "p50": 1_000_000,
         "p99": 1_000_000,
-        "tail": 201_000_000,
+        "tail": 41_000_000,
     }
     assert made["timers"] == {"batch wait": 50.0}
     assert sum(one["mean"] for one in made["hops"].values()) == made["total"]["mean"]
@@ -266,6 +267,12 @@ def test_the_summary_of_many_has_the_tail_apart_and_names_a_timer() -> None:
     assert slowest["total_ns"] == 460_000_000 and slowest["due_unix_ns"] == 7
     assert ["router", 2_000_000, 401_000_000] in slowest["spans"]
     assert SLOWEST_KEPT < len(made["requests"]) <= MOST_KEPT
+
+
+def test_one_outlier_is_no_tail_and_all_are_none() -> None:
+    """The slowest are 1 %, at least 10, and a tenth at most."""
+    counts = (1, 9, 50, 75, 100, 999, 2000)
+    assert [slowest_of(count) for count in counts] == [1, 1, 5, 8, 10, 10, 20]
 
 
 def test_the_summary_of_none() -> None:

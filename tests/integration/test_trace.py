@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
 from pathlib import Path
 
 import pytest
 
 from serve_bench.store import read
-from tests.integration.conftest import run_to_end
+from tests.integration.conftest import run_to_end, start, wait_for_line
 
 pytestmark = [pytest.mark.ray, pytest.mark.process, pytest.mark.timeout(240)]
 
@@ -81,6 +83,48 @@ def test_the_hops_of_an_app_with_a_call_and_a_batch(tmp_path: Path) -> None:
     variant = json.loads(done.stdout)["variants"][0]
     (row,) = variant["cells"][0]["rows"]
     assert row["waterfall"] == {"1": result.trials[0].waterfall}
+
+
+def test_a_load_of_a_serve_that_noop_started(tmp_path: Path) -> None:
+    """Its requests are traced where the Serve marks them, and refused where it does not."""
+    process = start(
+        *("noop", "--blocking", "--trace", "--num-replicas", "1", "--num-queries", "20"),
+        *("--port", "0", "--variant", "optimized"),
+        cwd=tmp_path,
+    )
+    url = wait_for_line(process, r"url: (\S+)").group(1)
+    wait_for_line(process, r"serving until")
+    load = ["load", url, "-c", "4", "-d", "2s", "--trace", "5%", "--out"]
+    done = run_to_end([*load, "out"], tmp_path)
+    assert done.returncode == 0, done.stderr + done.stdout
+    (trial,) = read(tmp_path / "out").trials
+    assert trial.waterfall["traced"] >= 50 and not trial.waterfall["unseen"]
+    assert "HAProxy to replica" in trial.waterfall["hops"] and "Where the time goes" in done.stdout
+    report = run_to_end(["report", "out", "--trace-out", "t.json"], tmp_path)
+    assert report.returncode == 0, report.stderr
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    names = {one["name"] for one in events if one["ph"] == "X"}
+    assert {"request", "client to HAProxy", "user code"} <= names
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(10) == 0
+    done = run_to_end([*load, "other"], tmp_path)
+    assert done.returncode == 2 and "no Serve of this machine answers" in done.stderr
+
+
+def test_versus_says_in_which_hop_the_sides_differ(tmp_path: Path) -> None:
+    (tmp_path / "way.py").write_text(APP)
+    slow = APP.replace(f"sleep({FRONT_MS / 1e3})", f"sleep({(FRONT_MS + 40) / 1e3})")
+    (tmp_path / "slow.py").write_text(slow)
+    done = run_to_end(
+        [
+            *("versus", "--a", "way.py:app", "--b", "slow.py:app", "--quick", "--all-rounds"),
+            *("--clients", "raw:1", "--trace", "20%", "--out", "out"),
+        ],
+        tmp_path,
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    text = " ".join(done.stdout.split())
+    assert re.search(r"B takes [\d.]+ ms more than A, [\d.]+ of them user code", text), text
 
 
 def test_without_the_flag_nothing_is_traced(tmp_path: Path) -> None:

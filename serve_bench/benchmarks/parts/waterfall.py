@@ -1,6 +1,6 @@
 """Where the time of traced requests went: a table of hops for each row, and what it says in words.
 
-Rule: hops are means, so that they add up to the mean latency above them; the slowest 1 % stand
+Rule: hops are means, so that they add up to the mean latency above them; the slowest stand
 apart, since what the tail waited for is seldom what all wait for. What calls of other deployments
 spend lies within `downstream`, and stands below it by their names.
 """
@@ -15,7 +15,7 @@ from statistics import mean
 from typing import Any, Final
 
 from serve_bench.analysis.statistics import LATENCY, Line
-from serve_bench.analysis.waterfall import ANSWERED, BETWEEN, ORDER, HopShift
+from serve_bench.analysis.waterfall import ANSWERED, BETWEEN, ORDER, HopShift, slowest_of
 from serve_bench.benchmarks.parts.blocks import NOTHING, milliseconds, percent, section, table_of
 from serve_bench.benchmarks.parts.charts import stacked
 from serve_bench.benchmarks.parts.rows import NS_PER_MS
@@ -66,11 +66,27 @@ class TracedRow:
         return sum(int(one.get(name, 0)) for one in self.content)
 
     @property
+    def seen(self) -> int:
+        """How many of its traced requests have a waterfall."""
+        return sum(map(_seen, self.content))
+
+    @property
+    def tail(self) -> int:
+        """How many of them are the slowest, of all trials together."""
+        return sum(slowest_of(_seen(one)) for one in self.falls)
+
+    @property
     def slowest(self) -> list[Mapping[str, Any]]:
         """The slowest requests that the records keep, in the order of time."""
         every = [request for one in self.falls for request in one["requests"]]
         slow = sorted(every, key=lambda one: -int(one["total_ns"]))[:MOST_SLOW]
         return sorted(slow, key=lambda one: int(one["due_unix_ns"]))
+
+
+def _seen(one: Mapping[str, Any]) -> int:
+    """Of a trial."""
+    failed = sum(map(int, (one.get("failed") or {}).values()))
+    return int(one.get("traced", 0)) - int(one.get("unseen", 0)) - failed
 
 
 def of_line(name: str, line: Line) -> TracedRow:
@@ -108,7 +124,7 @@ def _blocks(rows: Iterable[TracedRow]) -> Iterator[Block]:
                 (Column("of it", "%"), lambda one: percent(one[1]["share"])),
                 (Column("p50", "ms", spare=2), lambda one: milliseconds(one[1]["p50"])),
                 (Column("p99", "ms", spare=1), lambda one: milliseconds(one[1]["p99"])),
-                (Column("slowest 1 %", "ms"), lambda one: milliseconds(one[1]["tail"])),
+                (Column("slowest", "ms"), lambda one: milliseconds(one[1]["tail"])),
             ),
             hops,
             tuple(_notes(row, hops[0][1]["p50"])),
@@ -148,7 +164,7 @@ def _charts(row: TracedRow) -> Iterator[Chart]:
     hops = [(hop, one) for hop, one in _rows(row.falls) if hop in ORDER]
     bars = {
         "mean": {hop: one["mean"] for hop, one in hops},
-        "slowest 1 %": {hop: one["tail"] for hop, one in hops},
+        f"slowest {row.tail:,}": {hop: one["tail"] for hop, one in hops},
     }
     single = {
         f"{_clock(one['due_unix_ns'])} {str(one['trace'])[-6:]}": times_of(one)
@@ -230,8 +246,10 @@ def _notes(row: TracedRow, traced_ns: float) -> Iterator[str]:
     failed = Counter[str]()
     for one in row.content:
         failed.update(one.get("failed") or {})
-    answered = row.count("traced") - unseen - failed.total()
-    yield f"{answered:,} traced requests; hops add up to the latency of each"
+    yield (
+        f"{row.seen:,} traced requests; hops add up to the latency of each; slowest: the "
+        f"{row.tail:,} that took longest"
+    )
     if row.p50_ns:
         yield (
             f"p50 of the traced requests {_ms(traced_ns)} ms, of all of the row "
@@ -265,8 +283,8 @@ def sentences(row: TracedRow) -> Iterator[str]:
         grown, whole = hops[most]["tail"] - hops[most]["p50"], total["tail"] - total["p50"]
         if whole > 0.2 * total["p50"] and grown > 0.5 * whole:
             yield (
-                f"{row.name}: the slowest 1 % take {_ms(total['tail'])} ms, "
-                f"{_ms(hops[most]['tail'])} of them {most}; at p50 it is "
+                f"{row.name}: the slowest {row.tail:,} of {row.seen:,} traced requests take "
+                f"{_ms(total['tail'])} ms, {_ms(hops[most]['tail'])} of them {most}; at p50 it is "
                 f"{_ms(hops[most]['p50'])} of {_ms(total['p50'])}"
             )
     for hop, timer in sorted(dict(pair for one in row.falls for pair in _timers(one)).items()):
