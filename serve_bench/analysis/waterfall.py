@@ -126,7 +126,16 @@ def waterfall_of(client: ClientTimes, marks: Sequence[HopMark]) -> Waterfall | N
 
 
 TAIL: Final = 0.01
-"""The slowest requests that stand apart: this share, one at least."""
+"""The slowest requests that stand apart: this share, but FEWEST_SLOWEST where these are more."""
+
+FEWEST_SLOWEST: Final = 10
+"""A mean of fewer is one outlier's. Yet no more than a tenth of all, or these are no tail."""
+
+
+def slowest_of(count: int) -> int:
+    """How many of so many requests stand apart as the slowest."""
+    return max(1, round(TAIL * count), min(FEWEST_SLOWEST, round(0.1 * count)))
+
 
 MOST_KEPT: Final = 200
 """Single requests that a record keeps: the slowest, and of the others as many as fit, evenly."""
@@ -137,14 +146,14 @@ def summary_of(
 ) -> dict[str, Any]:
     """The waterfalls of a trial as plain content of its record. `requests`: those that were
     answered; `unseen`: of them had no mark, or none that fits. Hops in ns: of all requests the mean
-    and percentiles, and the mean of the slowest 1 %. `total` is the latency."""
+    and percentiles, and the mean of the slowest (`slowest_of`). `total` is the latency."""
     falls = [
         fall
         for one in requests
         if (fall := waterfall_of(one, marks.get(one.trace, ()))) is not None
     ]
     falls.sort(key=lambda one: one.total_ns)
-    tail = falls[-max(1, round(TAIL * len(falls))) :]
+    tail = falls[-slowest_of(len(falls)) :]
     rows = [(fall, flat(fall)) for fall in falls]
     names = list(dict.fromkeys(name for _, hops in rows for name in hops))
     every = max(1, -(-len(falls) // MOST_KEPT))

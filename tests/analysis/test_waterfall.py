@@ -13,6 +13,7 @@ from serve_bench.analysis.waterfall import (
     MOST_KEPT,
     ClientTimes,
     covered,
+    slowest_of,
     summary_of,
     waterfall_of,
 )
@@ -164,16 +165,21 @@ def test_the_summary_of_many_has_the_tail_apart_and_names_a_timer() -> None:
     requests.append(ClientTimes("f" * 32, 0, 0, 1, 2))
     made = summary_of(requests, marks, 3)
     assert (made["traced"], made["unseen"], made["lost_marks"]) == (201, 1, 3)
-    assert made["total"]["p50"] == 60_000_000 and made["total"]["tail"] == 260_000_000
+    assert made["total"]["p50"] == 60_000_000 and made["total"]["tail"] == 100_000_000
     assert made["hops"]["router"] == {
         "mean": 3_000_000,
         "p50": 1_000_000,
         "p99": 1_000_000,
-        "tail": 201_000_000,
+        "tail": 41_000_000,
     }
     assert made["timers"] == {"batch wait": 50.0}
     assert sum(one["mean"] for one in made["hops"].values()) == made["total"]["mean"]
     assert made["requests"][0]["total_ns"] == 460_000_000 and len(made["requests"]) <= MOST_KEPT
+
+
+def test_one_outlier_is_no_tail_and_all_are_none() -> None:
+    """The slowest are 1 %, at least 10, and a tenth at most."""
+    assert [slowest_of(count) for count in (1, 9, 50, 75, 100, 999, 2000)] == [1, 1, 5, 8, 10, 10, 20]
 
 
 def test_the_summary_of_none() -> None:

@@ -1,6 +1,6 @@
 """Where the time of traced requests went: a table of hops for each row, and what it says in words.
 
-Rule: hops are means, so that they add up to the mean latency above them; the slowest 1 % stand
+Rule: hops are means, so that they add up to the mean latency above them; the slowest stand
 apart, since what the tail waited for is seldom what all wait for. What calls of other deployments
 spend lies within `downstream`, and stands below it by their names.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from serve_bench.analysis.waterfall import BETWEEN, ORDER
+from serve_bench.analysis.waterfall import BETWEEN, ORDER, slowest_of
 from serve_bench.benchmarks.parts.blocks import milliseconds, percent, table_of
 from serve_bench.benchmarks.parts.rows import NS_PER_MS, Entry
 from serve_bench.benchmarks.parts.texts import latency
@@ -59,7 +59,7 @@ def blocks(entries: Sequence[tuple[str, Entry]]) -> Iterator[Block]:
                 (Column("of it", "%"), lambda one: percent(one[1]["share"])),
                 (Column("p50", "ms", spare=2), lambda one: milliseconds(one[1]["p50"])),
                 (Column("p99", "ms", spare=1), lambda one: milliseconds(one[1]["p99"])),
-                (Column("slowest 1 %", "ms"), lambda one: milliseconds(one[1]["tail"])),
+                (Column("slowest", "ms"), lambda one: milliseconds(one[1]["tail"])),
             ),
             rows,
             tuple(_notes(every, rows[0][1]["p50"], entry)),
@@ -108,7 +108,10 @@ def _notes(every: Sequence[Mapping[str, Any]], traced_ns: float, entry: Entry) -
         sum(int(one.get(name, 0)) for one in every)
         for name in ("traced", "unseen", "failed", "lost_marks")
     )
-    yield f"{traced - unseen:,} traced requests; hops add up to the latency of each"
+    yield (
+        f"{traced - unseen:,} traced requests; hops add up to the latency of each; "
+        f"slowest: the {_slowest(every):,} that took longest"
+    )
     if (figures := entry.line.distributions.get("latency")) is not None and figures.p50:
         yield (
             f"p50 of the traced requests {_ms(traced_ns)} ms, of all of the row "
@@ -136,11 +139,20 @@ def sentences(name: str, entry: Entry) -> Iterator[str]:
         grown, whole = hops[most]["tail"] - hops[most]["p50"], total["tail"] - total["p50"]
         if whole > 0.2 * total["p50"] and grown > 0.5 * whole:
             yield (
-                f"{name}: the slowest 1 % take {_ms(total['tail'])} ms, {_ms(hops[most]['tail'])} "
+                f"{name}: the slowest {_slowest(every):,} of {_seen(every):,} traced requests take "
+                f"{_ms(total['tail'])} ms, {_ms(hops[most]['tail'])} "
                 f"of them {most}; at p50 it is {_ms(hops[most]['p50'])} of {_ms(total['p50'])}"
             )
     for hop, timer in sorted(dict(pair for one in every for pair in _timers(one)).items()):
         yield f"{name}: half of all requests spend just above {timer:g} ms in {hop}: a timer"
+
+
+def _seen(every: Sequence[Mapping[str, Any]]) -> int:
+    return sum(int(one["traced"]) - int(one["unseen"]) for one in every)
+
+
+def _slowest(every: Sequence[Mapping[str, Any]]) -> int:
+    return sum(slowest_of(_seen([one])) for one in every)
 
 
 def _timers(one: Mapping[str, Any]) -> list[tuple[str, float]]:
