@@ -43,6 +43,24 @@ def test_a_full_ring_loses_the_oldest_and_counts_them(
     assert read.lost == 3 and sorted(one.begin_ns for one in read.marks) == [3, 4, 5, 6]
 
 
+def test_a_span_holds_what_is_marked_within_it_whatever_the_time_of_day(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sdk = pytest.importorskip("opentelemetry.sdk.trace")
+    provider = sdk.TracerProvider()
+    provider.add_span_processor(marks._processor(marks.Ring(str(tmp_path))))
+    tracer = provider.get_tracer("test")
+    before = marks.perf()
+    with tracer.start_as_current_span("replica_handle_request Front __call__"):
+        within = marks.perf()
+        monkeypatch.setattr("time.time_ns", lambda: 0)  # the clock is set back
+        with tracer.start_as_current_span("work of the app"):
+            pass
+    (one,) = kept.marks_of((tmp_path / str(os.getpid())).read_bytes()).marks
+    assert before <= one.begin_ns <= within <= one.end_ns <= marks.perf()
+    assert (one.kind, one.name, one.parent) == ("replica", "Front", "")
+
+
 def test_without_a_folder_nothing_is_marked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

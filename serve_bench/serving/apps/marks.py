@@ -97,19 +97,28 @@ def _processor(ring: Ring) -> Any:
     from opentelemetry.sdk.trace import SpanProcessor
 
     class SpanMarks(SpanProcessor):
-        """Makes a mark of each span of Serve that ends. Spans of others are left alone."""
+        """Makes a mark of each span of Serve that ends. Spans of others are left alone.
+
+        Spans have the time of day. Marks have the moments at which this is told of them: between a
+        look at one clock and one at the other a process may stand still, and the spans would lie
+        after what they hold."""
+
+        def __init__(self) -> None:
+            self._begun: dict[int, int] = {}
+
+        def on_start(self, span: Any, parent_context: Any = None) -> None:
+            self._begun[span.get_span_context().span_id] = perf()
 
         def on_end(self, span: Any) -> None:
-            first, _, rest = span.name.partition(" ")
-            if (kind := SPANS.get(first)) is None:
-                return
             ids, parent = span.get_span_context(), span.parent
-            # Spans have the time of day; both clocks are read now, so a step of it does no harm.
-            ahead = time.time_ns() - perf()
+            begin = self._begun.pop(ids.span_id, None)
+            first, _, rest = span.name.partition(" ")
+            if begin is None or (kind := SPANS.get(first)) is None:
+                return
             ring.add(
                 (ids.trace_id, ids.span_id, parent.span_id if parent else 0),
-                span.start_time - ahead,
-                span.end_time - ahead,
+                begin,
+                perf(),
                 kind,
                 rest.partition(" ")[0],
             )
