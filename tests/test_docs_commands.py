@@ -20,7 +20,7 @@ import typer
 from serve_bench.benchmarks.bisect import environments
 from serve_bench.benchmarks.flags import facts
 from serve_bench.benchmarks.scale import needs as scale_needs
-from serve_bench.cli.program import app, run
+from serve_bench.cli.program import app, run, with_share
 from serve_bench.core.record_lines import to_line
 from serve_bench.core.result import Run
 from serve_bench.core.suite import read_suite
@@ -163,7 +163,7 @@ def test_pages_show_commands() -> None:
 @pytest.mark.parametrize("line", SHOWN)
 def test_flags_are_understood(line: str) -> None:
     command: Any = typer.main.get_command(app)
-    name, words = "serve-bench", flagged(line)
+    name, words = "serve-bench", with_share(flagged(line))
     while words and words[0] in getattr(command, "commands", {}):
         name, *words = words
         command = command.commands[name]

@@ -183,11 +183,16 @@ class LoadOnOptions(Options):
     serve_metrics: bool = flag(False, "Read Serve's own metrics too; about 1 s more per row.")
 
 
+USUAL_SHARE = "1%"
+
+
 class TraceOptions(Options):
     """Whether requests are traced through Serve."""
 
     trace: str | None = flag(
-        None, "Trace this share of requests, at least 50 a row, through Serve.", metavar="SHARE"
+        None,
+        f"Trace this share of requests [{USUAL_SHARE}], at least 50 a row, through Serve.",
+        metavar="[SHARE]",
     )
 
 

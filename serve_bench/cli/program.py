@@ -27,6 +27,7 @@ from serve_bench.cli.command import BAD_INPUT, FAILED, GROUPS, INTERRUPTED, OK
 from serve_bench.cli.compare import compare
 from serve_bench.cli.doctor import doctor
 from serve_bench.cli.history import history
+from serve_bench.cli.options import USUAL_SHARE
 from serve_bench.cli.panels import PanelCommand
 from serve_bench.cli.profile import profile
 from serve_bench.cli.report import report
@@ -149,7 +150,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 def run(argv: Sequence[str]) -> int:
     """Runs the CLI with these arguments and returns the exit code."""
     try:
-        outcome = app(list(argv) or ["--help"], standalone_mode=False, prog_name="serve-bench")
+        words = with_share(list(argv)) or ["--help"]
+        outcome = app(words, standalone_mode=False, prog_name="serve-bench")
         if sys.stdout is not None:  # closed by the caller (`>&-`): Python has none then
             sys.stdout.flush()
         return int(outcome or OK)
@@ -171,6 +173,16 @@ def run(argv: Sequence[str]) -> int:
             raise
         _drop_stdout()
         return _say("serve-bench: the output cannot be written: no space left", FAILED)
+
+
+def with_share(words: list[str]) -> list[str]:
+    """The words with the share of a `--trace` that has none: typer has no value that may be left
+    out. That of `noop` takes none."""
+    if words[:1] == ["noop"] or "--trace" not in words:
+        return words
+    at = words.index("--trace") + 1
+    share = [] if words[at:] and not words[at].startswith("-") else [USUAL_SHARE]
+    return [*words[:at], *share, *words[at:]]
 
 
 def _drop_stdout() -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from serve_bench.cli.command import argument, command, flag
-from serve_bench.cli.options import RUN, OwnAppOptions, RowOptions, StreamOptions
+from serve_bench.cli.options import RUN, USUAL_SHARE, OwnAppOptions, RowOptions, StreamOptions
 
 if TYPE_CHECKING:
     from serve_bench.core.plan import Suite
@@ -79,7 +79,9 @@ class TraceRunOptions(OwnRunOptions):
         metavar="[TARGET]",
     )
     clients: str | None = flag("raw:100", "Row: raw:N connections.", metavar="ROW[,ROW...]")
-    trace: str | None = flag("1%", "Trace this share of requests, at least 50.", metavar="SHARE")
+    trace: str | None = flag(
+        USUAL_SHARE, "Trace this share of requests, at least 50.", metavar="SHARE"
+    )
 
 
 @command(TraceRunOptions, "Look inside")
