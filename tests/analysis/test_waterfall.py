@@ -179,7 +179,15 @@ def test_the_summary_of_many_has_the_tail_apart_and_names_a_timer() -> None:
 
 def test_one_outlier_is_no_tail_and_all_are_none() -> None:
     """The slowest are 1 %, at least 10, and a tenth at most."""
-    assert [slowest_of(count) for count in (1, 9, 50, 75, 100, 999, 2000)] == [1, 1, 5, 8, 10, 10, 20]
+    assert [slowest_of(count) for count in (1, 9, 50, 75, 100, 999, 2000)] == [
+        1,
+        1,
+        5,
+        8,
+        10,
+        10,
+        20,
+    ]
 
 
 def test_the_summary_of_none() -> None:
