@@ -1,0 +1,445 @@
+"""Delays planted in each hop of traced requests: does the tool name the hop? `hops [--only WORDS]`.
+
+Eight hops, 5 and 20 ms, two variants: 32 cases, and one of each variant with nothing planted. About
+one request in twenty is delayed, so the slowest 1 % are delayed ones. All requests are traced. A
+case is named if the finding of the slowest 1 % (benchmarks/parts/waterfall.py) has the hop. Each
+variant is launched once; the app is planted_hops.py. Where a variant has not the hop, the delay is
+where its requests pass instead: `HOPS` says both, and what the tool is to say.
+
+Delays of other processes are aimed: requests are due at fixed times (open loop), which the test
+reads from the memory of the load, and a process is stopped from before one until so much after it.
+A case on which strangers took cores is planted anew, up to three times in all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import http.client
+import os
+import signal
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final, cast
+from urllib.parse import urlsplit
+
+import psutil
+
+from serve_bench.analysis.waterfall import ClientTimes, summary_of
+from serve_bench.benchmarks.parts import waterfall
+from serve_bench.benchmarks.parts.rows import Entry
+from serve_bench.core.load_spec import Load, Timing
+from serve_bench.core.marks import by_trace
+from serve_bench.core.plan import row_of, trial_of
+from serve_bench.core.request_spec import Request
+from serve_bench.core.result import PlannedTrial, trial_key
+from serve_bench.core.variants import BUILT_IN_VARIANTS
+from serve_bench.load import driver
+from serve_bench.load.tally import MEASURE, Shared
+from serve_bench.load.traces import TraceLog
+from serve_bench.serving.launch_spec import LaunchSpec
+from serve_bench.serving.server import Serving
+from serve_bench.serving.strays import marks, new_run, reap
+from serve_bench.store import now_iso
+
+APP: Final = Path(__file__).with_name("planted_hops.py")
+ROUTE: Final = "/hops"
+
+DELAYS_MS: Final = (5, 20)
+EVERY: Final = 20
+"""One request of so many is delayed."""
+
+RATE: Final = 40.0
+"""Requests/s where delays are aimed at due times. A delay is over before the next is due."""
+
+CLOSED: Final = Timing(warmup_min_s=0.3, warmup_max_s=0.6, windows=4, window_s=0.6)
+OPEN: Final = Timing(warmup_min_s=0.3, warmup_max_s=0.6, windows=12, window_s=0.5)
+
+TRAVEL_MS: Final = {"default": 3.0, "optimized": 0.5}
+"""From the client to the replica's loop, or less."""
+
+
+@dataclass(frozen=True)
+class Hop:
+    """One of the eight: where the delay is under a variant, and the hop that is to be named.
+
+    `how`: "query" (the request's own query says it), "relay" (a relay before Serve reads it there),
+    or the name of a method of `Aim`.
+    """
+
+    name: str
+    variant: str
+    how: str
+    plant: str
+    says: str
+
+
+HOPS: Final = tuple(
+    Hop(name, variant, how, plant, says)
+    for name, variant, how, plant, says in (
+        ("client", "default", "stop_client", "worker stopped", "client late"),
+        ("client", "optimized", "stop_client", "worker stopped", "client late"),
+        ("proxy", "default", "query", "proxy", "proxy"),
+        ("proxy", "optimized", "stop_haproxy", "HAProxy stopped", "client to replica"),
+        ("router", "default", "hold", "the one slot is taken", "router"),
+        ("router", "optimized", "hold", "the one slot is taken", "replica slot"),
+        ("network", "default", "query", "network", "router to replica"),
+        ("network", "optimized", "relay", "network", "client to replica"),
+        ("replica's loop", "default", "block", "loop blocked", "replica loop"),
+        ("replica's loop", "optimized", "block", "loop blocked", "client to replica"),
+        ("batch wait", "default", "query", "batch", "batch wait"),
+        ("batch wait", "optimized", "query", "batch", "batch wait"),
+        ("user code", "default", "query", "user", "user code"),
+        ("user code", "optimized", "query", "user", "user code"),
+        ("downstream", "default", "query", "downstream", "downstream"),
+        ("downstream", "optimized", "query", "downstream", "downstream"),
+    )
+)
+
+NOTHING: Final = tuple(
+    Hop("nothing", variant, how, "", "")
+    for variant in ("default", "optimized")
+    for how in ("query", "nothing")
+)
+
+
+@dataclass(frozen=True)
+class Said:
+    """What the tool says of a case. `grown`: the hop of which the slowest 1 % have most more than
+    p50 has. `finding`: the hop of its sentence, "" without one. `strangers`: the cores that others
+    on this host used meanwhile."""
+
+    hop: Hop
+    ms: int
+    fall: dict[str, Any]
+    grown: str
+    finding: str
+    strangers: float = 0.0
+
+    @property
+    def named(self) -> bool:
+        """Whether the finding has the hop; of nothing planted, whether there is no finding."""
+        return self.finding == self.hop.says
+
+
+STRANGERS: Final = 0.15
+"""Cores. A case is planted anew where strangers use more: then the slowest waited for them."""
+
+ATTEMPTS: Final = 3
+
+
+def used_s() -> tuple[float, float]:
+    """CPU seconds so far: of all processes of the host, and of ours."""
+    fields = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:]
+    ticks = [int(one) for one in fields]
+    every = (sum(ticks[:8]) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
+    me = psutil.Process()
+    ours = sum(me.cpu_times()[:4])
+    for one in me.children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            ours += sum(one.cpu_times()[:2])
+    return every, ours
+
+
+# ------------------------------------------------------------------------------ delays from outside
+
+
+def sleep_until(at_ns: int) -> None:
+    """To a moment of the monotonic clock."""
+    if (left := at_ns - time.perf_counter_ns()) > 0:
+        time.sleep(left / 1e9)
+
+
+@contextmanager
+def stopped(pids: Sequence[int]) -> Iterator[None]:
+    """These processes stand still until the block ends."""
+    try:
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        yield
+    finally:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+
+@dataclass
+class Aim:
+    """Delays of some requests of an open loop, by their due times."""
+
+    serving: Serving
+    ms: int
+    travel_ms: float
+    seen: list[Shared] = field(default_factory=list)
+
+    @contextmanager
+    def during(self, how: str) -> Iterator[None]:
+        """A thread that aims while the block drives a load."""
+        made = Shared.create
+
+        def create(boards: int) -> Shared:
+            self.seen.append(made(boards))
+            return self.seen[-1]
+
+        act = getattr(self, how)
+        thread = threading.Thread(target=self._aim, args=(act,))
+        Shared.create = create  # type: ignore[method-assign]
+        try:
+            thread.start()
+            yield
+        finally:
+            Shared.create = made  # type: ignore[method-assign]
+            thread.join()
+
+    def _aim(self, act: Callable[[int], None]) -> None:
+        while not self.seen or not self.seen[-1].words[MEASURE]:
+            time.sleep(0.005)
+        measure, step = self.seen[-1].words[MEASURE], 1e9 / RATE
+        for number in range(EVERY // 2, int(OPEN.measured_s * RATE), EVERY):
+            due = int(measure + number * step)
+            if due - time.perf_counter_ns() > 15_000_000:
+                act(due)
+
+    def _after(self, due: int, travel_ms: float) -> int:
+        return due + int(1e6 * (travel_ms + self.ms))
+
+    def stop_client(self, due: int) -> None:
+        """The load's process stands still when the request is due."""
+        me = psutil.Process()
+        workers = [one.pid for one in me.children() if "load.worker" in " ".join(one.cmdline())]
+        sleep_until(due - 2_000_000)
+        with stopped(workers):
+            sleep_until(self._after(due, 0.0))
+
+    def stop_haproxy(self, due: int) -> None:
+        """HAProxy stands still when the request is sent."""
+        pids = [one.pid for one in self.serving.processes() if one.role == "haproxy"]
+        sleep_until(due - 1_000_000)
+        with stopped(pids):
+            sleep_until(self._after(due, 0.0))
+
+    def hold(self, due: int) -> None:
+        """Another request has the one slot of the replica."""
+        sleep_until(due - 12_000_000)
+        self._send(f"plant=hold&until={self._after(due, self.travel_ms)}")
+
+    def block(self, due: int) -> None:
+        """The loop of the user's code stands still when the request comes there."""
+        sleep_until(due - 12_000_000)
+        self._send(f"plant=block&at={due}&ms={self.ms + self.travel_ms}")
+
+    def _send(self, query: str) -> None:
+        at = urlsplit(self.serving.url)
+        connection = http.client.HTTPConnection(at.hostname or "", at.port, timeout=10)
+        connection.request("GET", f"{ROUTE}/?{query}")
+        connection.getresponse().read()
+        connection.close()
+
+
+SAID_BY: Final = b"plant=network&ms="
+
+
+@contextmanager
+def relaying(url: str) -> Iterator[str]:
+    """A relay of TCP before Serve: its address. What bears a delay in its query, it sends late."""
+    at = urlsplit(url)
+
+    def pump(source: socket.socket, to: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while part := source.recv(1 << 16):
+                if SAID_BY in part:
+                    time.sleep(float(part.split(SAID_BY)[1].split()[0]) / 1e3)
+                to.sendall(part)
+        with contextlib.suppress(OSError):
+            to.shutdown(socket.SHUT_WR)
+
+    def accept(listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = listener.accept()
+                far = socket.create_connection((at.hostname, at.port))
+                for one in (near, far):
+                    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                for pair in ((near, far), (far, near)):
+                    threading.Thread(target=pump, args=pair, daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=accept, args=(listener,), daemon=True).start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+# ------------------------------------------------------------------------------------------- cases
+
+
+@dataclass
+class Field:
+    """A launch of a variant with the app."""
+
+    serving: Serving
+    run_id: str
+    variant: str
+
+    def deploy(self) -> None:
+        """The app, for all cases."""
+        self.serving._ask("deploy", SPEC, 120)
+        self.serving._note_vital()
+
+    def undisturbed(self, hop: Hop, ms: int) -> Said:
+        """A case, planted anew while strangers take cores from it."""
+        for _ in range(ATTEMPTS):
+            (every, ours), began = used_s(), time.monotonic()
+            said = self.case(hop, ms)
+            every_then, ours_then = used_s()
+            theirs = (every_then - every) - (ours_then - ours)
+            said = replace(said, strangers=theirs / (time.monotonic() - began))
+            if said.strangers < STRANGERS:
+                break
+        return said
+
+    def case(self, hop: Hop, ms: int) -> Said:
+        """One load with this delay, and what the tool says of it."""
+        with contextlib.ExitStack() as stack:
+            url = self.serving.url
+            if hop.how == "relay":
+                url = stack.enter_context(relaying(url))
+            planted = hop.how in ("query", "relay") and hop.plant
+            late = (f"{ROUTE}/?plant={hop.plant}&ms={ms}",) if planted else ()
+            paths = (f"{ROUTE}/",) * (EVERY - len(late)) + late
+            request = Request(url + ROUTE + "/", paths=paths, expect_body=b"ok")
+            load = Load(request, processes=1)
+            if hop.how not in ("query", "relay"):
+                load = replace(load, connections=4, processes=1, rate=RATE)
+            timing = OPEN if load.open_loop else CLOSED
+            if load.open_loop and hop.plant:
+                aim = Aim(self.serving, ms, TRAVEL_MS[self.variant])
+                stack.enter_context(aim.during(hop.how))
+            log = TraceLog(1.0, 0.0)
+            started_at = now_iso()
+            result = driver.drive_load(load, timing, mark=marks(self.run_id), traces=log)
+        time.sleep(0.1)
+        answered = [
+            ClientTimes(one.trace, one.due, one.sent, one.first, one.end)
+            for one in log.requests
+            if one.status
+        ]
+        fall = summary_of(answered, by_trace(self.serving.marks()), 0)
+        fall["failed"] = len(log.requests) - len(answered)
+        planned = planned_of_row(self.variant, load)
+        trial = replace(trial_of(planned, "1", started_at, result, 1.0), waterfall=fall)
+        entry = cast(Entry, SimpleNamespace(line=SimpleNamespace(trials=(trial,))))
+        text = " ".join(waterfall.sentences("row", entry))
+        hops = {name: one for name, one in fall["hops"].items() if ": " not in name}
+        grown = max(hops, key=lambda name: hops[name]["tail"] - hops[name]["p50"], default="")
+        finding = grown if f"of them {grown}" in text else text
+        return Said(hop, ms, fall, grown, finding)
+
+
+def planned_of_row(variant: str, load: Load) -> PlannedTrial:
+    """The trial as a plan would name it."""
+    row = row_of(load)
+    return PlannedTrial(trial_key(variant, 1, {}, row.label), 1, variant, {}, row)
+
+
+SPEC: Final[dict[str, Any]] = {
+    "name": "hops",
+    "import_path": "planted_hops:app",
+    "route_prefix": ROUTE,
+    "ready": {
+        "path": ROUTE + "/",
+        "method": "GET",
+        "headers": {},
+        "body": None,
+        "statuses": [200],
+    },
+    "system_log_level": None,
+    "args": {},
+    "deployments": [],
+    "checks": [
+        {"deployment": one, "replicas": 1, "expect": {}, "told": {}} for one in ("Front", "Down")
+    ],
+    "own": True,
+    "timeout_s": 90.0,
+}
+
+
+@contextmanager
+def field_of(variant: str, folder: Path) -> Iterator[Field]:
+    """A launch of a variant with the app in it; nothing of it stays."""
+    known = BUILT_IN_VARIANTS[variant]
+    env = {**known.env, "RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH": "planted_hops:exporter"}
+    run_id = new_run()
+    spec = LaunchSpec(replace(known, env=env), run_id, "1", folder / f"{variant}.log", traced=True)
+    try:
+        with Serving(spec) as serving:
+            serving.begin()
+            (spec.directory / "p" / APP.name).write_text(APP.read_text())
+            serving.await_up()
+            made = Field(serving, run_id, variant)
+            made.deploy()
+            yield made
+    finally:
+        reap(run_id)
+
+
+HEAD: Final = (
+    f"{'hop':15} {'variant':10} {'delay':>6}  {'where':24} {'named':18} {'largest grower':18}"
+)
+
+
+def line(said: Said) -> str:
+    """A row of the table: with p50 and tail of the latency and of the hop that grew, in ms."""
+    total, hop = said.fall["total"], said.fall["hops"].get(said.grown, {})
+    figures = [f"{one.get(name, 0) / 1e6:.2f}" for one in (total, hop) for name in ("p50", "tail")]
+    ms = f"{said.ms} ms" if said.hop.plant else ""
+    return (
+        f"{said.hop.name:15} {said.hop.variant:10} {ms:>6}  {said.hop.plant or said.hop.how:24} "
+        f"{said.finding or '-':18} {said.grown:18} {figures[0]:>6} -> {figures[1]:>6}, "
+        f"{figures[2]:>6} -> {figures[3]:>6}  {said.fall['traced']:5} traced, "
+        f"{said.fall['unseen']} unseen, {said.strangers:.2f} cores of others"
+        f"{'' if said.named else '  NOT AS PLANTED'}"
+    )
+
+
+def cases(folder: Path, only: str = "", repeat: int = 1) -> Iterator[Said]:
+    """All cases whose hop has one of these words, each variant on one launch."""
+    words = [word for word in only.split(",") if word]
+    for variant in TRAVEL_MS:
+        hops = [
+            one
+            for one in (*HOPS, *NOTHING)
+            if one.variant == variant and (not words or any(word in one.name for word in words))
+        ]
+        with field_of(variant, folder) as made:
+            for _ in range(repeat):
+                for hop in hops:
+                    for ms in DELAYS_MS if hop.plant else (0,):
+                        yield made.undisturbed(hop, ms)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--only", default="", help="words of hops, by comma")
+    parser.add_argument("--repeat", type=int, default=1, help="how often each case is measured")
+    options = parser.parse_args()
+    print(HEAD)
+    seen: list[Said] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for said in cases(Path(folder), options.only, options.repeat):
+            print(line(said), flush=True)
+            seen.append(said)
+    planted = [one for one in seen if one.hop.plant]
+    calm = [one for one in seen if not one.hop.plant]
+    print(f"named: {sum(one.named for one in planted)} of {len(planted)}")
+    print(f"nothing planted, and a finding: {sum(not one.named for one in calm)} of {len(calm)}")
+
+
+if __name__ == "__main__":
+    main()
