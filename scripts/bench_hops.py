@@ -26,28 +26,22 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, Final, cast
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import psutil
 
-from serve_bench.analysis.waterfall import ClientTimes, summary_of
 from serve_bench.benchmarks.parts import waterfall
-from serve_bench.benchmarks.parts.rows import Entry
 from serve_bench.core.load_spec import Load, Timing
-from serve_bench.core.marks import by_trace
-from serve_bench.core.plan import row_of, trial_of
 from serve_bench.core.request_spec import Request
-from serve_bench.core.result import PlannedTrial, trial_key
 from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.load import driver
 from serve_bench.load.tally import MEASURE, Shared
 from serve_bench.load.traces import TraceLog
+from serve_bench.runner.traced import waterfall as waterfall_of_load
 from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import Serving
 from serve_bench.serving.strays import marks, new_run, reap
-from serve_bench.store import now_iso
 
 APP: Final = Path(__file__).with_name("planted_hops.py")
 ROUTE: Final = "/hops"
@@ -87,13 +81,13 @@ HOPS: Final = tuple(
         ("client", "default", "stop_client", "worker stopped", "client late"),
         ("client", "optimized", "stop_client", "worker stopped", "client late"),
         ("proxy", "default", "query", "proxy", "proxy"),
-        ("proxy", "optimized", "stop_haproxy", "HAProxy stopped", "client to replica"),
+        ("proxy", "optimized", "stop_haproxy", "HAProxy stopped", "client to HAProxy"),
         ("router", "default", "hold", "the one slot is taken", "router"),
         ("router", "optimized", "hold", "the one slot is taken", "replica slot"),
         ("network", "default", "query", "network", "router to replica"),
-        ("network", "optimized", "relay", "network", "client to replica"),
+        ("network", "optimized", "relay", "network", "client to HAProxy"),
         ("replica's loop", "default", "block", "loop blocked", "replica loop"),
-        ("replica's loop", "optimized", "block", "loop blocked", "client to replica"),
+        ("replica's loop", "optimized", "block", "loop blocked", "HAProxy to replica"),
         ("batch wait", "default", "query", "batch", "batch wait"),
         ("batch wait", "optimized", "query", "batch", "batch wait"),
         ("user code", "default", "query", "user", "user code"),
@@ -322,30 +316,13 @@ class Field:
                 aim = Aim(self.serving, ms, TRAVEL_MS[self.variant])
                 stack.enter_context(aim.during(hop.how))
             log = TraceLog(1.0, 0.0)
-            started_at = now_iso()
-            result = driver.drive_load(load, timing, mark=marks(self.run_id), traces=log)
-        time.sleep(0.1)
-        answered = [
-            ClientTimes(one.trace, one.due, one.sent, one.first, one.end)
-            for one in log.requests
-            if one.status
-        ]
-        fall = summary_of(answered, by_trace(self.serving.marks()), 0)
-        fall["failed"] = len(log.requests) - len(answered)
-        planned = planned_of_row(self.variant, load)
-        trial = replace(trial_of(planned, "1", started_at, result, 1.0), waterfall=fall)
-        entry = cast(Entry, SimpleNamespace(line=SimpleNamespace(trials=(trial,))))
-        text = " ".join(waterfall.sentences("row", entry))
+            driver.drive_load(load, timing, mark=marks(self.run_id), traces=log)
+        fall = waterfall_of_load(log.requests, self.serving.marks)
+        text = " ".join(waterfall.sentences(waterfall.TracedRow("row", (fall,))))
         hops = {name: one for name, one in fall["hops"].items() if ": " not in name}
         grown = max(hops, key=lambda name: hops[name]["tail"] - hops[name]["p50"], default="")
         finding = grown if f"of them {grown}" in text else text
         return Said(hop, ms, fall, grown, finding)
-
-
-def planned_of_row(variant: str, load: Load) -> PlannedTrial:
-    """The trial as a plan would name it."""
-    row = row_of(load)
-    return PlannedTrial(trial_key(variant, 1, {}, row.label), 1, variant, {}, row)
 
 
 SPEC: Final[dict[str, Any]] = {

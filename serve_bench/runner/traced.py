@@ -45,5 +45,7 @@ def waterfall(
         ahead_ns = time.time_ns() - time.perf_counter_ns()
         lost = sum(one.lost for one in marked)
         summary = summary_of(answered, failed, by_trace(marked), lost, ahead_ns)
+        if not summary["unseen"]:  # what is lost is of earlier loads
+            summary["lost_marks"] = 0
         if not summary["unseen"] or time.monotonic() - began_s > MOST_MARKS_S:
             return {**summary, "cut": len(requests) - len(ended)}

@@ -47,6 +47,10 @@ MEANINGS: Final[Mapping[str, str]] = {
 }
 
 
+THE_APP: Final = ("user code", "downstream")
+"""Hops of which an app's author expects the most."""
+
+
 @dataclass(frozen=True)
 class TracedRow:
     """A row by its name, with the waterfalls of its trials. `p50_ns`: the median latency of all its
@@ -272,7 +276,8 @@ def _notes(row: TracedRow, traced_ns: float) -> Iterator[str]:
 
 def sentences(row: TracedRow) -> Iterator[str]:
     """What the slowest waited for, where that is more than half of their time and not what all
-    wait for; and hops that a timer makes."""
+    wait for; the hop that is more than half of the time of all, unless it is the app's own; and
+    hops that a timer makes."""
     if not row.falls:
         return
     rows = dict(_rows(row.falls))
@@ -287,7 +292,16 @@ def sentences(row: TracedRow) -> Iterator[str]:
                 f"{_ms(total['tail'])} ms, {_ms(hops[most]['tail'])} of them {most}; at p50 it is "
                 f"{_ms(hops[most]['p50'])} of {_ms(total['p50'])}"
             )
-    for hop, timer in sorted(dict(pair for one in row.falls for pair in _timers(one)).items()):
+    timers = dict(pair for one in row.falls for pair in _timers(one))
+    main = max(hops, key=lambda hop: hops[hop]["mean"], default=None)
+    if main is not None and main not in (*THE_APP, *timers):
+        spent, whole = hops[main]["mean"], total["mean"]
+        if spent > 0.5 * whole:
+            yield (
+                f"{row.name}: of the mean latency of {_ms(whole)} ms, {_ms(spent)} are {main}: "
+                f"{MEANINGS[main]}"
+            )
+    for hop, timer in sorted(timers.items()):
         yield f"{row.name}: half of all requests spend just above {timer:g} ms in {hop}: a timer"
 
 
