@@ -35,6 +35,9 @@ MEANINGS: Final[Mapping[str, str]] = {
     BETWEEN: "no mark of this Ray covers it",
 }
 
+THE_APP: Final = ("user code", "downstream")
+"""Hops of which an app's author expects the most."""
+
 
 def falls(trials: Sequence[Trial]) -> list[Mapping[str, Any]]:
     """The waterfalls of a row's trials, of those that have one."""
@@ -127,7 +130,8 @@ def _notes(every: Sequence[Mapping[str, Any]], traced_ns: float, entry: Entry) -
 
 def sentences(name: str, entry: Entry) -> Iterator[str]:
     """What the slowest waited for, where that is more than half of their time and not what all
-    wait for; and hops that a timer makes."""
+    wait for; the hop that is more than half of the time of all, unless it is the app's own; and
+    hops that a timer makes."""
     every = falls(entry.line.trials)
     if not every:
         return
@@ -143,7 +147,16 @@ def sentences(name: str, entry: Entry) -> Iterator[str]:
                 f"{_ms(total['tail'])} ms, {_ms(hops[most]['tail'])} "
                 f"of them {most}; at p50 it is {_ms(hops[most]['p50'])} of {_ms(total['p50'])}"
             )
-    for hop, timer in sorted(dict(pair for one in every for pair in _timers(one)).items()):
+    timers = dict(pair for one in every for pair in _timers(one))
+    main = max(hops, key=lambda hop: hops[hop]["mean"], default=None)
+    if main is not None and main not in (*THE_APP, *timers):
+        spent, mean = hops[main]["mean"], total["mean"]
+        if spent > 0.5 * mean:
+            yield (
+                f"{name}: of the mean latency of {_ms(mean)} ms, {_ms(spent)} are {main}: "
+                f"{MEANINGS[main]}"
+            )
+    for hop, timer in sorted(timers.items()):
         yield f"{name}: half of all requests spend just above {timer:g} ms in {hop}: a timer"
 
 

@@ -73,6 +73,16 @@ def test_what_the_slowest_waited_for_is_a_finding() -> None:
     assert "traced requests take" not in told(traced(even))
 
 
+def test_a_hop_that_is_most_of_the_time_of_all_is_a_finding_unless_it_is_the_app() -> None:
+    back = {"user code": figures(5.0, 5.0, 5.0), "answer back": figures(15.0, 13.0, 13.0)}
+    text = told(traced(fall(hops=back)))
+    assert "of the mean latency of 20.0 ms, 15.0 are answer back: from the end of user" in text
+    assert "of the mean latency" not in told(traced(fall(hops=back, timers={"answer back": 10.0})))
+    own = {"user code": figures(15.0, 13.0, 13.0), "answer back": figures(5.0, 5.0, 5.0)}
+    assert "of the mean latency" not in told(traced(fall(hops=own)))
+    assert "of the mean latency" not in told(traced(fall()))
+
+
 def test_a_timer_and_what_is_missing_are_said() -> None:
     text = told(traced(fall(timers={"batch wait": 50.0}, unseen=2, failed=3, lost_marks=9)))
     assert "half of all requests spend just above 50 ms in batch wait: a timer" in text
