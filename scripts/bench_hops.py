@@ -321,7 +321,7 @@ class Field:
         text = " ".join(waterfall.sentences(waterfall.TracedRow("row", (fall,))))
         hops = {name: one for name, one in fall["hops"].items() if ": " not in name}
         grown = max(hops, key=lambda name: hops[name]["tail"] - hops[name]["p50"], default="")
-        finding = grown if f"of them {grown}" in text else text
+        finding = grown if f"of them {grown}" in text else ""
         return Said(hop, ms, fall, grown, finding)
 
 

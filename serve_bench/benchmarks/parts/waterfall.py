@@ -46,6 +46,9 @@ MEANINGS: Final[Mapping[str, str]] = {
     BETWEEN: "no mark of this Ray covers it",
 }
 
+THE_APP: Final = ("user code", "downstream")
+"""Hops of which an app's author expects the most."""
+
 
 THE_APP: Final = ("user code", "downstream")
 """Hops of which an app's author expects the most."""
