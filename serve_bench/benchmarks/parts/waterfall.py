@@ -50,10 +50,6 @@ THE_APP: Final = ("user code", "downstream")
 """Hops of which an app's author expects the most."""
 
 
-THE_APP: Final = ("user code", "downstream")
-"""Hops of which an app's author expects the most."""
-
-
 @dataclass(frozen=True)
 class TracedRow:
     """A row by its name, with the waterfalls of its trials. `p50_ns`: the median latency of all its
