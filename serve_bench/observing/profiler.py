@@ -501,6 +501,7 @@ class Profiling:
     key: str  # of the trial; the stacks lie in profiles/<key>
     mark: Mapping[str, str] = field(default_factory=dict)
     longest_s: float = 3600.0  # py-spy ends by itself some time after that
+    options: SpyOptions = field(default_factory=SpyOptions)
     outcomes: list[dict[str, Any]] = field(default_factory=list)
     _recordings: list[tuple[Profilable, Recording]] = field(default_factory=list)
 
@@ -523,7 +524,7 @@ class Profiling:
         for one in processes:
             out = place / f"{one.role}-{one.pid}.raw.txt"
             recording = Recording(
-                one.pid, out, SpyOptions(), longest_s=self.longest_s, mark=self.mark
+                one.pid, out, self.options, longest_s=self.longest_s, mark=self.mark
             )
             self._recordings.append((one, recording))
             recording.start()
