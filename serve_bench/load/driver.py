@@ -445,12 +445,12 @@ def drive_windows(
     *,
     on_progress: OnProgress | None = None,
     mark: Mapping[str, str] | None = None,
-    drives: Sequence[Drive] = (),
+    drives: Sequence[Drive | None] = (),
 ) -> SlicedResult:
     """Load the targets in turn, in windows of `plan.slice_s`; the warm-up of the plan comes
-    before each. `drives`: what runs a window of each; none: `drive_load`. Raises LoadError as
+    before each. `drives`: what runs a window of each; None: `drive_load`. Raises LoadError as
     `drive_load` does; a KeyboardInterrupt leaves nothing."""
-    by = drives or [drive_load] * len(loads)
+    by = [one or drive_load for one in drives or [None] * len(loads)]
     draw = random.Random(f"{plan.seed}/slices")
     timing = Timing(plan.warmup_s, plan.warmup_s, 1, plan.slice_s, plan.drain_s)
     results: list[list[LoadResult]] = [[] for _ in loads]

@@ -17,6 +17,7 @@ from serve_bench.benchmarks.versus.bench import PairBench, Pairs, Up
 from serve_bench.benchmarks.versus.measure import Target
 from serve_bench.benchmarks.versus.request import Pairing, RoundPlan, Side
 from serve_bench.benchmarks.versus.slicing import Slicing
+from serve_bench.core.load_result import Progress
 from serve_bench.core.plan import Cell, load_of
 from serve_bench.core.result import Trial, VariantUsed
 from serve_bench.runner.agenda import Listed
@@ -168,6 +169,10 @@ class _Clusters(PairBench):
             by_handle = layer.way == "handle"
             target = Target(load, up.part.number, partial(_processes, up, by_handle))
         return replace(target, drive=drive_of(layer, target, self._run_id))
+
+    def _say_row(self, at: Pairing, phase: str, load: Progress | None) -> None:
+        who = f"{len(at.planned)} layers"
+        self._say(who if len(at.planned) > 1 else self._of.layer(at, 0).title, phase, at, load)
 
     def _casualties(self, at: Pairing, side: int) -> list[str]:
         up = self._up_of(at, side)

@@ -221,35 +221,39 @@ def _cpu(figures: TaxFigures) -> Table:
     """CPU per request by process, and what the processes use without any request."""
     every = [one for row in figures.rows for one in row.layers]
     roles = [role for role in _ROLES if any(role in one.cpu_us for one in every)]
+    quiet = any(one.idle for one in every)
     columns = (
         Column("layer", number=False),
         *(Column(role.replace("_", " "), "us") for role in roles),
         Column("all", "us"),
-        Column("idle", "% of a core", spare=1),
+        *([Column("idle", "% of a core", spare=1)] if quiet else []),
     )
     rows = [
         TableRow(
-            (one.layer.title, *(_us(one.cpu_us.get(role)) for role in roles), *_sums(one)),
+            (one.layer.title, *(_us(one.cpu_us.get(role)) for role in roles), *_sums(one, quiet)),
             group=row.row.label,
         )
         for row in figures.rows
         for one in row.layers
     ]
     note = (
-        "a request's way: the client, controller, raylet and agents are not in it; idle: the same "
-        "processes in a second without any load, taken off for the time of other layers"
+        "idle: the same processes in a second without any load, taken off for the time of other "
+        "layers"
     )
-    return Table("CPU per request by process", columns, tuple(rows), (note,))
+    way = "on a request's way: without client, controller, raylet and agents"
+    notes = (f"{way}; {note}" if quiet else way,)
+    return Table("CPU per request by process", columns, tuple(rows), notes)
 
 
 def _us(value: float | None) -> Number:
     return Number("-" if value is None else f"{value:,.0f}", value)
 
 
-def _sums(one: LayerFigures) -> tuple[Number, Number]:
+def _sums(one: LayerFigures, quiet: bool) -> Iterator[Number]:
+    yield _us(sum(one.cpu_us.values()) if one.cpu_us else None)
     idle = 100 * sum(one.idle.values()) if one.idle else None
-    text = "-" if idle is None else f"{idle:.1f}"
-    return _us(sum(one.cpu_us.values()) if one.cpu_us else None), Number(text, idle)
+    if quiet:
+        yield Number("-" if idle is None else f"{idle:.1f}", idle)
 
 
 def _rounds(figures: TaxFigures) -> Folded:
@@ -293,7 +297,8 @@ def _verdicts(figures: TaxFigures) -> Iterator[Block]:
     ]
     yield Table("with the observer, divided by without", columns, tuple(rows), (OBSERVER_NOTE,))
     if needed := list(_needed(figures.rows)):
-        yield Prose(tuple(needed), "quiet", listed=True)
+        text = f"rounds that would settle what is inconclusive, about: {', '.join(needed)}"
+        yield Prose((text,), "quiet", listed=True)
 
 
 def _ratios(one: LayerFigures) -> Iterator[Number | Text | str]:
@@ -307,12 +312,11 @@ def _ratios(one: LayerFigures) -> Iterator[Number | Text | str]:
 
 
 def _needed(rows: Sequence[RowFigures]) -> Iterator[str]:
-    """What would settle what is inconclusive."""
+    """`py-spy, 25 Hz 34`, of each that more rounds would probably decide."""
     for row in rows:
         for one in row.layers[1:]:
             line = line_of(one.first, "throughput")
             if line is None or line.judged.word != "inconclusive":
                 continue
-            rounds = line.judged.rounds_needed
-            more = f"; about {rounds} rounds needed" if rounds is not None else ""
-            yield f"{one.layer.title}: {line.judged.why}{more}"
+            if (rounds := line.judged.rounds_needed) is not None:
+                yield f"{one.layer.title} {rounds}"

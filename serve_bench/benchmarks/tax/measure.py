@@ -119,7 +119,7 @@ class LayerRows(PairRows):
         span_s = time.monotonic() - begin
         for side, (cpu, target) in enumerate(zip(self._cpu, targets, strict=True)):
             grown = _grown(quiet[side], before[side])
-            cpu.idle = {role: seconds / quiet_s for role, seconds in grown.items()}
+            cpu.idle = {role: one / quiet_s for role, one in grown.items() if quiet_s > 0}
             cpu.add(before[side], _clocks(target.processes()))
             own_s = sum(one.length_s for one in result.slices if one.side == side)
             cpu.without_idle(max(0.0, span_s - own_s))
@@ -135,6 +135,8 @@ def _metered(target: Target, cpu: LayerCpu, load: Load, timing: Timing, **rest: 
         cpu.add(before, _clocks(target.processes()))
         return result
 
+    if target.drive is None:
+        return metered(load, timing, **rest)
     return target.drive(load, timing, **rest, drive=metered)
 
 

@@ -269,16 +269,18 @@ def _of_layers(row: RowFigures) -> Iterator[str]:
 
 
 def _of_observers(row: RowFigures) -> Iterator[str]:
-    words: dict[str, list[str]] = {}
+    words: dict[str, list[str]] = {word: [] for word in dict.fromkeys(WORDS.values())}
     for one in row.layers[1:]:
         line = line_of(one.first, "throughput")
         if line is None or line.ratio is None:
             continue
         word = WORDS[line.judged.word]
         lost = f" {lost_text(1 - line.ratio)}{shares(line.judged.interval)}"
-        words.setdefault(word, []).append(f"{one.layer.title}{lost}")
+        words[word].append(f"{one.layer.title}{lost}")
     for word, some in words.items():
+        if not some:
+            continue
         verb = f"{word}, of the requests/s" if word in ("costs", "gains") else word
         yield f"{verb}: {'; '.join(some)}"
-    if not words:
+    if not any(words.values()):
         yield "nothing can be compared: see what failed"

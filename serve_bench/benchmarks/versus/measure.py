@@ -76,12 +76,12 @@ Say = Callable[[Pairing, str, Progress | None], None]
 class Target:
     """A side that is up: the load of the row against it, and what serves it (nothing is known of a
     service that was there already). `launch`: its id in the records; `drive`: what runs a window of
-    it, where it is loaded in windows."""
+    it, where it is loaded in windows; None: `drive_load`."""
 
     load: Load
     launch: str = ""
     processes: Callable[[], Sequence[Process]] = tuple
-    drive: Drive = drive_load
+    drive: Drive | None = None
 
 
 class Times(Protocol):

@@ -27,6 +27,9 @@ import uvicorn
 from .noop_answers import ANSWER, EVENT, asked, body_of
 
 PACKAGES = ("uvicorn", "uvloop", "httptools", "fastapi", "starlette")
+KEEP_ALIVE_S = 90
+"""As Serve has it (Ray 2.60): others may be loaded in turn for longer than the 5 s of uvicorn."""
+
 TEXT, STREAM = b"text/plain; charset=utf-8", b"text/event-stream; charset=utf-8"
 
 
@@ -120,6 +123,7 @@ async def serve(spec: Mapping[str, Any], say: Any) -> None:
     listener.bind(("127.0.0.1", 0))
     config = uvicorn.Config(
         below(app, spec.get("prefix", "/")),
+        timeout_keep_alive=KEEP_ALIVE_S,
         lifespan="auto" if kind == "app" else "off",
         access_log=False,
         log_level=None,
