@@ -17,7 +17,7 @@ class TaxOptions(VersusOptions):
     )
 
     target: str = argument(
-        "noop, or your own app as module:name or path/file.py:name [noop].", "noop", "TARGET"
+        "App: noop, or your own as module:name or path/file.py:name [noop].", "noop", "TARGET"
     )
     observers: bool = flag(False, "Measure what observers cost, instead of layers (noop).")
     layers: str | None = flag(

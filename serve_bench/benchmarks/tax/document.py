@@ -226,7 +226,11 @@ def _cpu(figures: TaxFigures) -> Table:
         Column("layer", number=False),
         *(Column(role.replace("_", " "), "us") for role in roles),
         Column("all", "us"),
-        *([Column("idle", "% of a core", spare=1)] if quiet else []),
+        *(
+            [Column("idle", "% of a core", spare=1), Column("all idle", "%", spare=2)]
+            if quiet
+            else []
+        ),
     )
     rows = [
         TableRow(
@@ -238,7 +242,7 @@ def _cpu(figures: TaxFigures) -> Table:
     ]
     note = (
         "idle: the same processes in a second without any load, taken off for the time of other "
-        "layers"
+        "layers; all idle: all processes of the cluster, those of controller, raylet and agents too"
     )
     way = "on a request's way: without client, controller, raylet and agents"
     notes = (f"{way}; {note}" if quiet else way,)
@@ -251,9 +255,10 @@ def _us(value: float | None) -> Number:
 
 def _sums(one: LayerFigures, quiet: bool) -> Iterator[Number]:
     yield _us(sum(one.cpu_us.values()) if one.cpu_us else None)
-    idle = 100 * sum(one.idle.values()) if one.idle else None
-    if quiet:
-        yield Number("-" if idle is None else f"{idle:.1f}", idle)
+    idle = sum(one.idle.values()) if one.idle else None
+    for cores in (idle, one.idle_all) if quiet else ():
+        percent = None if cores is None else 100 * cores
+        yield Number("-" if percent is None else f"{percent:.1f}", percent)
 
 
 def _rounds(figures: TaxFigures) -> Folded:

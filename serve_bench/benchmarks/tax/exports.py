@@ -38,7 +38,7 @@ def json_text(result: Result, options: ReportOptions) -> str:
         "findings": list(sentences_of(figures)),
         "left_out": list(figures.suite.left_out),
         "rounds": figures.measured,
-        "rows": [_row(one) for one in figures.rows],
+        "rows": [_row(one, figures.suite.observers) for one in figures.rows],
         "doubts": [one.line for one in figures.doubts],
         "failures": [one.message for one in result.failures],
         "host": dict(result.run.host),
@@ -46,16 +46,16 @@ def json_text(result: Result, options: ReportOptions) -> str:
     return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _row(row: RowFigures) -> dict[str, Any]:
+def _row(row: RowFigures, observers: bool) -> dict[str, Any]:
     return {
         "row": row.row.label,
         "connections": row.row.connections,
-        "layers": [_layer(one, row) for one in row.layers],
+        "layers": [_layer(one, row, observers) for one in row.layers],
     }
 
 
-def _layer(one: LayerFigures, row: RowFigures) -> dict[str, Any]:
-    before = row.step_of(one)
+def _layer(one: LayerFigures, row: RowFigures, observers: bool) -> dict[str, Any]:
+    before = None if observers else row.step_of(one)
     return {
         "layer": one.layer.name,
         "title": one.layer.title,
@@ -68,10 +68,11 @@ def _layer(one: LayerFigures, row: RowFigures) -> dict[str, Any]:
         },
         "cpu_us": dict(one.cpu_us),
         "idle_cores": dict(one.idle),
+        "idle_all_cores": one.idle_all,
         "against": row.base.layer.name if one.first is not None else None,
         "ratios": _lines(one.first),
         "before": None if before is None else before.name,
-        "steps": _lines(one.step),
+        "steps": {} if before is None else _lines(one.step),
     }
 
 

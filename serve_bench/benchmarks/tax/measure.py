@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -41,10 +41,12 @@ SPIED = ("proxy", "replica")
 @dataclass
 class LayerCpu:
     """CPU of a layer for its own requests, seconds by role; `idle`: what its processes use without
-    any load, cores by role. `whole`: no process came or ended meanwhile."""
+    any load, cores by role, `idle_all` with those off the way (controller, raylet, agents).
+    `whole`: no process came or ended meanwhile."""
 
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     idle: dict[str, float] = field(default_factory=dict)
+    idle_all: float | None = None
     whole: bool = True
 
     def add(self, before: Clocks, after: Clocks) -> None:
@@ -62,6 +64,8 @@ class LayerCpu:
         """The trial with this in the place of what it has."""
         slices = {**trial.client["slices"], "cpu_s": _rounded(self.seconds)}
         slices |= {"idle_cores": _rounded(self.idle)} if self.idle else {}
+        if self.idle_all is not None:
+            slices["idle_all_cores"] = round(self.idle_all, 6)
         trial = replace(trial, client={**trial.client, "slices": slices})
         metrics = {name: one for name, one in trial.metrics.items() if name != "server_cpu"}
         if self.whole and self.seconds:
@@ -74,8 +78,12 @@ def _rounded(values: Mapping[str, float]) -> dict[str, float]:
     return {name: round(value, 6) for name, value in values.items()}
 
 
-def _clocks(processes: Iterable[Process]) -> Clocks:
-    return {one.pid: (one.role, cpu_ns(one.pid)) for one in processes if one.role in REQUEST_WAY}
+def _clocks(processes: Iterable[Process], roles: Container[str] | None = REQUEST_WAY) -> Clocks:
+    return {
+        one.pid: (one.role, cpu_ns(one.pid))
+        for one in processes
+        if roles is None or one.role in roles
+    }
 
 
 def _grown(before: Clocks, after: Clocks) -> dict[str, float]:
@@ -110,16 +118,20 @@ class LayerRows(PairRows):
             ]
             return super()._in_turn(at, loads, counted, slicing)
         self.say(at, "nothing is loaded: idle CPU", None)
-        quiet = [_clocks(one.processes()) for one in targets]
+        processes = [list(one.processes()) for one in targets]
+        quiet = [_clocks(some, None) for some in processes]
         began = time.monotonic()
         time.sleep(QUIET_S)
         begin, quiet_s = time.monotonic(), time.monotonic() - began
-        before = [_clocks(one.processes()) for one in targets]
+        later = [_clocks(some, None) for some in processes]
+        before = [_clocks(some) for some in processes]
         result = super()._in_turn(at, loads, targets, slicing)
         span_s = time.monotonic() - begin
         for side, (cpu, target) in enumerate(zip(self._cpu, targets, strict=True)):
-            grown = _grown(quiet[side], before[side])
-            cpu.idle = {role: one / quiet_s for role, one in grown.items() if quiet_s > 0}
+            grown = _grown(quiet[side], later[side])
+            idle = {role: one / quiet_s for role, one in grown.items() if quiet_s > 0}
+            cpu.idle = {role: one for role, one in idle.items() if role in REQUEST_WAY}
+            cpu.idle_all = sum(idle.values())
             cpu.add(before[side], _clocks(target.processes()))
             own_s = sum(one.length_s for one in result.slices if one.side == side)
             cpu.without_idle(max(0.0, span_s - own_s))

@@ -38,7 +38,7 @@ Way = Literal["asgi", "fastapi", "app", "http", "handle", "traced", "py-spy", "s
 class Layer:
     """A way to the handler. `name`: in records; `title`: for people; `on`: the cluster, empty for a
     bare server. `way`: how it is served, called or observed; `value`: the share that is traced, the
-    rate of py-spy. `first`: it is compared with nothing."""
+    rate of py-spy, which stops a process for each sample unless it is not `blocking`."""
 
     name: str
     title: str
@@ -122,6 +122,8 @@ class TaxSuite:
             raise FormatError("suite.tax.layers: names no layers of this version")
         layers = tuple(known[name] for name in own.layers)
         versus = VersusSuite.from_json(rest)
+        if not versus.rows or not versus.cells:
+            raise FormatError("suite: it has no rows or no cells")
         return cls(versus, named(layers, own.bare), own.observers, own.left_out, own.bare)
 
     @property

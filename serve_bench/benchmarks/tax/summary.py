@@ -24,7 +24,8 @@ from serve_bench.core.figures import counted
 from serve_bench.core.result import Result, Row
 
 METRICS: Final = ("throughput", "p50", "p99", "cpu")
-GATE: Final = ("throughput", "cpu")
+GATE: Final = ("throughput",)
+"""What verdicts are on; the other metrics are judged among themselves."""
 
 WORDS: Final[Mapping[Word, str]] = {
     "regressed": "costs",
@@ -41,7 +42,7 @@ WORDS: Final[Mapping[Word, str]] = {
 class LayerFigures:
     """A layer in a row. `first`: compared with the first layer, `step`: with the one before; None
     of the first. `cpu_us`: of the server for a request, by role; `idle`: cores that its processes
-    use without any load."""
+    use without any load, `idle_all` with those that are off the way."""
 
     layer: Layer
     row: SideRow
@@ -49,6 +50,7 @@ class LayerFigures:
     step: ComparedRow | None
     cpu_us: Mapping[str, float]
     idle: Mapping[str, float]
+    idle_all: float | None = None
 
     def value(self, metric: str) -> float | None:
         """The geometric mean over rounds."""
@@ -134,15 +136,17 @@ def _figures(
     trials = [one for one in row.trials if one.counts.completed]
     slices = [one.client.get(SLICES) or {} for one in trials]
     try:
-        requests = sum(one.get("requests") or 0 for one in slices)
+        requests = sum(int(one.get("requests") or 0) for one in slices)
         seconds = _summed([one.get("cpu_s") or {} for one in slices])
         idle = _summed([one.get("idle_cores") or {} for one in slices])
-    except (AttributeError, TypeError, ValueError) as error:
+        every = [{"all": one["idle_all_cores"]} for one in slices if "idle_all_cores" in one]
+        whole = _summed(every).get("all")
+    except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
         raise FormatError(f"{layer.name}: its CPU by process cannot be read: {error!r}") from None
-    cpu = {role: 1e6 * value / requests for role, value in seconds.items()} if requests else {}
-    return LayerFigures(
-        layer, row, first, step, cpu, {role: value / len(slices) for role, value in idle.items()}
-    )
+    cpu = {role: 1e6 * value / requests for role, value in seconds.items()} if requests > 0 else {}
+    mean = {role: value / len(slices) for role, value in idle.items()}
+    idle_all = None if whole is None else whole / len(every)
+    return LayerFigures(layer, row, first, step, cpu, mean, idle_all)
 
 
 def _summed(every: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -150,6 +154,8 @@ def _summed(every: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     for one in every:
         for role, value in one.items():
             summed[role] = summed.get(role, 0.0) + float(value)
+    if not all(map(math.isfinite, summed.values())):
+        raise ValueError("not a number")
     return summed
 
 
