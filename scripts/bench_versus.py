@@ -286,7 +286,7 @@ def sides_up(case: str, asked: argparse.Namespace) -> Iterator[Pair]:
             log = asked.out / f"log-{number}"
             spec = LaunchSpec(side.launched, run_id, str(number), log, folders=side.app.folders)
             part = Part(str(number), side.launched, 1)
-            ups.append(Up(side, part, Serving(spec), ups[0] if ups else None))
+            ups.append(Up(side, part, Serving(spec)))
         wrong: list[Any] = list(start_both(ups, lambda up, words: None))
         apps = [suite.of_side(up.side, cell) for up in ups]
         if not wrong:

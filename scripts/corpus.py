@@ -47,6 +47,7 @@ COPIES: Final = 5
 
 COMMANDS: Final = (
     *("micro", "noop", "load", "sweep", "recsys", "press", "ranker", "versus", "bisect", "flags"),
+    "tax",
     *(
         "compare",
         "history",
@@ -80,6 +81,9 @@ PLANS: Final = (
     "versus --aa --pairing duet",
     "versus --a default --b optimized --budget 5m",
     "versus --suite versus --a default --b optimized",
+    "tax --quick",
+    "tax --observers",
+    "tax --layers uvicorn,default --protocol stream --clients raw:8 --rounds 2",
     "scale single --replicas 8",
     "scale multi --replicas 8",
     "scale ensemble",
@@ -144,6 +148,10 @@ REFUSALS: Final = (
     "flags --env A",
     "flags --of absent",
     "flags --format html",
+    "tax nothing",
+    "tax --layers nothing",
+    "tax --protocol grpc",
+    "tax --clients 8",
     "bisect --good ray --bad ray==2",
     "bisect --good a --bad b",
     "compare",

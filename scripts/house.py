@@ -31,15 +31,15 @@ class Budget:
 
 #: `most` is what the rooms hold once each thing is said once; a commit that raises one says why.
 BUDGETS: Final = (
-    Budget("lines of serve_bench", 73_900, 36_000),
-    Budget("files of serve_bench", 293, 130),
-    Budget("lines of report, summaries and documents", 19_100, 10_500),
-    Budget("lines of cli and commands", 8_300, 2_800),
-    Budget("lines of runner and benches", 3_950, 1_900),
+    Budget("lines of serve_bench", 76_200, 36_000),
+    Budget("files of serve_bench", 304, 130),
+    Budget("lines of report, summaries and documents", 19_850, 10_500),
+    Budget("lines of cli and commands", 8_650, 2_800),
+    Budget("lines of runner and benches", 4_200, 1_900),
     Budget("lines of load", 6_000, 4_000),
     Budget("files of load", 21, 14),
-    Budget("lines of tests", 48_500, 23_000),
-    Budget("modules with one importer", 25, 12),
+    Budget("lines of tests", 49_100, 23_000),
+    Budget("modules with one importer", 26, 12),
 )
 #: Modules of a kind of run that measure, and those that say what is asked for; the others say what
 #: its records mean.

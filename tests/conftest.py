@@ -92,7 +92,7 @@ TIMED_FILES: Final = frozenset(
     integration/test_kill integration/test_noop integration/test_planted
     integration/test_planted_hops
     integration/test_profile integration/test_profile_nodes integration/test_pytest_plugin
-    integration/test_rpc integration/test_versus kinds/versus/test_versus_rows
+    integration/test_rpc integration/test_tax integration/test_versus kinds/versus/test_versus_rows
     load/test_client_bound load/test_drive load/test_in_turn load/test_open
     observing/test_profiler observing/test_sampler""".split()
 )

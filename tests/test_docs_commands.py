@@ -41,7 +41,19 @@ PAGES = [
     ROOT / "examples" / "ci" / "README.md",
 ]
 PLANNED = (
-    *("micro", "sweep", "recsys", "press", "rpc", "scale", "run", "versus", "flags", "capacity"),
+    *(
+        "micro",
+        "sweep",
+        "recsys",
+        "press",
+        "rpc",
+        "scale",
+        "run",
+        "versus",
+        "flags",
+        "capacity",
+        "tax",
+    ),
 )
 STORED = ("report", "compare", "history")
 #: A URL of an example, and what runs of a test are shortened with.

@@ -85,8 +85,8 @@ ONLY_IN: Final = {
 STARTED_BY_PATH: Final = ("serving/cluster/", "serving/apps/")
 #: `yaml` comes with Ray.
 OF_THE_CHILD: Final = frozenset(
-    # the last three come with Ray
-    "ray yaml starlette anyio fastapi numpy torch grpc google opentelemetry".split()
+    # the last four come with Ray
+    "ray yaml starlette anyio fastapi numpy torch grpc google opentelemetry uvicorn".split()
 )
 
 MODULES: Final = sorted(

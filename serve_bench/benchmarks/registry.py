@@ -105,6 +105,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "versus": Benchmark("versus"),
     "bisect": Benchmark("bisect"),
     "flags": Benchmark("flags"),
+    "tax": Benchmark("tax"),
 }
 """By command."""
 

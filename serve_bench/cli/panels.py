@@ -44,7 +44,7 @@ _SHAPES: Final[Mapping[str, str]] = {
             deployments fanout requests length""",
         "N[,N...]": "users replicas rows bottom top clients world_size nlayers out_features",
         "NAME": "app app_name model client deployment recipe node ranker cell row",
-        "NAME[,NAME...]": "variant backend",
+        "NAME[,NAME...]": "variant backend layers",
         "NAME=VALUE": "env a_env b_env",
         "MODULE.FUNCTION": "grpc_servicer",
         "OPTION=VALUE": "option a_option b_option",

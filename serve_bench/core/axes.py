@@ -514,6 +514,7 @@ _DECLARED = (
                 swept=True,
             ),
             Flag("Protocol: http, stream, grpc or grpc-stream [http].", ("load",)),
+            Flag("Protocol: http or stream [http].", ("tax",)),
             Flag(
                 "Protocol: http, stream, grpc, grpc-stream, handle, handle-stream [http].",
                 ONE_PROTOCOL,

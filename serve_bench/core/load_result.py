@@ -195,7 +195,7 @@ class ClientVerdict:
 
 @dataclass(frozen=True)
 class Slice:
-    """One slice of a load that alternates between two targets.
+    """One slice of a load that alternates between targets.
 
     `begun_s` since the first measured slice; `length_s` until its last response; `cpu_s` of the
     worker while it lasted.
@@ -315,16 +315,16 @@ class LoadResult:
 
 @dataclass(frozen=True)
 class SlicedResult:
-    """Two targets loaded in turn: a result for each, and every slice in the order it was run.
+    """Targets loaded in turn: a result for each, and every slice in the order it was run.
 
     In the results a window is a slice, and `duration_s` is the sum of the slices' lengths.
     """
 
-    sides: tuple[LoadResult, LoadResult]
+    sides: tuple[LoadResult, ...]
     slices: tuple[Slice, ...]
 
     def pair_rates(self) -> list[tuple[float, float]]:
-        """The rates of the two sides, pair by pair."""
+        """The rates of the first two sides, pair by pair."""
         rates: dict[int, dict[int, float]] = {}
         for one in self.slices:
             rates.setdefault(one.pair, {})[one.side] = one.rate

@@ -316,7 +316,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Slices:
-    """How two targets are loaded in turn: `pairs` of slices, one slice of each target to a pair.
+    """How targets are loaded in turn: `pairs` of slices, one slice of each target to a pair.
 
     A slice sends on all connections for `slice_s`, stops, and is over with its last response. The
     order within each pair is drawn, since a fixed one may fall in step with periodic work of the

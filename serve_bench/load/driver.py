@@ -47,6 +47,9 @@ from serve_bench.load.workers import Crew, enough_processes, shares, usable_core
 
 OnProgress = Callable[[Progress], None]
 
+Drive = Callable[..., LoadResult]
+"""What runs one load as `drive_load` does, maybe with something beside it."""
+
 perf = time.perf_counter_ns
 
 # --------------------------------------------------------------------------------------------------
@@ -346,38 +349,38 @@ class _Drive:
 
 
 # --------------------------------------------------------------------------------------------------
-# Two targets in turn, in slices of time: the least noisy way to compare them.
+# Targets in turn, in slices of time: the least noisy way to compare them.
 #
-# Rule: one worker holds the connections of both, so that both are treated alike. The order within
-# each pair of slices is random. The rates are compared in analysis/ratios.py.
+# Rule: one worker holds the connections of all, so that all are treated alike. The order within
+# each turn is random. The rates are compared in analysis/ratios.py.
 
 
 def drive_slices(
-    loads: tuple[Load, Load],
+    loads: tuple[Load, ...],
     plan: Slices,
     *,
     on_progress: OnProgress | None = None,
     mark: Mapping[str, str] | None = None,
 ) -> SlicedResult:
-    """Load the two targets in turn and return both results and every slice.
+    """Load the targets in turn and return their results and every slice.
 
-    Both loads must be closed loops of one client with the same number of connections, without a
+    The loads must be closed loops of one client with the same number of connections, without a
     count; SpecError says which is not. Raises LoadError as `drive_load` does.
     """
-    first, second = loads
+    first, *others = loads
     for load in loads:
         if load.open_loop or load.total is not None or load.client in ("wrk", "ab", "handle"):
             raise SpecError(
                 "slices need a closed loop of one of our own clients, without a count and a handle"
             )
-    if (first.client, first.connections) != (second.client, second.connections):
+    if any((first.client, first.connections) != (one.client, one.connections) for one in others):
         raise SpecError("slices need the same client and number of connections on both sides")
     # Slices take the place of windows. The timing has only what a worker needs to know.
     timing = Timing(warmup_min_s=0.0, warmup_max_s=0.0, windows=1, drain_s=plan.drain_s)
-    shared = Shared.create(2)
+    shared = Shared.create(len(loads))
     try:
         with Crew(loads, shares(first, 1), timing, shared, mark, plan) as crew:
-            seconds = plan.warmup_s + 2 * plan.pairs * plan.slice_s
+            seconds = plan.warmup_s + len(loads) * plan.pairs * plan.slice_s
             watch = Watch(shared, 0.0, max(0.01, seconds), on_progress)
             notes = crew.connect(lambda: watch.look("connect"))
             start = perf() + START_AHEAD_NS
@@ -390,12 +393,11 @@ def drive_slices(
     finally:
         shared.close()
     known: Any = {"started_at_ns": started_at_ns, "connecting_s": crew.connecting_s, "notes": notes}
-    sides = (replace(result.sides[0], **known), replace(result.sides[1], **known))
-    return replace(result, sides=sides)
+    return replace(result, sides=tuple(replace(side, **known) for side in result.sides))
 
 
 def _await_slices(
-    loads: tuple[Load, Load], seconds: float, shared: Shared, crew: Crew, watch: Watch
+    loads: Sequence[Load], seconds: float, shared: Shared, crew: Crew, watch: Watch
 ) -> None:
     """Wait for the worker's report. Drains come on top of the slices, so the deadline moves as long
     as requests complete, and a request lasts no longer than its time-out."""
@@ -412,7 +414,7 @@ def _await_slices(
 
 
 def _sliced_result(
-    loads: tuple[Load, Load], plan: Slices, timing: Timing, shared: Shared, crew: Crew
+    loads: Sequence[Load], plan: Slices, timing: Timing, shared: Shared, crew: Crew
 ) -> SlicedResult:
     report = crew.workers[0].report
     if report is None:
@@ -426,11 +428,11 @@ def _sliced_result(
         side = result_of(load, timing, warmup, report["reports"][k] | windows, shared.measured(k))
         lasted_s = sum(one.length_s for one in mine)
         sides.append(judged(replace(side, window_s=plan.slice_s, duration_s=lasted_s)))
-    return SlicedResult((sides[0], sides[1]), slices)
+    return SlicedResult(tuple(sides), slices)
 
 
 # --------------------------------------------------------------------------------------------------
-# Two targets in turn, in windows: for loads that cannot be sliced.
+# Targets in turn, in windows: for loads that cannot be sliced.
 #
 # An open loop has no slices, and a slice of requests that take seconds is as long as a window. Each
 # window is a load of its own, with its own connections and a short warm-up, so that only one target
@@ -438,28 +440,32 @@ def _sliced_result(
 
 
 def drive_windows(
-    loads: tuple[Load, Load],
+    loads: tuple[Load, ...],
     plan: Slices,
     *,
     on_progress: OnProgress | None = None,
     mark: Mapping[str, str] | None = None,
+    drives: Sequence[Drive | None] = (),
 ) -> SlicedResult:
-    """Load the two targets in turn, in windows of `plan.slice_s`; the warm-up of the plan comes
-    before each. Raises LoadError as `drive_load` does; a KeyboardInterrupt leaves nothing."""
+    """Load the targets in turn, in windows of `plan.slice_s`; the warm-up of the plan comes
+    before each. `drives`: what runs a window of each; None: `drive_load`. Raises LoadError as
+    `drive_load` does; a KeyboardInterrupt leaves nothing."""
+    by = [one or drive_load for one in drives or [None] * len(loads)]
     draw = random.Random(f"{plan.seed}/slices")
     timing = Timing(plan.warmup_s, plan.warmup_s, 1, plan.slice_s, plan.drain_s)
-    results: tuple[list[LoadResult], list[LoadResult]] = ([], [])
+    results: list[list[LoadResult]] = [[] for _ in loads]
     slices: list[Slice] = []
     began_ns = 0
     for pair in range(plan.pairs):
-        order = [0, 1]
+        order = [*range(len(loads))]
         draw.shuffle(order)
         for side in order:
-            result = drive_load(loads[side], timing, on_progress=on_progress, mark=mark)
+            result = by[side](loads[side], timing, on_progress=on_progress, mark=mark)
             began_ns = began_ns or result.started_at_ns
             results[side].append(result)
             slices.append(as_slice(result, side, pair, began_ns))
-    return SlicedResult((joined(loads[0], results[0]), joined(loads[1], results[1])), tuple(slices))
+    sides = (joined(load, some) for load, some in zip(loads, results, strict=True))
+    return SlicedResult(tuple(sides), tuple(slices))
 
 
 def as_slice(result: LoadResult, side: int, pair: int, began_ns: int) -> Slice:

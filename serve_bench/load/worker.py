@@ -60,19 +60,19 @@ def make_engine(
 
 
 # --------------------------------------------------------------------------------------------------
-# Slices: two targets held open at once and loaded in turn.
+# Slices: targets held open at once and loaded in turn.
 #
 # Rule: only one side is loaded at a time. A slice ends with its last response, before the next.
 
 
 def run_slices(engines: Sequence[Engine], plan: Slices, start: int) -> list[Slice]:
-    """Warm both sides up from `start` on, then run the measured pairs; returns the slices."""
+    """Warm the sides up from `start` on, then run the measured turns; returns the slices."""
     draw = random.Random(f"{plan.seed}/slices")
     drain_s = max(one.load.timeout_s for one in engines) if plan.drain_s is None else plan.drain_s
     length_ns, drain_ns = int(plan.slice_s * 1e9), int(drain_s * 1e9) + LATE_NS
 
     def pair_of_slices(pair: int, begin: int) -> list[Slice]:
-        order = [0, 1]
+        order = [*range(len(engines))]
         draw.shuffle(order)
         return [run_slice(engines[k], k, pair, begin, length_ns, drain_ns) for k in order]
 

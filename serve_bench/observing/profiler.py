@@ -455,6 +455,10 @@ MOST_OF_A_ROLE: Final = 4
 
 PROFILE_TARGETS: Final = ("proxy", "replica", "controller")
 
+BESIDE_A_LOAD: Final = SpyOptions(rate=25)
+"""How processes are sampled beside a load: 100 Hz cost 20 % of the requests/s of a no-op app, 25 Hz
+nothing that shows (docs/profiling.md). Its samples are as true, and fewer."""
+
 
 class Profilable(Protocol):
     """A process with its role, of our launch or another."""
@@ -501,6 +505,7 @@ class Profiling:
     key: str  # of the trial; the stacks lie in profiles/<key>
     mark: Mapping[str, str] = field(default_factory=dict)
     longest_s: float = 3600.0  # py-spy ends by itself some time after that
+    options: SpyOptions = BESIDE_A_LOAD
     outcomes: list[dict[str, Any]] = field(default_factory=list)
     _recordings: list[tuple[Profilable, Recording]] = field(default_factory=list)
 
@@ -523,7 +528,7 @@ class Profiling:
         for one in processes:
             out = place / f"{one.role}-{one.pid}.raw.txt"
             recording = Recording(
-                one.pid, out, SpyOptions(), longest_s=self.longest_s, mark=self.mark
+                one.pid, out, self.options, longest_s=self.longest_s, mark=self.mark
             )
             self._recordings.append((one, recording))
             recording.start()

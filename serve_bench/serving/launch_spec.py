@@ -338,13 +338,13 @@ def check_port(host: str, port: int, flags: tuple[str, str] = ("--host", "--port
             ) from None
 
 
-def free_block(width: int, apart_from: range = range(0)) -> range:
+def free_block(width: int, apart_from: Sequence[range] = ()) -> range:
     """Ports in a row of which the first ones are free; drawn, so that two clusters differ. None of
-    `apart_from`, which a cluster holds that is to be up at the same time: it takes some of them
+    `apart_from`, which clusters hold that are to be up at the same time: they take some of them
     only later, and they look free until then."""
     for _ in range(100):
         first = random.randrange(BLOCKS.start, BLOCKS.stop - width)
-        if first < apart_from.stop and apart_from.start < first + width:
+        if any(first < one.stop and one.start < first + width for one in apart_from):
             continue
         try:
             for port in range(first, first + min(width, _TRIED_OF_A_BLOCK)):

@@ -172,9 +172,9 @@ class Serving:
         self.begin()
         self.await_up(report)
 
-    def begin(self, apart_from: range = range(0)) -> None:
+    def begin(self, apart_from: Sequence[range] = ()) -> None:
         """Starts the child process alone, and takes the ports of the launch: none of `apart_from`,
-        which a launch has that is up at the same time."""
+        which launches have that are up at the same time."""
         ports = self.ports = free_block(self.spec.ports, apart_from)
         self.port = self.spec.port or ports[0]
         folders = [self.spec.directory / part for part in ("r", "h", "p")]

@@ -29,6 +29,7 @@ from serve_bench.benchmarks.parts.texts import number
 from serve_bench.benchmarks.registry import BENCHMARKS as SHEETS
 from serve_bench.benchmarks.rpc.request import RpcSuite
 from serve_bench.benchmarks.scale.request import ScaleSuite
+from serve_bench.benchmarks.tax.request import TaxSuite
 from serve_bench.benchmarks.versus.request import VersusSuite
 from serve_bench.cli.history import render_history
 from serve_bench.cli.show import render, render_comparing
@@ -53,16 +54,17 @@ PASSED_OVER: Final = {"format-1": ["unknown-kind"], "1-recsys-cut-off": ["cut-of
 #: Every kind of run that records are kept of: `scale` by its workload.
 KINDS: Final = {
     *("micro", "noop", "recsys", "press", "sweep", "rpc", "versus", "run", "load", "ranker"),
-    *("bisect", "flags", "capacity"),
+    *("bisect", "flags", "capacity", "tax"),
     *(f"scale {one}" for one in ("single", "multi", "ensemble", "chain", "curve")),
 }
 #: What reads the suite of a stored run, where it is not Suite.
 SUITES: Final[dict[str, Any]] = {
     **{"rpc": RpcSuite, "scale": ScaleSuite, "versus": VersusSuite, "bisect": BisectSuite},
     "flags": FlagsSuite,
+    "tax": TaxSuite,
 }
 
-NO_CLASSIC: Final = frozenset({"recsys", "sweep", "versus", "bisect", "flags", "capacity"})
+NO_CLASSIC: Final = frozenset({"recsys", "sweep", "versus", "bisect", "flags", "capacity", "tax"})
 MOST_BYTES: Final = 3_000_000
 
 #: Where the records lie, as it is shown.
@@ -201,6 +203,9 @@ def figures(result: Result, page: Mapping[str, Any]) -> list[str]:
         sizes = [size for part in page["variants"] for size in part["sizes"]]
         shown = [size["metrics"].get("cluster_requests_per_s") for size in sizes]
         return [number(one["mean"]) for one in shown if one and one["mean"] is not None]
+    if command == "tax":
+        lines = [one["ratios"].get("throughput") for row in page["rows"] for one in row["layers"]]
+        return [ratio_text(one["ratio"]) for one in lines if one]
     if command == "flags":
         return [ratio_text(one["ratio"]) for one in page["effects"] if one["ratio"]]
     if command == "capacity":

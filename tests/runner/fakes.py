@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,6 +31,7 @@ from serve_bench.core.result import Failure, Record, Trial
 from serve_bench.nodes import NodesInterrupted, NodesResult
 from serve_bench.observing import inside, sampler
 from serve_bench.runner.load_source import LocalLoads
+from serve_bench.serving.bare import BareServer
 from serve_bench.serving.server import Deployed, Serving
 from serve_bench.serving.strays import Reaped
 from serve_bench.store import RunFolder, StoreError
@@ -115,17 +116,17 @@ class Script:
         return found
 
     def slices(
-        self, loads: tuple[Load, Load], plan: Slices, *, on_progress: Any, mark: object
+        self, loads: tuple[Load, ...], plan: Slices, *, on_progress: Any, mark: object
     ) -> SlicedResult:
         """In the place of `drive_slices`."""
         sides = [self.drive(load, Timing(), on_progress=on_progress) for load in loads]
         every = [
             Slice(side, pair, 0.1 * pair + 0.05 * side, 0.05, 10, 0, 0.01)
             for pair in range(plan.pairs)
-            for side in (0, 1)
+            for side in range(len(loads))
         ]
         found: SlicedResult = self.call(
-            "slices", plan.pairs, SlicedResult((sides[0], sides[1]), tuple(every))
+            "slices", plan.pairs, SlicedResult(tuple(sides), tuple(every))
         )
         return found
 
@@ -323,6 +324,7 @@ def install(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
         Gpus=lambda: None,
         NodeCrew=type("OwnCrew", (Crew,), {"script": script}),
         pss_bytes=lambda pid: 90_000_000,
+        QUIET_S=0.0,
         keep_samples=lambda folder, samples: script.call("samples", len(samples)),
         worth_a_look=lambda trial, front: trial.row.connections == 8,
     )
@@ -339,6 +341,7 @@ def install(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LocalLoads, "close", lambda self: script.note("call place close"))
     _clusters(script, monkeypatch)
     _backends(script, monkeypatch)
+    _bare_servers(script, monkeypatch)
 
 
 def _everywhere(monkeypatch: pytest.MonkeyPatch, **others: Any) -> None:
@@ -354,12 +357,14 @@ def _everywhere(monkeypatch: pytest.MonkeyPatch, **others: Any) -> None:
 def _clusters(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = {"1": threading.Event()}
 
-    def begin(self: Serving, apart_from: range = range(0)) -> None:
-        if apart_from == range(0):  # a new launch
+    def begin(self: Serving, apart_from: Sequence[range] = ()) -> None:
+        if not apart_from:  # a new launch
             script.dead, script.broken = False, None
         self.port, ended[self.spec.name] = 1000 * int(self.spec.name), threading.Event()
         self.ports = range(self.port, self.port + 50)
-        apart = f" apart from {apart_from.start}" if apart_from else ""
+        self.gcs_address = "127.0.0.1:6379"
+        taken = ", ".join(str(one.start) for one in apart_from)
+        apart = f" apart from {taken}" if taken else ""
         script.call("begin", f"{self.spec.name}{apart}")
 
     def await_up(self: Serving, report: Callable[[str], None] = lambda phase: None) -> None:
@@ -477,6 +482,24 @@ def _backends(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
         ("close", close),
     ):
         monkeypatch.setattr(RpcBackend, name, fake)
+
+
+def _bare_servers(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(self: BareServer) -> None:
+        script.call("bare", f"{self.name} {self.kind}")
+        self.seconds["start"], self.proof["port"] = 0.5, 1000 * int(self.name)
+
+    def close(self: BareServer) -> Reaped:
+        script.call("close", self.name)
+        return Reaped(1, 1.0, script.leftovers)
+
+    for name, fake in (
+        ("start", start),
+        ("close", close),
+        ("processes", lambda self: ()),
+        ("alive", lambda self: not script.dead),
+    ):
+        monkeypatch.setattr(BareServer, name, fake)
 
 
 def full(result: Any) -> Any:

@@ -18,6 +18,8 @@ from serve_bench.benchmarks.rpc.bench import plan_of as rpc_plan_of
 from serve_bench.benchmarks.rpc.request import RpcSuite, World, rpc_plan
 from serve_bench.benchmarks.scale.bench import plan_of as scale_plan_of
 from serve_bench.benchmarks.scale.request import ScaleSuite, scale_plan
+from serve_bench.benchmarks.tax.bench import TaxRun
+from serve_bench.benchmarks.tax.request import LAYERS, OBSERVERS, TaxSuite, tax_plan
 from serve_bench.benchmarks.versus.bench import Pairs
 from serve_bench.benchmarks.versus.measure import chosen_of
 from serve_bench.benchmarks.versus.request import Side, VersusSuite, versus_plan
@@ -200,6 +202,34 @@ def versus(
     return make
 
 
+def tax(observers: bool = False) -> Make:
+    def make(script: Script, folder: RunFolder, again: bool) -> Any:
+        pairing = "windows" if observers else "slices"
+        cells, sides = (cell_defaults(),), (SIDES[0], SIDES[0])
+        versus = VersusSuite(
+            *("mine", sides, cells, ROWS[:1]),
+            rounds=2,
+            side_s=0.1,
+            sample=False,
+            pairing=pairing,
+        )
+        every = OBSERVERS[:3] if observers else (LAYERS[0], *LAYERS[2:5])
+        suite = TaxSuite(versus, every, observers)
+        rows = [row for one in tax_plan(suite) for row in one.rows]
+        parts = [part for row in rows for part in row.parts]
+        done: list[str] = []
+        chosen: Any = {}
+        if again:
+            earlier = read(folder.path)
+            done, chosen = [one.key for one in earlier.trials], chosen_of(parts, earlier.trials)
+        else:
+            folder.append(run_record(*(one for part in parts for one in part.planned)))
+        launches = TaxRun(suite, tax_plan(suite, done), folder.path, "abc123", chosen).plan()
+        return Runner(launches, folder, script, first_launch=5 if again else 1)
+
+    return make
+
+
 def rpc(sample: bool = False) -> Make:
     def make(script: Script, folder: RunFolder, again: bool) -> Any:
         worlds = tuple(World(size, True, (10,), 1, 10, "cpu", 1) for size in (2, 3))
@@ -352,6 +382,18 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
     "versus of services, Ctrl-C": Scenario(
         versus(urls=True), lambda _: {"slices 2": KeyboardInterrupt()}
     ),
+    "tax": Scenario(tax()),
+    "tax, a bare server fails": Scenario(tax(), lambda _: {"bare 1": launch_failed()}),
+    "tax, a cluster fails": Scenario(tax(), lambda _: {"start 1": launch_failed()}),
+    "tax, a load fails": Scenario(tax(), lambda _: {"slices 2": lambda _: _raise(REFUSED)}),
+    "tax, a part ended": Scenario(
+        tax(), lambda script: {"slices 2": script.lose("replica 7 ended")}
+    ),
+    "tax, Ctrl-C in a row": Scenario(
+        tax(), lambda _: {"slices 3": KeyboardInterrupt()}, resumed=True
+    ),
+    "tax, something is left": Scenario(tax(), leftovers=("uvicorn 9",)),
+    "tax of observers": Scenario(tax(observers=True)),
     "rpc": Scenario(rpc(sample=True)),
     "rpc, a launch fails": Scenario(rpc(), lambda _: {"start 1": ENDED}),
     "rpc, a world fails": Scenario(rpc(), lambda _: {"world 1": ENDED}),
@@ -444,7 +486,7 @@ def sequence(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[s
     versus_costs = {"load": 1.0, "begin": 1.0, "slices": 2.0, "close": 1.0}
     script = Script(leftovers=scenario.leftovers, folder=folder)
     script.faults = scenario.faults(script)
-    if name.startswith("versus"):  # whose launches and deploys go on in threads
+    if name.startswith(("versus", "tax")):  # whose launches and deploys go on in threads
         script.costs_s = versus_costs
     with monkeypatch.context() as patches:
         install(script, patches)

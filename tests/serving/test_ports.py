@@ -33,10 +33,10 @@ def test_blocks_of_two_launches_differ() -> None:
 def test_a_block_is_apart_from_one_that_is_in_use_or_soon_will_be() -> None:
     taken = range(24_000, 32_000)
     for _ in range(20):
-        block = free_block(40, taken)
+        block = free_block(40, [range(0), taken])
         assert block.stop <= taken.start or block.start >= taken.stop
     with pytest.raises(RunFailed, match="no 40 ports in a row"):
-        free_block(40, range(20_000, 32_000))
+        free_block(40, [range(20_000, 32_000)])
 
 
 def test_the_owner_of_a_port_is_found_while_it_listens() -> None:

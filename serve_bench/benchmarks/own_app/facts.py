@@ -182,6 +182,14 @@ def check_servicers(app: OwnApp, servicers: Servicers, where: str, python: str |
         raise BadInput(f"{servicers.where}: adds other methods in python {python}")
 
 
+def ingress_of(app: OwnApp, where: str) -> tuple[str | None, tuple[str, ...]]:
+    """The type of the ASGI app that the ingress is made of (None: it is none; empty: a function
+    makes it), and the arguments of its constructor that are deployments. Raises BadInput."""
+    about = {**_of_config(app.config, "name", "args"), "folder": app.folder, "ingress": True}
+    answer = _ask(app.import_path, list(app.folders), None, about, where, app.target)
+    return answer["ingress"]["asgi"], tuple(answer["ingress"]["bound"])
+
+
 def check_options(
     app: OwnApp,
     cells: Iterable[Mapping[str, Option]],

@@ -43,6 +43,7 @@ from serve_bench.runner.runner import (
 )
 from serve_bench.runner.served_bench import launch_spec
 from serve_bench.runner.url_bench import Service
+from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import NOT_TRIED, LaunchFailed, Serving
 from serve_bench.serving.strays import Reaped
 from serve_bench.store import now_iso, read
@@ -59,22 +60,20 @@ Say: TypeAlias = Callable[["Up", str], None]
 
 @dataclass
 class Up:
-    """A side of a round that was started, or is being. `beside`: the one that began before it."""
+    """A side of a round that was started, or is being."""
 
     side: Side
     part: Part
     serving: Serving
-    beside: Up | None = None
     proven: bool = False
 
 
 def start_both(ups: Sequence[Up], say: Say) -> list[tuple[Up, LaunchFailed]]:
     """Starts the sides, at once, in this order. Returns those that failed, and why: where one does,
     the other is ended too, since there is nothing to compare."""
-    for up in ups:
+    for at, up in enumerate(ups):
         say(up, "launch: loading Ray")
-        taken = range(0) if up.beside is None else up.beside.serving.ports
-        up.serving.begin(apart_from=taken)
+        up.serving.begin(apart_from=[one.serving.ports for one in ups[:at]])
     outcomes = at_once(
         [up.serving.await_up for up in ups],
         lambda place, phase: say(ups[place], NEXT_PHASE[phase]),
@@ -200,21 +199,23 @@ class PairBench(Bench[Cell, Pairing]):
         if plan.services is not None:
             return
         for at, side in enumerate(launch.order):
-            beside = self._ups[launch.order[0]] if at else None
-            self._ups[side] = self._up(launch, launch.sides[side], number + at, beside)
-        self._both = self._ups[0], self._ups[1]
+            self._ups[side] = self._up(launch, launch.sides[side], number + at)
+        self._both = [self._ups[side] for side in sorted(self._ups)]
         self.parts = [up.part for up in self._ups.values()]
 
-    def _up(self, launch: RoundPlan, side: Side, number: int, beside: Up | None) -> Up:
+    def _up(self, launch: RoundPlan, side: Side, number: int) -> Up:
         """A side that is to be started."""
+        part, spec = self._spec(launch, side, number)
+        return Up(side, part, Serving(spec))
+
+    def _spec(self, launch: RoundPlan, side: Side, number: int) -> tuple[Part, LaunchSpec]:
         who = f"round {launch.round}, {side.label}"
         part = Part(str(number), side.launched, launch.round, who)
         cells = [side.cell(cell) for cell, _ in launch.cells]
         spec = launch_spec(
             part, self._plan.run_id, self._plan.folder, side.app, cells, self._suite.rows
         )
-        traced = self._plan.trace is not None
-        return Up(side, part, Serving(replace(spec, traced=traced)), beside)
+        return part, replace(spec, traced=self._plan.trace is not None)
 
     def start(self) -> None:
         """Starts both sides."""
@@ -254,16 +255,16 @@ class PairBench(Bench[Cell, Pairing]):
             raise over
 
     def load(self, row: Pairing) -> Loaded:
-        """A row on both sides."""
-        rows = self._plan.rows
+        """A row on all sides."""
+        rows, sides = self._plan.rows, range(len(row.planned))
         chosen_before = place_of(row) in rows.chosen
-        targets = self._target(row, 0), self._target(row, 1)
+        targets = [self._target(row, side) for side in sides]
         try:
             trials = rows.measure(row, targets)
         except LoadError as error:
             return self._not_measured(row, str(error), _to_blame(targets, error))
         except KeyboardInterrupt as early:
-            faults = [self._fault(row, side, "interrupted") for side in (0, 1)]
+            faults = [self._fault(row, side, "interrupted") for side in sides]
             return Loaded(faults=tuple(faults), ended=early)
         why = rows.chosen[place_of(row)].why
         if why and not chosen_before:  # a line of its own where there is no terminal
@@ -271,7 +272,7 @@ class PairBench(Bench[Cell, Pairing]):
         faults = [
             self._fault(row, side, f"{one} during the trial ({_rate(trial)} until its end)")
             for side, trial in enumerate(trials)
-            for one in self._casualties(side)
+            for one in self._casualties(row, side)
         ]
         if faults:  # the figures are of a broken cluster: they stand in the failure alone
             return Loaded(faults=tuple(faults), ended=LaunchOver("a process of a side ended"))
@@ -309,10 +310,10 @@ class PairBench(Bench[Cell, Pairing]):
         return Target(load, up.part.number, up.serving.processes, up.serving.marks)
 
     def _not_measured(self, at: Pairing, message: str, guilty: int | None) -> Loaded:
-        """Neither side of a row is measured; `guilty` is to blame, where that is known."""
+        """No side of a row is measured; `guilty` is to blame, where that is known."""
         faults, broken = [], False
-        for side in (0, 1):
-            ended = self._ups[side].serving.casualties() if self._ups else []
+        for side in range(len(at.planned)):
+            ended = self._ended(at, side)
             broken = broken or bool(ended)
             own = message
             if guilty is not None and side != guilty:
@@ -320,16 +321,23 @@ class PairBench(Bench[Cell, Pairing]):
             faults.append(self._fault(at, side, "; ".join([own, *ended])))
         return Loaded(faults=tuple(faults), ended=LaunchOver(message) if broken else None)
 
-    def _casualties(self, side: int) -> list[str]:
+    def _casualties(self, at: Pairing, side: int) -> list[str]:
         """What of a side ended while the row was measured."""
         if not self._ups:
             return []
-        serving = self._ups[side].serving
-        return serving.casualties() + ([] if serving.alive() else ["the cluster process ended"])
+        alive = self._ups[side].serving.alive()
+        return self._ended(at, side) + ([] if alive else ["the cluster process ended"])
+
+    def _ended(self, at: Pairing, side: int) -> list[str]:
+        """The same, but the program of the side itself."""
+        return self._ups[side].serving.casualties() if self._ups else []
+
+    def _part(self, at: Pairing, side: int) -> Part | None:
+        """What a side is part of; None of a service that was there already."""
+        return self._ups[side].part if self._ups else None
 
     def _fault(self, at: Pairing, side: int, message: str) -> Fault:
-        part = self._ups[side].part if self._ups else None
-        return Fault("trial", message, part, at.planned[side])
+        return Fault("trial", message, self._part(at, side), at.planned[side])
 
     # ---------------------------------------------------------------------------- progress
 

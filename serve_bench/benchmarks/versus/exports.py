@@ -107,7 +107,7 @@ def _row(row: ComparedRow) -> dict[str, Any]:
         "planned": list(row.planned),
         "measured": list(row.measured),
         "worse": row.worse or None,
-        "metrics": {line.metric: _line(line) for line in row.lines},
+        "metrics": {line.metric: line_json(line) for line in row.lines},
         "doubts": [asdict(one) for one in row.doubts],
         "slicing": None if row.slicing is None else asdict(row.slicing),
         "slices_to_steady": [
@@ -117,7 +117,8 @@ def _row(row: ComparedRow) -> dict[str, Any]:
     }
 
 
-def _line(line: Compared) -> dict[str, Any]:
+def line_json(line: Compared) -> dict[str, Any]:
+    """A metric of both sides, with its interval and verdict."""
     judged = line.judged
     strict = judged.interval
     if strict is not None and judged.alpha is not None:
@@ -197,7 +198,7 @@ def _rows(comparing: Comparing) -> Iterator[dict[str, Any]]:
 def _figures(line: Compared) -> dict[str, Any]:
     interval = interval_json(line.judged.interval) or {}
     return {
-        **_line(line),
+        **line_json(line),
         **{name: interval.get(name) for name in ("low", "high", "confidence", "log_se", "df")},
         "metric": line.metric,
         "a_mean": line.a,

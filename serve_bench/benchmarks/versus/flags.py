@@ -112,6 +112,7 @@ def alike(
     versus. Raises BadInput, in the words of --of."""
     common: dict[str, Any] = {name: getattr(options, name) for name in _OF_BOTH}
     common |= {"a": of, "a_env": env, "a_option": option, "a_python": python}
+    common["texts"] = options.texts
     flags = VersusOptions(**common, rounds=rounds, aa=True)
     try:
         return replace(planned(flags, read_flags(flags)), aa=False)

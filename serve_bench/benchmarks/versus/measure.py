@@ -1,4 +1,4 @@
-"""How a row of `serve-bench versus` is measured on two sides that are up: in turn, never at once.
+"""How a row is measured on sides that are up: in turn, never at once. Of `tax` they are layers.
 
 Warm-up, a steady load of each side, then slices in drawn order, with what the processes used beside
 them. Rule: what was chosen for a row in its first round holds for all, so that rounds can be
@@ -14,14 +14,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import psutil
 
 from serve_bench.benchmarks.versus.duet import Pinned, drive_duet
-from serve_bench.benchmarks.versus.request import Pairing, VersusSuite
+from serve_bench.benchmarks.versus.request import Pairing
 from serve_bench.benchmarks.versus.slicing import (
     DRAINS,
+    WINDOW_S,
     DrainSample,
     Slicing,
     choose,
@@ -36,7 +37,7 @@ from serve_bench.core.marks import ProcessMarks
 from serve_bench.core.plan import client_of, trial_of
 from serve_bench.core.result import JsonObject, Metric, Trial, cell_slug
 from serve_bench.load import LoadError, drive_load
-from serve_bench.load.driver import drive_slices, drive_windows
+from serve_bench.load.driver import Drive, drive_slices, drive_windows
 from serve_bench.observing.host import cpu_ns
 from serve_bench.observing.inside import keep_samples
 from serve_bench.observing.sampler import Gpus, Sampler, sampler_of
@@ -45,7 +46,7 @@ from serve_bench.serving.server import Process
 from serve_bench.serving.strays import marks
 from serve_bench.store import now_iso
 
-REQUEST_WAY: Final = ("haproxy", "proxy", "fallback_proxy", "replica")
+REQUEST_WAY: Final = ("haproxy", "proxy", "fallback_proxy", "replica", "uvicorn")
 """Roles whose CPU per request costs."""
 
 WARMING: Final = Timing(warmup_min_s=0.5, warmup_max_s=5.0, windows=1, window_s=0.1)
@@ -77,12 +78,14 @@ Say = Callable[[Pairing, str, Progress | None], None]
 class Target:
     """A side that is up: the load of the row against it, and what serves it (nothing is known of a
     service that was there already). `launch`: its id in the records; `marks`: of its requests that
-    are traced."""
+    are traced; `drive`: what runs a window of it, where it is loaded in windows; None:
+    `drive_load`."""
 
     load: Load
     launch: str = ""
     processes: Callable[[], Sequence[Process]] = tuple
     marks: Callable[[], Sequence[ProcessMarks]] = tuple
+    drive: Drive | None = None
 
 
 @dataclass(frozen=True)
@@ -93,13 +96,28 @@ class _Steady:
     waterfall: JsonObject
 
 
+class Times(Protocol):
+    """What of a suite says how its rows are measured: fields of `VersusSuite`."""
+
+    @property
+    def side_s(self) -> float: ...
+    @property
+    def steady_s(self) -> float: ...
+    @property
+    def slice_s(self) -> float | None: ...
+    @property
+    def sample(self) -> bool: ...
+    @property
+    def pairing(self) -> str: ...
+
+
 @dataclass
 class PairRows:
     """Measures rows, round after round. `folder`: of the run. `chosen`: how each row is loaded in
     turn, by its place. `trace`: the share of requests that are traced while a side is loaded by
     itself; slices are as without."""
 
-    suite: VersusSuite
+    suite: Times
     folder: Path
     run_id: str
     say: Say = lambda at, phase, load: None
@@ -107,7 +125,7 @@ class PairRows:
     trace: float | None = None
     _gpus: Gpus | None = None
 
-    def measure(self, at: Pairing, targets: tuple[Target, Target]) -> tuple[Trial, Trial]:
+    def measure(self, at: Pairing, targets: Sequence[Target]) -> tuple[Trial, ...]:
         """A trial of each side. Raises LoadError when a side cannot be loaded, StoreError when
         samples cannot be kept."""
         began, started_at = time.monotonic(), now_iso()
@@ -126,12 +144,12 @@ class PairRows:
             if duet:
                 result, pins = self._duet(at, loads, targets, slicing)
             else:
-                result, pins = self._in_turn(at, loads, slicing), None
+                result, pins = self._in_turn(at, loads, targets, slicing), None
             after = [_cpu_of(some) for some in processes]
             later = [_now(target) for target in targets]
         _check_whole(loads, result.sides)
         total_s = time.monotonic() - began
-        short = slicing.short(_drains(result.slices, slicing))
+        short = slicing.short(_drains(len(loads), result.slices, slicing))
         trials = []
         for side, planned in enumerate(at.planned):
             own = result.sides[side]
@@ -147,18 +165,21 @@ class PairRows:
             if short:
                 trial = trial.flagged("short_slices")
             if sampler is not None:
-                others = {one.pid for one in (*processes[1 - side], *later[1 - side])}
+                own_pids = {one.pid for one in (*processes[side], *later[side])}
+                others = {one.pid for some in (*processes, *later) for one in some} - own_pids
                 trial = self._with_usage(trial, sampler, result, others)
             trials.append(trial)
-        return trials[0], trials[1]
+        return tuple(trials)
 
     # ------------------------------------------------------------------------ before slices
 
-    def _choose(self, at: Pairing, targets: tuple[Target, Target]) -> Slicing:
-        """Looks at slices until they are long enough. Both sides are warmed up first."""
+    def _choose(self, at: Pairing, targets: Sequence[Target]) -> Slicing:
+        """Looks at slices until they are long enough. All sides are warmed up first."""
         connections, looks = at.row.connections, list[DrainSample]()
         if self.suite.pairing == "duet":
             return in_duet(connections, max([self._warm(at, one.load) for one in targets]))
+        if self.suite.pairing == "windows":
+            return Slicing("windows", self.suite.slice_s or WINDOW_S, connections, connections)
         if at.row.loop == "open":
             return in_windows(connections, 0.0, "an open loop cannot be sliced")
         if at.row.client == HANDLE:
@@ -170,7 +191,7 @@ class PairRows:
             looked = Slicing("slices", next_, connections, connections)
             pairs = FEW_LOOK_PAIRS if slow or next_ > LONG_LOOK_S else LOOK_PAIRS
             seen = self._slices(at, loads, looked, pairs)
-            looks.append(DrainSample(next_, max(_drains(seen.slices, looked))))
+            looks.append(DrainSample(next_, max(_drains(len(loads), seen.slices, looked))))
             next_ = choose(connections, looks, self.suite.slice_s)
         return next_
 
@@ -184,9 +205,9 @@ class PairRows:
     def _steady(
         self,
         at: Pairing,
-        loads: tuple[Load, Load],
+        loads: tuple[Load, ...],
         slicing: Slicing,
-        targets: tuple[Target, Target],
+        targets: Sequence[Target],
     ) -> dict[int, _Steady]:
         """Each side by itself, warmed up and without slices, in drawn order."""
         whole_s = max(self.suite.steady_s, DRAINS * slicing.drain_s)
@@ -201,23 +222,26 @@ class PairRows:
             )
             fall = {} if traces is None else waterfall(traces.requests, targets[side].marks)
             steady[side] = _Steady(result, fall)
-        _check_whole(loads, (steady[0].result, steady[1].result))
+        _check_whole(loads, [steady[side].result for side in range(len(loads))])
         return steady
 
     # ------------------------------------------------------------------------------ slices
 
-    def _in_turn(self, at: Pairing, loads: tuple[Load, Load], slicing: Slicing) -> SlicedResult:
+    def _in_turn(
+        self, at: Pairing, loads: tuple[Load, ...], targets: Sequence[Target], slicing: Slicing
+    ) -> SlicedResult:
         pairs = slicing.pairs(self.suite.side_s)
         if slicing.method == "slices":
             return self._slices(at, loads, slicing, pairs)
-        least_s = HANDLE_WARMUP_S if at.row.client == HANDLE else WINDOW_WARMUP_S
-        warmup_s = max(least_s, slicing.drain_s)  # until the queue is as it stays
-        plan = Slices(pairs, slicing.slice_s, warmup_s, seed=at.seed)
+        plan = Slices(pairs, slicing.slice_s, warmup_of(at, slicing), seed=at.seed)
         progress = self._progress(at, "windows in turn")
-        return drive_windows(loads, plan, on_progress=progress, mark=marks(self.run_id))
+        drives = [target.drive for target in targets]
+        return drive_windows(
+            loads, plan, on_progress=progress, mark=marks(self.run_id), drives=drives
+        )
 
     def _duet(
-        self, at: Pairing, loads: tuple[Load, Load], targets: tuple[Target, Target], how: Slicing
+        self, at: Pairing, loads: tuple[Load, ...], targets: Sequence[Target], how: Slicing
     ) -> tuple[SlicedResult, tuple[list[Pinned], list[Pinned]]]:
         """Both sides at once. Their processes are asked for before each window: new ones are pinned
         too."""
@@ -229,13 +253,14 @@ class PairRows:
 
         pids = pids_of(targets[0]), pids_of(targets[1])
         progress = self._progress(at, "both at once")
-        return drive_duet(loads, plan, pids, on_progress=progress, mark=marks(self.run_id))
+        both = loads[0], loads[1]
+        return drive_duet(both, plan, pids, on_progress=progress, mark=marks(self.run_id))
 
     def _slices(
-        self, at: Pairing, loads: tuple[Load, Load], slicing: Slicing, pairs: int
+        self, at: Pairing, loads: tuple[Load, ...], slicing: Slicing, pairs: int
     ) -> SlicedResult:
-        # No slices of warm-up: both sides are warm, and CPU is read right before the first one. A
-        # drain waits as long as a request may take, or both sides would be loaded at once.
+        # No slices of warm-up: all sides are warm, and CPU is read right before the first one. A
+        # drain waits as long as a request may take, or two sides would be loaded at once.
         plan = Slices(pairs, slicing.slice_s, 0.0, loads[0].timeout_s, at.seed)
         progress = self._progress(at, "slices in turn")
         return drive_slices(loads, plan, on_progress=progress, mark=marks(self.run_id))
@@ -284,12 +309,17 @@ def chosen_of(pairings: Iterable[Pairing], trials: Iterable[Trial]) -> dict[str,
     return chosen
 
 
-def _with_connections(targets: tuple[Target, Target], connections: int) -> tuple[Load, Load]:
-    first, second = (replace(target.load, connections=connections) for target in targets)
-    return first, second
+def warmup_of(at: Pairing, slicing: Slicing) -> float:
+    """How long a window is warmed up: until the queue is as it stays."""
+    least_s = HANDLE_WARMUP_S if at.row.client == HANDLE else WINDOW_WARMUP_S
+    return max(least_s, slicing.drain_s)
 
 
-def _check_whole(loads: tuple[Load, Load], results: tuple[LoadResult, LoadResult]) -> None:
+def _with_connections(targets: Sequence[Target], connections: int) -> tuple[Load, ...]:
+    return tuple(replace(target.load, connections=connections) for target in targets)
+
+
+def _check_whole(loads: Sequence[Load], results: Sequence[LoadResult]) -> None:
     """LoadError where workers were lost: what they counted is in no figure."""
     for load, own in zip(loads, results, strict=True):
         if own.failures:
@@ -297,8 +327,8 @@ def _check_whole(loads: tuple[Load, Load], results: tuple[LoadResult, LoadResult
             raise LoadError("worker", load.request.host, load.request.port, lost)
 
 
-def _drains(slices: Sequence[Slice], slicing: Slicing) -> tuple[float, float]:
-    return drain_of(slices, 0, slicing.slice_s), drain_of(slices, 1, slicing.slice_s)
+def _drains(sides: int, slices: Sequence[Slice], slicing: Slicing) -> tuple[float, ...]:
+    return tuple(drain_of(slices, side, slicing.slice_s) for side in range(sides))
 
 
 def _as_slices(

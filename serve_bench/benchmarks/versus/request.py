@@ -218,22 +218,23 @@ def misleading(suite: VersusSuite) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Pairing:
-    """A row of a cell in a round: the trial of each side, and what is drawn for it."""
+    """A row of a cell in a round: the trial of each side, and what is drawn for it. `tax` has more
+    than two sides."""
 
     cell: Cell
     row: Row
-    planned: tuple[PlannedTrial, PlannedTrial]
-    steady_order: tuple[int, int]
+    planned: tuple[PlannedTrial, ...]
+    steady_order: tuple[int, ...]
     seed: int
 
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """A round: both sides, the order in which they are launched, and what is measured on them."""
+    """A round: its sides, the order in which they are launched, and what is measured on them."""
 
     round: int
-    sides: tuple[Side, Side]
-    order: tuple[int, int]
+    sides: tuple[Side, ...]
+    order: tuple[int, ...]
     pairings: tuple[Pairing, ...]
 
     @property

@@ -9,20 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from functools import lru_cache
 from typing import Any
-from urllib.parse import parse_qs
 
 from ray import serve
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, StreamingResponse
 
+from .noop_answers import ANSWER, EVENT, asked, body_of, query_of
 from .tally import Batching, ReplicaTally, folders
-
-ANSWER = "ok"
-
-#: An event of a stream.
-EVENT = b"data: token\n\n"
 
 #: The deployment to which the cell's num_replicas, max_ongoing_requests and max_batch_size apply.
 MEASURED = "NoOp"
@@ -34,25 +28,6 @@ INTERMEDIATE_CONCURRENCY = 1000
 def _reply(body_type: str) -> Any:
     """A Response carries Content-Length; a bare string is answered chunked, as published."""
     return ANSWER if body_type == "str" else PlainTextResponse(ANSWER)
-
-
-@lru_cache(maxsize=16)
-def _asked(query: bytes, name: bytes) -> int:
-    """The number that a query such as `events=10` has; 0 without it."""
-    values = parse_qs(query).get(name)
-    return int(values[0]) if values else 0
-
-
-def _query_of(message: bytes) -> bytes:
-    """The query that a message begins with; zeros fill it up to its size."""
-    end = message.find(b"\0")
-    return message if end < 0 else message[:end]
-
-
-@lru_cache(maxsize=4)  # made once: only Serve is to be measured
-def _body(query: bytes) -> bytes:
-    """The body that a query asks for (`bytes=10`), else the answer as ever."""
-    return b"a" * _asked(query, b"bytes") or ANSWER.encode()
 
 
 class Methods:
@@ -71,8 +46,8 @@ class Methods:
     async def by_http(self, request: Request) -> Any:
         """Of HTTP, where a query asks for something."""
         query: bytes = request.scope["query_string"]
-        body = (await request.body(),) if _asked(query, b"echo") else ()
-        if _asked(query, b"events"):
+        body = (await request.body(),) if asked(query, b"echo") else ()
+        if asked(query, b"events"):
             return StreamingResponse(self.events(query, *body), media_type="text/event-stream")
         return PlainTextResponse(await self.answer(query, *body))
 
@@ -114,21 +89,21 @@ class NoOp(Batching, Methods):
 
     async def answer(self, message: bytes = b"", *body: bytes) -> bytes:
         """As Methods says."""
-        query = _query_of(message)
+        query = query_of(message)
         self._counts.add(0)
         await self._in_batch(query)
-        if _asked(query, b"echo"):
+        if asked(query, b"echo"):
             return body[0] if body else message
-        return _body(query)
+        return body_of(query)
 
     async def events(self, message: bytes, *body: bytes) -> AsyncIterator[bytes]:
         """As Methods says."""
-        query, event = _query_of(message), EVENT
-        if _asked(query, b"echo"):
+        query, event = query_of(message), EVENT
+        if asked(query, b"echo"):
             event = b"data: %b\n\n" % body[0] if body else message
         self._counts.add(0)
         await self._in_batch(query)
-        for _ in range(_asked(query, b"events")):
+        for _ in range(asked(query, b"events")):
             if self._gap_s:
                 await asyncio.sleep(self._gap_s)
             yield event

@@ -194,6 +194,39 @@ def calls(ingress: Any) -> dict[str, bool]:
     return {name: _makes_stream(one) for name, one in members.items() if callable(one)}
 
 
+def ingress(app: Any, name: str) -> dict[str, Any]:
+    """What the ingress has of ASGI: the type of its app (None: it is no ASGI app; empty: a function
+    makes it), and the arguments of its constructor that are deployments."""
+    from ray.serve._private import http_util
+
+    code = deployments(app, name)[-1].func_or_class
+    if not inspect.isclass(code) or not issubclass(code, http_util.ASGIAppReplicaWrapper):
+        return {"asgi": None, "bound": []}
+    inside = inspect.getclosurevars(code.__init__).nonlocals.get("frozen_app_or_func")
+    made = inside is None or inspect.isfunction(inside)
+    bound = app._bound_deployment
+    given = {**dict(enumerate(bound.init_args, 1)), **bound.init_kwargs}
+    names = [_argument(code, at) for at, value in given.items() if _holds_deployment(value)]
+    return {"asgi": "" if made else type(inside).__name__, "bound": names}
+
+
+def _argument(code: Any, at: int | str) -> str:
+    """The name of an argument of a constructor; its number where the name is not known."""
+    own = [one for one in code.__mro__[1:] if "__init__" in vars(one)]
+    if isinstance(at, str) or not own:
+        return str(at)
+    names = list(inspect.signature(own[0].__init__).parameters)
+    return names[at] if at < len(names) else str(at)
+
+
+def _holds_deployment(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(_holds_deployment, value.values()))
+    if isinstance(value, list | tuple | set):
+        return any(map(_holds_deployment, value))
+    return hasattr(value, "_bound_deployment")
+
+
 def _makes_stream(code: Any) -> bool:
     return inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code)
 
@@ -380,6 +413,8 @@ def main() -> None:
                 answer["deployments"] = described(app, name, of_file)
                 answer["calls"] = calls(deployments(app, name)[-1])
                 answer["refusals"] = refusals(about.get("wishes", []))
+                if about.get("ingress"):
+                    answer["ingress"] = ingress(app, name)
                 answer["methods"] = methods(about.get("servicers", []))
                 answer["sources"] = sources(about["folder"])
                 answer["gpus"] = gpus()

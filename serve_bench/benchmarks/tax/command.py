@@ -1,0 +1,55 @@
+"""`serve-bench tax`: what each layer adds to a handler, and what each observer costs."""
+
+from __future__ import annotations
+
+from serve_bench.benchmarks.versus.command import VersusOptions
+from serve_bench.cli.command import argument, command, flag
+
+
+class TaxOptions(VersusOptions):
+    """The options of `tax`: those of versus that hold for all layers."""
+
+    command = "tax"
+    order = (
+        *("target", "observers", "layers", "rounds", "clients", "protocol", "route", "method"),
+        *("header", "body", "expect_status", "option", "quick", "threshold", "slice", "seed"),
+        *("suite", "out", "resume", "no_sample", "dry_run", "live", "format"),
+    )
+
+    target: str = argument(
+        "App: noop, or your own as module:name or path/file.py:name [noop].", "noop", "TARGET"
+    )
+    observers: bool = flag(False, "Measure what observers cost, instead of layers (noop).")
+    layers: str | None = flag(
+        None, "Layers, or observers, by name [all].", metavar="NAME[,NAME...]"
+    )
+    rounds: str | None = flag(
+        None, "Rounds, each a fresh launch of all layers [6]; +N with --resume adds N."
+    )
+    clients: str | None = flag(
+        None, "Rows: raw:N connections [raw:1,raw:100].", metavar="ROW[,ROW...]"
+    )
+    option: list[str] | None = flag(
+        None, "Option of each Serve, such as max_ongoing_requests=5; repeatable."
+    )
+    header: list[str] | None = flag(
+        None, "Header of requests to own apps; repeatable.", "-H", "--header"
+    )
+    threshold: str | None = flag(None, "Smallest change that is regressed or improved [5%].")
+    quick: bool = flag(False, "Measure 3 rounds of 2 s on each layer.")
+
+
+@command(TaxOptions, "Compare")
+def tax(options: TaxOptions) -> int:
+    """Measure what each layer of Serve adds to a handler.
+
+    Bare uvicorn, FastAPI, a handle and Serve's variants are up at once and loaded in turn;
+    --observers compares Serve with and without logs, metrics, tracing and profilers.
+
+    Example: serve-bench tax noop --quick
+    """
+    from serve_bench.benchmarks.tax.drive import run
+    from serve_bench.cli.flag_values import check_texts
+
+    check_texts({name: getattr(options, name, None) for name in options.order})
+    return run(options)

@@ -1,0 +1,327 @@
+"""A run of tax as a document: layers, what each adds, CPU by process; or observers. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Final
+
+from serve_bench.analysis.comparing.model import Compared, ComparedRow, ends, ratio_text
+from serve_bench.benchmarks.parts.about_run import GENERAL_FORMULAS, method, run_document
+from serve_bench.benchmarks.parts.blocks import failure
+from serve_bench.benchmarks.parts.charts import Ratio, ratios
+from serve_bench.benchmarks.tax.summary import (
+    METRICS,
+    WORDS,
+    LayerFigures,
+    RowFigures,
+    TaxFigures,
+    adds,
+    figures_of,
+    interval_of,
+    line_of,
+    ratio_of,
+    sentences_of,
+)
+from serve_bench.benchmarks.versus.document import TONES
+from serve_bench.benchmarks.versus.summary import SCALES, percent, value_text
+from serve_bench.core.document import (
+    Block,
+    Chart,
+    Charts,
+    Column,
+    Document,
+    Folded,
+    Number,
+    Prose,
+    ReportOptions,
+    Section,
+    Table,
+    TableRow,
+    Text,
+    sentences,
+)
+from serve_bench.core.result import Result
+
+_SOURCE = "docs/tax.md"
+FORMULAS: Final = (
+    (
+        "share of a layer",
+        "d_i = ln(layer / reference) of round i; ratio and 95 % interval as of versus, from the "
+        "mean of d_i with t(0.975, n - 1); no correction for several layers",
+        f"{_SOURCE}, docs/ab.md",
+    ),
+    (
+        "adds",
+        "value of the reference * (ratio - 1), its ends from those of the ratio",
+        _SOURCE,
+    ),
+    (
+        "CPU per request",
+        "(CPU time of the processes on a request's way - idle use * time in which others were "
+        "loaded) / completed requests; of windows the CPU time of the windows",
+        _SOURCE,
+    ),
+)
+LAYER_NOTE = (
+    "requests/s, p50, p99: client raw, of a handle a driver in Python, whose own work limits it; "
+    "geometric means over rounds"
+)
+STREAM_METRICS: Final = ("ttft_p50", "itl_p50")
+OBSERVER_NOTE = (
+    "with the observer divided by without; requests/s below 1 and CPU above 1 are a cost; CPU is "
+    "that of proxy and replica, without that of the observer itself"
+)
+
+
+def document(result: Result, options: ReportOptions) -> Document:
+    """What a run of tax says. Raises FormatError for damaged records."""
+    figures = figures_of(result)
+    suite = figures.suite
+    facts = [
+        ("planned", f"{suite.versus.rounds} rounds, {figures.measured} measured on all layers"),
+        ("app", suite.versus.sides[0].app.name),
+        ("left out", "; ".join(suite.left_out)),
+        ("threshold", percent(suite.versus.threshold) if suite.observers else ""),
+    ]
+    sections = _observers(figures) if suite.observers else _layers(figures)
+    return run_document(
+        result,
+        options.where,
+        findings=sentences(sentences_of(figures)),
+        doubts=(*map(failure, result.failures), *figures.doubts),
+        facts=[one for one in facts if one[1]],
+        sections=(*sections, method(result, (*FORMULAS, *GENERAL_FORMULAS))),
+    )
+
+
+# ------------------------------------------------------------------------------------ layers
+
+
+def _layers(figures: TaxFigures) -> Iterator[Section]:
+    yield Section("layers", "Layers", (_values(figures), _against(figures)), "headline")
+    yield Section("chart", "Shares with their intervals", (Charts(partial(_charts, figures)),))
+    if len(figures.suite.layers) > 2:
+        yield Section("steps", "Steps", (_steps(figures),), "table")
+    yield Section("cpu", "CPU by process", (_cpu(figures),), "table")
+    yield Section("rounds", "Rounds", (_rounds(figures),), "table")
+
+
+def _values(figures: TaxFigures) -> Table:
+    """The figures of each layer themselves."""
+    streams = figures.suite.traffic.streams
+    metrics = (*METRICS, *(STREAM_METRICS if streams else ()))
+    columns = (Column("layer", number=False), *(_column(name) for name in metrics))
+    rows = [
+        TableRow(
+            (one.layer.title, *(_number(name, one.value(name)) for name in metrics)),
+            group=row.row.label,
+        )
+        for row in figures.rows
+        for one in row.layers
+    ]
+    notes = [LAYER_NOTE] if any(one.way == "handle" for one in figures.suite.layers) else []
+    return Table("each layer", columns, tuple(rows), tuple(notes))
+
+
+def _column(metric: str) -> Column:
+    scale = SCALES[metric]
+    if scale.unit == scale.heading:
+        return Column(scale.heading)
+    return Column(scale.name.replace("CPU per request", "CPU/request"), scale.unit)
+
+
+def _number(metric: str, value: float | None) -> Number:
+    return Number(value_text(metric, value), value)
+
+
+_COMPARED: Final = (
+    Column("layer", number=False),
+    Column("requests/s", "x"),
+    Column("95 %", number=False),
+    Column("p50 adds", "ms"),
+    Column("95 %", "ms", number=False, spare=1),
+    Column("CPU adds", "us"),
+)
+
+
+def _against(figures: TaxFigures) -> Table:
+    """Each layer compared with the first."""
+    rows = [
+        TableRow((one.layer.title, *_cells(one.first)), group=row.row.label)
+        for row in figures.rows
+        for one in row.layers[1:]
+    ]
+    base = figures.suite.layers[0].title
+    return Table(f"compared with {base}", _COMPARED, tuple(rows))
+
+
+def _steps(figures: TaxFigures) -> Table:
+    """Each layer compared with the one before."""
+    rows = [
+        TableRow((one.layer.title, *_cells(one.step)), group=row.row.label)
+        for row in figures.rows
+        for one in row.layers[1:]
+    ]
+    return Table("compared with the layer before", _COMPARED, tuple(rows))
+
+
+def _cells(compared: ComparedRow | None) -> tuple[Number | str, ...]:
+    rate = line_of(compared, "throughput")
+    ratio = None if rate is None else rate.ratio
+    return (
+        Number(ratio_text(ratio), ratio),
+        ends(interval_of(compared, "throughput")),
+        *_added(line_of(compared, "p50")),
+        _added(line_of(compared, "cpu"))[0],
+    )
+
+
+def _added(line: Compared | None) -> tuple[Number, str]:
+    known = adds(line)
+    if known is None or line is None:
+        return Number("-", None), "-"
+    value, low, high = known
+    span = "-"
+    if low is not None and high is not None:
+        span = f"{_signed(line.metric, low)} to {_signed(line.metric, high)}"
+    return Number(_signed(line.metric, value), value), span
+
+
+def _signed(metric: str, value: float) -> str:
+    """`+0.84`; value_text knows no sign."""
+    sign = "-" if value < 0 else "+"
+    return f"{sign}{value_text(metric, abs(value))}"
+
+
+def _charts(figures: TaxFigures) -> Iterator[Chart]:
+    """The shares of the requests/s, with intervals, on one axis."""
+    points, texts = [], []
+    for row in figures.rows:
+        for one in row.layers[1:]:
+            line = line_of(one.first, "throughput")
+            at = None if line is None else line.judged.interval
+            if line is not None and at is not None:
+                word = line.judged.word
+                name, series = one.layer.title, row.row.label
+                points.append(Ratio(name, series, at.ratio, at.low, at.high, word))
+                texts.append(f"{name}, {series}: {ratio_text(at.ratio)} ({ends(at)})")
+    if points:
+        base, threshold = figures.suite.layers[0].title, figures.suite.versus.threshold
+        title = f"requests/s, divided by that of {base}, with its 95 % interval"
+        band = f"The band is 1 ± {percent(threshold)}."
+        yield ratios(title, points, threshold, "; ".join(texts), band)
+
+
+#: The order of roles in tables.
+_ROLES: Final = ("uvicorn", "haproxy", "proxy", "fallback_proxy", "replica")
+
+
+def _cpu(figures: TaxFigures) -> Table:
+    """CPU per request by process, and what the processes use without any request."""
+    every = [one for row in figures.rows for one in row.layers]
+    roles = [role for role in _ROLES if any(role in one.cpu_us for one in every)]
+    quiet = any(one.idle for one in every)
+    columns = (
+        Column("layer", number=False),
+        *(Column(role.replace("_", " "), "us") for role in roles),
+        Column("all", "us"),
+        *(
+            [Column("idle", "% of a core", spare=1), Column("all idle", "%", spare=2)]
+            if quiet
+            else []
+        ),
+    )
+    rows = [
+        TableRow(
+            (one.layer.title, *(_us(one.cpu_us.get(role)) for role in roles), *_sums(one, quiet)),
+            group=row.row.label,
+        )
+        for row in figures.rows
+        for one in row.layers
+    ]
+    note = (
+        "idle: the same processes in a second without any load, taken off for the time of other "
+        "layers; all idle: all processes of the cluster, those of controller, raylet and agents too"
+    )
+    way = "on a request's way: without client, controller, raylet and agents"
+    notes = (f"{way}; {note}" if quiet else way,)
+    return Table("CPU per request by process", columns, tuple(rows), notes)
+
+
+def _us(value: float | None) -> Number:
+    return Number("-" if value is None else f"{value:,.0f}", value)
+
+
+def _sums(one: LayerFigures, quiet: bool) -> Iterator[Number]:
+    yield _us(sum(one.cpu_us.values()) if one.cpu_us else None)
+    idle = sum(one.idle.values()) if one.idle else None
+    for cores in (idle, one.idle_all) if quiet else ():
+        percent = None if cores is None else 100 * cores
+        yield Number("-" if percent is None else f"{percent:.1f}", percent)
+
+
+def _rounds(figures: TaxFigures) -> Folded:
+    """The requests/s of each round."""
+    layers = figures.suite.layers
+    columns = (Column("round"), *(Column(one.name) for one in layers))
+    rows = []
+    for row in figures.rows:
+        values = [one.row.values.get("throughput", {}) for one in row.layers]
+        for at in sorted({at for some in values for at in some}):
+            cells = [_number("throughput", some.get(at)) for some in values]
+            rows.append(TableRow((Number(str(at), at), *cells), group=row.row.label))
+    return Folded("requests/s of each round", (Table("each round", columns, tuple(rows)),))
+
+
+# --------------------------------------------------------------------------------- observers
+
+
+def _observers(figures: TaxFigures) -> Iterator[Section]:
+    yield Section("observers", "Observers", tuple(_verdicts(figures)), "headline")
+    yield Section("chart", "Ratios with their intervals", (Charts(partial(_charts, figures)),))
+    yield Section("values", "Figures", (_values(figures), _cpu(figures)), "table")
+    yield Section("rounds", "Rounds", (_rounds(figures),), "table")
+
+
+def _verdicts(figures: TaxFigures) -> Iterator[Block]:
+    columns = (
+        Column("observer", number=False),
+        Column("requests/s", "x"),
+        Column("95 %", number=False),
+        Column("p50", "x", spare=2),
+        Column("95 %", number=False, spare=3),
+        Column("CPU", "x"),
+        Column("95 %", number=False, spare=1),
+        Column("verdict", number=False),
+    )
+    rows = [
+        TableRow((one.layer.title, *_ratios(one)), group=row.row.label)
+        for row in figures.rows
+        for one in row.layers[1:]
+    ]
+    yield Table("with the observer, divided by without", columns, tuple(rows), (OBSERVER_NOTE,))
+    if needed := list(_needed(figures.rows)):
+        text = f"rounds that would settle what is inconclusive, about: {', '.join(needed)}"
+        yield Prose((text,), "quiet", listed=True)
+
+
+def _ratios(one: LayerFigures) -> Iterator[Number | Text | str]:
+    for metric in ("throughput", "p50", "cpu"):
+        ratio = ratio_of(one.first, metric)
+        yield Number(ratio_text(ratio), ratio)
+        yield ends(interval_of(one.first, metric))
+    line = line_of(one.first, "throughput")
+    word = "inconclusive" if line is None else line.judged.word
+    yield Text(WORDS[word], TONES[word])
+
+
+def _needed(rows: Sequence[RowFigures]) -> Iterator[str]:
+    """`py-spy, 25 Hz 34`, of each that more rounds would probably decide."""
+    for row in rows:
+        for one in row.layers[1:]:
+            line = line_of(one.first, "throughput")
+            if line is None or line.judged.word != "inconclusive":
+                continue
+            if (rounds := line.judged.rounds_needed) is not None:
+                yield f"{one.layer.title} {rounds}"

@@ -1,0 +1,117 @@
+"""A run of tax as JSON and CSV, for programs: each layer, its ratios, its CPU by process. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from serve_bench.analysis.comparing.model import ComparedRow
+from serve_bench.benchmarks.parts.csv import csv_of
+from serve_bench.benchmarks.tax.summary import (
+    METRICS,
+    LayerFigures,
+    RowFigures,
+    TaxFigures,
+    figures_of,
+    sentences_of,
+)
+from serve_bench.benchmarks.versus.exports import interval_json, line_json
+from serve_bench.core.document import ReportOptions
+from serve_bench.core.figures import host_line
+from serve_bench.core.result import Result
+
+COLUMNS = (
+    *("run", "row", "layer", "title", "client", "metric", "unit", "value", "against", "kind"),
+    *("ratio", "low", "high", "confidence", "rounds", "verdict", "host"),
+)
+UNITS = {"throughput": "requests/s"}
+
+
+def json_text(result: Result, options: ReportOptions) -> str:
+    """The figures as one JSON object, indented. Times in ns, CPU by role in us."""
+    figures = figures_of(result)
+    whole = {
+        "run": result.run.id,
+        "records": options.where,
+        "observers": figures.suite.observers,
+        "findings": list(sentences_of(figures)),
+        "left_out": list(figures.suite.left_out),
+        "rounds": figures.measured,
+        "rows": [_row(one, figures.suite.observers) for one in figures.rows],
+        "doubts": [one.line for one in figures.doubts],
+        "failures": [one.message for one in result.failures],
+        "host": dict(result.run.host),
+    }
+    return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _row(row: RowFigures, observers: bool) -> dict[str, Any]:
+    return {
+        "row": row.row.label,
+        "connections": row.row.connections,
+        "layers": [_layer(one, row, observers) for one in row.layers],
+    }
+
+
+def _layer(one: LayerFigures, row: RowFigures, observers: bool) -> dict[str, Any]:
+    before = None if observers else row.step_of(one)
+    return {
+        "layer": one.layer.name,
+        "title": one.layer.title,
+        "client": one.row.row.client,
+        "measured": len(one.row.rounds),
+        "values": {name: one.value(name) for name in one.row.values},
+        "by_round": {
+            name: {str(at): value for at, value in some.items()}
+            for name, some in one.row.values.items()
+        },
+        "cpu_us": dict(one.cpu_us),
+        "idle_cores": dict(one.idle),
+        "idle_all_cores": one.idle_all,
+        "against": row.base.layer.name if one.first is not None else None,
+        "ratios": _lines(one.first),
+        "before": None if before is None else before.name,
+        "steps": {} if before is None else _lines(one.step),
+    }
+
+
+def _lines(compared: ComparedRow | None) -> dict[str, Any]:
+    return {} if compared is None else {one.metric: line_json(one) for one in compared.lines}
+
+
+def csv_text(result: Result, options: ReportOptions) -> str:
+    """A line for each metric of each layer and comparison, a header first."""
+    return csv_of(COLUMNS, _csv_rows(result, figures_of(result)))
+
+
+def _csv_rows(result: Result, figures: TaxFigures) -> Iterator[dict[str, Any]]:
+    about = {"run": result.run.id, "host": host_line(result.run.host)}
+    for row in figures.rows:
+        for one in row.layers:
+            before = row.step_of(one)
+            compared = [("ratio", row.base.layer.name, one.first)]
+            if not figures.suite.observers and before is not None:
+                compared.append(("step", before.name, one.step))
+            at: dict[str, Any] = {**about, "row": row.row.label, "layer": one.layer.name}
+            at |= {"title": one.layer.title, "client": one.row.row.client}
+            for metric in METRICS:
+                at |= {"metric": metric, "unit": UNITS.get(metric, "ns")}
+                at["value"] = one.value(metric)
+                for kind, against, lines in compared:
+                    yield {**at, **_ratio(lines, metric, kind, against)}
+
+
+def _ratio(lines: ComparedRow | None, metric: str, kind: str, against: str) -> dict[str, Any]:
+    if lines is None:
+        return {}
+    line = lines.line(metric)
+    interval = interval_json(line.judged.interval) or {}
+    known = {name: interval.get(name) for name in ("low", "high", "confidence")}
+    ratio = {"against": against, "kind": kind, "ratio": line.ratio}
+    return {**ratio, **known, "rounds": len(line.b_values), "verdict": line.judged.word}
+
+
+def classic_text(result: Result, options: ReportOptions) -> str:
+    """Nothing like it was published in the classic form: a line that says so."""
+    return "tax has no published classic form: --format table shows it\n"

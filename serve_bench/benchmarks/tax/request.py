@@ -1,0 +1,263 @@
+"""What `serve-bench tax` is asked for: layers that answer the same request, and rounds of them.
+
+A layer is a way to the same handler: a bare server, or a cluster of a variant, by HTTP or by a
+handle. With `--observers` a layer is one cluster with one observer beside it. In a round all are
+launched afresh and up at once, and loaded in turn in drawn order; the layers of HTTP share slices,
+a handle has windows of its own, before or behind them as drawn, and observers have windows.
+Pure. Times and rows are those of a suite of versus.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+
+from serve_bench.benchmarks.versus.request import (
+    AT_ONCE,
+    BOTH_UP_S,
+    LOOKS_S,
+    ROW_S,
+    TEARDOWN_S,
+    Pairing,
+    RoundPlan,
+    Side,
+    VersusSuite,
+)
+from serve_bench.core.errors import FormatError
+from serve_bench.core.plan import FIRST_DEPLOY_S, parse_row
+from serve_bench.core.result import PlannedTrial, Row, Traffic, VariantUsed, trial_key
+from serve_bench.core.schema import built
+from serve_bench.core.variants import BUILT_IN_VARIANTS
+
+Way = Literal["asgi", "fastapi", "app", "http", "handle", "traced", "py-spy", "sampler"]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A way to the handler. `name`: in records; `title`: for people; `on`: the cluster, empty for a
+    bare server. `way`: how it is served, called or observed; `value`: the share that is traced, the
+    rate of py-spy, which stops a process for each sample unless it is not `blocking`."""
+
+    name: str
+    title: str
+    way: Way
+    on: str = ""
+    value: float = 0.0
+    blocking: bool = True
+
+
+LAYERS: Final[tuple[Layer, ...]] = (
+    Layer("uvicorn", "bare uvicorn", "asgi"),
+    Layer("fastapi", "FastAPI on uvicorn", "fastapi"),
+    Layer("handle", "Serve by handle", "handle", "default"),
+    Layer("default", "Serve, default", "http", "default"),
+    Layer("haproxy", "Serve, HAProxy", "http", "haproxy"),
+    Layer("optimized", "Serve, optimized", "http", "optimized"),
+)
+"""Of the no-op app, from the least to the most."""
+
+OWN_BARE: Final = Layer("app", "the app on uvicorn", "app")
+"""Of an own app, in the place of the two bare servers."""
+
+PLAIN: Final = Layer("plain", "no observer", "http", "plain")
+OBSERVERS: Final[tuple[Layer, ...]] = (
+    PLAIN,
+    Layer("access-log", "access log of the replica", "http", "access-log"),
+    Layer("metrics", "metrics exported each 1 s, not 10 s", "http", "metrics"),
+    Layer("trace-0", "tracing set up, no request traced", "http", "traced"),
+    Layer("trace-1", "tracing, 1 % of requests", "traced", "traced", 0.01),
+    Layer("trace-100", "tracing, 100 % of requests", "traced", "traced", 1.0),
+    Layer("sampler", "the sampler of serve-bench", "sampler", "plain"),
+    Layer("py-spy-25", "py-spy, 25 Hz", "py-spy", "plain", 25.0),
+    Layer("py-spy-100", "py-spy, 100 Hz", "py-spy", "plain", 100.0),
+    Layer("py-spy-100-nb", "py-spy, 100 Hz, nonblocking", "py-spy", "plain", 100.0, False),
+)
+"""The first is what each of the others is compared with."""
+
+METRICS_EACH_S: Final = {"RAY_metrics_report_interval_ms": "1000"}
+_ENV: Final[Mapping[str, Mapping[str, str]]] = {"metrics": METRICS_EACH_S}
+
+ROUNDS, SIDE_S, STEADY_S = 6, 8.0, 1.0
+QUICK_ROUNDS, QUICK_SIDE_S = 3, 2.0
+OBSERVED_ROWS, ROWS = "raw:100", "raw:1,raw:100"
+WINDOW_S: Final = 2.0
+"""Of an observer: py-spy is started before each."""
+
+QUIET_S: Final = 1.0
+"""Before slices nothing is loaded for so long: what the processes of a layer use by themselves."""
+
+#: Seconds beside a window of an observer, and of a handle: workers and py-spy start, and warm up.
+WINDOW_REST_S: Final = 2.5
+SERVER_S: Final = 0.5
+
+
+@dataclass(frozen=True)
+class TaxSuite:
+    """What a run of tax measures. `versus`: rows, cells and times, its sides the default twice.
+    `left_out`: layers that an own app cannot have, and why; `bare`: what its ASGI app is."""
+
+    versus: VersusSuite
+    layers: tuple[Layer, ...]
+    observers: bool = False
+    left_out: tuple[str, ...] = ()
+    bare: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain content for the Run record: that of versus, and the layers."""
+        own = {"layers": [one.name for one in self.layers], "left_out": list(self.left_out)}
+        return {
+            **self.versus.to_json(),
+            "tax": {**own, "observers": self.observers, "bare": self.bare},
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> TaxSuite:
+        """The reverse of `to_json`. Raises BadInput or FormatError."""
+        rest = {name: value for name, value in data.items() if name != "tax"}
+        own = built(_Stored, data.get("tax"), "suite.tax")
+        known = {one.name: one for one in (*LAYERS, OWN_BARE, *OBSERVERS)}
+        if not own.layers or any(name not in known for name in own.layers):
+            raise FormatError("suite.tax.layers: names no layers of this version")
+        layers = tuple(known[name] for name in own.layers)
+        versus = VersusSuite.from_json(rest)
+        if not versus.rows or not versus.cells:
+            raise FormatError("suite: it has no rows or no cells")
+        return cls(versus, named(layers, own.bare), own.observers, own.left_out, own.bare)
+
+    @property
+    def servers(self) -> tuple[Layer, ...]:
+        """The bare servers."""
+        return tuple(one for one in self.layers if not one.on)
+
+    @property
+    def clusters(self) -> tuple[Side, ...]:
+        """The clusters of the layers, in their order."""
+        names = dict.fromkeys(one.on for one in self.layers if one.on)
+        return tuple(_cluster(name, self.versus.sides[0]) for name in names)
+
+    @property
+    def traffic(self) -> Traffic:
+        """Of all rows."""
+        return self.versus.rows[0].traffic
+
+    def row_of(self, row: Row, layer: Layer) -> Row:
+        """A row as it is called on a layer: by a handle it has another client and name."""
+        if layer.way != "handle":
+            return row
+        stream = row.traffic.streams
+        traffic = replace(row.traffic, protocol="handle-stream" if stream else "handle")
+        return parse_row(f"raw:{row.connections}", traffic, "--clients")
+
+
+@dataclass(frozen=True)
+class _Stored:
+    layers: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+    observers: bool = False
+    bare: str = ""
+
+
+def named(layers: Sequence[Layer], bare: str) -> tuple[Layer, ...]:
+    """The layers with the title of an own app's bare server: `FastAPI on uvicorn`."""
+    title = f"{bare or 'ASGI app'} on uvicorn"
+    return tuple(replace(one, title=title) if one.way == "app" else one for one in layers)
+
+
+def _cluster(name: str, side: Side) -> Side:
+    """A cluster by its name: a variant, or the default with one observer."""
+    default = BUILT_IN_VARIANTS["default"]
+    variant = BUILT_IN_VARIANTS.get(name) or VariantUsed(name, env=_ENV.get(name, default.env))
+    settings = {**side.settings, "access_log": True} if name == "access-log" else side.settings
+    return replace(side, label=name, variant=variant, settings=settings)
+
+
+# ---------------------------------------------------------------------------------- the plan
+
+
+@dataclass(frozen=True)
+class LayerRow:
+    """A row in a round on all layers, in parts that are loaded one after the other: of each part
+    the layers, as the trials of a `Pairing` name them."""
+
+    row: Row
+    parts: tuple[Pairing, ...]
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Of all its trials."""
+        return tuple(one.key for part in self.parts for one in part.planned)
+
+
+@dataclass(frozen=True)
+class TaxRound:
+    """A round: the rows that are measured on it."""
+
+    round: int
+    rows: tuple[LayerRow, ...]
+
+    def as_pairs(self, suite: TaxSuite) -> RoundPlan:
+        """The same as the bench of versus takes it: its clusters, started in turned order."""
+        places = range(len(suite.clusters))
+        order = tuple(places if self.round % 2 else reversed(places))
+        parts = tuple(part for row in self.rows for part in row.parts)
+        return RoundPlan(self.round, suite.clusters, order, parts)
+
+
+def tax_plan(suite: TaxSuite, done: Iterable[str] = ()) -> tuple[TaxRound, ...]:
+    """The rounds in order. A row is left out where all its layers are `done`, and measured anew on
+    all where one is missing: only what is measured beside each other is compared."""
+    finished = set(done)
+    rounds = []
+    for round_ in range(1, suite.versus.rounds + 1):
+        rows = [_layer_row(suite, round_, row) for row in suite.versus.rows]
+        left = tuple(row for row in rows if not finished.issuperset(row.keys))
+        if left:
+            rounds.append(TaxRound(round_, left))
+    return tuple(rounds)
+
+
+def _layer_row(suite: TaxSuite, round_: int, row: Row) -> LayerRow:
+    cell = suite.versus.cells[0]
+    label = suite.versus.label(cell)
+    draw = random.Random(f"{suite.versus.seed}/{round_}/{row.label}")
+    parts = []
+    for layers in _parts(suite):
+        planned = tuple(_planned(suite, one, round_, label, row) for one in layers)
+        order = [*range(len(layers))]
+        draw.shuffle(order)
+        seed = draw.randrange(1 << 31)
+        parts.append(Pairing(cell, planned[0].row, planned, tuple(order), seed))
+    draw.shuffle(parts)
+    return LayerRow(row, tuple(parts))
+
+
+def _parts(suite: TaxSuite) -> Iterator[list[Layer]]:
+    """Layers that are loaded in turn with each other; a driver is one of one cluster alone."""
+    yield from [some] if (some := [one for one in suite.layers if one.way != "handle"]) else []
+    yield from [some] if (some := [one for one in suite.layers if one.way == "handle"]) else []
+
+
+def _planned(
+    suite: TaxSuite, layer: Layer, round_: int, label: Mapping[str, Any], row: Row
+) -> PlannedTrial:
+    own = suite.row_of(row, layer)
+    key = trial_key(layer.name, round_, label, own.label)
+    return PlannedTrial(key, round_, layer.name, label, own)
+
+
+def expected_s(suite: TaxSuite, rounds: Iterable[TaxRound]) -> float:
+    """About how long these rounds take, all of them."""
+    versus, total = suite.versus, 0.0
+    for one in rounds:
+        total += (BOTH_UP_S + AT_ONCE * FIRST_DEPLOY_S) * max(1.0, len(suite.clusters) / 2)
+        total += SERVER_S * len(suite.servers) + TEARDOWN_S
+        for row in one.rows:
+            total += LOOKS_S if one.round == 1 and not suite.observers else QUIET_S
+            for planned in (planned for part in row.parts for planned in part.planned):
+                windows = suite.observers or planned.row.protocol in ("handle", "handle-stream")
+                length_s = WINDOW_S if suite.observers else 1.0
+                rest_s = versus.side_s / length_s * WINDOW_REST_S if windows else 0.0
+                total += versus.side_s + versus.steady_s + ROW_S + rest_s
+    return total

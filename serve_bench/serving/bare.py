@@ -1,0 +1,104 @@
+"""A bare server beside the clusters of a run: an app behind uvicorn, without Serve.
+
+The program is apps/bare.py, a child with the marks of the run, so that it ends however the run
+does.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from serve_bench.core.app_spec import APPS_PACKAGE, AppSpec
+from serve_bench.serving.child import Child, ChildError, last_lines
+from serve_bench.serving.server import LaunchFailed, Process
+from serve_bench.serving.strays import LAUNCH_MARK, Reaped, marks, reap, run_directory
+
+START_TIMEOUT_S: Final = 60.0
+ROLE: Final = "uvicorn"
+
+_SERVING: Final = Path(__file__).resolve().parent
+
+
+@dataclass
+class BareServer:
+    """One bare server, from `start` to `close`. `kind` as in apps/bare.py; `name` is unique in the
+    run."""
+
+    kind: str
+    app: AppSpec
+    run_id: str
+    name: str
+    log: Path
+    proof: dict[str, Any] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    _child: Child | None = None
+    _closed: Reaped | None = None
+
+    @property
+    def url(self) -> str:
+        """Its address, without a path."""
+        return f"http://127.0.0.1:{self.proof['port']}"
+
+    def start(self) -> None:
+        """Starts it, until it takes connections. Raises LaunchFailed."""
+        began = time.monotonic()
+        directory = run_directory(self.run_id) / self.name
+        (directory / "p").mkdir(parents=True)
+        (directory / "p" / APPS_PACKAGE).symlink_to(_SERVING / "apps")
+        env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+        path = [str(directory / "p"), *self.app.folders]
+        path += [env["PYTHONPATH"]] if env.get("PYTHONPATH") else []
+        env |= marks(self.run_id) | {
+            LAUNCH_MARK: f"{self.run_id}.{self.name}",
+            "PYTHONPATH": os.pathsep.join(path),
+            "RAY_USAGE_STATS_ENABLED": "0",
+        }
+        self._child = Child(
+            [sys.executable, "-u", "-m", f"{APPS_PACKAGE}.bare"],
+            log=self.log,
+            cwd=directory,
+            env=env,
+            name="the bare server",
+        )
+        try:
+            answer = self._child.ask("serve", self._spec(), START_TIMEOUT_S)
+        except ChildError as error:
+            detail = tuple(last_lines(self.log))
+            raise LaunchFailed(f"bare server: {error}", detail, self.log) from None
+        self.seconds["start"] = round(time.monotonic() - began, 4)
+        self.proof = {name: value for name, value in answer.items() if name != "event"}
+        self.proof["processes"] = [vars(one) for one in self.processes()]
+
+    def _spec(self) -> dict[str, Any]:
+        own = self.app.own
+        if own is None:
+            return {"kind": self.kind, "route": self.app.route}
+        args = dict(own.config.get("args", {}))
+        path = own.import_path
+        return {"kind": self.kind, "import_path": path, "args": args, "prefix": own.prefix}
+
+    def processes(self) -> Sequence[Process]:
+        """Its process; none once it has ended."""
+        if self._child is None or not self._child.alive():
+            return ()
+        return (Process(self._child.pid, ROLE, f"uvicorn ({self.kind})"),)
+
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return self._child is not None and self._child.alive()
+
+    def close(self) -> Reaped:
+        """Ends it and removes its directory; the same answer twice."""
+        if self._closed is None:
+            if self._child is not None:
+                self._child.kill()
+            self._closed = reap(self.run_id, self.name)
+            if self._child is not None:
+                self._child.wait()
+        return self._closed

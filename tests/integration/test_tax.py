@@ -1,0 +1,112 @@
+"""`serve-bench tax` on a real Ray Serve: layers, an own app of FastAPI, observers, a kill."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from serve_bench.store import read
+from tests.integration.conftest import run_to_end, start, wait_for_line, wait_until_clean
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
+
+QUICK = ("--quick", "--rounds", "1", "--out", "run")
+
+APP = """from fastapi import FastAPI
+from ray import serve
+from starlette.responses import StreamingResponse
+
+api = FastAPI()
+
+@serve.deployment
+@serve.ingress(api)
+class Shop:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @api.get("/name")
+    async def tell(self) -> StreamingResponse:
+        async def events():
+            for _ in range(3):
+                yield f"data: {self.name}\\n\\n"
+        return StreamingResponse(events(), media_type="text/event-stream")
+
+@serve.deployment
+class Plain:
+    async def __call__(self, request) -> str:
+        return "x"
+
+@serve.deployment
+@serve.ingress(FastAPI())
+class Composed:
+    def __init__(self, first: int, inner) -> None:
+        self.inner = inner
+
+app = Shop.bind("shop")
+plain = Plain.bind()
+composed = Composed.bind(1, inner=Plain.bind())
+"""
+
+
+def test_layers_of_the_no_op_are_measured_in_one_round(tmp_path: Path) -> None:
+    layers = ["--layers", "uvicorn,fastapi,handle,default", "--clients", "raw:4"]
+    done = run_to_end(["tax", *layers, *QUICK], tmp_path, 200)
+    assert done.returncode == 0, done.stderr
+    shown = run_to_end(["report", "run", "--format", "json"], tmp_path)
+    (row,) = json.loads(shown.stdout)["rows"]
+    by_name = {one["layer"]: one for one in row["layers"]}
+    rates = {name: one["values"]["throughput"] for name, one in by_name.items()}
+    assert rates["uvicorn"] > rates["default"] and rates["fastapi"] > rates["default"]
+    assert set(by_name["uvicorn"]["cpu_us"]) == {"uvicorn"}
+    assert set(by_name["handle"]["cpu_us"]) == {"replica"}
+    assert set(by_name["default"]["cpu_us"]) == {"proxy", "replica"}
+    assert by_name["default"]["idle_cores"].keys() == {"proxy", "replica"}
+    result = read(tmp_path / "run")
+    assert result.complete and not result.warnings and all(one.clean for one in result.teardowns)
+    assert all(not trial.counts.failed for trial in result.trials)
+    assert wait_until_clean(1) == []
+
+
+@pytest.mark.long
+def test_an_own_app_is_served_bare_with_its_instance(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(APP)
+    stream = ["--route", "/name", "--protocol", "stream", "--clients", "raw:4"]
+    line = ["tax", "shop.py:app", *stream, "--layers", "app,default", *QUICK]
+    done = run_to_end(line, tmp_path, 200)
+    assert done.returncode == 0, done.stderr
+    assert "FastAPI on uvicorn" in done.stdout
+    trials = {one.variant: one for one in read(tmp_path / "run").trials}
+    for trial in trials.values():
+        assert trial.client["events"] >= 3 * trial.counts.completed > 0
+    assert wait_until_clean(1) == []
+
+
+def test_what_is_no_asgi_is_refused_and_what_is_composed_has_no_bare_server(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(APP)
+    refused = run_to_end(["tax", "shop.py:plain", "--dry-run"], tmp_path)
+    assert refused.returncode == 2
+    assert "TARGET: shop.py:plain: the ingress Plain is no ASGI app" in refused.stderr
+    planned = run_to_end(["tax", "shop.py:composed", "--dry-run"], tmp_path)
+    assert planned.returncode == 0, planned.stderr
+    assert "left out: app: Composed is made with a deployment (inner)" in planned.stdout
+
+
+@pytest.mark.long
+def test_observers_are_switched_on_in_windows_of_their_own(tmp_path: Path) -> None:
+    layers = ["--observers", "--layers", "trace-100,sampler", "--clients", "raw:4"]
+    done = run_to_end(["tax", *layers, *QUICK], tmp_path, 200)
+    assert done.returncode == 0, done.stderr
+    result = read(tmp_path / "run")
+    assert {one.variant for one in result.trials} == {"plain", "trace-100", "sampler"}
+    assert result.complete and wait_until_clean(1) == []
+
+
+@pytest.mark.long
+def test_sigkill_leaves_no_bare_server(tmp_path: Path) -> None:
+    process = start("tax", "--layers", "uvicorn,default", *QUICK, cwd=tmp_path)
+    wait_for_line(process, r"launch: starting Serve")
+    process.kill()
+    process.communicate(timeout=30)
+    assert wait_until_clean(15) == []

@@ -1,0 +1,308 @@
+"""The command on layers and observers with planted figures: what it plans, says, keeps, resumes."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serve_bench.benchmarks.tax import drive
+from serve_bench.benchmarks.tax.measure import LayerCpu
+from serve_bench.benchmarks.tax.request import (
+    LAYERS,
+    OBSERVERS,
+    TaxSuite,
+    expected_s,
+    tax_plan,
+)
+from serve_bench.benchmarks.versus.slicing import Slicing
+from serve_bench.cli import sitting as sittings
+from serve_bench.cli.program import run
+from serve_bench.cli.sitting import Outcome, Place, Sitting, run_record
+from serve_bench.core.load_result import Counts, Warmup
+from serve_bench.core.result import Metric, PlannedTrial, Resume, Trial
+from serve_bench.store import RunFolder, read
+from tests.records import AT, ROWS
+from tests.versus_records import sliced
+
+RATES = {
+    "uvicorn": 8000.0,
+    "fastapi": 4000.0,
+    "handle": 1000.0,
+    "default": 500.0,
+    "haproxy": 1500.0,
+    "optimized": 2000.0,
+}
+OBSERVED = {"trace-100": 0.5, "py-spy-100": 0.85, "access-log": 0.9}
+CPU = {"proxy": 600.0, "replica": 400.0}
+
+
+@dataclass
+class Fake:
+    """In the place of clusters: the requests/s of each layer. `stops`: rows after which a Ctrl-C
+    comes."""
+
+    rates: Mapping[str, float] = field(default_factory=lambda: RATES)
+    sd: float = 0.0
+    stops: int = 10**6
+    measured: list[str] = field(default_factory=list)
+
+    def outcome_of(self, sitting: Sitting) -> Outcome:
+        assert sitting.out is not None
+        if sitting.earlier is None:
+            folder = RunFolder.create(sitting.out, now=datetime.now(UTC))
+            folder.append(run_record(folder, "tax", tuple(sitting.plan), sitting.suite))
+        else:
+            folder, _ = RunFolder.resume(sitting.out)
+            folder.append(Resume((), AT, rounds=sitting.rounds))
+        plan: Any = sitting.work(Place(folder.path, "x", None))  # type: ignore[arg-type]
+        interrupted = False
+        with folder:
+            rows = [
+                row for launch in plan.launches for _, work in launch.cells for row in work().left()
+            ]
+            for row in rows:
+                interrupted = len(self.measured) >= self.stops
+                if interrupted:
+                    break
+                self.measured.append(f"{row.parts[0].planned[0].round}/{row.row.label}")
+                for part in row.parts:
+                    for at in part.planned:
+                        folder.append(self.trial(at))
+        return Outcome(folder.path, read(folder.path), False, interrupted)
+
+    def trial(self, at: PlannedTrial) -> Trial:
+        noise = random.Random(at.key).gauss(0, self.sd)
+        rate = self.rates.get(at.variant, 500.0) * math.exp(noise)
+        trial = sliced(at, rate, cpu_us=1000.0)
+        done = sum(trial.client["slices"]["completed"])
+        slices = {
+            **trial.client["slices"],
+            "requests": done,
+            "cpu_s": {role: us * done / 1e6 for role, us in CPU.items()},
+            "idle_cores": {"proxy": 0.02, "replica": 0.01},
+        }
+        return replace(trial, client={**trial.client, "slices": slices})
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(drive, "_check_host", lambda suite: None)
+
+
+def use(monkeypatch: pytest.MonkeyPatch, fake: Fake) -> Fake:
+    monkeypatch.setattr(sittings, "outcome_of", fake.outcome_of)
+    return fake
+
+
+def figures(capsys: pytest.CaptureFixture[str], folder: str = "run") -> dict[str, Any]:
+    capsys.readouterr()
+    assert run(["report", folder, "--format", "json"]) == 0
+    whole: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return whole
+
+
+def test_each_layer_is_compared_with_the_first_and_the_one_before(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use(monkeypatch, Fake())
+    assert run(["tax", "--out", "run"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "Serve, default costs 93.8 % of the requests/s of bare uvicorn" in text
+    assert "the largest step is Serve by handle, after FastAPI on uvicorn: 75 %" in text
+    one, hundred = figures(capsys)["rows"]
+    assert [layer["layer"] for layer in one["layers"]] == [layer.name for layer in LAYERS]
+    assert one["connections"] == 1 and hundred["connections"] == 100
+    by_name = {layer["layer"]: layer for layer in hundred["layers"]}
+    for name, rate in RATES.items():
+        assert by_name[name]["values"]["throughput"] == pytest.approx(rate, rel=0.01)
+        if name != "uvicorn":
+            ratio = by_name[name]["ratios"]["throughput"]["ratio"]
+            assert ratio == pytest.approx(rate / RATES["uvicorn"], rel=0.01)
+    steps = {
+        name: layer["steps"]["throughput"]["ratio"]
+        for name, layer in by_name.items()
+        if layer["steps"]
+    }
+    assert steps["default"] == pytest.approx(0.5, rel=0.01)
+    assert steps["haproxy"] == pytest.approx(3.0, rel=0.01)
+    assert by_name["handle"]["client"] == "handle" and by_name["handle"]["before"] == "fastapi"
+    assert by_name["default"]["cpu_us"] == pytest.approx(CPU)
+    assert by_name["default"]["idle_cores"] == {"proxy": 0.02, "replica": 0.01}
+
+
+def test_intervals_are_those_of_rounds_in_pairs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use(monkeypatch, Fake(sd=0.05))
+    assert run(["tax", "--out", "run", "--clients", "raw:100", "--layers", "uvicorn,default"]) == 0
+    (row,) = figures(capsys)["rows"]
+    base, layer = row["layers"]
+    a, b = (one["by_round"]["throughput"] for one in (base, layer))
+    logs = [math.log(b[at] / a[at]) for at in a]
+    mean = sum(logs) / 6
+    se = math.sqrt(sum((one - mean) ** 2 for one in logs) / 5 / 6)
+    interval = layer["ratios"]["throughput"]["interval"]
+    assert interval["low"] == pytest.approx(math.exp(mean - 2.5706 * se), rel=1e-3)
+    assert interval["high"] == pytest.approx(math.exp(mean + 2.5706 * se), rel=1e-3)
+    assert layer["steps"] == layer["ratios"]  # there is one layer before: the first
+
+
+def test_it_is_shown_in_every_form(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use(monkeypatch, Fake())
+    for observers in ([], ["--observers"]):
+        out = f"run{len(observers)}"
+        assert run(["tax", *observers, "--out", out]) == 0
+        for form in ("table", "markdown", "csv", "html", "classic"):
+            to = ["--output", "page.html"] if form == "html" else []
+            assert run(["report", out, "--format", form, *to]) == 0
+    capsys.readouterr()
+    assert run(["report", "run0", "--format", "csv"]) == 0
+    lines = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    steps = [one for one in lines if one["kind"] == "step" and one["metric"] == "throughput"]
+    assert len(steps) == 10 and {one["against"] for one in steps} == {*list(RATES)[:-1]}
+    assert run(["report", "run0", "--verbose"]) == 0
+    text = capsys.readouterr().out
+    assert "CPU per request by process" in text and "+1" not in text.partition("CPU adds")[0]
+
+
+def test_observers_are_told_what_they_cost(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rates = {one.name: 500.0 * OBSERVED.get(one.name, 1.0) for one in OBSERVERS}
+    use(monkeypatch, Fake(rates, sd=0.002))
+    assert run(["tax", "--observers", "--out", "run"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "costs, of the requests/s: access log of the replica 10" in text
+    assert "no difference beyond the threshold: metrics exported each 1 s" in text
+    (row,) = figures(capsys)["rows"]
+    words = {one["layer"]: one["ratios"]["throughput"]["verdict"] for one in row["layers"][1:]}
+    assert {name for name, word in words.items() if word == "regressed"} == {*OBSERVED}
+    assert row["layers"][1]["against"] == "plain"
+
+
+def test_rows_that_are_missing_are_measured_on_all_layers(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake = use(monkeypatch, Fake(stops=5))
+    assert run(["tax", "--rounds", "4", "--out", "run"]) == 130
+    fake.stops = 10**6
+    assert run(["tax", "--resume", "run"]) == 0
+    every = [f"{at}/{row}" for at in range(1, 5) for row in ("1 connection", "100 connections")]
+    assert fake.measured == every
+    assert run(["tax", "--resume", "run", "--rounds", "+1"]) == 0
+    assert len(fake.measured) == 10 and figures(capsys)["rounds"] == 5
+    assert run(["tax", "--quick", "--resume", "run"]) == 2
+    assert "it does not go with --quick" in capsys.readouterr().err
+
+
+def test_a_plan_says_what_is_up_and_how_long_it_takes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["tax", "--dry-run", "--quick"]) == 0
+    text = capsys.readouterr().out
+    assert "handle: Serve by handle" in text and "cluster haproxy: RAY_SERVE" in text
+    assert "round 2: optimized, haproxy, default are launched in this order" in text
+    assert run(["tax", "--observers", "--layers", "py-spy-25", "--dry-run"]) == 0
+    text = capsys.readouterr().out
+    assert "plain: no observer" in text and "cluster traced" not in text
+    assert "2 layers in 6 rounds" in text
+
+
+def test_layers_are_drawn_and_a_handle_has_windows_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    use(monkeypatch, Fake())
+    assert run(["tax", "--protocol", "stream", "--out", "run"]) == 0
+    suite = TaxSuite.from_json(read(Path("run")).run.suite)
+    assert TaxSuite.from_json(suite.to_json()) == suite
+    rows = [row for one in tax_plan(suite) for row in one.rows]
+    parts = [[at.variant for at in part.planned] for part in rows[0].parts]
+    assert sorted(parts) == [["handle"], [one.name for one in LAYERS if one.way != "handle"]]
+    first = {row.parts[0].planned[0].variant for row in rows}
+    assert first == {"handle", "uvicorn"}  # by draw, before or behind the slices
+    handles = [
+        at.row
+        for row in rows
+        for part in row.parts
+        for at in part.planned
+        if at.variant == "handle"
+    ]
+    assert {one.protocol for one in handles} == {"handle-stream"}
+    assert {one.stream_events for one in handles} == {10}
+    assert 300 < expected_s(suite, tax_plan(suite)) < 3000
+
+
+def test_cpu_of_a_layer_is_without_what_it_uses_while_others_are_loaded() -> None:
+    cpu = LayerCpu(idle={"proxy": 0.1})
+    before = {7: ("proxy", 1_000_000_000), 8: ("replica", 0)}
+    after = {7: ("proxy", 3_000_000_000), 8: ("replica", 500_000_000)}
+    cpu.add(before, after)
+    cpu.without_idle(4.0)
+    assert cpu.seconds == pytest.approx({"proxy": 1.6, "replica": 0.5}) and cpu.whole
+    at = PlannedTrial("k", 1, "default", {}, ROWS[2])
+    slicing = Slicing("slices", 0.05, 1, 1).to_json()
+    metrics = {"throughput": Metric("requests/s", "higher", windows=(1.0,))}
+    trial = at.measured(
+        "1", AT, 1.0, Warmup(0.0, True, 0), metrics, Counts(1, 1, {}, 0), {}, {"slices": slicing}
+    )
+    made = cpu.added_to(trial)
+    assert made.metrics["server_cpu"].windows == pytest.approx((2.1,))
+    assert made.client["slices"]["cpu_s"] == {"proxy": 1.6, "replica": 0.5}
+    cpu.add(before, {7: ("proxy", 3_000_000_000)})  # a process ended: not judged
+    assert "server_cpu" not in cpu.added_to(trial).metrics
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["nothing"], "TARGET: 'nothing' is not allowed; it takes noop, or your own app"),
+        (["gone.py:app"], "TARGET: gone.py: there is no such file"),
+        (["x:y", "--observers"], "--observers: are measured with the no-op app alone"),
+        (["--layers", "uvcorn"], "--layers: 'uvcorn' is not allowed"),
+        (["--layers", "default"], "--layers: default: two or more are compared"),
+        (["--observers", "--layers", "plain"], "--layers: plain: two or more"),
+        (["--protocol", "grpc"], "--protocol: 'grpc' is not allowed; it takes http or stream"),
+        (["--clients", "8"], "--clients: '8' is not allowed; it takes raw:N"),
+        (["--clients", "raw:0"], "--clients: 'raw:0' is not allowed"),
+        (["--rounds", "x"], "--rounds: 'x' is not allowed"),
+        (["--slice", "9s"], "--slice: 9s is not allowed; it takes 10ms to 2s"),
+        (["--option", "nope=1"], "--option: "),
+        (["--route", "/x"], "--route, --method, --header"),
+        (["--format", "html"], "--format: 'html' is not allowed"),
+        (["--resume", "nowhere"], "nowhere"),
+    ],
+)
+def test_bad_input_is_one_line(
+    words: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = [] if "--resume" in words else ["--out", "run"]
+    assert run(["tax", *words, *out]) == 2
+    told = capsys.readouterr()
+    (error,) = [one for one in told.err.splitlines() if one.startswith("serve-bench:")]
+    assert line in error and not Path("run").exists()
+
+
+def test_records_that_are_damaged_are_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use(monkeypatch, Fake())
+    assert run(["tax", "--rounds", "1", "--out", "run"]) == 0
+    records = Path("run/records.jsonl")
+    text = records.read_text()
+    records.write_text(text.replace('"layers":["uvicorn"', '"layers":["x"', 1))
+    assert records.read_text() != text
+    capsys.readouterr()
+    assert run(["report", "run"]) == 2
+    assert "suite.tax.layers: names no layers of this version" in capsys.readouterr().err
