@@ -68,7 +68,7 @@ class ClientTimes:
     end_ns: int
 
 
-class Segment(NamedTuple):
+class HopTime(NamedTuple):
     """A time of a request in one hop, ns of the monotonic clock."""
 
     hop: str
@@ -82,7 +82,7 @@ class Waterfall:
     its code made."""
 
     trace: str
-    segments: tuple[Segment, ...]
+    segments: tuple[HopTime, ...]
     deployment: str = ""
     calls: tuple[Waterfall, ...] = ()
 
@@ -390,18 +390,18 @@ def _figures(values: Sequence[int], slowest: Sequence[int]) -> dict[str, int]:
 
 def _fall(trace: str, moments: Sequence[tuple[str, int]], call: _Call) -> Waterfall:
     """The hops between these moments, and the calls."""
-    segments: list[Segment] = []
+    segments: list[HopTime] = []
     for (one, begin), (other, end) in pairwise(moments):
         hop = "answer back" if other == "left" else HOPS.get((one, other), BETWEEN)
         if hop == "user code":
             segments += _user_code(call, begin, end)
         else:
-            segments.append(Segment(hop, begin, end))
+            segments.append(HopTime(hop, begin, end))
     below = tuple(_fall(trace, one.in_order(), one) for one in call.children)
     return Waterfall(trace, tuple(segments), call.name, below)
 
 
-def _user_code(call: _Call, begin: int, end: int) -> Iterator[Segment]:
+def _user_code(call: _Call, begin: int, end: int) -> Iterator[HopTime]:
     """User code, and what lies within: calls of others, and waits for a batch. What overlaps counts
     once, calls first."""
     calls = [(one.begin_ns, one.end_ns) for one in call.children]
@@ -413,13 +413,13 @@ def _user_code(call: _Call, begin: int, end: int) -> Iterator[Segment]:
         return "user code"
 
     edges = {edge for span in (*calls, *call.batches) for edge in span if begin < edge < end}
-    last = Segment(hop_at(begin), begin, begin)
+    last = HopTime(hop_at(begin), begin, begin)
     for start in (*sorted(edges), end):
         hop = hop_at(start)
         last = last._replace(end_ns=start)
         if hop != last.hop or start == end:
             yield last
-            last = Segment(hop, start, start)
+            last = HopTime(hop, start, start)
 
 
 def _front(marks: Sequence[HopMark], by: str) -> _Call | None:

@@ -17,7 +17,7 @@ from serve_bench.analysis.waterfall import (
     MOST_KEPT,
     SLOWEST_KEPT,
     ClientTimes,
-    Segment,
+    HopTime,
     lost_in,
     shifts,
     slowest_of,
@@ -191,11 +191,11 @@ def test_the_segments_of_user_code_stand_in_their_time() -> None:
     made = waterfall_of(CLIENT, DEFAULT)
     assert made is not None
     assert made.segments[-5:] == (
-        Segment("user code", 120, 200),
-        Segment("downstream", 200, 700),
-        Segment("user code", 700, 800),
-        Segment("answer back", 800, 900),
-        Segment("client read", 900, 950),
+        HopTime("user code", 120, 200),
+        HopTime("downstream", 200, 700),
+        HopTime("user code", 700, 800),
+        HopTime("answer back", 800, 900),
+        HopTime("client read", 900, 950),
     )
 
 
