@@ -90,7 +90,6 @@ TIMED_FILES: Final = frozenset(
     for name in """cli/test_cli_capacity cli/test_cli_recsys cli/test_cli_versus
     integration/test_bisect integration/test_capacity integration/test_flags integration/test_hosts
     integration/test_kill integration/test_noop integration/test_planted
-    integration/test_planted_hops
     integration/test_profile integration/test_profile_nodes integration/test_pytest_plugin
     integration/test_rpc integration/test_tax integration/test_versus kinds/versus/test_versus_rows
     load/test_client_bound load/test_drive load/test_in_turn load/test_open
