@@ -359,7 +359,8 @@ def of_runs(
     for result, name in ((a, where[0]), (b, where[1])):
         if result.run.two_sided:
             raise BadInput(
-                f"{name}: is a run of {result.run.command}, a comparison by itself: serve-bench report"
+                f"{name}: is a run of {result.run.command}, a comparison by itself: "
+                "serve-bench report"
             )
         if not result.trials:
             raise BadInput(f"{name}: no row was measured: nothing to compare")

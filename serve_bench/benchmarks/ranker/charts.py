@@ -10,7 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from serve_bench.benchmarks.parts import charts
 from serve_bench.benchmarks.parts.blocks import NS_PER_MS, course_charts, over_windows
 from serve_bench.benchmarks.parts.charts import LinePoint, Point
-from serve_bench.benchmarks.ranker.summary import CALL, FORWARD, MedianInterval, RankerLine
+from serve_bench.benchmarks.ranker.summary import (
+    CALL,
+    FORWARD,
+    MedianInterval,
+    RankerLine,
+    batch_size,
+)
 from serve_bench.core.document import Chart
 from serve_bench.core.result import Trial
 
@@ -79,11 +85,11 @@ def ratio_charts(lines: Sequence[RankerLine]) -> Iterator[Chart]:
 
 def round_charts(trials: Sequence[Trial]) -> Iterator[Chart]:
     """The time of a forward in each round, in ms, a chart for each batch size."""
-    for rows in dict.fromkeys(int(one.cell["rows"]) for one in trials):
+    for rows in dict.fromkeys(batch_size(one.cell) for one in trials):
         series = {
             one.variant: points
             for one in trials
-            if int(one.cell["rows"]) == rows
+            if batch_size(one.cell) == rows
             if len(points := [(s, v / NS_PER_MS) for s, v in over_windows(one, FORWARD)]) > 1
         }
         yield from course_charts(

@@ -23,6 +23,7 @@ from serve_bench.benchmarks.ranker.summary import (
     LEVEL,
     MedianInterval,
     RankerLine,
+    batch_size,
     ranker_lines,
 )
 from serve_bench.core.document import (
@@ -127,7 +128,7 @@ ROUNDS: Final[pieces.Fields[Entry]] = (
 
 def _rows(entry: Entry) -> int:
     """The batch size."""
-    return int(entry.line.cell["rows"])
+    return batch_size(entry.line.cell)
 
 
 def _trial(entry: Entry) -> Trial:

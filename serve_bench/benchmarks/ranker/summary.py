@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from serve_bench.core.errors import FormatError
-from serve_bench.core.result import Result, Trial
+from serve_bench.core.result import JsonObject, Result, Trial
 
 KINDS: Final = ("plain", "tuned")
 BASE: Final = "plain"
@@ -109,9 +109,9 @@ class RankerLine:
 
 
 def ranker_lines(result: Result) -> tuple[RankerLine, ...]:
-    """The lines of a run, by batch size, plain before tuned. Raises FormatError where a trial's
-    client says no work or no machine, or such as make a floor of nothing."""
-    trials = {(int(trial.cell["rows"]), trial.variant): trial for trial in result.trials}
+    """The lines of a run, by batch size, plain before tuned. Raises FormatError where a trial has
+    no batch size, or its client says no work or no machine, or such as make a floor of nothing."""
+    trials = {(batch_size(trial.cell), trial.variant): trial for trial in result.trials}
     lines = []
     for rows in dict.fromkeys(rows for rows, _ in trials):
         base = trials.get((rows, BASE))
@@ -119,6 +119,14 @@ def ranker_lines(result: Result) -> tuple[RankerLine, ...]:
             if (trial := trials.get((rows, kind))) is not None:
                 lines.append(_line(trial, rows, base if kind != BASE else None))
     return tuple(lines)
+
+
+def batch_size(cell: JsonObject) -> int:
+    """The rows of a batch. Raises FormatError for a cell that does not say them."""
+    try:
+        return int(cell["rows"])
+    except (KeyError, TypeError, ValueError):
+        raise FormatError(f"cell {dict(cell)!r}: has no number of rows") from None
 
 
 def _line(trial: Trial, rows: int, base: Trial | None) -> RankerLine:
