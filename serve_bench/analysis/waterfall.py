@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import mean, stdev, variance
@@ -244,6 +244,7 @@ def summary_of(
     falls.sort(key=lambda one: one.total_ns)
     tail = falls[-slowest_of(len(falls)) :]
     rows = [flat(fall) for fall in falls]
+    longest = [flat(fall, max) for fall in falls]  # two calls of 25 ms are no timer of 50
     names = list(dict.fromkeys(name for hops in rows for name in hops))
     slowest, others = falls[: -SLOWEST_KEPT - 1 : -1], falls[-SLOWEST_KEPT - 1 :: -1]
     every = max(1, -(-len(others) // (MOST_KEPT - SLOWEST_KEPT)))
@@ -261,7 +262,7 @@ def summary_of(
             for name in names
         },
         "haproxy_ms": _haproxy(marks.get(one.trace, ()) for one in requests),
-        "timers": {name: timer for name in names if (timer := _timer(rows, name)) is not None},
+        "timers": {name: timer for name in names if (timer := _timer(longest, name)) is not None},
         "requests": [
             {"trace": one.trace, "due_unix_ns": one.begin_ns + ahead_ns, **one.to_json()}
             for one in (*slowest, *others[::every])
@@ -303,14 +304,15 @@ def _timer(rows: Sequence[Mapping[str, int]], name: str) -> float | None:
     return None
 
 
-def flat(fall: Waterfall) -> dict[str, int]:
+def flat(fall: Waterfall, join: Callable[[int, int], int] = int.__add__) -> dict[str, int]:
     """The hops of a request and of the calls below it, which bear the name of their deployment:
-    `Ranker: batch wait`. Those of the calls lie within `downstream`."""
+    `Ranker: batch wait`. Those of the calls lie within `downstream`; where calls are made at once,
+    their sum (`join`) is more."""
     hops = dict(fall.hops)
     for call in fall.calls:
-        for name, ns in flat(call).items():
+        for name, ns in flat(call, join).items():
             full = name if ": " in name else f"{call.deployment}: {name}"
-            hops[full] = hops.get(full, 0) + ns
+            hops[full] = join(hops[full], ns) if full in hops else ns
     return hops
 
 
@@ -337,7 +339,10 @@ def shifts(
     """The latency of traced requests and each of its hops on two sides; none where one was not
     traced. `a`, `b`: waterfalls by round, whose hops count alike; `pairs`: rounds belong together,
     and those that one side lacks are left out."""
-    sides = [{at: one for at, one in side.items() if one.get("total")} for side in (a, b)]
+    sides = [
+        {at: one for at, one in side.items() if one.get("total") and "hops" in one}
+        for side in (a, b)
+    ]
     if pairs:
         both = sorted(set(sides[0]) & set(sides[1]))
         sides = [{at: side[at] for at in both} for side in sides]

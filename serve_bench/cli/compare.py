@@ -59,14 +59,12 @@ def compare(options: CompareOptions) -> int:
     from serve_bench.analysis.ratios import THRESHOLD
     from serve_bench.benchmarks.registry import read_rows
     from serve_bench.cli.report import place_of_page, write_comparison
-    from serve_bench.cli.show import render_comparing
+    from serve_bench.cli.show import check_format, render_comparing
     from serve_bench.core.errors import BadInput
     from serve_bench.report import COMPARED
 
     html, format, output = options.format == "html", options.format, options.output
-    if not html and format not in COMPARED:
-        allowed = ", ".join((*COMPARED, "html"))
-        raise BadInput(f"--format: {format!r} is not allowed; it takes {allowed}")
+    check_format(format, (*COMPARED, "html"))
     if output is not None and not html:
         raise BadInput("--output: goes with --format html; other forms are printed")
     asked = read_flags(options)

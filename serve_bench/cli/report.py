@@ -127,12 +127,11 @@ def judged_by(result: Result, gate: Gate) -> Result:
 def _check(request: ReportRequest, runs: int, html: bool) -> None:
     """BadInput unless the report can be made. The message names html too: this command alone has
     it."""
+    from serve_bench.cli.show import check_format
     from serve_bench.core.errors import BadInput
     from serve_bench.report import FORMATS
 
-    if request.format not in FORMATS:
-        allowed = ", ".join((*FORMATS, "html"))
-        raise BadInput(f"--format: {request.format!r} is not allowed; it takes {allowed}")
+    check_format(request.format, (*FORMATS, "html"))
     beside = {"--perf-metrics": request.perf_metrics, "--trace-out": request.trace_out}
     for flag_name, file in beside.items():
         if runs > 1 and file is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
@@ -82,8 +82,7 @@ def render_comparing(
     from serve_bench.benchmarks.versus import exports
     from serve_bench.benchmarks.versus.document import comparison_document
 
-    if format not in COMPARED:
-        raise BadInput(f"--format: {format!r} is not allowed; it takes {', '.join(COMPARED)}")
+    check_format(format, COMPARED)
     if format == "json":
         return visible(exports.versus_json(comparing, where))
     if format == "csv":
@@ -164,10 +163,10 @@ class ReportRequest:
         return 0
 
 
-def check_format(format: str) -> None:
+def check_format(format: str, allowed: Collection[str] = FORMATS) -> None:
     """BadInput unless the report can be had in this format."""
-    if format not in FORMATS:
-        raise BadInput(f"--format: {format!r} is not allowed; it takes {', '.join(FORMATS)}")
+    if format not in allowed:
+        raise BadInput(f"--format: {format!r} is not allowed; it takes {', '.join(allowed)}")
 
 
 def check_target(path: Path, flag: str) -> None:

@@ -198,13 +198,13 @@ class OpenPort(TypedDict, total=False):
 class ProxyFacts(TypedDict, total=False):
     """A proxy of a cluster of several nodes: `benchmarks.scale.cluster`."""
 
-    node_id: str
-    node_ip: str
+    node_id: Required[str]
+    node_ip: Required[str]
     hostname: str
     host: str
     port: Count | None
     pid: Count | None
-    status: str
+    status: Required[str]
     shared_with: list[str]
     why: str | None
 
@@ -395,7 +395,7 @@ class RankerFacts(TypedDict, total=False):
     huge_pages_mb: Amount | None
 
 
-class ShapeFacts(TypedDict, total=False):
+class ShapeFacts(TypedDict):
     """The model of a ranker."""
 
     dense_features: Count
@@ -541,6 +541,41 @@ class ServeMetricsFacts(TypedDict, total=False):
     levels: Mapping[str, Signed | Literal["stale"]]
 
 
+class TracedCall(TypedDict):
+    """A call that a traced request made, with those below: analysis/waterfall.py. `spans`: hop,
+    begin since the request was due, length, ns."""
+
+    deployment: str
+    total_ns: Count
+    spans: list[tuple[str, Count, Count]]
+    calls: list[TracedCall]
+
+
+class TracedRequestFacts(TracedCall):
+    """A traced request."""
+
+    trace: str
+    due_unix_ns: Count
+
+
+HopFigures: TypeAlias = Mapping[str, Count]
+
+
+class WaterfallFacts(TypedDict, total=False):
+    """Where the time of traced requests went. `failed`: how many, by hop; `total`, `hops`: ns."""
+
+    traced: Count
+    unseen: Count
+    failed: Mapping[str, Count]
+    cut: Count
+    lost_marks: Count
+    total: HopFigures
+    hops: Mapping[str, HopFigures]
+    haproxy_ms: Mapping[str, Amount]
+    timers: Mapping[str, Positive]
+    requests: list[TracedRequestFacts]
+
+
 class ProfileFacts(TypedDict, total=False):
     """The stacks of a process, or why there are none. `path` is relative to the run's folder."""
 
@@ -680,6 +715,7 @@ FACTS: Final[Mapping[type[Record], Mapping[str, Any]]] = {
         "forward": Mapping[str, tuple[Count, Count]],
         "limits": Mapping[str, DeploymentLimits],
         "waits": WaitsFacts,
+        "waterfall": WaterfallFacts,
         "profiles": list[ProfileFacts],
         "slices": ProbeSlices,
     },

@@ -243,7 +243,10 @@ class ServedBench(Bench[Cell, PlannedLoad]):
             self._unsettled = False
         trial = self._with_log(trial, log)
         if traces is not None:
-            trial = replace(trial, waterfall=waterfall(traces.requests, self._serving.marks))
+            try:
+                trial = replace(trial, waterfall=waterfall(traces.requests, self._serving.marks))
+            except KeyboardInterrupt as early:  # the row itself is measured
+                interrupted = early
         if interrupted is not None:
             trial = trial.flagged("interrupted")
             done = self._done(trial, result)

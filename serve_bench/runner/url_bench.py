@@ -212,8 +212,11 @@ def drive_url(
             began_ns, measured_s = result.started_at_ns, result.duration_s
             lost = tuple(f"{one.who} failed: {one.reason}" for one in result.failures)
             if tracing is not None:
-                fall = waterfall(tracing.log.requests, tracing.marks)
-                trial = replace(trial, waterfall=fall)
+                try:
+                    fall = waterfall(tracing.log.requests, tracing.marks)
+                    trial = replace(trial, waterfall=fall)
+                except KeyboardInterrupt:  # the load itself is measured
+                    interrupted = True
     if sampler is not None and samples is not None:
         trial = replace(trial, usage=sampler.summary(began_ns, measured_s))
         try:

@@ -417,8 +417,12 @@ def traced(**hops_ms: float) -> JsonObject:
             "concurrency limit",
             "concurrency limit: router and replica slot 31 of 43 ms of traced requests",
         ),
-        ({"Ranker__batch_wait": 30.0}, "batch wait", "batch wait: batch wait of Ranker 30 of 43"),
-        ({"replica_loop": 22.0}, "replica loop", "replica loop: replica loop 22 of 43 ms"),
+        (
+            {"downstream": 31.0, "Ranker__batch_wait": 30.0, "Ranker__router": 1.0},
+            "batch wait",
+            "batch wait of Ranker 30 of 43 ms of traced requests",
+        ),
+        ({"replica_loop": 22.0}, "replica loop", "replica loop 22 of 43 ms"),
     ],
 )
 def test_a_wait_that_holds_most_of_the_time_of_traced_requests_is_the_limit(
@@ -429,6 +433,13 @@ def test_a_wait_that_holds_most_of_the_time_of_traced_requests_is_the_limit(
     verdict = limited_by(replace(at, waterfall=traced(latency=43.0, **hops)))
     assert (verdict.cause, verdict.confidence) == (cause, "high")
     assert verdict.figures.startswith(words)
+
+
+def test_calls_at_once_hold_no_more_than_the_time_that_they_take() -> None:
+    """Ten calls wait for 3 ms each, at once: of 43 ms that is 3."""
+    at = measured(10, 200, IDLE, of=cell(queries=100))
+    at_once = {"downstream": 4.0, "Ranker__batch_wait": 30.0, "Ranker__user_code": 10.0}
+    assert limited_by(replace(at, waterfall=traced(latency=43.0, **at_once))) == limited_by(at)
 
 
 def test_a_hop_with_less_than_half_of_the_time_or_a_full_cpu_decides_otherwise() -> None:

@@ -323,3 +323,27 @@ def test_what_was_not_traced_on_both_sides_is_not_compared() -> None:
     assert shifts(A_SIDE, {1: {}, 2: {"total": {}, "hops": {}}}, pairs=False) == ()
     (whole, *_) = shifts(A_SIDE, {2: B_SIDE[2]}, pairs=True)
     assert (whole.a_ns, whole.b_ns, whole.low) == (25.0, 50.0, None)
+
+
+def test_two_calls_that_wait_25_ms_are_a_timer_of_25() -> None:
+    """One after the other: together they take 52 ms, and no timer of 50 made that."""
+    ms = 1_000_000
+    requests, marks = [], {}
+    for at in range(10):
+        trace = f"{at:032x}"
+        requests.append(ClientTimes(trace, 0, 0, 70 * ms, 70 * ms))
+        own = [
+            mark("replica", ms, 69 * ms, "f", trace[16:], "Front"),
+            mark("slot", ms, ms, parent="f"),
+            mark("user", ms, 68 * ms, parent="f"),
+        ]
+        for call, begin in (("d", 2 * ms), ("e", 32 * ms)):
+            own += [
+                mark("replica", begin, begin + 28 * ms, call, "f", "Down"),
+                mark("user", begin, begin + 27 * ms, parent=call),
+                mark("batch", begin, begin + 26 * ms, parent=call),
+            ]
+        marks[trace] = own
+    made = summary_of(requests, [], marks, 0)
+    assert made["timers"] == {"Down: batch wait": 25.0}
+    assert made["hops"]["Down: batch wait"]["p50"] == 52 * ms

@@ -175,9 +175,10 @@ def _times(
 
 
 def probe_of(trial: Trial, bounds: Sequence[Bound], front: str | None = None) -> Probe | None:
-    """The probe of a trial; None for one that holds none, or lacks counts of a bound."""
-    counts = trial.slices.get("bounds", {})
-    if not trial.row.rate_per_s or any(one.name not in counts for one in bounds):
+    """The probe of a trial; None for one that holds none, or lacks its slices or counts of a
+    bound."""
+    counts, slice_s = trial.slices.get("bounds", {}), trial.slices.get("slice_s")
+    if not trial.row.rate_per_s or slice_s is None or any(one.name not in counts for one in bounds):
         return None
     slices = {
         one.name: SliceCounts(tuple(counts[one.name]["of"]), tuple(counts[one.name]["bad"]))
@@ -188,7 +189,7 @@ def probe_of(trial: Trial, bounds: Sequence[Bound], front: str | None = None) ->
     bound = bool((trial.client.get("verdict") or {}).get("client_bound"))
     return Probe(
         trial.row.rate_per_s,
-        float(trial.slices["slice_s"]),
+        slice_s,
         slices,
         float(trial.slices.get("began_s", 0.0)),
         client_bound=bound and limited_by(trial, front).cause in CLIENTS_FAULT,

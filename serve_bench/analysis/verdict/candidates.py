@@ -172,23 +172,29 @@ HOPS: Final[Mapping[str, Cause]] = {
 
 def traced_candidate(seen: Evidence) -> Candidate | None:
     """The wait that traced requests spend most of their time in. Of hops with one cause in one
-    deployment the sum."""
+    deployment the sum. Calls that are made at once add up to more than the time that they take:
+    then their hops have parts of `downstream`."""
     whole = seen.hops_ms.get("latency")
     if not whole:
         return None
+    called = sum(ms for name, ms in seen.hops_ms.items() if ": " in name)
+    called -= sum(ms for name, ms in seen.hops_ms.items() if name.endswith(": downstream"))
+    part = min(1.0, seen.hops_ms.get("downstream", 0.0) / called) if called > 0 else 1.0
     times: dict[tuple[Cause, str], float] = {}
     hops: dict[tuple[Cause, str], list[str]] = {}
     for name, ms in seen.hops_ms.items():
         deployment, _, hop = name.rpartition(": ")
         if (cause := HOPS.get(hop)) is not None and ms:
-            times[cause, deployment] = times.get((cause, deployment), 0.0) + ms
+            spent = ms * part if deployment else ms
+            times[cause, deployment] = times.get((cause, deployment), 0.0) + spent
             hops.setdefault((cause, deployment), []).append(hop)
     most = max(times, key=lambda one: times[one], default=None)
     if most is None:
         return None
     (cause, deployment), ms = most, times[most]
     at = f" of {deployment}" if deployment else ""
-    short = f"{cause}: {' and '.join(hops[most])}{at} {figure(ms)} of {figure(whole)} ms"
+    named = "" if hops[most] == [cause] else f"{cause}: "
+    short = f"{named}{' and '.join(hops[most])}{at} {figure(ms)} of {figure(whole)} ms"
     words = f"{short} of traced requests"
     return Candidate(cause, min(1.0, ms / whole), words, short, deployment or seen.front)
 

@@ -61,12 +61,10 @@ from serve_bench.store import RECORDS_FILE, RunFolder, now_iso, read
 
 def run(options: BisectOptions) -> int:
     """Searches, prints the report, and returns the exit code. Raises BadInput before it begins."""
-    from serve_bench.cli.show import ReportRequest
+    from serve_bench.cli.show import ReportRequest, check_format
 
     request = ReportRequest(options.format)
-    if options.format not in COMPARED:
-        allowed = ", ".join(COMPARED)
-        raise BadInput(f"--format: {options.format!r} is not allowed; it takes {allowed}")
+    check_format(options.format, COMPARED)
     if not options.good or not options.bad:
         again = "; with --resume the command line is given again" if options.resume else ""
         raise BadInput(f"--good, --bad: both are needed: ray==2.58.0, or a commit each{again}")

@@ -72,6 +72,8 @@ class FlagsSuite:
         every = [*factorial.points, *(one for pair in factorial.design for one in pair)]
         if not 0 < count <= MOST or any({*one} - {*"01"} or len(one) != count for one in every):
             raise FormatError("suite.factorial: its points are not levels of its factors")
+        if not {one for pair in factorial.design for one in pair} <= set(factorial.points):
+            raise FormatError("suite.factorial: its design has points that it does not name")
         return cls(VersusSuite.from_json(rest), factorial)
 
     @property

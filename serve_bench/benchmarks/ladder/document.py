@@ -165,7 +165,7 @@ def _service_words(result: Result) -> Iterator[str]:
     yield (
         f"on {where}; torch {facts.get('torch', 'not asked')}; GET ?user_id=N -> {tiers}, "
         f"{cell.get('rows_per_request')} candidates per request, tables "
-        f"{cell.get('sparse_features')} x {cell.get('table_rows'):,} x {cell.get('width')}; "
+        f"{cell.get('sparse_features')} x {cell.get('table_rows') or 0:,} x {cell.get('width')}; "
         f"batches of up to {cell.get('max_batch_size')} requests, waiting up to "
         f"{cell.get('batch_wait_timeout_s')} s"
     )

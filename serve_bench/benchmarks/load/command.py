@@ -184,10 +184,6 @@ def _check_together(options: LoadOptions, variants: Variants) -> None:
             options.load_on and options.trace is not None,
             "--trace: the times of a load from nodes are of another clock",
         ),
-        (
-            options.client != "raw" and options.trace is not None,
-            f"--trace: is for the raw client, not {options.client}",
-        ),
         (options.load_on and profiled, "--profile: does not go with --load-on"),
         (
             options.unix_socket is not None and profiled,

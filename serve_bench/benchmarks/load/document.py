@@ -57,6 +57,7 @@ from serve_bench.core.document import (
     TableRow,
     sentences,
 )
+from serve_bench.core.errors import FormatError
 from serve_bench.core.failed_requests import failures_of
 from serve_bench.core.load_result import CENSORED_BY, STREAM_TIMES
 from serve_bench.core.result import Result, Trial
@@ -75,7 +76,10 @@ _SPARE: Final = ("p75", "within one std")
 
 
 def document(result: Result, options: ReportOptions) -> Document:
-    """What a single load says."""
+    """What a single load says. Raises FormatError for a trial without its rate."""
+    for trial in result.trials:
+        if MAIN not in trial.metrics:
+            raise FormatError(f"trial {trial.key}: metrics.{MAIN} is missing")
     page = page_of(result, where=options.where)
     names = names_of(page)
     loads = [one for one in page.entries if one.line.trials]

@@ -175,10 +175,12 @@ def _rate(trial: Trial | None) -> float | None:
 def facts(trial: Trial, costs: Mapping[str, str]) -> tuple[str, ...]:
     """What is to be said under a profiled row: its cost, its files, what could not be recorded."""
     texts = [costs[trial.key]] if trial.key in costs else []
-    kept = [one for one in trial.profiles if "failed" not in one]
+    kept = [one for one in trial.profiles if "failed" not in one and "path" in one]
     if kept:
         place = str(kept[0]["path"]).rpartition("/")[0]
-        roles = ", ".join(f"{one['role']} {one['pid']} ({one['samples']})" for one in kept)
+        roles = ", ".join(
+            f"{one['role']} {one['pid']} ({one.get('samples', 'not counted')})" for one in kept
+        )
         texts.append(f"stacks and flamegraphs (samples) in {place}: {roles}")
     texts += [
         f"not recorded: {one['role']} {one['failed']}" for one in trial.profiles if "failed" in one

@@ -38,7 +38,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "replica loop": "waiting for the event loop of the user's code",
     "batch wait": "waiting for a batch to begin",
     "user code": "the deployment itself, without the two above and below",
-    "downstream": "calls of other deployments",
+    "downstream": "calls of other deployments, below by name; calls at once add up to more",
     "answer to HAProxy": "from the end of user code until HAProxy has the head of the answer",
     "HAProxy to client": "from there to the first byte at the client",
     "answer back": "from the end of user code to the first byte at the client",
@@ -61,8 +61,9 @@ class TracedRow:
 
     @property
     def falls(self) -> list[Mapping[str, Any]]:
-        """The waterfalls that have a request."""
-        return [one for one in self.content if (one.get("total") or {}).get("mean")]
+        """The waterfalls that have a request; of a damaged record none."""
+        whole = [one for one in self.content if {"total", "hops", "requests"} <= one.keys()]
+        return [one for one in whole if one["total"].get("mean")]
 
     def count(self, name: str) -> int:
         """A count of all trials together."""
@@ -330,8 +331,8 @@ def shift_blocks(
             ),
             hops,
             (
-                f"A: {a}, B: {b}; means of traced requests of the loads without slices, then over "
-                "launches; -: a side does not have the hop",
+                f"A: {a}, B: {b}; means of traced requests, then over launches; -: a side does not "
+                "have the hop",
             ),
         )
 

@@ -109,8 +109,8 @@ class RankerLine:
 
 
 def ranker_lines(result: Result) -> tuple[RankerLine, ...]:
-    """The lines of a run, by batch size, plain before tuned. Raises FormatError where a trial has
-    no batch size, or its client says no work or no machine, or such as make a floor of nothing."""
+    """The lines of a run, by batch size, plain before tuned. Raises FormatError where a trial lacks
+    its batch size, a metric, or what its client says, or says what makes a floor of nothing."""
     trials = {(batch_size(trial.cell), trial.variant): trial for trial in result.trials}
     lines = []
     for rows in dict.fromkeys(rows for rows, _ in trials):
@@ -130,6 +130,9 @@ def batch_size(cell: JsonObject) -> int:
 
 
 def _line(trial: Trial, rows: int, base: Trial | None) -> RankerLine:
+    for name in ("shape", "ranker"):
+        if name not in trial.client:
+            raise FormatError(f"trial {trial.key}: client.{name} is missing")
     try:
         floor = floor_of(trial.client["work"], trial.client["machine"])
         if not floor.seconds > 0:
@@ -169,4 +172,6 @@ def _ratio(base: Trial | None, trial: Trial, name: str) -> MedianInterval | None
 
 
 def _windows(trial: Trial, name: str) -> tuple[float, ...]:
+    if name not in trial.metrics:
+        raise FormatError(f"trial {trial.key}: metrics.{name} is missing")
     return trial.metrics[name].windows or ()

@@ -27,6 +27,7 @@ from serve_bench.benchmarks.scale.growth import Grown, grown_of
 from serve_bench.benchmarks.scale.nodes import ScaleNode, cpu_of, nodes_of
 from serve_bench.benchmarks.scale.request import GRAPHS, invalid_share
 from serve_bench.core.document import Finding
+from serve_bench.core.errors import FormatError
 from serve_bench.core.failed_requests import failures, statuses_of
 from serve_bench.core.figures import counted
 from serve_bench.core.load_spec import HANDLE
@@ -81,7 +82,9 @@ class ScaleSize:
 
     @property
     def replicas(self) -> int:
-        """Of each deployment."""
+        """Of each deployment. Raises FormatError where the cell does not say it."""
+        if "num_replicas" not in self.cell:
+            raise FormatError(f"cell {dict(self.cell)!r}: has no num_replicas")
         return int(self.cell["num_replicas"])
 
     @property

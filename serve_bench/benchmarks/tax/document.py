@@ -99,10 +99,10 @@ def document(result: Result, options: ReportOptions) -> Document:
 
 
 def _layers(figures: TaxFigures) -> Iterator[Section]:
-    yield Section("layers", "Layers", (_values(figures), _against(figures)), "headline")
+    yield Section("layers", "Layers", (_values(figures), _compared(figures)), "headline")
     yield Section("chart", "Shares with their intervals", (Charts(partial(_charts, figures)),))
     if len(figures.suite.layers) > 2:
-        yield Section("steps", "Steps", (_steps(figures),), "table")
+        yield Section("steps", "Steps", (_compared(figures, steps=True),), "table")
     yield Section("cpu", "CPU by process", (_cpu(figures),), "table")
     yield Section("rounds", "Rounds", (_rounds(figures),), "table")
 
@@ -145,25 +145,15 @@ _COMPARED: Final = (
 )
 
 
-def _against(figures: TaxFigures) -> Table:
-    """Each layer compared with the first."""
+def _compared(figures: TaxFigures, steps: bool = False) -> Table:
+    """Each layer compared with the first; or with the one before, for its step."""
     rows = [
-        TableRow((one.layer.title, *_cells(one.first)), group=row.row.label)
+        TableRow((one.layer.title, *_cells(one.step if steps else one.first)), group=row.row.label)
         for row in figures.rows
         for one in row.layers[1:]
     ]
-    base = figures.suite.layers[0].title
-    return Table(f"compared with {base}", _COMPARED, tuple(rows))
-
-
-def _steps(figures: TaxFigures) -> Table:
-    """Each layer compared with the one before."""
-    rows = [
-        TableRow((one.layer.title, *_cells(one.step)), group=row.row.label)
-        for row in figures.rows
-        for one in row.layers[1:]
-    ]
-    return Table("compared with the layer before", _COMPARED, tuple(rows))
+    with_ = "the layer before" if steps else figures.suite.layers[0].title
+    return Table(f"compared with {with_}", _COMPARED, tuple(rows))
 
 
 def _cells(compared: ComparedRow | None) -> tuple[Number | str, ...]:
@@ -257,8 +247,8 @@ def _sums(one: LayerFigures, quiet: bool) -> Iterator[Number]:
     yield _us(sum(one.cpu_us.values()) if one.cpu_us else None)
     idle = sum(one.idle.values()) if one.idle else None
     for cores in (idle, one.idle_all) if quiet else ():
-        percent = None if cores is None else 100 * cores
-        yield Number("-" if percent is None else f"{percent:.1f}", percent)
+        of_core = None if cores is None else 100 * cores
+        yield Number("-" if of_core is None else f"{of_core:.1f}", of_core)
 
 
 def _rounds(figures: TaxFigures) -> Folded:

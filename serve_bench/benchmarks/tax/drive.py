@@ -51,11 +51,9 @@ PROTOCOLS: Final = ("http", "stream")
 
 def run(options: TaxOptions) -> int:
     """Measures, prints the report, and returns the exit code. Raises BadInput before it begins."""
-    from serve_bench.cli.show import ReportRequest
+    from serve_bench.cli.show import ReportRequest, check_format
 
-    if options.format not in COMPARED:
-        allowed = ", ".join(COMPARED)
-        raise BadInput(f"--format: {options.format!r} is not allowed; it takes {allowed}")
+    check_format(options.format, COMPARED)
     report = ReportRequest(options.format)
     suite, earlier = request_of(
         options,

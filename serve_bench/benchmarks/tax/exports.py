@@ -25,7 +25,6 @@ COLUMNS = (
     *("run", "row", "layer", "title", "client", "metric", "unit", "value", "against", "kind"),
     *("ratio", "low", "high", "confidence", "rounds", "verdict", "host"),
 )
-UNITS = {"throughput": "requests/s"}
 
 
 def json_text(result: Result, options: ReportOptions) -> str:
@@ -96,7 +95,7 @@ def _csv_rows(result: Result, figures: TaxFigures) -> Iterator[dict[str, Any]]:
             at: dict[str, Any] = {**about, "row": row.row.label, "layer": one.layer.name}
             at |= {"title": one.layer.title, "client": one.row.row.client}
             for metric in METRICS:
-                at |= {"metric": metric, "unit": UNITS.get(metric, "ns")}
+                at |= {"metric": metric, "unit": "requests/s" if metric == "throughput" else "ns"}
                 at["value"] = one.value(metric)
                 for kind, against, lines in compared:
                     yield {**at, **_ratio(lines, metric, kind, against)}

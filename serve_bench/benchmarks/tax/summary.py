@@ -226,11 +226,13 @@ def adds(line: Compared | None) -> tuple[float, float | None, float | None] | No
     return line.a * (line.ratio - 1), low, high
 
 
-def shares(interval: Interval | None) -> str:
-    """` (95 %: 86 % to 88 %)`: what is lost of a rate; empty without an interval."""
+def shares(interval: Interval | None, gained: bool = False) -> str:
+    """` (95 %: 86 % to 88 %)`: what is lost of a rate, or gained; empty without an interval."""
     if interval is None:
         return ""
     low, high = (1 - one for one in (interval.high, interval.low))
+    if gained:
+        low, high = -high, -low
     return f" (95 %: {lost_text(low)} to {lost_text(high)})"
 
 
@@ -255,8 +257,7 @@ def _of_layers(row: RowFigures) -> Iterator[str]:
             continue
         verb = "costs" if ratio < 1 else "gains"
         share = abs(1 - ratio)
-        known = interval_of(one.first, "throughput")
-        ends = shares(known) if ratio < 1 else ""
+        ends = shares(interval_of(one.first, "throughput"), gained=ratio >= 1)
         p50 = [value_text("p50", each.value("p50")) for each in (base, one)]
         yield (
             f"{one.layer.title} {verb} {percent(share)} of the requests/s of {base.layer.title}"

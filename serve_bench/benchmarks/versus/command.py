@@ -141,13 +141,12 @@ def versus(options: VersusOptions) -> int:
     """
     from serve_bench.cli.flag_values import check_texts
     from serve_bench.cli.gate import read_flags
+    from serve_bench.cli.show import check_format
     from serve_bench.core.errors import BadInput
     from serve_bench.report import COMPARED
 
     check_texts({name: getattr(options, name, None) for name in options.order})
-    if options.format not in COMPARED:
-        allowed = ", ".join(COMPARED)
-        raise BadInput(f"--format: {options.format!r} is not allowed; it takes {allowed}")
+    check_format(options.format, COMPARED)
     gate = read_flags(options)
     from serve_bench.benchmarks.versus.drive import request, run
     from serve_bench.benchmarks.versus.flags import planned, with_urls
