@@ -63,13 +63,9 @@ class RowsRequest:
     def __post_init__(self) -> None:
         if self.load_on is not None and any(one.protocol in HANDLES for one in self.suite.rows):
             raise BadInput("--load-on: the load of a handle is a driver on this host")
-        if self.trace:
-            self._check_trace()
-
-    def _check_trace(self) -> None:
-        if self.load_on is not None:
+        if self.trace and self.load_on is not None:
             raise BadInput("--trace: the times of a load from nodes are of another clock")
-        if not any(client_of(row) == "raw" for row in rows_of(self.suite)):
+        if self.trace and not any(client_of(row) == "raw" for row in rows_of(self.suite)):
             raise BadInput("--trace: is for rows of the raw client (--clients raw:8)")
 
     def to_json(self) -> dict[str, Any]:

@@ -150,6 +150,11 @@ class ReportRequest:
             else:
                 print("note: --trace-out: the records have no traced request", file=sys.stderr)
 
+    def close(self, result: Result, folder: Path) -> int:
+        """Reports a run that has just been measured. The exit code."""
+        self.show(self.report(result, folder))
+        return 0
+
     def finish(self, result: Result, folder: Path) -> int:
         """Reports a run that has just been measured, and draws its pictures into its folder. The
         exit code."""

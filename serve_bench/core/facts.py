@@ -558,9 +558,6 @@ class TracedRequestFacts(TracedCall):
     due_unix_ns: Count
 
 
-HopFigures: TypeAlias = Mapping[str, Count]
-
-
 class WaterfallFacts(TypedDict, total=False):
     """Where the time of traced requests went. `failed`: how many, by hop; `total`, `hops`: ns."""
 
@@ -569,8 +566,8 @@ class WaterfallFacts(TypedDict, total=False):
     failed: Mapping[str, Count]
     cut: Count
     lost_marks: Count
-    total: HopFigures
-    hops: Mapping[str, HopFigures]
+    total: Mapping[str, Count]
+    hops: Mapping[str, Mapping[str, Count]]
     haproxy_ms: Mapping[str, Amount]
     timers: Mapping[str, Positive]
     requests: list[TracedRequestFacts]

@@ -203,9 +203,12 @@ class Exchanges(Engine):
         conn.waiting = True
         conn.left -= 1
         conn.request = self._draw()
-        if self.traces is not None and self.traces.due >= 1.0 and self.tally.in_cohort(due):
-            conn.request, conn.trace = self.traces.traced(conn.request)
-            conn.first_at = 0
+        if self.traces is not None and self.tally.in_cohort(due):
+            if self.load.open_loop:
+                self.traces.earn_by(due)
+            if self.traces.due >= 1.0:
+                conn.request, conn.trace = self.traces.traced(conn.request)
+                conn.first_at = 0
         self._flying += 1
         self.tally.begun(due)
 

@@ -126,7 +126,7 @@ class RawEngine(Exchanges):
             self._rates.look(now)
             tally.connection_rate_max = self._rates.highest
         self._over = self._advance(now)
-        if self.traces is not None and tally.measure_known:
+        if self.traces is not None and tally.measure_known and not self.load.open_loop:
             self._choose(self.traces, now)
         may_send = tally.left_to_send
         if not tally.refill or (may_send is not None and may_send < self._margin):

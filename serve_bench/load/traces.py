@@ -2,8 +2,8 @@
 
 Rule: the short path of the raw client knows nothing of traces. Every 10 ms some connections leave
 it, and their next requests are traced: so a request is chosen by its turn, not by how long it
-takes, and all others cost what they cost without. Requests that are not of the short path are
-chosen as they begin.
+takes, and all others cost what they cost without. An open loop chooses as requests begin, by the
+times that they were due: those that wait behind a stall begin at once, and have their share.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Traces:
         self._headers: deque[tuple[int, bytes]] = deque()  # made ahead: no request waits for it
 
     def earn(self, now: int, completed: int) -> None:
-        """Called every 10 ms. `completed`: of this worker so far."""
+        """Called every 10 ms, in a closed loop. `completed`: of this worker so far."""
         if self._earned_at:
             each = self._order.share * (completed - self._completed)
             least = self._order.per_s * (now - self._earned_at) / 1e9
@@ -72,6 +72,13 @@ class Traces:
         self._earned_at, self._completed = now, completed
         while len(self._headers) < self.due:
             self._headers.append(self._header())
+
+    def earn_by(self, due: int) -> None:
+        """Called for each request of an open loop as it begins. `due`: when it was."""
+        if self._earned_at:
+            least = self._order.per_s * (due - self._earned_at) / 1e9
+            self.due = min(self.due + max(self._order.share, least), 2.0)  # one each, at most
+        self._earned_at = due
 
     def traced(self, request: bytes) -> tuple[bytes, int]:
         """The request with a `traceparent` of its own, and its number."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 import pytest
 
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.request_spec import Request
 from serve_bench.load import drive_load
-from serve_bench.load.traces import TraceLog
+from serve_bench.load.traces import TraceLog, TraceOrder, Traces
 from tests.load.test_drive import mixed
 from tests.servers import serving
 
@@ -34,6 +35,23 @@ def test_traced_requests_are_those_that_carry_an_id(rate: float | None, method: 
     assert 40 <= len(ids) <= 60 + 0.02 * result.measured.completed
     for one in log.requests:
         assert one.due <= one.sent <= one.first <= one.end and one.status == 200
+
+
+@pytest.mark.parametrize(("share", "per_s", "traced"), [(0.01, 60.0, 59), (0.1, 60.0, 99)])
+def test_an_open_loop_traces_by_due_times_however_late_requests_begin(
+    share: float, per_s: float, traced: int
+) -> None:
+    """A second at 1,000 requests/s: no clock is read, so a stall before or behind takes none."""
+    traces = Traces(TraceOrder(-1, "ab" * 8, share, per_s), 0)
+    chosen = []
+    for due in range(1_000_000, 1_001_000_000, 1_000_000):
+        traces.earn_by(due)
+        if traces.due >= 1.0:
+            chosen.append(due)
+            traces.traced(b"GET / HTTP/1.1\r\n\r\n")
+    assert abs(len(chosen) - traced) <= 1
+    gaps = {after - before for before, after in pairwise(chosen)}
+    assert max(gaps) - min(gaps) <= 1_000_000
 
 
 def test_traced_requests_without_an_answer_are_there_too() -> None:

@@ -177,8 +177,8 @@ def traced_candidate(seen: Evidence) -> Candidate | None:
     whole = seen.hops_ms.get("latency")
     if not whole:
         return None
-    called = sum(ms for name, ms in seen.hops_ms.items() if ": " in name)
-    called -= sum(ms for name, ms in seen.hops_ms.items() if name.endswith(": downstream"))
+    below = {name: ms for name, ms in seen.hops_ms.items() if ": " in name}
+    called = sum(ms for name, ms in below.items() if not name.endswith(": downstream"))
     part = min(1.0, seen.hops_ms.get("downstream", 0.0) / called) if called > 0 else 1.0
     times: dict[tuple[Cause, str], float] = {}
     hops: dict[tuple[Cause, str], list[str]] = {}

@@ -6,7 +6,6 @@ import math
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
 from serve_bench.analysis.factorial import design, rounds_for, sees
@@ -79,12 +78,9 @@ def run(options: FlagsOptions) -> int:
         content=suite.to_json(),
     )
 
-    def show(result: Result, folder: Path) -> int:
-        report.show(report.report(result, folder))
-        return 0
-
     return sit(
-        replace(sitting, set_env="--env tells what it does", plain=plain_lines(options.live)), show
+        replace(sitting, set_env="--env tells what it does", plain=plain_lines(options.live)),
+        report.close,
     )
 
 

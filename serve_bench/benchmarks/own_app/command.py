@@ -79,9 +79,7 @@ class TraceRunOptions(OwnRunOptions):
         metavar="[TARGET]",
     )
     clients: str | None = flag("raw:100", "Row: raw:N connections.", metavar="ROW[,ROW...]")
-    trace: str | None = flag(
-        USUAL_SHARE, "Trace this share of requests, at least 50.", metavar="SHARE"
-    )
+    trace: str | None = flag(USUAL_SHARE)
 
 
 @command(TraceRunOptions, "Look inside")

@@ -73,11 +73,7 @@ def run(options: TaxOptions) -> int:
     out = options.resume or options.out
     sitting = replace(_sitting(suite, every, left, out, earlier), plain=plain_lines(options.live))
 
-    def show(result: Result, folder: Path) -> int:
-        report.show(report.report(result, folder))
-        return 0
-
-    return sit(sitting, show)
+    return sit(sitting, report.close)
 
 
 def _sitting(
