@@ -3,8 +3,9 @@ for each request that carries a `traceparent` which says so.
 
 Ray starts this in the place of HAProxy, with all its arguments; it writes the configuration again,
 with the lines below in it, and becomes HAProxy. Requests that are not traced cost HAProxy a look at
-their headers. Rule: what Ray logs, and where, stays as it is; a configuration in which the place of
-the lines is not known is used as it is. How lines are read: core/marks.py.
+their headers. Rule: where Ray logs stays as it is, but its lines of the access log have our format,
+since a frontend has one; a configuration in which the place of the lines is not known is used as it
+is. How lines are read: core/marks.py.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import Any
 
 from .tally import fill
@@ -48,9 +48,11 @@ class Ring:
         how = os.O_RDWR | os.O_CREAT | os.O_TRUNC
         fd = os.open(os.path.join(folder, str(os.getpid())), how, 0o600)
         size = HEADER_BYTES + SLOTS * SLOT.size
-        fill(fd, size)
-        self._memory = mmap.mmap(fd, size)
-        os.close(fd)
+        try:
+            fill(fd, size)
+            self._memory = mmap.mmap(fd, size)
+        finally:
+            os.close(fd)
         self._written = 0
         self._turn = threading.Lock()  # user code and Serve's own have threads of their own
 
@@ -79,12 +81,15 @@ class Marker:
 
     def __init__(self, ring: Ring) -> None:
         from opentelemetry import trace
+        from opentelemetry.context import get_current
 
         self._ring = ring
-        self._current = trace.get_current_span
+        self._current, self._context = trace.get_current_span, get_current
 
     def span(self, context: Any = None) -> Any:
         """Where a context (None: the present one) is in a trace; None where it is not traced."""
+        if not context and not (context := self._context()):
+            return None  # empty, as of most requests: a look at the span takes five times as long
         where = self._current(context).get_span_context()
         return where if where.is_valid and where.trace_flags.sampled else None
 
@@ -142,12 +147,34 @@ def _skip_others(marker: Marker) -> None:
 
     @functools.wraps(enter)
     def marked_enter(self: Any) -> Any:
-        if marker.span(self.trace_context or None) is None:
+        if marker.span(self.trace_context) is None:
             self.is_tracing_enabled = False
             return self
         return enter(self)
 
     _put(TraceContextManager, "__enter__", marked_enter)
+
+
+def _skip_others_in_replicas(marker: Marker) -> None:
+    """Of a request that bears no trace, the replica decodes all headers and makes the object of a
+    span that is not begun."""
+    from ray.serve._private.replica import Replica
+
+    headers, within = Replica.get_asgi_tracing_context, Replica._tracing_context
+
+    @functools.wraps(headers)
+    def get_asgi_tracing_context(self: Any, pairs: Any) -> Any:
+        for name, _ in pairs:
+            if name == b"traceparent":
+                return headers(self, pairs)
+        return None
+
+    @functools.wraps(within)
+    def _tracing_context(self: Any, request: Any) -> Any:
+        return within(self, request) if request.tracing_context else nullcontext()
+
+    _put(Replica, "get_asgi_tracing_context", get_asgi_tracing_context)
+    _put(Replica, "_tracing_context", _tracing_context)
 
 
 def _mark_sends(marker: Marker) -> None:
@@ -239,6 +266,7 @@ def _mark_batches(marker: Marker) -> None:
 
 _AROUND: tuple[Callable[[Marker], None], ...] = (
     _skip_others,
+    _skip_others_in_replicas,
     _mark_sends,
     _mark_user_code,
     _mark_slots,
