@@ -67,8 +67,9 @@ class Traces:
         if self._earned_at:
             each = self._order.share * (completed - self._completed)
             least = self._order.per_s * (now - self._earned_at) / 1e9
-            # What cannot be traced soon is not made up for: a burst would be no sample.
-            self.due = min(self.due + max(each, least), 1.0 + 2 * max(each, least))
+            # What cannot be traced soon is not made up for: a burst would be no sample. But slow
+            # requests that end together earn at once what the next of them are to be traced by.
+            self.due = max(self.due, min(self.due + max(each, least), 1.0 + 2 * max(each, least)))
         self._earned_at, self._completed = now, completed
         while len(self._headers) < self.due:
             self._headers.append(self._header())

@@ -114,9 +114,8 @@ def _blocks(rows: Iterable[TracedRow]) -> Iterator[Block]:
         if not row.falls:
             if row.content:
                 traced = row.count("traced")
-                yield Prose(
-                    (f"{row.name}: of {traced:,} traced requests none left a mark",), "doubt"
-                )
+                none = f"of {traced:,} traced requests none left marks: could Serve write them?"
+                yield Prose((f"{row.name}: {none} (docs/waterfall.md, Limits)",), "doubt")
             continue
         hops = _rows(row.falls)
         seen |= {hop for hop, _ in hops}

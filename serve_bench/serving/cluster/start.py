@@ -185,7 +185,8 @@ def haproxy_binary() -> str | None:
 
 def mark_haproxy() -> None:
     """Where requests are traced, has Ray start HAProxy by apps/haproxy_marks.py: a script of its
-    name, since Serve's processes are known by their names. Ray imports no Serve before."""
+    name, since Serve's processes are known by their names. Ray imports no Serve before. Where the
+    script cannot be written, HAProxy leaves no marks, and the report says so."""
     import shlex
 
     folder, real = os.environ.get("SERVE_BENCH_MARKS"), haproxy_binary()
@@ -194,8 +195,11 @@ def mark_haproxy() -> None:
     marks = Path(__file__).parent.parent / "apps" / "haproxy_marks.py"
     words = [sys.executable, "-S", "-E", str(marks), real, f"{folder}/haproxy.log"]
     script = Path(folder) / "haproxy"
-    script.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', encoding="utf-8")
-    script.chmod(0o700)
+    try:
+        script.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', encoding="utf-8")
+        script.chmod(0o700)
+    except OSError:
+        return
     os.environ["RAY_SERVE_HAPROXY_BINARY_PATH"] = str(script)
 
 

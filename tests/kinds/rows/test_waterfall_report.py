@@ -129,7 +129,7 @@ def test_a_timer_and_what_is_missing_are_said() -> None:
     assert "3 more failed: lost in user code" in text and "1 more had no answer when" in text
     assert "9 marks were written over" in text
     none = fall(total={}, hops={}, unseen=60)
-    assert "of 60 traced requests none left a mark" in told(traced(none))
+    assert "of 60 traced requests none left marks" in told(traced(none))
 
 
 def test_json_has_it_by_launch_and_only_where_it_is() -> None:
