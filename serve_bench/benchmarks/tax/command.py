@@ -11,15 +11,18 @@ class TaxOptions(VersusOptions):
 
     command = "tax"
     order = (
-        *("target", "observers", "layers", "rounds", "clients", "protocol", "route", "method"),
-        *("header", "body", "expect_status", "option", "quick", "threshold", "slice", "seed"),
-        *("suite", "out", "resume", "no_sample", "dry_run", "live", "format"),
+        *("target", "observers", "variant", "layers", "rounds", "clients", "protocol", "route"),
+        *("method", "header", "body", "expect_status", "option", "quick", "threshold", "slice"),
+        *("seed", "suite", "out", "resume", "no_sample", "dry_run", "live", "format"),
     )
 
     target: str = argument(
         "App: noop, or your own as module:name or path/file.py:name [noop].", "noop", "TARGET"
     )
-    observers: bool = flag(False, "Measure what observers cost, instead of layers (noop).")
+    observers: bool = flag(False, "Measure what observers cost, instead of layers.")
+    variant: str | None = flag(
+        None, "Variant that is observed: default, haproxy or optimized [default]."
+    )
     layers: str | None = flag(
         None, "Layers, or observers, by name [all].", metavar="NAME[,NAME...]"
     )

@@ -68,6 +68,7 @@ LAYER_NOTE = (
     "geometric means over rounds"
 )
 STREAM_METRICS: Final = ("ttft_p50", "itl_p50")
+STREAM_NOTE = "TTFT: to the first event; ITL: between events; -: they came together"
 OBSERVER_NOTE = (
     "with the observer divided by without; requests/s below 1 and CPU above 1 are a cost; CPU is "
     "that of proxy and replica, without that of the observer itself"
@@ -81,6 +82,7 @@ def document(result: Result, options: ReportOptions) -> Document:
     facts = [
         ("planned", f"{suite.versus.rounds} rounds, {figures.measured} measured on all layers"),
         ("app", suite.versus.sides[0].app.name),
+        ("variant", suite.variant if suite.observers else ""),
         ("left out", "; ".join(suite.left_out)),
         ("threshold", percent(suite.versus.threshold) if suite.observers else ""),
     ]
@@ -121,6 +123,7 @@ def _values(figures: TaxFigures) -> Table:
         for one in row.layers
     ]
     notes = [LAYER_NOTE] if any(one.way == "handle" for one in figures.suite.layers) else []
+    notes += [STREAM_NOTE] if streams else []
     return Table("each layer", columns, tuple(rows), tuple(notes))
 
 

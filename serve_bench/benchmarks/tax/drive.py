@@ -42,6 +42,7 @@ from serve_bench.core.axes import nearest
 from serve_bench.core.errors import BadInput
 from serve_bench.core.plan import duration_text
 from serve_bench.core.result import Result
+from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.report import COMPARED
 from serve_bench.runner.runner import Plan
 from serve_bench.serving.launch_spec import check_interpreter, check_tracing
@@ -134,13 +135,14 @@ def _from_flags(options: TaxOptions) -> TaxSuite:
             f"TARGET: {target!r} is not allowed; it takes noop, or your own app as module:name or "
             "path/file.py:name"
         )
-    if own and options.observers:
-        raise BadInput(f"--observers: are measured with the no-op app alone, not with {target}")
+    variant = _variant(options)
     common = _common(options, f"default,{target}" if own else "default")
     app = common.sides[0].app
     layers = OBSERVERS if options.observers else LAYERS
     left_out, bare = list[str](), ""
-    if app.own is not None:
+    if options.observers:
+        layers, left_out = _possible(variant, own)
+    elif app.own is not None:
         asgi, bound = ingress_of(app.own, "TARGET")
         if asgi is None:
             raise BadInput(
@@ -167,7 +169,31 @@ def _from_flags(options: TaxOptions) -> TaxSuite:
         sample=common.sample and not observers,
         looks=False,
     )
-    return TaxSuite(versus, layers, observers, tuple(left_out), bare)
+    return TaxSuite(versus, layers, observers, tuple(left_out), bare, variant)
+
+
+def _variant(options: TaxOptions) -> str:
+    """That of the clusters of observers. Raises BadInput."""
+    if options.variant is None:
+        return "default"
+    if not options.observers:
+        raise BadInput("--variant: is of --observers; layers are variants (--layers)")
+    if options.variant not in BUILT_IN_VARIANTS:
+        raise BadInput(
+            f"--variant: {options.variant!r} is not allowed; it takes "
+            f"{', '.join(BUILT_IN_VARIANTS)}"
+        )
+    return options.variant
+
+
+def _possible(variant: str, own: bool) -> tuple[tuple[Layer, ...], list[str]]:
+    """The observers of an app and a variant, and why others are left out."""
+    why = dict.fromkeys(("access-log", "proxy-log-off"), "is measured with the no-op app alone")
+    if not own:
+        without_proxy = f"{variant} has HAProxy in place of the proxy"
+        why = {} if variant == "default" else {"proxy-log-off": without_proxy}
+    kept = tuple(one for one in OBSERVERS if one.name not in why)
+    return kept, [f"{name}: {text}" for name, text in why.items()]
 
 
 def _common(options: TaxOptions, of: str) -> VersusSuite:

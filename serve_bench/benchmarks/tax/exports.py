@@ -34,6 +34,7 @@ def json_text(result: Result, options: ReportOptions) -> str:
         "run": result.run.id,
         "records": options.where,
         "observers": figures.suite.observers,
+        "variant": figures.suite.variant if figures.suite.observers else None,
         "findings": list(sentences_of(figures)),
         "left_out": list(figures.suite.left_out),
         "rounds": figures.measured,

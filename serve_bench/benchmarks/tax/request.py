@@ -65,7 +65,9 @@ PLAIN: Final = Layer("plain", "no observer", "http", "plain")
 OBSERVERS: Final[tuple[Layer, ...]] = (
     PLAIN,
     Layer("access-log", "access log of the replica", "http", "access-log"),
+    Layer("proxy-log-off", "access log of the proxy off", "http", "proxy-log-off"),
     Layer("metrics", "metrics exported each 1 s, not 10 s", "http", "metrics"),
+    Layer("metrics-off", "metrics not collected", "http", "metrics-off"),
     Layer("trace-0", "tracing set up, no request traced", "http", "traced"),
     Layer("trace-1", "tracing, 1 % of requests", "traced", "traced", 0.01),
     Layer("trace-100", "tracing, 100 % of requests", "traced", "traced", 1.0),
@@ -77,7 +79,15 @@ OBSERVERS: Final[tuple[Layer, ...]] = (
 """The first is what each of the others is compared with."""
 
 METRICS_EACH_S: Final = {"RAY_metrics_report_interval_ms": "1000"}
-_ENV: Final[Mapping[str, Mapping[str, str]]] = {"metrics": METRICS_EACH_S}
+_ENV: Final[Mapping[str, Mapping[str, str]]] = {
+    "metrics": METRICS_EACH_S,
+    "metrics-off": {"RAY_enable_metrics_collection": "0"},
+}
+_SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "access-log": {"access_log": True},
+    "proxy-log-off": {"log_level": "WARNING"},
+}
+"""Environment and settings of the cluster of an observer, beside those of its variant."""
 
 ROUNDS, SIDE_S, STEADY_S = 6, 8.0, 1.0
 QUICK_ROUNDS, QUICK_SIDE_S = 3, 2.0
@@ -96,20 +106,27 @@ SERVER_S: Final = 0.5
 @dataclass(frozen=True)
 class TaxSuite:
     """What a run of tax measures. `versus`: rows, cells and times, its sides the default twice.
-    `left_out`: layers that an own app cannot have, and why; `bare`: what its ASGI app is."""
+    `left_out`: layers that cannot be, and why; `bare`: what the ASGI app of an own app is;
+    `variant`: that of the clusters of observers."""
 
     versus: VersusSuite
     layers: tuple[Layer, ...]
     observers: bool = False
     left_out: tuple[str, ...] = ()
     bare: str = ""
+    variant: str = "default"
 
     def to_json(self) -> dict[str, Any]:
         """Plain content for the Run record: that of versus, and the layers."""
         own = {"layers": [one.name for one in self.layers], "left_out": list(self.left_out)}
         return {
             **self.versus.to_json(),
-            "tax": {**own, "observers": self.observers, "bare": self.bare},
+            "tax": {
+                **own,
+                "observers": self.observers,
+                "bare": self.bare,
+                "variant": self.variant,
+            },
         }
 
     @classmethod
@@ -120,11 +137,14 @@ class TaxSuite:
         known = {one.name: one for one in (*LAYERS, OWN_BARE, *OBSERVERS)}
         if not own.layers or any(name not in known for name in own.layers):
             raise FormatError("suite.tax.layers: names no layers of this version")
+        if own.variant not in BUILT_IN_VARIANTS:
+            raise FormatError("suite.tax.variant: is no variant of this version")
         layers = tuple(known[name] for name in own.layers)
         versus = VersusSuite.from_json(rest)
         if not versus.rows or not versus.cells:
             raise FormatError("suite: it has no rows or no cells")
-        return cls(versus, named(layers, own.bare), own.observers, own.left_out, own.bare)
+        layers = named(layers, own.bare)
+        return cls(versus, layers, own.observers, own.left_out, own.bare, own.variant)
 
     @property
     def servers(self) -> tuple[Layer, ...]:
@@ -135,7 +155,7 @@ class TaxSuite:
     def clusters(self) -> tuple[Side, ...]:
         """The clusters of the layers, in their order."""
         names = dict.fromkeys(one.on for one in self.layers if one.on)
-        return tuple(_cluster(name, self.versus.sides[0]) for name in names)
+        return tuple(_cluster(name, self.versus.sides[0], self.variant) for name in names)
 
     @property
     def traffic(self) -> Traffic:
@@ -157,6 +177,7 @@ class _Stored:
     left_out: tuple[str, ...] = ()
     observers: bool = False
     bare: str = ""
+    variant: str = "default"
 
 
 def named(layers: Sequence[Layer], bare: str) -> tuple[Layer, ...]:
@@ -165,11 +186,11 @@ def named(layers: Sequence[Layer], bare: str) -> tuple[Layer, ...]:
     return tuple(replace(one, title=title) if one.way == "app" else one for one in layers)
 
 
-def _cluster(name: str, side: Side) -> Side:
-    """A cluster by its name: a variant, or the default with one observer."""
-    default = BUILT_IN_VARIANTS["default"]
-    variant = BUILT_IN_VARIANTS.get(name) or VariantUsed(name, env=_ENV.get(name, default.env))
-    settings = {**side.settings, "access_log": True} if name == "access-log" else side.settings
+def _cluster(name: str, side: Side, of: str) -> Side:
+    """A cluster by its name: a variant, or that of an observer with its own settings."""
+    base = BUILT_IN_VARIANTS.get(name) or BUILT_IN_VARIANTS[of]
+    variant = VariantUsed(name, {**base.env, **_ENV.get(name, {})})
+    settings = {**side.settings, **_SETTINGS.get(name, {})}
     return replace(side, label=name, variant=variant, settings=settings)
 
 

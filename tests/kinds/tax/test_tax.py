@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import random
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -27,6 +28,7 @@ from serve_bench.benchmarks.versus.slicing import Slicing
 from serve_bench.cli import sitting as sittings
 from serve_bench.cli.program import run
 from serve_bench.cli.sitting import Outcome, Place, Sitting, run_record
+from serve_bench.core.errors import FormatError
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.result import Metric, PlannedTrial, Resume, Trial
 from serve_bench.store import RunFolder, read
@@ -43,6 +45,16 @@ RATES = {
 }
 OBSERVED = {"trace-100": 0.5, "py-spy-100": 0.85, "access-log": 0.9}
 CPU = {"proxy": 600.0, "replica": 400.0}
+
+OWN = """from ray import serve
+
+@serve.deployment
+class Own:
+    async def __call__(self, request) -> str:
+        return "x"
+
+app = Own.bind()
+"""
 
 
 @dataclass
@@ -185,11 +197,45 @@ def test_observers_are_told_what_they_cost(
     assert run(["tax", "--observers", "--out", "run"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "costs, of the requests/s: access log of the replica 10" in text
-    assert "no difference beyond the threshold: metrics exported each 1 s" in text
+    assert "no difference beyond the threshold: access log of the proxy off" in text
     (row,) = figures(capsys)["rows"]
     words = {one["layer"]: one["ratios"]["throughput"]["verdict"] for one in row["layers"][1:]}
     assert {name for name, word in words.items() if word == "regressed"} == {*OBSERVED}
     assert row["layers"][1]["against"] == "plain"
+
+
+def test_observers_of_a_variant_are_on_clusters_of_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use(monkeypatch, Fake())
+    words = ["--observers", "--variant", "haproxy"]
+    assert run(["tax", *words, "--dry-run"]) == 0
+    text = capsys.readouterr().out
+    flags = "RAY_SERVE_ENABLE_HA_PROXY=1 RAY_enable_metrics_collection=0"
+    assert f"cluster metrics-off: {flags}\n" in text and "cluster proxy-log-off" not in text
+    assert "left out: proxy-log-off: haproxy has HAProxy in place of the proxy" in text
+    assert run(["tax", *words, "--rounds", "1", "--out", "run"]) == 0
+    assert re.search(r"variant +haproxy", capsys.readouterr().out)
+    assert figures(capsys)["variant"] == "haproxy"
+    stored = read(Path("run")).run.suite
+    suite = TaxSuite.from_json(stored)
+    assert {one.variant.env["RAY_SERVE_ENABLE_HA_PROXY"] for one in suite.clusters} == {"1"}
+    rest = {name: one for name, one in stored["tax"].items() if name != "variant"}
+    earlier = TaxSuite.from_json({**stored, "tax": rest})
+    assert earlier == replace(suite, variant="default")
+    with pytest.raises(FormatError, match=r"suite\.tax\.variant"):
+        TaxSuite.from_json({**stored, "tax": {**rest, "variant": "x"}})
+
+
+@pytest.mark.ray
+def test_observers_of_an_own_app_are_those_that_need_no_setting_of_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("own.py").write_text(OWN)
+    assert run(["tax", "own.py:app", "--observers", "--dry-run"]) == 0
+    text = capsys.readouterr().out
+    assert "app own.py:app" in text and "cluster metrics-off" in text
+    assert "left out: access-log: is measured with the no-op app alone" in text
 
 
 def test_rows_that_are_missing_are_measured_on_all_layers(
@@ -269,7 +315,8 @@ def test_cpu_of_a_layer_is_without_what_it_uses_while_others_are_loaded() -> Non
     [
         (["nothing"], "TARGET: 'nothing' is not allowed; it takes noop, or your own app"),
         (["gone.py:app"], "TARGET: gone.py: there is no such file"),
-        (["x:y", "--observers"], "--observers: are measured with the no-op app alone"),
+        (["--variant", "optimized"], "--variant: is of --observers"),
+        (["--observers", "--variant", "x"], "--variant: 'x' is not allowed; it takes default, "),
         (["--layers", "uvcorn"], "--layers: 'uvcorn' is not allowed"),
         (["--layers", "default"], "--layers: default: two or more are compared"),
         (["--observers", "--layers", "plain"], "--layers: plain: two or more"),
