@@ -56,13 +56,15 @@ def _at_most(name: str, value: float, most: float) -> None:
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of an open-loop load: `rate` requests a second for `duration_s` seconds."""
+    """A part of an open-loop load: `rate` requests a second for `duration_s` seconds. A rate of 0
+    is a pause."""
 
     rate: float
     duration_s: float
 
     def __post_init__(self) -> None:
-        _at_most("stages: rate", self.rate, MAX_RATE)
+        if self.rate != 0:
+            _at_most("stages: rate", self.rate, MAX_RATE)
         _positive("stages: duration_s", self.duration_s)
 
 
@@ -157,6 +159,8 @@ class Load:
             _at_most("rate", self.rate, MAX_RATE)
             require(not self.stages, "rate and stages exclude each other: give one")
         require(not self.ramp or bool(self.stages), "ramp needs stages")
+        first = self.stages[0].rate if self.stages else 1.0
+        require(first > 0, "stages: the first is that of the warm-up too: its rate is above 0")
         if self.count is not None:
             require(
                 self.count >= self.connections,

@@ -33,6 +33,7 @@ class AsyncClient:
 
     busy: bool = False
     due: int = 0
+    sent_at: int = 0
     last: int = 0
     number: int = 0
     events: Events | None = None
@@ -106,7 +107,7 @@ class AsyncEngine(Engine, Generic[C]):
     def _begin(self, client: C, due: int) -> None:
         """A request begins when a client gets it, before the task of that runs."""
         client.busy = True
-        client.due, client.last = due, 0
+        client.due, client.sent_at, client.last = due, 0, 0
         self.tally.begun(due)
 
     async def _request(self, client: C, due: int, sent_at: int) -> None:
@@ -115,6 +116,7 @@ class AsyncEngine(Engine, Generic[C]):
         turn = self._draw()
         attempts = 0
         while True:
+            client.sent_at = sent_at
             failure, status = await self._attempt(client, turn)
             now = perf()
             if now >= tally.edge:

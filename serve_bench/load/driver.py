@@ -180,6 +180,7 @@ def drive_load(
     log: RequestLog | None = None,
     traces: TraceLog | None = None,
     may_measure: Callable[[], bool] | None = None,
+    on_measure: Callable[[int], None] | None = None,
 ) -> LoadResult:
     """Run a load and return what it measured.
 
@@ -190,6 +191,8 @@ def drive_load(
     `may_measure` is called about 20 times a second once the warm-up is done (with a count: once all
     connections are open). While it returns False the warm-up goes on, beyond its maximum too. So
     loads on several hosts begin to measure together without a common clock.
+    `on_measure` is called once with the start of the first window (perf_counter_ns), a moment
+    before it.
     A KeyboardInterrupt from `on_progress` or `may_measure` counts as Ctrl-C. May be called in any
     thread.
     Raises LoadError when the target cannot be reached or no worker is left, and LoadInterrupted,
@@ -210,7 +213,8 @@ def drive_load(
             [load], shares(load, processes), timing, shared, mark, logs=logs, traces=orders
         ) as crew:
             watch = Watch(shared, timing.warmup_min_s, timing.measured_s, on_progress)
-            result = _Drive(load, timing, shared, crew, watch, log, traces, may_measure).run()
+            drive = _Drive(load, timing, shared, crew, watch, log, traces, may_measure, on_measure)
+            result = drive.run()
         return result
     except KeyboardInterrupt as pressed:
         if result is None:
@@ -237,6 +241,7 @@ class _Drive:
     log: RequestLog | None
     traces: TraceLog | None
     may_measure: Callable[[], bool] | None
+    on_measure: Callable[[int], None] | None
     begun: int = field(default_factory=perf)
 
     def run(self) -> LoadResult:
@@ -254,6 +259,8 @@ class _Drive:
         self.shared.words[START] = start
         if self.load.total is None:
             warmup, measure = self._warm_up(start)
+        if self.on_measure is not None:
+            self.on_measure(measure)
         started_at_ns = time.time_ns() + (measure - perf())
         interrupt: KeyboardInterrupt | None = None
         try:
@@ -283,7 +290,8 @@ class _Drive:
         if self.log is not None:
             self.log.take({k: one["logged"] for k, one in reports.items()}, measure)
             counts = result.measured
-            if len(self.log) != counts.completed + counts.failed_total + counts.in_flight:
+            ended = counts.completed + counts.failed_total
+            if len(self.log) != ended + counts.in_flight + counts.unsent:
                 raise BrokenAccount(f"{len(self.log)} requests in the log of {counts}")
         if interrupt is not None:
             raise LoadInterrupted(result) from interrupt

@@ -198,7 +198,7 @@ class Exchanges(Engine):
 
     def _assign(self, conn: Connection, due: int) -> None:
         """Begin a request on this connection, which may not be open yet."""
-        conn.due = due
+        conn.due, conn.sent_at = due, 0
         conn.attempts = 0
         conn.waiting = True
         conn.left -= 1

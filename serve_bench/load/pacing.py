@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar
 
 from serve_bench.core.load_spec import Arrivals, Load, Stage
 from serve_bench.load.connection import Address, tls_context
-from serve_bench.load.request_log import CUT, Events, Notes
+from serve_bench.load.request_log import CUT, UNSENT, Events, Notes
 from serve_bench.load.tally import NEVER, Tally
 from serve_bench.load.traces import Traces
 
@@ -151,6 +151,8 @@ def due_times(
     n = next(steps)
     for segment in segments(stages, ramp):
         limit = segment.expected + segment.gain
+        if segment.gain <= 0:
+            continue  # a stage without requests
         if segment.slope == 0:
             # The usual case, and cheap: it runs once for each request.
             begin, expected, ns = segment.begin * 1e9, segment.expected, 1e9 / segment.rate
@@ -299,10 +301,11 @@ def make_timer(spin: bool) -> Timer:
 
 class Sender(Protocol):
     """A connection as the log sees it: its number among those of all workers, when its request was
-    due, and the events of that; None where they are not logged."""
+    due and when it was sent, and the events of that; None where they are not logged."""
 
     number: int
     due: int
+    sent_at: int
     events: Events | None
 
 
@@ -384,15 +387,25 @@ class Engine(ABC):
         """Into the log: a request has ended, if it is one of the windows."""
         events = None if of.events is None else of.events.take()
         if self.tally.in_cohort(of.due):
-            notes.add(of.number, of.due, now, status, failure)
+            sent = of.sent_at
+            if sent < of.due:  # the short path leaves it out; of an open loop it never was sent
+                sent = NEVER if self.load.open_loop else of.due
+            notes.add(of.number, of.due, sent, now, status, failure)
             if events is not None:
                 notes.add_events(events)
 
     def _note_cut(self) -> None:
-        """Into the log: the requests of the windows that never ended."""
-        if self._notes is not None:
-            for one in self._in_flight():
-                self._note(one, self._notes, NEVER, 0, CUT)
+        """Into the log: the requests of the windows that never ended, or were never sent."""
+        if self._notes is None:
+            return
+        for one in self._in_flight():
+            self._note(one, self._notes, NEVER, 0, CUT)
+        without = self._notes.events()
+        for due in self._backlog:
+            if self.tally.in_cohort(due):
+                self._notes.add(0, due, NEVER, NEVER, 0, UNSENT)
+                if without is not None:
+                    self._notes.add_events(without.take())
 
     def _set_clock(self, start: int) -> None:
         if self.load.open_loop:

@@ -18,12 +18,15 @@ from serve_bench.load.tally import NEVER, anonymous_file
 CUT = "cut"
 """The class of a request that was in flight when the measured part ended."""
 
-CLASSES: tuple[str | None, ...] = (None, *ERROR_CLASSES, CUT)
+UNSENT = "unsent"
+"""The class of a request that was due, and still waited for a free connection then (open loop)."""
+
+CLASSES: tuple[str | None, ...] = (None, *ERROR_CLASSES, CUT, UNSENT)
 
 NUMBER_OF = {name: number for number, name in enumerate(CLASSES)}
 
-COLUMNS: Final = "IqqHB"
-"""Type codes of client, due time, end (ns of perf_counter), status, class."""
+COLUMNS: Final = "IqqqHB"
+"""Type codes of client, due time, when it was sent, end (ns of perf_counter), status, class."""
 
 STREAM_COLUMNS: Final = "qqI"
 """Of a log of streams also: the first and the latest event (ns of perf_counter), how many gaps lie
@@ -56,9 +59,10 @@ class LoggedRequest(NamedTuple):
     """One request. `client`: the number of its connection over all workers, from 0.
 
     `start_ns`: when it was due, since the first window's start.
-    `latency_ns`: from then to its end; None for a `cut` one, which had none. `status`: of a whole
-    response, else 0. `error`: None for a completed request, one of ERROR_CLASSES, or `cut`.
-    `stream`: of a load of streams alone.
+    `latency_ns`: from then to its end; None for one that is `cut` or `unsent`, which had none.
+    `status`: of a whole response, else 0. `error`: None for a completed request, one of
+    ERROR_CLASSES, `cut` or `unsent`. `stream`: of a load of streams alone. `sent_ns`: when it was
+    sent for the last time, since the first window's start; None for one that never was.
     """
 
     client: int
@@ -67,6 +71,7 @@ class LoggedRequest(NamedTuple):
     status: int
     error: str | None
     stream: StreamTimes | None = None
+    sent_ns: int | None = None
 
 
 class Events:
@@ -103,26 +108,30 @@ class Events:
 
 
 class Notes:
-    """The notes of a worker in plain arrays, which make no garbage: 23 bytes a request, 43 of a
+    """The notes of a worker in plain arrays, which make no garbage: 31 bytes a request, 51 of a
     stream and 4 for each limit. `limits_ns`: as in `columns_of`."""
 
-    __slots__ = ("_class", "_client", "_columns", "_due", "_end", "_limits_ns", "_status")
+    __slots__ = ("_class", "_client", "_columns", "_due", "_end", "_limits_ns", "_sent", "_status")
 
     def __init__(self, limits_ns: Sequence[int] | None = None) -> None:
         self._limits_ns = limits_ns
         self._columns = columns_of(limits_ns)
         appends = (column.append for column in self._columns[: len(COLUMNS)])
-        self._client, self._due, self._end, self._status, self._class = appends
+        self._client, self._due, self._sent, self._end, self._status, self._class = appends
 
     def events(self) -> Events | None:
         """For a connection, to count the events of its streams; None where there are none."""
         return None if self._limits_ns is None else Events(self._limits_ns)
 
-    def add(self, client: int, due: int, end: int, status: int, error_class: str | None) -> None:
+    def add(
+        self, client: int, due: int, sent: int, end: int, status: int, error_class: str | None
+    ) -> None:
         """A request has ended for good: a retry is the same request. `end` is NEVER, and the class
-        CUT, where the measured part is over with it in flight."""
+        CUT, where the measured part is over with it in flight; `sent` too, and the class UNSENT,
+        where it still waits for a connection."""
         self._client(client)
         self._due(due)
+        self._sent(sent)
         self._end(end)
         self._status(status)
         self._class(NUMBER_OF[error_class])
@@ -151,9 +160,9 @@ class RequestLog:
     """Each request of the measured part of one load: an argument of `drive_load`, to read after it.
 
     The rows are those of the result's `measured` account: requests of the windows that completed or
-    failed, in the drain too, and those that never ended (`cut`). Requests of the warm-up and of a
-    lost worker are not in it. Another load starts the log anew. `limits_ns`: of the gaps between
-    events of a stream, each counted on its own.
+    failed, in the drain too, those that never ended (`cut`), and those that were never sent
+    (`unsent`). Requests of the warm-up and of a lost worker are not in it. Another load starts the
+    log anew. `limits_ns`: of the gaps between events of a stream, each counted on its own.
     """
 
     def __init__(self, limits_ns: Sequence[int] = ()) -> None:
@@ -194,14 +203,16 @@ class RequestLog:
         return len(self._columns[0])
 
     def rows(self) -> Iterator[LoggedRequest]:
-        """The requests in the order of their ends, the cut ones last."""
-        clients, dues, ends, statuses, classes, *streams = self._columns
+        """The requests in the order of their ends, those without one last."""
+        clients, dues, sent, ends, statuses, classes, *streams = self._columns
         for i in sorted(range(len(self)), key=ends.__getitem__):
             latency_ns = ends[i] - dues[i] if ends[i] != NEVER else None
             start_ns = dues[i] - self._begin_ns
             error = CLASSES[classes[i]]
             stream = self._stream(i) if streams else None
-            yield LoggedRequest(clients[i], start_ns, latency_ns, statuses[i], error, stream)
+            sent_ns = sent[i] - self._begin_ns if sent[i] != NEVER else None
+            about = (clients[i], start_ns, latency_ns, statuses[i], error, stream, sent_ns)
+            yield LoggedRequest(*about)
 
     def _stream(self, at: int) -> StreamTimes:
         first, last, gaps, *late = (column[at] for column in self._columns[len(COLUMNS) :])

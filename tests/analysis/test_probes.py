@@ -32,7 +32,7 @@ ASKED = CapacitySearch(SLO.source)
 CELL = {"num_replicas": 1}
 
 
-Logged = tuple[int, int, int | None, int, str | None, Stream | None]
+Logged = tuple[int, int, int | None, int, str | None, Stream | None, int | None]
 
 
 def request(
@@ -40,7 +40,7 @@ def request(
 ) -> Logged:
     """A row of a log of requests."""
     latency = None if latency_ms is None else round(latency_ms * MS)
-    return 0, round(at_s * 1e9), latency, 200, error, stream
+    return 0, round(at_s * 1e9), latency, 200, error, stream, round(at_s * 1e9)
 
 
 def probe(search: LaunchSearch, rate: float, seconds: float, slow: float) -> Trial:
@@ -52,7 +52,7 @@ def probe(search: LaunchSearch, rate: float, seconds: float, slow: float) -> Tri
         request(at / rate, 30.0 if math.floor((at + 1) * slow) > math.floor(at * slow) else 5.0)
         for at in range(count)
     ]
-    slices = slices_of(rows, search.slo, rate, seconds, 0.1, 0)
+    slices = slices_of(rows, search.slo, seconds, 0.1)
     made = trial(planned, *[rate] * round(seconds))
     return replace(made, slices=slices, seconds={"total": seconds + 1})
 
@@ -92,7 +92,7 @@ def test_counts_of_a_probe_by_slice() -> None:
         request(0.17, 3, "rejected"),
         request(0.25, 30_000, "timeout"),
     ]
-    bounds = slices_of(rows, slo, 10, 0.3, 0.1, unsent=0)["bounds"]
+    bounds = slices_of(rows, slo, 0.3, 0.1)["bounds"]
     assert bounds["p99"] == {"of": [1, 2, 1], "bad": [0, 2, 1]}
     assert bounds["errors"] == {"of": [1, 3, 1], "bad": [0, 2, 1]}
     assert bounds["errors.rejected"] == {"of": [1, 3, 1], "bad": [0, 1, 0]}
@@ -123,7 +123,7 @@ def test_first_events_and_gaps_of_a_probe_by_slice() -> None:
         request(0.23, None, "cut", events(None)),
         request(0.24, None, "cut", events(10, gaps=1, gaps_ms=2)),
     ]
-    bounds = slices_of(rows, slo, 10, 0.3, 0.1, unsent=0)["bounds"]
+    bounds = slices_of(rows, slo, 0.3, 0.1)["bounds"]
     assert bounds["ttft_p99"] == {"of": [1, 3, 3], "bad": [0, 1, 2]}
     assert bounds["itl_p90"] == {"of": [9, 7, 2], "bad": [2, 2, 1]}
     assert bounds["p99"] == {"of": [1, 2, 3], "bad": [0, 1, 3]}
@@ -133,7 +133,8 @@ def test_first_events_and_gaps_of_a_probe_by_slice() -> None:
     assert (of, bad) == ([1, 3, 3], [5 * MS, 45 * MS, (400 + 1000 + 10) * MS])
     of, bad = bounds["itl_mean"].values()
     assert (of, bad) == ([9, 7, 2], [80 * MS, (8 + 6 + 2 + 288) * MS, (2 + 1000) * MS])
-    unsent = slices_of([], slo, 10, 0.3, 0.1, unsent=2)["bounds"]
+    never = [request(at, None, "unsent", events(None)) for at in (0.15, 0.25)]
+    unsent = slices_of(never, slo, 0.3, 0.1)["bounds"]
     assert unsent["ttft_p99"] == {"of": [0, 1, 1], "bad": [0, 1, 1]}
     assert unsent["itl_p90"] == {"of": [0, 0, 0], "bad": [0, 0, 0]}  # the first event is no gap
 
@@ -143,14 +144,15 @@ def test_each_objective_of_gaps_has_a_limit_in_the_log() -> None:
     slo = parse_slo("itl_p99=50ms,ttft_p99=1s,itl_p50=10ms")
     assert gap_limits(slo) == (50 * MS, 10 * MS)
     row = request(0.0, 900, None, (5 * MS, 10, 500 * MS, (1, 4)))
-    bounds = slices_of([row], slo, 10, 0.1, 0.1, unsent=0)["bounds"]
+    bounds = slices_of([row], slo, 0.1, 0.1)["bounds"]
     assert (bounds["itl_p99"]["bad"], bounds["itl_p50"]["bad"]) == ([1], [4])
 
 
-def test_requests_that_were_never_sent_are_the_last_that_were_due() -> None:
-    """They are in no log, and miss all that they can."""
+def test_requests_that_were_never_sent_miss_all_that_they_can() -> None:
+    """They count where they were due."""
     rows = [request(at / 100, 5) for at in range(20)]
-    bounds = slices_of(rows, SLO, 100, 0.4, 0.1, unsent=15)["bounds"]
+    rows += [request(0.25 + at / 100, None, "unsent") for at in range(15)]
+    bounds = slices_of(rows, SLO, 0.4, 0.1)["bounds"]
     assert bounds["p99"] == {"of": [10, 10, 5, 10], "bad": [0, 0, 5, 10]}
     assert bounds["errors"] == {"of": [10, 10, 5, 10], "bad": [0, 0, 5, 10]}
 

@@ -67,8 +67,12 @@ def check_log(log: RequestLog, result: LoadResult) -> None:
     classes = Counter(row.error for row in rows)
     assert classes.pop(None, 0) == measured.completed
     assert classes.pop("cut", 0) == measured.in_flight
+    assert classes.pop("unsent", 0) == measured.unsent
     assert classes == measured.failed
-    assert len(rows) == measured.carried_in + measured.sent
+    assert len(rows) == measured.carried_in + measured.sent + measured.unsent
+    sent = [row.sent_ns for row in rows if row.error is None]
+    assert None not in sent, "what was answered was sent"
+    assert all((one.sent_ns or 0) >= one.start_ns for one in rows if one.sent_ns is not None)
     codes = {code: count for code, count in result.status_codes.items() if code}
     assert Counter(row.status for row in rows if row.status) == codes
     completed, failed, first = Histogram(), Histogram(), Histogram()

@@ -25,7 +25,7 @@ from serve_bench.core.schema import built, plain
 from serve_bench.load import LoadInterrupted, connection, drive_load
 from serve_bench.load.connection import lacking_ports
 from serve_bench.load.failures import BrokenAccount
-from serve_bench.load.request_log import CUT, LoggedRequest, Notes, RequestLog, StreamTimes
+from serve_bench.load.request_log import CUT, UNSENT, LoggedRequest, Notes, RequestLog, StreamTimes
 from serve_bench.load.tally import NEVER
 from tests import servers
 from tests.load.loads import TIMING, check_log, run_here
@@ -229,19 +229,21 @@ def test_a_log_is_of_our_own_clients_and_leaves_nothing_open() -> None:
 
 def test_a_log_that_was_not_written_whole_is_refused() -> None:
     notes, log = Notes(), RequestLog()
-    notes.add(3, 5_000, 7_500, 200, None)
-    notes.add(1, 4_000, 6_000, 503, "rejected")
-    notes.add(2, 4_500, NEVER, 0, CUT)
+    notes.add(3, 5_000, 5_100, 7_500, 200, None)
+    notes.add(1, 4_000, 4_000, 6_000, 503, "rejected")
+    notes.add(2, 4_500, 4_600, NEVER, 0, CUT)
+    notes.add(0, 4_700, NEVER, NEVER, 0, UNSENT)
     ((fd, _),) = log.open(1)
-    assert notes.write(fd) == 3 and os.fstat(fd).st_size == 3 * 23
-    log.take({0: 3}, begin_ns=4_200)
+    assert notes.write(fd) == 4 and os.fstat(fd).st_size == 4 * 31
+    log.take({0: 4}, begin_ns=4_200)
     assert list(log.rows()) == [
-        LoggedRequest(1, -200, 2_000, 503, "rejected"),
-        LoggedRequest(3, 800, 2_500, 200, None),
-        LoggedRequest(2, 300, None, 0, "cut"),
+        LoggedRequest(1, -200, 2_000, 503, "rejected", sent_ns=-200),
+        LoggedRequest(3, 800, 2_500, 200, None, sent_ns=900),
+        LoggedRequest(2, 300, None, 0, "cut", sent_ns=400),
+        LoggedRequest(0, 500, None, 0, "unsent"),
     ]
-    for claimed in (2, 4):
-        with pytest.raises(BrokenAccount, match="69 bytes in the log of"):
+    for claimed in (3, 5):
+        with pytest.raises(BrokenAccount, match="124 bytes in the log of"):
             log.take({0: claimed}, begin_ns=0)
     log.close()
 
@@ -270,13 +272,13 @@ def test_the_log_of_a_stream_has_its_gaps(
             now += after
             events.add(now, count)
             times += [now] * count
-        notes.add(number, due, now + 1, 200, None)
+        notes.add(number, due, due, now + 1, 200, None)
         notes.add_events(events.take())
         gaps = [b - a for a, b in pairwise(times)]
         late = tuple(sum(gap > limit for gap in gaps) for limit in limits)
         expected.append(StreamTimes(times[0] - due if times else None, len(gaps), sum(gaps), late))
     written = {0: notes.write(order.fd)}
-    assert os.fstat(order.fd).st_size == len(requests) * (43 + 4 * len(limits))
+    assert os.fstat(order.fd).st_size == len(requests) * (51 + 4 * len(limits))
     log.take(written, begin_ns=0)
     log.close()
     assert [one.stream for one in sorted(log.rows())] == expected

@@ -53,7 +53,7 @@ LEAST_RATE: Final = 0.1
 LEAST_MOST: Final = 1e-6
 """What a bound of no error at all allows: one in a million, so that it has a logarithm."""
 
-NO_LATENCY: Final = frozenset({*GIVEN_UP, "cut"})
+NO_LATENCY: Final = frozenset({*GIVEN_UP, "cut", "unsent"})
 """Errors without an answer: they count in latencies with the time that they were waited for."""
 
 CLIENTS_FAULT: Final = ("client", "offered load")
@@ -64,8 +64,10 @@ service or the host is full, it is."""
 Stream: TypeAlias = tuple[int | None, int, int, tuple[int, ...]]
 """The events of a request: first_ns, gaps, gaps_ns, and how many were above each of gap_limits."""
 
-Requests: TypeAlias = Iterable[tuple[int, int, int | None, int, str | None, Stream | None]]
-"""Rows of a log of requests: connection, start_ns, latency_ns, status, error, stream."""
+Requests: TypeAlias = Iterable[
+    tuple[int, int, int | None, int, str | None, Stream | None, int | None]
+]
+"""Rows of a log of requests: connection, start_ns, latency_ns, status, error, stream, sent_ns."""
 
 Place: TypeAlias = tuple[str, str]
 """Of a capacity: variant, and cell as cell_slug has it."""
@@ -87,39 +89,24 @@ def gap_limits(slo: Slo) -> tuple[int, ...]:
     return tuple(round(one.limit) for one in slo.objectives if one.metric == ITL)
 
 
-def slices_of(
-    requests: Requests, slo: Slo, rate: float, seconds: float, slice_s: float, unsent: int
-) -> JsonObject:
+def slices_of(requests: Requests, slo: Slo, seconds: float, slice_s: float) -> JsonObject:
     """What the record of a probe keeps of its requests: for each bound and each slice of time the
     requests that were due in it, and those that violate the bound.
 
-    `unsent`: requests that were due and never sent, which no log has; they are the last that were
-    due. What a request waited for until it was given up is beyond every limit. Of gaps between
-    events each counts where its request was due.
+    What a request waited for until it was given up is beyond every limit. Of gaps between events
+    each counts where its request was due.
     """
     count = max(1, math.ceil(seconds / slice_s - 1e-9))
     bounds = {one.name: ([0] * count, [0] * count) for one in slo.objectives}
-    due = [0] * count
     whole_ns = seconds * 1e9
     limits = gap_limits(slo)
-    for _, start_ns, latency_ns, _, error, stream in requests:
+    for _, start_ns, latency_ns, _, error, stream, _ in requests:
         at = min(count - 1, max(0, int(start_ns / (slice_s * 1e9))))
-        due[at] += 1
         until_ns = whole_ns - start_ns if latency_ns is None else latency_ns
         for one in slo.objectives:
             of, bad = _counts(one, until_ns, error, stream, limits)
             bounds[one.name][0][at] += of
             bounds[one.name][1][at] += bad
-    left, at = unsent, count - 1
-    while left:
-        room = max(0, round(rate * slice_s) - due[at])
-        more = left if at == 0 else min(left, room)
-        waited_ns = whole_ns - (at + 0.5) * slice_s * 1e9
-        for one in slo.objectives:
-            of, bad = _counts(one, waited_ns, "cut", None, limits)
-            bounds[one.name][0][at] += more * of
-            bounds[one.name][1][at] += more * bad
-        left, at = left - more, at - 1
     return {
         "slice_s": slice_s,
         "bounds": {name: {"of": of, "bad": bad} for name, (of, bad) in bounds.items()},

@@ -39,6 +39,7 @@ from serve_bench.core.plan import (
 from serve_bench.core.result import PlannedTrial, Row, RunStop, Trial
 from serve_bench.load import LoadError
 from serve_bench.load.request_log import RequestLog
+from serve_bench.observing.inside import Observation
 from serve_bench.runner.agenda import PlannedLoad
 from serve_bench.runner.extra_loads import Settling
 from serve_bench.runner.load_source import LocalLoads
@@ -97,9 +98,7 @@ def with_slices(
         return trial
     metric = trial.metrics["throughput"]
     seconds = trial.window_s * len(metric.windows or ())
-    slices = slices_of(
-        log.rows(), search.slo, trial.row.rate_per_s, seconds, SLICE_S, trial.counts.unsent
-    )
+    slices = slices_of(log.rows(), search.slo, seconds, SLICE_S)
     began_s = time.monotonic() - since_s - seconds
     return replace(trial, slices={**slices, "began_s": round(max(0.0, began_s), 1)})
 
@@ -257,7 +256,7 @@ class CapacityBench(ServedBench):
     def _log(self, profiled: bool) -> RequestLog | None:
         return RequestLog(gap_limits(self._search.slo))
 
-    def _with_log(self, trial: Trial, log: RequestLog | None) -> Trial:
+    def _with_log(self, trial: Trial, log: RequestLog | None, look: Observation | None) -> Trial:
         return with_slices(self._search, trial, log, self._since_s)
 
     def put(self, cell: Cell) -> None:
