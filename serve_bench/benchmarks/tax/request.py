@@ -117,17 +117,13 @@ class TaxSuite:
     variant: str = "default"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain content for the Run record: that of versus, and the layers."""
-        own = {"layers": [one.name for one in self.layers], "left_out": list(self.left_out)}
-        return {
-            **self.versus.to_json(),
-            "tax": {
-                **own,
-                "observers": self.observers,
-                "bare": self.bare,
-                "variant": self.variant,
-            },
-        }
+        """Plain content for the Run record: that of versus, and the layers; without the variant
+        where it is the usual one, as suites of before."""
+        own: dict[str, Any] = {"layers": [one.name for one in self.layers]}
+        own |= {"left_out": list(self.left_out)}
+        own |= {"observers": self.observers, "bare": self.bare}
+        own |= {} if self.variant == "default" else {"variant": self.variant}
+        return {**self.versus.to_json(), "tax": own}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> TaxSuite:
