@@ -53,6 +53,7 @@ PLANNED = (
         "flags",
         "capacity",
         "tax",
+        "timeline",
     ),
 )
 STORED = ("report", "compare", "history")

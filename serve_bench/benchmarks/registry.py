@@ -106,6 +106,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "bisect": Benchmark("bisect"),
     "flags": Benchmark("flags"),
     "tax": Benchmark("tax"),
+    "timeline": Benchmark("timeline", condenses=True),
 }
 """By command."""
 

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
 from serve_bench.core.errors import BadInput
-from serve_bench.core.load_spec import MAX_DURATION_S, Load, Stage
+from serve_bench.core.load_spec import Load
 from serve_bench.core.numbers import whole_number
 from serve_bench.core.request_spec import Draw, Headers, path_fault
+from serve_bench.core.timeline import seconds_of as seconds_of
+from serve_bench.core.timeline import stages_of as stages_of
 
 LARGEST = 1_000_000
 """Upper end of a number, unless its flag has another."""
@@ -83,36 +84,6 @@ def in_flags(message: str) -> str:
     """The message with the flag in place of the field that it begins with."""
     first, space, rest = message.partition(" ")
     return FLAGS.get(first, first) + space + rest
-
-
-def seconds_of(text: str, flag: str, zero: bool = False) -> float:
-    """A time such as 500ms, 10s, 2m or 0.5, in seconds."""
-    match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)(ms|s|m|h)?", text.strip(), re.ASCII)
-    seconds = float(match[1]) * {"ms": 1e-3, "m": 60, "h": 3600}.get(match[2], 1) if match else -1
-    if seconds < 0 or (seconds == 0 and not zero):
-        least = "0 or more" if zero else "above 0"
-        raise BadInput(
-            f"{flag}: {text!r} is not allowed; it takes a time {least}, such as 500ms, 10s or 2m"
-        )
-    if seconds > MAX_DURATION_S:
-        most = f"{MAX_DURATION_S / 3600:g}h"
-        raise BadInput(f"{flag}: {text[:20]!r} is not allowed; it takes at most {most}")
-    return seconds
-
-
-def stages_of(text: str | None) -> tuple[Stage, ...]:
-    """`RATE:DURATION,...` as stages."""
-    stages = []
-    for part in text.split(",") if text is not None else ():
-        rate, colon, duration = part.partition(":")
-        try:
-            number = float(rate)
-        except ValueError:
-            number, colon = 0.0, ""
-        if not colon:
-            raise BadInput(f"--stages: {part!r} is not allowed; it takes RATE:DURATION, as 100:30s")
-        stages.append(Stage(number, seconds_of(duration, "--stages")))
-    return tuple(stages)
 
 
 def content_of(text: str, flag: str) -> bytes:

@@ -311,7 +311,7 @@ def request_of(
     suite = earlier.run.suite
     if earlier.run.command != options.command:
         raise BadInput(f"--resume: {folder} holds a run of {earlier.run.command}")
-    kept = (suite.get("capacity") or suite).get("slo")
+    kept = (suite.get("capacity") or suite.get("timeline") or suite).get("slo")
     if options.slo is not None and options.slo_source != kept:
         raise BadInput(f"--slo: a run keeps its own, which is {kept or 'none'}; leave it out")
     if needs_flags(folder, earlier, options.changed(options.with_resume)):

@@ -110,13 +110,44 @@ which takes the same room."""
 
 
 @dataclass(frozen=True)
+class Lane:
+    """What lanes of one time share: `seconds` of its axis, and `shades`, spans that are marked (the
+    SLO is missed, say). The values of a `stepped` one hold until the next."""
+
+    seconds: float
+    shades: Sequence[tuple[float, float]] = ()
+    stepped: bool = False
+
+
+@dataclass(frozen=True)
+class Happening:
+    """Something at a moment: `kind` is its line, `who` what it is about."""
+
+    x: float
+    kind: str
+    who: str = ""
+
+
+@dataclass(frozen=True)
+class Happenings:
+    """What happened over time: a line for each kind, a point for each happening."""
+
+    points: Sequence[Happening]
+    lane: Lane
+    unit: str = ""
+
+    def __post_init__(self) -> None:
+        _some(self.points, "points")
+
+
+@dataclass(frozen=True)
 class Lines:
     """A line for each series, its points with their intervals; from zero unless `log_y` (None: as
     far as values differ by a factor of 100). Each mark is a rule with its words over the plot.
     `band`: the ends of a band behind the lines, with a rule at 1. Points that depend on nothing but
     their own launch, such as rounds, are not `joined`. `parts`: of a series that is one of several
     of a thing (a variant, a service) the thing, which is its colour, and which of it (a row, a
-    percentile), which is its dash."""
+    percentile), which is its dash. `lane`: it stands under and over others of the same time."""
 
     series: Mapping[str, Sequence[LinePoint]]
     x_name: str
@@ -127,6 +158,7 @@ class Lines:
     band: tuple[float, float] | None = None
     joined: bool = True
     parts: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    lane: Lane | None = None
 
     def __post_init__(self) -> None:
         steps = [step for line in self.series.values() for step in line]
@@ -138,7 +170,7 @@ class Lines:
             raise ValueError("a value of 0 or less on a log axis")
 
 
-Drawing: TypeAlias = Dots | Ratios | Bars | Lines
+Drawing: TypeAlias = Dots | Ratios | Bars | Lines | Happenings
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, Literal, Required, TypeAlias, TypedDic
 from msgspec import Meta
 
 from serve_bench.core.capacity import CapacitySearch
+from serve_bench.core.histogram import HistogramFacts
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.load_result import ClientVerdict, Counts, TokenCounts, WorkerReport
 from serve_bench.core.load_spec import Stage, Streaming
@@ -30,6 +31,7 @@ from serve_bench.core.result import (
     Trial,
     VariantUsed,
 )
+from serve_bench.core.timeline import Timeline
 
 Setting: TypeAlias = bool | Signed | str | None
 """A value of an axis or an option."""
@@ -606,6 +608,61 @@ class BoundCounts(TypedDict):
     bad: list[Amount]
 
 
+class ReplicaChange(TypedDict, total=False):
+    """What Serve says of the replicas of a deployment from a moment on."""
+
+    at_s: Required[Signed]
+    deployment: Required[str]
+    wanted: Required[Count | None]
+    starting: Required[Count]
+    running: Required[Count]
+    draining: Required[Count]
+    pids: list[Count]
+
+
+class LifeFacts(TypedDict):
+    """When a process came and went; None: before the first, after the last reading."""
+
+    pid: Count
+    role: str
+    title: str
+    from_s: Signed | None
+    to_s: Signed | None
+
+
+class FaultFacts(TypedDict, total=False):
+    """A fault of a timeline: when it was done, and when it was over (a deploy in force, a stopped
+    process that goes on)."""
+
+    fault: Required[str]
+    text: str
+    at_s: Amount | None
+    done_s: Amount | None
+    pid: Count | None
+    why_not: str
+
+
+class CourseFacts(TypedDict, total=False):
+    """A load second by second: analysis/course.py."""
+
+    due: list[Count]
+    sent: list[Count]
+    answered: list[Count]
+    ended: list[Count]
+    waiting: list[Count]
+    failed: Mapping[str, list[Count]]
+    latency: list[HistogramFacts | None]
+    max_ns: list[Count]
+    lost: list[tuple[Signed, Signed | None, str]]
+    losses: Count
+    cpu: Mapping[str, list[Amount | None]]
+    lives: list[LifeFacts]
+    changes: list[ReplicaChange]
+    faults: list[FaultFacts]
+    after_s: Amount
+    why_not: str
+
+
 class AppFacts(TypedDict, total=False):
     """An app of the user's own: `own_app.OwnApp` as an object."""
 
@@ -669,6 +726,7 @@ class SuiteFacts(TypedDict, total=False):
     gave_up: list[str]
     urls: Mapping[str, str] | None
     capacity: CapacitySearch | None
+    timeline: Timeline | None
     slo: str | None
     pairing: str
     cores_each: Count | None
@@ -715,6 +773,7 @@ FACTS: Final[Mapping[type[Record], Mapping[str, Any]]] = {
         "waterfall": WaterfallFacts,
         "profiles": list[ProfileFacts],
         "slices": ProbeSlices,
+        "course": CourseFacts,
     },
 }
 """What the objects of a record hold beside its figures: the store checks it, and keeps fields that

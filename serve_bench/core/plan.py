@@ -32,6 +32,7 @@ from serve_bench.core.result import (
 )
 from serve_bench.core.row_places import PlacedRow
 from serve_bench.core.schema import plain, stored_suite
+from serve_bench.core.timeline import Timeline
 
 # --------------------------------------------------------------------------------------------------
 # Suite and plan: what is to be measured, and in which order.
@@ -43,7 +44,7 @@ Cell = Mapping[str, Value]
 
 
 #: Fields that a stored suite lacks where they are None, as suites of before did.
-RARE: Final = ("slo", "capacity", "streaming", "places")
+RARE: Final = ("slo", "capacity", "streaming", "places", "timeline")
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ class Suite:
     capacity: CapacitySearch | None = None  # open-loop probes, in place of further rows
     streaming: Streaming | None = None  # how the responses of rows of streams are read
     places: tuple[PlacedRow, ...] | None = None  # which rows are of which cells; None: all of all
+    timeline: Timeline | None = None  # an open loop in stages, in place of rows
 
     def rows_in(self, cell: Cell) -> tuple[Row, ...]:
         """The rows of a cell that are known beforehand."""

@@ -324,7 +324,8 @@ class Trial:
     waits: JsonObject = field(default_factory=dict)
     waterfall: JsonObject = field(default_factory=dict)  # of its traced requests
     profiles: tuple[JsonObject, ...] = ()
-    slices: JsonObject = field(default_factory=dict)  # of a probe: what its bounds count, by time
+    slices: JsonObject = field(default_factory=dict)  # what the bounds of an SLO count, by time
+    course: JsonObject = field(default_factory=dict)  # of a timeline: each second of it
 
     @property
     def in_windows(self) -> Counts | None:

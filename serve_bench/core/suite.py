@@ -72,6 +72,7 @@ class Overrides:
     events: str | None = None  # what an event of a stream is
     event_timeout_s: float | None = None
     openai: bool = False  # streams are chat completions
+    timeline: bool = False  # the file may have a timeline
 
 
 MOST_LAUNCHES: Final = 1_000
@@ -79,7 +80,7 @@ MOST_LAUNCHES: Final = 1_000
 
 _TOP: Final = (
     *("name", "app", "variant", "launches", "load", "cell", "cells", "matrix", "variants"),
-    *("slo", "rows"),
+    *("slo", "rows", "timeline"),
 )
 _TRAFFIC: Final = ("protocol", "stream_events", "data_size", "response_size")
 _ROW: Final = ("client", *_TRAFFIC, "cells", "metrics", "windows", "window_seconds")
@@ -114,6 +115,8 @@ def read_suite(data: Mapping[str, Any], file: str, overrides: Overrides | None =
     only_keys(data, _TOP, file)
     load = _table(data, "load", file)
     only_keys(load, _LOAD, f"{file}: load")
+    if "timeline" in data and not flags.timeline:
+        raise BadInput(f"{file}: is a suite of serve-bench timeline")
     where = "--app" if flags.app is not None else f"{file}: app"
     app = flags.own or app_named(flags.app or str(data.get("app", "noop")), where)
     if "rows" in data and app.own is not None:

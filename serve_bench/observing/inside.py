@@ -361,6 +361,7 @@ class Inside:
     sample: bool = True
     profile: tuple[str, ...] = ()
     metrics: bool = False  # wait for Serve's own metrics after each load
+    children_every_s: float = 1.0  # how often later processes are looked for
     _gpus: Gpus | None = None
     _meter: Meter | None = None
 
@@ -398,7 +399,8 @@ class Inside:
             if self.sample:
                 self._gpus = self._gpus or Gpus()
                 spies = look.profiling.py_spies if look.profiling is not None else ()
-                look.sampler = stack.enter_context(sampler_of(processes, self._gpus, spies))
+                sampler = sampler_of(processes, self._gpus, spies, self.children_every_s)
+                look.sampler = stack.enter_context(sampler)
             before, model_before = serving.counts(), serving.forward_ns()
             yield look
             served = grown(before, serving.counts(), serving.replicas())

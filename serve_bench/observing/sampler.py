@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from serve_bench.core.proof import without_method
+from serve_bench.core.proof import role_of, without_method
 from serve_bench.core.usage import HostReading, Track, host_summary, summary_of
 from serve_bench.observing.host import (
     children_of,
@@ -140,11 +140,11 @@ INTERVAL_S: Final = 0.2
 OWN_SHARE: Final = 0.01
 """The share of a core that the sampler may use. If ticks cost more, they become rarer."""
 
-REPLICA_TITLE: Final = "ray::ServeReplica:"
+LATE_ROLES: Final = ("replica", "proxy", "fallback_proxy", "haproxy_manager", "controller")
+"""Actors that Serve starts while a load runs: more replicas, and what replaces one that ended."""
 
 THREADS_EVERY_NS: Final = 1_000_000_000
 RSS_EVERY_NS: Final = 1_000_000_000
-CHILDREN_EVERY_NS: Final = 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,8 @@ class Sampler:
     interval_s: float = INTERVAL_S
     late_role: str = "load_worker"
     parents: Mapping[int, str] = field(default_factory=dict)  # pid -> role of its children
-    raylets: Sequence[int] = ()  # their children that become replicas are sampled too
+    raylets: Sequence[int] = ()  # their children that become actors of Serve are sampled too
+    children_every_s: float = 1.0
     gpus: Gpus | None = None
     _tracks: dict[int, Track] = field(default_factory=dict)
     _living: set[int] = field(default_factory=set)
@@ -230,6 +231,11 @@ class Sampler:
             out["gpus"] = gpu_summary(self._gpu)
         return out
 
+    @property
+    def tracks(self) -> list[Track]:
+        """All readings, by process, of those that ended too."""
+        return list(self._tracks.values())
+
     def samples(self, key: str) -> list[dict[str, Any]]:
         """The readings as plain content for samples.jsonl, one object a process.
 
@@ -266,7 +272,7 @@ class Sampler:
         for pid in children_of_this() - self._known_children:
             self._known_children.add(pid)
             self._watch(Track(pid, self.late_role, self.late_role.replace("_", " ")))
-        if perf() - self._looked_ns >= CHILDREN_EVERY_NS:
+        if perf() - self._looked_ns >= self.children_every_s * 1e9:
             self._look_for_children()
         for pid in tuple(self._living):
             self._read_cpu(self._tracks[pid])
@@ -291,14 +297,23 @@ class Sampler:
     def _look_for_children(self) -> None:
         """Finds new children: a reload of HAProxy starts one below its manager."""
         self._looked_ns = perf()
+        managers: set[int] = set()
         for parent, role in self.parents.items():
             for pid in children_of(str(parent)) - set(self._tracks):
                 self._watch(Track(pid, role, role))
         for raylet in self.raylets:
             for pid in children_of(str(raylet)) - set(self._tracks):
-                # Ray sets the title when a worker becomes a replica.
-                if (title := title_of(pid)).startswith(REPLICA_TITLE):
-                    self._watch(Track(pid, "replica", title))
+                # Ray sets the title when a worker becomes an actor.
+                title = title_of(pid)
+                role = role_of(title)
+                if role == "haproxy_manager":
+                    managers.add(pid)
+                if role == "proxy" and self.parents:  # beside HAProxy it is the fallback
+                    role = "fallback_proxy"
+                if role in LATE_ROLES:
+                    self._watch(Track(pid, role, title))
+        for pid in managers:
+            self.parents = {**self.parents, pid: "haproxy"}
 
     def _watch(self, track: Track) -> None:
         self._tracks[track.pid] = track
@@ -341,16 +356,20 @@ class Sampler:
 
 
 def sampler_of(
-    processes: Iterable[Profilable], gpus: Gpus | None = None, spies: Iterable[int] = ()
+    processes: Iterable[Profilable],
+    gpus: Gpus | None = None,
+    spies: Iterable[int] = (),
+    children_every_s: float = 1.0,
 ) -> Sampler:
     """A sampler of the processes of a launch or a Serve, and of the py-spys on them (`spies`).
-    Later processes are sampled too: those of a reload of HAProxy, and replicas that autoscaling
-    adds."""
+    Later processes are sampled too: those of a reload of HAProxy, replicas that autoscaling adds,
+    and what Serve starts in the place of another."""
     every = tuple(processes)
     watched = [Watched(one.pid, one.role, without_method(one.title)) for one in every]
     return Sampler(
         [*watched, *(Watched(pid, "py_spy", "py-spy") for pid in spies)],
         parents={one.pid: "haproxy" for one in every if one.role == "haproxy_manager"},
         raylets=[one.pid for one in every if one.role == "raylet"],
+        children_every_s=children_every_s,
         gpus=gpus,
     )

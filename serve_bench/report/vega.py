@@ -22,6 +22,7 @@ from serve_bench.core.charts import (
     Chart,
     Dots,
     Drawing,
+    Happenings,
     Lines,
     Point,
     Ratio,
@@ -87,6 +88,10 @@ def vega(
             from serve_bench.report.vega_lines import lines
 
             spec = lines(own, width, looks, [one for one in others if isinstance(one, Lines)])
+        case Happenings() as events:
+            from serve_bench.report.vega_lines import happenings
+
+            spec = happenings(events)
     whole: Spec = {"description": chart.words, "width": width or "container", **spec}
     if width is None:
         whole["autosize"] = {"type": "fit-x", "contains": "padding"}
@@ -120,8 +125,8 @@ def _kind(drawing: Drawing) -> tuple[object, ...]:
     match drawing:
         case Lines():
             return Lines, drawing.unit, drawing.x_name, drawing.x_scale, drawing.log_y
-        case Ratios():
-            return Ratios, id(drawing)
+        case Ratios() | Happenings():
+            return type(drawing), id(drawing)
     return type(drawing), drawing.unit
 
 

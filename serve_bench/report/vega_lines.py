@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Final
 
-from serve_bench.core.charts import LinePoint, Lines, Mark, XScale
+from serve_bench.core.charts import Happenings, Lane, LinePoint, Lines, Mark, XScale
 from serve_bench.core.figures import LowerBound
 from serve_bench.report.theme import DASHES, SHAPES, Looks
 from serve_bench.report.vega import (
@@ -68,18 +68,96 @@ def lines(chart: Lines, width: int | None, looks: Looks, beside: Sequence[Lines]
     places = sorted({*(_nines(one.x) if share else one.x for one in steps), *marks})
     x = _x_axis(chart, places)
     y = axis("value", chart.unit, ends_of(every, log), log)
+    height = HEIGHT
+    if (lane := chart.lane) is not None:
+        x = _lane_axis(chart.x_name, lane)
+        y["axis"] |= {**LANE_EXTENT, "tickCount": 3}
+        height = LANE_HEIGHT
     look = _look(chart, width, looks)
     layers = [
+        *([] if lane is None else _shades(lane, x)),
         *([] if chart.band is None else _band(chart.band, y)),
-        *_marks(chart.marks, x, places, chart.x_scale == "log"),
+        *_marks(chart.marks, x, places, chart.x_scale == "log", height),
         *_layers(chart, values, x, y, look),
     ]
-    spec: Spec = {"height": HEIGHT, "data": {"values": values}, "layer": layers, **look.meta}
+    spec: Spec = {"height": height, "data": {"values": values}, "layer": layers, **look.meta}
     if chart.x_scale == "time":  # a part of the time may be shown alone: what lies beyond is cut
         spec["usermeta"] = {**spec.get("usermeta", {}), "zoom": True}
         for layer in layers:
             layer["mark"] = {**layer["mark"], "clip": True}
     return spec
+
+
+LANE_HEIGHT: Final = 120
+"""Pixels of a lane: five of them are seen at once."""
+
+LANE_EXTENT: Final[Spec] = {"minExtent": 52, "maxExtent": 52}
+"""Room of the figures of an axis: the plots of lanes begin below each other."""
+
+TITLE: Final = 19
+"""Pixels of the title of an axis."""
+
+KIND_LINE: Final = 30
+"""Pixels of a line of happenings, with its words above."""
+
+
+def _lane_axis(name: str, lane: Lane) -> Spec:
+    return axis("x", name, (0.0, max(lane.seconds, 1.0)), False, most=7)
+
+
+def _shades(lane: Lane, x: Spec) -> list[Spec]:
+    """The marked spans, behind all else. The first layer bears the axis of time in any case."""
+    values = [{"x": begin, "end": end} for begin, end in lane.shades]
+    encoding = {"x": x, "x2": {"field": "end"}}
+    return [
+        {
+            "data": {"values": values},
+            "mark": {"type": "rect", "style": "band"},
+            "encoding": encoding,
+        }
+    ]
+
+
+def happenings(chart: Happenings) -> Spec:
+    """The height, the data and the layers of what happened over time."""
+    kinds = list(dict.fromkeys(one.kind for one in chart.points))
+    x = _lane_axis("seconds", chart.lane)
+    y = {
+        "field": "kind",
+        "type": "nominal",
+        "title": None,
+        "scale": {"domain": kinds},
+        "axis": {"offset": TITLE, **LANE_EXTENT, "labels": False, "ticks": False, "domain": False},
+    }
+    fields = [("x", "second", ".4~r"), ("kind", "what", None), ("who", "who", None)]
+    point = {
+        "mark": {"type": "tick", "thickness": 3, "bandSize": 10, "yOffset": 8, "clip": True},
+        "encoding": {
+            "x": x,
+            "y": y,
+            "tooltip": [
+                {
+                    "field": field,
+                    "type": "nominal" if form is None else "quantitative",
+                    "title": name,
+                    **({} if form is None else {"format": form}),
+                }
+                for field, name, form in fields
+            ],
+        },
+    }
+    words = {
+        "data": {"values": [{"kind": kind} for kind in kinds]},
+        "mark": {"type": "text", "style": "note", "align": "left", "dx": 4, "dy": -5},
+        "encoding": {"y": y, "x": {"value": 0}, "text": {"field": "kind"}},
+    }
+    shades = [{**one, "mark": {**one["mark"], "clip": True}} for one in _shades(chart.lane, x)]
+    return {
+        "height": KIND_LINE * len(kinds),
+        "data": {"values": [asdict(one) for one in chart.points]},
+        "layer": [*shades, words, point],
+        "usermeta": {"zoom": True},
+    }
 
 
 def _look(chart: Lines, width: int | None, looks: Looks) -> Look:
@@ -164,7 +242,10 @@ def _layers(chart: Lines, values: Sequence[Spec], x: Spec, y: Spec, look: Look) 
     place = {"x": x, "y": y, "color": look.colour}
     whole = {"x": x, "y": y, **look.both, "tooltip": _tooltip(chart)}
     if chart.joined:
-        yield {"mark": {"type": "line", "strokeWidth": 2}, "encoding": {**place, **look.dash}}
+        line: Spec = {"type": "line", "strokeWidth": 2}
+        if chart.lane is not None and chart.lane.stepped:
+            line["interpolate"] = "step-after"
+        yield {"mark": line, "encoding": {**place, **look.dash}}
     if any(one.get("low") is not None and one.get("high") is not None for one in values):
         ends = {"y": {**y, "field": "low"}, "y2": {"field": "high"}}
         known = {"filter": "isValid(datum.low) && isValid(datum.high)"}
@@ -204,7 +285,9 @@ def _ticks(places: Sequence[float], log: bool) -> list[float]:
     return [places[one] for one in kept]
 
 
-def _marks(marks: Sequence[Mark], x: Spec, places: Sequence[float], log: bool) -> Iterator[Spec]:
+def _marks(
+    marks: Sequence[Mark], x: Spec, places: Sequence[float], log: bool, height: int
+) -> Iterator[Spec]:
     """Rules, and their words over the plot. All words stand on one side of their rule, and the
     farther from that side's end a rule is, the higher: so no rule goes through other words."""
     left = _left_has_room(marks, places, log)
@@ -214,7 +297,7 @@ def _marks(marks: Sequence[Mark], x: Spec, places: Sequence[float], log: bool) -
         yield {
             **own,
             "mark": {"type": "rule", "style": "mark", "strokeDash": [4, 3]},
-            "encoding": {"x": x, "y": {"value": up - 5}, "y2": {"value": HEIGHT}},
+            "encoding": {"x": x, "y": {"value": up - 5}, "y2": {"value": height}},
         }
         yield {
             **own,

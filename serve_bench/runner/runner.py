@@ -37,12 +37,16 @@ from serve_bench.store import RunFolder, StoreError, now_iso
 C = TypeVar("C")  # a cell of a launch
 R = TypeVar("R")  # a row of a cell
 
-#: The step of progress that follows the end of a phase of a launch.
-NEXT_PHASE: Final = {
+_NEXT: Final = {
     "import": "launch: starting Ray",
     "ray_init": "launch: starting Serve",
     "serve_start": "launch: Serve is up",
 }
+
+
+def next_phase(ended: str) -> str:
+    """The step of progress that follows the end of a phase of a launch."""
+    return _NEXT.get(ended, f"launch: {ended} is up")
 
 
 # --------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from serve_bench.analysis.verdict import worth_a_look
 from serve_bench.core.app_spec import APPS_PACKAGE, AppSpec
@@ -37,13 +37,12 @@ from serve_bench.core.result import Deploy, JsonObject, PlannedTrial, Row, Trial
 from serve_bench.load import LoadError, LoadInterrupted
 from serve_bench.load.request_log import RequestLog
 from serve_bench.load.traces import TraceLog
-from serve_bench.observing.inside import Inside
+from serve_bench.observing.inside import Inside, Observation
 from serve_bench.runner.agenda import Agenda, PlannedLoad
 from serve_bench.runner.extra_loads import Settling
 from serve_bench.runner.extra_loads import look as look_at_waits
 from serve_bench.runner.load_source import LocalLoads, NodeLoads
 from serve_bench.runner.runner import (
-    NEXT_PHASE,
     Bench,
     CellOver,
     Fault,
@@ -52,6 +51,7 @@ from serve_bench.runner.runner import (
     Part,
     Plan,
     PlannedLaunch,
+    next_phase,
 )
 from serve_bench.runner.traced import trace_log, waterfall
 from serve_bench.serving.launch_spec import LaunchSpec
@@ -109,6 +109,7 @@ class ServedClusters:
     inside: Inside | None = None
     place: LocalLoads | NodeLoads = field(default_factory=LocalLoads)
     trace: float | None = None
+    raylets: int = 1  # nodes of each cluster, all on this host
     without_ray: set[str | None] = field(default_factory=set)  # interpreters that cannot import it
 
     def plan(self) -> Plan[Cell, PlannedLoad]:
@@ -153,6 +154,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         )
         metrics = plan.inside is not None and plan.inside.metrics
         spec = replace(spec, host=plan.host, port=plan.port, metrics=metrics)
+        spec = replace(spec, raylets=plan.raylets)
         self._serving = Serving(replace(spec, traced=plan.trace is not None))
         self._cell: Cell = {}
         self._proven = False
@@ -171,7 +173,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         self.begun = True
         self._journal.say("launch: loading Ray")
         try:
-            self._serving.start(lambda phase: self._journal.say(NEXT_PHASE[phase]))
+            self._serving.start(lambda phase: self._journal.say(next_phase(phase)))
         except LaunchFailed:
             if not self._serving.imported:  # the next launch would fail alike
                 self._plan.without_ray.add(self._launch.variant.python)
@@ -214,7 +216,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         try:
             with looking or nullcontext() as look:
                 try:
-                    result = self._plan.place.drive(self._serving)(
+                    result = self._drive(
                         self._load(planned.row),
                         self._timing(planned),
                         on_progress=self._progress(planned.row),
@@ -241,7 +243,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         if self._unsettled:
             trial = trial.flagged("unsettled")
             self._unsettled = False
-        trial = self._with_log(trial, log)
+        trial = self._with_log(trial, log, look)
         if traces is not None:
             try:
                 trial = replace(trial, waterfall=waterfall(traces.requests, self._serving.marks))
@@ -327,8 +329,12 @@ class ServedBench(Bench[Cell, PlannedLoad]):
             return None
         return trace_log(self._plan.trace, self._timing(planned).measured_s)
 
-    def _with_log(self, trial: Trial, log: RequestLog | None) -> Trial:
-        """The trial with what its requests say beyond its figures."""
+    def _drive(self, load: Load, timing: Timing, **beside: Any) -> LoadResult:
+        """Runs a load. Raises as `drive_load` does."""
+        return self._plan.place.drive(self._serving)(load, timing, **beside)
+
+    def _with_log(self, trial: Trial, log: RequestLog | None, look: Observation | None) -> Trial:
+        """The trial with what its requests, and what was seen beside, say beyond its figures."""
         return trial
 
     def _progress(self, row: Row | None, phase: str | None = None) -> Callable[[Progress], None]:

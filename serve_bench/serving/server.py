@@ -305,6 +305,18 @@ class Serving:
             self._ask("look", {"from_ns": from_ns, "to_ns": to_ns}, LAUNCH_TIMEOUT_S)["replicas"]
         )
 
+    def begin_course(self) -> None:
+        """Starts to read what Serve says of its replicas. Raises LaunchFailed."""
+        self._ask("course", {}, LAUNCH_TIMEOUT_S)
+
+    def end_course(self) -> Mapping[str, Any]:
+        """What was read since: serving/cluster/course.py. Raises LaunchFailed."""
+        return self._ask("course", {"end": True}, LAUNCH_TIMEOUT_S)
+
+    def forget(self, pid: int) -> None:
+        """A process that is ended on purpose: it is no casualty, whatever its role."""
+        self._vital.pop(pid, None)
+
     def counts(self) -> dict[int, ReplicaCounts]:
         """What the app's replicas have counted so far, by pid, of dead ones too; empty for an app
         that does not count."""

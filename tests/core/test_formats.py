@@ -30,6 +30,7 @@ from serve_bench.benchmarks.registry import BENCHMARKS as SHEETS
 from serve_bench.benchmarks.rpc.request import RpcSuite
 from serve_bench.benchmarks.scale.request import ScaleSuite
 from serve_bench.benchmarks.tax.request import TaxSuite
+from serve_bench.benchmarks.timeline.summary import figure
 from serve_bench.benchmarks.versus.request import VersusSuite
 from serve_bench.cli.history import render_history
 from serve_bench.cli.show import render, render_comparing
@@ -54,7 +55,7 @@ PASSED_OVER: Final = {"format-1": ["unknown-kind"], "1-recsys-cut-off": ["cut-of
 #: Every kind of run that records are kept of: `scale` by its workload.
 KINDS: Final = {
     *("micro", "noop", "recsys", "press", "sweep", "rpc", "versus", "run", "load", "ranker"),
-    *("bisect", "flags", "capacity", "tax", "trace"),
+    *("bisect", "flags", "capacity", "tax", "trace", "timeline"),
     *(f"scale {one}" for one in ("single", "multi", "ensemble", "chain", "curve")),
 }
 #: What reads the suite of a stored run, where it is not Suite.
@@ -64,7 +65,9 @@ SUITES: Final[dict[str, Any]] = {
     "tax": TaxSuite,
 }
 
-NO_CLASSIC: Final = frozenset({"recsys", "sweep", "versus", "bisect", "flags", "capacity", "tax"})
+NO_CLASSIC: Final = frozenset(
+    {"recsys", "sweep", "versus", "bisect", "flags", "capacity", "tax", "timeline"}
+)
 MOST_BYTES: Final = 3_000_000
 
 #: Where the records lie, as it is shown.
@@ -210,6 +213,9 @@ def figures(result: Result, page: Mapping[str, Any]) -> list[str]:
         return [ratio_text(one["ratio"]) for one in page["effects"] if one["ratio"]]
     if command == "capacity":
         return [rate_text(probe["rate"]) for one in page["capacities"] for probe in one["probes"]]
+    if command == "timeline":
+        means_of = [one[key] for one in page["cells"] for key in ("out_of_slo_s", "lost_each")]
+        return [figure(one["value"]) for one in means_of if one]
     if command == "press":
         return [number(one).replace(",", "") for one in means(page)]
     return [number(one) for one in means(page)]

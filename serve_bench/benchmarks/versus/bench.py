@@ -30,7 +30,6 @@ from serve_bench.core.result import Deploy, Launch, RunStop, Trial
 from serve_bench.load import LoadError
 from serve_bench.runner.agenda import Listed
 from serve_bench.runner.runner import (
-    NEXT_PHASE,
     Bench,
     CellOver,
     Fault,
@@ -40,6 +39,7 @@ from serve_bench.runner.runner import (
     Part,
     Plan,
     PlannedLaunch,
+    next_phase,
 )
 from serve_bench.runner.served_bench import launch_spec
 from serve_bench.runner.url_bench import Service
@@ -76,7 +76,7 @@ def start_both(ups: Sequence[Up], say: Say) -> list[tuple[Up, LaunchFailed]]:
         up.serving.begin(apart_from=[one.serving.ports for one in ups[:at]])
     outcomes = at_once(
         [up.serving.await_up for up in ups],
-        lambda place, phase: say(ups[place], NEXT_PHASE[phase]),
+        lambda place, phase: say(ups[place], next_phase(phase)),
         lambda: _end(ups),
         LaunchFailed,
         all_or_none=True,

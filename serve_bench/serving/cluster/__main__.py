@@ -28,6 +28,7 @@ import look
 import measured
 from actors import Refused, one_line
 from applications import Applications, HandleLoads, proxies
+from course import Course
 from deployer import Deployer
 from start import LEAVE_TIMEOUT_S, Attached, http_wanted, start
 
@@ -45,6 +46,7 @@ class Cluster:
         self._deployer = Deployer()
         self._applications = Applications(self._phase_ended)
         self._handle_loads = HandleLoads()
+        self._course = Course()
         self.attached: Attached | None = None
 
     def _phase_ended(self, name: str) -> None:
@@ -79,6 +81,13 @@ class Cluster:
         look.begin()
         return {}
 
+    def course(self, spec: dict[str, Any]) -> dict[str, Any]:
+        """Starts to read what Serve says of its replicas; with `end` what was read."""
+        if spec.get("end"):
+            return self._course.end()
+        self._course.begin()
+        return {}
+
     def proof(self, spec: dict[str, Any]) -> dict[str, Any]:
         """What is engaged, and what is measured."""
         return {**actors.proof(spec["names"]), **measured.measured(spec["sources"])}
@@ -100,6 +109,7 @@ class Cluster:
             "handle_load": self._handle_loads.load,
             "controller": lambda _: {"controller": actors.controller()},
             "look": self.look,
+            "course": self.course,
             "leave": self.leave,
         }
 

@@ -1,0 +1,693 @@
+"""A load over time: what its record keeps of each second, and the figures of a transient. Pure.
+
+Rule: a request counts in the second in which it was due, whenever it ends, so that a service that
+stalls has no empty seconds. A second in which nothing was due is not judged. Times are seconds
+since the begin of the first stage.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Final
+
+from serve_bench.analysis.capacity.launch import Requests
+from serve_bench.analysis.ratios import quantile
+from serve_bench.core.errors import FormatError
+from serve_bench.core.histogram import Histogram
+from serve_bench.core.result import JsonObject
+from serve_bench.core.slo import Slo
+from serve_bench.core.timeline import REPLICA
+from serve_bench.core.usage import Track, cpu_percent
+
+STEP_S: Final = 0.1
+"""Slices in which the bounds of the SLO are counted: times of a transient are known so well."""
+
+HOLD_S: Final = 3
+"""The SLO holds again from the first moment on from which it holds for so many seconds, each for
+itself; at the end of a stage, for the seconds that are left."""
+
+MOST_LOST: Final = 10_000
+"""Lost requests that a record keeps one by one."""
+
+KEPT_BITS: Final = 6
+"""Bits of a latency that the histograms of single seconds keep: at most 1.6 % off."""
+
+NO_END: Final = frozenset({"cut", "unsent"})
+
+
+# ------------------------------------------------------------------------------- what is kept
+
+
+def seconds_of_requests(requests: Requests, count: int, broken_off: bool = False) -> dict[str, Any]:
+    """What a record keeps of the requests of a load of `count` seconds. Of a load that was
+    `broken_off` nobody waited for the answers that were to come: they are not lost.
+
+    By the second in which they were due: `due`, `answered`, `failed` by class, `latency` (a
+    histogram of what was answered), `max_ns`. By the second in which it happened: `sent`, `ended`
+    (answers). `waiting`: due and without an end when the second was over. `lost`: what failed or
+    had no end, each with its due time, its end (None: none) and its class.
+    """
+    due, sent, answered, ended, highest = ([0] * count for _ in range(5))
+    change = [0] * (count + 1)
+    failed: dict[str, list[int]] = {}
+    lost: list[tuple[float, float | None, str]] = []
+    slots: list[dict[int, int]] = [{} for _ in range(count)]
+    for _, start_ns, latency_ns, _, error, _, sent_ns in requests:
+        at = min(count - 1, max(0, start_ns // 10**9))
+        due[at] += 1
+        if sent_ns is not None and sent_ns < count * 10**9:
+            sent[max(0, sent_ns // 10**9)] += 1
+        end_ns = None if latency_ns is None else start_ns + latency_ns
+        change[at] += 1
+        if end_ns is not None:
+            change[min(count, max(at, end_ns // 10**9))] -= 1
+        if broken_off and error in NO_END:
+            continue
+        if error is not None:
+            failed.setdefault(error, [0] * count)[at] += 1
+            end_s = None if end_ns is None else round(end_ns / 1e9, 3)
+            lost.append((round(start_ns / 1e9, 3), end_s, error))
+            continue
+        assert latency_ns is not None and end_ns is not None, "what is answered has an end"
+        answered[at] += 1
+        if end_ns < count * 10**9:
+            ended[end_ns // 10**9] += 1
+        kept = _kept(latency_ns)
+        slots[at][kept] = slots[at].get(kept, 0) + 1
+        highest[at] = max(highest[at], latency_ns)
+    waiting, open_ = [], 0
+    for one in change[:count]:
+        open_ += one
+        waiting.append(open_)
+    return {
+        "due": due,
+        "sent": sent,
+        "answered": answered,
+        "ended": ended,
+        "failed": failed,
+        "waiting": waiting,
+        "latency": [_encoded(some) for some in slots],
+        "max_ns": highest,
+        "lost": sorted(lost, key=lambda one: (one[0], one[2]))[:MOST_LOST],
+        "losses": len(lost),
+    }
+
+
+def _kept(value_ns: int) -> int:
+    """The value with its first bits alone, and the middle of what it may have been."""
+    shift = max(0, value_ns.bit_length() - KEPT_BITS)
+    return (value_ns >> shift << shift) + (1 << shift >> 1)
+
+
+def _encoded(values: Mapping[int, int]) -> Any:
+    histogram = Histogram()
+    for value, count in values.items():
+        for _ in range(count):
+            histogram.record(value)
+    return histogram.encode() if values else None
+
+
+def processes_of(
+    tracks: Sequence[Track], begin_ns: int, seconds: int, at_once_ns: int = 50_000_000
+) -> dict[str, Any]:
+    """CPU of each second by role (% of a core, None where no reading covers it), and when processes
+    came and went: `from_s` None for one that was there at the first reading, `to_s` for one that
+    was there at the last. `begin_ns`: of the first stage, on the clock of the readings."""
+    known = [one for one in tracks if one.cpu_ns]
+    first = min((one.cpu_ns[0][0] for one in known), default=0) + at_once_ns
+    last = max((one.cpu_ns[-1][0] for one in known), default=0) - at_once_ns
+    cpu: dict[str, list[float | None]] = {}
+    lives = []
+    for one in known:
+        line = cpu.setdefault(one.role, [None] * seconds)
+        for second in range(seconds):
+            at = begin_ns + second * 10**9
+            share, seen_ns = cpu_percent(one.cpu_ns, at, at + 10**9)
+            if share is not None:
+                line[second] = round((line[second] or 0.0) + share * seen_ns / 1e9, 1)
+        born, died = one.cpu_ns[0][0], one.cpu_ns[-1][0]
+        lives.append(
+            {
+                "pid": one.pid,
+                "role": one.role,
+                "title": one.title,
+                "from_s": None if born <= first else round((born - begin_ns) / 1e9, 3),
+                "to_s": None if died >= last else round((died - begin_ns) / 1e9, 3),
+            }
+        )
+    return {"cpu": cpu, "lives": lives}
+
+
+def changes_of(readings: Iterable[Mapping[str, Any]], begin_ns: int) -> list[dict[str, Any]]:
+    """What Serve said of its replicas (serving/cluster/course.py), on the clock of the load."""
+    return [
+        {
+            "at_s": round((int(one["at_ns"]) - begin_ns) / 1e9, 3),
+            **{name: value for name, value in one.items() if name != "at_ns"},
+        }
+        for one in readings
+    ]
+
+
+# ------------------------------------------------------------------------------ replicas
+
+
+@dataclass(frozen=True)
+class ReplicaCount:
+    """Replicas from a moment on: wanted (None: not known), starting, running, draining."""
+
+    at_s: float
+    wanted: int | None
+    starting: int
+    running: int
+    draining: int
+
+    @property
+    def all(self) -> int:
+        """All that take resources."""
+        return self.starting + self.running + self.draining
+
+
+@dataclass(frozen=True)
+class ReplicaLine:
+    """The replicas of a deployment, or of all, over time: each change, oldest first."""
+
+    name: str
+    counts: tuple[ReplicaCount, ...]
+
+    def at(self, moment_s: float) -> ReplicaCount | None:
+        """The state at a moment: that before it, or the first one known."""
+        if not self.counts:
+            return None
+        place = bisect_right(self.counts, moment_s, key=lambda one: one.at_s)
+        return self.counts[max(0, place - 1)]
+
+    def between(self, begin_s: float, end_s: float) -> list[ReplicaCount]:
+        """The states within a span, that at its begin first."""
+        first = self.at(begin_s)
+        within = [one for one in self.counts if begin_s < one.at_s < end_s]
+        return within if first is None else [first, *within]
+
+    def seconds(self, begin_s: float, end_s: float) -> float:
+        """Replica-seconds within a span."""
+        states = self.between(begin_s, end_s)
+        ends = [*(one.at_s for one in states[1:]), end_s]
+        begins = [begin_s, *(one.at_s for one in states[1:])]
+        spans = zip(states, begins, ends, strict=True)
+        return sum(one.all * max(0.0, end - begin) for one, begin, end in spans)
+
+    def turns(self, begin_s: float, end_s: float) -> int:
+        """How often the number of wanted replicas (where not known: of all) changed its direction
+        within a span: from more to fewer, or back."""
+        levels = [
+            one.all if one.wanted is None else one.wanted for one in self.between(begin_s, end_s)
+        ]
+        signs = [
+            1 if after > before else -1 for before, after in pairwise(levels) if after != before
+        ]
+        return sum(before != after for before, after in pairwise(signs))
+
+
+def replica_lines(course: JsonObject) -> tuple[ReplicaLine, ...]:
+    """Of each deployment, by Serve's word; where there is none, by the processes that were seen."""
+    lines: dict[str, list[ReplicaCount]] = {}
+    for one in course.get("changes", ()):
+        count = ReplicaCount(
+            float(one["at_s"]), one["wanted"], one["starting"], one["running"], one["draining"]
+        )
+        lines.setdefault(str(one["deployment"]), []).append(count)
+    if not lines:
+        lines = _by_processes(course)
+    return tuple(ReplicaLine(name, tuple(counts)) for name, counts in lines.items())
+
+
+def _by_processes(course: JsonObject) -> dict[str, list[ReplicaCount]]:
+    steps: dict[str, list[tuple[float, int]]] = {}
+    for one in course.get("lives", ()):
+        if one["role"] == REPLICA:
+            name = str(one["title"]).removeprefix("ray::ServeReplica:")
+            born = -math.inf if one["from_s"] is None else float(one["from_s"])
+            steps.setdefault(name, []).append((born, 1))
+            if one["to_s"] is not None:
+                steps[name].append((float(one["to_s"]), -1))
+    lines: dict[str, list[ReplicaCount]] = {}
+    for name, some in steps.items():
+        running = 0
+        for at, step in sorted(some):
+            running += step
+            start = min(0.0, *(one for one, _ in some if one > -math.inf), 0.0)
+            moment = start if at == -math.inf else at
+            lines.setdefault(name, []).append(ReplicaCount(moment, None, 0, running, 0))
+    return lines
+
+
+def all_replicas(lines: Sequence[ReplicaLine]) -> ReplicaLine:
+    """The sum of the deployments."""
+    moments = sorted({one.at_s for line in lines for one in line.counts})
+    counts = []
+    for moment in moments:
+        states = [state for line in lines if (state := line.at(moment)) is not None]
+        wanted = [one.wanted for one in states]
+        counts.append(
+            ReplicaCount(
+                moment,
+                None if None in wanted else sum(one or 0 for one in wanted),
+                sum(one.starting for one in states),
+                sum(one.running for one in states),
+                sum(one.draining for one in states),
+            )
+        )
+    return ReplicaLine("all", tuple(counts))
+
+
+# ---------------------------------------------------------------------------- the SLO
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What the objectives of an SLO count in each slice of `step_s`: requests, and those beyond.
+
+    Made by `bounds_of`, which checks the record.
+    """
+
+    step_s: float
+    slo: Slo
+    of: Mapping[str, Sequence[float]]
+    bad: Mapping[str, Sequence[float]]
+
+    @property
+    def count(self) -> int:
+        """The number of slices."""
+        return len(next(iter(self.of.values()), ()))
+
+    def holds(self, begin: int, end: int) -> bool | None:
+        """Whether the SLO holds over the slices [begin, end); None: nothing was due."""
+        some = False
+        for one in self.slo.objectives:
+            of, bad = sum(self.of[one.name][begin:end]), sum(self.bad[one.name][begin:end])
+            if not of:
+                continue
+            some = True
+            most = one.limit if one.allowed is None else one.allowed
+            if bad / of > most + 1e-12:
+                return False
+        return True if some else None
+
+    def place(self, moment_s: float) -> int:
+        """The slice that begins at a moment, or next after it."""
+        return max(0, math.ceil(moment_s / self.step_s - 1e-9))
+
+    def second(self, at: int) -> bool | None:
+        """Whether it holds in a second, the first of which is 0."""
+        each = round(1 / self.step_s)
+        return self.holds(at * each, (at + 1) * each)
+
+    def held_from(self, begin_s: float, end_s: float) -> float | None:
+        """The first moment of a span from which the SLO holds for HOLD_S seconds, each for itself,
+        or to its end; None: there is none. Seconds without a request do not count against it."""
+        each, last = round(1 / self.step_s), min(self.count, self.place(end_s))
+        for start in range(self.place(begin_s), last):
+            until = min(last, start + HOLD_S * each)
+            seconds = [self.holds(at, min(at + each, until)) for at in range(start, until, each)]
+            if False not in seconds and True in seconds:
+                return max(begin_s, start * self.step_s)
+        return None
+
+
+def bounds_of(slices: JsonObject, slo: Slo) -> Bounds:
+    """The counts of a trial. Raises FormatError where they are not those of the SLO."""
+    bounds = slices.get("bounds") or {}
+    of, bad = {}, {}
+    for one in slo.objectives:
+        if one.name not in bounds:
+            raise FormatError(f"slices.bounds: {one.name} is missing")
+        of[one.name], bad[one.name] = bounds[one.name]["of"], bounds[one.name]["bad"]
+    if len({len(some) for some in (*of.values(), *bad.values())}) != 1:
+        raise FormatError("slices.bounds: the objectives have not the same slices")
+    step_s = float(slices.get("slice_s") or 0.0)
+    if not 0.001 <= step_s <= 1.0:
+        raise FormatError(f"slices.slice_s: {step_s:g} is no part of a second")
+    return Bounds(step_s, slo, of, bad)
+
+
+# -------------------------------------------------------------------------- the transient
+
+
+@dataclass(frozen=True)
+class StageFigures:
+    """A stage on one launch. Times count from its begin; None: it did not happen.
+
+    `out_s`: seconds out of the SLO; `held_s`: from when on it holds (`Bounds.held_from`);
+    `further_s`: to the first further running replica; `needed`: running replicas when the SLO held,
+    the fewest where it held from the begin; `needed_s`: to that number; `most`: of starting and
+    running ones together; `turns`: of the wanted number; `lost`: requests due in it, by class.
+    """
+
+    begin_s: float
+    end_s: float
+    rate: float
+    due: int
+    answered: int
+    lost: Mapping[str, int]
+    out_s: int
+    held_s: float | None
+    further_s: float | None
+    needed: int | None
+    needed_s: float | None
+    most: int | None
+    turns: int
+
+    @property
+    def overshoot(self) -> int | None:
+        """Replicas above the needed ones."""
+        if self.needed is None or self.most is None:
+            return None
+        return max(0, self.most - self.needed)
+
+    @property
+    def least_s(self) -> float | None:
+        """Replica-seconds of the needed ones."""
+        return None if self.needed is None else self.needed * (self.end_s - self.begin_s)
+
+
+@dataclass(frozen=True)
+class FaultFigures:
+    """A fault on one launch. `at_s`: when it was done, None: it was not, for the reason `why_not`.
+
+    `lost`: requests that failed between it and the next one, or whose end never came, by class;
+    `out_s`: seconds out of the SLO until then, `last_out_s`: to the end of the last of them;
+    `held_s`: to when the SLO first holds; `fewest`: replicas that ran meanwhile, until the last
+    second out; `answered`: answers in that time. `lasted_s`: of a deploy.
+    """
+
+    source: str
+    text: str
+    at_s: float | None
+    until_s: float
+    lost: Mapping[str, int] = field(default_factory=dict)
+    out_s: int = 0
+    last_out_s: float | None = None
+    held_s: float | None = None
+    fewest: int | None = None
+    answered: int = 0
+    lasted_s: float | None = None
+    why_not: str = ""
+
+
+@dataclass(frozen=True)
+class Transient:
+    """The figures of one launch. `out`: by second, whether the SLO is missed, None: nothing was
+    due; `down_s`: from the end of the load until no more replicas ran than at its begin, None: not
+    while it was watched; `replica_s`, `least_s`: replica-seconds, and those of the needed ones."""
+
+    out: tuple[bool | None, ...]
+    lost: Mapping[str, int]
+    due: int
+    answered: int
+    stages: tuple[StageFigures, ...]
+    faults: tuple[FaultFigures, ...]
+    replicas: ReplicaLine
+    down_s: float | None
+    replica_s: float | None
+    least_s: float | None
+
+    @property
+    def out_s(self) -> int:
+        """Seconds out of the SLO."""
+        return sum(one is True for one in self.out)
+
+    @property
+    def lost_total(self) -> int:
+        """Requests that failed or had no end."""
+        return sum(self.lost.values())
+
+
+def transient_of(
+    course: JsonObject, bounds: Bounds, stages: Sequence[tuple[float, float, float]]
+) -> Transient:
+    """The figures of a trial. `stages`: begin, end and rate of each. Raises FormatError."""
+    due = course.get("due") or []
+    count = len(due)
+    for name in ("sent", "answered", "ended", "waiting", "latency", "max_ns"):
+        if len(course.get(name) or []) != count:
+            raise FormatError(f"course.{name}: has not one value for each second")
+    if any(len(some) != count for some in (course.get("failed") or {}).values()):
+        raise FormatError("course.failed: has not one value for each second")
+    lines = replica_lines(course)
+    every = all_replicas(lines)
+    out = tuple(None if held is None else not held for held in map(bounds.second, range(count)))
+    made = tuple(_stage(course, bounds, lines, every, out, stage) for stage in stages)
+    whole_s = stages[-1][1] if stages else 0.0
+    least = [one.least_s for one in made]
+    known = bool(every.counts)
+    return Transient(
+        out,
+        {name: sum(some) for name, some in (course.get("failed") or {}).items()},
+        sum(due),
+        sum(course.get("answered") or []),
+        made,
+        tuple(_faults(course, bounds, every, out, whole_s)),
+        every,
+        _down_s(every, whole_s, float(course.get("after_s") or 0.0)),
+        every.seconds(0.0, whole_s) if known else None,
+        None if None in least or not known else sum(one or 0.0 for one in least),
+    )
+
+
+def _stage(
+    course: JsonObject,
+    bounds: Bounds,
+    lines: Sequence[ReplicaLine],
+    every: ReplicaLine,
+    out: Sequence[bool | None],
+    stage: tuple[float, float, float],
+) -> StageFigures:
+    begin, end, rate = stage
+    span = slice(round(begin), max(round(begin) + 1, round(end)))
+    held_at = bounds.held_from(begin, end)
+    states = every.between(begin, end)
+    first = states[0].running if states else None
+    further = next((one.at_s for one in states[1:] if one.running > (first or 0)), None)
+    needed, needed_at = _needed(states, begin, held_at)
+    lost = {
+        name: count
+        for name, some in (course.get("failed") or {}).items()
+        if (count := sum(some[span]))
+    }
+    return StageFigures(
+        begin,
+        end,
+        rate,
+        sum(course["due"][span]),
+        sum(course["answered"][span]),
+        lost,
+        sum(one is True for one in out[span]),
+        None if held_at is None else round(held_at - begin, 3),
+        None if further is None else further - begin,
+        needed,
+        None if needed_at is None else max(0.0, needed_at - begin),
+        max((one.starting + one.running for one in states), default=None),
+        sum(line.turns(begin, end) for line in lines),
+    )
+
+
+def _needed(
+    states: Sequence[ReplicaCount], begin: float, held_at: float | None
+) -> tuple[int | None, float | None]:
+    """The running replicas that held the SLO, and since when there were as many."""
+    if held_at is None or not states:
+        return None, None
+    if held_at <= begin:
+        return min(one.running for one in states), begin
+    before = [one for one in states if one.at_s <= held_at] or list(states[:1])
+    needed = before[-1].running
+    since = before[-1].at_s
+    for one in reversed(before):
+        if one.running < needed:
+            break
+        since = one.at_s
+    return needed, max(begin, since)
+
+
+def _down_s(every: ReplicaLine, end_s: float, after_s: float) -> float | None:
+    """From the end of the load until no more replicas are there than at its begin."""
+    first = every.at(0.0)
+    if first is None or after_s <= 0:
+        return None
+    for one in every.between(end_s, end_s + after_s):
+        if one.all <= first.all:
+            return max(0.0, one.at_s - end_s)
+    return None
+
+
+def _faults(
+    course: JsonObject,
+    bounds: Bounds,
+    every: ReplicaLine,
+    out: Sequence[bool | None],
+    whole_s: float,
+) -> Iterator[FaultFigures]:
+    faults = course.get("faults") or []
+    begins = [one.get("at_s") for one in faults]
+    for place, one in enumerate(faults):
+        at, source, text = one.get("at_s"), str(one["fault"]), str(one.get("text") or "")
+        later = [begin for begin in begins[place + 1 :] if begin is not None]
+        until = float(min([*later, whole_s]))
+        if at is None:
+            yield FaultFigures(source, text, None, until, why_not=str(one.get("why_not") or ""))
+            continue
+        at = float(at)
+        lost: dict[str, int] = {}
+        for due_s, end_s, error in course.get("lost") or ():
+            moment = due_s if end_s is None else end_s
+            last = place == len(faults) - 1  # what ends later than the load is the last one's
+            if at <= moment and (moment < until or last):
+                lost[error] = lost.get(error, 0) + 1
+        held_at = bounds.held_from(at, until)
+        begin, end = math.floor(at), math.ceil(until)
+        missed = [second for second in range(begin, min(end, len(out))) if out[second]]
+        last_out = max(0.0, missed[-1] + 1 - at) if missed else None
+        meanwhile = at + max(1.0, last_out or 0.0)
+        ended = course["ended"][begin : max(begin + 1, math.ceil(meanwhile))]
+        lasted = one.get("done_s")
+        stopped = source.startswith(f"stop:{REPLICA}")
+        yield FaultFigures(
+            source,
+            text,
+            at,
+            until,
+            lost,
+            len(missed),
+            None if last_out is None else round(last_out, 3),
+            None if held_at is None else round(held_at - at, 3),
+            _fewest(course, every, at, meanwhile, stopped),
+            sum(ended),
+            None if lasted is None else float(lasted) - at,
+            str(one.get("why_not") or ""),
+        )
+
+
+def _fewest(
+    course: JsonObject, every: ReplicaLine, at: float, until: float, stopped: bool
+) -> int | None:
+    """The fewest replicas that ran in a span: by Serve's word, which may not know yet that one has
+    died, and by the processes that were there. `stopped`: one of them stands still."""
+    by_serve = [one.running for one in every.between(at, until)]
+    lives = [one for one in course.get("lives") or () if one["role"] == REPLICA]
+    died = [float(one["to_s"]) for one in lives if one["to_s"] is not None]
+    moments = [at, *(one for one in died if at <= one < until)]
+    alive = [
+        sum(
+            (one["from_s"] is None or one["from_s"] <= moment + AFTER_S)
+            and (one["to_s"] is None or one["to_s"] > moment + AFTER_S)
+            for one in lives
+        )
+        - stopped
+        for moment in moments
+    ]
+    known = [*by_serve, *(alive if lives else ())]
+    return min(known) if by_serve else None
+
+
+AFTER_S: Final = 0.2
+"""A process is read five times a second: so late its end may be seen."""
+
+
+# ----------------------------------------------------------------------------- events
+
+
+@dataclass(frozen=True)
+class CourseEvent:
+    """What happened, and when: `replica started`, `replica ready`, `HAProxy reloaded`..."""
+
+    at_s: float
+    what: str
+    who: str = ""
+
+
+def events_of(course: JsonObject) -> list[CourseEvent]:
+    """What happened while the load ran, in order: faults, replicas that came, were ready and went,
+    proxies that did, reloads of HAProxy."""
+    events = []
+    killed = {}
+    for one in course.get("faults") or ():
+        if one.get("at_s") is None:
+            continue
+        what = str(one["fault"]).partition("@")[0].replace(":", " ")
+        events.append(CourseEvent(float(one["at_s"]), what, _pid(one.get("pid"))))
+        if one.get("done_s") is not None:
+            done = "deploy in force" if one.get("pid") is None else "goes on"
+            events.append(CourseEvent(float(one["done_s"]), done, _pid(one.get("pid"))))
+        if one.get("pid") is not None and str(one["fault"]).startswith("kill"):
+            killed[one["pid"]] = float(one["at_s"])
+    ready: set[int] = set()
+    for number, one in enumerate(course.get("changes") or ()):
+        pids = set(one.get("pids") or ())
+        if number and float(one["at_s"]) > 0:
+            name = str(one["deployment"]).partition(":")[2]
+            for pid in sorted(pids - ready):
+                events.append(CourseEvent(float(one["at_s"]), "replica ready", f"{name} {pid}"))
+        ready |= pids
+    lines = replica_lines(course)
+    every = all_replicas(lines)
+    for one in course.get("lives") or ():
+        who = f"{str(one['title']).rpartition(':')[2]} {one['pid']}"
+        role, born, died = str(one["role"]), one["from_s"], one["to_s"]
+        if role == "haproxy" and born is not None:
+            events.append(CourseEvent(float(born), "HAProxy reloaded", _pid(one["pid"])))
+        if role == "haproxy" and died is not None:
+            word = "killed" if one["pid"] in killed else "before a reload ended"
+            events.append(CourseEvent(float(died), f"HAProxy {word}", _pid(one["pid"])))
+        if role in ("replica", "proxy", "controller") and born is not None:
+            named = who if role == "replica" else _pid(one["pid"])
+            events.append(CourseEvent(float(born), f"{role} started", named))
+        if role in ("replica", "proxy", "controller") and died is not None:
+            named = who if role == "replica" else _pid(one["pid"])
+            drained = role == REPLICA and _taken_away(every, float(died))
+            word = "killed" if one["pid"] in killed else "stopped" if drained else "ended"
+            events.append(CourseEvent(float(died), f"{role} {word}", named))
+    return sorted(events, key=lambda event: (event.at_s, event.what, event.who))
+
+
+def _taken_away(every: ReplicaLine, died_s: float) -> bool:
+    """Whether Serve was about to have fewer replicas, or others, when one of them ended."""
+    states = every.between(died_s - 1.0, died_s + 1.0)
+    wanted = [one.wanted for one in states if one.wanted is not None]
+    return any(one.draining for one in states) or any(b < a for a, b in pairwise(wanted))
+
+
+def _pid(pid: object) -> str:
+    return "" if pid is None else str(pid)
+
+
+# ---------------------------------------------------------------------------- over launches
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A figure over launches: its mean with the 95 % interval by t, None with one launch alone.
+    `of`: launches that have it, of `launches`."""
+
+    value: float
+    low: float | None
+    high: float | None
+    of: int
+    launches: int
+
+
+def mean_of(values: Sequence[float | None]) -> Mean | None:
+    """The mean of a figure over launches [Student, 1908]; None where none has it. A figure that
+    cannot be below 0 has no interval below it."""
+    known = [float(one) for one in values if one is not None]
+    if not known:
+        return None
+    mean, n = statistics.fmean(known), len(known)
+    if n < 2:
+        return Mean(mean, None, None, n, len(values))
+    half = quantile(n - 1, 0.975) * statistics.stdev(known) / math.sqrt(n)
+    return Mean(mean, max(0.0, mean - half), mean + half, n, len(values))

@@ -1,0 +1,286 @@
+"""What a timeline is measured on: a cluster of ours for each cell and launch, or a running Serve.
+
+Rule: the load is an open loop whose clock the faults share. What ends or is replaced while it runs
+is what is measured, and no failure of the run.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+from zlib import crc32
+
+from serve_bench.analysis.capacity.launch import gap_limits
+from serve_bench.benchmarks.timeline.measure import FaultClock, with_course
+from serve_bench.core.failed_requests import none_succeeded
+from serve_bench.core.load_result import LoadResult, Progress
+from serve_bench.core.load_spec import Load, Timing
+from serve_bench.core.plan import LaunchPlan, trial_of
+from serve_bench.core.result import PlannedTrial, Row, Trial
+from serve_bench.core.slo import Slo
+from serve_bench.core.timeline import Timeline
+from serve_bench.load import LoadError, LoadInterrupted, drive_load
+from serve_bench.load.request_log import RequestLog
+from serve_bench.observing.inside import Observation, keep_samples
+from serve_bench.observing.sampler import sampler_of
+from serve_bench.runner.agenda import Listed, PlannedLoad
+from serve_bench.runner.runner import Bench, Fault, Journal, Loaded, Plan, PlannedLaunch
+from serve_bench.runner.served_bench import ServedBench, ServedClusters
+from serve_bench.serving.server import LaunchFailed
+from serve_bench.serving.strays import marks
+from serve_bench.store import StoreError, now_iso
+
+WARMUP_S, WARMUP_MAX_S = 1.0, 5.0
+"""Before the first stage, at its rate."""
+
+LOOK_S: Final = 0.25
+"""How often later processes are looked for: so well the birth of a replica is known."""
+
+DEPLOY_PATIENCE_S: Final = 180.0
+"""How long a deploy that outlasts the load is awaited."""
+
+
+def load_of(timeline: Timeline, load: Load, run_id: str, key: str) -> Load:
+    """A closed-loop load as that of the timeline. Each launch of each run draws arrivals of its
+    own."""
+    return replace(
+        load,
+        stages=timeline.stages,
+        ramp=timeline.ramp,
+        arrivals=timeline.arrivals,
+        connections=timeline.connections,
+        max_connections=max(timeline.connections, timeline.most_connections),
+        seed=crc32(f"{run_id}/{key}".encode()),
+    )
+
+
+def timing_of(timeline: Timeline) -> Timing:
+    """A window for each second of the stages."""
+    return Timing(WARMUP_S, WARMUP_MAX_S, timeline.seconds, 1.0)
+
+
+def seconds_of(timeline: Timeline, result: LoadResult) -> int:
+    """The seconds that were measured: fewer of a load that was interrupted."""
+    return min(timeline.seconds, max(1, math.ceil(result.duration_s - 0.05)))
+
+
+@dataclass
+class TimelineClusters(ServedClusters):
+    """A load over time on each launch of the agenda."""
+
+    timeline: Timeline = field(kw_only=True)
+    slo: Slo = field(kw_only=True)
+
+    def _bench(self, launch: LaunchPlan) -> Callable[[int, Journal], ServedBench]:
+        return partial(TimelineBench, self, launch)
+
+    def _expected_s(self, place: int, at: int | None) -> float:
+        launches = len(self.agenda.launches) - place
+        rest_s = super()._expected_s(place, at) or 0.0
+        return rest_s + launches * (self.timeline.after_s + WARMUP_S)
+
+
+class TimelineBench(ServedBench):
+    """One cluster, its load, and the faults on it."""
+
+    def __init__(
+        self, plan: TimelineClusters, launch: LaunchPlan, number: int, journal: Journal
+    ) -> None:
+        super().__init__(plan, launch, number, journal)
+        self._timeline, self._slo = plan.timeline, plan.slo
+        self._run_id, self._key = plan.run_id, f"{launch.variant.name}/{launch.round}"
+        self._faults: FaultClock | None = None
+        self._zero_ns = 0
+        self._interrupted = False
+        self._seconds = 0
+
+    def _load(self, row: Row) -> Load:
+        return load_of(self._timeline, super()._load(row), self._run_id, self._key)
+
+    def _timing(self, planned: PlannedTrial) -> Timing:
+        return timing_of(self._timeline)
+
+    def _log(self, profiled: bool) -> RequestLog | None:
+        return RequestLog(gap_limits(self._slo))
+
+    def _drive(self, load: Load, timing: Timing, **beside: Any) -> LoadResult:
+        self._faults = FaultClock(self._timeline.faults, self._serving, self._suite.app, self._cell)
+        self._zero_ns, self._interrupted = 0, False
+        self._serving.begin_course()
+        try:
+            result = drive_load(load, timing, on_measure=self._begin, **beside)
+            self._seconds = seconds_of(self._timeline, result)
+            self._watch_after(result)
+        except LoadInterrupted as early:
+            self._interrupted = True
+            self._seconds = seconds_of(self._timeline, early.result)
+            raise
+        finally:
+            patience_s = 1.0 if self._interrupted else DEPLOY_PATIENCE_S
+            self._all_done = self._faults.end(patience_s)
+        return result
+
+    def _begin(self, measure_ns: int) -> None:
+        self._zero_ns = measure_ns
+        assert self._faults is not None, "the load runs"
+        self._faults.begin(measure_ns)
+
+    def _watch_after(self, result: LoadResult) -> None:
+        """Watches the replicas behind the last stage. Ctrl-C keeps the load."""
+        whole_s = self._timeline.seconds + self._timeline.after_s
+        try:
+            while (left_s := whole_s - (time.perf_counter_ns() - self._zero_ns) / 1e9) > 0:
+                phase = f"behind the load: {left_s:.0f} s"
+                self._journal.say(phase, cell=self._cell)
+                time.sleep(min(LOOK_S, left_s))
+        except KeyboardInterrupt as pressed:
+            raise LoadInterrupted(result) from pressed
+
+    def _with_log(self, trial: Trial, log: RequestLog | None, look: Observation | None) -> Trial:
+        assert log is not None and self._faults is not None, "each load has its log"
+        readings: Mapping[str, Any] = {}
+        try:
+            if self._all_done:
+                readings = self._serving.end_course()
+            else:
+                readings = {"failed": ["a deploy was under way when the load was interrupted"]}
+        except LaunchFailed as error:
+            readings = {"failed": [str(error)]}
+        tracks = () if look is None or look.sampler is None else look.sampler.tracks
+        return with_course(
+            trial,
+            log,
+            self._slo,
+            self._zero_ns,
+            self._seconds,
+            tracks=tracks,
+            readings=readings,
+            faults=self._faults.records,
+            after_s=self._timeline.after_s,
+            interrupted=self._interrupted,
+        )
+
+    def _loaded(
+        self, row: PlannedLoad, trial: Trial, result: LoadResult, log: RequestLog | None
+    ) -> Loaded:
+        """What ended or scaled down is part of the course; a fault that was not done is none of the
+        run's."""
+        self._serving.casualties()
+        faults = [
+            self._fault(row, f"{lost.who} failed: {lost.reason}", "worker")
+            for lost in result.failures
+        ]
+        for one in trial.course["faults"]:
+            if one["at_s"] is None or one.get("why_not"):
+                why = one.get("why_not", "")
+                faults.append(self._fault(row, f"{one['text']}: not done: {why}"))
+        if trial.counts.completed == 0:
+            faults.append(self._fault(row, none_succeeded(trial)))
+        return Loaded((trial,), tuple(faults), None, log)
+
+
+# --------------------------------------------------------------------------------------------------
+# A Serve that is up already.
+
+
+@dataclass
+class UrlTimeline:
+    """The load over time of a Serve on this host. Nothing is started, and nothing ended."""
+
+    load: Load
+    planned: tuple[PlannedTrial, ...]
+    timeline: Timeline
+    slo: Slo
+    folder: Path
+    run_id: str
+    processes: Callable[[], Any]  # those of the Serve behind the URL
+
+    def plan(self) -> Plan[str, PlannedTrial]:
+        """A launch for each round, which starts nothing."""
+        launches = [
+            PlannedLaunch(
+                "url", one.round, [("url", partial(Listed, [one]))], partial(UrlTimelineBench, self)
+            )
+            for one in self.planned
+        ]
+        each_s = self.timeline.seconds + self.timeline.after_s + WARMUP_S
+        return Plan(launches, lambda place, at: (len(launches) - place) * each_s, about=False)
+
+
+class UrlTimelineBench(Bench[str, PlannedTrial]):
+    """A running Serve."""
+
+    def __init__(self, plan: UrlTimeline, number: int, journal: Journal) -> None:
+        self._plan, self._journal = plan, journal
+        self._zero_ns = 0
+
+    def put(self, cell: str) -> None:
+        """Does nothing: the app is there."""
+
+    def load(self, row: PlannedTrial) -> Loaded:
+        """A load over time."""
+        plan, timeline = self._plan, self._plan.timeline
+        log, interrupted = RequestLog(gap_limits(plan.slo)), None
+        started_at, began = now_iso(), time.monotonic()
+        sampler = sampler_of(plan.processes(), children_every_s=LOOK_S)
+        load = load_of(timeline, plan.load, plan.run_id, row.key)
+        with sampler:
+            try:
+                result = drive_load(
+                    load,
+                    timing_of(timeline),
+                    on_progress=self._progress(row.row),
+                    mark=marks(plan.run_id),
+                    log=log,
+                    on_measure=self._begin,
+                )
+                self._watch_after()
+            except LoadInterrupted as early:
+                result, interrupted = early.result, early
+            except KeyboardInterrupt as early:  # behind the load, which is whole
+                interrupted = LoadInterrupted(result)
+                interrupted.__cause__ = early
+            except LoadError as error:
+                return Loaded(faults=(Fault("trial", str(error), at=row),))
+        trial = trial_of(row, "", started_at, result, time.monotonic() - began)
+        trial = replace(trial, usage=sampler.summary(result.started_at_ns, result.duration_s))
+        trial = with_course(
+            trial,
+            log,
+            plan.slo,
+            self._zero_ns,
+            seconds_of(timeline, result),
+            tracks=sampler.tracks,
+            readings={},
+            faults=(),
+            after_s=timeline.after_s,
+            interrupted=interrupted is not None,
+        )
+        faults = [Fault("worker", f"{one.who}: {one.reason}", at=row) for one in result.failures]
+        try:
+            keep_samples(plan.folder, sampler.samples(row.key))
+        except StoreError as error:
+            faults.append(Fault("samples", str(error), at=row))
+        if interrupted is not None:
+            faults.append(Fault("trial", "interrupted", at=row))
+            return Loaded((trial.flagged("interrupted"),), tuple(faults), interrupted, log)
+        if not trial.counts.completed:
+            faults.append(Fault("trial", none_succeeded(trial), at=row))
+        return Loaded((trial,), tuple(faults), None, log)
+
+    def _begin(self, measure_ns: int) -> None:
+        self._zero_ns = measure_ns
+
+    def _watch_after(self) -> None:
+        whole_s = self._plan.timeline.seconds + self._plan.timeline.after_s
+        while (left_s := whole_s - (time.perf_counter_ns() - self._zero_ns) / 1e9) > 0:
+            self._journal.say(f"behind the load: {left_s:.0f} s")
+            time.sleep(min(LOOK_S, left_s))
+
+    def _progress(self, row: Row) -> Callable[[Progress], None]:
+        return lambda now: self._journal.say(now.phase_text, row=row, load=now)

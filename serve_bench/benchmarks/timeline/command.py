@@ -1,0 +1,63 @@
+"""`serve-bench timeline TARGET`: a load over time, second by second, and what changes under it."""
+
+from __future__ import annotations
+
+import re
+
+from serve_bench.cli.command import argument, command, flag
+from serve_bench.cli.options import OwnAppOptions, SuiteOptions
+
+
+class TimelineOptions(SuiteOptions, OwnAppOptions):
+    """The options of `timeline`."""
+
+    command = "timeline"
+    order = (
+        *("target", "url", "stages", "ramp", "fault", "after", "option", "app_name", "route"),
+        *("paths", "method", "header", "headers", "draw", "body", "bodies", "expect_status"),
+        *("request_timeout_s", "arrivals", "connections", "launches", "nodes"),
+        *("variant", "env"),
+        *("out", "resume", "dry_run", "live", "slo", "fail_on", "format"),
+    )
+
+    def of_file(self) -> bool:
+        """A suite, by its file or its name."""
+        return re.fullmatch(r"\w+|.+\.toml", str(self.target)) is not None
+
+    target: str | None = argument(
+        "App: module:app, path/file.py:app, a config file of Serve (.yaml), or a suite: a file "
+        "(.toml), or autoscale_step, autoscale_spike, rolling_update, replica_death.",
+        default=None,
+        metavar="[TARGET]",
+    )
+    url: str | None = flag(
+        None, "Load a Serve on this host that is up already; no faults.", metavar="URL"
+    )
+    stages: str | None = flag(None, "Load over time, such as 50:20s,500:30s,50:40s.")
+    ramp: bool = flag(False, "Move the rate linearly from each stage to the next.")
+    fault: list[str] | None = flag(
+        None, "Fault on the clock, such as kill:replica@30s; repeatable.", metavar="FAULT"
+    )
+    after: str | None = flag(
+        None, "Watch replicas for so long behind the last stage [0s].", metavar="DURATION"
+    )
+    arrivals: str | None = flag(None, "Arrivals: constant or poisson [constant].")
+    connections: int | None = flag(None, "Connections at first; up to 4000 as needed [100].")
+    nodes: int | None = flag(None, "Nodes of the cluster, all on this host [1].")
+    slo: str | None = flag(None, "What has to hold in each second, such as p99=200ms [errors=1%].")
+    fail_on: str | None = flag(None, "Exit code 3 on: slo (a second is out of it).")
+
+
+@command(TimelineOptions)
+def timeline(options: TimelineOptions) -> int:
+    """Load an app over time: autoscaling, faults and deploys, second by second.
+
+    An open loop in stages; seconds out of the SLO, requests lost, time to more replicas.
+
+    Example: serve-bench timeline autoscale_step
+    """
+    from serve_bench.benchmarks.timeline.drive import run
+    from serve_bench.cli.flag_values import check_texts
+
+    check_texts({name: getattr(options, name, None) for name in options.order})
+    return run(options)

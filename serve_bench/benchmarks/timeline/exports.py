@@ -1,0 +1,144 @@
+"""A run of timeline as JSON and CSV, for programs: figures of the transient, and each second."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from serve_bench.analysis.course import Mean
+from serve_bench.benchmarks.parts.csv import csv_of
+from serve_bench.benchmarks.timeline.summary import (
+    TimelineCell,
+    TimelineLaunch,
+    best_of,
+    cells_of,
+    sentences_of,
+)
+from serve_bench.core.document import ReportOptions
+from serve_bench.core.figures import host_line
+from serve_bench.core.histogram import Histogram
+from serve_bench.core.result import Result, cell_slug
+
+ROLES = ("proxy", "haproxy", "replica", "controller", "load_worker")
+
+COLUMNS = (
+    *("run", "variant", "cell", "launch", "client", "second", "due", "sent", "answered", "lost"),
+    *("waiting", "p50_ns", "p99_ns", "max_ns", "slo", "wanted", "starting", "running", "draining"),
+    *(f"{role}_cpu_percent" for role in ROLES),
+    "host",
+)
+
+
+def json_text(result: Result, options: ReportOptions) -> str:
+    """The figures as one JSON object, indented; seconds since the first stage, times in ns."""
+    cells = cells_of(result)
+    best = best_of(cells)
+    whole = {
+        "run": result.run.id,
+        "records": options.where,
+        "slo": cells[0].slo.text,
+        "stages": [asdict(one) for one in cells[0].timeline.stages],
+        "faults": [one.source for one in cells[0].timeline.faults],
+        "findings": list(sentences_of(cells)),
+        "best": None if best is None else {"variant": best.variant, "cell": dict(best.cell)},
+        "cells": [_cell(one) for one in cells],
+        "failures": [one.message for one in result.failures],
+        "host": dict(result.run.host),
+    }
+    return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _mean(mean: Mean | None) -> dict[str, Any] | None:
+    return None if mean is None else asdict(mean)
+
+
+def _cell(one: TimelineCell) -> dict[str, Any]:
+    return {
+        "variant": one.variant,
+        "cell": dict(one.cell),
+        "out_of_slo_s": _mean(one.mean(lambda each: each.out_s)),
+        "lost": dict(one.lost),
+        "lost_each": _mean(one.mean(lambda each: each.lost_total)),
+        "replica_s": _mean(one.mean(lambda each: each.replica_s)),
+        "cost": _mean(one.cost),
+        "turns_per_minute": _mean(one.turns_per_minute),
+        "down_s": _mean(one.mean(lambda each: each.down_s)),
+        "launches": [_launch(each) for each in one.launches],
+    }
+
+
+def _launch(one: TimelineLaunch) -> dict[str, Any]:
+    figures = one.transient
+    return {
+        "round": one.trial.round,
+        "out_of_slo_s": figures.out_s,
+        "due": figures.due,
+        "answered": figures.answered,
+        "lost": dict(figures.lost),
+        "lost_after": dict(one.near_events()),
+        "replica_s": figures.replica_s,
+        "needed_replica_s": figures.least_s,
+        "down_s": figures.down_s,
+        "stages": [
+            {**asdict(stage), "lost": dict(stage.lost), "overshoot": stage.overshoot}
+            for stage in figures.stages
+        ],
+        "faults": [{**asdict(fault), "lost": dict(fault.lost)} for fault in figures.faults],
+        "events": [asdict(event) for event in one.events],
+        "replicas": [asdict(count) for count in figures.replicas.counts],
+        "seconds": list(_seconds(one)),
+    }
+
+
+def _seconds(one: TimelineLaunch) -> Iterator[dict[str, Any]]:
+    course = one.trial.course
+    for at, out in enumerate(one.transient.out):
+        histogram = course["latency"][at]
+        known = None if histogram is None else Histogram.decode(histogram)
+        p50, p99 = (None, None) if known is None else known.percentiles((0.5, 0.99))
+        state = one.transient.replicas.at(at + 1.0)
+        yield {
+            "second": at,
+            "due": course["due"][at],
+            "sent": course["sent"][at],
+            "answered": course["answered"][at],
+            "lost": {name: some[at] for name, some in course["failed"].items() if some[at]},
+            "waiting": course["waiting"][at],
+            "p50_ns": p50,
+            "p99_ns": p99,
+            "max_ns": None if known is None else course["max_ns"][at],
+            "slo": None if out is None else not out,
+            "wanted": None if state is None else state.wanted,
+            "starting": None if state is None else state.starting,
+            "running": None if state is None else state.running,
+            "draining": None if state is None else state.draining,
+            "cpu_percent": {
+                role: some[at] for role, some in (course.get("cpu") or {}).items() if at < len(some)
+            },
+        }
+
+
+def csv_text(result: Result, options: ReportOptions) -> str:
+    """A line for each second of each launch, a header first."""
+    return csv_of(COLUMNS, _rows(result))
+
+
+def _rows(result: Result) -> Iterator[dict[str, Any]]:
+    about = {"run": result.run.id, "host": host_line(result.run.host)}
+    for cell in cells_of(result):
+        for one in cell.launches:
+            at: dict[str, Any] = {**about, "variant": cell.variant, "cell": cell_slug(cell.cell)}
+            at |= {"launch": one.trial.round, "client": one.trial.row.client}
+            for second in _seconds(one):
+                cpu = {f"{role}_cpu_percent": second["cpu_percent"].get(role) for role in ROLES}
+                held = second["slo"]
+                word = None if held is None else "in" if held else "out"
+                lost = sum(second["lost"].values())
+                yield {**at, **second, **cpu, "slo": word, "lost": lost}
+
+
+def classic_text(result: Result, options: ReportOptions) -> str:
+    """Nothing like it was published in the classic form: a line that says so."""
+    return "timeline has no published classic form: --format table shows it\n"

@@ -1,0 +1,267 @@
+"""What a timeline is asked for: stages of an open loop, and faults on its clock. Pure words.
+
+Rule: times count from the first second of the first stage. What is checked here needs no app; that
+a target is there is checked by `check_faults`, before anything starts.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+from serve_bench.core.axes import nearest, only_keys
+from serve_bench.core.errors import BadInput
+from serve_bench.core.load_spec import ARRIVALS, MAX_DURATION_S, Arrivals, Stage
+from serve_bench.core.numbers import Amount, Connections, Count, Positive
+from serve_bench.core.request_spec import SpecError
+
+FaultAction: TypeAlias = Literal["kill", "stop", "deploy"]
+ACTIONS: Final[tuple[str, ...]] = ("kill", "stop", "deploy")
+
+REPLICA, PROXY, CONTROLLER, NODE = "replica", "proxy", "controller", "node"
+TARGETS: Final = (REPLICA, PROXY, CONTROLLER, NODE)
+"""What is killed or stopped. `proxy`: the process that serves the HTTP port, of variants with
+HAProxy that; `node`: a raylet beside the head with all that runs on it."""
+
+IN_PLACE: Final = "in-place"
+"""The target of a deploy by which replicas stay."""
+
+STOPPABLE: Final = (REPLICA, PROXY, CONTROLLER)
+
+MOST_S: Final = 6 * 3600.0
+"""Longest stages together: each second is a row of the records."""
+
+EXAMPLE: Final = "kill:replica@30s, stop:replica@30s+5s or deploy@60s"
+
+ERRORS_ALONE: Final = "errors=1%"
+"""The SLO where none is given."""
+
+CONNECTIONS: Final = 100
+MOST_CONNECTIONS: Final = 4_000
+"""Of the open loop, at first and at most: as many requests can be unanswered at once."""
+
+
+@dataclass(frozen=True)
+class PlannedFault:
+    """What is done to the service, `at_s` after the begin of the first stage.
+
+    `target`: one of TARGETS; of a deploy IN_PLACE, or empty for new replicas. `deployment`: of a
+    replica, if one is named. `for_s`: how long a process is stopped (SIGSTOP).
+    """
+
+    action: FaultAction
+    at_s: Amount
+    target: str = ""
+    deployment: str | None = None
+    for_s: Positive | None = None
+
+    @property
+    def source(self) -> str:
+        """As it is written on a command line."""
+        target = ":".join(one for one in (self.target, self.deployment) if one)
+        lasts = "" if self.for_s is None else f"+{self.for_s:g}s"
+        return f"{self.action}{f':{target}' if target else ''}@{self.at_s:g}s{lasts}"
+
+    @property
+    def text(self) -> str:
+        """`kill a replica of Shop at 30 s`."""
+        at = f"at {self.at_s:g} s"
+        if self.action == "deploy":
+            return f"deploy {'in place' if self.target else 'new replicas'} {at}"
+        of = "" if self.deployment is None else f" of {self.deployment}"
+        article = "the" if self.target in (PROXY, CONTROLLER) else "a"
+        lasts = "" if self.for_s is None else f" for {self.for_s:g} s"
+        return f"{self.action} {article} {self.target}{of} {at}{lasts}"
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """A load over time. `after_s`: how long the service is observed behind the last stage;
+    `connections` of the open loop at first, `most_connections` at most; `nodes`: raylets of the
+    cluster, all on this host; `slo`: what has to hold in each second, as core/slo.py reads it."""
+
+    stages: tuple[Stage, ...]
+    ramp: bool = False
+    arrivals: Arrivals = "constant"
+    after_s: Amount = 0.0
+    faults: tuple[PlannedFault, ...] = ()
+    connections: Connections = CONNECTIONS
+    most_connections: Connections = MOST_CONNECTIONS
+    nodes: Count = 1
+    slo: str = ERRORS_ALONE
+
+    @property
+    def seconds(self) -> int:
+        """Whole seconds of all stages."""
+        return math.ceil(sum(one.duration_s for one in self.stages) - 1e-9)
+
+    @property
+    def begins(self) -> tuple[float, ...]:
+        """When each stage begins, s."""
+        ends = [0.0]
+        for one in self.stages:
+            ends.append(ends[-1] + one.duration_s)
+        return tuple(ends[:-1])
+
+    @property
+    def source(self) -> str:
+        """The stages as they are written on a command line."""
+        text = ",".join(f"{one.rate:g}:{one.duration_s:g}s" for one in self.stages)
+        return f"{text} ramp" if self.ramp else text
+
+
+def seconds_of(text: str, where: str, zero: bool = False) -> float:
+    """A time such as 500ms, 10s, 2m or 0.5, in seconds. `where`: what a message names.
+
+    Raises BadInput.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)(ms|s|m|h)?", text.strip(), re.ASCII)
+    seconds = float(match[1]) * {"ms": 1e-3, "m": 60, "h": 3600}.get(match[2], 1) if match else -1
+    if seconds < 0 or (seconds == 0 and not zero):
+        least = "0 or more" if zero else "above 0"
+        raise BadInput(
+            f"{where}: {text!r} is not allowed; it takes a time {least}, such as 500ms, 10s or 2m"
+        )
+    if seconds > MAX_DURATION_S:
+        most = f"{MAX_DURATION_S / 3600:g}h"
+        raise BadInput(f"{where}: {text[:20]!r} is not allowed; it takes at most {most}")
+    return seconds
+
+
+def stages_of(text: str | None, where: str = "--stages") -> tuple[Stage, ...]:
+    """`RATE:DURATION,...` as stages. Raises BadInput or SpecError."""
+    stages = []
+    for part in text.split(",") if text is not None else ():
+        rate, colon, duration = part.partition(":")
+        try:
+            number = float(rate)
+        except ValueError:
+            number, colon = 0.0, ""
+        if not colon:
+            raise BadInput(f"{where}: {part!r} is not allowed; it takes RATE:DURATION, as 100:30s")
+        stages.append(Stage(number, seconds_of(duration, where)))
+    return tuple(stages)
+
+
+def parse_fault(text: str, where: str) -> PlannedFault:
+    """A fault of a text such as `kill:replica@30s`. Raises BadInput in one line."""
+    what, sign, when = text.strip().partition("@")
+    action, _, target = what.partition(":")
+    if not sign or action not in ACTIONS:
+        raise BadInput(f"{where}: {text!r} is not allowed; it takes {EXAMPLE}")
+    at, plus, lasts = when.partition("+")
+    at_s = seconds_of(at, f"{where}: {text}", zero=True)
+    for_s = seconds_of(lasts, f"{where}: {text}") if plus else None
+    target, _, deployment = target.partition(":")
+    if action == "deploy":
+        if target not in ("", IN_PLACE) or deployment or plus:
+            raise BadInput(
+                f"{where}: {text!r} is not allowed; it takes deploy@60s or deploy:{IN_PLACE}@60s"
+            )
+        return PlannedFault("deploy", at_s, target)
+    allowed = TARGETS if action == "kill" else STOPPABLE
+    if target not in allowed or (deployment and target != REPLICA):
+        raise BadInput(
+            f"{where}: {text!r}: {target or 'no target'} is not allowed; {action} takes "
+            f"{', '.join(allowed)}, or {REPLICA}:DEPLOYMENT"
+        )
+    if (action == "stop") != bool(plus):
+        need = "takes how long, as stop:replica@30s+5s" if action == "stop" else "has no duration"
+        raise BadInput(f"{where}: {text!r}: {action} {need}")
+    named: Any = action
+    return PlannedFault(named, at_s, target, deployment or None, for_s)
+
+
+_KEYS: Final = ("stages", "ramp", "arrivals", "after", "faults", "connections", "nodes")
+
+
+def keys_of_table(table: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The keys of the table [timeline] of a suite file, for `timeline_of`. Raises BadInput."""
+    only_keys(table, _KEYS, where)
+    texts = {key: table[key] for key in ("stages", "arrivals", "after") if key in table}
+    for key, value in texts.items():
+        if not isinstance(value, str):
+            raise BadInput(f"{where}.{key}: {value!r} is not allowed; it takes text")
+    faults = table.get("faults", [])
+    if not isinstance(faults, list) or not all(isinstance(one, str) for one in faults):
+        raise BadInput(f"{where}.faults: takes a list of texts, as [{EXAMPLE.split(',')[0]!r}]")
+    for key in ("connections", "nodes"):
+        if type(table.get(key, 1)) is not int:
+            raise BadInput(f"{where}.{key}: {table[key]!r} is not allowed; it takes a number")
+    if not isinstance(table.get("ramp", False), bool):
+        raise BadInput(f"{where}.ramp: {table['ramp']!r} is not allowed; it takes true or false")
+    return dict(table)
+
+
+def timeline_of(
+    stages: str | None,
+    *,
+    ramp: bool = False,
+    arrivals: str = "constant",
+    after: str | None = None,
+    faults: Sequence[str] = (),
+    connections: int = CONNECTIONS,
+    nodes: int = 1,
+    slo: str = ERRORS_ALONE,
+    where: str = "--",
+) -> Timeline:
+    """A timeline of texts. `where`: what stands before the name of a key or flag in a message.
+
+    Raises BadInput.
+    """
+    if stages is None:
+        raise BadInput(f"{where}stages: say the load over time, as 50:20s,500:30s,50:40s")
+    try:
+        parts = stages_of(stages, f"{where}stages")
+    except SpecError as error:
+        raise BadInput(f"{where}{error}") from None
+    if parts[0].rate <= 0:
+        raise BadInput(f"{where}stages: the first stage warms up too: its rate is above 0")
+    whole_s = sum(one.duration_s for one in parts)
+    if whole_s > MOST_S:
+        raise BadInput(f"{where}stages: take {whole_s:g} s; {MOST_S:g} s is the most")
+    if arrivals not in ARRIVALS:
+        allowed = ", ".join(ARRIVALS)
+        raise BadInput(f"{where}arrivals: {arrivals!r} is not allowed; it takes {allowed}")
+    after_s = 0.0 if after is None else seconds_of(after, f"{where}after", zero=True)
+    name = "fault" if where == "--" else "faults"
+    planned = tuple(parse_fault(one, f"{where}{name}") for one in faults)
+    for one in planned:
+        if one.at_s >= whole_s:
+            raise BadInput(
+                f"{where}{name}: {one.source}: the load is over by then, after {whole_s:g} s"
+            )
+        if one.target == NODE and nodes < 2:
+            raise BadInput(
+                f"{where}{name}: {one.source}: the cluster has one node; {where}nodes 2 gives two"
+            )
+    if not 1 <= connections <= MOST_CONNECTIONS:
+        raise BadInput(
+            f"{where}connections: {connections} is not allowed; it takes 1 to {MOST_CONNECTIONS}"
+        )
+    if not 1 <= nodes <= 8:
+        raise BadInput(f"{where}nodes: {nodes} is not allowed; it takes 1 to 8")
+    ordered = tuple(sorted(planned, key=lambda one: one.at_s))
+    return Timeline(
+        parts,
+        ramp,
+        "poisson" if arrivals == "poisson" else "constant",
+        after_s,
+        ordered,
+        connections,
+        nodes=nodes,
+        slo=slo,
+    )
+
+
+def check_faults(faults: Sequence[PlannedFault], deployments: Collection[str], where: str) -> None:
+    """BadInput where a fault names a deployment that the app lacks."""
+    for one in faults:
+        if one.deployment is not None and one.deployment not in deployments:
+            raise BadInput(
+                f"{where}: {one.source}: the app has no deployment {one.deployment}"
+                f"{nearest(one.deployment, deployments)}; it has {', '.join(deployments)}"
+            )

@@ -1,0 +1,276 @@
+"""Each second of a load, and the figures of a transient, from known courses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serve_bench.analysis.capacity.launch import slices_of
+from serve_bench.analysis.course import (
+    STEP_S,
+    Bounds,
+    ReplicaCount,
+    ReplicaLine,
+    all_replicas,
+    bounds_of,
+    events_of,
+    mean_of,
+    processes_of,
+    replica_lines,
+    seconds_of_requests,
+    transient_of,
+)
+from serve_bench.core.errors import FormatError
+from serve_bench.core.histogram import Histogram
+from serve_bench.core.slo import parse_slo
+from serve_bench.core.usage import Track
+
+S = 10**9
+SLO = parse_slo("p99=100ms,errors=1%")
+
+Row = tuple[int, int, int | None, int, str | None, None, int | None]
+
+
+def row(due_s: float, latency_ms: float | None, error: str | None = None) -> Row:
+    """A request of the log; one without a latency had no end."""
+    due = round(due_s * S)
+    latency = None if latency_ms is None else round(latency_ms * 1e6)
+    sent = None if error == "unsent" else due
+    return 0, due, latency, 200, error, None, sent
+
+
+def test_requests_count_where_they_were_due() -> None:
+    """Answers also count where they came; what had no end waits to the last second."""
+    rows = [
+        row(0.1, 50),
+        row(0.9, 300),  # answered in second 1
+        row(1.0, 2_500),  # answered behind the load
+        row(1.5, 20, "status"),
+        row(2.0, None, "cut"),
+        row(2.5, None, "unsent"),
+    ]
+    kept = seconds_of_requests(rows, 3)
+    assert kept["due"] == [2, 2, 2] and kept["sent"] == [2, 2, 1]
+    assert kept["answered"] == [2, 1, 0] and kept["ended"] == [1, 1, 0]
+    assert kept["waiting"] == [1, 1, 3]
+    assert kept["failed"] == {"status": [0, 1, 0], "cut": [0, 0, 1], "unsent": [0, 0, 1]}
+    assert kept["max_ns"] == [300_000_000, 2_500_000_000, 0]
+    assert kept["lost"] == [(1.5, 1.52, "status"), (2.0, None, "cut"), (2.5, None, "unsent")]
+    assert kept["latency"][2] is None
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(0, 4.999),
+            st.none() | st.floats(0.001, 9_000),
+            st.sampled_from([None, "timeout", "reset"]),
+        ),
+        max_size=40,
+    )
+)
+def test_every_request_is_in_one_second(made: list[tuple[float, float | None, str | None]]) -> None:
+    """due = answered + failed in each second, and what waits is what is due and has not ended."""
+    rows = [row(due, ms, error if ms is not None else "cut") for due, ms, error in made]
+    kept = seconds_of_requests(rows, 5)
+    assert sum(kept["due"]) == len(rows)
+    for at in range(5):
+        failed = sum(some[at] for some in kept["failed"].values())
+        assert kept["due"][at] == kept["answered"][at] + failed
+        edge = (at + 1) * S
+        waiting = sum(
+            due < edge and (latency is None or due + latency >= edge)
+            for _, due, latency, *_ in rows
+        )
+        assert kept["waiting"][at] == waiting
+        histogram = kept["latency"][at]
+        assert (0 if histogram is None else Histogram.decode(histogram).count) == kept["answered"][
+            at
+        ]
+
+
+@given(st.integers(1, 10**11))
+def test_kept_latencies_are_within_two_per_cent(value_ns: int) -> None:
+    """So are the percentiles of single seconds."""
+    kept = seconds_of_requests([(0, 0, value_ns, 200, None, None, 0)], 1)
+    histogram = Histogram.decode(kept["latency"][0])
+    assert histogram.percentile(0.5) == pytest.approx(value_ns, rel=0.017, abs=1)
+
+
+def bounds(*bad: int, each: int = 10) -> Bounds:
+    """Slices of `each` requests, so many of which are slow."""
+    of = {one.name: [each] * len(bad) for one in SLO.objectives}
+    return bounds_of(
+        {
+            "slice_s": STEP_S,
+            "bounds": {
+                "p99": {"of": of["p99"], "bad": list(bad)},
+                "errors": {"of": of["errors"], "bad": [0] * len(bad)},
+            },
+        },
+        SLO,
+    )
+
+
+def test_the_slo_holds_from_the_first_moment_of_three_good_seconds() -> None:
+    """Two good seconds between bad ones are none; at the end of a span what is left has to do."""
+    good, bad = [0] * 10, [5] * 10
+    assert bounds(*bad, *good, *good, *bad, *good, *good, *good).held_from(0, 7) == 4.0
+    assert bounds(*[5] * 14, *[0] * 36).held_from(0, 5) == pytest.approx(1.4)
+    assert bounds(*bad, *bad, *bad, *good).held_from(0, 4) == 3.0
+    assert bounds(*bad, *bad).held_from(0, 2) is None
+    assert bounds(*good, *bad, *good).held_from(1, 3) == 2.0
+    assert bounds(*good).second(0) is True and bounds(*bad).second(0) is False
+    assert bounds(*good, each=0).second(0) is None
+    assert bounds(*[0] * 30, each=0).held_from(0, 3) is None
+
+
+def test_bounds_of_a_damaged_record() -> None:
+    """Are refused in a line."""
+    for slices, why in (
+        ({}, "p99 is missing"),
+        ({"bounds": {"p99": {"of": [1], "bad": [0]}, "errors": {"of": [], "bad": []}}}, "same"),
+        ({"bounds": {n: {"of": [1], "bad": [0]} for n in ("p99", "errors")}}, "no part"),
+    ):
+        with pytest.raises(FormatError, match=why):
+            bounds_of(slices, SLO)
+
+
+def line(*wanted: tuple[float, int]) -> ReplicaLine:
+    """A deployment whose replicas run as soon as they are wanted."""
+    return ReplicaLine("Shop", tuple(ReplicaCount(at, n, 0, n, 0) for at, n in wanted))
+
+
+def test_turns_are_changes_of_direction() -> None:
+    """Exact: up, up, down, up are two; steps of one direction are none."""
+    swings = line((-1, 1), (2, 2), (3, 4), (5, 2), (7, 3), (9, 3))
+    assert swings.turns(0, 10) == 2
+    assert swings.turns(0, 4) == 0 and swings.turns(4, 10) == 1
+    assert line((-1, 2)).turns(0, 10) == 0
+    assert swings.seconds(0, 10) == 2 * 1 + 1 * 2 + 2 * 4 + 2 * 2 + 3 * 3
+
+
+def test_replicas_by_the_word_of_serve_or_by_processes() -> None:
+    """The sum of deployments; without Serve's word the processes that were seen."""
+    changes = [
+        {"at_s": at, "deployment": name, "wanted": n, "starting": 0, "running": n, "draining": 0}
+        for at, name, n in ((-1, "a:A", 1), (-1, "a:B", 2), (3, "a:A", 4))
+    ]
+    every = all_replicas(replica_lines({"changes": changes}))
+    assert [(one.at_s, one.running) for one in every.counts] == [(-1, 3), (3, 6)]
+    title = "ray::ServeReplica:a:A"
+    lives = [
+        {"pid": 1, "role": "replica", "title": title, "from_s": None, "to_s": 5.0},
+        {"pid": 2, "role": "replica", "title": title, "from_s": 2.0, "to_s": None},
+        {"pid": 3, "role": "proxy", "title": "ray::ProxyActor", "from_s": None, "to_s": None},
+    ]
+    (seen,) = replica_lines({"lives": lives})
+    assert [(one.at_s, one.wanted, one.running) for one in seen.counts] == [
+        (0.0, None, 1),
+        (2.0, None, 2),
+        (5.0, None, 1),
+    ]
+
+
+def course(rows: list[Row], seconds: int, **more: Any) -> dict[str, Any]:
+    """A course of these requests."""
+    return {**seconds_of_requests(rows, seconds), **more}
+
+
+def test_a_fault_has_what_failed_behind_it() -> None:
+    """By the time at which requests failed; the replicas by Serve's word, less those that have
+    died and one that stands still."""
+    rows = [row(at / 10, 20) for at in range(100)]
+    rows[29:31] = [row(2.9, 200, "reset"), row(3.0, 50, "reset")]
+    rows[80] = row(8.0, 10, "status")
+    changes = [
+        {"at_s": -1, "deployment": "a:A", "wanted": 2, "starting": 0, "running": 2, "draining": 0}
+    ]
+    lives = [
+        {"pid": pid, "role": "replica", "title": "ray::ServeReplica:a:A", "from_s": None, "to_s": t}
+        for pid, t in ((1, 3.0), (2, None))
+    ]
+    faults = [
+        {"fault": "kill:replica@3s", "text": "kill a replica at 3 s", "at_s": 3.0, "pid": 1},
+        {"fault": "stop:replica@6s+1s", "text": "stop", "at_s": 6.0, "done_s": 7.0, "pid": 2},
+        {"fault": "deploy@9s", "text": "deploy", "at_s": None, "why_not": "the load was over"},
+    ]
+    content = course(rows, 10, changes=changes, lives=lives, faults=faults)
+    slices = slices_of(rows, SLO, 10.0, STEP_S)
+    figures = transient_of(content, bounds_of(slices, SLO), [(0.0, 10.0, 10.0)])
+    kill, stop, deploy = figures.faults
+    assert dict(kill.lost) == {"reset": 2} and dict(stop.lost) == {"status": 1}
+    assert (kill.fewest, stop.fewest) == (1, 0)
+    assert (kill.out_s, kill.last_out_s) == (1, 1.0)
+    assert (deploy.at_s, deploy.why_not) == (None, "the load was over")
+    assert figures.lost == {"reset": 2, "status": 1} and figures.out_s == 3
+    events = [(one.at_s, one.what) for one in events_of(content)]
+    assert events[:2] == [(3.0, "kill replica"), (3.0, "replica killed")]
+    assert (7.0, "goes on") in events
+
+
+def test_scaling_up_and_down() -> None:
+    """From 5 s on the load needs three replicas, which are there at 8 s; a fourth is one too many.
+    Behind the load all go but one."""
+    rows = [row(at / 10, 20) for at in range(50)]
+    rows += [row(5 + at / 30, 500 if at < 105 else 20) for at in range(300)]
+    counts = [(-1, 1, 1), (6, 3, 1), (8, 3, 3), (12, 4, 4), (20, 1, 1)]
+    changes = [
+        {
+            **{"at_s": at, "deployment": "a:A", "wanted": wanted, "starting": wanted - running},
+            **{"running": running, "draining": 0},
+        }
+        for at, wanted, running in counts
+    ]
+    slices = slices_of(rows, SLO, 15.0, STEP_S)
+    content = course(rows, 15, changes=changes, after_s=10.0)
+    stages = [(0.0, 5.0, 10.0), (5.0, 15.0, 30.0)]
+    figures = transient_of(content, bounds_of(slices, SLO), stages)
+    first, rise = figures.stages
+    assert (first.held_s, first.needed, first.out_s) == (0.0, 1, 0)
+    assert (rise.further_s, rise.needed, rise.needed_s) == (3.0, 3, 3.0)
+    assert rise.held_s == pytest.approx(3.5, abs=0.1) and rise.out_s == 4
+    assert (rise.most, rise.overshoot, rise.turns) == (4, 1, 0)
+    assert figures.down_s == 5.0
+    assert figures.replica_s == 6 * 1 + 6 * 3 + 3 * 4
+    assert figures.least_s == 5 * 1 + 10 * 3
+
+
+def test_a_damaged_course_is_refused() -> None:
+    """A list that has not each second."""
+    content = course([row(0.5, 20)], 2)
+    for name in ("sent", "latency", "ended"):
+        with pytest.raises(FormatError, match=f"course.{name}"):
+            transient_of({**content, name: [0]}, bounds(*[0] * 20), [(0.0, 2.0, 1.0)])
+    with pytest.raises(FormatError, match=r"course\.failed"):
+        transient_of({**content, "failed": {"reset": [1]}}, bounds(*[0] * 20), [(0.0, 2.0, 1.0)])
+
+
+def test_processes_by_second() -> None:
+    """CPU of a role is that of all its processes; one that came later has a birth, one that is not
+    read any more an end."""
+    ticks = range(0, 31, 2)
+    first = Track(1, "proxy", "p", [(at * S // 10, at * S // 20) for at in ticks])
+    late = Track(2, "replica", "r", [(at * S // 10, (at - 10) * S // 10) for at in ticks if at > 9])
+    gone = Track(3, "replica", "r", [(at * S // 10, 0) for at in ticks if at < 21])
+    kept = processes_of([first, late, gone], 0, 3)
+    assert kept["cpu"] == {"proxy": [50.0] * 3, "replica": [0.0, 100.0, 100.0]}
+    assert [(one["from_s"], one["to_s"]) for one in kept["lives"]] == [
+        (None, None),
+        (1.0, None),
+        (None, 2.0),
+    ]
+
+
+def test_means_over_launches() -> None:
+    """By t; one launch has no interval; launches without the figure are counted."""
+    assert mean_of([None, None]) is None
+    alone = mean_of([3.0])
+    assert alone is not None and (alone.value, alone.low, alone.high) == (3.0, None, None)
+    mean = mean_of([1.0, 2.0, 3.0, None])
+    assert mean is not None and (mean.of, mean.launches) == (3, 4)
+    # t(2, 0.975) = 4.303, sd 1: 2 +- 2.48, not below 0.
+    assert (mean.low, mean.high) == (0.0, pytest.approx(4.484, abs=1e-3))

@@ -1,0 +1,60 @@
+"""`serve-bench timeline` on a real Ray Serve: autoscaling, and faults and deploys under load."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from serve_bench.store import read
+from tests.integration.conftest import run_to_end, wait_until_clean
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
+
+
+def test_faults_on_the_clock(tmp_path: Path) -> None:
+    """A killed replica is replaced, a stopped one goes on, a deploy in place keeps the replicas and
+    one of a new version replaces them; all seconds are there, and nothing is left behind."""
+    faults = ("deploy:in-place@1s", "kill:replica:Elastic@4s", "stop:replica@9s+1s", "deploy@12s")
+    words = [word for fault in faults for word in ("--fault", fault)]
+    stages = ["--stages", "20:24s", "--launches", "1", "--out", "run"]
+    done = run_to_end(["timeline", "rolling_update", *stages, *words], tmp_path, 220)
+    assert done.returncode == 0, done.stderr
+    result = read(tmp_path / "run")
+    (trial,) = result.trials
+    course = trial.course
+    assert course["due"] == [20] * 24 and not result.failures
+    kept, killed, stopped, deployed = course["faults"]
+    assert kept["done_s"] > kept["at_s"] and deployed["done_s"] > deployed["at_s"]
+    assert killed["pid"] != stopped["pid"] and stopped["done_s"] - stopped["at_s"] >= 1.0
+    ends = {one["pid"]: one["to_s"] for one in course["lives"] if one["role"] == "replica"}
+    assert ends[killed["pid"]] >= killed["at_s"] - 0.5 >= 3.5
+    known = [one["pids"] for one in course["changes"] if len(one["pids"]) == 3]
+    assert killed["pid"] in known[0], "Serve said that it ran"
+    assert not set(known[0]) & set(known[-1]), "all replicas are new at the end"
+    shown = run_to_end(["report", "run", "--format", "json"], tmp_path)
+    (cell,) = json.loads(shown.stdout)["cells"]
+    events = {one["what"] for one in cell["launches"][0]["events"]}
+    assert {"kill replica Elastic", "replica killed", "replica ready", "stop replica"} <= events
+    assert all(one.clean for one in result.teardowns) and wait_until_clean(1) == []
+
+
+@pytest.mark.long
+def test_replicas_that_serve_adds_and_takes_away(tmp_path: Path) -> None:
+    """Of two settings, each on a cluster of its own: replicas come when the load rises, by Serve's
+    word and by the processes that are there."""
+    option = "Elastic.autoscaling_config.max_replicas=2,3"
+    stages = ["--stages", "10:2s,120:12s", "--after", "1s", "--option", option]
+    done = run_to_end(["timeline", "autoscale_step", *stages, "--out", "run"], tmp_path, 220)
+    assert done.returncode == 0, done.stderr
+    assert "best:" in done.stdout
+    result = read(tmp_path / "run")
+    assert len(result.launches) == len(result.trials) == 2
+    for trial, most in zip(result.trials, (2, 3), strict=True):
+        changes = trial.course["changes"]
+        assert changes[0]["running"] == 1 and max(one["wanted"] for one in changes) == most
+        born = [one for one in trial.course["lives"] if one["role"] == "replica" and one["from_s"]]
+        assert len(born) == most - 1
+        ready = min(one["at_s"] for one in changes if one["running"] > 1)
+        assert min(one["from_s"] for one in born) <= ready < 15

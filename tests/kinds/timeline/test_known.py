@@ -1,0 +1,153 @@
+"""A load over time against a server with a known answer: times, losses, what the record keeps."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serve_bench.analysis.course import bounds_of, transient_of
+from serve_bench.benchmarks.timeline.bench import load_of, timing_of
+from serve_bench.benchmarks.timeline.measure import with_course
+from serve_bench.core.load_spec import Load
+from serve_bench.core.plan import trial_of
+from serve_bench.core.request_spec import Request
+from serve_bench.core.result import PlannedTrial, Row
+from serve_bench.core.slo import parse_slo
+from serve_bench.core.timeline import timeline_of
+from serve_bench.load import drive_load
+from serve_bench.load.request_log import RequestLog
+from serve_bench.store import read
+from tests.stepped_server import SteppedServer
+
+SERVICE_S = 0.05
+SLO = parse_slo("p99=700ms,errors=1%")
+
+
+def course_of(server: SteppedServer, stages: str, changes: list[dict[str, Any]]) -> Any:
+    """The trial of a load over time on the server; `changes`: what Serve would have said."""
+    timeline = timeline_of(stages, connections=50)
+    zero: list[int] = []
+
+    def begin(measure_ns: int) -> None:
+        zero.append(measure_ns)
+        server.begin(measure_ns)
+
+    log, row = RequestLog(), Row(timeline.source, "raw", 50, loop="open")
+    planned = PlannedTrial("known", 1, "url", {}, row)
+    with server:
+        load = load_of(timeline, Load(Request(server.url)), "run", "known")
+        result = drive_load(load, timing_of(timeline), log=log, on_measure=begin)
+    said = [{**one, "at_ns": zero[0] + int(one["at_s"] * 1e9)} for one in changes]
+    for one in said:
+        del one["at_s"]
+    trial = with_course(
+        trial_of(planned, "", "now", result, 1.0),
+        log,
+        SLO,
+        zero[0],
+        timeline.seconds,
+        tracks=(),
+        readings={"changes": said},
+        faults=(),
+        after_s=0.0,
+        interrupted=False,
+    )
+    whole = [
+        (begin, begin + one.duration_s, one.rate)
+        for begin, one in zip(timeline.begins, timeline.stages, strict=True)
+    ]
+    return trial, transient_of(trial.course, bounds_of(trial.slices, SLO), whole)
+
+
+def replicas(at_s: float, wanted: int, running: int) -> dict[str, Any]:
+    """What Serve says of a deployment."""
+    return {
+        "at_s": at_s,
+        "deployment": "default:Shop",
+        "wanted": wanted,
+        "starting": wanted - running,
+        "running": running,
+        "draining": 0,
+    }
+
+
+@pytest.mark.alone
+def test_capacity_that_comes_at_a_known_moment() -> None:
+    """One slot serves 20/s. At 3 s 40/s are due: the latency grows by 1 s in each second, beyond
+    700 ms in the first. At 6 s two further slots are there; 60 of the 120 requests stay in the
+    queue of the first, and each that comes then is served at once: 3 s behind the begin of the
+    stage."""
+    server = SteppedServer([(0.0, 1), (6.0, 3)], SERVICE_S)
+    changes = [replicas(-1.0, 1, 1), replicas(4.0, 3, 1), replicas(6.0, 3, 3)]
+    trial, figures = course_of(server, "10:3s,40:9s,10:3s", changes)
+    first, rise, last = figures.stages
+    assert (first.out_s, first.held_s) == (0, 0) and last.out_s == 0
+    assert rise.held_s == pytest.approx(3.0, abs=0.3)
+    assert rise.further_s == pytest.approx(3.0, abs=0.02)
+    assert (rise.needed, rise.most, rise.overshoot) == (3, 3, 0)
+    assert rise.needed_s == pytest.approx(3.0, abs=0.02)
+    assert rise.out_s == 3 and figures.lost_total == 0
+    course = trial.course
+    assert course["due"] == [10] * 3 + [40] * 9 + [10] * 3
+    assert course["answered"] == course["due"] and sum(course["sent"]) == sum(course["due"])
+    # At 6 s 60 requests wait, and some are served.
+    assert course["waiting"][5] == pytest.approx(60, abs=3)
+    assert max(course["max_ns"]) == pytest.approx(60 * SERVICE_S * 1e9, rel=0.1)
+    assert figures.replica_s == pytest.approx(4.0 + 2 * 3 + 9 * 3, abs=0.1)
+
+
+@pytest.mark.alone
+def test_requests_that_are_dropped_are_lost_each_in_its_second() -> None:
+    """Requests 25 to 27 and 41 of 20/s: three of the second 1, one of the second 2."""
+    server = SteppedServer([(0.0, 20)], SERVICE_S, drops=(25, 26, 27, 41))
+    trial, figures = course_of(server, "20:4s", [])
+    assert server.dropped == [25, 26, 27, 41]
+    assert figures.lost == {"reset": 4} and figures.answered == 76
+    assert trial.course["failed"]["reset"] == [0, 3, 1, 0]
+    assert trial.course["answered"] == [20, 17, 19, 20]
+    assert [error for *_, error in trial.course["lost"]] == ["reset"] * 4
+    # 15 % and 5 % are above 1 %.
+    assert figures.out == (False, True, True, False)
+    assert figures.replicas.counts == () and figures.replica_s is None
+
+
+@pytest.mark.alone
+def test_a_pause_has_seconds_without_a_request() -> None:
+    """They are not judged, and no second of 0 ms."""
+    server = SteppedServer([(0.0, 20)], SERVICE_S)
+    trial, figures = course_of(server, "20:1s,0:2s,20:1s", [])
+    assert trial.course["due"] == [20, 0, 0, 20]
+    assert figures.out == (False, None, None, False)
+    assert trial.course["latency"][1:3] == [None, None]
+
+
+@pytest.mark.alone
+def test_ctrl_c_keeps_the_seconds_so_far(tmp_path: Path) -> None:
+    """What was in flight then is no loss."""
+    server = SteppedServer([(0.0, 1)], 1.5)  # a queue that grows: requests are in flight
+    with server:
+        words = ["timeline", "--url", server.url, "--stages", "5:30s", "--out", str(tmp_path / "r")]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "serve_bench", *words, "--live", "plain"],
+            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "measure" in line:
+                break
+        time.sleep(3.0)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and "out of the SLO" in " ".join(out.split())
+    (trial,) = read(tmp_path / "r").trials
+    assert trial.flags["interrupted"] and 3 <= len(trial.course["due"]) <= 12
+    assert trial.course["due"][:3] == [5, 5, 5]
+    assert trial.course["failed"] == {}, err
