@@ -30,6 +30,7 @@ from serve_bench.core.result import (
     Trial,
     VariantUsed,
 )
+from serve_bench.core.soak import SoakSpec
 
 Setting: TypeAlias = bool | Signed | str | None
 """A value of an axis or an option."""
@@ -124,6 +125,7 @@ class ProcessUsage(TypedDict, total=False):
     rss_mb: Amount | None
     pss_mb: Amount | None
     threads: Count | None
+    descriptors: Count | None
     busiest_thread: str | None
     busiest_thread_percent: Signed | None
     busiest_thread_wait_percent: Signed | None
@@ -138,6 +140,7 @@ class HostUsage(TypedDict, total=False):
     cpu_percent: Signed | None
     cpu_percent_max: Signed | None
     steal_percent: Signed | None
+    free_mb: Amount | None
 
 
 class GpuProcess(TypedDict, total=False):
@@ -669,6 +672,7 @@ class SuiteFacts(TypedDict, total=False):
     gave_up: list[str]
     urls: Mapping[str, str] | None
     capacity: CapacitySearch | None
+    soak: SoakSpec | None
     slo: str | None
     pairing: str
     cores_each: Count | None
