@@ -46,7 +46,10 @@ UNIT_ROOT: Final = {False: 26.0, True: 45.0}
 
 LEVEL: Final = 0.95
 
-EVEN_DF: Final = 2.0
+TINY: Final = 1e-300
+"""In the place of 0 below a fraction."""
+
+LEAST_DF: Final = 2.0
 """Degrees of freedom at least."""
 
 DriftWord: TypeAlias = Literal["grows", "does not grow", "too short to say"]
@@ -97,8 +100,8 @@ class Drift:
 
 
 def drift_of(xs: Sequence[float], ys: Sequence[float]) -> Drift | None:
-    """The slope of a series in the order of x; None for fewer than FEWEST readings, or where x does
-    not grow. Raises BadInput without scipy."""
+    """The slope of a series in the order of x; None for fewer than FEWEST readings, where x does
+    not grow, and for levels beyond all bounds. Raises BadInput without scipy."""
     xs, ys = _thinned(xs), _thinned(ys)
     n = len(xs)
     if n < FEWEST or xs[-1] <= xs[0]:
@@ -119,9 +122,11 @@ def drift_of(xs: Sequence[float], ys: Sequence[float]) -> Drift | None:
     beta, errors = _fit(columns, ys, rho)
     k = len(columns)
     free = (n - k) if rho == 1 else n * (1 - rho) / (1 + rho) - k
-    df = max(EVEN_DF, min(free, n - k))
+    df = max(LEAST_DF, min(free, n - k))
     half = quantile(df, 0.5 + LEVEL / 2) * errors[1]
     slope = beta[1]
+    if not (math.isfinite(slope) and math.isfinite(half)):
+        return None
     return Drift(
         slope / span,
         (slope - half) / span,
@@ -170,7 +175,7 @@ def joined(drifts: Sequence[Drift]) -> Drift:
     inverse of their variances; degrees of freedom add up. The warm-up is that of the first."""
     if len(drifts) == 1 or any(one.error <= 0 for one in drifts):
         return min(drifts, key=lambda one: one.error)
-    weights = [one.error**-2 for one in drifts]
+    weights = [1 / max(one.error * one.error, TINY) for one in drifts]
     slope = sum(w * one.slope for w, one in zip(weights, drifts, strict=True)) / sum(weights)
     error, df = sum(weights) ** -0.5, sum(one.df for one in drifts)
     half = quantile(df, 0.5 + LEVEL / 2) * error
@@ -244,7 +249,7 @@ def _solved(
     ]
     moments = [sum(a * b for a, b in zip(one, target, strict=True)) for one in every]
     for at in range(size):  # Gauss-Jordan; at most three by three
-        pivot = rows[at][at] or 1e-300
+        pivot = rows[at][at] or TINY
         rows[at] = [value / pivot for value in rows[at]]
         for to in range(size):
             if to != at:
@@ -252,10 +257,11 @@ def _solved(
                 rows[to] = [a - factor * b for a, b in zip(rows[to], rows[at], strict=True)]
     inverse = [row[size:] for row in rows]
     beta = [sum(a * b for a, b in zip(row, moments, strict=True)) for row in inverse]
-    left = sum(
-        (y - sum(b * column[at] for b, column in zip(beta, every, strict=True))) ** 2
+    rests = [
+        y - sum(b * column[at] for b, column in zip(beta, every, strict=True))
         for at, y in enumerate(target)
-    )
+    ]
+    left = sum(rest * rest for rest in rests)
     return beta, inverse, left
 
 

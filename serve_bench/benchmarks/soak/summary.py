@@ -333,16 +333,14 @@ def _sentences(soak: Soak, of: VariantSoak) -> Iterator[str]:
     open_ = [one for one in of.processes if one.word == TOO_SHORT]
     if steady:
         most = max(steady, key=lambda one: one.memory.high if one.memory else 0.0)
-        high = most.memory.high if most.memory else 0.0
-        others = len(steady) < len(of.processes)
+        high = number(max(most.memory.high if most.memory else 0.0, 0.0), 3)
+        every = len(of.processes)
         who = (
-            f"{len(steady)} of {len(of.processes)} processes do not grow"
-            if others
-            else ("no process grows")
+            "no process grows"
+            if len(steady) == every
+            else (f"{len(steady)} of {every} processes does not grow")
         )
-        yield f"{who}: each by less than {number(max(high, 0.0), 3)} MB per million requests" + (
-            f" ({most.name})"
-        )
+        yield f"memory of {who}: each by less than {high} MB per million requests ({most.name})"
     for one in steady:
         if one.warmed is not None:
             yield f"warm-up: {one.name} grew by {number(one.warmed, 3)} MB, then levelled off"
