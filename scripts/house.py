@@ -31,14 +31,14 @@ class Budget:
 
 #: `most` is what the rooms hold once each thing is said once; a commit that raises one says why.
 BUDGETS: Final = (
-    Budget("lines of serve_bench", 77_000, 36_000),
-    Budget("files of serve_bench", 307, 130),
-    Budget("lines of report, summaries and documents", 20_200, 10_500),
-    Budget("lines of cli and commands", 8_850, 2_800),
-    Budget("lines of runner and benches", 4_250, 1_900),
+    Budget("lines of serve_bench", 78_900, 36_000),
+    Budget("files of serve_bench", 316, 130),
+    Budget("lines of report, summaries and documents", 21_080, 10_500),
+    Budget("lines of cli and commands", 9_240, 2_800),
+    Budget("lines of runner and benches", 4_430, 1_900),
     Budget("lines of load", 6_000, 4_000),
     Budget("files of load", 21, 14),
-    Budget("lines of tests", 49_500, 23_000),
+    Budget("lines of tests", 50_200, 23_000),
     Budget("modules with one importer", 26, 12),
 )
 #: Modules of a kind of run that measure, and those that say what is asked for; the others say what

@@ -53,6 +53,7 @@ PLANNED = (
         "flags",
         "capacity",
         "tax",
+        "soak",
     ),
 )
 STORED = ("report", "compare", "history")
@@ -64,6 +65,7 @@ SHORTER = {
     "press": ["--clients", "1,2"],
     "versus": ["--quick", "--rounds", "1"],
     "capacity": ["--launch-time", "10s"],
+    "soak": ["--for", "30s"],
 }
 
 

@@ -56,7 +56,7 @@ DriftWord: TypeAlias = Literal["grows", "does not grow", "too short to say"]
 
 
 @dataclass(frozen=True)
-class Drift:
+class LevelDrift:
     """The slope of a level with the ends of its 95 % interval, in the unit of y for each unit of x.
 
     `warm_up`: by how much it grew beside that before it levelled off, 0 where nothing tells it;
@@ -99,7 +99,7 @@ class Drift:
         return max(1.25, (half / max(room, 0.05 * half)) ** (1 / power)) if half > 0 else 1.25
 
 
-def drift_of(xs: Sequence[float], ys: Sequence[float]) -> Drift | None:
+def drift_of(xs: Sequence[float], ys: Sequence[float]) -> LevelDrift | None:
     """The slope of a series in the order of x; None for fewer than FEWEST readings, where x does
     not grow, and for levels beyond all bounds. Raises BadInput without scipy."""
     xs, ys = _thinned(xs), _thinned(ys)
@@ -109,7 +109,7 @@ def drift_of(xs: Sequence[float], ys: Sequence[float]) -> Drift | None:
     span = xs[-1] - xs[0]
     us = [(x - xs[0]) / span for x in xs]
     if max(ys) == min(ys):
-        return Drift(0.0, 0.0, 0.0, 0.0, float(n), 0.0)
+        return LevelDrift(0.0, 0.0, 0.0, 0.0, float(n), 0.0)
     straight = [[1.0] * n, us]
     tau = _tau(straight, us, ys, TAUS, 0.0)
     rho = _rho([*straight, _warming(us, tau)], ys)
@@ -127,7 +127,7 @@ def drift_of(xs: Sequence[float], ys: Sequence[float]) -> Drift | None:
     slope = beta[1]
     if not (math.isfinite(slope) and math.isfinite(half)):
         return None
-    return Drift(
+    return LevelDrift(
         slope / span,
         (slope - half) / span,
         (slope + half) / span,
@@ -170,7 +170,7 @@ def _slows(
     return False
 
 
-def joined(drifts: Sequence[Drift]) -> Drift:
+def joined(drifts: Sequence[LevelDrift]) -> LevelDrift:
     """The slope of several launches of one thing (at least one): their mean, weighted by the
     inverse of their variances; degrees of freedom add up. The warm-up is that of the first."""
     if len(drifts) == 1 or any(one.error <= 0 for one in drifts):

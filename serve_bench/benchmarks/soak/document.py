@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from serve_bench.analysis.checks import checks
-from serve_bench.analysis.drift import Drift
+from serve_bench.analysis.drift import LevelDrift
 from serve_bench.benchmarks.parts import charts
 from serve_bench.benchmarks.parts.about_run import GENERAL_FORMULAS, method, run_document
 from serve_bench.benchmarks.parts.blocks import (
@@ -25,12 +25,13 @@ from serve_bench.benchmarks.parts.blocks import (
 )
 from serve_bench.benchmarks.soak.summary import (
     TOO_SHORT,
-    Part,
+    LoadPart,
     ProcessDrift,
     Soak,
     VariantSoak,
     minutes_text,
     sentences_of,
+    slope_number,
     soak_of,
 )
 from serve_bench.core.charts import LinePoint
@@ -153,12 +154,16 @@ def _memory(soak: Soak) -> Table:
     return table_of("Memory", fields, _rows(soak), notes, group=partial(_group, soak))
 
 
-def _slope(drift: Drift | None) -> Number:
-    return plain(None if drift is None else drift.slope, 3)
+def _slope(drift: LevelDrift | None) -> Number:
+    return _per_million(None if drift is None else drift.slope)
 
 
-def _ends(drift: Drift | None) -> str:
-    return "-" if drift is None else f"{number(drift.low, 3)} to {number(drift.high, 3)}"
+def _per_million(slope: float | None, tone: Tone = "plain") -> Number:
+    return plain(None) if slope is None else Number(slope_number(slope), slope, tone)
+
+
+def _ends(drift: LevelDrift | None) -> str:
+    return "-" if drift is None else f"{slope_number(drift.low)} to {slope_number(drift.high)}"
 
 
 def _hourly(row: _Row) -> Number:
@@ -189,7 +194,9 @@ def _counts(soak: Soak) -> Table:
             )
         ),
     )
-    return table_of("Counts", fields, _rows(soak), group=partial(_group, soak))
+    return table_of(
+        "Behind the first block and the last", fields, _rows(soak), group=partial(_group, soak)
+    )
 
 
 def _level(level: str, at: int, row: _Row) -> Number:
@@ -198,13 +205,13 @@ def _level(level: str, at: int, row: _Row) -> Number:
 
 
 def _count_slope(level: str, row: _Row) -> Number:
-    drift: Drift | None = getattr(row[1], level)
+    drift: LevelDrift | None = getattr(row[1], level)
     bad = level in dict(row[1].counts)
-    return plain(None if drift is None else drift.slope, 3, "bad" if bad else "plain")
+    return _per_million(None if drift is None else drift.slope, "bad" if bad else "plain")
 
 
 def _load(soak: Soak) -> Table:
-    fields: Fields[tuple[VariantSoak, Part]] = (
+    fields: Fields[tuple[VariantSoak, LoadPart]] = (
         (Column("blocks", number=False), lambda row: row[1].name),
         (Column("throughput", "req/s"), lambda row: plain(row[1].rate)),
         (Column("p50", "ms"), lambda row: milliseconds(row[1].p50)),
@@ -215,7 +222,9 @@ def _load(soak: Soak) -> Table:
     rows = [(of, part) for of in soak.variants for part in of.parts]
     notes = ("latencies of blocks are kept to 0.8 %",)
     several = len(soak.variants) > 1
-    return table_of("Load", fields, rows, notes, group=lambda row: row[0].name if several else "")
+    return table_of(
+        "Blocks together", fields, rows, notes, group=lambda row: row[0].name if several else ""
+    )
 
 
 def _charts(soak: Soak) -> Iterator[Chart]:

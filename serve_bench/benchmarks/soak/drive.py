@@ -83,7 +83,7 @@ WITH_URL: Final = frozenset(
 
 
 @dataclass(frozen=True)
-class UrlSuite:
+class UrlSoakSuite:
     """A Serve that runs already, and how it is loaded."""
 
     urls: Mapping[str, str]
@@ -281,7 +281,7 @@ def _url(options: SoakOptions, report: ReportRequest, fail_on: Sequence[str]) ->
     (service,) = services_of((named,), options.header or (), users=False)
     name, request = service.name, service.request
     try:
-        suite = UrlSuite(
+        suite = UrlSoakSuite(
             {name: request.url}, spec, slo=options.slo_source, streaming=options.streaming()
         )
         grpc = traffic.client == "grpc"

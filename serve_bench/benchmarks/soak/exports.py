@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from serve_bench.analysis.drift import Drift
+from serve_bench.analysis.drift import LevelDrift
 from serve_bench.analysis.statistics import summarize
 from serve_bench.benchmarks.parts.csv import csv_of
 from serve_bench.benchmarks.parts.slo import slo_json
@@ -79,7 +79,7 @@ def _process(of: VariantSoak, one: ProcessDrift) -> dict[str, Any]:
     }
 
 
-def _drift(drift: Drift | None) -> dict[str, Any] | None:
+def _drift(drift: LevelDrift | None) -> dict[str, Any] | None:
     if drift is None:
         return None
     return {

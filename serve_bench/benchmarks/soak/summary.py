@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
-from serve_bench.analysis.drift import FEWEST, Drift, DriftWord, drift_of, joined
+from serve_bench.analysis.drift import FEWEST, DriftWord, LevelDrift, drift_of, joined
 from serve_bench.analysis.statistics import MAIN, latency_figures
 from serve_bench.benchmarks.soak.condensed import condensed, same_cell, summed, whole_blocks
 from serve_bench.core.figures import counted, number
@@ -26,6 +26,9 @@ COUNT_LEAK: Final = 100.0
 """Threads or descriptors for each million requests from which on they count as a leak: at 100
 requests/s 860 a day, beyond the usual limit of 1,024 descriptors on the second."""
 
+LEAST_WARM_UP: Final = 1.0
+"""MB that are worth a word."""
+
 TENTH: Final = 0.1
 """Of the blocks: the first and the last are held against each other."""
 
@@ -33,7 +36,7 @@ TOO_SHORT: Final = "too short to say"
 
 
 @dataclass(frozen=True)
-class Reading:
+class LevelReading:
     """The levels of a process behind a block, `requests` (million) and `minutes` since the launch;
     None where they could not be read."""
 
@@ -50,10 +53,10 @@ class ProcessSeries:
 
     launch: str
     pid: int
-    readings: list[Reading] = field(default_factory=list)
+    readings: list[LevelReading] = field(default_factory=list)
     lasts: bool = False
 
-    def drift(self, level: str) -> Drift | None:
+    def drift(self, level: str) -> LevelDrift | None:
         """The slope of a level."""
         pairs = [
             (one.requests, value)
@@ -73,9 +76,9 @@ class ProcessDrift:
     leak: float
     series: int
     block_s: float
-    memory: Drift | None
-    threads: Drift | None
-    descriptors: Drift | None
+    memory: LevelDrift | None
+    threads: LevelDrift | None
+    descriptors: LevelDrift | None
 
     @property
     def last(self) -> ProcessSeries:
@@ -110,12 +113,12 @@ class ProcessDrift:
     def warmed(self) -> float | None:
         """MB by which it warmed up before it levelled off; None where it did not."""
         drift = self.memory
-        if drift is None or drift.warm_up <= 0 or self.word != "does not grow":
+        if drift is None or drift.warm_up < LEAST_WARM_UP or self.word != "does not grow":
             return None
         return drift.warm_up
 
     @property
-    def counts(self) -> Iterator[tuple[str, Drift]]:
+    def counts(self) -> Iterator[tuple[str, LevelDrift]]:
         """Threads and descriptors, where they grow."""
         for name, drift in (("threads", self.threads), ("descriptors", self.descriptors)):
             if drift is not None and drift.word(COUNT_LEAK, self.series) == "grows":
@@ -134,7 +137,7 @@ class ProcessDrift:
 
 
 @dataclass(frozen=True)
-class Part:
+class LoadPart:
     """The first tenth of the blocks, the last, or all: throughput, p50 and p99 in ns, requests."""
 
     name: str
@@ -160,17 +163,17 @@ class VariantSoak:
     free_mb: float | None
 
     @cached_property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[LoadPart, ...]:
         """First tenth, all and last tenth. Raises FormatError."""
         n = max(1, round(TENTH * len(self.whole)))
         several = {"first tenth": self.whole[:n], "all": self.whole, "last tenth": self.whole[-n:]}
         return tuple(_part(name, blocks) for name, blocks in several.items() if blocks)
 
-    def mb_per_hour(self, drift: Drift) -> float:
+    def mb_per_hour(self, drift: LevelDrift) -> float:
         """What a slope is at the rate of the soak."""
         return drift.slope * self.rate * 3600 / 1e6
 
-    def hours_left(self, drift: Drift) -> float | None:
+    def hours_left(self, drift: LevelDrift) -> float | None:
         """Until the memory that is free is used, if nothing else takes any."""
         speed = self.mb_per_hour(drift)
         return self.free_mb / speed if self.free_mb is not None and speed > 0 else None
@@ -258,7 +261,7 @@ def _launch_series(
             name = " ".join(filter(None, (name, deployment_of(one))))
             own = series.setdefault((name, one["pid"]), ProcessSeries(launch, one["pid"]))
             levels = (one.get(level) for level in ("pss_mb", "threads", "descriptors"))
-            own.readings.append(Reading(requests / 1e6, seconds / 60, *levels))
+            own.readings.append(LevelReading(requests / 1e6, seconds / 60, *levels))
             own.lasts = at == len(blocks) - 1
     counts_of = Counter(name for name, _ in series)
     numbers: Counter[str] = Counter()
@@ -269,24 +272,29 @@ def _launch_series(
     return named, requests, seconds
 
 
-def _joined(every: Sequence[ProcessSeries], level: str) -> Drift | None:
+def _joined(every: Sequence[ProcessSeries], level: str) -> LevelDrift | None:
     known = [drift for one in every if (drift := one.drift(level)) is not None]
     return joined(known) if known else None
 
 
-def _part(name: str, blocks: Sequence[Trial]) -> Part:
+def _part(name: str, blocks: Sequence[Trial]) -> LoadPart:
     rates = [value for one in blocks for value in one.metrics[MAIN].windows or ()]
     p50, p99 = latency_figures(blocks, (0.5, 0.99))
     rate = sum(rates) / len(rates) if rates else 0.0
-    return Part(name, rate, p50, p99, summed([one.counts for one in blocks]))
+    return LoadPart(name, rate, p50, p99, summed([one.counts for one in blocks]))
 
 
 # ---------------------------------------------------------------------------------- in words
 
 
-def slope_text(drift: Drift) -> str:
+def slope_number(value: float) -> str:
+    """A slope with three digits; what is below them is 0."""
+    return "0" if abs(value) < 5e-4 else number(value, 3)
+
+
+def slope_text(drift: LevelDrift) -> str:
     """`1,081 MB per million requests (95 %: 1,078 to 1,084)`."""
-    low, high = number(drift.low, 3), number(drift.high, 3)
+    low, high = slope_number(drift.low), slope_number(drift.high)
     return f"{number(drift.slope, 3)} MB per million requests (95 %: {low} to {high})"
 
 
