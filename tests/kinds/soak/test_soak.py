@@ -36,11 +36,18 @@ from serve_bench.core.soak import (
     planned_blocks,
     soak_row,
 )
+from serve_bench.core.suite import read_suite
+from serve_bench.load import LoadError
 from serve_bench.observing.sampler import levels_of
+from serve_bench.runner.agenda import Agenda
 from serve_bench.runner.load_source import LocalLoads
+from serve_bench.runner.runner import Runner
 from serve_bench.store import RunFolder, read
+from serve_bench.store.files import read_toml, suite_file
 from tests.records import AT
 from tests.rounds import round_of
+from tests.runner.fakes import Script, install
+from tests.runner.test_sequences import interrupt
 from tests.servers import serving
 
 RATE: Final = 300.0
@@ -340,6 +347,31 @@ def test_every_form_is_made(form: str, tmp_path: Path, capsys: pytest.CaptureFix
         assert float(rows[1]["mb_per_million"]) == pytest.approx(1080, rel=0.01)
     elif form != "classic":
         assert "last tenth" in text and "MB/million" in text.replace("\n", " ")
+
+
+def test_blocks_on_a_cluster_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One launch; a load that fails costs its block, and an interrupted one has no levels."""
+    spec = SoakSpec(25.0, 5.0)
+    whole = read_suite(read_toml(suite_file("noop")), "noop.toml")
+    suite = replace(whole, rows=(soak_row(10, 50.0, TRAFFIC),), windows=1, window_s=5.0, soak=spec)
+    faults = {"load 2": LoadError("connect", "127.0.0.1", 1000, "refused"), "load 4": interrupt}
+    script = Script(faults, folder=tmp_path / "run")
+    folder = RunFolder.create(tmp_path / "run", now=datetime.now(UTC))
+    install(script, monkeypatch)
+    with folder:
+        planned = [one for at in drive._launches(suite, spec) for _, own in at.cells for one in own]
+        folder.append(run_record(folder, "soak", tuple(planned), suite.to_json()))
+        agenda = Agenda(suite, drive._launches(suite, spec))
+        clusters = bench.SoakClusters(agenda, "abc123", folder.path, spec=spec)
+        with pytest.raises(KeyboardInterrupt):
+            Runner(clusters.plan(), folder, script).run()
+    result = read(folder.path)
+    labels = [(one.row.label, bool(one.usage)) for one in result.trials]
+    assert labels == [("block 1", True), ("block 3", True), ("block 4", False)]
+    assert all({*one.client} <= {*bench.KEPT_OF_CLIENT} for one in result.trials)
+    assert sum(event.startswith("call deploy") for event in script.events) == 1
+    (of,) = soak_of(result).variants
+    assert len(of.blocks) == 3 and len(of.whole) == 2 and of.processes == ()
 
 
 # ------------------------------------------------------------------------------ a running server
