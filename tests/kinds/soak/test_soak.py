@@ -354,7 +354,10 @@ def test_blocks_on_a_cluster_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyP
     spec = SoakSpec(25.0, 5.0)
     whole = read_suite(read_toml(suite_file("noop")), "noop.toml")
     suite = replace(whole, rows=(soak_row(10, 50.0, TRAFFIC),), windows=1, window_s=5.0, soak=spec)
-    faults = {"load 2": LoadError("connect", "127.0.0.1", 1000, "refused"), "load 4": interrupt}
+    faults: Any = {
+        "load 2": LoadError("connect", "127.0.0.1", 1000, "refused"),
+        "load 4": interrupt,
+    }
     script = Script(faults, folder=tmp_path / "run")
     folder = RunFolder.create(tmp_path / "run", now=datetime.now(UTC))
     install(script, monkeypatch)
