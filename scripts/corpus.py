@@ -47,7 +47,7 @@ COPIES: Final = 5
 
 COMMANDS: Final = (
     *("micro", "noop", "load", "sweep", "recsys", "press", "ranker", "versus", "bisect", "flags"),
-    "tax",
+    *("tax", "soak"),
     *(
         "compare",
         "history",
@@ -84,6 +84,9 @@ PLANS: Final = (
     "tax --quick",
     "tax --observers",
     "tax --layers uvicorn,default --protocol stream --clients raw:8 --rounds 2",
+    "soak noop --for 5m",
+    "soak noop --rate 200 --for 1d --variant default,haproxy",
+    "soak --url a=http://127.0.0.1:1/ --quick",
     "scale single --replicas 8",
     "scale multi --replicas 8",
     "scale ensemble",
@@ -152,6 +155,13 @@ REFUSALS: Final = (
     "tax --layers nothing",
     "tax --protocol grpc",
     "tax --clients 8",
+    "soak",
+    "soak noop --for 10s",
+    "soak noop --rate 0",
+    "soak noop --rate 5 --clients raw:3",
+    "soak noop --leak 0",
+    "soak noop --fail-on nothing",
+    "soak --url http://127.0.0.1:1/",
     "bisect --good ray --bad ray==2",
     "bisect --good a --bad b",
     "compare",

@@ -54,6 +54,7 @@ PLANNED = (
         "capacity",
         "tax",
         "timeline",
+        "soak",
     ),
 )
 STORED = ("report", "compare", "history")
@@ -65,6 +66,7 @@ SHORTER = {
     "press": ["--clients", "1,2"],
     "versus": ["--quick", "--rounds", "1"],
     "capacity": ["--launch-time", "10s"],
+    "soak": ["--for", "30s"],
 }
 
 

@@ -96,6 +96,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "noop": ROWS,
     "load": Benchmark("load", data=ROWS.folder),
     "capacity": Benchmark("capacity", condenses=True),
+    "soak": Benchmark("soak", condenses=True),
     "sweep": Benchmark("ladder"),
     "recsys": Benchmark("ladder"),
     "press": Benchmark("press"),

@@ -157,7 +157,9 @@ class Options:
         texts, fields = self.text_flags(), self.flags()
         values = {name: self.texts.get(name) for name in texts} | self.__dict__
         return [
-            name.upper() if name in fields and not fields[name].named else _spelt(name)
+            name.upper()
+            if name in fields and not fields[name].named
+            else _long(fields.get(name), name)
             for name, one in self.parameters().items()
             if name not in but
             and one.default is not _REQUIRED
@@ -196,6 +198,13 @@ def command(
 def _annotations(kind: type) -> dict[str, Any]:
     """The annotations of a class alone, without those that it inherits."""
     return inspect.get_annotations(kind, eval_str=True) if kind is not Options else {}
+
+
+def _long(one: Parameter | None, name: str) -> str:
+    """The first long spelling of a flag."""
+    spellings = () if one is None else one.spellings
+    long = next((each for each in spellings if each.startswith("--")), _spelt(name))
+    return long.partition("/")[0]
 
 
 def _spelt(name: str) -> str:

@@ -79,9 +79,10 @@ def close_slo(result: Result) -> int:
     """Says on stderr which row of a run missed its SLO, and which cannot be judged, in a line each.
     Returns the exit code: GATE_BROKEN, FAILED, or 0 where all met it and where there is none."""
     from serve_bench.benchmarks.parts.slo import judged_rows, reasons
+    from serve_bench.benchmarks.registry import benchmark_of
     from serve_bench.core.errors import visible
 
-    rows = judged_rows(result)
+    rows = judged_rows(benchmark_of(result.run).condensed(result))
     missed, not_judged = reasons(rows, "missed"), reasons(rows, "not judged")
     for line in (missed, f"not judged: {not_judged}" if not_judged else ""):
         if line:

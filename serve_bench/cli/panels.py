@@ -22,11 +22,11 @@ PANELS: Final[Mapping[str, str]] = {
             expect_status expect_body requests_per_client requests samples data_size unix_socket
             insecure cacert seconds episodes steps rounds all_rounds launches quick budget
             max_row_seconds num_queries batch start precision launch_time need protocol events
-            event_timeout bodies openai model input_tokens output_tokens""",
+            event_timeout bodies soak_time openai model input_tokens output_tokens""",
         "Server": """variant env a_env b_env python a_python b_python host port address node nodes
             master_addr master_port backend request_timeout_s grpc_servicer call cutoff extra""",
         "Output": """out output format published perf_metrics trace_out exclude_connect json as_json
-            hgrm plot verbose live log_requests output_file_path threshold gate fail_on slo""",
+            hgrm plot verbose live log_requests output_file_path threshold gate fail_on leak slo""",
         "Advanced": """suite resume dry_run profile trace no_sample serve_metrics load_on load_nodes
             seed slice pairing spin noise recipe native gil idle threads subprocesses nonblocking
             policy_ms timeout_s force session_sd history""",
@@ -39,7 +39,7 @@ _SHAPES: Final[Mapping[str, str]] = {
     name: shape
     for shape, names in {
         "DURATION": """duration timeout connect_timeout event_timeout warmup budget slice
-            launch_time""",
+            launch_time soak_time""",
         "N": """rounds threads master_port episodes steps launches connections nodes seed hops
             deployments fanout requests length""",
         "N[,N...]": "users replicas rows bottom top clients world_size nlayers out_features",

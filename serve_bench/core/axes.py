@@ -186,7 +186,7 @@ REQUEST_APPS: Final = (*MODEL_APPS, "press_noop")
 MATRICES: Final = ("micro", "sweep")
 MODELS: Final = (*MATRICES, "recsys", "press")
 SWEEPS: Final = (*MATRICES, "press")
-ONE_PROTOCOL: Final = ("sweep", "noop", "versus", "capacity")
+ONE_PROTOCOL: Final = ("sweep", "noop", "versus", "capacity", "soak")
 
 #: What a DLRM ranker is made of; the defaults of its shape are those of serving/apps/dlrm_shape.py.
 _MODEL = (

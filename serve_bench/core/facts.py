@@ -31,6 +31,7 @@ from serve_bench.core.result import (
     Trial,
     VariantUsed,
 )
+from serve_bench.core.soak import SoakSpec
 from serve_bench.core.timeline import Timeline
 
 Setting: TypeAlias = bool | Signed | str | None
@@ -126,6 +127,7 @@ class ProcessUsage(TypedDict, total=False):
     rss_mb: Amount | None
     pss_mb: Amount | None
     threads: Count | None
+    descriptors: Count | None
     busiest_thread: str | None
     busiest_thread_percent: Signed | None
     busiest_thread_wait_percent: Signed | None
@@ -140,6 +142,7 @@ class HostUsage(TypedDict, total=False):
     cpu_percent: Signed | None
     cpu_percent_max: Signed | None
     steal_percent: Signed | None
+    free_mb: Amount | None
 
 
 class GpuProcess(TypedDict, total=False):
@@ -727,6 +730,7 @@ class SuiteFacts(TypedDict, total=False):
     urls: Mapping[str, str] | None
     capacity: CapacitySearch | None
     timeline: Timeline | None
+    soak: SoakSpec | None
     slo: str | None
     pairing: str
     cores_each: Count | None

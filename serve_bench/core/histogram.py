@@ -126,6 +126,14 @@ class Histogram:
             n -= count
         return Histogram(counts, self._max, self.unit)
 
+    def coarser(self, bits: int) -> Histogram:
+        """A copy with 2**`bits` neighbouring slots in the middle one, for a smaller record: a value
+        is off by at most 2**`bits` times 0.05 %. Counts and the highest value stay."""
+        counts = [0] * SLOTS
+        for index, n in self.occupied():
+            counts[(index >> bits << bits) + (1 << bits >> 1)] += n
+        return Histogram(counts, self._max, self.unit)
+
     def occupied(self) -> list[tuple[int, int]]:
         """The slots with a count, in order: (index, count)."""
         occupied: list[tuple[int, int]] = []

@@ -32,6 +32,7 @@ from serve_bench.core.result import (
 )
 from serve_bench.core.row_places import PlacedRow
 from serve_bench.core.schema import plain, stored_suite
+from serve_bench.core.soak import SoakSpec
 from serve_bench.core.timeline import Timeline
 
 # --------------------------------------------------------------------------------------------------
@@ -44,7 +45,7 @@ Cell = Mapping[str, Value]
 
 
 #: Fields that a stored suite lacks where they are None, as suites of before did.
-RARE: Final = ("slo", "capacity", "streaming", "places", "timeline")
+RARE: Final = ("slo", "capacity", "soak", "streaming", "places", "timeline")
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,7 @@ class Suite:
     timeout_s: float = 30.0  # of a request
     slo: str | None = None  # as it is written on a command line
     capacity: CapacitySearch | None = None  # open-loop probes, in place of further rows
+    soak: SoakSpec | None = None  # its one row is loaded in blocks
     streaming: Streaming | None = None  # how the responses of rows of streams are read
     places: tuple[PlacedRow, ...] | None = None  # which rows are of which cells; None: all of all
     timeline: Timeline | None = None  # an open loop in stages, in place of rows

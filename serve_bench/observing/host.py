@@ -73,6 +73,23 @@ def pss_bytes(pid: int) -> int | None:
     return int(shares[0]) * 1024 if shares else None
 
 
+def descriptors(pid: int) -> int | None:
+    """How many descriptors a process has open; None without the right."""
+    try:
+        return len(os.listdir(f"/proc/{pid}/fd")) if LINUX else int(psutil.Process(pid).num_fds())
+    except (OSError, psutil.Error):
+        return None
+
+
+def thread_count(pid: int) -> int | None:
+    """How many threads a process has; None if it has ended."""
+    try:
+        tasks = f"/proc/{pid}/task"
+        return len(os.listdir(tasks)) if LINUX else int(psutil.Process(pid).num_threads())
+    except (OSError, psutil.Error):
+        return None
+
+
 def threads_of(pid: int) -> Threads | None:
     """Running totals of each thread, from schedstat; None without schedstat or process."""
     run: dict[int, int] = {}

@@ -26,10 +26,13 @@ from serve_bench.observing.host import (
     children_of,
     children_of_this,
     cpu_ns,
+    descriptors,
+    free_memory_bytes,
     host_reading,
     perf,
     pss_bytes,
     rss_bytes,
+    thread_count,
     thread_name,
     threads_of,
     title_of,
@@ -142,6 +145,9 @@ OWN_SHARE: Final = 0.01
 
 LATE_ROLES: Final = ("replica", "proxy", "fallback_proxy", "haproxy_manager", "controller")
 """Actors that Serve starts while a load runs: more replicas, and what replaces one that ended."""
+
+LONGEST_TITLE: Final = 120
+"""Of a process in a reading of levels."""
 
 THREADS_EVERY_NS: Final = 1_000_000_000
 RSS_EVERY_NS: Final = 1_000_000_000
@@ -373,3 +379,23 @@ def sampler_of(
         children_every_s=children_every_s,
         gpus=gpus,
     )
+
+
+def levels_of(processes: Iterable[Profilable]) -> dict[str, Any]:
+    """Memory, threads and descriptors of processes now, as the `usage` of a trial; those that have
+    ended are left out. A reading takes 3 ms a process: it belongs between loads."""
+    every = []
+    for one in processes:
+        threads, pss = thread_count(one.pid), pss_bytes(one.pid)
+        if threads is not None:
+            every.append(
+                {
+                    "pid": one.pid,
+                    "role": one.role,
+                    "title": without_method(one.title)[:LONGEST_TITLE],
+                    "pss_mb": None if pss is None else round(pss / 1e6, 3),
+                    "threads": threads,
+                    "descriptors": descriptors(one.pid),
+                }
+            )
+    return {"host": {"free_mb": round(free_memory_bytes() / 1e6, 1)}, "processes": every}

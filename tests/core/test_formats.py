@@ -55,7 +55,7 @@ PASSED_OVER: Final = {"format-1": ["unknown-kind"], "1-recsys-cut-off": ["cut-of
 #: Every kind of run that records are kept of: `scale` by its workload.
 KINDS: Final = {
     *("micro", "noop", "recsys", "press", "sweep", "rpc", "versus", "run", "load", "ranker"),
-    *("bisect", "flags", "capacity", "tax", "trace", "timeline"),
+    *("bisect", "flags", "capacity", "tax", "trace", "timeline", "soak"),
     *(f"scale {one}" for one in ("single", "multi", "ensemble", "chain", "curve")),
 }
 #: What reads the suite of a stored run, where it is not Suite.
@@ -66,7 +66,7 @@ SUITES: Final[dict[str, Any]] = {
 }
 
 NO_CLASSIC: Final = frozenset(
-    {"recsys", "sweep", "versus", "bisect", "flags", "capacity", "tax", "timeline"}
+    {"recsys", "sweep", "versus", "bisect", "flags", "capacity", "tax", "timeline", "soak"}
 )
 MOST_BYTES: Final = 3_000_000
 
@@ -206,6 +206,9 @@ def figures(result: Result, page: Mapping[str, Any]) -> list[str]:
         sizes = [size for part in page["variants"] for size in part["sizes"]]
         shown = [size["metrics"].get("cluster_requests_per_s") for size in sizes]
         return [number(one["mean"]) for one in shown if one and one["mean"] is not None]
+    if command == "soak":
+        parts = [part for one in page["variants"] for part in one["load"]]
+        return [number(part["rate"]) for part in parts]
     if command == "tax":
         lines = [one["ratios"].get("throughput") for row in page["rows"] for one in row["layers"]]
         return [ratio_text(one["ratio"]) for one in lines if one]

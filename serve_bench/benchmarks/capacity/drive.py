@@ -31,6 +31,7 @@ from serve_bench.cli.flag_values import (
     seconds_of,
 )
 from serve_bench.cli.gate import close_gate, read_share
+from serve_bench.cli.options import StreamOptions
 from serve_bench.cli.rows import overrides, suite_of
 from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import Place, Sitting, launch_lines, print_plan, request_of, sit
@@ -367,7 +368,7 @@ def _urls(options: CapacityOptions) -> int:
     return sit(sitting, partial(_show, report))
 
 
-def traffic_of(options: CapacityOptions) -> Traffic:
+def traffic_of(options: StreamOptions) -> Traffic:
     """The protocol of the flags. Raises BadInput."""
     (protocol,) = options.protocols()
     return Traffic(protocol=cast("Protocol", protocol))  # the axis has checked it

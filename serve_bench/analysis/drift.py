@@ -1,0 +1,297 @@
+"""Whether a level, such as the memory of a process, grows with the requests that it served. Pure.
+
+A level y over x (millions of requests) is a + b x, a + b x + c (1 - exp(-x / tau)) where it also
+warms up, plus noise that is autocorrelated. The slope b and its interval are of feasible
+generalised least squares with noise of first order (Prais and Winsten): the autocorrelation comes
+from the residuals of least squares, is corrected for its bias [Tanaka 1984: (2 + 4 rho) / n], and
+taken as 1, a random walk, where it is nearer to 1 than n^-1/2, so that the t of the slope holds for
+either kind of noise [Perron and Yabu, Estimating deterministic trends with an integrated or
+stationary noise component, Journal of Econometrics 151, 2009; Canjels and Watson, Review of
+Economics and Statistics 79, 1997]. Student's t has as many degrees of freedom as independent
+readings [n (1 - rho) / (1 + rho); Bayley and Hammersley 1946]. tau is on a grid that ends at a
+third of the range: what warms up more slowly than that cannot be told from growth. A warm-up is
+told where Schwarz's criterion prefers it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final, Literal, TypeAlias
+
+from serve_bench.analysis.ratios import quantile
+
+FEWEST: Final = 12
+"""Readings below which no slope is told: three to four for each parameter."""
+
+MOST: Final = 240
+"""Readings that are fitted; of more, so many are taken at equal distances."""
+
+TAUS: Final = (0.015, 0.025, 0.04, 0.065, 0.1, 0.15, 0.22, 1 / 3)
+"""Of a warm-up, as shares of the range."""
+
+SLOW_TAUS: Final = (0.5, 1.0)
+"""Of a growth that still slows down at the end of the range."""
+
+LOG_STARTS: Final = (0.003, 0.006, 0.012, 0.025, 0.05, 0.1, 0.2, 0.5)
+"""Of a growth as the logarithm of x, as shares of the range."""
+
+NEAR: Final = (0.8, 0.87, 0.94, 1.0, 1.07, 1.15, 1.25)
+"""Around the best of TAUS."""
+
+UNIT_ROOT: Final = {False: 26.0, True: 45.0}
+"""n (1 - rho) of residuals that a random walk has with 97.5 % at most."""
+
+LEVEL: Final = 0.95
+
+TINY: Final = 1e-300
+"""In the place of 0 below a fraction."""
+
+LEAST_DF: Final = 2.0
+"""Degrees of freedom at least."""
+
+DriftWord: TypeAlias = Literal["grows", "does not grow", "too short to say"]
+
+
+@dataclass(frozen=True)
+class LevelDrift:
+    """The slope of a level with the ends of its 95 % interval, in the unit of y for each unit of x.
+
+    `warm_up`: by how much it grew beside that before it levelled off, 0 where nothing tells it;
+    `warm_x`: up to where on the axis of x 95 % of that came. `error`: standard error of the slope;
+    `df`: its degrees of freedom; `rho`: autocorrelation of neighbouring readings; `slows`: the
+    growth becomes slower up to the end, so that it may level off.
+    """
+
+    slope: float
+    low: float
+    high: float
+    error: float
+    df: float
+    rho: float
+    warm_up: float = 0.0
+    warm_x: float = 0.0
+    slows: bool = False
+
+    def half(self, series: int = 1) -> float:
+        """Half of the interval that holds for so many series at once [Bonferroni]."""
+        return quantile(self.df, 1 - (1 - LEVEL) / 2 / series) * self.error
+
+    def word(self, threshold: float, series: int = 1) -> DriftWord:
+        """The verdict against the slope that matters, on one of so many series: the more there are,
+        the more a growth has to stand out. One that is proven and below it does not matter."""
+        if self.slope >= threshold and not self.slows and self.slope > self.half(series):
+            return "grows"
+        return "does not grow" if self.high < threshold else "too short to say"
+
+    def longer(self, threshold: float, series: int = 1) -> float | None:
+        """How many times as long the series has to be for a verdict, if slope and noise stay as
+        they are; None where it has one. The error falls with the length to the power 1.5, that of a
+        random walk to the power 0.5."""
+        if self.word(threshold, series) != "too short to say":
+            return None
+        grows = self.slope >= threshold
+        half = self.half(series) if grows else self.high - self.slope
+        room = self.slope if grows else threshold - self.slope
+        power = 0.5 if self.rho == 1 else 1.5
+        return max(1.25, (half / max(room, 0.05 * half)) ** (1 / power)) if half > 0 else 1.25
+
+
+def drift_of(xs: Sequence[float], ys: Sequence[float]) -> LevelDrift | None:
+    """The slope of a series in the order of x; None for fewer than FEWEST readings, where x does
+    not grow, and for levels beyond all bounds. Raises BadInput without scipy."""
+    xs, ys = _thinned(xs), _thinned(ys)
+    n = len(xs)
+    if n < FEWEST or xs[-1] <= xs[0]:
+        return None
+    span = xs[-1] - xs[0]
+    us = [(x - xs[0]) / span for x in xs]
+    if max(ys) == min(ys):
+        return LevelDrift(0.0, 0.0, 0.0, 0.0, float(n), 0.0)
+    straight = [[1.0] * n, us]
+    tau = _tau(straight, us, ys, TAUS, 0.0)
+    rho = _rho([*straight, _warming(us, tau)], ys)
+    tau = _tau(straight, us, ys, TAUS, rho)
+    tau = _tau(straight, us, ys, [tau * one for one in NEAR], rho)
+    bent = [*straight, _warming(us, tau)]
+    warms = _better(straight, bent, ys, rho)
+    columns = [*bent, _change(us, tau)] if warms else straight
+    rho = rho if warms else _rho(straight, ys)
+    beta, errors = _fit(columns, ys, rho)
+    k = len(columns)
+    free = (n - k) if rho == 1 else n * (1 - rho) / (1 + rho) - k
+    df = max(LEAST_DF, min(free, n - k))
+    half = quantile(df, 0.5 + LEVEL / 2) * errors[1]
+    slope = beta[1]
+    if not (math.isfinite(slope) and math.isfinite(half)):
+        return None
+    return LevelDrift(
+        slope / span,
+        (slope - half) / span,
+        (slope + half) / span,
+        errors[1] / span,
+        df,
+        rho,
+        beta[2] if warms else 0.0,
+        xs[0] + 3 * tau * span if warms else 0.0,
+        _slows(columns, us, ys, rho),
+    )
+
+
+def _tau(
+    straight: Sequence[Sequence[float]],
+    us: Sequence[float],
+    ys: Sequence[float],
+    taus: Sequence[float],
+    rho: float,
+) -> float:
+    """The tau of the best fit."""
+    return min(taus, key=lambda tau: _squares([*straight, _warming(us, tau)], ys, rho))
+
+
+def _slows(
+    columns: Sequence[Sequence[float]], us: Sequence[float], ys: Sequence[float], rho: float
+) -> bool:
+    """Whether the growth becomes slower up to the end: it bends further than the fit does, or is
+    as well a logarithm without any steady growth."""
+    for tau in SLOW_TAUS:
+        slower = [*columns, _warming(us, tau)]
+        if _better(columns, slower, ys, rho) and _fit(slower, ys, rho)[0][-1] > 0:
+            return True
+    for start in LOG_STARTS:
+        alone = [columns[0], [math.log1p(u / start) for u in us]]
+        as_well = not _better(alone, columns, ys, rho)
+        if len(columns) == 2:
+            as_well = _squares(alone, ys, rho) < _squares(columns, ys, rho) / 2
+        if as_well and _fit(alone, ys, rho)[0][-1] > 0:
+            return True
+    return False
+
+
+def joined(drifts: Sequence[LevelDrift]) -> LevelDrift:
+    """The slope of several launches of one thing (at least one): their mean, weighted by the
+    inverse of their variances; degrees of freedom add up. The warm-up is that of the first."""
+    if len(drifts) == 1 or any(one.error <= 0 for one in drifts):
+        return min(drifts, key=lambda one: one.error)
+    weights = [1 / max(one.error * one.error, TINY) for one in drifts]
+    slope = sum(w * one.slope for w, one in zip(weights, drifts, strict=True)) / sum(weights)
+    error, df = sum(weights) ** -0.5, sum(one.df for one in drifts)
+    half = quantile(df, 0.5 + LEVEL / 2) * error
+    return replace(
+        drifts[0],
+        slope=slope,
+        low=slope - half,
+        high=slope + half,
+        error=error,
+        df=df,
+        rho=max(one.rho for one in drifts),
+        slows=any(one.slows for one in drifts),
+    )
+
+
+# ------------------------------------------------------------------------------ least squares
+
+
+def _thinned(values: Sequence[float]) -> Sequence[float]:
+    """At most MOST values at equal distances, the first and the last among them."""
+    n = len(values)
+    if n <= MOST:
+        return values
+    return [values[round(at * (n - 1) / (MOST - 1))] for at in range(MOST)]
+
+
+def _warming(us: Sequence[float], tau: float) -> list[float]:
+    """The column of a warm-up."""
+    return [1 - math.exp(-u / tau) for u in us]
+
+
+def _change(us: Sequence[float], tau: float) -> list[float]:
+    """How that changes with tau: with this column the slope has the error of tau too [Gauss and
+    Newton]."""
+    return [u / tau * math.exp(-u / tau) for u in us]
+
+
+def _better(
+    columns: Sequence[Sequence[float]],
+    more: Sequence[Sequence[float]],
+    ys: Sequence[float],
+    rho: float,
+) -> bool:
+    """Whether Schwarz's criterion prefers the fit of `more` columns."""
+    m = len(ys) - (rho == 1)
+    left, least = _squares(columns, ys, rho), _squares(more, ys, rho)
+    extra = len(more) - len(columns) + 1
+    return left > 0 and (least <= 0 or m * math.log(left / least) > extra * math.log(m))
+
+
+def _whitened(values: Sequence[float], rho: float) -> list[float]:
+    """Readings without their autocorrelation; a random walk has one fewer."""
+    rest = [after - rho * before for before, after in pairwise(values)]
+    return rest if rho == 1 else [math.sqrt(1 - rho * rho) * values[0], *rest]
+
+
+def _solved(
+    columns: Sequence[Sequence[float]], ys: Sequence[float], rho: float
+) -> tuple[list[float], list[list[float]], float]:
+    """Coefficients, the inverse of X'X, and the sum of squares. With a random walk the constant
+    is not known, and 0."""
+    every = [_whitened(one, rho) for one in columns]
+    if rho == 1:
+        every = every[1:]
+    target = _whitened(ys, rho)
+    size = len(every)
+    rows = [
+        [sum(a * b for a, b in zip(left, right, strict=True)) for right in every]
+        + [float(at == to) for to in range(size)]
+        for at, left in enumerate(every)
+    ]
+    moments = [sum(a * b for a, b in zip(one, target, strict=True)) for one in every]
+    for at in range(size):  # Gauss-Jordan; at most three by three
+        pivot = rows[at][at] or TINY
+        rows[at] = [value / pivot for value in rows[at]]
+        for to in range(size):
+            if to != at:
+                factor = rows[to][at]
+                rows[to] = [a - factor * b for a, b in zip(rows[to], rows[at], strict=True)]
+    inverse = [row[size:] for row in rows]
+    beta = [sum(a * b for a, b in zip(row, moments, strict=True)) for row in inverse]
+    rests = [
+        y - sum(b * column[at] for b, column in zip(beta, every, strict=True))
+        for at, y in enumerate(target)
+    ]
+    left = sum(rest * rest for rest in rests)
+    return beta, inverse, left
+
+
+def _squares(columns: Sequence[Sequence[float]], ys: Sequence[float], rho: float) -> float:
+    return _solved(columns, ys, rho)[2]
+
+
+def _fit(
+    columns: Sequence[Sequence[float]], ys: Sequence[float], rho: float
+) -> tuple[list[float], list[float]]:
+    """Coefficients with their standard errors; the constant of a random walk is 0."""
+    beta, inverse, left = _solved(columns, ys, rho)
+    count = len(ys) - (rho == 1)
+    variance = left / max(1, count - len(beta))
+    errors = [math.sqrt(max(0.0, variance * inverse[at][at])) for at in range(len(beta))]
+    return ([0.0, *beta], [0.0, *errors]) if rho == 1 else (beta, errors)
+
+
+def _rho(columns: Sequence[Sequence[float]], ys: Sequence[float]) -> float:
+    """The autocorrelation of neighbouring readings around a fit, corrected for its bias; 1 where it
+    cannot be told from 1."""
+    beta = _solved(columns, ys, 0.0)[0]
+    rests = [
+        y - sum(b * column[at] for b, column in zip(beta, columns, strict=True))
+        for at, y in enumerate(ys)
+    ]
+    n, squares = len(rests), sum(rest * rest for rest in rests[:-1])
+    if squares <= 0:
+        return 0.0
+    rho = sum(before * after for before, after in pairwise(rests)) / squares
+    if rho > 1 - UNIT_ROOT[len(columns) > 2] / n:
+        return 1.0
+    return max(0.0, rho + (2 + 4 * rho) / n)

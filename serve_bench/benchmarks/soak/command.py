@@ -1,0 +1,59 @@
+"""`serve-bench soak TARGET`: a long load, and whether a process of the cluster grows with it."""
+
+from __future__ import annotations
+
+from serve_bench.cli.command import argument, command, flag
+from serve_bench.cli.options import WITH_RESUME, OwnAppOptions, StreamOptions, SuiteOptions
+
+
+class SoakOptions(SuiteOptions, OwnAppOptions, StreamOptions):
+    """The options of `soak`."""
+
+    command = "soak"
+    order = (
+        *("target", "soak_time", "rate", "clients", "arrivals", "url", "option", "app_name"),
+        *("route", "paths", "method", "header", "headers", "draw", "body", "expect_status"),
+        *("request_timeout_s", "protocol", "events", "event_timeout", "quick"),
+        *("variant", "env", "out", "resume", "leak", "fail_on", "slo"),
+        *("dry_run", "live", "format"),
+    )
+
+    with_resume = WITH_RESUME
+
+    def of_file(self) -> bool:
+        """A suite, by its file."""
+        return not self.url and str(self.target).endswith(".toml")
+
+    target: str | None = argument(
+        "App: noop, module:app, path/file.py:app, a config file of Serve (.yaml), or a suite.",
+        default=None,
+        metavar="[TARGET]",
+    )
+    soak_time: str | None = flag(None, "Length of the load: 30s to 7d [1h].", "--for")
+    rate: float | None = flag(None, "Open loop: requests/s that are due [a closed loop].")
+    clients: str | None = flag(None, "Closed loop: raw:N connections [raw:10].", metavar="ROW")
+    arrivals: str = flag("constant", "Open loop: constant or poisson arrivals.")
+    url: str | None = flag(None, "Load a Serve of this host that is up already.", metavar="URL")
+    option: list[str] | None = flag(None, "Deployment.option=value; repeatable.")
+    quick: bool = flag(False, "Load for 1 minute.")
+    leak: float | None = flag(
+        None, "Smallest growth that matters, in MB of memory per million requests [50]."
+    )
+    fail_on: list[str] | None = flag(
+        None, "End with exit code 3 on: leak, slo; repeatable, or with commas."
+    )
+
+
+@command(SoakOptions)
+def soak(options: SoakOptions) -> int:
+    """Load an app for long, and say which processes grow with its requests.
+
+    Memory, threads and descriptors of each process of the cluster, after each block of the load.
+
+    Example: serve-bench soak examples/own_app/shop.py:app --route /best --for 1h --rate 100
+    """
+    from serve_bench.benchmarks.soak.drive import run
+    from serve_bench.cli.flag_values import check_texts
+
+    check_texts({name: getattr(options, name, None) for name in options.order})
+    return run(options)

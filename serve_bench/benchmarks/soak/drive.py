@@ -1,0 +1,317 @@
+"""What `serve-bench soak` does with its flags: plan, load, report."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from serve_bench.benchmarks.capacity.drive import traffic_of
+from serve_bench.benchmarks.ladder.flags import services_of
+from serve_bench.benchmarks.own_app.command import OF_OWN_APPS
+from serve_bench.benchmarks.own_app.flags import own_suite
+from serve_bench.benchmarks.soak.bench import BETWEEN_S, SoakClusters, UrlSoak
+from serve_bench.benchmarks.soak.command import SoakOptions
+from serve_bench.benchmarks.soak.summary import gate, soak_of
+from serve_bench.cli.command import FAILED
+from serve_bench.cli.flag_values import (
+    check_client,
+    check_number,
+    content_of,
+    in_flags,
+    names,
+    plain_lines,
+    seconds_of,
+)
+from serve_bench.cli.gate import close_gate
+from serve_bench.cli.rows import overrides, suite_of
+from serve_bench.cli.show import ReportRequest
+from serve_bench.cli.sitting import (
+    Place,
+    Sitting,
+    done,
+    launch_lines,
+    print_plan,
+    request_of,
+    sit,
+)
+from serve_bench.core.errors import BadInput
+from serve_bench.core.load_spec import ARRIVALS, MAX_RATE, Load, Streaming
+from serve_bench.core.plan import (
+    LaunchPlan,
+    Suite,
+    duration_text,
+    expected_s,
+    label_of,
+    parse_row,
+    rows_of,
+    without,
+)
+from serve_bench.core.redaction import kept_text
+from serve_bench.core.request_spec import SpecError
+from serve_bench.core.result import HANDLES, PlannedTrial, Result, Row, Traffic
+from serve_bench.core.schema import plain
+from serve_bench.core.soak import (
+    CONNECTIONS,
+    LEAK,
+    SoakSpec,
+    block_length_s,
+    planned_blocks,
+    soak_row,
+)
+from serve_bench.observing.processes import behind
+from serve_bench.runner.agenda import Agenda
+from serve_bench.runner.load_source import LocalLoads
+from serve_bench.runner.runner import Plan
+from serve_bench.serving.launch_spec import check_interpreter
+
+USUAL_S: Final = 3600.0
+QUICK_S: Final = 60.0
+LEAST_S: Final = 30.0
+MOST_S: Final = 7 * 24 * 3600.0
+
+FAIL_ON: Final = ("leak", "slo")
+
+#: Flags that go with --url: nothing is launched.
+WITH_URL: Final = frozenset(
+    """url method header body slo protocol events event_timeout arrivals rate clients soak_time
+    leak fail_on quick out dry_run live format""".split()
+)
+
+
+@dataclass(frozen=True)
+class UrlSoakSuite:
+    """A Serve that runs already, and how it is loaded."""
+
+    urls: Mapping[str, str]
+    soak: SoakSpec
+    timeout_s: float = 30.0
+    name: str = "soak"
+    slo: str | None = None
+    streaming: Streaming | None = None
+
+
+def run(options: SoakOptions) -> int:
+    """Measures, prints the report, and returns the exit code. Raises BadInput before it begins."""
+    report, fail_on = options.report_request(), _fail_on(options)
+    if options.url:
+        return _url(options, report, fail_on)
+    suite, earlier = request_of(
+        options,
+        from_flags=lambda: _suite(options),
+        from_record=Suite.from_json,
+        content=lambda suite, _: suite.to_json(),
+    )
+    spec = suite.soak
+    if spec is None:
+        raise BadInput("the stored suite cannot be resumed: suite.soak is missing")
+    launches = without(_launches(suite, spec), done(earlier))
+    if options.dry_run:
+        lines = _plan_lines(suite, spec, launches)
+        return print_plan(lines, None if earlier else options.out, suite.slo)
+
+    def work(place: Place) -> Plan[Any, Any]:
+        agenda = Agenda(suite, launches)
+        return SoakClusters(
+            agenda, place.run_id, place.folder, place=place.source, spec=spec
+        ).plan()
+
+    for variant in suite.variants if launches else ():
+        check_interpreter(variant)
+    sitting = Sitting(
+        "soak",
+        suite.to_json(),
+        [at for one in _launches(suite, spec) for _, blocks in one.cells for at in blocks],
+        work,
+        options.resume or options.out,
+        earlier,
+        left=bool(launches),
+        again="soak",
+        plain=plain_lines(options.live),
+    )
+    return sit(sitting, partial(_show, report, fail_on))
+
+
+def _show(report: ReportRequest, fail_on: Sequence[str], result: Result, folder: Path) -> int:
+    """Prints the report, and what breaks the gate. Returns the exit code of the gate; FAILED where
+    it cannot be told."""
+    report.finish(result, folder)
+    if "leak" not in fail_on or not result.trials:
+        return 0
+    broken, open_ = gate(soak_of(result))
+    code = close_gate(broken)
+    if open_ and not code:
+        close_gate([f"not judged: {open_}"])
+        return FAILED
+    return code
+
+
+# --------------------------------------------------------------------------------------------------
+# From flags to a suite.
+
+
+def _fail_on(options: SoakOptions) -> tuple[str, ...]:
+    words = [word for text in options.fail_on or () for word in names(text)]
+    for word in words:
+        if word not in FAIL_ON:
+            raise BadInput(f"--fail-on: {word!r} is not allowed; it takes {', '.join(FAIL_ON)}")
+    if "slo" in words and options.slo is None and options.resume is None:
+        raise BadInput("--fail-on: slo goes with --slo")
+    return tuple(words)
+
+
+def _spec(options: SoakOptions) -> SoakSpec:
+    """The length of the flags. Raises BadInput."""
+    for_s = QUICK_S if options.quick else USUAL_S
+    if options.soak_time is not None:
+        days = re.fullmatch(r"(\d+(?:\.\d*)?)d", options.soak_time.strip(), re.ASCII)
+        text = f"{24 * float(days[1])}h" if days is not None else options.soak_time
+        for_s = seconds_of(text, "--for")
+        if not LEAST_S <= for_s <= MOST_S:
+            raise BadInput(f"--for: {options.soak_time!r} is not allowed; it takes 30s to 7d")
+    if options.leak is not None and not 0 < options.leak <= MAX_RATE:
+        raise BadInput(f"--leak: {options.leak:g} is not allowed; it takes MB above 0")
+    if options.arrivals not in ARRIVALS:
+        allowed = ", ".join(ARRIVALS)
+        raise BadInput(f"--arrivals: {options.arrivals!r} is not allowed; it takes {allowed}")
+    if options.rate is None and options.arrivals != "constant":
+        raise BadInput("--arrivals: give --rate")
+    return SoakSpec(
+        for_s,
+        block_length_s(for_s),
+        "poisson" if options.arrivals == "poisson" else "constant",
+        LEAK if options.leak is None else options.leak,
+    )
+
+
+def _row(options: SoakOptions, traffic: Traffic) -> Row:
+    """The load of the flags. Raises BadInput."""
+    if options.rate is not None:
+        if options.clients is not None:
+            raise BadInput("--rate: an open loop has no --clients: give one of them")
+        if not 0 < options.rate <= MAX_RATE:
+            raise BadInput(f"--rate: {options.rate:g} is not allowed; it takes requests/s above 0")
+        return soak_row(CONNECTIONS, options.rate, traffic)
+    if options.clients is None:
+        return soak_row(CONNECTIONS, None, traffic)
+    row = parse_row(options.clients, traffic, "--clients")
+    if row.client == "aiohttp":
+        raise BadInput(f"--clients: {options.clients!r} is not allowed; it takes raw:N")
+    return soak_row(row.connections, None, traffic)
+
+
+def _suite(options: SoakOptions) -> Suite:
+    """The suite of the target and its flags, with one row and one cell. Raises BadInput."""
+    spec = _spec(options)
+    _row(options, Traffic())  # refused before an app is imported
+    target = options.target
+    if target is None:
+        raise BadInput("TARGET: name noop, an app (module:app, path/file.py:app), or --url")
+    flags = overrides(options)
+    suite = None if target == "noop" else own_suite(target, options, flags)
+    if suite is None:
+        wrong = [name.replace("_", "-") for name in OF_OWN_APPS if getattr(options, name)]
+        if wrong:
+            raise BadInput(f"--{wrong[0]}: {target} measures an app that comes with the tool")
+        if target != "noop":
+            raise BadInput(f"TARGET: {target} is no suite of an app of your own; see noop")
+        suite = suite_of("noop", replace(flags, settings={**flags.settings, "num_replicas": 1}))
+    if len(suite.cells) > 1:
+        raise BadInput(f"--option: a soak has one value of each, and this has {len(suite.cells)}")
+    row = _row(options, rows_of(suite)[0].traffic)
+    check_number("--clients", row.connections, 1, 10_000)
+    return replace(
+        suite,
+        rows=(row,),
+        places=None,
+        ladder=None,
+        requests_per_client=None,
+        requests=None,
+        launches=1,
+        windows=1,
+        window_s=spec.block_s,
+        warmup_min_s=0.0,
+        warmup_max_s=0.0,
+        soak=spec,
+    )
+
+
+def _launches(suite: Suite, spec: SoakSpec) -> tuple[LaunchPlan, ...]:
+    """One of each variant, with all its blocks."""
+    (cell,), (row,) = suite.cells, suite.rows
+    return tuple(
+        LaunchPlan(
+            variant, 1, ((cell, tuple(planned_blocks(spec, [variant.name], label_of(cell), row))),)
+        )
+        for variant in suite.variants
+    )
+
+
+def _plan_lines(suite: Suite, spec: SoakSpec, launches: Sequence[LaunchPlan]) -> Iterator[str]:
+    """The plan of a dry run, and about how long it takes."""
+    for launch in launches:
+        cells = (
+            (label_of(cell), [_blocks_text(spec, suite.rows[0], len(blocks))])
+            for cell, blocks in launch.cells
+        )
+        yield from launch_lines(launch.variant.name, launch.round, cells, launch.variant.env)
+    yield f"about {duration_text(expected_s(suite, launches))} in all"
+
+
+def _blocks_text(spec: SoakSpec, row: Row, blocks: int) -> str:
+    return f"{row.label} ({row.client}): {blocks} blocks of {spec.block_s:g} s"
+
+
+# ------------------------------------------------------------------------------------------ --url
+
+
+def _url(options: SoakOptions, report: ReportRequest, fail_on: Sequence[str]) -> int:
+    """Loads a Serve that runs already."""
+    wrong = options.changed(WITH_URL)
+    if wrong:
+        raise BadInput(f"--url loads what is there; it does not go with {', '.join(wrong)}")
+    if options.protocols() & HANDLES:
+        raise BadInput("--protocol: handle: is for apps that are launched")
+    spec, traffic = _spec(options), traffic_of(options)
+    row, url = _row(options, traffic), str(options.url)
+    named = url if re.match(r"\w[\w.-]*=", url) else f"service={url}"
+    (service,) = services_of((named,), options.header or (), users=False)
+    name, request = service.name, service.request
+    try:
+        suite = UrlSoakSuite(
+            {name: request.url}, spec, slo=options.slo_source, streaming=options.streaming()
+        )
+        grpc = traffic.client == "grpc"
+        body = b"" if options.body is None else content_of(options.body, "--body")
+        method = options.method or ("POST" if grpc or body else "GET")
+        statuses = () if grpc else request.expect_status
+        request = replace(request, method=method.upper(), body=body, expect_status=statuses)
+        load = Load(
+            request,
+            client="grpc" if grpc else "raw",
+            timeout_s=suite.timeout_s,
+            streaming=suite.streaming,
+        )
+    except SpecError as error:
+        text = re.sub("^client grpc", "--protocol grpc:", re.sub("^url:", "--url:", str(error)))
+        raise BadInput(in_flags(text)) from None
+    check_client(load)
+    blocks = tuple(planned_blocks(spec, [name], {}, row))
+    if options.dry_run:
+        lines = [f"{name}: {kept_text(request.url)}", f"  {_blocks_text(spec, row, len(blocks))}"]
+        lines.append(f"about {duration_text(len(blocks) * (spec.block_s + BETWEEN_S))} in all")
+        return print_plan(lines, options.out, suite.slo)
+    if not behind(request.url):
+        raise BadInput(f"--url: no Serve of this host answers at {kept_text(request.url)}")
+
+    def work(place: Place) -> Plan[Any, Any]:
+        assert isinstance(place.source, LocalLoads)
+        return UrlSoak(name, load, spec, blocks, place.run_id, place.source).plan()
+
+    listed: list[PlannedTrial] = list(blocks)
+    plain_ = plain_lines(options.live)
+    sitting = Sitting("soak", plain(suite), listed, work, options.out, set_env=None, plain=plain_)
+    return sit(sitting, partial(_show, report, fail_on))

@@ -1,0 +1,77 @@
+"""What a soak is asked for: a load in blocks, each a row of its own. Pure words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from serve_bench.core.load_spec import Arrivals
+from serve_bench.core.numbers import Positive
+from serve_bench.core.result import JsonObject, PlannedTrial, Row, Traffic, trial_key
+
+BLOCKS: Final = 60
+"""Readings of a soak, unless its blocks become shorter than SHORTEST_S or longer than LONGEST_S."""
+
+SHORTEST_S: Final = 5.0
+"""Of a block: what its begin and its drain take is a few per cent of it."""
+
+LONGEST_S: Final = 60.0
+"""Of a block: so much is lost where a run is killed."""
+
+LEAK: Final = 50.0
+"""The growth that matters, in MB per million requests: 50 bytes a request, which at 100 requests/s
+are 430 MB a day. What a process keeps of each request on purpose (a counter, a line of a log) is
+less; a request that is kept whole is more."""
+
+CONNECTIONS: Final = 10
+
+
+@dataclass(frozen=True)
+class SoakSpec:
+    """How long a soak lasts (`for_s`) in blocks of `block_s`, its arrivals where it has a rate, and
+    the growth that matters (`leak`, MB per million requests)."""
+
+    for_s: Positive
+    block_s: Positive
+    arrivals: Arrivals = "constant"
+    leak: Positive = LEAK
+
+    @property
+    def blocks(self) -> int:
+        """How many there are."""
+        return max(1, round(self.for_s / self.block_s))
+
+
+def block_length_s(for_s: float) -> float:
+    """Of a soak of this length."""
+    return min(LONGEST_S, max(SHORTEST_S, for_s / BLOCKS))
+
+
+def soak_row(connections: int, rate: float | None, traffic: Traffic) -> Row:
+    """The load of a soak as a row: closed-loop connections, or a rate (requests/s)."""
+    if rate is None:
+        label = f"{connections} connection{'' if connections == 1 else 's'}"
+        return Row(label + traffic.suffix, traffic.client, connections, **vars(traffic))
+    label = f"{rate:g} requests/s{traffic.suffix}"
+    return Row(label, traffic.client, connections, loop="open", rate_per_s=rate, **vars(traffic))
+
+
+def block_of(row: Row, number: int) -> Row:
+    """A block of a soak, counted from 1."""
+    return replace(row, label=f"block {number}", run=number)
+
+
+def row_of_block(block: Row) -> Row:
+    """The row that a block is of."""
+    return soak_row(block.connections, block.rate_per_s, block.traffic)
+
+
+def planned_blocks(
+    spec: SoakSpec, variants: Sequence[str], cell: JsonObject, row: Row
+) -> Iterator[PlannedTrial]:
+    """All blocks, variant after variant."""
+    for variant in variants:
+        for number in range(1, spec.blocks + 1):
+            block = block_of(row, number)
+            yield PlannedTrial(trial_key(variant, 1, cell, block.label), 1, variant, cell, block)

@@ -1,0 +1,210 @@
+"""The growth of a level on simulated series: coverage of its interval, false and missed growths.
+
+`python -m tests.analysis.test_drift 400` prints the table of docs/soak.md.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import pytest
+
+from serve_bench.analysis.drift import FEWEST, MOST, drift_of, joined
+
+RANGE: Final = 0.1
+"""Million requests of a series: 5 minutes at 330 requests/s."""
+
+READINGS: Final = 60
+LEAK: Final = 50.0
+PROCESSES: Final = 15
+"""That are judged beside each other: as many as a Serve with one replica has."""
+
+Noise = Callable[[random.Random, int], list[float]]
+
+
+def first_order(rho: float) -> Noise:
+    def noise(draw: random.Random, n: int) -> list[float]:
+        values = [draw.gauss(0, 1) / math.sqrt(1 - rho * rho)]
+        while len(values) < n:
+            values.append(rho * values[-1] + draw.gauss(0, 1))
+        return values
+
+    return noise
+
+
+def allocator(draw: random.Random, n: int) -> list[float]:
+    """A random walk: now and then a MB more or less."""
+    values = [0.0]
+    while len(values) < n:
+        values.append(values[-1] + (draw.choice((-1, 1)) if draw.random() < 0.3 else 0))
+    return values
+
+
+def random_walk(draw: random.Random, n: int) -> list[float]:
+    values = [0.0]
+    while len(values) < n:
+        values.append(values[-1] + draw.gauss(0, 1))
+    return values
+
+
+def saturating(draw: random.Random, n: int) -> list[float]:
+    """A warm-up of 10 to 40 MB, done within the first 3 to 30 % of the range (1/e)."""
+    tau, size = draw.uniform(0.03, 0.3), draw.uniform(10, 40)
+    return [size * (1 - math.exp(-at / n / tau)) + draw.gauss(0, 0.5) for at in range(n)]
+
+
+def logarithm(draw: random.Random, n: int) -> list[float]:
+    """A growth of 9 to 42 MB that becomes slower and never ends."""
+    start, size = draw.uniform(0.005, 0.05), draw.uniform(3, 8)
+    return [size * math.log(1 + at / n / start) + draw.gauss(0, 0.5) for at in range(n)]
+
+
+def steps(most: int) -> Noise:
+    """One to `most` jumps of 5 to 20 MB, two of three upwards."""
+
+    def noise(draw: random.Random, n: int) -> list[float]:
+        jumps = [
+            (draw.random(), draw.uniform(5, 20) * (draw.choice((1, 1, -1)) if most > 1 else 1))
+            for _ in range(draw.randint(1, most))
+        ]
+        return [
+            sum(size for when, size in jumps if at / n >= when) + draw.gauss(0, 0.3)
+            for at in range(n)
+        ]
+
+    return noise
+
+
+def sawtooth(draw: random.Random, n: int) -> list[float]:
+    """A collector that frees 5 MB every 4 to 20 readings."""
+    period, begin = draw.randint(4, 20), draw.random()
+    return [5 * ((at / period + begin) % 1) + draw.gauss(0, 0.3) for at in range(n)]
+
+
+NOISES: Final[Mapping[str, Noise]] = {
+    "white": first_order(0.0),
+    "first order, 0.5": first_order(0.5),
+    "first order, 0.9": first_order(0.9),
+    "random walk": random_walk,
+    "allocator": allocator,
+    "one step up": steps(1),
+    "one to three steps": steps(3),
+    "sawtooth": sawtooth,
+    "warm-up (exponential)": saturating,
+    "warm-up (logarithm)": logarithm,
+}
+
+
+def trials(name: str, slope: float, runs: int) -> tuple[float, Counter[str], float]:
+    """The share of intervals that hold the slope, the verdicts, and the median half of an
+    interval."""
+    draw = random.Random(f"{name}, {slope}")
+    held, words, halves = 0, Counter[str](), []
+    for _ in range(runs):
+        noise = NOISES[name](draw, READINGS)
+        xs = [RANGE * (at + 1) / READINGS for at in range(READINGS)]
+        drift = drift_of(xs, [100 + slope * x + y for x, y in zip(xs, noise, strict=True)])
+        assert drift is not None
+        held += drift.low <= slope <= drift.high
+        words[drift.word(LEAK, PROCESSES)] += 1
+        halves.append((drift.high - drift.low) / 2)
+    return held / runs, words, sorted(halves)[runs // 2]
+
+
+@pytest.mark.parametrize("name", NOISES)
+def test_what_does_not_grow_is_not_said_to(name: str) -> None:
+    """At most 5 % of series, whatever the noise; of 40, three may be."""
+    held, words, _ = trials(name, 0.0, 40)
+    assert words["grows"] <= 3
+    assert name.endswith("(logarithm)") or held >= 0.85  # 90 % is 36 of 40, with an SD of 2
+
+
+@pytest.mark.parametrize("name", [one for one in NOISES if not one.endswith("(logarithm)")])
+def test_a_leak_of_a_kilobyte_a_request_is_seen(name: str) -> None:
+    held, words, _ = trials(name, 1000.0, 40)
+    assert held >= 0.8
+    assert words["does not grow"] == 0 and words["grows"] >= 36
+
+
+def line(slope: float, n: int = 60, noise: float = 0.1) -> tuple[list[float], list[float]]:
+    draw = random.Random(7)
+    xs = [at / n for at in range(n)]
+    return xs, [50 + slope * x + draw.gauss(0, noise) for x in xs]
+
+
+def test_a_warm_up_is_told_apart_from_the_growth_beside_it() -> None:
+    xs, ys = line(200.0)
+    warm = [y + 30 * (1 - math.exp(-x / 0.05)) for x, y in zip(xs, ys, strict=True)]
+    drift, plain = drift_of(xs, warm), drift_of(xs, ys)
+    assert drift is not None and plain is not None
+    assert drift.slope == pytest.approx(200, abs=2) and drift.warm_up == pytest.approx(30, abs=1)
+    assert drift.warm_x == pytest.approx(0.15, rel=0.3)
+    assert plain.warm_up == 0
+
+
+def test_what_never_changes_has_a_slope_of_nothing() -> None:
+    drift = drift_of(range(20), [7.0] * 20)
+    assert drift is not None
+    assert (drift.low, drift.slope, drift.high, drift.word(50)) == (0, 0, 0, "does not grow")
+    assert drift.longer(50) is None
+
+
+def test_too_few_readings_or_no_requests_have_no_slope() -> None:
+    assert drift_of(range(FEWEST - 1), range(FEWEST - 1)) is None
+    assert drift_of([1.0] * 20, range(20)) is None
+    assert drift_of(range(20), [1e308 * (-1) ** at for at in range(20)]) is None  # no finite figure
+
+
+def test_a_proven_growth_below_the_threshold_does_not_matter() -> None:
+    drift = drift_of(*line(20.0))
+    assert drift is not None and drift.low > 0
+    assert drift.word(50) == "does not grow" and drift.word(10) == "grows"
+
+
+def test_the_more_processes_the_more_a_growth_has_to_stand_out() -> None:
+    drift = drift_of(*line(0.12))
+    assert drift is not None
+    assert drift.half(20) > drift.half(1) == pytest.approx(drift.high - drift.slope)
+
+
+def test_it_says_how_much_longer() -> None:
+    xs, ys = line(0.0, noise=5.0)
+    drift = drift_of(xs, ys)
+    assert drift is not None and drift.word(1.0) == "too short to say"
+    assert (drift.longer(1.0) or 0.0) > (drift.longer(3.0) or 0.0) >= 1.25
+
+
+def test_a_long_series_is_thinned() -> None:
+    drift, short = drift_of(*line(9.0, 5 * MOST)), drift_of(*line(9.0, MOST))
+    assert drift is not None and short is not None
+    assert drift.slope == pytest.approx(9, abs=0.1) and drift.df < MOST
+
+
+def test_launches_are_joined_by_their_precision() -> None:
+    good, bad = drift_of(*line(9.0)), drift_of(*line(30.0, noise=5.0))
+    assert good is not None and bad is not None
+    both = joined((good, bad))
+    assert abs(both.slope - good.slope) < abs(both.slope - bad.slope) / 10
+    assert both.error < good.error and joined([bad]) == bad
+
+
+def table(runs: int) -> None:
+    """Prints the table of docs/soak.md."""
+    print("| noise | true slope | interval holds it | grows | does not grow | too short |")
+    print("|---|--:|--:|--:|--:|--:|")
+    for name in NOISES:
+        for slope in (0, 30, 200, 1000):
+            held, words, _ = trials(name, slope, runs)
+            shares = (words[one] / runs for one in ("grows", "does not grow", "too short to say"))
+            covered = "-" if name.endswith("(logarithm)") else f"{100 * held:.0f} %"
+            cells = [name, str(slope), covered, *(f"{100 * one:.1f} %" for one in shares)]
+            print(f"| {' | '.join(cells)} |")
+
+
+if __name__ == "__main__":
+    table(int(sys.argv[1]))

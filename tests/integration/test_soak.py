@@ -1,0 +1,55 @@
+"""`serve-bench soak` on a real Ray Serve: a planted leak, Ctrl-C and a resume."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from serve_bench.store import read
+from tests.integration import soak_app
+from tests.integration.conftest import run_to_end, start, wait_for_line
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
+
+PER_MILLION: float = soak_app.CHUNK + 8
+"""MB per million requests: what is kept of a request, and its place in the list."""
+
+
+@pytest.fixture(autouse=True)
+def _app(tmp_path: Path) -> None:
+    shutil.copy(Path(soak_app.__file__), tmp_path / "soak_app.py")
+
+
+def test_a_leak_of_a_kilobyte_a_request_is_found_in_its_replica(tmp_path: Path) -> None:
+    words = ["soak", "soak_app.py:leaking", "--for", "75s", "--fail-on", "leak", "--out", "run"]
+    done = run_to_end(words, tmp_path, 200)
+    assert done.returncode == 3, done.stderr
+    assert "gate: replica Shop grows by" in done.stderr
+    shown = run_to_end(["report", "run", "--format", "json"], tmp_path)
+    (variant,) = json.loads(shown.stdout)["variants"]
+    by_name = {one["process"]: one for one in variant["processes"]}
+    slope = by_name["replica Shop"]["pss_mb"]["per_million"]["slope"]
+    # In 5 minutes within 10 % (docs/soak.md); in one the replica itself still warms up by some MB.
+    assert slope == pytest.approx(PER_MILLION, rel=0.3)
+    assert {"proxy", "controller", "raylet", "gcs", "replica Shop"} <= {*by_name}
+    assert not any(one["leaks"] for name, one in by_name.items() if name != "replica Shop")
+    assert not (tmp_path / "run" / "samples.jsonl").exists()
+
+
+def test_ctrl_c_keeps_its_blocks_and_a_resume_goes_on(tmp_path: Path) -> None:
+    words = ["soak", "noop", "--for", "30s", "--rate", "50", "--live", "plain", "--out", "run"]
+    begun = start(*words, cwd=tmp_path)
+    wait_for_line(begun, "block 3")
+    begun.send_signal(signal.SIGINT)
+    begun.communicate(timeout=30)
+    assert begun.returncode == 130
+    kept = read(tmp_path / "run")
+    assert {"block 1", "block 2"} <= {one.row.label for one in kept.trials}
+    done = run_to_end(["soak", "--resume", "run"], tmp_path, 120)
+    assert done.returncode == 0, done.stderr
+    whole = read(tmp_path / "run")
+    assert whole.complete and len(whole.trials) == 6 and len(whole.launches) == 2

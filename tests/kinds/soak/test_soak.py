@@ -1,0 +1,442 @@
+"""The command on processes with planted levels: what it plans, says, keeps and resumes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final
+
+import pytest
+
+from serve_bench.benchmarks.soak import bench, drive
+from serve_bench.benchmarks.soak.condensed import condensed
+from serve_bench.benchmarks.soak.summary import soak_of
+from serve_bench.cli import sitting as sittings
+from serve_bench.cli.program import run
+from serve_bench.cli.sitting import Outcome, Place, Sitting, run_record
+from serve_bench.core.histogram import Histogram
+from serve_bench.core.load_result import Counts, Warmup
+from serve_bench.core.load_spec import Load
+from serve_bench.core.record_lines import to_line
+from serve_bench.core.request_spec import Request
+from serve_bench.core.result import Metric, PlannedTrial, Result, Resume, Traffic, Trial
+from serve_bench.core.soak import (
+    SoakSpec,
+    block_length_s,
+    block_of,
+    planned_blocks,
+    soak_row,
+)
+from serve_bench.core.suite import read_suite
+from serve_bench.load import LoadError
+from serve_bench.observing.sampler import levels_of
+from serve_bench.runner.agenda import Agenda
+from serve_bench.runner.load_source import LocalLoads
+from serve_bench.runner.runner import Runner
+from serve_bench.store import RunFolder, read
+from serve_bench.store.files import read_toml, suite_file
+from tests.records import AT
+from tests.rounds import round_of
+from tests.runner.fakes import Script, install
+from tests.runner.test_sequences import interrupt
+from tests.servers import serving
+
+RATE: Final = 300.0
+REPLICA: Final = "ray::ServeReplica:default:Shop"
+
+Level = Callable[[float], float]
+"""MB at so many million requests."""
+
+
+def still(x: float) -> float:
+    return 90.0
+
+
+def leaking(x: float) -> float:
+    return 140.0 + 1080.0 * x
+
+
+def caching(x: float) -> float:
+    return 140.0 + 9.0 * (1 - math.exp(-x / 0.004))
+
+
+@dataclass
+class Fake:
+    """In the place of clusters: MB of each process by its role. `stops`: blocks after which a
+    Ctrl-C comes. `noise`: MB."""
+
+    memory: Mapping[str, Level]
+    threads: Level = lambda x: 20.0
+    noise: float = 0.05
+    rate: float = RATE
+    stops: int = 10**6
+    launches: int = 0
+    seed: str = ""
+    measured: list[str] = field(default_factory=list)
+
+    def outcome_of(self, sitting: Sitting) -> Outcome:
+        assert sitting.out is not None
+        self.launches += 1
+        if sitting.earlier is None:
+            folder = RunFolder.create(sitting.out, now=datetime.now(UTC))
+            folder.append(run_record(folder, "soak", tuple(sitting.plan), sitting.suite))
+        else:
+            folder, _ = RunFolder.resume(sitting.out)
+            folder.append(Resume((), AT, rounds=sitting.rounds))
+        plan: Any = sitting.work(Place(folder.path, "x", LocalLoads()))
+        answered, interrupted = 0, False
+        with folder:
+            for planned, _ in (
+                row for launch in plan.launches for _, work in launch.cells for row in work().left()
+            ):
+                interrupted = len(self.measured) >= self.stops
+                if interrupted:
+                    break
+                trial = self.trial(planned, answered)
+                answered += trial.counts.completed
+                self.measured.append(planned.row.label)
+                folder.append(trial)
+        return Outcome(folder.path, read(folder.path), False, interrupted)
+
+    def trial(self, at: PlannedTrial, answered: int) -> Trial:
+        """A block of 5 s."""
+        draw = random.Random(f"{self.seed}{self.launches}{at.key}")
+        done = round(5 * self.rate)
+        x, counts = (answered + done) / 1e6, Counts(done, done, {}, 0)
+        latency = Histogram.of(round(1e6 * draw.lognormvariate(0, 0.2)) for _ in range(done))
+        processes = [
+            {
+                "pid": 1000 * self.launches + number,
+                "role": role,
+                "title": REPLICA if role == "replica" else role,
+                "pss_mb": round(level(x) + draw.gauss(0, self.noise), 3),
+                "threads": round(self.threads(x)),
+                "descriptors": 30,
+            }
+            for number, (role, level) in enumerate(self.memory.items())
+        ]
+        return replace(
+            at.measured(
+                str(self.launches),
+                f"2026-01-02T03:04:{self.launches:02}+00:00",
+                5.0,
+                Warmup(0.0, True, 0, True),
+                {
+                    "throughput": Metric("requests/s", "higher", (self.rate,)),
+                    "latency": Metric("ns", "lower", histogram=latency.coarser(4).encode()),
+                },
+                counts,
+                {"total": 5.2, "measured": 5.0},
+            ),
+            client={"total": {"sent": done, "completed": done, "failed": {}, "in_flight": 0}},
+            usage={"host": {"free_mb": 4000.0}, "processes": processes},
+        )
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def use(monkeypatch: pytest.MonkeyPatch, fake: Fake) -> Fake:
+    monkeypatch.setattr(sittings, "outcome_of", fake.outcome_of)
+    return fake
+
+
+SOAK: Final = ("soak", "noop", "--for", "5m", "--out", "run")
+
+
+def figures(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """The processes of the run, as JSON has them, by name."""
+    capsys.readouterr()
+    assert run(["report", "run", "--format", "json"]) == 0
+    whole = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    return {one["process"]: one for one in whole["variants"][0]["processes"]}
+
+
+def soaked(fake: Fake, folder: Path) -> Result:
+    """The records of a soak without a command line."""
+    spec = SoakSpec(300.0, 5.0)
+    plan = list(planned_blocks(spec, ["default"], {}, soak_row(10, None, TRAFFIC)))
+    written = RunFolder.create(folder, now=datetime.now(UTC))
+    fake.launches += 1
+    with written:
+        suite = {"name": "soak", "soak": {"for_s": 300.0, "block_s": 5.0}}
+        written.append(run_record(written, "soak", tuple(plan), suite))
+        answered = 0
+        for planned in plan:
+            written.append(trial := fake.trial(planned, answered))
+            answered += trial.counts.completed
+    return read(folder)
+
+
+TRAFFIC: Final = Traffic()
+
+
+# ------------------------------------------------------------------------------ what it says
+
+
+def test_a_leak_is_found_in_its_process(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use(monkeypatch, Fake({"proxy": still, "replica": leaking, "controller": still}))
+    assert run([*SOAK, "--fail-on", "leak"]) == 3
+    shown = capsys.readouterr()
+    text = " ".join(shown.out.split())
+    assert (
+        "replica Shop grows by 1,08" in text and "memory of 2 of 3 processes does not grow" in text
+    )
+    assert "gate: replica Shop grows by" in shown.err
+    known = figures(capsys)
+    replica = known["replica Shop"]
+    slope = replica["pss_mb"]["per_million"]
+    assert slope["low"] < 1080 < slope["high"] and slope["slope"] == pytest.approx(1080, rel=0.01)
+    assert replica["mb_per_hour"] == pytest.approx(1080 * RATE * 3600 / 1e6 * 5 / 5.2, rel=0.01)
+    assert replica["hours_left"] == pytest.approx(4000 / replica["mb_per_hour"])
+    assert [known[name]["verdict"] for name in ("proxy", "controller")] == ["does not grow"] * 2
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_no_leak_is_not_called_one(seed: int, tmp_path: Path) -> None:
+    memory = dict.fromkeys(("proxy", "replica", "controller", "raylet", "gcs"), still)
+    soak = soak_of(soaked(Fake(memory, noise=0.5, seed=str(seed)), tmp_path / "run"))
+    assert not any(one.leaks for of in soak.variants for one in of.processes)
+
+
+def test_a_cache_that_fills_is_a_warm_up(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use(monkeypatch, Fake({"replica": caching}))
+    assert run([*SOAK, "--fail-on", "leak"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "warm-up: replica Shop grew by 6" in text and "then levelled off" in text
+    seen = 9 * math.exp(-0.0015 / 0.004)  # behind the first block
+    assert figures(capsys)["replica Shop"]["warm_up_mb"] == pytest.approx(seen, rel=0.05)
+
+
+def test_what_is_too_short_is_not_judged(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use(monkeypatch, Fake({"replica": still}, noise=40.0))
+    assert run([*SOAK, "--fail-on", "leak,slo", "--slo", "p99=50ms"]) == 1
+    shown = capsys.readouterr()
+    assert "too short to say of replica Shop: another" in " ".join(shown.out.split())
+    assert "gate: not judged: too short to say of replica Shop" in shown.err
+    assert "met; least margin" in " ".join(shown.out.split())
+
+
+def test_an_slo_is_judged_over_all_blocks(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And not block by block."""
+    use(monkeypatch, Fake({"replica": still}))
+    assert run([*SOAK, "--slo", "p99=1ms"]) == 3
+    assert capsys.readouterr().err.count("slo:") == 1
+
+
+def test_threads_that_grow_are_a_leak_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use(monkeypatch, Fake({"proxy": still}, threads=lambda x: 20 + 1000 * x))
+    assert run([*SOAK, "--fail-on", "leak"]) == 3
+    assert "gate: proxy: threads grow by 999" in capsys.readouterr().err
+
+
+def test_replaced_and_added_processes_are_series_of_their_own(tmp_path: Path) -> None:
+    """A pid that ends early is counted, not judged; one that comes later is."""
+    result = soaked(Fake({"replica": still, "proxy": still}), tmp_path / "run")
+    trials = []
+    for at, trial in enumerate(result.trials):
+        replica, proxy = trial.usage["processes"]
+        replica = {**replica, "pid": 7 if at < 5 else 8}
+        later = [{**replica, "pid": 9}] if at >= 30 else []
+        trials.append(replace(trial, usage={"processes": [replica, proxy, *later]}))
+    (of,) = soak_of(replace(result, trials=tuple(trials))).variants
+    assert {one.name for one in of.processes} == {"proxy", "replica Shop 2", "replica Shop 3"}
+    assert of.brief == 1 and of.free_mb is None
+
+
+# ------------------------------------------------------------------------------ resume, records
+
+
+def test_a_resumed_soak_joins_the_slopes_of_its_launches(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake = use(monkeypatch, Fake({"replica": leaking}, stops=25))
+    assert run([*SOAK]) == 130
+    assert "serve-bench soak --resume run" in capsys.readouterr().err
+    fake.stops = 10**6
+    assert run(["soak", "--resume", "run", "--fail-on", "leak"]) == 3
+    assert fake.measured == [f"block {at}" for at in range(1, 61)]
+    replica = figures(capsys)["replica Shop"]
+    assert replica["launches"] == 2
+    assert replica["pss_mb"]["per_million"]["slope"] == pytest.approx(1080, rel=0.02)
+    assert run(["soak", "--resume", "run"]) == 0 and len(fake.measured) == 60
+
+
+def test_a_day_of_blocks_fits_in_50_mb() -> None:
+    """Of a load of 2,000 requests/s on a cluster with 25 processes: its record as it is written."""
+    spec = SoakSpec(86_400.0, block_length_s(86_400.0))
+    assert (spec.blocks, spec.block_s) == (1440, 60.0)
+    assert [block_length_s(one) for one in (30.0, 300.0, 3600.0)] == [5.0, 5.0, 60.0]
+    draw = random.Random(1)
+    plan = list(planned_blocks(spec, ["default"], {}, soak_row(10, None, TRAFFIC)))
+    latency = Histogram.of(round(1e6 * draw.lognormvariate(1, 0.8)) for _ in range(120_000))
+    fake = Fake({f"role_{at}": still for at in range(25)})
+    block = fake.trial(plan[-1], 10**8)
+    whole = Metric("ns", "lower", histogram=latency.encode())
+    extra = {"latency": whole, "service_time": whole, "pickup": whole}
+    full = replace(block, metrics={**block.metrics, **extra})
+    small = replace(bench.thinned(full, ()), usage=block.usage)
+    assert set(small.metrics) == {"throughput", "latency"}
+    histogram = small.metrics["latency"].histogram
+    assert histogram is not None and sum(histogram["count"]) == 120_000
+    coarse = Histogram.decode(histogram)
+    for share in (0.5, 0.99):
+        assert coarse.percentile(share) == pytest.approx(latency.percentile(share), rel=0.01)
+    planned = sum(len(json.dumps(vars(one), default=vars)) for one in plan)
+    assert len(to_line(small)) * spec.blocks + planned < 50e6
+
+
+def test_levels_are_those_of_the_processes() -> None:
+    """Of this one, and of none that has ended."""
+    with serving() as server:
+        pid = os.getpid()
+        here = SimpleNamespace(pid=pid, role="proxy", title="ray::ProxyActor.run")
+        gone = SimpleNamespace(pid=2**22 + 1, role="replica", title="x")
+        usage = levels_of([here, gone])
+        assert server.url
+    (one,) = usage["processes"]
+    assert one["title"] == "ray::ProxyActor" and one["pid"] == pid
+    assert one["pss_mb"] > 5 and one["threads"] >= 1 and one["descriptors"] >= 3
+    assert usage["host"]["free_mb"] > 0
+
+
+def test_blocks_are_a_row_for_compare_and_history(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for at, rate in enumerate((300.0, 240.0), 1):
+        result = soaked(Fake({"proxy": still}, rate=rate), tmp_path / f"n{at}")
+        (row,) = condensed(result).trials
+        assert row.row.label == "10 connections"
+        assert row.metrics["throughput"].windows == (rate,) * 60
+        assert row.counts.completed == 60 * 5 * rate
+    assert run(["compare", "n1", "n2"]) == 0
+    assert "throughput 0.800 x" in capsys.readouterr().out
+    assert run(["history", "n1", "n2"]) == 0
+    assert "2 of 2 runs of soak can be judged" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("form", ["table", "markdown", "csv", "classic"])
+def test_every_form_is_made(form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    soaked(Fake({"proxy": still, "replica": leaking}), tmp_path / "run")
+    assert run(["report", "run", "--format", form]) == 0
+    text = capsys.readouterr().out
+    if form == "csv":
+        rows = list(csv.DictReader(io.StringIO(text)))
+        assert [one["process"] for one in rows] == ["proxy", "replica Shop"]
+        assert float(rows[1]["mb_per_million"]) == pytest.approx(1080, rel=0.01)
+    elif form != "classic":
+        assert "last tenth" in text and "MB/million" in text.replace("\n", " ")
+
+
+def test_blocks_on_a_cluster_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One launch; a load that fails costs its block, and an interrupted one has no levels."""
+    spec = SoakSpec(25.0, 5.0)
+    whole = read_suite(read_toml(suite_file("noop")), "noop.toml")
+    suite = replace(whole, rows=(soak_row(10, 50.0, TRAFFIC),), windows=1, window_s=5.0, soak=spec)
+    faults: Any = {
+        "load 2": LoadError("connect", "127.0.0.1", 1000, "refused"),
+        "load 4": interrupt,
+    }
+    script = Script(faults, folder=tmp_path / "run")
+    folder = RunFolder.create(tmp_path / "run", now=datetime.now(UTC))
+    install(script, monkeypatch)
+    with folder:
+        planned = [one for at in drive._launches(suite, spec) for _, own in at.cells for one in own]
+        folder.append(run_record(folder, "soak", tuple(planned), suite.to_json()))
+        agenda = Agenda(suite, drive._launches(suite, spec))
+        clusters = bench.SoakClusters(agenda, "abc123", folder.path, spec=spec)
+        with pytest.raises(KeyboardInterrupt):
+            Runner(clusters.plan(), folder, script).run()
+    result = read(folder.path)
+    labels = [(one.row.label, bool(one.usage)) for one in result.trials]
+    assert labels == [("block 1", True), ("block 3", True), ("block 4", False)]
+    assert all({*one.client} <= {*bench.KEPT_OF_CLIENT} for one in result.trials)
+    assert sum(event.startswith("call deploy") for event in script.events) == 1
+    (of,) = soak_of(result).variants
+    assert len(of.blocks) == 3 and len(of.whole) == 2 and of.processes == ()
+
+
+# ------------------------------------------------------------------------------ a running server
+
+
+def test_a_server_that_runs_already_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Real loads in short blocks; in the place of Serve's processes stands this one."""
+    pid = os.getpid()
+    own = [SimpleNamespace(pid=pid, role="proxy", title="ray::ProxyActor")]
+    for module in (bench, drive):
+        monkeypatch.setattr(module, "behind", lambda url: own)
+    spec = SoakSpec(0.8, 0.05)
+    monkeypatch.setattr(drive, "_spec", lambda options: spec)
+    with serving() as server:
+        url = ["--url", server.url]
+        assert run(["soak", *url, "--out", "run", "--rate", "200", "--live", "plain"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "200 requests/s" in text and "proxy" in text
+    result = read(Path("run"))
+    assert len(result.trials) == 16 and all(one.usage["processes"] for one in result.trials)
+
+
+@pytest.mark.parametrize(
+    ("words", "flag"),
+    [
+        ("noop --for 10s", "--for"),
+        ("noop --for 8d", "--for"),
+        ("noop --rate 0", "--rate"),
+        ("noop --rate 5 --clients raw:3", "--rate"),
+        ("noop --clients 8", "--clients"),
+        ("noop --arrivals poisson", "--arrivals"),
+        ("noop --fail-on regressed", "--fail-on"),
+        ("noop --fail-on slo", "--fail-on"),
+        ("noop --leak 0", "--leak"),
+        ("noop --route /x", "--route"),
+        ("--url http://127.0.0.1:1/", "--url"),
+        ("--url http://127.0.0.1:1/ --for 1m --variant haproxy", "--url"),
+        ("noop --resume run --for 1m", "--resume"),
+    ],
+)
+def test_bad_input_is_one_line(
+    words: str, flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    soaked(Fake({"proxy": still}), tmp_path / "run")
+    assert run(["soak", *words.split()]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"serve-bench: {flag}")
+
+
+def test_the_plan_of_a_dry_run(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["noop", "--rate", "200"], ["--url", "a=http://127.0.0.1:1/?x=1"]):
+        assert run(["soak", *words, "--for", "5m", "--dry-run"]) == 0
+        assert "60 blocks of 5 s" in capsys.readouterr().out
+
+
+def test_an_open_loop_has_room_when_it_falls_behind() -> None:
+    row = block_of(soak_row(10, 50.0, TRAFFIC), 3)
+    load = bench.load_of_block(
+        Load(Request("http://127.0.0.1:1/")), row, SoakSpec(60.0, 5.0, "poisson")
+    )
+    assert (load.rate, load.connections, load.max_connections) == (50.0, 10, 1000)
+    assert (load.arrivals, load.seed) == ("poisson", 3)
+    assert round_of(load, 1.0).measured.completed
