@@ -46,7 +46,7 @@ class SoakOptions(SuiteOptions, OwnAppOptions, StreamOptions):
 
 @command(SoakOptions)
 def soak(options: SoakOptions) -> int:
-    """Load an app for long, and say which processes grow with its requests.
+    """Load an app for long, and say which processes grow.
 
     Memory, threads and descriptors of each process of the cluster, after each block of the load.
 

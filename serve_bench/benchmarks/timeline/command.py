@@ -50,7 +50,7 @@ class TimelineOptions(SuiteOptions, OwnAppOptions):
 
 @command(TimelineOptions)
 def timeline(options: TimelineOptions) -> int:
-    """Load an app over time: autoscaling, faults and deploys, second by second.
+    """Load an app over time, with faults, second by second.
 
     An open loop in stages; seconds out of the SLO, requests lost, time to more replicas.
 

@@ -331,7 +331,11 @@ def test_a_newest_run_that_is_only_bounded_is_not_judged(
 
 
 def test_only_kinds_that_condense_are_changed(tmp_path: Path) -> None:
-    assert [name for name, one in BENCHMARKS.items() if one.condenses] == ["capacity"]
+    assert [name for name, one in BENCHMARKS.items() if one.condenses] == [
+        "capacity",
+        "soak",
+        "timeline",
+    ]
     store(tmp_path, [capacity_result("a", {"default": APP[:1]}), micro_result({ROWS[2]: [1.0]})])
     micro = read_rows(tmp_path / "before")
     assert [one.row for one in micro.trials] == [ROWS[2]]
