@@ -126,6 +126,7 @@ class ProcessUsage(TypedDict, total=False):
     seen_s: Amount
     rss_mb: Amount | None
     pss_mb: Amount | None
+    private_mb: Amount | None
     threads: Count | None
     descriptors: Count | None
     busiest_thread: str | None

@@ -63,14 +63,21 @@ def rss_bytes(pid: int) -> int | None:
         return None
 
 
-def pss_bytes(pid: int) -> int | None:
-    """Proportional memory: a page shared by n processes counts 1/n. None without the right."""
+def memory_of(pid: int) -> dict[str, int]:
+    """Bytes of a process by the names of smaps_rollup [proc(5)]: `Pss` (a page that n processes
+    share counts 1/n), `Private_Dirty` (written, and of no other process). Empty without the right.
+    """
     try:
         lines = _text(f"/proc/{pid}/smaps_rollup").splitlines()
     except OSError:
-        return None
-    shares = [line.split()[1] for line in lines if line.startswith("Pss:")]
-    return int(shares[0]) * 1024 if shares else None
+        return {}
+    parts = (line.split() for line in lines if line.endswith(" kB"))
+    return {name.rstrip(":"): int(size) * 1024 for name, size, _ in parts}
+
+
+def pss_bytes(pid: int) -> int | None:
+    """Proportional memory. None without the right."""
+    return memory_of(pid).get("Pss")
 
 
 def descriptors(pid: int) -> int | None:

@@ -29,6 +29,7 @@ from serve_bench.observing.host import (
     descriptors,
     free_memory_bytes,
     host_reading,
+    memory_of,
     perf,
     pss_bytes,
     rss_bytes,
@@ -386,14 +387,17 @@ def levels_of(processes: Iterable[Profilable]) -> dict[str, Any]:
     ended are left out. A reading takes 3 ms a process: it belongs between loads."""
     every = []
     for one in processes:
-        threads, pss = thread_count(one.pid), pss_bytes(one.pid)
+        threads, memory = thread_count(one.pid), memory_of(one.pid)
         if threads is not None:
             every.append(
                 {
                     "pid": one.pid,
                     "role": one.role,
                     "title": without_method(one.title)[:LONGEST_TITLE],
-                    "pss_mb": None if pss is None else round(pss / 1e6, 3),
+                    **{
+                        name: None if part not in memory else round(memory[part] / 1e6, 3)
+                        for name, part in (("pss_mb", "Pss"), ("private_mb", "Private_Dirty"))
+                    },
                     "threads": threads,
                     "descriptors": descriptors(one.pid),
                 }

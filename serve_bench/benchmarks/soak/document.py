@@ -147,7 +147,10 @@ def _memory(soak: Soak) -> Table:
         (Column("an hour", "MB", spare=2), _hourly),
         (Column("verdict", number=False), lambda row: _verdict(row[1])),
     )
-    notes = ["PSS: a page that n processes share counts 1/n; slope: without the warm-up"]
+    notes = [
+        "begin, end: PSS (a page that n processes share counts 1/n); slope: of what no other process "
+        "shares, without the warm-up"
+    ]
     brief = sum(of.brief for of in soak.variants)
     if brief:
         notes.append(f"not shown: {counted(brief, 'process', 'processes')} that ended early")

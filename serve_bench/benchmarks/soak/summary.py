@@ -45,6 +45,7 @@ class LevelReading:
     pss_mb: float | None
     threads: int | None
     descriptors: int | None
+    private_mb: float | None = None
 
 
 @dataclass
@@ -57,7 +58,10 @@ class ProcessSeries:
     lasts: bool = False
 
     def drift(self, level: str) -> LevelDrift | None:
-        """The slope of a level."""
+        """The slope of a level; of PSS that of the memory that no other process shares, where it is
+        known: PSS also moves when others that share its libraries come and go."""
+        if level == "pss_mb" and all(one.private_mb is not None for one in self.readings):
+            level = "private_mb"
         pairs = [
             (one.requests, value)
             for one in self.readings
@@ -260,7 +264,8 @@ def _launch_series(
             name = str(one["role"]).replace("_", " ")
             name = " ".join(filter(None, (name, deployment_of(one))))
             own = series.setdefault((name, one["pid"]), ProcessSeries(launch, one["pid"]))
-            levels = (one.get(level) for level in ("pss_mb", "threads", "descriptors"))
+            names = ("pss_mb", "threads", "descriptors", "private_mb")
+            levels = (one.get(level) for level in names)
             own.readings.append(LevelReading(requests / 1e6, seconds / 60, *levels))
             own.lasts = at == len(blocks) - 1
     counts_of = Counter(name for name, _ in series)
