@@ -148,8 +148,8 @@ def _memory(soak: Soak) -> Table:
         (Column("verdict", number=False), lambda row: _verdict(row[1])),
     )
     notes = [
-        "begin, end: PSS (a page that n processes share counts 1/n); slope: of what no other process "
-        "shares, without the warm-up"
+        "begin, end: PSS (a page that n processes share counts 1/n); slope: of what no other "
+        "process shares, without the warm-up"
     ]
     brief = sum(of.brief for of in soak.variants)
     if brief:
