@@ -41,6 +41,9 @@ WARMUP_S, WARMUP_MAX_S = 1.0, 5.0
 LOOK_S: Final = 0.25
 """How often later processes are looked for: so well the birth of a replica is known."""
 
+CALL_OFF_S: Final = 1.0
+"""How long the faults of a load that was interrupted are awaited."""
+
 DEPLOY_PATIENCE_S: Final = 180.0
 """How long a deploy that outlasts the load is awaited."""
 
@@ -97,6 +100,7 @@ class TimelineBench(ServedBench):
         self._faults: FaultClock | None = None
         self._zero_ns = 0
         self._interrupted = False
+        self._all_done = False
         self._seconds = 0
 
     def _load(self, row: Row) -> Load:
@@ -110,19 +114,25 @@ class TimelineBench(ServedBench):
 
     def _drive(self, load: Load, timing: Timing, **beside: Any) -> LoadResult:
         self._faults = FaultClock(self._timeline.faults, self._serving, self._suite.app, self._cell)
-        self._zero_ns, self._interrupted = 0, False
+        self._zero_ns, self._interrupted, self._all_done = 0, False, False
         self._serving.begin_course()
+        result: LoadResult | None = None
         try:
             result = drive_load(load, timing, on_measure=self._begin, **beside)
+            self._watch_after()
+            self._all_done = self._faults.end(DEPLOY_PATIENCE_S)
+        except KeyboardInterrupt as pressed:  # behind the load, which is whole, too
+            self._interrupted = isinstance(pressed, LoadInterrupted)
+            result = pressed.result if isinstance(pressed, LoadInterrupted) else result
+            self._all_done = self._faults.end(CALL_OFF_S)
+            if result is None:
+                raise
             self._seconds = seconds_of(self._timeline, result)
-            self._watch_after(result)
-        except LoadInterrupted as early:
-            self._interrupted = True
-            self._seconds = seconds_of(self._timeline, early.result)
+            raise LoadInterrupted(result) from pressed
+        except LoadError:
+            self._faults.end(CALL_OFF_S)
             raise
-        finally:
-            patience_s = 1.0 if self._interrupted else DEPLOY_PATIENCE_S
-            self._all_done = self._faults.end(patience_s)
+        self._seconds = seconds_of(self._timeline, result)
         return result
 
     def _begin(self, measure_ns: int) -> None:
@@ -130,16 +140,12 @@ class TimelineBench(ServedBench):
         assert self._faults is not None, "the load runs"
         self._faults.begin(measure_ns)
 
-    def _watch_after(self, result: LoadResult) -> None:
-        """Watches the replicas behind the last stage. Ctrl-C keeps the load."""
+    def _watch_after(self) -> None:
+        """Watches the replicas behind the last stage."""
         whole_s = self._timeline.seconds + self._timeline.after_s
-        try:
-            while (left_s := whole_s - (time.perf_counter_ns() - self._zero_ns) / 1e9) > 0:
-                phase = f"behind the load: {left_s:.0f} s"
-                self._journal.say(phase, cell=self._cell)
-                time.sleep(min(LOOK_S, left_s))
-        except KeyboardInterrupt as pressed:
-            raise LoadInterrupted(result) from pressed
+        while (left_s := whole_s - (time.perf_counter_ns() - self._zero_ns) / 1e9) > 0:
+            self._journal.say(f"behind the load: {left_s:.0f} s", cell=self._cell)
+            time.sleep(min(LOOK_S, left_s))
 
     def _with_log(self, trial: Trial, log: RequestLog | None, look: Observation | None) -> Trial:
         assert log is not None and self._faults is not None, "each load has its log"

@@ -14,7 +14,13 @@ from serve_bench.benchmarks.own_app.flags import own_suite
 from serve_bench.benchmarks.timeline.bench import TimelineClusters, UrlTimeline
 from serve_bench.benchmarks.timeline.command import TimelineOptions
 from serve_bench.benchmarks.timeline.summary import gate
-from serve_bench.cli.flag_values import check_number, content_of, header_of, plain_lines
+from serve_bench.cli.flag_values import (
+    check_number,
+    content_of,
+    header_of,
+    plain_lines,
+    statuses_of,
+)
 from serve_bench.cli.gate import check_fail_on, close_gate
 from serve_bench.cli.rows import overrides
 from serve_bench.cli.show import ReportRequest
@@ -258,9 +264,6 @@ def _url(options: TimelineOptions, report: ReportRequest) -> int:
     if wrong:
         raise BadInput(f"--url drives what is there; it does not go with {', '.join(wrong)}")
     timeline = _timeline(options, {}, "")
-    statuses = tuple(
-        int(one) for one in (options.expect_status or "").split(",") if one.strip().isdigit()
-    )
     body = b"" if options.body is None else content_of(options.body, "--body")
     url = options.url or ""
     try:
@@ -269,7 +272,7 @@ def _url(options: TimelineOptions, report: ReportRequest) -> int:
             (options.method or ("POST" if body else "GET")).upper(),
             tuple(header_of(one) for one in options.header or ()),
             body,
-            expect_status=statuses,
+            expect_status=statuses_of(options.expect_status),
         )
         load = Load(request)
     except SpecError as error:
