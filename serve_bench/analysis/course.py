@@ -309,9 +309,11 @@ class Bounds:
 
     def held_from(self, begin_s: float, end_s: float) -> float | None:
         """The first moment of a span from which the SLO holds for HOLD_S seconds, each for itself,
-        or to its end; None: there is none. Seconds without a request do not count against it."""
+        or to its end, for a second at least; None: there is none. Seconds without a request do not
+        count against it."""
         each, last = round(1 / self.step_s), min(self.count, self.place(end_s))
-        for start in range(self.place(begin_s), last):
+        begin = self.place(begin_s)
+        for start in range(begin, max(begin + (begin < last), last - each + 1)):
             until = min(last, start + HOLD_S * each)
             seconds = [self.holds(at, min(at + each, until)) for at in range(start, until, each)]
             if False not in seconds and True in seconds:
@@ -436,8 +438,10 @@ def transient_of(
     for name in ("sent", "answered", "ended", "waiting", "latency", "max_ns"):
         if len(course.get(name) or []) != count:
             raise FormatError(f"course.{name}: has not one value for each second")
-    if any(len(some) != count for some in (course.get("failed") or {}).values()):
+    if "failed" not in course or any(len(one) != count for one in course["failed"].values()):
         raise FormatError("course.failed: has not one value for each second")
+    if any(one and len(one["index"]) != len(one["count"]) for one in course["latency"]):
+        raise FormatError("course.latency: a histogram has as many counts as slots")
     lines = replica_lines(course)
     every = all_replicas(lines)
     out = tuple(None if held is None else not held for held in map(bounds.second, range(count)))

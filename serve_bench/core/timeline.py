@@ -155,7 +155,7 @@ def parse_fault(text: str, where: str) -> PlannedFault:
     at, plus, lasts = when.partition("+")
     at_s = seconds_of(at, f"{where}: {text}", zero=True)
     for_s = seconds_of(lasts, f"{where}: {text}") if plus else None
-    target, _, deployment = target.partition(":")
+    target, named_one, deployment = target.partition(":")
     if action == "deploy":
         if target not in ("", IN_PLACE) or deployment or plus:
             raise BadInput(
@@ -163,7 +163,7 @@ def parse_fault(text: str, where: str) -> PlannedFault:
             )
         return PlannedFault("deploy", at_s, target)
     allowed = TARGETS if action == "kill" else STOPPABLE
-    if target not in allowed or (deployment and target != REPLICA):
+    if target not in allowed or (named_one and (target != REPLICA or not deployment)):
         raise BadInput(
             f"{where}: {text!r}: {target or 'no target'} is not allowed; {action} takes "
             f"{', '.join(allowed)}, or {REPLICA}:DEPLOYMENT"
@@ -207,8 +207,10 @@ def timeline_of(
     nodes: int = 1,
     slo: str = ERRORS_ALONE,
     where: str = "--",
+    where_faults: str = "--fault",
 ) -> Timeline:
-    """A timeline of texts. `where`: what stands before the name of a key or flag in a message.
+    """A timeline of texts. `where`: what stands before the name of a key or flag in a message;
+    `where_faults`: the key or flag of the faults.
 
     Raises BadInput.
     """
@@ -227,16 +229,15 @@ def timeline_of(
         allowed = ", ".join(ARRIVALS)
         raise BadInput(f"{where}arrivals: {arrivals!r} is not allowed; it takes {allowed}")
     after_s = 0.0 if after is None else seconds_of(after, f"{where}after", zero=True)
-    name = "fault" if where == "--" else "faults"
-    planned = tuple(parse_fault(one, f"{where}{name}") for one in faults)
+    planned = tuple(parse_fault(one, where_faults) for one in faults)
     for one in planned:
         if one.at_s >= whole_s:
             raise BadInput(
-                f"{where}{name}: {one.source}: the load is over by then, after {whole_s:g} s"
+                f"{where_faults}: {one.source}: the load is over by then, after {whole_s:g} s"
             )
         if one.target == NODE and nodes < 2:
             raise BadInput(
-                f"{where}{name}: {one.source}: the cluster has one node; {where}nodes 2 gives two"
+                f"{where_faults}: {one.source}: the cluster has one node; --nodes 2 gives two"
             )
     if not 1 <= connections <= MOST_CONNECTIONS:
         raise BadInput(
@@ -263,5 +264,5 @@ def check_faults(faults: Sequence[PlannedFault], deployments: Collection[str], w
         if one.deployment is not None and one.deployment not in deployments:
             raise BadInput(
                 f"{where}: {one.source}: the app has no deployment {one.deployment}"
-                f"{nearest(one.deployment, deployments)}; it has {', '.join(deployments)}"
+                f"{nearest(one.deployment, deployments)}"
             )

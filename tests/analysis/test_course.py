@@ -119,6 +119,7 @@ def test_the_slo_holds_from_the_first_moment_of_three_good_seconds() -> None:
     """Two good seconds between bad ones are none; at the end of a span what is left has to do."""
     good, bad = [0] * 10, [5] * 10
     assert bounds(*bad, *good, *good, *bad, *good, *good, *good).held_from(0, 7) == 4.0
+    assert bounds(*bad, *bad, *[5] * 9, 0).held_from(0, 3) is None, "one lucky slice is no second"
     assert bounds(*[5] * 14, *[0] * 36).held_from(0, 5) == pytest.approx(1.4)
     assert bounds(*bad, *bad, *bad, *good).held_from(0, 4) == 3.0
     assert bounds(*bad, *bad).held_from(0, 2) is None
@@ -245,6 +246,10 @@ def test_a_damaged_course_is_refused() -> None:
     for name in ("sent", "latency", "ended"):
         with pytest.raises(FormatError, match=f"course.{name}"):
             transient_of({**content, name: [0]}, bounds(*[0] * 20), [(0.0, 2.0, 1.0)])
+    short = {**content["latency"][0], "count": []}
+    with pytest.raises(FormatError, match=r"course\.latency"):
+        damaged = {**content, "latency": [short, None]}
+        transient_of(damaged, bounds(*[0] * 20), [(0.0, 2.0, 1.0)])
     with pytest.raises(FormatError, match=r"course\.failed"):
         transient_of({**content, "failed": {"reset": [1]}}, bounds(*[0] * 20), [(0.0, 2.0, 1.0)])
 

@@ -13,6 +13,7 @@ from serve_bench.benchmarks.capacity.drive import traffic_of
 from serve_bench.benchmarks.ladder.flags import services_of
 from serve_bench.benchmarks.own_app.command import OF_OWN_APPS
 from serve_bench.benchmarks.own_app.flags import own_suite
+from serve_bench.benchmarks.own_app.request import positive_s
 from serve_bench.benchmarks.soak.bench import BETWEEN_S, SoakClusters, UrlSoak
 from serve_bench.benchmarks.soak.command import SoakOptions
 from serve_bench.benchmarks.soak.summary import gate, soak_of
@@ -97,6 +98,8 @@ class UrlSoakSuite:
 def run(options: SoakOptions) -> int:
     """Measures, prints the report, and returns the exit code. Raises BadInput before it begins."""
     report, fail_on = options.report_request(), _fail_on(options)
+    if options.request_timeout_s is not None:
+        positive_s(options.request_timeout_s, "--request-timeout-s")
     if options.url:
         return _url(options, report, fail_on)
     suite, earlier = request_of(

@@ -235,6 +235,7 @@ class UrlTimelineBench(Bench[str, PlannedTrial]):
         started_at, began = now_iso(), time.monotonic()
         sampler = sampler_of(plan.processes(), children_every_s=LOOK_S)
         load = load_of(timeline, plan.load, plan.run_id, row.key)
+        result: LoadResult | None = None
         with sampler:
             try:
                 result = drive_load(
@@ -249,6 +250,8 @@ class UrlTimelineBench(Bench[str, PlannedTrial]):
             except LoadInterrupted as early:
                 result, interrupted = early.result, early
             except KeyboardInterrupt as early:  # behind the load, which is whole
+                if result is None:
+                    raise
                 interrupted = LoadInterrupted(result)
                 interrupted.__cause__ = early
             except LoadError as error:

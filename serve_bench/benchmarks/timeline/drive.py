@@ -26,6 +26,7 @@ from serve_bench.cli.rows import overrides
 from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import Place, Sitting, done, launch_lines, print_plan, request_of, sit
 from serve_bench.core.errors import BadInput
+from serve_bench.core.figures import counted
 from serve_bench.core.load_spec import Load
 from serve_bench.core.plan import LaunchPlan, Suite, duration_text, label_of, plan, without
 from serve_bench.core.request_spec import Request, SpecError
@@ -152,7 +153,10 @@ def _timeline(options: TimelineOptions, table: Mapping[str, Any], file: str) -> 
         stages = options.stages
     if options.stages is not None or given or not table:
         where = "--"
-    return timeline_of(stages, **{**keys, **given}, slo=_slo(options), where=where)
+    where_faults = "--fault" if options.fault else f"{file}: timeline.faults"
+    return timeline_of(
+        stages, **{**keys, **given}, slo=_slo(options), where=where, where_faults=where_faults
+    )
 
 
 def _slo(options: TimelineOptions) -> str:
@@ -188,12 +192,7 @@ def _suite(options: TimelineOptions) -> Suite:
         )
     names = [one.name for one in suite.app.own.deployments]
     check_faults(timeline.faults, names, "--fault" if options.fault else f"{target}: faults")
-    for one in parse_slo(timeline.slo).objectives:
-        limit_ns = one.limit if one.timed else one.within_ns or 0.0
-        if limit_ns > suite.timeout_s * 1e9:
-            raise BadInput(
-                f"--slo: {one.name}: its limit is above the time-out of {suite.timeout_s:g} s"
-            )
+    _check_limits(timeline, suite.timeout_s, "--slo" if options.slo else f"{target}: slo")
     return replace(
         suite,
         rows=(_row(timeline),),
@@ -203,6 +202,15 @@ def _suite(options: TimelineOptions) -> Suite:
         timeline=timeline,
         launches=options.launches or suite.launches,
     )
+
+
+def _check_limits(timeline: Timeline, timeout_s: float, where: str) -> None:
+    """BadInput for a limit that a request cannot reach before its time-out."""
+    for one in parse_slo(timeline.slo).objectives:
+        limit_ns = one.limit if one.timed else one.within_ns or 0.0
+        if limit_ns > timeout_s * 1e9:
+            text = f"its limit is above the time-out of {timeout_s:g} s"
+            raise BadInput(f"{where}: {one.name}: {text}")
 
 
 def _shipped(name: str) -> Path:
@@ -277,6 +285,7 @@ def _url(options: TimelineOptions, report: ReportRequest) -> int:
         load = Load(request)
     except SpecError as error:
         raise BadInput(f"--url: {str(error).removeprefix('url: ')}") from None
+    _check_limits(timeline, load.timeout_s, "--slo")
     count = options.launches or 1
     suite = UrlTimelineSuite({"url": request.url}, timeline, count)
     row = _row(timeline)
@@ -285,7 +294,9 @@ def _url(options: TimelineOptions, report: ReportRequest) -> int:
         for round_ in range(1, count + 1)
     )
     if options.dry_run:
-        lines = [f"{timeline.source} against {request.url}, {count} times"]
+        slo = parse_slo(timeline.slo).text
+        lines = [f"{timeline.source} against {request.url}, {counted(count, 'time')}"]
+        lines.append(f"SLO of each second: {slo}; {timeline.seconds} s each")
         return print_plan(lines, options.out)
     if not behind(request.url):
         print(

@@ -148,11 +148,14 @@ class FaultClock:
     def _deploy(self, fault: PlannedFault) -> None:
         with self._child:
             self._deploys += 1
-            option, value = (
-                (IN_PLACE, 2.0 + self._deploys / 10) if fault.target else (UPDATED, self._deploys)
-            )
             assert self.app.own is not None, "timelines are of own apps"
-            changed = {f"{one.name}.{option}": value for one in self.app.own.deployments}
+            changed: dict[str, float] = {}
+            for one in self.app.own.deployments:
+                if fault.target:
+                    changed[f"{one.name}.{IN_PLACE}"] = 2.0 + self._deploys / 10
+                else:
+                    memory = one.tables.get("ray_actor_options", {}).get("memory") or 0
+                    changed[f"{one.name}.{UPDATED}"] = int(memory) + self._deploys
             self.serving.deploy(self.app, {**self.cell, **changed})
 
 

@@ -134,8 +134,8 @@ class TimelineCell:
 def cells_of(result: Result) -> tuple[TimelineCell, ...]:
     """The cells of the records of a run, in the order of the plan. Raises FormatError."""
     timeline = built(Timeline, result.run.suite.get("timeline"), "suite.timeline")
-    if not timeline.stages:
-        raise FormatError("suite.timeline.stages: there is none")
+    if not timeline.stages or not result.run.plan:
+        raise FormatError("suite.timeline: it has no stages, or the run no plan")
     try:
         slo = parse_slo(timeline.slo, "suite.timeline.slo")
     except BadInput as error:
@@ -370,8 +370,9 @@ def _fault(one: TimelineCell, at: int) -> Iterator[str]:
             f"meanwhile {mean_text(fewest)} replicas at least gave {mean_text(answered)} answers"
         )
     lasted = one.of_fault(at, lambda each: each.lasted_s)
-    if planned.action == "deploy" and lasted is not None:
-        words.append(f"in force after {mean_text(lasted)} s")
+    if planned.action == "deploy":
+        late = "not in force while it was watched"
+        words.append(late if lasted is None else f"in force after {mean_text(lasted)} s")
     yield f"{planned.text}: {'; '.join(words)}"
 
 

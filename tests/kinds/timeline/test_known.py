@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from serve_bench.analysis.course import bounds_of, transient_of
+from serve_bench.benchmarks.timeline import bench
 from serve_bench.benchmarks.timeline.bench import load_of, timing_of
 from serve_bench.benchmarks.timeline.measure import with_course
+from serve_bench.cli.program import run
 from serve_bench.core.load_spec import Load
 from serve_bench.core.plan import trial_of
 from serve_bench.core.request_spec import Request
@@ -151,3 +153,17 @@ def test_ctrl_c_keeps_the_seconds_so_far(tmp_path: Path) -> None:
     assert trial.flags["interrupted"] and 3 <= len(trial.course["due"]) <= 12
     assert trial.course["due"][:3] == [5, 5, 5]
     assert trial.course["failed"] == {}, err
+
+
+def test_ctrl_c_in_the_warm_up_is_an_interruption(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No load is whole by then: no trial, and no traceback."""
+
+    def pressed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bench, "drive_load", pressed)
+    words = ["timeline", "--url", "http://127.0.0.1:1/", "--stages", "5:1s"]
+    assert run([*words, "--out", str(tmp_path / "r")]) == 130
+    assert "interrupted" in capsys.readouterr().err and not read(tmp_path / "r").trials

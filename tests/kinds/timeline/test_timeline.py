@@ -117,6 +117,10 @@ def test_what_compare_reads(folder: Path) -> None:
         (["noop.toml", "--stages", "5:5s"], "noop.toml"),
         (["--url", "http://127.0.0.1:1/", "--fault", "deploy@1s"], "--fault: is done to an app"),
         (["--url", "http://127.0.0.1:1/", "--stages", "5:1s", "--nodes", "2"], "--url drives"),
+        (
+            ["--url", "http://127.0.0.1:1/", "--stages", "5:1s", "--slo", "p99=100s"],
+            "--slo: p99: its limit is above the time-out of 30 s",
+        ),
         (["--url", "ftp://x", "--stages", "5:1s"], "--url: "),
         (["--url", "http://127.0.0.1:1/"], "--stages: say the load over time"),
     ],
