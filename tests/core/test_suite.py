@@ -14,6 +14,7 @@ from serve_bench.core.axes import axis_flags, sweeps
 from serve_bench.core.errors import BadInput
 from serve_bench.core.plan import Suite
 from serve_bench.core.suite import Overrides, read_suite
+from serve_bench.core.timeline import keys_of_table, timeline_of
 from serve_bench.store.files import read_toml, shipped, suite_file
 
 PUBLISHED_ORDER = [
@@ -59,6 +60,12 @@ def test_every_shipped_suite_loads(file: Path) -> None:
         assert read_toml(file)["name"] == file.stem
         with pytest.raises(BadInput, match=r"is a suite of serve-bench scale$"):
             read_suite(read_toml(file), file.name)
+        return
+    if "timeline" in (data := read_toml(file)):  # over an own app: tests/kinds/timeline
+        assert data["name"] == file.stem
+        assert timeline_of(**keys_of_table(data["timeline"], file.name)).seconds <= 60
+        with pytest.raises(BadInput, match=r"is a suite of serve-bench timeline$"):
+            read_suite(data, file.name)
         return
     suite = read_suite(read_toml(file), file.name)
     assert suite.name == file.stem
