@@ -94,7 +94,7 @@ def test_what_compare_reads(folder: Path) -> None:
     """A launch has the answers of the seconds within the SLO, a second of the whole load; the row
     names load and SLO."""
     result = condensed(read(folder))
-    rates = []
+    rates: list[float] = []
     for trial in result.trials:
         assert trial.row.label == f"answered within the SLO, {STAGES}, p99 <= 500 ms, errors <= 1 %"
         rates += trial.metrics["throughput"].windows or ()
