@@ -29,13 +29,14 @@ STEP_S: Final = 0.1
 
 HOLD_S: Final = 3
 """The SLO holds again from the first moment on from which it holds for so many seconds, each for
-itself; at the end of a stage, for the seconds that are left."""
+itself; at the end of a stage, for what is left of it, a second at least."""
 
 MOST_LOST: Final = 10_000
 """Lost requests that a record keeps one by one."""
 
-KEPT_BITS: Final = 6
-"""Bits of a latency that the histograms of single seconds keep: at most 1.6 % off."""
+COARSE_BITS: Final = 5
+"""So many slots (as a power of two) are one in the histograms of single seconds: 1.6 % off at most.
+"""
 
 NO_END: Final = frozenset({"cut", "unsent"})
 
@@ -48,15 +49,15 @@ def seconds_of_requests(requests: Requests, count: int, broken_off: bool = False
     `broken_off` nobody waited for the answers that were to come: they are not lost.
 
     By the second in which they were due: `due`, `answered`, `failed` by class, `latency` (a
-    histogram of what was answered), `max_ns`. By the second in which it happened: `sent`, `ended`
+    histogram of what was answered). By the second in which it happened: `sent`, `ended`
     (answers). `waiting`: due and without an end when the second was over. `lost`: what failed or
     had no end, each with its due time, its end (None: none) and its class.
     """
-    due, sent, answered, ended, highest = ([0] * count for _ in range(5))
+    due, sent, answered, ended = ([0] * count for _ in range(4))
     change = [0] * (count + 1)
     failed: dict[str, list[int]] = {}
     lost: list[tuple[float, float | None, str]] = []
-    slots: list[dict[int, int]] = [{} for _ in range(count)]
+    latencies: list[list[int]] = [[] for _ in range(count)]
     for _, start_ns, latency_ns, _, error, _, sent_ns in requests:
         at = min(count - 1, max(0, start_ns // 10**9))
         due[at] += 1
@@ -77,9 +78,7 @@ def seconds_of_requests(requests: Requests, count: int, broken_off: bool = False
         answered[at] += 1
         if end_ns < count * 10**9:
             ended[end_ns // 10**9] += 1
-        kept = _kept(latency_ns)
-        slots[at][kept] = slots[at].get(kept, 0) + 1
-        highest[at] = max(highest[at], latency_ns)
+        latencies[at].append(latency_ns)
     waiting, open_ = [], 0
     for one in change[:count]:
         open_ += one
@@ -91,25 +90,12 @@ def seconds_of_requests(requests: Requests, count: int, broken_off: bool = False
         "ended": ended,
         "failed": failed,
         "waiting": waiting,
-        "latency": [_encoded(some) for some in slots],
-        "max_ns": highest,
+        "latency": [
+            Histogram.of(some).coarser(COARSE_BITS).encode() if some else None for some in latencies
+        ],
         "lost": sorted(lost, key=lambda one: (one[0], one[2]))[:MOST_LOST],
         "losses": len(lost),
     }
-
-
-def _kept(value_ns: int) -> int:
-    """The value with its first bits alone, and the middle of what it may have been."""
-    shift = max(0, value_ns.bit_length() - KEPT_BITS)
-    return (value_ns >> shift << shift) + (1 << shift >> 1)
-
-
-def _encoded(values: Mapping[int, int]) -> Any:
-    histogram = Histogram()
-    for value, count in values.items():
-        for _ in range(count):
-            histogram.record(value)
-    return histogram.encode() if values else None
 
 
 def processes_of(
@@ -237,10 +223,9 @@ def _by_processes(course: JsonObject) -> dict[str, list[ReplicaCount]]:
                 steps[name].append((float(one["to_s"]), -1))
     lines: dict[str, list[ReplicaCount]] = {}
     for name, some in steps.items():
-        running = 0
+        running, start = 0, min([0.0, *(at for at, _ in some if at > -math.inf)])
         for at, step in sorted(some):
             running += step
-            start = min(0.0, *(one for one, _ in some if one > -math.inf), 0.0)
             moment = start if at == -math.inf else at
             lines.setdefault(name, []).append(ReplicaCount(moment, None, 0, running, 0))
     return lines
@@ -435,7 +420,7 @@ def transient_of(
     """The figures of a trial. `stages`: begin, end and rate of each. Raises FormatError."""
     due = course.get("due") or []
     count = len(due)
-    for name in ("sent", "answered", "ended", "waiting", "latency", "max_ns"):
+    for name in ("sent", "answered", "ended", "waiting", "latency"):
         if len(course.get(name) or []) != count:
             raise FormatError(f"course.{name}: has not one value for each second")
     if "failed" not in course or any(len(one) != count for one in course["failed"].values()):
@@ -618,7 +603,7 @@ def events_of(course: JsonObject) -> list[CourseEvent]:
     """What happened while the load ran, in order: faults, replicas that came, were ready and went,
     proxies that did, reloads of HAProxy."""
     events = []
-    killed = {}
+    killed = set()
     for one in course.get("faults") or ():
         if one.get("at_s") is None:
             continue
@@ -628,7 +613,7 @@ def events_of(course: JsonObject) -> list[CourseEvent]:
             done = "deploy in force" if one.get("pid") is None else "goes on"
             events.append(CourseEvent(float(one["done_s"]), done, _pid(one.get("pid"))))
         if one.get("pid") is not None and str(one["fault"]).startswith("kill"):
-            killed[one["pid"]] = float(one["at_s"])
+            killed.add(one["pid"])
     ready: set[int] = set()
     for number, one in enumerate(course.get("changes") or ()):
         pids = set(one.get("pids") or ())

@@ -182,6 +182,14 @@ class Chart:
     words: str
     caption: str = ""
 
+    @property
+    def in_lanes(self) -> bool:
+        """Whether it stands under and over others of the same time."""
+        drawing = self.drawing
+        return isinstance(drawing, Happenings) or (
+            isinstance(drawing, Lines) and drawing.lane is not None
+        )
+
 
 def _some(items: Sequence[object], name: str) -> None:
     if not items:

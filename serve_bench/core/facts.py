@@ -656,7 +656,6 @@ class CourseFacts(TypedDict, total=False):
     waiting: list[Count]
     failed: Mapping[str, list[Count]]
     latency: list[HistogramFacts | None]
-    max_ns: list[Count]
     lost: list[tuple[Signed, Signed | None, str]]
     losses: Count
     cpu: Mapping[str, list[Amount | None]]

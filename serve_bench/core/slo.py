@@ -149,6 +149,15 @@ def read_slo(text: str, where: str = "--slo", metrics: Collection[str] = (LATENC
     return slo
 
 
+def check_limits(slo: Slo, timeout_s: float, where: str = "--slo") -> None:
+    """BadInput for a limit that a request cannot reach before its time-out (s)."""
+    for one in slo.objectives:
+        limit_ns = one.limit if one.timed else one.within_ns or 0.0
+        if limit_ns > timeout_s * 1e9:
+            text = f"its limit is above the time-out of {timeout_s:g} s"
+            raise BadInput(f"{where}: {one.name}: {text}")
+
+
 def slo_of_file(
     data: Mapping[str, object], file: str, metrics: Collection[str] = (LATENCY,)
 ) -> str | None:

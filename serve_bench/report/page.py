@@ -478,7 +478,7 @@ def _placed(
         every = [one.chart for one in row]
         for one, beside in zip(row, siblings(every), strict=True):
             charts[one.name] = vega(one.chart, looks=looks, beside=beside)
-        lanes = any(getattr(one.drawing, "lane", None) is not None for one in every)
+        lanes = any(one.in_lanes for one in every)
         yield from [ChartGroup(tuple(row))] if len(row) >= BESIDE and not lanes else row
         row = []
         if isinstance(block, Folded):

@@ -69,8 +69,7 @@ _CONFIG: Final[dict[str, Any]] = {**LIGHT, "background": "#ffffff", "padding": 1
 
 
 def _spec(documents: Sequence[Document], charts: Sequence[Chart]) -> dict[str, Any]:
-    lanes = any(getattr(one.drawing, "lane", None) is not None for one in charts)
-    columns = 1 if lanes else COLUMNS.get(len(charts), 2)
+    columns = 1 if any(one.in_lanes for one in charts) else COLUMNS.get(len(charts), 2)
     width = WIDTHS[columns]
     lines = _wrapped(_about(documents), columns * width)
     looks = looks_of((chart.drawing for chart in charts), light_alone=True)

@@ -51,7 +51,7 @@ from serve_bench.core.redaction import kept_text
 from serve_bench.core.request_spec import Request, SpecError
 from serve_bench.core.result import HANDLES, PlannedTrial, Protocol, Result, Traffic, trial_key
 from serve_bench.core.schema import plain
-from serve_bench.core.slo import Slo, parse_slo, read_slo
+from serve_bench.core.slo import Slo, check_limits, parse_slo, read_slo
 from serve_bench.observing.inside import Inside
 from serve_bench.runner.agenda import Agenda
 from serve_bench.runner.load_source import LocalLoads
@@ -221,7 +221,7 @@ def _suite(options: CapacityOptions) -> Suite:
             raise BadInput(str(error).replace("--suite:", "TARGET:")) from None
     if suite.places is not None:
         raise BadInput(f"TARGET: {options.target} has rows of its own, and no load that grows")
-    _check_limits(slo, suite.timeout_s)
+    check_limits(slo, suite.timeout_s)
     traffic = rows_of(suite)[0].traffic
     asked = replace(asked, budget_s=_budget_s(options, len(suite.cells) * len(suite.variants)))
     return replace(
@@ -261,14 +261,6 @@ def _matrix(listed: Sequence[str]) -> dict[str, tuple[Any, ...]]:
 
 def _number(text: str) -> Option:
     return option_values(text)[0]
-
-
-def _check_limits(slo: Slo, timeout_s: float) -> None:
-    """BadInput for a limit that a request cannot reach before its time-out."""
-    for one in slo.objectives:
-        limit_ns = one.limit if one.timed else one.within_ns or 0.0
-        if limit_ns > timeout_s * 1e9:
-            raise BadInput(f"--slo: {one.name}: its limit is above the time-out of {timeout_s:g} s")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -338,7 +330,7 @@ def _urls(options: CapacityOptions) -> int:
     except SpecError as error:
         text = re.sub("^client grpc", "--protocol grpc:", re.sub("^url:", "--url:", str(error)))
         raise BadInput(in_flags(text)) from None
-    _check_limits(slo, suite.timeout_s)
+    check_limits(slo, suite.timeout_s)
     traffic = traffic_of(options)
     searches = Searches(asked, slo, traffic)
     if options.dry_run:

@@ -67,9 +67,17 @@ def timing_of(timeline: Timeline) -> Timing:
     return Timing(WARMUP_S, WARMUP_MAX_S, timeline.seconds, 1.0)
 
 
-def seconds_of(timeline: Timeline, result: LoadResult) -> int:
+def measured_seconds(timeline: Timeline, result: LoadResult) -> int:
     """The seconds that were measured: fewer of a load that was interrupted."""
     return min(timeline.seconds, max(1, math.ceil(result.duration_s - 0.05)))
+
+
+def watch_after(timeline: Timeline, zero_ns: int, say: Callable[[str], None]) -> None:
+    """Waits while replicas are watched behind the last stage of a load that began at `zero_ns`."""
+    whole_s = timeline.seconds + timeline.after_s
+    while (left_s := whole_s - (time.perf_counter_ns() - zero_ns) / 1e9) > 0:
+        say(f"behind the load: {left_s:.0f} s")
+        time.sleep(min(LOOK_S, left_s))
 
 
 @dataclass
@@ -119,7 +127,7 @@ class TimelineBench(ServedBench):
         result: LoadResult | None = None
         try:
             result = drive_load(load, timing, on_measure=self._begin, **beside)
-            self._watch_after()
+            watch_after(self._timeline, self._zero_ns, partial(self._journal.say, cell=self._cell))
             self._all_done = self._faults.end(DEPLOY_PATIENCE_S)
         except KeyboardInterrupt as pressed:  # behind the load, which is whole, too
             self._interrupted = isinstance(pressed, LoadInterrupted)
@@ -127,25 +135,17 @@ class TimelineBench(ServedBench):
             self._all_done = self._faults.end(CALL_OFF_S)
             if result is None:
                 raise
-            self._seconds = seconds_of(self._timeline, result)
+            self._seconds = measured_seconds(self._timeline, result)
             raise LoadInterrupted(result) from pressed
-        except LoadError:
+        finally:  # however it ended, what is stopped goes on
             self._faults.end(CALL_OFF_S)
-            raise
-        self._seconds = seconds_of(self._timeline, result)
+        self._seconds = measured_seconds(self._timeline, result)
         return result
 
     def _begin(self, measure_ns: int) -> None:
         self._zero_ns = measure_ns
         assert self._faults is not None, "the load runs"
         self._faults.begin(measure_ns)
-
-    def _watch_after(self) -> None:
-        """Watches the replicas behind the last stage."""
-        whole_s = self._timeline.seconds + self._timeline.after_s
-        while (left_s := whole_s - (time.perf_counter_ns() - self._zero_ns) / 1e9) > 0:
-            self._journal.say(f"behind the load: {left_s:.0f} s", cell=self._cell)
-            time.sleep(min(LOOK_S, left_s))
 
     def _with_log(self, trial: Trial, log: RequestLog | None, look: Observation | None) -> Trial:
         assert log is not None and self._faults is not None, "each load has its log"
@@ -154,7 +154,7 @@ class TimelineBench(ServedBench):
             if self._all_done:
                 readings = self._serving.end_course()
             else:
-                readings = {"failed": ["a deploy was under way when the load was interrupted"]}
+                readings = {"failed": ["a deploy was under way when the load ended"]}
         except LaunchFailed as error:
             readings = {"failed": [str(error)]}
         tracks = () if look is None or look.sampler is None else look.sampler.tracks
@@ -174,8 +174,8 @@ class TimelineBench(ServedBench):
     def _loaded(
         self, row: PlannedLoad, trial: Trial, result: LoadResult, log: RequestLog | None
     ) -> Loaded:
-        """What ended or scaled down is part of the course; a fault that was not done is none of the
-        run's."""
+        """What ended or scaled down is part of the course. A fault that was not done, or a deploy
+        that failed, is a failure of the run."""
         self._serving.casualties()
         faults = [
             self._fault(row, f"{lost.who} failed: {lost.reason}", "worker")
@@ -246,7 +246,7 @@ class UrlTimelineBench(Bench[str, PlannedTrial]):
                     log=log,
                     on_measure=self._begin,
                 )
-                self._watch_after()
+                watch_after(timeline, self._zero_ns, self._journal.say)
             except LoadInterrupted as early:
                 result, interrupted = early.result, early
             except KeyboardInterrupt as early:  # behind the load, which is whole
@@ -263,7 +263,7 @@ class UrlTimelineBench(Bench[str, PlannedTrial]):
             log,
             plan.slo,
             self._zero_ns,
-            seconds_of(timeline, result),
+            measured_seconds(timeline, result),
             tracks=sampler.tracks,
             readings={},
             faults=(),
@@ -284,12 +284,6 @@ class UrlTimelineBench(Bench[str, PlannedTrial]):
 
     def _begin(self, measure_ns: int) -> None:
         self._zero_ns = measure_ns
-
-    def _watch_after(self) -> None:
-        whole_s = self._plan.timeline.seconds + self._plan.timeline.after_s
-        while (left_s := whole_s - (time.perf_counter_ns() - self._zero_ns) / 1e9) > 0:
-            self._journal.say(f"behind the load: {left_s:.0f} s")
-            time.sleep(min(LOOK_S, left_s))
 
     def _progress(self, row: Row) -> Callable[[Progress], None]:
         return lambda now: self._journal.say(now.phase_text, row=row, load=now)

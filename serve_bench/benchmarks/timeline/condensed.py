@@ -12,7 +12,7 @@ from dataclasses import replace
 from serve_bench.analysis.checks import FITTED
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.benchmarks.timeline.summary import TimelineCell, TimelineLaunch, cells_of
-from serve_bench.core.result import Metric, PlannedTrial, Result, Row, Trial, trial_key
+from serve_bench.core.result import Metric, PlannedTrial, Result, Trial, trial_key
 
 
 def condensed(result: Result) -> Result:
@@ -39,13 +39,9 @@ def _label(cell: TimelineCell) -> str:
     return f"answered within the SLO, {about}"
 
 
-def _row(row: Row, label: str) -> Row:
-    return replace(row, label=label)
-
-
 def _planned(one: PlannedTrial, label: str) -> PlannedTrial:
     key = trial_key(one.variant, one.round, one.cell, label)
-    return replace(one, key=key, row=_row(one.row, label))
+    return replace(one, key=key, row=replace(one.row, label=label))
 
 
 def _trial(launch: TimelineLaunch, label: str) -> Trial:
@@ -56,5 +52,7 @@ def _trial(launch: TimelineLaunch, label: str) -> Trial:
     rate = within / launch.seconds
     key = trial_key(one.variant, one.round, one.cell, label)
     metrics = {**one.metrics, MAIN: Metric("requests/s", "higher", (rate,))}
-    trial = replace(one, key=key, row=_row(one.row, label), metrics=metrics, course={}, slices={})
+    trial = replace(
+        one, key=key, row=replace(one.row, label=label), metrics=metrics, course={}, slices={}
+    )
     return trial.flagged(FITTED)

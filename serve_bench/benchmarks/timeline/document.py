@@ -8,10 +8,8 @@ from typing import Final
 
 from serve_bench.analysis.course import (
     HOLD_S,
-    FaultFigures,
     Mean,
     ReplicaCount,
-    Transient,
     replica_lines,
 )
 from serve_bench.benchmarks.parts.about_run import GENERAL_FORMULAS, method, run_document
@@ -178,16 +176,15 @@ def _whole(cells: Sequence[TimelineCell]) -> Table:
         (Column("out of SLO", "s"), lambda one: _mean(one.mean(lambda t: t.out_s))),
         (Column("due"), lambda one: _mean(one.mean(lambda t: t.due), 6)),
         (Column("lost"), lambda one: _mean(one.mean(lambda t: t.lost_total))),
-        (Column("replicas", "seconds", spare=1), lambda one: _mean(one.mean(_replica_s))),
+        (
+            Column("replicas", "seconds", spare=1),
+            lambda one: _mean(one.mean(lambda t: t.replica_s)),
+        ),
         (Column("cost", "x needed", spare=2), lambda one: _mean(one.cost)),
         (Column("turns", "per min", spare=3), lambda one: _mean(one.turns_per_minute)),
         (Column("back after", "s", spare=4), lambda one: _mean(one.mean(lambda t: t.down_s))),
     )
     return table_of("Each cell, means over launches", fields, cells)
-
-
-def _replica_s(one: Transient) -> float | None:
-    return one.replica_s
 
 
 def _stages(cells: Sequence[TimelineCell]) -> Table:
@@ -266,17 +263,13 @@ def _faults(cells: Sequence[TimelineCell]) -> Table:
                         _mean(of(lambda one: one.last_out_s)),
                         _mean(of(lambda one: one.fewest)),
                         _mean(of(lambda one: one.answered), 4),
-                        _mean(of(_lasted)),
+                        _mean(of(lambda one: one.lasted_s)),
                     ),
                     group=cell.name or cell.variant,
                 )
             )
     note = "lost: requests that failed between the fault and the next one"
     return Table("faults, means over launches", columns, tuple(rows), (note,))
-
-
-def _lasted(one: FaultFigures) -> float | None:
-    return one.lasted_s
 
 
 def _events(launch: TimelineLaunch) -> Table:
@@ -299,7 +292,7 @@ def _seconds(launch: TimelineLaunch) -> Table:
         histogram = course["latency"][at]
         known = None if histogram is None else Histogram.decode(histogram)
         p50, p99 = (None, None) if known is None else known.percentiles((0.5, 0.99))
-        most = course["max_ns"][at] if known is not None else None
+        most = None if known is None else known.max
         lost = sum(some[at] for some in course["failed"].values())
         state = launch.transient.replicas.at(at + 1.0) if lines else None
         word = Text("-") if out is None else Text("out", "bad") if out else Text("in", "quiet")
@@ -407,8 +400,9 @@ def _latency(launch: TimelineLaunch, lane: Lane, about: str) -> Iterator[Chart]:
     for at, one in enumerate(histograms):
         if one is None:
             continue
-        p50, p99 = Histogram.decode(one).percentiles((0.5, 0.99))
-        values = zip(series.values(), (p50, p99, launch.trial.course["max_ns"][at]), strict=True)
+        known = Histogram.decode(one)
+        figures = (*known.percentiles((0.5, 0.99)), known.max)
+        values = zip(series.values(), figures, strict=True)
         for points, value in values:
             points.append(LinePoint(at + 0.5, max(1e-3, (value or 0) / 1e6)))
     if series["p50"]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from serve_bench.benchmarks.own_app.flags import own_suite
-from serve_bench.benchmarks.timeline.bench import TimelineClusters, UrlTimeline
+from serve_bench.benchmarks.timeline.bench import LOOK_S, TimelineClusters, UrlTimeline
 from serve_bench.benchmarks.timeline.command import TimelineOptions
 from serve_bench.benchmarks.timeline.summary import gate
 from serve_bench.cli.flag_values import (
@@ -32,7 +32,7 @@ from serve_bench.core.plan import LaunchPlan, Suite, duration_text, label_of, pl
 from serve_bench.core.request_spec import Request, SpecError
 from serve_bench.core.result import PlannedTrial, Result, Row, trial_key
 from serve_bench.core.schema import plain
-from serve_bench.core.slo import parse_slo, read_slo
+from serve_bench.core.slo import check_limits, parse_slo, read_slo
 from serve_bench.core.timeline import (
     ERRORS_ALONE,
     NODE,
@@ -94,7 +94,7 @@ def run(options: TimelineOptions) -> int:
 
     def work(place: Place) -> Plan[Any, Any]:
         assert isinstance(place.source, LocalLoads)
-        inside = Inside(place.folder, marks(place.run_id), children_every_s=0.25)
+        inside = Inside(place.folder, marks(place.run_id), children_every_s=LOOK_S)
         return TimelineClusters(
             Agenda(suite, launches),
             place.run_id,
@@ -192,7 +192,8 @@ def _suite(options: TimelineOptions) -> Suite:
         )
     names = [one.name for one in suite.app.own.deployments]
     check_faults(timeline.faults, names, "--fault" if options.fault else f"{target}: faults")
-    _check_limits(timeline, suite.timeout_s, "--slo" if options.slo else f"{target}: slo")
+    where = "--slo" if options.slo else f"{target}: slo"
+    check_limits(parse_slo(timeline.slo), suite.timeout_s, where)
     return replace(
         suite,
         rows=(_row(timeline),),
@@ -202,15 +203,6 @@ def _suite(options: TimelineOptions) -> Suite:
         timeline=timeline,
         launches=options.launches or suite.launches,
     )
-
-
-def _check_limits(timeline: Timeline, timeout_s: float, where: str) -> None:
-    """BadInput for a limit that a request cannot reach before its time-out."""
-    for one in parse_slo(timeline.slo).objectives:
-        limit_ns = one.limit if one.timed else one.within_ns or 0.0
-        if limit_ns > timeout_s * 1e9:
-            text = f"its limit is above the time-out of {timeout_s:g} s"
-            raise BadInput(f"{where}: {one.name}: {text}")
 
 
 def _shipped(name: str) -> Path:
@@ -285,7 +277,7 @@ def _url(options: TimelineOptions, report: ReportRequest) -> int:
         load = Load(request)
     except SpecError as error:
         raise BadInput(f"--url: {str(error).removeprefix('url: ')}") from None
-    _check_limits(timeline, load.timeout_s, "--slo")
+    check_limits(parse_slo(timeline.slo), load.timeout_s)
     count = options.launches or 1
     suite = UrlTimelineSuite({"url": request.url}, timeline, count)
     row = _row(timeline)

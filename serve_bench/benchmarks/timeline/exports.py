@@ -108,7 +108,7 @@ def _seconds(one: TimelineLaunch) -> Iterator[dict[str, Any]]:
             "waiting": course["waiting"][at],
             "p50_ns": p50,
             "p99_ns": p99,
-            "max_ns": None if known is None else course["max_ns"][at],
+            "max_ns": None if known is None else known.max,
             "slo": None if out is None else not out,
             "wanted": None if state is None else state.wanted,
             "starting": None if state is None else state.starting,

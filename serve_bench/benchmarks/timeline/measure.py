@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import psutil
@@ -190,4 +190,4 @@ def with_course(
         lost = readings.get("losses", len(why))
         course["why_not"] = f"{lost} readings of Serve's state failed: {why[0]}"
     slices = slices_of(judged, slo, float(seconds), STEP_S)
-    return Trial(**{**vars(trial), "course": course, "slices": slices})
+    return replace(trial, course=course, slices=slices)
