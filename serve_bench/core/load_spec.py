@@ -63,7 +63,7 @@ class Stage:
     duration_s: float
 
     def __post_init__(self) -> None:
-        require(0 <= self.rate < math.inf, f"stages: rate must be 0 or more, got {self.rate}")
+        require(0 <= self.rate < math.inf, f"stages: rate must be 0 or more, got {self.rate:g}")
         if self.rate:
             _at_most("stages: rate", self.rate, MAX_RATE)
         _positive("stages: duration_s", self.duration_s)

@@ -95,10 +95,10 @@ def test_every_request_is_in_one_second(made: list[tuple[float, float | None, st
 
 @given(st.integers(1, 10**11))
 def test_kept_latencies_are_within_two_per_cent(value_ns: int) -> None:
-    """So are the percentiles of single seconds."""
+    """So are the percentiles of single seconds; below 2 us a slot is as wide as 32 values."""
     kept = seconds_of_requests([(0, 0, value_ns, 200, None, None, 0)], 1)
     histogram = Histogram.decode(kept["latency"][0])
-    assert histogram.percentile(0.5) == pytest.approx(value_ns, rel=0.017, abs=1)
+    assert histogram.percentile(0.5) == pytest.approx(value_ns, rel=0.017, abs=16)
 
 
 def bounds(*bad: int, each: int = 10) -> Bounds:

@@ -190,7 +190,7 @@ BAD = {
         ("http://h/ -c 999999", "--connections: 999999 connections need 1000031 open files"),
         ("http://h/ -r nan", "--rate must be a number above 0, got nan"),
         ("http://h/ -r 1e9", "--rate must be at most 1,000,000"),
-        ("http://h/ --stages 5:1s,-1:1s", "--stages: rate must be a number above 0, got -1"),
+        ("http://h/ --stages 5:1s,-1:1s", "--stages: rate must be 0 or more, got -1"),
         ("http://h/ --timeout 2h", "--timeout must be at most 1,800, got 7,200.0"),
         ("http://h/ -d 1ms", "-d: must last 10ms or more, got 1ms"),
         ("http://h/ --stages 5:1ms,9:2ms", "--stages: must last 10ms or more, got 0.003s"),
