@@ -163,6 +163,13 @@ class RunOptions(FormatOptions, SloOptions):
     dry_run: bool = flag(False, "Print the plan and its expected time.")
     live: str = flag("auto", LIVE_HELP)
 
+    def report_request(self) -> ReportRequest:
+        """How the run is to be reported, once it is known how it is shown. Raises BadInput."""
+        from serve_bench.cli.flag_values import plain_lines
+
+        plain_lines(self.live)
+        return super().report_request()
+
 
 class VariantOptions(RunOptions):
     """How clusters are started."""

@@ -128,8 +128,8 @@ class Histogram:
 
     def coarser(self, bits: int) -> Histogram:
         """A copy with 2**`bits` neighbouring slots in the middle one, for a smaller record: a value
-        is off by at most 2**`bits` times 0.05 %, or half as many ns where that is more (below 2,048 ns).
-        Counts and the highest value stay."""
+        is off by at most 2**`bits` times 0.05 %, or half as many ns where that is more (below
+        2,048 ns). Counts and the highest value stay."""
         counts = [0] * SLOTS
         for index, n in self.occupied():
             counts[(index >> bits << bits) + (1 << bits >> 1)] += n

@@ -295,9 +295,14 @@ def expected_s(suite: Suite, launches: Iterable[LaunchPlan]) -> float:
 
 
 def duration_text(seconds: float) -> str:
-    """Seconds as people say them: `2 min 5 s`."""
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+    """Seconds as people say them, in two units: `2 min 5 s`, `7 d 3 h`."""
+    left = round(seconds)
+    parts: list[str] = []
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
+        count, left = divmod(left, length)
+        if count or parts or unit == "s":
+            parts.append(f"{count} {unit}")
+    return " ".join(parts[:2])
 
 
 # --------------------------------------------------------------------------------------------------

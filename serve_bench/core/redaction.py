@@ -332,10 +332,17 @@ def _loopback(address: str) -> bool:
 def differs(stored: Mapping[str, Any], again: Mapping[str, Any]) -> str | None:
     """The first thing in which a suite that was named again is not the stored one; None: alike.
     What only one of two releases records is passed over."""
-    mine, theirs = kept_suite(stored), kept_suite(again)
-    for name in mine:
-        if name in theirs and mine[name] != theirs[name]:
-            return f"{name} is {_short(theirs[name])}, and was {_short(mine[name])}"
+    return _difference(kept_suite(stored), kept_suite(again))
+
+
+def _difference(was: Mapping[str, Any], now: Mapping[str, Any], above: str = "") -> str | None:
+    for name in was:
+        old, new, within = was[name], now.get(name), None
+        if name not in now or old == new:
+            continue
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            within = _difference(old, new, f"{above}{name}.")
+        return within or f"{above}{name} is {_short(new)}, and was {_short(old)}"
     return None
 
 

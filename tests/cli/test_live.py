@@ -89,7 +89,9 @@ def test_a_chart_reaches_from_zero_to_the_highest_value() -> None:
     assert chart("p99 ms", [0.0, 0.0], 20)[1:] == [" " * 20] * HEIGHT
 
 
-@pytest.mark.parametrize("command", ["micro", "load http://127.0.0.1:1/"])
+@pytest.mark.parametrize(
+    "command", ["micro", "load http://127.0.0.1:1/", "timeline none", "soak none"]
+)
 def test_another_word_than_auto_or_plain_is_refused(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -100,7 +102,13 @@ def test_another_word_than_auto_or_plain_is_refused(
 
 @pytest.mark.parametrize(
     ("seconds", "notice"),
-    [(121.0, "note: this takes about 2 min 1 s"), (120.0, None), (None, None)],
+    [
+        (121.0, "note: this takes about 2 min 1 s"),
+        (3_600.0, "note: this takes about 1 h 0 min"),
+        (7 * 86_400.0 + 3_700, "note: this takes about 7 d 1 h"),
+        (120.0, None),
+        (None, None),
+    ],
 )
 def test_a_long_run_says_so_before_it_starts(seconds: float | None, notice: str | None) -> None:
     launch: Any = object()

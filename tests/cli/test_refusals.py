@@ -92,6 +92,7 @@ BAD = {
         ("press --samples 1001", "--samples: 1001 is not allowed; it takes 1 to 1000"),
         ("press --num-replicas=", "--num-replicas: '' is not allowed"),
         ("press --quick --clients 5", "--quick: stands for --clients"),
+        ("soak noop --quick --for 2m", "--quick: stands for --for"),
         ("press --log-requests /dev/null", "--log-requests: /dev/null exists already"),
         (f"press --resume {FORMATS}/1-press.jsonl --samples 0", "it does not go with --samples"),
         ("press --suite micro --app noop", "--app: a suite names its app"),

@@ -190,6 +190,9 @@ def test_a_plan_that_is_named_again_must_be_the_stored_one() -> None:
     assert (
         differs(stored, {"windows": 4, "variants": stored["variants"]}) == "windows is 4, and was 3"
     )
+    app = {"own": {"folder": "/a", "sources": ["shop.py"]}}
+    moved = {"own": {**app["own"], "folder": "/b"}}
+    assert differs({"app": app}, {"app": moved}) == 'app.own.folder is "/b", and was "/a"'
 
 
 def test_no_interpreter_that_a_record_alone_names_is_run(

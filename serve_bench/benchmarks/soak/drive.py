@@ -170,6 +170,8 @@ def _spec(options: SoakOptions) -> SoakSpec:
     """The length of the flags. Raises BadInput."""
     for_s = QUICK_S if options.quick else USUAL_S
     if options.soak_time is not None:
+        if options.quick:
+            raise BadInput("--quick: stands for --for")
         days = re.fullmatch(r"(\d+(?:\.\d*)?)d", options.soak_time.strip(), re.ASCII)
         text = f"{24 * float(days[1])}h" if days is not None else options.soak_time
         for_s = seconds_of(text, "--for")

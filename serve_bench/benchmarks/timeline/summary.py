@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import mean, median
 from typing import Final
 
 from serve_bench.analysis.checks import Warning, checks
@@ -37,6 +40,20 @@ DOUBTS: Final = frozenset(
     "client-bound busy-host worker-failed other-host variant-not-engaged unclean-teardown".split()
 )
 """Warnings that hold for a load that changes: others are of rates that should be steady."""
+
+
+ROUTER_TASKS: Final = 2
+"""A replica, at most 50: they give requests to replicas, in the proxy. Ray 2.60,
+serve/_private/request_router/request_router.py, `max_num_routing_tasks`."""
+
+ROUTER_WAIT: Final = "RAY_SERVE_ROUTER_RETRY_MAX_BACKOFF_S"
+ROUTER_WAIT_S: Final = 0.5
+"""The longest wait of such a task between two tries. In a queue each waits so long for each request
+once its own is behind others: `_fulfill_pending_requests` there, which goes on to count tries while
+it gives requests of others to replicas."""
+
+ROUTER_NEAR: Final = 0.2
+"""How far from it a rate may be that is called the router's."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +103,7 @@ class TimelineCell:
     timeline: Timeline
     slo: Slo
     launches: tuple[TimelineLaunch, ...]
+    router_wait_s: float = ROUTER_WAIT_S
 
     def mean(self, figure: Callable[[Transient], float | None]) -> Mean | None:
         """A figure over launches."""
@@ -154,8 +172,19 @@ def cells_of(result: Result) -> tuple[TimelineCell, ...]:
         own = {name: value for name, value in cell.items() if name in differ}
         parts = [variant] * (len(variants) > 1) + [cell_title(own)] * bool(own)
         name = ", ".join(parts)
-        cells.append(TimelineCell(name, variant, cell, timeline, slo, launches))
+        wait_s = _router_wait_s(result, variant)
+        cells.append(TimelineCell(name, variant, cell, timeline, slo, launches, wait_s))
     return tuple(cells)
+
+
+def _router_wait_s(result: Result, variant: str) -> float:
+    """The longest wait of Serve's router between two tries, in the launches of a variant."""
+    for one in result.launches:
+        with suppress(ValueError):
+            wait_s = float(one.variant.env.get(ROUTER_WAIT, ""))
+            if one.variant.name == variant and 0 < wait_s < math.inf:
+                return wait_s
+    return ROUTER_WAIT_S
 
 
 def _differing(cells: Sequence[JsonObject]) -> set[str]:
@@ -220,50 +249,93 @@ def sentences_of(cells: Sequence[TimelineCell]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class AnswerDrop:
-    """Seconds of a launch in which requests waited, and fewer than half as many were answered as
-    had been within the SLO by no more replicas. `rate`: their mean answers/s; `held`: those of the
-    best such second."""
+    """Seconds of a launch in which requests waited, and `replicas` answered fewer than half as many
+    as no more of them had before. `rate`: their median answers/s; `held`: the most before; `cpu`:
+    the mean use of each role, % of a core."""
 
     seconds: int
     first_s: int
     rate: float
-    held: int
+    held: float
+    replicas: int
+    cpu: Mapping[str, float]
 
 
-def collapse_of(launch: TimelineLaunch) -> AnswerDrop | None:
-    """The collapse of a launch; None where there are fewer than COLLAPSED_S such seconds."""
+def drop_of(launch: TimelineLaunch) -> AnswerDrop | None:
+    """The longest drop of a launch, of those by as many replicas; None where it has fewer than
+    DROP_S seconds. Answers that come in bursts are no drop: a second stands for AROUND_S before and
+    after it too, as far as no more and no fewer replicas ran."""
     course, replicas = launch.trial.course, launch.transient.replicas
-    best: dict[int, int] = {}
-    seconds = []
-    for at, out in enumerate(launch.transient.out):
-        state = replicas.at(at + 0.5)
-        running, ended = 0 if state is None else state.running, course["ended"][at]
-        if out is False:
-            best[running] = max(best.get(running, 0), ended)
-        elif out:
-            held = max((count for few, count in best.items() if few <= running), default=0)
-            if course["waiting"][at] >= held > 0 and ended < held / 2:
-                seconds.append((at, ended, held))
-    if len(seconds) < COLLAPSED_S:
+    ended = course["ended"]
+    states = [replicas.at(at + 0.5) for at in range(len(ended))]
+    counts = [0 if state is None else state.running for state in states]
+    most: dict[int, float] = {}
+    drops: dict[int, list[tuple[int, float, float]]] = {}
+    for at, (out, running) in enumerate(zip(launch.transient.out, counts, strict=False)):
+        around = range(max(0, at - AROUND_S), min(len(ended), at + AROUND_S + 1))
+        rate = mean(ended[each] for each in around if counts[each] == running)
+        held = max((value for few, value in most.items() if few <= running), default=0.0)
+        if out and course["waiting"][at] >= held > 0 and rate < held / 2:
+            drops.setdefault(running, []).append((at, ended[at], held))
+        most[running] = max(most.get(running, 0.0), rate)
+    running, seconds = max(drops.items(), key=lambda one: len(one[1]), default=(0, []))
+    if len(seconds) < DROP_S:
         return None
-    rate = sum(ended for _, ended, _ in seconds) / len(seconds)
-    return AnswerDrop(len(seconds), seconds[0][0], rate, max(held for *_, held in seconds))
+    places = [at for at, *_ in seconds]
+    cpu = {}
+    for role, some in (course.get("cpu") or {}).items():
+        values = [some[at] for at in places if at < len(some) and some[at] is not None]
+        if values and role not in OURS:
+            cpu[role] = mean(values)
+    rate = median(rate for _, rate, _ in seconds)
+    held = max(held for *_, held in seconds)
+    return AnswerDrop(len(seconds), places[0], rate, held, running, cpu)
 
 
-COLLAPSED_S: Final = 5
+AROUND_S: Final = 2
+
+DROP_S: Final = 5
 """Fewer seconds of a load may be a pause of the host, or the start of replicas."""
 
 
-def _collapses(one: TimelineCell) -> Iterator[str]:
+def router_rate(replicas: int, wait_s: float = ROUTER_WAIT_S) -> float:
+    """Requests/s that Serve's router gives to so many replicas of a deployment once all its tasks
+    wait between tries."""
+    return min(50, ROUTER_TASKS * replicas) / wait_s
+
+
+OURS: Final = ("serve_bench", "load_worker", "driver")
+"""Roles that take no part in answers."""
+
+
+def _drops(one: TimelineCell) -> Iterator[str]:
     for launch in one.launches:
-        collapse = collapse_of(launch)
-        if collapse is not None:
-            where = f"launch {launch.trial.round}: " if len(one.launches) > 1 else ""
+        drop = drop_of(launch)
+        if drop is None:
+            continue
+        where = f"launch {launch.trial.round}: " if len(one.launches) > 1 else ""
+        busiest = sorted(drop.cpu.items(), key=lambda role: -role[1])[:2]
+        cpu = ", ".join(f"{role} {figure(used, 2)} %" for role, used in busiest)
+        yield (
+            f"{where}from second {drop.first_s} on, {figure(drop.rate)} answers/s come while "
+            f"requests wait, for {drop.seconds} s; no more than these "
+            f"{counted(drop.replicas, 'replica')} gave {figure(drop.held)}/s before: the replicas "
+            f"are not the limit" + (f"; meanwhile, of a core: {cpu}" if cpu else "")
+        )
+        if _of_router(one, launch, drop):
             yield (
-                f"{where}from second {collapse.first_s} on, {figure(collapse.rate)} answers/s come "
-                f"while requests wait, for {collapse.seconds} s; no more replicas gave "
-                f"{collapse.held}/s within the SLO before: the replicas are not the limit"
+                f"{where}{figure(drop.rate)}/s is what Serve's router gives once requests queue: "
+                f"{ROUTER_TASKS} tasks for each replica, a request in {one.router_wait_s:g} s "
+                f"({ROUTER_WAIT})"
             )
+
+
+def _of_router(one: TimelineCell, launch: TimelineLaunch, drop: AnswerDrop) -> bool:
+    """Whether a drop is the wait of the router: of an app of one deployment, behind a proxy."""
+    alone = len({change["deployment"] for change in launch.trial.course.get("changes") or ()}) == 1
+    expected = router_rate(drop.replicas, one.router_wait_s)
+    near = abs(drop.rate - expected) <= ROUTER_NEAR * expected
+    return alone and "proxy" in drop.cpu and near
 
 
 def _of_cell(one: TimelineCell) -> Iterator[str]:
@@ -279,7 +351,7 @@ def _of_cell(one: TimelineCell) -> Iterator[str]:
         f"{mean_text(out)} of {seconds} s are out of the SLO ({one.slo.text}); "
         f"{lost if lost_all else f'none of {due:,} requests was lost'}"
     )
-    yield from _collapses(one)
+    yield from _drops(one)
     yield from _near(one)
     for at, stage in enumerate(one.timeline.stages):
         before = one.timeline.stages[at - 1].rate if at else 0.0
