@@ -1,0 +1,71 @@
+"""Answers that drop while requests wait: what is called so, and what is not."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from serve_bench.analysis.course import ReplicaCount, ReplicaLine
+from serve_bench.benchmarks.timeline.summary import AnswerDrop, _drops, drop_of
+
+IN, OUT = [False] * 10, [True] * 20
+
+
+def launch(ended: list[int], waiting: int = 500, fewer: int = 4) -> Any:
+    """Of 4 replicas, of which `fewer` run from second 10 on."""
+    counts = (ReplicaCount(0.0, 4, 0, 4, 0), ReplicaCount(10.0, 4, 4 - fewer, fewer, 0))
+    seconds = len(ended)
+    course = {
+        "ended": ended,
+        "waiting": [waiting if at >= 10 else 0 for at in range(seconds)],
+        "cpu": {"proxy": [20.0] * seconds, "replica": [16.0] * seconds, "driver": [90.0]},
+        "changes": [{"deployment": "default:Shop"}, {"deployment": "default:Shop"}],
+    }
+    return SimpleNamespace(
+        trial=SimpleNamespace(course=course, round=1),
+        transient=SimpleNamespace(out=(*IN, *OUT), replicas=ReplicaLine("Shop", counts)),
+    )
+
+
+#: So Serve's router answered after an overload.
+ENDED = [20] * 10 + [85] * 8 + [16] * 12
+
+
+def test_a_queue_that_does_not_drain_though_replicas_are_idle() -> None:
+    assert drop_of(launch(ENDED)) == AnswerDrop(11, 19, 16, 85, 4, {"proxy": 20, "replica": 16})
+
+
+@pytest.mark.parametrize(
+    ("rate", "wait_s", "named"), [(16, 0.5, True), (16, 0.025, False), (24, 0.5, False)]
+)
+def test_the_wait_of_the_router_is_named(rate: int, wait_s: float, named: bool) -> None:
+    """2 tasks for each of 4 replicas, a request each 0.5 s; by another wait it is another rate."""
+    one: Any = SimpleNamespace(launches=[launch(ENDED[:-12] + [rate] * 12)], router_wait_s=wait_s)
+    drop, *router = _drops(one)
+    assert drop.startswith(f"from second 19 on, {rate} answers/s come while requests wait")
+    assert drop.endswith(
+        "the replicas are not the limit; meanwhile, of a core: proxy 20 %, replica 16 %"
+    )
+    assert [text.partition(":")[0] for text in router] == named * [
+        "16/s is what Serve's router gives once requests queue"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ended", "waiting"),
+    [
+        ([100] * 10 + [60] * 20, 500),  # more than half as many
+        ([100] * 10 + [0, 163, 5, 206, 9] * 4, 500),  # bursts
+        ([100] * 26 + [10] * 4, 500),  # a pause
+        ([100] * 10 + [10] * 20, 20),  # hardly one waits: few are due
+    ],
+)
+def test_what_is_no_drop(ended: list[int], waiting: int) -> None:
+    assert drop_of(launch(ended, waiting)) is None
+
+
+def test_fewer_replicas_have_no_measure_in_more() -> None:
+    """A cell that lost replicas answers less: what more replicas gave is no measure."""
+    assert drop_of(launch([200] * 10 + [50] * 20, fewer=1)) is None
