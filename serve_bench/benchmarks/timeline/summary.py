@@ -318,14 +318,14 @@ def _drops(one: TimelineCell) -> Iterator[str]:
         cpu = ", ".join(f"{role} {figure(used, 2)} %" for role, used in busiest)
         yield (
             f"{where}from second {drop.first_s} on, {figure(drop.rate)} answers/s come while "
-            f"requests wait, for {drop.seconds} s; no more than these "
-            f"{counted(drop.replicas, 'replica')} gave {figure(drop.held)}/s before: the replicas "
+            f"requests wait, for {drop.seconds} s; {counted(drop.replicas, 'replica')}"
+            f"{' or fewer' * (drop.replicas > 1)} gave {figure(drop.held)}/s before: the replicas "
             f"are not the limit" + (f"; meanwhile, of a core: {cpu}" if cpu else "")
         )
         if _of_router(one, launch, drop):
             yield (
                 f"{where}{figure(drop.rate)}/s is what Serve's router gives once requests queue: "
-                f"{ROUTER_TASKS} tasks for each replica, a request in {one.router_wait_s:g} s "
+                f"{ROUTER_TASKS} tasks a replica, one request each in {one.router_wait_s:g} s "
                 f"({ROUTER_WAIT})"
             )
 
