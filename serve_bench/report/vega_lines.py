@@ -213,7 +213,8 @@ def _x_axis(chart: Lines, places: Sequence[float]) -> Spec:
     log = chart.x_scale == "log"
     x = axis("x", chart.x_name, _around(places, log), log)
     steps = {step.x for line in chart.series.values() for step in line}
-    x["axis"]["values"] = _ticks(sorted(steps), log)
+    if log or len(steps) <= FEW:  # of a load that was chosen; of many readings round numbers
+        x["axis"]["values"] = _ticks(sorted(steps), log)
     return x
 
 

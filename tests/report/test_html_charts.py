@@ -317,6 +317,13 @@ def test_of_many_points_a_dozen_have_a_shape_and_all_speak() -> None:
     assert [layer["transform"][0]["filter"] for layer in said] == ["datum.dot", "!datum.dot"]
 
 
+def test_many_readings_over_requests_stand_over_round_numbers() -> None:
+    """Of a soak: its readings are no steps that anyone chose."""
+    readings = {"a": [LinePoint(0.0017 * (at + 1), 1.0) for at in range(60)]}
+    axis = x_of(ladder("t", readings, "million requests", "MB", "w", log_x=False))["axis"]
+    assert "values" not in axis and axis["tickCount"] > 2
+
+
 def test_a_ladder_names_its_last_step_and_none_twice() -> None:
     steps = [LinePoint(x, 1.0) for x in (1, 10, 20, 50, 100, 200, 500, 1000, 1500, 2000, 3000)]
     ticks = x_of(ladder("t", {"a": steps}, "clients", "ms", "w"))["axis"]["values"]
