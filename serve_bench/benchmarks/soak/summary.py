@@ -29,6 +29,11 @@ requests/s 860 a day, beyond the usual limit of 1,024 descriptors on the second.
 LEAST_WARM_UP: Final = 1.0
 """MB that are worth a word."""
 
+WARM_UP_MB: Final = 15.0
+WARM_UP_MINUTES: Final = 10.0
+"""What processes of Serve take, and for how long, until they level off: a proxy 12.3 MB, a replica
+4 MB in 10 minutes (Ray 2.60, docs/soak.md). Less growth in less time may be that."""
+
 TENTH: Final = 0.1
 """Of the blocks: the first and the last are held against each other."""
 
@@ -102,7 +107,25 @@ class ProcessDrift:
     @property
     def word(self) -> DriftWord:
         """The verdict on its memory."""
-        return TOO_SHORT if self.memory is None else self.memory.word(self.leak, self.series)
+        if self.memory is None:
+            return TOO_SHORT
+        word = self.memory.word(self.leak, self.series)
+        return TOO_SHORT if word == "grows" and self._until_settled else word
+
+    @property
+    def _until_settled(self) -> float:
+        """Minutes until a growth can be no warm-up: there have been WARM_UP_MINUTES within a
+        launch, or it is WARM_UP_MB; 0: it is so."""
+        minutes, requests = max(
+            (last.minutes - first.minutes, last.requests - first.requests)
+            for one in self.launches
+            for first, last in ((one.readings[0], one.readings[-1]),)
+        )
+        grown = 0.0 if self.memory is None else self.memory.slope * requests
+        if grown >= WARM_UP_MB:
+            return 0.0
+        left = max(0.0, WARM_UP_MINUTES - minutes)
+        return min(left, (WARM_UP_MB / grown - 1) * minutes) if grown > 0 else left
 
     @property
     def more_minutes(self) -> float | None:
@@ -111,7 +134,9 @@ class ProcessDrift:
             read = min(len(one.readings) for one in self.launches)
             return max(1, FEWEST - read) * self.block_s / 60
         longer = self.memory.longer(self.leak, self.series)
-        return None if longer is None else (longer - 1) * self.minutes
+        if longer is not None:
+            return (longer - 1) * self.minutes
+        return self._until_settled if self.word == TOO_SHORT else None
 
     @property
     def warmed(self) -> float | None:

@@ -212,6 +212,26 @@ def test_no_leak_is_not_called_one(seed: int, tmp_path: Path) -> None:
     assert not any(one.leaks for of in soak.variants for one in of.processes)
 
 
+@pytest.mark.parametrize(
+    ("time", "mb", "verdict"),
+    [("1m", 2.0, "too short to say"), ("1m", 16.0, "grows"), ("2h", 2.0, "grows")],
+)
+def test_a_growth_that_may_be_a_warm_up_is_not_judged(
+    time: str,
+    mb: float,
+    verdict: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A controller took 2 MB in the first minute of a load of 30/s."""
+    blocks = {"1m": 12, "2h": 120}[time]  # each of 5.2 s here, so 1 and 10 minutes
+    slope = mb / (5 * RATE * (blocks - 1) / 1e6)
+    use(monkeypatch, Fake({"controller": lambda x: 90 + slope * x}, noise=0.02))
+    line = ["soak", "noop", "--for", time, "--out", "run", "--fail-on", "leak", "--leak", "20"]
+    assert run(line) == (3 if verdict == "grows" else 1)
+    assert figures(capsys)["controller"]["verdict"] == verdict
+
+
 def test_a_cache_that_fills_is_a_warm_up(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
