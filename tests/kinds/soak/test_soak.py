@@ -227,7 +227,7 @@ def test_a_growth_that_may_be_a_warm_up_is_not_judged(
     blocks = {"1m": 12, "2h": 120}[time]  # each of 5.2 s here, so 1 and 10 minutes
     slope = mb / (5 * RATE * (blocks - 1) / 1e6)
     use(monkeypatch, Fake({"controller": lambda x: 90 + slope * x}, noise=0.02))
-    line = ["soak", "noop", "--for", time, "--out", "run", "--fail-on", "leak", "--leak", "20"]
+    line = ["soak", "noop", "--for", time, "--out", "run", "--fail-on", "leak", "--leak", "5"]
     assert run(line) == (3 if verdict == "grows" else 1)
     assert figures(capsys)["controller"]["verdict"] == verdict
 
