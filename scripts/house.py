@@ -31,9 +31,9 @@ class Budget:
 
 #: `most` is what the rooms hold once each thing is said once; a commit that raises one says why.
 BUDGETS: Final = (
-    Budget("lines of serve_bench", 82_300, 36_000),
+    Budget("lines of serve_bench", 82_330, 36_000),
     Budget("files of serve_bench", 328, 130),
-    Budget("lines of report, summaries and documents", 22_250, 10_500),
+    Budget("lines of report, summaries and documents", 22_290, 10_500),
     Budget("lines of cli and commands", 9_560, 2_800),
     Budget("lines of runner and benches", 4_690, 1_900),
     Budget("lines of load", 6_040, 4_000),

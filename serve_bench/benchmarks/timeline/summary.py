@@ -43,8 +43,9 @@ DOUBTS: Final = frozenset(
 
 
 ROUTER_TASKS: Final = 2
-"""A replica, at most 50: they give requests to replicas, in the proxy. Ray 2.60,
-serve/_private/request_router/request_router.py, `max_num_routing_tasks`."""
+ROUTER_MOST: Final = 50
+"""Tasks of Serve's router for each replica, and at most: they give requests to replicas, in the
+proxy. Ray 2.60, serve/_private/request_router/request_router.py, `max_num_routing_tasks`."""
 
 ROUTER_WAIT: Final = "RAY_SERVE_ROUTER_RETRY_MAX_BACKOFF_S"
 ROUTER_WAIT_S: Final = 0.5
@@ -298,12 +299,6 @@ DROP_S: Final = 5
 """Fewer seconds of a load may be a pause of the host, or the start of replicas."""
 
 
-def router_rate(replicas: int, wait_s: float = ROUTER_WAIT_S) -> float:
-    """Requests/s that Serve's router gives to so many replicas of a deployment once all its tasks
-    wait between tries."""
-    return min(50, ROUTER_TASKS * replicas) / wait_s
-
-
 OURS: Final = ("serve_bench", "load_worker", "driver")
 """Roles that take no part in answers."""
 
@@ -333,7 +328,7 @@ def _drops(one: TimelineCell) -> Iterator[str]:
 def _of_router(one: TimelineCell, launch: TimelineLaunch, drop: AnswerDrop) -> bool:
     """Whether a drop is the wait of the router: of an app of one deployment, behind a proxy."""
     alone = len({change["deployment"] for change in launch.trial.course.get("changes") or ()}) == 1
-    expected = router_rate(drop.replicas, one.router_wait_s)
+    expected = min(ROUTER_MOST, ROUTER_TASKS * drop.replicas) / one.router_wait_s
     near = abs(drop.rate - expected) <= ROUTER_NEAR * expected
     return alone and "proxy" in drop.cpu and near
 
