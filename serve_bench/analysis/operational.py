@@ -9,11 +9,15 @@ Prentice-Hall 1984, ch. 5.
 Rule: only a row that a CPU limits, by its verdict, is the ground for a prediction. A process has
 one core, as the verdict counts it. A bound is an "at most": what else requests would wait for then
 (slots, locks, connections, each other) has no demand in CPU seconds.
+
+By Little's law the tasks of Serve's router, N = X W, give X = N / W requests/s once each of them
+waits for W before it gives one to a replica: less than the replicas can, however many are idle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -29,7 +33,8 @@ from serve_bench.analysis.verdict.limits import (
 )
 from serve_bench.analysis.verdict.usage import SERVER, ProcessUse, short_name
 from serve_bench.core.figures import counted, number
-from serve_bench.core.result import Trial
+from serve_bench.core.proof import HA_PROXY_FLAG
+from serve_bench.core.result import Launch, Trial
 
 HOST: Final = "host CPU"
 CLIENT: Final = "client CPU"
@@ -38,6 +43,20 @@ REPLICA: Final = "replica CPU"
 
 GAIN: Final = 0.05
 """What adds less than this adds nothing: launches differ by as much."""
+
+ROUTER_TASKS: Final = 2
+ROUTER_MOST: Final = 50
+"""Tasks of Serve's router for each replica, and at most: they give requests to replicas, in the
+proxy. Ray 2.60, serve/_private/request_router/request_router.py, `max_num_routing_tasks`."""
+
+ROUTER_WAIT: Final = "RAY_SERVE_ROUTER_RETRY_MAX_BACKOFF_S"
+ROUTER_WAIT_S: Final = 0.5
+"""The longest wait of such a task between two tries. In a queue each waits so long for each request
+once its own is behind others: `_fulfill_pending_requests` there goes on to count tries while it
+gives requests of others to replicas."""
+
+ROUTER_NEAR: Final = 0.2
+"""How far from it a rate may be that is called the router's."""
 
 _LOAD: Final = ("load_worker", "serve_bench", "driver")
 """Their CPU grows with the requests, too, if they run on this host."""
@@ -349,3 +368,33 @@ def _doubts(
         yield "CPU per request changes with the size of the batches"
     if max(evidence_of(one).offered.failed for one in trials) >= SOME_FAILED:
         yield "the CPU of failed requests counts for the others"
+
+
+# --------------------------------------------------------------------------- tasks of the router
+
+
+def router_wait_s(launches: Iterable[Launch], variant: str) -> float | None:
+    """The longest wait (s) of Serve's router between two tries in launches of a variant; None where
+    HAProxy leads requests past it, or there was no launch."""
+    env = next((one.variant.env for one in launches if one.variant.name == variant), None)
+    if env is None or env.get(HA_PROXY_FLAG, "0") not in ("", "0"):
+        return None
+    try:
+        wait_s = float(env.get(ROUTER_WAIT, ROUTER_WAIT_S))
+    except ValueError:
+        return None
+    return wait_s if 0 < wait_s < math.inf else None
+
+
+def router_words(rate: float, replicas: int, wait_s: float | None) -> str | None:
+    """Words on a rate (requests/s) of a deployment that is what its router gives while all its
+    tasks wait; None: it is another."""
+    if not wait_s or replicas < 1:
+        return None
+    law = min(ROUTER_MOST, ROUTER_TASKS * replicas) / wait_s
+    if abs(rate - law) > ROUTER_NEAR * law:
+        return None
+    return (
+        f"{rate:.3g}/s is what Serve's router gives once requests queue: {ROUTER_TASKS} tasks "
+        f"a replica, one request each in {wait_s:g} s ({ROUTER_WAIT})"
+    )

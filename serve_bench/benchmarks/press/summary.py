@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from serve_bench.analysis.climb import throughput_of
+from serve_bench.analysis.operational import router_wait_s, router_words
 from serve_bench.analysis.statistics import MAIN, Line
 from serve_bench.analysis.verdict import Verdict
 from serve_bench.benchmarks.ladder.summary import LadderLine, entries_of, ladder_lines
@@ -218,7 +219,8 @@ class Collapse:
     """A step that collapsed, its row nearest to the median, and each of its runs.
 
     `share`: of the best requests/s. `agree`: all runs fell, and none served less than 80 % of
-    another, since a collapse is rarely the same twice.
+    another, since a collapse is rarely the same twice. `router`: words, where the requests/s are
+    those of Serve's router alone.
     """
 
     at: PressRow
@@ -226,6 +228,7 @@ class Collapse:
     share: float
     runs: tuple[RunFigure, ...]
     agree: bool
+    router: str | None = None
 
 
 @dataclass(frozen=True)
@@ -368,7 +371,11 @@ def _setting(
         device=device,
         ladder=ladder,
         rows=rows,
-        collapses=tuple(_collapse(line, rows, ladder) for line in ladder.collapses),
+        collapses=tuple(
+            replace(fallen, router=_router(fallen.qps, ladder, cell, result))
+            for line in ladder.collapses
+            for fallen in (_collapse(line, rows, ladder),)
+        ),
         first_ms=tuple(float(one["ms"]) for one in first),
         settled=tuple(one.settled for one in deploys if one.settled),
     )
@@ -404,6 +411,14 @@ def _collapse(line: Line, rows: Sequence[PressRow], ladder: LadderLine) -> Colla
         runs=tuple(sorted(runs, key=lambda one: (one.round, one.run))),
         agree=all(one.fell for one in runs) and alike,
     )
+
+
+def _router(qps: float, ladder: LadderLine, cell: JsonObject, result: Result) -> str | None:
+    """Words where a rate is what the router of an app of one deployment gives."""
+    if result.run.suite.get("app") != "press_noop":
+        return None
+    wait_s = router_wait_s(result.launches, ladder.variant)
+    return router_words(qps, int(cell.get("num_replicas", 0)), wait_s)
 
 
 # ------------------------------------------------------------------------------- comparisons

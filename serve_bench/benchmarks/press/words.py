@@ -182,6 +182,8 @@ def _collapse_lines(setting: Setting, collapse: Collapse, best: PressRow) -> Ite
         yield f"its {len(collapse.runs)} runs in qps: {runs}; {verdict}"
     else:
         yield "it was run once: a collapse is rarely the same twice"
+    if collapse.router is not None:
+        yield collapse.router
     yield f"from the best row to this one: {'; '.join(_changes(setting, best, at))}"
     if at.limited is not None:
         yield f"limited by, with {clients(at.clients)}: {at.limited.text}"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import mean, median
@@ -24,6 +22,7 @@ from serve_bench.analysis.course import (
     mean_of,
     transient_of,
 )
+from serve_bench.analysis.operational import router_wait_s, router_words
 from serve_bench.benchmarks.parts.texts import cell_title
 from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.figures import counted, number
@@ -40,21 +39,6 @@ DOUBTS: Final = frozenset(
     "client-bound busy-host worker-failed other-host variant-not-engaged unclean-teardown".split()
 )
 """Warnings that hold for a load that changes: others are of rates that should be steady."""
-
-
-ROUTER_TASKS: Final = 2
-ROUTER_MOST: Final = 50
-"""Tasks of Serve's router for each replica, and at most: they give requests to replicas, in the
-proxy. Ray 2.60, serve/_private/request_router/request_router.py, `max_num_routing_tasks`."""
-
-ROUTER_WAIT: Final = "RAY_SERVE_ROUTER_RETRY_MAX_BACKOFF_S"
-ROUTER_WAIT_S: Final = 0.5
-"""The longest wait of such a task between two tries. In a queue each waits so long for each request
-once its own is behind others: `_fulfill_pending_requests` there, which goes on to count tries while
-it gives requests of others to replicas."""
-
-ROUTER_NEAR: Final = 0.2
-"""How far from it a rate may be that is called the router's."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +88,7 @@ class TimelineCell:
     timeline: Timeline
     slo: Slo
     launches: tuple[TimelineLaunch, ...]
-    router_wait_s: float = ROUTER_WAIT_S
+    router_wait_s: float | None = None
 
     def mean(self, figure: Callable[[Transient], float | None]) -> Mean | None:
         """A figure over launches."""
@@ -173,19 +157,9 @@ def cells_of(result: Result) -> tuple[TimelineCell, ...]:
         own = {name: value for name, value in cell.items() if name in differ}
         parts = [variant] * (len(variants) > 1) + [cell_title(own)] * bool(own)
         name = ", ".join(parts)
-        wait_s = _router_wait_s(result, variant)
+        wait_s = router_wait_s(result.launches, variant)
         cells.append(TimelineCell(name, variant, cell, timeline, slo, launches, wait_s))
     return tuple(cells)
-
-
-def _router_wait_s(result: Result, variant: str) -> float:
-    """The longest wait of Serve's router between two tries, in the launches of a variant."""
-    for one in result.launches:
-        with suppress(ValueError):
-            wait_s = float(one.variant.env.get(ROUTER_WAIT, ""))
-            if one.variant.name == variant and 0 < wait_s < math.inf:
-                return wait_s
-    return ROUTER_WAIT_S
 
 
 def _differing(cells: Sequence[JsonObject]) -> set[str]:
@@ -317,20 +291,10 @@ def _drops(one: TimelineCell) -> Iterator[str]:
             f"{' or fewer' * (drop.replicas > 1)} gave {figure(drop.held)}/s before: the replicas "
             f"are not the limit" + (f"; meanwhile, of a core: {cpu}" if cpu else "")
         )
-        if _of_router(one, launch, drop):
-            yield (
-                f"{where}{figure(drop.rate)}/s is what Serve's router gives once requests queue: "
-                f"{ROUTER_TASKS} tasks a replica, one request each in {one.router_wait_s:g} s "
-                f"({ROUTER_WAIT})"
-            )
-
-
-def _of_router(one: TimelineCell, launch: TimelineLaunch, drop: AnswerDrop) -> bool:
-    """Whether a drop is the wait of the router: of an app of one deployment, behind a proxy."""
-    alone = len({change["deployment"] for change in launch.trial.course.get("changes") or ()}) == 1
-    expected = min(ROUTER_MOST, ROUTER_TASKS * drop.replicas) / one.router_wait_s
-    near = abs(drop.rate - expected) <= ROUTER_NEAR * expected
-    return alone and "proxy" in drop.cpu and near
+        deployments = {change["deployment"] for change in launch.trial.course.get("changes") or ()}
+        words = router_words(drop.rate, drop.replicas, one.router_wait_s)
+        if words is not None and len(deployments) == 1:
+            yield where + words
 
 
 def _of_cell(one: TimelineCell) -> Iterator[str]:

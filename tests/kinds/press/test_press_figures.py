@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from serve_bench.benchmarks.press.summary import Comparison, Setting, comparisons, settings_of
-from serve_bench.benchmarks.press.words import row_findings
+from serve_bench.benchmarks.press.words import row_findings, setting_lines
 from serve_bench.core.load_result import Counts
 from serve_bench.core.result import Trial
 from tests.records import PRESS_CELL, press_result, press_row, press_trial
@@ -153,6 +153,14 @@ def test_a_collapse_counts_by_its_median_run(
     assert [one.qps for one in collapse.runs] == list(runs)
     assert sum(one.fell for one in collapse.runs) == fell
     assert [setting.ladder.mark(row.line) for row in setting.rows if row.clients == 500] == marks
+
+
+@pytest.mark.parametrize(("app", "named"), [("press_noop", True), ("press", False)])
+def test_a_collapse_to_what_the_router_gives_is_named(app: str, named: bool) -> None:
+    """2 tasks for the one replica, a request each in 0.5 s; the ranker has two deployments."""
+    again = [press_trial(500, rate, run=at) for at, rate in enumerate((4.1, 3.9, 4.0), 1)]
+    (setting,) = settings_of(press_result(*ladder(FLAT), *again, suite={"app": app}))
+    assert any("4/s is what Serve's router gives" in one for one in setting_lines(setting)) is named
 
 
 def test_one_bad_run_of_three_is_no_collapse() -> None:
