@@ -31,7 +31,7 @@ app = App.bind()
 def test_the_switch_that_is_slow_is_named(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(APP)
     flags = ["--env", "SHOP_FAST=1", "--env", "SHOP_SLOW=yes"]
-    line = ["flags", "--of", "shop.py:app", *flags, "--no-pairs", "--quick", "--rounds", "4"]
+    line = ["flags", "--of", "shop.py:app", *flags, "--no-pairs", "--quick", "--rounds", "3"]
     done = run_to_end([*line, "--clients", "raw:4", "--out", "run"], tmp_path, 280)
     assert done.returncode == 0, done.stderr
     shown = run_to_end(["report", "run", "--format", "json"], tmp_path)

@@ -83,7 +83,7 @@ def test_children_that_come_later_are_seen_and_may_end(
 ) -> None:
     with Sampler([]) as sampler:
         began_ns = time.time_ns()
-        process = burn(0.5, 0.8, burner)
+        process = burn(0.5, 3.0, burner)  # new ones are looked for each second
         used_s, _ = go(process)
         process.kill()
         process.wait()
