@@ -372,9 +372,8 @@ def _setting(
         ladder=ladder,
         rows=rows,
         collapses=tuple(
-            replace(fallen, router=_router(fallen.qps, ladder, cell, result))
+            replace(_collapse(line, rows, ladder), router=_router(line, ladder, cell, result))
             for line in ladder.collapses
-            for fallen in (_collapse(line, rows, ladder),)
         ),
         first_ms=tuple(float(one["ms"]) for one in first),
         settled=tuple(one.settled for one in deploys if one.settled),
@@ -413,12 +412,12 @@ def _collapse(line: Line, rows: Sequence[PressRow], ladder: LadderLine) -> Colla
     )
 
 
-def _router(qps: float, ladder: LadderLine, cell: JsonObject, result: Result) -> str | None:
-    """Words where a rate is what the router of an app of one deployment gives."""
+def _router(line: Line, ladder: LadderLine, cell: JsonObject, result: Result) -> str | None:
+    """Words where a step is what the router of an app of one deployment gives."""
     if result.run.suite.get("app") != "press_noop":
         return None
     wait_s = router_wait_s(result.launches, ladder.variant)
-    return router_words(qps, int(cell.get("num_replicas", 0)), wait_s)
+    return router_words(ladder.rate(line), int(cell.get("num_replicas", 0)), wait_s)
 
 
 # ------------------------------------------------------------------------------- comparisons

@@ -187,14 +187,16 @@ def doubts_of(result: Result) -> list[Warning]:
 # ---------------------------------------------------------------------------------- in words
 
 
-def mean_text(mean: Mean | None, digits: int = 3) -> str:
-    """`12.0`, `12.0 (9.10 to 14.9)`, `12.0 (2 of 3)`; `-` where there is none."""
+def mean_text(mean: Mean | None, digits: int = 3, unit: str = "") -> str:
+    """`12.0`, `12.0 (9.10 to 14.9)`, `12.0, 2 of 3`, `12.0 s (2 of 3 launches)`; `-`: none."""
     if mean is None:
         return "-"
     text = figure(mean.value, digits)
     if mean.low is not None and mean.high is not None and mean.low != mean.high:
         text += f" ({figure(mean.low, digits)} to {figure(mean.high, digits)})"
-    return text if mean.of == mean.launches else f"{text}, {mean.of} of {mean.launches}"
+    seen = f"{mean.of} of {mean.launches}" if mean.of != mean.launches else ""
+    more = (f" ({seen} launches)" if unit else f", {seen}") if seen else ""
+    return f"{text} {unit}".rstrip() + more
 
 
 def figure(value: float, digits: int = 3) -> str:
@@ -346,7 +348,7 @@ def _rise(one: TimelineCell, at: int) -> Iterator[str]:
     needed = one.of_stage(at, lambda each: each.needed)
     words = []
     if further is not None:
-        words.append(f"the first further replica runs after {mean_text(further)} s")
+        words.append(f"the first further replica runs after {mean_text(further, unit='s')}")
     elif one.launches[0].transient.replicas.counts:
         words.append("no further replica runs")
     if held is None:
@@ -355,7 +357,7 @@ def _rise(one: TimelineCell, at: int) -> Iterator[str]:
         words.append("the SLO holds all along")
     else:
         replicas = f" with {mean_text(needed)} replicas" if needed is not None else ""
-        words.append(f"the SLO holds again after {mean_text(held)} s{replicas}")
+        words.append(f"the SLO holds again after {mean_text(held, unit='s')}{replicas}")
     over = one.of_stage(at, lambda each: each.overshoot)
     if over is not None and over.value >= 0.5:
         words.append(f"{mean_text(over)} more are started than it needs")
@@ -369,7 +371,7 @@ def _falls(one: TimelineCell) -> Iterator[str]:
     if down is None:
         yield f"{one.timeline.after_s:g} s after the load there are still more replicas than before"
     else:
-        yield f"as few replicas as before the load {mean_text(down)} s after it"
+        yield f"as few replicas as before the load {mean_text(down, unit='s')} after it"
 
 
 def _fault(one: TimelineCell, at: int) -> Iterator[str]:
@@ -391,7 +393,8 @@ def _fault(one: TimelineCell, at: int) -> Iterator[str]:
     if out is None or not out.value or last is None:
         words.append("no second out of the SLO")
     else:
-        words.append(f"{mean_text(out)} s out of the SLO, the last {mean_text(last)} s after it")
+        after = mean_text(last, unit="s")
+        words.append(f"{mean_text(out, unit='s')} out of the SLO, the last {after} after it")
         if held is None:
             words.append("it does not hold again")
     fewest = one.of_fault(at, lambda each: each.fewest)
@@ -403,7 +406,7 @@ def _fault(one: TimelineCell, at: int) -> Iterator[str]:
     lasted = one.of_fault(at, lambda each: each.lasted_s)
     if planned.action == "deploy":
         late = "not in force while it was watched"
-        words.append(late if lasted is None else f"in force after {mean_text(lasted)} s")
+        words.append(late if lasted is None else f"in force after {mean_text(lasted, unit='s')}")
     yield f"{planned.text}: {'; '.join(words)}"
 
 
