@@ -15,8 +15,8 @@ from tests.integration.conftest import run_to_end, start, wait_for_line
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
 
-PER_MILLION: float = soak_app.CHUNK + 8
-"""MB per million requests: what is kept of a request, and its place in the list."""
+PER_MILLION: float = soak_app.kept_bytes(4 * soak_app.LEAK)
+"""MB per million requests."""
 
 
 @pytest.fixture(autouse=True)
@@ -24,8 +24,8 @@ def _app(tmp_path: Path) -> None:
     shutil.copy(Path(soak_app.__file__), tmp_path / "soak_app.py")
 
 
-def test_a_leak_of_a_kilobyte_a_request_is_found_in_its_replica(tmp_path: Path) -> None:
-    words = ["soak", "soak_app.py:leaking", "--for", "75s", "--fail-on", "leak", "--out", "run"]
+def test_a_leak_is_found_in_its_replica(tmp_path: Path) -> None:
+    words = ["soak", "soak_app.py:leaking_4k", "--for", "75s", "--fail-on", "leak", "--out", "run"]
     done = run_to_end(words, tmp_path, 200)
     assert done.returncode == 3, done.stderr
     assert "gate: replica Shop grows by" in done.stderr
@@ -33,8 +33,9 @@ def test_a_leak_of_a_kilobyte_a_request_is_found_in_its_replica(tmp_path: Path) 
     (variant,) = json.loads(shown.stdout)["variants"]
     by_name = {one["process"]: one for one in variant["processes"]}
     slope = by_name["replica Shop"]["pss_mb"]["per_million"]["slope"]
-    # In 5 minutes within 10 % (docs/soak.md); in one the replica itself still warms up by some MB.
-    assert slope == pytest.approx(PER_MILLION, rel=0.3)
+    # The replica itself warms up by some MB, and the leak is some 40; docs/soak.md has 1 kB a request
+    # over 5 minutes.
+    assert slope == pytest.approx(PER_MILLION, rel=0.15)
     assert {"proxy", "controller", "raylet", "gcs", "replica Shop"} <= {*by_name}
     assert not any(one["leaks"] for name, one in by_name.items() if name != "replica Shop")
     assert not (tmp_path / "run" / "samples.jsonl").exists()
