@@ -31,7 +31,7 @@ class Budget:
 
 #: `most` is what the rooms hold once each thing is said once; a commit that raises one says why.
 BUDGETS: Final = (
-    Budget("lines of serve_bench", 82_360, 36_000),
+    Budget("lines of serve_bench", 82_370, 36_000),
     Budget("files of serve_bench", 328, 130),
     Budget("lines of report, summaries and documents", 22_290, 10_500),
     Budget("lines of cli and commands", 9_560, 2_800),

@@ -89,11 +89,10 @@ TIMED_FILES: Final = frozenset(
     f"{name}.py"
     for name in """cli/test_cli_capacity cli/test_cli_recsys cli/test_cli_versus
     integration/test_bisect integration/test_capacity integration/test_flags integration/test_hosts
-    integration/test_kill integration/test_noop integration/test_planted
-    integration/test_profile integration/test_profile_nodes integration/test_pytest_plugin
-    integration/test_rpc integration/test_tax integration/test_versus kinds/versus/test_versus_rows
-    load/test_client_bound load/test_drive load/test_in_turn load/test_open
-    observing/test_profiler observing/test_sampler""".split()
+    integration/test_planted integration/test_profile integration/test_profile_nodes
+    integration/test_pytest_plugin integration/test_tax integration/test_versus
+    kinds/versus/test_versus_rows load/test_client_bound load/test_drive load/test_in_turn
+    load/test_open observing/test_profiler observing/test_sampler""".split()
 )
 
 _deselected: Counter[str] = Counter()

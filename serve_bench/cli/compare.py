@@ -111,8 +111,10 @@ def _given(options: CompareOptions) -> RunSpread | None:
     from serve_bench.analysis.ratios import RunSpread
     from serve_bench.cli.gate import read_share
     from serve_bench.core.errors import BadInput
+    from serve_bench.store.files import check_reachable
 
     for folder in options.history or ():
+        check_reachable(folder, "--history")
         if not folder.is_dir():
             raise BadInput(f"--history: {folder}: no such folder")
     if options.session_sd is None:

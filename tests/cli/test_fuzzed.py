@@ -26,7 +26,7 @@ from serve_bench.store.files import shipped
 from tests.places import FORMATS
 
 SEED: Final = 21
-LINES, SUITES, PARTS = 5_000, 3_000, 10
+LINES, SUITES, PARTS = 2_000, 3_000, 10
 
 WORDS: Final = (
     *("", " ", "0", "1", "-1", "2", "1.5", "-0.0", "nan", "inf", "-inf", "1e400", "1e-400", "1_0"),
@@ -128,7 +128,7 @@ def test_an_odd_command_line_is_planned_or_refused_in_one_line(
             last = error.splitlines()[-1]
             assert last.startswith("serve-bench: ") and len(last) < 2_000, words
         assert "Traceback" not in error, words
-    assert refused > 100  # otherwise nothing odd was drawn
+    assert refused > 40  # otherwise nothing odd was drawn
 
 
 def test_odd_command_lines_of_commands_that_ask_pip_git_and_ray(

@@ -93,6 +93,7 @@ BAD = {
         ("press --num-replicas=", "--num-replicas: '' is not allowed"),
         ("press --quick --clients 5", "--quick: stands for --clients"),
         ("soak noop --quick --for 2m", "--quick: stands for --for"),
+        (f"compare a b --history {'x' * 300}", "cannot be reached: file name too long"),
         ("press --log-requests /dev/null", "--log-requests: /dev/null exists already"),
         (f"press --resume {FORMATS}/1-press.jsonl --samples 0", "it does not go with --samples"),
         ("press --suite micro --app noop", "--app: a suite names its app"),
