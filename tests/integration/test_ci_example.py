@@ -177,7 +177,11 @@ def test_a_raised_dependency_breaks_the_gate_and_is_named(
     assert "tinyrank 1.0 -> 2.0" in summary  # named, and what is the same is not
     assert "fastapi" not in summary
     assert all(f"app commit {head}" in summary for head in heads.values()), summary
-    for launch in read(shop / "run").launches:
+    result = read(shop / "run")
+    assert result.complete and len({one.variant for one in result.trials}) == 2
+    deployments = [{at["deployment"] for at in one.proof["replicas"]} for one in result.deploys]
+    assert deployments == [{"Ranker", "Shop"}] * 6
+    for launch in result.launches:
         version = "1.0" if launch.variant.name.startswith("base") else "2.0"
         assert f"tinyrank=={version}" in launch.proof["packages"]
         assert launch.proof["app"]["changes"] == 0 and launch.proof["app"]["files"] == 1

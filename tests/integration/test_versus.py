@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import shutil
 import signal
 from pathlib import Path
 
@@ -14,9 +12,6 @@ from serve_bench.cli.show import render
 from serve_bench.core.result import Result
 from serve_bench.store import read
 from tests.integration.conftest import run_to_end, start, wait_for_line, wait_until_clean
-from tests.integration.test_ci_example import HANDLER, SPIN
-from tests.places import environment
-from tests.test_ci_example import EXAMPLE, commands
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
 
@@ -131,29 +126,3 @@ def test_a_side_that_does_not_start_ends_its_rounds(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "knows no flag RAY_SERVE_THROUGHPUT_OPTIMISED" in done.stderr
     assert "resume: the same command line with --resume" in done.stderr
-
-
-@pytest.mark.long
-@pytest.mark.timeout(300)
-def test_a_pull_request_that_is_slower_breaks_the_gate(tmp_path: Path) -> None:
-    """The command of the example workflow is understood as it stands; a quicker one fails."""
-    for place in ("base", "pr"):
-        shutil.copytree(EXAMPLE, tmp_path / place)
-    app = tmp_path / "pr" / "app.py"
-    app.write_text(app.read_text().replace(HANDLER, HANDLER + SPIN))
-    (line,) = [one for one in commands("versus") if "serve-bench versus" in one]
-    words = shlex.split(line.partition(" >> ")[0])[1:]
-    for name in ("base-env", "pr-env"):
-        environment(tmp_path / name)
-    plan = run_to_end([*words, "--dry-run"], tmp_path)
-    assert plan.returncode == 0 and "6 rounds" in plan.stdout, plan.stderr
-
-    quick = [word if word != "6" else "3" for word in words]
-    done = run_to_end([*quick, "--quick", "--clients", "raw:8", "--out", "run"], tmp_path)
-    assert done.returncode == 3, done.stderr
-    assert "regressed" in done.stdout and "| " in done.stdout
-    result = read(tmp_path / "run")
-    assert result.complete
-    assert {one.variant for one in result.trials} == {"base/app.py:app", "pr/app.py:app"}
-    deployments = [{at["deployment"] for at in one.proof["replicas"]} for one in result.deploys]
-    assert deployments == [{"Ranker", "Shop"}] * 6
