@@ -33,8 +33,8 @@ def test_a_leak_is_found_in_its_replica(tmp_path: Path) -> None:
     (variant,) = json.loads(shown.stdout)["variants"]
     by_name = {one["process"]: one for one in variant["processes"]}
     slope = by_name["replica Shop"]["pss_mb"]["per_million"]["slope"]
-    # The replica itself warms up by some MB, and the leak is some 40; docs/soak.md has one of 1 kB a
-    # request over 5 minutes.
+    # The replica itself warms up by some MB, and the leak is some 40; docs/soak.md has 1 kB for a
+    # request, over 5 minutes.
     assert slope == pytest.approx(PER_MILLION, rel=0.15)
     assert {"proxy", "controller", "raylet", "gcs", "replica Shop"} <= {*by_name}
     assert not any(one["leaks"] for name, one in by_name.items() if name != "replica Shop")
