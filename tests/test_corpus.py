@@ -13,7 +13,11 @@ import pytest
 from scripts.corpus import Output, cases, differences, outputs_of, read_corpus
 
 EVERY = list(cases())
-GROUPS = list(dict.fromkeys(case.group for case in EVERY))
+GROUPS = [
+    # Of the stored runs one is enough for `make test`.
+    pytest.param(one, marks=[pytest.mark.long] if one[:2] == "1-" and one != "1-micro" else [])
+    for one in dict.fromkeys(case.group for case in EVERY)
+]
 
 
 @functools.cache

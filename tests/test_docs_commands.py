@@ -294,6 +294,7 @@ def test_places_of_loads_are_places(line: str) -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize("line", lines("sweep", "recsys", "press", "versus", url=True))
+@pytest.mark.long
 def test_services_that_are_up_are_measured(
     line: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

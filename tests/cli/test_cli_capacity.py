@@ -104,6 +104,7 @@ def test_a_queue_has_about_the_capacity_of_theory(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.long
 def test_a_queue_of_streams_has_about_the_capacity_of_its_first_events(tmp_path: Path) -> None:
     """TTFT is the time in the M/M/1, and the whole response takes 100 ms more: the objective of
     that is met far above. Every form names the one that binds. A closed loop of 10 connections
@@ -155,6 +156,7 @@ def test_a_queue_of_events_has_about_the_capacity_of_its_gaps(tmp_path: Path) ->
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.long
 def test_a_cliff_behind_grpc_is_where_it_refuses_one_in_a_hundred(tmp_path: Path) -> None:
     """A bucket of 400/s refuses 1 % at 383.6/s (766.9 at 800/s: scripts/bench capacity). Of 500
     simulated launches of 20 s none was farther off."""
@@ -176,6 +178,7 @@ def test_a_cliff_behind_grpc_is_where_it_refuses_one_in_a_hundred(tmp_path: Path
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.long
 def test_a_cliff_is_one_and_what_fails_beyond_it_is_named(tmp_path: Path) -> None:
     """Above 800/s requests are refused; up to there all take 5 ms."""
     with queue("cliff") as url:
@@ -193,6 +196,7 @@ def test_a_cliff_is_one_and_what_fails_beyond_it_is_named(tmp_path: Path) -> Non
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.long
 def test_an_slo_that_no_rate_meets_is_said_with_the_latency_of_the_lowest(tmp_path: Path) -> None:
     """Each answer takes 500 ms: no launch after the first, exit code 3."""
     with queue("slow") as url:
@@ -208,6 +212,7 @@ def test_an_slo_that_no_rate_meets_is_said_with_the_latency_of_the_lowest(tmp_pa
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.long
 def test_ctrl_c_keeps_the_probes_and_shows_the_bracket(tmp_path: Path) -> None:
     """The run ends with code 130, the probes of before are there, and so is what they say."""
     with queue("mm1") as url:
@@ -236,6 +241,7 @@ def test_a_service_that_is_not_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.long
 def test_a_service_that_dies_in_a_probe(tmp_path: Path) -> None:
     """What was measured is kept and shown, with what failed."""
     command = [sys.executable, "-m", "tests.queue_server", "mm1"]

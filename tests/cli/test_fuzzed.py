@@ -131,6 +131,7 @@ def test_an_odd_command_line_is_planned_or_refused_in_one_line(
     assert refused > 40  # otherwise nothing odd was drawn
 
 
+@pytest.mark.long
 def test_odd_command_lines_of_commands_that_ask_pip_git_and_ray(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -343,6 +343,7 @@ def build(base_ray: str, venv: Path, index: Path, tmp_path: Path) -> tuple[Any, 
 @pytest.mark.process
 @pytest.mark.wheel
 @pytest.mark.timeout(300)
+@pytest.mark.long
 def test_the_image_keeps_the_ray_of_its_base(
     empty_environment: Path, index: Path, tmp_path: Path
 ) -> None:

@@ -71,6 +71,7 @@ def test_rows_of_all_protocols(tmp_path: Path) -> None:
         assert word in done.stdout
 
 
+@pytest.mark.long
 def test_an_echo_by_every_protocol_and_through_a_deployment_in_front(tmp_path: Path) -> None:
     """Bodies are compared with what was sent; a stream's are counted."""
     done = run_to_end(
@@ -128,6 +129,7 @@ app = Calls.bind()
 
 
 @pytest.mark.parametrize("variant", ["default", "optimized"])
+@pytest.mark.long
 def test_how_calls_of_a_handle_fail(tmp_path: Path, variant: str) -> None:
     """Each in a class of its own; and the account of the requests holds (the engine checks it)."""
     (tmp_path / "calls.py").write_text(CALLS)
@@ -201,6 +203,7 @@ def test_an_app_of_ones_own_that_streams(tmp_path: Path) -> None:
     assert not trial.client["notes"]
 
 
+@pytest.mark.long
 def test_an_app_of_ones_own_completes_chats(tmp_path: Path) -> None:
     shutil.copy(STAND_IN, tmp_path)
     words = ["run", "stand_in.py:app", "--openai", "--model", "stand-in", "--quick"]
@@ -229,6 +232,7 @@ def test_an_app_of_ones_own_completes_chats(tmp_path: Path) -> None:
     assert second.row.connections == 4 and second.client["tokens"]["answer"] > 0
 
 
+@pytest.mark.long
 def test_an_app_of_ones_own_is_asked_by_grpc(tmp_path: Path) -> None:
     for name in ("text.py", "text_grpc.py", "message.bin"):
         shutil.copy(TEXT / name, tmp_path)
@@ -264,6 +268,7 @@ def test_an_app_without_the_method_is_refused_at_its_deploy(tmp_path: Path) -> N
     assert "Tried to call a method 'Upper' that does not exist" in failure.message
 
 
+@pytest.mark.long
 def test_a_load_of_an_openai_compatible_app_counts_tokens(tmp_path: Path) -> None:
     asked = Asked(CHAT, "POST", (("content-type", "application/json"),), json.dumps(BODY).encode())
     app = own_spec(own_app(f"{STAND_IN}:app", "TARGET", asked=asked))

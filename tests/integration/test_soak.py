@@ -24,6 +24,7 @@ def _app(tmp_path: Path) -> None:
     shutil.copy(Path(soak_app.__file__), tmp_path / "soak_app.py")
 
 
+@pytest.mark.long
 def test_a_leak_is_found_in_its_replica(tmp_path: Path) -> None:
     words = ["soak", "soak_app.py:leaking_4k", "--for", "75s", "--fail-on", "leak", "--out", "run"]
     done = run_to_end(words, tmp_path, 200)
@@ -41,6 +42,7 @@ def test_a_leak_is_found_in_its_replica(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "samples.jsonl").exists()
 
 
+@pytest.mark.long
 def test_ctrl_c_keeps_its_blocks_and_a_resume_goes_on(tmp_path: Path) -> None:
     words = ["soak", "noop", "--for", "30s", "--rate", "50", "--live", "plain", "--out", "run"]
     begun = start(*words, cwd=tmp_path)

@@ -46,6 +46,7 @@ app = Front.bind(Down.bind())
 """
 
 
+@pytest.mark.long
 def test_the_hops_of_an_app_with_a_call_and_a_batch(tmp_path: Path) -> None:
     (tmp_path / "way.py").write_text(APP)
     done = run_to_end(
@@ -111,6 +112,7 @@ def test_a_load_of_a_serve_that_noop_started(tmp_path: Path) -> None:
     assert done.returncode == 2 and "no Serve of this machine answers" in done.stderr
 
 
+@pytest.mark.long
 def test_versus_says_in_which_hop_the_sides_differ(tmp_path: Path) -> None:
     (tmp_path / "way.py").write_text(APP)
     slow = APP.replace(f"sleep({FRONT_MS / 1e3})", f"sleep({(FRONT_MS + 40) / 1e3})")

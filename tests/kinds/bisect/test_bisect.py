@@ -135,7 +135,10 @@ def test_ends_that_do_not_differ_end_the_search(
         assert {"ray==1.0 good end", "ray==1.1 not tested", "ray==1.3 bad end"} <= set(lines)
 
 
-@pytest.mark.parametrize("stops", [2, 4, 7])
+LONG = pytest.mark.long
+
+
+@pytest.mark.parametrize("stops", [2, pytest.param(4, marks=LONG), pytest.param(7, marks=LONG)])
 def test_what_ctrl_c_ends_goes_on_and_measures_nothing_again(
     base: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stops: int
 ) -> None:

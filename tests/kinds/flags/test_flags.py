@@ -114,6 +114,7 @@ def proven(whole: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
+@pytest.mark.long
 def test_the_two_of_six_that_matter_are_named_in_nine_of_ten(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

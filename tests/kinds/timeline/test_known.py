@@ -131,6 +131,7 @@ def test_a_pause_has_seconds_without_a_request() -> None:
 
 
 @pytest.mark.alone
+@pytest.mark.long
 def test_ctrl_c_keeps_the_seconds_so_far(tmp_path: Path) -> None:
     """What was in flight then is no loss."""
     server = SteppedServer([(0.0, 1)], 1.5)  # a queue that grows: requests are in flight
