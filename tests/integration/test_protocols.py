@@ -41,6 +41,7 @@ BODY = {
 }
 
 
+@pytest.mark.long
 def test_rows_of_all_protocols(tmp_path: Path) -> None:
     protocols = ("http", "stream", "grpc", "grpc-stream", "handle", "handle-stream")
     done = run_to_end(

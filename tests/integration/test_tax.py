@@ -50,6 +50,7 @@ composed = Composed.bind(1, inner=Plain.bind())
 """
 
 
+@pytest.mark.long
 def test_layers_of_the_no_op_are_measured_in_one_round(tmp_path: Path) -> None:
     layers = ["--layers", "uvicorn,fastapi,handle,default", "--clients", "raw:4"]
     done = run_to_end(["tax", *layers, *QUICK], tmp_path, 200)
