@@ -395,6 +395,6 @@ def router_words(rate: float, replicas: int, wait_s: float | None) -> str | None
     if abs(rate - law) > ROUTER_NEAR * law:
         return None
     return (
-        f"{rate:.3g}/s is what Serve's router gives once requests queue: {ROUTER_TASKS} tasks "
+        f"{rate:.3g}/s fits what Serve's router gives once requests queue: {ROUTER_TASKS} tasks "
         f"a replica, one request each in {wait_s:g} s ({ROUTER_WAIT})"
     )

@@ -98,7 +98,8 @@ def test_kept_latencies_are_within_two_per_cent(value_ns: int) -> None:
     """So are the percentiles of single seconds; below 2 us a slot is as wide as 32 values."""
     kept = seconds_of_requests([(0, 0, value_ns, 200, None, None, 0)], 1)
     histogram = Histogram.decode(kept["latency"][0])
-    assert histogram.percentile(0.5) == pytest.approx(value_ns, rel=0.017, abs=16)
+    slack = 16 if value_ns < 2_048 else 1
+    assert histogram.percentile(0.5) == pytest.approx(value_ns, rel=0.017, abs=slack)
 
 
 def bounds(*bad: int, each: int = 10) -> Bounds:

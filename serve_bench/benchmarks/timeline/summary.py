@@ -157,9 +157,16 @@ def cells_of(result: Result) -> tuple[TimelineCell, ...]:
         own = {name: value for name, value in cell.items() if name in differ}
         parts = [variant] * (len(variants) > 1) + [cell_title(own)] * bool(own)
         name = ", ".join(parts)
-        wait_s = router_wait_s(result.launches, variant)
+        wait_s = None if _own_router(result, cell) else router_wait_s(result.launches, variant)
         cells.append(TimelineCell(name, variant, cell, timeline, slo, launches, wait_s))
     return tuple(cells)
+
+
+def _own_router(result: Result, cell: JsonObject) -> bool:
+    """Whether a deployment has a router of its own, or other waits of it."""
+    app = result.run.suite.get("app")
+    deployments = app.get("deployments") if isinstance(app, Mapping) else None
+    return "request_router_config" in str([deployments, [*cell]])
 
 
 def _differing(cells: Sequence[JsonObject]) -> set[str]:
@@ -227,8 +234,8 @@ def sentences_of(cells: Sequence[TimelineCell]) -> Iterator[str]:
 @dataclass(frozen=True)
 class AnswerDrop:
     """Seconds of a launch in which requests waited, and `replicas` answered fewer than half as many
-    as no more of them had before. `rate`: their median answers/s; `held`: the most before; `cpu`:
-    the mean use of each role, % of a core."""
+    as no more of them had before; `first_s` is the first. `rate`: their median answers/s; `held`:
+    the most answers/s before; `cpu`: the mean use of each role, % of a core."""
 
     seconds: int
     first_s: int
@@ -248,7 +255,8 @@ def drop_of(launch: TimelineLaunch) -> AnswerDrop | None:
     counts = [0 if state is None else state.running for state in states]
     most: dict[int, float] = {}
     drops: dict[int, list[tuple[int, float, float]]] = {}
-    for at, (out, running) in enumerate(zip(launch.transient.out, counts, strict=False)):
+    for at, out in enumerate(launch.transient.out):
+        running = counts[at]
         around = range(max(0, at - AROUND_S), min(len(ended), at + AROUND_S + 1))
         rate = mean(ended[each] for each in around if counts[each] == running)
         held = max((value for few, value in most.items() if few <= running), default=0.0)
@@ -270,10 +278,10 @@ def drop_of(launch: TimelineLaunch) -> AnswerDrop | None:
 
 
 AROUND_S: Final = 2
+"""Answers of an overloaded proxy come in bursts, 2 s apart (Ray 2.60)."""
 
 DROP_S: Final = 5
 """Fewer seconds of a load may be a pause of the host, or the start of replicas."""
-
 
 OURS: Final = ("serve_bench", "load_worker", "driver")
 """Roles that take no part in answers."""
@@ -288,8 +296,8 @@ def _drops(one: TimelineCell) -> Iterator[str]:
         busiest = sorted(drop.cpu.items(), key=lambda role: -role[1])[:2]
         cpu = ", ".join(f"{role} {figure(used, 2)} %" for role, used in busiest)
         yield (
-            f"{where}from second {drop.first_s} on, {figure(drop.rate)} answers/s come while "
-            f"requests wait, for {drop.seconds} s; {counted(drop.replicas, 'replica')}"
+            f"{where}in {drop.seconds} s from second {drop.first_s} on, {figure(drop.rate)} "
+            f"answers/s (median) come while requests wait; {counted(drop.replicas, 'replica')}"
             f"{' or fewer' * (drop.replicas > 1)} gave {figure(drop.held)}/s before: the replicas "
             f"are not the limit" + (f"; meanwhile, of a core: {cpu}" if cpu else "")
         )

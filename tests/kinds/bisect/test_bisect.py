@@ -135,10 +135,9 @@ def test_ends_that_do_not_differ_end_the_search(
         assert {"ray==1.0 good end", "ray==1.1 not tested", "ray==1.3 bad end"} <= set(lines)
 
 
-LONG = pytest.mark.long
-
-
-@pytest.mark.parametrize("stops", [2, pytest.param(4, marks=LONG), pytest.param(7, marks=LONG)])
+@pytest.mark.parametrize(
+    "stops", [2, *(pytest.param(stops, marks=pytest.mark.long) for stops in (4, 7))]
+)
 def test_what_ctrl_c_ends_goes_on_and_measures_nothing_again(
     base: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stops: int
 ) -> None:

@@ -160,7 +160,9 @@ def test_a_collapse_to_what_the_router_gives_is_named(app: str, named: bool) -> 
     """2 tasks for the one replica, a request each in 0.5 s; the ranker has two deployments."""
     again = [press_trial(500, rate, run=at) for at, rate in enumerate((4.1, 3.9, 4.0), 1)]
     (setting,) = settings_of(press_result(*ladder(FLAT), *again, suite={"app": app}))
-    assert any("4/s is what Serve's router gives" in one for one in setting_lines(setting)) is named
+    assert (
+        any("4/s fits what Serve's router gives" in one for one in setting_lines(setting)) is named
+    )
 
 
 def test_one_bad_run_of_three_is_no_collapse() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from serve_bench.analysis.course import ReplicaCount, ReplicaLine
-from serve_bench.benchmarks.timeline.summary import AnswerDrop, _drops, drop_of
+from serve_bench.benchmarks.timeline.summary import AnswerDrop, _drops, _own_router, drop_of
+from serve_bench.core.result import result_of
+from tests.records import run
 
 IN, OUT = [False] * 10, [True] * 20
 
@@ -21,7 +24,7 @@ def launch(ended: list[int], waiting: int = 500, fewer: int = 4) -> Any:
         "ended": ended,
         "waiting": [waiting if at >= 10 else 0 for at in range(seconds)],
         "cpu": {"proxy": [20.0] * seconds, "replica": [16.0] * seconds, "driver": [90.0]},
-        "changes": [{"deployment": "default:Shop"}, {"deployment": "default:Shop"}],
+        "changes": [{"deployment": "default:Shop"}] * 2,
     }
     return SimpleNamespace(
         trial=SimpleNamespace(course=course, round=1),
@@ -29,8 +32,7 @@ def launch(ended: list[int], waiting: int = 500, fewer: int = 4) -> Any:
     )
 
 
-#: So Serve's router answered after an overload.
-ENDED = [20] * 10 + [85] * 8 + [16] * 12
+ENDED = [20] * 10 + [85] * 8 + [16] * 12  # so Serve's router answered after an overload
 
 
 def test_a_queue_that_does_not_drain_though_replicas_are_idle() -> None:
@@ -44,12 +46,12 @@ def test_the_wait_of_the_router_is_named(rate: int, wait_s: float, named: bool) 
     """2 tasks for each of 4 replicas, a request each 0.5 s; by another wait it is another rate."""
     one: Any = SimpleNamespace(launches=[launch(ENDED[:-12] + [rate] * 12)], router_wait_s=wait_s)
     drop, *router = _drops(one)
-    assert drop.startswith(f"from second 19 on, {rate} answers/s come while requests wait")
+    assert drop.startswith(f"in 11 s from second 19 on, {rate} answers/s (median) come")
     assert drop.endswith(
         "the replicas are not the limit; meanwhile, of a core: proxy 20 %, replica 16 %"
     )
     assert [text.partition(":")[0] for text in router] == named * [
-        "16/s is what Serve's router gives once requests queue"
+        "16/s fits what Serve's router gives once requests queue"
     ]
 
 
@@ -67,5 +69,19 @@ def test_what_is_no_drop(ended: list[int], waiting: int) -> None:
 
 
 def test_fewer_replicas_have_no_measure_in_more() -> None:
-    """A cell that lost replicas answers less: what more replicas gave is no measure."""
     assert drop_of(launch([200] * 10 + [50] * 20, fewer=1)) is None
+
+
+@pytest.mark.parametrize(
+    ("cell", "tables", "own"),
+    [
+        ({}, {"user_config": {}}, False),
+        ({"Shop.request_router_config.max_backoff_s": 0.025}, {}, True),
+        ({}, {"request_router_config": {"max_backoff_s": 0.025}}, True),
+    ],
+)
+def test_a_deployment_may_have_a_router_of_its_own(
+    cell: dict[str, Any], tables: dict[str, Any], own: bool
+) -> None:
+    suite = {"app": {"deployments": [{"name": "Shop", "tables": tables}]}}
+    assert _own_router(result_of([replace(run(), suite=suite)]), cell) is own
