@@ -1,12 +1,9 @@
-"""Is `versus` right, and which of its designs is the sharpest? Changes of a known size, planted.
+"""Is `versus` right? Changes of a known size, planted.
 
-    scripts/bench versus designs  [--case same,cpu-5,hop] [--launches 3] [--minutes 6]
     scripts/bench versus truth    [--case NAMES] [--launches 4] [--minutes 2]
-    scripts/bench versus coverage [--case NAMES] [--launches 1] [--with="--pairing duet"]
+    scripts/bench versus coverage [--case NAMES] [--launches 1]
     scripts/bench versus table
 
-`designs`: both sides up; slices in turn and a duet alternate, each long enough for one log ratio
-of throughput and of CPU per request; told is the SD of their mean after a minute of wall time.
 `truth`: the size of a change at 100 connections by another way: wrk, windows of 4 s in the order
 A B B A, in several launches. `coverage`: a run of `versus` on it at its defaults, whose interval
 should hold the truth in 19 of 20; --launches repeats it with other seeds. `table` shows what is
@@ -35,26 +32,15 @@ from serve_bench.analysis.comparing import of_versus
 from serve_bench.analysis.ratios import paired
 from serve_bench.benchmarks.versus.bench import Up, deploy_both, start_both
 from serve_bench.benchmarks.versus.command import VersusOptions
-from serve_bench.benchmarks.versus.duet import drive_duet
 from serve_bench.benchmarks.versus.flags import planned
-from serve_bench.benchmarks.versus.measure import DUET_WARMUP_S, REQUEST_WAY, WARMING
-from serve_bench.benchmarks.versus.slicing import (
-    DUET_S,
-    PAIRINGS,
-    DrainSample,
-    Slicing,
-    choose,
-    drain_of,
-)
+from serve_bench.benchmarks.versus.measure import REQUEST_WAY, WARMING
 from serve_bench.cli.gate import Gate
 from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import host_line
-from serve_bench.core.load_result import SlicedResult
-from serve_bench.core.load_spec import Load, Slices
+from serve_bench.core.load_spec import Load
 from serve_bench.core.plan import load_of
 from serve_bench.core.result import Result
 from serve_bench.load import drive_load
-from serve_bench.load.driver import drive_slices
 from serve_bench.observing.host import cpu_ns, fingerprint
 from serve_bench.runner.runner import Part
 from serve_bench.serving.launch_spec import LaunchSpec
@@ -192,9 +178,8 @@ def main() -> None:
         if asked.part == "coverage":
             keep(asked.figures, about | coverage(case, launch, asked))
             continue
-        measure = {"designs": designs, "truth": truth}[asked.part]
         with sides_up(case, asked) as pair:
-            keep(asked.figures, about | measure(pair, 60 * asked.minutes, launch))
+            keep(asked.figures, about | truth(pair, 60 * asked.minutes, launch))
 
 
 def flags() -> argparse.Namespace:
@@ -202,7 +187,7 @@ def flags() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("part", choices=("designs", "truth", "coverage", "table"))
+    parser.add_argument("part", choices=("truth", "coverage", "table"))
     parser.add_argument("--case", help=f"with commas, of {', '.join(CASES)} [all]")
     parser.add_argument("--variant", default="default")
     parser.add_argument("--launches", type=int)
@@ -211,10 +196,9 @@ def flags() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("results/bench-versus"))
     parser.add_argument("--figures", type=Path, default=Path("scripts/figures/versus.jsonl"))
     asked = parser.parse_args()
-    few = asked.part == "designs"
-    asked.case = asked.case or ("same,cpu-5,hop" if few else ",".join(CASES))
-    asked.launches = asked.launches or {"designs": 3, "truth": 4}.get(asked.part, 1)
-    asked.minutes = asked.minutes or (6.0 if few else 2.0)
+    asked.case = asked.case or ",".join(CASES)
+    asked.launches = asked.launches or (4 if asked.part == "truth" else 1)
+    asked.minutes = asked.minutes or 2.0
     for name in asked.case.split(","):
         if name not in CASES:
             parser.error(f"--case: {name} is not allowed; it takes {', '.join(CASES)}")
@@ -263,10 +247,6 @@ class Pair:
     ups: tuple[Up, Up]
     loads: tuple[Load, Load]
 
-    def pids(self, side: int) -> list[int]:
-        """All processes of a side."""
-        return [one.pid for one in self.ups[side].serving.processes()]
-
     def cpu_s(self, side: int) -> float:
         """CPU so far of the processes that requests of a side go through."""
         every = self.ups[side].serving.processes()
@@ -303,81 +283,6 @@ def sides_up(case: str, asked: argparse.Namespace) -> Iterator[Pair]:
         yield Pair(run_id, (ups[0], ups[1]), (first, second))
     finally:
         reap(run_id)
-
-
-# --------------------------------------------------------------------------------- designs
-
-
-def designs(pair: Pair, seconds: float, seed: int) -> dict[str, Any]:
-    """Log ratios of throughput and of CPU per request by each design, in turn, and their time."""
-    looks: list[DrainSample] = []
-    mark = marks(pair.run_id)
-    while not isinstance(how := choose(CONNECTIONS, looks), Slicing):
-        seen = drive_slices(pair.loads, Slices(3, how, 0.0, 30.0, seed), mark=mark)
-        looks.append(DrainSample(how, max(drain_of(seen.slices, side, how) for side in (0, 1))))
-    found: dict[str, list[list[float]]] = {"slices": [], "duet": []}
-    ends, block = time.monotonic() + seconds, 0
-    while time.monotonic() < ends or block < LEAST:
-        block += 1
-        for design in ("slices", "duet") if block % 2 else ("duet", "slices"):
-            began, before = time.monotonic(), [pair.cpu_s(0), pair.cpu_s(1)]
-            plan = Slices(1, how.slice_s, 0.0, 30.0, 1000 * seed + block)
-            if design == "slices":
-                result = drive_slices(pair.loads, plan, mark=mark)
-            else:
-                plan = replace(plan, pairs=2, slice_s=DUET_S, warmup_s=DUET_WARMUP_S)
-                pids = (lambda: pair.pids(0)), (lambda: pair.pids(1))
-                result, _ = drive_duet(pair.loads, plan, pids, mark=mark)
-            took_s = time.monotonic() - began
-            if not all(one.completed for one in result.slices):
-                print("a side served nothing in a window: the host is not quiet", flush=True)
-                continue
-            grown = [pair.cpu_s(side) - before[side] for side in (0, 1)]
-            found[design].append([*ratios(result, grown), took_s])
-    return {"slice_s": how.slice_s, "drain_s": how.drain_s, **found}
-
-
-def ratios(result: SlicedResult, cpu_s: Sequence[float]) -> tuple[float, float]:
-    """Logarithms of B/A: of throughput, mean over pairs of windows, and of CPU per request."""
-    rate = statistics.fmean(math.log(b / a) for a, b in result.pair_rates())
-    each = [used / side.total.completed for used, side in zip(cpu_s, result.sides, strict=True)]
-    return rate, math.log(each[1] / each[0])
-
-
-def designs_lines(file: Path) -> Iterator[str]:
-    """SD per minute of each design, from the spread within launches."""
-    yield (
-        f"{'case':14}{'variant':>10}{'design':>9}{'launches':>9}{'pairs':>6}{'ratio':>8}{'SD/min':>8}"
-        f"{'CPU ratio':>10}{'SD/min':>8}{'r':>7}{'SD/min of throughput given CPU':>32}"
-    )
-    every = [one for one in figures(file) if one["part"] == "designs"]
-    for case, variant in dict.fromkeys((one["case"], one["variant"]) for one in every):
-        for design in ("slices", "duet"):
-            launches = [
-                one[design] for one in every if (one["case"], one["variant"]) == (case, variant)
-            ]
-            centred, means = [[], []], ([], [])  # type: tuple[list[list[float]], Any]
-            launches = [rows for rows in launches if rows]
-            for rows in launches:
-                for at in (0, 1):
-                    mean = statistics.fmean(row[at] for row in rows)
-                    means[at].append(mean)
-                    centred[at] += [row[at] - mean for row in rows]
-            count = len(centred[0])
-            free = count - len(launches)
-            if free < 1:
-                yield f"{case:14}{variant:>10}{design:>9}{len(launches):>9}{count:>6}  too few"
-                continue
-            per_minute = math.sqrt(statistics.fmean(r[2] for rows in launches for r in rows) / 60)
-            sds = [math.sqrt(sum(v * v for v in own) / free) for own in centred]
-            shared = sum(a * b for a, b in zip(*centred, strict=True)) / free
-            r = shared / (sds[0] * sds[1]) if sds[0] and sds[1] else 0.0
-            rate, cpu = (math.exp(statistics.fmean(own)) for own in means)
-            yield (
-                f"{case:14}{variant:>10}{design:>9}{len(launches):>9}{count:>6}{rate:>8.3f}"
-                f"{100 * sds[0] * per_minute:>7.2f}%{cpu:>10.3f}{100 * sds[1] * per_minute:>7.2f}%"
-                f"{r:>7.2f}{100 * sds[0] * per_minute * math.sqrt(1 - r * r):>31.2f}%"
-            )
 
 
 # ----------------------------------------------------------------------------------- truth
@@ -448,7 +353,6 @@ def summary(result: Result) -> dict[str, Any]:
         interval = None if at is None else [at.ratio, at.low, at.high]
         told[metric] = {"interval": interval, "word": judged.word, "why": judged.why}
     return {
-        "pairing": result.run.suite.get("pairing", PAIRINGS[0]),  # of version 0.1: slices
         "rounds": max((one.round for one in result.trials), default=0),
         "decided": decided(result),
         **told,
@@ -490,12 +394,11 @@ def time_of(text: str) -> float:
 def coverage_lines(file: Path) -> Iterator[str]:
     """Each run of versus against the truth. `holds`: its interval holds the truth's middle, which
     is known no better than its own interval says; `agrees`: they differ by no more than both
-    half widths together (the root of their squares). Designs are counted apart: the truth is that
-    of the whole machine, which a duet tells only where B has the same processes. Of A against
+    half widths together (the root of their squares). Of A against
     itself the truth is 1."""
     head = ("versus", "metric", "truth (95 %)", "versus (95 %)", "holds", "agrees", "decided after")
     yield f"{head[0]:30}{head[1]:>11}  {head[2]:24}{head[3]:38}{head[4]:6}{head[5]:7}{head[6]}"
-    held: dict[tuple[str, str], list[int]] = {}
+    held: dict[str, list[int]] = {}
     every = figures(file)
     for run in (one for one in every if one["part"] == "coverage"):
         own = [
@@ -516,14 +419,14 @@ def coverage_lines(file: Path) -> Iterator[str]:
                 halves = (math.log(one.high / one.ratio) for one in (size, ours))
                 near = abs(math.log(ours.ratio / size.ratio)) <= math.hypot(*halves)
                 holds, agrees = ("yes" if one else "no" for one in (inside, near))
-                count = held.setdefault((run["pairing"], metric), [0, 0, 0])
+                count = held.setdefault(metric, [0, 0, 0])
                 count[:] = [n + more for n, more in zip(count, (inside, near, 1), strict=True)]
             late = run["decided"] if metric == "throughput" else ""
             said = "no interval" if told["interval"] is None else words_for(told["interval"])
             said = f"{said} {told['word']}"
             yield f"{name:30}{metric:>11}  {known:24}{said:38}{holds:6}{agrees:7}{late}"
-    for (design, metric), (good, near_it, of) in sorted(held.items()):
-        yield f"{design}, {metric}: holds the truth in {good} of {of}, agrees with it in {near_it}"
+    for metric, (good, near_it, of) in sorted(held.items()):
+        yield f"{metric}: holds the truth in {good} of {of}, agrees with it in {near_it}"
 
 
 class Size(NamedTuple):
@@ -548,7 +451,7 @@ def words_for(size: Any) -> str:
 
 def table(file: Path) -> str:
     """All that is there."""
-    return "\n".join([*designs_lines(file), "", *coverage_lines(file)])
+    return "\n".join(coverage_lines(file))
 
 
 if __name__ == "__main__":

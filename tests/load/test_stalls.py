@@ -7,9 +7,7 @@ a busy host moves the stall, which the server counts from its first request.
 
 from __future__ import annotations
 
-import importlib
 import json
-import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -235,24 +233,3 @@ def test_what_came_in_the_drain_is_in_no_count_of_the_windows() -> None:
     node = Node("ab", "10.1.0.2", "one", True, False, 4.0)
     load = Load(Request("http://h/"), connections=2)
     assert node_fact(node, load, result, None)["completed"] == 9
-
-
-def test_the_table_of_stalls_has_the_log_beside_the_client() -> None:
-    """A second of stall: of a connection that is answered every 10 ms, and of 1,000 a second."""
-    stalls: Any = importlib.import_module("scripts.bench_stalls")
-    answers = [*range(0, 500, 10), *range(1500, 1600, 10)]
-    of_one = [(at * MS, 7) for at in answers]
-    real = stalls.closed_truth(of_one, 0, True)
-    assert sorted(real)[-2:] == [1010 * MS, math.inf] and len(real) == len(answers)
-    due = round(stalls.MEASURED_S * stalls.RATE)
-    late = [(max(k, 1000) * MS, 1) for k in range(due // 2)]
-    real = stalls.open_truth(late, 0, 0.0)
-    assert len(real) == due and real.count(math.inf) == due // 2 and real[0] == 1000 * MS
-    p, lower = (MS, 2 * MS, 3000 * MS), (False, False, True)
-    told = stalls.Told("open loop, raw", "for good", p, lower, due, due // 2, real)
-    cells = stalls.line(told).split(" | ")
-    assert cells[2:5] == ["1.00", "2.00", "> 3,000.00"] and cells[6:8] == ["never", "never"]
-    counts = f"{due:,}, {due // 2:,}, {due // 2:,}"
-    assert cells[8] == cells[9].removesuffix(" |") == counts
-    heads, rule = stalls.HEAD.splitlines()
-    assert heads.count("|") == rule.count("|") == stalls.line(told).count("|")
