@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -37,9 +36,7 @@ from serve_bench.core.result import (
     Row,
     Traffic,
     Trial,
-    body_bytes,
     result_of,
-    size_text,
 )
 from serve_bench.core.row_places import MetricNames
 from serve_bench.core.suite import Overrides, read_suite
@@ -472,35 +469,3 @@ def test_the_suite_of_rays_microbenchmark_has_its_names() -> None:
     both = json.loads(perf_metrics(result_of([begun, launch(), *trials, *other])))
     named = {one["perf_metric_name"] for one in both["perf_metrics"]}
     assert named == {f"{variant}_{name}" for variant in ("default", "other") for name in in_ray()}
-
-
-def test_the_table_of_rays_names_is_that_of_the_suite() -> None:
-    docs = Path(__file__).parent.parent.parent / "docs" / "ray-microbenchmarks.md"
-    lines = [line for line in docs.read_text().splitlines() if line.startswith("| `")]
-    rows = [[part.strip() for part in line.strip("|").split("|")] for line in lines]
-    table = [row for row in rows if len(row) == 5]
-    made = ray_suite()
-    assert made.places is not None
-    expected = []
-    for place in made.places:
-        names = asdict(place.metrics)
-        suffix = names.pop("suffix")
-        (name,) = {text for text in names.values() if text}
-        row = next(one for one in made.rows if one.label == place.row)
-        front = "yes" if place.cell["intermediate_handle"] else ""
-        most = f"{place.cell['max_ongoing_requests']:,}"
-        noun = "caller" if row.client == "handle" else "connection"
-        what = f"{row.connections:,} {noun}{'s' * (row.connections > 1)}, {row.protocol}"
-        what += f" of {row.stream_events:,}" if row.stream_events else ""
-        size = body_bytes(row.data_size)
-        what += f", request of {size_text(size)}" if size else ""
-        endings = {
-            "rate": "`_avg_rps`, `_throughput_std`",
-            "events": "`_avg_tps`, `_throughput_std`",
-            "latency": "`_p50_latency`, p90, p95, p99",
-            "gaps": f"`_ttft_p50_{suffix}`, p90, p95, p99; "
-            f"`_inter_token_p50_{suffix}`, p90, p99, p999",
-        }
-        figures = "; ".join(text for kind, text in endings.items() if names[kind])
-        expected.append([f"`{name}`", figures, what, most, front])
-    assert table == expected
