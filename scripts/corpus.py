@@ -1,324 +1,228 @@
-"""The corpus: what every command that reads or plans prints, kept to compare a later version with.
+"""The corpus: every number that a report gives of the stored runs, as text that a diff can show.
 
-    scripts/corpus write                 make it anew
-    scripts/corpus check                 differences as a diff; exit code 1
-    scripts/corpus check --only WORD     of the cases whose names hold the word (a run, a command)
+    scripts/corpus check                 what is gone and what is new; exit code 1 if any is gone
+    scripts/corpus write                 keep today's numbers; prints what is gone and new
+    scripts/corpus check --only WORD     of the runs whose name holds the word
 
-It holds what machines read: json, csv, classic, perf_metrics, help, dry runs, refusals, and the
-exit code of everything. It is made from the runs of tests/formats by calling the command line in
-this process, in an empty folder that holds each run as a folder of its own.
+tests/corpus/RUN.txt has them from four outputs of `report RUN`, sorted, each under its place:
+
+    json: <place>            then lines `<key> <value, 6 digits> <unit>`; elements have names
+    perf_metrics             then lines `<perf_metric_name> <value>`
+    text: <block>            then lines `<first words of the line>: <numbers>`
+    classic                  then its lines, word for word: a contract with Ray
+
+Long lists are kept as their count, sum, least and greatest. Of a sentence only the first words and
+the numbers are kept: it may be put in another way.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import difflib
 import io
 import json
-import lzma
 import os
 import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
-from itertools import combinations
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from unittest import mock
 
 from serve_bench.cli.program import run
 
 ROOT: Final = Path(__file__).parent.parent
-RUNS: Final = ROOT / "tests" / "formats"
+STORED: Final = ROOT / "tests" / "formats"
+KEPT: Final = ROOT / "tests" / "corpus"
 
+Number = tuple[str, str]
+"""The place of a number, and the number with its name and unit."""
+
+#: What is asked and not what was measured, and numbers of processes.
+LEFT_OUT: Final = "suite asked cell row dims pid pids agent_pid observer_pids".split()
+#: The fields that name an element of a list: all of them that it has.
+NAMES: Final = (
+    "name variant layer row label process role side code axis setting test_name metric effect base "
+    "version ranker rows clients replicas deployment node client round probe launch run second "
+    "source what at_s"
+).split()
+#: Numbers without the unit of the figure they belong to.
+COUNTS: Final = ("count", "windows", "launches", "planned_looks")
+LONG: Final = 8
+
+NUMBER: Final = re.compile(r"(?<![\w.:,-])[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?(?![\w:]|[.-]\d)")
 FIGURE: Final = re.compile(r"-?\d+\.\d+(?:e[-+]?\d+)?")
+ABOUT_RUN: Final = re.compile(r"command serve-bench |CPU .*; cores |records: ")
 
-KEPT: Final = ROOT / "tests" / "corpus" / "contracts.json.xz"
-FILE: Final = "{file}"
-"""In an argv: a file that the command writes; its text is kept as its output."""
 
-NIGHTS: Final = "nights-of-"
-"""Before the name of a run: a folder with copies of it, each a day later."""
-COPIES: Final = 5
+def list_runs() -> dict[str, Path]:
+    """The stored runs, by their names without the number of the format."""
+    files = sorted(STORED.glob("*.jsonl"))
+    return {re.sub(r"^\d+-|-\d+$", "", file.stem): file for file in files}
 
-COMMANDS: Final = (
-    *("micro", "noop", "load", "sweep", "recsys", "press", "ranker", "versus", "bisect", "flags"),
-    *("tax", "soak"),
-    *(
-        "compare",
-        "history",
-        "report",
-        "doctor",
-        "clean",
-        "run",
-        "profile",
-        "rpc",
-        "rpc plot",
-        "scale",
-    ),
-    *("scale single", "scale multi", "scale ensemble", "scale chain", "scale curve"),
-)
 
-#: Plans that need neither torch nor an app of one's own. No time of day stands in them.
-PLANS: Final = (
-    "micro",
-    "micro --quick",
-    "micro --suite micro",
-    "micro --variant default --launches 3",
-    "micro --max-batch-size 1,8 --max-concurrent-queries 100 --num-replicas 1,2",
-    "micro --clients 1,8,raw:50",
-    "micro --profile proxy,replica",
-    "sweep --quick",
-    "sweep --users 1,2,4 --duration 1",
-    "press --suite press_noop",
-    "versus --a default --b optimized",
-    "versus --a default --b optimized --quick",
-    "versus --aa",
-    "versus --aa --pairing duet",
-    "versus --a default --b optimized --budget 5m",
-    "versus --suite versus --a default --b optimized",
-    "tax --quick",
-    "tax --observers",
-    "tax --layers uvicorn,default --protocol stream --clients raw:8 --rounds 2",
-    "soak noop --for 5m",
-    "soak noop --rate 200 --for 1d --variant default,haproxy",
-    "soak --url a=http://127.0.0.1:1/ --quick",
-    "scale single --replicas 8",
-    "scale multi --replicas 8",
-    "scale ensemble",
-    "scale chain",
-    "scale curve",
-)
+# --------------------------------------------------------------------- the numbers of an output
 
-#: Bad input: one line and exit code 2, before anything starts.
-REFUSALS: Final = (
-    "nothing",
-    "--nothing",
-    "micro --nothing",
-    "micro more words",
-    "micro --max-batch-size 0",
-    "micro --max-batch-size many",
-    "micro --max-batch-size 1,1",
-    "micro --num-replicas -1",
-    "micro --max-concurrent-queries 1.5",
-    "micro --variant nobody",
-    "micro --launches 0",
-    "load http://127.0.0.1:1/ -c many",
-    "micro --clients raw:0",
-    "micro --clients nobody:3",
-    "micro --format picture",
-    "micro --suite absent.toml",
-    "micro --suite broken.toml",
-    "micro --suite unknown.toml",
-    "micro --perf-metrics absent/file.json",
-    "micro --out run-file",
-    "micro --resume absent",
-    "noop --num-queries 0",
-    "load",
-    "load http://127.0.0.1:1/ -c 0",
-    "load http://127.0.0.1:1/ -d nothing",
-    "load http://127.0.0.1:1/ -r -5",
-    "load http://127.0.0.1:1/ -H nothing",
-    "load ftp://127.0.0.1/",
-    "load http://127.0.0.1:99999/",
-    "load not-an-address",
-    "load http://127.0.0.1:1/ --body @absent",
-    "load http://127.0.0.1:1/ --paths absent",
-    "load http://127.0.0.1:1/ --expect-status 20x",
-    "sweep --users 0",
-    "sweep --url nothing",
-    "recsys --users none",
-    "press --clients 0",
-    "press --log-level loud",
-    "ranker --rows 0",
-    "versus",
-    "versus --a default",
-    "versus --a default --b default",
-    "versus --a nobody --b default",
-    "versus --aa --threshold much",
-    "versus --aa --threshold 0",
-    "versus --aa --gate nothing",
-    "versus --aa --fail-on nothing",
-    "versus --aa --rounds 0",
-    "versus --aa --budget 1s",
-    "versus --aa --slice 1h",
-    "versus --aa --pairing trio",
-    "bisect",
-    "flags --env A",
-    "flags --of absent",
-    "flags --format html",
-    "tax nothing",
-    "tax --layers nothing",
-    "tax --protocol grpc",
-    "tax --clients 8",
-    "soak",
-    "soak noop --for 10s",
-    "soak noop --rate 0",
-    "soak noop --rate 5 --clients raw:3",
-    "soak noop --leak 0",
-    "soak noop --fail-on nothing",
-    "soak --url http://127.0.0.1:1/",
-    "bisect --good ray --bad ray==2",
-    "bisect --good a --bad b",
-    "compare",
-    "compare absent 1-micro",
-    "compare 1-micro absent",
-    "compare 1-micro 1-micro --fail-on nothing",
-    "compare 1-micro 1-micro --variant-a nobody",
-    "compare 1-micro 1-micro --format picture",
-    "history",
-    "history absent",
-    "history 1-micro --metric nothing",
-    "history 1-micro --last 1",
-    "history 1-micro --fail-on nothing",
-    "history 1-micro --format picture",
-    "report",
-    "report absent",
-    "report run-file",
-    "report 1-micro --format picture",
-    "report 1-micro --perf-metrics absent/file.json",
-    "report 1-micro 1-press --perf-metrics new.json",
-    "report 1-micro --format html --exclude-connect",
-    "report 1-micro -o run-file",
-    "clean --nothing",
-    "profile --pid 0",
-    "profile --pid 1 --duration 0",
-    "profile --target nobody",
-    "scale nothing",
-    "scale single --nodes 0",
-    "rpc --backend nobody",
-    "rpc plot absent",
-    "run",
-    "run absent.py:app",
-    "run not-an-app",
-)
 
-#: Files that refusals name.
-FILES: Final = {
-    "broken.toml": "[run\n",
-    "unknown.toml": "[run]\nnothing = 1\n",
-    "run-file": "not a run\n",
-}
+def read_json(data: Any, place: str, key: str, unit: str = "") -> Iterator[Number]:
+    """The numbers of a JSON value that stands under a key."""
+    if isinstance(data, dict):
+        unit = data["unit"] if isinstance(data.get("unit"), str) else unit
+        for name, value in data.items():
+            about_machine = name == "host" and isinstance(value, dict) and "kernel" in value
+            if name not in LEFT_OUT and not name.endswith("_unix_ns") and not about_machine:
+                yield from read_json(value, f"{place} / {key}" if key else place, name, unit)
+    elif isinstance(data, list) and data and all(isinstance(part, dict) for part in data):
+        seen: Counter[str] = Counter()
+        for element in data:
+            name = _name_of(element)
+            seen[name] += 1
+            again = f" #{seen[name]}" if seen[name] > 1 else ""
+            yield from read_json(element, f"{place} / {key}", f"[{name}]{again}", unit)
+    elif isinstance(data, list) and data and all(isinstance(part, list) for part in data):
+        for number, column in enumerate(zip(*data, strict=False)):
+            yield from read_json(list(column), place, f"{key} column {number}", unit)
+    elif numbers := _format_numbers(data if isinstance(data, list) else [data]):
+        yield place, f"{key} {numbers} {'' if key in COUNTS else unit}".rstrip()
+
+
+def _name_of(element: Mapping[str, Any]) -> str:
+    """What tells an element from the others of its list."""
+    row = element.get("row")
+    fields = {**row, **element} if isinstance(row, dict) else element
+    parts = [fields[key] for key in NAMES if isinstance(fields.get(key), (str, int, float))]
+    for key in ("dims", "cell"):
+        settings = element.get(key)
+        if isinstance(settings, dict):
+            parts += [f"{name}={value}" for name, value in settings.items() if value is not None]
+    return " ".join(str(part) for part in parts)
+
+
+def _format_numbers(values: list[Any]) -> str:
+    """Few numbers one by one, many of them summarized; words do not count."""
+    numbers = [part for part in values if type(part) in (int, float)]
+    if len(numbers) <= LONG:
+        return " ".join(f"{number:.6g}" for number in numbers)
+    least, greatest = min(numbers), max(numbers)
+    return f"{len(numbers)} of sum {sum(numbers):.6g}, {least:.6g} to {greatest:.6g}"
+
+
+def read_text(text: str) -> Iterator[Number]:
+    """The numbers of a report as text, without what it says about the run."""
+    for block in text.split("\n\n"):
+        lines = [line for line in block.splitlines() if not ABOUT_RUN.match(line)]
+        title = "head" if not lines or NUMBER.search(lines[0]) else lines[0].strip()
+        for line in lines:
+            if numbers := [match[0].lstrip("+") for match in NUMBER.finditer(line)]:
+                words = " ".join(re.findall(r"[^\W\d]\w*", line)[:4])
+                yield f"text: {title}", f"{words}: {' '.join(numbers)}"
+
+
+# ------------------------------------------------------------------------- the numbers of a run
+
+
+def report(*words: str) -> str:
+    """What `report` prints, in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = run(["report", *words])
+    return out.getvalue() if code == 0 else json.dumps({"exit code": code})
+
+
+def numbers_of(file: Path) -> list[Number]:
+    """The numbers of a stored run, sorted."""
+    plain = {"NO_COLOR": "1", "TZ": "UTC", "TERM": "dumb", "LANG": "C.UTF-8", "COLUMNS": "1000"}
+    with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, plain):
+        stored, perf = Path(folder, "stored"), Path(folder, "perf.json")
+        stored.mkdir()
+        shutil.copy(file, stored / "records.jsonl")
+        text, classic = report(str(stored)), report(str(stored), "--format", "classic")
+        data = report(str(stored), "--format", "json", "--perf-metrics", str(perf))
+        metrics = json.loads(perf.read_text())["perf_metrics"] if perf.exists() else []
+    numbers = [*read_text(text), *read_json(json.loads(data), "json:", "")]
+    for metric in metrics:
+        value = f"{metric['perf_metric_name']} {metric['perf_metric_value']:.6g}"
+        numbers.append(("perf_metrics", value))
+    lines = [] if "no published classic form" in classic else classic.splitlines()
+    return [("classic", line) for line in lines if line.strip()] + sorted(numbers)
+
+
+def format_numbers(numbers: list[Number]) -> str:
+    """The text of a file of the corpus."""
+    lines = [
+        line
+        for place, group in groupby(numbers, key=itemgetter(0))
+        for line in (place, *(f"    {number}" for _, number in group))
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def parse_numbers(text: str) -> Iterator[Number]:
+    """Undoes `format_numbers`."""
+    place = ""
+    for line in text.splitlines():
+        if line.startswith("    "):
+            yield place, line[4:]
+        else:
+            place = line
 
 
 @dataclass(frozen=True)
-class Case:
-    """A command line on a terminal of 80 columns. `group`: the run, or what else it is about."""
+class Difference:
+    """A run's numbers now and those that are kept. Their order is no difference."""
 
-    group: str
-    argv: tuple[str, ...]
+    kept: list[Number]
+    now: list[Number]
 
     @property
-    def name(self) -> str:
-        return " ".join(("80:", *self.argv))
+    def gone(self) -> list[Number]:
+        return sorted((Counter(self.kept) - Counter(self.now)).elements())
+
+    @property
+    def new(self) -> list[Number]:
+        return sorted((Counter(self.now) - Counter(self.kept)).elements())
+
+    def __str__(self) -> str:
+        lines = [f"  gone {place} | {number}" for place, number in self.gone]
+        lines += [f"  new  {place} | {number}" for place, number in self.new]
+        return "\n".join([f"{len(self.gone)} gone, {len(self.new)} new", *lines])
 
 
-@dataclass(frozen=True)
-class Output:
-    """What a command printed, and its exit code."""
-
-    code: int
-    out: str
-    err: str
+def compare_run(name: str) -> Difference:
+    """A run that is stored, or kept, or both."""
+    stored, kept = list_runs().get(name), KEPT / f"{name}.txt"
+    text = kept.read_text(encoding="utf-8") if kept.exists() else ""
+    return Difference(list(parse_numbers(text)), numbers_of(stored) if stored else [])
 
 
-def runs() -> list[str]:
-    """The names of the stored runs."""
-    return sorted(file.stem for file in RUNS.glob("*.jsonl"))
-
-
-def cases() -> Iterator[Case]:
-    """All cases."""
-    for name in runs():
-        for form in ("json", "csv", "classic"):
-            yield Case(name, ("report", name, "--format", form))
-        yield Case(name, ("report", name, "--format", "json", "--perf-metrics", FILE))
-        yield Case(name, ("history", NIGHTS + name, "--format", "json"))
-        every = ("--metric", "throughput,p50,p99,cpu")
-        yield Case(name, ("history", NIGHTS + name, "--format", "csv", *every))
-    for a, b in combinations(runs(), 2):
-        yield Case(a, ("compare", a, b, "--format", "json"))
-        if _kind(a) == _kind(b):
-            yield Case(a, ("compare", b, a, "--format", "json", "--force"))
-            yield Case(a, ("compare", a, b, "--format", "csv", "--force"))
-    yield from (Case("help", (*words.split(), "--help")) for words in ("", *COMMANDS))
-    yield from (Case("plans", (*words.split(), "--dry-run")) for words in PLANS)
-    yield from (Case("refusals", tuple(words.split())) for words in REFUSALS)
-
-
-def _kind(name: str) -> str:
-    """`micro` of `1-micro-later`."""
-    return name.split("-")[1]
-
-
-# ------------------------------------------------------------------------------- making them
-
-
-@contextlib.contextmanager
-def workplace() -> Iterator[None]:
-    """An empty folder with the runs and files, as the current one, and a plain environment."""
-    before = Path.cwd()
-    plain = {"NO_COLOR": "1", "TZ": "UTC", "TERM": "dumb", "LANG": "C.UTF-8"}
-    with tempfile.TemporaryDirectory() as place, mock.patch.dict(os.environ, plain):
-        for name in runs():
-            (Path(place) / name).mkdir()
-            shutil.copy(RUNS / f"{name}.jsonl", Path(place) / name / "records.jsonl")
-            _copy_nights(RUNS / f"{name}.jsonl", Path(place) / (NIGHTS + name))
-        for name, text in FILES.items():
-            (Path(place) / name).write_text(text)
-        os.chdir(place)
-        try:
-            yield
-        finally:
-            os.chdir(before)
-
-
-def _copy_nights(file: Path, to: Path) -> None:
-    """Copies of a run, a day apart, under names of their own."""
-    first, _, others = file.read_text(encoding="utf-8").partition("\n")
-    run = json.loads(first)
-    began = datetime.fromisoformat(run["started_at"])
-    for night in range(COPIES):
-        place = to / str(night)
-        place.mkdir(parents=True)
-        later = (began + timedelta(days=night)).isoformat(timespec="milliseconds")
-        head = json.dumps(run | {"id": f"night-{night}", "started_at": later})
-        (place / "records.jsonl").write_text(f"{head}\n{others}", encoding="utf-8")
-
-
-def output_of(case: Case) -> Output:
-    """Runs a case, in `workplace`."""
-    file = Path("written")
-    argv = [str(file) if word == FILE else word for word in case.argv]
-    out, err = io.StringIO(), io.StringIO()
-    with (
-        mock.patch.dict(os.environ, {"COLUMNS": "80"}),
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-    ):
-        code = run(argv)
-    text = out.getvalue()
-    if FILE in case.argv:
-        text = file.read_text() if file.exists() else ""
-        file.unlink(missing_ok=True)
-    return Output(code, text, err.getvalue())
-
-
-def read_corpus() -> dict[str, Output]:
-    """The kept outputs, by the names of their cases."""
-    kept = json.loads(lzma.decompress(KEPT.read_bytes()))
-    return {name: Output(**one) for name, one in kept.items()}
-
-
-def write_corpus(outputs: Mapping[str, Output]) -> None:
-    """Keeps these outputs in place of those that are there."""
-    KEPT.parent.mkdir(exist_ok=True)
-    text = json.dumps({name: asdict(one) for name, one in outputs.items()}, indent=0)
-    KEPT.write_bytes(lzma.compress(text.encode(), preset=9))
+def main() -> None:
+    """Checks or writes, and prints what differs."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("what", choices=("write", "check"))
+    parser.add_argument("--only", metavar="WORD", default="", help="runs whose name holds it")
+    options = parser.parse_args()
+    gone = new = 0
+    for name in sorted(list_runs().keys() | {file.stem for file in KEPT.glob("*.txt")}):
+        if options.only not in name:
+            continue
+        difference = compare_run(name)
+        gone, new = gone + len(difference.gone), new + len(difference.new)
+        if difference.gone or difference.new:
+            print(f"{name}: {difference}")
+        if options.what == "write" and difference.now:
+            (KEPT / f"{name}.txt").write_text(format_numbers(difference.now), encoding="utf-8")
+        elif options.what == "write":
+            (KEPT / f"{name}.txt").unlink()
+    print(f"{gone} numbers gone, {new} new")
+    sys.exit(options.what == "check" and gone > 0)
 
 
 def rounded(text: str) -> str:
@@ -327,49 +231,6 @@ def rounded(text: str) -> str:
     if sys.version_info < (3, 12):
         return text
     return FIGURE.sub(lambda figure: f"{float(figure[0]):.9g}", text)
-
-
-def differences(kept: Output, now: Output, name: str) -> Iterator[str]:
-    """Lines of a unified diff of what was kept and what is printed now."""
-    if kept.code != now.code:
-        yield f"{name}: exit code {kept.code} is now {now.code}"
-    for stream in ("out", "err"):
-        old, new = (rounded(getattr(one, stream)).splitlines() for one in (kept, now))
-        yield from difflib.unified_diff(old, new, f"{name} {stream}", "now", lineterm="", n=1)
-
-
-def outputs_of(some: Iterable[Case]) -> Iterator[tuple[str, Output]]:
-    """Each case with its output, made in a workplace."""
-    with workplace():
-        for case in some:
-            yield case.name, output_of(case)
-
-
-def main() -> None:
-    """Writes the corpus, or prints where today's outputs differ from it."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("what", choices=("write", "check"))
-    parser.add_argument("--only", metavar="WORD", default="")
-    options = parser.parse_args()
-    if options.only and options.what == "write":
-        parser.error("--only: is not for write")
-    every = [case for case in cases() if options.only in case.name]
-    if options.what == "write":
-        write_corpus(dict(outputs_of(every)))
-        print(f"{len(every)} outputs")
-        return
-    kept = {name: one for name, one in read_corpus().items() if options.only in name}
-    lines = [
-        line
-        for name, now in outputs_of(every)
-        for line in differences(kept.get(name, Output(0, "", "")), now, name)
-    ]
-    gone = sorted(kept.keys() - {case.name for case in every})
-    lines += [f"{name}: is no case any more" for name in gone]
-    print("\n".join(lines) or f"{len(every)} outputs as kept")
-    sys.exit(bool(lines))
 
 
 if __name__ == "__main__":

@@ -1,46 +1,61 @@
-"""What machines read of the stored runs, and help, plans and refusals, is byte for byte as kept.
+"""Every number that the reports of the stored runs give is the one that is kept in tests/corpus.
 
-Where a change is meant, `scripts/corpus write` keeps the new outputs; the commit
-says why they changed. scripts/corpus.py says what is kept.
+Where a change is meant, `scripts/corpus write` keeps the numbers of now and prints those that are
+gone; the commit lists them and says why.
 """
 
 from __future__ import annotations
 
-import functools
+import json
 
 import pytest
 
-from scripts.corpus import Output, cases, differences, outputs_of, read_corpus
-
-EVERY = list(cases())
-GROUPS = [
-    # Of the stored runs one is enough for `make test`.
-    pytest.param(one, marks=[pytest.mark.long] if one[:2] == "1-" and one != "1-micro" else [])
-    for one in dict.fromkeys(case.group for case in EVERY)
-]
-
-
-@functools.cache
-def kept() -> dict[str, Output]:
-    return read_corpus()
+from scripts.corpus import (
+    Difference,
+    compare_run,
+    format_numbers,
+    list_runs,
+    parse_numbers,
+    read_json,
+    read_text,
+)
 
 
-@pytest.mark.parametrize("group", GROUPS)
-def test_outputs_are_as_kept(group: str) -> None:
-    some = [case for case in EVERY if case.group == group]
-    lines = [
-        line for name, now in outputs_of(some) for line in differences(kept()[name], now, name)
+@pytest.mark.parametrize("name", list_runs())
+def test_no_number_of_a_stored_run_is_gone(name: str) -> None:
+    difference = compare_run(name)
+    assert not difference.gone, str(difference)
+    assert difference.kept
+
+
+def test_a_changed_and_a_lost_number_are_seen_and_the_order_is_not() -> None:
+    kept = [("text: Rows", "noop: 1 2"), ("text: Rows", "press: 3")]
+    assert not Difference(kept, kept[::-1]).gone
+    difference = Difference(kept, [("text: Rows", "noop: 1 3"), kept[1]])
+    assert difference.gone == [kept[0]] and difference.new == [("text: Rows", "noop: 1 3")]
+    assert Difference([kept[0], kept[0]], [kept[0]]).gone == [kept[0]]
+    assert list(parse_numbers(format_numbers(kept))) == kept
+
+
+def test_elements_are_named_and_long_lists_summarized() -> None:
+    rows = [
+        {"row": {"label": "8 clients"}, "p50": {"unit": "ns", "value": 12345678, "count": 3}},
+        {"row": {"label": "raw"}, "windows": list(range(10)), "steady": True, "name": None},
     ]
-    assert not lines, "\n".join(lines[:200])
+    assert list(
+        read_json({"rows": rows, "host": {"kernel": "Linux", "cores": 2}}, "json:", "")
+    ) == [
+        ("json: / rows / [8 clients] / p50", "value 1.23457e+07 ns"),
+        ("json: / rows / [8 clients] / p50", "count 3"),
+        ("json: / rows / [raw]", "windows 10 of sum 45, 0 to 9"),
+    ]
+    assert sorted(read_json(json.loads(json.dumps({"rows": rows[::-1]})), "json:", "")) == sorted(
+        read_json({"rows": rows}, "json:", "")
+    )
 
 
-def test_every_case_is_kept_and_no_other() -> None:
-    assert {case.name for case in EVERY} == kept().keys()
-    assert len(EVERY) == len({case.name for case in EVERY})
-
-
-def test_a_difference_is_seen() -> None:
-    old, new = Output(0, "p99 12 ms\n", ""), Output(2, "p99 13 ms\n", "")
-    lines = list(differences(old, new, "x"))
-    assert "x: exit code 0 is now 2" in lines and "-p99 12 ms" in lines and "+p99 13 ms" in lines
-    assert list(differences(old, old, "x")) == []
+def test_numbers_of_text_stand_behind_the_first_words_of_their_line() -> None:
+    text = (
+        "Rows\nload  req/s\nnoop  1,234 ± 5.6\nRay 2.60.0, p50 at 08:15\n\ncommand serve-bench x 3"
+    )
+    assert list(read_text(text)) == [("text: Rows", "noop: 1,234 5.6")]
