@@ -1,7 +1,4 @@
-"""Bad input of commands: one line and exit code 2, before anything starts.
-
-tests/corpus holds more refusals, each with its whole line.
-"""
+"""Bad input of commands: one line and exit code 2, before anything starts."""
 
 from __future__ import annotations
 
@@ -66,6 +63,24 @@ BAD = {
         ("micro --perf-metrics .", "--perf-metrics: . is a folder; it takes a file"),
         ("report nosuch --perf-metrics -", "--perf-metrics: - is not allowed; it takes a file"),
         ("micro --bogus", "No such option: --bogus"),
+        ("--bogus", "No such option: --bogus"),
+        ("clean --bogus", "No such option: --bogus"),
+        ("micro more words", "Got unexpected extra argument(s) (more words)"),
+        ("micro --max-batch-size 1,1", "max_batch_size: 1 is given twice"),
+        ("micro --clients raw:0", "--clients: 'raw:0' is not allowed; the number must be 1 to"),
+        ("micro --launches 0", "--launches: 0 is not allowed; it takes 1 to 1000"),
+        ("soak", "TARGET: name noop, an app (module:app, path/file.py:app), or --url"),
+        ("soak noop --for 10s", "--for: '10s' is not allowed; it takes 30s to 7d"),
+        ("soak noop --rate 0", "--rate: 0 is not allowed"),
+        ("soak noop --rate 5 --clients raw:3", "--rate: an open loop has no --clients"),
+        ("soak noop --leak 0", "--leak: 0 is not allowed; it takes MB above 0"),
+        ("soak noop --fail-on nothing", "--fail-on: 'nothing' is not allowed; it takes leak, slo"),
+        ("soak --url http://127.0.0.1:1/", "--url: no Serve of this host answers at"),
+        ("profile --pid 0", "no process 0: it has ended, or never was"),
+        (
+            f"compare {FORMATS}/1-micro.jsonl {FORMATS}/1-micro.jsonl --variant-a nobody",
+            "--variant-a: no variant 'nobody' in that run; allowed: default, optimized",
+        ),
         ("noop --port 70000", "--port: 70000 is not allowed; it takes 1 to 65535"),
         ("noop --port 0 --host 192.0.2.77", "--host: 192.0.2.77 is no address of this machine"),
         ("micro --num-replicas 99999999999", "it takes a whole number from 1 to 10000000"),
@@ -154,6 +169,9 @@ BAD = {
         ("micro --app recsys --intermediate-handle", "the app recsys has no intermediate_handle"),
     ],
     "load": [
+        ("", "Missing argument 'URL'"),
+        ("http://h:99999/", "url: bad port in 'http://h:99999/'; allowed: 1 to 65535"),
+        ("http://h/ -c many", "Invalid value for '-c' / '--connections'"),
         ("ftp://x/", "url: unknown scheme 'ftp'"),
         ("http://h:0/", "port 0"),
         ("http://h/ -c 0", "connections must be 1 or more"),
@@ -273,6 +291,7 @@ BAD = {
             "single --perf-metrics no/such/file",
             "--perf-metrics: the folder of no/such/file does not",
         ),
+        ("single --nodes 0", "--nodes: '0' is not allowed; it takes a whole number from 1 to 64"),
         ("single --address here", "--address: 'here' is not allowed; it takes HOST:PORT"),
         ("single --address :6379", "--address: ':6379' is not allowed; it takes HOST:PORT"),
         ("single --address a:0", "--address: 'a:0' is not allowed"),
