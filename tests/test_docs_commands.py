@@ -17,8 +17,6 @@ from typing import Any
 import pytest
 import typer
 
-from serve_bench.benchmarks.bisect import environments
-from serve_bench.benchmarks.flags import facts
 from serve_bench.benchmarks.scale import needs as scale_needs
 from serve_bench.cli.program import app, run, with_share
 from serve_bench.core.record_lines import to_line
@@ -27,8 +25,6 @@ from serve_bench.core.suite import read_suite
 from serve_bench.runner.load_source import read_load_on
 from serve_bench.store import read
 from serve_bench.store.files import read_toml, suite_file
-from tests.kinds.bisect.test_environments import git
-from tests.kinds.flags.test_flags import serve
 from tests.places import environment
 from tests.servers import serving
 from tests.versus_records import versus_result
@@ -50,7 +46,6 @@ PLANNED = (
         "scale",
         "run",
         "versus",
-        "flags",
         "capacity",
         "tax",
         "timeline",
@@ -192,10 +187,7 @@ def test_what_measures_is_planned(
 ) -> None:
     monkeypatch.setattr(scale_needs, "reachable", lambda address: address)
     monkeypatch.setattr(scale_needs, "free_memory_bytes", lambda: 1 << 40)
-    monkeypatch.setattr(facts, "_constants", lambda python, envs: [serve(one) for one in envs])
     words = [word for word in flagged(line) if word != "--dry-run"]
-    if words[0] == "flags":
-        words = without_resume(words)
     if "--resume" in words:
         store = store_run if words[0] == "versus" else store_begun
         store(Path(words[words.index("--resume") + 1]))
@@ -208,32 +200,6 @@ def test_what_measures_is_planned(
     assert code == 0, captured.err
     assert re.search(r"about \d", captured.out)
     assert files_in(folder) == before
-
-
-def without_resume(words: list[str]) -> list[str]:
-    """The line of a new run: for that of one that goes on see the tests of its kind."""
-    if "--resume" not in words:
-        return words
-    at = words.index("--resume")
-    rest = [*words[:at], *words[at + 2 :]]
-    return rest if "+4" not in rest else [one for one in rest if one not in ("--rounds", "+4")]
-
-
-@pytest.mark.git
-@pytest.mark.parametrize("line", lines("bisect"))
-def test_what_searches_is_planned(
-    line: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    known = ["2.50.1", "2.58.0", "2.58.1", "2.59.0", "2.60.0"]
-    monkeypatch.setattr(environments, "_published", lambda package, python: known)
-    git(folder, "init", "-q")
-    for name in ("v1.4", "v1.5"):
-        git(folder, "add", "-A")
-        git(folder, "commit", "-q", "--allow-empty", "-m", name)
-        git(folder, "tag", name)
-    words = without_resume(flagged(line))
-    assert run([*words, "--dry-run"]) == 0, capsys.readouterr().err
-    assert re.search(r"comparisons?: .* about \d", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("line", lines(*STORED))

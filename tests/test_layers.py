@@ -42,8 +42,8 @@ COMMANDS: Final = frozenset({"command", "drive", "flags"})
 
 #: Modules of benchmarks that start processes, use the clock or read files; the others are pure.
 MEASURING: Final = frozenset(
-    """at_once attached_cluster backend bench cluster duet environments episodes facts foresight
-    measure needs runner sides plot registry""".split()
+    """at_once attached_cluster backend bench cluster episodes facts measure needs runner sides
+    plot registry""".split()
 )
 
 #: What pure modules may use of the standard library: no clock, no file, no process, no network.
@@ -74,7 +74,7 @@ ONLY_IN: Final = {
     "starlette": ("serving/apps/",),
     "fastapi": ("serving/apps/",),
     "anyio": ("serving/apps/",),
-    "numpy": ("serving/apps/", "analysis/looks.py", "analysis/factorial.py"),
+    "numpy": ("serving/apps/", "analysis/looks.py"),
     "vl_convert": ("report/page.py", "report/picture.py"),
     "scipy": ("analysis/ratios.py", "analysis/looks.py"),
     "pandas": (),

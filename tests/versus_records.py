@@ -180,7 +180,6 @@ def versus_run(
         "threshold": 0.05,
         "gate": ["throughput"],
         "budget_s": None,
-        "gave_up": [],
         "urls": None,
     }
     plan = tuple(

@@ -387,40 +387,6 @@ def rounds_needed(
     return None
 
 
-#: The chance with which a plan is said to see a change, and its normal quantiles: of one side, and
-#: of both for what is not there.
-CHANCE: Final = 0.8
-ONE_SIDE, _BOTH = 0.8416, 1.2816
-
-
-@dataclass(frozen=True)
-class Sight:
-    """What a plan sees with CHANCE. `proven`: the smallest true loss that it proves; `regressed`:
-    the smallest that it calls so; shares of 1. `same`: whether it can say so of no change."""
-
-    proven: float
-    regressed: float
-    same: bool
-
-
-def sight(
-    sd: float, rounds: int, threshold: float, planned: int | None = None, figures: int = 1
-) -> Sight:
-    """What so many rounds see where a round's log ratio has this standard deviation, at the last of
-    them. `planned`: see Interval; `figures`: judged together. ValueError below FEWEST rounds."""
-    if rounds < FEWEST:
-        raise ValueError(f"a verdict takes {FEWEST} rounds, not {rounds}")
-    se, df = sd / math.sqrt(rounds), rounds - 2 * trimmed(rounds) - 1
-    whole = Interval(0.0, se, df, rounds, rounds, planned=planned)
-    proven = whole.at(1 - (1 - CONFIDENCE) / figures).half + ONE_SIDE * se
-    large = max(proven, -math.log(1 - threshold) + ONE_SIDE * se)
-    return Sight(
-        1 - math.exp(-proven),
-        1 - math.exp(-large),
-        whole.half + _BOTH * se <= math.log(1 + threshold),
-    )
-
-
 def quantile(df: float, share: float) -> float:
     """The quantile of Student's t distribution at a share (0 to 1).
 

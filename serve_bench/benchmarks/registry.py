@@ -104,8 +104,6 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "rpc": Benchmark("rpc"),
     "scale": Benchmark("scale"),
     "versus": Benchmark("versus"),
-    "bisect": Benchmark("bisect"),
-    "flags": Benchmark("flags"),
     "tax": Benchmark("tax"),
     "timeline": Benchmark("timeline", condenses=True),
 }

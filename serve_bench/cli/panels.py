@@ -24,11 +24,11 @@ PANELS: Final[Mapping[str, str]] = {
             max_row_seconds num_queries batch start precision launch_time need protocol events
             event_timeout bodies soak_time openai model input_tokens output_tokens""",
         "Server": """variant env a_env b_env python a_python b_python host port address node nodes
-            master_addr master_port backend request_timeout_s grpc_servicer call cutoff extra""",
+            master_addr master_port backend request_timeout_s grpc_servicer call""",
         "Output": """out output format published perf_metrics trace_out exclude_connect json as_json
             hgrm plot verbose live log_requests output_file_path threshold gate fail_on leak slo""",
         "Advanced": """suite resume dry_run profile trace no_sample serve_metrics load_on load_nodes
-            seed slice pairing spin noise recipe native gil idle threads subprocesses nonblocking
+            seed slice spin noise recipe native gil idle threads subprocesses nonblocking
             policy_ms timeout_s force session_sd history""",
     }.items()
     for name in names.split()
@@ -66,13 +66,10 @@ _SHAPES: Final[Mapping[str, str]] = {
         "METRIC[,METRIC...]": "gate metric",
         "WORD[,WORD...]": "fail_on",
         "ROLE[,ROLE...]": "profile target",
-        "VERSION": "good bad",
-        "DATE": "cutoff",
-        "PACKAGE": "extra",
-        "SIDE": "a b side",
+        "SIDE": "a b",
         "FORMAT": "format",
         "METHOD": "method",
-        "WORD": "draw arrivals pairing device batch live protocol events",
+        "WORD": "draw arrivals device batch live protocol events",
         "MS": "timeout_ms policy_ms",
         "N-N-N": "state_size",
     }.items()

@@ -230,8 +230,6 @@ def deploy_spec(app: AppSpec, cell: Mapping[str, Value]) -> dict[str, Any]:
     if cell.get("intermediate_handle") and "intermediate_max_ongoing_requests" in cell:
         most = cell["intermediate_max_ongoing_requests"]
         deployments.append({"name": FORWARDER, "max_ongoing_requests": most})
-    if cell.get("access_log"):  # a line for each request, as Serve has it unless it is told
-        measured["logging_config"] = {"log_level": "INFO", "enable_access_log": True}
     if "log_level" in cell:
         measured["logging_config"] = {
             "log_level": str(cell["log_level"]),

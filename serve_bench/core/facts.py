@@ -360,15 +360,6 @@ class LoadFacts(TypedDict, total=False):
     streaming: Streaming | None
 
 
-class PinnedFacts(TypedDict, total=False):
-    """A side of a duet in one window: `benchmarks.versus.duet.Pinned` as an object."""
-
-    cores: Required[list[Count]]
-    threads: Required[Count]
-    outside: Required[Count]
-    idle: Amount | None
-
-
 class SlicesFacts(TypedDict, total=False):
     """How the row of a side was loaded in turn with the other, and each of its slices."""
 
@@ -380,13 +371,11 @@ class SlicesFacts(TypedDict, total=False):
     why: Required[str]
     drain_s: Amount
     seed: Signed
-    begun_s: Required[list[Signed]]  # below 0: in a duet B may begin before the first window of A
+    begun_s: Required[list[Amount]]
     length_s: Required[list[Amount]]
     completed: Required[list[Count]]
     failed: Required[list[Count]]
     requests: Count
-    way: Mapping[str, Count]
-    pinned: list[PinnedFacts]
 
 
 class RankerFacts(TypedDict, total=False):
@@ -726,14 +715,11 @@ class SuiteFacts(TypedDict, total=False):
     floors: Mapping[str, Amount]
     noise: str | None
     budget_s: Amount | None
-    gave_up: list[str]
     urls: Mapping[str, str] | None
     capacity: CapacitySearch | None
     timeline: Timeline | None
     soak: SoakSpec | None
     slo: str | None
-    pairing: str
-    cores_each: Count | None
     backends: list[str]
     worlds: list[CellFacts]
     x_axis: str

@@ -390,33 +390,9 @@ class Teardown:
     leftovers: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Version:
-    """A version that bisect held against another one, `base`, by the run of versus in `folder`.
-
-    `word`: good or bad as the ends are; broken: it cannot be measured, for the reason `why`;
-    undecided: the rounds were too few. `ratio`, `low`, `high`: of `metric` in `row`, to that of
-    `base`, with its 95 % interval.
-    """
-
-    KIND: ClassVar[str] = "version"
-    version: str
-    base: str
-    word: Literal["good", "bad", "broken", "undecided"]
-    why: str = ""
-    folder: str = ""
-    rounds: Count = 0
-    metric: str = ""
-    row: str = ""
-    ratio: Amount | None = None
-    low: Amount | None = None
-    high: Amount | None = None
-
-
-Record: TypeAlias = Run | Resume | Launch | Deploy | Trial | Failure | Teardown | RunStop | Version
+Record: TypeAlias = Run | Resume | Launch | Deploy | Trial | Failure | Teardown | RunStop
 RECORDS: Final[dict[str, type[Record]]] = {
-    kind.KIND: kind
-    for kind in (Run, Resume, Launch, Deploy, Trial, Failure, Teardown, RunStop, Version)
+    kind.KIND: kind for kind in (Run, Resume, Launch, Deploy, Trial, Failure, Teardown, RunStop)
 }
 
 
@@ -437,7 +413,7 @@ class Result:
 
     `failures` are those that still count; `mended` those that a later Resume made good. `last`: the
     last round that is planned in the end, None: all; `stop`: why it ended before its rounds, None
-    where it did not or was gone on with; `versions`: of bisect, the latest of each pair.
+    where it did not or was gone on with.
     """
 
     run: Run
@@ -451,7 +427,6 @@ class Result:
     teardowns: tuple[Teardown, ...] = ()
     last: int | None = None
     stop: RunStop | None = None
-    versions: tuple[Version, ...] = ()
     warnings: tuple[ReadWarning, ...] = ()
 
     @property
@@ -531,7 +506,6 @@ def result_of(records: Iterable[Record], warnings: Iterable[ReadWarning] = ()) -
         teardowns=_of_kind(every, Teardown),
         last=last,
         stop=stop,
-        versions=tuple({(one.version, one.base): one for one in _of_kind(every, Version)}.values()),
         warnings=tuple(warnings),
     )
 

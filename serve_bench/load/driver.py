@@ -471,12 +471,12 @@ def drive_windows(
             result = by[side](loads[side], timing, on_progress=on_progress, mark=mark)
             began_ns = began_ns or result.started_at_ns
             results[side].append(result)
-            slices.append(as_slice(result, side, pair, began_ns))
+            slices.append(_as_slice(result, side, pair, began_ns))
     sides = (joined(load, some) for load, some in zip(loads, results, strict=True))
     return SlicedResult(tuple(sides), tuple(slices))
 
 
-def as_slice(result: LoadResult, side: int, pair: int, began_ns: int) -> Slice:
+def _as_slice(result: LoadResult, side: int, pair: int, began_ns: int) -> Slice:
     """A load of one window in the form of a slice."""
     return Slice(
         side=side,

@@ -251,8 +251,7 @@ def bundle() -> Bundle:
 
 
 def cache_folder() -> Path:
-    """Where what takes long to make is kept: the script, for which vl_convert takes seconds, and
-    the environments of bisect."""
+    """Where the script is kept, for which vl_convert takes seconds."""
     home = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if not home.is_absolute():  # its specification: a relative path is ignored
         home = Path("~/.cache").expanduser()

@@ -42,10 +42,6 @@ BAD = {
         ("micro --trace 1% --trace-out -", "--trace-out: - is not allowed; it takes a file"),
         ("micro --trace 1% --trace-out .", "--trace-out: . is a folder; it takes a file"),
         (
-            "versus --a default --b optimized --trace 1% --pairing duet",
-            "--trace: not with --pairing duet",
-        ),
-        (
             "versus --a default --b optimized --trace 1% --clients 8",
             "--trace: is for rows of the raw client",
         ),

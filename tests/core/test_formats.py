@@ -22,9 +22,7 @@ from rich.cells import cell_len
 from serve_bench.analysis.comparing import of_runs
 from serve_bench.analysis.history import history_of
 from serve_bench.analysis.history.model import Stored
-from serve_bench.benchmarks.bisect.search import BisectSuite
 from serve_bench.benchmarks.capacity.summary import rate_text
-from serve_bench.benchmarks.flags.request import FlagsSuite
 from serve_bench.benchmarks.parts.texts import number
 from serve_bench.benchmarks.registry import BENCHMARKS as SHEETS
 from serve_bench.benchmarks.rpc.request import RpcSuite
@@ -55,19 +53,16 @@ PASSED_OVER: Final = {"format-1": ["unknown-kind"], "1-recsys-cut-off": ["cut-of
 #: Every kind of run that records are kept of: `scale` by its workload.
 KINDS: Final = {
     *("micro", "noop", "recsys", "press", "sweep", "rpc", "versus", "run", "load", "ranker"),
-    *("bisect", "flags", "capacity", "tax", "trace", "timeline", "soak"),
+    *("capacity", "tax", "trace", "timeline", "soak"),
     *(f"scale {one}" for one in ("single", "multi", "ensemble", "chain", "curve")),
 }
 #: What reads the suite of a stored run, where it is not Suite.
 SUITES: Final[dict[str, Any]] = {
-    **{"rpc": RpcSuite, "scale": ScaleSuite, "versus": VersusSuite, "bisect": BisectSuite},
-    "flags": FlagsSuite,
+    **{"rpc": RpcSuite, "scale": ScaleSuite, "versus": VersusSuite},
     "tax": TaxSuite,
 }
 
-NO_CLASSIC: Final = frozenset(
-    {"recsys", "sweep", "versus", "bisect", "flags", "capacity", "tax", "timeline", "soak"}
-)
+NO_CLASSIC: Final = frozenset({"recsys", "sweep", "versus", "capacity", "tax", "timeline", "soak"})
 MOST_BYTES: Final = 3_000_000
 
 #: Where the records lie, as it is shown.
@@ -212,8 +207,6 @@ def figures(result: Result, page: Mapping[str, Any]) -> list[str]:
     if command == "tax":
         lines = [one["ratios"].get("throughput") for row in page["rows"] for one in row["layers"]]
         return [ratio_text(one["ratio"]) for one in lines if one]
-    if command == "flags":
-        return [ratio_text(one["ratio"]) for one in page["effects"] if one["ratio"]]
     if command == "capacity":
         return [rate_text(probe["rate"]) for one in page["capacities"] for probe in one["probes"]]
     if command == "timeline":

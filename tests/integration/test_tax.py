@@ -1,4 +1,4 @@
-"""`serve-bench tax` on a real Ray Serve: layers, an own app of FastAPI, observers, a kill."""
+"""`serve-bench tax` on a real Ray Serve: layers, an own app of FastAPI, a kill."""
 
 from __future__ import annotations
 
@@ -92,16 +92,6 @@ def test_what_is_no_asgi_is_refused_and_what_is_composed_has_no_bare_server(tmp_
     planned = run_to_end(["tax", "shop.py:composed", "--dry-run"], tmp_path)
     assert planned.returncode == 0, planned.stderr
     assert "left out: app: Composed is made with a deployment (inner)" in planned.stdout
-
-
-@pytest.mark.long
-def test_observers_are_switched_on_in_windows_of_their_own(tmp_path: Path) -> None:
-    layers = ["--observers", "--layers", "trace-100,sampler", "--clients", "raw:4"]
-    done = run_to_end(["tax", *layers, *QUICK], tmp_path, 200)
-    assert done.returncode == 0, done.stderr
-    result = read(tmp_path / "run")
-    assert {one.variant for one in result.trials} == {"plain", "trace-100", "sampler"}
-    assert result.complete and wait_until_clean(1) == []
 
 
 @pytest.mark.long

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.benchmarks.versus.duet import halves
 from serve_bench.cli.show import render
 from serve_bench.core.result import Result
 from serve_bench.store import read
@@ -71,7 +70,6 @@ def check_sliced(result: Result) -> None:
         told = trial.client["slices"]
         assert told["method"] == "slices" and trial.counts.failed_total == 0
         assert told["connections"] == told["asked_connections"] == 100  # the load is the one named
-        assert ("haproxy" in told["way"]) is (trial.variant == "optimized")
         assert len(told["completed"]) == len(told["begun_s"]) == len(told["length_s"])
         (cpu_s,) = trial.metrics["server_cpu"].windows or ()
         assert 0.1 < cpu_s < 2 * 30
@@ -84,23 +82,6 @@ def check_sliced(result: Result) -> None:
         for told in (trial.client["slices"] for trial in result.trials)
     }
     assert len(chosen) == 1  # what the first round of the first sitting chose held
-
-
-@pytest.mark.long
-@pytest.mark.skipif(not halves()[0], reason="a duet takes two cores")
-def test_a_duet_pins_all_of_both_clusters(tmp_path: Path) -> None:
-    """HAProxy too; and no process of it, nor of the other side, might run elsewhere."""
-    line = ["versus", "--a", "optimized", "--b", "default", "--pairing", "duet", "--quick"]
-    done = run_to_end([*line, "--rounds", "1", "--out", "run"], tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "has more processes than A" in done.stderr and "duet-unlike" in done.stdout
-    first, second = (one.client["slices"] for one in read(tmp_path / "run").trials)
-    assert first["way"]["haproxy"] == 1 and "haproxy" not in second["way"]
-    for one, other in zip(first["pinned"], second["pinned"], strict=True):
-        assert sorted([tuple(one["cores"]), tuple(other["cores"])]) == sorted(halves())
-        assert one["outside"] == other["outside"] == 0
-        assert min(one["threads"], other["threads"]) > 50
-    assert wait_until_clean(1) == []
 
 
 @pytest.mark.long

@@ -81,7 +81,7 @@ KINDS: Final[dict[str, Callable[[], Result]]] = {
 
 
 def test_every_kind_that_has_a_page_is_here() -> None:
-    apart = {"versus", "bisect", "flags", "tax", "soak", "timeline"}
+    apart = {"versus", "tax", "soak", "timeline"}
     assert {name.split()[0] for name in KINDS} | apart == {*SHEETS, "noop"}
 
 

@@ -19,7 +19,7 @@ from serve_bench.benchmarks.rpc.request import RpcSuite, World, rpc_plan
 from serve_bench.benchmarks.scale.bench import plan_of as scale_plan_of
 from serve_bench.benchmarks.scale.request import ScaleSuite, scale_plan
 from serve_bench.benchmarks.tax.bench import TaxRun
-from serve_bench.benchmarks.tax.request import LAYERS, OBSERVERS, TaxSuite, tax_plan
+from serve_bench.benchmarks.tax.request import LAYERS, TaxSuite, tax_plan
 from serve_bench.benchmarks.versus.bench import Pairs
 from serve_bench.benchmarks.versus.measure import chosen_of
 from serve_bench.benchmarks.versus.request import Side, VersusSuite, versus_plan
@@ -202,19 +202,16 @@ def versus(
     return make
 
 
-def tax(observers: bool = False) -> Make:
+def tax() -> Make:
     def make(script: Script, folder: RunFolder, again: bool) -> Any:
-        pairing = "windows" if observers else "slices"
         cells, sides = (cell_defaults(),), (SIDES[0], SIDES[0])
         versus = VersusSuite(
             *("mine", sides, cells, ROWS[:1]),
             rounds=2,
             side_s=0.1,
             sample=False,
-            pairing=pairing,
         )
-        every = OBSERVERS[:3] if observers else (LAYERS[0], *LAYERS[2:5])
-        suite = TaxSuite(versus, every, observers)
+        suite = TaxSuite(versus, (LAYERS[0], *LAYERS[2:5]))
         rows = [row for one in tax_plan(suite) for row in one.rows]
         parts = [part for row in rows for part in row.parts]
         done: list[str] = []
@@ -393,7 +390,6 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
         tax(), lambda _: {"slices 3": KeyboardInterrupt()}, resumed=True
     ),
     "tax, something is left": Scenario(tax(), leftovers=("uvicorn 9",)),
-    "tax of observers": Scenario(tax(observers=True)),
     "rpc": Scenario(rpc(sample=True)),
     "rpc, a launch fails": Scenario(rpc(), lambda _: {"start 1": ENDED}),
     "rpc, a world fails": Scenario(rpc(), lambda _: {"world 1": ENDED}),

@@ -45,7 +45,6 @@ from serve_bench.analysis.comparing.values import (
     doubts_of,
     odd_launches,
     rows_of,
-    unlike_ways,
     weighed,
     worse,
 )
@@ -149,7 +148,6 @@ def _doubts(match: Match) -> tuple[Doubt, ...]:
     return (
         *doubts_of("A", match.a, match.known[0]),
         *doubts_of("B", match.b, match.known[1]),
-        *unlike_ways(match.a, match.b),
         *(_odd(match) if match.pairs else ()),
     )
 

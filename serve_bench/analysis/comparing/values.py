@@ -177,10 +177,6 @@ def values_of(trial: Trial) -> dict[str, float]:
 def _throughput(trial: Trial) -> float | None:
     sliced = trial.client.get(SLICES)
     if sliced:
-        windows = list(zip(sliced["completed"], sliced["length_s"], strict=True))
-        served = windows and all(done and seconds > 0 for done, seconds in windows)
-        if sliced.get("method") == "duet" and served:  # each on other cores: so much as they differ
-            return statistics.geometric_mean(done / seconds for done, seconds in windows)
         seconds = sum(sliced["length_s"])
         return sum(sliced["completed"]) / seconds if seconds > 0 else None
     metric = trial.metrics.get(MAIN)
@@ -230,9 +226,6 @@ STEAL_SHARE: Final = 0.05
 
 CLIENT: Final = "client-bound"
 
-IDLE: Final = 0.2
-"""Above it the cores of a side in a duet are not what limits it."""
-
 NOT_OF_SLICES: Final = frozenset({"few-windows", "unsteady-windows", "littles-law", "too-short"})
 """Checks of windows. A slice is far shorter than the rhythms of a machine, so its rate may swing;
 its requests in flight rise from none and drain to none."""
@@ -254,19 +247,16 @@ def by_key(result: Result, doubts: Iterable[Warning]) -> dict[str, list[Warning]
     """The doubts about each trial of a run that is compared, by its key, of all about the run."""
     doubts_by_key: dict[str, list[Warning]] = {}
     sliced = {trial.key for trial in result.trials if sliced_in_time(trial)}
-    alone = {trial.key for trial in result.trials if "steady_throughput" in trial.metrics}
     for one in doubts:
         if one.key is None or one.profiled or (one.key in sliced and one.code in NOT_OF_SLICES):
             continue
-        if one.code in ("unsteady-warmup", "unjudged-warmup") and one.key in sliced - alone:
-            continue  # slices alone do not judge their warm-up, nor does a duet
         doubts_by_key.setdefault(one.key, []).append(one)
     return doubts_by_key
 
 
 def sliced_in_time(trial: Trial) -> bool:
-    """Whether the trial was measured in slices in turn with the other side, or in a duet."""
-    return (trial.client.get(SLICES) or {}).get("method") in ("slices", "duet")
+    """Whether the trial was measured in slices in turn with the other side."""
+    return bool((trial.client.get(SLICES) or {}).get("method") == "slices")
 
 
 def doubts_of(side: Letter, row: SideRow, known: Mapping[str, Sequence[Warning]]) -> list[Doubt]:
@@ -308,44 +298,11 @@ def _of_trial(trial: Trial) -> Iterator[Warning]:
     if trial.flags.get("way_changed"):
         message = "CPU not judged: processes on the request's way started or ended"
         yield Warning("way-changed", message, "hold the number of replicas fixed", key)
-    if trial.flags.get("unpinned"):
-        message = "some of its threads were not pinned to its cores"
-        yield Warning("unpinned", message, "what pins it otherwise must leave it alone", key)
-    if trial.flags.get("apart"):
-        message = "the windows of both sides began more than a fifth of their length apart"
-        yield Warning("duet-apart", message, "repeat when the host is quieter", key)
-    pins = (trial.client.get(SLICES) or {}).get("pinned") or ()
-    known = [idle for one in pins if (idle := one.get("idle")) is not None]
-    if known and (idle := statistics.fmean(known)) > IDLE:
-        message = f"its cores stood idle for {100 * idle:.0f} % of the time: it waits"
-        yield Warning("duet-waits", message, "a duet is for full cores: --pairing slices", key)
     host = trial.usage.get("host") or {}
     steal, cores = host.get("steal_percent"), host.get("cores")
     if steal is not None and cores and steal > 100 * STEAL_SHARE * cores:
         message = f"a hypervisor took {steal / cores:.0f} % of all cores"
         yield Warning("steal", message, "repeat when the host is quieter", key)
-
-
-def unlike_ways(a: SideRow, b: SideRow) -> Iterator[Doubt]:
-    """Where a duet tells another ratio than the whole machine: sides with other processes."""
-    ways = [
-        [
-            slices["way"]
-            for trial in row.trials
-            if "pinned" in (slices := trial.client.get(SLICES) or {})
-        ]
-        for row in (a, b)
-    ]
-    for own, other in zip(*ways, strict=False):
-        if own != other:
-            both = " and ".join(
-                ", ".join(f"{count} {role}" for role, count in sorted(way.items()))
-                for way in (own, other)
-            )
-            message = f"the sides use different processes ({both}) on equal cores"
-            hint = "on the whole machine the ratio is another: --pairing slices"
-            yield Doubt("B", "duet-unlike", message, hint, 1, 1)
-            return
 
 
 ODD_MADS: Final = 5.0

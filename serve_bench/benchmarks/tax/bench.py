@@ -11,11 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from serve_bench.benchmarks.tax.measure import LayerRows, drive_of
+from serve_bench.benchmarks.tax.measure import LayerRows
 from serve_bench.benchmarks.tax.request import Layer, LayerRow, TaxRound, TaxSuite, expected_s
 from serve_bench.benchmarks.versus.bench import PairBench, Pairs, Up
 from serve_bench.benchmarks.versus.measure import Target
-from serve_bench.benchmarks.versus.request import Pairing, RoundPlan, Side
+from serve_bench.benchmarks.versus.request import Pairing, RoundPlan
 from serve_bench.benchmarks.versus.slicing import Slicing
 from serve_bench.core.load_result import Progress
 from serve_bench.core.plan import Cell, load_of
@@ -32,7 +32,6 @@ from serve_bench.runner.runner import (
     PlannedLaunch,
 )
 from serve_bench.serving.bare import BareServer
-from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import LaunchFailed, Process
 from serve_bench.serving.strays import Reaped
 
@@ -143,12 +142,8 @@ class _Clusters(PairBench):
     def __init__(
         self, layers: LayerBench, pairs: Pairs, launch: RoundPlan, number: int, journal: Journal
     ) -> None:
-        self._of, self._run_id = layers, pairs.run_id
+        self._of = layers
         super().__init__(pairs, launch, number, journal)
-
-    def _spec(self, launch: RoundPlan, side: Side, number: int) -> tuple[Part, LaunchSpec]:
-        part, spec = super()._spec(launch, side, number)
-        return part, replace(spec, traced=side.label == "traced")
 
     def _up_of(self, at: Pairing, side: int) -> Up | None:
         on = self._of.layer(at, side).on
@@ -162,13 +157,10 @@ class _Clusters(PairBench):
         if up is None:
             part, server = self._of.server(layer)
             load = load_of(suite, row, server.url, cell)
-            target = Target(load, part.number, server.processes)
-        else:
-            load = load_of(suite, row, up.serving.url_of(row), cell)
-            load = replace(load, environment=up.serving.environment_of(row))
-            by_handle = layer.way == "handle"
-            target = Target(load, up.part.number, partial(_processes, up, by_handle))
-        return replace(target, drive=drive_of(layer, target, self._run_id))
+            return Target(load, part.number, server.processes)
+        load = load_of(suite, row, up.serving.url_of(row), cell)
+        load = replace(load, environment=up.serving.environment_of(row))
+        return Target(load, up.part.number, partial(_processes, up, layer.way == "handle"))
 
     def _say_row(self, at: Pairing, phase: str, load: Progress | None) -> None:
         who = f"{len(at.planned)} layers"

@@ -1,4 +1,4 @@
-"""`serve-bench tax`: what each layer adds to a handler, and what each observer costs."""
+"""`serve-bench tax`: what each layer of Serve adds to a handler."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class TaxOptions(VersusOptions):
 
     command = "tax"
     order = (
-        *("target", "observers", "variant", "layers", "rounds", "clients", "protocol", "route"),
+        *("target", "layers", "rounds", "clients", "protocol", "route"),
         *("method", "header", "body", "expect_status", "option", "quick", "threshold", "slice"),
         *("seed", "suite", "out", "resume", "no_sample", "dry_run", "live", "format"),
     )
@@ -19,13 +19,7 @@ class TaxOptions(VersusOptions):
     target: str = argument(
         "App: noop, or your own as module:name or path/file.py:name [noop].", "noop", "TARGET"
     )
-    observers: bool = flag(False, "Measure what observers cost, instead of layers.")
-    variant: str | None = flag(
-        None, "Variant that is observed: default, haproxy or optimized [default]."
-    )
-    layers: str | None = flag(
-        None, "Layers, or observers, by name [all].", metavar="NAME[,NAME...]"
-    )
+    layers: str | None = flag(None, "Layers by name [all].", metavar="NAME[,NAME...]")
     rounds: str | None = flag(
         None, "Rounds, each a fresh launch of all layers [6]; +N with --resume adds N."
     )
@@ -46,8 +40,7 @@ class TaxOptions(VersusOptions):
 def tax(options: TaxOptions) -> int:
     """Measure what each layer of Serve adds to a handler.
 
-    Bare uvicorn, FastAPI, a handle and Serve's variants are up at once and loaded in turn;
-    --observers compares Serve with and without logs, metrics, tracing and profilers.
+    Bare uvicorn, FastAPI, a handle and Serve's variants are up at once and loaded in turn.
 
     Example: serve-bench tax noop --quick
     """

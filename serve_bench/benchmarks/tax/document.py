@@ -1,8 +1,8 @@
-"""A run of tax as a document: layers, what each adds, CPU by process; or observers. Pure."""
+"""A run of tax as a document: layers, what each adds, CPU by process. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
@@ -12,33 +12,26 @@ from serve_bench.benchmarks.parts.blocks import failure
 from serve_bench.benchmarks.parts.charts import Ratio, ratios
 from serve_bench.benchmarks.tax.summary import (
     METRICS,
-    WORDS,
     LayerFigures,
-    RowFigures,
     TaxFigures,
     adds,
     figures_of,
     interval_of,
     line_of,
-    ratio_of,
     sentences_of,
 )
-from serve_bench.benchmarks.versus.document import TONES
 from serve_bench.benchmarks.versus.summary import SCALES, percent, value_text
 from serve_bench.core.document import (
-    Block,
     Chart,
     Charts,
     Column,
     Document,
     Folded,
     Number,
-    Prose,
     ReportOptions,
     Section,
     Table,
     TableRow,
-    Text,
     sentences,
 )
 from serve_bench.core.result import Result
@@ -69,10 +62,6 @@ LAYER_NOTE = (
 )
 STREAM_METRICS: Final = ("ttft_p50", "itl_p50")
 STREAM_NOTE = "TTFT: to the first event; ITL: between events; -: they came together"
-OBSERVER_NOTE = (
-    "with the observer divided by without; requests/s below 1 and CPU above 1 are a cost; CPU is "
-    "that of proxy and replica, without that of the observer itself"
-)
 
 
 def document(result: Result, options: ReportOptions) -> Document:
@@ -82,25 +71,19 @@ def document(result: Result, options: ReportOptions) -> Document:
     facts = [
         ("planned", f"{suite.versus.rounds} rounds, {figures.measured} measured on all layers"),
         ("app", suite.versus.sides[0].app.name),
-        ("variant", suite.variant if suite.observers else ""),
         ("left out", "; ".join(suite.left_out)),
-        ("threshold", percent(suite.versus.threshold) if suite.observers else ""),
     ]
-    sections = _observers(figures) if suite.observers else _layers(figures)
     return run_document(
         result,
         options.where,
         findings=sentences(sentences_of(figures)),
         doubts=(*map(failure, result.failures), *figures.doubts),
         facts=[one for one in facts if one[1]],
-        sections=(*sections, method(result, (*FORMULAS, *GENERAL_FORMULAS))),
+        sections=(*_sections(figures), method(result, (*FORMULAS, *GENERAL_FORMULAS))),
     )
 
 
-# ------------------------------------------------------------------------------------ layers
-
-
-def _layers(figures: TaxFigures) -> Iterator[Section]:
+def _sections(figures: TaxFigures) -> Iterator[Section]:
     yield Section("layers", "Layers", (_values(figures), _compared(figures)), "headline")
     yield Section("chart", "Shares with their intervals", (Charts(partial(_charts, figures)),))
     if len(figures.suite.layers) > 2:
@@ -265,56 +248,3 @@ def _rounds(figures: TaxFigures) -> Folded:
             cells = [_number("throughput", some.get(at)) for some in values]
             rows.append(TableRow((Number(str(at), at), *cells), group=row.row.label))
     return Folded("requests/s of each round", (Table("each round", columns, tuple(rows)),))
-
-
-# --------------------------------------------------------------------------------- observers
-
-
-def _observers(figures: TaxFigures) -> Iterator[Section]:
-    yield Section("observers", "Observers", tuple(_verdicts(figures)), "headline")
-    yield Section("chart", "Ratios with their intervals", (Charts(partial(_charts, figures)),))
-    yield Section("values", "Figures", (_values(figures), _cpu(figures)), "table")
-    yield Section("rounds", "Rounds", (_rounds(figures),), "table")
-
-
-def _verdicts(figures: TaxFigures) -> Iterator[Block]:
-    columns = (
-        Column("observer", number=False),
-        Column("requests/s", "x"),
-        Column("95 %", number=False),
-        Column("p50", "x", spare=2),
-        Column("95 %", number=False, spare=3),
-        Column("CPU", "x"),
-        Column("95 %", number=False, spare=1),
-        Column("verdict", number=False),
-    )
-    rows = [
-        TableRow((one.layer.title, *_ratios(one)), group=row.row.label)
-        for row in figures.rows
-        for one in row.layers[1:]
-    ]
-    yield Table("with the observer, divided by without", columns, tuple(rows), (OBSERVER_NOTE,))
-    if needed := list(_needed(figures.rows)):
-        text = f"rounds that would settle what is inconclusive, about: {', '.join(needed)}"
-        yield Prose((text,), "quiet", listed=True)
-
-
-def _ratios(one: LayerFigures) -> Iterator[Number | Text | str]:
-    for metric in ("throughput", "p50", "cpu"):
-        ratio = ratio_of(one.first, metric)
-        yield Number(ratio_text(ratio), ratio)
-        yield ends(interval_of(one.first, metric))
-    line = line_of(one.first, "throughput")
-    word = "inconclusive" if line is None else line.judged.word
-    yield Text(WORDS[word], TONES[word])
-
-
-def _needed(rows: Sequence[RowFigures]) -> Iterator[str]:
-    """`py-spy, 25 Hz 34`, of each that more rounds would probably decide."""
-    for row in rows:
-        for one in row.layers[1:]:
-            line = line_of(one.first, "throughput")
-            if line is None or line.judged.word != "inconclusive":
-                continue
-            if (rounds := line.judged.rounds_needed) is not None:
-                yield f"{one.layer.title} {rounds}"

@@ -13,17 +13,13 @@ from serve_bench.benchmarks.tax.bench import TaxRun
 from serve_bench.benchmarks.tax.command import TaxOptions
 from serve_bench.benchmarks.tax.request import (
     LAYERS,
-    OBSERVED_ROWS,
-    OBSERVERS,
     OWN_BARE,
-    PLAIN,
     QUICK_ROUNDS,
     QUICK_SIDE_S,
     ROUNDS,
     ROWS,
     SIDE_S,
     STEADY_S,
-    WINDOW_S,
     Layer,
     TaxRound,
     TaxSuite,
@@ -36,16 +32,14 @@ from serve_bench.benchmarks.versus.flags import alike, rounds_in_all, whole_roun
 from serve_bench.benchmarks.versus.measure import chosen_of
 from serve_bench.benchmarks.versus.request import Pairing, VersusSuite
 from serve_bench.cli.flag_values import names, plain_lines
-from serve_bench.cli.rows import targets_of
 from serve_bench.cli.sitting import Place, Sitting, done, print_plan, request_of, sit
 from serve_bench.core.axes import nearest
 from serve_bench.core.errors import BadInput
 from serve_bench.core.plan import duration_text
 from serve_bench.core.result import Result
-from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.report import COMPARED
 from serve_bench.runner.runner import Plan
-from serve_bench.serving.launch_spec import check_interpreter, check_tracing
+from serve_bench.serving.launch_spec import check_interpreter
 
 PROTOCOLS: Final = ("http", "stream")
 
@@ -65,7 +59,8 @@ def run(options: TaxOptions) -> int:
     if earlier is not None:
         rounds = rounds_in_all(options.rounds, earlier, suite.versus.rounds)
         suite = replace(suite, versus=replace(suite.versus, rounds=rounds))
-    _check_host(suite)
+    for side in suite.clusters:
+        check_interpreter(side.variant)
     every, left = tax_plan(suite), tax_plan(suite, done(earlier))
     if options.dry_run:
         return print_plan(_plan_lines(suite, left), options.out)
@@ -109,20 +104,6 @@ def _content(suite: TaxSuite, earlier: Result) -> dict[str, Any]:
     return {**suite.to_json(), **versus_content(suite.versus, earlier)}
 
 
-def _check_host(suite: TaxSuite) -> None:
-    """BadInput where this host cannot measure what is asked for."""
-    for side in suite.clusters:
-        check_interpreter(side.variant)
-        if side.label == "traced":
-            check_tracing(side.variant)
-    if any(one.way == "py-spy" for one in suite.layers):
-        try:
-            targets_of("replica")
-        except BadInput as error:
-            text = str(error).removeprefix("--profile: ")
-            raise BadInput(f"--layers: py-spy: {text}; name the other observers") from None
-
-
 # ------------------------------------------------------------------------------- from the flags
 
 
@@ -135,14 +116,10 @@ def _from_flags(options: TaxOptions) -> TaxSuite:
             f"TARGET: {target!r} is not allowed; it takes noop, or your own app as module:name or "
             "path/file.py:name"
         )
-    variant = _variant(options)
     common = _common(options, f"default,{target}" if own else "default")
     app = common.sides[0].app
-    layers = OBSERVERS if options.observers else LAYERS
-    left_out, bare = list[str](), ""
-    if options.observers:
-        layers, left_out = _possible(variant, own)
-    elif app.own is not None:
+    layers, left_out, bare = LAYERS, list[str](), ""
+    if app.own is not None:
         asgi, bound = ingress_of(app.own, "TARGET")
         if asgi is None:
             raise BadInput(
@@ -157,43 +134,16 @@ def _from_flags(options: TaxOptions) -> TaxSuite:
             why = f"{app.own.ingress} is made with a deployment ({', '.join(bound)})"
             left_out.append(f"app: {why}, which it cannot have without Serve")
             layers = served
-    layers = _chosen(layers, names(options.layers), options.observers)
-    quick, observers = options.quick, options.observers
+    layers = _chosen(layers, names(options.layers))
+    quick = options.quick
     versus = replace(
         common,
         rounds=rounds or (QUICK_ROUNDS if quick else ROUNDS),
-        side_s=2 * QUICK_SIDE_S if quick and observers else QUICK_SIDE_S if quick else SIDE_S,
+        side_s=QUICK_SIDE_S if quick else SIDE_S,
         steady_s=0.5 if quick else STEADY_S,
-        slice_s=common.slice_s or WINDOW_S if observers else common.slice_s,
-        pairing="windows" if observers else "slices",
-        sample=common.sample and not observers,
         looks=False,
     )
-    return TaxSuite(versus, layers, observers, tuple(left_out), bare, variant)
-
-
-def _variant(options: TaxOptions) -> str:
-    """That of the clusters of observers. Raises BadInput."""
-    if options.variant is None:
-        return "default"
-    if not options.observers:
-        raise BadInput("--variant: is of --observers; layers are variants (--layers)")
-    if options.variant not in BUILT_IN_VARIANTS:
-        raise BadInput(
-            f"--variant: {options.variant!r} is not allowed; it takes "
-            f"{', '.join(BUILT_IN_VARIANTS)}"
-        )
-    return options.variant
-
-
-def _possible(variant: str, own: bool) -> tuple[tuple[Layer, ...], list[str]]:
-    """The observers of an app and a variant, and why others are left out."""
-    why = dict.fromkeys(("access-log", "proxy-log-off"), "is measured with the no-op app alone")
-    if not own:
-        without_proxy = f"{variant} has HAProxy in place of the proxy"
-        why = {} if variant == "default" else {"proxy-log-off": without_proxy}
-    kept = tuple(one for one in OBSERVERS if one.name not in why)
-    return kept, [f"{name}: {text}" for name, text in why.items()]
+    return TaxSuite(versus, layers, tuple(left_out), bare)
 
 
 def _common(options: TaxOptions, of: str) -> VersusSuite:
@@ -203,8 +153,7 @@ def _common(options: TaxOptions, of: str) -> VersusSuite:
         raise BadInput(
             f"--protocol: {protocol!r} is not allowed; it takes {' or '.join(PROTOCOLS)}"
         )
-    usual = OBSERVED_ROWS if options.observers else ROWS
-    texts = options.clients or usual
+    texts = options.clients or ROWS
     if any(not one.startswith("raw:") for one in names(texts)):
         raise BadInput(f"--clients: {texts!r} is not allowed; it takes raw:N, one or more")
     try:
@@ -221,10 +170,8 @@ def _common(options: TaxOptions, of: str) -> VersusSuite:
     return common
 
 
-def _chosen(
-    layers: tuple[Layer, ...], wanted: tuple[str, ...] | None, observers: bool
-) -> tuple[Layer, ...]:
-    """The layers that are named; observers always with what they are compared with."""
+def _chosen(layers: tuple[Layer, ...], wanted: tuple[str, ...] | None) -> tuple[Layer, ...]:
+    """The layers that are named; all without names."""
     if not wanted:
         return layers
     known = [one.name for one in layers]
@@ -234,10 +181,9 @@ def _chosen(
                 f"--layers: {name!r} is not allowed{nearest(name, known)}; it takes "
                 f"{', '.join(known)}"
             )
-    chosen = {*wanted, *([PLAIN.name] if observers else [])}
-    if len(chosen) < 2:
-        raise BadInput(f"--layers: {', '.join(chosen)}: two or more are compared")
-    return tuple(one for one in layers if one.name in chosen)
+    if len(set(wanted)) < 2:
+        raise BadInput(f"--layers: {wanted[0]}: two or more are compared")
+    return tuple(layer for layer in layers if layer.name in wanted)
 
 
 # ---------------------------------------------------------------------------------- the plan
@@ -262,9 +208,8 @@ def _plan_lines(suite: TaxSuite, left: tuple[TaxRound, ...]) -> Iterator[str]:
     if not left:
         yield "nothing is left to be measured"
         return
-    how = f"windows of {versus.slice_s:g} s" if suite.observers else "slices"
     yield (
         f"{len(suite.layers)} layers in {len(left)} round{'' if len(left) == 1 else 's'}, "
-        f"{versus.side_s:g} s a layer and row in turn, in {how}; "
+        f"{versus.side_s:g} s a layer and row in turn, in slices; "
         f"about {duration_text(expected_s(suite, left))} in all"
     )

@@ -33,12 +33,10 @@ def json_text(result: Result, options: ReportOptions) -> str:
     whole = {
         "run": result.run.id,
         "records": options.where,
-        "observers": figures.suite.observers,
-        "variant": figures.suite.variant if figures.suite.observers else None,
         "findings": list(sentences_of(figures)),
         "left_out": list(figures.suite.left_out),
         "rounds": figures.measured,
-        "rows": [_row(one, figures.suite.observers) for one in figures.rows],
+        "rows": [_row(row) for row in figures.rows],
         "doubts": [one.line for one in figures.doubts],
         "failures": [one.message for one in result.failures],
         "host": dict(result.run.host),
@@ -46,16 +44,16 @@ def json_text(result: Result, options: ReportOptions) -> str:
     return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _row(row: RowFigures, observers: bool) -> dict[str, Any]:
+def _row(row: RowFigures) -> dict[str, Any]:
     return {
         "row": row.row.label,
         "connections": row.row.connections,
-        "layers": [_layer(one, row, observers) for one in row.layers],
+        "layers": [_layer(layer, row) for layer in row.layers],
     }
 
 
-def _layer(one: LayerFigures, row: RowFigures, observers: bool) -> dict[str, Any]:
-    before = None if observers else row.step_of(one)
+def _layer(one: LayerFigures, row: RowFigures) -> dict[str, Any]:
+    before = row.step_of(one)
     return {
         "layer": one.layer.name,
         "title": one.layer.title,
@@ -91,7 +89,7 @@ def _csv_rows(result: Result, figures: TaxFigures) -> Iterator[dict[str, Any]]:
         for one in row.layers:
             before = row.step_of(one)
             compared = [("ratio", row.base.layer.name, one.first)]
-            if not figures.suite.observers and before is not None:
+            if before is not None:
                 compared.append(("step", before.name, one.step))
             at: dict[str, Any] = {**about, "row": row.row.label, "layer": one.layer.name}
             at |= {"title": one.layer.title, "client": one.row.row.client}

@@ -10,13 +10,11 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from serve_bench.benchmarks.tax.request import QUIET_S, Layer
+from serve_bench.benchmarks.tax.request import QUIET_S
 from serve_bench.benchmarks.versus.measure import REQUEST_WAY, PairRows, Target
 from serve_bench.benchmarks.versus.request import Pairing
 from serve_bench.benchmarks.versus.slicing import Slicing
@@ -24,18 +22,11 @@ from serve_bench.core.load_result import LoadResult, SlicedResult
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.result import Metric, Trial
 from serve_bench.load import drive_load
-from serve_bench.load.driver import Drive
-from serve_bench.load.traces import TraceLog
 from serve_bench.observing.host import cpu_ns
-from serve_bench.observing.profiler import Profiling, SpyOptions, to_profile
-from serve_bench.observing.sampler import sampler_of
 from serve_bench.serving.server import Process
-from serve_bench.serving.strays import marks, run_directory
 
 Clocks = Mapping[int, tuple[str, int | None]]
 """CPU so far by pid, with the role of the process."""
-
-SPIED = ("proxy", "replica")
 
 
 @dataclass
@@ -139,36 +130,8 @@ class LayerRows(PairRows):
 
 
 def _metered(target: Target, cpu: LayerCpu, load: Load, timing: Timing, **rest: Any) -> LoadResult:
-    """A window of a layer, with the CPU that it takes. What is beside it starts before."""
-
-    def metered(load: Load, timing: Timing, **rest: Any) -> LoadResult:
-        before = _clocks(target.processes())
-        result = drive_load(load, timing, **rest)
-        cpu.add(before, _clocks(target.processes()))
-        return result
-
-    if target.drive is None:
-        return metered(load, timing, **rest)
-    return target.drive(load, timing, **rest, drive=metered)
-
-
-def drive_of(layer: Layer, target: Target, run_id: str) -> Drive:
-    """What runs a window of a layer: the load alone, or with its observer."""
-
-    def observed(
-        load: Load, timing: Timing, *, drive: Drive = drive_load, **rest: Any
-    ) -> LoadResult:
-        if layer.way == "traced":
-            return drive(load, timing, traces=TraceLog(layer.value, 0.0), **rest)
-        beside: Any = nullcontext()
-        if layer.way == "sampler":
-            beside = sampler_of(target.processes())
-        elif layer.way == "py-spy":
-            options = SpyOptions(rate=int(layer.value), nonblocking=not layer.blocking)
-            folder = run_directory(run_id) / target.launch
-            spies = Profiling(Path(folder), layer.name, marks(run_id), options=options)
-            beside = spies.around(to_profile(target.processes(), SPIED))
-        with beside:
-            return drive(load, timing, **rest)
-
-    return observed
+    """A window of a layer, with the CPU that it takes."""
+    before = _clocks(target.processes())
+    result = drive_load(load, timing, **rest)
+    cpu.add(before, _clocks(target.processes()))
+    return result

@@ -1,10 +1,9 @@
 """What `serve-bench tax` is asked for: layers that answer the same request, and rounds of them.
 
 A layer is a way to the same handler: a bare server, or a cluster of a variant, by HTTP or by a
-handle. With `--observers` a layer is one cluster with one observer beside it. In a round all are
-launched afresh and up at once, and loaded in turn in drawn order; the layers of HTTP share slices,
-a handle has windows of its own, before or behind them as drawn, and observers have windows.
-Pure. Times and rows are those of a suite of versus.
+handle. In a round all are launched afresh and up at once, and loaded in turn in drawn order; the
+layers of HTTP share slices, a handle has windows of its own, before or behind them as drawn. Pure.
+Times and rows are those of a suite of versus.
 """
 
 from __future__ import annotations
@@ -25,27 +24,25 @@ from serve_bench.benchmarks.versus.request import (
     Side,
     VersusSuite,
 )
+from serve_bench.benchmarks.versus.slicing import WINDOW_S
 from serve_bench.core.errors import FormatError
 from serve_bench.core.plan import FIRST_DEPLOY_S, parse_row
-from serve_bench.core.result import PlannedTrial, Row, Traffic, VariantUsed, trial_key
+from serve_bench.core.result import HANDLES, PlannedTrial, Row, Traffic, trial_key
 from serve_bench.core.schema import built
 from serve_bench.core.variants import BUILT_IN_VARIANTS
 
-Way = Literal["asgi", "fastapi", "app", "http", "handle", "traced", "py-spy", "sampler"]
+Way = Literal["asgi", "fastapi", "app", "http", "handle"]
 
 
 @dataclass(frozen=True)
 class Layer:
     """A way to the handler. `name`: in records; `title`: for people; `on`: the cluster, empty for a
-    bare server. `way`: how it is served, called or observed; `value`: the share that is traced, the
-    rate of py-spy, which stops a process for each sample unless it is not `blocking`."""
+    bare server. `way`: how it is served or called."""
 
     name: str
     title: str
     way: Way
     on: str = ""
-    value: float = 0.0
-    blocking: bool = True
 
 
 LAYERS: Final[tuple[Layer, ...]] = (
@@ -61,44 +58,14 @@ LAYERS: Final[tuple[Layer, ...]] = (
 OWN_BARE: Final = Layer("app", "the app on uvicorn", "app")
 """Of an own app, in the place of the two bare servers."""
 
-PLAIN: Final = Layer("plain", "no observer", "http", "plain")
-OBSERVERS: Final[tuple[Layer, ...]] = (
-    PLAIN,
-    Layer("access-log", "access log of the replica", "http", "access-log"),
-    Layer("proxy-log-off", "access log of the proxy off", "http", "proxy-log-off"),
-    Layer("metrics", "metrics exported each 1 s, not 10 s", "http", "metrics"),
-    Layer("metrics-off", "metrics not collected", "http", "metrics-off"),
-    Layer("trace-0", "tracing set up, no request traced", "http", "traced"),
-    Layer("trace-1", "tracing, 1 % of requests", "traced", "traced", 0.01),
-    Layer("trace-100", "tracing, 100 % of requests", "traced", "traced", 1.0),
-    Layer("sampler", "the sampler of serve-bench", "sampler", "plain"),
-    Layer("py-spy-25", "py-spy, 25 Hz", "py-spy", "plain", 25.0),
-    Layer("py-spy-100", "py-spy, 100 Hz", "py-spy", "plain", 100.0),
-    Layer("py-spy-100-nb", "py-spy, 100 Hz, nonblocking", "py-spy", "plain", 100.0, False),
-)
-"""The first is what each of the others is compared with."""
-
-METRICS_EACH_S: Final = {"RAY_metrics_report_interval_ms": "1000"}
-_ENV: Final[Mapping[str, Mapping[str, str]]] = {
-    "metrics": METRICS_EACH_S,
-    "metrics-off": {"RAY_enable_metrics_collection": "0"},
-}
-_SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
-    "access-log": {"access_log": True},
-    "proxy-log-off": {"log_level": "WARNING"},
-}
-"""Environment and settings of the cluster of an observer, beside those of its variant."""
-
 ROUNDS, SIDE_S, STEADY_S = 6, 8.0, 1.0
 QUICK_ROUNDS, QUICK_SIDE_S = 3, 2.0
-OBSERVED_ROWS, ROWS = "raw:100", "raw:1,raw:100"
-WINDOW_S: Final = 2.0
-"""Of an observer: py-spy is started before each."""
+ROWS: Final = "raw:1,raw:100"
 
 QUIET_S: Final = 1.0
 """Before slices nothing is loaded for so long: what the processes of a layer use by themselves."""
 
-#: Seconds beside a window of an observer, and of a handle: workers and py-spy start, and warm up.
+#: Seconds beside a window of a handle: its driver starts, and warms up.
 WINDOW_REST_S: Final = 2.5
 SERVER_S: Final = 0.5
 
@@ -106,41 +73,32 @@ SERVER_S: Final = 0.5
 @dataclass(frozen=True)
 class TaxSuite:
     """What a run of tax measures. `versus`: rows, cells and times, its sides the default twice.
-    `left_out`: layers that cannot be, and why; `bare`: what the ASGI app of an own app is;
-    `variant`: that of the clusters of observers."""
+    `left_out`: layers that cannot be, and why; `bare`: what the ASGI app of an own app is."""
 
     versus: VersusSuite
     layers: tuple[Layer, ...]
-    observers: bool = False
     left_out: tuple[str, ...] = ()
     bare: str = ""
-    variant: str = "default"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain content for the Run record: that of versus, and the layers; without the variant
-        where it is the usual one, as suites of before."""
-        own: dict[str, Any] = {"layers": [one.name for one in self.layers]}
-        own |= {"left_out": list(self.left_out)}
-        own |= {"observers": self.observers, "bare": self.bare}
-        own |= {} if self.variant == "default" else {"variant": self.variant}
-        return {**self.versus.to_json(), "tax": own}
+        """Plain content for the Run record: that of versus, and the layers."""
+        names = [layer.name for layer in self.layers]
+        stored = {"layers": names, "left_out": list(self.left_out), "bare": self.bare}
+        return {**self.versus.to_json(), "tax": stored}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> TaxSuite:
         """The reverse of `to_json`. Raises BadInput or FormatError."""
         rest = {name: value for name, value in data.items() if name != "tax"}
         own = built(_Stored, data.get("tax"), "suite.tax")
-        known = {one.name: one for one in (*LAYERS, OWN_BARE, *OBSERVERS)}
+        known = {one.name: one for one in (*LAYERS, OWN_BARE)}
         if not own.layers or any(name not in known for name in own.layers):
             raise FormatError("suite.tax.layers: names no layers of this version")
-        if own.variant not in BUILT_IN_VARIANTS:
-            raise FormatError("suite.tax.variant: is no variant of this version")
         layers = tuple(known[name] for name in own.layers)
         versus = VersusSuite.from_json(rest)
         if not versus.rows or not versus.cells:
             raise FormatError("suite: it has no rows or no cells")
-        layers = named(layers, own.bare)
-        return cls(versus, layers, own.observers, own.left_out, own.bare, own.variant)
+        return cls(versus, named(layers, own.bare), own.left_out, own.bare)
 
     @property
     def servers(self) -> tuple[Layer, ...]:
@@ -151,7 +109,7 @@ class TaxSuite:
     def clusters(self) -> tuple[Side, ...]:
         """The clusters of the layers, in their order."""
         names = dict.fromkeys(one.on for one in self.layers if one.on)
-        return tuple(_cluster(name, self.versus.sides[0], self.variant) for name in names)
+        return tuple(_cluster(name, self.versus.sides[0]) for name in names)
 
     @property
     def traffic(self) -> Traffic:
@@ -171,9 +129,7 @@ class TaxSuite:
 class _Stored:
     layers: tuple[str, ...]
     left_out: tuple[str, ...] = ()
-    observers: bool = False
     bare: str = ""
-    variant: str = "default"
 
 
 def named(layers: Sequence[Layer], bare: str) -> tuple[Layer, ...]:
@@ -182,12 +138,9 @@ def named(layers: Sequence[Layer], bare: str) -> tuple[Layer, ...]:
     return tuple(replace(one, title=title) if one.way == "app" else one for one in layers)
 
 
-def _cluster(name: str, side: Side, of: str) -> Side:
-    """A cluster by its name: a variant, or that of an observer with its own settings."""
-    base = BUILT_IN_VARIANTS.get(name) or BUILT_IN_VARIANTS[of]
-    variant = VariantUsed(name, {**base.env, **_ENV.get(name, {})})
-    settings = {**side.settings, **_SETTINGS.get(name, {})}
-    return replace(side, label=name, variant=variant, settings=settings)
+def _cluster(variant: str, side: Side) -> Side:
+    """The cluster of a built-in variant."""
+    return replace(side, label=variant, variant=BUILT_IN_VARIANTS[variant])
 
 
 # ---------------------------------------------------------------------------------- the plan
@@ -271,10 +224,9 @@ def expected_s(suite: TaxSuite, rounds: Iterable[TaxRound]) -> float:
         total += (BOTH_UP_S + AT_ONCE * FIRST_DEPLOY_S) * max(1.0, len(suite.clusters) / 2)
         total += SERVER_S * len(suite.servers) + TEARDOWN_S
         for row in one.rows:
-            total += LOOKS_S if one.round == 1 and not suite.observers else QUIET_S
+            total += LOOKS_S if one.round == 1 else QUIET_S
             for planned in (planned for part in row.parts for planned in part.planned):
-                windows = suite.observers or planned.row.protocol in ("handle", "handle-stream")
-                length_s = WINDOW_S if suite.observers else 1.0
-                rest_s = versus.side_s / length_s * WINDOW_REST_S if windows else 0.0
+                windows = planned.row.protocol in HANDLES
+                rest_s = versus.side_s / WINDOW_S * WINDOW_REST_S if windows else 0.0
                 total += versus.side_s + versus.steady_s + ROW_S + rest_s
     return total

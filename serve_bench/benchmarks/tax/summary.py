@@ -15,7 +15,7 @@ from serve_bench.analysis.checks import Warning, checks
 from serve_bench.analysis.comparing import Match, judged_rows
 from serve_bench.analysis.comparing.model import Compared, ComparedRow, geometric_mean
 from serve_bench.analysis.comparing.values import SLICES, SideRow, by_key, rows_of
-from serve_bench.analysis.ratios import Interval, Word
+from serve_bench.analysis.ratios import Interval
 from serve_bench.benchmarks.tax.request import Layer, TaxSuite
 from serve_bench.benchmarks.versus.summary import percent, value_text
 from serve_bench.core.document import Finding
@@ -26,16 +26,6 @@ from serve_bench.core.result import Result, Row
 METRICS: Final = ("throughput", "p50", "p99", "cpu")
 GATE: Final = ("throughput",)
 """What verdicts are on; the other metrics are judged among themselves."""
-
-WORDS: Final[Mapping[Word, str]] = {
-    "regressed": "costs",
-    "slower": "costs",
-    "improved": "gains",
-    "faster": "gains",
-    "same": "no difference beyond the threshold",
-    "inconclusive": "inconclusive",
-}
-"""What a verdict on an observer is called."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +96,7 @@ def figures_of(result: Result) -> TaxFigures:
     ]
     firsts = _compared(suite, [(sides[0], one) for _, sides in rows for one in sides[1:]], known)
     pairs = [pair for _, sides in rows for pair in pairwise(sides)]
-    steps = firsts if suite.observers else _compared(suite, pairs, known)
+    steps = _compared(suite, pairs, known)
     made, each = [], len(suite.layers) - 1
     for at, (row, own) in enumerate(rows):
         of = [None, *firsts[at * each : (at + 1) * each]], [None, *steps[at * each :][:each]]
@@ -243,13 +233,12 @@ def lost_text(share: float) -> str:
 
 def sentences_of(figures: TaxFigures) -> Iterator[str]:
     """What the layers cost, row by row."""
-    say = _of_observers if figures.suite.observers else _of_layers
     for row in figures.rows:
         title = f"{row.row.label}: " if len(figures.rows) > 1 else ""
-        yield from (f"{title}{text}" for text in say(row))
+        yield from (f"{title}{text}" for text in _row_sentences(row))
 
 
-def _of_layers(row: RowFigures) -> Iterator[str]:
+def _row_sentences(row: RowFigures) -> Iterator[str]:
     base = row.base
     for one in row.layers[1:]:
         ratio = ratio_of(one.first, "throughput")
@@ -272,22 +261,4 @@ def _of_layers(row: RowFigures) -> Iterator[str]:
             f"{shares(interval_of(largest.step, 'throughput'))}"
         )
     if all(one.first is None or ratio_of(one.first, "throughput") is None for one in row.layers):
-        yield "nothing can be compared: see what failed"
-
-
-def _of_observers(row: RowFigures) -> Iterator[str]:
-    words: dict[str, list[str]] = {word: [] for word in dict.fromkeys(WORDS.values())}
-    for one in row.layers[1:]:
-        line = line_of(one.first, "throughput")
-        if line is None or line.ratio is None:
-            continue
-        word = WORDS[line.judged.word]
-        lost = f" {lost_text(1 - line.ratio)}{shares(line.judged.interval)}"
-        words[word].append(f"{one.layer.title}{lost}")
-    for word, some in words.items():
-        if not some:
-            continue
-        verb = f"{word}, of the requests/s" if word in ("costs", "gains") else word
-        yield f"{verb}: {'; '.join(some)}"
-    if not any(words.values()):
         yield "nothing can be compared: see what failed"

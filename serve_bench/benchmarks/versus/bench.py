@@ -10,14 +10,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from operator import attrgetter
 from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from serve_bench.analysis.comparing import of_versus
-from serve_bench.analysis.comparing.model import Comparing
-from serve_bench.benchmarks.versus.duet import at_once
+from serve_bench.benchmarks.versus.at_once import run_at_once
 from serve_bench.benchmarks.versus.measure import PairRows, Target, place_of
 from serve_bench.benchmarks.versus.request import Pairing, RoundPlan, Side, VersusSuite, expected_s
 from serve_bench.benchmarks.versus.slicing import Slicing
@@ -74,7 +72,7 @@ def start_both(ups: Sequence[Up], say: Say) -> list[tuple[Up, LaunchFailed]]:
     for at, up in enumerate(ups):
         say(up, "launch: loading Ray")
         up.serving.begin(apart_from=[one.serving.ports for one in ups[:at]])
-    outcomes = at_once(
+    outcomes = run_at_once(
         [up.serving.await_up for up in ups],
         lambda place, phase: say(ups[place], next_phase(phase)),
         lambda: _end(ups),
@@ -98,7 +96,7 @@ def deploy_both(
     ) -> Callable[[Callable[[str], None]], list[Launch | Deploy]]:
         return lambda _: _deployed(up, suite, cell, label)
 
-    outcomes = at_once(
+    outcomes = run_at_once(
         [work(up, suite, cell) for up, (suite, cell) in zip(ups, apps, strict=True)],
         lambda place, words: None,
         lambda: _end(ups),
@@ -128,8 +126,8 @@ def _end(ups: Sequence[Up]) -> None:
 class Pairs:
     """How both sides are measured, round by round. `folder`: of the run. `services`: those of
     `--url`, in place of launches. `chosen`: how rows are loaded, by an earlier sitting. `budget_s`:
-    no round begins that would probably end later; None: they take what they take. `settled`:
-    whether the rounds so far are enough. `trace`: the share of requests that are traced."""
+    no round begins that would probably end later; None: they take what they take. `trace`: the
+    share of requests that are traced."""
 
     suite: VersusSuite
     rounds: tuple[RoundPlan, ...]
@@ -138,7 +136,6 @@ class Pairs:
     services: tuple[Service, Service] | None = None
     chosen: dict[str, Slicing] = field(default_factory=dict)
     budget_s: float | None = None
-    settled: Callable[[Comparing], bool] = attrgetter("settled")
     trace: float | None = None
     without_ray: set[str | None] = field(default_factory=set)  # interpreters that cannot import it
     _began_s: float | None = None
@@ -179,7 +176,7 @@ class Pairs:
     def _over(self) -> RunStop | None:
         """Whether the rounds so far are enough, or the next one is not in the budget."""
         measured, after, of = self._begun + 1, self.rounds[self._begun].round, self.suite.rounds
-        if self.suite.looks and self.settled(of_versus(read(self.folder))):
+        if self.suite.looks and of_versus(read(self.folder)).settled:
             return RunStop(after, of, "settled", now_iso())
         if self.budget_s is not None and self._began_s is not None:
             next_s = self._pace(measured) * expected_s(self.suite, self.rounds[measured:][:1])

@@ -68,7 +68,6 @@ class VersusOptions(TraceOptions, RunOptions, OwnAppOptions, StreamOptions, Gate
         ),
         *("budget", "a_env", "b_env", "a_python", "b_python", "a_option", "b_option", "slice"),
         *(
-            "pairing",
             "seed",
             "suite",
             "out",
@@ -105,9 +104,7 @@ class VersusOptions(TraceOptions, RunOptions, OwnAppOptions, StreamOptions, Gate
     )
     aa: bool = flag(False, "Compare A (default) with itself: the noise floor.")
     quick: bool = flag(False, "Measure at most 3 rounds of 4 s on each side.")
-    budget: str | None = flag(
-        None, "Longest time of the run, such as 10m [none]; a short one has shorter rounds."
-    )
+    budget: str | None = flag(None, "Longest time of the run, such as 10m [none].")
     a_env: list[str] | None = flag(None, "Variable of the environment of A; repeatable.")
     b_env: list[str] | None = flag(None, "Variable of the environment of B; repeatable.")
     a_python: str | None = flag(None, "Python interpreter of A, with a Ray of its own.")
@@ -115,9 +112,6 @@ class VersusOptions(TraceOptions, RunOptions, OwnAppOptions, StreamOptions, Gate
     a_option: list[str] | None = flag(None, "Option of A, such as num_replicas=2; repeatable.")
     b_option: list[str] | None = flag(None, "Option of B; repeatable.")
     slice: str | None = flag(None, "Length of a slice, 10ms to 2s [7 drains].")
-    pairing: str | None = flag(
-        None, "Order of the sides: slices (in turn) or duet (at once, on half the cores) [slices]."
-    )
     seed: int = flag(1, "Seed of the order in every pair.")
     format: str = flag("table", "Form: table, markdown, csv or json.", "--format", "-f")
 

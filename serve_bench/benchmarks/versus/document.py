@@ -75,9 +75,9 @@ _AB: Final = "docs/ab.md"
 PAIRED_FORMULAS: Final = (
     (
         "value of a launch",
-        "throughput = completed requests of all slices / length of all slices (of a duet: "
-        "geometric mean of the rates of its windows); CPU per request = CPU time of the processes "
-        "on a request's way / completed requests; p50, p99 of its latencies",
+        "throughput = completed requests of all slices / length of all slices; CPU per request = "
+        "CPU time of the processes on a request's way / completed requests; p50, p99 of its "
+        "latencies",
         _AB,
     ),
     (
@@ -234,13 +234,8 @@ def _request(comparing: Comparing) -> Iterator[tuple[str, str]]:
     if comparing.noise:
         yield "noise floor", f"of run {comparing.noise}"
     suite = comparing.sides[0].run.suite
-    if comparing.kind == "versus":
-        if suite.get("pairing") == "duet":
-            yield "pairing", "duet: both sides at once, each on half of the cores"
-        if budget := suite.get("budget_s"):
-            yield "budget", f"{budget:g} s"
-        for text in suite.get("gave_up") or ():
-            yield "reduced for the budget", str(text)
+    if comparing.kind == "versus" and (budget := suite.get("budget_s")):
+        yield "budget", f"{budget:g} s"
 
 
 # ---------------------------------------------------------------------------------- sections

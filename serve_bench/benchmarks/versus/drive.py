@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from serve_bench.analysis.comparing import of_versus
-from serve_bench.analysis.comparing.model import Comparing, stop_text
+from serve_bench.analysis.comparing.model import stop_text
 from serve_bench.analysis.ratios import FEWEST
 from serve_bench.benchmarks.versus.bench import Pairs
-from serve_bench.benchmarks.versus.duet import halves
 from serve_bench.benchmarks.versus.flags import rounds_in_all
-from serve_bench.benchmarks.versus.foresight import foresight
 from serve_bench.benchmarks.versus.measure import chosen_of
 from serve_bench.benchmarks.versus.request import (
     RoundPlan,
     VersusSuite,
     expected_s,
-    misleading,
     versus_plan,
 )
 from serve_bench.benchmarks.versus.slicing import turns_words
@@ -47,16 +42,12 @@ from serve_bench.report.terminal import terminal
 from serve_bench.runner.runner import Plan
 from serve_bench.runner.url_bench import Service
 from serve_bench.serving.launch_spec import check_interpreter, check_tracing
-from serve_bench.store import RESULTS
 
 if TYPE_CHECKING:
     from serve_bench.benchmarks.versus.command import VersusOptions
 
-OVERRUN: Final = 1.1
-"""A run notes it when it took more than so many times its budget, which is no limit."""
-
 #: What may be another the next time: what verdicts are held against, and how long it goes on.
-FREE: Final = ("threshold", "gate", "floors", "noise", "rounds", "budget_s", "gave_up")
+FREE: Final = ("threshold", "gate", "floors", "noise", "rounds", "budget_s")
 
 
 def request(
@@ -72,8 +63,6 @@ def request(
     )
     if earlier is None:
         return suite, None
-    if suite.cores_each is not None and suite.cores_each != len(halves()[0]):
-        raise BadInput(f"--resume: {options.resume} is a duet of {suite.cores_each} cores a side")
     for side in suite.sides:
         check_interpreter(side.variant)
     planned = VersusSuite.from_json(earlier.run.suite).rounds
@@ -109,21 +98,22 @@ def run(
     gate.check_rounds(suite.rounds, f"--rounds {suite.rounds}")
     trace = _trace(suite, options.trace)
     rounds = versus_plan(suite, done(earlier))
-    place = options.resume or options.out
-    folder = RESULTS if place is None else place.parent
-    sees = [] if services is not None else list(foresight(suite, folder, gate.fail_on))
     if earlier is not None and rounds:
         _check_load(suite, earlier)
     if options.dry_run:
-        return print_plan(plan_lines(suite, rounds, sees))
+        return print_plan(plan_lines(suite, rounds))
     if earlier is not None and earlier.stop is not None and not rounds:
         print(
             f"note: nothing to measure: {stop_text(earlier.stop)}; --rounds +6 adds rounds",
             file=sys.stderr,
         )
-    for line in [*_notes(suite, services is not None), *(sees if rounds else ())]:
-        print(f"note: {line}", file=sys.stderr)
-    sitting = sitting_of(
+    if services is not None:
+        print(
+            "note: running services are not launched: the interval excludes the spread between "
+            "launches",
+            file=sys.stderr,
+        )
+    sitting = _sitting(
         suite,
         rounds,
         options.resume or options.out,
@@ -132,10 +122,8 @@ def run(
         budget_s=suite.budget_s if earlier is None else None,
         trace=trace,
     )
-    began_s = time.monotonic()
 
     def show(result: Result, folder: Path) -> int:
-        _note_overrun(suite.budget_s, time.monotonic() - began_s)
         return _show(result, folder, options.format, gate)
 
     return sit(replace(sitting, plain=plain_lines(options.live)), show)
@@ -145,8 +133,6 @@ def _trace(suite: VersusSuite, text: str | None) -> float | None:
     """The share of requests of `--trace`. Raises BadInput where none of this suite can be."""
     share = share_of(text)
     if share is not None:
-        if suite.pairing == "duet":
-            raise BadInput("--trace: not with --pairing duet, which loads no side by itself")
         if not any(client_of(row) == "raw" for row in suite.rows):
             raise BadInput("--trace: is for rows of the raw client (--clients raw:8)")
         for side in suite.sides:
@@ -154,66 +140,36 @@ def _trace(suite: VersusSuite, text: str | None) -> float | None:
     return share
 
 
-def sitting_of(
+def _sitting(
     suite: VersusSuite,
     rounds: tuple[RoundPlan, ...],
     out: Path | None,
-    earlier: Result | None = None,
+    earlier: Result | None,
     *,
-    services: tuple[Service, Service] | None = None,
-    budget_s: float | None = None,
-    settled: Callable[[Comparing], bool] = attrgetter("settled"),
-    trace: float | None = None,
-    plan: tuple[RoundPlan, ...] | None = None,
-    command: str = "versus",
-    content: Mapping[str, Any] | None = None,
+    services: tuple[Service, Service] | None,
+    budget_s: float | None,
+    trace: float | None,
 ) -> Sitting:
-    """What measures these rounds of the suite into `out`. `settled`: whether those so far are
-    enough; `plan`: all rounds, where they are not those of the suite; `command`, `content`: as the
-    run is recorded. The rest as in `Pairs`."""
-    every = [one for each in plan or versus_plan(suite) for one in each.pairings]
+    """What measures these rounds of the suite into `out`. The rest as in `Pairs`."""
+    every = [one for plan in versus_plan(suite) for one in plan.pairings]
 
     def work(place: Place) -> Plan[Any, Any]:
         chosen = chosen_of(every, earlier.trials) if earlier is not None else {}
-        pairs = Pairs(
-            suite, rounds, place.folder, place.run_id, services, chosen, budget_s, settled, trace
-        )
+        pairs = Pairs(suite, rounds, place.folder, place.run_id, services, chosen, budget_s, trace)
         return pairs.plan()
 
     return Sitting(
-        command,
-        content or suite.to_json(),
+        "versus",
+        suite.to_json(),
         [one for at in every for one in at.planned],
         work,
         out,
         earlier,
         left=bool(rounds),
         rounds=None if earlier is None else suite.rounds,
-        again=None if services is not None else command,
+        again=None if services is not None else "versus",
         set_env=None if services is not None else "--a-env, --b-env set it",
     )
-
-
-def _notes(suite: VersusSuite, urls: bool) -> list[str]:
-    """Notes before the rounds."""
-    budget = duration_text(suite.budget_s or 0.0)
-    lines = [f"to fit into {budget}: {line}" for line in suite.gave_up]
-    lines += misleading(suite)
-    if urls:
-        lines.append(
-            "running services are not launched: the interval excludes the spread between launches"
-        )
-    return lines
-
-
-def _note_overrun(budget_s: float | None, took_s: float) -> None:
-    """Says that a run took longer than its budget."""
-    if budget_s is not None and took_s > OVERRUN * budget_s:
-        print(
-            f"note: it took {duration_text(took_s)} of a budget of {duration_text(budget_s)}: "
-            "launches or loads took longer here than the plan reckons",
-            file=sys.stderr,
-        )
 
 
 def _show(result: Result, folder: Path, format: str, gate: Gate) -> int:
@@ -227,9 +183,7 @@ def _show(result: Result, folder: Path, format: str, gate: Gate) -> int:
     return gate.close(comparing)
 
 
-def plan_lines(
-    suite: VersusSuite, rounds: tuple[RoundPlan, ...], sees: Sequence[str] = ()
-) -> Iterator[str]:
+def plan_lines(suite: VersusSuite, rounds: tuple[RoundPlan, ...]) -> Iterator[str]:
     """The plan of a dry run, and about how long it takes."""
     for letter, side in zip("AB", suite.sides, strict=True):
         if suite.urls is not None:
@@ -247,7 +201,7 @@ def plan_lines(
         if label:
             yield f"cell: {settings_text(label)}"
         for row in suite.rows:
-            turns = turns_words(suite.pairing, row.loop == "open", suite.side_s, suite.slice_s)
+            turns = turns_words(row.loop == "open", suite.side_s, suite.slice_s)
             yield f"    {row.label} ({row.client}): {turns}"
     if not rounds:
         yield "nothing is left to be measured"
@@ -256,18 +210,13 @@ def plan_lines(
         first, second = (suite.sides[number].label for number in plan.order)
         how = "loaded" if suite.urls is not None else "launched"
         yield f"round {plan.round}: {first} is {how} first, then {second}"
-    for line in misleading(suite):
-        yield f"note: {line}"
-    for line in suite.gave_up:
-        yield f"to fit into {duration_text(suite.budget_s or 0.0)}: {line}"
-    yield from (f"note: {line}" for line in sees)
     count = len(rounds)
     loads = f"in turn and {suite.steady_s:g} s alone"
-    loads = loads if suite.pairing != "duet" else "at once, pinned"
     most = duration_text(expected_s(suite, rounds))
     number, takes = f"{count} round{'' if count == 1 else 's'}", f"about {most} in all"
     fewest = max(1, FEWEST - rounds[0].round + 1)
     if suite.looks and count > fewest:
         number = f"{fewest} to {count} rounds, until the verdict is final"
         takes = f"about {duration_text(expected_s(suite, rounds[:fewest]))} to {most}"
-    yield f"{number}, {suite.side_s:g} s a side and row {loads}; {takes}"
+    limit = "" if suite.budget_s is None else f"; budget {duration_text(suite.budget_s)}"
+    yield f"{number}, {suite.side_s:g} s a side and row {loads}; {takes}{limit}"

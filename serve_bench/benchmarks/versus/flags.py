@@ -17,9 +17,7 @@ from serve_bench.benchmarks.own_app.facts import check_options
 from serve_bench.benchmarks.own_app.flags import app_of, asked_of
 from serve_bench.benchmarks.own_app.request import protocol_of, servicers_of
 from serve_bench.benchmarks.versus.command import OF_OWN_APPS, VersusOptions
-from serve_bench.benchmarks.versus.duet import halves
 from serve_bench.benchmarks.versus.request import (
-    DUET_SIDE_S,
     GATE,
     QUICK_ROUNDS,
     QUICK_SIDE_S,
@@ -33,11 +31,11 @@ from serve_bench.benchmarks.versus.request import (
     VersusSuite,
     check_apart,
     check_apps,
+    check_budget,
     check_cells,
-    fit,
     sides_of,
 )
-from serve_bench.benchmarks.versus.slicing import LONGEST_S, PAIRINGS
+from serve_bench.benchmarks.versus.slicing import LONGEST_S
 from serve_bench.cli.flag_values import check_number, names, seconds_of
 from serve_bench.cli.gate import Gate, read_flags
 from serve_bench.cli.rows import known_device
@@ -90,7 +88,11 @@ def planned(options: VersusOptions, gate: Gate) -> VersusSuite:
     check_cells(suite)
     for number, side in enumerate(suite.sides[: 1 if options.aa else 2]):
         check_interpreter(side.variant, f"--{'ab'[number]}-python")
-    return suite if options.budget is None else fit(suite, seconds_of(options.budget, "--budget"))
+    if options.budget is None:
+        return suite
+    suite = replace(suite, budget_s=seconds_of(options.budget, "--budget"))
+    check_budget(suite)
+    return suite
 
 
 #: What holds for both sides, where they are made of one.
@@ -104,14 +106,12 @@ def alike(
     options: VersusOptions,
     rounds: str | None,
     of: str,
-    env: list[str] | None = None,
     option: list[str] | None = None,
-    python: str | None = None,
 ) -> VersusSuite:
     """The suite of a side twice, for a command that makes both of it: the rest of the flags as of
     versus. Raises BadInput, in the words of --of."""
     common: dict[str, Any] = {name: getattr(options, name) for name in _OF_BOTH}
-    common |= {"a": of, "a_env": env, "a_option": option, "a_python": python}
+    common |= {"a": of, "a_option": option}
     common["texts"] = options.texts
     flags = VersusOptions(**common, rounds=rounds, aa=True)
     try:
@@ -134,8 +134,6 @@ def with_urls(options: VersusOptions, gate: Gate) -> tuple[VersusSuite, tuple[Se
     first, second = services[0], services[-1]
     sides = sides_of(Side(first.name), Side(second.name))
     common = _common(options)
-    if options.pairing not in (None, PAIRINGS[0]):
-        raise BadInput("--pairing duet: nothing is known of the processes of --url; leave it out")
     if gate.metrics is not None and "cpu" in gate.metrics:
         raise BadInput("--gate: cpu: nothing is known of the processes of --url; leave it out")
     suite = replace(
@@ -194,16 +192,14 @@ def _suite(
         raise BadInput(f"--slice: {slice_s:g}s is not allowed; it takes 10ms to 2s")
     if slice_s is not None and options.rate is not None:
         raise BadInput("--slice: an open loop (--rate) cannot be sliced; leave one out")
-    quick = options.quick
-    cores_each, noise = _cores_each(options), gate.noise
-    side_s = SIDE_S if cores_each is None else DUET_SIDE_S
+    quick, noise = options.quick, gate.noise
     return VersusSuite(
         common.name,
         sides,
         common.cells,
-        tuple(_row(row, options.rate, cores_each) for row in common.rows),
+        tuple(_row(row, options.rate) for row in common.rows),
         rounds=rounds or (QUICK_ROUNDS if quick else ROUNDS),
-        side_s=QUICK_SIDE_S if quick else side_s,
+        side_s=QUICK_SIDE_S if quick else SIDE_S,
         steady_s=QUICK_STEADY_S if quick else STEADY_S,
         slice_s=slice_s,
         aa=options.aa,
@@ -214,8 +210,6 @@ def _suite(
         noise=None if noise is None else noise.sides[0].run.id,
         sample=not options.no_sample,
         timeout_s=common.timeout_s,
-        pairing=options.pairing or PAIRINGS[0],
-        cores_each=cores_each,
         looks=not options.all_rounds,
         streaming=common.streaming,
     )
@@ -248,25 +242,7 @@ def rounds_in_all(text: str | None, earlier: Result, planned: int) -> int:
     return min(last + (whole_rounds(text[1:]) or 0), MOST_ROUNDS)
 
 
-def _cores_each(options: VersusOptions) -> int | None:
-    """The cores that a duet gives each side; None without one. Raises BadInput."""
-    if options.pairing not in (None, *PAIRINGS):
-        raise BadInput(f"--pairing: {options.pairing!r} is not allowed; it takes slices or duet")
-    if options.pairing in (None, PAIRINGS[0]):
-        return None
-    for flag, value in (("--slice", options.slice), ("--rate", options.rate)):
-        if value is not None:
-            raise BadInput(f"--pairing duet: it does not go with {flag}")
-    each = len(halves()[0])
-    if not each:
-        raise BadInput("--pairing duet: takes 2 cores or more, one half of them for each side")
-    return each
-
-
-def _row(row: Row, rate: float | None, cores_each: int | None) -> Row:
-    if cores_each is not None:
-        words = f"{cores_each} core{'' if cores_each == 1 else 's'} each"
-        return replace(row, label=f"{row.label}, {words}")
+def _row(row: Row, rate: float | None) -> Row:
     if rate is None:
         return row
     return replace(row, label=f"{row.label} at {rate:g} a second", loop="open", rate_per_s=rate)

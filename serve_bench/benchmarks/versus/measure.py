@@ -9,25 +9,21 @@ keeps them; judging them is nobody's affair here.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import psutil
 
-from serve_bench.benchmarks.versus.duet import Pinned, drive_duet
 from serve_bench.benchmarks.versus.request import Pairing
 from serve_bench.benchmarks.versus.slicing import (
     DRAINS,
-    WINDOW_S,
     DrainSample,
     Slicing,
     choose,
     drain_of,
-    in_duet,
     in_windows,
     slicing_from,
 )
@@ -58,13 +54,6 @@ WINDOW_WARMUP_S: Final = 0.25
 #: The same of a handle, which is new each time: in the first second its router learns of replicas,
 #: and calls that come before that wait (measured: a fifth of the rate in one window of four).
 HANDLE_WARMUP_S: Final = 1.5
-
-#: Before each window of a duet: longer than the two clients may start apart.
-DUET_WARMUP_S: Final = 0.75
-
-#: Two clients that begin further apart, as a share of a window, make no duet; 0.02 to 0.2 s of 3 s
-#: were seen on a busy host.
-APART: Final = 0.2
 
 #: Pairs of slices that are looked at to choose their length; fewer where each takes long.
 LOOK_PAIRS, FEW_LOOK_PAIRS = 6, 3
@@ -107,8 +96,6 @@ class Times(Protocol):
     def slice_s(self) -> float | None: ...
     @property
     def sample(self) -> bool: ...
-    @property
-    def pairing(self) -> str: ...
 
 
 @dataclass
@@ -133,18 +120,12 @@ class PairRows:
         if slicing is None:
             slicing = self.chosen[place_of(at)] = self._choose(at, targets)
         loads = _with_connections(targets, slicing.connections)
-        duet = slicing.method == "duet"
-        steady = None if duet else self._steady(at, loads, slicing, targets)
-        for load in loads if duet else ():  # before CPU is read: these requests are in no count
-            self._warm(at, load)
+        steady = self._steady(at, loads, slicing, targets)
         processes = [list(target.processes()) for target in targets]
         watch = self._sampler(processes) if self.suite.sample else nullcontext()
         with watch as sampler:
             before = [_cpu_of(some) for some in processes]
-            if duet:
-                result, pins = self._duet(at, loads, targets, slicing)
-            else:
-                result, pins = self._in_turn(at, loads, targets, slicing), None
+            result = self._in_turn(at, loads, targets, slicing)
             after = [_cpu_of(some) for some in processes]
             later = [_now(target) for target in targets]
         _check_whole(loads, result.sides)
@@ -155,13 +136,9 @@ class PairRows:
             own = result.sides[side]
             trial = trial_of(planned, targets[side].launch, started_at, own, total_s)
             trial = _as_slices(trial, result.slices, side, slicing, at.seed, own.total.completed)
-            if steady is not None:
-                trial = _with_steady(trial, steady[side].result, STEADY_WINDOWS)
-                trial = replace(trial, waterfall=steady[side].waterfall)
+            trial = _with_steady(trial, steady[side].result, STEADY_WINDOWS)
+            trial = replace(trial, waterfall=steady[side].waterfall)
             trial = _with_cpu(trial, before[side], after[side], set(_on_way(later[side])))
-            trial = _with_way(trial, processes[side], None if pins is None else pins[side])
-            if duet and _apart(result.slices):
-                trial = trial.flagged("apart")
             if short:
                 trial = trial.flagged("short_slices")
             if sampler is not None:
@@ -176,10 +153,6 @@ class PairRows:
     def _choose(self, at: Pairing, targets: Sequence[Target]) -> Slicing:
         """Looks at slices until they are long enough. All sides are warmed up first."""
         connections, looks = at.row.connections, list[DrainSample]()
-        if self.suite.pairing == "duet":
-            return in_duet(connections, max([self._warm(at, one.load) for one in targets]))
-        if self.suite.pairing == "windows":
-            return Slicing("windows", self.suite.slice_s or WINDOW_S, connections, connections)
         if at.row.loop == "open":
             return in_windows(connections, 0.0, "an open loop cannot be sliced")
         if at.row.client == HANDLE:
@@ -239,22 +212,6 @@ class PairRows:
         return drive_windows(
             loads, plan, on_progress=progress, mark=marks(self.run_id), drives=drives
         )
-
-    def _duet(
-        self, at: Pairing, loads: tuple[Load, ...], targets: Sequence[Target], how: Slicing
-    ) -> tuple[SlicedResult, tuple[list[Pinned], list[Pinned]]]:
-        """Both sides at once. Their processes are asked for before each window: new ones are pinned
-        too."""
-        warmup_s = max(DUET_WARMUP_S, 2 * how.drain_s)
-        plan = Slices(how.pairs(self.suite.side_s), how.slice_s, warmup_s, seed=at.seed)
-
-        def pids_of(target: Target) -> Callable[[], Sequence[int]]:
-            return lambda: [one.pid for one in target.processes()]
-
-        pids = pids_of(targets[0]), pids_of(targets[1])
-        progress = self._progress(at, "both at once")
-        both = loads[0], loads[1]
-        return drive_duet(both, plan, pids, on_progress=progress, mark=marks(self.run_id))
 
     def _slices(
         self, at: Pairing, loads: tuple[Load, ...], slicing: Slicing, pairs: int
@@ -366,25 +323,6 @@ def _with_steady(trial: Trial, steady: LoadResult, windows: int) -> Trial:
     return replace(
         trial, metrics={**trial.metrics, "steady_throughput": metric}, warmup=steady.warmup
     )
-
-
-def _apart(slices: Sequence[Slice]) -> bool:
-    """Whether the two windows of a pair began so far apart that one side was alone for long."""
-    begun: dict[int, list[float]] = {}
-    for one in slices:
-        begun.setdefault(one.pair, []).append(one.begun_s)
-    longest_s = max((one.length_s for one in slices), default=0.0)
-    return any(max(times) - min(times) > APART * longest_s for times in begun.values())
-
-
-def _with_way(trial: Trial, processes: Sequence[Process], pins: Sequence[Pinned] | None) -> Trial:
-    """Which processes its requests went through, and in a duet how all were pinned."""
-    slices = dict(trial.client["slices"])
-    slices["way"] = dict(Counter(one.role for one in processes if one.role in REQUEST_WAY))
-    if pins is not None:
-        slices["pinned"] = [asdict(one) for one in pins]
-    trial = replace(trial, client={**trial.client, "slices": slices})
-    return trial.flagged("unpinned") if any(one.outside for one in pins or ()) else trial
 
 
 def _now(target: Target) -> Sequence[Process]:

@@ -9,11 +9,11 @@ long a slice is to slicing.py, what follows from the figures to analysis/ratios.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from serve_bench.benchmarks.versus.slicing import DUET_S, DUET_START_S
+from serve_bench.analysis.ratios import FEWEST
 from serve_bench.core.app_spec import APPS, AppSpec, app_from_json
 from serve_bench.core.axes import Value
 from serve_bench.core.errors import BadInput
@@ -39,7 +39,6 @@ STEADY_S: Final = 2.0
 QUICK_ROUNDS, QUICK_SIDE_S, QUICK_STEADY_S = 3, 4.0, 1.0
 THRESHOLD: Final = 0.05
 GATE: Final = ("throughput", "cpu")
-DUET_SIDE_S: Final = 12.0
 URL_GATE: Final = ("throughput",)
 """Of services that were up already, whose processes are not known."""
 
@@ -88,8 +87,7 @@ class VersusSuite:
 
     `side_s`: measured in each round of each side and row, in slices; `steady_s`: beside it, without
     slices. `slice_s`: as asked; None: chosen. `urls`: services that are up already, by label; None:
-    clusters are started. `pairing`: "slices" in turn on the whole machine, or a "duet" on
-    `cores_each` cores a side.
+    clusters are started. `budget_s`: the longest time of the run, None: without a limit.
     `threshold`, `gate`, `floors` (of the A/A run `noise`): what its verdicts are held against.
     `looks`: it is judged after each round, and ends once it is settled; `rounds` are the most.
     """
@@ -109,12 +107,9 @@ class VersusSuite:
     floors: Mapping[str, float] = field(default_factory=dict)
     noise: str | None = None
     budget_s: float | None = None
-    gave_up: tuple[str, ...] = ()
     urls: Mapping[str, str] | None = None
     sample: bool = True
     timeout_s: float = 30.0
-    pairing: str = "slices"
-    cores_each: int | None = None
     looks: bool = False
     streaming: Streaming | None = None
 
@@ -192,27 +187,6 @@ def check_cells(suite: VersusSuite) -> None:
                 raise BadInput(f"{flag}: {name} differs from cell to cell of {suite.name} already")
 
 
-def misleading(suite: VersusSuite) -> Iterator[str]:
-    """What the plan shows of sides for which a duet tells another ratio than the whole machine."""
-    if suite.pairing != "duet":
-        return
-    a, b = suite.sides
-    each = f"{suite.cores_each} core{'' if suite.cores_each == 1 else 's'}"
-    if a.app != b.app or replace(a.variant, name=b.variant.name) != b.variant:
-        yield (
-            f"a duet gives each side {each}, its client among it: where B has more processes than "
-            "A, or waits where A does not, the ratio on the whole machine is another"
-        )
-    for cell in suite.cells:
-        counts = [side.app.replicas(side.cell(cell)) for side in suite.sides]
-        if len(set(counts)) > 1 or max(counts) > max(1, suite.cores_each or 1):
-            yield (
-                f"a duet gives each side {each}: {counts[0]} and {counts[1]} replicas share them, "
-                "and do not run in parallel as on the whole machine"
-            )
-            return
-
-
 # --------------------------------------------------------------------------------- the plan
 
 
@@ -248,22 +222,17 @@ class RoundPlan:
         return tuple((cell, tuple(some)) for cell, some in grouped)
 
 
-def versus_plan(
-    suite: VersusSuite,
-    done: Iterable[str] = (),
-    sides: Callable[[int], tuple[Side, Side]] | None = None,
-) -> tuple[RoundPlan, ...]:
+def versus_plan(suite: VersusSuite, done: Iterable[str] = ()) -> tuple[RoundPlan, ...]:
     """The rounds in order. A row of which both sides are `done` (their keys) is left out; one of
     which a side is missing is measured anew on both, since only what is measured beside each other
-    is compared. `sides`: of each round; None: those of the suite."""
+    is compared."""
     finished = set(done)
     rounds = []
     for round_ in range(1, suite.rounds + 1):
-        both = suite.sides if sides is None else sides(round_)
-        pairings = [one for one in _pairings(suite, round_, both) if not _both(one, finished)]
+        pairings = [one for one in _pairings(suite, round_) if not _both(one, finished)]
         if pairings:
             order = (0, 1) if round_ % 2 else (1, 0)
-            rounds.append(RoundPlan(round_, both, order, tuple(pairings)))
+            rounds.append(RoundPlan(round_, suite.sides, order, tuple(pairings)))
     return tuple(rounds)
 
 
@@ -271,7 +240,7 @@ def _both(pairing: Pairing, done: set[str]) -> bool:
     return all(planned.key in done for planned in pairing.planned)
 
 
-def _pairings(suite: VersusSuite, round_: int, sides: tuple[Side, Side]) -> list[Pairing]:
+def _pairings(suite: VersusSuite, round_: int) -> list[Pairing]:
     """Every row of every cell; each second round turns the order of cells, later ones draw it."""
     cells = list(suite.cells)
     if round_ > 2:
@@ -286,7 +255,7 @@ def _pairings(suite: VersusSuite, round_: int, sides: tuple[Side, Side]) -> list
                 PlannedTrial(
                     trial_key(side.label, round_, label, row.label), round_, side.label, label, row
                 )
-                for side in sides
+                for side in suite.sides
             )
             draw = random.Random(f"{suite.seed}/{first.key}/{second.key}")
             order = (0, 1) if draw.random() < 0.5 else (1, 0)
@@ -296,13 +265,7 @@ def _pairings(suite: VersusSuite, round_: int, sides: tuple[Side, Side]) -> list
 
 
 # --------------------------------------------------------------------------------------------------
-# How long a run of versus takes, and what it gives up to fit into a budget. Pure.
-#
-# Rule: nothing that was asked for is given up unsaid, and no cell or row ever is.
-
-#: A round fewer, and an interval says nothing; a second less, and a round is noise.
-LEAST_ROUNDS: Final = 3
-LEAST_SIDE_S: Final = 4.0
+# How long a run of versus takes. Pure.
 
 #: Seconds beside the load, as measured on a host with 2 cores: both launches, at once, the end of
 #: both, and for each row of a side the start of its worker and the warm-up. In the first round each
@@ -319,8 +282,6 @@ def round_s(suite: VersusSuite, plan: RoundPlan | None = None) -> float:
     cells = [cell for cell, _ in plan.cells] if plan is not None else list(suite.cells)
     rows = len(plan.pairings) if plan is not None else len(suite.cells) * len(suite.rows)
     loads_s = rows * 2 * (suite.side_s + suite.steady_s + ROW_S)
-    if suite.pairing == "duet":
-        loads_s = rows * (suite.side_s * (1 + DUET_START_S / DUET_S) + 2 * ROW_S)
     if suite.urls is not None:
         return loads_s
     deploys_s = 0.0
@@ -337,49 +298,18 @@ def round_s(suite: VersusSuite, plan: RoundPlan | None = None) -> float:
 def expected_s(suite: VersusSuite, rounds: Iterable[RoundPlan]) -> float:
     """About how long these rounds take, all of them."""
     every = list(rounds)
-    looks = bool(every) and every[0].round == 1 and suite.pairing != "duet"
+    looks = bool(every) and every[0].round == 1
     first = LOOKS_S * len(every[0].pairings) if looks else 0.0
     return first + sum(round_s(suite, one) for one in every)
 
 
-def fit(suite: VersusSuite, budget_s: float) -> VersusSuite:
-    """The suite within a budget, with what it gave up. One that ends once it is settled has fewer
-    rounds first, then fewer seconds of each side; one that measures all of its rounds fewer seconds
-    first, since the interval is one over rounds. Raises BadInput, naming the least time."""
-    if suite.looks:
-        for rounds in range(suite.rounds, min(LEAST_ROUNDS, suite.rounds) - 1, -1):
-            fewer = replace(suite, rounds=rounds, budget_s=budget_s)
-            if expected_s(fewer, versus_plan(fewer)) <= budget_s:
-                return replace(fewer, gave_up=_given_up(suite, fewer))
-        fewest = replace(suite, rounds=min(LEAST_ROUNDS, suite.rounds), looks=False)
-        return replace(fit(fewest, budget_s), looks=True)
-    steady_s = min(suite.steady_s, QUICK_STEADY_S)
-    least_rounds = min(LEAST_ROUNDS, suite.rounds)
-    least_side_s = min(LEAST_SIDE_S, suite.side_s)
-    for rounds in range(suite.rounds, least_rounds - 1, -1):
-        for tried in (suite.steady_s, steady_s):
-            shorter = replace(suite, rounds=rounds, steady_s=tried, side_s=least_side_s)
-            spare_s = budget_s - expected_s(shorter, versus_plan(shorter))
-            if spare_s >= 0:
-                loads = 2 * rounds * len(suite.cells) * len(suite.rows)
-                more_s = int(2 * spare_s / loads) / 2  # to half a second
-                side_s = min(suite.side_s, least_side_s + more_s)
-                fitted = replace(shorter, side_s=side_s, budget_s=budget_s)
-                return replace(fitted, gave_up=_given_up(suite, fitted))
-    least = replace(suite, rounds=least_rounds, side_s=least_side_s, steady_s=steady_s)
-    least_s = expected_s(least, versus_plan(least))
-    raise BadInput(
-        f"--budget: {duration_text(budget_s)} is not enough: {least_rounds} rounds of "
-        f"{least_side_s:g} s a side and row take about {duration_text(least_s)}"
-    )
-
-
-def _given_up(suite: VersusSuite, fitted: VersusSuite) -> tuple[str, ...]:
-    lines = []
-    if fitted.rounds < suite.rounds:
-        lines.append(f"{fitted.rounds} rounds instead of {suite.rounds}")
-    if fitted.side_s < suite.side_s:
-        lines.append(f"{fitted.side_s:g} s a side and row instead of {suite.side_s:g} s")
-    if fitted.steady_s < suite.steady_s:
-        lines.append(f"steady windows of {fitted.steady_s:g} s instead of {suite.steady_s:g} s")
-    return tuple(lines)
+def check_budget(suite: VersusSuite) -> None:
+    """BadInput where fewer rounds fit into the budget than a verdict takes."""
+    least = versus_plan(replace(suite, rounds=min(FEWEST, suite.rounds)))
+    least_s = expected_s(suite, least)
+    if suite.budget_s is not None and least_s > suite.budget_s:
+        rounds = f"{len(least)} round{'' if len(least) == 1 else 's'}"
+        raise BadInput(
+            f"--budget: {duration_text(suite.budget_s)} is not enough: {rounds} of "
+            f"{suite.side_s:g} s a side and row take about {duration_text(least_s)}"
+        )

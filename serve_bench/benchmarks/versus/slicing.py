@@ -17,8 +17,7 @@ from typing import Any, Final, Literal
 
 from serve_bench.core.load_result import Slice
 
-Method = Literal["slices", "windows", "duet"]
-PAIRINGS: Final = ("slices", "duet")
+Method = Literal["slices", "windows"]
 
 SHORTEST_S: Final = 0.05
 """Below it little is gained: the noise of 8 s a side is 1.7 % with 50 ms and 1.4 % with 20 ms."""
@@ -33,11 +32,6 @@ rounds of two variants by up to 60 % from those that were seen first."""
 
 WINDOW_S: Final = 1.0
 """Of a load that cannot be sliced; longer where a request takes long."""
-
-DUET_S: Final = 3.0
-"""A window of a duet. Both sides are started anew for each, which takes DUET_START_S beside it."""
-
-DUET_START_S: Final = 1.5
 
 #: A drain holds for slices at least so long as a share of those that it was seen with: where a
 #: slice is no longer than a request waits, the drain says in which phase it was cut.
@@ -79,8 +73,6 @@ class Slicing:
 
     def pairs(self, side_s: float) -> int:
         """Pairs of slices in which each side is loaded for about `side_s`."""
-        if self.method == "duet":  # in pairs of swapped cores
-            return 2 * max(1, round(side_s / self.slice_s / 2))
         each_s = self.slice_s + (self.drain_s if self.method == "slices" else 0.0)
         return max(LEAST_PAIRS, round(side_s / each_s))
 
@@ -146,16 +138,8 @@ def choose(
     return Slicing("slices", length_s, connections, connections, last.drain_s, why)
 
 
-def in_duet(connections: int, latency_s: float) -> Slicing:
-    """A row that both sides are loaded with at once. `latency_s`: of the slower side."""
-    window_s = max(DUET_S, _rounded_up(DRAINS * latency_s))
-    return Slicing("duet", window_s, connections, connections, latency_s)
-
-
-def turns_words(pairing: str, open_loop: bool, side_s: float, slice_s: float | None) -> str:
+def turns_words(open_loop: bool, side_s: float, slice_s: float | None) -> str:
     """How a row will be loaded in turn, as far as that is known before it is."""
-    if pairing == "duet":
-        return f"at once in windows of {ms_text(DUET_S)}, cores swapped after each"
     if open_loop:
         return f"in turn in windows of {ms_text(WINDOW_S)}"
     shortest_s, longest_s = slice_s or SHORTEST_S, slice_s or LONGEST_S

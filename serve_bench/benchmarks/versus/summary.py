@@ -251,16 +251,14 @@ def method(comparing: Comparing) -> Iterator[str]:
     """How it was measured and judged."""
     suite = comparing.sides[0].run.suite
     if comparing.kind == "versus":
-        duet = suite.get("pairing") == "duet"
-        loaded = "loaded at once on halves of the cores" if duet else "never loaded at once"
         yield (
             "round: both services in turn, not launched, so the interval excludes the spread "
             "between launches; A and B are geometric means over rounds, B/A and its interval (t, "
             "on logarithms) come from the ratio of each round"
             if suite.get("urls")
-            else f"round: a fresh launch of both sides, both up at once and {loaded}; A and B "
-            "are geometric means over rounds, B/A and its interval (t, on logarithms) "
-            "come from the ratio of each round, from 7 rounds on of a trimmed mean"
+            else "round: a fresh launch of both sides, both up at once and never loaded at once; A "
+            "and B are geometric means over rounds, B/A and its interval (t, on logarithms) come "
+            "from the ratio of each round, from 7 rounds on of a trimmed mean"
         )
         if suite.get("looks"):
             yield (
@@ -270,7 +268,6 @@ def method(comparing: Comparing) -> Iterator[str]:
             )
         yield from _slicings(comparing)
         yield from _effects(comparing)
-        yield from (f"reduced for the budget: {one}" for one in suite.get("gave_up") or ())
     elif comparing.paired:
         yield "two variants of one run: B/A and its interval (t, on logarithms) by round"
     else:
@@ -326,11 +323,6 @@ def _slicing(of: RowSlices) -> str:
     fewer = wanted is not None and wanted != of.connections and not of.why
     load = f", {of.connections} connections instead of {wanted}" if fewer else ""
     why = f" ({of.why})" if of.why else ""
-    if of.method == "duet":
-        return (
-            f"a duet: {of.slices:,} windows of {ms_text(of.slice_s)}, both sides at once, each "
-            f"and its client on cores of its own, swapped after each{load}{why}"
-        )
     drains = [
         f"{ms_text(one)} ({letter})"
         for letter, one in zip("AB", of.drain_s, strict=True)

@@ -1,4 +1,4 @@
-"""The command on layers and observers with planted figures: what it plans, says, keeps, resumes."""
+"""The command with planted figures: what it plans, says, keeps, resumes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import csv
 import json
 import math
 import random
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -15,11 +14,9 @@ from typing import Any
 
 import pytest
 
-from serve_bench.benchmarks.tax import drive
 from serve_bench.benchmarks.tax.measure import LayerCpu
 from serve_bench.benchmarks.tax.request import (
     LAYERS,
-    OBSERVERS,
     TaxSuite,
     expected_s,
     tax_plan,
@@ -28,7 +25,6 @@ from serve_bench.benchmarks.versus.slicing import Slicing
 from serve_bench.cli import sitting as sittings
 from serve_bench.cli.program import run
 from serve_bench.cli.sitting import Outcome, Place, Sitting, run_record
-from serve_bench.core.errors import FormatError
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.result import Metric, PlannedTrial, Resume, Trial
 from serve_bench.store import RunFolder, read
@@ -43,18 +39,7 @@ RATES = {
     "haproxy": 1500.0,
     "optimized": 2000.0,
 }
-OBSERVED = {"trace-100": 0.5, "py-spy-100": 0.85, "access-log": 0.9}
 CPU = {"proxy": 600.0, "replica": 400.0}
-
-OWN = """from ray import serve
-
-@serve.deployment
-class Own:
-    async def __call__(self, request) -> str:
-        return "x"
-
-app = Own.bind()
-"""
 
 
 @dataclass
@@ -108,7 +93,6 @@ class Fake:
 @pytest.fixture(autouse=True)
 def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(drive, "_check_host", lambda suite: None)
 
 
 def use(monkeypatch: pytest.MonkeyPatch, fake: Fake) -> Fake:
@@ -173,69 +157,18 @@ def test_it_is_shown_in_every_form(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     use(monkeypatch, Fake())
-    for observers in ([], ["--observers"]):
-        out = f"run{len(observers)}"
-        assert run(["tax", *observers, "--out", out]) == 0
-        for form in ("table", "markdown", "csv", "html", "classic"):
-            to = ["--output", "page.html"] if form == "html" else []
-            assert run(["report", out, "--format", form, *to]) == 0
+    assert run(["tax", "--out", "run"]) == 0
+    for form in ("table", "markdown", "csv", "html", "classic"):
+        to = ["--output", "page.html"] if form == "html" else []
+        assert run(["report", "run", "--format", form, *to]) == 0
     capsys.readouterr()
-    assert run(["report", "run0", "--format", "csv"]) == 0
+    assert run(["report", "run", "--format", "csv"]) == 0
     lines = list(csv.DictReader(capsys.readouterr().out.splitlines()))
     steps = [one for one in lines if one["kind"] == "step" and one["metric"] == "throughput"]
     assert len(steps) == 10 and {one["against"] for one in steps} == {*list(RATES)[:-1]}
-    assert run(["report", "run0", "--verbose"]) == 0
+    assert run(["report", "run", "--verbose"]) == 0
     text = capsys.readouterr().out
     assert "CPU per request by process" in text and "+1" not in text.partition("CPU adds")[0]
-
-
-def test_observers_are_told_what_they_cost(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rates = {one.name: 500.0 * OBSERVED.get(one.name, 1.0) for one in OBSERVERS}
-    use(monkeypatch, Fake(rates, sd=0.002))
-    assert run(["tax", "--observers", "--out", "run"]) == 0
-    text = " ".join(capsys.readouterr().out.split())
-    assert "costs, of the requests/s: access log of the replica 10" in text
-    assert "no difference beyond the threshold: access log of the proxy off" in text
-    (row,) = figures(capsys)["rows"]
-    words = {one["layer"]: one["ratios"]["throughput"]["verdict"] for one in row["layers"][1:]}
-    assert {name for name, word in words.items() if word == "regressed"} == {*OBSERVED}
-    assert row["layers"][1]["against"] == "plain"
-
-
-def test_observers_of_a_variant_are_on_clusters_of_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    use(monkeypatch, Fake())
-    words = ["--observers", "--variant", "haproxy"]
-    assert run(["tax", *words, "--dry-run"]) == 0
-    text = capsys.readouterr().out
-    flags = "RAY_SERVE_ENABLE_HA_PROXY=1 RAY_enable_metrics_collection=0"
-    assert f"cluster metrics-off: {flags}\n" in text and "cluster proxy-log-off" not in text
-    assert "left out: proxy-log-off: haproxy has HAProxy in place of the proxy" in text
-    assert run(["tax", *words, "--rounds", "1", "--out", "run"]) == 0
-    assert re.search(r"variant +haproxy", capsys.readouterr().out)
-    assert figures(capsys)["variant"] == "haproxy"
-    stored = read(Path("run")).run.suite
-    suite = TaxSuite.from_json(stored)
-    assert {one.variant.env["RAY_SERVE_ENABLE_HA_PROXY"] for one in suite.clusters} == {"1"}
-    rest = {name: one for name, one in stored["tax"].items() if name != "variant"}
-    earlier = TaxSuite.from_json({**stored, "tax": rest})
-    assert earlier == replace(suite, variant="default")
-    with pytest.raises(FormatError, match=r"suite\.tax\.variant"):
-        TaxSuite.from_json({**stored, "tax": {**rest, "variant": "x"}})
-
-
-@pytest.mark.ray
-def test_observers_of_an_own_app_are_those_that_need_no_setting_of_it(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    Path("own.py").write_text(OWN)
-    assert run(["tax", "own.py:app", "--observers", "--dry-run"]) == 0
-    text = capsys.readouterr().out
-    assert "app own.py:app" in text and "cluster metrics-off" in text
-    assert "left out: access-log: is measured with the no-op app alone" in text
 
 
 def test_rows_that_are_missing_are_measured_on_all_layers(
@@ -260,9 +193,9 @@ def test_a_plan_says_what_is_up_and_how_long_it_takes(
     text = capsys.readouterr().out
     assert "handle: Serve by handle" in text and "cluster haproxy: RAY_SERVE" in text
     assert "round 2: optimized, haproxy, default are launched in this order" in text
-    assert run(["tax", "--observers", "--layers", "py-spy-25", "--dry-run"]) == 0
+    assert run(["tax", "--layers", "uvicorn,default", "--dry-run"]) == 0
     text = capsys.readouterr().out
-    assert "plain: no observer" in text and "cluster traced" not in text
+    assert "cluster default" in text and "cluster haproxy" not in text
     assert "2 layers in 6 rounds" in text
 
 
@@ -315,11 +248,9 @@ def test_cpu_of_a_layer_is_without_what_it_uses_while_others_are_loaded() -> Non
     [
         (["nothing"], "TARGET: 'nothing' is not allowed; it takes noop, or your own app"),
         (["gone.py:app"], "TARGET: gone.py: there is no such file"),
-        (["--variant", "optimized"], "--variant: is of --observers"),
-        (["--observers", "--variant", "x"], "--variant: 'x' is not allowed; it takes default, "),
         (["--layers", "uvcorn"], "--layers: 'uvcorn' is not allowed"),
         (["--layers", "default"], "--layers: default: two or more are compared"),
-        (["--observers", "--layers", "plain"], "--layers: plain: two or more"),
+        (["--layers", "default,default"], "--layers: default: two or more are compared"),
         (["--protocol", "grpc"], "--protocol: 'grpc' is not allowed; it takes http or stream"),
         (["--clients", "8"], "--clients: '8' is not allowed; it takes raw:N"),
         (["--clients", "raw:0"], "--clients: 'raw:0' is not allowed"),

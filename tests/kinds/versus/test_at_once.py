@@ -1,4 +1,4 @@
-"""Works at once: what each came to, who is heard, and that none is left behind."""
+"""Jobs at once: what came of each, who is heard, and that none is left behind."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from serve_bench.benchmarks.versus.duet import Work, at_once
+from serve_bench.benchmarks.versus.at_once import Job, run_at_once
 
 Tell = Callable[[str], None]
 
@@ -18,7 +18,7 @@ class Broken(Exception):
 
 
 class Bench:
-    """Works that go on until they are stopped, and what was heard of them."""
+    """Jobs that go on until they are stopped, and what was heard of them."""
 
     def __init__(self) -> None:
         self.over = threading.Event()
@@ -38,8 +38,8 @@ class Bench:
             raise AssertionError("nobody stopped it")
         raise Broken("stopped")
 
-    def run(self, *works: Work[str], all_or_none: bool = False) -> list[object]:
-        return list(at_once(works, self.hear, self.stop, Broken, all_or_none=all_or_none))
+    def run(self, *jobs: Job[str], all_or_none: bool = False) -> list[object]:
+        return list(run_at_once(jobs, self.hear, self.stop, Broken, all_or_none=all_or_none))
 
 
 def broken(tell: Tell) -> str:
@@ -49,7 +49,7 @@ def broken(tell: Tell) -> str:
 def test_both_go_on_at_the_same_time_and_only_the_one_that_asked_hears() -> None:
     bench, meet = Bench(), threading.Barrier(2, timeout=20)
 
-    def work(name: str) -> Work[str]:
+    def work(name: str) -> Job[str]:
         def do(tell: Tell) -> str:
             meet.wait()  # one after the other, they would never meet
             tell(f"{name} 1")

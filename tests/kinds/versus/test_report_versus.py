@@ -54,7 +54,6 @@ def versus() -> Result:
         a={"steady": 1.02},
         b={"steady": 1.1, "failed": 3, "verdict": BOUND, "asked": 128},
         others=[failure],
-        gave_up=["6 rounds instead of 8"],
     )
 
 

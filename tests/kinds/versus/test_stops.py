@@ -14,12 +14,10 @@ from serve_bench.analysis.comparing import of_versus
 from serve_bench.analysis.comparing.model import headline
 from serve_bench.benchmarks.versus.bench import Pairs
 from serve_bench.benchmarks.versus.flags import rounds_in_all
-from serve_bench.benchmarks.versus.foresight import foresight, spreads_of
 from serve_bench.benchmarks.versus.request import VersusSuite, expected_s, versus_plan
 from serve_bench.cli.program import run
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Record, Result, Resume, RunStop, result_of
-from serve_bench.observing.host import fingerprint
 from serve_bench.store import RunFolder
 from tests.records import AT, ROWS
 from tests.versus_records import planned, rates, versus_result
@@ -127,27 +125,6 @@ def test_a_run_goes_on_up_to(
 def test_rounds_that_cannot_be_added_are_refused(text: str, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         rounds_in_all(text, versus_result({ROW: rates(580.0, 6850.0)}), 6)
-
-
-# --------------------------------------------------------------------- what a plan will see
-
-
-def test_earlier_runs_of_the_same_rows_say_what_the_rounds_will_see(tmp_path: Path) -> None:
-    wide = versus_result({ROW: rates(580.0, 575.0, wobble=9.0)}, looks=True)
-    wide = replace(wide, run=replace(wide.run, host=fingerprint()))
-    suite = VersusSuite.from_json(wide.run.suite)
-    (unknown,) = foresight(suite, tmp_path, None)
-    assert unknown.startswith("detectable change unknown")
-    written(tmp_path / "one", wide)
-    written(tmp_path / "another", versus_result({ROWS[0]: rates(580.0, 575.0)}))
-    spreads, runs = spreads_of(suite, tmp_path)
-    interval = of_versus(wide).rows[0].line("throughput").judged.interval
-    assert interval is not None and runs == 1
-    assert spreads == {"throughput": pytest.approx(interval.se * 6**0.5)}
-    sees, blind = foresight(suite, tmp_path, "inconclusive")
-    assert "throughput: in 6 rounds a loss of " in sees and "of 1 run here)" in sees
-    assert "cannot show that throughput is the same within 5 %" in blind
-    assert len(list(foresight(suite, tmp_path, "regressed"))) == 1
 
 
 # ------------------------------------------------------------------- a stored run judged anew

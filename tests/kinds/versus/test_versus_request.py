@@ -38,7 +38,7 @@ def suite(**other: object) -> VersusSuite:
 def test_a_suite_comes_back_from_its_record() -> None:
     side = Side("x", VariantUsed("v", env={"A": "1"}, python="p"), APPS["press"], {"seed": 3})
     whole = replace(
-        suite(cells=(CELL, {**CELL, "num_replicas": 2}), rows=ROWS, gave_up=("a",), slice_s=0.1),
+        suite(cells=(CELL, {**CELL, "num_replicas": 2}), rows=ROWS, slice_s=0.1),
         sides=(DEFAULT, side),
         urls={"default": "http://h/", "x": "http://i/"},
         gate=("throughput", "cpu"),
