@@ -8,9 +8,13 @@ is timed) is parsed here, and run in tests/integration.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
+import subprocess
+import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +74,10 @@ def commands(page: Path) -> list[str]:
     text = page.read_text().replace("\\\n", " ")
     found = re.findall(r"^ {4,6}(serve-bench [a-z]+(?: .*?)?)(?: +#.*)?$", text, re.MULTILINE)
     found = [re.split(r" \|\| | && ?| \d?>", line)[0].strip() for line in found]
-    return [line.replace("$(date +%F)", "2026-01-02") for line in found]
+    meant = {"$(date +%F)": "2026-01-02", "$flag": "RAY_SERVE_ENABLE_HA_PROXY=0"}
+    for words, value in meant.items():
+        found = [line.replace(words, value) for line in found]
+    return found
 
 
 SHOWN = list(dict.fromkeys(line for page in PAGES for line in commands(page)))
@@ -116,10 +123,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("chat", "grpc"):
         shutil.copytree(ROOT / "examples" / name, tmp_path / "examples" / name)
     (tmp_path / "body.json").write_text("{}")
-    for name in ("shop.py", "my/package.py", "base/app.py", "pr/app.py"):
+    for name in ("shop.py", "my/package.py", "base/app.py", "pr/app.py", "good/shop.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(example / "shop.py", tmp_path / name)
-    for name in ("base-env", "pr-env"):
+    for name in ("base-env", "pr-env", "ray-2.58.0", "ray-2.59.0", "ray-2.60.0"):
         environment(tmp_path / name)
     (tmp_path / "paths.txt").write_text("/a\n/b?id=2\n")
     shop = "{name: shop, route_prefix: /shop, import_path: 'shop:app'}"
@@ -200,6 +207,64 @@ def test_what_measures_is_planned(
     assert code == 0, captured.err
     assert re.search(r"about \d", captured.out)
     assert files_in(folder) == before
+
+
+#: Stands for the program in the recipe of a search: how fast the app of B is stands in its file.
+PROGRAM = """#!/bin/sh
+case "$1 $(cat shop.py)" in
+  versus*crash*) exit 1 ;;
+  versus*slow*) exit 3 ;;
+  report*unclear*) exit 3 ;;
+esac
+"""
+
+
+@pytest.mark.git
+@pytest.mark.parametrize(
+    ("commits", "suspects"),
+    [
+        (("fast", "fast 1", "fast 2", "slow", "slow 4"), ["step-3"]),
+        (("fast", "fast 1", "crash", "slow", "slow 4"), ["step-2", "step-3"]),
+        (("fast", "fast 1", "unclear", "slow", "slow 4"), ["step-2", "step-3"]),
+    ],
+)
+def test_the_search_for_a_commit_works_as_it_is_pasted(
+    commits: Sequence[str], suspects: Sequence[str], tmp_path: Path
+) -> None:
+    def git(*words: str) -> str:
+        settings = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+        done = subprocess.run(
+            ["git", *settings, *words], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        return done.stdout
+
+    git("init", "-q")
+    names = {}
+    for number, words in enumerate(commits):
+        (tmp_path / "shop.py").write_text(words)
+        git("add", "shop.py")
+        git("commit", "-q", "-m", f"step-{number}")
+        names[git("rev-parse", "HEAD").strip()] = f"step-{number}"
+    git("tag", "v1.5")
+    git("tag", "v1.4", "HEAD~4")
+    program = tmp_path / "bin" / "serve-bench"
+    program.parent.mkdir()
+    program.write_text(PROGRAM)
+    program.chmod(0o755)
+    page = (ROOT / "docs" / "bisect.md").read_text()
+    recipe = textwrap.dedent(re.findall(r"(?:^    .*\n)+", page, re.MULTILINE)[0])
+    env = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["sh", "-c", recipe], cwd=tmp_path, env=env, capture_output=True, text=True
+    )
+    shown = [names.get(word, word) for word in done.stdout.split()]
+    text = " ".join(shown)
+    if len(suspects) == 1:
+        assert f"{suspects[0]} is the first bad commit" in text
+    else:
+        _, _, rest = text.partition("The first bad commit could be any of: ")
+        assert sorted(rest.split()[: len(suspects)]) == suspects
+    assert not (tmp_path / "good").exists() and "bisect" not in git("status")
 
 
 @pytest.mark.parametrize("line", lines(*STORED))

@@ -322,10 +322,3 @@ class SlicedResult:
 
     sides: tuple[LoadResult, ...]
     slices: tuple[Slice, ...]
-
-    def pair_rates(self) -> list[tuple[float, float]]:
-        """The rates of the first two sides, pair by pair."""
-        rates: dict[int, dict[int, float]] = {}
-        for one in self.slices:
-            rates.setdefault(one.pair, {})[one.side] = one.rate
-        return [(pair[0], pair[1]) for _, pair in sorted(rates.items())]

@@ -59,6 +59,17 @@ def search(
     return runs, unreadable
 
 
+def beside(folder: Path, most: int, read: Callable[[Path], Result] = read) -> dict[Path, Result]:
+    """The newest runs whose folders lie in this one, `most` of them; what cannot be read is left
+    out, since its own report says why."""
+    runs: dict[Path, Result] = {}
+    places = [one for one in folder.glob(f"*/{RECORDS_FILE}") if one.is_file()]
+    for place in sorted(places, key=lambda one: one.stat().st_mtime, reverse=True)[:most]:
+        with suppress(BadInput):
+            runs[place.parent] = read(place)
+    return runs
+
+
 def _runs_below(folder: Path) -> tuple[list[Path], dict[Path, str]]:
     """The folder itself where it holds a run (or is its records file), otherwise those below that
     do; a run holds no further ones, and links are not followed. With the folders that cannot be

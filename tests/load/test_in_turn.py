@@ -44,7 +44,6 @@ def test_two_targets_in_turn(client: Client) -> None:
         assert side.measured.carried_in == side.measured.in_flight == 0
         assert side.total.completed == len(server.log)
         assert side.duration_s == pytest.approx(sum(one.length_s for one in mine))
-    assert len(result.pair_rates()) == 8
     for side, server in zip(result.sides, (fast, slow), strict=True):
         # Each side's times are its own server's, and never more than three requests were on the
         # way (Little's law). How fast the two are is the machine's affair.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,11 +28,13 @@ from serve_bench.benchmarks.tax.request import (
     named,
     tax_plan,
 )
+from serve_bench.benchmarks.versus.command import VersusOptions
 from serve_bench.benchmarks.versus.drive import content as versus_content
-from serve_bench.benchmarks.versus.flags import alike, rounds_in_all, whole_rounds
+from serve_bench.benchmarks.versus.flags import planned, rounds_in_all, whole_rounds
 from serve_bench.benchmarks.versus.measure import chosen_of
 from serve_bench.benchmarks.versus.request import Pairing, VersusSuite
 from serve_bench.cli.flag_values import names, plain_lines
+from serve_bench.cli.gate import read_flags
 from serve_bench.cli.sitting import Place, Sitting, done, print_plan, request_of, sit
 from serve_bench.core.axes import nearest
 from serve_bench.core.errors import BadInput
@@ -42,6 +45,12 @@ from serve_bench.runner.runner import Plan
 from serve_bench.serving.launch_spec import check_interpreter
 
 PROTOCOLS: Final = ("http", "stream")
+
+OF_VERSUS: Final = tuple(
+    """route method header body expect_status quick threshold slice seed suite no_sample
+    texts""".split()
+)
+"""Options that mean the same in `versus`."""
 
 
 def run(options: TaxOptions) -> int:
@@ -156,15 +165,15 @@ def _common(options: TaxOptions, of: str) -> VersusSuite:
     texts = options.clients or ROWS
     if any(not one.startswith("raw:") for one in names(texts)):
         raise BadInput(f"--clients: {texts!r} is not allowed; it takes raw:N, one or more")
+    shared: dict[str, Any] = {name: getattr(options, name) for name in OF_VERSUS}
+    flags = VersusOptions(
+        **shared, a=of, a_option=options.option, clients=texts, rounds="1", aa=True
+    )
     try:
-        common = alike(
-            TaxOptions(**{**vars(options), "clients": texts}), "1", of, option=options.option
-        )
+        common = replace(planned(flags, read_flags(flags)), aa=False)
     except BadInput as error:
-        text = str(error)
-        if text.startswith("--of-option"):
-            text = text.replace("--of-option", "--option", 1)
-        raise BadInput(text.replace("--of:", "TARGET:", 1)) from None
+        text = re.sub("^--a-option", "--option", str(error))
+        raise BadInput(re.sub("^--a:", "TARGET:", text)) from None
     if len(common.cells) > 1:
         raise BadInput(f"--suite: {options.suite}: tax takes one cell, not {len(common.cells)}")
     return common

@@ -6,11 +6,9 @@ ask an interpreter which Ray it has.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from serve_bench.analysis.comparing import floors_of
 from serve_bench.benchmarks.own_app.facts import check_options
@@ -37,7 +35,7 @@ from serve_bench.benchmarks.versus.request import (
 )
 from serve_bench.benchmarks.versus.slicing import LONGEST_S
 from serve_bench.cli.flag_values import check_number, names, seconds_of
-from serve_bench.cli.gate import Gate, read_flags
+from serve_bench.cli.gate import Gate
 from serve_bench.cli.rows import known_device
 from serve_bench.core.app_spec import AppSpec
 from serve_bench.core.axes import Value, axis_named, settings
@@ -93,32 +91,6 @@ def planned(options: VersusOptions, gate: Gate) -> VersusSuite:
     suite = replace(suite, budget_s=seconds_of(options.budget, "--budget"))
     check_budget(suite)
     return suite
-
-
-#: What holds for both sides, where they are made of one.
-_OF_BOTH = (
-    *("app", "clients", "rate", "route", "method", "header", "body", "expect_status", "quick"),
-    *("threshold", "gate", "slice", "seed", "suite", "no_sample"),
-)
-
-
-def alike(
-    options: VersusOptions,
-    rounds: str | None,
-    of: str,
-    option: list[str] | None = None,
-) -> VersusSuite:
-    """The suite of a side twice, for a command that makes both of it: the rest of the flags as of
-    versus. Raises BadInput, in the words of --of."""
-    common: dict[str, Any] = {name: getattr(options, name) for name in _OF_BOTH}
-    common |= {"a": of, "a_option": option}
-    common["texts"] = options.texts
-    flags = VersusOptions(**common, rounds=rounds, aa=True)
-    try:
-        return replace(planned(flags, read_flags(flags)), aa=False)
-    except BadInput as error:
-        text = re.sub(r"^--a(?=[:,-])", "-", str(error))
-        raise BadInput(re.sub(r"^-(?=[:,])", "--of", text)) from None
 
 
 def with_urls(options: VersusOptions, gate: Gate) -> tuple[VersusSuite, tuple[Service, Service]]:
