@@ -22,7 +22,6 @@ from serve_bench.benchmarks.capacity.summary import (
     rate_text,
     sentences_of,
     served,
-    what_if_of,
 )
 from serve_bench.benchmarks.parts import charts
 from serve_bench.benchmarks.parts.about_run import GENERAL_FORMULAS, method, run_document
@@ -38,8 +37,6 @@ from serve_bench.benchmarks.parts.blocks import (
     sentence,
     table_of,
 )
-from serve_bench.benchmarks.parts.what_if import FORMULAS as WHAT_IFS
-from serve_bench.benchmarks.parts.what_if import what_if_section
 from serve_bench.core.charts import Lines
 from serve_bench.core.document import (
     Block,
@@ -86,8 +83,6 @@ FORMULAS: Final = (
     ),
     ("a rate to run at", f"{HEADROOM:g} x the low end of the interval", SOURCE),
 )
-
-WHAT_IF: Final = WHAT_IFS[1]
 
 _TONES: Final[dict[str, Tone]] = {"met": "good", "missed": "bad", "client": "doubt"}
 
@@ -212,10 +207,8 @@ def _sections(result: Result, cells: Sequence[CellCapacity]) -> Iterator[Section
     what = "Latency" if whole else "Times"
     yield from section("rates", f"{what} and misses over the rate", drawn)
     yield Section("boundary", "At the capacity", tuple(_boundary(cells)), "table")
-    grounds = [(one.name, what_if_of(one)) for one in cells]
-    yield from what_if_section([ground for ground in grounds if ground[1]])
     yield Section("probes", "Probes", tuple(_probes(one, several) for one in cells), "table")
-    yield method(result, (*FORMULAS, WHAT_IF, *GENERAL_FORMULAS))
+    yield method(result, (*FORMULAS, *GENERAL_FORMULAS))
 
 
 # ------------------------------------------------------------------------------------- tables

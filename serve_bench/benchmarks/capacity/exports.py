@@ -13,10 +13,8 @@ from serve_bench.benchmarks.capacity.summary import (
     need_words,
     sentences_of,
     served,
-    what_if_of,
 )
 from serve_bench.benchmarks.parts.csv import csv_of
-from serve_bench.benchmarks.parts.what_if import what_if_json
 from serve_bench.core.document import ReportOptions
 from serve_bench.core.result import Result
 
@@ -69,7 +67,6 @@ def _cell(one: CellCapacity) -> dict[str, Any]:
         "req_per_s_per_core": one.per_core,
         "run_at": one.safe_rate,
         "ratio": None if one.ratio is None else list(one.ratio),
-        "what_if": what_if_json(what_if_of(one)),
         "need": one.asked.need,
         "holds": None if one.asked.need is None else one.holds(one.asked.need),
         "launches": [

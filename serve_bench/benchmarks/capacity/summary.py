@@ -16,7 +16,6 @@ from typing import Final
 from serve_bench.analysis.capacity.interval import ratio
 from serve_bench.analysis.capacity.launch import LaunchSearch, Searches, meets
 from serve_bench.analysis.capacity.model import Capacity, Probe
-from serve_bench.analysis.operational import WhatIf, what_ifs
 from serve_bench.analysis.statistics import MAIN, latency_figures, merged
 from serve_bench.analysis.verdict import Verdict, limited_by
 from serve_bench.benchmarks.parts.rows import front_of
@@ -260,15 +259,6 @@ class CellCapacity:
         if low is not None and low >= rate:
             return True
         return False if high is not None and high < rate else None
-
-
-def what_if_of(one: CellCapacity) -> tuple[WhatIf, ...]:
-    """What the throughput would be at most if one thing were changed, from the closed loops before
-    the searches, which fill what limits the service. Empty where CPU was not sampled."""
-    trials = [search.closed for search in one.searches if search.closed is not None]
-    sampled = [trial for trial in trials if cores_of(trial)]
-    verdicts = [limited_by(trial, one.searches[0].front) for trial in sampled]
-    return what_ifs(sampled, verdicts) if sampled else ()
 
 
 def p99_of(metric: str) -> str:

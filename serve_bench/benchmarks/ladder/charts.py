@@ -24,7 +24,6 @@ from serve_bench.benchmarks.parts.blocks import (
     percentile_charts,
 )
 from serve_bench.benchmarks.parts.charts import LinePoint, Mark
-from serve_bench.benchmarks.parts.what_if import PREDICTED, predicted
 from serve_bench.core.document import Block, Chart, Charts, Folded
 from serve_bench.core.ladder import COLLAPSE, KNEE
 from serve_bench.core.result import cell_slug
@@ -195,19 +194,8 @@ def _throughput(title: str, curves: Sequence[Curve], marked: bool) -> Chart:
     barred = any(step.low is not None for steps in series.values() for step in steps)
     caption = [*([INTERVALS] if barred else []), MARKED if marked else _knees(curves)]
     there = _published(curves, "qps", 1.0)
-    parts: dict[str, tuple[str, str]] = {}
-    # A press run says nothing of it elsewhere.
-    if (
-        len(curves) == 1
-        and _unit_of(curves) == "users"
-        and (law := predicted(curves[0].ladder.usl))
-    ):
-        name = curves[0].name
-        there, parts = {PREDICTED: law}, {name: (name, "measured"), PREDICTED: (name, PREDICTED)}
     published = any(one.published for one in curves)
-    return _over_users(
-        title, "requests/s", series | there, curves, caption, published, marked, parts
-    )
+    return _over_users(title, "requests/s", series | there, curves, caption, published, marked)
 
 
 def _knees(curves: Sequence[Curve]) -> str:

@@ -63,8 +63,6 @@ from serve_bench.benchmarks.parts.inside import gpu_percent, grouped_cpu, served
 from serve_bench.benchmarks.parts.published import RECSYS, reference
 from serve_bench.benchmarks.parts.rows import Page, page_of
 from serve_bench.benchmarks.parts.texts import latency, number
-from serve_bench.benchmarks.parts.what_if import FORMULAS as WHAT_IF
-from serve_bench.benchmarks.parts.what_if import what_if_section
 from serve_bench.core.document import (
     Block,
     Cell,
@@ -295,7 +293,6 @@ def _sections(
         if inside := [one for one in services if one.knee is not None and one.visible]:
             yield Section("inside", "Inside", (_inside(inside),), "table")
         yield Section("steps", "Steps", (_steps(services),), "table")
-        yield from _what_if(services)
     if published and result.run.command == "recsys":
         yield Section("published", "Published", tuple(_published()), "table")
     yield from how(page)
@@ -306,7 +303,7 @@ def _sections(
     cpu = (*_cpu(services), *inside_blocks(page))
     yield from section("cpu", "CPU by process, and limits by step", cpu)
     yield from traced_sections((one.name, one.ladder) for one in services)
-    yield method(result, (*GENERAL_FORMULAS, *FORMULAS, *WHAT_IF))
+    yield method(result, (*GENERAL_FORMULAS, *FORMULAS))
 
 
 def traced_sections(ladders: Iterable[tuple[str, LadderLine]]) -> Iterator[Section]:
@@ -317,15 +314,6 @@ def traced_sections(ladders: Iterable[tuple[str, LadderLine]]) -> Iterator[Secti
         steps = [one for one in ladder.steps if any(one is other for other in shown)]
         rows += [waterfall.of_line(f"{name}, {one.row.label}", one) for one in steps]
     yield from waterfall.sections(rows)
-
-
-def _what_if(services: Sequence[ServiceSummary]) -> Iterator[Section]:
-    """Of each ladder the scalability law, and at its best what a change would give at most."""
-    names = [one.name if len(services) > 1 else "" for one in services]
-    yield from what_if_section(
-        [(name, one.what_ifs) for name, one in zip(names, services, strict=True)],
-        [(name, one.ladder.usl) for name, one in zip(names, services, strict=True)],
-    )
 
 
 def how(

@@ -8,33 +8,27 @@ from dataclasses import asdict
 from typing import Any
 
 from serve_bench.analysis.statistics import Line
-from serve_bench.benchmarks.ladder.summary import (
-    LadderLine,
-    entries_of,
-    ladder_lines,
-    what_ifs_of,
-)
+from serve_bench.benchmarks.ladder.summary import LadderLine, ladder_lines
 from serve_bench.benchmarks.micro.exports import page_data
 from serve_bench.benchmarks.parts import csv
 from serve_bench.benchmarks.parts.published import RECSYS, reference
-from serve_bench.benchmarks.parts.rows import Entry, Page, page_of
-from serve_bench.benchmarks.parts.what_if import usl_json, what_if_json
+from serve_bench.benchmarks.parts.rows import Entry, page_of
 from serve_bench.core.document import ReportOptions
 from serve_bench.core.result import Result
 from serve_bench.core.usage import mean_forward_ns
 
 
 def json_text(result: Result, options: ReportOptions) -> str:
-    """The page as every run's JSON has it, and `ladders`: knee, best, collapse and predictions."""
+    """The page as every run's JSON has it, and `ladders`: knee, best and collapse."""
     page = page_of(result, published=options.published, where=options.where)
     data = page_data(page)
-    data["ladders"] = [_ladder(ladder, page) for ladder in ladder_lines(result)]
+    data["ladders"] = [_ladder(ladder) for ladder in ladder_lines(result)]
     if options.published and result.run.command == "recsys":
         data["published"] = reference(RECSYS)
     return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _ladder(ladder: LadderLine, page: Page) -> dict[str, Any]:
+def _ladder(ladder: LadderLine) -> dict[str, Any]:
     def users(line: Line | None) -> int | None:
         return None if line is None else line.row.connections
 
@@ -56,8 +50,6 @@ def _ladder(ladder: LadderLine, page: Page) -> dict[str, Any]:
             "latency_ns": asdict(knee.distributions["latency"]),
             "forward_ns_per_batch": mean_forward_ns(trial.forward for trial in knee.trials),
         },
-        "usl": usl_json(ladder.usl),
-        "what_if": what_if_json(what_ifs_of(ladder, entries_of(ladder, page))),
     }
 
 

@@ -10,20 +10,16 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, Final
 
 from serve_bench.analysis.climb import climbs_of, throughput_of
-from serve_bench.analysis.operational import WhatIf, what_ifs
 from serve_bench.analysis.statistics import MAIN, Line, Spread, summarize
-from serve_bench.analysis.usl import UslFit, fit_usl
 from serve_bench.analysis.verdict import Verdict
 from serve_bench.analysis.verdict.case import Sign, Symptom, symptoms
 from serve_bench.analysis.verdict.limits import SOME_FAILED
 from serve_bench.benchmarks.parts.blocks import distinct
 from serve_bench.benchmarks.parts.rows import Entry, Page
 from serve_bench.benchmarks.parts.texts import cell_title
-from serve_bench.benchmarks.parts.what_if import point_of
 from serve_bench.core.ladder import COLLAPSE, Ladder, Next, Rung, best, collapses, knee
 from serve_bench.core.result import JsonObject, Result, Row, Trial, cell_slug
 from serve_bench.core.schema import built
@@ -106,25 +102,8 @@ class LadderLine:
     @property
     def rates(self) -> Mapping[int, float]:
         """Requests/s of each sound step, by its clients; of launches that are finished, if any."""
-        return _over_rounds(self._whole)
-
-    @property
-    def _whole(self) -> Mapping[int, Mapping[int, float]]:
         whole = {at: rates for at, rates in self.rounds.items() if at in self.finished}
-        return whole or self.rounds
-
-    @cached_property
-    def usl(self) -> UslFit:
-        """The scalability law through its sound steps."""
-        points = [
-            point_of(
-                users,
-                [rates[users] for rates in self._whole.values() if users in rates],
-                self.nearest(users).spreads[MAIN],
-            )
-            for users in self.rates
-        ]
-        return fit_usl(points, "clients" if "client" in self.steps[0].row.label else "users")
+        return _over_rounds(whole or self.rounds)
 
     def best_of(self, round_: int) -> float | None:
         """The best requests/s in one launch; None where nothing was served, or it did not end."""
@@ -328,11 +307,6 @@ class ServiceSummary:
         return "num_replicas" in self.ladder.cell
 
     @property
-    def what_ifs(self) -> tuple[WhatIf, ...]:
-        """What a change would give at most, at its best."""
-        return what_ifs_of(self.ladder, self.entries)
-
-    @property
     def limit(self) -> Verdict | None:
         """What limited it at its knee."""
         if self.knee is None or not self.visible:
@@ -388,15 +362,3 @@ def entries_of(ladder: LadderLine, page: Page) -> dict[Row, Entry]:
         and cell_slug(entry.line.cell) == slug
         and entry.line.status != "profiled"
     }
-
-
-def what_ifs_of(ladder: LadderLine, entries: Mapping[Row, Entry]) -> tuple[WhatIf, ...]:
-    """What a change would give at most, at the best step; nothing without one, and of a service
-    that the run did not launch."""
-    if ladder.best is None or "num_replicas" not in ladder.cell:
-        return ()
-    verdicts = entries[ladder.best.row].verdicts
-    trials = [one for one in ladder.best.trials if one.launch in verdicts]
-    if not trials:
-        return what_ifs(ladder.best.trials)
-    return what_ifs(trials, [verdicts[one.launch] for one in trials])

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from serve_bench.analysis.climb import throughput_of
-from serve_bench.analysis.operational import router_wait_s, router_words
 from serve_bench.analysis.statistics import MAIN, Line
 from serve_bench.analysis.verdict import Verdict
+from serve_bench.analysis.verdict.router import router_wait_s, router_words
 from serve_bench.benchmarks.ladder.summary import LadderLine, entries_of, ladder_lines
 from serve_bench.benchmarks.parts.inside import gpu_percent
 from serve_bench.benchmarks.parts.rows import Entry, Page, page_of

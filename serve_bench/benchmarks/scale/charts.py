@@ -23,7 +23,6 @@ from serve_bench.benchmarks.parts.blocks import (
 )
 from serve_bench.benchmarks.parts.charts import LinePoint, Point
 from serve_bench.benchmarks.parts.texts import bounded_number
-from serve_bench.benchmarks.parts.what_if import PREDICTED, predicted
 from serve_bench.benchmarks.scale.figures import Figure
 from serve_bench.benchmarks.scale.growth import Grown
 from serve_bench.benchmarks.scale.nodes import ScaleNode
@@ -101,11 +100,6 @@ def growth_charts(summary: ScaleSummary) -> Iterator[Chart]:
                     series[name] = [_step(*point) for point in positive]
                     unit = grown.quantity.unit
                     fits.append(_fit(name, grown))
-        parts: dict[str, tuple[str, str]] = {}
-        if title == "Throughput" and not several and (law := predicted(summary.variants[0].usl)):
-            name = next(iter(series))
-            parts = {name: (name, "measured"), PREDICTED: (name, PREDICTED)}
-            series[PREDICTED] = law
         values = [step.value for steps in series.values() for step in steps]
         if not values:
             continue
@@ -122,7 +116,6 @@ def growth_charts(summary: ScaleSummary) -> Iterator[Chart]:
             words=f"{title} over replicas, in {unit}. {ends}.",
             log_y=max(values) >= LOG_Y * min(values),
             caption=f"{'; '.join(fits)}.",
-            parts=parts,
         )
 
 

@@ -40,8 +40,6 @@ from serve_bench.benchmarks.parts.texts import (
     number,
     ratio,
 )
-from serve_bench.benchmarks.parts.what_if import FORMULAS as WHAT_IF
-from serve_bench.benchmarks.parts.what_if import what_if_section
 from serve_bench.benchmarks.scale import charts
 from serve_bench.benchmarks.scale.figures import HTTP, QUANTITIES, Figure, Quantity
 from serve_bench.benchmarks.scale.growth import FEWEST, Grown
@@ -349,7 +347,6 @@ def _sections(result: Result, summary: ScaleSummary, published: bool) -> Iterato
     prose = [Prose(notes, "quiet", listed=True)] if notes else []
     yield from section("results", "Results", _results(summary), "headline")
     yield from section("growth", "Cost per replica", _growth(summary), "table")
-    yield from _what_if(summary)
     yield from section("metrics", "Published metrics", _metrics(summary, beside), "table")
     yield from section("published", "Published, not measured here", prose, "table")
     yield from section("throughput", "Throughput", drawn(charts.rate_charts))
@@ -364,7 +361,7 @@ def _sections(result: Result, summary: ScaleSummary, published: bool) -> Iterato
 def _formulas(summary: ScaleSummary) -> tuple[Formula, ...]:
     """Those of the workload."""
     if summary.curve:
-        return (*GROWTH, *NODES[2:3], *WHAT_IF)
+        return (*GROWTH, *NODES[2:3])
     return GRAPH if summary.graph else NODES
 
 
@@ -510,18 +507,6 @@ def _growth(summary: ScaleSummary) -> Iterator[Block]:
     )
     yield Table("Growth over the number of replicas n", columns, rows, notes)
     yield Charts(partial(charts.growth_charts, summary))
-
-
-def _what_if(summary: ScaleSummary) -> Iterator[Section]:
-    """Of a curve the scalability law, and at its best size what a change would give at most."""
-    own = [
-        (part.name if len(summary.variants) > 1 else "", part)
-        for part in summary.variants
-        if summary.curve and any(one.trials for one in part.sizes)
-    ]
-    yield from what_if_section(
-        [(name, part.what_ifs) for name, part in own], [(name, part.usl) for name, part in own]
-    )
 
 
 def _grown(grown: Grown) -> tuple[Cell, ...]:

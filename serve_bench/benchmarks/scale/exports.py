@@ -16,7 +16,6 @@ from serve_bench.analysis.statistics import LATENCY, MAIN, Line, LowerBound
 from serve_bench.benchmarks.parts.csv import csv_of
 from serve_bench.benchmarks.parts.published import scale_notes, scale_published
 from serve_bench.benchmarks.parts.slo import slo_columns, slo_json
-from serve_bench.benchmarks.parts.what_if import usl_json, what_if_json
 from serve_bench.benchmarks.scale.figures import CLUSTER_NAMES, Figure, published_names
 from serve_bench.benchmarks.scale.growth import Grown
 from serve_bench.benchmarks.scale.nodes import NODE_NAMES, ScaleNode
@@ -52,10 +51,7 @@ def json_text(result: Result, options: ReportOptions) -> str:
         "asked": dict(run.suite),
         "invalid": list(summary.invalid),
         "base": base,
-        "variants": [
-            {**_variant(part, run), **(_what_if(part) if summary.curve else {})}
-            for part in summary.variants
-        ],
+        "variants": [_variant(part, run) for part in summary.variants],
         "not_measured": list(summary.not_measured),
         "warnings": _dicts(summary.warnings),
         "failures": _dicts(summary.failures),
@@ -84,10 +80,6 @@ def _variant(part: ScaleVariant, run: Run) -> dict[str, Any]:
         "sizes": [_size(one, run) for one in part.sizes],
         "growth": {one.quantity.name: _grown(one) for one in part.grown},
     }
-
-
-def _what_if(part: ScaleVariant) -> dict[str, Any]:
-    return {"usl": usl_json(part.usl), "what_if": what_if_json(part.what_ifs)}
 
 
 def _size(size: ScaleSize, run: Run) -> dict[str, Any]:

@@ -9,19 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import groupby
 from typing import Any, Final
 
 from serve_bench.analysis.checks import Warning, checks
-from serve_bench.analysis.operational import WhatIf, what_ifs
 from serve_bench.analysis.statistics import MAIN, Line, summarize
-from serve_bench.analysis.usl import UslFit, fit_usl
 from serve_bench.analysis.verdict import Verdict, limited_by
 from serve_bench.benchmarks.parts.inside import GroupedCpu
 from serve_bench.benchmarks.parts.rows import engaged_of, env_of
 from serve_bench.benchmarks.parts.texts import limited_line, number
-from serve_bench.benchmarks.parts.what_if import point_of
 from serve_bench.benchmarks.scale.figures import Figure, figures_of
 from serve_bench.benchmarks.scale.growth import Grown, grown_of
 from serve_bench.benchmarks.scale.nodes import ScaleNode, cpu_of, nodes_of
@@ -283,15 +279,10 @@ def verdicts_of(line: Line) -> tuple[Verdict, ...]:
     """What limited a row in each launch, where HTTP loaded it from one node. Of several nodes the
     verdict, which weighs one machine's processes against the whole load, would be wrong; so it
     would where the client of a handle is a process that it does not know."""
-    return tuple(map(limited_by, judged(line)))
-
-
-def judged(line: Line) -> tuple[Trial, ...]:
-    """The trials that have a verdict, each with the usage that it is made of."""
     if not any(MAIN in trial.metrics for trial in line.trials):
         return ()
     return tuple(
-        replace(trial, usage=usages[0])
+        limited_by(replace(trial, usage=usages[0]))
         for trial in line.trials
         if trial.row.client != HANDLE
         and len(nodes_of(trial)) < 2
@@ -340,33 +331,6 @@ class ScaleVariant:
     sizes: tuple[ScaleSize, ...]
     grown: tuple[Grown, ...]
     unloaded: tuple[str, ...] = ()
-
-    @cached_property
-    def usl(self) -> UslFit:
-        """Of a curve the scalability law through its sound sizes."""
-        return fit_usl(
-            [
-                point_of(size.replicas, figure.known, size.lines[0].spreads.get(MAIN))
-                for size in self.sizes
-                if not size.invalid
-                and (figure := size.figures.get(RATE)) is not None
-                and figure.known
-            ],
-            "replicas",
-        )
-
-    @property
-    def best(self) -> ScaleSize | None:
-        """Of a curve the sound size with the most requests/s."""
-        sound = [one for one in self.sizes if not one.invalid and one.mean(RATE) is not None]
-        return max(sound, key=lambda one: one.mean(RATE) or 0.0, default=None)
-
-    @property
-    def what_ifs(self) -> tuple[WhatIf, ...]:
-        """Of a curve what a change would give at most, at its best size; nothing where no machine
-        was sampled alone."""
-        trials = () if self.best is None else judged(self.best.lines[0])
-        return what_ifs(trials) if trials else ()
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from serve_bench.analysis.course import (
     mean_of,
     transient_of,
 )
-from serve_bench.analysis.operational import router_wait_s, router_words
+from serve_bench.analysis.verdict.router import router_wait_s, router_words
 from serve_bench.benchmarks.parts.texts import cell_title
 from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.figures import counted, number
