@@ -32,7 +32,6 @@ from serve_bench.core.load_spec import Client, Load, Slices, Timing
 from serve_bench.core.request_spec import Request
 from serve_bench.load import drive_load
 from serve_bench.load.driver import drive_slices
-from serve_bench.load.external import program_version
 
 HERE = Path(__file__).parent
 REPORT = HERE.parent / "docs" / "benchmarks.md"
@@ -453,11 +452,19 @@ def markdown(rows: Rows) -> str:
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rest])
 
 
+def version_of(program: str) -> str:
+    """The version that wrk or ab prints; empty if it prints none."""
+    flag = "-v" if program == "wrk" else "-V"
+    ran = subprocess.run([program, flag], capture_output=True, text=True, timeout=10)
+    match = re.search(r"(?:wrk|Version)\s+(\S+)", ran.stdout + ran.stderr)
+    return match[1] if match else ""
+
+
 def host_line() -> str:
     from importlib.metadata import version
 
     model = re.search(r"model name\s*:\s*(.*)", Path("/proc/cpuinfo").read_text())
-    programs = [f"{name} {program_version(name)}" for name in ("wrk", "ab") if shutil.which(name)]
+    programs = [f"{name} {version_of(name)}" for name in ("wrk", "ab") if shutil.which(name)]
     return (
         f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}, {len(ALL_CORES)} cores, "
         f"{model[1] if model else 'unknown CPU'}, Linux {os.uname().release}, "

@@ -31,9 +31,6 @@ FITTED: Final = "fitted"
 OBSERVER: Final = "observer"
 """The client of a row of `rpc`."""
 
-EXTERNAL: Final = frozenset({"wrk", "ab"})
-"""Programs that print one rate and no windows."""
-
 SPREAD_LIMIT: Final = 0.15
 """Windows are unsteady above this std / mean. The published rows, on a quiet host with windows of
 1 to 2 s, reach 5.6 %; rates in windows of 0.5 to 1 s on a shared 2-core host reach about 10 %."""
@@ -178,7 +175,7 @@ def _windows(trial: Trial) -> Iterator[Warning]:
     if metric is None or metric.windows is None or trial.flags.get(FITTED):
         return
     count = len(metric.windows)
-    if count < FEWEST_WINDOWS and trial.row.requests is None and trial.row.client not in EXTERNAL:
+    if count < FEWEST_WINDOWS and trial.row.requests is None:
         message = f"{count} window{'s' if count != 1 else ''}: spread unknown"
         yield Warning("few-windows", message, f"measure {FEWEST_WINDOWS} or more", trial.key)
     how = unsteady(metric.windows, metric.unit)

@@ -7,7 +7,6 @@ the trials cannot decide is not judged, with the reason; it is never met.
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
@@ -129,14 +128,12 @@ def _judged(
                 failed_so = sum(trial.counts.failed.get(one.error, 0) for trial in trials)
                 return _at_most(one, failed_so / (completed + failed))
             return _at_most(one, failed / (completed + failed))
-        if completed and not answered.count:
-            return _open(one, f"{trials[0].row.client} reports no histogram")
         share = _within(answered, one.within_ns or 0.0) / (completed + failed)
         return Judgement(one, share, share >= one.limit - NOISE, share - one.limit)
     given_up = histograms[CENSORED_BY[one.metric]]
     if answered.count + given_up.count:
         return _timed(one, answered, given_up)
-    return _reported(one, trials, completed)
+    return _open(one, f"no {one.metric} was measured" if completed else "no request was answered")
 
 
 def _timed(one: Objective, answered: Histogram, given_up: Histogram) -> Judgement:
@@ -163,19 +160,6 @@ def _timed(one: Objective, answered: Histogram, given_up: Histogram) -> Judgemen
     waits, end = _OF.get(one.metric, _OF[LATENCY])
     why = f"{one.name} depends on {given_up.count:,} {waits} without an {end}"
     return Judgement(one, value, None, why_not=why)
-
-
-def _reported(one: Objective, trials: Sequence[Trial], completed: int) -> Judgement:
-    """A percentile that another program (wrk, ab) reports, the mean over launches."""
-    if not completed:
-        return _open(one, "no request was answered")
-    metrics = [trial.metrics.get(f"{one.metric}_{one.name}") for trial in trials]
-    values = [value for metric in metrics if metric is not None for value in metric.windows or ()]
-    if not values:
-        return _open(one, f"{trials[0].row.client} reports no {one.name}")
-    if completed < one.fewest:
-        return _few(one, completed)
-    return _at_most(one, statistics.fmean(values))
 
 
 def _at_most(one: Objective, value: float) -> Judgement:

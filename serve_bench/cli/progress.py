@@ -60,7 +60,7 @@ def trial_text(trial: Trial, number: int, of: int) -> str:
         rates = trial.metrics["throughput"].windows or (0.0,)
         spread = f" ± {statistics.pstdev(rates):,.1f}" if len(rates) > 1 else ""
         figures.append(f"{statistics.fmean(rates):,.1f}{spread} req/s")
-    (p50,) = latency_figures([trial], (0.5,))  # None: of wrk
+    (p50,) = latency_figures([trial], (0.5,))
     if p50 is not None:
         figures.append(f"p50 {bound_sign(p50)}{p50 / 1e6:.2f} ms")
     if trial.counts.failed_total:

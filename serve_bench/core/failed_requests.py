@@ -105,7 +105,7 @@ def statuses_of(trial: Trial) -> dict[int, int]:
 def none_succeeded(trial: Trial) -> str:
     """Of a trial without a completed request: `no request succeeded: 205 with status 408`."""
     failed = failures_of([trial])
-    if not failed and not trial.counts.sent and trial.row.client not in ("wrk", "ab"):
+    if not failed and not trial.counts.sent:
         return "no request began in the windows: those of the warm-up outlasted them"
     return f"no request succeeded: {failed or 'none was answered in time'}"
 

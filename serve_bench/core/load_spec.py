@@ -16,11 +16,11 @@ from urllib.parse import urlsplit
 
 from serve_bench.core.request_spec import Request, require
 
-Client = Literal["raw", "aiohttp", "wrk", "ab", "grpc", "handle"]
+Client = Literal["raw", "aiohttp", "grpc", "handle"]
 Arrivals = Literal["constant", "poisson"]
 Events = Literal["sse", "lines", "chunks"]
 
-CLIENTS: tuple[str, ...] = ("raw", "aiohttp", "wrk", "ab", "grpc", "handle")
+CLIENTS: tuple[str, ...] = ("raw", "aiohttp", "grpc", "handle")
 ARRIVALS: tuple[str, ...] = ("constant", "poisson")
 EVENTS: tuple[str, ...] = ("sse", "lines", "chunks")
 
@@ -199,8 +199,6 @@ class Load:
                     f"url: the path {urlsplit(url).path or '/'!r} names no method of an "
                     "application; it takes /application/method",
                 )
-        elif self.client in ("wrk", "ab"):
-            self._check_external()
         elif self.client == "aiohttp":
             require(
                 self.request.unix_socket is None or self.request.scheme == "http",
@@ -255,30 +253,6 @@ class Load:
             ),
         ):
             require(not wanted, f"client grpc has no {name}")
-
-    def _check_external(self) -> None:
-        """What the other programs cannot do is refused: left out, it would go unnoticed."""
-        request = self.request
-        for name, wanted in (
-            ("open loop", self.open_loop),
-            ("choice of paths", bool(request.paths)),
-            ("choice of headers", bool(request.header_sets)),
-            ("choice of bodies", len(request.all_bodies) > 1),
-            ("unix socket", request.unix_socket is not None),
-            ("retries", self.retries > 0),
-            ("check of the status (expect_status)", bool(request.expect_status)),
-            ("check of the body (expect_body)", request.expect_body is not None),
-            ("verification of certificates (ca_file)", request.ca_file is not None),
-            ("count: give a duration", self.client == "wrk" and self.count is not None),
-            ("choice of processes", self.client == "ab" and self.processes is not None),
-            (
-                f"body with the method {request.method}, only with POST and PUT",
-                self.client == "ab"
-                and bool(request.body)
-                and request.method not in ("POST", "PUT"),
-            ),
-        ):
-            require(not wanted, f"client {self.client} has no {name}")
 
     def one_by_one(self, count: int) -> Load:
         """So many of these requests, each after the last, on one connection."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from serve_bench.core.errors import BadInput
 from serve_bench.core.histogram import bounded
@@ -55,35 +55,8 @@ class Lost:
         return {"completed": self.completed, "failed": self.failed, "age_s": self.age_s}
 
 
-class ProgramShare(Protocol):
-    """What another program (wrk) said of a node's share; `load.external.ExternalResult` is one."""
-
-    @property
-    def seconds(self) -> float: ...
-    @property
-    def completed(self) -> int: ...
-    @property
-    def rate(self) -> float: ...
-    @property
-    def errors(self) -> Mapping[str, int]: ...
-    @property
-    def non_2xx(self) -> int: ...
-    @property
-    def bytes_received(self) -> int | None: ...
-    @property
-    def latency_mean_ns(self) -> float | None: ...
-    @property
-    def latency_max_ns(self) -> float | None: ...
-    @property
-    def percentiles_ns(self) -> Mapping[float, float]: ...
-    @property
-    def thread_rate_mean(self) -> float | None: ...
-    @property
-    def thread_rate_max(self) -> float | None: ...
-
-
 def node_fact(
-    node: Node, load: Load, part: LoadResult | Lost | ProgramShare, usage: Mapping[str, Any] | None
+    node: Node, load: Load, part: LoadResult | Lost, usage: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """One node's share, as it stands in `Trial.client["nodes"]`. Times in ns, rates in 1/s."""
     out: dict[str, Any] = {
@@ -94,12 +67,7 @@ def node_fact(
         "client": load.client,
         "connections": load.connections,
     }
-    if isinstance(part, Lost):
-        out |= _of_lost(part)
-    elif isinstance(part, LoadResult):
-        out |= _of_result(part, load)
-    else:
-        out |= _of_program(part, load)
+    out |= _of_lost(part) if isinstance(part, Lost) else _of_result(part, load)
     return out | {"usage": None if usage is None else dict(usage)}
 
 
@@ -140,35 +108,6 @@ def _of_result(part: LoadResult, load: Load) -> dict[str, Any]:
         "latency_lower_bounds": ["mean", "max", *open_] if part.censored.count else [],
         "lost": None,
         "client_bound": part.verdict.client_bound,
-    }
-
-
-def _of_program(part: ProgramShare, load: Load) -> dict[str, Any]:
-    """wrk tells rates of its threads: those of connections where a thread has one connection."""
-    one_each = load.processes == load.connections
-    good = part.completed - part.non_2xx
-    rate = part.rate * good / part.completed if part.completed else 0.0
-    mean = part.thread_rate_mean if one_each else None
-    failed = {**part.errors, "status": part.non_2xx}
-    return {
-        "seconds": part.seconds,
-        "completed": good,
-        "failed": {name: n for name, n in failed.items() if n},
-        "rate": rate,
-        "connection_rate_mean": rate / load.connections if mean is None else mean,
-        "connection_rate_max": part.thread_rate_max if one_each else None,
-        "bytes_received": part.bytes_received,
-        "latency_ns": {
-            "mean": part.latency_mean_ns if part.completed else None,
-            "max": part.latency_max_ns if part.completed else None,
-            **{
-                name: part.percentiles_ns.get(share) if part.completed else None
-                for name, share in SHARES.items()
-            },
-        },
-        "latency_lower_bounds": [],
-        "lost": None,
-        "client_bound": None,
     }
 
 

@@ -124,7 +124,7 @@ class Row:
     """The load of one row of a cell. `processes` is None where the engine chose the number."""
 
     label: str  # "single client", "8 clients", "100 connections"
-    client: str  # "aiohttp", "raw", "wrk", "ab"
+    client: str  # "aiohttp", "raw", "grpc", "handle"
     connections: Connections
     processes: Count | None = None
     loop: str = "closed"  # "closed" or "open"

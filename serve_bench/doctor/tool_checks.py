@@ -302,8 +302,6 @@ def other_clusters(pids: Sequence[int]) -> Check:
 
 #: Program, the flag that makes it tell its version, the pattern, and what it is good for here.
 PROGRAMS: Final = (
-    ("wrk", "-v", r"wrk (?:debian/)?v?(\d[^\s\[]*)", "load --client wrk: apt-get install wrk"),
-    ("ab", "-V", r"Version (\d\S*)", "load --client ab: apt-get install apache2-utils"),
     ("locust", "--version", r"locust (\d\S*)", "deploy/locustfile.py: pip install locust"),
     ("oha", "--version", r"oha (\d\S*)", "loads of your own on `serve-bench noop --blocking`"),
 )

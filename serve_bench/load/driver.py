@@ -199,8 +199,6 @@ def drive_load(
     with the result so far, on Ctrl-C while measuring. A worker that dies is in
     `LoadResult.failures`. All workers have ended before it returns or raises.
     """
-    if load.client in ("wrk", "ab"):
-        raise SpecError(f"client {load.client} is an external program: use load.external")
     if load.total is not None:
         timing = replace(timing, warmup_min_s=0.0, warmup_max_s=0.0)
     processes = enough_processes(load, usable_cores())
@@ -377,10 +375,8 @@ def drive_slices(
     """
     first, *others = loads
     for load in loads:
-        if load.open_loop or load.total is not None or load.client in ("wrk", "ab", "handle"):
-            raise SpecError(
-                "slices need a closed loop of one of our own clients, without a count and a handle"
-            )
+        if load.open_loop or load.total is not None or load.client == "handle":
+            raise SpecError("slices need a closed loop, without a count and a handle")
     if any((first.client, first.connections) != (one.client, one.connections) for one in others):
         raise SpecError("slices need the same client and number of connections on both sides")
     # Slices take the place of windows. The timing has only what a worker needs to know.

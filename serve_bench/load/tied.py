@@ -1,9 +1,9 @@
 """Executes a program that ends with its parent: `python -m serve_bench.load.tied PID PROGRAM ...`.
 
-wrk and ab do not read stdin, so they do not notice its end as a load worker does. On Linux a
-process may request SIGKILL for the end of the thread that started it (PR_SET_PDEATHSIG), and keeps
-that through exec. Other systems lack it. SIGINT, which ends these programs early, is unblocked:
-threads of Ray block it.
+py-spy does not read stdin, so it does not notice its end as a load worker does. On Linux a process
+may request SIGKILL for the end of the thread that started it (PR_SET_PDEATHSIG), and keeps that
+through exec. Other systems lack it. SIGINT, which ends py-spy early, is unblocked: threads of Ray
+block it.
 """
 
 from __future__ import annotations

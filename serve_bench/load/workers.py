@@ -92,8 +92,8 @@ def usable_cores() -> int:
 def enough_processes(load: Load, cores: int) -> int:
     """The number of workers: that of the load, or else by its client.
 
-    raw: one, which is as fast as wrk, or more for an open loop of a high rate. Others of ours: a
-    worker for each connection. At least one, at most half the cores (the server needs the rest),
+    raw: one, which is as fast as wrk, or more for an open loop of a high rate. Others: a worker
+    for each connection. At least one, at most half the cores (the server needs the rest),
     and at most the number of connections.
     """
     if load.processes is not None:

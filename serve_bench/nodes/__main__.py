@@ -98,7 +98,7 @@ class LoadActors:
         self._gate_deadline = 0.0
         self._end_by: float | None = None
 
-    def start(self, nodes: list[str], program: str | None, timeout_s: float) -> dict[str, Any]:
+    def start(self, nodes: list[str], timeout_s: float) -> dict[str, Any]:
         """An actor on each of these nodes: what it says, or `{"problem": why there is none}`
         after so many seconds."""
         remote: Any = ray.remote(self.actor_class)
@@ -112,12 +112,12 @@ class LoadActors:
                     max_concurrency=THREADS,
                     scheduling_strategy=place,
                 ).remote()
-        answers = {node: self._actors[node].hello.remote(program) for node in nodes}
+        answers = {node: self._actors[node].hello.remote() for node in nodes}
         ray.wait(list(answers.values()), num_returns=len(answers), timeout=timeout_s)
         out = {node: self._hello_of(node, answer, timeout_s) for node, answer in answers.items()}
         again = [node for node in nodes if node in former and "problem" in out[node]]
         # One that died since its last load is replaced; what fails when it is new, stays so.
-        return {**out, **self.start(again, program, timeout_s)} if again else out
+        return {**out, **self.start(again, timeout_s)} if again else out
 
     def _hello_of(self, node: str, answer: Any, timeout_s: float) -> dict[str, Any]:
         try:
@@ -486,7 +486,7 @@ def commands_of(loads: LoadActors, watches: WatchActors) -> dict[str, Callable[.
         "call_off": loads.call_off,
         # Watching actors: something short on each (`each`), or a recording, whose files `bring`
         # puts into a folder.
-        "watch": lambda **body: {"actors": watches.start(program=None, **body)},
+        "watch": lambda **body: {"actors": watches.start(**body)},
         "each": lambda **body: {"nodes": watches.each(**body)},
         "record": watches.record,
         "recording": watches.status,

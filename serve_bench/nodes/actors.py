@@ -3,15 +3,14 @@ looks at its Serve processes.
 
 Plain classes, made actors by the program (__main__.py); their methods are called in several
 threads, `drive` and `record` in one of them for as long as they last. Rule: no clock of another
-node is looked at; `begin` says when to begin. Load workers end with their actor (stdin), and wrk
-and py-spy do (load/tied.py).
+node is looked at; `begin` says when to begin. Load workers end with their actor (stdin), and
+py-spy does (load/tied.py).
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import sys
 import tempfile
 import threading
@@ -33,7 +32,6 @@ from serve_bench.core.own_module import finding_ours, own_module
 from serve_bench.core.proof import role_of
 from serve_bench.core.schema import built, plain
 from serve_bench.load import LoadError, LoadInterrupted, drive_load
-from serve_bench.load.external import ExternalError, drive_external
 from serve_bench.observing.processes import ServeProcess, in_use, serve_processes
 from serve_bench.observing.profiler import (
     READY_S,
@@ -44,7 +42,6 @@ from serve_bench.observing.profiler import (
     dump,
 )
 from serve_bench.observing.sampler import sampler_of
-from serve_bench.serving.strays import DIRECTORY_MARK
 
 
 class Task:
@@ -66,10 +63,9 @@ class NodeActor:
     def __init__(self) -> None:
         self._task: Task | None = None
 
-    def hello(self, program: str | None = None) -> dict[str, Any]:
-        """That it is up, from where it has this package, and whether it has the program."""
-        has = program is None or shutil.which(program) is not None
-        return {"pid": os.getpid(), "package": serve_bench.__file__, "has_program": has}
+    def hello(self) -> dict[str, Any]:
+        """That it is up, and from where it has this package."""
+        return {"pid": os.getpid(), "package": serve_bench.__file__}
 
     def _current(self, number: int) -> Task | None:
         task = self._task
@@ -299,8 +295,6 @@ class LoadActor(NodeActor):
         except LoadError as error:
             where = {"host": error.host, "port": error.port, "reason": error.reason}
             return {"kind": "load_error", "error_class": error.error_class, **where}
-        except ExternalError as error:
-            return {"kind": "refused", "reason": str(error)}
         except Exception as error:  # noqa: BLE001 - whatever breaks here must reach the parent
             detail = traceback.format_exc().splitlines()[-12:]
             reason = f"{type(error).__name__}: {error}"
@@ -320,16 +314,6 @@ def _carry_out(
     drive: LoadTask, load: Load, timing: Timing, mark: Mapping[str, str]
 ) -> tuple[dict[str, Any], int, float]:
     """What came of the load, when its measured part began (time.time_ns) and its seconds."""
-    if load.client in ("wrk", "ab"):
-        while not drive.may_measure():  # these programs have no warm-up of ours
-            time.sleep(0.005)
-        began_ns = time.time_ns()
-        place = Path(mark.get(DIRECTORY_MARK, ""))  # of the run, where this node is its host
-        here = place if place.is_absolute() and place.is_dir() else None
-        off = drive.off.is_set
-        external = drive_external(load, timing, mark=mark, place=here, called_off=off)
-        out = {"kind": "external", "result": external.to_json(), "interrupted": off()}
-        return out, began_ns, external.seconds
     interrupted = False
     try:
         result: LoadResult = drive_load(

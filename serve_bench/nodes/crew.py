@@ -24,7 +24,6 @@ from serve_bench.core.own_module import finding_ours, own_module
 from serve_bench.core.result import JsonObject
 from serve_bench.core.schema import built, plain
 from serve_bench.load import LoadError
-from serve_bench.load.external import ExternalResult
 from serve_bench.load.merge import combine
 from serve_bench.nodes.actors import END_S
 from serve_bench.observing.processes import InUse, ServeProcess
@@ -37,7 +36,7 @@ from serve_bench.serving.strays import marks
 #
 # Rule: only reads the answers of the program and adds up.
 
-Part: TypeAlias = LoadResult | ExternalResult | Lost
+Part: TypeAlias = LoadResult | Lost
 
 
 @dataclass(frozen=True)
@@ -61,12 +60,12 @@ class NodesResult:
         return {name: part for name, part in self.parts.items() if isinstance(part, Lost)}
 
     def combined(self, load: Load) -> LoadResult | None:
-        """The living nodes' results as one; None where none is ours (wrk), or none is left.
+        """The living nodes' results as one; None where none is left.
 
         Raises BrokenAccount when the sum does not balance.
         """
-        ours = [part for part in self.parts.values() if isinstance(part, LoadResult)]
-        return combine(load, ours) if ours else None
+        living = [part for part in self.parts.values() if isinstance(part, LoadResult)]
+        return combine(load, living) if living else None
 
     def node_facts(self, nodes: Iterable[Node], loads: Mapping[str, Load]) -> list[dict[str, Any]]:
         """For `Trial.client["nodes"]`: one dict for each of `nodes` that had a load."""
@@ -88,8 +87,6 @@ def part_of(outcome: Mapping[str, Any]) -> Part:
     kind = outcome["kind"]
     if kind == "load":
         return built(LoadResult, outcome["result"], "result")
-    if kind == "external":
-        return built(ExternalResult, outcome["result"], "result")
     if kind == "lost":
         return Lost(outcome["reason"], outcome["completed"], outcome["failed"], outcome["age_s"])
     if kind == "load_error":
@@ -221,15 +218,15 @@ class NodeCrew:
     ) -> NodesResult:
         """Drive a load from each of these nodes (by node id), all measured together.
 
-        All warm up until each is steady or its warm-up's maximum is over. wrk has no warm-up.
-        `on_progress` gets the sum of all nodes about twice a second (wrk tells none).
+        All warm up until each is steady or its warm-up's maximum is over.
+        `on_progress` gets the sum of all nodes about twice a second.
         `sample`: also what the Serve processes of each node used. A node that dies or falls silent
-        is a Lost in the result. Raises NodesFailed when no node is left or one lacks the program
-        (before any load begins), LoadError when no target can be reached, NodesInterrupted with the
-        result so far on Ctrl-C while measuring, and KeyboardInterrupt on one before.
+        is a Lost in the result. Raises NodesFailed when no node is left, LoadError when no target
+        can be reached, NodesInterrupted with the result so far on Ctrl-C while measuring, and
+        KeyboardInterrupt on one before.
         """
-        client = self._client_of(loads)
-        lost = self._start_actors(loads, client)
+        self._check(loads)
+        lost = self._start_actors(loads)
         left = {node: load for node, load in loads.items() if node not in lost}
         body = {
             "loads": {node: plain(load) for node, load in left.items()},
@@ -270,7 +267,7 @@ class NodeCrew:
 
     # -- a load ---------------------------------------------------------------------------------
 
-    def _client_of(self, loads: Mapping[str, Load]) -> str:
+    def _check(self, loads: Mapping[str, Load]) -> None:
         known = {node.node_id for node in self.nodes}
         for node in loads:
             if node not in known:
@@ -278,23 +275,14 @@ class NodeCrew:
         clients = {load.client for load in loads.values()}
         if len(clients) != 1:
             raise NodesFailed(f"the nodes must have one client: {', '.join(sorted(clients))}")
-        return clients.pop()
 
-    def _start_actors(self, loads: Mapping[str, Load], client: str) -> dict[str, Lost]:
+    def _start_actors(self, loads: Mapping[str, Load]) -> dict[str, Lost]:
         """An actor on each node; those without one are lost. Raises NodesFailed."""
-        program = client if client in ("wrk", "ab") else None
-        body = {"nodes": list(loads), "program": program, "timeout_s": ACTORS_S}
+        body = {"nodes": list(loads), "timeout_s": ACTORS_S}
         actors = self._ask("start", body, 2 * ACTORS_S + ASK_S)["actors"]
         lost = {node: Lost(one["problem"]) for node, one in actors.items() if "problem" in one}
         if len(lost) == len(loads):
             raise self._all_lost(lost)
-        without = [n for n, one in actors.items() if n not in lost and not one["has_program"]]
-        if program is not None and without:
-            names = ", ".join(self._name_of(node) for node in without)
-            package = {"wrk": "wrk", "ab": "apache2-utils"}[program]
-            raise NodesFailed(
-                f"{program} is not on PATH of node {names}: apt-get install {package}"
-            )
         return lost
 
     def _await_end(

@@ -17,15 +17,14 @@ from typing import NamedTuple
 from serve_bench.analysis.climb import Climb
 from serve_bench.core.failed_requests import none_succeeded
 from serve_bench.core.ladder import Ladder
-from serve_bench.core.load_result import Counts, Progress, Warmup
+from serve_bench.core.load_result import Progress
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.marks import ProcessMarks
 from serve_bench.core.plan import trial_of
 from serve_bench.core.request_spec import Request
-from serve_bench.core.result import Metric, PlannedTrial, Row, Trial
+from serve_bench.core.result import PlannedTrial, Row, Trial
 from serve_bench.core.schema import plain
 from serve_bench.load import LoadError, LoadInterrupted, drive_load
-from serve_bench.load.external import ExternalResult, drive_external
 from serve_bench.load.request_log import RequestLog
 from serve_bench.load.traces import TraceLog
 from serve_bench.observing.inside import keep_samples
@@ -36,7 +35,7 @@ from serve_bench.runner.extra_loads import Settling, is_settled
 from serve_bench.runner.load_source import LoadDriver, LocalLoads, NodeLoads
 from serve_bench.runner.runner import Bench, Fault, Journal, Loaded, Plan, PlannedLaunch
 from serve_bench.runner.traced import waterfall
-from serve_bench.serving.strays import marks, run_directory
+from serve_bench.serving.strays import marks
 from serve_bench.store import StoreError, now_iso
 
 
@@ -180,45 +179,38 @@ def drive_url(
     server: Sequence[Profilable] = (),
     tracing: Tracing | None = None,
 ) -> Driven:
-    """Loads a running server. Raises LoadError or ExternalError.
+    """Loads a running server. Raises LoadError.
 
     Ctrl-C while it measures ends it early: the trial has what was measured, and the flag
     `interrupted`. `samples`: the folder for CPU and memory of the load and the host; None: no
-    sampling. `log` gets every request. `drive`: the driver of our own clients. `server`: processes
+    sampling. `log` gets every request. `drive`: what drives the load. `server`: processes
     of the server, to sample too. `tracing`: None: no request is traced.
     """
-    started_at, began, began_ns = now_iso(), time.monotonic(), time.time_ns()
+    started_at, began = now_iso(), time.monotonic()
     interrupted = False
-    lost: tuple[str, ...] = ()
     not_kept: tuple[str, ...] = ()
     with nullcontext() if samples is None else sampler_of(server) as sampler:
-        if load.client in ("wrk", "ab"):
-            mark, place = marks(run_id), run_directory(run_id)
-            external = drive_external(load, timing, mark=mark, place=place)
-            trial, measured_s = _external_trial(planned, started_at, external), external.seconds
-        else:
+        try:
+            result = drive(
+                load,
+                timing,
+                on_progress=progress,
+                mark=marks(run_id),
+                log=log,
+                traces=None if tracing is None else tracing.log,
+            )
+        except LoadInterrupted as early:
+            result, interrupted = early.result, True
+        trial = trial_of(planned, "", started_at, result, time.monotonic() - began)
+        lost = tuple(f"{one.who} failed: {one.reason}" for one in result.failures)
+        if tracing is not None:
             try:
-                result = drive(
-                    load,
-                    timing,
-                    on_progress=progress,
-                    mark=marks(run_id),
-                    log=log,
-                    traces=None if tracing is None else tracing.log,
-                )
-            except LoadInterrupted as early:
-                result, interrupted = early.result, True
-            trial = trial_of(planned, "", started_at, result, time.monotonic() - began)
-            began_ns, measured_s = result.started_at_ns, result.duration_s
-            lost = tuple(f"{one.who} failed: {one.reason}" for one in result.failures)
-            if tracing is not None:
-                try:
-                    fall = waterfall(tracing.log.requests, tracing.marks)
-                    trial = replace(trial, waterfall=fall)
-                except KeyboardInterrupt:  # the load itself is measured
-                    interrupted = True
+                fall = waterfall(tracing.log.requests, tracing.marks)
+                trial = replace(trial, waterfall=fall)
+            except KeyboardInterrupt:  # the load itself is measured
+                interrupted = True
     if sampler is not None and samples is not None:
-        trial = replace(trial, usage=sampler.summary(began_ns, measured_s))
+        trial = replace(trial, usage=sampler.summary(result.started_at_ns, result.duration_s))
         try:
             keep_samples(samples, sampler.samples(planned.key))
         except StoreError as error:  # the figures are worth more than the samples beside them
@@ -234,25 +226,6 @@ def drive_url(
     client = {**trial.client, "asked": described}
     trial = replace(trial, client=client, flags={**trial.flags, "interrupted": interrupted})
     return Driven(trial, lost, not_kept)
-
-
-def _external_trial(planned: PlannedTrial, started_at: str, result: ExternalResult) -> Trial:
-    """The record of another program's result, which has no windows and no histogram."""
-    metrics = {"throughput": Metric("requests/s", "higher", windows=(result.rate,))}
-    for share, value_ns in result.percentiles_ns.items():
-        metrics[f"latency_p{100 * share:g}"] = Metric("ns", "lower", windows=(value_ns,))
-    failed = {name: n for name, n in (*result.errors.items(), ("status", result.non_2xx)) if n}
-    good = result.completed - result.non_2xx
-    return planned.measured(
-        "",
-        started_at,
-        window_s=result.seconds,
-        warmup=Warmup(0.0, False, 0),
-        metrics=metrics,
-        counts=Counts(good + sum(failed.values()), good, failed, 0),
-        client={"external": result.to_json(), "bytes_received": result.bytes_received},
-        seconds={"total": result.seconds, "measured": result.seconds},
-    )
 
 
 def drive_profiled(

@@ -23,7 +23,6 @@ def measured(
     failed: dict[str, int] | None = None,
     timeouts_ms: Sequence[float] = (),
     in_flight: int = 0,
-    reported: dict[str, float] | None = None,
 ) -> Trial:
     """A trial with these answers. `timeouts_ms`: how long those were waited for that had none."""
     metrics = {"throughput": Metric("requests/s", "higher", windows=(1.0,))}
@@ -31,9 +30,7 @@ def measured(
         if values:
             histogram = Histogram.of(round(value * MS) for value in values)
             metrics[name] = Metric("ns", "lower", histogram=histogram.encode())
-    for name, value in (reported or {}).items():
-        metrics[f"latency_{name}"] = Metric("ns", "lower", windows=(value * MS,))
-    errors, done = failed or {}, len(latencies_ms) if reported is None else 200
+    errors, done = failed or {}, len(latencies_ms)
     counts = Counts(done + sum(errors.values()) + in_flight, done, errors, in_flight)
     within = {"sent": 0, "completed": 0, "failed": {}, "in_flight": 0}
     return replace(trial(planned()), metrics=metrics, counts=counts, client={"in_windows": within})
@@ -121,26 +118,13 @@ def test_a_lower_bound_is_met_where_even_endless_waits_would_not_change_that() -
         ("goodput=5%@1s", [measured()], "no request was measured"),
         ("errors=1%", [measured()], "no request was measured"),
         ("p50=1s", [], "not measured"),
-        ("mean=1s", [measured(reported={"p99": 5.0})], "aiohttp reports no mean"),
-        ("p99.9=1s", [measured(reported={"p99": 5.0})], "aiohttp reports no p99.9"),
-        ("goodput=9%@1s", [measured(reported={"p99": 5.0})], "aiohttp reports no histogram"),
-        (
-            "p99.9=1s",
-            [measured(reported={"p99.9": 5.0})],
-            "p99.9 needs 1,000 requests, 200 were measured",
-        ),
+        ("itl_p50=1s", [measured(1.0)], "no itl was measured"),
     ],
 )
 def test_what_the_trials_cannot_decide_is_not_judged(text: str, of: list[Trial], why: str) -> None:
     one = judged(text, *of)
     assert (one.word, one.met, one.value, one.margin) == ("not judged", None, None, None)
     assert one.text == one.why_not == why and one.value_text == one.margin_text == "-"
-
-
-def test_the_percentiles_that_another_program_reports_are_judged() -> None:
-    of = [measured(reported={"p99": 40.0}), measured(reported={"p99": 50.0})]
-    one = judged("p99=50ms", *of)
-    assert one.met and one.value == 45e6 and one.margin == pytest.approx(0.1)
 
 
 def test_a_value_that_is_above_its_limit_never_looks_like_it() -> None:

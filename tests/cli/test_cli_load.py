@@ -31,8 +31,6 @@ from serve_bench.store import read
 from tests import records
 from tests.servers import KnownServer, serving
 
-EXTERNAL = pytest.mark.external
-
 
 @pytest.mark.parametrize(
     ("content", "flags", "message"),
@@ -45,7 +43,6 @@ EXTERNAL = pytest.mark.external
         (b"/a\n/\xff", "", r"--paths: {}, line 2: a space, control or non-ASCII character"),
         (b"/a#b", "", "--paths: {}, line 1: a # in '/a#b'"),
         (b"/a", "--draw random", "--draw: give two or more of --body, or --bodies, --paths or "),
-        (b"/a\n/b", "--client wrk", "--client wrk has no choice of paths"),
         (b"/\n" * 1_000_001, "", "--paths: 1,000,001 of them; allowed: 1,000,000"),
     ],
 )
@@ -299,19 +296,6 @@ def test_too_few_descriptors_are_named(tmp_path: Path) -> None:
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 64
 
 
-@pytest.mark.external
-@pytest.mark.parametrize("client", ["wrk", "ab"])
-def test_another_program_as_a_cross_check(
-    client: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    with serving() as server:
-        arguments = ["load", server.url, "-c", "2", "--client", client, "-d", "1s"]
-        assert run([*arguments, "--out", str(tmp_path / "run")]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    assert f"client {client}, 2 connections" in shown and "loop closed" in shown
-    assert "another program drove the load" in shown
-
-
 LONG = ["-d", "30s", "--warmup", "0s"]
 
 
@@ -349,7 +333,7 @@ def test_ctrl_c_prints_what_was_measured_until_then(tmp_path: Path) -> None:
     assert [one.message for one in read(folder).failures] == ["interrupted"]
 
 
-@pytest.mark.parametrize("client", ["raw", "aiohttp", pytest.param("wrk", marks=EXTERNAL)])
+@pytest.mark.parametrize("client", ["raw", "aiohttp"])
 def test_nothing_is_left_of_a_load_whose_command_was_killed(client: str, tmp_path: Path) -> None:
     with serving() as server:
         command = [sys.executable, "-m", "serve_bench", "load", server.url, "--client", client]
@@ -357,7 +341,7 @@ def test_nothing_is_left_of_a_load_whose_command_was_killed(client: str, tmp_pat
         try:
             wait_until(lambda: len(server.log) > 50)
             started = psutil.Process(process.pid).children(recursive=True)
-            assert len(started) >= 2  # a worker, or wrk; and the warden
+            assert len(started) >= 2  # a worker and the warden
         finally:
             process.kill()
             process.wait()

@@ -42,14 +42,20 @@ URL = "http://127.0.0.1:1/"
         (["--event-timeout", "1s"], "--event-timeout: goes with --protocol stream"),
         (["--protocol", "stream", "--events", "xml"], "--events must be one of sse, lines, chunks"),
         (["--protocol", "stream", "--event-timeout", "1h"], "--event-timeout must be at most"),
-        (["--protocol", "stream", "--client", "wrk"], "--protocol stream is for the clients raw"),
+        (
+            ["--protocol", "stream", "--client", "aiohttp"],
+            "--protocol stream is for the clients raw",
+        ),
         (
             ["--protocol", "stream", "--expect-body", "x"],
             "--expect-body has no use with a",
         ),
         (["--protocol", "stream", "--expect-status", "404"], "only a status of 2xx"),
         (["--protocol", "grpc"], "url: the path '/' names no method of gRPC; it takes /package"),
-        (["--protocol", "grpc", "--client", "ab"], "--client: ab speaks no gRPC; leave it out"),
+        (
+            ["--protocol", "grpc", "--client", "aiohttp"],
+            "--client: aiohttp speaks no gRPC; leave it out",
+        ),
         (["--openai"], "--openai: give --model, or bodies of your own (--bodies)"),
         (["--model", "m"], "--model: goes with --openai"),
         (["--openai", "--model", "m", "--events", "sse"], "--events: --openai has its own"),

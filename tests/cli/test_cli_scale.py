@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
 from collections.abc import Callable
 from dataclasses import replace
@@ -65,16 +64,6 @@ def test_a_cluster_that_is_there_must_have_the_memory() -> None:
     )
     check_cluster(replace(suite, replicas=(70,)), nodes)
     check_cluster(suite, [*nodes, {"memory_bytes": None}])  # Ray does not say
-
-
-def test_without_wrk_the_package_is_named(
-    refuses: Refuses, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-    refuses(
-        "scale single --quick --client wrk",
-        "--client wrk: wrk is not on PATH: install the package wrk (apt-get install wrk)",
-    )
 
 
 def test_the_plan_is_printed_and_nothing_started(

@@ -34,7 +34,6 @@ from serve_bench.core.redaction import (
 )
 from serve_bench.core.result import Deploy, Failure, VariantUsed, result_of, trial_key
 from serve_bench.core.variants import BUILT_IN_VARIANTS, with_env
-from serve_bench.load.external import ExternalResult
 from serve_bench.store import read
 from tests import places, records
 from tests.servers import serving
@@ -111,13 +110,6 @@ def test_no_secret_of_a_variant_is_in_its_name_or_record() -> None:
         "MY_TOKEN": hashed(SECRET),
         "OMP_NUM_THREADS": "1",
     }
-
-
-def test_words_of_wrk_and_ab_are_kept_without_secrets() -> None:
-    argv = ("wrk", "-H", f"Authorization: {SECRET}", f"http://h/?token={SECRET}")
-    names = ExternalResult.__dataclass_fields__
-    given: dict[str, Any] = dict.fromkeys(names, 0) | {"argv": argv, "percentiles_ns": {}}
-    assert SECRET not in json.dumps(ExternalResult(**given).to_json())
 
 
 def test_values_of_a_file_of_headers_have_one_hash() -> None:

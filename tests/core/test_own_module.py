@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,11 +14,12 @@ import pytest
 
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import Load
+from serve_bench.core.own_module import finding_ours, own_module
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import VariantUsed
 from serve_bench.doctor.machine import Machine
 from serve_bench.doctor.tool_checks import interpreter
-from serve_bench.load import drive_load, external
+from serve_bench.load import drive_load
 from serve_bench.nodes import NodeCrew, NodesFailed
 from serve_bench.runner import model_needs
 from serve_bench.serving import strays
@@ -53,7 +56,8 @@ def _workers() -> None:
 
 
 def _tied() -> None:
-    assert external._run(["true"], 10.0, {}, lambda: False).returncode == 0
+    command = [sys.executable, *own_module("load.tied"), str(os.getpid()), "true"]
+    assert subprocess.run(command, env=finding_ours(os.environ)).returncode == 0
 
 
 def _doctor() -> None:

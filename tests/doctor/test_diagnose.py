@@ -41,7 +41,7 @@ def test_a_bare_machine_is_told_so_line_by_line(bare: Machine) -> None:
         "Ray": "failure",
         "torch": "absent",
         "GPU": "absent",
-        "wrk": "absent",
+        "oha": "absent",
         "perf": "absent",
         "py-spy": "warning",
         "HAProxy": "warning",
@@ -105,4 +105,4 @@ def test_this_machine_imports_neither_ray_nor_torch() -> None:
     assert found["Python"][1].startswith(f"CPython {sys.version.split()[0]}")
     assert found["clock"][0] in ("ok", "warning") and " ns" in found["clock"][1]
     assert re.match(r"\d+ usable of \d+", found["cores"][1])
-    assert len(lines) == len(found) == 32
+    assert len(lines) == len(found) == 30

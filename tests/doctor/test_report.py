@@ -24,7 +24,7 @@ SECTIONS = (
         (
             Check("swap", "warning", LONG, "end what swaps, " * 8),
             Check("shared memory", "unknown", "not told"),
-            Check("wrk", "absent", "not on PATH", "for a cross-check"),
+            Check("oha", "absent", "not on PATH", "for loads of your own"),
         ),
     ),
 )
@@ -38,8 +38,8 @@ def test_each_line_says_status_name_value_and_what_to_do() -> None:
     at = lines.index("CPU")
     assert lines[at : at + 2] == ["CPU", "  ok       cores          2 usable"]
     assert sum("swap  " in line for line in lines) == 1 and lines.index("room") > at
-    assert "  absent   wrk            not on PATH" in lines
-    assert " " * 26 + "-> for a cross-check" in lines
+    assert "  absent   oha            not on PATH" in lines
+    assert " " * 26 + "-> for loads of your own" in lines
     assert max(map(len, lines)) <= 80
     assert any(line.startswith("host: Fast CPU, 2 cores") for line in lines)
 

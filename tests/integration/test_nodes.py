@@ -36,8 +36,8 @@ TOKEN = "a" * 64
 SHORT = Timing(0.3, 1.0, windows=3, window_s=0.3, drain_s=2.0)
 
 
-#: Load actors, load workers and wrk that nodes run.
-OURS = r"ray::LoadActor|serve_bench\.load\.|^wrk "
+#: Load actors and load workers that nodes run.
+OURS = r"ray::LoadActor|serve_bench\.load\."
 
 
 def left(cluster: RayNodes, known: Mapping[int, str]) -> dict[int, str]:
@@ -113,31 +113,12 @@ def test_all_nodes_add_up_to_what_the_server_counted(crew: NodeCrew, cluster: Ra
         assert {"load_worker", "serve_bench"} <= roles
     json.dumps(facts)
     # The package came to the nodes with the crew: it need not be installed there.
-    actors = crew._ask("start", {"nodes": list(loads), "program": None, "timeout_s": 5}, 10)[
-        "actors"
-    ]
+    actors = crew._ask("start", {"nodes": list(loads), "timeout_s": 5}, 10)["actors"]
     assert all("py_modules_files" in one["package"] for one in actors.values())
     # And a target that nobody can reach is said as a local load says it.
     gone = {node: Load(Request(server.url)) for node in loads}
     with pytest.raises(LoadError, match=r"^connect: 127\.0\.0\.1:\d+: connection refused$"):
         crew.drive(gone, SHORT)
-
-
-@pytest.mark.external
-def test_wrk_runs_on_every_node(crew: NodeCrew, cluster: RayNodes) -> None:
-    with serving() as server:
-        load = Load(Request(server.url), client="wrk", connections=2, processes=2)
-        loads = dict.fromkeys(cluster.raylets, load)
-        result = crew.drive(loads, Timing(windows=1, window_s=1.0))
-    facts = result.node_facts(crew.nodes, loads)
-    completed = sum(fact["completed"] for fact in facts)
-    assert 0 < completed <= len(server.log) <= completed + 4 * 2
-    assert len(facts) == 4 and not any(fact["failed"] for fact in facts)
-    assert all(fact["connection_rate_max"] >= fact["connection_rate_mean"] > 0 for fact in facts)
-    assert result.combined(load) is None
-    body = {"nodes": list(loads), "program": "no-such-program", "timeout_s": 5}
-    actors = crew._ask("start", body, 10)["actors"]  # how a missing wrk is noticed
-    assert [one["has_program"] for one in actors.values()] == [False] * 4
 
 
 def test_ctrl_c_gives_what_was_measured(crew: NodeCrew, cluster: RayNodes) -> None:
@@ -169,40 +150,30 @@ from serve_bench.core.load_spec import Load, Timing
 from serve_bench.nodes import NodeCrew
 from serve_bench.core.request_spec import Request
 from serve_bench.store import read
-address, log, url, client = sys.argv[1:]
+address, log, url = sys.argv[1:]
 crew = NodeCrew(address, "ab12cf", Path(log))
 crew.start()
 nodes = [node.node_id for node in crew.nodes]
 
 
-load = Load(Request(url), client=client, connections=1)
+load = Load(Request(url), connections=1)
 loads = {node: load for node in nodes}
 crew.drive(loads, Timing(0.2, 0.3, windows=60), on_progress=lambda p: None)
 """
 
 
-@pytest.mark.parametrize("client", ["raw", pytest.param("wrk", marks=pytest.mark.external)])
-def test_a_killed_parent_leaves_nothing(cluster: RayNodes, tmp_path: Path, client: str) -> None:
-    engine = r"serve_bench\.load\.worker" if client == "raw" else r"^wrk "
+def test_a_killed_parent_leaves_nothing(cluster: RayNodes, tmp_path: Path) -> None:
     before = cluster.running(OURS)
     with serving(delay_s=0.002) as server:
         parent = subprocess.Popen(
-            [
-                sys.executable,
-                "-c",
-                PARENT,
-                cluster.address,
-                str(tmp_path / "log"),
-                server.url,
-                client,
-            ],
+            [sys.executable, "-c", PARENT, cluster.address, str(tmp_path / "log"), server.url],
             env={**cluster.env, "PYTHONPATH": str(ROOT)},
         )
         try:
             deadline = time.monotonic() + 30
             while time.monotonic() < deadline:
                 lines = [line for pid, line in cluster.running(OURS).items() if pid not in before]
-                if sum(bool(re.search(engine, line)) for line in lines) == 4:
+                if sum("serve_bench.load.worker" in line for line in lines) == 4:
                     break
                 time.sleep(0.1)
             else:

@@ -216,7 +216,6 @@ def test_a_framer_forgets_the_stream_before() -> None:
     ("changes", "message"),
     [
         ({"client": "aiohttp"}, "streaming is for the clients raw, grpc and handle, not aiohttp"),
-        ({"client": "wrk"}, "streaming is for the clients raw, grpc and handle, not wrk"),
         ({"retries": 1}, "streaming and retries exclude each other"),
         (
             {"timeout_s": 1.0},

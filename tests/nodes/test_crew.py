@@ -19,7 +19,6 @@ from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.nodes import Lost, Node, node_fact
 from serve_bench.core.request_spec import Request
 from serve_bench.core.schema import built, plain
-from serve_bench.load.external import ExternalResult
 from serve_bench.nodes import NodeCrew, NodesFailed, NodesResult
 from serve_bench.nodes.actors import LoadActor
 from serve_bench.nodes.crew import Part, part_of, reach, summed
@@ -30,23 +29,6 @@ from tests.servers import serving
 NODE = Node("ab" * 28, "10.1.0.2", "one", True, False, 4.0)
 NONE = Histogram()
 LOAD = Load(Request("http://10.1.0.2:8000/x"), connections=2)
-WRK = ExternalResult(
-    program="wrk",
-    version="4.1.0",
-    argv=("wrk",),
-    seconds=2.0,
-    completed=110,
-    rate=55.0,
-    errors={"timeout": 3},
-    non_2xx=10,
-    bytes_received=5000,
-    latency_mean_ns=2e6,
-    latency_std_ns=1e6,
-    latency_max_ns=9e6,
-    percentiles_ns={0.5: 1.5e6, 0.75: 2e6, 0.9: 3e6, 0.99: 8e6},
-    thread_rate_mean=27.0,
-    thread_rate_max=40.0,
-)
 
 
 def test_facts_of_a_node_of_ours() -> None:
@@ -65,25 +47,6 @@ def test_facts_of_a_node_of_ours() -> None:
     assert fact["lost"] is None and fact["client_bound"] is False
     assert fact["usage"] == {"interval_s": 0.2}
     assert json.loads(json.dumps(fact)) == fact
-
-
-def test_facts_of_wrk() -> None:
-    wrk = replace(LOAD, client="wrk", processes=2)
-    fact = node_fact(NODE, wrk, WRK, None)
-    assert (fact["completed"], fact["failed"]) == (100, {"timeout": 3, "status": 10})
-    assert fact["rate"] == pytest.approx(50.0)
-    assert (fact["connection_rate_mean"], fact["connection_rate_max"]) == (27.0, 40.0)
-    assert fact["latency_ns"] == {
-        "mean": 2e6, "max": 9e6, "p50": 1.5e6, "p75": 2e6, "p90": 3e6, "p99": 8e6,
-    }  # fmt: skip
-    # A thread with several connections tells nothing of one of them.
-    fact = node_fact(NODE, replace(wrk, processes=1), WRK, None)
-    assert fact["connection_rate_mean"] == pytest.approx(25.0)
-    assert fact["connection_rate_max"] is None
-    nothing = replace(WRK, completed=0, non_2xx=0, rate=0.0)
-    fact = node_fact(NODE, wrk, nothing, None)
-    assert set(fact["latency_ns"].values()) == {None} and fact["rate"] == 0.0
-    assert built(ExternalResult, json.loads(json.dumps(WRK.to_json())), "x") == WRK
 
 
 def test_facts_of_a_lost_node() -> None:
@@ -112,7 +75,7 @@ def test_only_the_living_are_combined() -> None:
     facts = result.node_facts(nodes, loads)
     assert [fact["node"] for fact in facts] == ["c", "a", "b"]
     assert [fact["usage"] for fact in facts] == [None, {"x": 1}, None]
-    assert NodesResult({"a": WRK}).combined(LOAD) is None
+    assert NodesResult({"a": Lost("gone")}).combined(LOAD) is None
 
 
 def progress(phase: str, **change: Any) -> dict[str, Any]:
@@ -137,7 +100,6 @@ def test_the_progress_of_all_is_that_of_the_least_far() -> None:
 def test_what_came_of_a_node() -> None:
     result = a_result([MS], (1,))
     assert part_of({"kind": "load", "result": plain(result)}) == result
-    assert part_of({"kind": "external", "result": WRK.to_json()}) == WRK
     lost = {"kind": "lost", "reason": "r", "completed": 2, "failed": 1, "age_s": 0.5}
     assert part_of(lost) == Lost("r", 2, 1, 0.5)
     error = {"kind": "load_error", "error_class": "connect", "host": "h", "port": 1, "reason": "no"}
@@ -165,9 +127,9 @@ def test_loads_of_nodes_that_are_not_there(tmp_path: Path) -> None:
     crew.nodes = (NODE, replace(NODE, node_id="other"))
     with pytest.raises(NodesFailed, match="has no node none"):
         crew.drive({"none": LOAD}, Timing())
-    wrk = replace(LOAD, client="wrk")
-    with pytest.raises(NodesFailed, match="one client: raw, wrk"):
-        crew.drive({NODE.node_id: LOAD, "other": wrk}, Timing())
+    aiohttp = replace(LOAD, client="aiohttp")
+    with pytest.raises(NodesFailed, match="one client: aiohttp, raw"):
+        crew.drive({NODE.node_id: LOAD, "other": aiohttp}, Timing())
 
 
 def test_the_parents_side_imports_no_ray() -> None:
@@ -236,29 +198,6 @@ def test_an_actor_is_called_off_at_the_gate_and_says_why_it_cannot() -> None:
     thread, out = drive(actor, Load(Request(server.url)))
     thread.join(20)
     assert out[0]["kind"] == "load_error" and out[0]["reason"] == "connection refused"
-
-
-@pytest.mark.external
-@pytest.mark.process
-def test_wrk_that_is_called_off_says_what_it_has() -> None:
-    actor = LoadActor()
-    with serving() as server:
-        load = Load(Request(server.url), client="wrk", connections=2)
-        out: list[Any] = []
-        spec, times = plain(load), asdict(Timing(windows=60))
-        thread = threading.Thread(target=lambda: out.append(actor.drive(1, spec, times, {}, False)))
-        thread.start()
-        wait_for_gate(actor)
-        actor.begin(1)
-        deadline = time.monotonic() + 20
-        while len(server.log) < 2000 and time.monotonic() < deadline:
-            time.sleep(0.01)
-        actor.call_off(1)
-        thread.join(20)
-    (said,) = out
-    assert (said["kind"], said["interrupted"]) == ("external", True)
-    result = built(ExternalResult, said["result"], "x")
-    assert result.seconds < 30 and 1990 < result.completed <= len(server.log)
 
 
 ECHO = """

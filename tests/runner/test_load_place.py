@@ -53,7 +53,6 @@ MICRO = places.FORMATS / "1-micro.jsonl"
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("load http://a/ --load-on ray --client wrk", "--load-on: nodes load with raw or aiohttp"),
         ("load http://a/ --load-on ray --profile proxy", "--profile: does not go with --load-on"),
         ("press --load-on ray --log-requests x.csv", "--log-requests: needs the load of this host"),
         (f"micro --resume {MICRO} --load-on ray", "it does not go with --load-on"),

@@ -286,17 +286,11 @@ def _offered(trial: Trial) -> Offered:
         connections=max(trial.row.connections, int(most)),
         rate=rate_of(trial),
         in_flight=in_flight,
-        p50_ms=_ms(latency_figures([trial], (0.5,))[0]) or _printed_p50_ms(trial),
+        p50_ms=_ms(latency_figures([trial], (0.5,))[0]),
         mean_ms=_ms(latency.mean),
         late=behind / due if due else 0.0,
         failed=counts.failed_total / ended if ended else 0.0,
     )
-
-
-def _printed_p50_ms(trial: Trial) -> float | None:
-    """The median that another program printed (wrk, ab)."""
-    metric = trial.metrics.get("latency_p50")
-    return metric.windows[0] / NS_PER_MS if metric is not None and metric.windows else None
 
 
 def _batches(trial: Trial, metrics: Mapping[str, Any], measured: str | None) -> Batches | None:

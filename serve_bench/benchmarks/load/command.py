@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -68,9 +67,7 @@ class LoadOptions(ChatOptions, LoadOnOptions, StreamOptions, TraceOptions):
     arrivals: str = flag("constant", "Open loop: constant or poisson arrivals.")
     stages: str | None = flag(None, "Open loop in stages, such as 100:30s,500:30s.")
     ramp: bool = flag(False, "Move linearly from stage to stage.")
-    client: str = flag(
-        "raw", "Client: raw, aiohttp, wrk or ab (the real programs); grpc with its protocols."
-    )
+    client: str = flag("raw", "Client: raw or aiohttp; grpc with its protocols.")
     processes: int | None = flag(None, "Number of worker processes [as the load needs].")
     max_connections: int | None = flag(None, "Open loop: largest number of connections.")
     spin: bool = flag(False, "Open loop: wait by spinning; needs a spare core.")
@@ -126,7 +123,7 @@ def load(options: LoadOptions) -> int:
         timing = _timing(request, options.duration, options.warmup)
     except SpecError as error:
         raise BadInput(in_flags(str(error))) from None
-    _check_here(request, timing)
+    _check_here(request)
     return run(request, timing, options, nodes, slo)
 
 
@@ -154,8 +151,7 @@ def _check_together(options: LoadOptions, variants: Variants) -> None:
     """BadInput on flags that contradict each other: a flag without effect would go unnoticed."""
     from serve_bench.core.errors import BadInput
 
-    count, stages, client = options.count is not None, options.stages, options.client
-    program, timed = client in ("wrk", "ab"), options.duration is not None
+    count, stages, timed = options.count is not None, options.stages, options.duration is not None
     profiled, cacert = options.profile is not None, options.cacert is not None
     most = max(map(len, variants))
     for wrong, line in (
@@ -174,12 +170,6 @@ def _check_together(options: LoadOptions, variants: Variants) -> None:
         ),
         (cacert and options.insecure, "--cacert: has no use with --insecure"),
         (cacert and not options.url.startswith("https:"), "--cacert: is for https://"),
-        (program and options.hgrm is not None, f"--hgrm: {client} tells no histogram"),
-        (program and options.warmup is not None, f"--warmup: {client} has none"),
-        (
-            options.load_on and program,
-            f"--load-on: nodes load with raw or aiohttp, not {client} (see scale --client wrk)",
-        ),
         (
             options.load_on and options.trace is not None,
             "--trace: the times of a load from nodes are of another clock",
@@ -279,23 +269,14 @@ def _client(options: LoadOptions) -> Client:
     return "grpc"
 
 
-def _check_here(load: Load, timing: Timing) -> None:
+def _check_here(load: Load) -> None:
     """Raises BadInput on what this machine lacks for the load, before anything starts."""
     from serve_bench.cli.flag_values import check_client
     from serve_bench.core.errors import BadInput
     from serve_bench.load.connection import lacking_descriptors, tls_context
-    from serve_bench.load.external import ExternalError, program_path
     from serve_bench.load.failures import LoadError
     from serve_bench.load.workers import enough_processes, usable_cores
 
-    if load.client in ("wrk", "ab"):
-        try:
-            program_path(load.client)
-        except ExternalError as error:
-            raise BadInput(f"--client: {error}") from None
-        if load.count is None and not math.isclose(timing.measured_s, round(timing.measured_s)):
-            raise BadInput(f"-d: {load.client} takes whole seconds, got {timing.measured_s:g}s")
-        return
     check_client(load)
     processes = enough_processes(load, usable_cores())
     lacking = lacking_descriptors(-(-load.connection_limit // processes))

@@ -189,7 +189,6 @@ def _figures(entry: Entry) -> Table:
     if streams.EVENTS in line.spreads:
         rows.append(TableRow(tuple(_rate_cells(entry, streams.EVENTS))))
     rows += [TableRow(tuple(_time_cells(entry, name))) for name in names]
-    rows += [TableRow(cells)] if (cells := tuple(_external(entry))) else []
     columns = [Column(name, spare=name in _SPARE) for name in (*_COLUMNS, "within one std")]
     meanings = [f"{streams.name(name)}: {_MEANINGS[name]}" for name in names if len(names) > 1]
     return Table(
@@ -254,16 +253,6 @@ def _time_cells(entry: Entry, name: str) -> Iterator[Cell]:
     yield f"{100 * (share or 0):.1f} %"
 
 
-def _external(entry: Entry) -> Iterator[Cell]:
-    """The percentiles of another program (wrk, ab), of which there is no histogram."""
-    known = {name: entry.line.spreads.get(f"latency_{name}") for name in _COLUMNS}
-    if any(known.values()):
-        yield f"latency as {entry.line.row.client} reports it, ms"
-        for spread in known.values():
-            yield milliseconds(spread.mean) if spread is not None else "-"
-        yield "-"
-
-
 # -------------------------------------------------------------------------------- percentiles
 
 
@@ -305,20 +294,17 @@ def _requests(loads: Sequence[Entry]) -> Iterator[Block]:
 
 def _facts(trial: Trial) -> Iterator[tuple[str, str]]:
     client, counts = trial.client, trial.counts
-    if client.get("external"):
-        yield "requests", f"{counts.completed:,} completed; those in flight at the end not known"
-    else:
-        carried = f"{counts.carried_in:,} carried in + " if counts.carried_in else ""
-        rest = "in flight at the end" if trial.in_windows is None else "unanswered"
-        yield (
-            "requests",
-            f"{carried}{counts.sent:,} sent = {counts.completed:,} completed + "
-            f"{counts.failed_total:,} failed + {counts.in_flight:,} {rest}",
-        )
-        if late := ended_late(trial):
-            yield "in flight", late
-        if counts.unsent:
-            yield "not sent", f"{counts.unsent:,} were due, and waited for a free connection"
+    carried = f"{counts.carried_in:,} carried in + " if counts.carried_in else ""
+    rest = "in flight at the end" if trial.in_windows is None else "unanswered"
+    yield (
+        "requests",
+        f"{carried}{counts.sent:,} sent = {counts.completed:,} completed + "
+        f"{counts.failed_total:,} failed + {counts.in_flight:,} {rest}",
+    )
+    if late := ended_late(trial):
+        yield "in flight", late
+    if counts.unsent:
+        yield "not sent", f"{counts.unsent:,} were due, and waited for a free connection"
     if text := streams.merged_words([trial]):
         yield "events", text
     if text := streams.tokens_words(trial):
@@ -332,7 +318,8 @@ def _facts(trial: Trial) -> Iterator[tuple[str, str]]:
         yield "connections", f"{client['reconnects']:,} opened again"
     if words := used_words(trial.usage):
         yield "CPU", words
-    yield "client", _client(client.get("verdict") or {})
+    if verdict := client.get("verdict"):
+        yield "client", _client(verdict)
 
 
 def ended_late(trial: Trial) -> str | None:
@@ -346,8 +333,6 @@ def ended_late(trial: Trial) -> str | None:
 
 def _client(verdict: Mapping[str, Any]) -> str:
     """Whether the client, and not the server, set the figures; with the evidence."""
-    if not verdict:
-        return "not diagnosed: another program drove the load"
     known = []
     if verdict.get("non_idle") is not None:
         known.append(f"busy or waiting for a CPU {100 * verdict['non_idle']:.0f} % of the time")

@@ -30,7 +30,6 @@ from serve_bench.core.redaction import kept_text
 from serve_bench.core.request_spec import SpecError
 from serve_bench.core.result import Failure, PlannedTrial, Result, Run, Trial, trial_key
 from serve_bench.load import LoadError, drive_load
-from serve_bench.load.external import ExternalError
 from serve_bench.observing.processes import ServeProcess, behind
 from serve_bench.observing.profiler import (
     Profiling,
@@ -164,7 +163,7 @@ def _drive(
             folder.append(Failure("trial", "interrupted", now_iso(), key=planned.key))
             print("serve-bench: interrupted before anything was measured", file=sys.stderr)
             return INTERRUPTED
-        except (LoadError, ExternalError) as error:
+        except LoadError as error:
             folder.discard()
             raise RunFailed(str(error)) from None
         finally:
@@ -306,7 +305,7 @@ def _repeat(
         except KeyboardInterrupt:
             print("serve-bench: interrupted before anything was profiled", file=sys.stderr)
             return INTERRUPTED
-        except (LoadError, ExternalError) as error:
+        except LoadError as error:
             folder.append(Failure("profile", str(error), now_iso()))
             raise RunFailed(f"profiled repetition: {error}") from None
         trial = driven.trial

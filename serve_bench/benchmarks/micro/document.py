@@ -39,7 +39,6 @@ from serve_bench.benchmarks.parts.blocks import (
     NS_PER_MS,
     Fields,
     count,
-    milliseconds,
     plain,
     rate,
     section,
@@ -327,17 +326,7 @@ def _ratio(entry: Entry, base: str | None) -> Number:
 
 
 def _latency(name: str) -> Callable[[Entry], Cell]:
-    """A percentile; of a client that keeps no histogram the one that it reports."""
-
-    def cell(entry: Entry) -> Number:
-        reported = entry.line.spreads.get(f"latency_{name}")
-        return (
-            milliseconds(reported.mean)
-            if reported is not None
-            else share(entry.line.distributions.get("latency"), name)
-        )
-
-    return cell
+    return lambda entry: share(entry.line.distributions.get("latency"), name)
 
 
 def _errors(entry: Entry) -> Number:

@@ -93,18 +93,17 @@ def _requests(trial: Trial) -> dict[str, Any]:
     `in_flight`: without an answer when the drain ended; `not_sent`: due, and still waiting for a
     free connection then; `unanswered`: both. `in_windows`: what happened within the windows
     (carried_in + sent = completed + failed + in_flight when the last of them ended), null in
-    records of 0.1, and `mean_in_flight` over them. `status_codes`: of whole responses. What wrk and
-    ab do not tell is null.
+    records of 0.1, and `mean_in_flight` over them. `status_codes`: of whole responses.
     """
-    counts, known = trial.counts, trial.row.client not in ("wrk", "ab")
+    counts = trial.counts
     return {
         "carried_in": counts.carried_in,
-        "sent": counts.sent if known else None,
+        "sent": counts.sent,
         "completed": counts.completed,
         "failed": dict(counts.failed),
-        "in_flight": counts.in_flight if known else None,
-        "not_sent": counts.unsent if known else None,
-        "unanswered": trial.unanswered if known else None,
+        "in_flight": counts.in_flight,
+        "not_sent": counts.unsent,
+        "unanswered": trial.unanswered,
         "in_windows": trial.client.get("in_windows"),
         "mean_in_flight": trial.client.get("mean_in_flight"),
         "status_codes": trial.client.get("status_codes"),

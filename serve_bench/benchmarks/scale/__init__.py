@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeAlias
 Workload: TypeAlias = Literal["single", "multi", "ensemble", "chain", "curve"]
 
 _RUN: Final = ("duration", "warmup", "timeout", "nodes", "launches", "seed")
-_LOADED: Final = ("max_ongoing_requests", "connections", "client", *_RUN)
+_LOADED: Final = ("max_ongoing_requests", "connections", *_RUN)
 _BATCHED: Final = ("replicas", "max_batch_size", "batch_wait_timeout_s", *_LOADED)
 _GRAPH: Final = ("replicas", "max_ongoing_requests", "clients", "requests", *_RUN)
 

@@ -38,7 +38,6 @@ from serve_bench.benchmarks.scale.request import (
 )
 from serve_bench.benchmarks.scale.trial import (
     cpu_us_a_request,
-    external_trial,
     handle_trial,
     nodes_trial,
     why_invalid,
@@ -46,7 +45,7 @@ from serve_bench.benchmarks.scale.trial import (
 )
 from serve_bench.core.errors import RunFailed
 from serve_bench.core.figures import counted
-from serve_bench.core.load_result import Progress, Warmup
+from serve_bench.core.load_result import Progress
 from serve_bench.core.load_spec import HANDLE, Load, Timing
 from serve_bench.core.plan import trial_of
 from serve_bench.core.request_spec import Request
@@ -297,13 +296,6 @@ class ScaleBench(Bench[ScaleCell, PlannedTrial]):
         planned = on_nodes(planned, len(loads))
         drive = partial(crew.drive, on_progress=self._progress(planned))
         started_at, began = now_iso(), time.monotonic()
-        warmup = Warmup(0.0, False, 0)
-        if suite.client == "wrk":  # it has no warm-up of its own
-            warm = {node: replace(load, client="raw") for node, load in loads.items()}
-            least = Timing(self._timing().warmup_min_s, suite.warmup_s, 1, 0.05, DRAIN_S)
-            before = drive(warm, least).combined(next(iter(warm.values())))
-            warmup = warmup if before is None else before.warmup
-            self._say("measure by wrk", planned)
         with self._sampling() as sampler:
             try:
                 sample = suite.address is not None and suite.sample
@@ -313,13 +305,10 @@ class ScaleBench(Bench[ScaleCell, PlannedTrial]):
                 self._note("trial", "interrupted", planned)
         total_s = time.monotonic() - began
         nodes = result.node_facts(crew.nodes, loads)
-        if planned.row.client == "wrk":
-            trial = external_trial(planned, number, started_at, nodes, warmup, total_s)
-        else:
-            load = replace(next(iter(loads.values())), connections=planned.row.connections)
-            combined = result.combined(load)
-            assert combined is not None, "where all nodes are lost, the crew has raised"
-            trial = nodes_trial(planned, number, started_at, combined, nodes, total_s)
+        load = replace(next(iter(loads.values())), connections=planned.row.connections)
+        combined = result.combined(load)
+        assert combined is not None, "where all nodes are lost, the crew has raised"
+        trial = nodes_trial(planned, number, started_at, combined, nodes, total_s)
         trial = replace(trial, client={**trial.client, "skew_s": result.skew_s})
         if self._ended is not None:
             trial = trial.flagged("interrupted")
@@ -333,15 +322,13 @@ class ScaleBench(Bench[ScaleCell, PlannedTrial]):
     # -- what they need -----------------------------------------------------------------------
 
     def _request(self, proxy: NodeProxy, app: ScaleApp) -> Request:
-        """wrk checks no answer."""
-        url = proxy.url + app.route
-        if self._suite.client == "wrk":
-            return Request(url=url)
-        return Request(url=url, expect_status=(200,), expect_body=app.answer.encode())
+        return Request(
+            url=proxy.url + app.route, expect_status=(200,), expect_body=app.answer.encode()
+        )
 
     def _loads(self, crew: NodeCrew) -> dict[str, Load]:
         """The load of each node with a healthy proxy of its own. RunFailed without any."""
-        suite, wrk = self._suite, self._suite.client == "wrk"
+        suite = self._suite
         draw = random.Random(f"{suite.seed} {self._part.number} {self._cell.replicas}")
         here = {node.node_id for node in crew.nodes if node.alive}
         loads: dict[str, Load] = {}
@@ -353,11 +340,9 @@ class ScaleBench(Bench[ScaleCell, PlannedTrial]):
                 continue  # it cannot be asked by itself: the kernel deals connections out to all
             loads[proxy.node_id] = Load(
                 self._request(proxy, draw.choice(self._apps)),
-                client=suite.client,
                 connections=suite.connections,
-                processes=suite.connections if wrk else None,
                 timeout_s=suite.timeout_s,
-                connection_rates=not wrk,
+                connection_rates=True,
             )
         if not loads:
             why = "; ".join(f"{one.node_ip}: {one.status} {one.why or ''}" for one in proxies)

@@ -51,7 +51,6 @@ SIZES: Final[dict[str, Parameter]] = {
     "duration": Parameter(None, "Measured time, such as 20s or 10m.", ("-d", "--duration")),
     "warmup": Parameter(None, "Longest warm-up; it ends once the rate is steady."),
     "timeout": Parameter(None, "Longest time of a request."),
-    "client": Parameter(None, "Client: raw, or wrk where each node has it."),
     "nodes": Parameter(None, "Raylets to start on this machine [1]."),
     "launches": Parameter(None, "Launches: fresh clusters of each variant."),
     "seed": Parameter(None, "Seed of everything that is drawn."),

@@ -82,15 +82,14 @@ _NIGHTLY: Final = (
 NODES: Final = (
     (
         "per_thread_*, per_node_*",
-        "mean over nodes (avg) or highest of all nodes (max); a thread of wrk is a connection here;"
-        " max_tps is that of 100 ms of one connection, or as wrk reports it; KB: 1024 bytes",
+        "mean over nodes (avg) or highest of all nodes (max); a thread is a connection here; "
+        "max_tps is that of 100 ms of one connection; KB: 1024 bytes",
         _NIGHTLY,
     ),
     ("cluster_max_P*", "the highest of the nodes' percentiles", _NIGHTLY),
     (
         "cluster_P*",
-        "percentiles of all requests together, from the merged histograms of all nodes; wrk tells "
-        "no histogram",
+        "percentiles of all requests together, from the merged histograms of all nodes",
         "docs/scale.md",
     ),
     (
@@ -188,23 +187,21 @@ def _request(summary: ScaleSummary) -> Iterator[tuple[str, str]]:
         "curve": f"one deployment that {echo}, with {each}, one size after the other",
     }
     yield workload, words.get(workload, workload)
-    client, launches = str(suite.get("client") or "?"), int(suite.get("launches") or 1)
+    launches = int(suite.get("launches") or 1)
     many = "" if suite.get("windows") == 1 else "s"
     windows = f"{value('windows')} window{many} of {value('window_s')} s"
-    seconds = float(suite.get("windows") or 0) * float(suite.get("window_s") or 0)
-    length = f"{seconds:g} s" if client == "wrk" else windows  # wrk has no windows
     warmup = f"after {value('warmup_s')} s of warm-up"
     several = f"; {launches} launches" if launches > 1 else ""
     if summary.graph:
         load = (
-            f"{value('clients')} clients, through handles and then through HTTP ({client}); "
+            f"{value('clients')} clients, through handles and then through HTTP; "
             f"throughput: {windows} {warmup}; latency: {value('requests_each')} requests of each "
             f"client, one after the other"
         )
     else:
         load = (
             "from every node with a healthy proxy, against that proxy: "
-            f"{value('connections')} connections each, {client}; {length} {warmup}"
+            f"{value('connections')} connections each; {windows} {warmup}"
         )
     yield "load", load + several
     address, nodes = suite.get("address"), int(suite.get("nodes") or 1)

@@ -237,9 +237,9 @@ def scale_perf_metrics(result: Result) -> str:
     The first variant's bear exactly the published names (`per_thread_latency_avg_ms`), those of the
     others have the variant before them. A curve publishes none; its names hold the replicas. The
     tooling knows the types THROUGHPUT and LATENCY alone: counts are called THROUGHPUT, memory, CPU
-    and times of a curve LATENCY. What is not known (wrk keeps no histogram) has no entry and is
-    named under `not_told`; what is known to be higher, under `lower_bounds`. These, `not_measured`
-    and `invalid` are keys that the tooling does not read.
+    and times of a curve LATENCY. What is not known has no entry and is named under `not_told`; what
+    is known to be higher, under `lower_bounds`. These, `not_measured` and `invalid` are keys that
+    the tooling does not read.
     """
     summary = scale_summary(result)
     metrics, not_told, lower_bounds = [], [], []

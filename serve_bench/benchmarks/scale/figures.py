@@ -1,7 +1,7 @@
 """The published metrics of `serve-bench scale` by their names, from the trials of one size.
 
-Pure. Rule: a figure has a value for each launch, None where it is not known (wrk keeps no
-histogram; a launch may be missing); its mean and std are over the launches that have one. Metrics
+Pure. Rule: a figure has a value for each launch, None where it is not known (a launch may
+be missing); its mean and std are over the launches that have one. Metrics
 of nodes are in nodes.py.
 """
 
@@ -49,7 +49,7 @@ CLUSTER_NAMES: Final = (
     *(f"cluster_P{share}_latency_ms" for share in (50, 75, 90, 99)),
 )
 """Ours beside the 13: the count under its right name, the rate of all nodes, and percentiles of all
-requests, which a maximum over nodes is not. They need the histograms of our client."""
+requests, which a maximum over nodes is not."""
 
 
 class Quantity(NamedTuple):
@@ -161,10 +161,7 @@ def _shares(trial: Trial | None) -> list[float | None]:
 
 
 def _curve(trials: Trials) -> Iterator[Figure]:
-    """The metrics of a size as the trials name them, and its latency.
-
-    wrk knows that of its own node alone: with one node it is the cluster's, with several it is not.
-    """
+    """The metrics of a size as the trials name them, and its latency."""
     for one in QUANTITIES[3:]:
         known = [trial.metrics.get(one.name) for trial in trials if trial is not None]
         metrics = [metric for metric in known if metric is not None]
@@ -174,16 +171,8 @@ def _curve(trials: Trials) -> Iterator[Figure]:
             values = tuple(None if trial is None else _windows(trial, one.name) for trial in trials)
             yield Figure(one.figure, metrics[0].unit, kind, values)
     for at, share in ((0, "p50"), (3, "p99")):
-        values = tuple(
-            own if (own := _shares(trial)[at]) is not None else _of_only_node(trial, share)
-            for trial in trials
-        )
+        values = tuple(_shares(trial)[at] for trial in trials)
         yield Figure(f"latency_{share}", "ms", "LATENCY", values)
-
-
-def _of_only_node(trial: Trial | None, share: str) -> float | None:
-    nodes = () if trial is None else nodes_of(trial)
-    return nodes[0].latency_ms.get(share) if len(nodes) == 1 else None
 
 
 # ---------------------------------------------------------------------------------- the graphs

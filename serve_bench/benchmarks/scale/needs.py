@@ -1,5 +1,5 @@
-"""What a run of `serve-bench scale` needs and whether this host has it: Ray, memory, wrk, the
-address of the cluster.
+"""What a run of `serve-bench scale` needs and whether this host has it: Ray, memory, the address
+of the cluster.
 
 Rule: what can be checked before anything is started is, and what is missing is refused in one line
 with a way out.
@@ -7,7 +7,6 @@ with a way out.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -26,16 +25,12 @@ BASE_BYTES: Final = 1_300_000_000
 RAYLET_BYTES: Final = 250_000_000
 """A further node on the same machine: its raylet, agents and proxy."""
 
-WRK: Final = "wrk is not on PATH: install the package wrk (apt-get install wrk)"
-
 
 def checked(suite: ScaleSuite) -> ScaleSuite:
     """The suite, its address resolved, once it is sure that all of it can be had here.
 
     Raises BadInput.
     """
-    if suite.client == "wrk" and shutil.which("wrk") is None:
-        raise BadInput(f"--client wrk: {WRK}")
     if suite.address is not None:
         own_ray_version()
         return replace(suite, address=reachable(suite.address))

@@ -25,7 +25,7 @@ NS_PER_MS: Final = 1e6
 KB: Final = 1024.0
 
 TIMEOUT: Final = "timeout"
-"""The class of requests without an answer in time, of our client as of wrk."""
+"""The class of requests without an answer in time."""
 
 
 @dataclass(frozen=True)

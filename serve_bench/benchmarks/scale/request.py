@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from serve_bench.benchmarks.parts.arguments import Arguments, rounds
 from serve_bench.benchmarks.scale import KEYS, Workload
@@ -68,7 +68,6 @@ class ScaleSuite:
     warmup_s: float = 5.0
     requests_each: int = 20
     timeout_s: float = 30.0
-    client: Literal["raw", "wrk"] = "raw"
     launches: int = 1
     nodes: int = 1
     address: str | None = None
@@ -187,12 +186,12 @@ def rows_of(suite: ScaleSuite, nodes: int = 1) -> tuple[Row, ...]:
     if suite.workload not in GRAPHS:
         each = suite.connections
         label = f"{each} connection{'' if each == 1 else 's'} a node"
-        return (Row(label, suite.client, each * nodes, nodes),)
+        return (Row(label, "raw", each * nodes, nodes),)
     clients = f"{suite.clients} client{'' if suite.clients == 1 else 's'}"
     return tuple(
         Row(
             f"{clients}, {way}, {what}",
-            HANDLE if way == "handle" else suite.client,
+            HANDLE if way == "handle" else "raw",
             suite.clients,
             requests_each=each,
         )
@@ -332,13 +331,8 @@ def _settings(arguments: Arguments) -> dict[str, Any]:
         values["batch_wait_timeout_s"] = arguments.real(
             "batch_wait_timeout_s", 0.0, most_s, "seconds"
         )
-    if "client" in arguments.texts:
-        values["client"] = arguments.word("client", "raw", "wrk")
     duration_s = _seconds(arguments, "duration", 1.0, MAX_DURATION_S)
     windows = max(1, round(duration_s))
-    if values.get("client") == "wrk" and duration_s != windows:
-        place = arguments.places["duration"]
-        raise BadInput(f"{place}: {arguments.texts['duration']}: wrk takes whole seconds")
     return values | {
         "windows": windows,
         "window_s": duration_s / windows,

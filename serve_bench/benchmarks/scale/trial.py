@@ -1,12 +1,11 @@
 """From what a workload of scale gave to the record of a trial. Pure.
 
 Rule: a result of which more than 1 % failed is marked invalid here, once, whoever measured it.
-What a load of our own clients is made of stands in core/plan.py.
+What the record of a load is made of stands in core/plan.py.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Final
@@ -126,42 +125,9 @@ def nodes_trial(
     nodes: Sequence[JsonObject],
     total_s: float,
 ) -> Trial:
-    """The record of a load from several nodes by our own client. `nodes`: what each measured; the
-    requests of those that were lost count as failed."""
+    """The record of a load from several nodes. `nodes`: what each measured; the requests of those
+    that were lost count as failed."""
     trial = trial_of(planned, launch, started_at, result, total_s)
-    return _with_nodes(trial, nodes)
-
-
-def external_trial(
-    planned: PlannedTrial,
-    launch: str,
-    started_at: str,
-    nodes: Sequence[JsonObject],
-    warmup: Warmup,
-    total_s: float,
-) -> Trial:
-    """The record of a load from several nodes by wrk, which has neither windows nor a histogram:
-    the throughput is one value, the sum over the nodes. `warmup`: that of our client before it."""
-    living = [node for node in nodes if node.get("lost") is None]
-    completed = sum(int(node["completed"]) for node in living)
-    failed = dict(sum((Counter(node["failed"]) for node in living), Counter[str]()))
-    seconds = max((float(node["seconds"]) for node in living), default=0.0)
-    rate = sum(float(node["rate"]) for node in living)
-    trial = planned.measured(
-        launch,
-        started_at,
-        window_s=seconds,
-        warmup=warmup,
-        metrics={"throughput": Metric("requests/s", "higher", windows=(rate,))},
-        counts=Counts(
-            sent=completed + sum(failed.values()), completed=completed, failed=failed, in_flight=0
-        ),
-        seconds={"total": round(total_s, 4), "measured": round(seconds, 6)},
-    )
-    return _with_nodes(trial, nodes)
-
-
-def _with_nodes(trial: Trial, nodes: Sequence[JsonObject]) -> Trial:
     lost = sum(int(node["failed"].get(NODE, 0)) for node in nodes if node.get("lost"))
     counts = trial.counts
     if lost:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from serve_bench.cli.show import render
-from serve_bench.core.document import Chart, Document, Facts, Number, Table
+from serve_bench.core.document import Chart, Document, Facts, Table
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.result import (
@@ -148,29 +148,6 @@ def test_the_curves_of_an_open_loop_are_of_its_three_times() -> None:
     assert all(one["value"] > 0 for one in values)
     (closed,) = every(part(sheet(trial()), "latency"), Chart)
     assert {one["group"] for one in vega(closed)["data"]["values"]} == {"latency"}
-
-
-def test_of_another_program_its_own_percentiles_are_shown() -> None:
-    base = trial()
-    told = replace(
-        base,
-        row=replace(base.row, client="wrk"),
-        metrics={
-            "throughput": Metric("requests/s", "higher", windows=(120.0,)),
-            "latency_p50": Metric("ns", "lower", windows=(2_000_000.0,)),
-            "latency_p99": Metric("ns", "lower", windows=(7_000_000.0,)),
-        },
-        client={"external": {"program": "wrk"}, "bytes_received": 10},
-    )
-    of, shown = sheet(told), by_name(results(sheet(told)))
-    latency = shown["latency as wrk reports it, ms"]
-    assert latency["p50"] == Number("2.00", 2_000_000.0)
-    assert latency["p99"].value == in_json(result(told))["spreads"]["latency_p99"]["mean"]
-    assert shown["requests/s"]["std"].value is None
-    assert "latency" not in names(of) and "windows" not in names(of)
-    assert facts(told)["client"] == "not diagnosed: another program drove the load"
-    (account,) = in_json(result(told))["requests"].values()  # wrk does not tell these
-    assert [account[name] for name in ("sent", "in_flight", "not_sent", "unanswered")] == [None] * 4
 
 
 def test_the_times_of_a_load_that_was_never_answered_are_lower_bounds() -> None:

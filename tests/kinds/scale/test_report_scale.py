@@ -139,7 +139,7 @@ def shown(result: Result, **about: Any) -> str:
 
 def one(workload: Workload = "single", nodes: Any = None, **about: Any) -> Result:
     """One launch of one size."""
-    suite = scale_suite(workload, client=about.pop("client", "raw"))
+    suite = scale_suite(workload)
     (of,) = planned(suite)
     told = [scale_node(1)] if nodes is None else nodes
     return scale_result(suite, scale_trial(of, told, **about))
@@ -250,14 +250,7 @@ def test_little_is_not_held_against_the_connections_of_a_lost_node() -> None:
     assert codes([lost_node(1), lost_node(2)], windows=(50.0,) * 3) == ["errors"]
 
 
-def test_wrk_is_not_asked_for_windows() -> None:
-    node = scale_node(1, client="wrk")
-    result = one(nodes=[node], client="wrk", windows=(100.0,), latencies_ms=[], completed=300)
-    assert not checks(result)
-    text = shown(result)
-    assert "cluster_P50_latency_ms ms -" in text
-    assert "cluster_max_P50_latency_ms ms 10.00" in text
-    assert any("wrk tells no histogram" in text for text in texts(sheet(result)))
+def test_one_window_is_too_few() -> None:
     plain = one(windows=(100.0,), latencies_ms=[100.0] * 300, completed=300)
     assert "few-windows" in [warning.code for warning in checks(replace_window(plain))]
 
@@ -467,8 +460,7 @@ def test_perf_metrics_name_later_variants_replicas_of_a_curve_and_what_is_not_kn
     assert metrics["optimized_per_node_avg_tps"]["perf_metric_value"] == pytest.approx(202.0)
     assert len(metrics) == 2 * 19 and "INVALID" in content["invalid"][0]
     assert content["not_measured"] == list(scale_summary(golden()).not_measured)
-    node = scale_node(1, client="wrk")
-    content, _ = named(one(nodes=[node], client="wrk", windows=(100.0,), latencies_ms=[]))
+    content, _ = named(one(nodes=[scale_node(1)], windows=(100.0,), latencies_ms=[]))
     assert content["not_told"] == [f"cluster_P{share}_latency_ms" for share in (50, 75, 90, 99)]
     _, metrics = named(curve())
     assert len(metrics) == (5 + 2) * 8

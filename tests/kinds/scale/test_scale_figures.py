@@ -1,4 +1,4 @@
-"""The figures of scale: each published metric by hand, lost nodes, wrk, invalid runs, growth."""
+"""The figures of scale: each published metric by hand, lost nodes, invalid runs, growth."""
 
 from __future__ import annotations
 
@@ -152,19 +152,6 @@ def test_a_node_without_an_answer_has_no_latency_but_a_rate_of_0() -> None:
     assert found["per_node_avg_tps"] == 0.0
     assert found["per_thread_latency_avg_ms"] is None
     assert found["cluster_max_P99_latency_ms"] is None
-
-
-def test_wrk_tells_percentiles_of_its_node_and_no_histogram() -> None:
-    suite = scale_suite(client="wrk")
-    (of,) = planned(suite)
-    trial = scale_trial(
-        of, [FIRST | {"client": "wrk"}], windows=(100.0,), latencies_ms=[], completed=300
-    )
-    (size,) = scale_sizes(scale_result(suite, trial))
-    found = means(size)
-    assert found["cluster_max_P50_latency_ms"] == pytest.approx(20.0, rel=5e-4)
-    assert [found[name] for name in CLUSTER_NAMES[2:]] == [None] * 4
-    assert found["cluster_requests_per_s"] == 100.0
 
 
 def test_each_launch_has_its_value_and_the_mean_is_over_launches() -> None:
@@ -410,19 +397,3 @@ def test_variants_grow_each_for_itself_and_launches_are_averaged() -> None:
         size, figure = deploy.points[1]
         assert size == 2 and figure.mean == pytest.approx(2.0 * 2**b)
         assert figure.values == pytest.approx((1.8 * 2**b, 2.2 * 2**b))
-
-
-def test_the_latency_of_a_curve_by_wrk_is_that_of_its_only_node() -> None:
-    suite = scale_suite("curve", replicas=(1, 2, 4), client="wrk")
-
-    def sizes(nodes: int) -> list[dict[str, float | None]]:
-        trials = []
-        for count in suite.replicas:
-            (of,) = planned(suite, replicas=count)
-            told = [scale_node(at, [10.0 * count]) for at in range(1, nodes + 1)]
-            metrics = {"deploy_time": ("s", 1.0)}
-            trials.append(scale_trial(of, told, latencies_ms=[], windows=(1.0,), metrics=metrics))
-        return [means(one) for one in scale_sizes(scale_result(suite, *trials))]
-
-    assert [one["latency_p50"] for one in sizes(1)] == pytest.approx([10, 20, 40], rel=5e-4)
-    assert [one["latency_p50"] for one in sizes(2)] == [None] * 3

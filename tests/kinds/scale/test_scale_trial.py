@@ -1,4 +1,4 @@
-"""Records of scale from what was measured: handles, wrk, lost nodes, costs."""
+"""Records of scale from what was measured: handles, lost nodes, costs."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from serve_bench.benchmarks.scale.request import ScaleSuite, on_nodes, scale_pla
 from serve_bench.benchmarks.scale.trial import (
     HandleResult,
     cpu_us_a_request,
-    external_trial,
     handle_trial,
+    nodes_trial,
     why_invalid,
     with_values,
 )
 from serve_bench.core.histogram import Histogram
-from serve_bench.core.load_result import Warmup
-from serve_bench.core.result import Result, Run, VariantUsed
+from serve_bench.core.load_result import Counts
+from serve_bench.core.result import Result, Run, Trial, VariantUsed
+from tests.load.test_combine import MS, a_result
 
-WARM = Warmup(1.5, True, 300)
 DEFAULT = (VariantUsed("default"),)
 HANDLE_ROW = scale_plan(ScaleSuite("chain", DEFAULT))[0].cells[0].rows[0]
-NODE_ROW = on_nodes(scale_plan(ScaleSuite("single", DEFAULT, client="wrk"))[0].cells[0].rows[0], 3)
+NODE_ROW = on_nodes(scale_plan(ScaleSuite("single", DEFAULT))[0].cells[0].rows[0], 3)
 
 
 def node(**changes: Any) -> dict[str, Any]:
@@ -61,12 +61,17 @@ def test_requests_one_after_the_other_have_one_rate() -> None:
     assert trial.metrics["throughput"].windows == (8.0,)
 
 
-def test_wrk_on_several_nodes_adds_up_and_a_lost_node_counts_as_failed() -> None:
+def of_nodes(nodes: list[dict[str, Any]], completed: int = 1000, timeouts: int = 0) -> Trial:
+    """The record of a load from nodes, of which the living ones together measured this."""
+    counts = Counts(completed + timeouts, completed, {"timeout": timeouts} if timeouts else {}, 0)
+    result = a_result([MS] * completed, (100,) * 10, measured=counts, in_windows=None)
+    return nodes_trial(NODE_ROW, "1", "now", result, nodes, 12.0)
+
+
+def test_the_requests_of_a_lost_node_count_as_failed() -> None:
     nodes = [node(), node(rate=50.0, completed=500, failed={"timeout": 2})]
     nodes.append(node(lost="gone", completed=0, rate=0.0, failed={"node": 7}))
-    trial = external_trial(NODE_ROW, "1", "now", nodes, WARM, 12.0)
-    assert trial.warmup == WARM
-    assert trial.metrics["throughput"].windows == (150.0,) and "latency" not in trial.metrics
+    trial = of_nodes(nodes, completed=1500, timeouts=2)
     assert trial.counts.completed == 1500 and trial.counts.balanced
     assert trial.counts.failed == {"timeout": 2, "node": 7}
     assert [one["lost"] for one in trial.client["nodes"]] == [None, None, "gone"]
@@ -84,13 +89,11 @@ def test_wrk_on_several_nodes_adds_up_and_a_lost_node_counts_as_failed() -> None
 def test_a_result_with_too_many_failures_is_invalid(
     completed: int, timeouts: int, why: str | None
 ) -> None:
-    failed = {"timeout": timeouts} if timeouts else {}
-    nodes = [node(completed=completed, failed=failed)]
-    assert why_invalid(external_trial(NODE_ROW, "1", "now", nodes, WARM, 1.0)) == why
+    assert why_invalid(of_nodes([node()], completed, timeouts)) == why
 
 
 def test_the_cpu_of_a_request_leaves_the_load_out() -> None:
-    trial = external_trial(NODE_ROW, "1", "now", [node()], WARM, 12.0)
+    trial = of_nodes([node()])
     processes = [
         {"role": "replica", "cpu_percent": 60.0},
         {"role": "proxy", "cpu_percent": 40.0},
@@ -104,7 +107,7 @@ def test_the_cpu_of_a_request_leaves_the_load_out() -> None:
 
 
 def test_what_is_not_known_makes_no_metric() -> None:
-    trial = external_trial(NODE_ROW, "1", "now", [node()], WARM, 12.0)
+    trial = of_nodes([node()])
     more = with_values(trial, {"deploy_time": ("s", 2.5), "controller_loop": ("ms", None)})
     assert more.metrics["deploy_time"].windows == (2.5,)
     assert more.metrics["deploy_time"].unit == "s" and "controller_loop" not in more.metrics
