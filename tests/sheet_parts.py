@@ -194,7 +194,7 @@ def published_sheet(result: Result, where: str | None = None, published: bool = 
     return sheet(result, where, published)
 
 
-page_sheet = load_sheet = ranker_sheet = versus_document = sheet
+page_sheet = load_sheet = versus_document = sheet
 ladder_sheet = press_sheet = rpc_sheet = scale_sheet = published_sheet
 
 

@@ -100,7 +100,6 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "sweep": Benchmark("ladder"),
     "recsys": Benchmark("ladder"),
     "press": Benchmark("press"),
-    "ranker": Benchmark("ranker"),
     "rpc": Benchmark("rpc"),
     "scale": Benchmark("scale"),
     "versus": Benchmark("versus"),

@@ -42,7 +42,7 @@ _SHAPES: Final[Mapping[str, str]] = {
             launch_time soak_time""",
         "N": """rounds threads master_port episodes steps launches connections nodes seed hops
             deployments fanout requests length""",
-        "N[,N...]": "users replicas rows bottom top clients world_size nlayers out_features",
+        "N[,N...]": "users replicas clients world_size nlayers out_features",
         "NAME": "app app_name model client deployment recipe node ranker cell row",
         "NAME[,NAME...]": "variant backend layers",
         "NAME=VALUE": "env a_env b_env",

@@ -52,14 +52,13 @@ class CellFacts(TypedDict, total=False):
     gpu_fraction: Amount
     threads: Count
     rows_per_request: Count
-    rows: Count
     dense_features: Count
     sparse_features: Count
     table_rows: Count
     width: Count
     seed: Count
-    bottom: str | list[Count]
-    top: str | list[Count]
+    bottom: str
+    top: str
     ranker: str
     device: str
     callable: str
@@ -378,49 +377,9 @@ class SlicesFacts(TypedDict, total=False):
     requests: Count
 
 
-class RankerFacts(TypedDict, total=False):
-    """A ranker that was called without Serve."""
-
-    ranker: Required[str]
-    device: Required[str]
-    device_name: str | None
-    threads: Count
-    torch: str
-    graphs: Any
-    huge_pages_mb: Amount | None
-
-
-class ShapeFacts(TypedDict):
-    """The model of a ranker."""
-
-    dense_features: Count
-    sparse_features: Count
-    table_rows: Count
-    width: Count
-    rows_per_request: Count
-    bottom: list[Count]
-    top: list[Count]
-
-
-class WorkFacts(TypedDict):
-    """What one forward of a model takes at least."""
-
-    bytes_moved: Count
-    flops: Count
-    launches: Count
-
-
-class MachineFacts(TypedDict):
-    """What the machine of a ranker does at best."""
-
-    bytes_per_s: Positive
-    flops_per_s: Positive
-    launch_ns: Positive
-
-
 class ClientFacts(TypedDict, total=False):
     """What the client of a trial tells beside its figures. Which fields there are depends on the
-    client: a load, wrk or ab (`external`), slices of `versus`, rpc, a ranker."""
+    client: a load, slices of `versus`, rpc."""
 
     verdict: ClientVerdict
     client_bound: bool
@@ -451,11 +410,6 @@ class ClientFacts(TypedDict, total=False):
     policy: str
     versions: Mapping[str, str | None]
     raw: str
-    ranker: RankerFacts
-    shape: ShapeFacts
-    work: WorkFacts
-    machine: MachineFacts
-    inputs: Count
 
 
 class DeploymentLimits(TypedDict, total=False):
@@ -688,7 +642,7 @@ class SuiteFacts(TypedDict, total=False):
     app: str | AppFacts
     variants: list[VariantUsed]
     cells: list[CellFacts]
-    rows: list[Row | Count]
+    rows: list[Row]
     windows: Count | None
     window_s: Amount | None
     warmup_min_s: Amount | None
@@ -737,13 +691,9 @@ class SuiteFacts(TypedDict, total=False):
     size: Count
     connections: Connections
     clients: Count
-    client: str
     nodes: Count
     address: str | None
-    threads: Count
     timing: Mapping[str, Amount | None]
-    shape: ShapeFacts
-    kinds: list[str]
 
 
 FACTS: Final[Mapping[type[Record], Mapping[str, Any]]] = {

@@ -549,11 +549,11 @@ def torch(
 ) -> Check:
     """`broken`: why it does not load; `devices`: the GPUs that it can use."""
     if version is None:
-        use = "for recsys, press, ranker and rpc: pip install torch numpy"
+        use = "for recsys, press, rpc and --app ranker: pip install torch numpy"
         return Check("torch", "absent", "not installed", use)
     detail = {"version": version, "built_for_cuda": built_for, "devices": list(devices)}
     if broken is not None:
-        advice = "recsys, press, ranker and rpc need it: pip install --force-reinstall torch"
+        advice = "recsys, press, rpc and --app ranker need it: pip install --force-reinstall torch"
         return Check("torch", "warning", f"{version} does not load: {broken}", advice, detail)
     value = f"{version}, built {f'for CUDA {built_for}' if built_for else 'without CUDA'}"
     if devices:

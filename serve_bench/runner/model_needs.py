@@ -31,7 +31,7 @@ REPLICA_BYTES: Final = 95_000_000
 """A replica without torch: 86 to 94 MB of proportional memory each, with 1 to 32 of them."""
 
 GPU_RANKER_BYTES: Final = 1_500_000_000
-"""GPU memory of a ranker beside its tables: CUDA's context, libraries, batches and graphs. An
+"""GPU memory of a ranker beside its tables: CUDA's context, libraries and batches. An
 estimate: no GPU was at hand."""
 
 PROBE_TIMEOUT_S: Final = 120.0

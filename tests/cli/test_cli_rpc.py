@@ -198,7 +198,7 @@ def test_a_report_without_an_end_of_brackets_is_none(
 
 @pytest.mark.parametrize(
     ("command", "other"),
-    [("rpc", "press"), ("micro", "rpc"), ("micro", "ranker"), ("micro", "load")],
+    [("rpc", "press"), ("micro", "rpc"), ("micro", "load")],
 )
 def test_a_run_of_another_kind_is_not_gone_on_with(
     command: str, other: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -234,21 +234,6 @@ BAD = {
         ("http://h/ --cacert x", "--cacert: is for https://"),
         ("https://h/ --cacert nosuch", "--cacert: CA file nosuch: no such file"),
     ],
-    "ranker": [
-        ("--rows 32,x", "--rows: 'x' is not allowed"),
-        ("--rows 32,32", "--rows: 32 stands there twice"),
-        ("--ranker fast", "--ranker: 'fast' is not allowed; it takes plain, tuned, both"),
-        ("--device gpu", "--device: 'gpu' is not allowed; it takes auto, cpu, cuda"),
-        ("--threads 0", "--threads: 0 is not allowed; it takes a number from 1 to 1024"),
-        ("--rounds 0", "--rounds: 0 is not allowed"),
-        ("--seed -1", "--seed: -1 is not allowed; it takes a number from 0"),
-        (
-            "--bottom 256,32",
-            "--bottom: its last layer must be as wide as an embedding (64), not 32",
-        ),
-        ("--dense-features 0", "--dense-features: 0 is not allowed"),
-        ("--table-rows 100000000", "--table-rows: 26 tables may have 2,147,483,647 rows in all"),
-    ],
     "scale": [
         (
             "ensemble --fanout 0",

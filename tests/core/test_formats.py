@@ -52,7 +52,7 @@ PASSED_OVER: Final = {"format-1": ["unknown-kind"], "1-recsys-cut-off": ["cut-of
 
 #: Every kind of run that records are kept of: `scale` by its workload.
 KINDS: Final = {
-    *("micro", "noop", "recsys", "press", "sweep", "rpc", "versus", "run", "load", "ranker"),
+    *("micro", "noop", "recsys", "press", "sweep", "rpc", "versus", "run", "load"),
     *("capacity", "tax", "trace", "timeline", "soak"),
     *(f"scale {one}" for one in ("single", "multi", "ensemble", "chain", "curve")),
 }
@@ -192,8 +192,6 @@ def means(page: Any) -> Iterator[float]:
 def figures(result: Result, page: Mapping[str, Any]) -> list[str]:
     """The throughputs of the JSON as the table has to show them."""
     command = result.run.command
-    if command == "ranker":
-        return [number(row["rows_per_s"]) for row in page["rows"]]
     if command == "versus":
         lines = [row["metrics"]["throughput"] for row in page["rows"]]
         return [number(line[side]) for line in lines for side in ("a", "b") if line[side]]
@@ -387,7 +385,7 @@ def renamed(name: str, new: str) -> Result:
 
 
 @pytest.mark.parametrize("new", LONG.values(), ids=LONG)
-@pytest.mark.parametrize("name", [one for one in LONG_IN if one != "1-ranker"])
+@pytest.mark.parametrize("name", LONG_IN)
 def test_long_names_fold(name: str, new: str) -> None:
     result = renamed(name, new)
     assert result.run != stored(name).run

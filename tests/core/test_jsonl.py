@@ -190,8 +190,8 @@ def wrong(path: str, value: object) -> dict[str, Any]:
         ),
         (
             "client",
-            {"machine": {"bytes_per_s": 0.0, "flops_per_s": 1, "launch_ns": 1}},
-            "trial.client.machine.bytes_per_s is 0.0, not a number above 0.0",
+            {"bytes_received": -1},
+            "trial.client.bytes_received is -1, not a whole number of at least 0",
         ),
         ("usage", {"processes": [3]}, "trial.usage.processes[0] is 3, not an object"),
         ("limits", {"A": {}, "B": {"each": "1"}}, 'trial.limits.B.each is "1", not a whole number'),

@@ -25,7 +25,6 @@ from tests import places
 from tests.capacity_runs import Service, capacity_result
 from tests.html_sample import sheet as sample
 from tests.kinds.climbs import test_html_ladder as ladders
-from tests.kinds.climbs import test_html_ranker as rankers
 from tests.kinds.press import test_report_press as press
 from tests.kinds.rows import test_report_load as loads
 from tests.kinds.rows import test_report_rows as rows
@@ -44,12 +43,6 @@ def micro() -> Result:
 
 def noop() -> Result:
     return result_of([replace(run(planned()), command="noop"), launch(), trial(planned())])
-
-
-def ranker() -> Result:
-    trials = [rankers.ranker_trial(kind, 32, ms) for kind, ms in (("plain", 2.0), ("tuned", 1.0))]
-    plan = [rankers.planned(kind, rows) for rows in (32, 64) for kind in ("plain", "tuned")]
-    return result_of([replace(run(*plan), command="ranker"), *trials])
 
 
 def sweep() -> Result:
@@ -72,7 +65,6 @@ KINDS: Final[dict[str, Callable[[], Result]]] = {
     "scale": scale.golden,
     "scale curve": scale.curve,
     "scale ensemble": scale.ensemble,
-    "ranker": ranker,
     "capacity": lambda: capacity_result("c", {"default": [Service(400.0)] * 3}),
     "capacity of two variants": lambda: capacity_result(
         "c", {"default": [Service(400.0)] * 3, "optimized": [Service(600.0)] * 3}

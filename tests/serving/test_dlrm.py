@@ -1,7 +1,6 @@
-"""The ranker: seeded weights and features, `plain` and `tuned` with equal scores, graphs by size.
+"""The ranker: seeded weights and features, `plain` and `tuned` with equal scores.
 
-Small tables. What needs torch is marked and imports it inside; there is no CUDA here, so the way of
-CUDA graphs is walked with a device object that records and repeats on the CPU.
+Small tables. What needs torch is marked and imports it inside.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from serve_bench.serving.apps.dlrm_features import (
     features,
     scores_json,
 )
-from serve_bench.serving.apps.dlrm_shape import LEAST_ROWS, Shape, padded
+from serve_bench.serving.apps.dlrm_shape import Shape
 
 SMALL = Shape(table_rows=50, sparse_features=5, dense_features=3, width=8, bottom=(16, 8), top=(8,))
 ODD = Shape(
@@ -42,12 +41,6 @@ def test_the_published_shape_is_the_default() -> None:
     shape = Shape()
     assert (shape.pairs, shape.top_layers[0]) == (351, (415, 256))
     assert shape.tables_bytes == 665_600_000
-    # By hand, a row: 26 vectors of 256 bytes, 26 ids, 13 features, a score; layers once.
-    weights = 13 * 256 + 256 + 256 * 64 + 64 + 415 * 256 + 256 + 256 * 128 + 128 + 128 * 64 + 64
-    weights += 64 + 1
-    assert shape.bytes_moved(32) == 32 * (26 * 256 + 26 * 4 + 13 * 4 + 4) + 4 * weights
-    layers = 13 * 256 + 256 * 64 + 415 * 256 + 256 * 128 + 128 * 64 + 64
-    assert shape.flops(10) == 10 * 2 * (layers + 351 * 64)
 
 
 @pytest.mark.parametrize(
@@ -130,123 +123,11 @@ def test_json_keeps_every_float32(scores: list[float]) -> None:
     assert np.array(content["scores"], np.float32).tobytes() == answer
 
 
-# --------------------------------------------------------------------------------- graphs
-
-
-@given(st.integers(1, 200_000))
-def test_padding_wastes_at_most_a_quarter(rows: int) -> None:
-    size = padded(rows)
-    assert size >= max(rows, LEAST_ROWS)
-    assert padded(size) == size
-    assert size == LEAST_ROWS or size * 4 <= rows * 5
-
-
-def test_sizes_are_four_to_an_octave() -> None:
-    sizes = sorted({padded(rows) for rows in range(1, 257)})
-    assert sizes == [32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256]
-
-
-class FakeDevice:
-    """Records what a graph would, and repeats it on the CPU. Outputs are spoiled before a replay,
-    so that a score that nobody computed is seen."""
-
-    def __init__(self) -> None:
-        self.captures = 0
-        self.replays = 0
-        self.finished = 0
-        self.addresses: set[int] = set()
-
-    def empty(self, rows: int, columns: int, *, integers: bool, pinned: bool) -> Any:
-        import torch
-
-        made = torch.zeros(
-            (rows, columns) if columns else (rows,),
-            dtype=torch.int32 if integers else torch.float32,
-        )
-        self.addresses.add(made.data_ptr())
-        return made
-
-    def capture(self, run: Callable[[], None]) -> Callable[[], None]:
-        self.captures += 1
-        run()
-
-        def replay() -> None:
-            self.replays += 1
-            run()
-
-        return replay
-
-    def finish(self) -> None:
-        self.finished += 1
+# --------------------------------------------------------------------------------- scores
 
 
 def blocks(users: range, shape: Shape, rows: int | None = None) -> list[bytes]:
     return [as_block(*(part[:rows] for part in features(u, shape))) for u in users]
-
-
-@pytest.mark.torch
-def test_graphs_give_the_scores_of_the_model() -> None:
-    from serve_bench.serving.apps.dlrm import TunedRanker
-
-    device = FakeDevice()
-    plain_way = TunedRanker(SMALL, "cpu", seed=1)
-    graphs = TunedRanker(SMALL, "cpu", seed=1, graphs_on=device)
-    # Larger, then smaller in the same slot: what the larger left there must not show.
-    for users in (range(0, 7), range(7, 13), range(13, 14), range(14, 20)):
-        payloads = blocks(users, SMALL)
-        assert np.allclose(graphs.score(payloads), plain_way.score(payloads), rtol=0, atol=1e-5)
-    assert [padded(32 * n) for n in (7, 6, 1, 6)] == [224, 192, 32, 192]
-    assert (device.captures, device.replays, device.finished) == (3, 4, 4)
-    assert graphs.facts()["graphs"] == 3 and plain_way.facts()["graphs"] is None
-
-
-@pytest.mark.torch
-def test_a_short_batch_is_padded_and_cut() -> None:
-    from serve_bench.serving.apps.dlrm import TunedRanker
-
-    device = FakeDevice()
-    graphs = TunedRanker(ODD, "cpu", seed=2, graphs_on=device)
-    full = graphs.score(blocks(range(8), ODD))  # 40 rows
-    short = graphs.score(blocks(range(3, 8), ODD, rows=4))  # 20 rows in the slot of 32
-    assert [len(one) for one in full] == [5] * 8
-    assert [len(one) for one in short] == [4] * 5
-    assert np.allclose(short, [one[:4] for one in full[3:]], rtol=0, atol=1e-6)
-    assert device.captures == 2
-    loaded, rows = graphs.load(blocks(range(3), ODD))
-    assert (loaded.rows, rows) == (32, 15)
-    assert loaded.stage.data_ptr() in device.addresses
-
-
-@pytest.mark.torch
-def test_sizes_are_captured_ahead() -> None:
-    from serve_bench.serving.apps.dlrm import TunedRanker
-
-    device = FakeDevice()
-    graphs = TunedRanker(SMALL, "cpu", seed=1, graphs_on=device)
-    graphs.prepare(100)
-    assert device.captures == len({padded(rows) for rows in range(1, 101)})
-    graphs.score(blocks(range(3), SMALL))
-    assert device.captures == 8 and device.replays == 1
-
-
-@pytest.mark.torch
-def test_the_cache_gives_up_what_was_not_used_for_longest() -> None:
-    from serve_bench.serving.apps.dlrm_shape import GraphCache
-
-    device, made = FakeDevice(), []
-
-    def make_run(rows: int, matrix: Any, out: Any) -> Callable[[], None]:
-        made.append(rows)
-        return lambda: None
-
-    cache = GraphCache(device, 4, make_run, most=2)
-    for rows in (32, 64, 30, 128, 32, 64):
-        cache.slot(rows)
-    assert made == [32, 64, 128, 64]
-    assert cache.captured == 4
-
-
-# --------------------------------------------------------------------------------- scores
 
 
 def scores_of(kind: str, shape: Shape, users: range, seed: int = 1, together: int = 100) -> Any:
@@ -281,11 +162,22 @@ def test_a_user_has_the_same_scores_in_every_batch_and_run(kind: str) -> None:
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("graphs", [False, True])
-def test_answers_hold_the_scores(graphs: bool) -> None:
+def test_a_batch_in_chunks_has_the_scores_of_one_that_is_whole() -> None:
+    from serve_bench.serving.apps.dlrm import TunedRanker
+
+    whole, chunked = TunedRanker(SMALL, "cpu", seed=1), TunedRanker(SMALL, "cpu", seed=1)
+    chunked._chunk_rows = 100
+    # Larger, then smaller: what the larger left in the memory must not show.
+    for users in (range(2), range(7), range(7, 13), range(13, 14)):
+        payloads = blocks(users, SMALL)
+        assert np.allclose(chunked.score(payloads), whole.score(payloads), rtol=0, atol=1e-5)
+
+
+@pytest.mark.torch
+def test_answers_hold_the_scores() -> None:
     from serve_bench.serving.apps.dlrm import PlainRanker, TunedRanker
 
-    tuned = TunedRanker(ODD, "cpu", seed=1, graphs_on=FakeDevice() if graphs else None)
+    tuned = TunedRanker(ODD, "cpu", seed=1)
     payloads = [*blocks(range(3), ODD), *blocks(range(3, 5), ODD, rows=2)]
     answers = tuned.answers(payloads)
     assert [len(answer) for answer in answers] == [20, 20, 20, 8, 8]
@@ -358,17 +250,6 @@ def test_the_device_is_found_or_refused() -> None:
         assert resolve_device("auto") == "cpu"
         with pytest.raises(ValueError, match="CUDA"):
             resolve_device("cuda")
-
-
-@pytest.mark.torch
-def test_operators_are_counted_and_views_are_not() -> None:
-    import torch
-
-    from serve_bench.serving.apps.dlrm import operators
-
-    one = torch.ones(4, 4)
-    assert operators(lambda: (one + one).t()[0].view(2, 2)) == 1
-    assert operators(lambda: one.view(-1)) == 0
 
 
 @pytest.mark.torch

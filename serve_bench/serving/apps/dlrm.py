@@ -2,27 +2,22 @@
 
 Both hold the same seeded weights and give the same scores (within 1e-5), float32 throughout.
 `plain` does what the published app does, no more and no less: it is the baseline. `tuned` is the
-same model with what makes it faster, each step with its reason. Figures: `serve-bench ranker`.
+same model with what makes it faster, each step with its reason.
 """
 
 from __future__ import annotations
 
 import mmap
-import re
-import statistics
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from .dlrm_features import FORMS, Answer, Payload, as_matrix, check_rows, features
-from .dlrm_shape import FLOAT_BYTES, LEAST_ROWS, CudaDevice, GraphCache, GraphDevice, Shape, padded
+from .dlrm_shape import FLOAT_BYTES, Shape
 
 # --------------------------------------------------------------------------------------------------
 # The seeded weights.
@@ -66,14 +61,10 @@ class Weights:
 
 
 class Ranker(ABC):
-    """What both rankers offer. Loaded inputs are valid until the next `load`."""
+    """What both rankers offer."""
 
     kind: str
     device: Any
-
-    @abstractmethod
-    def prepare(self, rows: int) -> None:
-        """Makes ready for batches of up to so many rows."""
 
     @abstractmethod
     def load(self, payloads: Sequence[Payload]) -> Any:
@@ -133,9 +124,6 @@ class PlainRanker(Ranker):
                 modules.append(torch.nn.ReLU())
         return modules.eval()
 
-    def prepare(self, rows: int) -> None:
-        """Nothing: each batch is computed as it comes."""
-
     def load(self, payloads: Sequence[Payload]) -> Any:
         """Lists of all requests joined, then arrays, then tensors. ValueError on unequal lists."""
         for payload in payloads:
@@ -186,57 +174,26 @@ took 54 us for 32 rows where 27 x 27 took 71 (2 cores AMD EPYC, one thread, MKL)
 
 
 class TunedRanker(Ranker):
-    """One fused table, packed features, memory made once; CUDA graphs on CUDA, chunks on a CPU.
-
-    `graphs_on` puts a device object in place of CUDA's: then everything goes the way of CUDA
-    graphs, whatever the device.
-    """
+    """One fused table, packed features, memory made once, batches in chunks."""
 
     kind = "tuned"
 
-    def __init__(
-        self, shape: Shape, device: Any, seed: int, graphs_on: GraphDevice | None = None
-    ) -> None:
+    def __init__(self, shape: Shape, device: Any, seed: int) -> None:
         self.device = torch.device(device)
         self._shape = shape
         self._model = _Model(shape, self.device, seed)
-        self._chunk_rows = CHUNK_ROWS if torch.get_num_threads() == 1 else CHUNK_ROWS_OF_THREADS
-        self._memory = _Memory(self._model, LEAST_ROWS)
+        one_thread = self.device.type == "cpu" and torch.get_num_threads() == 1
+        self._chunk_rows = CHUNK_ROWS if one_thread else CHUNK_ROWS_OF_THREADS
+        self._memory = _Memory(self._model, shape.rows_per_request)
         self._workspaces: dict[int, _Workspace] = {}
-        if graphs_on is None and self.device.type == "cuda":
-            graphs_on = CudaDevice(self.device)
-        self.graphs: GraphCache | None = None
-        if graphs_on is not None:
-            self.graphs = GraphCache(graphs_on, shape.columns, self._make_run)
-
-    def _make_run(self, rows: int, matrix: Any, out: Any) -> Callable[[], None]:
-        workspace = _Workspace(self._model, _Memory(self._model, rows), rows)
-
-        def run() -> None:
-            with torch.inference_mode():
-                workspace.run(matrix, out)
-
-        return run
-
-    def prepare(self, rows: int) -> None:
-        """Makes ready for batches of up to so many rows: on CUDA their graphs."""
-        if self.graphs is not None:
-            self.graphs.prepare(rows)
 
     def load(self, payloads: Sequence[Payload]) -> Any:
-        """One array of all: on a CPU the very bytes that came, on CUDA by pinned memory."""
-        matrix = as_matrix(payloads, self._shape.columns)
-        if self.graphs is not None:
-            return self.graphs.load(matrix)
-        return _read_only(matrix)
+        """One array of all: on a CPU the very bytes that came."""
+        return _read_only(as_matrix(payloads, self._shape.columns)).to(self.device)
 
     def forward(self, loaded: Any) -> Any:
-        if self.graphs is not None:
-            slot, rows = loaded
-            slot.replay()
-            return slot.output[:rows]
         with torch.inference_mode():
-            out = torch.empty(len(loaded))
+            out = torch.empty(len(loaded), device=self.device)
             for start in range(0, len(loaded), self._chunk_rows):
                 part = loaded[start : start + self._chunk_rows]
                 self._workspace(len(part)).run(part, out[start : start + self._chunk_rows])
@@ -247,28 +204,23 @@ class TunedRanker(Ranker):
         if kept is not None:
             return kept
         if rows > self._memory.rows:
-            self._memory = _Memory(self._model, padded(rows))
+            self._memory = _Memory(self._model, min(2 * rows, self._chunk_rows))
             self._workspaces.clear()
         made = self._workspaces[rows] = _Workspace(self._model, self._memory, rows)
         return made
 
     def score(self, payloads: Sequence[Payload]) -> list[list[float]]:
         """From requests to the scores of each: one list, cut at the end."""
-        scores = self._all_scores(payloads).tolist()
+        scores = self.forward(self.load(payloads)).tolist()
         return [scores[at : at + rows] for at, rows in self._places(payloads)]
 
     def answers(self, payloads: Sequence[Payload]) -> list[Answer]:
         """Bytes of float32: no score becomes a Python object here."""
-        scores = self._all_scores(payloads).numpy().tobytes()
+        scores = self.forward(self.load(payloads)).cpu().numpy().tobytes()
         return [
             scores[FLOAT_BYTES * at : FLOAT_BYTES * (at + rows)]
             for at, rows in self._places(payloads)
         ]
-
-    def _all_scores(self, payloads: Sequence[Payload]) -> Any:
-        loaded = self.load(payloads)
-        out = self.forward(loaded)
-        return out if self.graphs is None else self.graphs.scores(*loaded)
 
     def _places(self, payloads: Sequence[Payload]) -> Iterator[tuple[int, int]]:
         """The first row of each request, and how many it has."""
@@ -277,11 +229,6 @@ class TunedRanker(Ranker):
             rows = len(payload) // row_bytes
             yield at, rows
             at += rows
-
-    def facts(self) -> dict[str, Any]:
-        graphs = None if self.graphs is None else self.graphs.captured
-        pages_mb = _huge_pages_mb(self._model.table)
-        return super().facts() | {"graphs": graphs, "huge_pages_mb": pages_mb}
 
 
 class _Model:
@@ -378,25 +325,9 @@ def _table(shape: Shape, device: Any) -> Any:
     memory = mmap.mmap(-1, shape.tables_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     try:
         memory.madvise(advice)
-    except OSError:  # a kernel built without them: facts() tells what there is
+    except OSError:  # a kernel built without them
         return torch.empty(rows, shape.width)
     return torch.frombuffer(memory, dtype=torch.float32).view(rows, shape.width)
-
-
-def _huge_pages_mb(table: Any) -> float | None:
-    """How much of the memory around the table the kernel holds in huge pages; None where it does
-    not say (no Linux, or a table on a GPU)."""
-    smaps = Path("/proc/self/smaps")
-    if table.device.type != "cpu" or not smaps.exists():
-        return None
-    inside = False
-    for line in smaps.read_text(encoding="ascii", errors="replace").splitlines():
-        match = re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line)
-        if match:
-            inside = int(match[1], 16) <= table.data_ptr() < int(match[2], 16)
-        elif inside and line.startswith("AnonHugePages:"):
-            return round(int(line.split()[1]) / 1000, 1)
-    return None
 
 
 def _read_only(matrix: Any) -> Any:
@@ -434,105 +365,10 @@ def build(kind: str, shape: Shape, device: str = "auto", seed: int = 0) -> Ranke
     return ranker
 
 
-# --------------------------------------------------------------------------------------------------
-# How long a forward takes on its device, and what the device can do at best: the measured rates
-# behind the physical floor. On CUDA times come from device events; UNVERIFIED on a real GPU so far.
-
-STREAM_BYTES = 256 * 1024 * 1024
-"""Memory copied to measure bandwidth: far above any cache."""
-
-MATRIX_SIDE = {"cpu": 1024, "cuda": 8192}
-"""Side of the matrices multiplied to measure the peak: large enough that starting costs nothing."""
-
-REPEATS = 7
-CALLS = 2000
-
-
-def threads(wanted: int | None) -> int:
-    """Sets the number of threads of torch's operators; the number in force.
+def set_threads(wanted: int | None) -> None:
+    """Sets the number of threads of torch's operators.
 
     Also when it stays the same: until it is set, MKL takes fewer threads for products that it finds
     small, and two rankers would not be given the same.
     """
     torch.set_num_threads(int(torch.get_num_threads()) if wanted is None else wanted)
-    return int(torch.get_num_threads())
-
-
-def free_bytes(device: Any) -> int:
-    """Free memory of a CUDA device."""
-    free, _ = torch.cuda.mem_get_info(device)
-    return int(free)
-
-
-def time_calls(
-    device: Any, call: Callable[[Any], Any], inputs: Sequence[Any], host: bool = False
-) -> list[int]:
-    """Nanoseconds of each call with each of the inputs: on CUDA between device events, on a CPU and
-    with `host` (for calls that wait for their result) on the host's clock."""
-    if device.type == "cuda" and not host:
-        return _time_by_events(device, call, inputs)
-    taken = []
-    for one in inputs:
-        began = time.perf_counter_ns()
-        call(one)
-        taken.append(time.perf_counter_ns() - began)
-    return taken
-
-
-def _time_by_events(device: Any, call: Callable[[Any], Any], inputs: Sequence[Any]) -> list[int]:
-    pairs = [
-        (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in inputs
-    ]
-    for (began, ended), one in zip(pairs, inputs, strict=True):
-        began.record()
-        call(one)
-        ended.record()
-    torch.cuda.synchronize(device)
-    return [round(began.elapsed_time(ended) * 1e6) for began, ended in pairs]
-
-
-def bandwidth(device: Any) -> float:
-    """Bytes read and written a second by a copy of a large array: the best of several."""
-    source = torch.ones(STREAM_BYTES // 4, device=device)
-    target = torch.empty_like(source)
-    taken = time_calls(device, target.copy_, [source] * REPEATS)
-    return 2 * STREAM_BYTES / (min(taken) / 1e9)
-
-
-def peak_flops(device: Any) -> float:
-    """float32 operations a second of a product of large matrices: the best of several."""
-    side = MATRIX_SIDE[device.type]
-    matrix = torch.ones(side, side, device=device)
-    into = torch.empty_like(matrix)
-    taken = time_calls(device, lambda m: torch.mm(m, m, out=into), [matrix] * REPEATS)
-    return 2 * side**3 / (min(taken) / 1e9)
-
-
-def launch_ns(device: Any) -> float:
-    """Nanoseconds that the smallest operator takes: an addition of one number to another."""
-    one = torch.ones(1, device=device)
-    into = torch.empty_like(one)
-    with torch.inference_mode():
-        taken = time_calls(device, lambda n: torch.add(n, n, out=into), [one] * CALLS)
-    return statistics.median(taken)
-
-
-class _Counter(TorchDispatchMode):  # type: ignore[misc]  # torch has no types of its own
-    """Counts the operators that compute; a view of memory does not."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if not func.is_view:
-            self.count += 1
-        return func(*args, **(kwargs or {}))
-
-
-def operators(call: Callable[[], Any]) -> int:
-    """Operators that a call has torch run. A CUDA graph runs outside of them and counts as none."""
-    counter = _Counter()
-    with counter:
-        call()
-    return counter.count

@@ -62,9 +62,8 @@ class RankerReplica(Batching):
     ) -> None:
         from . import dlrm
 
-        dlrm.threads(threads)
+        dlrm.set_threads(threads)
         self._ranker = dlrm.build(kind, shape, device, seed)
-        self._ranker.prepare(MAX_BATCH_SIZE * shape.rows_per_request)
         self._max_batch_size = MAX_BATCH_SIZE
         batches, forward_ns = folders()
         self._batches, self._forward_ns = self.tally(batches), self.tally(forward_ns)
