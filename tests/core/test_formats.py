@@ -132,7 +132,7 @@ def test_a_suite_comes_back_from_its_record(name: str) -> None:
     if not suite or suite.get("urls") is not None:
         return  # runs of --url, and the first record of all, cannot be resumed
     again = SUITES.get(stored(name).run.command, Suite).from_json(suite).to_json()
-    assert suite.keys() - again.keys() <= {"load_on", "named"}  # of the command, of version 0.1
+    assert suite.keys() - again.keys() <= {"load_on", "named", "client"}  # of the command, of 0.1
     assert {key: value for key, value in suite.items() if key in again} == {
         key: value for key, value in again.items() if key in suite
     }
