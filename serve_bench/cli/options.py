@@ -130,9 +130,7 @@ class FormatOptions(Options):
     perf_metrics: Path | None = flag(
         None, "Write the perf_metrics JSON of Ray's release tooling here."
     )
-    trace_out: Path | None = flag(
-        None, "Write single traced requests here, for Perfetto; as OTLP to a file.otlp.json."
-    )
+    trace_out: Path | None = flag(None, "Write single traced requests here, for Perfetto.")
     exclude_connect: bool = flag(False, "Add totals without the opening of connections (press).")
 
     def report_request(self) -> ReportRequest:

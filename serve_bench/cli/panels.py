@@ -26,7 +26,7 @@ PANELS: Final[Mapping[str, str]] = {
         "Server": """variant env a_env b_env python a_python b_python host port address node nodes
             master_addr master_port backend request_timeout_s grpc_servicer call""",
         "Output": """out output format published perf_metrics trace_out exclude_connect json as_json
-            hgrm plot verbose live log_requests output_file_path threshold gate fail_on leak slo""",
+            plot verbose live log_requests output_file_path threshold gate fail_on leak slo""",
         "Advanced": """suite resume dry_run profile trace no_sample serve_metrics load_on load_nodes
             seed slice spin noise recipe native gil idle threads subprocesses nonblocking
             policy_ms timeout_s force session_sd history""",
@@ -52,7 +52,7 @@ _SHAPES: Final[Mapping[str, str]] = {
         "NAME=URL": "url",
         "NAME=LIMIT[,...]": "slo",
         "RATE": "rate start need",
-        "FILE": "suite perf_metrics trace_out log_requests hgrm plot cacert output_file_path",
+        "FILE": "suite perf_metrics trace_out log_requests plot cacert output_file_path",
         "FOLDER": "out resume noise history run",
         "PATH": "route unix_socket",
         "PROGRAM": "python a_python b_python",

@@ -146,7 +146,7 @@ class ReportRequest:
             from serve_bench.benchmarks.parts.trace_files import trace_text, traced_trials
 
             if traced_trials(result):
-                write_output(self.trace_out, trace_text(result, self.trace_out.name))
+                write_output(self.trace_out, trace_text(result))
             else:
                 print("note: --trace-out: the records have no traced request", file=sys.stderr)
 

@@ -234,36 +234,6 @@ class Histogram:
             out.counts[index] += n
         return out
 
-    def hgrm(self, per_unit: float = 1e6, censored: Histogram | None = None) -> str:
-        """HdrHistogram's percentile text, as its plotters read it; values / `per_unit` (ms).
-
-        One line per occupied slot; the columns are value, percentile, count so far and
-        1/(1-percentile), then the summary lines that begin with '#'. Of what is `censored` only
-        lower bounds are known: the lines end before the first share that it leaves open.
-        """
-        given_up = censored if censored is not None else Histogram(unit=self.unit)
-        everything = self.joined(given_up)
-        total, occupied = everything.count, self.occupied()
-        reached = list(accumulate(n for _, n in occupied))
-        known = bounded(self, given_up, [seen / total for seen in reached])
-        lines = [f"{'Value':>12} {'Percentile':>14} {'TotalCount':>10} 1/(1-Percentile)", ""]
-        for (index, _), seen, (_, lower) in zip(occupied, reached, known, strict=True):
-            if lower:
-                break
-            share = seen / total
-            value = (self._max if seen == total else slot_middle(index)) / per_unit
-            inverse = "inf" if seen == total else f"{1 / (1 - share):.2f}"
-            lines.append(f"{value:12.6f} {share:14.12f} {seen:10d} {inverse:>14}")
-        mean, std, top = everything.mean or 0.0, everything.std or 0.0, everything.max or 0
-        lines += [
-            f"#[Mean    = {mean / per_unit:12.6f}, StdDeviation   = {std / per_unit:12.6f}]",
-            f"#[Max     = {top / per_unit:12.6f}, Total count    = {total:12d}]",
-            f"#[Buckets = {SLOTS >> SUB_BITS:12d}, SubBuckets     = {2 << SUB_BITS:12d}]",
-        ]
-        if n := given_up.count:
-            lines.append(f"#[Unanswered = {n}, known to take longer: Mean, Max are lower bounds]")
-        return "\n".join(lines) + "\n"
-
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Histogram):
             return NotImplemented

@@ -196,7 +196,6 @@ BAD = {
         ("http://h/ --arrivals x", "arrivals must be one of constant, poisson"),
         ("http://h/ --spin", "spin is for an open loop"),
         ("http://h/ --timeout 0s", "--timeout: '0s' is not allowed"),
-        ("http://h/ --hgrm .", "--hgrm: . is a folder; it takes a file"),
         (
             "http://h/ --profile all --unix-socket s",
             "--profile: does not go with --unix-socket, on",

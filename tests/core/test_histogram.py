@@ -69,7 +69,6 @@ def test_an_empty_histogram_has_no_figures() -> None:
     assert empty.count == 0
     assert empty.percentile(0.5) is None
     assert [empty.min, empty.max, empty.mean, empty.std, empty.share_within_std()] == [None] * 5
-    assert empty.hgrm().count("\n") == 5
 
 
 @pytest.mark.parametrize("q", [-0.1, 1.1])
@@ -87,26 +86,3 @@ def test_foreign_data_is_refused() -> None:
         Histogram.decode(Histogram().encode() | {"index": [SLOTS], "count": [1]})
     with pytest.raises(ValueError, match="cannot merge"):
         Histogram().merge(Histogram(unit="bytes"))
-
-
-def test_hgrm_is_what_hdrhistogram_plotters_read() -> None:
-    histogram = Histogram.of([1_000_000] * 9 + [8_000_000])
-    lines = histogram.hgrm().splitlines()
-    assert lines[0].split() == ["Value", "Percentile", "TotalCount", "1/(1-Percentile)"]
-    assert lines[1] == ""
-    first, last = (line.split() for line in lines[2:4])
-    assert float(first[0]) == pytest.approx(1.0, rel=5e-4)
-    assert first[1:] == ["0.900000000000", "9", "10.00"]
-    assert last == ["8.000000", "1.000000000000", "10", "inf"]
-    assert lines[4].startswith("#[Mean    =") and "StdDeviation   =" in lines[4]
-    assert lines[5].startswith("#[Max     =") and lines[5].endswith("          10]")
-    assert lines[6].startswith("#[Buckets =")
-
-
-def test_hgrm_ends_where_requests_without_an_answer_leave_it_open() -> None:
-    answered = Histogram.of([1_000_000] * 5 + [8_000_000] * 5)
-    lines = answered.hgrm(censored=Histogram.of([4_000_000] * 10)).splitlines()
-    data = [line.split() for line in lines[2:] if not line.startswith("#")]
-    assert [line[1:] for line in data] == [["0.250000000000", "5", "1.33"]]
-    assert lines[4].startswith("#[Max     =     8.000000") and lines[4].endswith("          20]")
-    assert lines[-1].startswith("#[Unanswered = 10, known to take longer")

@@ -40,7 +40,6 @@ class LoadOptions(ChatOptions, LoadOnOptions, StreamOptions, TraceOptions):
         *("connect_timeout", "retries"),
         *("expect_status", "expect_body", "unix_socket", "insecure", "cacert", "warmup", "seed"),
         *(
-            "hgrm",
             "profile",
             "trace",
             "no_sample",
@@ -85,7 +84,6 @@ class LoadOptions(ChatOptions, LoadOnOptions, StreamOptions, TraceOptions):
     cacert: str | None = flag(None, "File of certificates to trust.")
     warmup: str | None = flag(None, "Shortest warm-up before the first window [0.5s].")
     seed: int = flag(1, "Seed of random arrivals, bodies and paths.")
-    hgrm: Path | None = flag(None, "Write latencies as HdrHistogram percentile text (ms).")
     profile: str | None = flag(
         None, "Repeat the load with py-spy on proxy, replica, controller of the Serve."
     )
@@ -105,7 +103,6 @@ def load(options: LoadOptions) -> int:
     """
     from serve_bench.benchmarks.load.drive import run
     from serve_bench.cli.flag_values import in_flags, plain_lines
-    from serve_bench.cli.show import check_target
     from serve_bench.core.errors import BadInput
     from serve_bench.core.request_spec import SpecError
     from serve_bench.runner.load_source import read_load_on
@@ -116,8 +113,6 @@ def load(options: LoadOptions) -> int:
     options.check_chat()
     variants = _variants(options)
     _check_together(options, variants)
-    if options.hgrm is not None:
-        check_target(options.hgrm, "--hgrm")
     try:
         request = _load(options, variants)
         timing = _timing(request, options.duration, options.warmup)

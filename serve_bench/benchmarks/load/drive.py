@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from serve_bench.analysis.statistics import CENSORED, LATENCY, merged
 from serve_bench.benchmarks.parts.inside import facts, profiling_costs
 from serve_bench.cli.command import FAILED, INTERRUPTED
 from serve_bench.cli.gate import GATE_BROKEN, close_slo
@@ -28,7 +27,7 @@ from serve_bench.core.load_spec import EVENTS, Load, Streaming, Timing
 from serve_bench.core.plan import row_of
 from serve_bench.core.redaction import kept_text
 from serve_bench.core.request_spec import SpecError
-from serve_bench.core.result import Failure, PlannedTrial, Result, Run, Trial, trial_key
+from serve_bench.core.result import Failure, PlannedTrial, Result, Run, trial_key
 from serve_bench.load import LoadError, drive_load
 from serve_bench.observing.processes import ServeProcess, behind
 from serve_bench.observing.profiler import (
@@ -170,8 +169,6 @@ def _drive(
             place.close()
         trial = driven.trial
         result, troubles = _keep(folder, this_run, driven)
-        if options.hgrm is not None:
-            troubles += _write_hgrm(trial, options.hgrm)
         # Within `signals`: a second Ctrl-C must not take the summary away.
         request = ReportRequest("json" if options.json else "table")
         request.show(request.report(result, folder.path))
@@ -221,16 +218,6 @@ def _keep(folder: RunFolder, run: Run, driven: Driven) -> tuple[Result, list[str
     except StoreError as error:
         return Result(run, trials=(trial,), failures=tuple(failures)), [*troubles, str(error)]
     return read(folder.path), troubles
-
-
-def _write_hgrm(trial: Trial, file: Path) -> list[str]:
-    """Writes the latencies for HdrHistogram's plotters; returns why it could not."""
-    text = merged([trial], LATENCY).hgrm(censored=merged([trial], CENSORED))
-    try:
-        file.write_text(text, encoding="ascii")
-    except OSError as error:
-        return [f"--hgrm: {file} cannot be written: {(error.strerror or 'error').lower()}"]
-    return []
 
 
 # --------------------------------------------------------------------------------------------------

@@ -1,5 +1,4 @@
-"""Single traced requests as files that other tools read: the trace event format of Chrome, which
-Perfetto opens, and OTLP JSON.
+"""Single traced requests as a file in the trace event format of Chrome, which Perfetto opens.
 
 Rule: what is written is what the records keep of each launch: the slowest requests, and others
 evenly; no request is made up. A hop is a span, and so is a call of another deployment, with its own
@@ -11,19 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from itertools import count
-from typing import Any, Final
+from typing import Any
 
 from serve_bench import __version__
 from serve_bench.core.result import Result, Trial, cell_slug
-
-OTLP: Final = ".otlp.json"
-"""How the name of a file in the form of OTLP ends."""
-
-OWN_IDS: Final = 1 << 63
-"""Ids of spans that the tool makes are above it; the client's own, which Serve's spans have as
-parent, are below."""
-
-CLIENT, INTERNAL = 3, 1  # kinds of spans in OTLP
 
 Traced = tuple[Trial, list[Mapping[str, Any]]]
 
@@ -34,24 +24,15 @@ def traced_trials(result: Result) -> list[Traced]:
     return [(one, requests) for one, requests in every if requests]
 
 
-def trace_text(result: Result, name: str) -> str:
-    """The content of a file of this name."""
-    trials = traced_trials(result)
-    made = _otlp(result, trials) if name.endswith(OTLP) else _chrome(trials)
-    return json.dumps(made, ensure_ascii=False, separators=(",", ":")) + "\n"
-
-
 def _name(trial: Trial) -> str:
     """`optimized, 100 connections, launch 1`."""
     return f"{trial.variant}, {cell_slug(trial.cell)}, {trial.row.label}, launch {trial.launch}"
 
 
-# --------------------------------------------------------------------------------------- Chrome
-
-
-def _chrome(trials: list[Traced]) -> dict[str, Any]:
-    """A process for each trial, a thread for each request and for each call that it made: calls
-    overlap, and events of a thread may not."""
+def trace_text(result: Result) -> str:
+    """The content of the file: a process for each trial, a thread for each request and for each
+    call that it made: calls overlap, and events of a thread may not."""
+    trials = traced_trials(result)
     first = min((int(one["due_unix_ns"]) for _, every in trials for one in every), default=0)
     events: list[dict[str, Any]] = []
     for pid, (trial, requests) in enumerate(trials, 1):
@@ -67,11 +48,12 @@ def _chrome(trials: list[Traced]) -> dict[str, Any]:
                     {"name": hop, "ph": "X", "ts": (at + begin) / 1e3, "dur": ns / 1e3, **about}
                     for hop, begin, ns in spans
                 ]
-    return {
+    made = {
         "traceEvents": events,
         "displayTimeUnit": "ms",
         "otherData": {"tool": f"serve-bench {__version__}", "begin_unix_ns": first},
     }
+    return json.dumps(made, ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
 def _named(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
@@ -84,66 +66,3 @@ def _tracks(fall: Mapping[str, Any], depth: int = 0) -> Iterator[tuple[int, str,
     yield depth, str(fall["deployment"]), [*whole, *fall["spans"]]
     for one in fall["calls"]:
         yield from _tracks(one, depth + 1)
-
-
-# ----------------------------------------------------------------------------------------- OTLP
-
-
-def _otlp(result: Result, trials: list[Traced]) -> dict[str, Any]:
-    """A resource for each trial; a span for each request, its hops and calls below."""
-    ids = count(OWN_IDS)
-    host = str(result.run.host.get("id", ""))
-    return {
-        "resourceSpans": [
-            {
-                "resource": {
-                    "attributes": [
-                        _attribute("service.name", "serve-bench"),
-                        _attribute("host.id", host),
-                        _attribute("serve_bench.row", _name(trial)),
-                    ]
-                },
-                "scopeSpans": [
-                    {
-                        "scope": {"name": "serve-bench", "version": __version__},
-                        "spans": [span for one in requests for span in _spans(one, ids)],
-                    }
-                ],
-            }
-            for trial, requests in trials
-        ]
-    }
-
-
-def _attribute(key: str, value: str) -> dict[str, Any]:
-    return {"key": key, "value": {"stringValue": value}}
-
-
-def _spans(request: Mapping[str, Any], ids: Iterator[int]) -> Iterator[dict[str, Any]]:
-    trace, due = str(request["trace"]), int(request["due_unix_ns"])
-
-    def span(name: str, begin: int, ns: int, parent: str, deployment: str) -> dict[str, Any]:
-        return {
-            "traceId": trace,
-            "spanId": f"{next(ids):016x}" if parent else trace[16:],
-            "parentSpanId": parent,
-            "name": name,
-            "kind": INTERNAL if parent else CLIENT,
-            "startTimeUnixNano": str(due + begin),
-            "endTimeUnixNano": str(due + begin + ns),
-            "attributes": [_attribute("ray.serve.deployment", deployment)],
-        }
-
-    def below(fall: Mapping[str, Any], parent: str) -> Iterator[dict[str, Any]]:
-        name = str(fall["deployment"])
-        for hop, begin, ns in fall["spans"]:
-            yield span(hop, begin, ns, parent, name)
-        for one in fall["calls"]:
-            begin = min(start for _, start, _ in one["spans"])
-            call = span(str(one["deployment"]), begin, one["total_ns"], parent, name)
-            yield call
-            yield from below(one, call["spanId"])
-
-    root = span("request", 0, int(request["total_ns"]), "", str(request["deployment"]))
-    yield root
-    yield from below(request, root["spanId"])
