@@ -7,10 +7,9 @@ trial in doubt. All thresholds are at the top with their reasons. Reports show t
 from __future__ import annotations
 
 import statistics
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, TypeAlias, get_args
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from serve_bench.analysis.statistics import CENSORED, MAIN, merged
 from serve_bench.core.failed_requests import failures_of, given_up_after_s
@@ -395,60 +394,3 @@ def _teardowns(result: Result) -> Iterator[Warning]:
             left = ", ".join(end.leftovers) or "not known what"
             message = f"launch {end.launch} left: {left}"
             yield Warning("unclean-teardown", message, "serve-bench clean")
-
-
-# --------------------------------------------------------------------------------------------------
-# The results of `serve-bench doctor`: is this machine fit to measure on?
-#
-# Rule: `ok` needs an observation; what could not be observed is `unknown`, with the reason. What is
-# missing and not required is `absent`. doctor/ makes the checks, report/doctor.py prints them.
-
-CheckStatus: TypeAlias = Literal["ok", "warning", "failure", "unknown", "absent"]
-STATUSES: Final[tuple[CheckStatus, ...]] = get_args(CheckStatus)
-
-
-@dataclass(frozen=True)
-class Check:
-    """One check. `value`: what was observed, or why it was not. `advice`: what to do, or the use of
-    an absent thing. `detail`: the same as data, for `--json`. `passing`: it keeps from measuring
-    now, and ends by itself."""
-
-    name: str
-    status: CheckStatus
-    value: str
-    advice: str = ""
-    detail: Mapping[str, Any] = field(default_factory=dict)
-    passing: bool = False
-
-    def __post_init__(self) -> None:
-        if self.status not in ("ok", "unknown") and not self.advice:
-            raise ValueError(f"{self.name}: {self.status} without advice")
-
-
-@dataclass(frozen=True)
-class CheckGroup:
-    """Checks on one subject, in the order of the report."""
-
-    title: str
-    findings: tuple[Check, ...]
-
-
-def counts(sections: Iterable[CheckGroup]) -> dict[CheckStatus, int]:
-    """The number of checks of each status, in the order of STATUSES."""
-    of_status = Counter(finding.status for section in sections for finding in section.findings)
-    return {status: of_status[status] for status in STATUSES}
-
-
-def fit(sections: Iterable[CheckGroup]) -> bool:
-    """Whether this machine can measure at all: no check is a failure."""
-    return counts(sections)["failure"] == 0
-
-
-Fitness: TypeAlias = Literal["fit", "usable with doubts", "not now"]
-
-
-def fitness(sections: Sequence[CheckGroup]) -> Fitness:
-    """What to do with this machine now. Not now: a failure, or other work takes its cores."""
-    if not fit(sections) or any(one.passing for group in sections for one in group.findings):
-        return "not now"
-    return "usable with doubts" if counts(sections)["warning"] else "fit"

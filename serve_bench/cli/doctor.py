@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from typing import TYPE_CHECKING, Final
 
 import typer
 
 from serve_bench.cli.command import Options, command, flag
+
+if TYPE_CHECKING:
+    from serve_bench.doctor import Findings
 
 
 class DoctorOptions(Options):
@@ -15,7 +20,7 @@ class DoctorOptions(Options):
     order = ("as_json", "python")
 
     as_json: bool = flag(False, "Print every check as JSON.", "--json")
-    python: str | None = flag(None, "Look at the Ray and torch of this interpreter [its own].")
+    python: str | None = flag(None, "Look at the Ray of this interpreter [its own].")
 
 
 @command(DoctorOptions, "House-keeping")
@@ -24,26 +29,61 @@ def doctor(options: DoctorOptions) -> int:
 
     Where it is not, doctor says what to do.
 
-    The last line is the verdict: fit, usable with doubts, or not now (a failure, or other work
+    The last line is the verdict: fit, usable with warnings, or not now (a failure, or other work
     takes half of the cores). doctor starts and changes nothing. Exit code 1 for a failure, else 0.
 
     Example: serve-bench doctor
     """
-    from serve_bench.analysis.checks import fit
     from serve_bench.cli.flag_values import check_texts
-    from serve_bench.doctor import Machine, diagnose
-    from serve_bench.observing.host import fingerprint
-    from serve_bench.report.doctor import data, text
+    from serve_bench.doctor import diagnose, is_fit
     from serve_bench.report.terminal import terminal
 
     check_texts({"python": options.python})
-    host = fingerprint()  # the load before we add to it
-    sections = diagnose(
-        Machine(python=options.python), lambda line: print(line, file=sys.stderr, flush=True)
-    )
+    findings = diagnose(options.python)
     if options.as_json:
-        typer.echo(data(sections, host), nl=False)
+        typer.echo(format_json(findings))
     else:
         width, color = terminal(sys.stdout)
-        typer.echo(text(sections, host, width=width, color=color), nl=False, color=color)
-    return 0 if fit(sections) else 1
+        typer.echo(format_text(findings, width=width, color=color), color=color)
+    return 0 if is_fit(findings) else 1
+
+
+COLORS: Final = {"ok": "32", "warning": "33", "failure": "31;1", "unknown": "2"}
+
+
+def format_text(findings: Findings, *, width: int = 80, color: bool = False) -> str:
+    """A line for each check, below it what to do, and the verdict at the end. A tone is a word
+    first; color only repeats it. Paths and commands are not broken: they are there to be copied."""
+    from serve_bench.core.figures import counted
+    from serve_bench.doctor import count_tones, verdict
+    from serve_bench.report.columns import wrapped
+
+    names, tones = max(map(len, findings)), max(map(len, COLORS))
+    margin = names + tones + 4
+    lines = []
+    for name, finding in findings.items():
+        tone = finding.tone.ljust(tones)
+        tone = f"\x1b[{COLORS[finding.tone]}m{tone}\x1b[0m" if color else tone
+        first, *rest = wrapped(finding.text, width - margin, hang=0, fold=False)
+        lines.append(f"{tone}  {name.ljust(names)}  {first}")
+        if finding.hint:
+            rest += wrapped(f"-> {finding.hint}", width - margin, hang=3, fold=False)
+        lines += [" " * margin + line for line in rest]
+    counts = [
+        counted(count, tone) if tone in ("warning", "failure") else f"{count} {tone}"
+        for tone, count in count_tones(findings).items()
+        if count
+    ]
+    return "\n".join([*lines, "", f"{verdict(findings)}: {', '.join(counts)}"])
+
+
+def format_json(findings: Findings) -> str:
+    """The same as JSON: `fit`, `verdict`, and each check with its tone, text and hint."""
+    from serve_bench.doctor import is_fit, verdict
+
+    checks = [
+        {"check": name, "tone": finding.tone, "text": finding.text, "hint": finding.hint}
+        for name, finding in findings.items()
+    ]
+    whole = {"fit": is_fit(findings), "verdict": verdict(findings), "findings": checks}
+    return json.dumps(whole, indent=2)

@@ -1,131 +1,269 @@
-"""Where doctor looks: the machine itself, or a made-up one in tests.
+"""Is the machine fit to measure with: cores, quota, governor, steal, other work, memory, open files
+and ports?
 
-Rule: files of /proc and /sys are read below `root`; a file that cannot be read is None.
+Rule: files of /proc and /sys are read below `root`, "/" but in tests. Thresholds stand before the
+checks, with their reasons. Nothing is changed.
 """
 
 from __future__ import annotations
 
-import re
-import shutil
-import subprocess
-import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import os
+import resource
+import time
+from collections import Counter
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from serve_bench.analysis.checks import Check
-from serve_bench.serving.strays import temp_root
-from serve_bench.store import RESULTS
+import psutil
+
+from serve_bench.analysis.checks import BUSY_SHARE
+from serve_bench.benchmarks.scale.needs import BASE_BYTES, REPLICA_BYTES
+from serve_bench.core.figures import counted
+from serve_bench.doctor.finding import Finding, judge
+from serve_bench.load.connection import SPARE_FDS
+from serve_bench.load.workers import cgroup_files, cpu_quota_cores, small_file
+from serve_bench.observing import host
+from serve_bench.serving.launch_spec import BLOCKS, lacking_open_files
+
+FEW_CORES: Final = 4
+"""Proxy, replica and load worker use up to a core each, Ray's other processes some of a fourth: on
+2 cores the host was at 168 to 181 of 200 % in the README's example, and was the limit."""
+
+THROTTLED_LIMIT: Final = 0.01
+"""Share of a quota's periods (mostly 0.1 s) in which it stopped the processes: one in a hundred is
+where p99 shows nothing else."""
+
+STEAL_LIMIT: Final = 0.02
+"""Share of CPU time that the hypervisor gave to others. The noise of an A/B in slices is about 2 %
+(docs/ab.md): steal above it is no longer small beside what is compared."""
+
+STEAL_WATCHED_S: Final = 0.5
+"""On 2 cores these are 100 ticks, so that one tick is 1 %."""
+
+MICRO_REPLICAS: Final = 8
+"""The most that the micro matrix deploys."""
+
+RAY_KEEPS_FREE: Final = 0.05
+"""Ray's memory monitor kills workers once 95 % of the memory are used (docs.ray.io, "Out-Of-Memory
+Prevention", RAY_memory_usage_threshold)."""
+
+MOST_CLIENTS: Final = 3_000
+"""The most connections at once of a shipped suite (press). Each takes an open file of the client,
+two of HAProxy (serving/cluster/start.py), and on one machine two ports: to HAProxy, and from it
+to a replica."""
 
 GIB: Final = 1 << 30
+ROOT: Final = Path("/")
 
 
-@dataclass(frozen=True)
-class Machine:
-    """`root` stands before /proc, /sys and /dev. `python`: the interpreter whose Ray and torch are
-    looked at; None for this one. `pause_s`: how long steal and swapping are watched."""
-
-    root: Path = Path("/")
-    results: Path = RESULTS
-    temporary: Path = field(default_factory=temp_root)
-    python: str | None = None
-    pause_s: float = 0.5
-
-    def text(self, name: str) -> str | None:
-        """The content of a small file below the root, stripped; None if it cannot be read."""
-        try:
-            return (self.root / name).read_text(encoding="utf-8", errors="replace").strip()
-        except OSError:
-            return None
-
-    @property
-    def is_linux(self) -> bool:
-        """Whether there is a Linux kernel to ask."""
-        return (self.root / "proc/stat").exists()
+def check_cores(root: Path = ROOT) -> Finding:
+    """Server and client want cores of their own; `taskset` and cpusets take some away."""
+    logical, process = psutil.cpu_count(logical=True) or 0, psutil.Process()
+    usable = len(process.cpu_affinity()) if hasattr(process, "cpu_affinity") else logical
+    model = host.cpu_model(root)
+    text = f"{usable} usable of {logical}" + (f", {model}" if model else "")
+    if usable >= FEW_CORES:
+        return Finding("ok", text)
+    if usable < logical:
+        hint = f"this shell may use only {counted(usable, 'core')} (taskset, cpuset): allow it more"
+    else:
+        hint = (
+            "proxy, replica and load worker want a core each, and Ray one more: rows are often "
+            "limited by the host here, not by Serve; load from another machine helps (--load-on)"
+        )
+    return Finding("warning", text, hint)
 
 
-def doubt(name: str, value: str, advice: str, detail: Mapping[str, Any]) -> Check:
-    """A warning where there is advice, else all is well."""
-    return Check(name, "warning" if advice else "ok", value, advice, detail)
+def check_quota(root: Path = ROOT) -> Finding:
+    """The CPU quota of the cgroup, of either version, and how often it stopped the processes."""
+    places = ("cgroup.controllers", "cpu", "cpu.max")
+    if not any((root / "sys/fs/cgroup" / name).exists() for name in places):
+        return Finding("unknown", "/sys/fs/cgroup shows no CPU controller")
+    quota, logical = cpu_quota_cores(root), os.cpu_count() or 1
+    if quota is None:
+        return Finding("ok", "none set by a cgroup")
+    stats = cgroup_files(root, "", "cpu.stat") + cgroup_files(root, "cpu", "cpu.stat")
+    throttled, periods = max((_read_throttling(stat) for stat in stats), default=(0, 0))
+    share = throttled / periods if periods else 0.0
+    text = f"{quota:g} of {logical} cores (cgroup)"
+    if periods:
+        text += f", used up in {100 * share:.1f} % of its periods so far"
+    if quota >= logical and share <= THROTTLED_LIMIT:
+        return Finding("ok", text)
+    hint = (
+        "a quota that is used up stops all processes for the rest of a period, which shows as high "
+        "percentiles: take it away (docker --cpus, Kubernetes limits.cpu), or use docker "
+        "--cpuset-cpus instead"
+    )
+    return Finding("warning", text, hint)
 
 
-def size(count: float) -> str:
+def _read_throttling(stat: str) -> tuple[int, int]:
+    """Of a cpu.stat: periods in which the quota was used up, and all periods."""
+    fields = dict(line.split()[:2] for line in stat.splitlines() if len(line.split()) >= 2)
+    return int(fields.get("nr_throttled", 0)), int(fields.get("nr_periods", 0))
+
+
+def check_governor(root: Path = ROOT) -> Finding:
+    """The frequency governors of all cores. `performance` is what benchmark tools ask for (Google
+    Benchmark, docs/reducing_variance.md; Node.js, writing-and-running-benchmarks.md)."""
+    folders = sorted((root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq"))
+    names = [name for folder in folders if (name := small_file(folder / "scaling_governor"))]
+    if not names:
+        why = "no cpufreq in /sys: mostly a virtual machine, whose host sets the frequency"
+        return Finding("unknown", why)
+    counts = Counter(names).most_common()
+    text = ", ".join(f"{name} on {count} of {len(names)} cores" for name, count in counts)
+    hint = (
+        "the frequency follows the load, so low rates look slower than they are: "
+        "sudo cpupower frequency-set --governor performance"
+    )
+    return judge(text, "" if set(names) == {"performance"} else hint)
+
+
+def check_steal(root: Path = ROOT) -> Finding:
+    """The CPU time that the hypervisor gave to others, while watched and since the start."""
+    stolen, total = _read_ticks(root)
+    time.sleep(STEAL_WATCHED_S)
+    stolen_later, total_later = _read_ticks(root)
+    if stolen is None or stolen_later is None:
+        return Finding("unknown", "/proc/stat does not show it")
+    since_start, passed = stolen_later / max(1, total_later), total_later - total
+    text, now = f"{100 * since_start:.2f} % of CPU time since the start", 0.0
+    if passed > 0:
+        now = (stolen_later - stolen) / passed
+        text = f"{100 * now:.0f} % in {STEAL_WATCHED_S:g} s just now, {text}"
+    hint = "the hypervisor gives cores to other machines: use dedicated ones, or more launches"
+    return judge(text, hint if max(now, since_start) > STEAL_LIMIT else "")
+
+
+def _read_ticks(root: Path) -> tuple[int | None, int]:
+    """Stolen ticks and all ticks of /proc/stat; None where the kernel does not count them."""
+    # user nice system idle iowait irq softirq steal; guest time, behind them, is in user already
+    first = (small_file(root / "proc/stat") or "cpu").splitlines()[0]
+    ticks = [int(field) for field in first.split()[1:9]]
+    return ticks[7] if len(ticks) == 8 else None, sum(ticks)
+
+
+def check_busy() -> Finding:
+    """Cores that other processes use now. A report has the same threshold (`busy-host`)."""
+    busy, logical = host.busy_cores(), os.cpu_count() or 1
+    if busy is None:
+        return Finding("unknown", "the system does not tell how long its cores were in use")
+    hint = "other work takes the cores: `top` names it; wait for it to end"
+    text = f"{busy:.2f} of {logical} cores in use now"
+    return judge(text, hint if busy > BUSY_SHARE * logical else "")
+
+
+_MEMORY_FILES: Final = (
+    ("", "memory.max", "memory.current", "inactive_file"),
+    ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
+
+
+def check_memory(root: Path = ROOT) -> Finding:
+    """Enough for Ray and the micro matrix, without Ray's memory monitor?"""
+    memory = psutil.virtual_memory()
+    total, free, of_whom = int(memory.total), int(memory.available), ""
+    limited = _read_cgroup_memory(root)
+    if limited is not None and limited[1] < total:
+        total, free, of_whom = limited[1], min(limited[0], free), " (limit of the cgroup)"
+    text = f"{_size(free)} free of {_size(total)}{of_whom}"
+    kept_free = int(RAY_KEEPS_FREE * total)
+    matrix = BASE_BYTES + MICRO_REPLICAS * REPLICA_BYTES + kept_free
+    if free < BASE_BYTES + kept_free:
+        hint = (
+            f"Ray and Serve take about {_size(BASE_BYTES)}, and Ray kills workers when less than "
+            f"{_size(kept_free)} is left: end other programs, or raise the container's limit"
+        )
+        return Finding("failure", text, hint)
+    hint = (
+        f"{MICRO_REPLICAS} replicas need about {_size(matrix)} with all that Ray keeps free: use "
+        "fewer, end other programs, or raise the container's limit"
+    )
+    return judge(text, hint if free < matrix else "")
+
+
+def _read_cgroup_memory(root: Path) -> tuple[int, int] | None:
+    """What is left, and the limit, of the cgroup with the least left; None without a limit. Pages
+    of files that were not used lately are free when asked for."""
+    rooms = []
+    for controller, limit_file, used_file, idle in _MEMORY_FILES:
+        limits, used, stats = (
+            cgroup_files(root, controller, name) for name in (limit_file, used_file, "memory.stat")
+        )
+        for limit, use, stat in zip(limits, used, stats, strict=False):
+            if limit.isdigit() and use.isdigit() and int(limit) < 1 << 60:
+                lines = (line.split() for line in stat.splitlines())
+                cached = sum(int(count) for name, count in lines if name == idle)
+                rooms.append((int(limit) - int(use) + cached, int(limit)))
+    return min(rooms, default=None)
+
+
+def _size(count: int) -> str:
     """Bytes as GiB, or MiB where that is little."""
     return f"{count / GIB:,.1f} GiB" if count >= GIB else f"{count / (1 << 20):,.0f} MiB"
 
 
-def plural(number: int, noun: str) -> str:
-    """`1 run`, `2 runs`, `1,000 runs`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def listed(names: Iterable[str], most: int = 4) -> str:
-    """The first few names, and how many more there are."""
-    every = list(names)
-    more = [f"{len(every) - most} more"] if len(every) > most else []
-    return ", ".join(every[:most] + more)
-
-
-# --------------------------------------------------------------------------------------------------
-# Versions of programs, each asked for once and for a few seconds at most.
-
-TIMEOUT_S: Final = 10.0
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a program printed: its version, or why there is none; and the whole text."""
-
-    version: str | None
-    why: str = ""
-    text: str = ""
-
-
-def run(
-    words: Sequence[str], timeout_s: float, env: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Runs a program. Raises OSError and TimeoutExpired."""
-    return subprocess.run(
-        words,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=timeout_s,
-        check=False,
-        env=env,
+def check_files() -> Finding:
+    """The limits of open files of this shell, which what it starts inherits. Launches and clients
+    raise the soft limit themselves."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    endless = hard == resource.RLIM_INFINITY
+    above = "no hard limit" if endless else f"hard limit {hard:,}"
+    below = "unlimited" if soft == resource.RLIM_INFINITY else f"{soft:,}"
+    text = f"{above}, soft {below} (raised to the hard one where needed)"
+    if (lacking := lacking_open_files(hard)) is not None:
+        return Finding("failure", text, f"no cluster starts: {lacking.partition(', and ')[2]}")
+    needed = 2 * MOST_CLIENTS + SPARE_FDS
+    hint = (
+        f"{MOST_CLIENTS:,} connections (press) take {needed:,} in HAProxy: as root ulimit -Hn "
+        f"{needed}, nofile in /etc/security/limits.conf, or docker --ulimit; fewer clients do too"
     )
+    return judge(text, "" if endless or hard >= needed else hint)
 
 
-def why_not_run(
-    words: Sequence[str], timeout_s: float, env: Mapping[str, str] | None = None
-) -> str | None:
-    """Why a program fails, in one line; None where it ends well."""
-    try:
-        ran = run(words, timeout_s, env)
-    except subprocess.TimeoutExpired:
-        return f"no answer in {timeout_s:.0f} s"
-    lines = ran.stderr.strip().splitlines() or [f"exit code {ran.returncode}"]
-    return lines[-1] if ran.returncode else None
+TIME_WAIT: Final = "06"
+"""Of /proc/net/tcp. It lasts 60 s in Linux (TCP_TIMEWAIT_LEN in include/net/tcp.h)."""
 
 
-def where(name: str) -> str | None:
-    """A program on PATH, else beside this interpreter, where pip puts them."""
-    return shutil.which(name) or shutil.which(name, path=str(Path(sys.executable).parent))
+def check_ports(root: Path = ROOT) -> Finding:
+    """The ports of outgoing connections: enough that are free, and none that launches draw?"""
+    words = (small_file(root / "proc/sys/net/ipv4/ip_local_port_range") or "").split()
+    tables = [small_file(root / f"proc/net/{name}") for name in ("tcp", "tcp6")]
+    if len(words) != 2 or not any(tables):
+        return Finding("unknown", "/proc/sys/net and /proc/net/tcp cannot be read")
+    span = range(int(words[0]), int(words[1]) + 1)
+    states: dict[int, str] = {}
+    for line in (line for table in tables for line in (table or "").splitlines()[1:]):
+        fields = line.split()
+        port = int(fields[1].rpartition(":")[2], 16)
+        if port in span and states.get(port, TIME_WAIT) == TIME_WAIT:
+            states[port] = fields[3]
+    free, waiting = len(span) - len(states), list(states.values()).count(TIME_WAIT)
+    text = f"{span.start} to {span.stop - 1}: {free:,} free, {len(states) - waiting:,} in use, "
+    text += f"{waiting:,} in TIME_WAIT"
+    hints = []
+    if free < 2 * MOST_CLIENTS:
+        hints.append(
+            f"{MOST_CLIENTS:,} connections (press) behind HAProxy take {2 * MOST_CLIENTS:,}: wait "
+            "60 s for TIME_WAIT to end, or widen the range"
+        )
+    reserved = small_file(root / "proc/sys/net/ipv4/ip_local_reserved_ports") or ""
+    if span.start < BLOCKS.stop and span.stop > BLOCKS.start and not _covers(reserved, BLOCKS):
+        hints.append(
+            f"launches take their ports from {BLOCKS.start} to {BLOCKS.stop - 1}, which the kernel "
+            "may give to others meanwhile"
+        )
+    if hints:
+        hints.append('sudo sysctl net.ipv4.ip_local_port_range="32768 60999"')
+    return judge(text, "; ".join(hints))
 
 
-def version_of(words: Sequence[str], pattern: str) -> Answer:
-    """Runs a program and finds its version by the first group of a pattern."""
-    try:
-        ran = run(words, TIMEOUT_S)
-    except OSError as error:
-        return Answer(None, (error.strerror or "cannot be run").lower())
-    except subprocess.TimeoutExpired:
-        return Answer(None, f"no answer in {TIMEOUT_S:.0f} s")
-    text = ran.stdout + ran.stderr
-    match = re.search(pattern, text)
-    if match is not None:
-        return Answer(match[1], text=text)
-    first = next((line.strip() for line in text.splitlines() if line.strip()), "it said nothing")
-    return Answer(None, first[:100], text)
+def _covers(reserved: str, block: range) -> bool:
+    """Whether `10-20,30` holds all of a block."""
+    ports: set[int] = set()
+    for part in filter(None, reserved.split(",")):
+        first, _, last = part.partition("-")
+        ports.update(range(int(first), int(last or first) + 1))
+    return ports.issuperset(block)

