@@ -53,7 +53,7 @@ def round_of(
 @dataclass
 class Scripted:
     """Stands in for `drive_load`: rounds of these lengths in turn, the last one again and again;
-    an exception is raised. `loads`: what it was asked for, warm-ups (without a count) too."""
+    an exception is raised. `loads`: what it was asked for."""
 
     script: list[float | LoadResult | BaseException]
     loads: list[Load] = field(default_factory=list)
@@ -72,14 +72,7 @@ class Scripted:
     ) -> LoadResult:
         self.loads.append(load)
         self.marks.append(mark or {})
-        if load.count is None:
-            return round_of(load, timing.window_s)
         turn = next(self._next)
         if isinstance(turn, BaseException):
             raise turn
         return round_of(load, turn) if isinstance(turn, float) else turn
-
-    @property
-    def rounds(self) -> list[Load]:
-        """Those with a count."""
-        return [load for load in self.loads if load.count is not None]

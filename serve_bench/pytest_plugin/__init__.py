@@ -136,26 +136,23 @@ class _Untimed:
 
 
 class _Timed:
-    """The fixture over pytest-benchmark's own, with a clock of ours for each test that uses it."""
-
-    def __init__(self) -> None:
-        self._stored: list[dict[str, Any]] = []
+    """The fixture over pytest-benchmark's own, with a timer of ours for each test that uses it."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_itemcollected(self, item: pytest.Item) -> None:
-        """Has pytest-benchmark read our clock, by its own marker; what the test's says stays."""
+        """Has pytest-benchmark read our timer, by its own marker; what the test's says stays."""
         if "serve_benchmark" not in getattr(item, "fixturenames", ()):
             return
-        from serve_bench.pytest_plugin.counted_rounds import LoadClock
+        from serve_bench.pytest_plugin.benchmark import LoadTimer
 
         marker = item.get_closest_marker("benchmark")
         options = {} if marker is None else dict(marker.kwargs)
         if "timer" in options:
             raise pytest.UsageError(
-                f"{item.nodeid}: serve_benchmark has a clock of its own: leave out timer"
+                f"{item.nodeid}: serve_benchmark has a timer of its own: leave out timer"
             )
-        own_clock = pytest.mark.benchmark(**options, timer=LoadClock().load_time)
-        item.add_marker(own_clock, append=False)
+        timed = pytest.mark.benchmark(**options, timer=LoadTimer().load_time)
+        item.add_marker(timed, append=False)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
@@ -164,11 +161,6 @@ class _Timed:
         if benchmark is not None and call.excinfo is not None:
             benchmark.drop()
 
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_benchmark_compare_machine_info(self, compared_benchmark: dict[str, Any]) -> None:
-        """Keeps what is compared with: its rounds must be like those of now."""
-        self._stored.append(compared_benchmark)
-
     @pytest.fixture
     def serve_benchmark(
         self, request: pytest.FixtureRequest, benchmark: Any, serve_target: ServeTarget
@@ -176,11 +168,5 @@ class _Timed:
         """Measures an app or a URL in rounds of so many requests, through pytest-benchmark."""
         from serve_bench.pytest_plugin.benchmark import ServeBenchmark
 
-        stored = [
-            one["extra_info"]
-            for run in self._stored
-            for one in run["benchmarks"]
-            if one["fullname"] == benchmark.fullname
-        ]
         reports = request.config.stash[REPORTS]
-        return ServeBenchmark(request.node, benchmark, serve_target, stored, reports)
+        return ServeBenchmark(request.node, benchmark, serve_target, reports)

@@ -1,7 +1,8 @@
 """What `serve_benchmark` gives: rounds of so many requests, through pytest-benchmark's own fixture.
 
-Rule: a round's time, which pytest-benchmark keeps and compares, is that of the load alone
-(counted_rounds.py); everything else goes to `extra_info`. What failed is not stored.
+Rule: pytest-benchmark makes the rounds and keeps their times. A round's time is that of the load
+alone, from its first request to its last response; starting processes and connecting is not in it.
+Everything else goes to `extra_info`. What failed is not stored.
 """
 
 from __future__ import annotations
@@ -16,21 +17,16 @@ import pytest
 from serve_bench.analysis.slo import RowSlo, judge
 from serve_bench.benchmarks.parts.slo import slo_facts
 from serve_bench.core.errors import BadInput, RunFailed
+from serve_bench.core.failed_requests import failures
 from serve_bench.core.load_result import LoadResult
-from serve_bench.core.load_spec import Load
+from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.own_app import Asked, Option
 from serve_bench.core.plan import parse_row, row_of, trial_of
 from serve_bench.core.result import PlannedTrial, Traffic, Trial
 from serve_bench.core.slo import EXAMPLE, Slo, read_slo
+from serve_bench.load import LoadError, drive_load
 from serve_bench.observing.host import fingerprint
-from serve_bench.pytest_plugin.counted_rounds import (
-    CountedRounds,
-    LoadClock,
-    RoundFigures,
-    RoundsTarget,
-    figures_of,
-    unlike,
-)
+from serve_bench.pytest_plugin.figures import RoundFigures, Served, compute_figures
 from serve_bench.pytest_plugin.target import ServeTarget, one_line, request_of
 
 WHERE: Final = "serve_benchmark"
@@ -38,8 +34,19 @@ WHERE: Final = "serve_benchmark"
 #: A load is checked before there is an address, which a deploy takes long to give.
 NOWHERE: Final = "http://localhost"
 
-#: Upper end of a warm-up and of a round.
+#: Upper end of a round.
 MOST_S: Final = 86_400.0
+
+
+class LoadTimer:
+    """Stands in for the timer of pytest-benchmark: it advances by the time of each load alone."""
+
+    def __init__(self) -> None:
+        self.loaded_s = 0.0
+
+    def load_time(self) -> float:
+        """Seconds of load so far."""
+        return self.loaded_s
 
 
 class ServeBenchmark:
@@ -50,15 +57,14 @@ class ServeBenchmark:
         node: pytest.Item,
         benchmark: Any,
         target: ServeTarget,
-        stored: list[dict[str, Any]],
         reports: list[tuple[str, list[str]]],
     ) -> None:
         self._node = node
         self._benchmark = benchmark
         self._target = target
-        self._stored = stored
         self._reports = reports
         self._called = False
+        self._results: list[LoadResult] = []
         self._lines: list[str] = []
 
     def __call__(
@@ -68,7 +74,7 @@ class ServeBenchmark:
         *,
         requests: int = 1000,
         rounds: int = 10,
-        warmup_s: float = 5.0,
+        warmup_rounds: int = 1,
         route: str | None = None,
         method: str | None = None,
         headers: Mapping[str, str] | None = None,
@@ -83,8 +89,8 @@ class ServeBenchmark:
         """Loads `target`, an app (`module:app`, `file.py:app`) or a URL, and returns the figures.
 
         `load`: `raw:8` (connections of the raw client) or `8` (aiohttp clients). A round is of
-        exactly `requests` requests, and its time is that of the load alone. Before the rounds the
-        load goes on until its rate is steady, at most `warmup_s`. `body`: text, bytes, or what
+        exactly `requests` requests, and its time is that of the load alone. `rounds` and
+        `warmup_rounds`, which are not timed: of `benchmark.pedantic`. `body`: text, bytes, or what
         becomes JSON. `expect_status`: what is no failure [any 2xx]. Failed requests fail the test
         unless `errors_allowed`. `timeout_s` is for a request, `round_timeout_s` for a round.
 
@@ -93,8 +99,8 @@ class ServeBenchmark:
         """
         __tracebackhide__ = True
         with one_line():
-            _check_kinds(requests, rounds, warmup_s, timeout_s, round_timeout_s)
-            self._once(rounds, warmup_s)
+            _check_kinds(requests, rounds, warmup_rounds, timeout_s, round_timeout_s)
+            self._once(rounds, warmup_rounds)
             objectives = _objectives(slo, requests * rounds)
             named = objectives.objectives if objectives is not None else ()
             errors_allowed |= any(one.kind == "errors" and one.given for one in named)
@@ -104,20 +110,30 @@ class ServeBenchmark:
             http_load = _load(load, request, requests, timeout_s)
             url = self._url(target, request, route, options)
             http_load = replace(http_load, request=replace(http_load.request, url=url))
-            counted = CountedRounds(
-                http_load, self._clock(), self._target.cluster.mark, round_timeout_s, errors_allowed
-            )
-            host = fingerprint()
+            host, served = fingerprint(), self._served(url, target)
             try:
-                figures = self._drive(counted, rounds, warmup_s, self._subject(url, target), host)
+                self._benchmark.pedantic(
+                    self._drive,
+                    args=(http_load, round_timeout_s, errors_allowed),
+                    rounds=rounds,
+                    warmup_rounds=warmup_rounds,
+                )
+                casualties = self._target.cluster.casualties() if served.variant else []
+                if casualties:
+                    why = "the figures are of a broken cluster"
+                    raise RunFailed(f"{casualties[0]} during the rounds: {why}")
             except BaseException:  # Ctrl-C too: a part of the rounds must not be stored
                 self._benchmark.has_error = True
                 raise
+        # Without timing there is one round; one that is profiled comes behind the others.
+        first = warmup_rounds if self._benchmark.enabled else 0
+        results = self._results[first : first + rounds]
+        figures = compute_figures(http_load, results, served, host)
         self._benchmark.extra_info.update(figures.to_json())
         self._lines = figures.lines()
         self._reports.append((self._node.nodeid, self._lines))
         if objectives is not None and self._benchmark.enabled:
-            trials = [_trial(http_load, one) for one in counted.results[:rounds]]
+            trials = [_trial(http_load, result) for result in results]
             row = RowSlo("", judge(objectives, trials))
             self._benchmark.extra_info["slo"] = slo_facts(row)
             self._lines.append(f"slo: {objectives.text}: {row.word}: {row.worst.text}")
@@ -131,13 +147,13 @@ class ServeBenchmark:
         if self._lines:
             self._lines.append("not stored: the test failed")
 
-    def _once(self, rounds: int, warmup_s: float) -> None:
+    def _once(self, rounds: int, warmup_rounds: int) -> None:
         if self._called:
             raise BadInput(f"{WHERE}: only once in a test, as pytest-benchmark has it")
         if rounds < 1:
             raise BadInput(f"{WHERE}: rounds must be 1 or more, got {rounds}")
-        if not 0 <= warmup_s < MOST_S:
-            raise BadInput(f"{WHERE}: warmup_s must be 0 or more, got {warmup_s}")
+        if warmup_rounds < 0:
+            raise BadInput(f"{WHERE}: warmup_rounds must be 0 or more, got {warmup_rounds}")
         self._called = True
 
     def _url(
@@ -152,55 +168,59 @@ class ServeBenchmark:
             raise BadInput(f"{WHERE}: route: {target} has a path already; give one of the two")
         return target.rstrip("/") + request.route if not path else target
 
-    def _subject(self, url: str, target: str) -> RoundsTarget:
+    def _served(self, url: str, target: str) -> Served:
         cluster = self._target.cluster
         if cluster.url is None or not url.startswith(cluster.url + "/"):
-            return RoundsTarget(target)
+            return Served(target)
         name = target if "://" not in target else Path(cluster.target).name
-        return RoundsTarget(
+        return Served(
             name, cluster.variant.name, cluster.ray, dict(cluster.replicas), dict(cluster.options)
         )
 
-    def _clock(self) -> LoadClock:
+    def _timer(self) -> LoadTimer:
         marker = self._node.get_closest_marker("benchmark")
         assert marker is not None, "added when the test was collected"
-        clock: LoadClock = marker.kwargs["timer"].__self__
-        return clock
+        timer: LoadTimer = marker.kwargs["timer"].__self__
+        return timer
 
-    def _drive(
-        self,
-        counted: CountedRounds,
-        rounds: int,
-        warmup_s: float,
-        subject: RoundsTarget,
-        host: dict[str, Any],
-    ) -> RoundFigures:
-        timed = self._benchmark.enabled
-        if timed and warmup_s:
-            counted.warm_up(warmup_s)
-        self._benchmark.pedantic(counted.round, rounds=rounds)
-        for one in self._target.cluster.casualties() if subject.variant is not None else ():
-            raise RunFailed(f"{one} during the rounds: the figures are of a broken cluster")
-        results = counted.results[: rounds if timed else 1]  # a profiled one may come behind
-        figures = figures_of(counted.load, results, counted.warmup, subject, host)
-        for stored in self._stored:
-            other = unlike(figures.to_json(), stored)
-            if other:
-                raise RunFailed(
-                    f"the stored rounds are not like these ({'; '.join(other)}): "
-                    "store new ones before you compare"
-                )
-        return figures
+    def _drive(self, load: Load, longest_s: float, errors_allowed: bool) -> None:
+        """A round. Raises RunFailed when it was not whole or requests of it failed."""
+        timing = Timing(0.0, 0.0, windows=1, window_s=longest_s)
+        try:
+            result = drive_load(load, timing, mark=self._target.cluster.mark)
+        except LoadError as error:
+            raise RunFailed(f"the load could not be run: {error}") from None
+        number, count = len(self._results) + 1, load.count or 0
+        for lost in result.failures:
+            raise RunFailed(f"round {number}: {lost.who} failed: {lost.reason}")
+        ended = result.ended_in_windows  # what came in the drain is in no figure of the round
+        if ended < count:
+            raise RunFailed(
+                f"round {number} was cut off after {longest_s:g} s: {ended:,} of {count:,} "
+                "requests had ended; ask for fewer, or give round_timeout_s"
+            )
+        failed = {name: n for name, n in result.measured.failed.items() if n}
+        if failed and not errors_allowed:
+            raise RunFailed(
+                f"round {number}: {sum(failed.values()):,} of {count:,} requests failed: "
+                f"{failures(failed, result.status_codes)}"
+            )
+        self._results.append(result)
+        self._timer().loaded_s += result.duration_s
 
 
 def _check_kinds(
-    requests: object, rounds: object, warmup_s: object, timeout_s: object, round_timeout_s: object
+    requests: object,
+    rounds: object,
+    warmup_rounds: object,
+    timeout_s: object,
+    round_timeout_s: object,
 ) -> None:
     """BadInput where a number is none."""
     for name, value, kinds, words in (
         ("requests", requests, int, "a whole number"),
         ("rounds", rounds, int, "a whole number"),
-        ("warmup_s", warmup_s, int | float, "a number"),
+        ("warmup_rounds", warmup_rounds, int, "a whole number"),
         ("timeout_s", timeout_s, int | float, "a number"),
         ("round_timeout_s", round_timeout_s, int | float, "a number"),
     ):

@@ -37,8 +37,7 @@ def test_cores(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     write(tmp_path, "proc/cpuinfo", "model name : Fast CPU\n")
-    monkeypatch.setattr(psutil, "cpu_count", lambda logical=True: logical_cores)
-    logical_cores = logical
+    monkeypatch.setattr(psutil, "cpu_count", lambda **_: logical)
     monkeypatch.setattr(psutil.Process, "cpu_affinity", lambda self: list(range(usable)))
     finding = machine.check_cores(tmp_path)
     assert (finding.tone, finding.text) == (tone, f"{usable} usable of {logical}, Fast CPU")
@@ -151,7 +150,7 @@ def test_steal(
         if after is not None:
             write(tmp_path, "proc/stat", after)
 
-    monkeypatch.setattr(machine.time, "sleep", watch)
+    monkeypatch.setattr("time.sleep", watch)
     if before is not None:
         write(tmp_path, "proc/stat", before)
     finding = machine.check_steal(tmp_path)

@@ -53,13 +53,13 @@ def test_what_is_refused(serve_target):
     assert said(serve_target.url) == "one"
 
 def test_the_figures(serve_benchmark, serve_target):
-    found = serve_benchmark("one:app", "raw:2", requests=20, rounds=2, warmup_s=0)
+    found = serve_benchmark("one:app", "raw:2", requests=20, rounds=2, warmup_rounds=0)
     assert found.completed == 40 and found.replicas == {"Word": 1}
     assert found.variant == "default" and found.ray == serve_target.proof["versions"]["ray"]
 
 def test_endless(serve_benchmark):
     print("endless", flush=True)
-    serve_benchmark("one:app", "raw:2", requests=1000000, rounds=1, warmup_s=0)
+    serve_benchmark("one:app", "raw:2", requests=1000000, rounds=1, warmup_rounds=0)
 """
 
 

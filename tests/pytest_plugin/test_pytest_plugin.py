@@ -11,6 +11,7 @@ import json
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,11 @@ import pytest
 import serve_bench.pytest_plugin.benchmark  # loaded here, a pytest within does not load it anew
 import serve_bench.pytest_plugin.target
 from serve_bench import pytest_plugin
-from serve_bench.core.load_result import LoadResult
+from serve_bench.core.load_result import Counts, LoadResult
 from serve_bench.core.load_spec import Load
 from serve_bench.core.request_spec import Request
 from serve_bench.core.variants import BUILT_IN_VARIANTS
-from serve_bench.pytest_plugin import counted_rounds
+from serve_bench.load import LoadError
 from tests.rounds import Scripted, round_of
 from tests.servers import KnownServer, always, every, serving
 
@@ -43,6 +44,8 @@ def pytest_benchmark_generate_machine_info():
 def pytest_benchmark_generate_commit_info():
     return {"id": "1"}
 """
+
+LOAD = Load(Request("http://127.0.0.1:9/best"), connections=2, count=50)
 
 ONE_TEST = """
 def test_it(serve_benchmark):
@@ -69,7 +72,7 @@ def scripted(
     monkeypatch: pytest.MonkeyPatch, *script: float | LoadResult | BaseException
 ) -> Scripted:
     drive = Scripted(list(script))
-    monkeypatch.setattr(counted_rounds, "drive_load", drive)
+    monkeypatch.setattr(serve_bench.pytest_plugin.benchmark, "drive_load", drive)
     return drive
 
 
@@ -112,17 +115,17 @@ def test_other_tests_are_left_alone(inner: pytest.Pytester) -> None:
 def test_the_rounds_that_are_stored_are_those_of_the_load(
     inner: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drive = scripted(monkeypatch, 2.0, 4.0, 3.0)
+    drive = scripted(monkeypatch, 9.0, 2.0, 4.0, 3.0)
     result = run(inner, "--benchmark-json=out.json")
     result.assert_outcomes(passed=1)
     (one,) = stored(inner.path / "out.json")
-    assert one["stats"]["data"] == pytest.approx([2.0, 4.0, 3.0], abs=0.2)
+    assert one["stats"]["data"] == pytest.approx([2.0, 4.0, 3.0])
     assert one["options"]["timer"] == "load_time"
-    assert [load.count for load in drive.loads] == [None, 50, 50, 50]  # a warm-up comes first
+    assert [load.count for load in drive.loads] == [50] * 4  # a warm-up comes first
     told = one["extra_info"]
     assert told["requests_per_s"] == pytest.approx(150 / 9.0)
     assert (told["client"], told["connections"], told["requests"]) == ("raw", 2, 50)
-    assert (told["errors"], told["client_bound"], told["steady"]) == ({}, False, True)
+    assert (told["errors"], told["client_bound"], told["rounds"]) == ({}, False, 3)
     assert (told["variant"], told["replicas"], told["ray"]) == (None, None, None)
     assert told["p50_ms"] <= told["p99_ms"] and len(told["host"]["id"]) == 12
     result.stdout.fnmatch_lines(
@@ -234,13 +237,13 @@ def test_the_marker_of_a_test_keeps_what_it_says(
     assert (one["group"], one["options"]["timer"]) == ("shop", "load_time")
 
 
-def test_a_clock_of_their_own_is_refused(inner: pytest.Pytester) -> None:
+def test_a_timer_of_their_own_is_refused(inner: pytest.Pytester) -> None:
     inner.makepyfile(
         test_speed="import pytest, time\n@pytest.mark.benchmark(timer=time.time)" + ONE_TEST,
     )
     result = run(inner)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert "serve_benchmark has a clock of its own: leave out timer" in result.stderr.str()
+    assert "serve_benchmark has a timer of its own: leave out timer" in result.stderr.str()
 
 
 def test_without_timing_there_is_one_round_and_no_warm_up(
@@ -257,7 +260,7 @@ def test_a_profiled_repetition_is_no_round(
 ) -> None:
     drive = scripted(monkeypatch, 1.0)
     run(inner, "--benchmark-cprofile=tottime").assert_outcomes(passed=1)
-    assert len(drive.rounds) == 4  # and the test itself saw three
+    assert len(drive.loads) == 5  # and the test itself saw three
 
 
 def test_skipped_benchmarks_load_nothing(
@@ -266,7 +269,7 @@ def test_skipped_benchmarks_load_nothing(
     drive = scripted(monkeypatch, 1.0)
     run(inner, "--benchmark-skip").assert_outcomes(skipped=1)
     run(inner, "--benchmark-only").assert_outcomes(passed=1)
-    assert len(drive.rounds) == 3
+    assert len(drive.loads) == 4
 
 
 # ----------------------------------------------------------------------- stored and compared
@@ -285,24 +288,42 @@ def test_a_slower_round_breaks_the_gate(
     assert ("Performance has regressed" in result.stdout.str() + result.stderr.str()) == bool(code)
 
 
-def test_rounds_of_another_count_are_not_compared(
-    inner: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scripted(monkeypatch, 1.0)
-    run(inner, "--benchmark-autosave").assert_outcomes(passed=1)
-    inner.makepyfile(test_speed=ONE_TEST.replace("requests=50", "requests=60"))
-    result = run(inner, "--benchmark-compare")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*stored rounds are not like these (requests 50, here 60): *"])
-
-
 # ----------------------------------------------------------------------------- what fails
+
+
+@pytest.mark.parametrize(
+    ("turn", "line"),
+    [
+        (
+            round_of(LOAD, 1.0, failed={"status": 3, "reset": 1}),
+            "round 1: 4 of 50 requests failed: 3 with another status (seen: 200), 1",
+        ),
+        (round_of(LOAD, 1.0, done=7), "round 1 was cut off after 9 s: 7 of 50 requests had ended"),
+        (  # the others came in the drain, of which no figure of the round is
+            replace(round_of(LOAD, 9.0), in_windows=Counts(50, 7, {}, 43)),
+            "round 1 was cut off after 9 s: 7 of 50 requests had ended",
+        ),
+        (LoadError("connect", "h", 1, "refused"), "could not be run: connect: h:1: refused"),
+    ],
+)
+def test_a_round_that_is_not_whole_fails_the_test(
+    turn: LoadResult | BaseException,
+    line: str,
+    inner: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scripted(monkeypatch, turn)
+    slo_test(inner, "requests=50, round_timeout_s=9")
+    result = run(inner, "--benchmark-json=out.json")
+    result.assert_outcomes(failed=1)
+    assert line in result.stdout.str()
+    assert stored(inner.path / "out.json") == []
 
 
 @pytest.mark.process
 def test_failed_requests_fail_the_test_and_nothing_is_stored(inner: pytest.Pytester) -> None:
     with serving(every(10, "error500")) as server:
-        inner.makepyfile(test_speed=_against(server, "requests=50, rounds=2, warmup_s=0"))
+        inner.makepyfile(test_speed=_against(server, "requests=50, rounds=2, warmup_rounds=0"))
         result = run(inner, "--benchmark-json=out.json")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["round 1: 5 of 50 requests failed: 5 with status 500"])
@@ -329,7 +350,7 @@ def test_rounds_of_a_test_that_fails_after_them_are_not_stored(
 def test_allowed_errors_are_counted(inner: pytest.Pytester) -> None:
     with serving(always("error503")) as server:
         inner.makepyfile(
-            test_speed=_against(server, "requests=20, rounds=2, warmup_s=0, errors_allowed=True")
+            test_speed=_against(server, "requests=20, rounds=2, errors_allowed=True")
             + "    assert found.errors == {'rejected': 40} and found.p50_ms is None\n"
         )
         run(inner).assert_outcomes(passed=1)
@@ -341,7 +362,7 @@ def test_a_round_is_exactly_so_many_requests_of_what_was_asked(inner: pytest.Pyt
         inner.makepyfile(
             test_speed=_against(
                 server,
-                "load='1', requests=30, rounds=2, warmup_s=0, route='/rank?k=3', body=[1, 2]",
+                "load='1', requests=30, rounds=2, warmup_rounds=0, route='/rank?k=3', body=[1, 2]",
             )
         )
         run(inner).assert_outcomes(passed=1)
@@ -381,8 +402,8 @@ def _against(server: KnownServer, arguments: str) -> str:
             "serve_benchmark: rounds: 2.5 is not allowed; it takes a whole",
         ),
         (
-            "('http://h/', warmup_s='5')",
-            "serve_benchmark: warmup_s: '5' is not allowed; it takes a",
+            "('http://h/', warmup_rounds='5')",
+            "serve_benchmark: warmup_rounds: '5' is not allowed; it",
         ),
         (
             "('http://h/', headers=['x'])",
@@ -391,7 +412,7 @@ def _against(server: KnownServer, arguments: str) -> str:
         ("('http://h/', headers={'a': 1})", "headers: {'a': 1} is not allowed"),
         ("('http://h/', expect_status='abc')", "expect_status: 'abc' is not allowed; it takes"),
         ("('http://h/', rounds=0)", "serve_benchmark: rounds must be 1 or more, got 0"),
-        ("('http://h/', warmup_s=-1)", "serve_benchmark: warmup_s must be 0 or more, got -1"),
+        ("('http://h/', warmup_rounds=-1)", "serve_benchmark: warmup_rounds must be 0 or more"),
         ("('http://h/', round_timeout_s=0)", "serve_benchmark: round_timeout_s must be above 0"),
         ("('http://h/', route='x')", "route: 'x' is not allowed; it takes a path"),
         ("('http://h/a', route='/b')", "route: http://h/a has a path already"),
@@ -434,7 +455,7 @@ def test_an_interrupted_test_stores_nothing(
 def test_ctrl_c_in_a_round_leaves_no_process(inner: pytest.Pytester) -> None:
     with serving(delay_s=0.05) as server:
         inner.makepyfile(
-            test_speed=_against(server, "requests=100000, rounds=2, warmup_s=0")
+            test_speed=_against(server, "requests=100000, rounds=2, warmup_rounds=0")
             + "\ndef test_after():\n    print('not reached')\n"
         )
         process = subprocess.Popen(
