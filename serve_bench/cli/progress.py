@@ -19,7 +19,7 @@ from serve_bench.core.axes import AXES
 from serve_bench.core.errors import visible
 from serve_bench.core.load_result import Progress
 from serve_bench.core.plan import label_of
-from serve_bench.core.redaction import kept_text
+from serve_bench.core.redaction import hide_in_text
 from serve_bench.core.result import Failure, Trial
 from serve_bench.runner.runner import RunStep
 
@@ -80,7 +80,7 @@ def failure_text(failure: Failure) -> str:
     """A failure with the lines that explain it."""
     where = failure.key or failure.variant or ""
     head = f"{failure.what} failed{f' ({where})' if where else ''}: {failure.message}"
-    return visible(kept_text("\n".join([head, *(f"    {line}" for line in failure.detail)])))
+    return visible(hide_in_text("\n".join([head, *(f"    {line}" for line in failure.detail)])))
 
 
 def load_texts(now: Progress, count: int | None) -> tuple[str, str]:

@@ -31,12 +31,12 @@ from serve_bench.core.figures import counted
 from serve_bench.core.plan import duration_text
 from serve_bench.core.redaction import (
     differs,
-    kept_body,
-    kept_header,
-    kept_pair,
-    kept_suite,
-    kept_text,
-    kept_value,
+    hide_body,
+    hide_env_pair,
+    hide_env_value,
+    hide_header,
+    hide_in_text,
+    hide_suite,
     named_by,
 )
 from serve_bench.core.result import PlannedTrial, Result, Resume, Run
@@ -58,10 +58,10 @@ from serve_bench.store import RunFolder, StoreError, check_new, now_iso, read
 
 #: How the values of an option are kept; of all others as texts that may hold an address.
 KEPT: Final[Mapping[str, Callable[[str], str]]] = {
-    "header": kept_header,
-    "body": kept_body,
-    "expect_body": kept_body,
-    **dict.fromkeys(("env", "a_env", "b_env", "option", "a_option", "b_option"), kept_pair),
+    "header": hide_header,
+    "body": hide_body,
+    "expect_body": hide_body,
+    **dict.fromkeys(("env", "a_env", "b_env"), hide_env_pair),
 }
 
 
@@ -79,7 +79,7 @@ def run_record(
         started_at=now_iso(),
         tool_version=__version__,
         git_commit=git_commit(),
-        suite=kept_suite(suite or {}),
+        suite=hide_suite(suite or {}),
         plan=plan,
         host=fingerprint(),
     )
@@ -116,7 +116,7 @@ def _words(context: Any) -> Iterator[str]:
         if isinstance(value, bool):
             yield long_name(parameter.opts if value else parameter.secondary_opts)
             continue
-        kept = KEPT.get(parameter.name, kept_text)
+        kept = KEPT.get(parameter.name, hide_in_text)
         for each in value if isinstance(value, list | tuple) else [value]:
             if parameter.param_type_name == "argument":
                 yield kept(str(each))
@@ -335,7 +335,7 @@ def launch_lines(
     """A launch of a plan: its environment, its cells, and the rows of each as texts."""
     yield f"launch {name}, round {round_}"
     for flag, value in (env or {}).items():
-        yield f"    {flag}={kept_value(flag, value)}"
+        yield f"    {flag}={hide_env_value(flag, value)}"
     for label, rows in cells:
         yield f"  {settings_text(label)}"
         for row in rows:

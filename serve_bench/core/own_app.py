@@ -7,6 +7,7 @@ calls an option, this calls it too.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, Required, TypeAlias, TypedDict
@@ -16,7 +17,7 @@ from serve_bench.core.axes import LARGEST_COUNT, OLD_NAMES, nearest
 from serve_bench.core.chat import Completions
 from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.numbers import Amount, Count
-from serve_bench.core.redaction import is_hash, kept_request, secret
+from serve_bench.core.redaction import hash_value, hide_in_text
 from serve_bench.core.request_spec import Draw, Headers, Request
 from serve_bench.core.result import STREAMS
 from serve_bench.core.schema import built, built_with, plain
@@ -118,23 +119,31 @@ class Asked:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain content, with hashes in the place of bodies and of headers that may be secret;
+        """Plain content, with hashes in the place of bodies, values of headers and of queries;
         without what few requests have and not this."""
-        content = kept_request(plain(self))
+        content = plain(self) | {
+            "route": hide_in_text(self.route),
+            "headers": _hide_headers(self.headers),
+            "paths": [hide_in_text(path) for path in self.paths],
+            "header_sets": [_hide_headers(headers) for headers in self.header_sets],
+        }
+        if self.body:
+            content |= {"body": hash_value(self.body), "body_bytes": len(self.body)}
+        if self.bodies:  # one hash, that of all
+            whole = hash_value(json.dumps(content["bodies"]))
+            content |= {"bodies": whole, "bodies_count": len(self.bodies)}
         return {k: v for k, v in content.items() if v or k not in ("bodies", "chat", "call")}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Asked:
-        """The reverse of `to_json`. BadInput where a value was not kept."""
-        stored = built(AskedFacts, data, "suite.app.asked")
-        sets = [stored.get("headers", []), *stored.get("header_sets", [])]
-        if (
-            stored.get("body_bytes")
-            or stored.get("bodies_count")
-            or any(value is None or is_hash(value) for one in sets for _, value in one)
-        ):
-            raise BadInput("the stored run sent a body or headers, whose values are not kept")
-        return built(cls, data, "suite.app.asked")
+        """A request as it is recorded: to be shown, not to be sent. Headers and queries hold
+        hashes, and bodies are left out."""
+        built(AskedFacts, data, "suite.app.asked")
+        return built(cls, {**data, "body": "", "bodies": []}, "suite.app.asked")
+
+
+def _hide_headers(headers: Headers) -> list[list[str]]:
+    return [[name, hash_value(value)] for name, value in headers]
 
 
 @dataclass(frozen=True)
@@ -322,13 +331,13 @@ class OwnApp:
         return resource.startswith("node:")
 
     def to_json(self) -> dict[str, Any]:
-        """Plain content, with hashes in the place of a body and of headers that may be secret."""
+        """Plain content, with hashes in the place of what may be a secret."""
         content = plain({**vars(self), "asked": self.asked.to_json()})
         return {k: v for k, v in content.items() if v or k not in ("grpc", "calls")}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> OwnApp:
-        """The reverse of `to_json`. BadInput where a value was not kept; FormatError."""
+        """The app as it is recorded. FormatError."""
         app = built_with(cls, data, "suite.app", asked=Asked.from_json)
         if not app.deployments:
             raise FormatError("suite.app.deployments: an app has one or more")
@@ -429,8 +438,7 @@ def deployments_of(app: OwnApp, cell: Mapping[str, Option]) -> list[dict[str, An
 
 def checks_of(app: OwnApp, cell: Mapping[str, Option]) -> list[dict[str, Any]]:
     """What must be true of each deployment once the cell is in force: its replicas, what they tell
-    of themselves (`expect`), and what Serve tells of them (`told`). `hidden`: whose values no
-    message may hold."""
+    of themselves (`expect`), and what Serve tells of them (`told`)."""
     checks = []
     for one in app.deployments:
         settings = _settings(one.name, cell)
@@ -442,7 +450,6 @@ def checks_of(app: OwnApp, cell: Mapping[str, Option]) -> list[dict[str, Any]]:
                 "replicas": app.count(one, cell),
                 "expect": expect,
                 "told": {key: value for key, value in settings.items() if key not in expect},
-                "hidden": [key for key in settings if secret(key)],
             }
         )
     return checks

@@ -16,7 +16,7 @@ from serve_bench.core.ladder import Ladder
 from serve_bench.core.load_result import HISTOGRAMS, LoadResult
 from serve_bench.core.load_spec import HANDLE, Client, Load, Streaming, Timing
 from serve_bench.core.numbers import whole_number
-from serve_bench.core.redaction import kept_setting
+from serve_bench.core.redaction import hide_settings
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import (
     Metric,
@@ -225,9 +225,7 @@ def label_of(cell: Cell) -> dict[str, Value]:
     for name, axis in AXES.items():
         if name in cell and name not in label and (axis.named or cell[name] != axis.default):
             label[name] = cell[name]
-    return label | {
-        name: kept_setting(name, value) for name, value in cell.items() if name not in AXES
-    }
+    return label | {name: hide_settings(value) for name, value in cell.items() if name not in AXES}
 
 
 def without(launches: Iterable[LaunchPlan], done: Iterable[str]) -> tuple[LaunchPlan, ...]:

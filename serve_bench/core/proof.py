@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from serve_bench.core.redaction import hide_env_value
 from serve_bench.core.result import VariantUsed
 
 HA_PROXY_FLAG: Final = "RAY_SERVE_ENABLE_HA_PROXY"
@@ -94,8 +95,9 @@ def contradictions(variant: VariantUsed, proof: Mapping[str, Any]) -> list[str]:
     for role, flags in proof.get("flags", {}).items():
         seen = proof.get("environment", {}).get(role, {})
         for name, wanted in variant.env.items():
+            asked = f"{name}={hide_env_value(name, wanted)}"
             if name in flags and not same_value(wanted, flags[name]):
-                wrong.append(f"{name}={wanted} was asked for, the {role} has {flags[name]!r}")
+                wrong.append(f"{asked} was asked for, the {role} has {flags[name]!r}")
             elif seen.get(name) != wanted:
-                wrong.append(f"{name}={wanted} is not in the environment of the {role}")
+                wrong.append(f"{asked} is not in the environment of the {role}")
     return wrong

@@ -16,7 +16,7 @@ import msgspec
 
 from serve_bench.core.errors import FormatError
 from serve_bench.core.facts import FACTS
-from serve_bench.core.redaction import kept_names, kept_record
+from serve_bench.core.redaction import hide_settings, kept_names
 from serve_bench.core.result import (
     FORMAT_VERSION,
     RECORDS,
@@ -44,14 +44,14 @@ _NESTED: Final = frozenset((dict, list))
 
 
 def to_line(record: Record) -> str:
-    """The record as one line, newline included, with hashes in the place of secrets. Raises
-    ValueError on NaN or infinity."""
+    """The record as one line, newline included, with hashes in the place of what may be a secret.
+    Raises ValueError on NaN or infinity."""
     content: dict[str, Any] = {"kind": record.KIND}
     if isinstance(record, Run):
         content["format"] = record.format  # up front, for people who look into the file
     fields = msgspec.to_builtins(record, str_keys=True, enc_hook=_encoded)
     content |= {name: value for name, value in fields.items() if value or name not in RARE}
-    return json.dumps(kept_record(content), separators=(",", ":"), allow_nan=False) + "\n"
+    return json.dumps(hide_settings(content), separators=(",", ":"), allow_nan=False) + "\n"
 
 
 def _encoded(value: object) -> object:

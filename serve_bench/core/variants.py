@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from serve_bench.core.axes import only_keys
 from serve_bench.core.errors import BadInput
-from serve_bench.core.redaction import kept_value
+from serve_bench.core.redaction import hide_env_value
 from serve_bench.core.result import VariantUsed
 
 BUILT_IN_VARIANTS: Final[dict[str, VariantUsed]] = {
@@ -66,7 +66,7 @@ def with_env(variant: VariantUsed, env: Mapping[str, str]) -> VariantUsed:
     """The variant with more environment; its name says so, since it is another cluster."""
     if not env:
         return variant
-    suffix = "".join(f"+{name}={kept_value(name, value)}" for name, value in env.items())
+    suffix = "".join(f"+{name}={hide_env_value(name, value)}" for name, value in env.items())
     return replace(variant, name=variant.name + suffix, env={**variant.env, **env})
 
 

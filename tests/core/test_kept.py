@@ -14,23 +14,20 @@ from serve_bench.analysis.comparing.match import unlike
 from serve_bench.cli.profile_run import draw_profiles
 from serve_bench.cli.program import run
 from serve_bench.cli.progress import failure_text
-from serve_bench.cli.sitting import next_launch
+from serve_bench.cli.sitting import KEPT, next_launch
 from serve_bench.core import record_lines as jsonl
+from serve_bench.core.own_app import Asked, OwnApp, OwnDeployment
 from serve_bench.core.plan import label_of
+from serve_bench.core.proof import contradictions
 from serve_bench.core.redaction import (
     differs,
-    hashed,
-    is_hash,
-    kept_header,
-    kept_name,
-    kept_option,
-    kept_record,
-    kept_request,
-    kept_suite,
-    kept_text,
-    kept_value,
+    hash_value,
+    hide_env_value,
+    hide_header,
+    hide_in_text,
+    hide_settings,
+    hide_suite,
     named_by,
-    secret,
 )
 from serve_bench.core.result import Deploy, Failure, VariantUsed, result_of, trial_key
 from serve_bench.core.variants import BUILT_IN_VARIANTS, with_env
@@ -39,108 +36,210 @@ from tests import places, records
 from tests.servers import serving
 
 SECRET = "s3cr3t-value"
-
-
-@pytest.mark.parametrize(
-    ("name", "is_one"),
-    [
-        *(("Authorization", True), ("HF_TOKEN", True), ("DB_PASSWORD", True), ("api_key", True)),
-        *(("AccessKeyId", True), ("Set-Cookie", True), ("client_secret", True), ("sig", True)),
-        *(("max_tokens", False), ("tokenizer", False), ("user_id", False), ("key", True)),
-        *(("keyspace", False), ("num_keys", False), ("max_tokens_per_batch", False)),
-        *(("key_size", False), ("api_keys", True), ("max_api_key", True)),
-        *(("API_TOKENS", True), ("n_tokens", False), ("max_new_tokens", False)),
-        *(("RAY_SERVE_ENABLE_HA_PROXY", False), ("design", False), ("path", False)),
-    ],
-)
-def test_names_of_secrets(name: str, is_one: bool) -> None:
-    assert secret(name) is is_one
+HASH = hash_value(SECRET)
 
 
 def test_a_hash_is_the_same_everywhere_and_stays() -> None:
-    assert hashed("abc") == "hash-9f8ad5a3577565e1"  # in every run, on every host
-    assert hashed(hashed("abc")) == hashed("abc") != hashed("abd")
-    assert is_hash(hashed("abd")) and not is_hash("abd")
+    assert hash_value("abc") == "sha256:ba7816bf"  # in every run, on every host
+    assert hash_value(hash_value("abc")) == hash_value("abc") != hash_value("abd")
+    assert hash_value("") == "" and hash_value(b"abc") == hash_value("abc")
 
 
-def test_addresses_and_headers() -> None:
-    told = kept_text(f"http://me:{SECRET}@h/x?q=1&api_key={SECRET}&user_id=7")
-    assert SECRET not in told and "q=1" in told and "user_id=7" in told
-    assert told == kept_text(told)
-    assert kept_header("Content-Type: text/plain") == "Content-Type: text/plain"
-    assert kept_header(f"X-Whatever: {SECRET}") == f"X-Whatever: {hashed(SECRET)}"
+@pytest.mark.parametrize(
+    ("name", "value", "is_kept"),
+    [
+        *(("RAY_SERVE_ENABLE_HA_PROXY", "1", True), ("RAY_BACKEND_LOG_LEVEL", "debug", True)),
+        *(("OMP_NUM_THREADS", "1", True), ("SHARE", "-0.5", True), ("EMPTY", "", True)),
+        *(("MY_TOKEN", SECRET, False), ("MODE", "fast", False), ("SHARE", "1e", False)),
+        *(("RAY_AUTH_TOKEN", SECRET, False), ("RAY_REDIS_PASSWORD", SECRET, False)),
+        ("DB", f"redis://:{SECRET}@h", False),
+    ],
+)
+def test_of_variables_flags_of_ray_and_numbers_are_kept(
+    name: str, value: str, is_kept: bool
+) -> None:
+    assert hide_env_value(name, value) == (value if is_kept else hash_value(value))
 
 
-def test_no_stored_run_holds_what_is_kept_otherwise_now() -> None:
-    for file in places.FORMATS.glob("*.jsonl"):
-        whole = [line for line in file.read_text().splitlines() if line.endswith("}")]
-        for line in whole:  # the last may be cut off
-            assert kept_record(json.loads(line)) == json.loads(line), file
+def test_values_of_headers_are_hashed_whatever_their_names() -> None:
+    assert hide_header(f"X-Whatever: {SECRET}") == f"X-Whatever: {HASH}"
+    assert hide_header("Accept: */*") == f"Accept: {hash_value('*/*')}"
+    assert hide_header(SECRET) == HASH
+
+
+@pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        (f"http://me:{SECRET}@h/x", f"http://{hash_value(f'me:{SECRET}')}@h/x"),
+        (f"http://h/x?q={SECRET}&b={SECRET}#top", f"http://h/x?q={HASH}&b={HASH}#top"),
+        (f"http://h?{SECRET}", f"http://h?{HASH}"),
+        (f"GET /rank?user={SECRET} failed", f"GET /rank?user={HASH} failed"),
+        (f"a redis://:{SECRET}@h:1/0 b", f"a redis://{hash_value(f':{SECRET}')}@h:1/0 b"),
+        ("http://h:8000/@me", "http://h:8000/@me"),
+        ("http://[::1]:80/@me", "http://[::1]:80/@me"),
+        ("is it a filter? (a seccomp filter?)", "is it a filter? (a seccomp filter?)"),
+    ],
+)
+def test_addresses_in_texts(text: str, hidden: str) -> None:
+    assert hide_in_text(text) == hidden
+    assert hide_in_text(hidden) == hidden
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(f"http://h/?q=ab{sign}{SECRET}" for sign in "?'(;@"),
+        *(f"http://h/?a=1&api_tokens={SECRET}&b=2", f"http://h/?{SECRET}&a=1"),
+        *(f"postgres://u:p@{SECRET}@h", f"postgres://u:p/{SECRET}@h/db", f"http://u:/{SECRET}@h"),
+        f"redis://:{SECRET}@h:6379/0 and http://h:80/x",
+    ],
+)
+def test_no_end_of_a_secret_is_left_in_an_address(text: str) -> None:
+    hidden = hide_in_text(text)
+    assert SECRET not in hidden and "sha256:" in hidden
+
+
+def test_a_hash_ends_before_what_stands_behind_it() -> None:
+    """The key of a trial and the path of its profile: an address, then the name of a row."""
+    once = hide_in_text("url/r1/url=http://h/?token=abc") + "/1-connection/replica-5.raw.txt"
+    assert once.endswith("/1-connection/replica-5.raw.txt") and "abc" not in once.partition("?")[2]
+    assert hide_in_text(once) == once
+
+
+# ------------------------------------------------------------------------- nothing of it is stored
+
+
+def every_text(folder: Path) -> str:
+    """All that a run wrote, but for its logs."""
+    files = [file for file in folder.rglob("*") if file.is_file() and "logs" not in file.parts]
+    assert {"records.jsonl", "samples.jsonl"} <= {file.name for file in files}
+    return "\n".join(file.read_text() for file in files)
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("joined", ["-kH", "-H", "--header="])
-def test_no_secret_of_a_load_is_in_its_records(joined: str, tmp_path: Path) -> None:
-    header = f"Authorization: Bearer {SECRET}"
-    flag = [joined + header] if joined.endswith("=") else [joined, header]
+def test_nothing_of_a_request_is_in_records_samples_or_reports(
+    joined: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    header, body, query = "h-" + SECRET, "b-" + SECRET, "q-" + SECRET
+    flag = (
+        [joined + f"X-User: {header}"] if joined == "--header=" else [joined, f"X-User: {header}"]
+    )
     with serving() as server:
-        url = f"{server.url}?page=1&token={SECRET}"
-        more = ["--body", f'{{"password": "{SECRET}"}}', "-X", "POST", "-n", "20", "-c", "1"]
+        url = f"{server.url}?page={query}"
+        more = ["--body", body, "-X", "POST", "-n", "20", "-c", "1"]
         assert run(["load", url, *flag, *more, "--out", str(tmp_path / "r")]) == 0
-        assert all(f"token={SECRET}".encode() in one.head for one in server.log)
-    text = (tmp_path / "r" / "records.jsonl").read_text()
-    assert SECRET not in text
-    argv = read(tmp_path / "r").run.argv
-    assert argv[0] == "load" and argv[1].endswith(f"?page=1&token={hashed(SECRET)}")
-    assert f"Authorization: {hashed(f'Bearer {SECRET}')}" in argv
-    assert argv[argv.index("--requests") + 1] == "20"
-    (trial,) = read(tmp_path / "r").trials
-    assert trial.key == read(tmp_path / "r").run.plan[0].key
+        assert all(f"page={query}".encode() in seen.head for seen in server.log)
+    stored = every_text(tmp_path / "r")
+    for form in ("table", "json", "csv", "markdown", "html"):
+        assert run(["report", str(tmp_path / "r"), "--format", form]) == 0
+    out, err = capsys.readouterr()
+    assert "20 sent = 20 completed" in out
+    for text in (stored, out, err):
+        assert SECRET not in text
+    about = read(tmp_path / "r")
+    assert about.run.argv[1].endswith(f"?page={hash_value(query)}")
+    assert f"X-User: {hash_value(header)}" in about.run.argv and hash_value(body) in about.run.argv
+    (trial,) = about.trials
+    assert trial.key == about.run.plan[0].key
     assert trial.key.endswith(f"/{trial.row.connections}-connection")
 
 
-def test_no_secret_of_a_variant_is_in_its_name_or_record() -> None:
-    used = with_env(VariantUsed("default"), {"MY_TOKEN": SECRET, "OMP_NUM_THREADS": "1"})
-    assert used.name == f"default+MY_TOKEN={hashed(SECRET)}+OMP_NUM_THREADS=1"
-    assert used.env["MY_TOKEN"] == SECRET  # the cluster gets it
-    launch = records.launch()
-    line = jsonl.to_line(type(launch)(**{**launch.__dict__, "variant": used}))
-    assert SECRET not in line
-    assert json.loads(line)["variant"]["env"] == {
-        "MY_TOKEN": hashed(SECRET),
-        "OMP_NUM_THREADS": "1",
+def test_nothing_of_the_environment_of_a_variant_is_in_a_record() -> None:
+    used = with_env(VariantUsed("default"), {"MODE": SECRET, "OMP_NUM_THREADS": "1"})
+    assert used.name == f"default+MODE={HASH}+OMP_NUM_THREADS=1"
+    assert used.env["MODE"] == SECRET  # the cluster gets it
+    proof = {
+        "port": 1,
+        "port_owner": {"role": "proxy", "name": "x", "pid": 1},
+        "flags": {"replica": {}},
+        "environment": {"replica": {"MODE": "other-" + SECRET, "OMP_NUM_THREADS": "1"}},
     }
+    launch = replace(records.launch(), variant=used, proof=proof)
+    line = jsonl.to_line(launch)
+    assert SECRET not in line
+    content = json.loads(line)
+    assert content["variant"]["env"] == {"MODE": HASH, "OMP_NUM_THREADS": "1"}
+    assert content["proof"]["environment"]["replica"]["OMP_NUM_THREADS"] == "1"
+    # The proof says what is wrong, then and from the record, without the value.
+    stored = jsonl.from_json(content)
+    assert isinstance(stored, type(launch))
+    wrong = [f"MODE={HASH} is not in the environment of the replica"]
+    assert contradictions(used, proof) == contradictions(stored.variant, stored.proof) == wrong
+    told = hide_suite({"variants": [asdict(used)], "app": {"config": {"env_vars": {"A": SECRET}}}})
+    assert SECRET not in json.dumps(told) and told["variants"][0]["name"] == used.name
 
 
-def test_values_of_a_file_of_headers_have_one_hash() -> None:
-    """Each of its own would take 0.1 s of one core."""
-    sets = [[["X-User", f"user {n}"], ["accept", "*/*"]] for n in range(50)]
-    before = hashed.cache_info().misses
-    kept = kept_request({"header_sets": sets})
-    assert hashed.cache_info().misses == before + 1
-    ((name, digest), plain) = kept["header_sets"][7]
-    assert (name, plain) == ("X-User", ["accept", "*/*"]) and is_hash(digest)
-    assert {one[0][1] for one in kept["header_sets"]} == {digest}
-    assert kept_request(kept) == kept  # as it was recorded
-    other = kept_request({"header_sets": sets[1:]})["header_sets"]
-    assert other[0][0][1] != digest
-    # A value that looks like a hash leaves none of the others as it is.
-    mixed = [[["X-User", hashed("a")]], [["X-User", SECRET]]]
-    assert SECRET not in json.dumps(kept_request({"header_sets": mixed}))
+def test_nothing_of_the_request_of_an_own_app_is_in_its_suite() -> None:
+    sets = ((("X-User", SECRET),), (("X-User", "other"),))
+    asked = Asked(
+        f"/a?q={SECRET}",
+        headers=(("content-type", SECRET),),
+        body=SECRET.encode(),
+        bodies=(SECRET.encode(), b"{}"),
+        paths=(f"/a?q={SECRET}", "/b"),
+        header_sets=sets,
+    )
+    app = OwnApp("a:app", "a:app", "/", (OwnDeployment("Shop", 1),), (), asked)
+    told = hide_suite({"app": app.to_json()})["app"]["asked"]
+    assert SECRET not in json.dumps(told)
+    assert told["route"] == f"/a?q={HASH}" and told["headers"] == [["content-type", HASH]]
+    assert (told["body"], told["body_bytes"]) == (HASH, len(SECRET))
+    assert (told["bodies_count"], told["header_sets"][0]) == (2, [["X-User", HASH]])
 
 
-def test_runs_of_both_releases_with_one_request_are_alike() -> None:
-    def of(asked: dict[str, Any]) -> Any:
-        about = records.run()
-        suite = {"name": "x", "app": {"target": "a:app", "asked": asked}}
-        return result_of([type(about)(**{**about.__dict__, "command": "run", "suite": suite})])
+def test_of_options_the_addresses_are_hidden() -> None:
+    cell: dict[str, Any] = {"Shop.user_config.db": f"redis://:{SECRET}@h", "Shop.num_replicas": 2}
+    proof = {"replicas": [{"user_config": cell}]}
+    told = [
+        json.dumps(hide_suite({"cells": [cell]})),
+        jsonl.to_line(Deploy("1", label_of(cell), 1.0, True, proof=proof)),
+        trial_key("default", 1, label_of(cell), "1 client"),
+    ]
+    for text in told:
+        assert SECRET not in text and hash_value(f":{SECRET}") in text
+    assert label_of(cell)["Shop.num_replicas"] == 2
 
-    before = {"route": "/", "headers": [["accept", "*/*"]], "body": "e30="}
-    now = kept_suite({"app": {"target": "a:app", "asked": before}})["app"]["asked"]
-    assert now["body"] == hashed(b"{}") and now["body_bytes"] == 2
-    assert unlike(of(before), of(now), ({}, {})) == ()
-    other = dict(now) | {"body": hashed(b"[]")}
-    assert [one.what for one in unlike(of(before), of(other), ({}, {}))] == ["request"]
+
+@pytest.mark.parametrize("option", ["env", "a_env", "b_env"])
+def test_words_of_the_command_line_are_kept_without_values_of_the_environment(option: str) -> None:
+    assert KEPT[option](f"MODE={SECRET}") == f"MODE={HASH}"
+    assert KEPT[option]("RAY_SERVE_X=1") == "RAY_SERVE_X=1"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["micro", "--env", f"MODE={SECRET}"],
+        ["versus", "--a", "default", "--b", "default", "--b-env", f"MODE={SECRET}"],
+    ],
+)
+def test_no_secret_is_in_a_plan(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*words, "--dry-run"]) == 0
+    out, err = capsys.readouterr()
+    assert SECRET not in out + err and f"MODE={HASH}" in out
+
+
+def test_no_secret_of_an_address_is_in_a_failure() -> None:
+    failure = Failure("trial", f"no answer from http://h/?key={SECRET}", "now", detail=(SECRET,))
+    for text in (failure_text(replace(failure, detail=())), json.loads(jsonl.to_line(failure))):
+        assert SECRET not in str(text).replace(str(failure.detail[0]), "", 1)
+        assert HASH in str(text)
+
+
+def test_what_is_no_address_and_no_environment_stays() -> None:
+    record = {"kind": "trial", "slots": {"KeyStore": 5}, "waits": {"get_token": [3, {"n": "a=b"}]}}
+    assert hide_settings(record) == record
+
+
+def test_runs_with_one_request_are_alike() -> None:
+    def of(body: bytes) -> Any:
+        app = OwnApp("a:app", "a:app", "/", (OwnDeployment("S", 1),), (), Asked(body=body))
+        suite = hide_suite({"name": "x", "app": app.to_json()})
+        return result_of([replace(records.run(), command="run", suite=suite)])
+
+    assert unlike(of(b"{}"), of(b"{}"), ({}, {})) == ()
+    assert [one.what for one in unlike(of(b"{}"), of(b"[]"), ({}, {}))] == ["request"]
 
 
 # -------------------------------------------------------------------------- going on with a run
@@ -172,12 +271,10 @@ def test_what_a_record_would_have_us_use(suite: dict[str, Any], named: list[str]
 
 
 def test_a_plan_that_is_named_again_must_be_the_stored_one() -> None:
-    stored = kept_suite({"windows": 3, "variants": [{"name": "x", "env": {"A_TOKEN": "a"}}]})
-    assert (
-        differs(stored, {"windows": 3, "variants": [{"name": "x", "env": {"A_TOKEN": "a"}}]})
-        is None
-    )
-    other = {"windows": 3, "variants": [{"name": "x", "env": {"A_TOKEN": "b"}}]}
+    stored = hide_suite({"windows": 3, "variants": [{"name": "x", "env": {"MODE": "a"}}]})
+    again = {"windows": 3, "variants": [{"name": "x", "env": {"MODE": "a"}}]}
+    assert differs(stored, again) is None
+    other = {"windows": 3, "variants": [{"name": "x", "env": {"MODE": "b"}}]}
     assert (differs(stored, other) or "").startswith("variants is ")
     assert (
         differs(stored, {"windows": 4, "variants": stored["variants"]}) == "windows is 4, and was 3"
@@ -215,102 +312,6 @@ def test_no_flamegraph_is_drawn_outside_of_the_run(tmp_path: Path) -> None:
         one = {"path": path, "role": "proxy", "pid": 1}
         draw_profiles(tmp_path / "r", [type(trial)(**{**trial.__dict__, "profiles": (one,)})])
     assert [file.name for file in outside.parent.iterdir()] == [outside.name]
-
-
-# ------------------------------------------------------------------- what the issue names by word
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *(f"http://h/?token=ab{sign}{SECRET}" for sign in "?'(;@"),
-        *(f"http://h/?key={SECRET}", f"http://h/?a=1&api_tokens={SECRET}&b=2"),
-        *(f"postgres://u:p@{SECRET}@h", f"postgres://u:p/{SECRET}@h/db", f"http://u:/{SECRET}@h"),
-        f"redis://:{SECRET}@h:6379/0 and http://h:80/x",
-    ],
-)
-def test_no_end_of_a_secret_is_left_in_an_address(text: str) -> None:
-    told = kept_text(text)
-    assert SECRET not in told and "hash-" in told
-    assert kept_text(told) == told
-
-
-@pytest.mark.parametrize("text", ["http://h:8000/@me?x=1", "https://h/x@v1", "http://[::1]:80/@me"])
-def test_an_at_sign_behind_the_host_is_none_of_a_user(text: str) -> None:
-    assert kept_text(text) == text
-
-
-def settings(value: Any) -> dict[str, Any]:
-    """Settings that hold a secret, and such as only look like it."""
-    return {
-        "Shop.user_config.password": value,
-        "KeyStore.num_replicas": 2,
-        "user_config": {"api_keys": [value], "credentials": {"user": "a", "v": [value]}},
-        "max_tokens": 100,
-        "use_auth_token": True,
-    }
-
-
-@pytest.mark.parametrize("value", [123456, 1.5, SECRET])
-def test_below_the_name_of_a_secret_nothing_of_settings_is_kept(value: Any) -> None:
-    deploy = Deploy("1", {}, 1.0, True, proof={"replicas": [settings(value)]})
-    told = [
-        json.dumps(kept_suite({"cells": [settings(value)], "variants": 5})),
-        json.dumps(kept_record({"kind": "trial", "cell": settings(value)})),
-        jsonl.to_line(deploy),
-        trial_key("default", 1, label_of(settings(value)), "1 client"),
-    ]
-    for text in told:
-        assert str(value) not in text and hashed(str(value)) in text
-    kept = kept_suite(settings(value))
-    plain = (kept["KeyStore.num_replicas"], kept["max_tokens"], kept["use_auth_token"])
-    assert plain == (2, 100, True)
-    assert kept["user_config"]["credentials"]["user"] == hashed("a")
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["micro", "--env", f"MY_TOKEN={SECRET}"],
-        ["versus", "--a", "default", "--b", "default", "--b-env", f"MY_TOKEN={SECRET}"],
-    ],
-)
-def test_no_secret_is_in_a_plan(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert run([*words, "--dry-run"]) == 0
-    out, err = capsys.readouterr()
-    assert SECRET not in out + err and f"MY_TOKEN={hashed(SECRET)}" in out
-
-
-def test_no_secret_of_an_address_is_in_a_failure_that_is_shown() -> None:
-    told = failure_text(Failure("trial", f"no answer from http://h/?key={SECRET}", "now"))
-    assert SECRET not in told and hashed(SECRET) in told
-
-
-def test_names_of_functions_and_deployments_hide_no_figures() -> None:
-    record = {"kind": "trial", "slots": {"KeyStore": 5}, "waits": {"get_token": [3, {"n": 1}]}}
-    assert kept_record(record) == record
-
-
-def test_a_run_of_an_earlier_release_is_gone_on_with() -> None:
-    """It kept a password that is a number, and the value of `--env key=abc`, in names of trials."""
-    name = "Shop.user_config.password"
-    cell: dict[str, Any] = {name: 123456}
-    variant = VariantUsed("default+key=abc", env={"key": "abc"})
-    key = f"{variant.name}/r1/{name}=123456/x"
-    planned = replace(records.planned(), key=key, variant=variant.name, cell=cell)
-    about = replace(records.run(planned), suite={"cells": [cell], "variants": [asdict(variant)]})
-    stored = [
-        json.dumps({"kind": one.KIND, **json.loads(json.dumps(asdict(one)))})
-        for one in (about, records.trial(planned))
-    ]
-    earlier = jsonl.parse(stored)
-    used = with_env(VariantUsed("default"), {"key": "abc"})
-    now = trial_key(used.name, 1, label_of(cell), "x")
-    assert [one.key for one in earlier.run.plan] == [one.key for one in earlier.trials] == [now]
-    assert earlier.complete
-    given = {"cells": [cell], "variants": [asdict(used)]}
-    assert differs(earlier.run.suite, given) is None
-    assert differs(earlier.run.suite, {**given, "cells": [{name: 123457}]}) is not None
 
 
 # ------------------------------------------------------------------------------ damaged records
@@ -358,27 +359,3 @@ def test_a_profile_that_cannot_be_drawn_is_passed_over(
     (tmp_path / "ring").symlink_to(tmp_path / "ring")
     trial = replace(records.trial(records.planned(), profiled=True), profiles=(entry,))
     assert draw_profiles(tmp_path, [trial]) == []
-
-
-def test_a_hash_ends_before_what_stands_behind_it() -> None:
-    """The key of a trial and the path of its profile: an address, then the name of a row."""
-    once = kept_text("url/r1/url=http://h/?token=abc") + "/1-connection/replica-5.raw.txt"
-    assert once.endswith("/1-connection/replica-5.raw.txt") and "abc" not in once
-    assert kept_text(once) == once
-    like_one = "hash-0123456789abcdefg9"
-    assert kept_text(f"http://h/?token={like_one}") == f"http://h/?token={hashed(like_one)}"
-
-
-def test_names_of_sides_are_kept_as_their_options_are() -> None:
-    assert kept_name("a+Shop.user_config.use_auth_token=True") == (
-        "a+Shop.user_config.use_auth_token=True"
-    )
-    for option, value in (("user_config.credentials.pin", 1234), ("user_config.token", "a+b/c==")):
-        label = f"a+Shop.{option}={kept_option(f'Shop.{option}', value)}"
-        assert str(value) not in label and kept_name(label) == label
-        assert kept_name(f"a+Shop.{option}={value}") == label
-    plain = "a+KeyStore.ray_actor_options.accelerator_type=A100"
-    assert kept_name(plain) == plain
-    assert kept_option("KeyStore.ray_actor_options.accelerator_type", "A100") == "A100"
-    raw = "default+HF_TOKEN=ab+cd/ef==+LEVEL=3"
-    assert kept_name(raw) == f"default+HF_TOKEN={kept_value('HF_TOKEN', 'ab+cd/ef==')}+LEVEL=3"

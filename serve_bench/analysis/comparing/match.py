@@ -16,7 +16,6 @@ from serve_bench.analysis.comparing.values import RowPlace, SideRow
 from serve_bench.analysis.statistics import variants
 from serve_bench.core.axes import nearest
 from serve_bench.core.errors import BadInput
-from serve_bench.core.redaction import kept_suite
 from serve_bench.core.result import JsonObject, Launch, Result
 
 
@@ -257,7 +256,7 @@ def _ray(a: Result, b: Result, versions: Sequence[Mapping[str, str]]) -> Iterato
 def _suites(a: Result, b: Result) -> Iterator[Difference]:
     if a.run.command != b.run.command:
         yield _difference("command", a.run.command, b.run.command)
-    mine, theirs = kept_suite(a.run.suite), kept_suite(b.run.suite)  # earlier ones kept more
+    mine, theirs = a.run.suite, b.run.suite
     for name in mine:
         if name not in theirs or name in NO_SETTING:
             continue

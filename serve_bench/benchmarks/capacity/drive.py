@@ -47,7 +47,7 @@ from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import ARRIVALS, MAX_DURATION_S, MAX_RATE, Load, Streaming
 from serve_bench.core.own_app import Option, option_values
 from serve_bench.core.plan import LaunchPlan, Suite, duration_text, label_of, plan, rows_of
-from serve_bench.core.redaction import kept_text
+from serve_bench.core.redaction import hide_in_text
 from serve_bench.core.request_spec import Request, SpecError
 from serve_bench.core.result import HANDLES, PlannedTrial, Protocol, Result, Traffic, trial_key
 from serve_bench.core.schema import plain
@@ -393,7 +393,7 @@ def _url_lines(suite: UrlSuite, slo: Slo) -> Iterator[str]:
     asked = suite.capacity
     yield f"SLO: {slo.text}"
     for name, url in suite.urls.items():
-        yield f"{name}: {kept_text(url)}"
+        yield f"{name}: {hide_in_text(url)}"
     searches = asked.launches * len(suite.urls)
     least = duration_text(searches * search_s(asked))
     yield f"{searches} searches, {asked.launch_s:g} s of probes each; about {least}{_most(asked)}"

@@ -25,7 +25,7 @@ from serve_bench.core.failed_requests import none_succeeded, too_many_failed
 from serve_bench.core.load_result import Progress
 from serve_bench.core.load_spec import EVENTS, Load, Streaming, Timing
 from serve_bench.core.plan import row_of
-from serve_bench.core.redaction import kept_text
+from serve_bench.core.redaction import hide_in_text
 from serve_bench.core.request_spec import SpecError
 from serve_bench.core.result import Failure, PlannedTrial, Result, Run, trial_key
 from serve_bench.load import LoadError, drive_load
@@ -88,7 +88,7 @@ def check_first(load: Load, nodes: LoadOn | None, show: Callable[[str, str], Non
         result = drive_load(first, timing, on_progress=waits)
     except LoadError:
         return None
-    url = kept_text(load.request.url)
+    url = hide_in_text(load.request.url)
     if load.client == "grpc" and NO_METHOD in result.status_codes:
         raise BadInput(f"--protocol grpc: no service at {url} has this method (UNIMPLEMENTED)")
     if load.streaming is None:
@@ -126,7 +126,7 @@ def _drive(
 ) -> int:
     where, sample = load.request, not options.no_sample
     tracing = tracing_of(options.trace, load, timing)
-    cell, row = {"url": kept_text(where.url)}, row_of(load)
+    cell, row = {"url": hide_in_text(where.url)}, row_of(load)
     planned = PlannedTrial(trial_key("url", 1, cell, row.label), 1, "url", cell, row)
     folder = RunFolder.create(out, now=datetime.now(UTC))
     with folder, signals(), run_mark() as run_id:
@@ -197,7 +197,7 @@ def tracing_of(trace: str | None, load: Load, timing: Timing) -> Tracing | None:
     if folder is None:
         why = "no Serve of this machine answers" if not every else "the Serve there marks none"
         raise BadInput(
-            f"--trace: {kept_text(where.url)}: {why}; serve-bench noop --blocking --trace "
+            f"--trace: {hide_in_text(where.url)}: {why}; serve-bench noop --blocking --trace "
             "starts one that does"
         )
     return Tracing(trace_log(share, timing.measured_s), partial(read_marks, folder))

@@ -70,7 +70,6 @@ from serve_bench.core.document import (
     sentences,
 )
 from serve_bench.core.own_app import APP_NAME
-from serve_bench.core.redaction import body_bytes
 from serve_bench.core.result import Result
 
 HINT: Final = "hint, "
@@ -157,7 +156,7 @@ def _app(result: Result) -> Iterator[tuple[str, str]]:
 
 def request_text(asked: Mapping[str, Any], protocol: str = "HTTP") -> str:
     """What a load asks of an app by HTTP, gRPC or a handle, in words."""
-    size, http = body_bytes(asked), protocol == "HTTP"
+    size, http = int(asked.get("body_bytes", 0)), protocol == "HTTP"
     if asked.get("call"):
         return f"{asked['call']}()" + (f" with an argument of {size:,} bytes" if size else "")
     text = f"{asked['method']} {asked['route']}" if http else str(asked["route"])

@@ -51,7 +51,7 @@ from serve_bench.core.plan import (
     rows_of,
     without,
 )
-from serve_bench.core.redaction import kept_text
+from serve_bench.core.redaction import hide_in_text
 from serve_bench.core.request_spec import SpecError
 from serve_bench.core.result import HANDLES, PlannedTrial, Result, Row, Traffic
 from serve_bench.core.schema import plain
@@ -306,11 +306,14 @@ def _url(options: SoakOptions, report: ReportRequest, fail_on: Sequence[str]) ->
     check_client(load)
     blocks = tuple(planned_blocks(spec, [name], {}, row))
     if options.dry_run:
-        lines = [f"{name}: {kept_text(request.url)}", f"  {_blocks_text(spec, row, len(blocks))}"]
+        lines = [
+            f"{name}: {hide_in_text(request.url)}",
+            f"  {_blocks_text(spec, row, len(blocks))}",
+        ]
         lines.append(f"about {duration_text(len(blocks) * (spec.block_s + BETWEEN_S))} in all")
         return print_plan(lines, options.out, suite.slo)
     if not behind(request.url):
-        raise BadInput(f"--url: no Serve of this host answers at {kept_text(request.url)}")
+        raise BadInput(f"--url: no Serve of this host answers at {hide_in_text(request.url)}")
 
     def work(place: Place) -> Plan[Any, Any]:
         assert isinstance(place.source, LocalLoads)

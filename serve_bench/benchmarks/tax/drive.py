@@ -39,6 +39,7 @@ from serve_bench.cli.sitting import Place, Sitting, done, print_plan, request_of
 from serve_bench.core.axes import nearest
 from serve_bench.core.errors import BadInput
 from serve_bench.core.plan import duration_text
+from serve_bench.core.redaction import hide_env_value
 from serve_bench.core.result import Result
 from serve_bench.report import COMPARED
 from serve_bench.runner.runner import Plan
@@ -205,7 +206,7 @@ def _plan_lines(suite: TaxSuite, left: tuple[TaxRound, ...]) -> Iterator[str]:
     for layer in suite.layers:
         yield f"{layer.name}: {layer.title}"
     for side in suite.clusters:
-        flags = " ".join(f"{name}={value}" for name, value in side.variant.env.items())
+        flags = " ".join(f"{k}={hide_env_value(k, v)}" for k, v in side.variant.env.items())
         yield f"cluster {side.label}{f': {flags}' if flags else ''}"
     for line in suite.left_out:
         yield f"left out: {line}"

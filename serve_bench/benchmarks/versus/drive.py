@@ -36,7 +36,7 @@ from serve_bench.cli.sitting import (
 )
 from serve_bench.core.errors import BadInput
 from serve_bench.core.plan import client_of, duration_text
-from serve_bench.core.redaction import kept_setting, kept_text, kept_value
+from serve_bench.core.redaction import hide_env_value, hide_in_text, hide_settings
 from serve_bench.core.result import Result
 from serve_bench.report.terminal import terminal
 from serve_bench.runner.runner import Plan
@@ -187,15 +187,15 @@ def plan_lines(suite: VersusSuite, rounds: tuple[RoundPlan, ...]) -> Iterator[st
     """The plan of a dry run, and about how long it takes."""
     for letter, side in zip("AB", suite.sides, strict=True):
         if suite.urls is not None:
-            yield f"{letter}: {side.label}, {kept_text(suite.urls[side.label])}"
+            yield f"{letter}: {side.label}, {hide_in_text(suite.urls[side.label])}"
             continue
         yield f"{letter}: {side.label}, app {side.app.name}"
         for flag, value in side.variant.env.items():
-            yield f"    {flag}={kept_value(flag, value)}"
+            yield f"    {flag}={hide_env_value(flag, value)}"
         if side.variant.python is not None:
             yield f"    python {side.variant.python}"
         for name, setting in side.settings.items():
-            yield f"    {name}={kept_setting(name, setting)}"
+            yield f"    {name}={hide_settings(setting)}"
     for cell in suite.cells:
         label = suite.label(cell)
         if label:

@@ -43,7 +43,7 @@ from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import MAX_RATE
 from serve_bench.core.own_app import option_values, read_options
 from serve_bench.core.plan import Suite
-from serve_bench.core.redaction import kept_option
+from serve_bench.core.redaction import hide_settings
 from serve_bench.core.result import GRPC, HANDLES, Result, Row, VariantUsed
 from serve_bench.core.suite import Overrides, read_suite, variants_of
 from serve_bench.core.variants import parse_env, with_env
@@ -246,7 +246,7 @@ def _side(options: VersusOptions, number: int, common: Suite) -> Side:
     settings = _settings(flags.options, f"{flag}-option", app)
     words = [variant.name] if its_app is None or name else []
     label = ",".join([*words, *([] if its_app is None else [app.name])])
-    label += "".join(f"+{key}={kept_option(key, value)}" for key, value in settings.items())
+    label += "".join(f"+{key}={hide_settings(value)}" for key, value in settings.items())
     return Side(label, variant, app, settings)
 
 

@@ -29,7 +29,7 @@ from serve_bench.core.plan import (
     duration_text,
     label_of,
 )
-from serve_bench.core.redaction import kept_setting
+from serve_bench.core.redaction import hide_settings
 from serve_bench.core.result import PlannedTrial, Row, VariantUsed, trial_key
 from serve_bench.core.schema import built, built_with, plain, stored_suite
 
@@ -140,7 +140,7 @@ class VersusSuite:
         """A cell as it is recorded, alike on both sides: without what a side has set otherwise."""
         own = {name for side in self.sides for name in side.settings}
         named = label_of(cell) if all(name in cell for name in PUBLISHED_AXES) else cell
-        return {name: kept_setting(name, value) for name, value in named.items() if name not in own}
+        return {name: hide_settings(value) for name, value in named.items() if name not in own}
 
 
 def _stored_sides(sides: Any) -> tuple[Side, Side]:

@@ -20,7 +20,7 @@ from serve_bench.core.app_spec import APPS
 from serve_bench.core.axes import cell_defaults
 from serve_bench.core.errors import BadInput
 from serve_bench.core.plan import parse_row
-from serve_bench.core.redaction import hashed
+from serve_bench.core.redaction import hash_value
 from serve_bench.core.result import Traffic, VariantUsed
 from serve_bench.core.variants import BUILT_IN_VARIANTS
 
@@ -85,9 +85,10 @@ def test_a_setting_of_a_side_holds_over_the_cell_and_is_no_name_of_it() -> None:
     assert own.cells == (cell,) and cell["num_replicas"] == 2 and own.app is APPS["noop"]
 
 
-def test_a_cell_of_an_own_app_is_named_without_what_may_be_a_secret() -> None:
-    label = suite().label({"Shop.user_config.password": 1234, "Shop.num_replicas": 2})
-    assert label == {"Shop.user_config.password": hashed("1234"), "Shop.num_replicas": 2}
+def test_a_cell_of_an_own_app_is_named_without_the_password_of_an_address() -> None:
+    label = suite().label({"Shop.user_config.db": "redis://:pw@h", "Shop.num_replicas": 2})
+    hidden = f"redis://{hash_value(':pw')}@h"
+    assert label == {"Shop.user_config.db": hidden, "Shop.num_replicas": 2}
 
 
 def test_a_setting_that_differs_from_cell_to_cell_is_refused() -> None:
