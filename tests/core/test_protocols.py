@@ -334,8 +334,7 @@ def test_a_handle_of_an_app_of_ones_own_calls_one_method() -> None:
         read_suite(
             {"load": {"protocol": ["http", "handle"]}}, "a.toml", Overrides(own=own_spec(own))
         )
-    with pytest.raises(BadInput, match="body or headers, whose values are not kept"):
-        Asked.from_json(asked.to_json())
+    assert Asked.from_json(asked.to_json()).body == b""  # to be shown, not to be sent
     assert Asked.from_json(Asked(call="x").to_json()) == Asked(call="x")
     assert "call" not in Asked().to_json()
 
