@@ -57,7 +57,6 @@ class Scripted:
 
     script: list[float | LoadResult | BaseException]
     loads: list[Load] = field(default_factory=list)
-    marks: list[Mapping[str, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._next = self._turns()
@@ -71,7 +70,6 @@ class Scripted:
         self, load: Load, timing: Timing, *, mark: Mapping[str, str] | None = None
     ) -> LoadResult:
         self.loads.append(load)
-        self.marks.append(mark or {})
         turn = next(self._next)
         if isinstance(turn, BaseException):
             raise turn
