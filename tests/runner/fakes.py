@@ -1,13 +1,12 @@
 """Stands in for what runs start: clusters, backends, loads, nodes and the clock.
 
-A Script says what fails and when; it notes each call, each record, each step of progress.
+A Script says what fails and when; it notes each call and each record, and keeps each step of
+progress.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
 import sys
 import threading
 import time
@@ -23,16 +22,24 @@ import pytest
 
 from serve_bench.benchmarks.rpc.backend import RpcBackend, WorldPids
 from serve_bench.benchmarks.scale.cluster import AttachedCluster, OwnCluster
-from serve_bench.core.load_result import LoadResult, Progress, Slice, SlicedResult
+from serve_bench.core.load_result import (
+    Counts,
+    LoadResult,
+    Progress,
+    Slice,
+    SlicedResult,
+    WorkerFailure,
+)
 from serve_bench.core.load_spec import Load, Slices, Timing
 from serve_bench.core.nodes import Lost, Node
 from serve_bench.core.record_lines import to_line
 from serve_bench.core.result import Failure, Record, Trial
+from serve_bench.load import LoadError, LoadInterrupted
 from serve_bench.nodes import NodesInterrupted, NodesResult
 from serve_bench.observing import inside, sampler
 from serve_bench.runner.load_source import LocalLoads
 from serve_bench.serving.bare import BareServer
-from serve_bench.serving.server import Deployed, Serving
+from serve_bench.serving.server import Deployed, LaunchFailed, Serving
 from serve_bench.serving.strays import Reaped
 from serve_bench.store import RunFolder, StoreError
 from tests import rounds
@@ -57,6 +64,10 @@ class Script:
     leftovers: tuple[str, ...] = ()
     costs_s: Mapping[str, float] = field(default_factory=lambda: COSTS_S)
     folder: Path = Path()
+    opened: list[str] = field(default_factory=list)
+    closed: list[str] = field(default_factory=list)
+    steps: list[Any] = field(default_factory=list)
+    told: list[Trial | Failure] = field(default_factory=list)
     _counts: Counter[str] = field(default_factory=Counter)
 
     def note(self, text: str) -> None:
@@ -66,6 +77,11 @@ class Script:
     def call(self, name: str, who: object, result: Any = None) -> Any:
         """A call: noted, as long as it takes, with what is to come of it."""
         self._counts[name] += 1
+        launch = str(who).split(" ")[0]
+        if name in ("begin", "bare", "start") and launch.isdigit() and launch not in self.opened:
+            self.opened.append(launch)
+        if name == "close":
+            self.closed.append(str(who))
         if threading.current_thread() is threading.main_thread():
             self.note(f"call {name} {who}".strip())
             self.now_s += self.costs_s.get(name, 0.0)
@@ -133,42 +149,28 @@ class Script:
     # --------------------------------------------------------------------------- observers
 
     def step(self, step: Any) -> None:
-        """A step of progress as one line."""
-        about = "~" if step.about else ""
-        who = f"{step.who} r{step.round}"
-        cell = "" if step.cell is None else json.dumps(dict(step.cell), sort_keys=True)
-        row = "" if step.row is None else step.row.label
-        rate = "" if step.rate is None else f" {step.rate:g}"
-        place = f"[{step.number}/{about}{step.of}] {step.left_s:.1f} s"
-        self.note(f"step {place} | {who} | {_short(cell)} | {row} | {step.phase}{rate}")
+        """Keeps a step of progress."""
+        self.steps.append(step)
 
     def trial(self, trial: Trial, number: int, of: int) -> None:
-        """A trial that is told."""
-        self.note(f"told [{number}/{of}] {trial.key}")
+        """Keeps a trial that is shown."""
+        self.told.append(trial)
 
     def failure(self, failure: Failure) -> None:
-        """A failure that is told."""
-        self.note(f"told {failure.what}: {failure.message}")
+        """Keeps a failure that is shown."""
+        self.told.append(failure)
 
 
-def _short(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:6] if text else ""
-
-
-#: What tells a record from others; the hash behind it is of all of it.
-_TOLD = ("id", "launch", "key", "what", "message", "variant", "round", "row", "flags", "detail")
-
-
-def record_text(record: Record, folder: Path) -> str:
-    """A record as one line."""
-    line = re.sub('"started_at":"[^"]*",', "", to_line(record).strip())
-    line = line.replace(str(folder), "FOLDER")
-    told = {name: value for name, value in json.loads(line).items() if name in _TOLD and value}
-    for name, part in (("variant", "name"), ("row", "label")):
-        if isinstance(told.get(name), dict):
-            told[name] = told[name][part]
-    words = " ".join(f"{name}={value}" for name, value in told.items())
-    return f"record {record.KIND} {words} {hashlib.sha256(line.encode()).hexdigest()[:10]}"
+def record_text(record: Record) -> str:
+    """A record as one line: what tells it from others."""
+    fields = json.loads(to_line(record))
+    names = ["key", "launch", "what", "message", "flags"]
+    if "key" not in fields:
+        names[1:1] = ["id", "variant", "round"]
+    if isinstance(fields.get("variant"), dict):
+        fields["variant"] = fields["variant"]["name"]
+    words = [f"{name}={fields[name]}" for name in names if fields.get(name)]
+    return " ".join(["record", record.KIND, *words])
 
 
 class Sampling:
@@ -252,16 +254,6 @@ class Crew:
         return found
 
 
-def lose_node(result: NodesResult) -> NodesResult:
-    """A fault of `nodes`: the second is lost."""
-    return replace(result, parts={**result.parts, "2": Lost("the actor died", 10, 1)})
-
-
-def interrupt_nodes(result: NodesResult) -> NodesResult:
-    """A fault of `nodes`: Ctrl-C."""
-    raise NodesInterrupted(result)
-
-
 PROXIES: list[dict[str, Any]] = [
     {
         "node_id": name,
@@ -333,7 +325,7 @@ def install(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     def note_and_append(self: RunFolder, record: Record) -> None:
         script.call(f"append-{record.KIND}", "")
         script.events.pop()
-        script.note(record_text(record, script.folder))
+        script.note(record_text(record))
         append(self, record)
 
     monkeypatch.setattr(RunFolder, "append", note_and_append)
@@ -386,7 +378,7 @@ def _clusters(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def deploy(self: Serving, app: Any, cell: Any) -> Deployed:
         replica = {"deployment": "Echo", "max_ongoing_requests": 5}
-        what = f"{self.spec.name} {_short(json.dumps(dict(cell), sort_keys=True))}"
+        what = f"{self.spec.name} num_replicas={cell['num_replicas']}"
         found: Deployed = script.call("deploy", what, Deployed(2.0, False, {"replicas": [replica]}))
         return found
 
@@ -502,6 +494,74 @@ def _bare_servers(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(BareServer, name, fake)
 
 
-def full(result: Any) -> Any:
-    """A fault: the disk is full."""
-    raise StoreError("FOLDER: cannot write: no space left")
+# ------------------------------------------------------------------------------------ troubles
+
+REFUSED = LoadError("connect", "127.0.0.1", 1000, "refused")
+GONE = "replica 7 ended"
+
+
+def raise_error(error: BaseException) -> Any:
+    """Raises it, where an expression is needed."""
+    raise error
+
+
+def launch_failed() -> LaunchFailed:
+    """A launch that does not come up."""
+    return LaunchFailed("it did not come up", ("a line",), Path("logs/launch.log"))
+
+
+def interrupt(result: LoadResult) -> LoadResult:
+    """Ctrl-C within a load: what was measured till then is kept."""
+    raise LoadInterrupted(result)
+
+
+def silence(result: LoadResult) -> LoadResult:
+    """Nothing is answered."""
+    nothing = Counts(100, 0, {"reset": 100}, 0)
+    return replace(result, measured=nothing, total=nothing)
+
+
+def cut(result: LoadResult) -> LoadResult:
+    """The time is up before the requests are done."""
+    counts = Counts(100, 60, {}, 40)
+    return replace(result, measured=counts, in_windows=counts)
+
+
+def die(script: Script) -> Any:
+    """A call that ends the cluster."""
+    script.dead = True
+    raise launch_failed()
+
+
+def refuse_and_lose(script: Script) -> Any:
+    """A load that fails because a part ended."""
+    script.gone = [GONE]
+    raise REFUSED
+
+
+#: What can go wrong with a call, by name.
+TROUBLES: Mapping[str, Callable[[Script], BaseException | Change]] = {
+    "fails": lambda _: launch_failed(),
+    "refused": lambda _: REFUSED,
+    "dies": lambda script: lambda _: die(script),
+    "killed": lambda script: script.kill,
+    "lost-part": lambda script: script.lose(GONE),
+    "refused-and-lost-part": lambda script: lambda _: refuse_and_lose(script),
+    "broken": lambda script: script.lose("gcs 3 ended", broken="gcs 3 ended"),
+    "lost-worker": lambda _: (
+        lambda result: replace(result, failures=(WorkerFailure(33, "killed", 5),))
+    ),
+    "lost-node": lambda _: (
+        lambda result: replace(result, parts={**result.parts, "2": Lost("it died", 10, 1)})
+    ),
+    "silent": lambda _: silence,
+    "silent-side": lambda _: (
+        lambda result: replace(result, sides=(result.sides[0], silence(result.sides[1])))
+    ),
+    "cut": lambda _: cut,
+    "full": lambda _: lambda _: raise_error(StoreError("FOLDER: cannot write: no space left")),
+    "ctrl-c": lambda _: KeyboardInterrupt(),
+    "interrupted": lambda _: interrupt,
+    "interrupted-and-killed": lambda script: lambda result: interrupt(script.kill(result)),
+    "interrupted-nodes": lambda _: lambda result: raise_error(NodesInterrupted(result)),
+}

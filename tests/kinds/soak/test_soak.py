@@ -46,8 +46,7 @@ from serve_bench.store import RunFolder, read
 from serve_bench.store.files import read_toml, suite_file
 from tests.records import AT
 from tests.rounds import round_of
-from tests.runner.fakes import Script, install
-from tests.runner.test_sequences import interrupt
+from tests.runner.fakes import Script, install, interrupt
 from tests.servers import serving
 
 RATE: Final = 300.0

@@ -1,0 +1,338 @@
+"""Each kind of run on fakes: what happens in which order, and what holds whatever goes wrong.
+
+tests/runner/stories/KIND.txt tells a whole run of the kind. Where a story changes on purpose,
+`python -m tests.runner.test_stories` writes all of them anew.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from serve_bench.benchmarks.rpc.bench import plan_of as rpc_plan_of
+from serve_bench.benchmarks.rpc.request import RpcSuite, World, rpc_plan
+from serve_bench.benchmarks.scale.bench import plan_of as scale_plan_of
+from serve_bench.benchmarks.scale.request import scale_plan
+from serve_bench.benchmarks.tax.bench import TaxRun
+from serve_bench.benchmarks.tax.request import LAYERS, TaxSuite, tax_plan
+from serve_bench.benchmarks.versus.bench import Pairs
+from serve_bench.benchmarks.versus.measure import chosen_of
+from serve_bench.benchmarks.versus.request import Side, VersusSuite, versus_plan
+from serve_bench.core.axes import cell_defaults
+from serve_bench.core.ladder import Ladder
+from serve_bench.core.load_spec import Timing
+from serve_bench.core.plan import parse_row, plan
+from serve_bench.core.request_spec import Request
+from serve_bench.core.result import Result, Traffic
+from serve_bench.core.suite import Overrides, read_suite
+from serve_bench.core.variants import BUILT_IN_VARIANTS
+from serve_bench.runner.agenda import Agenda, rest_of
+from serve_bench.runner.runner import Runner
+from serve_bench.runner.served_bench import ServedClusters
+from serve_bench.runner.url_bench import Service, UrlLadders
+from serve_bench.store import RunFolder, StoreError, read
+from tests.records import run as run_record
+from tests.runner.fakes import TROUBLES, Looking, Script, install
+from tests.scale_records import scale_suite
+
+STORIES: Final = Path(__file__).with_name("stories")
+
+Make = Callable[[Script, RunFolder, Result | None], Any]
+"""A runner that writes into a folder; of what is missing there if its records are given."""
+
+SIDES: Final = (Side("default"), Side("optimized", BUILT_IN_VARIANTS["optimized"]))
+ROWS: Final = (parse_row("raw:100", Traffic(), "x"), parse_row("8", Traffic(), "x"))
+SERVICES: Final = tuple(Service(name, Request(f"http://{name}:1/")) for name in "ab")
+
+
+# ------------------------------------------------------------------------------------- kinds
+
+
+def served(**flags: Any) -> Make:
+    def make(script: Script, folder: RunFolder, earlier: Result | None) -> Any:
+        inside: Any = Looking(script) if flags.get("profile") else None
+        overrides = {"launches": 1, "windows": 2, **flags}
+        profile = overrides.pop("profile", False)
+        suite = read_suite({}, "x", Overrides(**overrides))
+        agenda = Agenda(suite, plan(suite), profile)
+        if earlier is not None:
+            agenda = rest_of(earlier, suite, profile)
+        else:
+            cells = [cell for launch in plan(suite) for cell in launch.cells]
+            folder.append(run_record(*(trial for _, trials in cells for trial in trials)))
+        clusters = ServedClusters(agenda, "abc123", folder.path, inside=inside)
+        return Runner(clusters.plan(), folder, script, first_launch=5 if earlier else 1)
+
+    return make
+
+
+def url(script: Script, folder: RunFolder, earlier: Result | None) -> Any:
+    folder.append(run_record())
+    timing = Timing(1.0, 5.0, 3, 1.0)
+    ladders = UrlLadders(SERVICES, Ladder((1, 2, 4)), timing, folder.path, "abc123", each=None)
+    return Runner(ladders.plan(), folder, script)
+
+
+def versus(cells: int = 1, urls: bool = False) -> Make:
+    def make(script: Script, folder: RunFolder, earlier: Result | None) -> Any:
+        settings = tuple({**cell_defaults(), "num_replicas": 1 + cell} for cell in range(cells))
+        suite = VersusSuite("mine", SIDES, settings, ROWS, rounds=2, side_s=0.1, sample=False)
+        if urls:
+            suite = replace(suite, urls={"default": "http://a/", "optimized": "http://b/"})
+        pairings = [pairing for launch in versus_plan(suite) for pairing in launch.pairings]
+        trials = earlier.trials if earlier else ()
+        if earlier is None:
+            folder.append(run_record(*(trial for part in pairings for trial in part.planned)))
+        pairs = Pairs(
+            suite,
+            versus_plan(suite, [trial.key for trial in trials]),
+            folder.path,
+            "abc123",
+            (SERVICES[0], SERVICES[1]) if urls else None,
+            chosen_of(pairings, trials),
+        )
+        return Runner(pairs.plan(), folder, script, first_launch=5 if earlier else 1)
+
+    return make
+
+
+def tax(script: Script, folder: RunFolder, earlier: Result | None) -> Any:
+    cells, sides = (cell_defaults(),), (SIDES[0], SIDES[0])
+    pair = VersusSuite("mine", sides, cells, ROWS[:1], rounds=2, side_s=0.1, sample=False)
+    suite = TaxSuite(pair, (LAYERS[0], *LAYERS[2:5]))
+    parts = [part for launch in tax_plan(suite) for row in launch.rows for part in row.parts]
+    trials = earlier.trials if earlier else ()
+    if earlier is None:
+        folder.append(run_record(*(trial for part in parts for trial in part.planned)))
+    rest = tax_plan(suite, [trial.key for trial in trials])
+    launches = TaxRun(suite, rest, folder.path, "abc123", chosen_of(parts, trials)).plan()
+    return Runner(launches, folder, script, first_launch=5 if earlier else 1)
+
+
+def rpc(script: Script, folder: RunFolder, earlier: Result | None) -> Any:
+    worlds = tuple(World(size, True, (10,), 1, 10, "cpu", 1) for size in (2, 3))
+    names = ("torch", "ray")
+    suite = RpcSuite(names, worlds, "world_size", "localhost", 29500, episodes=2, sample=True)
+    done: list[str] = []
+    if earlier is not None:
+        doubted = {failure.key for failure in earlier.failures}
+        done = [trial.key for trial in earlier.trials if trial.key not in doubted]
+    else:
+        folder.append(run_record(*(trial for part in rpc_plan(suite) for _, trial in part.worlds)))
+    launches = rpc_plan_of(suite, rpc_plan(suite, done), folder.path, "abc123")
+    return Runner(launches, folder, script, first_launch=5 if earlier else 1)
+
+
+def scale(workload: Any, **settings: Any) -> Make:
+    def make(script: Script, folder: RunFolder, earlier: Result | None) -> Any:
+        suite = scale_suite(workload, **{"launches": 1, "size": 2, **settings})
+        done = [trial.key for trial in earlier.trials] if earlier else []
+        if earlier is None:
+            sizes = [cell for launch in scale_plan(suite) for cell in launch.cells]
+            folder.append(run_record(*(trial for cell in sizes for trial in cell.rows)))
+        launches = scale_plan_of(suite, scale_plan(suite, done), folder.path, "abc123")
+        return Runner(launches, folder, script, first_launch=5 if earlier else 1)
+
+    return make
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of run and what can go wrong with it: calls by their number, each with troubles of
+    `fakes.TROUBLES`. `ladder`: its rows are found as it goes on. `together`: sides are measured
+    in turn, and one that fails takes the others with it."""
+
+    make: Make
+    troubles: str = ""
+    resumable: bool = True
+    ladder: bool = False
+    together: bool = False
+
+
+BOTH: Final = ("default", "optimized")
+CLIENTS: Final = ("8", "raw:100")
+ATTACHED: Final = {"address": "10.0.0.1:6379", "variants": ("as-it-is",)}
+KINDS: Final[Mapping[str, Kind]] = {
+    "micro": Kind(
+        served(variants=BOTH, clients=CLIENTS, matrix={"num_replicas": (1, 2)}),
+        "import 1: fails; start 1: fails ctrl-c; deploy 1: fails; deploy 2: fails dies;"
+        "prove 1: fails; load 1: silent lost-worker; load 4: lost-part;"
+        "load 2: refused lost-part refused-and-lost-part killed broken interrupted ctrl-c"
+        " interrupted-and-killed; append-trial 2: full",
+    ),
+    "micro-profiled": Kind(
+        served(variants=("default",), clients=CLIENTS, profile=True),
+        "load 3: refused; load 4: interrupted; look 1: fails ctrl-c; looked 1: ctrl-c",
+    ),
+    "press": Kind(
+        served(variants=("default",), requests_per_client=10, ladder=Ladder((1, 2, 4))),
+        "load 1: refused ctrl-c; load 2: cut; load 3: interrupted",
+        ladder=True,
+    ),
+    "sweep-url": Kind(
+        url,
+        "load 1: lost-worker silent; load 2: refused; load 4: interrupted ctrl-c;"
+        "samples 1: full; append-trial 1: full",
+        resumable=False,
+        ladder=True,
+    ),
+    "versus": Kind(
+        versus(cells=2),
+        "start 1: fails; start 2: fails; begin 2: ctrl-c; prove 1: fails; deploy 3: fails;"
+        "slices 2: refused silent-side lost-part refused-and-lost-part killed ctrl-c;"
+        "append-trial 2: full; append-teardown 1: full",
+        together=True,
+    ),
+    "versus-url": Kind(versus(urls=True), "load 3: refused; slices 2: ctrl-c", resumable=False),
+    "tax": Kind(
+        tax,
+        "bare 1: fails; start 1: fails; slices 2: refused lost-part; slices 3: ctrl-c",
+        together=True,
+    ),
+    "rpc": Kind(
+        rpc,
+        "start 1: fails; world 1: fails dies; episode 1: ctrl-c; episode 2: fails;"
+        "episode 4: fails dies ctrl-c; end 1: fails; samples 1: full; append-trial 2: full",
+    ),
+    "scale": Kind(
+        scale("curve", replicas=(1, 2)),
+        "start 1: fails; put 1: fails ctrl-c; put 2: dies; prove 1: fails; crew 1: fails;"
+        "nodes 1: lost-node lost-part broken; nodes 2: interrupted-nodes; remove 1: fails;"
+        "load 1: fails; samples 1: full; append-trial 1: full",
+    ),
+    "scale-graph": Kind(
+        scale("chain"),
+        "handle_load 1: fails; load 1: silent interrupted; load 2: refused killed",
+    ),
+    "scale-attached": Kind(scale("curve", replicas=(1, 2), **ATTACHED), "put 2: dies"),
+}
+CASES: Final = [
+    (name, call.strip(), trouble)
+    for name, kind in KINDS.items()
+    for call, troubles in re.findall(r"([\w-]+ \d+): ([^;]+)", kind.troubles)
+    for trouble in troubles.split()
+]
+
+
+# ----------------------------------------------------------------------------------- running
+
+
+def play(script: Script, kind: Kind, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Works off a run, or what is missing of it; how it ended."""
+    earlier = read(folder / "run") if (folder / "run").exists() else None
+    with monkeypatch.context() as patches:
+        install(script, patches)
+        if earlier is None:
+            records = RunFolder.create(folder / "run", now=datetime.now(UTC))
+        else:
+            records, _ = RunFolder.resume(folder / "run")
+        with records:
+            runner = kind.make(script, records, earlier)
+            try:
+                return "complete" if runner.run() else "incomplete"
+            except (KeyboardInterrupt, StoreError) as error:
+                return type(error).__name__
+
+
+def tell_story(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A run to which nothing happens."""
+    script = new_script(name, folder)
+    ended = play(script, KINDS[name], folder, monkeypatch)
+    return "\n".join([*script.events, f"ended {ended}"]) + "\n"
+
+
+def new_script(name: str, folder: Path) -> Script:
+    """A script; calls in threads take no time there."""
+    script = Script(folder=folder)
+    if name.startswith(("versus", "tax")):
+        script.costs_s = {"load": 1.0, "begin": 1.0, "slices": 2.0, "close": 1.0}
+    return script
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_run_happens_as_its_story_tells(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story = STORIES / f"{name}.txt"
+    assert tell_story(name, tmp_path, monkeypatch) == story.read_text(encoding="utf-8")
+
+
+def test_every_story_is_of_a_kind() -> None:
+    assert {story.stem for story in STORIES.glob("*.txt")} == {*KINDS}
+
+
+@pytest.mark.parametrize(("name", "call", "trouble"), CASES, ids=[" ".join(case) for case in CASES])
+def test_whatever_goes_wrong(
+    name: str, call: str, trouble: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is recorded is sound, and `--resume` measures the rest."""
+    kind, script = KINDS[name], new_script(name, tmp_path)
+    script.faults = {call: TROUBLES[trouble](script)}
+    ended = play(script, kind, tmp_path, monkeypatch)
+    result = read(tmp_path / "run")
+    assert not script.unused
+    check_run(script, kind, result, ended)
+    if ended in ("complete", "incomplete"):
+        assert (ended == "complete") == (not result.failures)
+        check_reasons(kind, result)
+    else:
+        stops = {"full": "StoreError", "ctrl-c": "KeyboardInterrupt"}
+        assert ended == stops.get(trouble, "LoadInterrupted") or trouble.startswith("interrupted")
+    if kind.resumable:
+        script = new_script(name, tmp_path)
+        assert play(script, kind, tmp_path, monkeypatch) == "complete"
+        result = read(tmp_path / "run")
+        check_run(script, kind, result, "complete")
+        assert {trial.key for trial in result.run.plan} <= {trial.key for trial in result.trials}
+
+
+def check_run(script: Script, kind: Kind, result: Result, ended: str) -> None:
+    """Every launch is closed, once. What was shown is recorded, each row is planned and measured
+    once. Progress only goes on."""
+    assert {*script.opened} <= {*script.closed}
+    assert len(script.closed) == len({*script.closed})
+    measured = keys_of(result.trials)
+    assert ended == "StoreError" or {*keys_of(script.told)} <= {
+        *measured,
+        *keys_of(result.failures),
+    }
+    assert len(measured) == len({*measured})
+    assert kind.ladder or {*measured} <= {*keys_of(result.run.plan)}
+    numbers = [step.number for step in script.steps]
+    assert numbers == sorted(numbers)
+    assert all(0 <= step.number <= step.of and step.left_s >= 0 for step in script.steps)
+
+
+def keys_of(records: Iterable[Any]) -> list[str]:
+    """Keys, and what else tells records without one apart."""
+    return [record.key or f"{record.what}: {record.message}" for record in records]
+
+
+def check_reasons(kind: Kind, result: Result) -> None:
+    """A planned row that is not measured has a failure of its own or of its launch; where sides
+    are measured together, of one of them."""
+    failures = [failure for failure in result.failures if failure.key is None or kind.together]
+    explained = {*keys_of(result.trials), *keys_of(result.failures)}
+    for planned in result.run.plan:
+        in_round = planned.round in {failure.round for failure in failures}
+        assert planned.key in explained or in_round, planned.key
+
+
+def main() -> None:
+    """Writes the stories as they are now."""
+    with tempfile.TemporaryDirectory() as place, pytest.MonkeyPatch.context() as monkeypatch:
+        for name in KINDS:
+            (Path(place) / name).mkdir()
+            story = tell_story(name, Path(place) / name, monkeypatch)
+            (STORIES / f"{name}.txt").write_text(story, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
