@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -122,6 +122,9 @@ def pure(module: str) -> bool:
     )
 
 
+PURE_MODULES: Final = [name for name in MODULES if pure(name)]
+
+
 @cache
 def source(file: Path) -> ast.Module:
     """A module, parsed once."""
@@ -170,63 +173,71 @@ def theirs(module: str) -> set[str]:
     return {name.split(".")[0] for name in imports(module)} - {"serve_bench"}
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_every_module_is_in_a_room(module: str) -> None:
-    assert module in ("__init__.py", "__main__.py") or room_of(module) in ROOMS
+def assert_none(wrong: Mapping[str, Collection[object]]) -> None:
+    """All that is wrong at once, by module."""
+    assert not {module: found for module, found in wrong.items() if found}
 
 
-@pytest.mark.parametrize("room", sorted(ROOMS))
-def test_every_room_is_there(room: str) -> None:
-    assert (PACKAGE / room / "__init__.py").is_file()
+def test_every_module_is_in_a_room_and_every_room_is_there() -> None:
+    homeless = [name for name in MODULES if room_of(name) not in ROOMS]
+    assert homeless == ["__init__.py", "__main__.py"]
+    assert not [room for room in ROOMS if not (PACKAGE / room / "__init__.py").is_file()]
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if room_of(name) in ROOMS])
-def test_imports_point_one_way(module: str) -> None:
-    room = room_of(module)
-    wrong = ours(module) - {room} - ROOMS[room]
-    assert not wrong, f"{module} may not import {sorted(wrong)}"
+def test_imports_point_one_way() -> None:
+    rooms = {module: room_of(module) for module in MODULES if room_of(module) in ROOMS}
+    assert_none({name: ours(name) - {room} - ROOMS[room] for name, room in rooms.items()})
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if pure(name)])
-def test_what_is_pure_imports_nothing_else(module: str) -> None:
-    assert ours(module) <= {"core", "analysis", "benchmarks"}
-    measuring = [name for name in imports(module) if MEASURING & {*name.split(".")[3:4]}]
-    assert not [name for name in measuring if name.startswith("serve_bench.benchmarks.")]
+def test_what_is_pure_imports_nothing_else() -> None:
+    assert_none({name: ours(name) - {"core", "analysis", "benchmarks"} for name in PURE_MODULES})
+    benchmarks = {
+        module: [name.split(".") for name in imports(module) if ".benchmarks." in name]
+        for module in PURE_MODULES
+    }
+    assert_none(
+        {
+            module: [name for name in names if MEASURING & {*name[3:4]}]
+            for module, names in benchmarks.items()
+        }
+    )
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if pure(name)])
-def test_what_is_pure_is_pure(module: str) -> None:
+def test_what_is_pure_is_pure() -> None:
     # Numbers in, numbers out; inside functions, so that what shows nothing of it does not wait.
-    mathematics = {name for name in ("scipy", "numpy") if within(module, ONLY_IN[name])}
-    loaded = {"importlib"} if within(module, LOADING) else set()
-    assert theirs(module) <= PURE | mathematics | loaded
-    assert not absolute(module, at_once=True) & mathematics
-    called = {
-        node.func.id
-        for node in nodes(PACKAGE / module)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-    }
-    assert not called & {"open", "print", "input", "exec", "eval"}
+    for module in PURE_MODULES:
+        mathematics = {name for name in ("scipy", "numpy") if within(module, ONLY_IN[name])}
+        loaded = {"importlib"} if within(module, LOADING) else set()
+        assert theirs(module) <= PURE | mathematics | loaded, module
+        assert not absolute(module, at_once=True) & mathematics, module
+        called = {
+            node.func.id
+            for node in nodes(PACKAGE / module)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        }
+        assert not called & {"open", "print", "input", "exec", "eval"}, module
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_heavy_libraries_stay_in_their_place(module: str) -> None:
-    wrong = {
-        name for name in theirs(module) if name in ONLY_IN and not within(module, ONLY_IN[name])
-    }
-    assert not wrong, f"{module} may not import {sorted(wrong)}"
+def test_heavy_libraries_stay_in_their_place() -> None:
+    heavy = {name: theirs(name) & ONLY_IN.keys() for name in MODULES}
+    assert_none(
+        {
+            module: {name for name in names if not within(module, ONLY_IN[name])}
+            for module, names in heavy.items()
+        }
+    )
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if within(name, STARTED_BY_PATH)])
-def test_the_child_needs_no_serve_bench(module: str) -> None:
-    beyond = theirs(module) - sys.stdlib_module_names
-    if module in PROGRAM:
-        beyond -= OF_THE_PROGRAM
-    assert beyond <= OF_THE_CHILD
-    assert "serve_bench" not in absolute(module)
-    # The folder apps stands under another name there: its modules know each other relatively.
-    inside = {"serving"} if module.startswith("serving/apps/") else set()
-    assert ours(module) <= inside
+def test_the_child_needs_no_serve_bench() -> None:
+    for module in (name for name in MODULES if within(name, STARTED_BY_PATH)):
+        beyond = theirs(module) - sys.stdlib_module_names
+        if module in PROGRAM:
+            beyond -= OF_THE_PROGRAM
+        assert beyond <= OF_THE_CHILD, module
+        assert "serve_bench" not in absolute(module), module
+        # The folder apps stands under another name there: its modules know each other relatively.
+        inside = {"serving"} if module.startswith("serving/apps/") else set()
+        assert ours(module) <= inside, module
 
 
 def test_the_program_hides_nothing_of_others() -> None:
@@ -236,26 +247,24 @@ def test_the_program_hides_nothing_of_others() -> None:
     assert not OF_THE_PROGRAM & set(metadata.packages_distributions())  # ray and what it needs
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_the_program_is_loaded_at_once_and_by_itself_alone(module: str) -> None:
-    known = OF_THE_PROGRAM & theirs(module)
-    if module in PROGRAM:  # once it has loaded, its folder is taken off the path
-        assert known <= absolute(module, at_once=True)
-    else:
-        assert not known
+def test_the_program_is_loaded_at_once_and_by_itself_alone() -> None:
+    for module in MODULES:
+        known = OF_THE_PROGRAM & theirs(module)
+        # Once it has loaded, its folder is taken off the path.
+        allowed = absolute(module, at_once=True) if module in PROGRAM else set()
+        assert known <= allowed, module
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_every_module_says_what_it_is(module: str) -> None:
-    assert ast.get_docstring(source(PACKAGE / module)), f"{module} opens with no docstring"
-    assert Path(module).stem not in ("utils", "util", "helpers", "common", "misc")
+def test_every_module_says_what_it_is() -> None:
+    assert not [name for name in MODULES if not ast.get_docstring(source(PACKAGE / name))]
+    vague = ("utils", "util", "helpers", "common", "misc")
+    assert not [name for name in MODULES if Path(name).stem in vague]
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_nothing_is_run_by_a_shell(module: str) -> None:
-    every = nodes(PACKAGE / module)
-    words = [word.arg for node in every if isinstance(node, ast.Call) for word in node.keywords]
-    assert "shell" not in words
+def test_nothing_is_run_by_a_shell() -> None:
+    for module in MODULES:
+        calls = [node for node in nodes(PACKAGE / module) if isinstance(node, ast.Call)]
+        assert "shell" not in {word.arg for call in calls for word in call.keywords}, module
 
 
 def test_a_report_is_drawn_without_ray_and_all_that_is_heavy() -> None:
