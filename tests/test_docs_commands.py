@@ -176,15 +176,15 @@ def test_pages_show_commands() -> None:
     assert {name_of(line) for line in SHOWN} == set(known.commands)
 
 
-@pytest.mark.parametrize("line", SHOWN)
-def test_flags_are_understood(line: str) -> None:
-    command: Any = typer.main.get_command(app)
-    name, words = "serve-bench", with_share(flagged(line))
-    while words and words[0] in getattr(command, "commands", {}):
-        name, *words = words
-        command = command.commands[name]
-    context = command.make_context(name, list(words))
-    assert context.info_name == name != "serve-bench" and not context.args
+def test_flags_are_understood() -> None:
+    for line in SHOWN:
+        command: Any = typer.main.get_command(app)
+        name, words = "serve-bench", with_share(flagged(line))
+        while words and words[0] in getattr(command, "commands", {}):
+            name, *words = words
+            command = command.commands[name]
+        context = command.make_context(name, list(words))
+        assert context.info_name == name != "serve-bench" and not context.args, line
 
 
 @pytest.mark.parametrize("line", lines(*PLANNED))
@@ -316,9 +316,9 @@ def test_loads_work(line: str, folder: Path, capsys: pytest.CaptureFixture[str])
     assert " completed + 0 failed" in captured.out
 
 
-@pytest.mark.parametrize("line", [line for line in SHOWN if "--load-on" in line])
-def test_places_of_loads_are_places(line: str) -> None:
-    assert read_load_on(line.split("--load-on ")[1].split()[0], None) is not None
+def test_places_of_loads_are_places() -> None:
+    places = [line.split("--load-on ")[1].split()[0] for line in SHOWN if "--load-on" in line]
+    assert places and all(read_load_on(place, None) is not None for place in places)
 
 
 @pytest.mark.process

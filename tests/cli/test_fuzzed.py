@@ -24,7 +24,7 @@ from serve_bench.store.files import shipped
 from tests.places import FORMATS
 
 SEED: Final = 21
-LINES, SUITES, PARTS = 2_000, 3_000, 10
+LINES, SUITES, PARTS = 800, 1_600, 8
 
 WORDS: Final = (
     *("", " ", "0", "1", "-1", "2", "1.5", "-0.0", "nan", "inf", "-inf", "1e400", "1e-400", "1_0"),
@@ -122,7 +122,7 @@ def test_an_odd_command_line_is_planned_or_refused_in_one_line(
             last = error.splitlines()[-1]
             assert last.startswith("serve-bench: ") and len(last) < 2_000, words
         assert "Traceback" not in error, words
-    assert refused > 40  # otherwise nothing odd was drawn
+    assert refused > 20  # otherwise nothing odd was drawn
 
 
 # --------------------------------------------------------------------------------------- suites
@@ -221,4 +221,4 @@ def test_an_odd_suite_is_read_or_refused_in_one_line(part: int) -> None:
         except BadInput as error:
             refused += 1
             assert "\n" not in str(error) and str(error), (name, path)
-    assert refused > 100
+    assert refused > 60

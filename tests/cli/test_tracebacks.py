@@ -73,51 +73,41 @@ SUITES = {
 COMMANDS = ("micro", "sweep", "recsys", "press", "versus --a default --b mine", "scale curve")
 
 
-@pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("name", SUITES)
 def test_a_suite_that_is_hostile_is_refused_in_one_line(
-    name: str, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     content, says = SUITES[name]
     suite = tmp_path / "mine.toml"
     suite.write_text(content)
-    assert run([*command.split(), "--suite", str(suite), "--dry-run"]) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and err.count("\n") == 1 and len(err) < 2_000
-    assert err.startswith("serve-bench: ")
-    if not command.startswith("scale"):  # whose suites have no variants and no such cells
-        assert f"mine.toml: {says}" in err
+    for command in COMMANDS:
+        assert run([*command.split(), "--suite", str(suite), "--dry-run"]) == 2, command
+        out, err = capsys.readouterr()
+        assert out == "" and err.count("\n") == 1 and len(err) < 2_000, command
+        assert err.startswith("serve-bench: "), command
+        if not command.startswith("scale"):  # whose suites have no variants and no such cells
+            assert f"mine.toml: {says}" in err, command
 
 
-@pytest.mark.parametrize(
-    "name", ["launch-1.old.log", "launch-.log", "launch-x.log", "launch-²³.log", "launch-1e3.log"]
-)
-def test_a_log_of_another_name_is_no_log_of_a_launch(name: str, tmp_path: Path) -> None:
+def test_a_log_of_another_name_is_no_log_of_a_launch(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
-    (tmp_path / "logs" / name).write_text("")
+    for name in ("1.old", "", "x", "²³", "1e3"):
+        (tmp_path / "logs" / f"launch-{name}.log").write_text("")
     assert next_launch(tmp_path) == 1
     (tmp_path / "logs" / "launch-12.log").write_text("")
     assert next_launch(tmp_path) == 13
 
 
 @pytest.mark.parametrize("columns", ["0", "-1", "x", "", "1", "9" * 400])
-@pytest.mark.parametrize("format", ["table", "markdown"])
 def test_a_report_is_printed_whatever_columns_says(
-    columns: str, format: str, tmp_path: Path
+    columns: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "run").mkdir()
-    shutil.copy(FORMATS / "1-micro.jsonl", tmp_path / "run" / "records.jsonl")
-    done = subprocess.run(
-        [sys.executable, "-m", "serve_bench", "report", "run", "--format", format],
-        cwd=tmp_path,
-        env={**os.environ, "COLUMNS": columns},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0 and done.stderr == ""
-    words = " ".join(done.stdout.split())
-    assert "requests/s" in words and "optimized" in words
+    monkeypatch.setenv("COLUMNS", columns)
+    for format in ("table", "markdown"):
+        assert run(["report", str(FORMATS / "1-micro.jsonl"), "--format", format]) == 0
+        out, err = capsys.readouterr()
+        words = " ".join(out.split())
+        assert "requests/s" in words and "optimized" in words and err == ""
 
 
 def test_a_report_that_cannot_be_printed_does_not_end_with_0(tmp_path: Path) -> None:

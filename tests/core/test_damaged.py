@@ -43,8 +43,8 @@ from tests.html_sample import STUB
 
 FOLDER: Final = places.FORMATS
 SEED: Final = 20
-COUNT: Final = 10_000
-PARTS: Final = 10
+COUNT: Final = 4_000
+PARTS: Final = 8
 """The first part is for every run of the tests, the others take some minutes."""
 
 WHERE: Final = "/srv/bench/results/x"
