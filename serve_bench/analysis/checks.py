@@ -1,7 +1,6 @@
 """What casts doubt on a figure: warnings as values, each with its evidence and a hint.
 
-Rule: a check reads a Result and nothing else, so that it also works on old files, and names the
-trial in doubt. All thresholds are at the top with their reasons. Reports show the warnings.
+Rule: a check reads a Result and nothing else, and names the trial in doubt. All thresholds are at the top with their reasons. Reports show the warnings.
 """
 
 from __future__ import annotations
@@ -49,8 +48,7 @@ FEWEST_SAMPLES: Final = 100
 
 BUSY_SHARE: Final = 0.5
 """From this share of cores in use in the second before the run on, the host counts as busy: others
-use half of it, and the server, the clients and Ray need all of it. Runs of 0.1.0 have a load
-average alone, which includes the run before."""
+use half of it, and the server, the clients and Ray need all of it."""
 
 LITTLE_ABOVE: Final = 0.05
 LITTLE_BELOW: Final = 0.10
@@ -67,9 +65,6 @@ TOO_SHORT_S: Final = 0.1
 """Little's law needs a measured part of at least this: a worker that waits for a core begins up to
 10 ms after the others (measured on 2 cores), a tenth of this, and a load by count ends with its
 last connection."""
-
-DRAIN_S: Final = 2.0
-"""How long responses were awaited after the last window, in records before 0.2."""
 
 
 #: How to give a client more room; by whether it is the raw one already.
@@ -260,7 +255,7 @@ def _little(trial: Trial) -> Iterator[Warning]:
     if trial.flags.get("interrupted"):  # in the middle of a window
         measured_s = trial.seconds.get("measured", measured_s)
     latency, failed = merged([trial], "latency"), merged([trial], "failed_latency")
-    if trial.counts.in_flight and trial.in_windows is not None:
+    if trial.counts.in_flight:
         return  # how they ended is not known: `unanswered` warns
     if trial.row.loop != "closed" or not measured_s or latency.unit != "ns" or not latency.count:
         return
@@ -295,11 +290,7 @@ def _lost_connections(trial: Trial) -> int:
 
 def unanswered(trial: Trial) -> Iterator[Warning]:
     """Warns of requests of the windows that never ended."""
-    counts = trial.counts
-    if trial.in_windows is None:
-        yield from _unanswered_before(trial)
-        return
-    waiting = trial.unanswered
+    counts, waiting = trial.counts, trial.unanswered
     if waiting <= 0 or trial.flags.get("cut"):
         return  # the report says what the latencies of a row that was cut off lack
     due = counts.carried_in + counts.sent + counts.unsent
@@ -307,28 +298,6 @@ def unanswered(trial: Trial) -> Iterator[Warning]:
     when = "it was interrupted" if trial.flags.get("interrupted") else "the drain ended"
     message = f"{waiting:,} of {due:,} requests had no answer when {when}{unsent}"
     hint = "they count with their waiting time so far: figures marked > are lower bounds"
-    yield Warning("unanswered", message, hint, trial.key)
-
-
-def _unanswered_before(trial: Trial) -> Iterator[Warning]:
-    """In records before 0.2: warns of requests without an answer long after the windows, if every
-    answer came sooner.
-
-    They are in no latency, however long they wait, and fail no sooner than their time-out.
-    """
-    waiting = int((trial.client.get("total") or {}).get("in_flight") or 0)
-    waiting -= trial.counts.failed.get("node", 0)  # of a lost node: counted as failed
-    cut_short = trial.row.requests is not None or trial.flags.get("interrupted")
-    if waiting <= 0 or cut_short or not trial.counts.completed:
-        return
-    slowest_ns = max(merged([trial], name).max or 0.0 for name in ("latency", "failed_latency"))
-    if slowest_ns >= DRAIN_S * 1e9:
-        return
-    message = (
-        f"{waiting:,} request{'s' if waiting != 1 else ''} had no answer {DRAIN_S:g} s after the "
-        f"last window; the slowest of all others took {slowest_ns / 1e6:,.0f} ms"
-    )
-    hint = "excluded: a server that stalls at times is worse than its p99"
     yield Warning("unanswered", message, hint, trial.key)
 
 
@@ -365,15 +334,10 @@ def _records(result: Result) -> Iterator[Warning]:
 def _host(result: Result) -> Iterator[Warning]:
     sittings: list[JsonObject] = [result.run.host, *(resume.host for resume in result.resumes)]
     for host in sittings:
-        busy, load = host.get("busy_cores"), host.get("load_1m")
-        usable, logical = host.get("usable_cores"), host.get("logical_cores")
         # `busy_cores` counts all cores, including those that we may not run on.
-        cores = (usable or logical) if busy is None else (logical or usable)
-        used = load if busy is None else busy
-        if used is not None and cores and used > BUSY_SHARE * cores:
-            message = f"load average {used:.1f} on {cores} cores before the start"
-            if busy is not None:
-                message = f"{busy:.1f} of {cores} cores were in use in the second before the start"
+        busy, cores = host.get("busy_cores"), host.get("logical_cores")
+        if busy is not None and cores and busy > BUSY_SHARE * cores:
+            message = f"{busy:.1f} of {cores} cores were in use in the second before the start"
             yield Warning("busy-host", message, "wait for other work to end, then repeat")
     if len({host.get("id") for host in sittings if host.get("id")}) > 1:
         message = "the run was resumed on another host"

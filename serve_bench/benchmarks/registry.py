@@ -2,9 +2,9 @@
 
 A folder has `command.py` with the command, a function or a group of typer, by its name;
 `document.py` with `document(result, options)`, which says what a run says to people; and
-`exports.py` with `json_text`, `csv_text` and `classic_text`, which machines read; some have
-`condensed.py`. They are imported when they are needed. Nothing else in the package compares the
-command of a run.
+`exports.py` with `json_text` and `csv_text`, which machines read, and of kinds with a published
+form `classic_text`; some have `condensed.py`. They are imported when they are needed. Nothing else
+in the package compares the command of a run.
 """
 
 from __future__ import annotations
@@ -39,8 +39,12 @@ class ExportsModule(Protocol):
     def csv_text(self, result: Result, options: ReportOptions) -> str:
         """A line for each row, a header first."""
 
+
+class ClassicModule(Protocol):
+    """An `exports.py` of a kind whose figures were published in a form of their own."""
+
     def classic_text(self, result: Result, options: ReportOptions) -> str:
-        """The form in which such figures were published, or a line that says there is none."""
+        """The figures in that form, which ends with a newline. Raises FormatError."""
 
 
 class CondensedModule(Protocol):
@@ -54,12 +58,14 @@ class CondensedModule(Protocol):
 class Benchmark:
     """A kind of run. `folder`: of its modules, below benchmarks/; `pages` and `data`: of its
     `document.py` and `exports.py`, where it has those of another kind. `condenses`: it has a
-    `condensed.py`, since its trials are no rows to compare."""
+    `condensed.py`, since its trials are no rows to compare. `classic`: its figures were published
+    in a form of their own, which its exports write."""
 
     folder: str
     pages: str | None = None
     data: str | None = None
     condenses: bool = False
+    classic: bool = False
 
     def command(self, name: str) -> Any:
         """Its command of that name: a function, or a group of typer."""
@@ -75,6 +81,10 @@ class Benchmark:
         """Its module `exports`."""
         return cast(ExportsModule, self._module(self.data or self.folder, "exports"))
 
+    def classic_text(self, result: Result, options: ReportOptions) -> str:
+        """The published form of a run of this kind, which has one. Raises FormatError."""
+        return cast(ClassicModule, self.exports).classic_text(result, options)
+
     def condensed(self, result: Result) -> Result:
         """A run of this kind with the rows that are compared. Raises FormatError."""
         if not self.condenses:
@@ -86,12 +96,12 @@ class Benchmark:
         return import_module(f"serve_bench.benchmarks.{folder}.{name}")
 
 
-ROWS: Final = Benchmark("micro")
+ROWS: Final = Benchmark("micro", classic=True)
 """A matrix of cells, each with some rows."""
 
 BENCHMARKS: Final[dict[str, Benchmark]] = {
-    "run": Benchmark("own_app", pages=ROWS.folder, data=ROWS.folder),
-    "trace": Benchmark("own_app", pages=ROWS.folder, data=ROWS.folder),
+    "run": Benchmark("own_app", pages=ROWS.folder, data=ROWS.folder, classic=True),
+    "trace": Benchmark("own_app", pages=ROWS.folder, data=ROWS.folder, classic=True),
     "micro": ROWS,
     "noop": ROWS,
     "load": Benchmark("load", data=ROWS.folder),
@@ -99,7 +109,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "soak": Benchmark("soak", condenses=True),
     "sweep": Benchmark("ladder"),
     "recsys": Benchmark("ladder"),
-    "press": Benchmark("press"),
+    "press": Benchmark("press", classic=True),
     "rpc": Benchmark("rpc"),
     "scale": Benchmark("scale"),
     "versus": Benchmark("versus"),

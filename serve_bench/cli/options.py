@@ -123,9 +123,7 @@ class StreamOptions(SloOptions):
 class FormatOptions(Options):
     """How a run is reported."""
 
-    format: str = flag(
-        "table", "Form: table, classic (as Ray prints), markdown, csv or json.", "--format", "-f"
-    )
+    format: str = flag("table", "Form: table, markdown, csv or json.", "--format", "-f")
     published: bool = flag(False, "Show the published figures too.")
     perf_metrics: Path | None = flag(
         None, "Write the perf_metrics JSON of Ray's release tooling here."
@@ -135,7 +133,7 @@ class FormatOptions(Options):
 
     def report_request(self) -> ReportRequest:
         """How the run is to be reported. Raises BadInput unless it can be."""
-        from serve_bench.cli.show import ReportRequest
+        from serve_bench.cli.show import ReportRequest, formats_of
 
         request = ReportRequest(
             self.format,
@@ -144,7 +142,7 @@ class FormatOptions(Options):
             self.exclude_connect,
             trace_out=self.trace_out,
         )
-        request.check()
+        request.check(formats_of(self.command))
         return request
 
 
@@ -207,9 +205,13 @@ class SuiteOptions(VariantOptions, LoadOnOptions, TraceOptions):
     launches: int | None = flag(None, "Launches: fresh clusters of each variant [1].")
 
 
+CLASSIC_HELP = "Form: table, classic (as Ray prints), markdown, csv or json."
+
+
 class RowOptions(SuiteOptions):
     """Rows that are known beforehand, and their length."""
 
+    format: str = flag("table", CLASSIC_HELP, "--format", "-f")
     clients: str | None = flag(
         None, "Rows: N aiohttp clients, raw:N connections [raw:100].", metavar="ROW[,ROW...]"
     )

@@ -70,8 +70,8 @@ class RowsRequest:
 
     def to_json(self) -> dict[str, Any]:
         """Plain content for the Run record."""
-        place = {} if self.load_on is None else {"load_on": asdict(self.load_on)}
-        return self.suite.to_json() | place
+        place = None if self.load_on is None else asdict(self.load_on)
+        return self.suite.to_json() | {"load_on": place}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RowsRequest:

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from serve_bench.benchmarks.registry import benchmark_of
+from serve_bench.benchmarks.registry import BENCHMARKS, benchmark_of
 from serve_bench.core.document import Document, ReportOptions
 from serve_bench.core.errors import BadInput, visible
 from serve_bench.core.result import Result
@@ -37,18 +37,16 @@ class RunReport:
     def text(self, format: str, layout: Layout) -> str:
         """The run as text that ends with a newline, with control characters in names written out.
 
-        Raises BadInput for an unknown format, FormatError for damaged records.
+        Raises BadInput for a format that the run does not have, FormatError for damaged records.
         """
-        check_format(format)
+        kind = benchmark_of(self.result.run)
+        check_format(format, formats_of(self.result.run.command))
         if format in FORMS:
             return FORMS[format](self.document, layout)
-        exports = benchmark_of(self.result.run).exports
-        texts = {
-            "json": exports.json_text,
-            "csv": exports.csv_text,
-            "classic": exports.classic_text,
-        }
-        return visible(texts[format](self.result, self.options))
+        if format == "classic":
+            return visible(kind.classic_text(self.result, self.options))
+        write = kind.exports.json_text if format == "json" else kind.exports.csv_text
+        return visible(write(self.result, self.options))
 
 
 def render(
@@ -106,9 +104,10 @@ class ReportRequest:
     verbose: bool = False
     trace_out: Path | None = None
 
-    def check(self) -> None:
-        """BadInput unless the report can be had. To be called before anything starts."""
-        check_format(self.format)
+    def check(self, formats: Collection[str] = FORMATS) -> None:
+        """BadInput unless the report can be had. To be called before anything starts. `formats`:
+        those that runs of the command have."""
+        check_format(self.format, formats)
         for path, flag in ((self.perf_metrics, "--perf-metrics"), (self.trace_out, "--trace-out")):
             if path == Path("-"):  # stdout has the report
                 raise BadInput(f"{flag}: - is not allowed; it takes a file")
@@ -166,6 +165,11 @@ class ReportRequest:
             draw_profiles(folder, result.profiled)
         draw_plots(folder, report)
         return 0
+
+
+def formats_of(command: str) -> tuple[str, ...]:
+    """The formats of a run of this command."""
+    return FORMATS if BENCHMARKS[command].classic else COMPARED
 
 
 def check_format(format: str, allowed: Collection[str] = FORMATS) -> None:

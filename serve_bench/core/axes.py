@@ -52,7 +52,8 @@ class Flag:
 
 @dataclass(frozen=True)
 class Axis:
-    """One thing that a cell or a row can vary. `spellings`: further names that are accepted."""
+    """One thing that a cell or a row can vary. `spellings`: further names of its
+    flag."""
 
     name: str
     scope: Scope
@@ -391,7 +392,7 @@ _DECLARED = (
             Flag("Requests that one replica takes at once.", ("noop",), default="10000"),
             Flag("Requests that one replica takes at once.", ("scale",), most=1_000_000),
         ),
-        spellings=("max_concurrent_queries",),  # of older Serve, and in published commands
+        spellings=("max_concurrent_queries",),  # in published commands
         brief="ongoing",
         option="max_ongoing_requests",
     ),
@@ -537,19 +538,6 @@ _DECLARED = (
 
 AXES: Final[dict[str, Axis]] = {axis.name: axis for axis in _DECLARED}
 
-_SPELLINGS: Final = {
-    spelling: axis for axis in _DECLARED for spelling in (axis.name, *axis.spellings)
-}
-
-OLD_NAMES: Final = {spelling: axis.name for axis in _DECLARED for spelling in axis.spellings}
-"""Further spellings of axes, by the name that is shown: those of published figures, of suites and
-of records of earlier releases."""
-
-
-def named_now(table: Mapping[str, Any]) -> dict[str, Any]:
-    """A table of axes with their names of today."""
-    return {OLD_NAMES.get(name, name): value for name, value in table.items()}
-
 
 # ------------------------------------------------------------------------------------------ flags
 
@@ -635,10 +623,10 @@ def nearest(name: str, allowed: Iterable[str]) -> str:
 
 
 def axis_named(name: str, where: str) -> Axis:
-    """The axis of that name or spelling; `_` and `-` are alike. BadInput names the nearest."""
-    axis = _SPELLINGS.get(name.replace("-", "_"))
+    """The axis of that name; `_` and `-` are alike. BadInput names the nearest."""
+    axis = AXES.get(name.replace("-", "_"))
     if axis is None:
-        raise BadInput(f"{where}: unknown key {name!r}{nearest(name, _SPELLINGS)}")
+        raise BadInput(f"{where}: unknown key {name!r}{nearest(name, AXES)}")
     return axis
 
 

@@ -1,7 +1,7 @@
 """What a record holds beside its figures: facts of a host, a launch, a deploy, a load and a suite.
 
 Each class describes a JSON object of a record; where a dataclass is such an object, it stands in
-its place. A field may be missing (an older release did not write it) unless it is `Required`; a
+its place. A field may be missing (not every run has it) unless it is `Required`; a
 field that is not listed is kept as it stands, and no reader looks into it. The store checks every
 object of a file by FACTS, so a reader relies on the types.
 """
@@ -365,7 +365,6 @@ class SlicesFacts(TypedDict, total=False):
     method: Required[str]
     slice_s: Required[Amount]
     connections: Required[Connections]
-    asked_connections: Required[Connections]
     chosen_drain_s: Required[Amount]
     why: Required[str]
     drain_s: Amount
@@ -622,7 +621,7 @@ class AppFacts(TypedDict, total=False):
     beside: list[Beside]
     gpus: Amount | None
     sources: list[str]
-    grpc: OwnGrpc
+    grpc: OwnGrpc | None
 
 
 class SideFacts(TypedDict, total=False):

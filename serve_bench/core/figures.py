@@ -65,9 +65,9 @@ def host_line(host: Mapping[str, Any]) -> str:
 
 def _before(host: Mapping[str, Any]) -> str | None:
     """What ran on the host before the run."""
-    if host.get("busy_cores") is not None:
-        return f"{host['busy_cores']:.2f} cores in use before the start"
-    return None if host.get("load_1m") is None else f"load {host['load_1m']:.2f} before the start"
+    if host.get("busy_cores") is None:
+        return None
+    return f"{host['busy_cores']:.2f} cores in use before the start"
 
 
 _VERSIONS: Final = (("Python", "python"), ("Ray", "ray"), ("serve-bench", "tool"))

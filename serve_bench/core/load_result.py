@@ -140,7 +140,7 @@ that still fills looks like a server at its pace: its first answers come as fast
 @dataclass(frozen=True)
 class Warmup:
     """What came before the first window. `steady`: whether the rate had settled. `judged`: whether
-    there were enough requests to tell; None: not known (records before 0.2)."""
+    there were enough requests to tell; None: its length was fixed, or its end asked for."""
 
     seconds: Amount
     steady: bool
@@ -241,8 +241,7 @@ class LoadResult:
     these in the same read as the one before. `token_counts`: of the requests that completed within
     the windows those whose service counted tokens, and their tokens, of prompts and of answers.
     `measured` is the accounting of those requests, `in_windows` that of what happened within the
-    windows (None in results before 0.2, whose `measured` was that), `total` that of the whole load,
-    warm-up and drain included. `mean_in_flight`: requests in flight, mean over the windows.
+    windows, `total` that of the whole load, warm-up and drain included. `mean_in_flight`: requests in flight, mean over the windows.
     `waited`: requests due while no connection was free (open loop). `cpu_s`: of all workers,
     measured part. `started_at_ns`: wall clock (ns since 1970) of the first window's start.
     `time_to_connect_s`: until all connections were open, the start of the workers included;
@@ -262,6 +261,7 @@ class LoadResult:
     pickup: Histogram
     failed_latency: Histogram
     measured: Counts
+    in_windows: Counts
     total: Counts
     status_codes: Mapping[int, int]
     bytes_received: int
@@ -277,7 +277,6 @@ class LoadResult:
     notes: tuple[str, ...] = ()
     connection_rate_max: float | None = None
     nodes: tuple[Mapping[str, Any], ...] = ()
-    in_windows: Counts | None = None
     mean_in_flight: float | None = None
     censored: Histogram = field(default_factory=Histogram)
     ttfb: Histogram = field(default_factory=Histogram)
@@ -294,13 +293,12 @@ class LoadResult:
     @property
     def completed_in_windows(self) -> int:
         """Answers that came within the windows, whenever their requests were sent."""
-        return (self.in_windows or self.measured).completed
+        return self.in_windows.completed
 
     @property
     def ended_in_windows(self) -> int:
         """Requests that were answered or failed within the windows."""
-        within = self.in_windows or self.measured
-        return within.completed + within.failed_total
+        return self.in_windows.completed + self.in_windows.failed_total
 
     @property
     def rate(self) -> float:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, Required, TypeAlias, TypedDict
 from urllib.parse import quote
 
-from serve_bench.core.axes import LARGEST_COUNT, OLD_NAMES, nearest
+from serve_bench.core.axes import LARGEST_COUNT, nearest
 from serve_bench.core.chat import Completions
 from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.numbers import Amount, Count
@@ -72,14 +72,14 @@ class AskedFacts(TypedDict, total=False):
     headers: list[tuple[str, str | None]]
     body: str
     body_bytes: Count
-    bodies: str
+    bodies: str | list[str]
     bodies_count: Count
-    chat: Completions
+    chat: Completions | None
     expect_status: list[Count]
     paths: list[str]
     header_sets: list[list[tuple[str, str | None]]]
     draw: str
-    call: str
+    call: str | None
 
 
 @dataclass(frozen=True)
@@ -119,8 +119,7 @@ class Asked:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain content, with hashes in the place of bodies, values of headers and of queries;
-        without what few requests have and not this."""
+        """Plain content, with hashes in the place of bodies, values of headers and of queries."""
         content = plain(self) | {
             "route": hide_in_text(self.route),
             "headers": _hide_headers(self.headers),
@@ -132,7 +131,7 @@ class Asked:
         if self.bodies:  # one hash, that of all
             whole = hash_value(json.dumps(content["bodies"]))
             content |= {"bodies": whole, "bodies_count": len(self.bodies)}
-        return {k: v for k, v in content.items() if v or k not in ("bodies", "chat", "call")}
+        return content
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Asked:
@@ -332,8 +331,7 @@ class OwnApp:
 
     def to_json(self) -> dict[str, Any]:
         """Plain content, with hashes in the place of what may be a secret."""
-        content = plain({**vars(self), "asked": self.asked.to_json()})
-        return {k: v for k, v in content.items() if v or k not in ("grpc", "calls")}
+        return plain({**vars(self), "asked": self.asked.to_json()})
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> OwnApp:
@@ -360,7 +358,6 @@ def option_named(app: OwnApp, name: str, where: str) -> str:
         raise BadInput(
             f"{where}: {app.target} has no deployment {deployment!r}{nearest(deployment, known)}"
         )
-    option = OLD_NAMES.get(option, option) if option not in app.options else option
     if not (option in app.options or (option.startswith(FREE) and option != FREE)):
         raise BadInput(
             f"{where}: {deployment} takes no option {option!r}{nearest(option, app.options)}"

@@ -44,10 +44,6 @@ from serve_bench.core.timeline import Timeline
 Cell = Mapping[str, Value]
 
 
-#: Fields that a stored suite lacks where they are None, as suites of before did.
-RARE: Final = ("slo", "capacity", "soak", "streaming", "places", "timeline")
-
-
 @dataclass(frozen=True)
 class Suite:
     """What a command measures. Seconds are wall-clock; `cells` are complete (every axis set).
@@ -95,11 +91,8 @@ class Suite:
         return count, length
 
     def to_json(self) -> dict[str, Any]:
-        """Plain content for the Run record; without what is asked of few runs and not of this."""
-        content = plain({**vars(self), "app": self.app.to_json()})
-        return {
-            name: value for name, value in content.items() if value is not None or name not in RARE
-        }
+        """Plain content for the Run record."""
+        return plain({**vars(self), "app": self.app.to_json()})
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Suite:
@@ -489,9 +482,8 @@ def trial_of(
             metrics[name] = Metric("ns", "lower", histogram=histogram.encode())
     evidence = plain(result)
     kept = ("verdict", "workers", "status_codes", "bytes_received", "retried", "reconnects")
-    known = ("in_windows", "mean_in_flight")
-    client = {name: evidence[name] for name in (*kept, "total", "notes")}
-    client |= {name: evidence[name] for name in known if evidence[name] is not None}
+    accounts = ("total", "in_windows", "mean_in_flight")
+    client = {name: evidence[name] for name in (*kept, *accounts, "notes")}
     if planned.row.traffic.streams:
         client |= {"events": result.events, "merged": result.merged}
         if result.token_counts is not None:

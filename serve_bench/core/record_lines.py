@@ -1,7 +1,7 @@
 """Records as lines of JSON, one object a line, `kind` first.
 
 Rule: what a reader does not know (kinds, fields) is passed over, what it knows is checked against
-its type, and a newer format is refused. A record that is damaged or that a kill cut off costs that
+its type, and another format is refused. A record that is damaged or that a kill cut off costs that
 record alone, with a warning that names line and field. Pure: no file is opened here.
 """
 
@@ -16,7 +16,7 @@ import msgspec
 
 from serve_bench.core.errors import FormatError
 from serve_bench.core.facts import FACTS
-from serve_bench.core.redaction import hide_settings, kept_names
+from serve_bench.core.redaction import hide_settings
 from serve_bench.core.result import (
     FORMAT_VERSION,
     RECORDS,
@@ -35,9 +35,6 @@ not be printed either."""
 MOST_NAMED: Final = 3
 """Lines of one kind of damage that are named; of more there is one warning, with their number."""
 
-RARE: Final = frozenset({"slices"})
-"""Fields that a line lacks where they are empty, as lines of before did."""
-
 _NESTED: Final = frozenset((dict, list))
 
 # --------------------------------------------------------------------------------------- records
@@ -49,8 +46,7 @@ def to_line(record: Record) -> str:
     content: dict[str, Any] = {"kind": record.KIND}
     if isinstance(record, Run):
         content["format"] = record.format  # up front, for people who look into the file
-    fields = msgspec.to_builtins(record, str_keys=True, enc_hook=_encoded)
-    content |= {name: value for name, value in fields.items() if value or name not in RARE}
+    content |= msgspec.to_builtins(record, str_keys=True, enc_hook=_encoded)
     return json.dumps(hide_settings(content), separators=(",", ":"), allow_nan=False) + "\n"
 
 
@@ -67,7 +63,7 @@ def _encoded(value: object) -> object:
 def from_json(data: object) -> Record | None:
     """The record of one JSON value; None for a kind this version does not know.
 
-    Unknown fields are passed over. Raises FormatError on a newer format, a missing field or a
+    Unknown fields are passed over. Raises FormatError on another format, a missing field or a
     field of another type, and names it.
     """
     if not isinstance(data, dict) or not isinstance(data.get("kind"), str):
@@ -77,11 +73,10 @@ def from_json(data: object) -> Record | None:
         return None
     if kind is Run:
         _check_version(data.get("format"))
-    content = kept_names(data)
-    record = built(kind, content, data["kind"])
+    record = built(kind, data, data["kind"])
     for name, facts in FACTS.get(kind, {}).items():
-        if name in content:
-            built(facts, content[name], f"{data['kind']}.{name}")
+        if name in data:
+            built(facts, data[name], f"{data['kind']}.{name}")
     return record
 
 
@@ -155,8 +150,13 @@ def _check_version(version: object) -> None:
         raise FormatError(f"run.format is {shown(version)}, not a version number")
     if version > FORMAT_VERSION:
         raise FormatError(
-            f"records of format {version}: this serve-bench reads up to {FORMAT_VERSION}, "
+            f"records of format {version}: this serve-bench reads {FORMAT_VERSION}, "
             "a newer one is needed"
+        )
+    if version < FORMAT_VERSION:
+        raise FormatError(
+            f"records of format {version}, of an earlier version: this serve-bench reads "
+            f"{FORMAT_VERSION}; measure again with it"
         )
 
 

@@ -15,8 +15,6 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from serve_bench.core.axes import named_now
-
 HASH: Final = r"sha256:[0-9a-f]{8}"
 
 _NUMBER: Final = re.compile(r"[+-]?\d+(\.\d+)?")
@@ -168,9 +166,9 @@ def differs(stored: Mapping[str, Any], again: Mapping[str, Any]) -> str | None:
 
 
 def _difference(was: Mapping[str, Any], now: Mapping[str, Any], above: str = "") -> str | None:
-    for name in was:
-        old, new, within = was[name], now.get(name), None
-        if name not in now or old == new:
+    for name in {**was, **now}:
+        old, new, within = was.get(name), now.get(name), None
+        if old == new:
             continue
         if isinstance(old, Mapping) and isinstance(new, Mapping):
             within = _difference(old, new, f"{above}{name}.")
@@ -181,19 +179,3 @@ def _difference(was: Mapping[str, Any], now: Mapping[str, Any], above: str = "")
 def _short(value: object) -> str:
     text = json.dumps(value)
     return text if len(text) <= 100 else text[:97] + "..."
-
-
-def kept_names(record: Mapping[str, Any]) -> dict[str, Any]:
-    """A record of an earlier release, which had other names for some axes."""
-    out = dict(record)
-    if isinstance(suite := out.get("suite"), dict):
-        out["suite"] = named_now(suite)
-        if isinstance(cells := suite.get("cells"), list):
-            out["suite"]["cells"] = [named_now(c) if isinstance(c, dict) else c for c in cells]
-    if isinstance(out.get("plan"), list):
-        out["plan"] = [kept_names(one) if isinstance(one, dict) else one for one in out["plan"]]
-    if isinstance(out.get("key"), str):
-        out["key"] = re.sub(r"(?<=[/-])mcq(?=\d)", "ongoing", out["key"])
-    if isinstance(out.get("cell"), dict):
-        out["cell"] = named_now(out["cell"])
-    return out

@@ -1,7 +1,7 @@
 """The records of a run, and the Result that they add up to.
 
 Rule: a record says what was measured or what went wrong, never what follows from it. Means,
-percentiles, ratios and warnings are made by analysis/statistics.py each time: new ones apply to old
+percentiles, ratios and warnings are made by analysis/statistics.py each time: new ones apply to all
 files. Facts beside figures are in facts.py, lines of JSON in record_lines.py, files in store/.
 """
 
@@ -23,12 +23,9 @@ from serve_bench.core.load_result import (
 from serve_bench.core.numbers import Amount, Connections, Count
 from serve_bench.core.schema import built
 
-FORMAT_VERSION: Final = 1
-"""Version of the records. History:
-1: run, resume, launch, deploy, trial, failure, teardown.
-Kinds and fields may be added within a version: a reader passes over what it does not know.
-A change that would make an old reader wrong raises the version, and old readers refuse it.
-"""
+FORMAT_VERSION: Final = 2
+"""Version of the records. Only files of this version are read. Kinds and fields may be added within
+a version: a reader passes over what it does not know. Any other change raises the version."""
 
 JsonObject: TypeAlias = Mapping[str, Any]
 Protocol: TypeAlias = Literal["http", "stream", "grpc", "grpc-stream", "handle", "handle-stream"]
@@ -329,16 +326,15 @@ class Trial:
 
     @property
     def in_windows(self) -> Counts | None:
-        """The account of what happened within the windows; None in records before 0.2, whose
-        `counts` were that. Those of later ones follow each request of the windows to its end."""
+        """The account of what happened within the windows, while `counts` follows each request of
+        the windows to its end. None where the client has no such account (wrk, ab, rpc)."""
         within = self.client.get("in_windows")
         return None if within is None else built(Counts, within, "trial.client.in_windows")
 
     @property
     def unanswered(self) -> int:
-        """Requests of the windows without an end, those that were never sent too; 0 in records
-        before 0.2, where those in flight were of no window."""
-        return 0 if self.in_windows is None else self.counts.in_flight + self.counts.unsent
+        """Requests of the windows without an end, those that were never sent too."""
+        return self.counts.in_flight + self.counts.unsent
 
     @property
     def completed_in_windows(self) -> int:

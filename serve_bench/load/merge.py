@@ -113,7 +113,7 @@ def _check(result: LoadResult) -> None:
     """Raises BrokenAccount unless every account balances and every request of the windows has
     exactly one time."""
     measured = result.measured
-    for counts in (measured, result.total, result.in_windows or measured):
+    for counts in (measured, result.total, result.in_windows):
         if not counts.balanced:
             raise BrokenAccount(f"an account does not balance: {counts}")
     given_up = sum(measured.failed.get(name, 0) for name in GIVEN_UP)
@@ -175,7 +175,6 @@ def combine(load: Load, results: Sequence[LoadResult]) -> LoadResult:
 
 def _added_up(load: Load, results: Sequence[LoadResult]) -> LoadResult:
     first = results[0]
-    within = [one.in_windows for one in results if one.in_windows is not None]
     flying = [one.mean_in_flight for one in results if one.mean_in_flight is not None]
     duration_s = max(one.duration_s for one in results)
     histograms: dict[str, Any] = {name: Histogram() for name in HISTOGRAMS}
@@ -194,7 +193,7 @@ def _added_up(load: Load, results: Sequence[LoadResult]) -> LoadResult:
             None if first.warmup.judged is None else all(one.warmup.judged for one in results),
         ),
         **histograms,
-        in_windows=_summed(within) if len(within) == len(results) else None,
+        in_windows=_summed([one.in_windows for one in results]),
         mean_in_flight=sum(flying) if len(flying) == len(results) else None,
         measured=_summed([one.measured for one in results]),
         total=_summed([one.total for one in results]),

@@ -46,4 +46,4 @@ FORMATS: Final = ("table", "classic", "json", "csv", *(name for name in FORMS if
 """All that `--format` takes; those that are no form of a document are data of a kind of run."""
 
 COMPARED: Final = tuple(name for name in FORMATS if name != "classic")
-"""Forms of a comparison: nothing like it was published in the classic one."""
+"""Those of a comparison, and of runs whose figures were not published in the classic form."""

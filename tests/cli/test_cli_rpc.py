@@ -21,7 +21,7 @@ from serve_bench.cli.program import run
 from serve_bench.store import RECORDS_FILE, RunFolder, read
 from tests import places, records
 
-STORED = places.FORMATS / "1-rpc.jsonl"
+STORED = places.FORMATS / "2-rpc.jsonl"
 
 REPORT = places.TOP / "serve_bench" / "reference" / "torch_rpc.json"
 HAS = rpc_needs._has

@@ -20,7 +20,7 @@ from serve_bench.core.suite import Overrides
 from serve_bench.store import RunFolder
 from tests import places, records
 
-OWN = places.FORMATS / "1-run.jsonl"
+OWN = places.FORMATS / "2-run.jsonl"
 
 ROOT = places.TOP
 EXAMPLE = ROOT / "examples" / "own_app"

@@ -65,7 +65,7 @@ def test_a_resumed_run_keeps_its_own(
     refuses: Callable[[str, str], None],
 ) -> None:
     folder = tmp_path_factory.mktemp("run")
-    first, *rest = (FORMATS / "1-micro.jsonl").read_text().splitlines()
+    first, *rest = (FORMATS / "2-micro.jsonl").read_text().splitlines()
     content = json.loads(first)
     content["suite"]["slo"] = "p99=50ms"
     (folder / "records.jsonl").write_text("\n".join([json.dumps(content), *rest]) + "\n")
@@ -77,7 +77,7 @@ def test_a_resumed_run_keeps_its_own(
         f"micro --resume {folder} --slo p99=1s", "--slo: a run keeps its own, which is p99=50ms"
     )
     refuses(
-        f"micro --resume {FORMATS}/1-micro.jsonl --slo p99=1s",
+        f"micro --resume {FORMATS}/2-micro.jsonl --slo p99=1s",
         "--slo: a run keeps its own, which is none; leave it out",
     )
 

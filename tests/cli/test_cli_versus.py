@@ -117,7 +117,7 @@ def test_a_run_of_fewer_connections_than_its_row_says_is_not_gone_on_with(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Version 0.1 gave them up for short slices; new rounds would be another load by that name."""
-    stored = (places.FORMATS / "1-versus.jsonl").read_text().splitlines(True)
+    stored = (places.FORMATS / "2-versus.jsonl").read_text().splitlines(True)
     rest = [line for line in stored if '"round":3' not in line or line.startswith('{"kind":"run"')]
     (tmp_path / "records.jsonl").write_text("".join(rest))
     assert run(["versus", "--resume", str(tmp_path), "--dry-run"]) == 2

@@ -108,7 +108,7 @@ def test_an_odd_command_line_is_planned_or_refused_in_one_line(
 ) -> None:
     runs = tmp_path / "runs"
     shutil.copytree(FORMATS, runs)  # --plot draws beside them
-    stored = sorted(runs.glob("1-*.jsonl"))
+    stored = sorted(runs.glob("2-*.jsonl"))
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     refused = 0

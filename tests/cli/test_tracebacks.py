@@ -112,7 +112,7 @@ def test_a_report_is_printed_whatever_columns_says(
 
 def test_a_report_that_cannot_be_printed_does_not_end_with_0(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    shutil.copy(FORMATS / "1-micro.jsonl", tmp_path / "run" / "records.jsonl")
+    shutil.copy(FORMATS / "2-micro.jsonl", tmp_path / "run" / "records.jsonl")
     line = f"exec {sys.executable} -m serve_bench report run >/dev/full"
     done = subprocess.run(
         ["bash", "-c", line],

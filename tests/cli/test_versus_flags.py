@@ -291,7 +291,7 @@ LINES = [
     ("versus --a default --b default --b-python=", "--b-python: '' is not allowed; it takes"),
     ("versus --a default --b default --b-env A=1 --b-env A=2", "--b-env: A is given twice"),
     (
-        f"versus --resume {places.FORMATS}/1-versus.jsonl --quick --seed 3",
+        f"versus --resume {places.FORMATS}/2-versus.jsonl --quick --seed 3",
         "it does not go with --quick, --seed",
     ),
     ("versus --resume nosuch", "nosuch: no such folder"),

@@ -224,7 +224,7 @@ def test_a_damaged_record_is_shown_or_refused_in_one_line(part: int) -> None:
 def test_half_a_character_costs_its_record_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first, second, *rest = (places.FORMATS / "1-press-url-collapse.jsonl").read_text().splitlines()
+    first, second, *rest = (places.FORMATS / "2-press-url-collapse.jsonl").read_text().splitlines()
     record = json.loads(second)
     record["client"]["asked"]["keepalive"] = "\ud800"  # JSON can spell it
     (tmp_path / "records.jsonl").write_text("\n".join([first, json.dumps(record), *rest]) + "\n")

@@ -293,7 +293,7 @@ def test_no_interpreter_that_a_record_alone_names_is_run(
     evil = place / "python"
     evil.write_text(f"#!/bin/sh\ntouch {ran}\n")
     evil.chmod(0o755)
-    whole = json.loads((places.FORMATS / "1-micro.jsonl").read_text().splitlines()[0])
+    whole = json.loads((places.FORMATS / "2-micro.jsonl").read_text().splitlines()[0])
     for variant in whole["suite"]["variants"]:
         variant["python"] = str(evil)
     (place / "records.jsonl").write_text(json.dumps(whole) + "\n")
@@ -330,7 +330,7 @@ def test_a_suite_that_a_hand_has_changed_is_refused_in_one_line(
 ) -> None:
     place = tmp_path.parent / f"{tmp_path.name}-record"
     place.mkdir()
-    stored = places.FORMATS / "1-micro.jsonl"
+    stored = places.FORMATS / "2-micro.jsonl"
     whole = json.loads(stored.read_text().splitlines()[0])
     whole["suite"] |= damage
     (place / "records.jsonl").write_text(json.dumps(whole) + "\n")

@@ -55,9 +55,9 @@ def test_png_and_svg_are_what_they_are_called_and_equal_for_equal_runs() -> None
             ("Requests/s over clients", "Latency over clients", "clients (log)", "knee", "p99"),
         ),
         (lambda: document(pressed(), published=True), ("published, not measured here: CPU",)),
-        (lambda: stored("1-sweep"), ("Requests/s over users", "users (log)", "AMD EPYC")),
-        (lambda: stored("1-rpc", published=True), ("Agent latency", "PUBLISHED, not measured")),
-        (lambda: stored("1-scale-curve"), ("Throughput", "replicas (log)", "Deploy time", "n^")),
+        (lambda: stored("2-sweep"), ("Requests/s over users", "users (log)", "AMD EPYC")),
+        (lambda: stored("2-rpc", published=True), ("Agent latency", "PUBLISHED, not measured")),
+        (lambda: stored("2-scale-curve"), ("Throughput", "replicas (log)", "Deploy time", "n^")),
     ],
 )
 def test_a_picture_says_what_it_shows(of: Callable[[], Document], said: tuple[str, ...]) -> None:

@@ -37,7 +37,7 @@ NAMES: Final = (
 
 
 def stored(name: str, slo: str | None = SLO) -> Result:
-    result = read(places.FORMATS / f"1-{name}.jsonl")
+    result = read(places.FORMATS / f"2-{name}.jsonl")
     suite = {**result.run.suite, **({} if slo is None else {"slo": slo})}
     return replace(result, run=replace(result.run, suite=suite))
 

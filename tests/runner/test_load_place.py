@@ -47,7 +47,7 @@ def test_every_command_that_drives_a_load_knows_the_flags(command: str, refuses:
     refuses(f"{command} --load-on there", "--load-on: 'there' is not allowed")
 
 
-MICRO = places.FORMATS / "1-micro.jsonl"
+MICRO = places.FORMATS / "2-micro.jsonl"
 
 
 @pytest.mark.parametrize(

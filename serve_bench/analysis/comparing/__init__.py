@@ -241,7 +241,6 @@ def _slicing(a: SideRow, b: SideRow) -> RowSlices | None:
         method=str(first.get("method", "slices")),
         slice_s=float(first.get("slice_s") or 0.0),
         connections=first.get("connections"),
-        asked_connections=first.get("asked_connections"),
         drain_s=(_drain_s(a.trials), _drain_s(b.trials)),
         slices=sum(len(one["completed"]) for one in sliced) // 2,
         short=len(short),

@@ -173,7 +173,7 @@ MOST_CHANGES: Final = 8
 
 def software_of(launches: Iterable[Launch]) -> dict[str, str]:
     """By `app commit`, `app sources` and the name of each package what launches prove, joined where
-    they differ; empty of an earlier release, which did not record it."""
+    they differ."""
     found: dict[str, dict[str, None]] = {}
     for one in launches:
         app: Mapping[str, Any] = one.proof.get("app") or {}

@@ -91,7 +91,6 @@ class RowSlices:
     method: str
     slice_s: float
     connections: int | None
-    asked_connections: int | None
     drain_s: tuple[float | None, float | None]
     slices: int
     short: int

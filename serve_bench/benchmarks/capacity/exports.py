@@ -120,8 +120,3 @@ def csv_text(result: Result, options: ReportOptions) -> str:
             values = "; ".join(f"{name}={value}" for name, value in probe["values"].items())
             rows.append({**about, **probe, "values": values})
     return csv_of(COLUMNS, rows)
-
-
-def classic_text(result: Result, options: ReportOptions) -> str:
-    """Nothing like it was published: a line that says so."""
-    return "capacity has no published classic form: --format table shows it\n"

@@ -73,8 +73,3 @@ def ladder_fields(ladders: Sequence[LadderLine], entry: Entry) -> Mapping[str, A
                 "ladder_signs": "; ".join(ladder.signs),
             }
     return dict.fromkeys(("step_run", "mark", "ladder_end", "ladder_signs"))
-
-
-def classic_text(result: Result, options: ReportOptions) -> str:
-    """Nothing like it was published in the classic form: a line that says so."""
-    return f"{result.run.command} has no published classic form: --format table shows it\n"

@@ -295,11 +295,10 @@ def _requests(loads: Sequence[Entry]) -> Iterator[Block]:
 def _facts(trial: Trial) -> Iterator[tuple[str, str]]:
     client, counts = trial.client, trial.counts
     carried = f"{counts.carried_in:,} carried in + " if counts.carried_in else ""
-    rest = "in flight at the end" if trial.in_windows is None else "unanswered"
     yield (
         "requests",
         f"{carried}{counts.sent:,} sent = {counts.completed:,} completed + "
-        f"{counts.failed_total:,} failed + {counts.in_flight:,} {rest}",
+        f"{counts.failed_total:,} failed + {counts.in_flight:,} unanswered",
     )
     if late := ended_late(trial):
         yield "in flight", late

@@ -87,13 +87,13 @@ def _cell(part: CellPart, run: Run) -> dict[str, Any]:
 
 
 def _requests(trial: Trial) -> dict[str, Any]:
-    """The account of the requests of a trial's windows, each followed to its end: carried_in (0 but
-    in records of 0.1) + sent = completed + failed + in_flight.
+    """The account of the requests of a trial's windows, each followed to its end: carried_in + sent
+    = completed + failed + in_flight.
 
     `in_flight`: without an answer when the drain ended; `not_sent`: due, and still waiting for a
     free connection then; `unanswered`: both. `in_windows`: what happened within the windows
-    (carried_in + sent = completed + failed + in_flight when the last of them ended), null in
-    records of 0.1, and `mean_in_flight` over them. `status_codes`: of whole responses.
+    (carried_in + sent = completed + failed + in_flight when the last of them ended), and
+    `mean_in_flight` over them. `status_codes`: of whole responses.
     """
     counts = trial.counts
     return {

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from serve_bench.core.axes import named_now, only_keys
+from serve_bench.core.axes import only_keys
 from serve_bench.core.errors import BadInput
 
 T = TypeVar("T")
@@ -31,13 +31,10 @@ class Arguments:
     def of_table(cls, table: Mapping[str, Any], keys: Sequence[str], place: str) -> Arguments:
         """The keys of a table of a suite file, as they would be written behind flags: a list with
         commas. Raises BadInput for a key that is none of `keys`."""
-        now = named_now(table)
-        only_keys(now, keys, place)
-        if len(now) < len(table):
-            raise BadInput(f"{place}: an option is there under two names")
+        only_keys(table, keys, place)
         texts = {
             name: ",".join(map(str, value)) if isinstance(value, list) else str(value)
-            for name, value in now.items()
+            for name, value in table.items()
         }
         return cls(texts, {name: f"{place}.{name}" for name in texts})
 

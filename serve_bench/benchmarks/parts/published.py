@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Final
 
-from serve_bench.core.axes import named_now
 from serve_bench.core.result import JsonObject, Row, Traffic, cell_slug
 
 MICRO: Final = "ray_serve_microbenchmark.json"
@@ -55,7 +54,7 @@ def published_for(cell: JsonObject, row: Row) -> Published | None:
     name = _ROWS.get(row.label) if row.client == "aiohttp" else None
     for known in reference(MICRO)["cells"] if name else ():
         axes = {key: value for key, value in known.items() if not isinstance(value, dict)}
-        if cell_slug(named_now(axes)) == cell_slug(cell):
+        if cell_slug(axes) == cell_slug(cell):
             return Published(known[name]["mean"], known[name]["std"])
     return None
 

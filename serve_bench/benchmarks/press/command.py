@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from serve_bench.cli.command import command, flag
-from serve_bench.cli.options import RUN, LadderOptions
+from serve_bench.cli.options import CLASSIC_HELP, RUN, LadderOptions
 
 if TYPE_CHECKING:
     from serve_bench.benchmarks.ladder.flags import UrlRequest
@@ -39,6 +39,7 @@ class PressOptions(LadderOptions):
     )
 
     suite: str = flag("press")
+    format: str = flag("table", CLASSIC_HELP, "--format", "-f")
     clients: str | None = flag(None, "Numbers of clients, published or auto [published: 1-3000].")
     requests_per_client: int | None = flag(None, "Requests that each client makes in a row [100].")
     samples: int | None = flag(None, "Samples of a request, each of two strings [15].")

@@ -39,7 +39,6 @@ from serve_bench.benchmarks.rpc.charts import (
     metric_charts,
     rate_chart,
 )
-from serve_bench.benchmarks.rpc.exports import printed_form
 from serve_bench.benchmarks.rpc.summary import (
     AGENT,
     AGENT_RATE,
@@ -60,7 +59,6 @@ from serve_bench.core.document import (
     Cell,
     Chart,
     Charts,
-    Code,
     Column,
     Document,
     Folded,
@@ -324,7 +322,7 @@ def _sections(result: Result, summary: RpcSummary, published: bool) -> Iterator[
         yield from _over_x(summary, published, "latency")
         yield from latency_charts(summary)
 
-    yield from section("results", f"Results over {x_axis}", _results(result, summary), "headline")
+    yield from section("results", f"Results over {x_axis}", _results(summary), "headline")
     yield from section("ratios", "Ratios between backends", _ratios(summary), "table")
     yield from section("cpu", "Limits by world", _inside(summary), "table")
     if published:
@@ -336,15 +334,13 @@ def _sections(result: Result, summary: RpcSummary, published: bool) -> Iterator[
     yield method(result, (*GENERAL_FORMULAS, *FORMULAS))
 
 
-def _results(result: Result, summary: RpcSummary) -> Iterator[Block]:
+def _results(summary: RpcSummary) -> Iterator[Block]:
     if not summary.points:
         yield Prose(("Nothing was planned.",), "doubt")
         return
     yield _figures_table(summary)
     if summary.measured:
         yield Folded("Every percentile of the four metrics", (_percentiles_table(summary),))
-        printed = "\n".join(printed_form(result))
-        yield Folded("As PyTorch's benchmark prints it", (Code(printed),))
 
 
 def _episode_charts(summary: RpcSummary) -> Iterator[Block]:

@@ -1,23 +1,22 @@
-"""A run of rpc for programs: JSON, CSV, and the published printed form.
+"""A run of rpc for programs: JSON and CSV.
 
 The JSON is the report file of PyTorch's benchmark: what reads the source's file reads this one (the
 arguments, `x_axis_name`, and for each world of the first backend the four metrics with p50, p75,
 p90, p95). The source rounds latencies to three decimals and cuts throughputs to whole numbers; in
 JSON and CSV nothing is rounded. All backends, further figures, the host and doubts stand under
-`serve_bench`. The printed form is line for line as PyTorch's benchmark prints it: names, order and
-digits are the source's (serve_bench/reference/torch_rpc.json).
+`serve_bench`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
 from serve_bench.benchmarks.parts.csv import csv_of
 from serve_bench.benchmarks.parts.published import RPC, reference
-from serve_bench.benchmarks.rpc.request import BACKENDS, PUBLISHED_ARGUMENTS
+from serve_bench.benchmarks.rpc.request import PUBLISHED_ARGUMENTS
 from serve_bench.benchmarks.rpc.summary import (
     AGENT,
     NAMES,
@@ -39,8 +38,6 @@ OURS: Final = "serve_bench"
 
 REPORT_FILE: Final = "benchmark_report.json"
 """In the run's folder, always."""
-
-BANNER: Final = "PyTorch distributed rpc benchmark suite"
 
 _FROM_CLIENT: Final = ("policy", "agent_pid", "observer_pids", "processes", "versions", "raw")
 """What each trial has as its record has it."""
@@ -211,51 +208,3 @@ def _rows(point: RpcPoint, result: Result) -> Iterator[dict[str, Any]]:
             "remarks": "; ".join(point.remarks),
             "host": host_line(result.run.host),
         }
-
-
-# ---------------------------------------------------------------------------- the printed form
-
-
-def classic_text(result: Result, options: ReportOptions) -> str:
-    """The printed form as text; worlds that were not measured are named behind it."""
-    missing = [
-        f"! not measured: {one.title}" for one in rpc_summary(result).points if not one.figures
-    ]
-    return "\n".join(printed_form(result) + missing or ["nothing was measured"]) + "\n"
-
-
-def printed_form(result: Result) -> list[str]:
-    """The lines, once for each backend in the order of the plan. What was not measured has none."""
-    summary, arguments = rpc_summary(result), published_arguments(result)
-    named = summary.backends != (BACKENDS[0],)
-    out: list[str] = []
-    for backend in summary.backends:
-        own = [one for one in summary.of(backend) if one.figures]
-        if own:
-            out += form_lines(arguments, summary.x_axis, own, backend if named else None)
-    return out
-
-
-def form_lines(
-    arguments: Mapping[str, Any], x_axis: str, points: Sequence[RpcPoint], backend: str | None
-) -> Iterator[str]:
-    """The lines of one backend, which is named where it is given; all points were measured."""
-    yield from ("-" * len(BANNER), BANNER, "-" * len(BANNER))
-    if backend is not None:
-        yield f"backend : {backend}"
-    yield from (f"{name} : {value}" for name, value in arguments.items())
-    yield f"x_axis_name : {x_axis}"
-    for point in points:
-        yield from ("---------", "Benchmark", f"{x_axis} : {point.x}")
-        for name in NAMES:
-            yield from (_printed(name, point.figures[name]), "")
-
-
-def _printed(name: str, figures: Figures) -> str:
-    shares = {
-        share: round(figures.percentiles[share], 3)
-        if "latency" in name
-        else int(figures.percentiles[share])
-        for share in PERCENTILES
-    }
-    return f"{name.removesuffix(' (seconds)')} -- {shares}"

@@ -1,4 +1,4 @@
-"""A scale run for programs: JSON, CSV, the published form, `perf_metrics` of Ray's tooling.
+"""A scale run for programs: JSON, CSV, `perf_metrics` of Ray's tooling.
 
 Rule: figures are not rounded; what is not known is null, and what was planned and not measured is
 listed. Names are exactly the published ones.
@@ -16,7 +16,7 @@ from serve_bench.analysis.statistics import LATENCY, MAIN, Line, LowerBound
 from serve_bench.benchmarks.parts.csv import csv_of
 from serve_bench.benchmarks.parts.published import scale_notes, scale_published
 from serve_bench.benchmarks.parts.slo import slo_columns, slo_json
-from serve_bench.benchmarks.scale.figures import CLUSTER_NAMES, Figure, published_names
+from serve_bench.benchmarks.scale.figures import CLUSTER_NAMES, Figure
 from serve_bench.benchmarks.scale.growth import Grown
 from serve_bench.benchmarks.scale.nodes import NODE_NAMES, ScaleNode
 from serve_bench.benchmarks.scale.summary import (
@@ -205,27 +205,6 @@ def _node_rows(node: ScaleNode) -> Iterator[dict[str, Any]]:
 
 def _value(value: float | None) -> dict[str, Any]:
     return {"value": value, "lower_bound": isinstance(value, LowerBound) or None}
-
-
-# -------------------------------------------------------------------------- the published form
-
-
-def classic_text(result: Result, options: ReportOptions) -> str:
-    """The published metrics by name as a JSON object: the first variant's, means over launches.
-
-    What the published form has no words for stands behind them: `invalid` (those metrics) and
-    `not_measured` (of the whole run).
-    """
-    summary = scale_summary(result)
-    names = published_names(summary.workload)
-    if not names:
-        return f"scale {summary.workload} has no published classic form: --format table shows it\n"
-    sizes = summary.sizes[:1]
-    content: dict[str, Any] = {name: sizes[0].mean(name) if sizes else None for name in names}
-    invalid = summary.invalid_in(sizes)
-    content |= {"invalid": list(invalid)} if invalid else {}
-    content |= {"not_measured": list(summary.not_measured)} if summary.not_measured else {}
-    return _text(content)
 
 
 # -------------------------------------------------------------------------------- perf_metrics

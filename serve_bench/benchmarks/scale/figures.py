@@ -25,7 +25,6 @@ from serve_bench.analysis.statistics import (
 )
 from serve_bench.benchmarks.scale.nodes import (
     NODE_METRICS,
-    NODE_NAMES,
     NS_PER_MS,
     Kind,
     node_figures,
@@ -203,10 +202,3 @@ def _latency_ms(trial: Trial, name: str) -> float | None:
         return None
     value: float | None = getattr(distribution(metric, answered, given_up), name)
     return None if value is None else value / NS_PER_MS
-
-
-def published_names(workload: str) -> tuple[str, ...]:
-    """The names that Ray publishes for a workload; none for a curve."""
-    if workload in GRAPHS:
-        return GRAPH_NAMES
-    return () if workload == "curve" else NODE_NAMES

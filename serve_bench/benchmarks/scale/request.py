@@ -81,9 +81,8 @@ class ScaleSuite:
         return self.windows * self.window_s
 
     def to_json(self) -> dict[str, Any]:
-        """Plain content for the Run record; without `slo` where none was given."""
-        content = {"name": f"scale_{self.workload}", **plain(self)}
-        return {name: one for name, one in content.items() if one is not None or name != "slo"}
+        """Plain content for the Run record."""
+        return {"name": f"scale_{self.workload}", **plain(self)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ScaleSuite:

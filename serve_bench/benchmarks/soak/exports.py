@@ -113,8 +113,3 @@ def csv_text(result: Result, options: ReportOptions) -> str:
                 row[f"{level}_per_million"] = (known["per_million"] or {}).get("slope")
             rows.append(row)
     return csv_of(COLUMNS, rows)
-
-
-def classic_text(result: Result, options: ReportOptions) -> str:
-    """Nothing like it was published: a line that says so."""
-    return "soak has no published classic form: --format table shows it\n"

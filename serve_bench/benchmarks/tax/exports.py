@@ -108,8 +108,3 @@ def _ratio(lines: ComparedRow | None, metric: str, kind: str, against: str) -> d
     known = {name: interval.get(name) for name in ("low", "high", "confidence")}
     ratio = {"against": against, "kind": kind, "ratio": line.ratio}
     return {**ratio, **known, "rounds": len(line.b_values), "verdict": line.judged.word}
-
-
-def classic_text(result: Result, options: ReportOptions) -> str:
-    """Nothing like it was published in the classic form: a line that says so."""
-    return "tax has no published classic form: --format table shows it\n"

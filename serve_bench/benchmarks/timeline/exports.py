@@ -137,8 +137,3 @@ def _rows(result: Result) -> Iterator[dict[str, Any]]:
                 word = None if held is None else "in" if held else "out"
                 lost = sum(second["lost"].values())
                 yield {**at, **second, **cpu, "slo": word, "lost": lost}
-
-
-def classic_text(result: Result, options: ReportOptions) -> str:
-    """Nothing like it was published in the classic form: a line that says so."""
-    return "timeline has no published classic form: --format table shows it\n"

@@ -75,17 +75,6 @@ def content(suite: VersusSuite, earlier: Result) -> dict[str, Any]:
     return {**suite.to_json(), **free}
 
 
-def _check_load(suite: VersusSuite, earlier: Result) -> None:
-    """BadInput where what is measured would be loaded otherwise than its row says."""
-    every = [one for plan in versus_plan(suite) for one in plan.pairings]
-    for place, how in chosen_of(every, earlier.trials).items():
-        if how.connections != how.asked_connections:
-            raise BadInput(
-                f"--resume: {place} of this run was loaded with {how.connections} connections, as "
-                "version 0.1 did: start a new one"
-            )
-
-
 def run(
     suite: VersusSuite,
     options: VersusOptions,

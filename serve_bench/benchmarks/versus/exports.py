@@ -40,11 +40,6 @@ def csv_text(result: Result, options: ReportOptions) -> str:
     return versus_csv(of_versus(result))
 
 
-def classic_text(result: Result, options: ReportOptions) -> str:
-    """Nothing like it was published in the classic form: a line that says so."""
-    return "versus has no published classic form: --format table shows it\n"
-
-
 def versus_json(comparing: Comparing, where: Sequence[str] = ()) -> str:
     """The comparison as one JSON object, indented."""
     whole = {

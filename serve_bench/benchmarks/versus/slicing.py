@@ -57,13 +57,11 @@ class DrainSample:
 @dataclass(frozen=True)
 class Slicing:
     """How a row is loaded in turn. `drain_s`: what was seen when it was chosen; `why`: what made it
-    other than the shortest slices, in words. `connections`: those of the row (`asked_connections`);
-    fewer in runs of version 0.1, which gave them up for short slices."""
+    other than the shortest slices, in words."""
 
     method: Method
     slice_s: float
     connections: int
-    asked_connections: int
     drain_s: float = 0.0
     why: str = ""
 
@@ -90,7 +88,6 @@ def slicing_from(record: Mapping[str, Any]) -> Slicing | None:
             record["method"],
             float(record["slice_s"]),
             int(record["connections"]),
-            int(record["asked_connections"]),
             float(record["chosen_drain_s"]),
             str(record["why"]),
         )
@@ -108,7 +105,7 @@ def in_windows(connections: int, drain_s: float, why: str) -> Slicing:
     """A row that cannot be loaded in slices."""
     window_s = max(WINDOW_S, _rounded_up(DRAINS * drain_s))
     reason = f"{why}; {WINDOWS_COST.format(window_s=window_s)}"
-    return Slicing("windows", window_s, connections, connections, drain_s, reason)
+    return Slicing("windows", window_s, connections, drain_s, reason)
 
 
 def choose(
@@ -125,7 +122,7 @@ def choose(
     if slice_s is not None:
         short = slice_s < DRAINS * last.drain_s
         why = f"slices of {ms_text(slice_s)}, as asked, are under {DRAINS} drains" if short else ""
-        return Slicing("slices", slice_s, connections, connections, last.drain_s, why)
+        return Slicing("slices", slice_s, connections, last.drain_s, why)
     if length_s > LONGEST_S >= DRAINS * last.drain_s:
         length_s = LONGEST_S
     if length_s > LONGEST_S:
@@ -135,7 +132,7 @@ def choose(
         return length_s
     longer = length_s > SHORTEST_S
     why = f"slices of {ms_text(length_s)}: a drain takes {ms_text(last.drain_s)}" if longer else ""
-    return Slicing("slices", length_s, connections, connections, last.drain_s, why)
+    return Slicing("slices", length_s, connections, last.drain_s, why)
 
 
 def turns_words(open_loop: bool, side_s: float, slice_s: float | None) -> str:

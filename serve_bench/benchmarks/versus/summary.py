@@ -319,9 +319,6 @@ def _slicings(comparing: Comparing) -> Iterator[str]:
 
 def _slicing(of: RowSlices) -> str:
     """`134 slices of 50 ms a side in turn, in drawn order, drains of 3.6 ms (A) and 4 ms (B)`."""
-    wanted = of.asked_connections
-    fewer = wanted is not None and wanted != of.connections and not of.why
-    load = f", {of.connections} connections instead of {wanted}" if fewer else ""
     why = f" ({of.why})" if of.why else ""
     drains = [
         f"{ms_text(one)} ({letter})"
@@ -332,7 +329,7 @@ def _slicing(of: RowSlices) -> str:
     words = f"windows of {ms_text(of.slice_s)}, not slices: noisier, docs/ab.md"
     if of.method == "slices":
         words = f"{of.slices:,} slices of {ms_text(of.slice_s)} a side in turn, in drawn order"
-    return f"{words}{load}{drain}{why}"
+    return f"{words}{drain}{why}"
 
 
 def _effects(comparing: Comparing) -> Iterator[str]:

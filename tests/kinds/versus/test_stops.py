@@ -150,7 +150,7 @@ def test_a_stored_run_is_judged_by_another_gate(
 
 
 def test_a_gate_is_for_one_run_of_versus(capsys: pytest.CaptureFixture[str]) -> None:
-    runs = ["tests/formats/1-micro.jsonl", "tests/formats/1-versus.jsonl"]
+    runs = ["tests/formats/2-micro.jsonl", "tests/formats/2-versus.jsonl"]
     for folders in (runs[:1], runs[1:] * 2):
         assert run(["report", *folders, "--threshold", "2%"]) == 2
         assert "--threshold: for the report of one run of versus" in capsys.readouterr().err
