@@ -103,7 +103,6 @@ def sliced(
     method: str = "slices",
     verdict: Mapping[str, Any] | None = None,
     flags: Mapping[str, bool] | None = None,
-    asked: int | None = None,
 ) -> Trial:
     """A side in slices of 50 ms at `rate`; a steady load has `steady` times that rate."""
     count, length_s = 80, 0.05
@@ -121,7 +120,6 @@ def sliced(
         "method": method,
         "slice_s": length_s if method == "slices" else 1.0,
         "connections": at.row.connections,
-        "asked_connections": asked or at.row.connections,
         "chosen_drain_s": 0.004,
         "why": "",
         "drain_s": 0.004,

@@ -54,6 +54,7 @@ BAD = {
         ("micro --env RAY_ADDRESS=x", "--env: RAY_ADDRESS is set by serve-bench itself"),
         ("micro --suite nosuch", "--suite: no file 'nosuch'; a path, or one of: "),
         ("micro --suite ./nosuch.toml", "nosuch.toml: cannot be read: no such file"),
+        ("sweep --format classic", "--format: 'classic' is not allowed; it takes table, json"),
         ("micro --format html5", "--format: 'html5' is not allowed; it takes table, classic"),
         (
             f"micro --resume {FORMATS}/2-micro.jsonl --quick",

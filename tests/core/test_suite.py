@@ -85,11 +85,6 @@ def test_a_matrix_makes_a_product_with_replicas_outermost() -> None:
     assert cells_of(micro(flags)) == product
 
 
-def test_both_spellings_of_concurrency_are_the_same_axis() -> None:
-    suite = read_suite({"cells": [{"max_concurrent_queries": 7}]}, "f.toml")
-    assert suite.cells[0]["max_ongoing_requests"] == 7
-
-
 def test_env_makes_another_variant_of_every_chosen_one() -> None:
     suite = micro(Overrides(variants=("default", "haproxy"), env={"RAY_SERVE_X": "1"}))
     assert [variant.name for variant in suite.variants] == [
@@ -166,10 +161,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"cells": [{"num_replicas": True}]}, "f.toml: cells[1].num_replicas: True is not allowed"),
     ({"cells": [{"data_size": "large"}]}, "data_size belongs to [load]"),
     ({"cells": [{}, {}]}, "is given twice"),
-    (
-        {"cells": [{"max_ongoing_requests": 1, "max_concurrent_queries": 2}]},
-        "max_ongoing_requests is given twice",
-    ),
+    ({"cells": [{"max_concurrent_queries": 2}]}, "f.toml: cells[1]: unknown key 'max_concurrent"),
     ({"cells": [{}], "matrix": {"num_replicas": [1]}}, "give cells or matrix, not both"),
     ({"matrix": {"num_replicas": [1, 1]}}, "1 is given twice"),
     ({"matrix": {"num_replicas": []}}, "at least one value"),

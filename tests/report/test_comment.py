@@ -12,7 +12,7 @@ import pytest
 from serve_bench.benchmarks.registry import BENCHMARKS as SHEETS
 from serve_bench.cli.show import render
 from serve_bench.core.document import Column, Section, Table, TableRow, sentences
-from serve_bench.core.result import Failure, Result, VariantUsed, result_of
+from serve_bench.core.result import Failure, Result, result_of
 from serve_bench.report.comment import (
     LEFT_OUT_FIRST,
     MOST_CHARACTERS,
@@ -30,7 +30,7 @@ from tests.kinds.rows import test_report_load as loads
 from tests.kinds.rows import test_report_rows as rows
 from tests.kinds.rpc import test_report_rpc as rpc
 from tests.kinds.scale import test_report_scale as scale
-from tests.records import AT, ROWS, cell, launch, planned, run, trial
+from tests.records import AT, ROWS, launch, planned, run, trial
 from tests.sheet_parts import as_lines
 from tests.sheet_parts import sheet as sheet_of
 
@@ -114,24 +114,6 @@ def test_what_was_found_is_said_as_on_the_page_and_gaps_come_first(kind: str) ->
     assert not missing or "incomplete" in first or "failed" in first
 
 
-def test_codes_of_doubts_stand_with_the_figures() -> None:
-    asked = replace(launch(), variant=VariantUsed("default", {"RAY_SERVE_ENABLE_HA_PROXY": "1"}))
-    broken = replace(trial(planned()), flags={"interrupted": True})
-    text = render(result_of([run(planned()), asked, broken]), "markdown")
-    first, _, _, _, head, _, row = text.split("\n")[:7]
-    assert first.startswith("**The row was interrupted. single client: 100.0 ± 8.2 requests/s")
-    assert head.endswith("| doubts |") and row.endswith("| interrupted; variant-not-engaged |")
-
-
-def test_axes_that_do_not_vary_are_said_once_and_others_have_columns() -> None:
-    places = [planned(of=cell(replicas=count)) for count in (1, 2)]
-    text = render(result_of([run(*places), launch(), *map(trial, places)]), "markdown")
-    before, _, after = text.partition("<details>")
-    assert before.split("\n")[4].startswith("| num_replicas | requests/s |")
-    assert "- every cell: max_batch_size 1, max_ongoing_requests 1\n" in after
-    assert "- single client: client aiohttp\n" in after
-
-
 def test_names_and_messages_break_neither_table_nor_fold() -> None:
     odd = "a|b\nc"
     at = planned(odd, replace(ROWS[0], label="<b>"))
@@ -171,11 +153,3 @@ def test_what_is_too_long_is_left_out_in_a_set_order_and_named(each: int, gone: 
     line = next((one for one in text.split("\n") if one.startswith("- left out here")), "")
     assert bool(line) == bool(gone) and f": {' and '.join(LEFT_OUT_FIRST[:gone])}" in f"{line}: "
     assert not gone or "`--format html` shows them" in line
-
-
-def test_a_run_of_very_many_rows_still_fits() -> None:
-    places = [planned(of=cell(replicas=count)) for count in range(1, 700)]
-    text = render(result_of([run(*places), launch(), *map(trial, places)]), "markdown")
-    assert len(text) <= MOST_CHARACTERS
-    table = [line for line in text.partition("<details>")[0].split("\n") if line.startswith("| ")]
-    assert len(table) == 2 + 699

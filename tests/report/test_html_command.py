@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -137,18 +136,6 @@ def test_where_no_page_can_be_written_one_line_says_so(
     assert not Path("report.html").exists()
 
 
-def test_published_figures_stand_beside_where_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("serve_bench.report.page.bundle", lambda: STUB)
-    home = stored(tmp_path / "r")
-    pages = []
-    for words in ([], ["--published"]):
-        assert run(["report", str(home), "-f", "html", *words]) == 0
-        pages.append((home / "report.html").read_text().count("published"))
-    assert pages[0] < pages[1]
-
-
 @pytest.mark.usefixtures("stub_sheets")
 def test_a_full_disk_leaves_the_earlier_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -206,17 +193,6 @@ def two_runs(tmp_path: Path) -> list[str]:
     (second / "records.jsonl").write_text(text)
     assert read(second).run.id != read(first).run.id
     return [str(first), str(second)]
-
-
-def test_several_runs_are_a_list_in_json(
-    two_runs: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    singles = []
-    for one in two_runs:
-        assert run(["report", one, "-f", "json"]) == 0
-        singles.append(json.loads(capsys.readouterr().out))
-    assert run(["report", *two_runs, "-f", "json"]) == 0
-    assert json.loads(capsys.readouterr().out) == singles
 
 
 def test_several_runs_are_one_table_in_csv_and_follow_each_other_elsewhere(
@@ -285,23 +261,3 @@ def test_perf_metrics_are_written_whole_or_not_at_all(
     assert list(folder.iterdir()) == []
     assert run(words) == 0
     assert "perf_metrics" in json.loads((folder / "t.pm").read_text())
-
-
-def test_what_is_of_one_run_takes_one(
-    two_runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["report", *two_runs, "--perf-metrics", str(tmp_path / "p.json")]) == 2
-    assert "--perf-metrics: takes the records of one run; there are 2" in capsys.readouterr().err
-    assert run(["report", two_runs[0], "--format", "xml"]) == 2
-    assert "csv, markdown, html" in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("stub_sheets")
-def test_a_page_whose_folder_is_elsewhere_needs_nothing_of_it(tmp_path: Path) -> None:
-    home = stored(tmp_path / "r")
-    to = tmp_path / "x.html"
-    assert run(["report", str(home), "-f", "html", "-o", str(to)]) == 0
-    shutil.rmtree(home)
-    read_page = Read(to.read_text())
-    assert json.loads(read_page.scripts["records.jsonl-text"].splitlines()[0])["kind"] == "run"
-    assert len(read_page.all("img")) == 1

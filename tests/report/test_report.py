@@ -1,10 +1,10 @@
-"""The forms of report, against golden files made by hand-checkable records.
+"""The forms of report, of hand-checkable records.
 
 tests/golden/records.jsonl: two variants, two cells, three rows; windows are mean ± std by turns;
 of the responses 90 % took some time, 9 % 1.25 times that and 1 % 2.5 times; the first cell of
 `default` has the published figures. One row has errors, one a client at its limit, one failed. Four
 rows have samples of CPU: nothing full, a proxy at its core, a client at its core, one slot for all.
-After a wanted change: SERVE_BENCH_UPDATE_GOLDEN=1, then read the difference.
+classic.txt is what the published benchmark prints of it, digit for digit.
 """
 
 from __future__ import annotations
@@ -12,15 +12,12 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 from dataclasses import replace
 
 import pytest
 
-from scripts.corpus import rounded
 from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
 from serve_bench.benchmarks.parts.rows import page_of
-from serve_bench.benchmarks.parts.texts import decimals, latency, number
 from serve_bench.cli.show import render
 from serve_bench.core.document import Finding, Prose, Section, sentences
 from serve_bench.core.errors import BadInput
@@ -43,7 +40,6 @@ from tests.html_sample import sheet
 from tests.records import AT, ROWS, cell, launch, planned, run, trial
 
 GOLDEN = places.GOLDEN
-FORMAT_1 = places.FORMATS / "format-1.jsonl"
 
 #: The example of the published README, character for character.
 AS_PUBLISHED = """\
@@ -70,42 +66,12 @@ def only(*variants: str) -> Result:
     )
 
 
-@pytest.mark.parametrize(
-    ("format", "file"),
-    [
-        ("table", "table.txt"),
-        ("classic", "classic.txt"),
-        ("markdown", "report.md"),
-        ("csv", "report.csv"),
-        ("json", "report.json"),
-    ],
-)
-def test_the_form_is_the_golden_one(golden: Result, format: str, file: str) -> None:
-    text = render(golden, format, where="results/golden", published=format == "table")
-    if os.environ.get("SERVE_BENCH_UPDATE_GOLDEN") == "1":
-        (GOLDEN / file).write_text(text, encoding="utf-8")
-    assert rounded(text) == rounded((GOLDEN / file).read_text(encoding="utf-8"))
-
-
-def test_every_form_has_a_golden_file() -> None:
-    assert set(FORMATS) == {"table", "classic", "markdown", "csv", "json"}
-
-
 def test_an_unknown_form_is_one_line(golden: Result) -> None:
-    with pytest.raises(BadInput) as refused:
+    with pytest.raises(BadInput, match="^--format: 'xml' is not allowed; it takes table, classic"):
         render(golden, "xml")
-    assert str(refused.value) == (
-        "--format: 'xml' is not allowed; it takes table, classic, json, csv, markdown"
-    )
 
 
 # ------------------------------------------------------------------------------- classic
-
-
-def test_classic_is_the_published_form() -> None:
-    text = render(only("default"), "classic")
-    assert text.startswith(AS_PUBLISHED)
-    assert "connections" not in text
 
 
 @pytest.mark.parametrize(("size", "words"), [("large", "large data"), ("4096", "4096 bytes data")])
@@ -113,6 +79,13 @@ def test_classic_names_the_data(size: str, words: str) -> None:
     at = planned(row=replace(ROWS[0], data_size=size))
     text = render(result_of([run(at), trial(at)]), "classic")
     assert f"        single client {words} 100.0 +- 8.16 requests/s\n" in text
+
+
+def test_classic_is_the_published_form(golden: Result) -> None:
+    text = render(golden, "classic")
+    assert text == (GOLDEN / "classic.txt").read_text(encoding="utf-8")
+    assert render(only("default"), "classic").startswith(AS_PUBLISHED)
+    assert "connections" not in text
 
 
 def test_classic_without_a_classic_row_says_so() -> None:
@@ -127,41 +100,6 @@ def test_classic_sets_published_figures_beside() -> None:
 
 
 # --------------------------------------------------------------------------------- table
-
-
-@pytest.mark.parametrize("width", [100, 80, 60])
-@pytest.mark.parametrize("published", [False, True])
-def test_the_table_fits_or_says_what_it_left_out(
-    golden: Result, width: int, published: bool
-) -> None:
-    lines = render(golden, width=width, published=published).splitlines()
-    assert max(map(len, lines)) <= width
-    shown = next(line for line in lines if line.lstrip().startswith("load ")).split()
-    left_out = " ".join(lines).partition("left out")[2].partition("every cell")[0].split()
-    for name in ("ratio", "p50", "p90", "max", *(["published"] if published else [])):
-        assert (name in shown) != (name in left_out or f"{name}," in left_out)
-    assert {"variant", "requests/s", "p99", "errors", "limited"} <= set(shown)
-
-
-def test_all_that_there_is_fits_too(golden: Result) -> None:
-    assert max(map(len, render(golden, width=80, verbose=True).splitlines())) <= 80
-
-
-def test_eighteen_rows_of_six_cells_fit_a_screen_of_sixty_lines() -> None:
-    places = [cell(queries=queries, replicas=n) for queries in (1, 100, 1000) for n in (1, 8)]
-    plan = [planned(row=row, of=of) for of in places for row in ROWS]
-    made = [sampled(at, 97.0) for at in plan]
-    text = render(result_of([run(*plan), launch(), *made]), where="results/x", width=80)
-    assert len(text.splitlines()) <= 60
-
-
-def test_color_repeats_what_words_say(golden: Result) -> None:
-    plain, colored = render(golden), render(golden, color=True)
-    assert "\x1b[" in colored and "\x1b[" not in plain
-    stripped = colored
-    for code in ("\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[33m", "\x1b[0m"):
-        stripped = stripped.replace(code, "")
-    assert stripped == plain
 
 
 class Terminal(io.StringIO):
@@ -415,15 +353,6 @@ def test_perf_metrics_leave_broken_rows_out_and_name_what_is_known_to_be_higher(
 # ------------------------------------------------------------------------ the other files
 
 
-def test_a_file_of_format_1_is_read_and_drawn() -> None:
-    result = read(FORMAT_1)
-    assert [len(part) for part in (result.launches, result.deploys, result.teardowns)] == [1, 1, 1]
-    assert (len(result.trials), len(result.profiled), len(result.resumes)) == (2, 1, 1)
-    assert (result.failures, len(result.mended)) == ((), 1)
-    assert [one.code for one in result.warnings] == ["unknown-kind"]
-    assert "single client small data 100.0 +- 8.16 requests/s" in render(result, "classic")
-
-
 def test_csv_has_a_line_for_every_row(golden: Result) -> None:
     rows = list(csv.DictReader(io.StringIO(render(golden, "csv"))))
     assert len(rows) == len(golden.run.plan)
@@ -431,24 +360,3 @@ def test_csv_has_a_line_for_every_row(golden: Result) -> None:
     ratio = {(row["variant"], row["row"]): row["ratio_to_default"] for row in rows[:3] + rows[6:9]}
     assert float(ratio["optimized", "single client"]) == pytest.approx(3.0)
     assert ratio["default", "single client"] == ""
-
-
-@pytest.mark.parametrize(
-    ("value", "digits", "text"),
-    [
-        (None, 4, "-"),
-        (0.0, 4, "0.0000"),
-        (12345.6, 4, "12,346"),
-        (629.38, 4, "629.4"),
-        (0.28412, 3, "0.284"),
-        (44.14, 3, "44.1"),
-        (1399.9, 3, "1,400"),
-    ],
-)
-def test_how_many_digits_are_shown(value: float | None, digits: int, text: str) -> None:
-    assert number(value, digits) == text
-
-
-def test_latency_has_three_digits() -> None:
-    assert latency(9.876) == "9.88"
-    assert decimals(-1234.5, 3) == 0

@@ -16,14 +16,12 @@ from serve_bench.core.histogram import Histogram
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.result import Failure, Metric, Result, Trial, result_of
 from serve_bench.report.vega import vega
-from tests.records import AT, PRESS_CELL, launch, press_result, press_trial, run, trial
+from tests.records import AT, launch, press_result, press_trial, run, trial
 from tests.records import cell as cell_of
 from tests.sheet_parts import (
     SCRIPT,
     as_lines,
-    cell,
     chart,
-    charts,
     column,
     drawn,
     is_sound,
@@ -102,68 +100,6 @@ def test_charts_mark_knee_and_collapse_and_draw_what_was_measured() -> None:
     assert column(shown, "mark") == ["", "", "knee", "best", "collapse"]
 
 
-def test_services_of_one_size_stand_together_under_it() -> None:
-    many = result(
-        *(one for v in ("default", "optimized") for n in (1, 8) for one in steps(v, replicas=n))
-    )
-    sheet = ladder_sheet(many, None)
-    rows = table(sheet, "At saturation").rows
-    sizes = [row.group.rpartition("num_replicas ")[2] for row in rows]
-    assert sizes == ["1", "1", "8", "8"]
-    assert column(table(sheet, "At saturation"), "service") == ["default", "optimized"] * 2
-
-
-def test_marks_of_several_ladders_are_named() -> None:
-    rates = chart(ladder_sheet(both(), None), "Requests/s over users")
-    assert marks(rates) == [(30, "knee: default and optimized"), (50, "collapse: default")]
-
-
-def test_ladders_of_one_size_share_a_chart_and_sizes_of_their_own_share_one_too() -> None:
-    sizes = result(*steps(), *steps(replicas=8))
-    titles = [one.title for one in charts(ladder_sheet(sizes, None))]
-    assert titles.count("Requests/s over users") == 1
-    two = result(*(one for n in (1, 8) for v in ("default", "b") for one in steps(v, replicas=n)))
-    titles = [one.title for one in charts(ladder_sheet(two, None))]
-    assert sum(title.startswith("Requests/s over users: ") for title in titles) == 2
-
-
-def test_of_many_ladders_all_stand_in_one_chart_and_each_alone_with_its_marks() -> None:
-    many = result(*(one for n in (1, 2, 4, 8) for one in steps(replicas=n)))
-    sheet = ladder_sheet(many, None)
-    is_sound(sheet)
-    rates = chart(sheet, "Requests/s over users")
-    assert marks(rates) == [] and "Knees: num_replicas 1 30" in rates.caption
-    assert {one["group"] for one in vega(rates)["data"]["values"]} == {
-        f"num_replicas {n}" for n in (1, 2, 4, 8)
-    }
-    assert marks(chart(sheet, "Requests/s: num_replicas 4")) == [(30, "knee"), (50, "collapse")]
-    titles = [one.title for one in charts(sheet)]
-    assert "Latency over users, p50" in titles and "Latency over users, p99" in titles
-    nine = result(*(one for n in range(1, 10) for one in steps(replicas=n)))
-    titles = [one.title for one in charts(ladder_sheet(nine, None))]
-    assert "Requests/s over users, part 2 of 2" in titles
-
-
-def test_several_axes_have_short_words_in_charts_that_the_caption_explains() -> None:
-    cells = [{**cell_of(batch=batch, replicas=n)} for batch, n in ((1, 1), (4, 8))]
-    trials = []
-    for one in cells:
-        climb = Climb(LADDER, "default", 1, one)
-        trials += [trial(climb.planned(users), rate, rate) for users, rate in RATES.items()]
-    rates = chart(ladder_sheet(result(*trials), None), "Requests/s over users")
-    assert {one["group"] for one in vega(rates)["data"]["values"]} == {"bs1, rep1", "bs4, rep8"}
-    assert "bs: max_batch_size, rep: num_replicas." in rates.caption
-
-
-def test_several_runs_of_a_step_give_a_bar_from_the_lowest_to_the_highest() -> None:
-    runs = [press_trial(200, qps, run=at, of={**PRESS_CELL}) for at, qps in ((1, 90.0), (2, 500.0))]
-    made = press_result(press_trial(50, 1000.0), *runs, command="sweep")
-    values = vega(chart(ladder_sheet(made, None), "Requests/s over"))["data"]["values"]
-    (fallen,) = [one for one in values if one["x"] == 200]
-    assert (fallen["low"], fallen["high"]) == pytest.approx((90.0, 500.0))
-    assert fallen["value"] == pytest.approx(295.0)
-
-
 def test_a_step_that_is_missing_and_a_failure_come_first_and_stand_in_their_row() -> None:
     trials = steps()
     broken = Failure(
@@ -217,32 +153,6 @@ def test_names_pass_through_as_they_are(sheet: Document) -> None:
     every = list(texts(sheet))
     assert any(SCRIPT in one for one in every)
     assert not any("&lt;" in one for one in every)
-
-
-def test_the_published_tables_stand_with_recsys_alone() -> None:
-    told = "Published, not measured here"
-    recsys = "".join(texts(ladder_sheet(result(*steps(), command="recsys"), None)))
-    assert told in recsys and "OSS vs Turbo" in recsys
-    assert told not in "".join(texts(ladder_sheet(result(*steps()), None)))
-
-
-def test_what_limits_a_service_of_others_is_not_said() -> None:
-    trials = [press_trial(users, 10.0 * users, variant="mine", of={}) for users in (1, 10)]
-    sheet = ladder_sheet(press_result(*trials, command="sweep"), None)
-    assert as_lines(sheet.findings)[0].startswith(
-        "mine serves at most 100.0 requests/s with 10 users"
-    )
-    assert not any("What limits" in one for one in as_lines(sheet.findings))
-    (row,) = table(sheet, "At saturation").rows
-    assert "what limited it is not visible" in list(texts(row))
-
-
-def test_what_was_used_inside_stands_by_tier_and_without_empty_columns() -> None:
-    trials = [press_trial(users, 10.0 * users) for users in (10, 20)]
-    shown = table(ladder_sheet(press_result(*trials, command="sweep"), None), "CPU at the same")
-    names = [one.name for one in shown.columns]
-    assert names == ["service", "replicas", "HTTP", "host"]
-    assert [cell(shown, shown.rows[0], name) for name in names[1:]] == [90.0, 45.0, 165.0]
 
 
 def test_of_fewer_users_nothing_is_claimed_where_they_were_not_measured() -> None:

@@ -1,30 +1,25 @@
-"""The forms of a history, against golden files made of easy numbers.
+"""The forms of a history, of easy numbers.
 
-tests/golden/history.*: nine nights of two rows, of which one falls by 15 % at the sixth, and three
-runs of another suite. After a wanted change: SERVE_BENCH_UPDATE_GOLDEN=1, then read the difference.
+Nine nights of two rows, of which one falls by 15 % at the sixth, and three runs of another suite.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from scripts.corpus import rounded
 from serve_bench.analysis.history import history_of
 from serve_bench.analysis.history.model import History, PassedOver
 from serve_bench.benchmarks.history.document import documents, strips
 from serve_bench.benchmarks.history.summary import headline, news_lines
 from serve_bench.cli.history import render_history
 from serve_bench.report.vega import vega
-from tests.history_records import FALLEN, QUIET, kept, night, nights, nine
-from tests.kinds.versus.test_report_versus import apart
-from tests.places import GOLDEN
-from tests.records import ROWS, cell
+from tests.history_records import FALLEN, QUIET, kept, nights, nine
+from tests.records import ROWS
 from tests.sheet_parts import as_lines, charts
 
 ROW = ROWS[2]
@@ -34,29 +29,6 @@ def several() -> History:
     short = nights({ROW: QUIET[:3]}, suite={"windows": 3})
     broken = PassedOver("results/broken", "results/broken: line 1 is not the record of a run")
     return history_of(kept([*nine(), *short]), [broken], metrics=("throughput", "p99"))
-
-
-@pytest.mark.parametrize("file", ["history.txt", "history.md", "history.csv", "history.json"])
-def test_the_form_is_the_golden_one(file: str) -> None:
-    suffix = file.partition(".")[2]
-    text = render_history(several(), {"txt": "table", "md": "markdown"}.get(suffix, suffix))
-    if os.environ.get("SERVE_BENCH_UPDATE_GOLDEN") == "1":
-        (GOLDEN / file).write_text(text, encoding="utf-8")
-    words, numbers = apart(rounded(text))
-    known_words, known_numbers = apart(rounded((GOLDEN / file).read_text(encoding="utf-8")))
-    assert words == known_words
-    assert numbers == pytest.approx(known_numbers, rel=1e-9, abs=1e-15)
-
-
-def test_the_text_fits() -> None:
-    ladder = {row: QUIET for row in ROWS}
-    wide = [
-        night(at, {ROWS[0]: [rate, 1.01 * rate, rate], ROW: [30 * rate]}, of=cell(100, 10000, 32))
-        for at, rate in enumerate(FALLEN)
-    ]
-    for results in (nine(), wide, nights(ladder, variants=("default", "optimized"))):
-        told = history_of(kept(results), metrics=("throughput", "p50", "p99", "cpu"))
-        assert max(map(len, render_history(told).splitlines())) <= 80
 
 
 def first(results: Any, **given: Any) -> str:

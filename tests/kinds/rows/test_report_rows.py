@@ -13,7 +13,6 @@ import pytest
 from serve_bench.analysis.statistics import Spread
 from serve_bench.benchmarks.micro.charts import ends_of
 from serve_bench.benchmarks.parts import about_run
-from serve_bench.benchmarks.parts.blocks import MOST_LINES
 from serve_bench.benchmarks.parts.rows import page_of
 from serve_bench.cli.show import render
 from serve_bench.core.app_spec import own_spec
@@ -23,7 +22,6 @@ from serve_bench.core.load_result import Counts
 from serve_bench.core.own_app import Asked, OwnApp, OwnDeployment
 from serve_bench.core.result import (
     Failure,
-    Metric,
     PlannedTrial,
     Record,
     Result,
@@ -37,13 +35,9 @@ from serve_bench.report.vega import vega
 from serve_bench.store import read
 from tests import places
 from tests.records import AT, ROWS, cell, failure_of, launch, planned, run, trial
-from tests.sheet_parts import as_lines, every, ladder_sheet, names, opened, page_sheet, part, texts
+from tests.sheet_parts import as_lines, every, names, opened, page_sheet, part, texts
 from tests.verdict_trials import IDLE, measured, process, usage
 
-FILES = {
-    "golden": places.GOLDEN / "records.jsonl",
-    "format 1": places.FORMATS / "format-1.jsonl",
-}
 LATENCY = Histogram.of([1_000_000] * 899 + [2_000_000] * 90 + [9_000_000] * 11).encode()
 
 USED = {
@@ -55,14 +49,9 @@ USED = {
 }
 
 
-@pytest.fixture(params=FILES)
-def stored(request: pytest.FixtureRequest) -> Result:
-    return read(FILES[request.param])
-
-
 @pytest.fixture(scope="module")
 def golden() -> Result:
-    return read(FILES["golden"])
+    return read(places.GOLDEN / "records.jsonl")
 
 
 def sheet(*records: Record) -> Document:
@@ -124,51 +113,12 @@ def test_charts_of_cpu_have_whole_bars_with_what_limited_each(golden: Result) ->
     ]
 
 
-def test_a_bar_has_no_more_parts_than_can_be_told_apart_and_keeps_its_length() -> None:
-    processes: list[dict[str, Any]] = [
-        {"pid": at, "role": f"role {at}", "title": "t", "cpu_percent": 2.0 + at}
-        for at in range(2 * MOST_LINES)
-    ]
-    at = planned()
-    made = replace(trial(at, 10.0, 11.0, 12.0), usage={**USED, "processes": processes})
-    values = drawn(sheet(run(at), launch(), made), "cpu")
-    assert len({one["part"] for one in values}) == MOST_LINES
-    assert {"role 15", "role 9", "the rest"} <= {one["part"] for one in values}
-    assert sum(one["value"] for one in values) == sum(one["cpu_percent"] for one in processes)
-
-
-def test_cpu_is_shown_of_the_fastest_row_of_each_variant() -> None:
-    variants = ("a", "b")
-    plan = [planned(variant, row) for variant in variants for row in ROWS[1:]]
-    made = [
-        replace(
-            trial(at, rate, rate),
-            usage={
-                **USED,
-                "processes": [
-                    {"pid": 1, "role": "proxy", "cpu_percent": rate},
-                    {"pid": 2, "role": "gcs", "cpu_percent": 4.0},
-                ],
-            },
-        )
-        for at, rate in zip(plan, (10.0, 20.0, 40.0, 30.0), strict=True)
-    ]
-    (table,) = opened(part(sheet(run(*plan), *map(launch, variants), *made), "usage"), Table)
-    assert [one.name for one in table.columns] == ["process", "a", "b"]
-    assert [row.cells for row in table.rows] == [
-        ("proxy", "20", "40"),
-        ("the rest", "4", "4"),
-        ("host, all processes", "120 of 200", "120 of 200"),
-    ]
-    assert "100 connections, a; 8 clients, b" in table.caption
-
-
 # ------------------------------------------------------------------------ nothing is left out
 
 
-def test_all_that_is_known_of_a_run_is_there(stored: Result) -> None:
-    page = page_of(stored, published=True, where="here")
-    of = page_sheet(stored, "here", published=True)
+def test_all_that_is_known_of_a_run_is_there(golden: Result) -> None:
+    page = page_of(golden, published=True, where="here")
+    of = page_sheet(golden, "here", published=True)
     shown = " | ".join((*texts(of), *(one.line for row in results(of).rows for one in row.doubts)))
     wanted = [page.run.id, about_run.moment(page.run.started_at), "here", *page.notes]
     for one in page.variants:
@@ -179,13 +129,6 @@ def test_all_that_is_known_of_a_run_is_there(stored: Result) -> None:
             wanted += [doubt.text for doubt in entry.findings]
             wanted += [doubt.hint for doubt in entry.findings]
     assert [text for text in wanted if text not in shown] == []
-
-
-def test_serves_own_metrics_are_folded_away() -> None:
-    made = replace(trial(planned()), serve_metrics={"status": "fresh", "levels": {"queued": 3}})
-    (shown,) = every(part(sheet(run(planned()), launch(), made), "details"), Code)
-    assert shown.text.startswith("single client, launch default-1\n")
-    assert json.loads(shown.text.partition("\n")[2]) == made.serve_metrics
 
 
 @pytest.mark.parametrize(
@@ -241,16 +184,6 @@ def test_a_row_that_was_broken_off_says_so_first_and_where_it_stands() -> None:
     assert [one.code for one in results(of).rows[0].doubts][-1] == "interrupted"
 
 
-def test_what_to_do_about_the_same_doubt_of_several_rows_is_said_once() -> None:
-    at, other = planned(row=ROWS[0]), planned(row=ROWS[1])
-    alone = sheet(run(at), launch(), trial(at, 10.0))
-    (doubt,) = results(alone).rows[0].doubts
-    assert doubt.code == "few-windows" and doubt.hint == "measure 3 or more"
-    both = sheet(run(at, other), launch(), trial(at, 10.0), trial(other, 10.0))
-    assert [[one.hint for one in row.doubts] for row in results(both).rows] == [[""], [""]]
-    assert list(texts(part(both, "results"))).count("hint, few-windows: measure 3 or more") == 1
-
-
 def test_a_variant_that_is_not_engaged_is_said_of_the_run_and_of_each_row() -> None:
     at = planned()
     asked = replace(launch(), variant=VariantUsed("default", {"RAY_SERVE_ENABLE_HA_PROXY": "1"}))
@@ -258,19 +191,6 @@ def test_a_variant_that_is_not_engaged_is_said_of_the_run_and_of_each_row() -> N
     assert [one.code for one in of.doubts] == ["variant-not-engaged"]
     assert [one.code for one in results(of).rows[0].doubts] == ["variant-not-engaged"]
     assert dict(of.run.pairs)["variant default"].startswith("RAY_SERVE_ENABLE_HA_PROXY=1")
-
-
-def test_clients_are_named_once_with_what_is_not_usual() -> None:
-    rows = [
-        ROWS[0],
-        ROWS[2],
-        Row("open", "raw", 9, loop="open", rate_per_s=50.0, data_size="large"),
-    ]
-    plan = [planned(row=row) for row in rows]
-    assert (
-        "single client: client aiohttp; 100 connections: client raw; open: client raw, large data, "
-        "open loop at 50 requests/s"
-    ) in results(sheet(run(*plan), *map(trial, plan))).notes
 
 
 # -------------------------------------------------------------------------------- intervals
@@ -331,15 +251,6 @@ def test_the_golden_run_in_sentences(golden: Result) -> None:
     )
 
 
-def test_one_row_alone_is_named_by_its_load() -> None:
-    of = sheet(*launches(100, 110, 120))
-    assert findings(of)[0] == "100 connections: 110.0 ± 8.2 requests/s, p50 1.00 ms, p99 9.00 ms."
-    (row,) = results(of).rows
-    assert row.group == ""
-    fixed = "every cell: max_batch_size 1, max_ongoing_requests 1, num_replicas 1"
-    assert results(of).notes[0] == fixed
-
-
 def test_a_row_with_failed_requests_makes_no_headline_without_a_word() -> None:
     fast, slow = planned(row=ROWS[2]), planned(row=ROWS[0])
     made = [trial(fast, 900.0, 900.0, 900.0, failed={"reset": 5}), trial(slow, 100.0, 100.0, 100.0)]
@@ -348,57 +259,6 @@ def test_a_row_with_failed_requests_makes_no_headline_without_a_word() -> None:
 
 
 # ------------------------------------------------------------------------------------- charts
-
-
-def many(cells: int, windows: Sequence[float] = (10.0, 11.0, 9.0)) -> Result:
-    """Three loads of so many cells; the last cell is the fastest."""
-    plan = [planned(row=row, of=cell(queries=at)) for at in range(1, cells + 1) for row in ROWS]
-    trials = [
-        trial(of, *(of.cell["max_ongoing_requests"] * one for one in windows), latency=LATENCY)
-        for of in plan
-    ]
-    return result_of([run(*plan), launch(), *trials])
-
-
-def q(queries: int) -> str:
-    return f"max_ongoing_requests {queries}"
-
-
-def cells_of(charts: Sequence[Chart]) -> list[str]:
-    return [chart.title.partition(": ")[2] for chart in charts]
-
-
-def test_of_many_cells_the_fastest_is_open_and_none_is_lost() -> None:
-    of = page_sheet(many(5))
-    for name in ("latency", "windows"):
-        blocks = part(of, name)
-        assert cells_of(opened(blocks, Chart)) == [q(5)]
-        (said,) = opened(blocks, Prose)
-        assert said.paragraphs[0].startswith("Open: the highest requests/s;")
-        assert sorted(cells_of(every(blocks, Chart))) == [q(at) for at in range(1, 6)]
-    by_load = every(part(of, "throughput"), Chart)
-    assert cells_of(by_load) == [row.label for row in ROWS]
-    assert [row.group for row in results(of).rows[::3]] == [q(at) for at in range(1, 6)]
-
-
-def test_windows_in_doubt_stand_open_too() -> None:
-    result = many(4)
-    shaky = replace(result.trials[0], metrics=trial(result.run.plan[0], 1, 9, 30).metrics)
-    result = replace(result, trials=(shaky, *result.trials[1:]))
-    blocks = part(page_sheet(result), "windows")
-    assert cells_of(opened(blocks, Chart)) == [q(1), q(4)]
-    assert any("unsteady windows" in text for text in texts(blocks))
-
-
-def test_no_chart_has_more_lines_than_can_be_told_apart() -> None:
-    plan = [planned(row=ROWS[2], of=cell(queries=at)) for at in range(1, 2 * MOST_LINES + 2)]
-    trials = [trial(of, 10.0, 12.0, 11.0, latency=LATENCY) for of in plan]
-    of = sheet(run(*plan), *trials)
-    for name in ("latency", "windows"):
-        charts = every(part(of, name), Chart)
-        groups = [{one["group"] for one in vega(chart)["data"]["values"]} for chart in charts]
-        assert max(len(group) for group in groups) <= MOST_LINES
-        assert len(set().union(*groups)) == len(plan)
 
 
 def test_profiled_rows_are_in_the_table_and_in_no_chart() -> None:
@@ -446,50 +306,6 @@ def expressions(spec: Any, name: str = "") -> Iterator[str]:
     elif isinstance(spec, Sequence):
         for one in spec:
             yield from expressions(one, name)
-
-
-def test_rows_of_one_label_are_told_apart() -> None:
-    rows = [Row("10 connections", "raw", 10), Row("10 connections", "aiohttp", 10)]
-    rows.append(replace(rows[0], data_size="large"))
-    plan = [PlannedTrial(f"k{at}", 1, "default", cell(), row) for at, row in enumerate(rows)]
-    trials = [trial(of, 10.0 * at, 11.0 * at) for at, of in enumerate(plan, 1)]
-    of = sheet(run(*plan), *trials)
-    told_apart = [
-        "10 connections (raw, small data)",
-        "10 connections (aiohttp)",
-        "10 connections (raw, large data)",
-    ]
-    assert [one["label"] for one in drawn(of, "throughput")] == told_apart
-    assert [one.text for one in column(results(of), "load")] == told_apart
-
-
-def test_rows_of_streams_keep_their_first_event_where_it_is_narrow() -> None:
-    plan = [
-        planned(variant, Row("4 connections, stream", "raw", 4, protocol="stream"))
-        for variant in ("default", "optimized")
-    ]
-    trials = []
-    for of in plan:
-        one = trial(of, 100.0, 101.0, 99.0, latency=LATENCY)
-        times = {name: Metric("ns", "lower", histogram=LATENCY) for name in ("ttft", "itl")}
-        events = Metric("events/s", "higher", windows=(2000.0, 2020.0, 1980.0))
-        tokens = {"requests": 300, "answer": 6000, "prompt": 60_000}
-        client = {"events": 6000, "merged": 0, "tokens": tokens}
-        metrics = {**one.metrics, **times, "events": events}
-        trials.append(replace(one, metrics=metrics, client=client, seconds={"measured": 3.0}))
-    of_streams = result_of([run(*plan), *trials])
-    for width, shown in (
-        (60, {"TTFT p50"}),
-        (200, {"TTFT p50", "events/s", "ITL p50", "tokens/s"}),
-    ):
-        text = render(of_streams, "table", width=width)
-        head = next(line for line in text.splitlines() if "requests/s" in line and "load" in line)
-        assert shown == {
-            name for name in ("TTFT p50", "events/s", "ITL p50", "tokens/s") if name in head
-        }
-        assert max(map(len, text.splitlines())) <= width
-    assert "2,000 tokens/s of answers" in " ".join(text.split())
-    assert "tokens_per_s" in render(of_streams, "csv").splitlines()[0]
 
 
 # ------------------------------------------------------------------------ an app of one's own
@@ -542,38 +358,6 @@ def test_an_own_app_has_a_row_a_cell_and_names_the_best_first() -> None:
     assert pairs["request"] == "POST /rank with a body of 6 bytes"
 
 
-def test_options_that_do_not_vary_are_said_once_and_one_cell_has_no_rival() -> None:
-    of = page_sheet(own_run(own_trial(1, 10, 100.0, 110.0), own_trial(2, 10, 200.0, 200.0)))
-    assert "max_ongoing_requests" not in {one.name for one in results(of).columns}
-    assert results(of).notes[0] == "every cell: Ranker.max_ongoing_requests 10"
-    alone = findings(page_sheet(own_run(own_trial(1, 10, 100.0, 110.0))))
-    assert not any("highest" in text or "slower" in text for text in alone)
-
-
-def test_variants_have_a_column_where_there_are_several() -> None:
-    of = page_sheet(own_run(own_trial(1, 1, 100.0), own_trial(1, 1, 900.0, variant="optimized")))
-    assert column(results(of), "variant") == ["default", "optimized"]
-    assert findings(of)[0].startswith(
-        "100 connections, optimized has the highest throughput: 900.0"
-    )
-
-
-def test_many_options_share_a_column() -> None:
-    made = []
-    for at in (1, 2):
-        of = {f"A.option{n}": at for n in range(4)}
-        key = trial_key("default", 1, of, ROWS[2].label)
-        made.append(trial(PlannedTrial(key, 1, "default", of, ROWS[2]), 10.0))
-    table = results(page_sheet(own_run(*made)))
-    assert [one.name for one in table.columns][:2] == ["cell", "requests/s"]
-    assert column(table, "cell")[0].text == "option0 1, option1 1, option2 1, option3 1"
-
-
-@pytest.mark.parametrize("width", [80, 60])
-def test_a_table_of_options_fits(width: int) -> None:
-    assert max(map(len, render(OWN, "table", width=width).splitlines())) <= width
-
-
 @pytest.mark.parametrize("format", ["table", "markdown", "csv"])
 def test_where_nothing_was_completed_there_is_no_limit_but_the_status(format: str) -> None:
     failed = replace(
@@ -617,13 +401,3 @@ def test_a_cause_has_each_of_its_hints() -> None:
     notes = page_of(result_of([run(), launch(), blind, failed])).notes
     hints = [one for one in notes if one.startswith("hint, app wait: ")]
     assert len(hints) == 2 and "serve-bench run" in hints[0] and "failed here" in hints[1]
-
-
-def test_recsys_has_the_page_of_ladders() -> None:
-    rows = [Row(f"{users} users", "raw", users) for users in (1, 2)]
-    plan = [planned(row=row) for row in rows]
-    about = replace(run(*plan), command="recsys", suite={"ladder": {"steps": [1, 2]}})
-    result = result_of([about, launch(), *(trial(of, 50.0, 50.0, 50.0) for of in plan)])
-    of, ladder = page_sheet(result, "here"), ladder_sheet(result, "here", published=False)
-    assert of.findings == ladder.findings and names(of) == names(ladder)
-    assert names(of)[0] == "results" and "details" not in names(of)

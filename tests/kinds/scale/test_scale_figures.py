@@ -14,7 +14,6 @@ from serve_bench.benchmarks.scale.figures import (
     GRAPH_NAMES,
     HTTP,
     QUANTITIES,
-    published_names,
 )
 from serve_bench.benchmarks.scale.growth import Growth, growth
 from serve_bench.benchmarks.scale.nodes import NODE_METRICS, NODE_NAMES
@@ -266,12 +265,6 @@ def test_rows_of_a_graph_that_are_missing_are_none() -> None:
     assert found["throughput_mean_tps"] == pytest.approx(100.0)
     assert found["latency_mean_ms"] is None and found["http_throughput_mean_tps"] is None
     assert size.missing == 3
-
-
-def test_the_published_names_by_workload() -> None:
-    assert published_names("single") == published_names("multi") == PUBLISHED_13
-    assert published_names("ensemble") == published_names("chain") == GRAPH_NAMES
-    assert published_names("curve") == ()
 
 
 # -------------------------------------------------------------------------------- the curve

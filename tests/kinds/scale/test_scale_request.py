@@ -116,15 +116,6 @@ def test_variants_alternate_and_later_rounds_draw_their_sizes() -> None:
     assert expected_s(suite, rest) < expected_s(suite, plan)
 
 
-def test_a_suite_may_have_the_older_name_of_an_axis_but_not_both() -> None:
-    data = read_toml(suite_file("scale_single"))["scale"]
-    scale = {name: value for name, value in data.items() if name != "max_ongoing_requests"}
-    scale["max_concurrent_queries"] = 7
-    assert read_scale("single", {"scale": scale}, "a.toml", {}).max_ongoing_requests == 7
-    with pytest.raises(BadInput, match=r"a\.toml: scale: an option is there under two names"):
-        read_scale("single", {"scale": scale | {"max_ongoing_requests": 7}}, "a.toml", {})
-
-
 def test_a_cell_says_what_a_size_sets() -> None:
     assert cell_of(SINGLE, 4) == {
         "workload": "single",

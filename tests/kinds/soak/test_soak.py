@@ -355,7 +355,7 @@ def test_blocks_are_a_row_for_compare_and_history(
     assert "2 of 2 runs of soak can be judged" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("form", ["table", "markdown", "csv", "classic"])
+@pytest.mark.parametrize("form", ["table", "markdown", "csv"])
 def test_every_form_is_made(form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     soaked(Fake({"proxy": still, "replica": leaking}), tmp_path / "run")
     assert run(["report", "run", "--format", form]) == 0
@@ -364,7 +364,7 @@ def test_every_form_is_made(form: str, tmp_path: Path, capsys: pytest.CaptureFix
         rows = list(csv.DictReader(io.StringIO(text)))
         assert [one["process"] for one in rows] == ["proxy", "replica Shop"]
         assert float(rows[1]["mb_per_million"]) == pytest.approx(1080, rel=0.01)
-    elif form != "classic":
+    else:
         assert "last tenth" in text and "MB/million" in text.replace("\n", " ")
 
 

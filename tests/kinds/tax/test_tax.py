@@ -158,7 +158,7 @@ def test_it_is_shown_in_every_form(
 ) -> None:
     use(monkeypatch, Fake())
     assert run(["tax", "--out", "run"]) == 0
-    for form in ("table", "markdown", "csv", "html", "classic"):
+    for form in ("table", "markdown", "csv", "html"):
         to = ["--output", "page.html"] if form == "html" else []
         assert run(["report", "run", "--format", form, *to]) == 0
     capsys.readouterr()

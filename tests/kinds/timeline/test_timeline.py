@@ -74,8 +74,6 @@ def test_forms(folder: Path, command: Command, tmp_path: Path) -> None:
     assert command("report", folder, "--format", "html", "--output", page)[0] == 0
     content = page.read_text()
     assert "Course: url, launch 1" in content and "Latency" in content
-    code, text, _ = command("report", folder, "--format", "classic")
-    assert code == 0 and "no published classic form" in text
 
 
 def test_the_gate(folder: Path, command: Command) -> None:

@@ -50,7 +50,7 @@ def test_the_load_is_the_one_named_and_slices_grow_with_the_drain(
 ) -> None:
     """A length far above that of the slices that were seen is looked at itself."""
     chosen, seen = settle(lambda _: drain_s)
-    assert (chosen.method, chosen.connections, chosen.asked_connections) == ("slices", 100, 100)
+    assert (chosen.method, chosen.connections) == ("slices", 100)
     assert chosen.slice_s == pytest.approx(slice_s) and seen == looks
     assert chosen.slice_s >= DRAINS * chosen.drain_s
     assert (chosen.why == "") is (slice_s == SHORTEST_S)
@@ -84,14 +84,14 @@ def test_looking_ends() -> None:
 
 
 def test_pairs_fill_the_time_and_are_never_one() -> None:
-    sliced = Slicing("slices", 0.05, 100, 100, drain_s=0.03)
+    sliced = Slicing("slices", 0.05, 100, drain_s=0.03)
     assert sliced.pairs(8.0) == 100
-    assert Slicing("slices", 2.0, 1, 1, drain_s=0.3).pairs(2.0) == 2
+    assert Slicing("slices", 2.0, 1, drain_s=0.3).pairs(2.0) == 2
     assert in_windows(4, 0.0, "why").pairs(8.0) == 8
 
 
 def test_a_round_whose_drains_have_grown_is_short() -> None:
-    sliced = Slicing("slices", 0.05, 100, 100, drain_s=0.008)
+    sliced = Slicing("slices", 0.05, 100, drain_s=0.008)
     assert not sliced.short((0.001, 0.0099)) and sliced.short((0.001, 0.0101))
     assert not replace(sliced, method="windows").short((9.0, 9.0))
 
@@ -105,7 +105,7 @@ def test_a_drain_is_what_a_slice_took_beyond_its_length() -> None:
 
 
 def test_a_choice_comes_back_from_a_trial() -> None:
-    chosen = Slicing("slices", 0.1, 20, 100, 0.016, "fewer")
+    chosen = Slicing("slices", 0.1, 20, 0.016, "fewer")
     told = json.loads(json.dumps(chosen.to_json())) | {"chosen_drain_s": 0.016, "drain_s": 0.02}
     assert slicing_from(told) == chosen
     assert slicing_from({}) is None

@@ -86,7 +86,7 @@ def test_both_sides_are_measured_in_turn_and_alone(folder: RunFolder, run_id: st
         assert sum(told["completed"]) == trial.counts.completed > 0 == sum(told["failed"])
         assert rates[0] == pytest.approx(told["completed"][0] / told["length_s"][0])
         assert told["method"] == "slices" and told["slice_s"] == slicing.slice_s
-        assert told["chosen_drain_s"] == slicing.drain_s and told["asked_connections"] == 4
+        assert told["chosen_drain_s"] == slicing.drain_s and told["connections"] == 4
         steady = trial.metrics["steady_throughput"].windows
         assert steady is not None and len(steady) == 4 and min(steady) > 0
         assert trial.warmup.seconds >= 0.1 and trial.window_s == slicing.slice_s
@@ -160,7 +160,7 @@ def test_slices_that_drains_have_outgrown_are_flagged(folder: RunFolder, run_id:
     whole = suite(sample=False, side_s=0.3)
     with serving(delay_s=0.03) as one, serving(delay_s=0.03) as two:
         rows, _ = rows_of(whole, folder, run_id)
-        rows.chosen["app/4 connections"] = Slicing("slices", 0.05, 2, 4, 0.001, "as it was")
+        rows.chosen["app/4 connections"] = Slicing("slices", 0.05, 2, 0.001, "as it was")
         trials = rows.measure(first(whole), (target(one), target(two)))
     assert [trial.flags.get("short_slices") for trial in trials] == [True, True]
     assert all(trial.client["slices"]["connections"] == 2 for trial in trials)
