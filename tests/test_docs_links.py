@@ -61,7 +61,6 @@ TEXTS = [
     *(page for page in PAGES if page.name != "style.md"),
     *(ROOT / name for name in ("GLOSSARY.md", "CHANGELOG.md", "deploy/README.md")),
     *(ROOT / name for name in ("profiles/README.md", "examples/ci/README.md")),
-    *sorted(file for file in (ROOT / "tests" / "golden").iterdir() if file.suffix != ".jsonl"),
 ]
 
 

@@ -12,7 +12,7 @@ import functools
 import io
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -35,7 +35,6 @@ from serve_bench.cli.show import render, render_comparing
 from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import ratio_text
 from serve_bench.core.plan import Suite
-from serve_bench.core.record_lines import parse
 from serve_bench.core.result import FORMAT_VERSION, Result
 from serve_bench.report import COMPARED
 from serve_bench.report.page import html_text
@@ -157,14 +156,6 @@ def test_the_table_fits(name: str, width: int) -> None:
     result = stored(name)
     assert too_wide(table(name, width), width, result) == []
     assert result.run.id in table(name, width) or result.run.command == "load"
-
-
-@pytest.mark.parametrize("name", one_of_each())
-def test_the_table_fits_with_published_figures_too(name: str) -> None:
-    result = stored(name)
-    for width in (80, 60):
-        text = render(result, where=WHERE, width=width, published=True)
-        assert too_wide(text, width, result) == []
 
 
 @functools.cache
@@ -338,78 +329,6 @@ def test_a_run_compared_with_itself_is_not_another(name: str) -> None:
         assert render_comparing(comparing, form)
 
 
-# ----------------------------------------------------------------------------------- long names
-
-LONG_IN: Final = (*one_of_each(), "2-rpc-backends", "2-versus-url", "2-micro-profiled")
-LONG: Final = {
-    "one word": "n" * 120,
-    "words and signs": "a-long/name_of.some:thing " * 5,
-    "wide": "名前の長い変種" * 12,
-    "combining": "e\u0301" * 100,
-}
-
-
-def renamed(name: str, new: str) -> Result:
-    """A stored run whose variants, sides, services, labels, options and deployments have a long
-    name; each stays another than the others."""
-
-    def text(old: str) -> str:
-        return f"{new}{old}"
-
-    def walk(value: Any, key: str = "") -> Any:
-        if isinstance(value, list):
-            return [walk(one, key) for one in value]
-        if isinstance(value, dict):
-            if key in ("urls", "cell"):
-                return {text(k) if key == "urls" or "." in k else k: v for k, v in value.items()}
-            return {k: one if k == "tax" else walk(one, k) for k, one in value.items()}
-        if not isinstance(value, str):
-            return value
-        if key in ("variant", "label", "hostname", "route"):
-            return text(value)
-        return value.replace(":Ranker", f":{text('Ranker')}")
-
-    out = []
-    for line in (FOLDER / f"{name}.jsonl").read_text(encoding="utf-8").splitlines():
-        try:
-            record = walk(json.loads(line))
-        except json.JSONDecodeError:
-            continue
-        if record["kind"] == "launch":
-            record["variant"]["name"] = text(record["variant"]["name"])
-        for one in (record.get("suite") or {}).get("variants") or ():
-            one["name"] = text(one["name"])
-        out.append(json.dumps(record))
-    return parse(out)
-
-
-@pytest.mark.parametrize("new", LONG.values(), ids=LONG)
-@pytest.mark.parametrize("name", LONG_IN)
-def test_long_names_fold(name: str, new: str) -> None:
-    result = renamed(name, new)
-    assert result.run != stored(name).run
-    text = render(result, where=WHERE)
-    assert too_wide(text, 80, result) == []
-
-
-@pytest.mark.parametrize("new", LONG.values(), ids=LONG)
-def test_long_names_fold_where_runs_stand_beside_each_other(new: str) -> None:
-    for name in ("2-micro", "2-run", "2-press-launches"):
-        result = renamed(name, new)
-        comparing = of_runs(result, replace(result, run=replace(result.run, id=new)))
-        assert too_wide(render_comparing(comparing), 80, result) == []
-        history = history_of(nights(result))
-        assert too_wide(render_history(history), 80, result) == []
-
-
-def test_a_folded_name_is_whole() -> None:
-    name = "".join(f"part{at}/" for at in range(30))
-    (first, *_) = stored("2-micro").run.plan
-    result = renamed("2-micro", name)
-    text = "".join(line.strip() for line in render(result).splitlines())
-    assert f"variant{name}{first.variant}noflags" in text.replace(" ", "")
-
-
 # -------------------------------------------------------------------------------------- colours
 
 SGR: Final = re.compile(r"\x1b\[(\d+)m")
@@ -420,29 +339,6 @@ RED, YELLOW = "31", "33"
 def test_colour_adds_nothing_but_colour(name: str) -> None:
     result = stored(name)
     assert SGR.sub("", render(result, color=True)) == render(result)
-
-
-@pytest.mark.parametrize("name", some("micro", "noop"))
-def test_a_colour_never_says_anything_alone(name: str) -> None:
-    """What is yellow begins with a `!`, what is red says in words that it is missing."""
-    meaning: dict[str, Callable[[str], bool]] = {
-        YELLOW: lambda text: text.startswith("! "),
-        RED: lambda text: "failed" in text or "not measured" in text or "measured" in text,
-    }
-    block, former = "", ""
-    blocks: list[tuple[str, str]] = []
-    for line in render(stored(name), color=True).splitlines():
-        code = (SGR.findall(line) or [""])[0]
-        bare = SGR.sub("", line)
-        begins = bare.lstrip().startswith(("! ", "failed"))
-        if code == former and not begins:
-            block += f" {bare.strip()}"
-        else:
-            blocks.append((former, block))
-            former, block = code, bare.strip()
-    blocks.append((former, block))
-    wrong = [text for code, text in blocks if code in meaning and not meaning[code](text)]
-    assert wrong == []
 
 
 def test_a_stored_suite_that_cannot_be_planned_is_refused_with_its_field() -> None:

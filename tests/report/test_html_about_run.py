@@ -14,7 +14,7 @@ from serve_bench.core.document import Cell, Number, Section, Table, Text
 from serve_bench.core.result import Result, result_of
 from serve_bench.store import read
 from tests import places
-from tests.records import ROWS, launch, planned, press_result, press_trial, run, trial
+from tests.records import ROWS, launch, planned, run, trial
 from tests.sheet_parts import as_lines
 
 GOLDEN = places.GOLDEN / "records.jsonl"
@@ -95,15 +95,6 @@ def test_what_differs_from_what_was_asked_is_marked_and_said() -> None:
     assert column(table, "used") == [Number("43", 43, "doubt")]
     assert column(table, "steady") == [Text("no", "doubt")]
     assert column(table, "failed") == [Number("2", 2, "bad")]
-
-
-def test_a_row_of_so_many_requests_says_how_many_time_cut_off() -> None:
-    table = executed(press_result(press_trial(10, 100.0), press_trial(20, 100.0, cut=500)))
-    assert [text(one) for one in column(table, "requests")] == ["1,000", "2,000"]
-    assert [text(one) for one in column(table, "measured")] == ["9.5 s", "14.2 s"]
-    assert as_lines(table.rows[1].doubts) == ("time ended it after 1,500 of 2,000 requests",)
-    assert "steady" not in [one.name for one in table.columns], "a column of dashes"
-    assert "no warm-up before a row" in table.notes
 
 
 # ----------------------------------------------------------------------------------- formulas

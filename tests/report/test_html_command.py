@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,14 +12,11 @@ import pytest
 from serve_bench.cli.program import run
 from serve_bench.core.document import Document, Picture, ReportOptions, Section
 from serve_bench.core.errors import BadInput
-from serve_bench.core.result import Result, result_of
+from serve_bench.core.result import Result
 from serve_bench.report.page import bundle
 from serve_bench.store import read
 from tests.html_sample import STUB, sheet
-from tests.records import planned, trial
-from tests.records import run as run_record
-from tests.report.test_html_frame import GOLDEN, SVG, Read
-from tests.sheet_parts import sheet as sheet_of
+from tests.report.test_html_frame import GOLDEN, SVG
 
 # ----------------------------------------------------------------------------- the command
 
@@ -65,24 +61,6 @@ def test_a_page_is_written_into_the_folder_of_its_run_and_replaces_an_earlier_on
     assert run(["report", str(home / "records.jsonl"), "--format", "html"]) == 0
     assert "of yesterday" not in to.read_text()
     assert (home / "records.jsonl").read_bytes() == GOLDEN.read_bytes()
-
-
-@pytest.mark.usefixtures("stub_sheets")
-def test_files_of_the_run_are_linked_from_where_the_page_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "beyond.svg").write_bytes(SVG)
-    monkeypatch.chdir(tmp_path)
-    stored(Path("results/a 1#"))
-    stored(Path("b"))
-    assert run(["report", "results/a 1#", "b", "--format", "html"]) == 0
-    read_page = Read(Path("report.html").read_text())
-    assert read_page.all("a", href="results/a%201%23/profiles/replica.svg")
-    assert read_page.all("a", href="b/profiles/replica.svg")
-    assert len(read_page.all("img")) == 2, "what is beyond the folder of a run is not read"
-    Path("out").mkdir()
-    assert run(["report", "b", "--format", "html", "-o", "out/x.html"]) == 0
-    assert Read(Path("out/x.html").read_text()).all("a", href="../b/profiles/replica.svg")
 
 
 @pytest.mark.usefixtures("stub_sheets")
@@ -172,14 +150,6 @@ def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
         BadInput, match=r"^--format html: needs vl-convert-python: pip install vl-convert-python"
     ):
         bundle()
-
-
-def test_a_command_without_a_page_is_one_clear_error() -> None:
-    at = planned()
-    result = result_of([run_record(at), trial(at)])
-    other = replace(result, run=replace(result.run, command="later"))
-    with pytest.raises(BadInput, match=r"a run of 'later' cannot be shown; those of run, .* can$"):
-        sheet_of(other, None)
 
 
 # ----------------------------------------------------------------------------- other formats

@@ -19,7 +19,6 @@ import pytest
 from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
 from serve_bench.benchmarks.parts.rows import page_of
 from serve_bench.cli.show import render
-from serve_bench.core.document import Finding, Prose, Section, sentences
 from serve_bench.core.errors import BadInput
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import (
@@ -33,10 +32,9 @@ from serve_bench.core.result import (
     result_of,
 )
 from serve_bench.report import FORMATS
-from serve_bench.report.terminal import terminal, terminal_text
+from serve_bench.report.terminal import terminal
 from serve_bench.store import read
 from tests import places
-from tests.html_sample import sheet
 from tests.records import AT, ROWS, cell, launch, planned, run, trial
 
 GOLDEN = places.GOLDEN
@@ -121,45 +119,6 @@ def test_color_is_for_terminals_that_want_it(monkeypatch: pytest.MonkeyPatch) ->
     assert terminal(Terminal())[1] is False
 
 
-def test_a_report_begins_with_at_most_five_findings_and_doubts_failures_first() -> None:
-    doubts = [Finding(f"doubt {at}", tone="doubt") for at in range(3)]
-    failure = Finding("a failure", tone="bad")
-
-    def head(findings: int, *more: Finding, verbose: bool = False) -> list[str]:
-        texts = sentences(f"finding {at}" for at in range(findings))
-        shown = (Section("results", "Results", (Prose(("words",)),), "headline"),)
-        document = sheet(sections=shown, findings=texts, doubts=more)
-        return terminal_text(document, verbose=verbose).split("\n\n")[0].splitlines()
-
-    assert head(2, *doubts) == [*(f"finding {at}" for at in range(2)), *_signed(3)]
-    assert head(3, *doubts, failure)[3:] == ["x a failure", "! 3 more of the whole run (--verbose)"]
-    assert head(4, *doubts)[4:] == [*_signed(1), "! 2 more of the whole run (--verbose)"]
-    assert head(4, *doubts, verbose=True)[4:] == _signed(3)
-
-
-def _signed(count: int) -> list[str]:
-    return [f"! doubt {at}" for at in range(count)]
-
-
-def test_doubts_stand_under_the_row_they_doubt(golden: Result) -> None:
-    lines = render(golden).splitlines()
-    at = next(i for i, line in enumerate(lines) if "! client-bound" in line)
-    assert lines[at - 1].split()[:2] == ["8", "clients"]
-    at = next(i for i, line in enumerate(lines) if "! errors: 3 of" in line)
-    assert lines[at - 1].split()[:2] == ["8", "clients"]
-    at = next(i for i, line in enumerate(lines) if "x failed: connection refused" in line)
-    assert "not measured" in lines[at - 1]
-
-
-def test_a_metric_without_a_column_is_shown_too() -> None:
-    at = planned()
-    record = trial(at)
-    metrics = {**record.metrics, "batch": Metric("requests", "higher", windows=(3.0, 5.0))}
-    text = render(result_of([run(at), replace(record, metrics=metrics)]), verbose=True, width=120)
-    (line,) = [line.split() for line in text.splitlines() if "batch, requests" in line]
-    assert line[2:4] == ["4.000", "1.000"]
-
-
 # ------------------------------------------------------------------- nothing is left out
 
 
@@ -193,13 +152,6 @@ def test_a_row_that_was_not_measured_is_shown_in_all_forms() -> None:
         assert "single client" in text and "not measured" in text
 
 
-def test_a_launch_that_is_missing_is_said() -> None:
-    first, second = planned(), planned(round_=2)
-    result = result_of([run(first, second), trial(first)])
-    for name in ("table", "classic", "markdown", "csv"):
-        assert "1 of 2 launches measured" in render(result, name)
-
-
 def test_several_launches_have_their_spread_beside() -> None:
     first, second = planned(), planned(round_=2)
     records: list[Record] = [run(first, second), trial(first, 90.0, 110.0), trial(second, 120.0)]
@@ -222,12 +174,6 @@ def test_a_profiled_row_is_marked_and_enters_nothing() -> None:
     assert "7.0" not in render(result, "classic")
     names = [one["perf_metric_value"] for one in json.loads(perf_metrics(result))["perf_metrics"]]
     assert names == [100.0]
-
-
-def test_a_variant_that_was_never_launched_still_shows_its_flags() -> None:
-    at = planned("mine")
-    first = replace(run(at), suite={"variants": [{"name": "mine", "env": {"A": "1"}}]})
-    assert "variant mine A=1" in render(result_of([first]), width=200)
 
 
 def test_a_variant_that_is_not_engaged_is_said_at_its_table() -> None:

@@ -14,10 +14,10 @@ from serve_bench.benchmarks.parts.charts import AT_LEAST
 from serve_bench.core.document import Document
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.ladder import Ladder
-from serve_bench.core.result import Failure, Metric, Result, Trial, result_of
+from serve_bench.core.result import Metric, Result, Trial, result_of
 from serve_bench.report.vega import vega
-from tests.records import AT, launch, press_result, press_trial, run, trial
 from tests.records import cell as cell_of
+from tests.records import launch, press_result, press_trial, run, trial
 from tests.sheet_parts import (
     SCRIPT,
     as_lines,
@@ -100,35 +100,6 @@ def test_charts_mark_knee_and_collapse_and_draw_what_was_measured() -> None:
     assert column(shown, "mark") == ["", "", "knee", "best", "collapse"]
 
 
-def test_a_step_that_is_missing_and_a_failure_come_first_and_stand_in_their_row() -> None:
-    trials = steps()
-    broken = Failure(
-        "trial", "a replica ended", AT, trials[3].key, variant="default", cell=trials[3].cell
-    )
-    made = result(*trials[:4], others=[broken])
-    sheet = ladder_sheet(made, None)
-    is_sound(sheet)
-    assert as_lines(sheet.findings)[0].startswith(
-        "1 of 5 steps was incomplete; something failed: a"
-    )
-    shown = table(sheet, "Every step")
-    assert column(shown, "throughput")[4] == "not measured"
-    assert as_lines(shown.rows[3].doubts)[0] == "failed: a replica ended"
-    assert column(shown, "mark")[3] == "in doubt"
-
-
-def test_doubts_stand_under_the_step_and_under_the_knee() -> None:
-    trials = steps()
-    bound = {"client_bound": True, "reasons": ["97 % of a core"]}
-    trials[2] = replace(trials[2], client=bound)
-    sheet = ladder_sheet(result(*trials), None)
-    own = [as_lines(row.doubts) for row in table(sheet, "Every step").rows]
-    assert any(one.startswith("client-bound") for one in own[2])
-    (knee,) = table(sheet, "At saturation").rows
-    assert any(one.startswith("at the knee: client-bound") for one in as_lines(knee.doubts))
-    assert "client bound (1 of 5 steps)" in as_lines(sheet.findings)[-1]
-
-
 def test_without_a_sound_step_no_figure_is_claimed() -> None:
     made = result(*steps(rates=dict.fromkeys(RATES, 0.0001), failed={"reset": 50}))
     sheet = ladder_sheet(made, None)
@@ -153,16 +124,6 @@ def test_names_pass_through_as_they_are(sheet: Document) -> None:
     every = list(texts(sheet))
     assert any(SCRIPT in one for one in every)
     assert not any("&lt;" in one for one in every)
-
-
-def test_of_fewer_users_nothing_is_claimed_where_they_were_not_measured() -> None:
-    first = ladder_sheet(result(*steps(rates={**FLAT, 10: 200.0})), None).findings[0].line
-    assert (
-        first == "default serves at most 200.0 requests/s with 10 users (p50 50.0 ms, p99 150 ms)."
-    )
-    sheet = ladder_sheet(result(*steps(rates={**FLAT, 10: 100.0, 20: 200.0})), None)
-    later = sheet.findings[0].line
-    assert later.endswith("and no step with fewer users reaches 95 % of that.")
 
 
 def test_a_latency_that_is_only_a_lower_bound_has_an_arrow_that_is_explained() -> None:

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
-
 from serve_bench.benchmarks.press.summary import comparisons, settings_of
 from tests.kinds.press.test_report_press import golden
 from tests.records import press_result
 from tests.sheet_parts import (
     as_lines,
     cell,
-    chart,
-    charts,
     column,
-    drawn,
     is_sound,
-    marks,
     press_sheet,
-    section,
     table,
 )
 
@@ -47,17 +40,6 @@ def test_log_levels_are_compared_launch_by_launch() -> None:
         line.startswith("DEBUG collapses with 200 clients") and "disagree" in line
         for line in as_lines(sheet.findings)
     )
-
-
-def test_charts_have_a_line_for_each_setting_with_its_marks() -> None:
-    made = golden()
-    sheet = press_sheet(made, None)
-    rates = chart(sheet, "Requests/s over clients")
-    for one in settings_of(made):
-        assert dict(drawn(rates, one.name)) == pytest.approx(dict(one.ladder.rates))
-    assert (200, "collapse: DEBUG") in marks(rates)
-    assert len([one for one in charts(sheet) if one.title.startswith("CPU by process")]) == 2
-    assert section(sheet, "windows") is None  # a row of so many requests is one window
 
 
 def test_without_a_row_no_figure_is_claimed() -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
-from serve_bench.benchmarks.parts.inside import profiling_costs, usage_table
+from serve_bench.benchmarks.parts.inside import profiling_costs
 from serve_bench.cli.show import render
 from serve_bench.core.result import Trial, result_of
 from serve_bench.core.usage import by_role
@@ -46,32 +44,6 @@ def test_processes_of_a_role_are_added_up_in_the_order_of_a_request() -> None:
     assert by_role({}) == {}
 
 
-def test_the_table_has_a_column_for_each_row_and_adds_up_what_is_idle() -> None:
-    other = usage(
-        process(1, "replica", 5.0), process(3, "proxy", 9.0), process(4, "log_monitor", 0.4)
-    )
-    trials = [measured(0, REPLICAS), measured(1, other)]
-    columns = [(made.row.label, [made]) for made in trials]
-    table = usage_table("CPU", columns)
-    assert [one.name for one in table.columns] == [
-        *("process", "single client", "8 clients", "memory")
-    ]
-    assert [row.cells for row in table.rows] == [
-        ("load worker", "12", "-", ""),
-        ("proxy", "95", "9", "10"),
-        ("replica x2", "80 (60)", "5", "10"),
-        ("the rest", "0", "0", ""),
-        ("host, all processes", "150 of 200", "150 of 200", ""),
-    ]
-    short = usage_table("CPU", columns, memory=False, least=50.0)
-    assert [row.cells for row in short.rows] == [
-        ("proxy", "95", "9"),
-        ("replica x2", "80 (60)", "5"),
-        ("the rest", "12", "0"),
-        ("host, all processes", "150 of 200", "150 of 200"),
-    ]
-
-
 def test_without_samples_there_is_no_table() -> None:
     assert "CPU by process" not in render(result_of([run(planned()), trial(planned())]))
 
@@ -84,22 +56,6 @@ def test_what_profiling_cost_is_told_of_the_same_launch_alone() -> None:
     assert said == "cost of profiling 1 process: 100.0 -> 40.0 requests/s (-60 %), same launch"
     elsewhere = replace(slow, launch="default-9")
     assert profiling_costs(result_of([run(planned()), measured(0, REPLICAS), elsewhere])) == {}
-
-
-@pytest.mark.parametrize("format", ["table", "markdown", "json"])
-def test_every_form_shows_cost_files_and_what_could_not_be_recorded(format: str) -> None:
-    profiles = (
-        {"role": "replica", "pid": 7, "path": "profiles/k/replica-7.raw.txt", "samples": 9},
-        {"role": "fallback_proxy", "pid": 8, "failed": "process 8 was idle: no samples"},
-    )
-    slow = replace(measured(0, REPLICAS, profiled=True, rate=40), profiles=profiles)
-    result = result_of([run(planned()), launch(), measured(0, REPLICAS), slow])
-    text = " ".join(render(result, format, width=200).split())
-    assert "100.0 -> 40.0 requests/s (-60 %)" in text
-    assert "process 8 was idle" in text and "profiles/k" in text
-    assert "load" in text and "proxy" in text
-    if format != "json":
-        assert "95" in text and "150 of 200" in text
 
 
 def test_doubts_of_the_profiled_row_stay_with_it() -> None:

@@ -127,14 +127,6 @@ def test_rate_and_times_have_a_row_each(made: Trial) -> None:
     assert [latency[key].text for key in shares] == ["1.58", "1.00", "1.00", "1.00", "2.00", "50.0"]
 
 
-def test_a_load_that_was_broken_off_is_counted_to_its_end() -> None:
-    """Two whole windows of 1 s and a part of a third: the figures cover 2.5 s."""
-    whole = "100 requests in 2.00 s, 50.00 requests/s; 2.00 MB read, 1.00 MB/s"
-    assert results(sheet(trial())).caption == f"10 connections: {whole}"
-    told = "100 requests in 2.50 s, 40.00 requests/s; 2.00 MB read, 800 kB/s"
-    assert told in results(sheet(trial(seconds={"measured": 2.5}))).caption
-
-
 
 
 def test_the_times_of_a_load_that_was_never_answered_are_lower_bounds() -> None:
@@ -166,21 +158,6 @@ def test_every_request_is_accounted_for() -> None:
     assert shown["not sent"].startswith("7 were due")
     carried = facts(trial(counts=replace(trial().counts, carried_in=10)))
     assert carried["requests"].startswith("10 carried in + 103 sent = ")
-
-
-def test_whether_the_client_was_the_limit_is_said_with_its_figures() -> None:
-    assert facts(trial())["client"] == (
-        "not the limit (busy or waiting for a CPU 12 % of the time; responses picked up after "
-        "0.015 ms (median))"
-    )
-    of = sheet(bound := trial(client={"verdict": BOUND}))
-    assert facts(bound)["client"].startswith("the client was the limit: a worker never idle (busy")
-    assert as_lines(of.findings)[:2] == (
-        "10 connections of the raw client: 50.00 ± 10.00 requests/s, p50 1.00 ms, p99 2.00 ms.",
-        "Limited by client 97 % not idle (medium confidence).",
-    )
-    assert "client bound" in as_lines(of.findings)[2]
-    assert any("3 of 103 requests failed: 2 timed out, 1 reset" in one for one in texts(of))
 
 
 @pytest.mark.parametrize(
@@ -226,10 +203,6 @@ def test_what_limited_a_load_as_far_as_it_is_known(
         [True] if hint else []
     )
     assert len(hints) == (hint is not None)
-
-
-def test_no_limit_is_named_where_nothing_was_sampled() -> None:
-    assert not any("imit" in one for one in as_lines(sheet(trial()).findings))
 
 
 # ------------------------------------------------------------------------------------ failures

@@ -16,7 +16,7 @@ from serve_bench.benchmarks.parts import about_run
 from serve_bench.benchmarks.parts.rows import page_of
 from serve_bench.cli.show import render
 from serve_bench.core.app_spec import own_spec
-from serve_bench.core.document import Chart, Code, Document, Number, Picture, Prose, Table
+from serve_bench.core.document import Chart, Code, Document, Number, Prose, Table
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import Counts
 from serve_bench.core.own_app import Asked, OwnApp, OwnDeployment
@@ -27,7 +27,6 @@ from serve_bench.core.result import (
     Result,
     Row,
     Trial,
-    VariantUsed,
     result_of,
     trial_key,
 )
@@ -36,7 +35,7 @@ from serve_bench.store import read
 from tests import places
 from tests.records import AT, ROWS, cell, failure_of, launch, planned, run, trial
 from tests.sheet_parts import as_lines, every, names, opened, page_sheet, part, texts
-from tests.verdict_trials import IDLE, measured, process, usage
+from tests.verdict_trials import process, usage
 
 LATENCY = Histogram.of([1_000_000] * 899 + [2_000_000] * 90 + [9_000_000] * 11).encode()
 
@@ -93,24 +92,6 @@ def launches(*rates: float, variant: str = "default") -> list[Record]:
         for of, rate in zip(plan, rates, strict=True)
     ]
     return [run(*plan), *(launch(variant, at) for at in range(1, len(rates) + 1)), *trials]
-
-
-# ------------------------------------------------------------------------------------ figures
-
-
-def test_charts_of_cpu_have_whole_bars_with_what_limited_each(golden: Result) -> None:
-    of = page_sheet(golden)
-    sampled = [made for made in golden.trials if made.usage]
-    used = (one["cpu_percent"] for made in sampled for one in made.usage["processes"])
-    assert sum(one["value"] for one in drawn(of, "cpu")) == pytest.approx(sum(used))
-    notes = {text for one in every(part(of, "cpu"), Chart) for text in texts(vega(one))}
-    assert {"limited by proxy CPU", "limited by client"} <= notes
-    assert list(dict.fromkeys(one["label"] for one in drawn(of, "cpu"))) == [
-        "single client, default",
-        "8 clients, optimized",
-        "100 connections, default",
-        "100 connections, optimized",
-    ]
 
 
 # ------------------------------------------------------------------------ nothing is left out
@@ -177,22 +158,6 @@ def test_doubts_and_failures_stand_with_the_row() -> None:
     assert any(text.startswith("Warnings: ") for text in findings(of))
 
 
-def test_a_row_that_was_broken_off_says_so_first_and_where_it_stands() -> None:
-    broken = replace(trial(planned()), flags={"interrupted": True})
-    of = sheet(run(planned()), launch(), broken)
-    assert findings(of)[0].startswith("The row was interrupted. single client: 100.0 ± 8.2 ")
-    assert [one.code for one in results(of).rows[0].doubts][-1] == "interrupted"
-
-
-def test_a_variant_that_is_not_engaged_is_said_of_the_run_and_of_each_row() -> None:
-    at = planned()
-    asked = replace(launch(), variant=VariantUsed("default", {"RAY_SERVE_ENABLE_HA_PROXY": "1"}))
-    of = sheet(run(at), asked, trial(at))
-    assert [one.code for one in of.doubts] == ["variant-not-engaged"]
-    assert [one.code for one in results(of).rows[0].doubts] == ["variant-not-engaged"]
-    assert dict(of.run.pairs)["variant default"].startswith("RAY_SERVE_ENABLE_HA_PROXY=1")
-
-
 # -------------------------------------------------------------------------------- intervals
 
 
@@ -249,34 +214,6 @@ def test_the_golden_run_in_sentences(golden: Result) -> None:
         "Of the 4 rows whose CPU was sampled, limited by: offered load in 1, proxy CPU in 1, "
         "client in 1, concurrency limit in 1."
     )
-
-
-def test_a_row_with_failed_requests_makes_no_headline_without_a_word() -> None:
-    fast, slow = planned(row=ROWS[2]), planned(row=ROWS[0])
-    made = [trial(fast, 900.0, 900.0, 900.0, failed={"reset": 5}), trial(slow, 100.0, 100.0, 100.0)]
-    first = findings(sheet(run(slow, fast), *made))[0]
-    assert first.startswith("single client has the highest throughput without a failed request: ")
-
-
-# ------------------------------------------------------------------------------------- charts
-
-
-def test_profiled_rows_are_in_the_table_and_in_no_chart() -> None:
-    at = planned()
-    kept = {"pid": 5, "role": "proxy", "path": "profiles/k/proxy-5.raw.txt", "samples": 90}
-    failed = {"pid": 6, "role": "replica", "title": "r", "failed": "it ended"}
-    slow = replace(trial(at, 7.0, 7.0, 7.0, profiled=True), profiles=(kept, failed))
-    result = result_of([run(at), launch(), trial(at, 100.0, 101.0, 99.0), slow])
-    of = page_sheet(result)
-    assert [row["status"] for row in in_json(result)] == ["measured", "profiled"]
-    assert [one.text for one in column(results(of), "requests/s")] == [
-        "100.0 ± 0.8",
-        "7.000 ± 0.000",
-    ]
-    assert [one["value"] for one in drawn(of, "throughput")] == [100.0]
-    (picture,) = every(part(of, "profiles"), Picture)
-    assert picture.path == "profiles/k/proxy-5.svg"
-    assert any("not recorded: replica it ended" in text for text in texts(part(of, "results")))
 
 
 # -------------------------------------------------------------------------------------- names
@@ -392,12 +329,3 @@ def test_the_front_is_that_of_the_application_which_is_loaded() -> None:
     (entry,) = page_of(own_run(at, app=app)).entries
     assert entry.limited is not None
     assert entry.limited.figures == "Ingress: replica CPU 97 % of a core"
-
-
-def test_a_cause_has_each_of_its_hints() -> None:
-    """One row could have been looked into, of another the look failed."""
-    blind, failed = measured(100, 1000, IDLE), measured(50, 700, IDLE)
-    failed = replace(failed, waits={"why_not": "nobody answered"})
-    notes = page_of(result_of([run(), launch(), blind, failed])).notes
-    hints = [one for one in notes if one.startswith("hint, app wait: ")]
-    assert len(hints) == 2 and "serve-bench run" in hints[0] and "failed here" in hints[1]

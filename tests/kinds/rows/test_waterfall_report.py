@@ -6,10 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from serve_bench.benchmarks.micro.document import document
 from serve_bench.cli.show import render
-from serve_bench.core.charts import Bars, Chart
-from serve_bench.core.document import ReportOptions, with_charts
 from serve_bench.core.result import Result, Row, result_of
 from tests.records import launch, planned, run, trial
 
@@ -71,22 +68,6 @@ def traced(*falls: dict[str, Any]) -> Result:
 
 def told(result: Result, **how: Any) -> str:
     return " ".join(render(result, width=120, **how).split())
-
-
-def test_slow_requests_stand_in_the_order_of_time_with_charts_of_their_hops() -> None:
-    text = told(traced(fall()), verbose=True)
-    first, second = ("00:00:05.000 20.0 user code 17.0", "00:00:07.000 90.0 router 73.0")
-    assert first in text and text.index(first) < text.index(second)
-    assert "00:00:05" not in told(traced(fall()))
-    made = document(traced(fall()), ReportOptions())
-    (section,) = (one for one in made.sections if one.name == "slow-requests")
-    hops, single = (one for one in with_charts(section.blocks) if isinstance(one, Chart))
-    assert isinstance(hops.drawing, Bars) and isinstance(single.drawing, Bars)
-    parts = {(one.label, one.part): one.value for one in hops.drawing.shares}
-    assert parts["slowest 6", "router"] == 73.0 and parts["mean", "downstream"] == 10.0
-    assert not any(part.startswith("Down") for _, part in parts)
-    labels = [one.label for one in single.drawing.shares]
-    assert labels[0] == "00:00:05.000 000005" and labels[-1] == "00:00:07.000 000007"
 
 
 def test_hops_stand_in_the_order_of_the_way_and_calls_below_them() -> None:

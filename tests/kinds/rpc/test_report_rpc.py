@@ -17,7 +17,6 @@ import pytest
 
 from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
 from serve_bench.benchmarks.parts.published import RPC, published_notes, reference
-from serve_bench.benchmarks.rpc.charts import PUBLISHED
 from serve_bench.benchmarks.rpc.exports import (
     benchmark_report,
 )
@@ -32,15 +31,12 @@ from serve_bench.cli.show import render
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Failure, Result, Trial
 from serve_bench.report import COMPARED
-from serve_bench.report.vega import vega
 from tests.records import AT, failure_of, rpc_result, rpc_suite, rpc_trial, rpc_world
 from tests.sheet_parts import (
     SCRIPT,
     as_lines,
     cell,
-    chart,
     column,
-    drawn,
     is_sound,
     section,
     sheet,
@@ -110,17 +106,6 @@ def test_a_limit_is_said_where_the_figures_support_it(
     row = next(line for line in text.splitlines() if line.startswith("10 "))
     assert row.partition("200 MB in 10")[2].strip() == (limit or "")
     assert ("30" in row.split()) is (cpu is not None)
-
-
-def test_memory_is_that_of_the_launch_that_took_most() -> None:
-    suite = rpc_suite(WORLDS[:1], launches=2)
-    trials = [
-        rpc_trial(WORLDS[0], suite=suite, round_=round_, memory_bytes=size, processes=80)
-        for round_, size in ((1, 1_620_000_000), (2, 900_000_000))
-    ]
-    assert "1.62 GB in 80" in shown(rpc_result(suite, *trials))
-    unknown = rpc_trial(WORLDS[0], memory_bytes=None)
-    assert "MB in" not in shown(rpc_result(rpc_suite(WORLDS[:1]), unknown))
 
 
 def test_doubts_failures_and_gaps_stand_with_their_world() -> None:
@@ -223,18 +208,6 @@ def test_a_profiled_world_is_in_no_report_of_figures() -> None:
 # ------------------------------------------------------------------------------ the document
 
 
-def batches() -> Result:
-    """An x axis of words, two launches."""
-    worlds = [rpc_world(3, batch) for batch in (True, False)]
-    suite = rpc_suite(worlds, x_axis="batch", launches=2)
-    trials = [
-        rpc_trial(world, (900.0 * n,), (1500.0 * n,), suite=suite, round_=n)
-        for world in worlds
-        for n in (1, 2)
-    ]
-    return rpc_result(suite, *trials)
-
-
 def test_a_figure_of_each_table_is_the_one_that_was_measured() -> None:
     made = golden()
     page, point = sheet(made, "results/x"), rpc_summary(made).by_x[1]
@@ -252,34 +225,6 @@ def test_a_figure_of_each_table_is_the_one_that_was_measured() -> None:
     used = table(page, "CPU and memory")
     assert cell(used, used.rows[1], "host") == 185.0
     assert cell(used, used.rows[1], "limited by") == "host CPU"
-
-
-def test_what_broke_has_no_ratio() -> None:
-    shown = table(sheet(golden(), None), "Ratios to torch")
-    assert [row.cells[0] for row in shown.rows] == ["ray", "ray"]
-    assert column(shown, "agent", "latency") == [pytest.approx(3.0, rel=2e-3), None]
-    assert column(shown, "all observers") == [pytest.approx(0.33, rel=0.02), None]
-
-
-def test_lines_join_worlds_where_the_x_axis_has_numbers() -> None:
-    made = golden()
-    rates = chart(sheet(made, None), "Calls of all observers")
-    spreads = [one.rate for one in rpc_summary(made).of("torch") if one.rate is not None]
-    assert drawn(rates, "torch") == [
-        (x, one.mean) for x, one in zip((10.0, 20.0), spreads, strict=True)
-    ]
-    first = vega(rates)["data"]["values"][0]
-    assert first["high"] == pytest.approx(spreads[0].mean + spreads[0].std)
-    words = vega(chart(sheet(batches(), None), "Calls of all observers"))["data"]["values"]
-    assert {one["label"] for one in words} == {"batch True", "batch False"}
-
-
-def test_found_names_the_fastest_backend_and_the_share_of_the_others() -> None:
-    page = sheet(golden(), None)
-    assert any(
-        "torch answers most" in one and "ray 0.33 of that" in one for one in as_lines(page.findings)
-    )
-    assert any("host CPU was full" in one for one in as_lines(page.findings))
 
 
 def test_what_broke_is_neither_the_fastest_nor_held_against_it() -> None:
@@ -332,18 +277,6 @@ def stored() -> dict[str, Any]:
 def theirs() -> dict[str, Any]:
     """The same as PyTorch's launcher writes it."""
     return {name: value for name, value in stored().items() if name != "serve_bench"}
-
-
-def test_a_stored_report_is_drawn_like_its_run() -> None:
-    page = report_document(stored(), published=True)
-    latency = chart(page, "Agent latency")
-    assert drawn(latency, "torch") == drawn(chart(sheet(golden()), "Agent latency"), "torch")
-    assert drawn(latency, PUBLISHED) == [(10.0, 2.0), (20.0, 5.0)]
-    facts = dict(page.run.pairs)
-    assert facts["arguments"].startswith("batch True, state_size 10-20-10")
-    assert facts["backend ray"] == "python 3.12.1, torch 2.9.0"
-    page = report_document(theirs(), published=False)
-    assert drawn(chart(page, "Agent latency"), "as reported") == drawn(latency, "torch")
 
 
 def damaged(report: dict[str, Any], *path: Any, value: Any = None) -> dict[str, Any]:

@@ -18,12 +18,10 @@ from serve_bench.analysis.checks import checks
 from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
 from serve_bench.benchmarks.parts.published import NIGHTLY, reference
 from serve_bench.benchmarks.scale import Workload
-from serve_bench.benchmarks.scale.nodes import NODE_NAMES, cpu_of
+from serve_bench.benchmarks.scale.nodes import NODE_NAMES
 from serve_bench.benchmarks.scale.summary import scale_summary
 from serve_bench.cli.show import render
-from serve_bench.core.document import Number
 from serve_bench.core.histogram import Histogram
-from serve_bench.core.record_lines import parse, to_line
 from serve_bench.core.result import Failure, Launch, Metric, Result, VariantUsed
 from serve_bench.report import COMPARED
 from serve_bench.report.vega import vega
@@ -95,13 +93,6 @@ def ensemble() -> Result:
     return scale_result(suite, *graph_trials(suite), others=[launch("default")])
 
 
-@pytest.mark.parametrize("result", [golden, curve, ensemble])
-def test_records_that_were_stored_and_read_are_the_same(result: Any) -> None:
-    made = result()
-    read = parse(to_line(one) for one in (made.run, *made.launches, *made.trials, *made.failures))
-    assert render(read, "json") == render(made, "json")
-
-
 def flat(text: str) -> str:
     """Without the breaks of lines."""
     return " ".join(text.split())
@@ -139,12 +130,6 @@ def test_a_node_that_was_not_loaded_is_named_with_the_reason() -> None:
     assert "10.1.0.1 aaaaaa: not loaded" not in text
 
 
-def test_nodes_of_one_address_are_told_apart() -> None:
-    nodes = [scale_node(1, ip="10.1.0.9"), scale_node(2, ip="10.1.0.9")]
-    text = flat(render(one(nodes=nodes)))
-    assert all(f"10.1.0.9 {node['node'][:6]} " in text for node in nodes)
-
-
 def test_an_invalid_result_says_so_before_anything_else() -> None:
     node = scale_node(1, completed=24_000, failed={"timeout": 3000})
     result = one(nodes=[node], completed=22_000, flags={"invalid": True})
@@ -165,15 +150,6 @@ def test_a_few_failures_are_a_doubt_and_no_more() -> None:
     text = shown(one(failed={"timeout": 2}, completed=300))
     assert "INVALID" not in text
     assert "! errors: 2 of 302 requests failed: 2 timed out" in text
-
-
-def test_of_several_sizes_it_is_said_which_is_invalid() -> None:
-    text = shown(golden())
-    assert "INVALID, optimized, 1,000 replicas, launch 1: 4.5 % of the requests failed" in text
-    assert text.count("INVALID") == 2  # and below that size
-    assert "x launch 1: INVALID: 4.5 % of the requests failed" in text
-    nothing = one(completed=0, failed={"timeout": 7}, latencies_ms=[], windows=(0.0,))
-    assert "INVALID: no request was completed (7 timed out)" in shown(nothing)
 
 
 def test_a_lost_node_is_named_with_its_reason_and_when_it_was_last_heard() -> None:
@@ -274,24 +250,6 @@ def test_a_run_of_which_nothing_was_measured_still_says_so(format: str, workload
     assert format == "csv" or "the port is taken" in text
 
 
-def test_cpu_is_told_by_node_and_the_limit_only_where_one_machine_bore_all() -> None:
-    text = render(golden(), width=120)
-    assert "10.1.0.1 host1 10 300 101.0 20.0 30.0 0 80 45 10.1.0.2 host2" in flat(text)
-    assert "limited by" not in text
-    both = [scale_node(1), scale_node(2)]
-    here = shown(one(nodes=both, usage=usage(proxy=99.0, host=120.0)))  # all are on one machine
-    assert "default 99 45 30 6 4 120 of 200 CPU" in here
-    assert "limited by" not in here
-    assert " proxy replicas" not in here.partition("node hostname")[2].partition("10.1")[0]
-    alone = one(nodes=[scale_node(1, usage=usage(proxy=99.0, host=120.0))])
-    assert "default, 4 replicas, limited by: proxy CPU 99 % of a core" in shown(alone)
-    (row,) = table(sheet(alone), "CPU by process").rows
-    assert str(row.cells[-1]).startswith("proxy CPU 99 % of a core")
-    assert [cell.value for cell in row.cells[1:7] if isinstance(cell, Number)] == [
-        *(99.0, 45.0, 30.0, 6.0, 4.0, 120.0)
-    ]
-
-
 def test_no_limit_is_told_of_a_row_through_a_handle() -> None:
     suite = scale_suite("chain")
     trials = [replace(one, usage=usage(proxy=99.0, host=120.0)) for one in graph_trials(suite)]
@@ -300,27 +258,6 @@ def test_no_limit_is_told_of_a_row_through_a_handle() -> None:
         "HTTP, throughput",
         "HTTP, latency",
     ]
-
-
-def test_no_sample_no_share() -> None:
-    assert cpu_of([]) is None and cpu_of([{}]) is None
-    cpu = cpu_of([usage(), usage(proxy=60.0)])
-    assert cpu is not None and (cpu.groups["proxy"], cpu.groups["replicas"]) == (70.0, 45.0)
-    assert cpu.busiest["replicas"] == 30.0
-
-
-def test_a_client_that_was_the_limit_on_a_node_is_named() -> None:
-    nodes = [scale_node(1), scale_node(2, client_bound=True)]
-    assert "! client-bound: the client was the limit on node 10.1.0.2" in shown(one(nodes=nodes))
-    assert "client-bound" not in shown(one())
-
-
-def test_sequential_requests_of_a_graph_raise_no_false_doubt() -> None:
-    """80 of them are too few for p99, which is not shown; in a row of them no windows are due."""
-    assert {one.code for one in checks(ensemble()) if one.key} == {"few-samples"}
-    assert "! " not in render(ensemble())
-    rows = table(sheet(ensemble()), "Each row")
-    assert [one is None for one in column(rows, "p99")] == [False, True, False, True]
 
 
 # ---------------------------------------------------------------------------------- the curve
@@ -416,27 +353,6 @@ def test_every_page_is_sound(made: Result) -> None:
     assert any(made.run.suite["workload"] in one for one in told)
 
 
-def test_metrics_stand_by_their_published_names() -> None:
-    for made in (golden(), ensemble()):
-        shown = table(sheet(made, None), "Metrics by their published names")
-        first = scale_summary(made).sizes[0]
-        assert column(shown, "metric") == list(first.figures)
-        assert column(shown, "default") == [one.mean for one in first.figures.values()]
-
-
-def test_each_size_has_the_rows_that_were_loaded() -> None:
-    for made, caption in ((golden(), "Each size"), (ensemble(), "Each row")):
-        lines = [line for size in scale_summary(made).sizes for line in size.lines]
-        rates = [
-            line.spreads["throughput"].mean if line.row.requests_each is None else None
-            for line in lines
-        ]
-        shown = table(sheet(made, None), caption)
-        assert column(shown, "throughput") == rates
-        assert column(shown, "requests") == [line.completed for line in lines]
-    assert len(rates) == 4 and rates[1] is rates[3] is None
-
-
 def test_a_lost_node_has_its_reason_and_no_figures() -> None:
     page = sheet(golden(), None)
     shown = table(page, "The load from each node")
@@ -448,21 +364,6 @@ def test_a_lost_node_has_its_reason_and_no_figures() -> None:
     assert sorted(one["value"] for one in vega(drawing)["data"]["values"]) == sorted(
         one.rate for one in nodes if one.rate is not None
     )
-
-
-def test_a_curve_has_a_row_for_each_size_and_an_exponent_for_each_quantity() -> None:
-    made = curve()
-    page, (first, second) = sheet(made, None), scale_summary(made).variants
-    shown = table(page, "Each size")
-    own = [row for row in shown.rows if row.group == "variant default"]
-    assert [cell(shown, row, "deploy") for row in own] == [
-        one.mean("deploy_time") for one in first.sizes
-    ]
-    assert [one.line for one in shown.rows[-1].doubts] == ["not measured"]
-    grown = table(page, "Growth over")
-    assert column(grown, "exponent") == [
-        one.fit and one.fit.exponent for part in (first, second) for one in part.grown
-    ]
 
 
 def test_names_pass_through_as_they_are() -> None:

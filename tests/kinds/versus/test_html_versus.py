@@ -16,7 +16,6 @@ from serve_bench.core.document import (
     Chart,
     Document,
     Folded,
-    Prose,
     Section,
     with_charts,
 )
@@ -81,22 +80,6 @@ def test_all_intervals_stand_on_one_axis(kind: str) -> None:
     ] == expected
     for line in lines:
         assert line["verdict"] in chart.words
-
-
-def test_what_is_found_is_said_first_and_doubted_at_once() -> None:
-    sheet, told = SHEETS["versus"]()
-    assert as_lines(sheet.findings)[0] == f"{told['headline']}; 1 failure, see below."
-    assert len(sheet.findings) in (2, 3)
-    assert as_lines(sheet.findings)[1].startswith(
-        "Outside of the gate: p50 0.102 to 1.116 x (improved in 1"
-    )
-    assert sheet.title == "optimized against default"
-    (table,) = tables(sheet, "results")
-    doubted = [text for row in table.rows for text in as_lines(row.doubts)]
-    assert any(text.startswith("B: errors: in 6 of 6 rounds") for text in doubted)
-    assert any(text.startswith("B: client-bound: in 6 of 6 rounds") for text in doubted)
-    said = [one for one in section(sheet, "results").blocks if isinstance(one, Prose)]
-    assert said[0].paragraphs == ("failed: optimized, round 3, trial: no answer within 5 s",)
 
 
 def test_a_noise_floor_is_told_in_figures() -> None:

@@ -105,32 +105,6 @@ def test_windows_in_place_of_slices_say_so() -> None:
     assert "windows of 1 s, not slices: noisier, docs/ab.md" in text
 
 
-def test_services_that_were_up_are_no_launches() -> None:
-    urls = {"old": "http://127.0.0.1:1/", "new": "http://127.0.0.1:2/"}
-    text = " ".join(render(versus_result(labels=("old", "new"), urls=urls)).split())
-    assert "A: old: http://127.0.0.1:1/, a service that was up already" in text
-    assert "not launched, so the interval excludes the spread between launches" in text
-    assert "fresh launch" not in text
-
-
-def test_apps_and_options_that_differ_are_named() -> None:
-    result = versus_result()
-    sides = [
-        {**side, "app": app, "settings": settings}
-        for side, app, settings in zip(
-            result.run.suite["sides"],
-            ({"target": "base/app.py:app"}, {"target": "pr/app.py:app"}),
-            ({}, {"num_replicas": 2}),
-            strict=True,
-        )
-    ]
-    run = replace(result.run, suite={**result.run.suite, "sides": sides})
-    text = " ".join(render(replace(result, run=run)).split())
-    assert "A: default: app base/app.py:app; no flags; HTTP by" in text
-    assert "B: optimized: app pr/app.py:app; RAY_SERVE_ENABLE_HA_PROXY=1" in text
-    assert "with num_replicas=2; HTTP by haproxy" in text
-
-
 def test_commit_sources_and_packages_of_each_side_and_what_differs_are_said() -> None:
     result = versus_result()
     code = {
