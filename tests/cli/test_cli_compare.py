@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -169,30 +168,6 @@ def test_a_damaged_trial_costs_itself_alone(
     out, err = capsys.readouterr()
     assert "trial.metrics.latency.histogram.index[0] is 999999" in err and "passed over" in err
     assert "3 and 2 launches" in " ".join(out.split())
-
-
-BAD = [
-    ("compare", "Missing argument 'RUN_A'"),
-    ("compare nosuch other", "nosuch: no such folder"),
-    ("compare a b --threshold 5", "--threshold: '5' is not allowed; it takes a share"),
-    ("compare a b --gate p90", "--gate: 'p90' is not allowed; it takes throughput, p50, p99, cpu"),
-    (
-        "compare a b --fail-on worse",
-        "--fail-on: 'worse' is not allowed; it takes regressed, slower,",
-    ),
-    ("compare a b --session-sd much", "--session-sd: 'much' is not allowed; it takes a share"),
-    ("compare a b --session-sd 3% --history /", "--session-sd and --history: give one of them"),
-    ("compare a b --history nosuch", "--history: nosuch: no such folder"),
-    ("compare a b --noise nosuch", "--noise: nosuch: no such folder"),
-    ("compare a b --format classic", "--format: 'classic' is not allowed; it takes table, json"),
-]
-
-
-@pytest.mark.parametrize(("line", "message"), BAD, ids=[line for line, _ in BAD])
-def test_bad_input_is_one_line_and_exit_code_2(
-    line: str, message: str, refuses: Callable[[str, str], None]
-) -> None:
-    refuses(line, message)
 
 
 def test_a_run_of_versus_is_pointed_to_its_report(

@@ -29,63 +29,6 @@ def stream(body: bytes) -> Steps:
     return [(0.0, STREAM % (len(body), body))]
 
 
-URL = "http://127.0.0.1:1/"
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--protocol", "x"], "--protocol: 'x' is not allowed; it takes http, stream, grpc, "),
-        (["--protocol", "handle"], "--protocol: handle: calls an app that serve-bench launches"),
-        (["--client", "handle"], "--client: handle: calls an app that serve-bench launches"),
-        (["--events", "sse"], "--events: goes with --protocol stream"),
-        (["--event-timeout", "1s"], "--event-timeout: goes with --protocol stream"),
-        (["--protocol", "stream", "--events", "xml"], "--events must be one of sse, lines, chunks"),
-        (["--protocol", "stream", "--event-timeout", "1h"], "--event-timeout must be at most"),
-        (
-            ["--protocol", "stream", "--client", "aiohttp"],
-            "--protocol stream is for the clients raw",
-        ),
-        (
-            ["--protocol", "stream", "--expect-body", "x"],
-            "--expect-body has no use with a",
-        ),
-        (["--protocol", "stream", "--expect-status", "404"], "only a status of 2xx"),
-        (["--protocol", "grpc"], "url: the path '/' names no method of gRPC; it takes /package"),
-        (
-            ["--protocol", "grpc", "--client", "aiohttp"],
-            "--client: aiohttp speaks no gRPC; leave it out",
-        ),
-        (["--openai"], "--openai: give --model, or bodies of your own (--bodies)"),
-        (["--model", "m"], "--model: goes with --openai"),
-        (["--openai", "--model", "m", "--events", "sse"], "--events: --openai has its own"),
-        (["--openai", "--body", "{}"], 'openai: body 1 is no JSON object with "stream": true'),
-        (["--openai", "--body", "{}", "--model", "m"], "--model: has no use with --body or"),
-        (["--openai", "--model", "m", "--input-tokens", "0"], "--input-tokens: '0' is not allowed"),
-        (["--openai", "--model", "m", "--output-tokens", "1,x"], "--output-tokens: '1,x' is not"),
-        (["--slo", "ttft_p95=1s"], "--slo: ttft_p95: is measured of streams alone"),
-        (["--bodies", "none.txt"], "--bodies: none.txt"),
-        (["--protocol", "stream", "--events", ""], "--events must be one of sse, lines, chunks"),
-        (["--openai", "--model", ""], "--model: '' is not allowed"),
-        (["--openai", "--model", "m", "--input-tokens", ""], "--input-tokens: '' is not allowed"),
-        (["--slo", "_p99=1ms"], "--slo: '_p99': the prefix must be"),
-        (["--timeout", "１s"], "--timeout: '１s' is not allowed"),
-    ],
-)
-def test_what_does_not_go_together_is_one_line(
-    words: list[str],
-    message: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert run(["load", URL, *words]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("serve-bench: ") and message in line
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.process
 def test_a_service_that_answers_at_once_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

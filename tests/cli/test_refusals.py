@@ -29,11 +29,8 @@ BAD = {
         ("micro --windows x", "Invalid value for '--windows'"),
         ("micro --window-seconds nan", "--window-seconds: nan is not allowed"),
         ("micro --trace 0", "--trace: '0' is not allowed; it takes a share as 0.01, or as 1%"),
-        ("micro --trace 101%", "--trace: '101%' is not allowed"),
-        ("micro --trace nan", "--trace: 'nan' is not allowed"),
         ("micro --trace 1% --clients 8", "--trace: is for rows of the raw client"),
         ("micro --clients 8 --trace", "--trace: is for rows of the raw client"),
-        ("micro --trace --clients 8", "--trace: is for rows of the raw client"),
         ("noop --trace --num-queries 0", "--num-queries: 0 is not allowed"),
         ("trace noop --route /x", "--route: noop measures an app that comes with the tool"),
         ("trace", "TARGET: name an app"),
@@ -48,7 +45,6 @@ BAD = {
             "versus --a default --b optimized --trace 1% --clients 8",
             "--trace: is for rows of the raw client",
         ),
-        ("versus --a default --b optimized --trace 2 --quick", "--trace: '2' is not allowed"),
         ("micro --trace 1% --load-on ray", "--trace: the times of a load from nodes are of"),
         ("micro --env FOO", "--env: 'FOO' is not allowed; it takes NAME=VALUE"),
         ("micro --env RAY_ADDRESS=x", "--env: RAY_ADDRESS is set by serve-bench itself"),
@@ -105,7 +101,6 @@ BAD = {
         ("press --max-row-seconds 0", "--max-row-seconds: 0.0 is not allowed"),
         ("press --max-queued-requests -2", "--max-queued-requests: '-2' is not allowed"),
         ("press --samples 1001", "--samples: 1001 is not allowed; it takes 1 to 1000"),
-        ("press --num-replicas=", "--num-replicas: '' is not allowed"),
         ("press --quick --clients 5", "--quick: stands for --clients"),
         ("soak noop --quick --for 2m", "--quick: stands for --for"),
         (f"compare a b --history {'x' * 300}", "cannot be reached: file name too long"),
@@ -115,7 +110,6 @@ BAD = {
         ("press --app mnist", "--app: 'mnist' is not allowed; it takes ranker or noop"),
         ("press --app noop --ranker tuned", "--ranker: the app press_noop has no ranker"),
         ("press --suite micro", "--suite: micro needs app ="),
-        ("press --variant fast", "--variant: unknown variant 'fast'"),
         (
             "press --log-requests /nowhere/x",
             "--log-requests: the folder of /nowhere/x does not exist",
@@ -132,12 +126,9 @@ BAD = {
             "recsys --users 0",
             "--users: '0' is not allowed; it takes auto, published, or numbers from 1",
         ),
-        ("recsys --users 10,x", "--users: 'x' is not allowed"),
-        ("recsys --users 10,10", "--users: 10 stands there twice"),
         ("recsys --ranker-replicas 0", "--ranker-replicas: '0' is not allowed; it takes a whole"),
         ("recsys --ranker-replicas 1,1", "num_replicas: 1 is given twice"),
         ("recsys --ranker fast", "--ranker: 'fast' is not allowed; it takes plain or tuned"),
-        ("recsys --device gpu", "--device: 'gpu' is not allowed; it takes auto, cpu or cuda"),
         ("recsys --threads none", "--threads: 'none' is not allowed"),
         (
             "recsys --gpu-fraction 1.5",
@@ -146,17 +137,12 @@ BAD = {
         ("recsys --gpu-fraction 0", "--gpu-fraction: '0' is not allowed"),
         ("recsys --duration 0", "--duration: 0.0 is not allowed; it takes 0.5 to 86400"),
         ("recsys --launches 0", "--launches: 0 is not allowed"),
-        ("recsys --variant fast", "--variant: unknown variant 'fast'"),
-        ("recsys --url http://h/", "--url: 'http://h/' is not allowed; it takes NAME=URL"),
         ("recsys --url a=ftp://h/", "--url: unknown scheme 'ftp'"),
         ("recsys --url a=http://h/?user_id=3", "is not allowed; ?user_id=... is added to it"),
         ("recsys --url a=http://h/ --url a=http://i/", "--url: the name a is given twice"),
         ("recsys --url a=http://h/ --ranker both", "it does not go with --ranker"),
         ("recsys --url a=http://h/ -H token", "--header: 'token' is not allowed"),
-        ("recsys -H Token:x", "-H: is for --url"),
         (f"recsys --resume {FORMATS}/2-recsys.jsonl --quick", "it does not go with --quick"),
-        ("recsys --format html5", "--format: 'html5' is not allowed"),
-        ("sweep --users 5,0", "--users: '0' is not allowed"),
         ("sweep --duration 0.1", "--duration: 0.1 is not allowed; it takes 0.5 to 86400"),
         ("sweep --url a=http://h/ --app noop", "it does not go with --app"),
         ("sweep --url a=http://[::1/", "--url: 'http://[::1/' cannot be read: Invalid IPv6 URL"),
@@ -233,6 +219,50 @@ BAD = {
         ("https://h/ -k --cacert x", "--cacert: has no use with --insecure"),
         ("http://h/ --cacert x", "--cacert: is for https://"),
         ("https://h/ --cacert nosuch", "--cacert: CA file nosuch: no such file"),
+        ("http://h/ --protocol x", "--protocol: 'x' is not allowed; it takes http, stream, grpc, "),
+        (
+            "http://h/ --protocol handle",
+            "--protocol: handle: calls an app that serve-bench launches",
+        ),
+        ("http://h/ --client handle", "--client: handle: calls an app that serve-bench launches"),
+        ("http://h/ --events sse", "--events: goes with --protocol stream"),
+        ("http://h/ --event-timeout 1s", "--event-timeout: goes with --protocol stream"),
+        ("http://h/ --protocol stream --events xml", "--events must be one of sse, lines, chunks"),
+        ("http://h/ --protocol stream --event-timeout 1h", "--event-timeout must be at most"),
+        ("http://h/ --protocol stream --expect-body x", "--expect-body has no use with a"),
+        ("http://h/ --protocol stream --expect-status 404", "only a status of 2xx"),
+        (
+            "http://h/ --protocol grpc",
+            "url: the path '/' names no method of gRPC; it takes /package",
+        ),
+        ("http://h/ --openai", "--openai: give --model, or bodies of your own (--bodies)"),
+        ("http://h/ --model m", "--model: goes with --openai"),
+        ("http://h/ --openai --model m --events sse", "--events: --openai has its own"),
+        ("http://h/ --openai --body {}", 'openai: body 1 is no JSON object with "stream": true'),
+        ("http://h/ --openai --body {} --model m", "--model: has no use with --body or"),
+        ("http://h/ --openai --model m --input-tokens 0", "--input-tokens: '0' is not allowed"),
+        ("http://h/ --openai --model m --output-tokens 1,x", "--output-tokens: '1,x' is not"),
+        ("http://h/ --slo ttft_p95=1s", "--slo: ttft_p95: is measured of streams alone"),
+        ("http://h/ --bodies none.txt", "--bodies: none.txt"),
+        ("http://h/ --protocol stream --events=", "--events must be one of sse, lines, chunks"),
+        ("http://h/ --openai --model=", "--model: '' is not allowed"),
+        ("http://h/ --openai --model m --input-tokens=", "--input-tokens: '' is not allowed"),
+        ("http://h/ --slo _p99=1ms", "--slo: '_p99': the prefix must be"),
+        ("http://h/ --timeout １s", "--timeout: '１s' is not allowed"),
+        ("http://h/ --protocol stream --client aiohttp", "--protocol stream is for the clients raw"),
+        ("http://h/ --protocol grpc --client aiohttp", "--client: aiohttp speaks no gRPC; leave it out"),
+    ],
+    "compare": [
+        ("", "Missing argument 'RUN_A'"),
+        ("nosuch other", "nosuch: no such folder"),
+        ("a b --threshold 5", "--threshold: '5' is not allowed; it takes a share"),
+        ("a b --gate p90", "--gate: 'p90' is not allowed; it takes throughput, p50, p99, cpu"),
+        ("a b --fail-on worse", "--fail-on: 'worse' is not allowed; it takes regressed, slower,"),
+        ("a b --session-sd much", "--session-sd: 'much' is not allowed; it takes a share"),
+        ("a b --session-sd 3% --history /", "--session-sd and --history: give one of them"),
+        ("a b --history nosuch", "--history: nosuch: no such folder"),
+        ("a b --noise nosuch", "--noise: nosuch: no such folder"),
+        ("a b --format classic", "--format: 'classic' is not allowed; it takes table, json"),
     ],
     "scale": [
         (
@@ -287,11 +317,16 @@ BAD = {
         ("micro", "No such command 'micro'"),
     ],
 }
+
+
 LINES = [(f"{name} {line}".strip(), message) for name, bad in BAD.items() for line, message in bad]
+COMMANDS = list(dict.fromkeys(line.partition(" ")[0] for line, _ in LINES))
 
 
-@pytest.mark.parametrize(("line", "message"), LINES, ids=[line for line, _ in LINES])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_bad_input_is_one_line_and_exit_code_2(
-    line: str, message: str, refuses: Callable[[str, str], None]
+    command: str, refuses: Callable[[str, str], None]
 ) -> None:
-    refuses(line, message)
+    for line, message in LINES:
+        if line.partition(" ")[0] == command:
+            refuses(line, message)

@@ -185,6 +185,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"variants": {"a": {"http_options": {"port": 1}}}}, "http_options.port is set by serve-bench"),
     ({"variants": {"a": {"python": 3}}}, "python must be the path"),
     ({"launches": -1}, "f.toml: launches: -1 is not allowed"),
+    ({"launches": 10**9}, "it takes a whole number from 1 to 1000"),
     ({"name": 3}, "f.toml: name: 3 is not allowed; it takes text"),
     ({"cells": []}, "f.toml: cells: at least one is needed"),
     ({"load": {"clients": []}}, "f.toml: load.clients: at least one is needed"),
