@@ -225,7 +225,7 @@ class NodeCrew:
         can be reached, NodesInterrupted with the result so far on Ctrl-C while measuring, and
         KeyboardInterrupt on one before.
         """
-        self._check(loads)
+        self._check_loads(loads)
         lost = self._start_actors(loads)
         left = {node: load for node, load in loads.items() if node not in lost}
         body = {
@@ -267,7 +267,7 @@ class NodeCrew:
 
     # -- a load ---------------------------------------------------------------------------------
 
-    def _check(self, loads: Mapping[str, Load]) -> None:
+    def _check_loads(self, loads: Mapping[str, Load]) -> None:
         known = {node.node_id for node in self.nodes}
         for node in loads:
             if node not in known:
