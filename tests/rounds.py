@@ -39,6 +39,7 @@ def round_of(
         pickup=Histogram(),
         failed_latency=Histogram(),
         measured=counts,
+        in_windows=counts,
         total=counts,
         status_codes={200: completed},
         bytes_received=0,

@@ -1,4 +1,4 @@
-"""The README is true beyond its commands, and short; its commands are tried in test_docs_commands.py."""
+"""The README is true beyond its commands, and short; test_docs_commands.py tries its commands."""
 
 from __future__ import annotations
 

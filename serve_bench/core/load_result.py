@@ -241,7 +241,8 @@ class LoadResult:
     these in the same read as the one before. `token_counts`: of the requests that completed within
     the windows those whose service counted tokens, and their tokens, of prompts and of answers.
     `measured` is the accounting of those requests, `in_windows` that of what happened within the
-    windows, `total` that of the whole load, warm-up and drain included. `mean_in_flight`: requests in flight, mean over the windows.
+    windows, `total` that of the whole load, warm-up and drain included. `mean_in_flight`: requests
+    in flight, mean over the windows.
     `waited`: requests due while no connection was free (open loop). `cpu_s`: of all workers,
     measured part. `started_at_ns`: wall clock (ns since 1970) of the first window's start.
     `time_to_connect_s`: until all connections were open, the start of the workers included;

@@ -249,8 +249,14 @@ BAD = {
         ("http://h/ --openai --model m --input-tokens=", "--input-tokens: '' is not allowed"),
         ("http://h/ --slo _p99=1ms", "--slo: '_p99': the prefix must be"),
         ("http://h/ --timeout １s", "--timeout: '１s' is not allowed"),
-        ("http://h/ --protocol stream --client aiohttp", "--protocol stream is for the clients raw"),
-        ("http://h/ --protocol grpc --client aiohttp", "--client: aiohttp speaks no gRPC; leave it out"),
+        (
+            "http://h/ --protocol stream --client aiohttp",
+            "--protocol stream is for the clients raw",
+        ),
+        (
+            "http://h/ --protocol grpc --client aiohttp",
+            "--client: aiohttp speaks no gRPC; leave it out",
+        ),
     ],
     "compare": [
         ("", "Missing argument 'RUN_A'"),

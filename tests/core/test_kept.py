@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from serve_bench.analysis.comparing.match import unlike
 from serve_bench.cli.profile_run import draw_profiles
 from serve_bench.cli.program import run
 from serve_bench.cli.progress import failure_text
@@ -28,7 +29,7 @@ from serve_bench.core.redaction import (
     hide_suite,
     named_by,
 )
-from serve_bench.core.result import Deploy, Failure, VariantUsed, trial_key
+from serve_bench.core.result import Deploy, Failure, VariantUsed, result_of, trial_key
 from serve_bench.core.variants import BUILT_IN_VARIANTS, with_env
 from serve_bench.store import read
 from tests import places, records

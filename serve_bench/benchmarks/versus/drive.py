@@ -87,8 +87,6 @@ def run(
     gate.check_rounds(suite.rounds, f"--rounds {suite.rounds}")
     trace = _trace(suite, options.trace)
     rounds = versus_plan(suite, done(earlier))
-    if earlier is not None and rounds:
-        _check_load(suite, earlier)
     if options.dry_run:
         return print_plan(plan_lines(suite, rounds))
     if earlier is not None and earlier.stop is not None and not rounds:

@@ -127,8 +127,6 @@ def test_rate_and_times_have_a_row_each(made: Trial) -> None:
     assert [latency[key].text for key in shares] == ["1.58", "1.00", "1.00", "1.00", "2.00", "50.0"]
 
 
-
-
 def test_the_times_of_a_load_that_was_never_answered_are_lower_bounds() -> None:
     hung = trial(
         metrics={
