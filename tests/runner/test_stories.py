@@ -293,6 +293,19 @@ def test_whatever_goes_wrong(
         assert {trial.key for trial in result.run.plan} <= {trial.key for trial in result.trials}
 
 
+@pytest.mark.parametrize("name", ["micro", "versus", "tax", "rpc", "scale-attached"])
+def test_what_is_left_of_a_launch_is_a_failure(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = new_script(name, tmp_path)
+    script.leftovers = ("raylet 9",)
+    assert play(script, KINDS[name], tmp_path, monkeypatch) == "incomplete"
+    result = read(tmp_path / "run")
+    assert {failure.what for failure in result.failures} == {"teardown"}
+    assert len(result.failures) == len(result.teardowns) == len(result.launches)
+    assert {teardown.leftovers for teardown in result.teardowns} == {("raylet 9",)}
+
+
 def check_run(script: Script, kind: Kind, result: Result, ended: str) -> None:
     """Every launch is closed, once. What was shown is recorded, each row is planned and measured
     once. Progress only goes on."""
