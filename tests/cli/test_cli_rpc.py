@@ -32,20 +32,12 @@ SUITE = RpcSuite(("torch", "ray"), (WORLD, replace(WORLD, batch=False)), "batch"
 BAD = [
     ("--world-size 10,20 --batch True,False", "--world-size and --batch: only one argument may be"),
     ("-world_size=10,20 -nlayers=1,2", "--world-size and --nlayers: only one argument may be a"),
-    (
-        "--state-size 10-x",
-        "--state-size: '10-x' is not allowed; it takes whole numbers joined by -",
-    ),
-    ("--world-size 1", "--world-size: '1' is not allowed; it takes a whole number from 2 to 4,096"),
-    ("--world_size x", "--world-size: 'x' is not allowed"),
     ("-world-size x", "--world-size: 'x' is not allowed"),
     ("-wrld_size=3", "No such option"),
     ("--master-addr no.such.invalid", "--master-addr: 'no.such.invalid' cannot be resolved: "),
     ("--master-addr 192.0.2.1", "--master-addr: 192.0.2.1 is no address of this machine"),
-    ("--seconds 0", "--seconds: '0' is not allowed; it takes a number from 0.1"),
     ("--format pdf", "--format: 'pdf' is not allowed; it takes table"),
     ("--suite micro", "micro.toml: unknown key 'app'; allowed: name, rpc"),
-    ("--suite none", "--suite: no file 'none'; a path, or one of: "),
     (f"--output-file-path {__file__}", "test_cli_rpc.py exists already; nothing is overwritten"),
     ("--output-file-path /nowhere/x", "--output-file-path: the folder of /nowhere/x does not exi"),
     ("--output-file-path /", "--output-file-path: / is a folder; it takes a file"),
@@ -77,9 +69,9 @@ def _starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sitting, "run_mark", lambda: pytest.fail("something would be started"))
 
 
-@pytest.mark.parametrize(("line", "message"), BAD, ids=[line for line, _ in BAD])
-def test_bad_input_is_one_line_and_exit_code_2(line: str, message: str, refuses: Refuses) -> None:
-    refuses(f"rpc {line}", message)
+def test_bad_input_is_one_line_and_exit_code_2(refuses: Refuses) -> None:
+    for line, message in BAD:
+        refuses(f"rpc {line}", message)
 
 
 def test_a_port_in_use_is_refused_by_the_name_of_its_flag(refuses: Refuses) -> None:
