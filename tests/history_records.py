@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from serve_bench.analysis.history.model import Stored
 from serve_bench.core.result import Record, Result, Row
 from serve_bench.store import RunFolder
 from tests.records import ROWS
@@ -54,9 +53,9 @@ def nights(by_row: Mapping[Row, Sequence[float | None]], **given: Any) -> list[R
     return found
 
 
-def kept(results: Sequence[Result]) -> list[Stored]:
+def in_folders(results: Sequence[Result]) -> dict[str, Result]:
     """As they come from their folders."""
-    return [Stored(f"results/{one.run.id}", one) for one in results]
+    return {f"results/{result.run.id}": result for result in results}
 
 
 def nine() -> list[Result]:

@@ -280,7 +280,7 @@ def test_what_reads_runs_reads_them(
     shown = capsys.readouterr().out
     pages = [page.read_text() for page in folder.rglob("*.html")]
     figures = sorted(folder.glob("*.svg"))
-    assert re.search("requests/s|inconclusive", "".join([shown, *pages])) or figures
+    assert re.search("requests/s|inconclusive|throughput", "".join([shown, *pages])) or figures
 
 
 #: What both an OpenAI-compatible service and one of plain events may answer.

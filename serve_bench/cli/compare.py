@@ -20,7 +20,7 @@ class CompareOptions(GateOptions):
 
     order = (
         *("run_a", "run_b", "threshold", "gate", "fail_on", "noise", "variant_a", "variant_b"),
-        *("history", "session_sd", "force", "format", "output", "verbose"),
+        *("session_sd", "force", "format", "output", "verbose"),
     )
 
     run_a: Path = argument("Folder of a run, which is the base.", metavar="RUN_A")
@@ -29,10 +29,9 @@ class CompareOptions(GateOptions):
     variant_b: str | None = flag(
         None, "Compare it with this variant of RUN_B [those of the same name]."
     )
-    history: list[Path] | None = flag(
-        None, "Folder of runs, for the spread between runs [the folders of both]; repeatable."
+    session_sd: str | None = flag(
+        None, "Spread between runs of the suite, such as 3% [that of runs beside both]."
     )
-    session_sd: str | None = flag(None, "Spread between runs of the suite, such as 3%.")
     force: bool = flag(False, "Compare unlike hosts, Ray versions and suites too.")
     format: str = flag("table", "Form: table, markdown, csv, json or html.", "--format", "-f")
     verbose: bool = flag(False, VERBOSE_HELP, "--verbose", "-v")
@@ -56,8 +55,9 @@ def compare(options: CompareOptions) -> int:
 
     from serve_bench.analysis.comparing import of_runs
     from serve_bench.analysis.comparing.model import GATE
-    from serve_bench.analysis.ratios import THRESHOLD
+    from serve_bench.analysis.ratios import THRESHOLD, RunSpread
     from serve_bench.benchmarks.registry import read_rows
+    from serve_bench.cli.gate import read_share
     from serve_bench.cli.report import place_of_page, write_comparison
     from serve_bench.cli.show import check_format, render_comparing
     from serve_bench.core.errors import BadInput
@@ -69,7 +69,9 @@ def compare(options: CompareOptions) -> int:
         raise BadInput("--output: goes with --format html; other forms are printed")
     asked = read_flags(options)
     to = place_of_page(output, Path("compare.html")) if html else None
-    given = _given(options)
+    given = None
+    if options.session_sd is not None:
+        given = RunSpread(read_share(options.session_sd, "--session-sd"))
     where = (str(options.run_a), str(options.run_b))
     results = (read_rows(options.run_a), read_rows(options.run_b))
     spreads = _spreads(options, given, *results)
@@ -106,31 +108,12 @@ NEWEST: Final = 60
 """Runs of a folder that are read at most to tell how far runs differ."""
 
 
-def _given(options: CompareOptions) -> RunSpread | None:
-    """The spread between runs that is given. BadInput for flags that are wrong."""
-    from serve_bench.analysis.ratios import RunSpread
-    from serve_bench.cli.gate import read_share
-    from serve_bench.core.errors import BadInput
-    from serve_bench.store.files import check_reachable
-
-    for folder in options.history or ():
-        check_reachable(folder, "--history")
-        if not folder.is_dir():
-            raise BadInput(f"--history: {folder}: no such folder")
-    if options.session_sd is None:
-        return None
-    if options.history:
-        raise BadInput("--session-sd and --history: give one of them")
-    return RunSpread(read_share(options.session_sd, "--session-sd"))
-
-
 def _spreads(options: CompareOptions, given: RunSpread | None, a: Result, b: Result) -> Spreads:
     """How far runs of the suite differ: as given, or from the runs beside both."""
     from functools import partial
 
+    from serve_bench.analysis.comparing.pooled import measure_spreads
     from serve_bench.analysis.comparing.values import NAMES, rows_of
-    from serve_bench.analysis.history import spreads_beside
-    from serve_bench.analysis.history.model import Stored
     from serve_bench.analysis.statistics import variants
     from serve_bench.benchmarks.registry import read_rows
     from serve_bench.store.search import beside
@@ -138,12 +121,14 @@ def _spreads(options: CompareOptions, given: RunSpread | None, a: Result, b: Res
     if given is not None:
         each = dict.fromkeys(NAMES, given)
         return {(name, place): each for name in variants(a) for place in rows_of(a, name)}
-    runs = (options.run_a, options.run_b)
     alike = partial(read_rows, like=a.run)
-    homes = [(one if one.is_dir() else one.parent).resolve().parent for one in runs]
+    homes = [
+        (path if path.is_dir() else path.parent).resolve().parent
+        for path in (options.run_a, options.run_b)
+    ]
     stored = {
         place: result
-        for folder in dict.fromkeys(options.history or homes)
+        for folder in dict.fromkeys(homes)
         for place, result in beside(folder, NEWEST, alike).items()
     }
-    return spreads_beside(a, b, [Stored(str(place), one) for place, one in stored.items()])
+    return measure_spreads(a, b, list(stored.values()))

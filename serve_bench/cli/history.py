@@ -1,4 +1,4 @@
-"""`serve-bench history`: stored runs of one suite over time, and where they step."""
+"""`serve-bench history`: stored runs of one suite over time, the newest against those before it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,10 @@ from serve_bench.cli.gate import (
 from serve_bench.cli.options import VERBOSE_HELP
 
 if TYPE_CHECKING:
-    from serve_bench.analysis.history.model import History
+    from serve_bench.analysis.history import History
 
-FORMS: Final = ("table", "markdown", "csv", "json", "html")
-FEWEST_LAST: Final = 2
+TOLD: Final = ("table", "markdown", "html")
 PAGE: Final = "history.html"
-
-MADE_BY: Final = "serve-bench history"
-"""Stands in a picture: by this an earlier one is known, which a new one may replace."""
 
 MOST_CHARTS: Final = 60
 """Of a picture: one of more would be beyond what programs open as a PNG."""
@@ -45,14 +41,19 @@ class HistoryOptions(GateOptions):
     variant: str | None = flag(None, "Show this variant alone.")
     cell: str | None = flag(None, "Show this cell alone, such as bs1-ongoing10000-rep8.")
     row: str | None = flag(None, "Show this row alone, such as '100 connections'.")
-    last: int | None = flag(None, "Show only the newest N runs of each suite.")
+    last: int = flag(10, "Compare the newest run with so many before it.")
     fail_on: str | None = flag(
         None,
-        "Exit code 3 on: step (step, drift, outlier, or run that cannot be judged), regressed "
-        "(worse only).",
+        "End with exit code 3 on: regressed, slower (any loss), inconclusive; on a newest run that "
+        "cannot be judged too.",
     )
     force: bool = flag(False, "Put runs of unlike hosts into one history.")
-    format: str = flag("table", "Form: table, markdown, csv, json or html.", "--format", "-f")
+    format: str = flag(
+        "table",
+        "Form: table, markdown, json, html; of other tools: otava, otava-config, bencher, "
+        "github-action-benchmark.",
+        *("--format", "-f"),
+    )
     output: str | None = flag(
         None,
         "Write it here, - is stdout [stdout; of html: history.html here].",
@@ -65,80 +66,94 @@ class HistoryOptions(GateOptions):
 
 @command(HistoryOptions, "Compare")
 def history(options: HistoryOptions) -> int:
-    """Show the runs of a suite over time, and what changed.
+    """Show the runs of a suite over time, and judge the newest.
 
-    Each suite and host has its own history. A step takes four runs; a single bad run is reported as
-    an outlier.
+    Each suite and host has its own history. The newest run is compared with the runs before it,
+    which from four on tell how far runs differ.
 
-    Example: serve-bench history results --metric throughput,p99 --fail-on step
+    Example: serve-bench history results --metric throughput,p99 --fail-on regressed
     """
-    format, output, plot = options.format, options.output, options.plot
-    from serve_bench.analysis.history import FAIL_ON, history_of
-    from serve_bench.analysis.history.model import Chosen, PassedOver, Stored
+    from serve_bench.analysis.comparing import FAIL_ON
+    from serve_bench.analysis.history import Chosen, PassedOver, build_history
     from serve_bench.analysis.ratios import THRESHOLD
+    from serve_bench.benchmarks.history.exports import EXPORTS
     from serve_bench.benchmarks.registry import read_rows
+    from serve_bench.cli.show import check_format
     from serve_bench.core.errors import BadInput
     from serve_bench.store.search import search
 
-    if format not in FORMS:
-        raise BadInput(f"--format: {format!r} is not allowed; it takes {', '.join(FORMS)}")
+    form, output = options.format, options.output
+    check_format(form, (*TOLD, *EXPORTS))
     check_fail_on(options.fail_on, FAIL_ON)
-    if options.last is not None and options.last < FEWEST_LAST:
-        raise BadInput(f"--last: {options.last} is not allowed; it takes {FEWEST_LAST} or more")
+    if options.last < 1:
+        raise BadInput(f"--last: {options.last} is not allowed; it takes 1 or more")
     metrics = tuple(dict.fromkeys(metric_names(options.metric, "--metric")))
     threshold = THRESHOLD if options.threshold is None else read_threshold(options.threshold)
-    if format == "html" and output is None:
+    if form == "html" and output is None:
         output = PAGE
     to = None if output is None or output == "-" else Path(output)
-    _check_files(format, to, plot)
+    _check_files(form, to, options.plot)
     runs, unreadable = search(options.dirs, read_rows)
-    whole = history_of(
-        [Stored(str(folder), result) for folder, result in runs.items()],
+    whole = build_history(
+        {str(folder): result for folder, result in runs.items()},
         [PassedOver(str(one.folder), one.reason, one.written_at) for one in unreadable],
         metrics=metrics,
         threshold=threshold,
-        chosen=Chosen(options.variant, options.cell, options.row, options.last),
+        chosen=Chosen(options.variant, options.cell, options.row),
+        last=options.last,
         force=options.force,
     )
     width, color = 80, False
-    if format == "table" and to is None:
+    if form == "table" and to is None:
         from serve_bench.report.terminal import terminal
 
         width, color = terminal(sys.stdout)
-    text = render_history(whole, format, width, color, options.verbose)
+    text = render_history(whole, form, width, color, options.verbose)
     if to is None:
         print(text, end="", flush=True)
     else:
         _write(to, text)
-    if plot is not None:
-        _draw(whole, plot)
-    return _close(whole, options.fail_on)
+    if options.plot is not None:
+        _draw(whole, options.plot)
+    return close_history(whole, options.fail_on)
 
 
 def render_history(
     history: History,
-    format: str = "table",
+    form: str = "table",
     width: int = 80,
     color: bool = False,
     verbose: bool = False,
 ) -> str:
-    """A history as text that ends with a newline, one document after the other. BadInput where the
-    page's library of charts is missing."""
+    """A history as text that ends with a newline, one document after the other. BadInput for what
+    a form of another tool cannot hold, and where the page's library of charts is missing."""
     from serve_bench.benchmarks.history.document import documents
-    from serve_bench.benchmarks.history.exports import history_csv, history_json
+    from serve_bench.benchmarks.history.exports import EXPORTS
     from serve_bench.core.errors import visible
     from serve_bench.report import FORMS, Layout
 
-    if format == "json":
-        return visible(history_json(history))
-    if format == "csv":
-        return history_csv(history)
-    if format == "html":
+    if form in EXPORTS:
+        return visible(EXPORTS[form](history))
+    if form == "html":
         from serve_bench.report.page import html_text
 
         return html_text(documents(history))
     layout = Layout(width, color, verbose, documents=len(history.groups))
-    return "\n".join(FORMS[format](one, layout) for one in documents(history))
+    return "\n".join(FORMS[form](document, layout) for document in documents(history))
+
+
+def close_history(history: History, fail_on: str | None) -> int:
+    """Prints on stderr what broke the gate. Returns the exit code: 0, or GATE_BROKEN."""
+    from serve_bench.analysis.comparing import broken
+    from serve_bench.benchmarks.history.document import group_name, late_runs
+
+    if fail_on is None:
+        return 0
+    lines = []
+    for group in history.groups:
+        found = [*broken(group.comparison, fail_on), *(f"not judged: {gap}" for gap in group.gaps)]
+        lines += [f"{group_name(group)}: {line}" for line in found]
+    return close_gate([*lines, *(f"not judged: {text}" for text in late_runs(history))])
 
 
 def _draw(history: History, plot: Path) -> None:
@@ -148,18 +163,18 @@ def _draw(history: History, plot: Path) -> None:
     from serve_bench.report.picture import charts_of, picture
 
     every = documents(history)
-    count = sum(len(charts_of(one)) for one in every)
+    count = sum(len(charts_of(document)) for document in every)
     if count > MOST_CHARTS:
         raise BadInput(
             f"--plot: {count} charts; a picture holds up to {MOST_CHARTS}: choose by --variant,"
             " --cell or --row"
         )
-    _write(plot, picture(every, plot.suffix[1:], MADE_BY))
+    _write(plot, picture(every, plot.suffix[1:]))
 
 
-def _check_files(format: str, output: Path | None, plot: Path | None) -> None:
-    """BadInput unless the files can be written. A page replaces a page of serve-bench, a plot
-    one of this command; nothing else is overwritten."""
+def _check_files(form: str, output: Path | None, plot: Path | None) -> None:
+    """BadInput unless the files can be written. A page replaces a page of serve-bench; nothing else
+    is overwritten."""
     from serve_bench.cli.report import is_page
     from serve_bench.cli.show import check_target
     from serve_bench.core.errors import BadInput
@@ -167,38 +182,17 @@ def _check_files(format: str, output: Path | None, plot: Path | None) -> None:
 
     if plot is not None and plot.suffix not in (".png", ".svg"):
         raise BadInput(f"--plot: {plot} is not allowed; it takes a file that ends in .png or .svg")
-    if output is not None and not (format == "html" and output.is_file() and is_page(output)):
-        check_target(output, "--output")
-    if plot is not None:
-        _check_plot(plot)
     if output is not None and plot is not None and same_file(output, plot):
         raise BadInput(f"--output and --plot: both are {plot}")
-    for spelt, path in (("--output", output), ("--plot", plot)):
+    for name, path in (("--output", output), ("--plot", plot)):
+        if path is None or path.is_char_device() or path.is_fifo():
+            continue
+        if not (path is output and form == "html" and path.is_file() and is_page(path)):
+            check_target(path, name)
         try:
-            if path is not None and not path.is_char_device() and not path.is_fifo():
-                check_writable(path)
+            check_writable(path)
         except OSError as error:
-            raise BadInput(f"{spelt}: {path}: cannot be written: {why(error)}") from None
-
-
-def _check_plot(plot: Path) -> None:
-    """BadInput where another file than an earlier plot stands."""
-    from serve_bench.core.errors import BadInput
-    from serve_bench.report.picture import is_made_by
-    from serve_bench.store.files import check_reachable, why
-
-    check_reachable(plot, "--plot")
-    if not plot.is_file():
-        return
-    try:
-        with plot.open("rb") as file:
-            ours = is_made_by(file.read(5000), MADE_BY)
-    except OSError as error:
-        raise BadInput(f"--plot: {plot}: cannot be read: {why(error)}") from None
-    if not ours:
-        raise BadInput(
-            f"--plot: {plot} exists and is no plot of serve-bench history; nothing is overwritten"
-        )
+            raise BadInput(f"{name}: {path}: cannot be written: {why(error)}") from None
 
 
 def _write(path: Path, content: str | bytes) -> None:
@@ -206,18 +200,3 @@ def _write(path: Path, content: str | bytes) -> None:
 
     write_output(path, content)
     print(f"wrote {path}", file=sys.stderr)
-
-
-def _close(history: History, fail_on: str | None) -> int:
-    """Prints on stderr what broke the gate. Returns the exit code: 0, or GATE_BROKEN."""
-    from serve_bench.benchmarks.history.summary import gap_lines, news_lines
-
-    if fail_on is None:
-        return 0
-    lines = [
-        line
-        for group in history.groups
-        for word, line in news_lines(group)
-        if word in (("regressed",) if fail_on == "regressed" else ("regressed", "improved"))
-    ]
-    return close_gate([*lines, *(f"not judged: {text}" for text in gap_lines(history))])

@@ -29,7 +29,7 @@ PANELS: Final[Mapping[str, str]] = {
             plot verbose live log_requests output_file_path threshold gate fail_on leak slo""",
         "Advanced": """suite resume dry_run profile trace no_sample serve_metrics load_on load_nodes
             seed slice spin noise recipe native gil idle threads subprocesses nonblocking
-            policy_ms timeout_s force session_sd history""",
+            policy_ms timeout_s force session_sd""",
     }.items()
     for name in names.split()
 }
@@ -53,7 +53,7 @@ _SHAPES: Final[Mapping[str, str]] = {
         "NAME=LIMIT[,...]": "slo",
         "RATE": "rate start need",
         "FILE": "suite perf_metrics trace_out log_requests plot cacert output_file_path",
-        "FOLDER": "out resume noise history run",
+        "FOLDER": "out resume noise run",
         "PATH": "route unix_socket",
         "PROGRAM": "python a_python b_python",
         "HOST:PORT": "address load_on",

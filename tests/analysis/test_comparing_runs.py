@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,8 +12,8 @@ import pytest
 
 from serve_bench.analysis.comparing import broken, of_runs, of_versus
 from serve_bench.analysis.comparing.model import Comparing, headline
-from serve_bench.analysis.history import history_of, spreads_beside
-from serve_bench.analysis.history.model import Stored
+from serve_bench.analysis.comparing.pooled import estimate_spread, measure_spreads
+from serve_bench.analysis.history import build_history
 from serve_bench.analysis.ratios import ASSUMED, RunSpread, unpaired
 from serve_bench.analysis.statistics import summarize
 from serve_bench.cli.show import render
@@ -360,7 +361,7 @@ def test_figures_of_a_broken_cluster_enter_no_ratio_no_comparison_and_no_history
         (row,) = alike_runs(a, one).rows
         assert {line.b for line in row.lines} == {None} and row.measured == (3, 0)
         with pytest.raises(BadInput, match="every row of it broke"):
-            history_of([Stored("x", one), Stored("y", replace(one, run=replace(one.run, id="y")))])
+            build_history({"x": one, "y": replace(one, run=replace(one.run, id="y"))})
     # One launch of several broke: the others stand.
     (row,) = alike_runs(a, replace(fell, failures=lost.failures[:1])).rows
     assert row.line("throughput").b == pytest.approx((29.0 * 27.0) ** 0.5)
@@ -394,13 +395,13 @@ def test_a_report_has_no_ratio_to_or_of_a_broken_row(base: bool) -> None:
 # ------------------------------------------------------------------- the spread between runs
 
 
-def nights(values: Sequence[float]) -> list[Stored]:
+def nights(values: Sequence[float]) -> list[Result]:
     """Runs of three launches about these values."""
     runs = []
     for at, value in enumerate(values):
         run = micro_result({ROW: (value, 1.01 * value, 0.99 * value)}, f"night-{at}")
         begun = f"2026-01-{at + 1:02}T03:00:00+00:00"
-        runs.append(Stored(run.run.id, replace(run, run=replace(run.run, started_at=begun))))
+        runs.append(replace(run, run=replace(run.run, started_at=begun)))
     return runs
 
 
@@ -416,26 +417,34 @@ def test_without_other_runs_the_spread_between_runs_is_assumed_and_said() -> Non
     assert not [one for one in alike_runs(*runs()).warnings if "assumed" in one]
 
 
-@pytest.mark.parametrize("values", [(500, 520, 480, 510), (500, 520, 480, 510, 700, 720, 690, 710)])
-def test_other_runs_tell_how_far_runs_differ_and_a_step_among_them_is_no_spread(
-    values: Sequence[float],
-) -> None:
+def test_other_runs_tell_how_far_runs_differ() -> None:
+    values = (500, 520, 480, 510)
     a, b = runs((470.0, 475.0, 465.0))
-    ((_, own),) = spreads_beside(a, b, nights(values)).items()
+    ((_, own),) = measure_spreads(a, b, nights(values)).items()
     spread = own["throughput"]
-    assert (spread.runs, spread.launches) == (len(values), 3)
-    assert 0.015 < spread.sd < 0.05 and spread.df >= 3
-    compared = of_runs(a, b, spreads=spreads_beside(a, b, nights(values)))
+    assert (spread.runs, spread.launches) == (4, 3)
+    assert 0.015 < spread.sd < 0.06 and spread.df > 2
+    compared = of_runs(a, b, spreads=measure_spreads(a, b, nights(values)))
     assert compared.word == "inconclusive" and alike_runs(a, b).word != "inconclusive"
     assert not [one for one in compared.warnings if "assumed" in one]
+
+
+def test_a_step_among_other_runs_counts_once_and_a_drift_hardly() -> None:
+    logs = [0.02, -0.02, 0.01, -0.01] * 4
+    known = estimate_spread(logs, 3).sd
+    stepped = [log + 0.2 * (at >= 8) for at, log in enumerate(logs)]
+    assert known < estimate_spread(stepped, 3).sd < 0.55 * statistics.stdev(stepped)
+    drifting = [log + 0.01 * at for at, log in enumerate(logs)]
+    assert estimate_spread(drifting, 3).sd == pytest.approx(known, rel=0.1)
+    assert statistics.stdev(drifting) > 2 * known
 
 
 def test_a_and_b_themselves_and_unlike_runs_tell_nothing() -> None:
     a, b = runs()
     four = nights((500, 520, 480, 510))
-    assert spreads_beside(a, b, [*four[:3], Stored("a", a), Stored("b", b)]) == {}
-    other = replace(four[3].result, run=replace(four[3].result.run, host={**HOST, "cpu": "Other"}))
-    assert spreads_beside(a, b, [*four[:3], Stored("other", other)]) == {}
+    assert measure_spreads(a, b, [*four[:3], a, b]) == {}
+    other = replace(four[3], run=replace(four[3].run, host={**HOST, "cpu": "Other"}))
+    assert measure_spreads(a, b, [*four[:3], other]) == {}
 
 
 def test_the_spread_of_runs_holds_that_of_their_launches() -> None:

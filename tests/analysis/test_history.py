@@ -1,20 +1,36 @@
-"""Stored runs over time: which are alike, what is passed over, the series and what is new."""
+"""Stored runs over time: which are alike, what is passed over, and the newest run's verdict."""
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from serve_bench.analysis.history import history_of, news_of
-from serve_bench.analysis.history.model import Chosen, Group, PassedOver, Series, Stored
-from serve_bench.analysis.ratios import paired
+from serve_bench.analysis.comparing import broken
+from serve_bench.analysis.history import (
+    Chosen,
+    Group,
+    PassedOver,
+    Series,
+    build_history,
+)
+from serve_bench.analysis.ratios import (
+    ASSUMED,
+    RUNS_KNOWN,
+    Hypothesis,
+    Interval,
+    against_runs,
+    judge,
+    unpaired,
+)
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Result, Row
-from tests.history_records import FALLEN, QUIET, kept, night, nights, nine
+from tests.history_records import FALLEN, QUIET, in_folders, night, nights, nine
 from tests.records import (
     ROWS,
     cell,
@@ -31,102 +47,196 @@ ROW = ROWS[2]
 
 
 def group_of(results: Sequence[Result], **given: Any) -> Group:
-    (group,) = history_of(kept(results), **given).groups
+    (group,) = build_history(in_folders(results), **given).groups
     return group
 
 
 def series_of(group: Group, row: Row = ROW, metric: str = MAIN) -> Series:
-    (found,) = [one for one in group.series if (one.row, one.metric) == (row.label, metric)]
+    (found,) = [one for one in group.series if (one.row, one.measure.name) == (row.label, metric)]
     return found
+
+
+def words(group: Group) -> dict[str, str]:
+    """The verdict on the main metric of each row."""
+    return {row.row: row.line(MAIN).judged.word for row in group.comparison.rows}
 
 
 def refusal(results: Sequence[Result], **given: Any) -> str:
     with pytest.raises(BadInput) as refused:
-        history_of(kept(results), **given)
+        build_history(in_folders(results), **given)
     assert "\n" not in str(refused.value)
     return str(refused.value)
+
+
+# ---------------------------------------------------------------------- the newest run judged
+
+
+@pytest.mark.parametrize("row", [0, 1, 2])
+def test_the_row_that_fell_with_the_newest_run_is_regressed_and_no_other(row: int) -> None:
+    every = {at: list(told) for at, told in zip(ROWS, (QUIET, QUIET[::-1], QUIET), strict=True)}
+    every[ROWS[row]][-1] *= 0.85
+    found = words(group_of(nights(every)))
+    assert found.pop(ROWS[row].label) == "regressed"
+    assert "regressed" not in found.values() and len(found) == 2
+
+
+def test_more_is_better_of_throughput_and_worse_of_latency() -> None:
+    rates = [*QUIET[:8], 1.4 * QUIET[8]]
+    group = group_of(nights({ROW: rates}), metrics=("throughput", "p50", "p99", "cpu"))
+    (row,) = group.comparison.rows
+    assert {line.metric: line.judged.word for line in row.lines} == dict.fromkeys(
+        ("throughput", "p50", "p99", "cpu"), "improved"
+    )
+
+
+def test_the_ratio_is_to_the_mean_of_runs_whatever_their_launches() -> None:
+    runs = [[100.0], [100.0], [200.0, 200.0, 200.0], [200.0]]
+    group = group_of([night(at, {ROW: rates}) for at, rates in enumerate([*runs, [100.0]])])
+    line = group.comparison.rows[0].line(MAIN)
+    assert line.a == pytest.approx(math.sqrt(100 * 200)) and line.ratio == pytest.approx(2**-0.5)
+    assert len(line.a_values) == 4
+
+
+@pytest.mark.parametrize(("last", "ratio"), [(10, 0.5**0.375), (3, 1.0)])
+def test_the_newest_is_held_against_the_last_runs_alone(last: int, ratio: float) -> None:
+    rates = [1000.0] * 3 + [500.0] * 6
+    group = group_of(nights({ROW: rates}), last=last)
+    assert group.comparison.rows[0].line(MAIN).ratio == pytest.approx(ratio, rel=1e-3)
+    assert len(series_of(group).points) == 9  # all are shown
+
+
+def test_below_four_runs_the_spread_between_runs_is_assumed_and_said() -> None:
+    launches = [{ROW: [0.99 * rate, rate, 1.01 * rate]} for rate in (500.0, 510.0, 470.0)]
+    group = group_of([night(at, rates) for at, rates in enumerate(launches)])
+    interval = group.comparison.rows[0].line(MAIN).judged.interval
+    assert interval is not None
+    assert interval.between == pytest.approx(1.5 * ASSUMED.sd**2)
+    assert any("assumed, 6 %" in text for text in group.comparison.warnings)
+    assert not any("assumed" in text for text in group_of(nine()).comparison.warnings)
+
+
+def test_two_runs_are_compared_as_compare_does() -> None:
+    a, b = [500.0, 505.0, 495.0], [450.0, 455.0, 445.0]
+    found, known = against_runs([a], b), unpaired(a, b, ASSUMED)
+    assert found is not None
+    assert (found.ratio, found.low, found.high) == pytest.approx(
+        (known.ratio, known.low, known.high), rel=1e-4
+    )
+
+
+def test_few_runs_of_few_launches_have_no_verdict() -> None:
+    group = group_of(nights({ROW: [500.0, 505.0, 300.0]}))
+    judged = group.comparison.rows[0].line(MAIN).judged
+    assert judged.word == "inconclusive" and judged.interval is None
+    assert judged.why == "2 runs before: a verdict takes 4, or 3 launches a side"
+    assert words(group_of(nights({ROW: [500.0, 505.0, 495.0, 500.0, 300.0]}))) == {
+        ROW.label: "regressed"
+    }
+
+
+def test_a_run_of_which_too_much_failed_is_shown_and_no_base() -> None:
+    results = [
+        night(at, {ROW: [0.2 * rate if at == 3 else rate]}, failed=100 if at == 3 else 0)
+        for at, rate in enumerate(QUIET)
+    ]
+    group = group_of(results)
+    point = series_of(group).points[3]
+    assert point.invalid and point.value is not None
+    assert sorted(group.comparison.rows[0].line(MAIN).a_values) == [1, 2, 3, 5, 6, 7, 8]
+
+
+# --------------------------------------------------------------------------- how often it errs
+
+SEED = 1
+
+
+NIGHTS = 1000
+
+
+def draw_interval(
+    draw: random.Random, runs: int, launches: int, spread: float, newest: float = 1.0
+) -> Interval:
+    """A run of this size against others of size 1; launches spread by 1 %."""
+
+    def measure(size: float) -> list[float]:
+        night = draw.gauss(math.log(size), spread)
+        return [math.exp(draw.gauss(night, 0.01)) for _ in range(launches)]
+
+    interval = against_runs([measure(1.0) for _ in range(runs)], measure(newest))
+    assert interval is not None
+    return interval
+
+
+@pytest.mark.parametrize(
+    ("runs", "launches", "spread"),
+    [(10, 3, 0.03), (10, 1, 0.03), (RUNS_KNOWN, 3, 0.03), (10, 3, 0.0), (2, 3, 0.06)],
+)
+def test_without_a_change_a_run_in_twenty_is_called_changed_at_most(
+    runs: int, launches: int, spread: float
+) -> None:
+    """At most 5 % of the nights, and half of that slower; and three standard errors of a share."""
+    draw = random.Random(f"{SEED}/{runs}/{launches}/{spread}")
+    found = [draw_interval(draw, runs, launches, spread) for _ in range(NIGHTS)]
+    slower, faster = (
+        sum(cut) for cut in zip(*((one.high < 1, one.low > 1) for one in found), strict=True)
+    )
+    for count, share in ((slower + faster, 0.05), (slower, 0.025)):
+        assert count / NIGHTS <= share + 3 * math.sqrt(share * (1 - share) / NIGHTS)
+
+
+def test_launches_in_one_heap_would_be_called_changed_far_too_often() -> None:
+    """Why a run is the unit: the figure in the docstring of against_runs."""
+    draw, changed = random.Random(SEED), 0
+    for _ in range(500):
+        runs = [
+            [math.exp(draw.gauss(night, 0.01)) for _ in range(3)]
+            for night in (draw.gauss(0.0, 0.03) for _ in range(11))
+        ]
+        interval = unpaired([value for run in runs[:-1] for value in run], runs[-1])
+        changed += not interval.low <= 1 <= interval.high
+    assert 0.5 < changed / 500 < 0.65
+
+
+@pytest.mark.parametrize(("spread", "least"), [(0.016, 0.99), (0.03, 0.75)])
+def test_a_drop_of_ten_percent_is_found(spread: float, least: float) -> None:
+    draw = random.Random(SEED)
+    found = [Hypothesis(draw_interval(draw, 10, 3, spread, 0.9), "higher") for _ in range(300)]
+    judged = [judge([one], fewest=1)[0] for one in found]
+    assert sum(one.word == "regressed" for one in judged) / 300 > least
 
 
 # --------------------------------------------------------------------------------- the series
 
 
-@pytest.mark.parametrize("row", [0, 1, 2])
-def test_of_six_runs_the_planted_step_is_marked_and_no_other(row: int) -> None:
-    quiet = [one[:6] for one in (QUIET, QUIET[2:], QUIET[3:])]
-    every = {at: list(told) for at, told in zip(ROWS, quiet, strict=True)}
-    every[ROWS[row]][3:] = [0.5 * rate for rate in every[ROWS[row]][3:]]
-    group = group_of(nights(every))
-    marked = [(one.row, mark.at, one.word(mark)) for one in group.series for mark in one.marks]
-    assert marked == [(ROWS[row].label, 3, "regressed")]
-
-
-def test_a_step_of_the_sixth_night_is_marked() -> None:
-    group = group_of(nine())
-    fallen = series_of(group)
-    (step,) = fallen.marks
-    assert step.at == 5 and fallen.is_step(step) and fallen.word(step) == "regressed"
-    assert step.interval.ratio == pytest.approx(0.85, rel=0.01)
-    assert series_of(group, ROWS[0]).marks == ()
-
-
-def test_more_is_better_of_throughput_and_worse_of_latency() -> None:
-    told = [*QUIET[:5], *(1.4 * one for one in QUIET[5:])]
-    group = group_of(nights({ROW: told}), metrics=("throughput", "p50", "p99", "cpu"))
-    words = {one.metric: [one.word(mark) for mark in one.marks] for one in group.series}
-    assert words == {name: ["improved"] for name in ("throughput", "p50", "p99", "cpu")}
-
-
 def test_a_run_is_the_geometric_mean_of_its_launches_with_their_interval() -> None:
     results = [night(at, {ROW: [90.0, 100.0, 110.0]}) for at in range(4)]
     point = series_of(group_of(results)).points[0]
-    assert point.value == pytest.approx((90 * 100 * 110) ** (1 / 3))
-    assert point.by_launch == pytest.approx({1: 90.0, 2: 100.0, 3: 110.0})
+    assert point.value == pytest.approx((90 * 100 * 110) ** (1 / 3)) and point.launches == 3
     assert point.interval is not None and point.interval.df == 2
-    assert paired([4.0, 5.0]).df == 1  # of two launches there would be one, and it says nothing
     assert series_of(group_of(nights({ROW: QUIET}))).points[0].interval is None
-
-
-def test_launches_are_no_runs() -> None:
-    # Twenty launches that agree within each night do not make a step of three nights.
-    results = [night(at, {ROW: [rate] * 20}) for at, rate in enumerate((100.0, 80.0, 100.0))]
-    assert series_of(group_of(results)).fit.p is None
 
 
 def test_runs_are_ordered_by_their_start_whatever_their_folders_are_called() -> None:
     results = nine()
     group = group_of([*results[4:], *reversed(results[:4])])
-    assert [one.run.id for one in group.nights] == [f"n{at}" for at in range(1, 10)]
+    assert [one.run.id for one in group.runs] == [f"n{at}" for at in range(1, 10)]
 
 
-def test_a_row_that_a_run_did_not_measure_is_a_gap() -> None:
+def test_a_row_that_a_run_did_not_measure_is_a_gap_in_its_series() -> None:
     told: list[float | None] = [*FALLEN]
     told[2] = None
-    group = group_of(nights({ROWS[0]: QUIET, ROW: told}))
-    series = series_of(group)
-    assert series.points[2].value is None and [one.at for one in series.marks] == [5]
-    assert len(series.points) == len(group.nights) == 9
-
-
-def test_a_run_of_which_too_much_failed_is_invalid_and_in_no_level() -> None:
-    results = [
-        night(at, {ROW: [0.2 * rate if at == 3 else rate]}, failed=100 if at == 3 else 0)
-        for at, rate in enumerate(QUIET)
-    ]
-    series = series_of(group_of(results))
-    assert series.points[3].invalid and series.points[3].value is not None
-    assert series.marks == () and 3 not in series.fit.levels[0].runs
-
-
-def test_doubts_stand_with_the_run_that_they_doubt() -> None:
-    group = group_of(nine())
-    codes = [[one.code for one in point.doubts] for point in series_of(group).points]
-    assert codes[2] == ["errors"] and not any(codes[:2] + codes[3:])
+    series = series_of(group_of(nights({ROWS[0]: QUIET, ROW: told})))
+    assert series.points[2].value is None and len(series.points) == 9
 
 
 def test_rows_stand_by_variant_and_cell_in_the_order_of_the_plan() -> None:
     results = nights({ROWS[0]: QUIET, ROW: QUIET}, variants=("default", "optimized"))
-    names = [(one.variant, one.row) for one in group_of(results).series]
-    assert names == [(v, r.label) for v in ("default", "optimized") for r in (ROWS[0], ROW)]
+    group = group_of(results)
+    expected = [(v, r.label) for v in ("default", "optimized") for r in (ROWS[0], ROW)]
+    assert [(one.variant, one.row) for one in group.series] == expected
+    assert [(row.variants, row.row) for row in group.comparison.rows] == [
+        ((variant, variant), label) for variant, label in expected
+    ]
 
 
 def dated(results: Sequence[Result]) -> list[Result]:
@@ -150,10 +260,10 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_run_has_a_history(kind: str) -> None:
-    made = [KINDS[kind](rate) for rate in (*QUIET[:4], *(0.5 * one for one in QUIET[4:]))]
+    made = [KINDS[kind](rate) for rate in (*QUIET[:8], 0.5 * QUIET[8])]
     group = group_of(dated(made))
-    assert len(group.nights) == 9 and group.series
-    assert {tuple(mark.at for mark in one.marks) for one in group.series} == {(4,)}
+    assert len(group.runs) == 9 and group.series
+    assert {row.word for row in group.comparison.rows} == {"regressed"}
     assert {one.variant for one in group.series} == {
         "versus": {"default", "optimized"},
         "press": {"default"},
@@ -175,15 +285,12 @@ def test_a_commit_or_a_package_that_changed_is_told_at_its_run() -> None:
         commit = "a" * 40 if at < 2 else "b" * 40
         protobuf = "protobuf==6.33" if at < 4 else "protobuf==7.1"
         runs[at] = with_code(one, commit, protobuf, f"ray=={'2.60.0' if at < 5 else '2.61.0'}")
-    told = {at: one.changed for at, one in enumerate(group_of(runs).nights) if one.changed}
-    assert told[2] == ("app commit aaaaaaa -> bbbbbbb",)
-    assert told[4] == ("protobuf 6.33 -> 7.1",)
-    assert told[5] == ("ray 2.60.0 -> 2.61.0",)  # once, though it is a package too
-
-
-def test_what_changed_is_told_at_the_run_where_it_did() -> None:
-    told = {at: one.changed for at, one in enumerate(group_of(nine()).nights) if one.changed}
-    assert told == {5: ("ray 2.60.0 -> 2.61.0",), 7: ("serve-bench 0.1.0 -> 0.2.0",)}
+    assert {at: one.changed for at, one in enumerate(group_of(runs).runs) if one.changed} == {
+        2: ("app commit aaaaaaa -> bbbbbbb",),
+        4: ("protobuf 6.33 -> 7.1",),
+        5: ("ray 2.60.0 -> 2.61.0",),  # once, though it is a package too
+        7: ("serve-bench 0.1.0 -> 0.2.0",),
+    }
 
 
 @pytest.mark.parametrize(
@@ -195,14 +302,7 @@ def test_what_changed_is_told_at_the_run_where_it_did() -> None:
 )
 def test_what_makes_no_run_unlike_is_told(facts: Mapping[str, Any], told: str) -> None:
     group = group_of([night(0, {ROW: [500.0]}), night(1, {ROW: [500.0]}, **facts)])
-    assert group.nights[1].changed[0].startswith(told)
-
-
-def test_names_of_hosts_are_told_once() -> None:
-    results = [night(at, {ROW: [500.0]}, host={"id": f"{at:012}"}) for at in range(4)]
-    group = group_of(results)
-    assert len(group.notes) == 1 and "have 4 names" in group.notes[0]
-    assert not any(one.changed for one in group.nights)
+    assert group.runs[1].changed[0].startswith(told)
 
 
 # ------------------------------------------------------------------------- alike, and passed over
@@ -211,13 +311,14 @@ def test_names_of_hosts_are_told_once() -> None:
 def test_runs_of_another_suite_make_a_history_of_their_own() -> None:
     long = nights({ROW: QUIET[:5]})
     short = nights({ROW: QUIET[:3]}, suite={"windows": 3})
-    found = history_of(kept([*short, *long]))
-    assert [len(group.nights) for group in found.groups] == [5, 3]
+    short = [replace(one, run=replace(one.run, id=f"s{one.run.id}")) for one in short]
+    found = build_history(in_folders([*short, *long]))
+    assert [len(group.runs) for group in found.groups] == [5, 3]
     assert found.passed == () and found.total == 8
-    assert found.groups[0].notes == ()
-    assert found.groups[1].notes == (
-        "a history of its own: unlike results/n1: windows 10 against 3",
-    )
+    assert [group.notes for group in found.groups] == [
+        (),
+        ("a history of its own: unlike results/n1: windows 10 against 3",),
+    ]
 
 
 def test_a_run_that_is_alone_is_passed_over_with_the_reason() -> None:
@@ -227,7 +328,9 @@ def test_a_run_that_is_alone_is_passed_over_with_the_reason() -> None:
         night(11, {ROW: [500.0]}, of=cell(100, 1, 1)),
         replace(night(12, {ROW: [500.0]}), trials=()),
     ]
-    found = history_of(kept([*nine(), *odd]), [PassedOver("results/x", "results/x: broken")])
+    found = build_history(
+        in_folders([*nine(), *odd]), [PassedOver("results/x", "results/x: broken")]
+    )
     assert {one.where.removeprefix("results/"): one.why for one in found.passed} == {
         "x": "results/x: broken",
         "n10": "unlike results/n1: window_s 1 against 0.5",
@@ -235,7 +338,7 @@ def test_a_run_that_is_alone_is_passed_over_with_the_reason() -> None:
         "n12": "no row in common with the others",
         "n13": "empty: no row was measured",
     }
-    assert found.total == 14 and len(found.groups[0].nights) == 9
+    assert found.total == 14 and len(found.groups[0].runs) == 9
 
 
 def test_force_sets_hosts_aside_and_nothing_else() -> None:
@@ -243,33 +346,28 @@ def test_force_sets_hosts_aside_and_nothing_else() -> None:
         night(9, {ROW: [500.0]}, host={"cpu": "Other CPU"}),
         night(10, {ROW: [500.0]}, host={"cpu": "Other CPU"}, suite={"windows": 3}),
     ]
-    found = history_of(kept([*nine(), *odd]), force=True)
-    assert len(found.groups[0].nights) == 10
-    assert found.groups[0].nights[9].changed[-1] == "CPU Test CPU -> Other CPU"
+    found = build_history(in_folders([*nine(), *odd]), force=True)
+    assert len(found.groups[0].runs) == 10
+    assert found.groups[0].runs[9].changed[-1] == "CPU Test CPU -> Other CPU"
     assert [one.where for one in found.passed] == ["results/n11"]
-
-
-def test_a_copy_of_a_run_counts_once() -> None:
-    results = nine()
-    found = history_of([*kept(results), *(replace(kept(results)[0], where="copy/n1"),)])
-    assert len(found.groups[0].nights) == 9
-    assert [one.why for one in found.passed] == ["the same run as copy/n1"]
 
 
 def test_of_two_copies_the_longer_one_counts() -> None:
     results = nine()
-    cut = Stored("a/n1", replace(results[0], trials=results[0].trials[:1]))
-    found = history_of([cut, *kept(results)])
-    assert found.groups[0].nights[0].where == "results/n1"
+    cut = replace(results[0], trials=results[0].trials[:1])
+    found = build_history({"a/n1": cut, **in_folders(results), "copy/n2": results[1]})
+    assert [one.where for one in found.groups[0].runs[:2]] == ["results/n1", "copy/n2"]
     more = len(results[0].trials) - 1
-    told = [(one.where, one.why) for one in found.passed]
-    assert told == [("a/n1", f"the same run as results/n1, which has {more} trials more")]
+    assert [(one.where, one.why) for one in found.passed] == [
+        ("a/n1", f"the same run as results/n1, which has {more} trials more"),
+        ("results/n2", "the same run as copy/n2"),
+    ]
 
 
 def test_rows_of_one_name_and_another_load_are_not_put_together() -> None:
     large = replace(ROW, data_size="large")
     results = [*nights({ROW: QUIET[:4]}), night(5, {large: [500.0]})]
-    assert history_of(kept(results)).passed[0].why == (
+    assert build_history(in_folders(results)).passed[0].why == (
         "unlike results/n1: data_size of rows small against large"
     )
 
@@ -291,10 +389,11 @@ def test_fewer_than_two_runs_that_are_alike_are_refused() -> None:
 
 def test_a_person_chooses_what_to_see() -> None:
     results = nights({ROWS[0]: QUIET, ROW: FALLEN}, variants=("default", "optimized"))
-    group = group_of(results, chosen=Chosen(variant="optimized", row="100 connections", last=4))
+    group = group_of(results, chosen=Chosen(variant="optimized", row="100 connections"))
     (series,) = group.series
-    assert (series.variant, series.row, len(series.points)) == ("optimized", ROW.label, 4)
-    assert group.nights[0].run.id == "n6"
+    assert (series.variant, series.row) == ("optimized", ROW.label)
+    assert [row.row for row in group.comparison.rows] == [ROW.label]
+    assert group.comparison.sides[1].variant == "optimized"
     assert refusal(results, chosen=Chosen(variant="fast")) == (
         "--variant: no run has 'fast'; they have default, optimized"
     )
@@ -311,22 +410,13 @@ def test_a_metric_that_no_run_has_is_refused() -> None:
     assert refusal(results, metrics=("cpu",)) == "--metric: no run has a value of cpu"
 
 
-# ------------------------------------------------------------------------------ what is new
-
-
-def new(results: Sequence[Result]) -> list[int]:
-    return [mark.at for _, mark in news_of(group_of(results))]
-
-
-def test_the_newest_run_is_news_when_it_is_unlike_and_when_it_confirms_a_step() -> None:
-    told = [*QUIET[:6], *(0.7 * one for one in QUIET[6:])]
-    results = nights({ROWS[0]: QUIET, ROW: told})
-    assert new(results[:6]) == []
-    assert new(results[:7]) == [6]  # an outlier
-    assert new(results[:8]) == [6]  # the step it was the first of
-    assert new(results[:9]) == []  # known since
-
-
-def test_an_outlier_of_an_earlier_night_is_no_news() -> None:
-    told = [*QUIET[:5], 300.0, *QUIET[6:]]
-    assert new(nights({ROW: told})) == []
+def test_a_row_of_the_run_before_that_the_newest_has_not_is_not_judged() -> None:
+    group = group_of(nights({ROWS[0]: QUIET, ROW: [*QUIET[:8], None]}))
+    assert [(one.side, one.row) for one in group.comparison.alone] == [("A", ROW.label)]
+    assert group.gaps == (
+        "100 connections (raw) of default, bs1-ongoing10000-rep8: throughput not measured, as it "
+        "was in the run before",
+    )
+    assert not broken(group.comparison, "regressed")
+    back = group_of(nights({ROWS[0]: QUIET, ROW: [*QUIET[:7], None, QUIET[8]]}))
+    assert back.gaps == () and words(back)[ROW.label] in ("same", "inconclusive")

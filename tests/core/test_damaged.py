@@ -19,8 +19,7 @@ from typing import Any, Final, TypeAlias
 import pytest
 
 from serve_bench.analysis.comparing import of_runs
-from serve_bench.analysis.history import history_of
-from serve_bench.analysis.history.model import Stored
+from serve_bench.analysis.history import build_history
 from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
 from serve_bench.benchmarks.registry import benchmark_of
 from serve_bench.benchmarks.rpc.request import RpcSuite
@@ -153,7 +152,7 @@ def compared(result: Result, whole: Result, form: str) -> str:
 
 def history(result: Result, whole: Result, form: str) -> str:
     later = replace(whole, run=replace(whole.run, id="later"))
-    return render_history(history_of([Stored("a", result), Stored("b", later)]), form)
+    return render_history(build_history({"a": result, "b": later}), form)
 
 
 def resumed(result: Result, _: Result) -> str:

@@ -20,8 +20,7 @@ import pytest
 from rich.cells import cell_len
 
 from serve_bench.analysis.comparing import of_runs
-from serve_bench.analysis.history import history_of
-from serve_bench.analysis.history.model import Stored
+from serve_bench.analysis.history import build_history
 from serve_bench.benchmarks.capacity.summary import rate_text
 from serve_bench.benchmarks.parts.texts import number
 from serve_bench.benchmarks.registry import BENCHMARKS as SHEETS
@@ -279,33 +278,40 @@ def test_the_largest_page_with_its_library_is_under_3_mb() -> None:
 # ----------------------------------------------------------------- several runs beside each other
 
 
-def nights(result: Result, count: int = 2) -> list[Stored]:
-    """The same run night by night."""
-    return [
-        Stored(
-            f"results/n{day}",
-            replace(
-                result, run=replace(result.run, id=f"n{day}", started_at=f"2026-01-0{day}T03:04:05")
-            ),
+def nights(result: Result, count: int = 2) -> dict[str, Result]:
+    """The same run night by night, by folder."""
+    return {
+        f"results/n{day}": replace(
+            result, run=replace(result.run, id=f"n{day}", started_at=f"2026-01-0{day}T03:04:05")
         )
         for day in range(1, count + 1)
-    ]
+    }
 
 
 @pytest.mark.parametrize("name", one_of_each())
-def test_a_history_of_it_has_no_step_and_fits(name: str) -> None:
+def test_a_history_of_it_has_no_change_and_fits(name: str) -> None:
     result = stored(name)
     if {one.key for one in result.trials} <= result.broken:
         with pytest.raises(BadInput, match="every row of it broke: node host2: it has not answ"):
-            history_of(nights(result))
+            build_history(nights(result))
         return
-    history = history_of(nights(result), metrics=("throughput", "p99"))
+    history = build_history(nights(result, 5), metrics=("throughput", "p99"))
     for width in (80, 60):
         text = render_history(history, "table", width)
         assert too_wide(text, width, result) == []
-    assert not any(series.marks for group in history.groups for series in group.series)
-    json.loads(render_history(history, "json"), parse_constant=pytest.fail)
-    assert len({len(row) for row in csv.reader(io.StringIO(render_history(history, "csv")))}) == 1
+    (group,) = history.groups
+    assert {line.judged.word for line in group.comparison.lines} <= {"same", "inconclusive"}
+    for form in ("json", "otava-config", "bencher"):
+        json.loads(render_history(history, form), parse_constant=pytest.fail)
+    columns = json.loads(render_history(history, "otava-config"))["tests"]["serve-bench"]["metrics"]
+    try:
+        table = render_history(history, "otava")
+    except BadInput as error:
+        assert "no run has a value of every row" in str(error)
+        return
+    head, *rows = csv.reader(io.StringIO(table))
+    assert set(columns) < set(head) and len(rows) == 5
+    assert all(float(row[head.index(name)]) > 0 for row in rows for name in columns)
 
 
 @pytest.mark.parametrize("name", [*one_of_each(), "2-press-launches"])

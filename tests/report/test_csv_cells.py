@@ -10,16 +10,16 @@ from dataclasses import replace
 import pytest
 
 from serve_bench.analysis.comparing import of_versus
-from serve_bench.analysis.history import history_of
+from serve_bench.analysis.history import build_history
 from serve_bench.benchmarks.parts.csv import csv_of
 from serve_bench.cli.gate import Gate
-from serve_bench.cli.history import _close, render_history
+from serve_bench.cli.history import close_history, render_history
 from serve_bench.cli.profile_run import HEAD, print_columns
 from serve_bench.cli.progress import failure_text
 from serve_bench.cli.show import render, render_comparing
 from serve_bench.core.result import Failure, result_of
 from tests import records
-from tests.history_records import QUIET, kept, nights
+from tests.history_records import QUIET, in_folders, nights
 from tests.versus_records import rates, versus_result
 
 EVIL = '=HYPERLINK("http://x/")'
@@ -59,7 +59,7 @@ def test_what_a_failing_server_said_does_not_move_the_cursor() -> None:
     assert "\x1b" not in told and "\x07" not in told and "\\u001b[2J" in told
 
 
-RISEN = (*QUIET[:6], *(1.4 * one for one in QUIET[6:8]))
+FALLEN = (*QUIET[:7], 0.7 * QUIET[7])
 TURNED = replace(records.ROWS[2], label="x\x9b[2J\u202ey")
 
 
@@ -71,8 +71,9 @@ def unseen(text: str) -> set[str]:
 @pytest.mark.parametrize("form", ["table", "json", "csv", "markdown"])
 def test_no_form_of_several_runs_holds_raw_control_characters(form: str) -> None:
     comparing = of_versus(versus_result({TURNED: rates(500.0, 400.0)}))
-    history = history_of(kept(nights({TURNED: RISEN})), [])
-    for text in (render_comparing(comparing, form), render_history(history, form)):
+    history = build_history(in_folders(nights({TURNED: FALLEN})))
+    told = "otava" if form == "csv" else form
+    for text in (render_comparing(comparing, form), render_history(history, told)):
         assert not unseen(text) and "x" in text
         if form == "json":
             assert repr(TURNED.label)[1:-1] in repr(json.loads(text))
@@ -80,7 +81,7 @@ def test_no_form_of_several_runs_holds_raw_control_characters(form: str) -> None
 
 def test_lines_beside_a_report_hold_none_either(capsys: pytest.CaptureFixture[str]) -> None:
     Gate(fail_on="regressed").close(of_versus(versus_result({TURNED: rates(500.0, 400.0)})))
-    _close(history_of(kept(nights({TURNED: RISEN})), []), "step")
+    close_history(build_history(in_folders(nights({TURNED: FALLEN}))), "regressed")
     err = capsys.readouterr().err
     assert not unseen(err) and err.count("x\\u009b[2J\\u202ey") >= 2
     print_columns([HEAD, ("1", "replica", "app\x1b[2J", "\u202eD", "0", "1", "--pid 1")])

@@ -106,11 +106,11 @@ def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("kind", ["png", "svg"])
 def test_a_picture_is_known_by_its_maker(kind: str) -> None:
-    made = picture([document(pressed())], kind, made_by="serve-bench history")
-    assert is_made_by(made[:5000], "serve-bench history")
+    made = picture([document(pressed())], kind, made_by="serve-bench report")
+    assert is_made_by(made[:5000], "serve-bench report")
     assert not is_made_by(made[:5000], "someone else")
-    assert not is_made_by(b"serve-bench history", "serve-bench history")
-    assert not is_made_by(picture([document(pressed())], kind), "serve-bench history")
+    assert not is_made_by(b"serve-bench report", "serve-bench report")
+    assert not is_made_by(picture([document(pressed())], kind), "serve-bench report")
 
 
 def report(result: Result) -> RunReport:

@@ -51,11 +51,13 @@ from serve_bench.analysis.comparing.values import (
 from serve_bench.analysis.ratios import (
     ASSUMED,
     FEWEST,
+    RUNS_KNOWN,
     THRESHOLD,
     Hypothesis,
     Interval,
     Judged,
     RunSpread,
+    against_runs,
     judge,
     paired,
     unpaired,
@@ -72,9 +74,6 @@ from serve_bench.core.result import JsonObject, Result, Trial
 # together; doubts have the last word. Pairs of rounds make ratios within each round; launches that
 # do not belong together are compared side by side (Welch).
 
-RUNS_KNOWN: Final = 4
-"""Runs that tell how far runs differ."""
-
 Known = Mapping[str, Sequence[Warning]]
 """The doubts about each trial of a run, by its key."""
 
@@ -90,6 +89,7 @@ class Match:
     variants: tuple[str, str] | None = None
     planned: int | None = None  # the rounds of a run that is judged after each
     spreads: Mapping[str, RunSpread] | None = None  # between runs, by metric; None: one run
+    base: tuple[SideRow, ...] = ()  # the row of each run, where A is several
 
     def values(self, metric: str) -> tuple[Mapping[int, float], Mapping[int, float]]:
         """Of both sides by round; of pairs the rounds that both have."""
@@ -106,8 +106,11 @@ class Match:
         return tuple(one for one in MEASURES if streams or one.name in OF_ALL)
 
     def interval(self, metric: str) -> Interval | None:
-        """None below two launches a side."""
+        """None below two launches a side; of several runs as against_runs says."""
         a, b = self.values(metric)
+        if self.base:
+            runs = [list(of.values()) for row in self.base if (of := row.values.get(metric))]
+            return against_runs(runs, list(b.values())) if runs and b else None
         if min(len(a), len(b)) < 2:
             return None
         if self.pairs:
@@ -117,9 +120,14 @@ class Match:
 
 
 def judged_rows(
-    matches: Sequence[Match], threshold: float, gate: Sequence[str], floors: Mapping[str, float]
+    matches: Sequence[Match],
+    threshold: float,
+    gate: Sequence[str],
+    floors: Mapping[str, float],
+    fewest: int = FEWEST,
 ) -> tuple[ComparedRow, ...]:
-    """All rows with their verdicts. What is gated is judged together, what is not likewise."""
+    """All rows with their verdicts. What is gated is judged together, what is not likewise.
+    `fewest`: launches a side that a verdict takes."""
     doubts = [_doubts(match) for match in matches]
     measures = [match.measures for match in matches]
     judged: dict[tuple[int, str], Judged] = {}
@@ -130,7 +138,7 @@ def judged_rows(
             for of in measures[at]
             if (of.name in gate) is gated
         }
-        judged |= zip(family, judge(list(family.values()), threshold), strict=True)
+        judged |= zip(family, judge(list(family.values()), threshold, fewest), strict=True)
     return tuple(
         _row(
             match,
@@ -178,6 +186,9 @@ def _missing(match: Match, a: Mapping[int, float], b: Mapping[int, float]) -> st
         return f"{len(a)} round{'' if len(a) == 1 else 's'}: a verdict takes {FEWEST}"
     if not a or not b:
         return f"not measured in {'A' if not a else 'B'}"
+    if match.base:
+        runs = f"{len(a)} run{'' if len(a) == 1 else 's'} before"
+        return f"{runs}: a verdict takes {RUNS_KNOWN}, or {FEWEST} launches a side"
     count = f"{len(a)} launch{'' if len(a) == 1 else 'es'} a side"
     if len(a) != len(b):
         count = f"{len(a)} and {len(b)} launches"
@@ -302,8 +313,8 @@ def of_versus(
         gate=gated,
         floors=floors,
         noise=noise.sides[0].run.id if noise is not None else suite.get("noise"),
-        failures=_failures(result, labels),
-        warnings=(*_of_noise(result, noise), *_about_run(doubts)),
+        failures=describe_failures(result, labels),
+        warnings=(*_of_noise(result, noise), *describe_run_warnings(doubts)),
         stop=result.stop,
     )
 
@@ -402,13 +413,13 @@ def of_runs(
         floors=floors,
         noise=noise.sides[0].run.id if noise is not None else None,
         alone=_alone(pairs, rows),
-        failures=_told_twice(_failures(a, names[0]), _failures(b, names[1])),
+        failures=_told_twice(describe_failures(a, names[0]), describe_failures(b, names[1])),
         unlike=differences,
         warnings=(
             *_of_noise(b, noise),
             *([] if alike or not _assumed(matches) else [ASSUMED_TEXT]),
             *doubts,
-            *_told_twice(_about_run(doubts_a), _about_run(doubts_b)),
+            *_told_twice(describe_run_warnings(doubts_a), describe_run_warnings(doubts_b)),
         ),
         notes=tuple(notes),
     )
@@ -419,7 +430,7 @@ Spreads = Mapping[tuple[str, RowPlace], Mapping[str, RunSpread]]
 
 ASSUMED_TEXT: Final = (
     f"the spread between runs is assumed, {100 * ASSUMED.sd:g} %, since fewer than {RUNS_KNOWN} "
-    "other runs of this suite lie beside these two (set it with --history DIR or --session-sd 3%)"
+    "other runs of this suite lie beside these two (set it with --session-sd 3%)"
 )
 
 
@@ -489,12 +500,12 @@ def _of_noise(result: Result, noise: Comparing | None) -> list[str]:
     return [f"the noise floor is of another host: {one}" for one in differences]
 
 
-def _about_run(doubts: Sequence[Warning]) -> list[str]:
+def describe_run_warnings(doubts: Sequence[Warning]) -> list[str]:
     """Those about a run as a whole, or about all of a variant."""
     return [f"{one.code}: {one.message} ({one.hint})" for one in doubts if one.key is None]
 
 
-def _failures(result: Result, variants: Sequence[str]) -> tuple[str, ...]:
+def describe_failures(result: Result, variants: Sequence[str]) -> tuple[str, ...]:
     """What failed and was not made good, one line each, of these variants or of none."""
     lines = []
     for one in result.failures:

@@ -154,14 +154,14 @@ class Alone:
 
 @dataclass(frozen=True)
 class Comparing:
-    """B against A, of one run of versus or of two stored runs.
+    """B against A, of one run of versus, of two stored runs, or of the newest run and earlier ones.
 
     `threshold` is as asked for; that of a metric is the larger of it and its floor. `noise`: the
     run of the floors; `unlike`: in what runs differ that were compared by force; `notes`: how sides
     were matched.
     """
 
-    kind: Literal["versus", "compare"]
+    kind: Literal["versus", "compare", "history"]
     sides: tuple[About, About]
     rows: tuple[ComparedRow, ...]
     threshold: float

@@ -1,25 +1,30 @@
-"""A history as JSON and CSV, for programs.
+"""A history for programs: JSON of our own, and the forms that other tools read.
 
-Rule: every figure, not rounded: the values of each launch, levels, intervals, p as it was judged.
-In JSON runs are named by their place in `runs`, from 0. Times in ns. CSV has a line for each run of
-each series.
+Rule: every figure, not rounded, in the unit of the metric (times in ns). Names of series are the
+same in each export, whatever else was measured, so that tools which keep them find them again.
+
+- Otava: CSV with a line for each run and a column for each series, and its config, which is JSON
+  (a subset of YAML). Apache Otava 0.8.0, otava/importer.py.
+- Bencher: Bencher Metric Format, https://bencher.dev/docs/reference/bencher-metric-format
+- github-action-benchmark: an array of BenchmarkResult, src/extract.ts.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from serve_bench.analysis.history import news_of
-from serve_bench.analysis.history.levels import LevelMark
-from serve_bench.analysis.history.model import Group, History, Night, Series
-from serve_bench.analysis.ratios import Interval
-from serve_bench.benchmarks.history.summary import headline
+from serve_bench.analysis.comparing.model import headline
+from serve_bench.analysis.history import Group, History, Point, Series
 from serve_bench.benchmarks.parts.csv import csv_of
-from serve_bench.benchmarks.versus.exports import interval_json
+from serve_bench.benchmarks.versus.exports import row_json
+from serve_bench.core.errors import BadInput
 from serve_bench.core.result import cell_slug
+
+ATTRIBUTES: Final = ("run", "ray", "serve_bench")
+OTAVA_TEST: Final = "serve-bench"
+OTAVA_FILE: Final = "history.csv"
 
 
 def history_json(history: History) -> str:
@@ -29,162 +34,174 @@ def history_json(history: History) -> str:
         "metrics": list(history.metrics),
         "forced": history.forced,
         "found": history.total,
-        "passed_over": [asdict(one) for one in history.passed],
+        "passed_over": [vars(one) for one in history.passed],
         "groups": [_group(group) for group in history.groups],
     }
-    return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return _json(whole)
 
 
 def _group(group: Group) -> dict[str, Any]:
     return {
-        "command": group.first.command,
-        "suite": group.first.suite.get("name"),
-        "headline": headline(group),
-        "news": len(news_of(group)),
-        "host": dict(group.newest.host),
-        "notes": list(group.notes),
-        "runs": [_night(night) for night in group.nights],
-        "series": [_series(series) for series in group.series],
-    }
-
-
-def _night(night: Night) -> dict[str, Any]:
-    run = night.run
-    return {
-        "run": run.id,
-        "records": night.where,
-        "argv": list(run.argv),
-        "started_at": run.started_at,
-        "tool_version": run.tool_version,
-        "git_commit": run.git_commit,
-        "versions": dict(night.versions),
-        "changed": list(night.changed),
-        "doubts": [f"{one.code}: {one.message} ({one.hint})" for one in night.doubts],
-    }
-
-
-def _about(series: Series) -> dict[str, Any]:
-    return {
-        "variant": series.variant,
-        "cell": dict(series.cell),
-        "row": series.row,
-        "client": series.client,
-        "metric": series.metric,
-        "unit": series.measure.unit,
-        "better": series.measure.better,
-    }
-
-
-def _series(series: Series) -> dict[str, Any]:
-    fit = series.fit
-    return {
-        **_about(series),
-        "points": [
+        "command": group.newest.command,
+        "suite": group.newest.suite.get("name"),
+        "headline": headline(group.comparison),
+        "verdict": group.comparison.word,
+        "rows": [row_json(row) for row in group.comparison.rows],
+        "not_judged": list(group.gaps),
+        "warnings": [*group.comparison.warnings, *group.notes],
+        "runs": [
             {
-                "value": point.value,
-                "by_launch": {str(at): value for at, value in point.by_launch.items()},
-                "interval": _interval(point.interval),
-                "invalid": point.invalid,
-                "level": fit.level_of(at),
-                "doubts": [
-                    {name: value for name, value in asdict(one).items() if name != "side"}
-                    for one in point.doubts
-                ],
+                "run": one.run.id,
+                "records": one.where,
+                "started_at": one.run.started_at,
+                "versions": dict(one.versions),
+                "changed": list(one.changed),
             }
-            for at, point in enumerate(series.points)
+            for one in group.runs
         ],
-        "levels": [{"runs": list(one.runs), "value": one.value} for one in fit.levels],
-        "steps": [_mark(series, mark) for mark in fit.steps],
-        "outliers": [_mark(series, mark) for mark in fit.outliers],
-        "drift": _drift(series),
-        "news": [mark.at for mark in series.news],
-        "new_drift": series.drifts,
-        "gap": series.gap or None,
-        "spread": fit.spread,
-        "df": fit.df,
-        "p_adjusted": fit.p,
-        "correlation": fit.correlation or None,
-        "expected": _interval(fit.expected),
-    }
-
-
-def _drift(series: Series) -> dict[str, Any] | None:
-    """`ratio`, `interval`: of a run to the one before; `whole`: of the last to the first."""
-    drift = series.fit.drift
-    if drift is None:
-        return None
-    return {
-        "word": series.word(drift),
-        "ratio": drift.interval.ratio,
-        "interval": _interval(drift.interval),
-        "whole": series.drifted,
-        "p_adjusted": drift.p,
-    }
-
-
-def _mark(series: Series, mark: LevelMark) -> dict[str, Any]:
-    return {
-        "run": mark.at,
-        "word": series.word(mark),
-        "ratio": mark.interval.ratio,
-        "interval": _interval(mark.interval),
-        "p_adjusted": mark.p,
-    }
-
-
-def _interval(interval: Interval | None) -> dict[str, Any] | None:
-    """An interval as of a comparison, but for what that says of its two sides."""
-    names = ("low", "high", "confidence", "log_center", "log_se", "df")
-    whole = interval_json(interval)
-    return None if whole is None else {name: whole[name] for name in names}
-
-
-# ------------------------------------------------------------------------------------------ csv
-
-_COLUMNS: Final = (
-    *("command", "run", "started_at", "records", "ray", "tool_version", "changed"),
-    *("variant", "cell", "row", "client", "metric", "unit", "better"),
-    *("value", "low", "high", "launches", "invalid", "level", "level_value"),
-    *("mark", "word", "ratio", "ratio_low", "ratio_high", "p_adjusted", "spread", "doubts"),
-)
-
-
-def history_csv(history: History) -> str:
-    """The history as CSV, a header first. `level` counts from 1; `spread` is a standard deviation
-    of logarithms."""
-    every = [(group, series) for group in history.groups for series in group.series]
-    return csv_of(_COLUMNS, (row for group, series in every for row in _rows(group, series)))
-
-
-def _rows(group: Group, series: Series) -> Iterator[dict[str, Any]]:
-    marks = {mark.at: mark for mark in series.marks}
-    about = {**_about(series), "cell": cell_slug(series.cell), "spread": series.fit.spread}
-    for at, (night, point) in enumerate(zip(group.nights, series.points, strict=True)):
-        level, mark = series.fit.level_of(at), marks.get(at)
-        row = {
-            "command": night.run.command,
-            "run": night.run.id,
-            "started_at": night.run.started_at,
-            "records": night.where,
-            "ray": night.versions.get("ray"),
-            "tool_version": night.run.tool_version,
-            "changed": "; ".join(night.changed),
-            "value": point.value,
-            "low": point.interval.low if point.interval else None,
-            "high": point.interval.high if point.interval else None,
-            "launches": len(point.by_launch),
-            "invalid": point.invalid,
-            "level": None if level is None else level + 1,
-            "level_value": None if level is None else series.fit.levels[level].value,
-            "doubts": "; ".join(one.code for one in point.doubts),
-        }
-        if mark is not None:
-            row |= {
-                "mark": "step" if series.is_step(mark) else "outlier",
-                "word": series.word(mark),
-                "ratio": mark.interval.ratio,
-                "ratio_low": mark.interval.low,
-                "ratio_high": mark.interval.high,
-                "p_adjusted": mark.p,
+        "series": [
+            {
+                "variant": series.variant,
+                "cell": dict(series.cell),
+                "row": series.row,
+                "client": series.client,
+                "metric": series.measure.name,
+                "unit": series.measure.unit,
+                "better": series.measure.better,
+                "points": [_point(point) for point in series.points],
             }
-        yield {**about, **row}
+            for series in group.series
+        ],
+    }
+
+
+def _point(point: Point) -> dict[str, Any]:
+    low, high = _ends(point)
+    return {
+        "value": point.value,
+        "low": low,
+        "high": high,
+        "launches": point.launches,
+        "invalid": point.invalid,
+    }
+
+
+def _ends(point: Point) -> tuple[float | None, float | None]:
+    """The 95 % interval of a run over its launches, where there is one."""
+    interval = point.interval
+    return (None, None) if interval is None else (interval.low, interval.high)
+
+
+# ------------------------------------------------------------------------- for other tools
+
+
+def otava_csv(history: History) -> str:
+    """A line for each run. Otava takes a value in each cell, so a run without one is left out.
+    BadInput where no run has all."""
+    group = _only_group(history)
+    rows = []
+    for at, run in enumerate(group.runs):
+        values = {_name(series, metric=True): series.points[at].value for series in group.series}
+        if None not in values.values():
+            about = {"time": run.run.started_at, "run": run.run.id}
+            versions = {"ray": run.versions.get("ray"), "serve_bench": run.run.tool_version}
+            rows.append({**about, **versions, **values})
+    if not rows:
+        raise BadInput("--format otava: no run has a value of every row: choose one by --row")
+    return csv_of(("time", *ATTRIBUTES, *otava_columns(group)), rows)
+
+
+def otava_columns(group: Group) -> dict[str, int]:
+    """The columns of the series: 1 where higher is better, -1 where lower is."""
+    return {
+        _name(series, metric=True): 1 if series.measure.better == "higher" else -1
+        for series in group.series
+    }
+
+
+def otava_config(history: History) -> str:
+    """The config of Otava for that CSV, as `history.csv`."""
+    columns = otava_columns(_only_group(history))
+    test = {
+        "type": "csv",
+        "file": OTAVA_FILE,
+        "time_column": "time",
+        "attributes": list(ATTRIBUTES),
+        "metrics": {name: {"column": name, "direction": up} for name, up in columns.items()},
+    }
+    return _json({"tests": {OTAVA_TEST: test}})
+
+
+def bencher_json(history: History) -> str:
+    """The newest run, in Bencher Metric Format."""
+    benchmarks: dict[str, dict[str, dict[str, float]]] = {}
+    for series in _only_group(history).series:
+        point = series.points[-1]
+        low, high = _ends(point)
+        if point.value is not None:
+            values = {"value": point.value, "lower_value": low, "upper_value": high}
+            measures = benchmarks.setdefault(_name(series), {})
+            measures[series.measure.name] = {
+                name: value for name, value in values.items() if value is not None
+            }
+    return _json(benchmarks)
+
+
+def github_action_json(history: History) -> str:
+    """The newest run as `customBiggerIsBetter` or `customSmallerIsBetter`. BadInput for metrics of
+    both: a file of that tool is of one of them."""
+    group = _only_group(history)
+    better = {series.measure.name: series.measure.better for series in group.series}
+    if len(set(better.values())) > 1:
+        words = ", ".join(f"{name} {way}" for name, way in better.items())
+        raise BadInput(
+            "--format github-action-benchmark: takes metrics of which all are better higher or all "
+            f"lower; here: {words}: choose by --metric"
+        )
+    run, entries = group.runs[-1], []
+    for series in group.series:
+        point = series.points[-1]
+        if point.value is None:
+            continue
+        entry = {
+            "name": _name(series, metric=True),
+            "unit": series.measure.unit,
+            "value": point.value,
+            "extra": f"run {run.run.id}, launches {point.launches}, "
+            f"ray {run.versions.get('ray', 'unknown')}",
+        }
+        if point.interval is not None:
+            entry["range"] = f"± {(point.interval.high - point.interval.low) / 2:.4g}"
+        entries.append(entry)
+    return _json(entries)
+
+
+EXPORTS: Final[Mapping[str, Callable[[History], str]]] = {
+    "json": history_json,
+    "otava": otava_csv,
+    "otava-config": otava_config,
+    "bencher": bencher_json,
+    "github-action-benchmark": github_action_json,
+}
+"""By the name of the form."""
+
+
+def _only_group(history: History) -> Group:
+    """The group of runs. BadInput for several: the tools keep one series by one name."""
+    if len(history.groups) > 1:
+        places = " and ".join(group.runs[0].where for group in history.groups)
+        raise BadInput(
+            f"--format: the runs are {len(history.groups)} histories, unlike each other (those of "
+            f"{places}); other tools take one: name the folders of its runs"
+        )
+    return history.groups[0]
+
+
+def _name(series: Series, metric: bool = False) -> str:
+    """`default/bs1-ongoing1-rep1/100 connections (raw)`, with the metric if asked for."""
+    words = [series.variant, cell_slug(series.cell), f"{series.row} ({series.client})"]
+    return "/".join([*words, series.measure.name] if metric else words)
+
+
+def _json(content: object) -> str:
+    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"

@@ -280,7 +280,7 @@ def _sections(comparing: Comparing) -> Iterator[Section]:
 
 def _results(comparing: Comparing) -> Iterator[Block]:
     """The table of verdicts, what failed, what was not compared, how sides were matched."""
-    yield _verdicts(comparing)
+    yield verdict_table(comparing)
     notes = list(comparing.notes)
     if comparing.kind == "compare" and any(min(row.measured) < FEWEST for row in comparing.rows):
         notes.append(
@@ -298,7 +298,7 @@ def _results(comparing: Comparing) -> Iterator[Block]:
 # ------------------------------------------------------------------------------------ tables
 
 
-def _verdicts(comparing: Comparing) -> Table:
+def verdict_table(comparing: Comparing) -> Table:
     """Every metric of every row; remarks and doubts under the last of a row."""
     a, b = comparing.names
     columns = (

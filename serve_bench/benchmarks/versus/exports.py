@@ -53,7 +53,7 @@ def versus_json(comparing: Comparing, where: Sequence[str] = ()) -> str:
         "a": _side(comparing.sides[0]),
         "b": _side(comparing.sides[1]),
         "differs": side_changes(comparing),
-        "rows": [_row(row) for row in comparing.rows],
+        "rows": [row_json(row) for row in comparing.rows],
         "alone": [asdict(one) for one in comparing.alone],
         "failures": list(comparing.failures),
         "stop": None if comparing.stop is None else asdict(comparing.stop),
@@ -92,7 +92,8 @@ def _side(side: About) -> dict[str, Any]:
     }
 
 
-def _row(row: ComparedRow) -> dict[str, Any]:
+def row_json(row: ComparedRow) -> dict[str, Any]:
+    """A row with all its metrics and what doubts it."""
     return {
         "variants": None if row.variants is None else list(row.variants),
         "cell": dict(row.cell),

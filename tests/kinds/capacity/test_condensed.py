@@ -276,8 +276,8 @@ def test_a_bounded_launch_is_left_out_and_said() -> None:
 # -------------------------------------------------------------------------------- history
 
 
-def nights(tmp_path: Path, slo: str = "p99=50ms", first: int = 0) -> list[Result]:
-    """Eight nights with three launches each; the capacity falls at the fifth."""
+def nights(slo: str = "p99=50ms", first: int = 0) -> list[Result]:
+    """Five nights with three launches each; the capacity falls at the last."""
     return [
         capacity_result(
             f"{slo[4:6]}-n{at + 1}",
@@ -285,31 +285,30 @@ def nights(tmp_path: Path, slo: str = "p99=50ms", first: int = 0) -> list[Result
             slo=slo,
             day=first + at,
         )
-        for at in range(8)
+        for at in range(5)
     ]
 
 
-def test_a_drop_is_marked_in_the_history(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    store(tmp_path, nights(tmp_path))
-    assert run(["history", str(tmp_path), "--format", "json"]) == 0
+def test_a_drop_is_found_in_the_history(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store(tmp_path, nights())
+    assert run(["history", str(tmp_path), "--format", "json", "--fail-on", "regressed"]) == 3
     (group,) = json.loads(capsys.readouterr().out)["groups"]
     (series,) = group["series"]
     assert (series["row"], series["metric"]) == (LABEL, "throughput")
-    assert len(series["points"]) == 8
-    assert [(one["run"], one["word"]) for one in series["steps"]] == [(4, "regressed")]
-    assert series["steps"][0]["ratio"] == pytest.approx(0.8, abs=0.05)
+    assert len(series["points"]) == 5
+    (row,) = group["rows"]
+    assert row["verdict"] == "regressed"
+    assert row["metrics"]["throughput"]["ratio"] == pytest.approx(0.8, abs=0.05)
     assert run(["history", str(tmp_path)]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert out.startswith("1 step over 8 runs of capacity app: step, regressed: from 2026-01-06")
+    assert out.startswith("capacity app: 50-n5 against the 4 runs before: regressed, throughput 0.")
 
 
 def test_a_history_has_one_slo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store(tmp_path, [*nights(tmp_path), *nights(tmp_path, "p99=40ms", 20)[:3]])
+    store(tmp_path, [*nights(), *nights("p99=40ms", 20)[:3]])
     assert run(["history", str(tmp_path), "--format", "json"]) == 0
     groups = json.loads(capsys.readouterr().out)["groups"]
-    assert [len(one["runs"]) for one in groups] == [8, 3]
+    assert [len(one["runs"]) for one in groups] == [5, 3]
     assert [{one["row"] for one in group["series"]} for group in groups] == [
         {LABEL},
         {"capacity at p99 <= 40 ms, errors <= 1 %"},
@@ -320,8 +319,8 @@ def test_a_newest_run_that_is_only_bounded_is_not_judged(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     floor = capacity_result("n9", {"default": [FLOOR] * 3}, launch_s=FEW_S, day=8)
-    store(tmp_path, [*nights(tmp_path)[:4], floor])
-    assert run(["history", str(tmp_path), "--fail-on", "step"]) == 3
+    store(tmp_path, [*nights()[:4], floor])
+    assert run(["history", str(tmp_path), "--fail-on", "regressed"]) == 3
     out, err = capsys.readouterr()
     assert "not judged" in err and "n9" in err
     assert "no rate met the SLO" in " ".join(out.split())

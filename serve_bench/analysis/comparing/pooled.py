@@ -1,0 +1,214 @@
+"""The newest run of a suite against several earlier ones, and how far runs of a suite differ.
+
+Pure. Rule: a run counts once, however many launches it had (ratios.against_runs says why); rows of
+a run of which too many requests failed are no base.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import TypeAlias
+
+from serve_bench.analysis.checks import Warning, checks
+from serve_bench.analysis.comparing import (
+    Match,
+    Spreads,
+    describe_failures,
+    describe_run_warnings,
+    judged_rows,
+)
+from serve_bench.analysis.comparing.match import unlike
+from serve_bench.analysis.comparing.model import About, Alone, Comparing, geometric_mean
+from serve_bench.analysis.comparing.values import RowPlace, SideRow, by_key, rows_of
+from serve_bench.analysis.ratios import ASSUMED, RUNS_KNOWN, RunSpread
+from serve_bench.analysis.statistics import variants
+from serve_bench.core.errors import FormatError
+from serve_bench.core.failed_requests import INVALID_SHARE
+from serve_bench.core.result import Result, Trial
+
+Place: TypeAlias = tuple[str, RowPlace]
+"""A variant, and a row of it."""
+
+
+@dataclass(frozen=True)
+class MeasuredRun:
+    """A stored run with its rows. `where`: its folder."""
+
+    where: str
+    result: Result
+    rows: Mapping[Place, SideRow]
+
+    @cached_property
+    def warnings(self) -> tuple[Warning, ...]:
+        """What doubts its figures."""
+        return checks(self.result)
+
+    @property
+    def places(self) -> set[Place]:
+        """The rows of which anything was measured."""
+        return {place for place, row in self.rows.items() if row.values}
+
+
+def read_run(where: str, result: Result) -> MeasuredRun:
+    """A stored run with the rows of all its variants. FormatError where a record cannot be read."""
+    rows = {
+        (name, place): row
+        for name in variants(result)
+        for place, row in rows_of(result, name).items()
+    }
+    return MeasuredRun(where, result, rows)
+
+
+def compare_newest(
+    earlier: Sequence[MeasuredRun], newest: MeasuredRun, threshold: float, gate: Sequence[str]
+) -> Comparing:
+    """The newest run against the earlier ones, by the comparison of two stored runs. Rows that the
+    run before had and the newest has not, and those that it alone has, are listed."""
+    known = {
+        f"{number}/{key}": doubts
+        for number, run in enumerate(earlier, 1)
+        for key, doubts in by_key(run.result, run.warnings).items()
+    }
+    known_newest = by_key(newest.result, newest.warnings)
+    names = list(dict.fromkeys(variant for variant, _ in newest.rows))
+    several = len(names) > 1
+    matches, alone = [], []
+    for place, row in newest.rows.items():
+        base = {
+            number: run.rows[place]
+            for number, run in enumerate(earlier, 1)
+            if place in run.places and run.rows[place].failed_share <= INVALID_SHARE
+        }
+        variant = place[0] if several else None
+        if not base:
+            alone.append(Alone("B", variant, row.cell, place[1].row, place[1].client))
+            continue
+        matches.append(
+            Match(
+                pool_rows(base),
+                row,
+                (known, known_newest),
+                pairs=False,
+                variants=(place[0], place[0]) if several else None,
+                base=tuple(base.values()),
+            )
+        )
+    for place in earlier[-1].rows:
+        if place in earlier[-1].places and place not in newest.rows:
+            variant, at = place
+            cell = earlier[-1].rows[place].cell
+            alone.append(Alone("A", variant if several else None, cell, at.row, at.client))
+    assumed = (
+        f"the spread between runs is assumed, {100 * ASSUMED.sd:g} %, since fewer than {RUNS_KNOWN}"
+        " runs lie before the newest"
+    )
+    count = len(earlier)
+    before, run = earlier[-1].result, newest.result
+    return Comparing(
+        kind="history",
+        sides=(
+            About(_name_base(count), ", ".join(names), before.run, before.launches),
+            About(run.run.id, ", ".join(names), run.run, run.launches),
+        ),
+        rows=judged_rows(matches, threshold, gate, {}, fewest=1),
+        threshold=threshold,
+        gate=tuple(gate),
+        alone=tuple(alone),
+        failures=describe_failures(run, names),
+        warnings=(
+            *([assumed] if count < RUNS_KNOWN else []),
+            *describe_run_warnings(newest.warnings),
+        ),
+    )
+
+
+def _name_base(count: int) -> str:
+    return "the run before" if count == 1 else f"the {count} runs before"
+
+
+def pool_rows(runs: Mapping[int, SideRow]) -> SideRow:
+    """A row of several runs, by number, as one side: launches are numbered through, and the values
+    are those of runs."""
+    trials: list[Trial] = []
+    planned: list[int] = []
+    broken: list[int] = []
+    for number, row in runs.items():
+        first = len(planned)
+        numbers = {round_: first + at for at, round_ in enumerate(row.planned, 1)}
+        planned += numbers.values()
+        broken += (numbers[round_] for round_ in row.broken)
+        trials += (
+            replace(trial, key=f"{number}/{trial.key}", round=numbers[trial.round])
+            for trial in row.trials
+        )
+    metrics = dict.fromkeys(name for row in runs.values() for name in row.values)
+    newest = list(runs.values())[-1]
+    return SideRow(
+        cell=newest.cell,
+        row=newest.row,
+        planned=tuple(planned),
+        trials=tuple(trials),
+        broken=tuple(broken),
+        values={
+            name: {
+                number: value
+                for number, row in runs.items()
+                if (value := geometric_mean(row.values.get(name, {}).values())) is not None
+            }
+            for name in metrics
+        },
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# How far runs of a suite differ, for two stored runs that are compared.
+
+
+def measure_spreads(a: Result, b: Result, others: Sequence[Result]) -> Spreads:
+    """How far runs of the suite of A and B differ, from other runs that are alike, by row and
+    metric; nothing of what fewer than RUNS_KNOWN of them measured."""
+    alike = [
+        other
+        for other in others
+        if other.run.id not in (a.run.id, b.run.id) and not unlike(a, other, ({}, {}))
+    ]
+    alike.sort(key=lambda other: other.run.started_at)
+    logs: dict[Place, dict[str, list[float]]] = {}
+    launches: dict[Place, dict[str, list[int]]] = {}
+    for other in alike:
+        try:
+            rows = read_run("", other).rows
+        except FormatError:  # its own report says why
+            continue
+        for place, row in rows.items():
+            if row.failed_share > INVALID_SHARE:
+                continue
+            for name, values in row.values.items():
+                mean = statistics.fmean(math.log(value) for value in values.values())
+                logs.setdefault(place, {}).setdefault(name, []).append(mean)
+                launches.setdefault(place, {}).setdefault(name, []).append(len(values))
+    spreads = {
+        place: {
+            name: estimate_spread(runs, statistics.fmean(launches[place][name]))
+            for name, runs in by_metric.items()
+            if len(runs) >= RUNS_KNOWN
+        }
+        for place, by_metric in logs.items()
+    }
+    return {place: by_metric for place, by_metric in spreads.items() if by_metric}
+
+
+def estimate_spread(logs: Sequence[float], launches: float) -> RunSpread:
+    """From logarithms of runs in order of time: the mean square successive difference (von Neumann,
+    Kent, Bellinson, Hart, Annals of Mathematical Statistics 12, 1941), into which a slow drift
+    hardly enters and a step once; as many degrees of freedom as its variance has for normal
+    values."""
+    n = len(logs)
+    squares = [(after - before) ** 2 for before, after in pairwise(logs)]
+    df = 2 * (n - 1) ** 2 / (3 * n - 4)
+    return RunSpread(math.sqrt(statistics.fmean(squares) / 2), df, launches, n)

@@ -1,0 +1,444 @@
+"""Runs of one suite over time: the series of each row, and the newest run against those before it.
+
+Pure; made anew from the records each time. Rule: runs that are unlike never stand in one series
+(analysis/comparing/match.py says what that is), and what is passed over has its reason. A change of
+Ray or of the tool is no difference: a history is there to show it, at the run that brought it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from serve_bench.analysis.comparing.match import (
+    Difference,
+    software_changes,
+    software_of,
+    unlike,
+    unlike_hosts,
+    unlike_rows,
+    versions_of,
+)
+from serve_bench.analysis.comparing.model import ComparedRow, Comparing, geometric_mean
+from serve_bench.analysis.comparing.pooled import MeasuredRun, Place, compare_newest, read_run
+from serve_bench.analysis.comparing.values import MEASURES, Measure, RowPlace
+from serve_bench.analysis.ratios import FEWEST, THRESHOLD, Interval, paired
+from serve_bench.analysis.statistics import MAIN, variants
+from serve_bench.core.errors import BadInput, FormatError
+from serve_bench.core.failed_requests import INVALID_SHARE
+from serve_bench.core.result import JsonObject, Result, Run, cell_slug
+
+FEWEST_ALIKE: Final = 2
+"""Runs that make a history."""
+
+LAST: Final = 10
+"""Runs before the newest that it is compared with: of 4 an interval is 1.4 times as wide, of 30 it
+is narrower by a tenth, and levels of long ago would be in it."""
+
+
+@dataclass(frozen=True)
+class PassedOver:
+    """A folder that is in no series, with the reason in one line.
+
+    `started_at`: of the run, of a file that cannot be read when it was last written; empty where it
+    does not matter. `late`: it is newer than the runs of the history where it would stand, so that
+    the newest of those is not the last that was measured.
+    """
+
+    where: str
+    why: str
+    started_at: str = ""
+    late: bool = False
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What a person wants to see alone; None: all. `cell` as in the names of trials, such as
+    bs1-ongoing1-rep1."""
+
+    variant: str | None = None
+    cell: str | None = None
+    row: str | None = None
+
+    def has(self, place: Place) -> bool:
+        """Whether the row is one of them."""
+        wanted = zip(
+            (self.variant, self.cell, self.row),
+            (place[0], place[1].cell, place[1].row),
+            strict=True,
+        )
+        return all(name is None or name == known for name, known in wanted)
+
+    def __str__(self) -> str:
+        flags = (("variant", self.variant), ("cell", self.cell), ("row", self.row))
+        return " ".join(f"--{name} {value!r}" for name, value in flags if value is not None)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A run in a series. `value`: geometric mean over its launches, None where it was not measured;
+    `interval`: of that mean at 95 %, its ends as values, None below three launches; `invalid`: more
+    than 1 % of the requests failed."""
+
+    value: float | None = None
+    launches: int = 0
+    interval: Interval | None = None
+    invalid: bool = False
+
+
+@dataclass(frozen=True)
+class Series:
+    """A metric of a row over the runs of its history; `points` has one for each run."""
+
+    variant: str
+    cell: JsonObject
+    row: str
+    client: str
+    measure: Measure
+    points: tuple[Point, ...]
+
+    @property
+    def place(self) -> Place:
+        """The row that it is of, whatever the metric."""
+        return self.variant, RowPlace(cell_slug(self.cell), self.row, self.client)
+
+
+@dataclass(frozen=True)
+class HistoryRun:
+    """A run of a history. `changed`: what is not as in the run before, `ray 2.59.0 -> 2.60.0`."""
+
+    where: str
+    run: Run
+    versions: Mapping[str, str]
+    changed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs of one suite on one host, in order of time, the series of all their rows, and the
+    newest against `before` runs before it. `gaps`: what of the newest could not be judged, and
+    why."""
+
+    runs: tuple[HistoryRun, ...]
+    series: tuple[Series, ...]
+    comparison: Comparing
+    before: int
+    gaps: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def newest(self) -> Run:
+        """Its newest run."""
+        return self.runs[-1].run
+
+
+@dataclass(frozen=True)
+class History:
+    """All groups of two runs and more, the largest first, and what was passed over."""
+
+    groups: tuple[Group, ...]
+    total: int
+    threshold: float
+    metrics: tuple[str, ...]
+    passed: tuple[PassedOver, ...] = field(default=())
+    forced: bool = False
+
+
+def build_history(
+    stored: Mapping[str, Result],
+    passed: Sequence[PassedOver] = (),
+    *,
+    metrics: Sequence[str] = (MAIN,),
+    threshold: float = THRESHOLD,
+    chosen: Chosen | None = None,
+    last: int = LAST,
+    force: bool = False,
+) -> History:
+    """The history of stored runs, by folder; `passed` could not be read. `last`: runs before the
+    newest that it is compared with; `force` sets hosts aside.
+
+    Raises BadInput where no two runs are alike, where none has a value of these metrics, and for a
+    variant, cell or row that no run has.
+    """
+    left = list(passed)
+    in_order = sorted(stored.items(), key=lambda item: (item[1].run.started_at, item[0]))
+    measured = list(_measured(in_order, left))
+    every = _grouped(_chosen(measured, left, chosen or Chosen()), force)
+    groups = [group for group in every if len(group) >= FEWEST_ALIKE]
+    groups.sort(key=len, reverse=True)
+    alone = [group[0] for group in every if len(group) < FEWEST_ALIKE]
+    if not groups:
+        raise BadInput(_no_two(alone, left))
+    left += [
+        PassedOver(run.where, _why_alone(groups, run), run.result.run.started_at) for run in alone
+    ]
+    made = []
+    for at, group in enumerate(groups):
+        sharing = [other for other in groups[:at] if _shares(other, group[0])]
+        notes = [f"a history of its own: {_why_alone(sharing, group[0])}"] if sharing else []
+        made.append(_group(group, metrics, threshold, last, notes))
+    if not any(group.series for group in made):
+        raise BadInput(f"--metric: no run has a value of {', '.join(metrics)}")
+    return History(
+        groups=tuple(made),
+        total=len(stored) + len(passed),
+        threshold=threshold,
+        metrics=tuple(metrics),
+        passed=tuple(_mark_late(groups, left, stored)),
+        forced=force,
+    )
+
+
+# ------------------------------------------------------------------------------- the group
+
+
+def _group(
+    runs: Sequence[MeasuredRun],
+    metrics: Sequence[str],
+    threshold: float,
+    last: int,
+    notes: Sequence[str],
+) -> Group:
+    before = runs[-1 - last : -1]
+    comparison = compare_newest(before, runs[-1], threshold, metrics)
+    measures = [measure for name in metrics for measure in MEASURES if measure.name == name]
+    every = [
+        Series(variant, cell, at.row, at.client, measure, _points(runs, (variant, at), measure))
+        for (variant, at), cell in _places(runs).items()
+        for measure in measures
+    ]
+    series = [one for one in every if any(point.value is not None for point in one.points)]
+    return Group(
+        runs=tuple(_history_runs(runs)),
+        series=tuple(series),
+        comparison=comparison,
+        before=len(before),
+        gaps=tuple(_gaps(series, comparison)),
+        notes=tuple(notes),
+    )
+
+
+def _places(runs: Sequence[MeasuredRun]) -> dict[Place, JsonObject]:
+    """All rows and their cells by variant, cell and row, each in the order of its first run."""
+    cells = {place: row.cell for run in runs for place, row in run.rows.items()}
+    variants = list(dict.fromkeys(variant for variant, _ in cells))
+    slugs = list(dict.fromkeys(place.cell for _, place in cells))
+    ordered = sorted(cells, key=lambda at: (variants.index(at[0]), slugs.index(at[1].cell)))
+    return {place: cells[place] for place in ordered}
+
+
+def _points(runs: Sequence[MeasuredRun], place: Place, measure: Measure) -> tuple[Point, ...]:
+    points = []
+    for run in runs:
+        row = run.rows.get(place)
+        if row is None:
+            points.append(Point())
+            continue
+        values = list(row.values.get(measure.name, {}).values())
+        several = len(values) >= FEWEST
+        interval = paired([math.log(value) for value in values]) if several else None
+        invalid = row.failed_share > INVALID_SHARE
+        points.append(Point(geometric_mean(values), len(values), interval, invalid))
+    return tuple(points)
+
+
+def _gaps(series: Sequence[Series], comparison: Comparing) -> Iterator[str]:
+    """Why rows of the newest run are not judged, each row once; those that are worse are judged."""
+    judged = {_place_of(row, comparison) for row in comparison.rows if row.worse}
+    for one in series:
+        newest, before = one.points[-1], one.points[-2]
+        if one.place in judged:
+            continue
+        title = f"{one.row} ({one.client}) of {one.variant}, {cell_slug(one.cell)}"
+        if newest.invalid:
+            judged.add(one.place)
+            yield f"{title}: more than {100 * INVALID_SHARE:g} % of its requests failed"
+        elif newest.value is None and before.value is not None:
+            judged.add(one.place)
+            yield f"{title}: {one.measure.name} not measured, as it was in the run before"
+
+
+def _place_of(row: ComparedRow, comparison: Comparing) -> Place:
+    variant = row.variants[1] if row.variants else comparison.sides[1].variant
+    return variant, RowPlace(cell_slug(row.cell), row.row, row.client)
+
+
+def _history_runs(runs: Sequence[MeasuredRun]) -> Iterator[HistoryRun]:
+    before: MeasuredRun | None = None
+    for run in runs:
+        changed = () if before is None else tuple(_changes(before, run))
+        yield HistoryRun(run.where, run.result.run, _versions(run), changed)
+        before = run
+
+
+def _versions(run: MeasuredRun) -> dict[str, str]:
+    """What ran, as the launches of all variants prove it, and the tool."""
+    by_name: dict[str, dict[str, None]] = {}
+    for variant in variants(run.result):
+        for name, value in versions_of(run.result, variant).items():
+            by_name.setdefault(name, {})[value] = None
+    versions = {name: " and ".join(values) for name, values in by_name.items()}
+    versions["serve-bench"] = run.result.run.tool_version
+    if kernel := run.result.run.host.get("kernel"):
+        versions["kernel"] = str(kernel)
+    return versions
+
+
+def _changes(before: MeasuredRun, run: MeasuredRun) -> Iterator[str]:
+    """What is not as in the run before; what one of them does not tell is passed over."""
+    old, new = _versions(before), _versions(run)
+    for name, value in new.items():
+        if name in old and old[name] != value:
+            yield f"{name} {old[name]} -> {value}"
+    known = tuple(f"{name} " for name in new)  # Ray is among the packages too
+    measured = [software_of(one.result.launches) for one in (before, run)]
+    yield from (text for text in software_changes(*measured) if not text.startswith(known))
+    for other in unlike_hosts(before.result.run.host, run.result.run.host):
+        if other.what != "kernel":  # told above
+            yield f"{other.what} {other.a} -> {other.b}"
+
+
+# ------------------------------------------------------------------------ what is measured
+
+
+def _measured(
+    stored: Sequence[tuple[str, Result]], left: list[PassedOver]
+) -> Iterator[MeasuredRun]:
+    """Runs that measured anything, each once: of copies the one with the most trials."""
+    for where, result in stored:
+        copies = [item for item in stored if item[1].run == result.run]
+        kept, longest = max(copies, key=lambda item: len(item[1].trials))
+        if kept != where:
+            more = len(longest.trials) - len(result.trials)
+            cut = f", which has {more} trial{'' if more == 1 else 's'} more" if more else ""
+            left.append(PassedOver(where, f"the same run as {kept}{cut}"))
+            continue
+        try:
+            run = read_run(where, result)
+            why = "" if run.places else _why_empty(result)
+        except FormatError as error:
+            why = str(error)
+        if why:
+            left.append(PassedOver(where, why, result.run.started_at))
+        else:
+            yield run
+
+
+def _why_empty(result: Result) -> str:
+    """Why a run has no figure."""
+    reason = f": {result.failures[0].message}" if result.failures else ""
+    if any(trial.counts.completed for trial in result.trials):
+        return f"every row of it broke{reason}"
+    failed = sum(trial.counts.failed_total for trial in result.trials)
+    if failed:
+        return f"no request succeeded: all {failed:,} failed"
+    return f"empty: no row was measured{reason}"
+
+
+def _chosen(
+    runs: Sequence[MeasuredRun], left: list[PassedOver], chosen: Chosen
+) -> Iterator[MeasuredRun]:
+    """Runs with the rows that were chosen alone. BadInput where no run has any."""
+    places = [place for run in runs for place in sorted(run.places, key=str)]
+    if places and not any(map(chosen.has, places)):
+        raise BadInput(_nothing_of(places, chosen))
+    for run in runs:
+        rows = {place: row for place, row in run.rows.items() if chosen.has(place)}
+        if any(row.values for row in rows.values()):
+            yield MeasuredRun(run.where, run.result, rows)
+        else:
+            why = f"nothing of {chosen} was measured"
+            left.append(PassedOver(run.where, why, run.result.run.started_at))
+
+
+def _nothing_of(places: Sequence[Place], chosen: Chosen) -> str:
+    have = (
+        ("variant", chosen.variant, [variant for variant, _ in places]),
+        ("cell", chosen.cell, [place.cell for _, place in places]),
+        ("row", chosen.row, [place.row for _, place in places]),
+    )
+    for name, value, known in have:
+        if value is not None and value not in known:
+            return f"--{name}: no run has {value!r}; they have {', '.join(dict.fromkeys(known))}"
+    return f"no run has {chosen} together"
+
+
+# --------------------------------------------------------------------------- what is alike
+
+
+def _grouped(runs: Iterable[MeasuredRun], force: bool) -> list[list[MeasuredRun]]:
+    """Runs in order of time by what they are alike in. `force` sets hosts aside."""
+    groups: list[list[MeasuredRun]] = []
+    for run in runs:
+        for group in groups:
+            aside = {str(one) for one in _unlike_hosts(group, run)} if force else set()
+            if _shares(group, run) and all(str(one) in aside for one in _unlike(group, run)):
+                group.append(run)
+                break
+        else:
+            groups.append([run])
+    return groups
+
+
+def _shares(group: Sequence[MeasuredRun], run: MeasuredRun) -> bool:
+    """Whether a run has a measured row in common with a group."""
+    return any(other.places & run.places for other in group)
+
+
+def _unlike(group: Sequence[MeasuredRun], run: MeasuredRun) -> list[Difference]:
+    """In what a run is unlike a group; Ray's version is left out."""
+    differences = list(unlike(group[0].result, run.result, ({}, {})))
+    for other in (group[0], group[-1]):
+        for variant in {name for name, _ in other.rows}:
+            mine, theirs = (
+                {place: row for (name, place), row in of.rows.items() if name == variant}
+                for of in (other, run)
+            )
+            differences += unlike_rows(mine, theirs)
+    return list({str(one): one for one in differences}.values())
+
+
+def _unlike_hosts(group: Sequence[MeasuredRun], run: MeasuredRun) -> list[Difference]:
+    return list(unlike_hosts(group[0].result.run.host, run.result.run.host))
+
+
+def _why_alone(groups: Sequence[Sequence[MeasuredRun]], run: MeasuredRun) -> str:
+    """Why a run is in none of the groups, by the one that it is most like."""
+    sharing = [group for group in groups if _shares(group, run)]
+    if not sharing:
+        return "no row in common with the others"
+    nearest = min(sharing, key=lambda group: len(_unlike(group, run)))
+    differences = [str(one) for one in _unlike(nearest, run)]
+    hosts = {str(one) for one in _unlike_hosts(nearest, run)}
+    hint = " (--force sets hosts aside)" if hosts and hosts >= set(differences) else ""
+    return f"unlike {nearest[0].where}: {'; '.join(differences)}{hint}"
+
+
+def _no_two(alone: Sequence[MeasuredRun], left: Sequence[PassedOver]) -> str:
+    """That there is no history, in one line."""
+    if len(alone) >= FEWEST_ALIKE:
+        return f"no two runs are alike: {alone[1].where} is {_why_alone([[alone[0]]], alone[1])}"
+    usable = f"one run alone, {alone[0].where}" if alone else "no run that can be used"
+    passed = f"; passed over: {left[0].where}: {left[0].why}" if left else ""
+    more = f" (and {len(left) - 1} more)" if len(left) > 1 else ""
+    return f"a history takes {FEWEST_ALIKE} runs: {usable}{passed}{more}"
+
+
+def _mark_late(
+    groups: Sequence[Sequence[MeasuredRun]],
+    left: Iterable[PassedOver],
+    stored: Mapping[str, Result],
+) -> Iterator[PassedOver]:
+    """What was passed over, with those marked that are newer than the runs which they are alike
+    with; what is alike with none, or cannot be read, is held against all."""
+    for one in left:
+        result = stored.get(one.where)
+        alike = [
+            group
+            for group in groups
+            if result is not None and not list(unlike(group[0].result, result, ({}, {})))
+        ]
+        newest = max(run.result.run.started_at for group in alike or groups for run in group)
+        yield replace(one, late=one.started_at > newest)
