@@ -41,9 +41,7 @@ def test_the_newest_run_is_told_with_the_series_and_what_changed(
     assert "With the newest run: ray 2.60.0 -> 2.61.0." in told
     assert "Runs before the newest spread by 1.8 % (standard deviation)." in told
     assert "runs 6 found, 6 in this history" in told
-    lines = [
-        line for line in out.splitlines() if re.match(r"\s+2026-01-0\d 03:04 +[45]\d\d", line)
-    ]
+    lines = [line for line in out.splitlines() if re.match(r"\s+2026-01-0\d 03:04 +[45]\d\d", line)]
     assert [line.split()[2] for line in lines] == [
         "500.0",
         "512.0",
