@@ -85,7 +85,7 @@ def test_a_full_disk_behind_stdout_is_one_line() -> None:
 
 
 def test_an_ascii_terminal_still_gets_the_figures(tmp_path: Path) -> None:
-    records = places.FORMATS / "format-1.jsonl"
+    records = places.FORMATS / "2-noop.jsonl"
     done = subprocess.run(
         [sys.executable, "-m", "serve_bench", "report", str(records)],
         capture_output=True,

