@@ -77,7 +77,7 @@ class Chosen:
 
 
 @dataclass(frozen=True)
-class Point:
+class HistoryPoint:
     """A run in a series. `value`: geometric mean over its launches, None where it was not measured;
     `interval`: of that mean at 95 %, its ends as values, None below three launches; `invalid`: more
     than 1 % of the requests failed."""
@@ -97,7 +97,7 @@ class Series:
     row: str
     client: str
     measure: Measure
-    points: tuple[Point, ...]
+    points: tuple[HistoryPoint, ...]
 
     @property
     def place(self) -> Place:
@@ -229,18 +229,20 @@ def _places(runs: Sequence[MeasuredRun]) -> dict[Place, JsonObject]:
     return {place: cells[place] for place in ordered}
 
 
-def _points(runs: Sequence[MeasuredRun], place: Place, measure: Measure) -> tuple[Point, ...]:
+def _points(
+    runs: Sequence[MeasuredRun], place: Place, measure: Measure
+) -> tuple[HistoryPoint, ...]:
     points = []
     for run in runs:
         row = run.rows.get(place)
         if row is None:
-            points.append(Point())
+            points.append(HistoryPoint())
             continue
         values = list(row.values.get(measure.name, {}).values())
         several = len(values) >= FEWEST
         interval = paired([math.log(value) for value in values]) if several else None
         invalid = row.failed_share > INVALID_SHARE
-        points.append(Point(geometric_mean(values), len(values), interval, invalid))
+        points.append(HistoryPoint(geometric_mean(values), len(values), interval, invalid))
     return tuple(points)
 
 

@@ -1,7 +1,7 @@
 """`serve-bench doctor`: is this machine fit to measure on?
 
-Rule: a check is a function that returns a Finding. It reads, and changes nothing; what it may not
-read makes it `unknown`.
+Rule: a check is a function that returns a CheckFinding. It reads, and changes nothing; what it may
+not read makes it `unknown`.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from pathlib import Path
 import psutil
 
 from serve_bench.doctor import machine, software
-from serve_bench.doctor.finding import Finding, Findings, count_tones, is_fit, verdict
+from serve_bench.doctor.finding import CheckFinding, Findings, count_tones, is_fit, verdict
 
-__all__ = ["Finding", "Findings", "count_tones", "diagnose", "is_fit", "verdict"]
+__all__ = ["CheckFinding", "Findings", "count_tones", "diagnose", "is_fit", "verdict"]
 
 
 def diagnose(python: str | None = None, root: Path = machine.ROOT) -> Findings:
     """Makes all checks, in seconds. `python`: the interpreter whose Ray is looked at; None for this
     one. Raises BadInput where it is none."""
-    checks: dict[str, Callable[[], Finding]] = {
+    checks: dict[str, Callable[[], CheckFinding]] = {
         "cores": lambda: machine.check_cores(root),
         "quota": lambda: machine.check_quota(root),
         "governor": lambda: machine.check_governor(root),
@@ -39,9 +39,9 @@ def diagnose(python: str | None = None, root: Path = machine.ROOT) -> Findings:
     return findings
 
 
-def _try(check: Callable[[], Finding]) -> Finding:
+def _try(check: Callable[[], CheckFinding]) -> CheckFinding:
     try:
         return check()
     except (OSError, ValueError, IndexError, psutil.Error) as error:
         why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        return Finding("unknown", f"cannot be found out: {why}")
+        return CheckFinding("unknown", f"cannot be found out: {why}")

@@ -14,7 +14,7 @@ TONES: Final[tuple[Tone, ...]] = get_args(Tone)
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckFinding:
     """What was observed, or why it was not. `hint`: what to do about a warning or a failure."""
 
     tone: Tone
@@ -26,13 +26,13 @@ class Finding:
             raise ValueError(f"{self.tone} with hint {self.hint!r}: {self.text}")
 
 
-Findings: TypeAlias = Mapping[str, Finding]
+Findings: TypeAlias = Mapping[str, CheckFinding]
 """The findings by the names of their checks, in the order of the report."""
 
 
-def judge(text: str, hint: str) -> Finding:
+def judge(text: str, hint: str) -> CheckFinding:
     """A warning where there is something to do, else all is well."""
-    return Finding("warning" if hint else "ok", text, hint)
+    return CheckFinding("warning" if hint else "ok", text, hint)
 
 
 def count_tones(findings: Findings) -> dict[Tone, int]:

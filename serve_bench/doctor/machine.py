@@ -19,7 +19,7 @@ import psutil
 from serve_bench.analysis.checks import BUSY_SHARE
 from serve_bench.benchmarks.scale.needs import BASE_BYTES, REPLICA_BYTES
 from serve_bench.core.figures import counted
-from serve_bench.doctor.finding import Finding, judge
+from serve_bench.doctor.finding import CheckFinding, judge
 from serve_bench.load.connection import SPARE_FDS
 from serve_bench.load.workers import cgroup_files, cpu_quota_cores, small_file
 from serve_bench.observing import host
@@ -56,14 +56,14 @@ GIB: Final = 1 << 30
 ROOT: Final = Path("/")
 
 
-def check_cores(root: Path = ROOT) -> Finding:
+def check_cores(root: Path = ROOT) -> CheckFinding:
     """Server and client want cores of their own; `taskset` and cpusets take some away."""
     logical, process = psutil.cpu_count(logical=True) or 0, psutil.Process()
     usable = len(process.cpu_affinity()) if hasattr(process, "cpu_affinity") else logical
     model = host.cpu_model(root)
     text = f"{usable} usable of {logical}" + (f", {model}" if model else "")
     if usable >= FEW_CORES:
-        return Finding("ok", text)
+        return CheckFinding("ok", text)
     if usable < logical:
         hint = f"this shell may use only {counted(usable, 'core')} (taskset, cpuset): allow it more"
     else:
@@ -71,17 +71,17 @@ def check_cores(root: Path = ROOT) -> Finding:
             "proxy, replica and load worker want a core each, and Ray one more: rows are often "
             "limited by the host here, not by Serve; load from another machine helps (--load-on)"
         )
-    return Finding("warning", text, hint)
+    return CheckFinding("warning", text, hint)
 
 
-def check_quota(root: Path = ROOT) -> Finding:
+def check_quota(root: Path = ROOT) -> CheckFinding:
     """The CPU quota of the cgroup, of either version, and how often it stopped the processes."""
     places = ("cgroup.controllers", "cpu", "cpu.max")
     if not any((root / "sys/fs/cgroup" / name).exists() for name in places):
-        return Finding("unknown", "/sys/fs/cgroup shows no CPU controller")
+        return CheckFinding("unknown", "/sys/fs/cgroup shows no CPU controller")
     quota, logical = cpu_quota_cores(root), os.cpu_count() or 1
     if quota is None:
-        return Finding("ok", "none set by a cgroup")
+        return CheckFinding("ok", "none set by a cgroup")
     stats = cgroup_files(root, "", "cpu.stat") + cgroup_files(root, "cpu", "cpu.stat")
     throttled, periods = max((_read_throttling(stat) for stat in stats), default=(0, 0))
     share = throttled / periods if periods else 0.0
@@ -89,13 +89,13 @@ def check_quota(root: Path = ROOT) -> Finding:
     if periods:
         text += f", used up in {100 * share:.1f} % of its periods so far"
     if quota >= logical and share <= THROTTLED_LIMIT:
-        return Finding("ok", text)
+        return CheckFinding("ok", text)
     hint = (
         "a quota that is used up stops all processes for the rest of a period, which shows as high "
         "percentiles: take it away (docker --cpus, Kubernetes limits.cpu), or use docker "
         "--cpuset-cpus instead"
     )
-    return Finding("warning", text, hint)
+    return CheckFinding("warning", text, hint)
 
 
 def _read_throttling(stat: str) -> tuple[int, int]:
@@ -104,14 +104,14 @@ def _read_throttling(stat: str) -> tuple[int, int]:
     return int(fields.get("nr_throttled", 0)), int(fields.get("nr_periods", 0))
 
 
-def check_governor(root: Path = ROOT) -> Finding:
+def check_governor(root: Path = ROOT) -> CheckFinding:
     """The frequency governors of all cores. `performance` is what benchmark tools ask for (Google
     Benchmark, docs/reducing_variance.md; Node.js, writing-and-running-benchmarks.md)."""
     folders = sorted((root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq"))
     names = [name for folder in folders if (name := small_file(folder / "scaling_governor"))]
     if not names:
         why = "no cpufreq in /sys: mostly a virtual machine, whose host sets the frequency"
-        return Finding("unknown", why)
+        return CheckFinding("unknown", why)
     counts = Counter(names).most_common()
     text = ", ".join(f"{name} on {count} of {len(names)} cores" for name, count in counts)
     hint = (
@@ -121,13 +121,13 @@ def check_governor(root: Path = ROOT) -> Finding:
     return judge(text, "" if set(names) == {"performance"} else hint)
 
 
-def check_steal(root: Path = ROOT) -> Finding:
+def check_steal(root: Path = ROOT) -> CheckFinding:
     """The CPU time that the hypervisor gave to others, while watched and since the start."""
     stolen, total = _read_ticks(root)
     time.sleep(STEAL_WATCHED_S)
     stolen_later, total_later = _read_ticks(root)
     if stolen is None or stolen_later is None:
-        return Finding("unknown", "/proc/stat does not show it")
+        return CheckFinding("unknown", "/proc/stat does not show it")
     since_start, passed = stolen_later / max(1, total_later), total_later - total
     text, now = f"{100 * since_start:.2f} % of CPU time since the start", 0.0
     if passed > 0:
@@ -145,11 +145,11 @@ def _read_ticks(root: Path) -> tuple[int | None, int]:
     return ticks[7] if len(ticks) == 8 else None, sum(ticks)
 
 
-def check_busy() -> Finding:
+def check_busy() -> CheckFinding:
     """Cores that other processes use now. A report has the same threshold (`busy-host`)."""
     busy, logical = host.busy_cores(), os.cpu_count() or 1
     if busy is None:
-        return Finding("unknown", "the system does not tell how long its cores were in use")
+        return CheckFinding("unknown", "the system does not tell how long its cores were in use")
     hint = "other work takes the cores: `top` names it; wait for it to end"
     text = f"{busy:.2f} of {logical} cores in use now"
     return judge(text, hint if busy > BUSY_SHARE * logical else "")
@@ -161,7 +161,7 @@ _MEMORY_FILES: Final = (
 )
 
 
-def check_memory(root: Path = ROOT) -> Finding:
+def check_memory(root: Path = ROOT) -> CheckFinding:
     """Enough for Ray and the micro matrix, without Ray's memory monitor?"""
     memory = psutil.virtual_memory()
     total, free, of_whom = int(memory.total), int(memory.available), ""
@@ -176,7 +176,7 @@ def check_memory(root: Path = ROOT) -> Finding:
             f"Ray and Serve take about {_size(BASE_BYTES)}, and Ray kills workers when less than "
             f"{_size(kept_free)} is left: end other programs, or raise the container's limit"
         )
-        return Finding("failure", text, hint)
+        return CheckFinding("failure", text, hint)
     hint = (
         f"{MICRO_REPLICAS} replicas need about {_size(matrix)} with all that Ray keeps free: use "
         "fewer, end other programs, or raise the container's limit"
@@ -205,7 +205,7 @@ def _size(count: int) -> str:
     return f"{count / GIB:,.1f} GiB" if count >= GIB else f"{count / (1 << 20):,.0f} MiB"
 
 
-def check_files() -> Finding:
+def check_files() -> CheckFinding:
     """The limits of open files of this shell, which what it starts inherits. Launches and clients
     raise the soft limit themselves."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -214,7 +214,7 @@ def check_files() -> Finding:
     below = "unlimited" if soft == resource.RLIM_INFINITY else f"{soft:,}"
     text = f"{above}, soft {below} (raised to the hard one where needed)"
     if (lacking := lacking_open_files(hard)) is not None:
-        return Finding("failure", text, f"no cluster starts: {lacking.partition(', and ')[2]}")
+        return CheckFinding("failure", text, f"no cluster starts: {lacking.partition(', and ')[2]}")
     needed = 2 * MOST_CLIENTS + SPARE_FDS
     hint = (
         f"{MOST_CLIENTS:,} connections (press) take {needed:,} in HAProxy: as root ulimit -Hn "
@@ -227,12 +227,12 @@ TIME_WAIT: Final = "06"
 """Of /proc/net/tcp. It lasts 60 s in Linux (TCP_TIMEWAIT_LEN in include/net/tcp.h)."""
 
 
-def check_ports(root: Path = ROOT) -> Finding:
+def check_ports(root: Path = ROOT) -> CheckFinding:
     """The ports of outgoing connections: enough that are free, and none that launches draw?"""
     words = (small_file(root / "proc/sys/net/ipv4/ip_local_port_range") or "").split()
     tables = [small_file(root / f"proc/net/{name}") for name in ("tcp", "tcp6")]
     if len(words) != 2 or not any(tables):
-        return Finding("unknown", "/proc/sys/net and /proc/net/tcp cannot be read")
+        return CheckFinding("unknown", "/proc/sys/net and /proc/net/tcp cannot be read")
     span = range(int(words[0]), int(words[1]) + 1)
     states: dict[int, str] = {}
     for line in (line for table in tables for line in (table or "").splitlines()[1:]):

@@ -21,7 +21,7 @@ from typing import Any, Final
 from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import counted
 from serve_bench.core.own_module import NOT_FROM_HERE
-from serve_bench.doctor.finding import Finding, judge
+from serve_bench.doctor.finding import CheckFinding, judge
 from serve_bench.observing.profiler import ProfileFailed, dump, py_spy, why_not_allowed
 from serve_bench.serving.strays import RUN_MARK, find, known_runs, owner_alive
 
@@ -86,24 +86,24 @@ def ask_interpreter(path: str | None) -> Interpreter:
     return Interpreter(python, **answer, why_no_serve=last if done.returncode else None)
 
 
-def check_ray(interpreter: Interpreter) -> Finding:
+def check_ray(interpreter: Interpreter) -> CheckFinding:
     """Ray, and whether it can run Serve."""
     version, install = interpreter.ray, f"{interpreter.path} -m pip install 'ray[serve]'"
     if version is None:
         hint = f"nothing of Serve can be measured without it: {install}"
-        return Finding("failure", f"not installed for {interpreter.path}", hint)
+        return CheckFinding("failure", f"not installed for {interpreter.path}", hint)
     text = f"{version}, Python {interpreter.python}"
     if interpreter.why_no_serve is not None:
         text += f", but Serve cannot be imported: {interpreter.why_no_serve}"
-        return Finding("failure", text, f"Serve needs it: {install}")
+        return CheckFinding("failure", text, f"Serve needs it: {install}")
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     if len(numbers) < 2:
-        return Finding("unknown", f"{version}: not a version that can be judged")
+        return CheckFinding("unknown", f"{version}: not a version that can be judged")
     hint = f"serve-bench asks for {'.'.join(map(str, OLDEST_RAY))} or newer: {install}"
     return judge(f"{text}; Serve can be imported", hint if numbers < OLDEST_RAY else "")
 
 
-def check_haproxy(interpreter: Interpreter) -> Finding:
+def check_haproxy(interpreter: Interpreter) -> CheckFinding:
     """The HAProxy that a launch finds, and whether it runs."""
     path, named = interpreter.haproxy, "--env RAY_SERVE_HAPROXY_BINARY_PATH=PATH"
     if path is None:
@@ -111,7 +111,7 @@ def check_haproxy(interpreter: Interpreter) -> Finding:
             f"variants with HAProxy need it: {interpreter.path} -m pip install 'ray[serve]' "
             f"(Linux), a haproxy on PATH, or {named}"
         )
-        return Finding("warning", "not found", hint)
+        return CheckFinding("warning", "not found", hint)
     try:
         done = _run([path, "-v"], VERSION_TIMEOUT_S)
         output = done.stdout + done.stderr
@@ -121,19 +121,19 @@ def check_haproxy(interpreter: Interpreter) -> Finding:
         output = f"no answer in {VERSION_TIMEOUT_S:.0f} s"
     match = re.search(r"version (\d[^\s-]*)", output)
     if match is not None:
-        return Finding("ok", f"{match[1]}, {path}")
+        return CheckFinding("ok", f"{match[1]}, {path}")
     first = next((line.strip() for line in output.splitlines() if line.strip()), "it said nothing")
     hint = f"variants with HAProxy cannot start: install it anew, or name another by {named}"
-    return Finding("warning", f"{path} does not run: {first[:100]}", hint)
+    return CheckFinding("warning", f"{path} does not run: {first[:100]}", hint)
 
 
-def check_py_spy() -> Finding:
+def check_py_spy() -> CheckFinding:
     """The py-spy of `profile`, and whether this user may look into other processes."""
     try:
         path = py_spy()
     except BadInput as error:
         hint = f"profile and --profile need it: {str(error).rpartition(': ')[2]}"
-        return Finding("warning", "not installed", hint)
+        return CheckFinding("warning", "not installed", hint)
     reason = why_not_allowed(os.getpid())
     if reason is None:
         try:
@@ -141,15 +141,17 @@ def check_py_spy() -> Finding:
         except (OSError, ProfileFailed) as error:
             reason = str(error)
         else:
-            return Finding("ok", f"{path}; it saw {counted(threads, 'thread')} of this process")
+            return CheckFinding(
+                "ok", f"{path}; it saw {counted(threads, 'thread')} of this process"
+            )
     reason = re.sub(rf"process {os.getpid()}\b", "this process", reason)
     text, _, hint = reason.replace(f" --pid {os.getpid()}", " ...").partition(": ")
-    return Finding(
+    return CheckFinding(
         "warning", text, f"profile and --profile cannot work: {hint or 'see docs/profiling.md'}"
     )
 
 
-def check_leftovers() -> Finding:
+def check_leftovers() -> CheckFinding:
     """Runs of serve-bench that left something, and runs under way, which take the same cores."""
     own = os.environ.get(RUN_MARK)
     under_way: list[str] = []

@@ -14,19 +14,19 @@ import pytest
 from serve_bench import doctor
 from serve_bench.cli.doctor import format_json, format_text
 from serve_bench.cli.program import run
-from serve_bench.doctor import Finding, Findings, diagnose, machine, software
+from serve_bench.doctor import CheckFinding, Findings, diagnose, machine, software
 from serve_bench.doctor.finding import Tone
 from serve_bench.doctor.software import Interpreter
 
 TOP = Path(__file__).parents[2]
 LONG = "a value that is longer than what fits on one line of a terminal of eighty columns"
 FINDINGS: Findings = {
-    "cores": Finding("ok", "2 usable"),
-    "memory": Finding("warning", LONG, "end other programs, " * 8),
-    "ports": Finding("unknown", "cannot be read"),
+    "cores": CheckFinding("ok", "2 usable"),
+    "memory": CheckFinding("warning", LONG, "end other programs, " * 8),
+    "ports": CheckFinding("unknown", "cannot be read"),
 }
-BUSY: Findings = {**FINDINGS, "busy": Finding("warning", "2 of 2 cores", "wait")}
-FAILED: Findings = {**FINDINGS, "Ray": Finding("failure", "not installed", "install it")}
+BUSY: Findings = {**FINDINGS, "busy": CheckFinding("warning", "2 of 2 cores", "wait")}
+FAILED: Findings = {**FINDINGS, "Ray": CheckFinding("failure", "not installed", "install it")}
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ def test_json_has_every_check() -> None:
 
 def test_a_warning_says_what_to_do() -> None:
     with pytest.raises(ValueError, match="warning with hint ''"):
-        Finding("warning", "slow")
+        CheckFinding("warning", "slow")
 
 
 def one_finding(monkeypatch: pytest.MonkeyPatch, tone: Tone) -> list[str | None]:
@@ -149,7 +149,7 @@ def one_finding(monkeypatch: pytest.MonkeyPatch, tone: Tone) -> list[str | None]
 
     def diagnose(python: str | None) -> Findings:
         asked.append(python)
-        return {"it": Finding(tone, "found", hint)}
+        return {"it": CheckFinding(tone, "found", hint)}
 
     monkeypatch.setattr(doctor, "diagnose", diagnose)
     return asked

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from serve_bench.analysis.comparing.model import headline
-from serve_bench.analysis.history import Group, History, Point, Series
+from serve_bench.analysis.history import Group, History, HistoryPoint, Series
 from serve_bench.benchmarks.parts.csv import csv_of
 from serve_bench.benchmarks.versus.exports import row_json
 from serve_bench.core.errors import BadInput
@@ -75,7 +75,7 @@ def _group(group: Group) -> dict[str, Any]:
     }
 
 
-def _point(point: Point) -> dict[str, Any]:
+def _point(point: HistoryPoint) -> dict[str, Any]:
     low, high = _ends(point)
     return {
         "value": point.value,
@@ -86,7 +86,7 @@ def _point(point: Point) -> dict[str, Any]:
     }
 
 
-def _ends(point: Point) -> tuple[float | None, float | None]:
+def _ends(point: HistoryPoint) -> tuple[float | None, float | None]:
     """The 95 % interval of a run over its launches, where there is one."""
     interval = point.interval
     return (None, None) if interval is None else (interval.low, interval.high)
