@@ -12,9 +12,9 @@ from serve_bench.core.document import (
     Column,
     Document,
     Facts,
+    Flamegraph,
     Folded,
     Number,
-    Picture,
     Prose,
     Section,
     Table,
@@ -186,12 +186,12 @@ def sheet(name: str = "a row", **changes: Any) -> Document:
                 "profiles",
                 "Profiles",
                 (
-                    Picture(
+                    Flamegraph(
                         f"replica {name}",
-                        "profiles/replica.svg",
-                        f"Flamegraph of a replica: json took 40 %. {name}",
+                        "profiles/replica.raw.txt",
+                        f"flamegraph of a replica: json took 40 %. {name}",
                     ),
-                    Picture("proxy", "profiles/gone.svg", "Flamegraph of the proxy."),
+                    Flamegraph("proxy", "profiles/gone.raw.txt", "flamegraph of the proxy"),
                 ),
             ),
         ),

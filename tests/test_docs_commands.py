@@ -336,13 +336,6 @@ def test_services_that_are_up_are_measured(
     assert len(read(stored.parent).trials) >= 2
 
 
-def test_a_plot_is_drawn_anew(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (line,) = [line for line in SHOWN if line.startswith("serve-bench rpc plot")]
-    (folder / "benchmark_report.json").write_text(render(rpc_run(), "json"))
-    assert run(flagged(line)) == 0, capsys.readouterr().err
-    assert list(folder.glob("*.png")) or list(folder.glob("*.svg"))
-
-
 def test_the_machine_is_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
     assert "serve-bench doctor" in SHOWN and "serve-bench clean" in SHOWN
     assert run(["doctor", "--json"]) in (0, 1)

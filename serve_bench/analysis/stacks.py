@@ -32,7 +32,6 @@ MOST_DIGITS: Final = 15
 """Of a count: more samples than a float can count were never taken."""
 
 _LIBRARY: Final = re.compile(r".*/(?:(?:site|dist)-packages|lib-dynload|lib/python\d[\d.]*)/")
-_PATH: Final = re.compile(r"(?<![\w.])/(?:[^\s\"'/]+/)*([^\s\"'/]+)")
 _FRAME: Final = re.compile(r"(?P<function>.*) \((?P<file>[^()]*?)(?::(?P<line>\d+))?\)")
 
 
@@ -70,27 +69,25 @@ def merged(many: Iterable[Stacks]) -> Stacks:
     return out
 
 
-def by_thread_ran(
-    stacks: Stacks, ran: Mapping[int, float], *, keep_threads: bool = False
-) -> Stacks:
-    """Stacks of `--threads`, with those of threads that hardly ran marked as idle.
+def by_thread_ran(stacks: Stacks, ran: Mapping[int, float]) -> Stacks:
+    """Stacks of `--threads` without the heading of their thread; those of threads that hardly ran
+    are marked as idle.
 
     py-spy takes waiting threads for busy in some samples (a fifth of them on a busy host); the
     kernel knows better. `ran`: the share of time on a CPU by thread id; a thread that is not in it
-    counts as busy. Unless `keep_threads`, the heading with the thread's name is removed.
+    counts as busy.
     """
     most = max(ran.values(), default=0.0)
     out: Counter[tuple[str, ...]] = Counter()
     for frames, count in stacks.items():
-        head = next((at for at, one in enumerate(frames[:2]) if one.startswith("thread (")), None)
-        if head is None:
+        heading, *body = frames
+        if not heading.startswith("thread ("):
             out[frames] += count
             continue
-        tid = int(frames[head].removeprefix("thread (").partition(")")[0])
+        tid = int(heading.removeprefix("thread (").partition(")")[0])
         share = ran.get(tid, 1.0)
         waited = share < LEAST_RAN and share < LEAST_OF_BUSIEST * most
-        body = frames if keep_threads else (*frames[:head], *frames[head + 1 :])
-        out[(*body, WAITED) if waited else body or (NO_FRAME,)] += count
+        out[(*body, WAITED) if waited else tuple(body) or (NO_FRAME,)] += count
     return out
 
 
@@ -115,8 +112,6 @@ def package_relative(frame: str) -> str:
     py-spy names files from their package on. If it cannot look beside a file (a script without a
     package, another container), it writes the absolute path, which should not be in a picture.
     """
-    if frame.startswith("process "):  # the heading of a child process: its command line
-        return _PATH.sub(r"\1", frame)
     function, file = split_frame(frame)
     if not file.startswith("/"):
         return frame
@@ -230,25 +225,22 @@ def noise_points(share_percent: float, samples: int) -> float:
 
 @dataclass
 class CallNode:
-    """A frame in a call tree, with its samples in each of the merged profiles."""
+    """A frame in a call tree, with the samples that had it there."""
 
     name: str
-    counts: list[int]
+    samples: int
     children: dict[str, CallNode]
 
 
-def tree(*profiles: Stacks) -> CallNode:
-    """One call tree of several profiles; `counts` in the order of the arguments."""
-    root = CallNode("all", [0] * len(profiles), {})
-    for at, stacks in enumerate(profiles):
-        for frames, count in stacks.items():
-            root.counts[at] += count
-            node = root
-            for frame in frames:
-                if frame not in node.children:
-                    node.children[frame] = CallNode(frame, [0] * len(profiles), {})
-                node = node.children[frame]
-                node.counts[at] += count
+def tree(stacks: Stacks) -> CallNode:
+    """The call tree of a profile; its root has all samples."""
+    root = CallNode("all", 0, {})
+    for frames, count in stacks.items():
+        root.samples += count
+        node = root
+        for frame in frames:
+            node = node.children.setdefault(frame, CallNode(frame, 0, {}))
+            node.samples += count
     return root
 
 
@@ -346,8 +338,6 @@ def layered(frame: str, outer: Layered | None, rules: LayerRules) -> Layered:
     """The layer of a stack that goes on with this frame; `outer`: of what it goes on from."""
     onward = OTHER if outer is None else outer.onward
     before: frozenset[str] = frozenset() if outer is None else outer.functions
-    if frame.startswith(("thread ", "process ")):  # a heading by py-spy, no frame
-        return Layered(onward, onward, before)
     function, file = split_frame(frame)
     own = [
         rule

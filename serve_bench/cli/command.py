@@ -27,7 +27,7 @@ from typing import (
 
 import typer
 
-from serve_bench.cli.panels import PANELS, shape
+from serve_bench.cli.panels import PANELS, PanelCommand, shape
 from serve_bench.core.axes import AxisFlag, axis_flags
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -171,12 +171,18 @@ O = TypeVar("O", bound=Options)  # noqa: E741
 
 
 class Command(Generic[O]):
-    """A function of typed options as typer takes it: with a signature, a name and a docstring."""
+    """A function of typed options as typer takes it: with a signature, a name and a docstring.
+    `parser` reads its command line."""
 
     def __init__(
-        self, options: type[O], function: Callable[[O], int | None], group: Group = "Measure"
+        self,
+        options: type[O],
+        function: Callable[[O], int | None],
+        group: Group = "Measure",
+        parser: type[PanelCommand] = PanelCommand,
     ) -> None:
-        self._options, self._function, self.group = options, function, group
+        self._options, self._function = options, function
+        self.group, self.parser = group, parser
         parameters = options.parameters()
         self.__signature__ = inspect.Signature(list(parameters.values()))
         self.__annotations__ = {name: one.annotation for name, one in parameters.items()}
@@ -188,10 +194,10 @@ class Command(Generic[O]):
 
 
 def command(
-    options: type[O], group: Group = "Measure"
+    options: type[O], group: Group = "Measure", parser: type[PanelCommand] = PanelCommand
 ) -> Callable[[Callable[[O], int | None]], Command[O]]:
     """Makes a command of a function of these options, listed in this group."""
-    return lambda function: Command(options, function, group)
+    return lambda function: Command(options, function, group, parser)
 
 
 @cache

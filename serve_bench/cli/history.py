@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 TOLD: Final = ("table", "markdown", "html")
 PAGE: Final = "history.html"
 
-MOST_CHARTS: Final = 60
-"""Of a picture: one of more would be beyond what programs open as a PNG."""
-
 
 class HistoryOptions(GateOptions):
     """The options of `history`."""
@@ -114,7 +111,10 @@ def history(options: HistoryOptions) -> int:
     else:
         _write(to, text)
     if options.plot is not None:
-        _draw(whole, options.plot)
+        from serve_bench.benchmarks.history.document import documents
+        from serve_bench.cli.report import write_plot
+
+        write_plot(options.plot, documents(whole))
     return close_history(whole, options.fail_on)
 
 
@@ -138,7 +138,7 @@ def render_history(
         from serve_bench.report.page import html_text
 
         return html_text(documents(history))
-    layout = Layout(width, color, verbose, documents=len(history.groups))
+    layout = Layout(width, color, verbose)
     return "\n".join(FORMS[form](document, layout) for document in documents(history))
 
 
@@ -156,32 +156,15 @@ def close_history(history: History, fail_on: str | None) -> int:
     return close_gate([*lines, *(f"not judged: {text}" for text in late_runs(history))])
 
 
-def _draw(history: History, plot: Path) -> None:
-    """Draws the charts of all groups. BadInput for more of them than a picture holds."""
-    from serve_bench.benchmarks.history.document import documents
-    from serve_bench.core.errors import BadInput
-    from serve_bench.report.picture import charts_of, picture
-
-    every = documents(history)
-    count = sum(len(charts_of(document)) for document in every)
-    if count > MOST_CHARTS:
-        raise BadInput(
-            f"--plot: {count} charts; a picture holds up to {MOST_CHARTS}: choose by --variant,"
-            " --cell or --row"
-        )
-    _write(plot, picture(every, plot.suffix[1:]))
-
-
 def _check_files(form: str, output: Path | None, plot: Path | None) -> None:
     """BadInput unless the files can be written. A page replaces a page of serve-bench; nothing else
     is overwritten."""
-    from serve_bench.cli.report import is_page
+    from serve_bench.cli.report import check_plot, is_page
     from serve_bench.cli.show import check_target
     from serve_bench.core.errors import BadInput
     from serve_bench.store.files import check_writable, same_file, why
 
-    if plot is not None and plot.suffix not in (".png", ".svg"):
-        raise BadInput(f"--plot: {plot} is not allowed; it takes a file that ends in .png or .svg")
+    check_plot(plot, None)
     if output is not None and plot is not None and same_file(output, plot):
         raise BadInput(f"--output and --plot: both are {plot}")
     for name, path in (("--output", output), ("--plot", plot)):

@@ -28,7 +28,6 @@ from serve_bench.cli.compare import compare
 from serve_bench.cli.doctor import doctor
 from serve_bench.cli.history import history
 from serve_bench.cli.options import USUAL_SHARE
-from serve_bench.cli.panels import PanelCommand
 from serve_bench.cli.profile import profile
 from serve_bench.cli.report import report
 from serve_bench.core.errors import BadInput, RunFailed, visible
@@ -76,7 +75,7 @@ def _add(name: str, command: Any) -> None:
     if isinstance(command, typer.Typer):
         app.add_typer(command, name=name)
     else:
-        app.command(name=name, cls=PanelCommand, rich_help_panel=command.group)(command)
+        app.command(name=name, cls=command.parser, rich_help_panel=command.group)(command)
 
 
 _add("profile", profile)

@@ -15,6 +15,7 @@ from serve_bench.cli.options import VERBOSE_HELP, FormatOptions
 if TYPE_CHECKING:
     from serve_bench.analysis.comparing.model import Comparing
     from serve_bench.cli.show import ReportRequest, RunReport
+    from serve_bench.core.document import Document
     from serve_bench.core.result import Result
 
 
@@ -31,7 +32,7 @@ class ReportCommandOptions(FormatOptions, GateOptions):
             "trace_out",
             "exclude_connect",
         ),
-        *("threshold", "gate", "fail_on", "noise", "verbose", "plot"),
+        *("threshold", "gate", "fail_on", "noise", "verbose", "plot", "chart"),
     )
 
     folders: list[Path] = argument(
@@ -55,7 +56,8 @@ class ReportCommandOptions(FormatOptions, GateOptions):
     )
     exclude_connect: bool = flag(False, "Add totals without the opening of connections (press).")
     verbose: bool = flag(False, VERBOSE_HELP, "--verbose", "-v")
-    plot: bool = flag(False, "Draw the plots of a run into its folder again.")
+    plot: Path | None = flag(None, "Draw the charts into this file too: .svg or .png.")
+    chart: str | None = flag(None, "Of --plot: only charts with these words in their title.")
 
 
 @command(ReportCommandOptions, "Look inside")
@@ -69,7 +71,7 @@ def report(options: ReportCommandOptions) -> int:
     Example: serve-bench report results/20260102-030405 --format html
     """
     from serve_bench.analysis.comparing import of_versus
-    from serve_bench.cli.show import ReportRequest, draw_plots
+    from serve_bench.cli.show import ReportRequest
     from serve_bench.core.errors import BadInput
     from serve_bench.store import read
 
@@ -86,6 +88,7 @@ def report(options: ReportCommandOptions) -> int:
     _check(request, len(folders), html)
     to = None if html else _target(output)
     _check_apart(output, perf_metrics, folders, html)
+    check_plot(options.plot, options.chart)
     results = [read(folder) for folder in folders]
     gate = Gate()
     if judged := options.changed(set(options.order) - {"threshold", "gate", "fail_on", "noise"}):
@@ -101,10 +104,33 @@ def report(options: ReportCommandOptions) -> int:
         _show_all(request, reports, to)
     else:
         request.show(reports[0])
-    if options.plot:
-        for folder, one in zip(folders, reports, strict=True):
-            draw_plots(folder if folder.is_dir() else folder.parent, one, required=True)
+    if options.plot is not None:
+        write_plot(options.plot, [report.document for report in reports], options.chart)
     return 0 if gate.fail_on is None else gate.close(of_versus(results[0]))
+
+
+def check_plot(plot: Path | None, chart: str | None) -> None:
+    """BadInput unless the picture can be written. To be called before anything is read."""
+    from serve_bench.cli.show import check_target
+    from serve_bench.core.errors import BadInput
+    from serve_bench.report.picture import KINDS
+
+    if plot is None:
+        if chart is not None:
+            raise BadInput("--chart: chooses charts of --plot FILE, which is not there")
+        return
+    if plot.suffix not in KINDS:
+        raise BadInput(f"--plot: {plot} is not allowed; it takes a file in {' or '.join(KINDS)}")
+    check_target(plot, "--plot")
+
+
+def write_plot(plot: Path, documents: Sequence[Document], chart: str | None = None) -> None:
+    """Draws the charts of these documents, or those with some words in their title."""
+    from serve_bench.report.picture import charts_of, picture
+    from serve_bench.store.files import write_output
+
+    write_output(plot, picture(documents, charts_of(documents, chart), plot.suffix))
+    print(f"wrote {plot}", file=sys.stderr)
 
 
 def judged_by(result: Result, gate: Gate) -> Result:
@@ -209,7 +235,7 @@ def write_page(runs: Sequence[tuple[Path, RunReport]], output: str | None) -> No
     `output`: a file; -: stdout; None: report.html in the run's folder, of several runs in the
     current one. Raises BadInput where vl_convert is missing, or the page cannot be written there.
     """
-    from serve_bench.report.page import LIMIT, folder_of, html_text, size_text
+    from serve_bench.report.page import folder_of, html_text
     from serve_bench.runner.recording import layer_rules
     from serve_bench.store import RECORDS_FILE
 
@@ -226,9 +252,6 @@ def write_page(runs: Sequence[tuple[Path, RunReport]], output: str | None) -> No
         for home, document, (place, _) in zip(homes, documents, runs, strict=True)
     ]
     text = html_text(documents, folders=folders)
-    size = len(text.encode())
-    if size > LIMIT:
-        print(f"note: the page has {size_text(size)}: that much data to draw", file=sys.stderr)
     if to is None:
         print(text, end="", flush=True)
     else:

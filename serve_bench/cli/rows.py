@@ -210,7 +210,7 @@ def measure(
     sitting = sitting_of(command, request, options.resume or options.out, earlier)
     return sit(
         replace(sitting, again=again, log_requests=log_requests, plain=plain_lines(options.live)),
-        report.finish,
+        report.close,
     )
 
 

@@ -1,15 +1,13 @@
-"""Reports of runs: on stdout, with the files and the pictures beside."""
+"""Reports of runs: on stdout, with the files beside."""
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from serve_bench.benchmarks.registry import BENCHMARKS, benchmark_of
 from serve_bench.core.document import Document, ReportOptions
@@ -154,18 +152,6 @@ class ReportRequest:
         self.show(self.report(result, folder))
         return 0
 
-    def finish(self, result: Result, folder: Path) -> int:
-        """Reports a run that has just been measured, and draws its pictures into its folder. The
-        exit code."""
-        report = self.report(result, folder)
-        self.show(report)
-        if result.profiled:
-            from serve_bench.cli.profile_run import draw_profiles
-
-            draw_profiles(folder, result.profiled)
-        draw_plots(folder, report)
-        return 0
-
 
 def formats_of(command: str) -> tuple[str, ...]:
     """The formats of a run of this command."""
@@ -187,57 +173,3 @@ def check_target(path: Path, flag: str) -> None:
         raise BadInput(f"{flag}: {path} exists already; nothing is overwritten")
     if not path.absolute().parent.is_dir():
         raise BadInput(f"{flag}: the folder of {path} does not exist")
-
-
-# --------------------------------------------------------------------------------------------------
-# The picture of a run, of those kinds that have one: PNG and SVG in its folder, where the extra
-# `plot` is there.
-
-
-MADE_BY: Final = "serve-bench report"
-"""Stands in each plot, so that no other file is taken for one."""
-
-
-def _begin(place: Path) -> bytes:
-    """The first bytes of a file, where the mark of a plot stands; none of what is no file."""
-    if not place.is_file():
-        return b""
-    with place.open("rb") as file:
-        return file.read(5000)
-
-
-def draw_plots(folder: Path, report: RunReport, *, required: bool = False) -> list[Path]:
-    """Draws the charts of the run's picture: requests/s and latency over clients of ladders, the
-    four metrics of rpc over the x axis, each quantity of a curve of scale over replicas.
-
-    Without vl-convert-python one line says so; of a run that has no picture only if one is
-    `required`. Raises RunFailed when a file cannot be written, BadInput where the record names no
-    command.
-    """
-    from serve_bench.report.picture import KINDS, charts_of, is_made_by, picture
-
-    command = report.result.run.command
-    if not re.fullmatch("[a-z-]+", command):  # the record may come from elsewhere: it is no path
-        raise BadInput(f"{folder}: {command!r} is no command of serve-bench")
-    document = report.document
-    if not charts_of(document):
-        if required or (document.picture is not None and report.result.trials):
-            print("no plot: the run holds no figure to draw", file=sys.stderr)
-        return []
-    if find_spec("vl_convert") is None:
-        print("no plot: pip install vl-convert-python, then report --plot", file=sys.stderr)
-        return []
-    places = []
-    for kind in KINDS:
-        place = folder / f"{command}.{kind}"
-        if place.is_symlink() or (place.exists() and not is_made_by(_begin(place), MADE_BY)):
-            trouble = f"{place} exists and is no plot of serve-bench; nothing is overwritten"
-            if required:
-                raise BadInput(f"--plot: {trouble}")
-            print(f"no plot: {trouble}", file=sys.stderr)
-            continue
-        write_output(place, picture([document], kind, MADE_BY))
-        places.append(place)
-    if places:
-        print(f"plots: {', '.join(str(place) for place in places)}", file=sys.stderr)
-    return places

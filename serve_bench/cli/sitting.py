@@ -24,9 +24,8 @@ from serve_bench import __version__
 from serve_bench.cli.command import FAILED, INTERRUPTED
 from serve_bench.cli.gate import close_slo
 from serve_bench.cli.options import RunOptions
-from serve_bench.cli.output import say
 from serve_bench.cli.progress import Display
-from serve_bench.core.errors import BadInput
+from serve_bench.core.errors import BadInput, visible
 from serve_bench.core.figures import counted
 from serve_bench.core.plan import duration_text
 from serve_bench.core.redaction import (
@@ -354,7 +353,7 @@ def print_plan(lines: Iterable[str], out: Path | None = None, slo: str | None = 
     """
     check_new(out)
     for line in (*lines, *([f"slo: {parse_slo(slo).text}"] if slo is not None else [])):
-        say(line)
+        typer.echo(visible(line))
     return 0
 
 

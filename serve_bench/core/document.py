@@ -1,4 +1,4 @@
-"""What a run says: sections of prose, figures, tables, charts and pictures.
+"""What a run says: sections of prose, figures, tables, charts and flamegraphs.
 
 Rule: a part says what it means and never how it looks. A form in report/ lays it out and escapes
 every text. Each kind of run is a list of sections, and looks like the others.
@@ -98,14 +98,14 @@ def cell_text(cell: Cell) -> str:
 
 @dataclass(frozen=True)
 class Column:
-    """Of a table. `unit` stands under the name; numbers are set to the right. A `spare` column goes
-    where a table is too wide: the one with the highest number first, one of 0 never. Cells of a
-    `drawn` one are drawings of characters: in a fixed pitch, and in no Markdown."""
+    """Of a table. `unit` stands under the name; numbers are set to the right. A terminal shows a
+    `detail` with --verbose alone. Cells of a `drawn` one are drawings of characters: in a fixed
+    pitch, and in no Markdown."""
 
     name: str
     unit: str = ""
     number: bool = True
-    spare: int = 0
+    detail: bool = False
     drawn: bool = False
 
     @property
@@ -146,12 +146,6 @@ class Table:
     whole_groups: bool = False
     unlike: bool = False
 
-    @property
-    def spare(self) -> list[int]:
-        """The places of the columns that may be left out, the first to go first."""
-        places = [at for at, column in enumerate(self.columns) if column.spare]
-        return sorted(places, key=lambda at: -self.columns[at].spare)
-
     def groups(self) -> Iterator[tuple[str, list[tuple[TableRow, tuple[Finding, ...]]]]]:
         """Each group with its rows, and the doubts that stand below each of them."""
         for group, rows in groupby(self.rows, key=lambda row: row.group):
@@ -186,15 +180,13 @@ class Code:
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A file of the run, such as a flamegraph (SVG): embedded where it is small enough and there,
-    otherwise linked. `path` is relative to the folder of the run, and so is `stacks`: of a
-    flamegraph the raw stacks, of which a page draws one that can be zoomed and searched."""
+class Flamegraph:
+    """A flamegraph of raw stacks: `stacks` is their file in the folder of the run; `words` say what
+    is seen."""
 
     title: str
-    path: str
+    stacks: str
     words: str
-    stacks: str = ""
 
 
 @dataclass(frozen=True)
@@ -212,7 +204,7 @@ class Charts:
     make: Callable[[], Iterable[Chart]]
 
 
-Block: TypeAlias = Table | Chart | Charts | Prose | Facts | Code | Picture | Folded
+Block: TypeAlias = Table | Chart | Charts | Prose | Facts | Code | Flamegraph | Folded
 
 
 def with_charts(blocks: Iterable[Block]) -> Iterator[Block]:
@@ -256,7 +248,7 @@ class Document:
     """What a run says. `run`: the request; `machine`: where it ran; `findings`: about three
     sentences that the figures support, the first of which is the headline; `doubts`: warnings that
     hold for the whole run. `where`: folder of the run, as it is shown; `records`: the folders of
-    all its records, each as it can be copied; `picture`: makes the charts of the run's picture."""
+    all its records, each as it can be copied."""
 
     title: str
     command: str
@@ -268,4 +260,3 @@ class Document:
     where: str | None = None
     argv: tuple[str, ...] = field(default=())
     records: tuple[str, ...] = ()
-    picture: Callable[[], Iterable[Block]] | None = None

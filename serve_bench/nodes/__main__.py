@@ -21,14 +21,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Queue
-from typing import Any, ClassVar, Final, TextIO
+from typing import Any, Final, TextIO
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import serve_bench
-from serve_bench.nodes.actors import END_S, LoadActor, WatchActor
-from serve_bench.observing.profiler import READY_S
+from serve_bench.nodes.actors import LoadActor
 
 # --------------------------------------------------------------------------------------------------
 # The load actors of a cluster, and one load on all of them.
@@ -83,9 +82,6 @@ class NodeTask:
 class LoadActors:
     """All load actors, and the load that is under way."""
 
-    actor_class: ClassVar[type] = LoadActor
-    called: ClassVar[str] = "load actor"
-
     def __init__(self) -> None:
         self._actors: dict[str, Any] = {}
         self._numbers = 0
@@ -101,7 +97,7 @@ class LoadActors:
     def start(self, nodes: list[str], timeout_s: float) -> dict[str, Any]:
         """An actor on each of these nodes: what it says, or `{"problem": why there is none}`
         after so many seconds."""
-        remote: Any = ray.remote(self.actor_class)
+        remote: Any = ray.remote(LoadActor)
         former = set(self._actors)
         for node in nodes:
             if node not in self._actors:
@@ -124,7 +120,7 @@ class LoadActors:
             hello: dict[str, Any] = ray.get(answer, timeout=0)
             return hello
         except ray.exceptions.GetTimeoutError:
-            reason = f"its {self.called} did not come up in {timeout_s:.0f} s"
+            reason = f"its load actor did not come up in {timeout_s:.0f} s"
         except ray.exceptions.RayError as error:
             reason = why(error)
         self._dismiss(node)
@@ -142,21 +138,18 @@ class LoadActors:
         mark: Mapping[str, str],
         sample: bool,
     ) -> None:
-        """Start a load on all these nodes, whose actors are up; returns at once."""
+        """Start a load on all these nodes, whose actors are up; returns at once. A thread watches
+        them to their end."""
         self._skew_s, self._opened = None, False
         connect_s = max(load["connect_timeout_s"] for load in loads.values())
         self._gate_deadline = now() + timing["warmup_max_s"] + connect_s + GATE_S
-        self._begin("drive", {node: (load, timing, mark, sample) for node, load in loads.items()})
-
-    def _begin(self, method: str, orders: Mapping[str, tuple[Any, ...]]) -> None:
-        """Have the actors of these nodes begin a task; a thread watches them to their end."""
         self._numbers += 1
         self._off.clear()
         self._broken = None
         self._tasks = []
-        for node, order in orders.items():
+        for node, load in loads.items():
             actor = self._actors[node]
-            future = getattr(actor, method).remote(self._numbers, *order)
+            future = actor.drive.remote(self._numbers, load, timing, mark, sample)
             self._tasks.append(NodeTask(node, actor, future))
         self._thread = threading.Thread(target=self._watch, name="actors", daemon=True)
         self._thread.start()
@@ -295,104 +288,6 @@ def why(error: BaseException) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# The watching actors of a cluster, and one recording on all of them.
-#
-# They are started, asked and lost as load actors are. Rule: all nodes record until each of them has
-# sampled for the time that was asked for, as several processes of one host do.
-
-START_S: Final = READY_S + 10.0
-"""How long a node may take until it samples."""
-
-
-class WatchActors(LoadActors):
-    """All watching actors, and the recording that is under way."""
-
-    actor_class: ClassVar[type] = WatchActor
-    called: ClassVar[str] = "watching actor"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._duration_s = 0.0
-        self._began = 0.0
-        self._sampling_since: float | None = None
-
-    def each(
-        self, method: str, bodies: Mapping[str, Mapping[str, Any]], timeout_s: float
-    ) -> dict[str, Any]:
-        """One call of each of these actors: `{"answer": ...}` or `{"problem": why}` of each."""
-        calls = {n: getattr(self._actors[n], method).remote(**b) for n, b in bodies.items()}
-        ray.wait(list(calls.values()), num_returns=len(calls), timeout=timeout_s)
-        out: dict[str, Any] = {}
-        for node, call in calls.items():
-            try:
-                out[node] = {"answer": ray.get(call, timeout=0)}
-            except ray.exceptions.GetTimeoutError:
-                out[node] = {"problem": f"it gave no answer in {timeout_s:.0f} s"}
-            except ray.exceptions.RayError as error:
-                out[node] = {"problem": why(error)}
-        return out
-
-    def record(
-        self,
-        pids: Mapping[str, list[int]],
-        options: Mapping[str, Any],
-        format: str,
-        duration_s: float,
-        mark: Mapping[str, str],
-    ) -> None:
-        """Start recording these processes of these nodes, whose actors are up; returns at once."""
-        self._sampling_since = None
-        self._duration_s, self._began = duration_s, now()
-        more = (options, format, duration_s, mark)
-        self._begin("record", {node: (some, *more) for node, some in pids.items()})
-
-    def status(self) -> dict[str, Any]:
-        """As of a load, and for how long all nodes have been sampling; None before they do."""
-        since = self._sampling_since
-        return {**super().status(), "sampled_s": None if since is None else now() - since}
-
-    def bring(self, folder: Path) -> dict[str, Any]:
-        """What came of each node, what was recorded in files of this folder (`file`)."""
-        out = {}
-        for task in self._tasks:
-            outcome = dict(task.outcome or {"kind": "lost", "reason": "it gave no answer"})
-            processes = [dict(one) for one in outcome.get("processes", ())]
-            for one in processes:
-                if "content" in one:
-                    file = folder / f"{task.node}-{one['pid']}"
-                    file.write_bytes(one.pop("content"))
-                    one["file"] = str(file)
-            out[task.node] = outcome | {"processes": processes}
-        return out
-
-    # -- the thread -----------------------------------------------------------------------------
-
-    def _step(self) -> None:
-        """When it is over, those that still work are called off again and again: a first call may
-        come before the recording itself. A node that is late is lost."""
-        self._note_sampling()
-        since = self._sampling_since
-        if not self._off.is_set() and (since is None or now() - since < self._duration_s):
-            return
-        self._end_by = self._end_by or now() + END_S
-        for task in self._working:
-            if now() > self._end_by:
-                self._lose(task, f"it did not end its recording in {END_S:.0f} s")
-            else:
-                task.actor.call_off.remote(self._numbers)
-
-    def _note_sampling(self) -> None:
-        if self._sampling_since is not None:
-            return
-        late = [task for task in self._working if not task.state.get("sampling")]
-        if late and now() - self._began < START_S:
-            return
-        for task in late:
-            self._lose(task, f"it did not begin to record in {START_S:.0f} s")
-        self._sampling_since = now()
-
-
-# --------------------------------------------------------------------------------------------------
 # The commands.
 
 
@@ -465,13 +360,8 @@ def nodes() -> list[dict[str, Any]]:
     ]
 
 
-def commands_of(loads: LoadActors, watches: WatchActors) -> dict[str, Callable[..., Any]]:
+def commands_of(loads: LoadActors) -> dict[str, Callable[..., Any]]:
     """The commands by name: each takes the body of a command and returns its answer, if any."""
-
-    def stop() -> None:
-        loads.stop()
-        watches.stop()
-
     return {
         "join": lambda address, namespace: {
             "versions": join(address, namespace),
@@ -484,15 +374,7 @@ def commands_of(loads: LoadActors, watches: WatchActors) -> dict[str, Callable[.
         "status": loads.status,
         "collect": loads.collect,
         "call_off": loads.call_off,
-        # Watching actors: something short on each (`each`), or a recording, whose files `bring`
-        # puts into a folder.
-        "watch": lambda **body: {"actors": watches.start(**body)},
-        "each": lambda **body: {"nodes": watches.each(**body)},
-        "record": watches.record,
-        "recording": watches.status,
-        "end_recording": watches.call_off,
-        "bring": lambda folder: {"outcomes": watches.bring(Path(folder))},
-        "stop": stop,
+        "stop": loads.stop,
     }
 
 
@@ -513,7 +395,7 @@ def main() -> None:
 
     commands: Queue[dict[str, Any]] = Queue()
     threading.Thread(target=_read_commands, args=(commands, sys.stdin), daemon=True).start()
-    actions = commands_of(LoadActors(), WatchActors())
+    actions = commands_of(LoadActors())
     while True:
         command = commands.get()
         number = command.pop("number")

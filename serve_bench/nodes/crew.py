@@ -1,4 +1,4 @@
-"""The parent's side: starts the program of the nodes, orders loads and recordings.
+"""The parent's side: starts the program of the nodes, orders loads.
 
 Rule: nothing here imports ray, and nothing here waits without an end. The program dies with this
 process (stdin), and with it Ray ends the actors, and the load workers with those.
@@ -19,15 +19,12 @@ from typing import Any, Final, Self, TypeAlias
 from serve_bench.core.errors import RunFailed
 from serve_bench.core.load_result import LoadResult, Phase, Progress
 from serve_bench.core.load_spec import Load, Timing
-from serve_bench.core.nodes import Lost, Node, full_name, node_fact
+from serve_bench.core.nodes import Lost, Node, node_fact
 from serve_bench.core.own_module import finding_ours, own_module
 from serve_bench.core.result import JsonObject
 from serve_bench.core.schema import built, plain
 from serve_bench.load import LoadError
 from serve_bench.load.merge import combine
-from serve_bench.nodes.actors import END_S
-from serve_bench.observing.processes import InUse, ServeProcess
-from serve_bench.observing.profiler import Recordings, SpyOptions
 from serve_bench.serving.child import DETAIL_LINES, Child, ChildError, last_lines
 from serve_bench.serving.strays import marks
 
@@ -241,9 +238,9 @@ class NodeCrew:
                 if on_progress is not None and (progress := summed(status["nodes"].values())):
                     on_progress(progress)
 
-            self._await_end("status", POLL_S, look)
+            self._await_end(look)
         except KeyboardInterrupt as pressed:
-            self._end_early("call_off", "status", CALL_OFF_S)
+            self._end_early()
             answer = self._ask("collect", {}, ASK_S)
             some = {node: one for node, one in answer["outcomes"].items() if one is not None}
             result = self._result(some, answer["skew_s"], lost)
@@ -285,24 +282,22 @@ class NodeCrew:
             raise self._all_lost(lost)
         return lost
 
-    def _await_end(
-        self, command: str, poll_s: float, look: Callable[[Mapping[str, Any]], None]
-    ) -> None:
-        """Ask how a task stands until it has ended. Raises NodesFailed when the program breaks."""
+    def _await_end(self, look: Callable[[Mapping[str, Any]], None]) -> None:
+        """Ask how a load stands until it has ended. Raises NodesFailed when the program breaks."""
         while True:
-            status = self._ask(command, {}, ASK_S)
+            status = self._ask("status", {}, ASK_S)
             if status["broken"] is not None:
                 raise NodesFailed(f"the program of the nodes broke: {status['broken']}")
             if status["ended"]:
                 return
             look(status)
-            time.sleep(poll_s)
+            time.sleep(POLL_S)
 
-    def _end_early(self, order: str, command: str, seconds: float) -> None:
-        """After Ctrl-C: order the end, and wait so long for it."""
-        self._ask(order, {}, ASK_S)
-        deadline = time.monotonic() + seconds
-        while not self._ask(command, {}, ASK_S)["ended"] and time.monotonic() < deadline:
+    def _end_early(self) -> None:
+        """After Ctrl-C: order the end, and wait some seconds for it."""
+        self._ask("call_off", {}, ASK_S)
+        deadline = time.monotonic() + CALL_OFF_S
+        while not self._ask("status", {}, ASK_S)["ended"] and time.monotonic() < deadline:
             time.sleep(0.1)
 
     def _collect(self, lost: Mapping[str, Lost]) -> NodesResult:
@@ -367,155 +362,3 @@ def reach(address: str) -> None:
     except OSError as error:
         reason = "no answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
         raise NodesFailed(f"no Ray cluster at {address}: {reason.lower()}") from None
-
-
-# --------------------------------------------------------------------------------------------------
-# The Serve processes of every node: lists, dumps and recordings of them.
-#
-# Rule: a node that cannot be looked at is a line with its name, and the rest goes on.
-
-LOOK_S: Final = 0.5
-"""How long the CPU use of processes is watched for a list."""
-
-ANSWER_S: Final = 30.0
-"""How long a node may take to list its processes, or to dump stacks."""
-
-
-@dataclass(frozen=True)
-class Dumped:
-    """The stacks of a process of a node."""
-
-    node: Node
-    pid: int
-    text: str
-
-
-@dataclass(frozen=True)
-class Brought:
-    """A recording of a process of a node, and the file that holds what py-spy gave."""
-
-    node: Node
-    pid: int
-    file: Path
-    samples: int
-    notes: tuple[str, ...]
-
-
-class WatchCrew(NodeCrew):
-    """A NodeCrew that looks at processes. `start` first; leaving it ends all.
-
-    `watch` puts an actor on nodes, the other methods take nodes that have one.
-    """
-
-    def watch(self, nodes: Iterable[Node]) -> tuple[tuple[Node, ...], tuple[RunFailed, ...]]:
-        """The nodes that can be looked at now, and why the others cannot."""
-        wanted = tuple(nodes)
-        body = {"nodes": [node.node_id for node in wanted], "timeout_s": ACTORS_S}
-        actors = self._ask("watch", body, 2 * ACTORS_S + ASK_S)["actors"]
-        here = tuple(node for node in wanted if "problem" not in actors[node.node_id])
-        return here, self._problems(actors, wanted)
-
-    def processes(
-        self, nodes: Iterable[Node]
-    ) -> tuple[dict[str, tuple[InUse, ...]], tuple[RunFailed, ...]]:
-        """The Serve processes of each node, by node id, and what went wrong."""
-        wanted = tuple(nodes)
-        bodies = {node.node_id: {"seconds": LOOK_S} for node in wanted}
-        answers, failed = self._each("processes", bodies, wanted)
-        used = {
-            node.node_id: tuple(
-                InUse(ServeProcess(**one["process"]), one["cpu"], one["rss_bytes"])
-                for one in answer
-            )
-            for node, answer in answers
-        }
-        return used, failed
-
-    def dump(
-        self, pids: Mapping[Node, list[int]], *, native: bool
-    ) -> tuple[tuple[Dumped, ...], tuple[RunFailed, ...]]:
-        """The stacks of these processes now, and what went wrong."""
-        bodies = {node.node_id: {"pids": some, "native": native} for node, some in pids.items()}
-        answers, failed = self._each("dump", bodies, tuple(pids))
-        done, more = [], []
-        for node, answer in answers:
-            for one in answer:
-                if "problem" in one:
-                    more.append(self._failed(node, one["problem"]))
-                else:
-                    done.append(Dumped(node, one["pid"], one["text"]))
-        return tuple(done), (*failed, *more)
-
-    def record(
-        self,
-        pids: Mapping[Node, list[int]],
-        options: SpyOptions,
-        format: str,
-        duration_s: float,
-        folder: Path,
-        on_progress: Callable[[float], None] = lambda seconds: None,
-    ) -> Recordings[Brought]:
-        """Record these processes at once; what py-spy gave is brought into the folder.
-
-        `on_progress` takes the seconds since all nodes sample. On Ctrl-C what was sampled is
-        brought, within 40 s. Raises NodesFailed when the program breaks.
-        """
-        body = {
-            "pids": {node.node_id: some for node, some in pids.items()},
-            "options": asdict(options),
-            "format": format,
-            "duration_s": duration_s,
-            "mark": self._marks,
-        }
-        interrupted = False
-        try:
-            self._ask("record", body, ASK_S)
-
-            def look(status: Mapping[str, Any]) -> None:
-                if status["sampled_s"] is not None:
-                    on_progress(status["sampled_s"])
-
-            self._await_end("recording", POLL_S / 2, look)
-        except KeyboardInterrupt:
-            interrupted = True
-            self._end_early("end_recording", "recording", END_S + 2.0)
-        outcomes = self._ask("bring", {"folder": str(folder)}, ASK_S)["outcomes"]
-        return self._brought(outcomes, {node.node_id: node for node in pids}, interrupted)
-
-    def _brought(
-        self, outcomes: Mapping[str, Any], nodes: Mapping[str, Node], interrupted: bool
-    ) -> Recordings[Brought]:
-        done, failed = [], []
-        for node_id, outcome in outcomes.items():
-            node = nodes[node_id]
-            if outcome["kind"] == "lost":
-                failed.append(self._failed(node, f"its recordings are lost: {outcome['reason']}"))
-            for one in outcome["processes"]:
-                if "problem" in one:
-                    failed.append(self._failed(node, one["problem"]))
-                    continue
-                notes = tuple(f"{self.named(node)}: {note}" for note in one["notes"])
-                done.append(Brought(node, one["pid"], Path(one["file"]), one["samples"], notes))
-        return Recordings(tuple(done), tuple(failed), interrupted)
-
-    def named(self, node: Node) -> str:
-        """How a node is called in a sentence."""
-        return full_name(node, [one for one in self.nodes if one.alive])
-
-    def _each(
-        self, method: str, bodies: Mapping[str, Mapping[str, Any]], nodes: tuple[Node, ...]
-    ) -> tuple[list[tuple[Node, Any]], tuple[RunFailed, ...]]:
-        body = {"method": method, "bodies": bodies, "timeout_s": ANSWER_S}
-        answers = self._ask("each", body, ANSWER_S + ASK_S)["nodes"]
-        known = [(node, answers[node.node_id]) for node in nodes]
-        results = [(node, one["answer"]) for node, one in known if "answer" in one]
-        return results, self._problems(answers, nodes)
-
-    def _problems(
-        self, answers: Mapping[str, Mapping[str, Any]], nodes: Iterable[Node]
-    ) -> tuple[RunFailed, ...]:
-        every = ((node, answers[node.node_id].get("problem")) for node in nodes)
-        return tuple(self._failed(node, problem) for node, problem in every if problem is not None)
-
-    def _failed(self, node: Node, reason: str) -> RunFailed:
-        return RunFailed(f"{self.named(node)}: {reason}")

@@ -22,12 +22,11 @@ from serve_bench.serving.launch_spec import port_owner
 
 SERVE_ROLES = ("proxy", "fallback_proxy", "haproxy", "haproxy_manager", "replica", "controller")
 
-#: The values of `--target` and `--profile`, with their roles. `haproxy` is C.
+#: The values of `--target` and `--profile`, with their roles.
 TARGETS = {
     "proxy": ("proxy", "fallback_proxy", "haproxy_manager"),
     "replica": ("replica",),
     "controller": ("controller",),
-    "haproxy": ("haproxy",),
     "all": ("proxy", "fallback_proxy", "haproxy_manager", "replica", "controller"),
 }
 

@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -56,7 +56,7 @@ def check_process(pid: int) -> None:
     if name == "haproxy":
         raise BadInput(
             f"process {pid} is haproxy, which is C: py-spy cannot see it; "
-            "use --target haproxy for its CPU and for perf"
+            "profile --list shows its CPU"
         )
     if is_python(pid) is False:
         raise BadInput(f"process {pid} ({name}) is not Python: py-spy cannot see into it")
@@ -110,15 +110,6 @@ def is_python(pid: int) -> bool | None:
     return any(re.match(r"(lib)?python\d", name) for name in files) if files else None
 
 
-FORMATS: Final = {
-    "flamegraph": ".svg",
-    "speedscope": ".speedscope.json",
-    "chrometrace": ".chrometrace.json",
-    "raw": ".raw.txt",
-}
-"""The formats of a recording, with the suffix of its file."""
-
-
 @dataclass(frozen=True)
 class SpyOptions:
     """How py-spy samples. `rate`: samples a second; the others are flags of py-spy."""
@@ -127,14 +118,10 @@ class SpyOptions:
     native: bool = False
     gil: bool = False
     idle: bool = False
-    threads: bool = False
-    subprocesses: bool = False
-    nonblocking: bool = False
 
     def words(self) -> list[str]:
         """As words of py-spy's command line."""
-        names = ("native", "gil", "idle", "threads", "subprocesses", "nonblocking")
-        flags = [f"--{name}" for name in names if getattr(self, name)]
+        flags = [f"--{name}" for name in ("native", "gil", "idle") if getattr(self, name)]
         return ["--rate", str(self.rate), *flags]
 
 
@@ -218,7 +205,6 @@ class Recording:
     pid: int
     out: Path
     options: SpyOptions = field(default_factory=SpyOptions)
-    format: str = "raw"
     longest_s: float = 3600.0
     mark: Mapping[str, str] = field(default_factory=dict)  # added to py-spy's environment
     _new_folders: tuple[Path, ...] = ()  # created for the file, the innermost first
@@ -237,7 +223,7 @@ class Recording:
 
     def start(self) -> None:
         """Starts py-spy. Raises BadInput without it, or if the file cannot be created."""
-        self._make_room()
+        self._new_folders = make_room(self.out)
         self._process = subprocess.Popen(
             self._command(),
             stdin=subprocess.DEVNULL,
@@ -245,36 +231,24 @@ class Recording:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            env=self._environment(),
+            env=os.environ | dict(self.mark),
             start_new_session=True,
         )
         self._reader = threading.Thread(target=self._listen, daemon=True)
         self._reader.start()
 
-    def _make_room(self) -> None:
-        """Creates the folder. Raises BadInput if the file cannot be created."""
-        self._new_folders = make_room(self.out)
-
     def _command(self) -> list[str]:
-        options = replace(self.options, threads=self.options.threads or self._by_thread)
+        by_thread = [] if self.options.idle else ["--threads"]
         return [
-            *(py_spy(), "record", "--pid", str(self.pid), "--format", self.format),
-            *("--output", str(self._draft), *options.words()),
+            *(py_spy(), "record", "--pid", str(self.pid), "--format", "raw"),
+            *("--output", str(self._draft), *self.options.words(), *by_thread),
             *("--duration", str(math.ceil(self.longest_s) + _AFTER_S)),
         ]
-
-    def _environment(self) -> dict[str, str]:
-        return os.environ | dict(self.mark)
 
     def wait_ready(self, seconds: float = READY_S) -> bool:
         """Waits until it samples. False if it ended first or took too long: `stop` says why."""
         self._ready.wait(seconds)
         return bool(self._began)
-
-    @property
-    def settled(self) -> bool:
-        """Whether it samples, or ended before it did."""
-        return self._ready.is_set()
 
     @property
     def started(self) -> bool:
@@ -341,10 +315,7 @@ class Recording:
             raise ProfileFailed(
                 f"process {self.pid} was idle: no samples; put load on it first, or use --idle"
             )
-        content = self._draft.read_bytes()
-        if self.format == "raw":
-            content = self._refined(content.decode(errors="replace"), ran).encode()
-        self._keep(content)
+        self._keep(self._draft.read_text(encoding="utf-8", errors="replace"), ran)
         notes = []
         if "because process exited" in output:
             notes.append(f"process {self.pid} ended after {seconds:.1f} s; kept what was sampled")
@@ -354,24 +325,16 @@ class Recording:
             notes.append(f"{errors} stacks of process {self.pid} could not be read")
         return Recorded(self.pid, self.out, samples, errors, seconds, tuple(notes))
 
-    def _keep(self, content: bytes) -> None:
-        """Writes the recording to its place. Raises ProfileFailed."""
+    def _keep(self, text: str, ran: Mapping[int, float]) -> None:
+        """Writes the stacks to their place: file names from the package on, waiting threads marked.
+        Raises ProfileFailed."""
+        stacks = shortened(parse_raw(text, str(self.out)))
+        if not self.options.idle:  # else samples have no thread to compare with
+            stacks = by_thread_ran(stacks, ran)
         try:
-            write_whole(self.out, content)
+            write_whole(self.out, to_raw(stacks))
         except OSError as error:
             raise ProfileFailed(f"{self.out}: cannot be written: {why(error)}") from None
-
-    def _refined(self, text: str, ran: Mapping[int, float]) -> str:
-        """The raw stacks to keep: file names from the package on, waiting threads marked."""
-        stacks = shortened(parse_raw(text, str(self.out)))
-        if self._by_thread:
-            stacks = by_thread_ran(stacks, ran, keep_threads=self.options.threads)
-        return to_raw(stacks)
-
-    @property
-    def _by_thread(self) -> bool:
-        """Whether samples are compared with the kernel's times of each thread."""
-        return self.format == "raw" and not self.options.idle
 
     def _ran(self) -> dict[int, float]:
         """The share of time on a CPU since sampling began, by thread."""

@@ -16,12 +16,11 @@ from serve_bench.core.errors import visible
 @dataclass(frozen=True)
 class Layout:
     """How a text is laid out. `width`: characters of a line; `verbose`: with what few readers
-    need; `documents`: how many share a comment."""
+    need."""
 
     width: int = 80
     color: bool = False
     verbose: bool = False
-    documents: int = 1
 
 
 def _table(document: Document, layout: Layout) -> str:
@@ -31,9 +30,9 @@ def _table(document: Document, layout: Layout) -> str:
 
 
 def _markdown(document: Document, layout: Layout) -> str:
-    from serve_bench.report.comment import MOST_CHARACTERS, comment
+    from serve_bench.report.comment import comment
 
-    return visible(comment(document, MOST_CHARACTERS // layout.documents))
+    return visible(comment(document))
 
 
 FORMS: Final[dict[str, Callable[[Document, Layout], str]]] = {

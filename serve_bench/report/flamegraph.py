@@ -1,233 +1,166 @@
-"""Flamegraphs: one profile as an SVG or a page, two as a page that shows the difference.
+"""A profile as a flamegraph: static SVG, for a file of its own and within a page.
 
-One file each, with no address in it: it works offline. templates/flame.html lays out the page;
-frames are drawn by flames.py. Rule: every text of a profile is escaped.
+The outermost frame stands on top; a frame has the hue of its layer and the shade of its file, and
+its title tells name, share and layer under the pointer. Rule: every text of a profile is escaped.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Final
 
 from serve_bench.analysis.stacks import (
     IDLE,
+    USER_CODE,
     CallNode,
-    FunctionChange,
+    Layered,
     LayerRules,
     Stacks,
     by_function,
-    changes,
+    layered,
     layers,
-    noise_points,
-    split_frame,
-    top_functions,
     total,
     tree,
     without,
 )
 from serve_bench.core.errors import visible
-from serve_bench.report.flames import Box, Flame, boxes, boxes_of, legend, svg
-from serve_bench.report.page import environment
 
-# --------------------------------------------------------------------------------------------------
-# Tables of stacks for a terminal: top functions, layers, and what grew and shrank.
-#
-# Rule: idle stacks are counted, reported, and left out of every share, so that a share is one of
-# the CPU that the process used; unless the profile was meant to show waiting.
+WIDTH: Final = 1200
+ROW: Final = 17
+LEAST: Final = 0.001
+"""Frames narrower than 0.1 % of the width are left out: nobody could see them."""
 
-TOP: Final = 15
-LEAST_POINTS: Final = 1.0
-"""A change of a share below 1 point is not listed."""
+_CHAR: Final = 6.6
+"""Pixels of a character of the 11 px monospace font."""
+
+_HEAD: Final = 24
+_LEGEND_ROW: Final = 18
+"""Pixels of the title, and of a row of the legend."""
+
+HUES: Final = {
+    USER_CODE: 96,
+    "Serve replica": 28,
+    "Serve proxy": 205,
+    "HAProxy": 222,
+    "Serve router": 172,
+    "Serve controller": 150,
+    "Serve, other": 45,
+    "HTTP server": 262,
+    "gRPC": 290,
+    "Ray core and serialization": 350,
+    "event loop": 190,
+    "logging": 60,
+    "metrics": 75,
+    "kernel": 10,
+    "torch": 318,
+    "torch RPC": 335,
+    "GIL wait": 0,
+    "thread pool": 240,
+}
+"""Degrees of the colour circle of each layer (reference/layers.toml); grey are the others."""
+
+
+NO_LAYER: Final = "hsl(0,0%,66%)"
+"""The colour of the frame of all samples."""
 
 
 @dataclass(frozen=True)
-class Reading:
-    """A profile as it is read: the stacks that count, without lines, and how many were idle."""
+class Box:
+    """A frame as it is drawn: place and width as shares of the whole, depth from the top."""
 
     name: str
-    counted: Stacks
-    idle: int
-
-    @property
-    def samples(self) -> int:
-        """Samples that shares are of."""
-        return total(self.counted)
-
-    @property
-    def about(self) -> str:
-        """How many samples, in words."""
-        idle = f", {self.idle} idle ones left out" if self.idle else ""
-        return f"{self.name}: {self.samples} samples{idle}"
+    x: float
+    width: float
+    depth: int
+    title: str
+    fill: str
 
 
-def reading_of(name: str, stacks: Stacks, rules: LayerRules, *, keep_idle: bool = False) -> Reading:
-    """A profile made ready to be read."""
-    counted = stacks if keep_idle else without(stacks, IDLE, rules)
-    return Reading(name, by_function(counted), total(stacks) - total(counted))
-
-
-def profile_text(reading: Reading, rules: LayerRules) -> str:
-    """Layers and top functions of one profile."""
-    if not reading.samples:
-        return f"{reading.about}: nothing but waiting; put load on it first, or use --idle\n"
-    split = layers(reading.counted, rules)
-    lines = [reading.about, "  layer                              %"]
-    lines += [f"  {name:28} {share:7.1f}" for name, share in split.items()]
-    lines += ["  function                                            self %  total %"]
-    lines += [
-        f"  {_cut(one.name, 50):50} {one.self_percent:7.1f} {one.total_percent:8.1f}"
-        for one in top_functions(reading.counted, TOP)
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _cut(text: str, width: int) -> str:
-    """A frame in `width` characters: folders between package and file go first, then its end.
-
-    `Replica.handle (ray/serve/_private/replica.py)` becomes `Replica.handle (ray/.../replica.py)`.
-    """
-    text = visible(text)
-    if len(text) > width:
-        function, file = split_frame(text)
-        first, *middle, last = file.split("/") if file.count("/") > 1 else (file, "")
-        if middle:
-            text = f"{function} ({first}/.../{last})"
-    return text if len(text) <= width else text[: width - 3] + "..."
-
-
-@dataclass(frozen=True)
-class ProfileDifference:
-    """Two profiles against each other: functions that grew, that shrank, and the layers of both."""
-
-    a: Reading
-    b: Reading
-    grew: tuple[FunctionChange, ...]
-    shrank: tuple[FunctionChange, ...]
-    layers: tuple[tuple[str, float, float], ...]
-
-
-def difference_of(a: Reading, b: Reading, rules: LayerRules) -> ProfileDifference:
-    """Changes above LEAST_POINTS that are also above twice the error of sampling."""
-    sure = [
-        change
-        for change in changes(a.counted, b.counted, LEAST_POINTS)
-        if abs(change.self_change)
-        > noise_points(change.self_a, a.samples) + noise_points(change.self_b, b.samples)
-    ]
-    in_a, in_b = layers(a.counted, rules), layers(b.counted, rules)
-    shares = [
-        (name, in_a.get(name, 0.0), in_b.get(name, 0.0)) for name in in_a.keys() | in_b.keys()
-    ]
-    return ProfileDifference(
-        a,
-        b,
-        tuple(change for change in sure if change.self_change > 0),
-        tuple(change for change in sure if change.self_change < 0),
-        tuple(sorted(shares, key=lambda share: (-max(share[1:]), share[0]))),
+def flame_svg(stacks: Stacks, title: str, rules: LayerRules, *, keep_idle: bool = False) -> str:
+    """The flamegraph of a profile by function, and below it the layers that its colours stand for.
+    What waited is left out unless all of it did, or it is to be kept."""
+    busy = stacks if keep_idle else without(stacks, IDLE, rules) or stacks
+    drawn = boxes_of(by_function(busy), rules)
+    bottom = _HEAD + (max(box.depth for box in drawn) + 1) * ROW
+    legend, rows = _legend(layers(busy, rules), bottom + _LEGEND_ROW)
+    height = bottom + (rows + 1) * _LEGEND_ROW
+    return "\n".join(
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" class="flame" viewBox="0 0 {WIDTH} {height}" '
+            f'width="{WIDTH}" height="{height}" fill="#1b1b1f" '
+            'font-family="ui-monospace, Menlo, Consolas, monospace" font-size="11">',
+            f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>',
+            f'<text x="{WIDTH / 2:g}" y="15" font-size="13" text-anchor="middle">'
+            f"{_text(title)}</text>",
+            *(_frame(box) for box in drawn),
+            *legend,
+            "</svg>",
+        )
     )
 
 
-def difference_text(difference: ProfileDifference) -> str:
-    """What grew and what shrank, in percent of the samples of each."""
-    lines = [f"A {difference.a.about}", f"B {difference.b.about}"]
-    lines += ["  layer                              A %      B %   change"]
-    lines += [f"  {name:28} {a:9.1f} {b:8.1f} {b - a:+8.1f}" for name, a, b in difference.layers]
-    for title, some in (("grew", difference.grew), ("shrank", difference.shrank)):
-        if not some:
-            least = f"{LEAST_POINTS:g} point and the sampling error"
-            lines.append(f"{title}: no function by more than {least}")
-            continue
-        lines.append(f"  {f'{title} (self)':50}     A %      B %   change")
-        lines += [
-            f"  {_cut(one.name, 50):50} {one.self_a:7.1f} {one.self_b:8.1f} {one.self_change:+8.1f}"
-            for one in some[:TOP]
-        ]
-    return "\n".join(lines) + "\n"
+def layer_colour(layer: str, name: str = "") -> str:
+    """The colour of a layer; of a frame in it, by its `name`, with the shade of its file."""
+    file = name.rpartition(" (")[2] or name
+    mixed = zlib.crc32(file.encode()) if name else 0
+    hue = HUES.get(layer)
+    tint = f"{hue},{58 + mixed // 64 % 16}%" if hue is not None else "0,0%"
+    return f"hsl({tint},{66 + mixed // 4096 % 12}%)"
 
 
-# --------------------------------------------------------------------------------------------------
-# One file each: of a profile, and of the difference of two.
-
-LISTED: Final = 25
-"""Functions in a table of a page."""
-
-
-def flame_svg(stacks: Stacks, title: str, rules: LayerRules) -> str:
-    """A flamegraph as one SVG file, root on top."""
-    return svg(boxes_of(stacks, rules), title, standalone=True)
-
-
-def flame_html(reading: Reading, rules: LayerRules) -> str:
-    """A flamegraph with its tables, as one page."""
-    functions = [
-        (one.name, f"{one.self_percent:.1f}", f"{one.total_percent:.1f}")
-        for one in top_functions(reading.counted, LISTED)
-    ]
-    tables = [FlameTable(("function", "self %", "total %"), functions)]
-    drawn = boxes_of(reading.counted, rules)
-    return _page(reading.name, [reading.about], drawn, tables, layers(reading.counted, rules))
+def boxes_of(stacks: Stacks, rules: LayerRules) -> list[Box]:
+    """The frames of one profile that are wide enough to be seen, below one for all of it."""
+    every = max(total(stacks), 1)
+    drawn: list[Box] = []
+    waiting: list[tuple[CallNode, float, int, Layered | None]] = [(tree(stacks), 0.0, 0, None)]
+    while waiting:
+        node, x, depth, layer = waiting.pop()
+        share = node.samples / every
+        title, fill = f"{node.name}: {100.0 * share:.1f} %, {node.samples} samples", NO_LAYER
+        if layer is not None:
+            title, fill = f"{title}, {layer.name}", layer_colour(layer.name, node.name)
+        drawn.append(Box(node.name, x, share, depth, title, fill))
+        for name in sorted(node.children):
+            child = node.children[name]
+            if child.samples / every >= LEAST:
+                waiting.append((child, x, depth + 1, layered(name, layer, rules)))
+            x += child.samples / every
+    return drawn
 
 
-def diff_html(difference: ProfileDifference) -> str:
-    """The difference of two profiles as one page.
+def _frame(box: Box) -> str:
+    x, y, width = box.x * WIDTH, _HEAD + box.depth * ROW, box.width * WIDTH
+    room = int((width - 6) / _CHAR)
+    label = box.name if len(box.name) <= room else box.name[: max(room - 2, 0)] + ".."
+    words = f'<text x="{x + 3:.2f}" y="{y + 12}">{_text(label)}</text>' if room >= 3 else ""
+    return (
+        f"<g><title>{_text(box.title)}</title>"
+        f'<rect x="{x:.2f}" y="{y}" width="{max(width - 0.4, 0.1):.2f}" height="{ROW - 1}" '
+        f'rx="1.5" fill="{box.fill}"/>{words}</g>'
+    )
 
-    A frame is as wide as its mean share, so that what came and what went can both be seen; red
-    grew, blue shrank, by the change of its share in percentage points.
-    """
-    a, b = difference.a, difference.b
-    all_a, all_b = max(a.samples, 1), max(b.samples, 1)
 
-    def width(node: CallNode) -> float:
-        return (node.counts[0] / all_a + node.counts[1] / all_b) / 2
-
-    def look(node: CallNode, _: object) -> tuple[str, str]:
-        share_a, share_b = 100.0 * node.counts[0] / all_a, 100.0 * node.counts[1] / all_b
-        title = (
-            f"{node.name}: A {share_a:.1f} % ({node.counts[0]}), "
-            f"B {share_b:.1f} % ({node.counts[1]}), {share_b - share_a:+.1f} points"
+def _legend(shares: Mapping[str, float], top: int) -> tuple[Sequence[str], int]:
+    """The layers with their colours and shares, the largest first, and how many rows they take."""
+    parts: list[str] = []
+    x, row = 0.0, 0
+    for name, share in shares.items():
+        label = f"{name} {share:.1f} %"
+        width = 16 + (len(label) + 3) * _CHAR
+        if x + width > WIDTH and x:
+            x, row = 0.0, row + 1
+        y = top + row * _LEGEND_ROW
+        parts.append(
+            f'<rect x="{x:.1f}" y="{y - 9}" width="11" height="11" fill="{layer_colour(name)}"/>'
+            f'<text x="{x + 16:.1f}" y="{y}">{_text(label)}</text>'
         )
-        return title, _signed(share_b - share_a)
-
-    figures = ("A %", "B %", "points")
-    split = [(n, f"{x:.1f}", f"{y:.1f}", f"{y - x:+.1f}") for n, x, y in difference.layers]
-    tables = [FlameTable(("layer", *figures), split)]
-    for name, some in (("grew", difference.grew), ("shrank", difference.shrank)):
-        rows = [
-            (one.name, f"{one.self_a:.1f}", f"{one.self_b:.1f}", f"{one.self_change:+.1f}")
-            for one in some[:LISTED]
-        ]
-        tables.append(FlameTable(("function (self)", *figures), rows, name))
-    about = [f"A: {a.about}", f"B: {b.about}", "red: a larger share in B, blue: a smaller one"]
-    drawn = boxes(tree(a.counted, b.counted), width, look)
-    return _page(f"{a.name} / {b.name}", about, drawn, tables)
+        x += width
+    return parts, row + 1
 
 
-def _signed(points: float) -> str:
-    """Grey at no change, full colour at 20 points."""
-    strength = min(abs(points) / 20.0, 1.0) ** 0.6
-    if abs(points) < 0.1:
-        return "hsl(0,0%,80%)"
-    return f"hsl({4 if points > 0 else 215},{25 + 60 * strength:.0f}%,{82 - 24 * strength:.0f}%)"
-
-
-@dataclass(frozen=True)
-class FlameTable:
-    """A table below a flamegraph."""
-
-    names: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    caption: str = ""
-
-
-def _page(
-    title: str,
-    about: Sequence[str],
-    drawn: Sequence[Box],
-    tables: Sequence[FlameTable],
-    shares: Mapping[str, float] | None = None,
-) -> str:
-    """`shares`: of the layers that the colours of the frames stand for; none of a difference."""
-    template = environment().get_template("flame.html")
-    context = {"title": title, "about": about, "tables": tables}
-    return template.render(context, flame=Flame(svg(drawn, ""), legend(shares or {}))) + "\n"
+def _text(words: str) -> str:
+    """Words in XML, which has no place for control characters and two others."""
+    return escape(visible(words).translate({0xFFFE: "\ufffd", 0xFFFF: "\ufffd"}))

@@ -13,16 +13,14 @@ import math
 import os
 import re
 import shlex
-import tempfile
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import sha256
 from html import escape
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, cast
 from urllib.parse import quote
 
 import jinja2
@@ -36,9 +34,9 @@ from serve_bench.core.document import (
     Chart,
     Column,
     Document,
+    Flamegraph,
     Folded,
     Number,
-    Picture,
     Prose,
     Section,
     Table,
@@ -47,7 +45,7 @@ from serve_bench.core.document import (
     with_charts,
 )
 from serve_bench.core.errors import BadInput, visible
-from serve_bench.report.flames import Flame, flame
+from serve_bench.report.flamegraph import flame_svg
 from serve_bench.report.theme import (
     DARK,
     LIGHT,
@@ -62,17 +60,17 @@ from serve_bench.report.vega import siblings, vega
 MADE_BY: Final = '<meta name="generator" content="serve-bench '
 """Stands near the beginning of every page: what has it may be replaced by a newer page."""
 
-LIMIT: Final = 3_000_000
-"""Bytes of a page: it is to be mailed, and attached to issues."""
-
 # --------------------------------------------------------------------------------------------------
-# Files of a run in its page: records come first, then pictures, each whole or as a link.
+# Files of a run in its page: its flamegraphs, and its records where they are not too large.
+
+MOST_RECORDS: Final = 2_000_000
+"""Bytes of records that a page holds: it is to be mailed, and attached to issues."""
 
 
 @dataclass(frozen=True)
 class RunFile:
     """A file of a run: `href` is the URL from the page to it; `size` in bytes, None where it does
-    not exist; `content` None where it is too large to embed, or lies outside of the run."""
+    not exist; `content` None where it is too large for a page, or lies outside of the run."""
 
     href: str
     size: int | None
@@ -81,12 +79,10 @@ class RunFile:
 
 @dataclass(frozen=True)
 class Folder:
-    """The folder of a run: its records, its pictures by their paths, and by the same those that
-    are flamegraphs as they are drawn in a page."""
+    """The folder of a run: its records, and its flamegraphs as SVG by the paths of their stacks."""
 
     records: RunFile | None = None
-    pictures: Mapping[str, RunFile] = field(default_factory=dict)
-    flames: Mapping[str, Flame] = field(default_factory=dict)
+    flamegraphs: Mapping[str, str] = field(default_factory=dict)
 
 
 def folder_of(
@@ -95,71 +91,52 @@ def folder_of(
     """The files of a run in `home`, as seen from a page in `base`. `records`: their file there;
     `rules`: what splits the stacks of flamegraphs by layer."""
     blocks = (block for section in document.sections for block in section.blocks)
-    pictures = list(_pictures(blocks))
-    flames = ((one.path, _flame(home, one.stacks, base, rules)) for one in pictures if one.stacks)
+    drawn = ((one.stacks, _draw(home, one, rules)) for one in _flamegraphs(blocks))
     return Folder(
-        records=_run_file(home, records, base),
-        pictures={one.path: _run_file(home, one.path, base) for one in pictures},
-        flames={path: drawn for path, drawn in flames if drawn is not None},
+        records=_records_file(home, records, base),
+        flamegraphs={path: svg for path, svg in drawn if svg is not None},
     )
 
 
-def _pictures(blocks: Iterable[Block]) -> Iterator[Picture]:
-    """All pictures in their order, also within folded blocks."""
+def _flamegraphs(blocks: Iterable[Block]) -> Iterator[Flamegraph]:
+    """All flamegraphs in their order, also within folded blocks."""
     for block in blocks:
-        if isinstance(block, Picture):
+        if isinstance(block, Flamegraph):
             yield block
         elif isinstance(block, Folded):
-            yield from _pictures(block.blocks)
+            yield from _flamegraphs(block.blocks)
 
 
-def _flame(home: Path, path: str, base: Path, rules: LayerRules) -> Flame | None:
-    """The flamegraph of raw stacks; None where there are none that can be read."""
-    content = _run_file(home, path, base).content
+def _draw(home: Path, flamegraph: Flamegraph, rules: LayerRules) -> str | None:
+    """A flamegraph as SVG; None where there are no stacks that can be read."""
+    file = home / flamegraph.stacks
     try:
-        stacks = parse_raw((content or b"").decode("utf-8", "replace"), path)
-    except BadInput:
+        if not _is_within(file, home):
+            return None
+        stacks = parse_raw(file.read_text(encoding="utf-8", errors="replace"), flamegraph.stacks)
+    except (OSError, RuntimeError, ValueError, BadInput):  # no such file, links in a ring
         return None
-    return flame(stacks, rules) if stacks else None
+    return flame_svg(stacks, "", rules) if stacks else None
 
 
-def _run_file(home: Path, path: str, base: Path) -> RunFile:
-    """A file of a run. A file outside of its folder is never read: records may come from
-    elsewhere."""
+def _records_file(home: Path, path: str, base: Path) -> RunFile:
     file = home / path
     href = quote(os.path.relpath(file, base))
     if ":" in href.partition("/")[0]:
         href = f"./{href}"
     try:
-        if not file.resolve().is_relative_to(home.resolve()) or not file.is_file():
+        if not _is_within(file, home):
             return RunFile(href, None)
         size = file.stat().st_size
-        return RunFile(href, size, file.read_bytes() if size < LIMIT else None)
-    except (OSError, ValueError):  # cannot be read; a name that no file can have
+        return RunFile(href, size, file.read_bytes() if size < MOST_RECORDS else None)
+    except (OSError, RuntimeError, ValueError):  # cannot be read; a name that no file can have
         return RunFile(href, None)
 
 
-MEDIA: Final = {".svg": "image/svg+xml", ".png": "image/png"}
-"""Kinds of pictures that a page can show, by the end of their name."""
-
-OVERHEAD: Final = 600
-"""Bytes that the markup around an embedded file takes, at most."""
-
-AROUND_FLAME: Final = 3000
-"""The same around a flamegraph: its bar, its layers, its words."""
-
-RECORDS: Final = ""
-"""In place of the path of a picture: the records of the run."""
-
-File: TypeAlias = tuple[int, str]
-"""A file that may be embedded: the number of its sheet, and RECORDS or the path of a picture."""
-
-_ALIVE: Final = re.compile(
-    rb'<text class="(?:button|said)"[^>]*>[^<]*</text>\n?|<script><!\[CDATA\[.*?</script>\n?',
-    re.DOTALL,
-)
-"""What a flamegraph has for a click. A browser runs no script within an image, so it would only
-stand there."""
+def _is_within(file: Path, home: Path) -> bool:
+    """Whether a file is in the folder of its run. No other file is ever read: records may come from
+    elsewhere."""
+    return file.resolve().is_relative_to(home.resolve()) and file.is_file()
 
 
 def records_text(content: bytes) -> str:
@@ -168,46 +145,11 @@ def records_text(content: bytes) -> str:
     return content.decode("utf-8", "replace").replace("<", "\\u003c")
 
 
-def data_url(path: str, content: bytes) -> str | None:
-    """A picture as a URL that holds it; None for other files."""
-    end = Path(path).suffix.lower()
-    if end not in MEDIA:
-        return None
-    shown = _ALIVE.sub(b"", content) if end == ".svg" else content
-    return f"data:{MEDIA[end]};base64,{b64encode(shown).decode()}"
-
-
 def size_text(size: int) -> str:
     """A size in bytes as words: 218 kB, 3.4 MB."""
     if size < 1000:
         return f"{size} bytes"
     return f"{size / 1000:.0f} kB" if size < 999_500 else f"{size / 1e6:.1f} MB"
-
-
-def _embeddable(folders: Sequence[Folder]) -> Iterator[tuple[File, int]]:
-    """Each file with the bytes that it takes in a page: all records, then all pictures."""
-    for at, folder in enumerate(folders):
-        if folder.records is not None and folder.records.content is not None:
-            yield (at, RECORDS), len(records_text(folder.records.content).encode())
-    for at, folder in enumerate(folders):
-        for path, kept in folder.pictures.items():
-            if path in folder.flames:
-                yield (at, path), len(folder.flames[path].svg.encode()) + AROUND_FLAME
-                continue
-            url = None if kept.content is None else data_url(path, kept.content)
-            if url is not None:
-                yield (at, path), len(url)
-
-
-def _embedded(folders: Sequence[Folder], bare: int) -> set[File]:
-    """The files that find room in a page that has `bare` bytes without them."""
-    room = LIMIT - bare
-    chosen = set()
-    for file, cost in _embeddable(folders):
-        if cost + OVERHEAD <= room:
-            chosen.add(file)
-            room -= cost + OVERHEAD
-    return chosen
 
 
 # --------------------------------------------------------------------------------------------------
@@ -226,6 +168,7 @@ class Bundle:
     versions: str
 
 
+@cache  # it takes seconds
 def bundle() -> Bundle:
     """The bundle of the installed vl-convert-python. Raises BadInput where there is none."""
     try:
@@ -236,48 +179,13 @@ def bundle() -> Bundle:
         ) from None
     vega, vega_embed = vl_convert.get_vega_version(), vl_convert.get_vega_embed_version()
     vega_lite = vl_convert.get_vegalite_versions()[-1]  # in order: the bundle has the newest
-    name = f"vl-convert-{version('vl-convert-python')}.js"
-    script = _cached(name)
-    if script is None:
-        script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vega_lite)
-        _keep(name, script)
     return Bundle(
-        script=script,
+        script=vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vega_lite),
         notices=file_text("notices.txt").format(
             vega=vega, vega_lite=vega_lite, vega_embed=vega_embed
         ),
         versions=f"Vega {vega}, Vega-Lite {vega_lite}, Vega-Embed {vega_embed}",
     )
-
-
-def cache_folder() -> Path:
-    """Where the script is kept, for which vl_convert takes seconds."""
-    home = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if not home.is_absolute():  # its specification: a relative path is ignored
-        home = Path("~/.cache").expanduser()
-    return home / "serve-bench"
-
-
-def _cached(name: str) -> str | None:
-    """A script that `_keep` has written, None where there is none or it is damaged."""
-    try:
-        digest, _, script = (cache_folder() / name).read_text(encoding="utf-8").partition("\n")
-    except (OSError, ValueError, RuntimeError):  # none, not UTF-8, no home
-        return None
-    return script if digest == _digest(script) else None
-
-
-def _keep(name: str, script: str) -> None:
-    """Writes a script with its digest. Where the cache cannot be written the next page takes as
-    long as this one: no error."""
-    try:
-        cache_folder().mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache_folder()) as folder:
-            file = Path(folder) / name
-            file.write_text(f"{_digest(script)}\n{script}", encoding="utf-8")
-            os.replace(file, cache_folder() / name)
-    except (OSError, RuntimeError):
-        return
 
 
 def _digest(text: str) -> str:
@@ -377,7 +285,6 @@ def environment() -> jinja2.Environment:
     )
     env.filters |= {
         "beside": lambda cells, columns: zip(cells, columns, strict=True),
-        "data_url": lambda content, path: data_url(path, content),
         "figure": _figure,
         "kind": lambda block: type(block).__name__,
         "long": _is_long_cell,
@@ -398,7 +305,6 @@ def environment() -> jinja2.Environment:
         "MADE_BY": MADE_BY,
         "PART": PART,
         "PART_OF_NAME": PART_OF_NAME,
-        "RECORDS": RECORDS,
         "SHORT_UNIT": SHORT_UNIT,
         "SIGNS": SIGNS,
         "version": __version__,
@@ -441,8 +347,7 @@ class SheetSection:
 class Sheet:
     """A document as the templates draw it. `prefix` begins the anchor of each section, `level` is
     that of its heading; `titles` are those of the sections that every page has; `charts`: the
-    specifications of charts by name; `typed`: the command, where the facts do not have it;
-    `embedded`: RECORDS and the paths of pictures that stand in the page."""
+    specifications of charts by name; `typed`: the command, where the facts do not have it."""
 
     document: Document
     folder: Folder
@@ -453,7 +358,6 @@ class Sheet:
     sections: Sequence[SheetSection]
     charts: Mapping[str, Mapping[str, Any]]
     typed: str
-    embedded: frozenset[str] = frozenset()
 
     @property
     def contents(self) -> list[tuple[str, str]]:
@@ -589,9 +493,9 @@ def html_text(
 ) -> str:
     """The whole page, for one document or several, one after the other.
 
-    `folders`: the folder of each run, if it has one; so much of it is embedded that the page stays
-    below LIMIT bytes, and the rest is linked. `library`: draws the charts, if not `bundle()`.
-    Raises ValueError without a document, BadInput where there are charts and no library.
+    `folders`: the folder of each run, if it has one. `library`: draws the charts, if not
+    `bundle()`. Raises ValueError without a document, BadInput where there are charts and no
+    library.
     """
     if not documents:
         raise ValueError("a page without a document")
@@ -610,30 +514,22 @@ def html_text(
     scripts = [file_text("page.js")]
     if library is not None:
         scripts.insert(0, f"(()=>{{{library.script}\n}})();")
-    flames = any(folder.flames for folder in folders)
-    scripts += [file_text("flamegraph.js")] if flames else []
     template = environment().get_template("page.html")
-    context = {
-        "title": f"serve-bench: {len(sheets)} runs" if many else documents[0].title,
-        "library": library,
-        "flames": flames,
-        "scripts": [_closed(script) for script in scripts],
-        "policy": _policy(scripts),
-        "charts": script_json({"config": light_dark(LIGHT, DARK), "charts": charts}),
-    }
-    text = template.render(context, sheets=sheets)
-    embedded = _embedded(beside, len(text.encode("utf-8", "replace")))
-    if embedded:
-        paths = [frozenset(path for at, path in embedded if at == n) for n in range(len(sheets))]
-        whole = [replace(sheet, embedded=some) for sheet, some in zip(sheets, paths, strict=True)]
-        text = template.render(context, sheets=whole)
+    text = template.render(
+        title=f"serve-bench: {len(sheets)} runs" if many else documents[0].title,
+        library=library,
+        scripts=[_closed(script) for script in scripts],
+        policy=_policy(scripts),
+        charts=script_json({"config": light_dark(LIGHT, DARK), "charts": charts}),
+        sheets=sheets,
+    )
     return text.encode("utf-8", "replace").decode("utf-8")  # half a pair of surrogates, in a name
 
 
 def _policy(scripts: Sequence[str]) -> str:
     allowed = " ".join(f"'sha256-{_digest(one)}'" for one in scripts)
     return (
-        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; "
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; "
         "connect-src 'none'; base-uri 'none'; form-action 'none'"
     )
 

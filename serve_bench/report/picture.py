@@ -1,25 +1,26 @@
-"""The charts of a document as one picture: PNG or SVG, drawn by vl-convert without a network.
+"""Charts of documents as one picture: PNG or SVG, drawn by vl-convert without a network.
 
-Rule: it knows no kind of run: the document says which charts are in its picture. vl_convert
-(extra `plot`) is imported where it is needed: it is large.
+Rule: it knows no kind of run. vl_convert (extra `plot`) is imported where it is needed: it is
+large.
 """
 
 from __future__ import annotations
 
-import struct
 import textwrap
-import zlib
-from collections.abc import Sequence
-from html import escape
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from serve_bench.core.charts import Chart
-from serve_bench.core.document import Document, Facts, with_charts
+from serve_bench.core.document import Block, Document, Facts, Folded, with_charts
 from serve_bench.core.errors import BadInput, visible
 from serve_bench.report.theme import LIGHT, Looks, looks_of
 from serve_bench.report.vega import siblings, vega
 
-KINDS: Final = ("png", "svg")
+KINDS: Final = (".svg", ".png")
+"""The ends of the name of a picture."""
+
+MOST_CHARTS: Final = 60
+"""A picture of more would be beyond what programs open as a PNG."""
 
 COLUMNS: Final = {1: 1, 2: 1}
 """Columns of so many charts; of more there are two."""
@@ -32,37 +33,47 @@ CHARACTERS: Final = 7.0
 SCALE: Final = 1.5
 """Pixels of a PNG for a pixel of the drawing."""
 
-_PNG: Final = b"\x89PNG\r\n\x1a\n"
 
-
-def charts_of(document: Document) -> list[Chart]:
-    """The charts of a document's picture; none where there is nothing to draw."""
-    blocks = () if document.picture is None else document.picture()
-    return [one for one in with_charts(blocks) if isinstance(one, Chart)]
-
-
-def picture(documents: Sequence[Document], kind: str, made_by: str = "") -> bytes:
-    """The charts of the documents as the bytes of a file; `made_by` stands in it, where
-    `is_made_by` finds it.
-
-    Raises BadInput where vl-convert-python is missing, the kind is another, or there is no chart.
-    """
-    if kind not in KINDS:
-        raise BadInput(f"plot: {kind!r} is not allowed; it takes {' or '.join(KINDS)}")
-    charts = [chart for document in documents for chart in charts_of(document)]
+def charts_of(documents: Iterable[Document], words: str | None = None) -> list[Chart]:
+    """The charts of documents, of several or of those with `words` in their title. BadInput where
+    there is none, or more than a picture holds."""
+    blocks = (block for one in documents for section in one.sections for block in section.blocks)
+    every = list(_charts(blocks))
+    charts = [one for one in every if words is None or words.casefold() in one.title.casefold()]
+    if every and not charts:
+        titles = ", ".join(dict.fromkeys(one.title for one in every))
+        raise BadInput(f"--chart: no chart has {words!r} in its title; there are: {titles}")
     if not charts:
-        raise BadInput("plot: there is no figure to draw")
+        raise BadInput("--plot: there is no figure to draw")
+    if len(charts) > MOST_CHARTS:
+        raise BadInput(
+            f"--plot: {len(charts)} charts; a picture holds up to {MOST_CHARTS}: choose some"
+        )
+    return charts
+
+
+def _charts(blocks: Iterable[Block]) -> Iterator[Chart]:
+    """All charts in their order, also within folded blocks."""
+    for block in with_charts(blocks):
+        if isinstance(block, Chart):
+            yield block
+        elif isinstance(block, Folded):
+            yield from _charts(block.blocks)
+
+
+def picture(documents: Sequence[Document], charts: Sequence[Chart], kind: str) -> bytes:
+    """These charts of the documents as the bytes of a file of one of KINDS. BadInput where
+    vl-convert-python is missing."""
     try:
         import vl_convert
     except ImportError:
         raise BadInput(
-            "plot: vl-convert-python is missing; pip install vl-convert-python brings it"
+            "--plot: vl-convert-python is missing; pip install vl-convert-python brings it"
         ) from None
     spec = _spec(documents, charts)
-    if kind == "svg":
-        return _marked_svg(vl_convert.vegalite_to_svg(spec, config=_CONFIG), made_by)
-    png = vl_convert.vegalite_to_png(spec, scale=SCALE, config=_CONFIG)
-    return _marked_png(png, made_by)
+    if kind == ".svg":
+        return vl_convert.vegalite_to_svg(spec, config=_CONFIG).encode("utf-8")
+    return vl_convert.vegalite_to_png(spec, scale=SCALE, config=_CONFIG)
 
 
 _CONFIG: Final[dict[str, Any]] = {**LIGHT, "background": "#ffffff", "padding": 16}
@@ -125,33 +136,3 @@ def _facts(facts: Facts) -> str:
 def _wrapped(texts: Sequence[str], width: int) -> list[str]:
     room = int(width / CHARACTERS) + 10
     return [line for text in texts for line in textwrap.wrap(visible(text), room)]
-
-
-# ------------------------------------------------------------------------- who made a file
-
-
-def is_made_by(content: bytes, made_by: str) -> bool:
-    """Whether a file that begins so is a picture of `made_by`."""
-    if content.startswith(_PNG):
-        return f"tEXtSoftware\0{made_by}".encode() in content
-    named = f">{escape(made_by)}</dc:title>".encode()
-    return content.startswith((b"<svg", b"<?xml")) and named in content
-
-
-def _marked_png(content: bytes, made_by: str) -> bytes:
-    """The picture with a chunk of text behind its header, as the PNG specification has it."""
-    if not made_by:
-        return content
-    end = len(_PNG) + 25  # length, name, 13 bytes and checksum of the header
-    body = b"tEXtSoftware\0" + made_by.encode("latin-1")
-    chunk = struct.pack(">I", len(body) - 4) + body + struct.pack(">I", zlib.crc32(body))
-    return content[:end] + chunk + content[end:]
-
-
-def _marked_svg(text: str, made_by: str) -> bytes:
-    if made_by:
-        head, sign, rest = text.partition(">")
-        name = escape(made_by)
-        about = f'<dc:title xmlns:dc="http://purl.org/dc/elements/1.1/">{name}</dc:title>'
-        text = f"{head}{sign}<metadata>{about}</metadata>{rest}"
-    return text.encode("utf-8")

@@ -1,15 +1,14 @@
 """A document as text for a terminal: its tables, and with `verbose` all that has words or figures.
 
 Rule: it knows no kind of run. Findings stand first, then doubts of the whole run, the tables with
-the doubts of a row below that row, the request and the machine last. No line is wider than
-the terminal, but for the place of the records; a table that is too wide gives up columns that can
-be spared, and says which. Colour only repeats what words and signs say.
+the doubts of a row below that row, the request and the machine last. Texts and tables fold to the
+width of the terminal. Colour only repeats what words and signs say.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, TextIO
 
 from serve_bench.core.document import (
@@ -18,8 +17,8 @@ from serve_bench.core.document import (
     Document,
     Facts,
     Finding,
+    Flamegraph,
     Folded,
-    Picture,
     Prose,
     Section,
     Table,
@@ -28,7 +27,7 @@ from serve_bench.core.document import (
     as_text,
 )
 from serve_bench.core.errors import visible
-from serve_bench.report.columns import fitted, wrapped
+from serve_bench.report.columns import table_blocks, wrapped
 
 Line = tuple[str, Tone | None]
 """A line and its tone; None is a heading."""
@@ -106,8 +105,7 @@ def terminal_lines(document: Document, width: int, verbose: bool = False) -> Ite
         yield f"{SIGNS['doubt']}{rest} more of the whole run (--verbose)", "doubt"
     shown = [one for one in document.sections if verbose or one.detail in SHOWN]
     for section in shown:
-        # Folded blocks of the method hold whole records: the page has them.
-        yield from _section(section, width, verbose and section.detail != "method")
+        yield from _section(section, width, verbose)
     if not shown:
         yield MORE, "quiet"
         return
@@ -119,8 +117,10 @@ def terminal_lines(document: Document, width: int, verbose: bool = False) -> Ite
     yield from ((f"records: {folder}", "plain") for folder in document.records)
 
 
-def _section(section: Section, width: int, unfold: bool) -> Iterator[Line]:
-    lines = [line for block in section.blocks for line in _block(block, width, unfold)]
+def _section(section: Section, width: int, verbose: bool) -> Iterator[Line]:
+    # Folded blocks of the method hold whole records: the page has them.
+    unfold = verbose and section.detail != "method"
+    lines = [line for block in section.blocks for line in _block(block, width, verbose, unfold)]
     if lines:
         yield "", "plain"
         if section.detail != "headline":
@@ -128,11 +128,11 @@ def _section(section: Section, width: int, unfold: bool) -> Iterator[Line]:
         yield from lines
 
 
-def _block(block: Block, width: int, unfold: bool) -> Iterator[Line]:
+def _block(block: Block, width: int, verbose: bool, unfold: bool) -> Iterator[Line]:
     """A block; a chart has no lines, since its figures stand in a table beside."""
     match block:
         case Table():
-            yield from _table(block, width)
+            yield from _table(block, width, verbose)
         case Prose():
             for text in block.paragraphs:
                 yield from _wrapped(SIGNS.get(block.tone, "") + text, width, tone=block.tone)
@@ -141,48 +141,47 @@ def _block(block: Block, width: int, unfold: bool) -> Iterator[Line]:
                 yield from _wrapped(f"{name}: {text}", width, tone="plain")
         case Code():
             yield from ((line, "plain") for line in block.text.splitlines())
-        case Picture():
-            yield f"{block.title}: {block.path}", "quiet"
+        case Flamegraph():
+            yield f"{block.title}: {block.stacks}", "quiet"
         case Folded() if unfold:
             yield from _wrapped(block.title, width, tone=None)
             for inner in block.blocks:
-                yield from _block(inner, width, unfold)
+                yield from _block(inner, width, verbose, unfold)
 
 
-def _table(table: Table, width: int) -> Iterator[Line]:
+def _table(table: Table, width: int, verbose: bool) -> Iterator[Line]:
     """Its caption, names, units, rows in their groups, and notes."""
     yield from _wrapped(table.caption, width, tone=None)
     if not table.rows:
         return
     indent = INDENT if any(row.group for row in table.rows) else ""
-    names, units = zip(*((one.name, one.unit) for one in table.columns), strict=True)
-    texts = [_texts(row, indent) for row in table.rows]
-    left = [at for at, column in enumerate(table.columns) if not column.number] or [0]
-    whole = [column.full_name for column in table.columns]
-    layout = fitted(names, [units, *texts], left, width, table.spare, whole=whole, heads=2)
-    heads, unit_lines, *blocks = layout.blocks
-    yield from ((line, "quiet") for line in heads)
-    if any(units):
-        yield from ((line, "quiet") for line in unit_lines)
-    rows = iter(blocks)
+    shown = [at for at, column in enumerate(table.columns) if verbose or not column.detail]
+    columns = [table.columns[at] for at in shown]
+    heads = [f"{column.name}\n{column.unit}".rstrip() for column in columns]
+    words = [at for at, column in enumerate(columns) if not column.number] or [0]
+    rows = [_texts(row, shown, indent) for row in table.rows]
+    head, *blocks = table_blocks(heads, rows, words, width)
+    yield from ((line, "quiet") for line in head)
+    lines = iter(blocks)
     for group, some in table.groups():
         if group:
             yield from _wrapped(group, width, tone="plain")
         for row, doubts in some:
-            yield from ((line, _tone(row)) for line in next(rows))
+            yield from ((line, _tone(row)) for line in next(lines))
             for text in as_text(row.cells[0]).below:
                 yield from _wrapped(text, width, indent=len(indent) + 2, tone="quiet")
             for doubt in doubts:
                 yield from _finding(doubt, width, len(indent) + 2)
-    yield from ((line, "quiet") for line in layout.left_out(width))
+    if hidden := [column.full_name for column in table.columns if column not in columns]:
+        yield from _wrapped(f"with --verbose: {', '.join(hidden)}", width, tone="quiet")
     for note in table.notes:
         yield from _wrapped(note, width, tone="quiet")
 
 
-def _texts(row: TableRow, indent: str) -> list[str]:
+def _texts(row: TableRow, shown: Sequence[int], indent: str) -> list[str]:
     """Its cells; what stands below a cell is a line of its own within the column, but for the
     first, whose lines go across the table."""
-    first, *others = map(as_text, row.cells)
+    first, *others = (as_text(row.cells[at]) for at in shown)
     return [indent + first.text, *("\n".join((one.text, *one.below)) for one in others)]
 
 

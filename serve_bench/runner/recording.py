@@ -5,37 +5,21 @@ Rule: no file without content. analysis/stacks.py interprets stacks, report/ dra
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from serve_bench.analysis.stacks import LayerRules, Stacks, merged, parse_raw, read_rules, to_raw
-from serve_bench.core.errors import BadInput, RunFailed
-from serve_bench.core.nodes import Node, file_name
-from serve_bench.observing.host import cpu_ns
-from serve_bench.observing.perf import PerfUnusable, record_perf
-from serve_bench.observing.processes import ServeProcess
-from serve_bench.observing.profiler import (
-    FORMATS,
-    Recording,
-    Recordings,
-    SpyOptions,
-    record,
-)
-from serve_bench.store.files import make_room, read_toml, remove_empty, shipped, why, write_whole
-
-if TYPE_CHECKING:
-    from serve_bench.nodes.crew import WatchCrew
-
+from serve_bench.analysis.stacks import LayerRules, Stacks, merged, parse_raw, read_rules
+from serve_bench.core.errors import BadInput
+from serve_bench.observing.processes import TARGETS, ServeProcess
+from serve_bench.observing.profiler import Recording, Recordings, SpyOptions, record
+from serve_bench.store.files import read_toml, shipped
 
 # --------------------------------------------------------------------------------------------------
 # Recipes: what to record with py-spy and how, as profiles/*.toml has them. Pure.
 
-FLAGS: Final = ("native", "gil", "idle", "threads", "subprocesses", "nonblocking")
-TARGETS: Final = ("proxy", "replica", "controller", "all")
-RECIPE_FORMATS: Final = ("flamegraph", "speedscope", "chrometrace", "raw")
+FLAGS: Final = ("native", "gil", "idle")
 LONGEST_S: Final = 3600.0
 FASTEST: Final = 1000  # samples a second; py-spy falls behind long before
 
@@ -49,13 +33,12 @@ class Recipe:
     target: str
     duration_s: float | None = None
     rate: int | None = None
-    format: str | None = None
     flags: tuple[str, ...] = ()
 
 
 def read_recipe(data: Mapping[str, Any], where: str) -> Recipe:
     """A recipe from the content of a TOML file. BadInput names the key and the allowed values."""
-    known = ("what", "why", "target", "duration_s", "rate", "format", *FLAGS)
+    known = ("what", "why", "target", "duration_s", "rate", *FLAGS)
     for name in data:
         if name not in known:
             raise BadInput(f"{where}: unknown key {name!r}; allowed: {', '.join(known)}")
@@ -69,12 +52,9 @@ def read_recipe(data: Mapping[str, Any], where: str) -> Recipe:
     return Recipe(
         what=data["what"],
         why=data["why"],
-        target=one_of(data["target"], TARGETS, f"{where}: target"),
+        target=one_of(data["target"], tuple(TARGETS), f"{where}: target"),
         duration_s=None if duration_s is None else duration(duration_s, f"{where}: duration_s"),
         rate=None if rate is None else sample_rate(rate, f"{where}: rate"),
-        format=one_of(data["format"], RECIPE_FORMATS, f"{where}: format")
-        if "format" in data
-        else None,
         flags=tuple(name for name in FLAGS if data.get(name, False)),
     )
 
@@ -104,9 +84,8 @@ def sample_rate(value: object, where: str) -> int:
 
 # --------------------------------------------------------------------------------------------------
 
-RAW_SUFFIX: Final = FORMATS["raw"]
-DERIVED: Final = ("flamegraph", "raw")
-"""Formats that are made from raw stacks, and so have tables; py-spy writes the others."""
+RAW_SUFFIX: Final = ".raw.txt"
+"""How the name of a file of raw stacks ends; their flamegraph lies beside it, as .svg."""
 
 
 @dataclass(frozen=True)
@@ -115,47 +94,29 @@ class Wish:
 
     duration_s: float
     options: SpyOptions
-    format: str = "flamegraph"
     out: Path | None = None
 
-    @property
-    def suffix(self) -> str:
-        """The suffix of the file; that of a page instead of an SVG if `out` has it."""
-        if self.format == "flamegraph" and self.out is not None and self.out.suffix == ".html":
-            return ".html"
-        return FORMATS[self.format]
-
-    def place(self, role: str, pid: int, several: bool, host: str = "") -> Path:
-        """The file of one process. With several, each name has role and pid, after the `host` of a
-        process of another node."""
-        own = f"{host}-{role}" if host else role
+    def place(self, role: str, pid: int, several: bool) -> Path:
+        """The flamegraph of one process. With several, each name has role and pid."""
         if self.out is None:
-            return Path(f"profile-{own}-{pid}{self.suffix}")
+            return Path(f"profile-{role}-{pid}.svg")
         if not several:
             return self.out
-        stem = self.out.name.removesuffix(self.suffix).removesuffix(self.out.suffix)
-        first = stem[: -len(role)].removesuffix("-") if f"-{stem}".endswith(f"-{role}") else stem
-        named = f"{first}-{own}" if first else own
-        return self.out.with_name(f"{named}-{pid}{self.suffix}")
+        stem = self.out.name.removesuffix(self.out.suffix)
+        named = stem if f"-{stem}".endswith(f"-{role}") else f"{stem}-{role}"
+        return self.out.with_name(f"{named}-{pid}.svg")
 
 
 @dataclass(frozen=True)
 class Profile:
-    """The profile of one process. `stacks`: None in a format of py-spy's own. `host`: of another
-    node."""
+    """The profile of one process: its stacks, and the place of its flamegraph."""
 
     pid: int
     role: str
     place: Path
-    stacks: Stacks | None
-    notes: tuple[str, ...] = ()
-    samples: int = 0
-    host: str = ""
-
-    @property
-    def who(self) -> str:
-        """The process in a title or a table."""
-        return f"{self.pid} on {self.host}" if self.host else str(self.pid)
+    stacks: Stacks
+    notes: tuple[str, ...]
+    samples: int
 
 
 def record_all(
@@ -164,119 +125,34 @@ def record_all(
     on_progress: Callable[[float], None],
     mark: Mapping[str, str],
 ) -> Recordings[Profile]:
-    """Records Python processes at once. Raw stacks are kept beside `place`, with the suffix of raw;
-    the caller draws a flamegraph from them. `mark` goes into the environment of each py-spy, by
-    which it is found and ended if this process is killed."""
+    """Records Python processes at once. Raw stacks are kept beside the place of the flamegraph,
+    which the caller draws. `mark` goes into the environment of each py-spy, by which it is found
+    and ended if this process is killed."""
     several = len(processes) > 1
-    raw = wish.format in DERIVED
-    recordings = []
-    for one in processes:
-        place = wish.place(one.role, one.pid, several)
-        out = raw_beside(place) if raw else place
-        format = "raw" if raw else wish.format
-        recordings.append(Recording(one.pid, out, wish.options, format, wish.duration_s, mark))
+    places = {one.pid: wish.place(one.role, one.pid, several) for one in processes}
+    recordings = [
+        Recording(pid, raw_beside(place), wish.options, wish.duration_s, mark)
+        for pid, place in places.items()
+    ]
     outcome = record(recordings, wish.duration_s, on_progress)
     roles = {one.pid: one.role for one in processes}
-    done = []
-    for recorded in outcome.done:
-        role, stacks = roles[recorded.pid], read_stacks(recorded.path) if raw else None
-        place = wish.place(role, recorded.pid, several)
-        done.append(Profile(recorded.pid, role, place, stacks, recorded.notes, recorded.samples))
-    return Recordings(tuple(done), outcome.failed, outcome.interrupted)
-
-
-@dataclass(frozen=True)
-class _Place:
-    """The files of a process of a node: `out` for what the node sends, `drawn` for the picture."""
-
-    host: str
-    role: str
-    drawn: Path
-    out: Path
-
-
-def record_on_nodes(
-    crew: WatchCrew,
-    processes: Sequence[tuple[Node, ServeProcess]],
-    wish: Wish,
-    on_progress: Callable[[float], None],
-    folder: Path,
-) -> Recordings[Profile]:
-    """Records processes of watched nodes at once, with files as those of `record_all`. `folder`
-    holds what the nodes send until it is moved. Raises BadInput if a file cannot be created."""
-    raw = wish.format in DERIVED
-    pids: dict[Node, list[int]] = {}
-    places: dict[tuple[Node, int], _Place] = {}
-    for node, process in processes:
-        pids.setdefault(node, []).append(process.pid)
-        host = file_name(node, [one for one in crew.nodes if one.alive])
-        drawn = wish.place(process.role, process.pid, len(processes) > 1, host)
-        out = raw_beside(drawn) if raw else drawn
-        places[node, process.pid] = _Place(host, process.role, drawn, out)
-    new = make_room(next(iter(places.values())).out)
-    try:
-        format = "raw" if raw else wish.format
-        recordings = crew.record(pids, wish.options, format, wish.duration_s, folder, on_progress)
-        done = []
-        for one in recordings.done:
-            place = places[one.node, one.pid]
-            _keep(place.out, one.file)
-            stacks = read_stacks(place.out) if raw else None
-            done.append(
-                Profile(
-                    one.pid, place.role, place.drawn, stacks, one.notes, one.samples, place.host
-                )
-            )
-    finally:
-        remove_empty(new)
-    return Recordings(tuple(done), recordings.failed, recordings.interrupted)
-
-
-def _keep(place: Path, source: Path) -> None:
-    """Moves a file from a node to its place. Raises RunFailed."""
-    try:
-        write_whole(place, source.read_bytes())
-    except OSError as error:
-        raise RunFailed(f"{place}: cannot be written: {why(error)}") from None
-    source.unlink()
+    done = tuple(
+        Profile(
+            recorded.pid,
+            roles[recorded.pid],
+            places[recorded.pid],
+            read_stacks(recorded.path),
+            recorded.notes,
+            recorded.samples,
+        )
+        for recorded in outcome.done
+    )
+    return Recordings(done, outcome.failed, outcome.interrupted)
 
 
 def raw_beside(place: Path) -> Path:
-    """The file of raw stacks beside that of a drawn profile."""
-    if place.name.endswith(RAW_SUFFIX) or place.suffix in (".txt", ".raw"):
-        return place
+    """The file of raw stacks beside that of a flamegraph."""
     return place.with_name(place.name.removesuffix(place.suffix) + RAW_SUFFIX)
-
-
-def record_native(process: ServeProcess, wish: Wish) -> tuple[float | None, Profile | None, str]:
-    """CPU of a process that is not Python (% of a core), its profile by perf, and a note.
-
-    The file holds raw stacks, as with py-spy. Without perf, or the right to use it: the CPU alone,
-    and why.
-    """
-    before, began = cpu_ns(process.pid), time.perf_counter_ns()
-    note, profile = "", None
-    try:
-        stacks = record_perf(process.pid, wish.duration_s, wish.options.rate)
-    except PerfUnusable as error:
-        note = str(error)
-        time.sleep(max(0.0, min(1.0, wish.duration_s) - (time.perf_counter_ns() - began) / 1e9))
-    else:
-        if stacks:
-            place = wish.place(process.role, process.pid, False)
-            try:
-                write_whole(raw_beside(place), to_raw(stacks))
-            except OSError as error:
-                raise RunFailed(f"{place}: cannot be written: {why(error)}") from None
-            profile = Profile(
-                process.pid, process.role, place, stacks, samples=sum(stacks.values())
-            )
-        else:
-            note = "perf took no sample: it was idle"
-    after, ended = cpu_ns(process.pid), time.perf_counter_ns()
-    if before is None or after is None:
-        raise RunFailed(f"process {process.pid} (haproxy) ended while it was looked at")
-    return 100.0 * (after - before) / (ended - began), profile, note
 
 
 # -------------------------------------------------------------------------------- reading
@@ -327,9 +203,8 @@ def _of(file: Path, roles: tuple[str, ...]) -> bool:
 
 
 def by_role(profiles: Sequence[Profile]) -> Mapping[str, list[Profile]]:
-    """The profiles with stacks, by role."""
+    """The profiles by role."""
     out: dict[str, list[Profile]] = {}
     for one in profiles:
-        if one.stacks is not None:
-            out.setdefault(one.role, []).append(one)
+        out.setdefault(one.role, []).append(one)
     return out

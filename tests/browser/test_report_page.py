@@ -33,7 +33,7 @@ from serve_bench.core.document import (
     Table,
     TableRow,
 )
-from serve_bench.report.flames import Flame, flame
+from serve_bench.report.flamegraph import flame_svg
 from serve_bench.report.page import Folder, RunFile, html_text
 from serve_bench.report.vega import vega
 from serve_bench.runner.recording import layer_rules
@@ -43,8 +43,6 @@ from tests.html_sample import chart, sheet
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
 
 EVIL = "</script><script>window.evil = 1</script><img src=x onerror='window.evil = 1'>"
-SVG = b"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1200 80" width="1200" height="80">
-<rect width="1200" height="80" fill="#c40"/><script>parent.evil = 1</script></svg>"""
 LINES = b'{"kind":"run","name":"\\u003c/script>"}\n{"kind":"trial"}\n'
 
 NAMES = ("default", "optimized")
@@ -74,7 +72,7 @@ LOOK = """done({
   label: colour(".drawing svg .role-axis-label text", "fill"),
   evil: String(window.evil), asked: performance.getEntriesByType("resource").map(
     function (one) { return one.name; }),
-  images: Array.from(document.images).map(function (one) { return one.naturalWidth; }),
+  flamegraphs: document.querySelectorAll("svg.flame").length,
   scrolls: Array.from(document.querySelectorAll(".table .scroll")).map(
     function (one) { return [one.scrollWidth, one.clientWidth]; })
 });"""
@@ -86,14 +84,12 @@ def written(
     act: str = "",
     policy: bool = True,
     scripts: bool = True,
-    drawn: Flame | None = None,
 ) -> Path:
     """The page of these sheets; `act` is what the script of the test does when all is drawn.
-    Without `policy` all is allowed, without `scripts` no script may run. `drawn`: the flamegraph of
-    the sample, if it is not a picture."""
-    kept = RunFile("profiles/replica.svg", len(SVG), SVG)
-    flames = {} if drawn is None else {kept.href: drawn}
-    folder = Folder(RunFile("records.jsonl", len(LINES), LINES), {kept.href: kept}, flames)
+    Without `policy` all is allowed, without `scripts` no script may run."""
+    svg = flame_svg(STACKS, "", layer_rules())
+    records = RunFile("records.jsonl", len(LINES), LINES)
+    folder = Folder(records, {"profiles/replica.raw.txt": svg})
     text = html_text(sheets, folders=[folder])
     if act:
         script = WAIT.replace("ACT", act)
@@ -171,7 +167,7 @@ def test_every_chart_is_drawn_and_no_name_runs(tmp_path: Path, width: int, dark:
     assert told["drawn"] == ["yes"] * 6 and told["svgs"] == [1] * 6
     assert told["evil"] == "undefined"
     assert told["asked"] == []
-    assert told["images"] == [1200], "the picture of the first run; the second has no folder"
+    assert told["flamegraphs"] == 1, "that of the first run; the second has no folder"
     whole, screen = told["page"]
     assert whole == screen, "the page is wider than the screen"
     assert (screen == 390) if width == 390 else (screen == 1280)
@@ -430,44 +426,23 @@ STACKS: Stacks = {
 
 
 @pytest.mark.parametrize("width", [1280, 400])
-def test_a_flamegraph_in_a_page_fits_is_zoomed_and_searched(tmp_path: Path, width: int) -> None:
-    drawn = flame(STACKS, layer_rules())
+def test_a_flamegraph_in_a_page_is_as_wide_as_its_shares_and_widens_no_page(
+    tmp_path: Path, width: int
+) -> None:
     act = """
-    var home = document.querySelector(".flames"), svg = home.querySelector("svg.flame");
-    function shown() {
-      var whole = svg.getBoundingClientRect();
-      return Array.from(home.querySelectorAll(".frame")).filter(function (one) {
-        return one.style.display !== "none"; }).map(function (one) {
+    var svg = document.querySelector("svg.flame");
+    var whole = svg.getBoundingClientRect();
+    done({page: [document.documentElement.scrollWidth, document.documentElement.clientWidth],
+      frames: Array.from(svg.querySelectorAll("g")).map(function (one) {
         var box = one.querySelector("rect").getBoundingClientRect();
-        return [one.dataset.name, Math.round(100 * box.width / whole.width)]; });
-    }
-    function click(one) { one.dispatchEvent(new MouseEvent("click", {bubbles: true})); }
-    var told = {width: [svg.getBoundingClientRect().width, svg.parentNode.clientWidth],
-      scale: svg.viewBox.baseVal.width, start: shown(),
-      page: [document.documentElement.scrollWidth, document.documentElement.clientWidth],
-      layers: Array.from(home.querySelectorAll(".layers li")).map(function (one) {
-        return one.textContent; }),
-      fills: Array.from(home.querySelectorAll(".frame rect")).map(function (one) {
-        return one.getAttribute("fill"); })};
-    click(home.querySelector('.frame[data-name^="one"]'));
-    told.zoomed = shown();
-    click(home.querySelector("[data-do=reset]"));
-    told.back = shown();
-    var input = home.querySelector("input");
-    input.value = "replica"; input.dispatchEvent(new Event("input"));
-    told.hits = home.querySelector(".hits").textContent;
-    done(told);"""
-    told, console = seen(tmp_path, written(tmp_path, sheet(), act=act, drawn=drawn), width)
+        return [one.querySelector("title").textContent, Math.round(100 * box.width / whole.width)];
+      })});"""
+    told, console = seen(tmp_path, written(tmp_path, sheet(), act=act), width)
     assert console == []
-    own, place = told["width"]
-    assert own == place == told["scale"] and place <= width
     assert told["page"][0] == told["page"][1], "the page is wider than the screen"
-    assert dict(told["start"])["one (app.py:2)"] == 60
-    assert dict(told["zoomed"])["one (app.py:2)"] == 100 and len(told["zoomed"]) == 3
-    assert told["back"] == told["start"]
-    assert told["hits"] == "1 frames, 40.0 % of the width"
-    assert told["layers"] == ["other 60.0 %", "Serve replica 40.0 %"]
-    assert len({fill.partition(",")[0] for fill in told["fills"]}) == 2, "a hue for each layer"
+    shares = dict(told["frames"])
+    assert shares["one (app.py): 60.0 %, 60 samples, other"] == 60
+    assert shares["main (app.py): 100.0 %, 100 samples, other"] == 100
 
 
 def test_the_method_is_folded_and_a_series_has_one_colour_in_all_charts(tmp_path: Path) -> None:

@@ -49,15 +49,6 @@ BAD = [
     ),
     (f"--resume {STORED} -batch=True -nlayers 3", "it does not go with --batch, --nlayers"),
     (f"--resume {STORED} --out y", "it does not go with --out"),
-    ("plot none.json", "none.json: cannot be read: no such file or directory"),
-    ("plot .", ".: is a folder; it takes the report of rpc, a JSON file"),
-    (f"plot {__file__}", "test_cli_rpc.py: is no JSON: "),
-    (f"plot {REPORT} --out x.pdf", "--out: x.pdf is not allowed; it takes a name ending in .png"),
-    (f"plot {REPORT} --out /nowhere/x.svg", "--out: the folder of /nowhere/x.svg does not exist"),
-    (f"plot {REPORT} --out {REPORT}", "torch_rpc.json is not allowed; it takes a name ending in"),
-    ("plot", "Missing argument"),
-    ("plot /dev/zero", "/dev/zero: is no report of rpc: too large"),
-    ("--world-size 3 --resume x plot y", "--world-size, --resume: does not go with rpc plot"),
     ("--output-file-path x --perf-metrics ./x", "--output-file-path and --perf-metrics: both are"),
 ]
 
@@ -178,14 +169,6 @@ def test_a_report_that_cannot_be_written_takes_nothing_else_away(tmp_path: Path)
     troubles = rpc_run._write_reports(suite, read(tmp_path / "r"), tmp_path / "r")
     assert troubles == ["/dev/full: cannot be written: no space left on device"]
     assert (tmp_path / "r" / REPORT_FILE).exists()
-
-
-def test_a_report_without_an_end_of_brackets_is_none(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "deep.json").write_text("[" * 100_000)
-    said = refusal(f"rpc plot {tmp_path / 'deep.json'}", capsys)
-    assert said.endswith("deep.json: is no report of rpc: too deeply nested")
 
 
 @pytest.mark.parametrize(

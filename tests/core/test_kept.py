@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from serve_bench.analysis.comparing.match import unlike
-from serve_bench.cli.profile_run import draw_profiles
 from serve_bench.cli.program import run
 from serve_bench.cli.progress import failure_text
 from serve_bench.cli.sitting import KEPT, next_launch
@@ -302,16 +301,6 @@ def test_no_interpreter_that_a_record_alone_names_is_run(
     assert not ran.exists()
 
 
-def test_no_flamegraph_is_drawn_outside_of_the_run(tmp_path: Path) -> None:
-    outside = tmp_path / "outside" / "proxy-1.raw.txt"
-    outside.parent.mkdir()
-    outside.write_text("a;b 1\n")
-    (tmp_path / "r").mkdir()
-    trial = records.trial(records.planned(), profiled=True)
-    for path in (str(outside), "../outside/proxy-1.raw.txt"):
-        one = {"path": path, "role": "proxy", "pid": 1}
-        draw_profiles(tmp_path / "r", [type(trial)(**{**trial.__dict__, "profiles": (one,)})])
-    assert [file.name for file in outside.parent.iterdir()] == [outside.name]
 
 
 # ------------------------------------------------------------------------------ damaged records
@@ -345,17 +334,3 @@ def test_logs_without_a_number_are_passed_over(tmp_path: Path) -> None:
     assert next_launch(tmp_path) == 4
 
 
-@pytest.mark.parametrize(
-    "entry",
-    [
-        *({"path": "a.raw.txt", "pid": 1}, {"path": "a.raw.txt", "role": "proxy"}, {"path": "/"}),
-        *({"path": path, "role": "proxy", "pid": 1} for path in ("a\0b", "x" * 5000, "ring/a")),
-    ],
-)
-def test_a_profile_that_cannot_be_drawn_is_passed_over(
-    entry: dict[str, Any], tmp_path: Path
-) -> None:
-    (tmp_path / "a.raw.txt").write_text("a;b 1\n")
-    (tmp_path / "ring").symlink_to(tmp_path / "ring")
-    trial = replace(records.trial(records.planned(), profiled=True), profiles=(entry,))
-    assert draw_profiles(tmp_path, [trial]) == []

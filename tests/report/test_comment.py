@@ -11,19 +11,11 @@ import pytest
 
 from serve_bench.benchmarks.registry import BENCHMARKS as SHEETS
 from serve_bench.cli.show import render
-from serve_bench.core.document import Column, Section, Table, TableRow, sentences
-from serve_bench.core.result import Failure, Result, result_of
-from serve_bench.report.comment import (
-    LEFT_OUT_FIRST,
-    MOST_CHARACTERS,
-    MOST_COLUMNS,
-    comment,
-    escaped,
-)
+from serve_bench.core.result import Failure, Result, VariantUsed, result_of
+from serve_bench.report.comment import escaped
 from serve_bench.store import read
 from tests import places
 from tests.capacity_runs import Service, capacity_result
-from tests.html_sample import sheet as sample
 from tests.kinds.climbs import test_html_ladder as ladders
 from tests.kinds.press import test_report_press as press
 from tests.kinds.rows import test_report_load as loads
@@ -91,7 +83,6 @@ def test_it_is_one_verdict_and_one_table_with_the_rest_folded(kind: str, publish
     assert re.fullmatch(r"\*\*[^*]+\.\*\*", first.replace("\\*", "")) and empty == ""
     assert all(line.startswith("| ") for line in table) and len(table) > 2
     assert {cells(line) for line in table} == {cells(table[0])}
-    assert cells(table[0]) <= MOST_COLUMNS
     assert text.count("<details>") == text.count("</details>") and fold
     assert text.endswith("</details>\n") and "records: `results/x`" in after
     lines = text.split("\n")
@@ -126,30 +117,3 @@ def test_names_and_messages_break_neither_table_nor_fold() -> None:
     assert "a\\|b c" in table[2]
     assert "&lt;/details> \\* \\*\\*no\\*\\*" in text
     assert text.count("</details>") == text.count("<details>")
-
-
-# ------------------------------------------------------------------------------- too long
-
-
-@pytest.mark.parametrize(("each", "gone"), [(1_000, 0), (40_000, 1), (70_000, 2)])
-def test_what_is_too_long_is_left_out_in_a_set_order_and_named(each: int, gone: int) -> None:
-    long = "x" * each
-    columns = (Column("row", number=False),)
-    doubted = Table("open", columns, (TableRow(("a",), sentences([f"remark {long}"], "doubt")),))
-    further = Table("further", columns, (TableRow((f"steps {long}",)),))
-    document = sample(
-        findings=sentences(["It is."]),
-        sections=(
-            Section("a", "A", (doubted,), "headline"),
-            Section("b", "B", (further,), "table"),
-        ),
-    )
-    text = comment(document)
-    kept = {"remarks": "remark x", "further tables": "steps x"}
-    assert len(text) <= MOST_CHARACTERS
-    assert [kept[kind] in text for kind in LEFT_OUT_FIRST] == [False] * gone + [True] * (2 - gone)
-    assert "busy-host" in text and text.startswith("**It is.**\n\nopen\n\n| row |\n")
-    assert text.count("<details>") == text.count("</details>")
-    line = next((one for one in text.split("\n") if one.startswith("- left out here")), "")
-    assert bool(line) == bool(gone) and f": {' and '.join(LEFT_OUT_FIRST[:gone])}" in f"{line}: "
-    assert not gone or "`--format html` shows them" in line

@@ -14,10 +14,11 @@ from serve_bench.analysis.history import build_history
 from serve_bench.benchmarks.parts.csv import csv_of
 from serve_bench.cli.gate import Gate
 from serve_bench.cli.history import close_history, render_history
-from serve_bench.cli.profile_run import HEAD, print_columns
+from serve_bench.cli.profile_run import process_lines
 from serve_bench.cli.progress import failure_text
 from serve_bench.cli.show import render, render_comparing
 from serve_bench.core.result import Failure, result_of
+from serve_bench.observing.processes import InUse, ServeProcess
 from tests import records
 from tests.history_records import QUIET, in_folders, nights
 from tests.versus_records import rates, versus_result
@@ -84,6 +85,6 @@ def test_lines_beside_a_report_hold_none_either(capsys: pytest.CaptureFixture[st
     close_history(build_history(in_folders(nights({TURNED: FALLEN}))), "regressed")
     err = capsys.readouterr().err
     assert not unseen(err) and err.count("x\\u009b[2J\\u202ey") >= 2
-    print_columns([HEAD, ("1", "replica", "app\x1b[2J", "\u202eD", "0", "1", "--pid 1")])
-    out = capsys.readouterr().out
+    process = ServeProcess(1, "replica", "title", "x\x1b", "app\x1b[2J", "\u202eD")
+    out = "\n".join(process_lines([InUse(process, 0.0, 1_000_000)], 80))
     assert not unseen(out) and "app\\u001b[2J" in out and "\\u202eD" in out

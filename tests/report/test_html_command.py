@@ -10,27 +10,27 @@ from pathlib import Path
 import pytest
 
 from serve_bench.cli.program import run
-from serve_bench.core.document import Document, Picture, ReportOptions, Section
+from serve_bench.core.document import Document, Flamegraph, ReportOptions, Section
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Result
 from serve_bench.report.page import bundle
 from serve_bench.store import read
 from tests.html_sample import STUB, sheet
-from tests.report.test_html_frame import GOLDEN, SVG
+from tests.report.test_html_frame import GOLDEN, STACKS, Read
 
 # ----------------------------------------------------------------------------- the command
 
 
 @pytest.fixture
 def stub_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages of any command that hold the run's id and a picture: what is about the file alone."""
+    """Pages of any command that hold the run's id and a flamegraph: what is about the file."""
 
     def filled(result: Result, options: ReportOptions) -> Document:
-        picture = Picture("replica", "profiles/replica.svg", "words")
-        beyond = Picture("beyond", "../beyond.svg", "words")
+        within = Flamegraph("replica", "profiles/replica.raw.txt", "words")
+        beyond = Flamegraph("beyond", "../beyond.raw.txt", "words")
         return sheet(
             title=f"run {result.run.id}",
-            sections=(Section("profiles", "Profiles", (picture, beyond)),),
+            sections=(Section("profiles", "Profiles", (within, beyond)),),
             where=options.where,
         )
 
@@ -42,7 +42,7 @@ def stored(place: Path, lines: bytes | None = None) -> Path:
     """The folder of a run."""
     (place / "profiles").mkdir(parents=True)
     (place / "records.jsonl").write_bytes(lines or GOLDEN.read_bytes())
-    (place / "profiles" / "replica.svg").write_bytes(SVG)
+    (place / "profiles" / "replica.raw.txt").write_bytes(STACKS)
     return place
 
 
@@ -61,6 +61,25 @@ def test_a_page_is_written_into_the_folder_of_its_run_and_replaces_an_earlier_on
     assert run(["report", str(home / "records.jsonl"), "--format", "html"]) == 0
     assert "of yesterday" not in to.read_text()
     assert (home / "records.jsonl").read_bytes() == GOLDEN.read_bytes()
+
+
+@pytest.mark.usefixtures("stub_sheets")
+def test_records_are_linked_from_where_the_page_is_and_nothing_beyond_a_run_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve_bench.report.page.MOST_RECORDS", 0)
+    (tmp_path / "beyond.raw.txt").write_bytes(STACKS)
+    monkeypatch.chdir(tmp_path)
+    stored(Path("results/a 1#"))
+    stored(Path("b"))
+    assert run(["report", "results/a 1#", "b", "--format", "html"]) == 0
+    read_page = Read(Path("report.html").read_text())
+    assert read_page.all("a", href="results/a%201%23/records.jsonl")
+    assert read_page.all("a", href="b/records.jsonl")
+    assert len(read_page.all("svg")) == 2 and "../beyond.raw.txt is not in" in read_page.text
+    Path("out").mkdir()
+    assert run(["report", "b", "--format", "html", "-o", "out/x.html"]) == 0
+    assert Read(Path("out/x.html").read_text()).all("a", href="../b/records.jsonl")
 
 
 @pytest.mark.usefixtures("stub_sheets")
@@ -231,3 +250,14 @@ def test_perf_metrics_are_written_whole_or_not_at_all(
     assert list(folder.iterdir()) == []
     assert run(words) == 0
     assert "perf_metrics" in json.loads((folder / "t.pm").read_text())
+
+
+@pytest.mark.usefixtures("stub_sheets")
+def test_a_page_whose_folder_is_elsewhere_needs_nothing_of_it(tmp_path: Path) -> None:
+    home = stored(tmp_path / "r")
+    to = tmp_path / "x.html"
+    assert run(["report", str(home), "-f", "html", "-o", str(to)]) == 0
+    shutil.rmtree(home)
+    read_page = Read(to.read_text())
+    assert json.loads(read_page.scripts["records.jsonl-text"].splitlines()[0])["kind"] == "run"
+    assert len(read_page.all("svg")) == 1

@@ -1,152 +1,96 @@
-"""Pictures of runs: which charts they hold, what they say, what they refuse."""
+"""Pictures of the charts of runs: `report --plot`, which charts they hold, what they refuse."""
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from serve_bench.benchmarks.registry import benchmark_of
-from serve_bench.benchmarks.rpc.stored import report_document
-from serve_bench.cli.show import RunReport, draw_plots
+from serve_bench.cli.program import run
 from serve_bench.core.document import Document, ReportOptions
 from serve_bench.core.errors import BadInput
-from serve_bench.core.result import Result, result_of
-from serve_bench.report.picture import charts_of, is_made_by, picture
+from serve_bench.report.picture import charts_of, picture
 from serve_bench.store import read
 from tests import places
-from tests.records import press_result, press_trial, run
-
-RATES = {1: 300.0, 10: 1500.0, 50: 1980.0, 100: 2000.0}
 
 
-def pressed(command: str = "press") -> Result:
-    return press_result(*(press_trial(users, qps) for users, qps in RATES.items()), command=command)
-
-
-def document(result: Result, published: bool = False) -> Document:
-    return benchmark_of(result.run).telling.document(result, ReportOptions(None, published))
-
-
-def stored(name: str, published: bool = False) -> Document:
-    return document(read(places.FORMATS / f"{name}.jsonl"), published)
-
-
-def words(of: Document) -> str:
-    """All texts of the picture."""
-    svg = picture([of], "svg").decode("utf-8")
-    return "\n".join(re.findall(r">([^<>]+)<", svg))
-
-
-def test_png_and_svg_are_what_they_are_called_and_equal_for_equal_runs() -> None:
-    png, svg = (picture([document(pressed())], kind) for kind in ("png", "svg"))
-    assert png.startswith(b"\x89PNG\r\n") and svg.startswith(b"<svg")
-    assert svg == picture([document(pressed())], "svg")
+def stored(name: str) -> Document:
+    result = read(places.FORMATS / f"2-{name}.jsonl")
+    return benchmark_of(result.run).telling.document(result, ReportOptions(None))
 
 
 @pytest.mark.parametrize(
-    ("of", "said"),
+    ("name", "said"),
     [
-        (
-            lambda: document(pressed()),
-            ("Requests/s over clients", "Latency over clients", "clients (log)", "knee", "p99"),
-        ),
-        (lambda: document(pressed(), published=True), ("published, not measured here: CPU",)),
-        (lambda: stored("2-sweep"), ("Requests/s over users", "users (log)", "AMD EPYC")),
-        (lambda: stored("2-rpc", published=True), ("Agent latency", "PUBLISHED, not measured")),
-        (lambda: stored("2-scale-curve"), ("Throughput", "replicas (log)", "Deploy time", "n^")),
+        ("press", ("Requests/s over clients", "Latency over clients", "clients (log)")),
+        ("sweep", ("Requests/s over users", "users (log)", "AMD EPYC")),
+        ("rpc", ("Agent latency", "Observer throughput")),
+        ("scale-curve", ("Throughput", "replicas (log)", "Deploy time", "n^")),
+        ("micro", ("100 connections", "optimized")),
     ],
 )
-def test_a_picture_says_what_it_shows(of: Callable[[], Document], said: tuple[str, ...]) -> None:
-    made = of()
-    text = words(made)
-    assert made.title in text
-    for one in (*said, *(chart.title for chart in charts_of(made))):
+def test_a_picture_says_what_it_shows(name: str, said: tuple[str, ...]) -> None:
+    document = stored(name)
+    charts = charts_of([document])
+    svg = picture([document], charts, ".svg").decode("utf-8")
+    text = "\n".join(re.findall(r">([^<>]+)<", svg))
+    for one in (*said, document.title, *(chart.title for chart in charts)):
         assert one in text, one
+    assert not re.search(r"(href|src)=", svg)
 
 
-def test_a_report_of_rpc_from_a_file_has_the_four_metrics() -> None:
-    theirs = {
-        "world_size": 10,
-        "benchmark_results": [
-            {
-                name: {f"p{share}": 1.0 + share for share in (50, 75, 90, 95)}
-                for name in (
-                    *("agent latency (seconds)", "agent throughput"),
-                    *("observer latency (seconds)", "observer throughput"),
-                )
-            }
-        ],
-    }
-    of = report_document(theirs, published=False)
-    assert len(charts_of(of)) == 4 and "PyTorch RPC" in words(of)
+def test_report_draws_all_charts_or_those_with_some_words_in_their_title(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = str(places.FORMATS / "2-micro.jsonl")
+    svg, png = tmp_path / "all.svg", tmp_path / "one.png"
+    assert run(["report", records, "--plot", str(svg)]) == 0
+    assert svg.read_text().startswith("<svg") and f"wrote {svg}" in capsys.readouterr().err
+    title = charts_of([stored("micro")])[0].title
+    assert run(["report", records, "--plot", str(png), "--chart", title.upper()]) == 0
+    assert png.read_bytes().startswith(b"\x89PNG\r\n")
+    some = charts_of([stored("micro")], title.upper())
+    assert title in {chart.title for chart in some}
+    assert 0 < len(some) < len(charts_of([stored("micro")]))
 
 
 @pytest.mark.parametrize(
-    ("result", "kind", "message"),
+    ("words", "said"),
     [
-        (pressed(), "pdf", "plot: 'pdf' is not allowed; it takes png or svg"),
-        (result_of([run()]), "png", "plot: there is no figure to draw"),
+        (["--plot", "x.pdf"], "--plot: x.pdf is not allowed; it takes a file in .svg or .png"),
+        (["--plot", "mine.svg"], "--plot: mine.svg exists already; nothing is overwritten"),
+        (["--plot", "no/x.svg"], "--plot: the folder of no/x.svg does not exist"),
+        (["--plot", "x.svg", "--chart", "zz"], "--chart: no chart has 'zz' in its title; there"),
+        (["--chart", "zz"], "--chart: chooses charts of --plot FILE, which is not there"),
     ],
 )
-def test_what_cannot_be_drawn_is_one_line(result: Result, kind: str, message: str) -> None:
-    with pytest.raises(BadInput) as refused:
-        picture([document(result)], kind)
-    assert str(refused.value) == message
+def test_what_cannot_be_drawn_is_one_line(
+    words: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.svg").write_text("mine")
+    assert run(["report", str(places.FORMATS / "2-micro.jsonl"), *words]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"serve-bench: {said}") and error.count("\n") == 1
+    assert [file.name for file in tmp_path.iterdir()] == ["mine.svg"]
+    assert Path("mine.svg").read_text() == "mine"
+
+
+def test_a_run_without_a_figure_has_no_picture() -> None:
+    with pytest.raises(BadInput, match=r"^--plot: there is no figure to draw$"):
+        charts_of([stored("scale-no-cluster")])
 
 
 def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    document = stored("micro")
+    charts = charts_of([document])
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     with pytest.raises(BadInput, match=r"pip install vl-convert-python"):
-        picture([document(pressed())], "png")
-
-
-@pytest.mark.parametrize("kind", ["png", "svg"])
-def test_a_picture_is_known_by_its_maker(kind: str) -> None:
-    made = picture([document(pressed())], kind, made_by="serve-bench report")
-    assert is_made_by(made[:5000], "serve-bench report")
-    assert not is_made_by(made[:5000], "someone else")
-    assert not is_made_by(b"serve-bench report", "serve-bench report")
-    assert not is_made_by(picture([document(pressed())], kind), "serve-bench report")
-
-
-def report(result: Result) -> RunReport:
-    return RunReport(result, ReportOptions())
-
-
-def test_the_files_stand_in_the_folder_of_the_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    places = draw_plots(tmp_path, report(pressed()))
-    assert [one.name for one in places] == ["press.png", "press.svg"]
-    assert all(one.stat().st_size > 1000 for one in places)
-    assert capsys.readouterr().err.startswith("plots: ")
-    assert draw_plots(tmp_path, report(pressed())) == places, "its own are drawn anew"
-    capsys.readouterr()
-    assert draw_plots(tmp_path, report(result_of([run()]))) == []
-    assert capsys.readouterr().err == ""
-    assert draw_plots(tmp_path, report(result_of([run()])), required=True) == []
-    assert capsys.readouterr().err == "no plot: the run holds no figure to draw\n"
-
-
-def test_a_file_of_somebody_else_is_no_plot(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "press.png").write_text("mine")
-    (tmp_path / "press.svg").symlink_to(tmp_path / "press.png")
-    with pytest.raises(BadInput, match=r"press\.png exists and is no plot of serve-bench"):
-        draw_plots(tmp_path, report(pressed()), required=True)
-    assert draw_plots(tmp_path, report(pressed())) == []
-    assert capsys.readouterr().err.count("nothing is overwritten") == 2
-    assert (tmp_path / "press.png").read_text() == "mine"
-
-
-@pytest.mark.parametrize("command", ["/{}/logo", "../logo", "a\0b", ""])
-def test_the_command_of_a_record_is_no_path(command: str, tmp_path: Path) -> None:
-    (tmp_path / "r").mkdir()
-    with pytest.raises(BadInput, match="is no command of serve-bench"):
-        draw_plots(tmp_path / "r", report(pressed(command.format(tmp_path))))
-    assert [one.name for one in tmp_path.rglob("*")] == ["r"]
+        picture([document], charts, ".png")

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from serve_bench.core.errors import BadInput
-from serve_bench.observing.processes import TARGETS
-from serve_bench.observing.profiler import FORMATS
-from serve_bench.runner.recording import RECIPE_FORMATS as RECIPE_FORMATS
-from serve_bench.runner.recording import TARGETS as RECIPE_TARGETS
-from serve_bench.runner.recording import read_recipe
+from serve_bench.observing.profiler import SpyOptions
+from serve_bench.runner.recording import Wish, raw_beside, read_recipe
 from serve_bench.store.files import read_toml, shipped
 
 GOOD = {"what": "w", "why": "y", "target": "replica"}
@@ -53,11 +51,6 @@ def test_every_shipped_recipe_reads_and_is_in_the_readme() -> None:
         assert f"| `{file.stem}` |" in readme
 
 
-def test_what_recipes_allow_is_what_the_profiler_can() -> None:
-    assert set(RECIPE_FORMATS) == set(FORMATS)
-    assert set(RECIPE_TARGETS) | {"haproxy"} == set(TARGETS)
-
-
 def test_flags_are_those_that_are_true() -> None:
     recipe = read_recipe({**GOOD, "native": True, "gil": False, "rate": 50}, "x.toml")
     assert recipe.flags == ("native",)
@@ -75,7 +68,7 @@ def test_flags_are_those_that_are_true() -> None:
         ({"rate": True}, "x.toml: rate: True is not allowed"),
         ({"duration_s": "5"}, "x.toml: duration_s: '5' is not a number of seconds"),
         ({"duration_s": 0}, "x.toml: duration_s: 0 is not allowed; it takes 0.1 to 3600 seconds"),
-        ({"format": "png"}, "x.toml: format: 'png' is not allowed; it takes flamegraph"),
+        ({"format": "png"}, "x.toml: unknown key 'format'; allowed: what, why"),
     ],
 )
 def test_a_mistake_is_one_line_that_names_the_key(change: dict[str, Any], said: str) -> None:
@@ -83,3 +76,23 @@ def test_a_mistake_is_one_line_that_names_the_key(change: dict[str, Any], said: 
         read_recipe({**GOOD, **change}, "x.toml")
     assert str(refused.value).startswith(said)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("out", "place"),
+    [
+        (None, "profile-replica-7.svg"),
+        ("x.svg", "x-replica-7.svg"),
+        ("replica.svg", "replica-7.svg"),
+        ("xreplica.svg", "xreplica-replica-7.svg"),
+    ],
+)
+def test_the_file_of_one_of_several_processes_has_its_role_and_pid(
+    out: str | None, place: str
+) -> None:
+    wish = Wish(1.0, SpyOptions(), out=None if out is None else Path("d", out))
+    found = wish.place("replica", 7, True)
+    assert found == (Path(place) if out is None else Path("d", place))
+    assert raw_beside(found).name == place.replace(".svg", ".raw.txt")
+    if out is not None:
+        assert wish.place("replica", 7, False) == Path("d", out)

@@ -97,7 +97,6 @@ def document(result: Result, options: ReportOptions) -> Document:
         doubts=tuple(_doubts(result, cells)),
         facts=tuple(_facts(result, cells)),
         sections=tuple(_sections(result, cells)),
-        picture=lambda: [block for one in cells for block in _charts(one, len(cells) > 1)],
     )
 
 
@@ -226,10 +225,10 @@ def _table(cells: Sequence[CellCapacity]) -> Table:
             lambda one: Number(str(len(one.capacity.launches)), len(one.capacity.launches)),
         ),
         (Column("ratio"), _ratio),
-        (Column("95 % of it", number=False, spare=1), _ratio_interval),
-        (Column("cores", "used", spare=2), lambda one: plain(one.cores, 3)),
+        (Column("95 % of it", number=False), _ratio_interval),
+        (Column("cores", "used", detail=True), lambda one: plain(one.cores, 3)),
         (Column("per core", "req/s"), lambda one: plain(one.per_core, 3)),
-        (Column("binds", number=False, spare=3), lambda one: one.binds or "-"),
+        (Column("binds", number=False, detail=True), lambda one: one.binds or "-"),
         (Column("needed", number=False), lambda one: _holds(one, need)),
     )
     return table_of("Capacity of each cell", fields, cells, (headline_note(cells),))
@@ -291,10 +290,10 @@ def _launches(cells: Sequence[CellCapacity]) -> Table:
         (Column("missed from", "req/s"), lambda row: _rate(row[2].high)),
         (Column("binds", number=False), lambda row: row[2].binds or "-"),
         (Column("probes"), lambda row: Number(str(len(row[1].probes)), len(row[1].probes))),
-        (Column("blocks", spare=2), lambda row: Number(str(row[2].blocks), row[2].blocks)),
-        (Column("block", "s", spare=2), lambda row: plain(row[2].block_s or None, 3)),
+        (Column("blocks", detail=True), lambda row: Number(str(row[2].blocks), row[2].blocks)),
+        (Column("block", "s", detail=True), lambda row: plain(row[2].block_s or None, 3)),
         (
-            Column("autocorrelation", "s", spare=3),
+            Column("autocorrelation", "s", detail=True),
             lambda row: plain(row[2].correlation_s or None, 2),
         ),
     )
@@ -337,10 +336,10 @@ def _lines(caption: str, rows: Sequence[tuple[CellCapacity, ProbeLine]]) -> Tabl
         (Column("probe"), lambda row: f"{row[1].round}.{row[1].number}"),
         (Column("rate", "req/s"), lambda row: _rate(row[1].probe.rate)),
         (Column("s"), lambda row: plain(row[1].probe.seconds, 2)),
-        (Column("answered", "req/s", spare=3), lambda row: plain(served(row[1].trial))),
+        (Column("answered", "req/s", detail=True), lambda row: plain(served(row[1].trial))),
         *((_column(one), partial(_value, at, one)) for at, one in enumerate(objectives)),
-        (Column("p50", "ms", spare=2), lambda row: milliseconds(latency_of(row[1], 0.5))),
-        (Column("cores", "used", spare=4), lambda row: plain(cores_of(row[1].trial), 3)),
+        (Column("p50", "ms", detail=True), lambda row: milliseconds(latency_of(row[1], 0.5))),
+        (Column("cores", "used", detail=True), lambda row: plain(cores_of(row[1].trial), 3)),
         (
             Column("SLO", number=False),
             lambda row: Text(row[1].word, _TONES.get(row[1].word, "plain")),

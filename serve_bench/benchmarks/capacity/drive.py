@@ -140,7 +140,7 @@ def run(options: CapacityOptions) -> int:
 
 def _show(report: ReportRequest, result: Result, folder: Path) -> int:
     """Prints the report, and what breaks the gate. Returns the exit code of the gate."""
-    report.finish(result, folder)
+    report.close(result, folder)
     return close_gate(gate(result))
 
 

@@ -116,7 +116,6 @@ def _document(history: History, at: int) -> Document:
             *(_closing(history) if last else ()),
         ),
         where=f"{len(group.runs)} folders, {group.runs[0].where} to {group.runs[-1].where}",
-        picture=draw,
     )
 
 
@@ -191,7 +190,7 @@ def _values(group: Group, times: Sequence[str]) -> Table:
     columns = (
         Column("run", number=False),
         Column("value"),
-        Column("95 % interval", spare=1),
+        Column("95 % interval", detail=True),
         Column("low to high", drawn=True),
         Column("", number=False),
     )

@@ -140,7 +140,6 @@ def document(result: Result, options: ReportOptions) -> Document:
         doubts=page_doubts(page),
         sections=_sections(result, page, services, options.published),
         facts=tuple(("service", text) for text in _service_words(result)),
-        picture=lambda: over_load("users", _groups(services)),
     )
 
 
@@ -514,21 +513,21 @@ KNEES: Final[Fields[ServiceSummary]] = (
     (Column("at the knee", "requests/s"), _knee_rate),
     (Column("users"), lambda one: count(_users(one.knee) or None)),
     (Column("p50", "ms"), lambda one: _ms(one.knee, "p50")),
-    (Column("p90", "ms", spare=True), lambda one: _ms(one.knee, "p90")),
+    (Column("p90", "ms", detail=True), lambda one: _ms(one.knee, "p90")),
     (Column("p99", "ms"), lambda one: _ms(one.knee, "p99")),
     (
-        Column("errors", "all steps", spare=True),
+        Column("errors", "all steps", detail=True),
         lambda one: count(one.ladder.errors, "bad" if one.ladder.errors else "plain"),
     ),
     (Column("best", "requests/s"), lambda one: plain(one.best_rate)),
-    (Column("best at", "users", spare=True), lambda one: count(_users(one.best) or None)),
+    (Column("best at", "users", detail=True), lambda one: count(_users(one.best) or None)),
     (Column("ratio", "of the best"), _ratio),
 )
 INSIDE: Final[Fields[ServiceSummary]] = (
     (Column("service", number=False), lambda one: one.label),
     (Column("batch", "mean"), lambda one: _batch(one.knee, "mean", 1)),
-    (Column("batch p50", spare=True), lambda one: _batch(one.knee, "p50")),
-    (Column("batch max", spare=True), lambda one: _batch(one.knee, "max")),
+    (Column("batch p50", detail=True), lambda one: _batch(one.knee, "p50")),
+    (Column("batch max", detail=True), lambda one: _batch(one.knee, "max")),
     (Column("forward", "ms"), lambda one: _forward(one.knee)),
     (Column("ranker", "CPU %"), lambda one: _cpu_of(one, "ranker")),
     (Column("ingress", "CPU %"), lambda one: _cpu_of(one, "ingress")),
@@ -542,13 +541,13 @@ STEPS: Final[Fields[LadderStep]] = (
     (Column("users"), lambda one: clients_cell(one[1])),
     (Column("throughput", "requests/s"), lambda one: _step_rate(one[1])),
     (Column("p50", "ms"), lambda one: _ms(one[1], "p50")),
-    (Column("p90", "ms", spare=True), lambda one: _ms(one[1], "p90")),
+    (Column("p90", "ms", detail=True), lambda one: _ms(one[1], "p90")),
     (Column("p99", "ms"), lambda one: _ms(one[1], "p99")),
-    (Column("max", "ms", spare=True), lambda one: _ms(one[1], "max")),
+    (Column("max", "ms", detail=True), lambda one: _ms(one[1], "max")),
     (Column("errors"), lambda one: errors(one[1].failed)),
-    (Column("batch", "requests", spare=True), lambda one: _batch(one[1], "mean", 1)),
-    (Column("forward", "ms", spare=True), lambda one: _forward(one[1])),
-    (Column("host", "CPU %", spare=True), lambda one: host_cell(one[1])),
+    (Column("batch", "requests", detail=True), lambda one: _batch(one[1], "mean", 1)),
+    (Column("forward", "ms", detail=True), lambda one: _forward(one[1])),
+    (Column("host", "CPU %", detail=True), lambda one: host_cell(one[1])),
     (Column("mark", number=False), lambda one: mark_text(one[0].ladder, one[1])),
 )
 PUBLISHED: Final[Fields[Mapping[str, Any]]] = (

@@ -143,7 +143,7 @@ def _measure_urls(
         log_requests=log_requests,
         plain=plain_lines(options.live),
     )
-    return sit(sitting, report.finish)
+    return sit(sitting, report.close)
 
 
 def services_of(urls: Sequence[str], headers: Sequence[str], users: bool) -> tuple[Service, ...]:

@@ -72,7 +72,7 @@ _MEANINGS: Final = {
     "send_lag": "from the moment it was due until it was sent",
 }
 _COLUMNS: Final = ("mean", "std", "p50", "p75", "p90", "p99", "p99.9", "max")
-_SPARE: Final = ("p75", "within one std")
+_DETAILS: Final = ("p75", "within one std")
 
 
 def document(result: Result, options: ReportOptions) -> Document:
@@ -189,7 +189,7 @@ def _figures(entry: Entry) -> Table:
     if streams.EVENTS in line.spreads:
         rows.append(TableRow(tuple(_rate_cells(entry, streams.EVENTS))))
     rows += [TableRow(tuple(_time_cells(entry, name))) for name in names]
-    columns = [Column(name, spare=name in _SPARE) for name in (*_COLUMNS, "within one std")]
+    columns = [Column(name, detail=name in _DETAILS) for name in (*_COLUMNS, "within one std")]
     meanings = [f"{streams.name(name)}: {_MEANINGS[name]}" for name in names if len(names) > 1]
     return Table(
         f"{entry.label}: {_whole(line.trials[0])}",

@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 from serve_bench.benchmarks.parts.inside import facts, profiling_costs
 from serve_bench.cli.command import FAILED, INTERRUPTED
 from serve_bench.cli.gate import GATE_BROKEN, close_slo
-from serve_bench.cli.profile_run import draw_profiles
 from serve_bench.cli.progress import Display
 from serve_bench.cli.rows import share_of
 from serve_bench.cli.show import ReportRequest
@@ -299,7 +298,6 @@ def _repeat(
         folder.append(trial)
         for lost in driven.lost:
             folder.append(Failure("profile", lost, now_iso()))
-    draw_profiles(place, [trial])
     print("\nprofiled: the load once more with py-spy, which is in no figure above", file=stream)
     for line in facts(trial, profiling_costs(read(place))):
         print(f"    {line}", file=stream)

@@ -120,7 +120,6 @@ def noop(options: NoopOptions) -> int:
 
     from serve_bench.benchmarks.parts.inside import facts, profiling_costs
     from serve_bench.cli.gate import close_slo
-    from serve_bench.cli.profile_run import draw_profiles
     from serve_bench.cli.rows import RowsRequest, sitting_of, suite_of, targets_of
     from serve_bench.cli.sitting import outcome_of, signals
     from serve_bench.core.axes import settings
@@ -175,7 +174,6 @@ def noop(options: NoopOptions) -> int:
     )
     with signals():
         outcome = outcome_of(sitting)
-        draw_profiles(outcome.folder, outcome.result.profiled)
     costs = profiling_costs(outcome.result)
     for trial in outcome.result.profiled:
         for line in facts(trial, costs):

@@ -57,9 +57,9 @@ from serve_bench.core.document import (
     Column,
     Document,
     Finding,
+    Flamegraph,
     Folded,
     Number,
-    Picture,
     Prose,
     ReportOptions,
     Section,
@@ -85,9 +85,6 @@ MOST_AXES: Final = 3
 
 MOST_PATHS: Final = 4
 """Paths of a request that are named where a load asks for several."""
-
-_RAW: Final = ".raw.txt"
-"""How the raw stacks of a profile end; their flamegraph lies beside, as .svg."""
 
 
 def document(result: Result, options: ReportOptions) -> Document:
@@ -257,19 +254,18 @@ Field = tuple[Column, Callable[[Entry], Cell]]
 
 
 def _fields(page: Page, names: Names) -> Iterator[Field]:
-    """The columns, each with what makes its cell. Of latencies p90 and max go first."""
+    """The columns, each with what makes its cell."""
     yield from _name_fields(names)
     yield Column("requests/s"), _rate
     if any(one.line.row.traffic.payload for one in page.entries):
-        yield Column("MB/s", spare=2), _payload
-    yield Column("ratio", spare=1), lambda one: _ratio(one, page.base)
-    spares = {"p50": 3, "p90": 6, "p99": 0, "max": 5}
-    for name, spare in spares.items():
-        yield Column(name, "ms", spare=spare), _latency(name)
+        yield Column("MB/s"), _payload
+    yield Column("ratio"), lambda one: _ratio(one, page.base)
+    for name in LATENCIES:
+        yield Column(name, "ms", detail=name in ("p90", "max")), _latency(name)
     yield from streams.fields(page.entries)
     yield Column("errors"), _errors
-    yield Column("std over launches", spare=4), lambda one: _over_launches(one.rate)
-    yield Column("published", "requests/s", spare=2), _published
+    yield Column("std over launches"), lambda one: _over_launches(one.rate)
+    yield Column("published", "requests/s"), _published
     yield Column("limited by", number=False), _cause
 
 
@@ -503,25 +499,24 @@ def _requests(entries: Sequence[Entry], names: Names) -> Table:
 
 def profiles(page: Page, names: Names) -> Iterator[Block]:
     """The flamegraphs of the profiled rows, the first row's open."""
-    every = [(entry, tuple(_pictures(entry, names))) for entry in page.entries]
-    shown = [(entry, pictures) for entry, pictures in every if pictures]
-    for at, (entry, pictures) in enumerate(shown):
-        yield from [Folded(names.whole(entry), pictures)] if at else pictures
+    every = [(entry, tuple(_flamegraphs(entry, names))) for entry in page.entries]
+    shown = [(entry, drawn) for entry, drawn in every if drawn]
+    for at, (entry, drawn) in enumerate(shown):
+        yield from [Folded(names.whole(entry), drawn)] if at else drawn
 
 
-def _pictures(entry: Entry, names: Names) -> Iterator[Picture]:
+def _flamegraphs(entry: Entry, names: Names) -> Iterator[Flamegraph]:
     for trial in entry.line.trials:
-        for one in trial.profiles:
-            path = str(one.get("path", ""))
-            if "failed" in one or not path:
+        for profile in trial.profiles:
+            path = str(profile.get("path", ""))
+            if "failed" in profile or not path:
                 continue
-            process, row = f"{one['role']} {one['pid']}", names.whole(entry)
-            yield Picture(
+            process, row = f"{profile['role']} {profile['pid']}", names.whole(entry)
+            yield Flamegraph(
                 f"{row}: {process}",
-                f"{path.removesuffix(_RAW)}.svg",
+                path,
                 f"flamegraph of {process} during {row}: the wider a frame, the more samples had it "
                 "on the stack",
-                path,
             )
 
 

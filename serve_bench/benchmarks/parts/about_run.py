@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shlex
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from serve_bench.analysis.statistics import MAIN, Line, summarize
@@ -307,7 +307,6 @@ def run_document(
     sections: Iterable[Section],
     facts: Iterable[tuple[str, str]] = (),
     title: str = "",
-    picture: Callable[[], Iterable[Block]] | None = None,
 ) -> Document:
     """The document of one run: what its kind says, with its SLO, the command, the machine and the
     place of the records. `facts` stand behind those of every run, or in the place of one of the
@@ -326,7 +325,6 @@ def run_document(
         where=where,
         argv=run.argv,
         records=() if where is None else (where,),
-        picture=picture,
     )
 
 

@@ -22,9 +22,6 @@ SHOWN_PERCENT: Final = 1.0
 
 REST: Final = "the rest"
 
-SHORT: Final = 20
-"""Characters of a name that heads a column of figures."""
-
 
 def usage_table(
     caption: str,
@@ -51,12 +48,8 @@ def usage_table(
         rest = [sum(u.cpu_percent for r, u in uses.items() if r not in shown) for _, uses in shares]
         rows.append((REST, *(f"{share:.0f}" for share in rest), ""))
     rows.append(("host, all processes", *(_host(trials) for _, trials in columns), ""))
-    # On a narrow terminal a long name is folded as words are, and the later columns go first.
-    heads = [
-        Column(name, number=len(name) <= SHORT, spare=max(0, at - 1))
-        for at, (name, _) in enumerate(columns)
-    ]
-    heads += [Column("memory", "MB", spare=1)] if memory else []
+    heads = [Column(name) for name, _ in columns]
+    heads += [Column("memory", "MB")] if memory else []
     kept = 1 + len(heads)
     table_rows = tuple(TableRow(row[:kept]) for row in rows)
     several = any("(" in cell for row in rows for cell in row[1:])
@@ -181,7 +174,7 @@ def facts(trial: Trial, costs: Mapping[str, str]) -> tuple[str, ...]:
         roles = ", ".join(
             f"{one['role']} {one['pid']} ({one.get('samples', 'not counted')})" for one in kept
         )
-        texts.append(f"stacks and flamegraphs (samples) in {place}: {roles}")
+        texts.append(f"stacks (samples) in {place}: {roles}")
     texts += [
         f"not recorded: {one['role']} {one['failed']}" for one in trial.profiles if "failed" in one
     ]

@@ -20,7 +20,6 @@ from serve_bench.benchmarks.ladder.document import (
     inside_blocks,
     load_sections,
     mark_text,
-    over_load,
     replicas_of,
     services_there,
     traced_sections,
@@ -127,7 +126,6 @@ def document(result: Result, options: ReportOptions) -> Document:
         doubts=page_doubts(page),
         sections=_sections(result, page, settings, options),
         facts=_request(result),
-        picture=lambda: over_load("clients", {"": _curves(settings, options.published)}),
     )
 
 
@@ -255,10 +253,10 @@ SETTINGS: Final[Fields[Setting]] = (
     (Column("with", "clients"), lambda one: count(one.best.clients if one.best else None)),
     (Column("knee", "clients"), _knee(lambda row: count(row.clients))),
     (Column("p50", "ms, knee"), _knee(lambda row: _ms(row.p50_ms))),
-    (Column("p99", "ms, knee", spare=True), _knee(lambda row: _ms(row.p99_ms))),
-    (Column("aveTime", "us, 1 client", spare=True), _alone),
-    (Column("CPU", "%, knee", spare=1), _knee(lambda row: percent(row.use.service))),
-    (Column("GPU", "%, knee", spare=True), _knee(lambda row: percent(row.use.gpu))),
+    (Column("p99", "ms, knee", detail=True), _knee(lambda row: _ms(row.p99_ms))),
+    (Column("aveTime", "us, 1 client", detail=True), _alone),
+    (Column("CPU", "%, knee"), _knee(lambda row: percent(row.use.service))),
+    (Column("GPU", "%, knee", detail=True), _knee(lambda row: percent(row.use.gpu))),
 )
 PUBLISHED_BEST: Final = (Column("published best", "qps (clients)"), _published_best)
 ROWS: Final[Fields[PressRow]] = (
@@ -267,13 +265,13 @@ ROWS: Final[Fields[PressRow]] = (
         Column("aveTime", "us"),
         lambda row: Text(row.line.status, "doubt") if row.qps is None else _us(row.ave_us),
     ),
-    (Column("totalTime", "us", spare=3), lambda row: _us(row.total_us)),
+    (Column("totalTime", "us", detail=True), lambda row: _us(row.total_us)),
     (Column("qps", "1/s"), lambda row: _qps(row.qps)),
-    (Column("p50", "ms", spare=2), lambda row: _ms(row.p50_ms)),
+    (Column("p50", "ms", detail=True), lambda row: _ms(row.p50_ms)),
     (Column("p99", "ms"), lambda row: _ms(row.p99_ms)),
     (Column("errors"), lambda row: errors(row.line.failed)),
-    (Column("cut", spare=1), lambda row: count(row.cut, "doubt" if row.ended_by_time else "plain")),
-    (Column("CPU", "%", spare=2), lambda row: percent(row.use.service)),
+    (Column("cut"), lambda row: count(row.cut, "doubt" if row.ended_by_time else "plain")),
+    (Column("CPU", "%", detail=True), lambda row: percent(row.use.service)),
     (Column("GPU", "%"), lambda row: percent(row.use.gpu)),
     (Column("limit", number=False), lambda row: row.limited.cause if row.limited else "-"),
 )

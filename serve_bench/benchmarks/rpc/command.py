@@ -7,11 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from serve_bench.cli.command import Options, Parameter, argument, command, flag
+from serve_bench.cli.command import Parameter, command, flag
 from serve_bench.cli.options import RunOptions
-from serve_bench.cli.panels import PanelCommand, PanelGroup
+from serve_bench.cli.panels import PanelCommand
 
 if TYPE_CHECKING:
     from serve_bench.benchmarks.rpc.request import RpcSuite
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
 _SPELT = re.compile(r"-{1,2}(?P<name>[a-z]+(?:[_-][a-z]+)*)(?P<rest>=.*)?", re.DOTALL)
 
 
-class PublishedSpelling(PanelGroup):
+class PublishedSpelling(PanelCommand):
     """Takes the flags as PyTorch's launcher spells them too: -world_size="10,50"."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -35,12 +33,6 @@ def _respelt(text: str, known: set[str]) -> str:
     flag = f"--{parts['name'].replace('_', '-')}"
     return f"{flag}{parts['rest'] or ''}" if flag in known else text
 
-
-rpc = typer.Typer(
-    invoke_without_command=True,
-    rich_markup_mode=None,
-    cls=PublishedSpelling,
-)
 
 #: The arguments of the benchmark, which a suite file has too (benchmarks/rpc/request.py).
 ARGUMENTS = {
@@ -69,7 +61,7 @@ class RpcOptions(RunOptions):
 
     command = "rpc"
     order = (
-        *("context", "world_size", "master_addr", "master_port", "batch", "state_size"),
+        *("world_size", "master_addr", "master_port", "batch", "state_size"),
         *("nlayers", "out_features", "output_file_path", "backend", "episodes", "steps"),
         *("seconds", "device", "threads", "launches", "warmup_s", "timeout_s", "policy_ms"),
         *("suite", "out", "resume", "no_sample", "dry_run", "live", "format", "published"),
@@ -77,7 +69,6 @@ class RpcOptions(RunOptions):
     )
 
     suite: str = flag("rpc")
-    context: typer.Context
     output_file_path: Path | None = flag(
         None, "New file for the report as JSON [in the run's folder]."
     )
@@ -88,9 +79,8 @@ class RpcOptions(RunOptions):
         return {name: Parameter(None, help) for name, help in ARGUMENTS.items()}
 
 
-@rpc.callback(rich_help_panel="Published benchmarks")
-@command(RpcOptions)
-def measure(options: RpcOptions) -> int | None:
+@command(RpcOptions, "Published benchmarks", PublishedSpelling)
+def rpc(options: RpcOptions) -> int:
     """Measure torch RPC against Ray actors and a Serve handle.
 
     An agent calls its observers over each of them.
@@ -100,19 +90,12 @@ def measure(options: RpcOptions) -> int | None:
 
     Example: serve-bench rpc --world-size 10,20 --batch True --backend torch,ray,serve
     """
-    from serve_bench.core.errors import BadInput
-
-    subcommand = options.context.invoked_subcommand
-    if subcommand is not None:
-        wrong = options.changed(("format",))
-        if wrong:
-            raise BadInput(f"{', '.join(wrong)}: does not go with rpc {subcommand}")
-        return None
     from serve_bench.benchmarks.rpc.backend import checked
     from serve_bench.benchmarks.rpc.drive import run
     from serve_bench.benchmarks.rpc.request import RpcSuite
     from serve_bench.cli.show import check_target
     from serve_bench.cli.sitting import request_of
+    from serve_bench.core.errors import BadInput
     from serve_bench.store.files import same_file
 
     report, output = options.report_request(), options.output_file_path
@@ -148,30 +131,3 @@ def _suite(options: RpcOptions) -> RpcSuite:
         output_file_path=None if output is None else str(output),
         sample=not options.no_sample,
     )
-
-
-class PlotOptions(Options):
-    """The options of `rpc plot`."""
-
-    order = ("file", "out", "published")
-
-    file: Path = argument("Report of rpc, or of PyTorch's launcher.", metavar="FILE")
-    out: Path | None = flag(
-        None,
-        "Picture to write, .png or .svg [both beside the report].",
-        *("-o", "--out"),
-        metavar="FILE",
-    )
-    published: bool = flag(False, "Show the published figures too.")
-
-
-@rpc.command(cls=PanelCommand)
-@command(PlotOptions)
-def plot(options: PlotOptions) -> int:
-    """Draw the four metrics of a report over its x axis.
-
-    Example: serve-bench rpc plot benchmark_report.json
-    """
-    from serve_bench.benchmarks.rpc.drive import plot_file
-
-    return plot_file(options.file, options.out, options.published)

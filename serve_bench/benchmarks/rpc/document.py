@@ -136,7 +136,6 @@ def document(result: Result, options: ReportOptions) -> Document:
         findings=sentences(_findings(summary)),
         doubts=whole_run(summary.warnings, summary.failures),
         sections=_sections(result, summary, options.published),
-        picture=lambda: _over_x(summary, options.published),
     )
 
 
@@ -385,7 +384,7 @@ def _metric(name: str, value: float) -> Number:
     return Number(latency(1e3 * value) if "latency" in name else number(value), value)
 
 
-def _share(name: str, share: int, head: str, spare: bool = False) -> PointFields:
+def _share(name: str, share: int, head: str, detail: bool = False) -> PointFields:
     """A percentile of a metric, under `agent` or `observer`."""
 
     def cell(point: RpcPoint) -> Number:
@@ -393,17 +392,17 @@ def _share(name: str, share: int, head: str, spare: bool = False) -> PointFields
         return NOTHING if figures is None else _metric(name, figures.percentiles[share])
 
     unit = "ms" if "latency" in name else "1/s"
-    return ((Column(head, f"p{share} {unit}", spare=spare), cell),)
+    return ((Column(head, f"p{share} {unit}", detail=detail), cell),)
 
 
 FIGURES: Final[PointFields] = (
     *_share(AGENT_SECONDS, 50, "agent"),
-    *_share(AGENT_SECONDS, 95, "agent", spare=True),
-    *_share(AGENT_RATE, 50, "agent", spare=True),
+    *_share(AGENT_SECONDS, 95, "agent", detail=True),
+    *_share(AGENT_RATE, 50, "agent", detail=True),
     *_share(OBSERVER_SECONDS, 50, "observer"),
-    *_share(OBSERVER_SECONDS, 95, "observer", spare=True),
+    *_share(OBSERVER_SECONDS, 95, "observer", detail=True),
     *_share(OBSERVER_SECONDS, 99, "observer"),
-    *_share(OBSERVER_RATE, 50, "observer", spare=True),
+    *_share(OBSERVER_RATE, 50, "observer", detail=True),
     (Column("all observers", "requests/s"), lambda point: rate(point.rate)),
     (
         Column("launches", "± 1/s"),
@@ -429,7 +428,7 @@ def _ratios(summary: RpcSummary) -> Iterator[Table]:
         return
 
     def ratio(head: str, unit: str, name: str) -> PointFields:
-        column = Column(head, unit, spare="throughput" in name)
+        column = Column(head, unit, detail="throughput" in name)
         return ((column, lambda point: _times(point.ratios.get(name))),)
 
     fields: PointFields = (
@@ -490,10 +489,10 @@ def _group(name: str) -> Callable[[RpcPoint], Cell]:
 INSIDE: Final[PointFields] = (
     (Column("agent", "CPU %"), _group(AGENT)),
     (Column("observers", "CPU %"), _group(OBSERVERS)),
-    (Column("others", "CPU %", spare=True), _group(OTHERS)),
+    (Column("others", "CPU %", detail=True), _group(OTHERS)),
     (Column("host", "CPU %"), lambda point: host_percent(point.cpu)),
     (Column("a call", "CPU ms"), lambda point: number(point.cpu_ms_a_call, 3)),
-    (Column("memory", "in processes", spare=True), lambda point: _memory(point)),
+    (Column("memory", "in processes", detail=True), lambda point: _memory(point)),
     (Column("limited by", number=False), lambda point: point.limited or "-"),
 )
 

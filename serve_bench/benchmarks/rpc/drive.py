@@ -1,4 +1,4 @@
-"""What `serve-bench rpc` does once its flags are understood: plan, run, report, plot."""
+"""What `serve-bench rpc` does once its flags are understood: plan, run, report."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from serve_bench.benchmarks.rpc.bench import plan_of
 from serve_bench.benchmarks.rpc.exports import REPORT_FILE, json_text
@@ -17,22 +17,17 @@ from serve_bench.benchmarks.rpc.request import (
     expected_s,
     rpc_plan,
 )
-from serve_bench.benchmarks.rpc.stored import report_document
 from serve_bench.cli.command import FAILED
 from serve_bench.cli.flag_values import plain_lines
-from serve_bench.cli.show import ReportRequest, check_target
+from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import Sitting, done, launch_lines, print_plan, sit
 from serve_bench.core.document import ReportOptions
-from serve_bench.core.errors import BadInput
 from serve_bench.core.plan import duration_text
 from serve_bench.core.result import Result
-from serve_bench.report.picture import picture
-from serve_bench.store.files import why, write_output, write_whole
+from serve_bench.store.files import why, write_whole
 
 if TYPE_CHECKING:
     from serve_bench.benchmarks.rpc.command import RpcOptions
-
-LARGEST_REPORT = 64 * 1024 * 1024
 
 
 def run(
@@ -47,7 +42,7 @@ def run(
         troubles = _write_reports(suite, result, folder)
         for trouble in troubles:  # the figures are shown all the same
             print(f"serve-bench: {trouble}", file=sys.stderr)
-        return report.finish(result, folder) or (FAILED if troubles else 0)
+        return report.close(result, folder) or (FAILED if troubles else 0)
 
     sitting = Sitting(
         "rpc",
@@ -110,37 +105,3 @@ def _of_run(place: Path, run_id: str) -> bool:
         return bool(report["serve_bench"]["run"]["id"] == run_id)
     except (OSError, ValueError, KeyError, TypeError):
         return False
-
-
-def plot_file(file: Path, out: Path | None, published: bool) -> int:
-    """Draws a report. Raises BadInput when it is none, or the target cannot be."""
-    report = _read_report(file)
-    places = [file.with_suffix(".png"), file.with_suffix(".svg")] if out is None else [out]
-    for place in places:
-        if place.suffix not in (".png", ".svg"):
-            raise BadInput(f"--out: {place} is not allowed; it takes a name ending in .png or .svg")
-        check_target(place, "plot" if out is None else "--out")
-    document = report_document(report, published, str(file))
-    for place in places:
-        write_output(place, picture([document], place.suffix[1:]))
-    print(f"plots: {', '.join(str(place) for place in places)}", file=sys.stderr)
-    return 0
-
-
-def _read_report(file: Path) -> Any:
-    try:
-        if file.is_dir():
-            raise BadInput(f"{file}: is a folder; it takes the report of rpc, a JSON file")
-        with file.open("rb") as opened:  # a device may never end
-            content = opened.read(LARGEST_REPORT + 1)
-        if len(content) > LARGEST_REPORT:
-            raise BadInput(f"{file}: is no report of rpc: too large")
-        return json.loads(content)
-    except OSError as error:
-        raise BadInput(f"{file}: cannot be read: {why(error)}") from None
-    except RecursionError:
-        raise BadInput(f"{file}: is no report of rpc: too deeply nested") from None
-    except ValueError as error:
-        if isinstance(error, BadInput):
-            raise
-        raise BadInput(f"{file}: is no JSON: {error}") from None

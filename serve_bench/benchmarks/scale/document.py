@@ -73,7 +73,7 @@ from serve_bench.core.document import (
 from serve_bench.core.figures import counted
 from serve_bench.core.result import Result
 
-SPARE: Final = ("latency_p50", "controller_loop", "teardown_time")
+DETAILS: Final = ("latency_p50", "controller_loop", "teardown_time")
 """Quantities of a curve that go first where its table is too wide."""
 
 _NIGHTLY: Final = (
@@ -155,7 +155,6 @@ def document(result: Result, options: ReportOptions) -> Document:
         findings=_findings(summary),
         doubts=_doubts(summary),
         sections=_sections(result, summary, options.published),
-        picture=lambda: charts.growth_charts(summary),
     )
 
 
@@ -419,7 +418,7 @@ def _percentile(name: str) -> tuple[Column, Callable[[SizeLine], Cell]]:
         rare = name == "p99" and row[1].row.requests_each is not None
         return NOTHING if rare else share(row[1].distributions.get(LATENCY), name)
 
-    return (Column(name, "ms", spare=name in ("p90", "max")), cell)
+    return (Column(name, "ms", detail=name in ("p90", "max")), cell)
 
 
 def _sizes_table(summary: ScaleSummary) -> Table:
@@ -434,7 +433,7 @@ def _sizes_table(summary: ScaleSummary) -> Table:
     )
     fields: Fields[SizeLine] = (
         (Column("variant", number=False), lambda row: row[0].variant),
-        (Column("replicas", spare=True), lambda row: count(row[0].replicas)),
+        (Column("replicas", detail=True), lambda row: count(row[0].replicas)),
         *(label if graph else ()),
         (Column("throughput", "requests/s"), lambda row: _rate(*row)),
         (Column("ratio", f"to {first}"), lambda row: ratio(row[1], base) if base else "-"),
@@ -468,7 +467,7 @@ def _curve_table(summary: ScaleSummary) -> Table:
     """A row for each number of replicas: throughput, latency, what each further one costs."""
 
     def of(one: Quantity) -> tuple[Column, Callable[[ScaleSize], Cell]]:
-        column = Column(one.short, one.unit, spare=one.name in SPARE)
+        column = Column(one.short, one.unit, detail=one.name in DETAILS)
         return (column, lambda size: _measured(size.figures.get(one.figure)))
 
     return table_of(
@@ -495,7 +494,7 @@ def _growth(summary: ScaleSummary) -> Iterator[Block]:
         Column("n: replicas", number=False),
         Column("exponent"),
         Column("95 %"),
-        Column("sizes", spare=True),
+        Column("sizes", detail=True),
         Column("in words", number=False),
     )
     notes = (
@@ -527,15 +526,15 @@ def _metrics(summary: ScaleSummary, published: Mapping[str, Any]) -> Iterator[Ta
     several = len({one.replicas for one in sizes}) > 1
     units = {name: figure.unit for one in sizes for name, figure in one.figures.items()}
 
-    def of(at: int, size: ScaleSize) -> tuple[Column, Callable[[str], Cell]]:
+    def of(size: ScaleSize) -> tuple[Column, Callable[[str], Cell]]:
         unit = counted(size.replicas, "replica") if several else ""
-        column = Column(size.variant, unit, spare=at > 0)
+        column = Column(size.variant, unit)
         return (column, lambda name: _measured(size.figures.get(name)))
 
     fields: Fields[str] = (
         (Column("metric", number=False), lambda name: name),
-        (Column("unit", number=False, spare=True), lambda name: units[name]),
-        *(of(*pair) for pair in enumerate(sizes)),
+        (Column("unit", number=False, detail=True), lambda name: units[name]),
+        *map(of, sizes),
         (
             Column("published", "elsewhere"),
             lambda name: Text(f"{published[name]:,}", "quiet") if name in published else "-",
@@ -578,13 +577,13 @@ def _node_cpu(name: str) -> tuple[Column, Callable[[SizeNode], Cell]]:
         cpu = cpu_of([row[1].usage])
         return percent(None if cpu is None else cpu.groups.get(name))
 
-    return (Column(name, "CPU %", spare=True), cell)
+    return (Column(name, "CPU %", detail=True), cell)
 
 
 NODE_FIELDS: Final[Fields[SizeNode]] = (
     (Column("node", number=False), lambda row: charts.node_name(row[1], row[0])),
-    (Column("hostname", number=False, spare=True), lambda row: row[1].hostname or "-"),
-    (Column("connections", spare=True), lambda row: count(row[1].connections)),
+    (Column("hostname", number=False, detail=True), lambda row: row[1].hostname or "-"),
+    (Column("connections", detail=True), lambda row: count(row[1].connections)),
     (Column("requests"), lambda row: NOTHING if row[1].lost else count(row[1].completed)),
     (Column("throughput", "requests/s"), lambda row: plain(row[1].rate)),
     *map(_node_percentile, ("p50", "p99")),
@@ -618,14 +617,14 @@ def _inside(summary: ScaleSummary) -> Iterator[Block]:
     """CPU of each row that was sampled on one machine, and what limited it."""
 
     def group(name: str) -> tuple[Column, Callable[[RowCpu], Cell]]:
-        column = Column(name, "CPU %", spare=name not in ("proxy", "replicas"))
+        column = Column(name, "CPU %", detail=name not in ("proxy", "replicas"))
         return (column, lambda row: percent(row.cpu.groups.get(name)))
 
     fields: Fields[RowCpu] = (
         (Column("row", number=False), lambda row: charts.row_name(summary, row.size, row.line)),
         *map(group, ("proxy", "replicas")),
         (
-            Column("busiest", "CPU %", spare=True),
+            Column("busiest", "CPU %", detail=True),
             lambda row: percent(row.cpu.busiest.get("replicas")),
         ),
         *map(group, ("controller", "others")),

@@ -1,4 +1,4 @@
-"""What `serve-bench scale` does once its flags are understood: plan, run, report, plot."""
+"""What `serve-bench scale` does once its flags are understood: plan, run, report."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(
         set_env="use --env to set it" if suite.address is None else None,
         plain=plain_lines(options.live),
     )
-    return sit(sitting, report.finish)
+    return sit(sitting, report.close)
 
 
 def plan_lines(suite: ScaleSuite, launches: tuple[ScaleLaunch, ...]) -> Iterator[str]:

@@ -91,7 +91,6 @@ def document(result: Result, options: ReportOptions) -> Document:
         doubts=tuple(whole_run(checks(soak.rows), result.failures)),
         facts=tuple(_facts(result, soak)),
         sections=tuple(_sections(soak)),
-        picture=lambda: [Charts(partial(_charts, soak))],
     )
 
 
@@ -138,13 +137,13 @@ def _group(soak: Soak, row: _Row) -> str:
 def _memory(soak: Soak) -> Table:
     fields: Fields[_Row] = (
         (Column("process", number=False), lambda row: row[1].name),
-        (Column("requests", "million", spare=3), lambda row: plain(row[1].requests, 3)),
-        (Column("time", "min", spare=4), lambda row: plain(row[1].minutes, 3)),
-        (Column("begin", "MB", spare=1), lambda row: plain(row[1].figure("pss_mb", 0))),
+        (Column("requests", "million", detail=True), lambda row: plain(row[1].requests, 3)),
+        (Column("time", "min", detail=True), lambda row: plain(row[1].minutes, 3)),
+        (Column("begin", "MB"), lambda row: plain(row[1].figure("pss_mb", 0))),
         (Column("end", "MB"), lambda row: plain(row[1].figure("pss_mb", -1))),
         (Column("slope", "MB/million"), lambda row: _slope(row[1].memory)),
         (Column("95 %", "MB/million", number=False), lambda row: _ends(row[1].memory)),
-        (Column("an hour", "MB", spare=2), _hourly),
+        (Column("an hour", "MB", detail=True), _hourly),
         (Column("verdict", number=False), lambda row: _verdict(row[1])),
     )
     notes = [
@@ -191,7 +190,7 @@ def _counts(soak: Soak) -> Table:
             column
             for level in ("threads", "descriptors")
             for column in (
-                (Column(level, "begin", spare=1), partial(_level, level, 0)),
+                (Column(level, "begin", detail=True), partial(_level, level, 0)),
                 (Column(level, "end"), partial(_level, level, -1)),
                 (Column(level, "per million"), partial(_count_slope, level)),
             )

@@ -141,7 +141,7 @@ def run(options: SoakOptions) -> int:
 def _show(report: ReportRequest, fail_on: Sequence[str], result: Result, folder: Path) -> int:
     """Prints the report, and what breaks the gate. Returns the exit code of the gate; FAILED where
     it cannot be told."""
-    report.finish(result, folder)
+    report.close(result, folder)
     if "leak" not in fail_on or not result.trials:
         return 0
     broken, open_ = gate(soak_of(result))

@@ -126,7 +126,7 @@ _COMPARED: Final = (
     Column("requests/s", "x"),
     Column("95 %", number=False),
     Column("p50 adds", "ms"),
-    Column("95 %", "ms", number=False, spare=1),
+    Column("95 %", "ms", number=False),
     Column("CPU adds", "us"),
 )
 
@@ -202,11 +202,7 @@ def _cpu(figures: TaxFigures) -> Table:
         Column("layer", number=False),
         *(Column(role.replace("_", " "), "us") for role in roles),
         Column("all", "us"),
-        *(
-            [Column("idle", "% of a core", spare=1), Column("all idle", "%", spare=2)]
-            if quiet
-            else []
-        ),
+        *([Column("idle", "% of a core"), Column("all idle", "%", detail=True)] if quiet else []),
     )
     rows = [
         TableRow(

@@ -97,7 +97,6 @@ def document(result: Result, options: ReportOptions) -> Document:
         doubts=tuple(_doubts(result)),
         facts=tuple(_facts(cells)),
         sections=tuple(_sections(result, measured)),
-        picture=lambda: [chart for one in _drawn(measured)[:1] for chart in _lanes(*one)],
     )
 
 
@@ -177,12 +176,12 @@ def _whole(cells: Sequence[TimelineCell]) -> Table:
         (Column("due"), lambda one: _mean(one.mean(lambda t: t.due), 6)),
         (Column("lost"), lambda one: _mean(one.mean(lambda t: t.lost_total))),
         (
-            Column("replicas", "seconds", spare=1),
+            Column("replicas", "seconds"),
             lambda one: _mean(one.mean(lambda t: t.replica_s)),
         ),
-        (Column("cost", "x needed", spare=2), lambda one: _mean(one.cost)),
-        (Column("turns", "per min", spare=3), lambda one: _mean(one.turns_per_minute)),
-        (Column("back after", "s", spare=4), lambda one: _mean(one.mean(lambda t: t.down_s))),
+        (Column("cost", "x needed", detail=True), lambda one: _mean(one.cost)),
+        (Column("turns", "per min", detail=True), lambda one: _mean(one.turns_per_minute)),
+        (Column("back after", "s", detail=True), lambda one: _mean(one.mean(lambda t: t.down_s))),
     )
     return table_of("Each cell, means over launches", fields, cells)
 
@@ -192,15 +191,15 @@ def _stages(cells: Sequence[TimelineCell]) -> Table:
     columns = (
         Column("from", "s"),
         Column("load", "requests/s"),
-        Column("due", spare=1),
+        Column("due"),
         Column("lost"),
         Column("out of SLO", "s"),
         Column("holds after", "s"),
-        Column("first further", "s", spare=2),
+        Column("first further", "s", detail=True),
         Column("replicas needed"),
-        Column("there after", "s", spare=3),
-        Column("most", spare=4),
-        Column("turns", spare=5),
+        Column("there after", "s", detail=True),
+        Column("most", detail=True),
+        Column("turns", detail=True),
     )
     rows = []
     for cell in cells:
@@ -237,12 +236,12 @@ def _faults(cells: Sequence[TimelineCell]) -> Table:
     columns = (
         Column("fault", number=False),
         Column("lost"),
-        Column("lost by class", number=False, spare=1),
+        Column("lost by class", number=False),
         Column("out of SLO", "s"),
         Column("last out", "s after"),
         Column("running", "at least"),
-        Column("answered", "meanwhile", spare=2),
-        Column("took", "s", spare=3),
+        Column("answered", "meanwhile", detail=True),
+        Column("took", "s", detail=True),
     )
     rows = []
     for cell in cells:
@@ -281,11 +280,15 @@ def _seconds(launch: TimelineLaunch) -> Table:
     """Each second of a launch."""
     course, lines = launch.trial.course, replica_lines(launch.trial.course)
     columns = (
-        *(Column("second"), Column("due"), Column("sent", spare=4)),
-        *(Column("answered", spare=2), Column("lost"), Column("waiting")),
-        *(Column("p50", "ms", spare=3), Column("p99", "ms"), Column("max", "ms", spare=1)),
-        *(Column("SLO", number=False), Column("wanted", spare=5), Column("starting", spare=6)),
-        *(Column("running"), Column("draining", spare=7)),
+        *(Column("second"), Column("due"), Column("sent", detail=True)),
+        *(Column("answered", detail=True), Column("lost"), Column("waiting")),
+        *(Column("p50", "ms", detail=True), Column("p99", "ms"), Column("max", "ms")),
+        *(
+            Column("SLO", number=False),
+            Column("wanted", detail=True),
+            Column("starting", detail=True),
+        ),
+        *(Column("running"), Column("draining", detail=True)),
     )
     rows = []
     for at, out in enumerate(launch.transient.out):

@@ -123,7 +123,7 @@ def run(options: TimelineOptions) -> int:
 
 def _show(report: ReportRequest, fail_on: str | None, result: Result, folder: Path) -> int:
     """Prints the report, and what breaks the gate. Returns its exit code."""
-    report.finish(result, folder)
+    report.close(result, folder)
     return close_gate(gate(result)) if fail_on == "slo" else 0
 
 

@@ -337,7 +337,7 @@ def _sides(comparing: Comparing) -> tuple[Column, Column]:
     """The columns of A and B, with their names where they are short: the caption has them too."""
     short = max(map(len, comparing.names)) <= SHORT
     a, b = comparing.names if short else ("", "")
-    return Column("A", a, spare=1), Column("B", b, spare=1)
+    return Column("A", a), Column("B", b)
 
 
 def _figures(row: ComparedRow, line: Compared) -> tuple[Cell, ...]:

@@ -20,7 +20,6 @@ from serve_bench.benchmarks.parts.published import RPC, published_notes, referen
 from serve_bench.benchmarks.rpc.exports import (
     benchmark_report,
 )
-from serve_bench.benchmarks.rpc.stored import report_document
 from serve_bench.benchmarks.rpc.summary import (
     NAMES,
     cpu_of,
@@ -28,7 +27,6 @@ from serve_bench.benchmarks.rpc.summary import (
     rpc_summary,
 )
 from serve_bench.cli.show import render
-from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Failure, Result, Trial
 from serve_bench.report import COMPARED
 from tests.records import AT, failure_of, rpc_result, rpc_suite, rpc_trial, rpc_world
@@ -81,7 +79,7 @@ def flat(text: str) -> str:
 
 
 def shown(result: Result, **about: Any) -> str:
-    return flat(render(result, **about))
+    return flat(render(result, **{"width": 300, "verbose": True, **about}))
 
 
 # ---------------------------------------------------------------------------------- the table
@@ -102,14 +100,16 @@ def test_a_limit_is_said_where_the_figures_support_it(
 ) -> None:
     one = rpc_trial(WORLDS[0], cpu=cpu, host=host)
     assert full(cpu_of([one])) == limit
-    text = render(rpc_result(rpc_suite(WORLDS[:1]), one)).partition("CPU and memory")[2]
+    text = render(rpc_result(rpc_suite(WORLDS[:1]), one), width=200, verbose=True).partition(
+        "CPU and memory"
+    )[2]
     row = next(line for line in text.splitlines() if line.startswith("10 "))
     assert row.partition("200 MB in 10")[2].strip() == (limit or "")
     assert ("30" in row.split()) is (cpu is not None)
 
 
 def test_doubts_failures_and_gaps_stand_with_their_world() -> None:
-    text = render(golden())
+    text = render(golden(), width=200, verbose=True)
     assert "x failed: launch of serve: serve did not start" in text
     small, _, large = text.partition("Agent and observers")[2].partition("world_size 20")
     assert "serve - - - - - - - - ! not measured" in flat(small)

@@ -99,7 +99,7 @@ def flat(text: str) -> str:
 
 
 def shown(result: Result, **about: Any) -> str:
-    return flat(render(result, **about))
+    return flat(render(result, **{"width": 300, "verbose": True, **about}))
 
 
 def one(workload: Workload = "single", nodes: Any = None, **about: Any) -> Result:
@@ -264,7 +264,7 @@ def test_no_limit_is_told_of_a_row_through_a_handle() -> None:
 
 
 def test_the_curve_tells_how_each_quantity_grows() -> None:
-    text = render(curve())
+    text = render(curve(), width=200, verbose=True)
     lines = text.partition("Growth over")[2].splitlines()
     rows = [line.strip() for line in lines if " to " in line and "±" in line]
     assert [line.split("  ")[0] for line in rows][:3] == [
