@@ -23,14 +23,12 @@ import typer
 
 from serve_bench.benchmarks.scale import needs as scale_needs
 from serve_bench.cli.program import app, run, with_share
-from serve_bench.cli.show import render
 from serve_bench.core.record_lines import to_line
 from serve_bench.core.result import Run
 from serve_bench.core.suite import read_suite
 from serve_bench.runner.load_source import read_load_on
 from serve_bench.store import read
 from serve_bench.store.files import read_toml, suite_file
-from tests.kinds.rpc.test_report_rpc import golden as rpc_run
 from tests.places import environment
 from tests.servers import serving
 from tests.versus_records import versus_result

@@ -26,9 +26,10 @@ PANELS: Final[Mapping[str, str]] = {
         "Server": """variant env a_env b_env python a_python b_python host port address node nodes
             master_addr master_port backend request_timeout_s grpc_servicer call""",
         "Output": """out output format published perf_metrics trace_out exclude_connect json as_json
-            plot verbose live log_requests output_file_path threshold gate fail_on leak slo""",
+            plot chart verbose live log_requests output_file_path threshold gate fail_on leak
+            slo""",
         "Advanced": """suite resume dry_run profile trace no_sample serve_metrics load_on load_nodes
-            seed slice spin noise recipe native gil idle threads subprocesses nonblocking
+            seed slice spin noise recipe native gil idle threads
             policy_ms timeout_s force session_sd""",
     }.items()
     for name in names.split()

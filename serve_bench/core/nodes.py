@@ -107,5 +107,3 @@ def _of_result(part: LoadResult, load: Load) -> dict[str, Any]:
         "lost": None,
         "client_bound": part.verdict.client_bound,
     }
-
-

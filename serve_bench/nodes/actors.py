@@ -15,7 +15,6 @@ import traceback
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -90,10 +89,9 @@ class LoadActor:
     def __init__(self) -> None:
         self._task: LoadTask | None = None
 
-    def hello(self, program: str | None = None) -> dict[str, Any]:
-        """That it is up, from where it has this package, and whether it has the program."""
-        has = program is None or shutil.which(program) is not None
-        return {"pid": os.getpid(), "package": serve_bench.__file__, "has_program": has}
+    def hello(self) -> dict[str, Any]:
+        """That it is up, and from where it has this package."""
+        return {"pid": os.getpid(), "package": serve_bench.__file__}
 
     def _current(self, number: int) -> LoadTask | None:
         task = self._task

@@ -301,8 +301,6 @@ def test_no_interpreter_that_a_record_alone_names_is_run(
     assert not ran.exists()
 
 
-
-
 # ------------------------------------------------------------------------------ damaged records
 
 
@@ -332,5 +330,3 @@ def test_logs_without_a_number_are_passed_over(tmp_path: Path) -> None:
     for name in ("launch-3.log", "launch-x.log", "launch-.log", "launch-\u00b2.log"):
         (tmp_path / "logs" / name).touch()
     assert next_launch(tmp_path) == 4
-
-

@@ -11,7 +11,7 @@ import pytest
 
 from serve_bench.benchmarks.registry import BENCHMARKS as SHEETS
 from serve_bench.cli.show import render
-from serve_bench.core.result import Failure, Result, VariantUsed, result_of
+from serve_bench.core.result import Failure, Result, result_of
 from serve_bench.report.comment import escaped
 from serve_bench.store import read
 from tests import places

@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -263,72 +262,3 @@ def test_names_and_messages_pass_through_as_they_are() -> None:
     every = list(texts(sheet(made, SCRIPT)))
     assert sum(SCRIPT in text for text in every) >= 3
     assert not any("&lt;" in text for text in every)
-
-
-# --------------------------------------------------------------------------- a stored report
-
-
-def stored() -> dict[str, Any]:
-    """A report of ours as it is read from its file."""
-    report: dict[str, Any] = json.loads(render(golden(), "json"))
-    return report
-
-
-def theirs() -> dict[str, Any]:
-    """The same as PyTorch's launcher writes it."""
-    return {name: value for name, value in stored().items() if name != "serve_bench"}
-
-
-def damaged(report: dict[str, Any], *path: Any, value: Any = None) -> dict[str, Any]:
-    """The report with another value at a path; None: without it."""
-    place: Any = report
-    for step in path[:-1]:
-        place = place[step]
-    if value is None:
-        del place[path[-1]]
-    else:
-        place[path[-1]] = value
-    return report
-
-
-AT_P50 = ("benchmark_results", 0, "agent throughput", "p50")
-POINT = "benchmark_results[0]"
-
-
-@pytest.mark.parametrize(
-    ("report", "said"),
-    [
-        ([], "report is [], not an object"),
-        ({}, "report.benchmark_results is missing"),
-        (damaged(theirs(), *AT_P50), f"{POINT}.agent throughput.p50 is missing"),
-        (damaged(theirs(), *AT_P50, value="x"), f'{POINT}.agent throughput.p50 is "x", not a'),
-        (damaged(theirs(), *AT_P50, value=True), f"{POINT}.agent throughput.p50 is true, not a"),
-        (damaged(theirs(), *AT_P50, value=-1), f"{POINT}.agent throughput.p50 is -1, not a"),
-        (damaged(theirs(), *AT_P50, value=10**40), f"{POINT}.agent throughput.p50"),
-        (damaged(theirs(), *AT_P50, value=math.nan), f"{POINT}.agent throughput.p50 is NaN"),
-        (damaged(theirs(), *AT_P50[:2], "world_size"), f"{POINT}.world_size is missing"),
-        (
-            damaged(theirs(), "benchmark_results", 1, "world_size", value=10),
-            "benchmark_results[1].world_size: 10 stands there twice",
-        ),
-        (
-            damaged(stored(), "serve_bench", "backends", "torch", 0, "x"),
-            "report.serve_bench.backends.torch[0].x is missing",
-        ),
-        (
-            damaged(stored(), "serve_bench", "backends", "torch", 0, "metrics", NAMES[0]),
-            f"serve_bench.backends.torch[0].metrics.{NAMES[0]} is missing",
-        ),
-        (damaged(stored(), "serve_bench", "run", value=3), "report.serve_bench.run is 3, not an"),
-    ],
-)
-def test_what_is_no_report_is_one_line_that_names_the_key(report: Any, said: str) -> None:
-    with pytest.raises(BadInput) as refused:
-        report_document(report, published=False, name="a.json")
-    assert str(refused.value).startswith(f"a.json: no report of rpc: {said}")
-    assert "\n" not in str(refused.value)
-
-
-def test_a_report_without_a_figure_is_not_drawn() -> None:
-    with pytest.raises(BadInput, match=r"^plot: the report holds no figure"):
-        report_document({"benchmark_results": []}, published=False)
