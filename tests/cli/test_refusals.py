@@ -74,7 +74,7 @@ BAD = {
         ("soak --url http://127.0.0.1:1/", "--url: no Serve of this host answers at"),
         ("profile --pid 0", "no process 0: it has ended, or never was"),
         (
-            f"compare {FORMATS}/1-micro.jsonl {FORMATS}/1-micro.jsonl --variant-a nobody",
+            f"compare {FORMATS}/2-micro.jsonl {FORMATS}/2-micro.jsonl --variant-a nobody",
             "--variant-a: no variant 'nobody' in that run; allowed: default, optimized",
         ),
         ("noop --port 70000", "--port: 70000 is not allowed; it takes 1 to 65535"),

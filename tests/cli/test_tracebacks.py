@@ -104,7 +104,7 @@ def test_a_report_is_printed_whatever_columns_says(
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
     for format in ("table", "markdown"):
-        assert run(["report", str(FORMATS / "1-micro.jsonl"), "--format", format]) == 0
+        assert run(["report", str(FORMATS / "2-micro.jsonl"), "--format", format]) == 0
         out, err = capsys.readouterr()
         words = " ".join(out.split())
         assert "requests/s" in words and "optimized" in words and err == ""

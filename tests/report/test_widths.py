@@ -52,7 +52,7 @@ def test_no_figure_is_broken_and_no_text_is_lost() -> None:
 
 
 @pytest.mark.parametrize(
-    "file", sorted(places.FORMATS.glob("1-*.jsonl")), ids=lambda file: file.stem
+    "file", sorted(places.FORMATS.glob("2-*.jsonl")), ids=lambda file: file.stem
 )
 def test_a_report_fits_80_columns(file: Path) -> None:
     lines = render(read(file), where="results/x", width=80).splitlines()
