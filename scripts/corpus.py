@@ -149,7 +149,7 @@ def numbers_of(file: Path) -> list[Number]:
     for metric in metrics:
         value = f"{metric['perf_metric_name']} {metric['perf_metric_value']:.6g}"
         numbers.append(("perf_metrics", value))
-    lines = [] if "no published classic form" in classic else classic.splitlines()
+    lines = [] if classic.startswith('{"exit code"') else classic.splitlines()
     return [("classic", line) for line in lines if line.strip()] + sorted(numbers)
 
 

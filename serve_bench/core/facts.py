@@ -94,7 +94,6 @@ class HostFacts(TypedDict, total=False):
 
     id: str | None
     cpu: str | None
-    cores: Count | None
     logical_cores: Count | None
     physical_cores: Count | None
     usable_cores: Count | None

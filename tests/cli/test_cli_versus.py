@@ -16,7 +16,7 @@ from serve_bench.benchmarks.versus import measure as versus_rows
 from serve_bench.cli.program import run
 from serve_bench.core.load_spec import Timing
 from serve_bench.store import read
-from tests import places, servers
+from tests import servers
 from tests.servers import KnownServer, serving
 
 SHORT = ("--quick", "--clients", "raw:2")
@@ -111,14 +111,3 @@ def test_a_run_of_urls_is_not_gone_on_with(
     json.loads(capsys.readouterr().out)
     assert run(["versus", "--resume", str(out)]) == 2
     assert "whose headers are not kept" in capsys.readouterr().err
-
-
-def test_a_run_of_fewer_connections_than_its_row_says_is_not_gone_on_with(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Version 0.1 gave them up for short slices; new rounds would be another load by that name."""
-    stored = (places.FORMATS / "2-versus.jsonl").read_text().splitlines(True)
-    rest = [line for line in stored if '"round":3' not in line or line.startswith('{"kind":"run"')]
-    (tmp_path / "records.jsonl").write_text("".join(rest))
-    assert run(["versus", "--resume", str(tmp_path), "--dry-run"]) == 2
-    assert "was loaded with 15 connections, as version 0.1 did" in capsys.readouterr().err

@@ -249,13 +249,13 @@ def _slicing(a: SideRow, b: SideRow) -> RowSlices | None:
     first = sliced[0]
     short = {at.round for at in (*a.trials, *b.trials) if at.flags.get("short_slices")}
     return RowSlices(
-        method=str(first.get("method", "slices")),
-        slice_s=float(first.get("slice_s") or 0.0),
-        connections=first.get("connections"),
+        method=first["method"],
+        slice_s=first["slice_s"],
+        connections=first["connections"],
         drain_s=(_drain_s(a.trials), _drain_s(b.trials)),
         slices=sum(len(one["completed"]) for one in sliced) // 2,
         short=len(short),
-        why=first.get("why"),
+        why=first["why"],
     )
 
 

@@ -90,11 +90,11 @@ class RowSlices:
 
     method: str
     slice_s: float
-    connections: int | None
+    connections: int
     drain_s: tuple[float | None, float | None]
     slices: int
     short: int
-    why: str | None = None
+    why: str
 
 
 @dataclass(frozen=True)

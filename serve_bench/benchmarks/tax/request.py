@@ -128,8 +128,8 @@ class TaxSuite:
 @dataclass(frozen=True)
 class _Stored:
     layers: tuple[str, ...]
-    left_out: tuple[str, ...] = ()
-    bare: str = ""
+    left_out: tuple[str, ...]
+    bare: str
 
 
 def named(layers: Sequence[Layer], bare: str) -> tuple[Layer, ...]:

@@ -71,7 +71,7 @@ def request(
 
 def content(suite: VersusSuite, earlier: Result) -> dict[str, Any]:
     """What is held against the suite of a stored run, to go on with it: all but what is FREE."""
-    free = {name: earlier.run.suite[name] for name in FREE if name in earlier.run.suite}
+    free = {name: earlier.run.suite[name] for name in FREE}
     return {**suite.to_json(), **free}
 
 
