@@ -1,7 +1,7 @@
 # Each target sets up what it needs, once: .venv from requirements.lock, the tool itself in it; for
 # tests and checks also requirements-test.lock.
 
-.PHONY: help setup micro test test-all check docs clean
+.PHONY: help setup micro fast test test-ci test-all check docs clean
 .DEFAULT_GOAL := help
 
 READY := .venv/.ready
@@ -10,7 +10,9 @@ DOCS := .venv/.ready-docs
 
 help:
 	@echo "make micro     the main job: the whole matrix on a real Ray Serve, quick"
-	@echo "make test      unit tests, then tests on a real Ray"
+	@echo "make fast      unit tests, on all cores"
+	@echo "make test      unit tests, then tests on a real Ray; T=FILE: all tests of a file"
+	@echo "make test-ci   what continuous integration runs: more on a real Ray, and with torch"
 	@echo "make test-all  all tests"
 	@echo "make check     style, types, layers"
 	@echo "make docs      the documentation as a site: build/site"
@@ -31,14 +33,26 @@ $(DOCS): $(READY) requirements-docs.lock
 micro: $(READY)
 	.venv/bin/serve-bench micro --quick
 
+fast: $(TESTS)
+	scripts/test --set fast
+
 test: $(TESTS)
+ifdef T
+	scripts/test $(T)
+else
 	scripts/apt
 	scripts/test
+endif
+
+test-ci: $(TESTS)
+	scripts/apt
+	scripts/setup --torch
+	scripts/test --set ci
 
 test-all: $(TESTS)
 	scripts/apt --all
 	scripts/setup --torch
-	scripts/test --all
+	scripts/test --set all
 
 check: $(TESTS)
 	scripts/check

@@ -1,7 +1,9 @@
-"""Which tests can run here. What cannot is deselected, counted, and said with its reason.
+"""Which set a test belongs to, and whether it can run here. Whatever does not run is counted and
+reported with its reason; no test is skipped, since a skip looks like a pass.
 
-Never skipped: a skip looks like a pass. With SERVE_BENCH_NO_DESELECT=1 (continuous integration) a
-deselected test fails the run. `-m` chooses a stage and counts as no deselection of ours.
+`--set` names the set: `fast`, `test`, `ci` or `all`, each with everything of the sets before it. A
+test that needs what this machine lacks is deselected; with SERVE_BENCH_NO_DESELECT=1 (continuous
+integration) that fails the run. `-m`, and what a larger set holds, count as no deselection.
 """
 
 from __future__ import annotations
@@ -56,21 +58,26 @@ def _ptrace() -> str | None:
     return why_not_allowed(os.getpid())
 
 
+#: The sets, and the first of them that runs a test with a marker. A test with no marker is `fast`.
+SETS: Final = ("fast", "test", "ci", "all")
+SET_OF: Final[dict[str, str]] = {
+    **dict.fromkeys(("ray", "alone"), "test"),
+    **dict.fromkeys(("ci", "torch"), "ci"),
+    **dict.fromkeys(("long", "browser", "netns", "wheel"), "all"),
+}
+
 #: What a marker needs: a reason why it cannot be had here, or None.
 NEEDS: Final[dict[str, Callable[[], str | None]]] = {
     "ray": lambda: _module("ray"),
     "external": lambda: _programs("wrk", "ab", "ss"),
     "git": lambda: _programs("git"),
     "wheel": lambda: _module("hatchling"),
-    "long": lambda: None,
     "torch": lambda: _module("torch"),
     "browser": _browser,
     "netns": _netns,
     "root": _root,
     "ptrace": _ptrace,
 }
-ONLY_WITH_ALL: Final = frozenset({"long", "torch", "browser", "netns"})
-
 HERE: Final = Path(__file__).parent
 
 #: Test files whose tests all start processes, open sockets or wait.
@@ -90,12 +97,16 @@ TIMED_FILES: Final = frozenset(
     for name in """cli/test_cli_capacity cli/test_cli_recsys cli/test_cli_versus
     integration/test_bisect integration/test_capacity integration/test_flags integration/test_hosts
     integration/test_planted integration/test_profile integration/test_profile_nodes
-    integration/test_pytest_plugin integration/test_tax integration/test_versus
+    integration/test_versus
     kinds/versus/test_versus_rows load/test_client_bound load/test_drive load/test_in_turn
     load/test_open observing/test_profiler observing/test_sampler""".split()
 )
 
+#: Tests that did not run: for want of something here, by the reason; or since a larger set has
+#: them, by the target of make that runs them.
 _deselected: Counter[str] = Counter()
+_left: Counter[str] = Counter()
+TARGETS: Final = {"test": "test", "ci": "test-ci", "all": "test-all"}
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -105,34 +116,42 @@ def pytest_configure(config: pytest.Config) -> None:
         what = "Exception ignored in. <function _SelectorTransport.__del__"
         line = f"ignore:{what}:pytest.PytestUnraisableExceptionWarning"
         config.addinivalue_line("filterwarnings", line)
+    config.addinivalue_line("markers", "xdist_group: run by one worker of pytest-xdist")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--all", action="store_true", help="also tests that need much to be set up")
+    parser.addoption("--set", choices=SETS, default="all", help="which tests; the default is all")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Before `-m` chooses: the markers `process` and `alone` for the files above."""
+    """Before `-m` chooses: the markers `process` and `alone` for the files above; and what runs in
+    one worker of pytest-xdist, a file or all tests that share clusters."""
     name = item.path.relative_to(HERE).as_posix() if item.path.is_relative_to(HERE) else ""
     if name in PROCESS_FILES:
         item.add_marker("process")
     starts = item.get_closest_marker("process") or item.get_closest_marker("ray")
     if name in TIMED_FILES and starts:
         item.add_marker("alone")
+    shares = "shared_serving" in getattr(item, "fixturenames", ())
+    item.add_marker(pytest.mark.xdist_group("shared" if shares else name))
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """After `-m` and `-k`: take out what cannot run here, and keep count of why."""
-    reasons = {name: _reason(config, name) for name in NEEDS}
+    """After `-m` and `-k`: take out what does not run, and keep count of why."""
+    missing = {name: reason for name, need in NEEDS.items() if (reason := need()) is not None}
     kept, gone = [], []
     for item in items:
-        why = [f"{name}: {reasons[name]}" for name in NEEDS if item.get_closest_marker(name)]
-        why = [text for text in why if not text.endswith(": None")]
-        if why:
+        markers = {marker.name for marker in item.iter_markers()}
+        largest = max((SETS.index(SET_OF[name]) for name in markers & SET_OF.keys()), default=0)
+        lacks = [name for name in missing if name in markers]
+        if largest > SETS.index(config.getoption("--set")):
+            _left[f"make {TARGETS[SETS[largest]]}"] += 1
             gone.append(item)
-            _deselected[why[0]] += 1
+        elif lacks:
+            _deselected[f"{lacks[0]}: {missing[lacks[0]]}"] += 1
+            gone.append(item)
         else:
             kept.append(item)
     items[:] = kept
@@ -145,16 +164,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """With several processes (pytest-xdist) each collects all: the first one's count holds."""
-    told = getattr(node, "workeroutput", {}).get("deselected")
-    if told and not _deselected:
-        _deselected.update(told)
+    output = getattr(node, "workeroutput", {})
+    if not _deselected and not _left and output:
+        _deselected.update(output["deselected"])
+        _left.update(output["left"])
         _keep_count()
 
 
-def _reason(config: pytest.Config, name: str) -> str | None:
-    if name in ONLY_WITH_ALL and not config.getoption("--all"):
-        return "run by make test-all"
-    return NEEDS[name]()
+def _counts() -> dict[str, int]:
+    """How many tests did not run, by the reason that is reported."""
+    left = {f"left for {target}": count for target, count in _left.items()}
+    return left | {f"deselected: {reason}": count for reason, count in _deselected.items()}
 
 
 def _keep_count() -> None:
@@ -162,7 +182,7 @@ def _keep_count() -> None:
     file = os.environ.get("SERVE_BENCH_DESELECTED")
     if file:
         with Path(file).open("a") as out:
-            out.writelines(f"{reason}\n" for reason in _deselected.elements())
+            out.writelines(f"{reason}\n" for reason in Counter(_counts()).elements())
 
 
 def _refused() -> bool:
@@ -172,7 +192,7 @@ def _refused() -> bool:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     told = getattr(session.config, "workeroutput", None)
     if told is not None:
-        told["deselected"] = dict(_deselected)
+        told |= {"deselected": dict(_deselected), "left": dict(_left)}
         return
     if _refused() and session.exitstatus in (
         pytest.ExitCode.OK,
@@ -182,8 +202,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    for reason, count in sorted(_deselected.items()):
-        terminalreporter.write_line(f"deselected: {count} ({reason})")
+    for reason, count in sorted(_counts().items()):
+        terminalreporter.write_line(f"{reason}: {count}")
     if _refused():
         terminalreporter.write_line("FAILED: nothing may be deselected here", red=True)
 

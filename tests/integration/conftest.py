@@ -7,6 +7,7 @@ do not meet it.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +24,7 @@ import psutil
 import pytest
 
 from serve_bench.core.result import Result, VariantUsed
+from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import Serving
 from serve_bench.serving.strays import _holds_file_under, _mark_of, new_run, reap
@@ -34,34 +36,43 @@ SERVE_BENCH = (sys.executable, "-m", "serve_bench")
 SHORT = ("--suite", str(Path(__file__).with_name("short.toml")))
 
 
-def remains() -> list[str]:
-    """Processes and directories of this test's runs, zombies excepted."""
-    place = os.environ["TMPDIR"]
-    found = [str(path) for path in Path(place).iterdir()]
+def remains(place: Path | None = None) -> list[str]:
+    """Processes and directories of the runs of a place, or of this test; zombies excepted."""
+    place = place or Path(os.environ["TMPDIR"])
+    found = [str(path) for path in place.iterdir()]
     for process in psutil.process_iter(["pid", "name", "status"]):
         if process.pid == os.getpid() or process.info["status"] == psutil.STATUS_ZOMBIE:
             continue
-        if _mark_of(process, "TMPDIR") == place or _holds_file_under(process, place):
+        if _mark_of(process, "TMPDIR") == str(place) or _holds_file_under(process, str(place)):
             found.append(f"process {process.pid} {process.info['name']}")
     return found
 
 
-def wait_until_clean(seconds: float = 10.0) -> list[str]:
+def wait_until_clean(seconds: float = 10.0, place: Path | None = None) -> list[str]:
     """What remains after at most so many seconds; empty when all is gone."""
     deadline = time.monotonic() + seconds
-    while (left := remains()) and time.monotonic() < deadline:
+    while (left := remains(place)) and time.monotonic() < deadline:
         time.sleep(0.1)
     return left
 
 
-@pytest.fixture(autouse=True)
-def _leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    place = tempfile.mkdtemp(prefix="t", dir="/tmp")  # short: HAProxy's socket paths are limited
-    monkeypatch.setenv("TMPDIR", place)
-    yield
-    left = wait_until_clean()
+@contextlib.contextmanager
+def own_place() -> Iterator[Path]:
+    """A TMPDIR, by which all that is started meanwhile is known. Nothing is left there."""
+    # Short: HAProxy's socket paths are limited.
+    place = Path(tempfile.mkdtemp(prefix="t", dir="/tmp"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(place))
+        yield place
+    left = wait_until_clean(place=place)
     shutil.rmtree(place)
     assert left == []
+
+
+@pytest.fixture(autouse=True)
+def _leaves_nothing() -> Iterator[None]:
+    with own_place():
+        yield
 
 
 def start(
@@ -145,6 +156,29 @@ def launched(variant: VariantUsed, log: Path, folders: tuple[str, ...] = ()) -> 
         assert serving.close().leftovers == ()
     finally:
         reap(run_id)
+
+
+@pytest.fixture(scope="session")
+def shared_serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Serving]]:
+    """The cluster of a built-in variant, started when it is first asked for and up until the end of
+    the session. For tests that need a Serve to deploy on, and end no process of it but replicas."""
+    folder = tmp_path_factory.mktemp("shared")
+    with own_place() as place, contextlib.ExitStack() as stack:
+
+        @functools.cache
+        def start_shared(variant: str) -> Serving:
+            log = folder / f"{variant}.log"
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("TMPDIR", str(place))  # not that of the test that asks first
+                return stack.enter_context(launched(BUILT_IN_VARIANTS[variant], log))
+
+        yield start_shared
+
+
+def put_on_path(serving: Serving, *files: Path) -> None:
+    """Copies files to where the Python of a cluster looks for modules."""
+    for file in files:
+        shutil.copy(file, serving.spec.directory / "p")
 
 
 def wait_for_load_worker(owner: int, then_s: float) -> None:

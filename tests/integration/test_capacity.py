@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 ARGUMENTS = ("capacity", "noop", "--slo", "p99=200ms", "--launches", "1", "--launch-time", "15s")
 
 
-@pytest.mark.long
+@pytest.mark.ci
 def test_a_launch_that_was_broken_off_is_searched_anew(tmp_path: Path) -> None:
     run = start(*ARGUMENTS, "--out", "r", cwd=tmp_path)
     wait_for_line(run, r"probe 2 \(raw\)")

@@ -54,7 +54,7 @@ KILLS = (
 )
 
 
-@pytest.mark.long
+@pytest.mark.ci
 @pytest.mark.timeout(300)
 def test_sigkill_leaves_nothing_and_resume_completes(tmp_path: Path) -> None:
     """Each sitting goes on where the one before was killed; the last may end."""
@@ -90,7 +90,7 @@ def test_where_the_warden_dies_too_the_cluster_ends_itself(tmp_path: Path) -> No
     assert wait_until_clean(15) == []
 
 
-@pytest.mark.long
+@pytest.mark.ci
 def test_what_outlives_even_the_warden_is_swept_by_clean(tmp_path: Path) -> None:
     process = start(*ARGUMENTS, cwd=tmp_path)
     wait_for_line(process, r"launch: Serve is up")
@@ -103,6 +103,7 @@ def test_what_outlives_even_the_warden_is_swept_by_clean(tmp_path: Path) -> None
     assert run_to_end(["clean"], tmp_path).stdout == "nothing to clean\n"
 
 
+@pytest.mark.ci
 def test_haproxy_that_ends_in_a_deploy_is_told_at_once(tmp_path: Path) -> None:
     """Serve itself would start it again only after half a minute; a poll sees no more than 404."""
     process = start(*ARGUMENTS, "--variant", "haproxy", cwd=tmp_path)

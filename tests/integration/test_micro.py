@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from tests.integration.conftest import (
     start,
     wait_for_deploys,
     wait_for_line,
+    wait_for_load_worker,
     wait_until_clean,
 )
 
@@ -62,6 +62,9 @@ def test_two_cells_both_variants_all_rows_with_proof_and_exact_counts(tmp_path: 
     assert len(result.trials) == 12 and result.complete
     assert [trial.counts.failed_total for trial in result.trials] == [0] * 12
     assert all(trial.counts.balanced and trial.counts.completed > 0 for trial in result.trials)
+    # Serve's tracing is off, and a record has no waterfall.
+    assert not any(trial.waterfall for trial in result.trials)
+    assert "Where the time goes" not in done.stdout
 
     owners = {launch.variant.name: launch.proof["port_owner"] for launch in result.launches}
     assert owners["default"]["role"] == "proxy"
@@ -142,7 +145,7 @@ RAY_SERVE_THROUGHPUT_OPTIMISED = 1
 """
 
 
-@pytest.mark.long
+@pytest.mark.ci
 def test_options_and_flags_are_in_force_and_unknown_ones_fail_their_launch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,7 +172,7 @@ def test_options_and_flags_are_in_force_and_unknown_ones_fail_their_launch(
     assert (tmp_path / "run" / "logs" / "launch-2.log").exists()
 
 
-@pytest.mark.long
+@pytest.mark.ci
 def test_ctrl_c_in_a_trial_prints_the_partial_table_and_resume_completes_it(tmp_path: Path) -> None:
     process = start(
         *("micro", *SHORT, "--max-ongoing-requests", "100", "--num-replicas", "2"),
@@ -180,7 +183,7 @@ def test_ctrl_c_in_a_trial_prints_the_partial_table_and_resume_completes_it(tmp_
     other = run_to_end(["micro", "--resume", "run"], tmp_path)  # it is being written
     assert other.returncode == 2 and other.stderr.count("\n") == 1
     wait_for_line(process, r"\[1/3\].*8 clients.*req/s")
-    time.sleep(2.0)  # into the second trial's 3 s of windows: it is warm after 0.3 to 0.5 s
+    wait_for_load_worker(process.pid, 1.5)  # 3 s of windows: it is warm after 0.3 to 0.5 s
     process.send_signal(signal.SIGINT)
     rest = process.stdout.read() if process.stdout else ""
     assert process.wait(15) == 130
@@ -207,7 +210,7 @@ def test_ctrl_c_in_a_trial_prints_the_partial_table_and_resume_completes_it(tmp_
     assert again.returncode == 0 and len(read(tmp_path / "run").launches) == len(second.launches)
 
 
-@pytest.mark.long
+@pytest.mark.ci
 @pytest.mark.timeout(300)
 def test_parts_of_serve_that_die_in_trials_are_named_and_the_rows_doubted(tmp_path: Path) -> None:
     """A replica, which Serve replaces, and a raylet, without which nothing more is measured on that
@@ -239,7 +242,7 @@ def test_parts_of_serve_that_die_in_trials_are_named_and_the_rows_doubted(tmp_pa
 def kill_in_load(process: subprocess.Popen[str], role: str, folder: Path, deploys: int) -> str:
     """Kills a process of the launch in the load that follows so many deploys; tells which."""
     (launch,) = wait_for_deploys(process, folder, deploys).launches
-    time.sleep(1.5)  # into the load
+    wait_for_load_worker(process.pid, 1.0)
     pid = next(one["pid"] for one in launch.proof["processes"] if one["role"] == role)
     os.kill(pid, signal.SIGKILL)
     return f"{role} {pid}"

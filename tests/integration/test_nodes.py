@@ -29,7 +29,7 @@ from serve_bench.store import read
 from tests.integration.conftest import RayNodes, ray_nodes
 from tests.servers import serving
 
-pytestmark = [pytest.mark.ray, pytest.mark.long, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.ray, pytest.mark.ci, pytest.mark.timeout(240)]
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "a" * 64

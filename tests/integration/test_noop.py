@@ -1,23 +1,32 @@
-"""`serve-bench noop`: real wrk and ab against it, and it ends cleanly.
-
-Its warm-up figures, and how it ends when its cluster dies, are seen beside profiles in
-test_profile.py: there it is started all the same."""
+"""`serve-bench noop --blocking`, and what is done to a Serve that is up: wrk and ab, loads with
+traces and profiles, a sweep; and its two ends. Its warm-up figures are in test_profile.py."""
 
 from __future__ import annotations
 
-import os
+import json
 import re
 import signal
 import subprocess
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.integration.conftest import start, wait_for_line, wait_until_clean
+from serve_bench.store import read
+from tests.integration.conftest import (
+    cluster_child,
+    own_place,
+    run_to_end,
+    start,
+    wait_for_line,
+    wait_until_clean,
+)
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.ray, pytest.mark.ci, pytest.mark.timeout(240)]
 
 
 #: What is open to other machines, two replicas being up: the README says the same.
@@ -25,6 +34,51 @@ OPEN = {
     "default": {"ray::ServeReplica": 2},
     "optimized": {"ray::ServeReplica": 2, "haproxy": 2},
 }
+
+
+@dataclass(frozen=True)
+class Noop:
+    """A no-op app that is up: the process of serve-bench, what it printed, and its TMPDIR."""
+
+    process: subprocess.Popen[str]
+    url: str
+    replicas: list[int]
+    place: Path
+
+
+def start_noop(variant: str, place: Path, cwd: Path, *more: str) -> Noop:
+    process = start(
+        *("noop", "--blocking", "--num-replicas", "2", "--num-queries", "100"),
+        *("--port", "0", "--variant", variant, *more),
+        cwd=cwd,
+    )
+    url = wait_for_line(process, r"url: (\S+)").group(1)
+    replicas = wait_for_line(process, r"replica +([\d ]+)$").group(1).split()
+    wait_for_line(process, r"serving until")
+    return Noop(process, url, [int(pid) for pid in replicas], place)
+
+
+@contextmanager
+def private_home(folder: Path) -> Iterator[Path]:
+    home = folder / "home"
+    home.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(home))
+        yield home
+    assert list(home.iterdir()) == []  # Ray's own place for a token is there
+
+
+@pytest.fixture(scope="module")
+def noop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Noop]:
+    """Behind HAProxy, with requests that can be traced. SIGTERM ends it well, and whole."""
+    folder = tmp_path_factory.mktemp("noop")
+    with own_place() as place:
+        with private_home(folder):
+            up = start_noop("optimized", place, folder, "--trace")
+        yield up
+        up.process.send_signal(signal.SIGTERM)
+        assert up.process.wait(10) == 0
+        assert wait_until_clean(1, place) == []
 
 
 def open_ports(pid: int) -> Counter[str]:
@@ -43,53 +97,93 @@ def open_ports(pid: int) -> Counter[str]:
 
 
 @pytest.mark.external
-@pytest.mark.parametrize(
-    ("variant", "end"),
-    [
-        pytest.param("default", signal.SIGINT, marks=pytest.mark.long),
-        ("optimized", signal.SIGTERM),
-    ],
-)
-def test_wrk_and_ab_find_no_fault_and_it_ends_with_0(
-    variant: str, end: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    home = tmp_path / "home"
-    home.mkdir()
-    monkeypatch.setenv("HOME", str(home))
-    process = start(
-        *("noop", "--blocking", "--num-replicas", "2", "--num-queries", "100"),
-        *("--port", "0", "--variant", variant),
-        cwd=tmp_path,
-    )
-    url = wait_for_line(process, r"url: (\S+)").group(1)
-    replicas = wait_for_line(process, r"replica +([\d ]+)$").group(1).split()
-    assert len(replicas) == 2
-    assert psutil.Process(int(replicas[0])).cmdline()[0].startswith("ray::ServeReplica:noop:NoOp")
-    wait_for_line(process, r"serving until")
-    assert open_ports(process.pid) == OPEN[variant]
-    (token,) = Path(os.environ["TMPDIR"]).glob("sb-*/1/token")
+def test_two_replicas_are_up_and_little_is_open(noop: Noop) -> None:
+    assert len(noop.replicas) == 2
+    title = psutil.Process(noop.replicas[0]).cmdline()[0]
+    assert title.startswith("ray::ServeReplica:noop:NoOp")
+    assert open_ports(noop.process.pid) == OPEN["optimized"]
+    (token,) = noop.place.glob("sb-*/1/token")
     assert token.stat().st_mode & 0o777 == 0o600
     assert token.parents[1].stat().st_mode & 0o777 == 0o700
-    assert list(home.iterdir()) == []  # Ray's own place for a token is there
-    wrk = subprocess.run(
-        ["wrk", "-c", "100", "-t", "2", "-d", "1s", "--latency", url],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+
+
+def say(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+@pytest.mark.external
+def test_wrk_and_ab_find_no_fault(noop: Noop) -> None:
+    wrk = say("wrk", "-c", "100", "-t", "2", "-d", "1s", "--latency", noop.url)
     assert "Non-2xx" not in wrk and "Socket errors" not in wrk
-    assert float(re.search(r"Requests/sec: +([\d.]+)", wrk).group(1)) > 0  # type: ignore[union-attr]
-    ab = subprocess.run(
-        ["ab", "-k", "-q", "-c", "100", "-n", "500", url],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    ).stdout
+    (rate,) = re.findall(r"Requests/sec: +([\d.]+)", wrk)
+    assert float(rate) > 0
+    ab = say("ab", "-k", "-q", "-c", "100", "-n", "500", noop.url)
     assert re.search(r"Complete requests: +500$", ab, re.MULTILINE)
     assert re.search(r"Failed requests: +0$", ab, re.MULTILINE)
     assert "Non-2xx" not in ab
     assert re.search(r"HTML transferred: +1000 bytes", ab)  # "ok" 500 times: no framing in it
-    process.send_signal(end)
-    assert process.wait(10) == 0
-    assert wait_until_clean(1) == []
+
+
+def test_requests_of_a_load_are_traced(noop: Noop, tmp_path: Path) -> None:
+    load = ["load", noop.url, "-c", "4", "-d", "2s", "--trace", "5%", "--out", "out"]
+    done = run_to_end(load, tmp_path)
+    assert done.returncode == 0, done.stderr + done.stdout
+    (trial,) = read(tmp_path / "out").trials
+    assert trial.waterfall["traced"] >= 50 and not trial.waterfall["unseen"]
+    assert "HAProxy to replica" in trial.waterfall["hops"] and "Where the time goes" in done.stdout
+    report = run_to_end(["report", "out", "--trace-out", "t.json"], tmp_path)
+    assert report.returncode == 0, report.stderr
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    names = {one["name"] for one in events if one["ph"] == "X"}
+    assert {"request", "client to HAProxy", "user code"} <= names
+
+
+@pytest.mark.ptrace
+def test_a_load_is_repeated_with_py_spy(noop: Noop, tmp_path: Path) -> None:
+    load = ["load", noop.url, "-c", "20", "-d", "1s", "--warmup", "0.2s"]
+    done = run_to_end([*load, "--profile", "proxy,replica", "--out", "run"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    told = " ".join(done.stdout.split())
+    assert re.search(r"cost of profiling \d process", told)
+    assert "stacks and flamegraphs (samples) in" in told
+    result = read(tmp_path / "run")
+    (trial,), (profiled,) = result.trials, result.profiled
+    replicas = [one for one in profiled.profiles if one["role"] == "replica"]
+    # The Serve behind the URL was sampled, so that the verdict is about it and not the host alone.
+    sampled = [one["pid"] for one in trial.usage["processes"] if one["role"] == "replica"]
+    assert sorted(sampled) == sorted(one["pid"] for one in replicas) == sorted(noop.replicas)
+    for one in replicas:
+        raw = tmp_path / "run" / one["path"]
+        assert raw.stat().st_size
+        assert "</svg>" in raw.with_name(raw.name.replace(".raw.txt", ".svg")).read_text()
+    assert f"{trial.counts.completed:,} requests in" in told
+    as_json = run_to_end([*load, "--profile", "replica", "--json", "--out", "j"], tmp_path)
+    assert as_json.returncode == 0 and json.loads(as_json.stdout)
+    elsewhere = run_to_end(["load", "http://127.0.0.1:9/", "--profile", "replica"], tmp_path)
+    assert elsewhere.returncode == 2 and elsewhere.stderr.count("\n") == 1
+    assert "no Serve of this machine listens on port 9" in elsewhere.stderr
+
+
+def test_a_sweep_climbs_until_it_grows_no_more(noop: Noop, tmp_path: Path) -> None:
+    sweep = ["sweep", "--url", f"up={noop.url}", "--users", "1,4", "--duration", "1"]
+    done = run_to_end([*sweep, "--out", "out"], tmp_path)
+    assert done.returncode == 0, done.stderr + done.stdout
+    result = read(tmp_path / "out")
+    assert [trial.row.connections for trial in result.trials] == [1, 4] and result.complete
+    for trial in result.trials:
+        assert trial.counts.completed > 0 and not trial.counts.failed
+        assert {"haproxy", "replica"} <= {one["role"] for one in trial.usage["processes"]}
+
+
+@pytest.mark.external
+def test_it_fails_when_its_cluster_dies(tmp_path: Path) -> None:
+    with own_place() as place, private_home(tmp_path):
+        up = start_noop("default", place, tmp_path)
+        assert open_ports(up.process.pid) == OPEN["default"]
+        below = cluster_child(up.process).children(recursive=True)
+        next(one for one in below if one.name() == "raylet").kill()
+        output, _ = up.process.communicate(timeout=15)
+        assert up.process.returncode == 1
+        assert re.search(r"(raylet \d+|the cluster process) ended.*nothing is served", output)
+    done = run_to_end(["load", up.url, "-c", "4", "-d", "2s", "--trace", "5%"], tmp_path)
+    assert done.returncode == 2 and "no Serve of this machine answers" in done.stderr

@@ -7,7 +7,6 @@ The confusion matrix over two variants and other parameters is `scripts/bench ve
 from __future__ import annotations
 
 import os
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,10 +24,10 @@ from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import Serving
 from serve_bench.serving.strays import new_run, reap
 from serve_bench.store import read
-from tests.integration.conftest import run_to_end, wait_until_clean
+from tests.integration.conftest import own_place, run_to_end
 from tests.load.test_client_bound import FAST_SERVER, pinned, running
 
-pytestmark = [pytest.mark.ray, pytest.mark.long, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.ray, pytest.mark.ci, pytest.mark.timeout(180)]
 
 VARIANT = "default"
 TIMING = Timing(warmup_min_s=0.4, warmup_max_s=0.8, windows=3, window_s=0.5)
@@ -50,13 +49,8 @@ OWN = [case for case in WAITS if case.name in WAITING]
 @pytest.fixture(scope="module", autouse=True)
 def _leaves_nothing() -> Iterator[None]:
     """In place of the fixture for each test: the cluster is the module's, and what remains too."""
-    place = tempfile.mkdtemp(prefix="t", dir="/tmp")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TMPDIR", place)
+    with own_place():
         yield
-        left = wait_until_clean()
-    os.rmdir(place)
-    assert left == []
 
 
 @pytest.fixture(scope="module")

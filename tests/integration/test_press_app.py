@@ -7,9 +7,8 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -40,13 +39,6 @@ SMALL: dict[str, Value] = {**cell_defaults("press"), **REQUEST, **SIZES, "device
 NOOP: dict[str, Value] = {**cell_defaults("press_noop"), **REQUEST}
 BODIES = bodies(SMALL, 60)
 BAD = (b"", b"[]", b'{"samples": []}', b'{"samples": [{"user": "a", "item": 1}]}')
-
-
-@pytest.fixture
-def serving(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Serving]:
-    variant = BUILT_IN_VARIANTS[getattr(request, "param", "default")]
-    with launched(variant, tmp_path / "log") as one:
-        yield one
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +107,10 @@ def scores_alone(ranker: str) -> Any:
 
 @pytest.mark.torch
 @pytest.mark.timeout(300)
-def test_every_handler_ranker_and_batch_gives_the_same_scores(serving: Serving) -> None:
+def test_every_handler_ranker_and_batch_gives_the_same_scores(
+    shared_serving: Callable[[str], Serving],
+) -> None:
+    serving = shared_serving("default")
     right = scores_alone("plain")
     assert np.abs(right - scores_alone("tuned")).max() < 1e-5
     assert len({round(score, 6) for row in right for score in row}) > 400
@@ -159,10 +154,10 @@ def full_queue(serving: Serving, **settings: Any) -> Counter[int]:
     return Counter(status for status, _ in post_all(serving))
 
 
-@pytest.mark.long
+@pytest.mark.ci
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("serving", ["optimized"], indirect=True)
-def test_behind_haproxy_all_is_the_same(serving: Serving) -> None:
+def test_behind_haproxy_all_is_the_same(shared_serving: Callable[[str], Serving]) -> None:
+    serving = shared_serving("optimized")
     done = deploy(serving, NOOP, callable="sync", log_level="DEBUG")
     levels = done.proof["log_level"]
     assert levels == {
@@ -221,6 +216,7 @@ def test_what_is_logged_is_what_the_level_says(on_the_loop: Serving) -> None:
         assert (lines_after == lines_before) == (not expected), level
 
 
+@pytest.mark.ci
 @pytest.mark.timeout(300)
 def test_a_full_queue_is_503_and_a_blocking_handler_needs_its_threads(on_the_loop: Serving) -> None:
     statuses = full_queue(on_the_loop)

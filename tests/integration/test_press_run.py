@@ -17,7 +17,7 @@ pytestmark = pytest.mark.ray
 ROWS = ["--clients", "1,4,30", "--requests-per-client", "40", "--max-row-seconds", "1"]
 
 
-@pytest.mark.long
+@pytest.mark.ci
 @pytest.mark.timeout(300)
 def test_two_log_levels_in_one_cluster_with_every_row_accounted(tmp_path: Path) -> None:
     command = ["press", "--app", "noop", "--log-level", "DEBUG,ERROR", *ROWS]

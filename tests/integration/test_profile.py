@@ -28,7 +28,7 @@ from serve_bench.runner.recording import layer_rules, read_stacks
 from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import Serving
 from serve_bench.store import read
-from tests.integration.conftest import SHORT, cluster_child, run_to_end, start, wait_for_line
+from tests.integration.conftest import SHORT, run_to_end
 
 pytestmark = [pytest.mark.ray, pytest.mark.ptrace, pytest.mark.timeout(240)]
 
@@ -130,6 +130,7 @@ def load(port: int, query: str) -> Iterator[None]:
         thread.join()
 
 
+@pytest.mark.ci
 def test_hot_functions_their_difference_and_what_cannot_be_seen(tmp_path: Path) -> None:
     rules = layer_rules()
     readings: dict[str, Reading] = {}
@@ -336,50 +337,6 @@ def test_noop_prints_its_warm_up_repeats_it_with_py_spy_and_exits(tmp_path: Path
     assert len(list((tmp_path / "run" / "profiles").rglob("*.raw.txt"))) == 2
 
 
-@pytest.mark.long
-def test_a_load_of_a_serve_that_runs_is_repeated_with_py_spy(tmp_path: Path) -> None:
-    """Of `noop --blocking`, which fails when its cluster dies by itself, as it does at last."""
-    process = start(
-        *("noop", "--blocking", "--num-replicas", "2", "--num-queries", "10", "--port", "0"),
-        *("--variant", "optimized", "--out", "host"),
-        cwd=tmp_path,
-    )
-    url = wait_for_line(process, r"url: (\S+)").group(1)
-    wait_for_line(process, r"serving until")
-    load_words = ["load", url, "-c", "20", "-d", "1s", "--warmup", "0.2s"]
-    done = run_to_end([*load_words, "--profile", "proxy,replica", "--out", "run"], tmp_path)
-    assert done.returncode == 0, done.stderr
-    told = " ".join(done.stdout.split())
-    assert re.search(r"cost of profiling \d process", told)
-    assert "stacks (samples) in" in told
-    result = read(tmp_path / "run")
-    assert len(result.trials) == len(result.profiled) == 1
-    replicas = [one for one in result.profiled[0].profiles if one["role"] == "replica"]
-    assert len(replicas) == 2
-    # The Serve behind the URL was sampled, so that the verdict is about it and not the host alone.
-    sampled = [
-        one["pid"] for one in result.trials[0].usage["processes"] if one["role"] == "replica"
-    ]
-    assert sorted(sampled) == sorted(one["pid"] for one in replicas)
-    for one in replicas:
-        assert (tmp_path / "run" / one["path"]).stat().st_size
-    page = run_to_end(["report", "run", "--format", "html"], tmp_path)
-    assert page.returncode == 0, page.stderr
-    assert (tmp_path / "run" / "report.html").read_text().count('class="flame"') >= 2
-    assert f"{result.trials[0].counts.completed:,} requests in" in told
-    as_json = run_to_end([*load_words, "--profile", "replica", "--json", "--out", "j"], tmp_path)
-    assert as_json.returncode == 0 and json.loads(as_json.stdout)
-    elsewhere = run_to_end(["load", "http://127.0.0.1:9/", "--profile", "replica"], tmp_path)
-    assert elsewhere.returncode == 2 and elsewhere.stderr.count("\n") == 1
-    assert "no Serve of this machine listens on port 9" in elsewhere.stderr
-    assert not (tmp_path / "results").exists()
-    below = cluster_child(process).children(recursive=True)
-    next(one for one in below if one.name() == "raylet").kill()
-    output, _ = process.communicate(timeout=15)
-    assert process.returncode == 1
-    assert re.search(r"(raylet \d+|the cluster process) ended.*nothing is served", output)
-
-
 def _what_cannot_be_seen(started: Serving, replica: int, folder: Path) -> None:
     """haproxy, sleep, the dead; the list; the stacks now; a target that is not there."""
     known = {one.pid: one for one in serve_processes()}
@@ -411,7 +368,7 @@ def _what_cannot_be_seen(started: Serving, replica: int, folder: Path) -> None:
     assert not list(folder.glob(".*.part"))
 
 
-@pytest.mark.long
+@pytest.mark.ci
 def test_micro_with_profiles_samples_and_metrics_behind_haproxy(tmp_path: Path) -> None:
     """Of `default`: profiles above, samples in test_micro.py, metrics in test_press_run.py."""
     done = run_to_end(

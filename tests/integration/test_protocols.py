@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,10 @@ from serve_bench.core.load_spec import Load, Streaming, Timing
 from serve_bench.core.own_app import Asked
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import Row
-from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.load import LoadError, drive_load
+from serve_bench.serving.server import Serving
 from serve_bench.store import read
-from tests.integration.conftest import launched, run_to_end
+from tests.integration.conftest import put_on_path, run_to_end
 
 pytestmark = [pytest.mark.ray, pytest.mark.process, pytest.mark.timeout(300)]
 
@@ -41,7 +42,7 @@ BODY = {
 }
 
 
-@pytest.mark.long
+@pytest.mark.ci
 def test_rows_of_all_protocols(tmp_path: Path) -> None:
     protocols = ("http", "stream", "grpc", "grpc-stream", "handle", "handle-stream")
     done = run_to_end(
@@ -129,64 +130,73 @@ app = Calls.bind()
 """
 
 
-@pytest.mark.parametrize("variant", ["default", "optimized"])
-@pytest.mark.long
-def test_how_calls_of_a_handle_fail(tmp_path: Path, variant: str) -> None:
+@pytest.mark.parametrize(
+    "variant",
+    [
+        pytest.param("default", marks=pytest.mark.long),
+        pytest.param("optimized", marks=pytest.mark.ci),
+    ],
+)
+def test_how_calls_of_a_handle_fail(
+    tmp_path: Path, variant: str, shared_serving: Callable[[str], Serving]
+) -> None:
     """Each in a class of its own; and the account of the requests holds (the engine checks it)."""
     (tmp_path / "calls.py").write_text(CALLS)
     app = own_spec(own_app(f"{tmp_path}/calls.py:app", "TARGET", asked=Asked("/")))
     assert app.own is not None
     name = app.own.name
     row = Row("4 callers, handle", "handle", 4, protocol="handle")
-    with launched(BUILT_IN_VARIANTS[variant], tmp_path / "log", app.folders) as serving:
-        serving.deploy(app, {})
+    serving = shared_serving(variant)
+    put_on_path(serving, tmp_path / "calls.py")
+    serving.deploy(app, {})
 
-        def classes(method: str, streams: bool = False, **more: Any) -> LoadResult:
-            url = f"{serving.url_of(row)}/{name}/{method}"
-            streaming = Streaming(event_timeout_s=0.3) if streams else None
-            load = Load(
-                Request(url, "POST", body=b"x", expect_body=more.pop("expect_body", None)),
+    def classes(method: str, streams: bool = False, **more: Any) -> LoadResult:
+        url = f"{serving.url_of(row)}/{name}/{method}"
+        streaming = Streaming(event_timeout_s=0.3) if streams else None
+        load = Load(
+            Request(url, "POST", body=b"x", expect_body=more.pop("expect_body", None)),
+            client="handle",
+            connections=more.pop("connections", 2),
+            timeout_s=more.pop("timeout_s", 5.0),
+            connect_timeout_s=60.0,
+            streaming=streaming,
+            environment=serving.environment_of(row),
+        )
+        return drive_load(load, Timing(0.2, 0.2, 2, 0.5))
+
+    odd = {"nothing": ["exception"]} if variant == "optimized" else {}
+    good = classes("echo", expect_body=b"x")
+    assert good.measured.completed > 0 and not good.measured.failed
+    assert good.workers[0].non_idle is not None
+    for method, streams, kind, more in (
+        ("echo", False, "body", {"expect_body": b"y"}),
+        ("wrong", False, "exception", {}),
+        ("late", False, "timeout", {"timeout_s": 0.3}),
+        ("stall", True, "stalled", {}),
+        ("nothing", True, "event", {}),
+        ("missing", False, "exception", {}),
+    ):
+        failed = classes(method, streams, **more).total.failed  # the first may be all
+        # By gRPC, Serve 2.60 ends some empty streams with a RuntimeError of its own.
+        assert kind in failed and set(failed) <= {kind, *odd.get(method, ())}, (method, failed)
+    # Of 12 callers 4 are served and 2 wait; the others are rejected, and try again at once.
+    assert set(classes("late", connections=12).total.failed) == {"rejected"}
+    # Serve may give a call whose replica died to the next replica, until it is timed out.
+    died = classes("exit").total.failed
+    assert died and set(died) <= {"reset", "timeout"}, died
+    with pytest.raises(LoadError, match="no handle"):
+        drive_load(
+            Load(
+                Request(f"{serving.url_of(row)}/no_such_app/echo", "POST"),
                 client="handle",
-                connections=more.pop("connections", 2),
-                timeout_s=more.pop("timeout_s", 5.0),
                 connect_timeout_s=60.0,
-                streaming=streaming,
                 environment=serving.environment_of(row),
-            )
-            return drive_load(load, Timing(0.2, 0.2, 2, 0.5))
-
-        odd = {"nothing": ["exception"]} if variant == "optimized" else {}
-        good = classes("echo", expect_body=b"x")
-        assert good.measured.completed > 0 and not good.measured.failed
-        assert good.workers[0].non_idle is not None
-        for method, streams, kind, more in (
-            ("echo", False, "body", {"expect_body": b"y"}),
-            ("wrong", False, "exception", {}),
-            ("late", False, "timeout", {"timeout_s": 0.3}),
-            ("stall", True, "stalled", {}),
-            ("nothing", True, "event", {}),
-            ("missing", False, "exception", {}),
-        ):
-            failed = classes(method, streams, **more).total.failed  # the first may be all
-            # By gRPC, Serve 2.60 ends some empty streams with a RuntimeError of its own.
-            assert kind in failed and set(failed) <= {kind, *odd.get(method, ())}, (method, failed)
-        # Of 12 callers 4 are served and 2 wait; the others are rejected, and try again at once.
-        assert set(classes("late", connections=12).total.failed) == {"rejected"}
-        # Serve may give a call whose replica died to the next replica, until it is timed out.
-        died = classes("exit").total.failed
-        assert died and set(died) <= {"reset", "timeout"}, died
-        with pytest.raises(LoadError, match="no handle"):
-            drive_load(
-                Load(
-                    Request(f"{serving.url_of(row)}/no_such_app/echo", "POST"),
-                    client="handle",
-                    connect_timeout_s=60.0,
-                    environment=serving.environment_of(row),
-                ),
-                Timing(0.2, 0.2, 1, 0.5),
-            )
+            ),
+            Timing(0.2, 0.2, 1, 0.5),
+        )
 
 
+@pytest.mark.ci
 def test_an_app_of_ones_own_that_streams(tmp_path: Path) -> None:
     shutil.copy(STAND_IN, tmp_path)
     done = run_to_end(
@@ -255,6 +265,7 @@ def test_an_app_of_ones_own_is_asked_by_grpc(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.ci
 def test_an_app_without_the_method_is_refused_at_its_deploy(tmp_path: Path) -> None:
     for name in ("text.py", "text_grpc.py"):
         shutil.copy(TEXT / name, tmp_path)
@@ -269,21 +280,23 @@ def test_an_app_without_the_method_is_refused_at_its_deploy(tmp_path: Path) -> N
     assert "Tried to call a method 'Upper' that does not exist" in failure.message
 
 
-@pytest.mark.long
-def test_a_load_of_an_openai_compatible_app_counts_tokens(tmp_path: Path) -> None:
+@pytest.mark.ci
+def test_a_load_of_an_openai_compatible_app_counts_tokens(
+    tmp_path: Path, shared_serving: Callable[[str], Serving]
+) -> None:
     asked = Asked(CHAT, "POST", (("content-type", "application/json"),), json.dumps(BODY).encode())
     app = own_spec(own_app(f"{STAND_IN}:app", "TARGET", asked=asked))
-    variant = BUILT_IN_VARIANTS["default"]
-    with launched(variant, tmp_path / "log", app.folders) as serving:
-        serving.deploy(app, {})
-        done = run_to_end(
-            [
-                *("load", serving.url, "--openai", "--model", "stand-in", "-c", "4", "-d", "3s"),
-                *("--output-tokens", f"{TOKENS}", "--input-tokens", "30", "--out", "out"),
-                *("--slo", "ttft_p50=10s,itl_p50=10s"),
-            ],
-            tmp_path,
-        )
+    serving = shared_serving("default")
+    put_on_path(serving, STAND_IN)
+    serving.deploy(app, {})
+    done = run_to_end(
+        [
+            *("load", serving.url, "--openai", "--model", "stand-in", "-c", "4", "-d", "3s"),
+            *("--output-tokens", f"{TOKENS}", "--input-tokens", "30", "--out", "out"),
+            *("--slo", "ttft_p50=10s,itl_p50=10s"),
+        ],
+        tmp_path,
+    )
     assert done.returncode == 0, done.stderr + done.stdout
     (trial,) = read(tmp_path / "out").trials
     requests = trial.counts.completed

@@ -63,7 +63,7 @@ def test_endless(serve_benchmark):
 """
 
 
-@pytest.mark.long
+@pytest.mark.ci
 def test_one_cluster_for_a_session_and_nothing_after_ctrl_c(tmp_path: Path) -> None:
     for word in ("one", "two"):
         (tmp_path / f"{word}.py").write_text(APP.format(word=word))

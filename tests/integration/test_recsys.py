@@ -7,9 +7,8 @@ import re
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,11 +16,9 @@ import pytest
 
 from serve_bench.core.app_spec import APPS_PACKAGE
 from serve_bench.core.usage import counts_of
-from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.serving.apps.dlrm_features import FORMS, features
 from serve_bench.serving.apps.dlrm_shape import Shape
 from serve_bench.serving.server import Serving
-from tests.integration.conftest import launched
 
 pytestmark = [pytest.mark.ray, pytest.mark.torch]
 
@@ -95,16 +92,11 @@ def served(url: str) -> Any:
     return np.array([content["scores"] for _, content in answers])
 
 
-@pytest.fixture
-def optimized(tmp_path: Path) -> Iterator[Serving]:
-    with launched(BUILT_IN_VARIANTS["optimized"], tmp_path / "log") as one:
-        yield one
-
-
 @pytest.mark.timeout(300)
 def test_both_rankers_serve_the_scores_of_the_model_and_answer_and_refuse_alike(
-    optimized: Serving,
+    shared_serving: Callable[[str], Serving],
 ) -> None:
+    optimized = shared_serving("optimized")
     told = []
     for ranker in ("plain", "tuned"):
         pid = scores_are_right(optimized, ranker)

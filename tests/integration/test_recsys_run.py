@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -17,7 +16,14 @@ import pytest
 from serve_bench.benchmarks.ladder.summary import ladder_lines
 from serve_bench.core.result import Result
 from serve_bench.store import read
-from tests.integration.conftest import SHORT, run_to_end, start, wait_for_deploys, wait_for_line
+from tests.integration.conftest import (
+    SHORT,
+    run_to_end,
+    start,
+    wait_for_deploys,
+    wait_for_line,
+    wait_for_load_worker,
+)
 
 pytestmark = [pytest.mark.ray, pytest.mark.torch]
 
@@ -55,7 +61,7 @@ def test_both_rankers_climb_and_one_that_is_killed_costs_its_step_alone(tmp_path
     run = start("recsys", "--suite", "./small.toml", "--out", "r", cwd=tmp_path)
     wait_for_line(run, r"deploy$")
     wait_for_deploys(run, tmp_path / "r", 1)
-    time.sleep(1.0)  # the step of 2 users is warm and measured
+    wait_for_load_worker(run.pid, 0.8)  # the step of 2 users is warm and measured
     ours = [
         one.pid
         for one in psutil.Process(run.pid).children(recursive=True)

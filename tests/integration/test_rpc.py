@@ -167,7 +167,7 @@ def wait_for_episodes(process: subprocess.Popen[str], folder: Path, world: int, 
     [
         pytest.param("torch", marks=TORCH),
         pytest.param("ray", marks=LONG),
-        pytest.param("serve", marks=LONG),
+        pytest.param("serve", marks=RAY),
     ],
 )
 def test_who_is_killed_is_named_and_resume_gives_the_figures_that_arithmetic_says(

@@ -32,6 +32,7 @@ def perf_metrics(file: Path) -> dict[str, float]:
     return {one["perf_metric_name"]: one["perf_metric_value"] for one in told}
 
 
+@pytest.mark.ci
 def test_an_ensemble_is_summed_right_by_handle_and_by_http(tmp_path: Path) -> None:
     sizes = ("--fanout", "3", "--duration", "1s", "--warmup", "0.5s", "--requests", "5")
     result = measured(tmp_path, "scale", "ensemble", *sizes, "--perf-metrics", "p.json")
@@ -49,7 +50,7 @@ def test_an_ensemble_is_summed_right_by_handle_and_by_http(tmp_path: Path) -> No
     assert told["throughput_mean_tps"] > 0 and told["latency_mean_ms"] > 0
 
 
-@pytest.mark.long
+@pytest.mark.ci
 def test_each_raylet_with_a_proxy_is_loaded_and_all_published_names_are_told(
     tmp_path: Path,
 ) -> None:
@@ -101,7 +102,7 @@ def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(tmp_path: Path) -> No
     assert trial.flags["interrupted"] and trial.seconds["measured"] < 60
 
 
-@pytest.mark.long
+@pytest.mark.ci
 def test_a_killed_run_leaves_nothing(tmp_path: Path) -> None:
     """What is left is looked for by the fixture that all tests here have."""
     sizes = ("--replicas", "1", "--duration", "60s", "--warmup", "0.5s", "--out", "r")

@@ -29,7 +29,7 @@ from serve_bench.serving.launch_spec import LaunchSpec, free_block
 from serve_bench.serving.server import LaunchFailed
 from serve_bench.serving.strays import new_run, reap
 
-pytestmark = [pytest.mark.ray, pytest.mark.long, pytest.mark.timeout(170)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(170)]
 
 HERE: Final = Path(__file__).parent
 FOREIGN: Final = "of_others"
@@ -104,6 +104,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnCluster]:
         reap(run)
 
 
+@pytest.mark.long
 def test_every_application_answers_by_every_proxy_and_by_its_handle(own: OwnCluster) -> None:
     told: list[str] = []
     put = own.put(EVERY, told.append)
@@ -133,6 +134,7 @@ def test_every_application_answers_by_every_proxy_and_by_its_handle(own: OwnClus
     assert own.casualties() == []
 
 
+@pytest.mark.long
 def test_latency_is_of_so_many_requests_each_and_a_wrong_sum_is_none(own: OwnCluster) -> None:
     each = own.handle_load(load_of(CHAIN[0], windows=0, requests_each=4))
     assert (each.windows, each.completed, each.sent, each.failed) == ((), 12, 12, {})
@@ -149,6 +151,7 @@ def test_latency_is_of_so_many_requests_each_and_a_wrong_sum_is_none(own: OwnClu
     assert told["loops"] is not None and told["loops"] > 1
 
 
+@pytest.mark.long
 def test_each_replica_counts_and_hops_are_as_many_as_asked(own: OwnCluster) -> None:
     hops = [one.pid for one in own.put(MULTI).replicas]
     before = sum(own.counts()[pid].requests for pid in hops)
@@ -160,6 +163,7 @@ def test_each_replica_counts_and_hops_are_as_many_as_asked(own: OwnCluster) -> N
     assert taken == 15 * (1 + 5)
 
 
+@pytest.mark.long
 def test_what_cannot_be_built_is_refused_and_removed_is_gone(own: OwnCluster) -> None:
     broken = dataclasses.replace(SINGLE[0], name="broken", route="/broken", args={})
     with pytest.raises(LaunchFailed, match="KeyError: 'max_batch_size'"):
@@ -174,6 +178,7 @@ def test_what_cannot_be_built_is_refused_and_removed_is_gone(own: OwnCluster) ->
         own.handle_load(load_of(SINGLE[0]))
 
 
+@pytest.mark.long
 def test_behind_haproxy_all_is_the_same(tmp_path: Path) -> None:
     spec = LaunchSpec(BUILT_IN_VARIANTS["optimized"], new_run(), "1", tmp_path / "log")
     with OwnCluster(spec) as cluster:
@@ -255,6 +260,7 @@ def attached(address: str, tmp_path: Path, *names: str, port: int = 1) -> Iterat
 NAME: Final = SINGLE[0].name
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("environment", "names", "said"),
     [
@@ -285,6 +291,7 @@ def test_it_is_not_attached_to(
     assert others.ask("apps") == [FOREIGN]
 
 
+@pytest.mark.ci
 def test_nobody_at_the_address(tmp_path: Path) -> None:
     address = f"127.0.0.1:{free_block(1)[0]}"
     with (
@@ -294,6 +301,7 @@ def test_nobody_at_the_address(tmp_path: Path) -> None:
         cluster.start()
 
 
+@pytest.mark.ci
 def test_it_is_left_as_it_was_and_what_a_killed_run_left_is_replaced(
     others: Others, tmp_path: Path
 ) -> None:
@@ -352,6 +360,7 @@ time.sleep(120)
 """
 
 
+@pytest.mark.ci
 def test_sigkill_of_the_parent_takes_our_application_away(others: Others, tmp_path: Path) -> None:
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, others.address, str(tmp_path)],
@@ -369,6 +378,7 @@ def test_sigkill_of_the_parent_takes_our_application_away(others: Others, tmp_pa
     assert others.ask("apps") == [FOREIGN]  # and that no process is left is seen by the fixture
 
 
+@pytest.mark.ci
 def test_serve_that_was_started_for_it_ends_with_it(others: Others, tmp_path: Path) -> None:
     """The last on this cluster: it ends the Serve of others."""
     others.ask("stop")

@@ -42,7 +42,7 @@ def test_a_leak_is_found_in_its_replica(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "samples.jsonl").exists()
 
 
-@pytest.mark.long
+@pytest.mark.ci
 def test_ctrl_c_keeps_its_blocks_and_a_resume_goes_on(tmp_path: Path) -> None:
     words = ["soak", "noop", "--for", "30s", "--rate", "50", "--live", "plain", "--out", "run"]
     begun = start(*words, cwd=tmp_path)

@@ -50,7 +50,7 @@ composed = Composed.bind(1, inner=Plain.bind())
 """
 
 
-@pytest.mark.long
+@pytest.mark.ci
 def test_layers_of_the_no_op_are_measured_in_one_round(tmp_path: Path) -> None:
     layers = ["--layers", "uvicorn,fastapi,handle,default", "--clients", "raw:4"]
     done = run_to_end(["tax", *layers, *QUICK], tmp_path, 200)
@@ -94,7 +94,7 @@ def test_what_is_no_asgi_is_refused_and_what_is_composed_has_no_bare_server(tmp_
     assert "left out: app: Composed is made with a deployment (inner)" in planned.stdout
 
 
-@pytest.mark.long
+@pytest.mark.ci
 def test_sigkill_leaves_no_bare_server(tmp_path: Path) -> None:
     process = start("tax", "--layers", "uvicorn,default", *QUICK, cwd=tmp_path)
     wait_for_line(process, r"launch: starting Serve")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 from pathlib import Path
 
 import pytest
 
 from serve_bench.store import read
-from tests.integration.conftest import run_to_end, start, wait_for_line
+from tests.integration.conftest import run_to_end
 
 pytestmark = [pytest.mark.ray, pytest.mark.process, pytest.mark.timeout(240)]
 
@@ -46,7 +45,7 @@ app = Front.bind(Down.bind())
 """
 
 
-@pytest.mark.long
+@pytest.mark.ci
 def test_the_hops_of_an_app_with_a_call_and_a_batch(tmp_path: Path) -> None:
     (tmp_path / "way.py").write_text(APP)
     done = run_to_end(
@@ -86,32 +85,6 @@ def test_the_hops_of_an_app_with_a_call_and_a_batch(tmp_path: Path) -> None:
     assert row["waterfall"] == {"1": result.trials[0].waterfall}
 
 
-def test_a_load_of_a_serve_that_noop_started(tmp_path: Path) -> None:
-    """Its requests are traced where the Serve marks them, and refused where it does not."""
-    process = start(
-        *("noop", "--blocking", "--trace", "--num-replicas", "1", "--num-queries", "20"),
-        *("--port", "0", "--variant", "optimized"),
-        cwd=tmp_path,
-    )
-    url = wait_for_line(process, r"url: (\S+)").group(1)
-    wait_for_line(process, r"serving until")
-    load = ["load", url, "-c", "4", "-d", "2s", "--trace", "5%", "--out"]
-    done = run_to_end([*load, "out"], tmp_path)
-    assert done.returncode == 0, done.stderr + done.stdout
-    (trial,) = read(tmp_path / "out").trials
-    assert trial.waterfall["traced"] >= 50 and not trial.waterfall["unseen"]
-    assert "HAProxy to replica" in trial.waterfall["hops"] and "Where the time goes" in done.stdout
-    report = run_to_end(["report", "out", "--trace-out", "t.json"], tmp_path)
-    assert report.returncode == 0, report.stderr
-    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
-    names = {one["name"] for one in events if one["ph"] == "X"}
-    assert {"request", "client to HAProxy", "user code"} <= names
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(10) == 0
-    done = run_to_end([*load, "other"], tmp_path)
-    assert done.returncode == 2 and "no Serve of this machine answers" in done.stderr
-
-
 @pytest.mark.long
 def test_versus_says_in_which_hop_the_sides_differ(tmp_path: Path) -> None:
     (tmp_path / "way.py").write_text(APP)
@@ -127,14 +100,3 @@ def test_versus_says_in_which_hop_the_sides_differ(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr + done.stdout
     text = " ".join(done.stdout.split())
     assert re.search(r"B takes [\d.]+ ms more than A, [\d.]+ of them user code", text), text
-
-
-def test_without_the_flag_nothing_is_traced(tmp_path: Path) -> None:
-    """Serve's tracing is off, and a record has no waterfall."""
-    done = run_to_end(
-        ["micro", "--quick", "--clients", "raw:2", "--num-replicas", "1", "--out", "out"],
-        tmp_path,
-    )
-    assert done.returncode == 0, done.stderr + done.stdout
-    (trial,) = read(tmp_path / "out").trials
-    assert not trial.waterfall and "Where the time goes" not in done.stdout

@@ -15,8 +15,8 @@ from tests.integration.conftest import run_to_end, start, wait_for_line, wait_un
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
 
 
-@pytest.mark.long
-@pytest.mark.timeout(480)  # ten launches
+@pytest.mark.ci
+@pytest.mark.timeout(480)  # some ten launches
 def test_default_against_optimized_broken_off_settled_and_gone_on_with(tmp_path: Path) -> None:
     line = ["versus", "--a", "default", "--b", "optimized", "--quick", "--rounds", "6"]
     process = start(*line, "--fail-on", "slower", "--out", "run", cwd=tmp_path)
@@ -56,11 +56,7 @@ def test_default_against_optimized_broken_off_settled_and_gone_on_with(tmp_path:
 
     again = run_to_end(["versus", "--resume", "run"], tmp_path)
     assert again.returncode == 0 and "--rounds +6 adds rounds" in again.stderr
-    more = run_to_end(["versus", "--resume", "run", "--rounds", "+1"], tmp_path, 150)
-    assert more.returncode == 0, more.stderr
-    result = read(tmp_path / "run")
-    assert {one.round for one in result.trials} == {*range(1, rounds + 2)}
-    assert result.complete and result.stop is None and wait_until_clean(1) == []
+    assert len(read(tmp_path / "run").launches) == len(launches) and wait_until_clean(1) == []
 
 
 def check_sliced(result: Result) -> None:
@@ -84,7 +80,7 @@ def check_sliced(result: Result) -> None:
     assert len(chosen) == 1  # what the first round of the first sitting chose held
 
 
-@pytest.mark.long
+@pytest.mark.ci
 def test_a_kill_leaves_neither_side(tmp_path: Path) -> None:
     line = ["versus", "--a", "optimized", "--aa", "--quick", "--out", "run"]
     process = start(*line, cwd=tmp_path)
@@ -100,6 +96,7 @@ RAY_SERVE_THROUGHPUT_OPTIMISED = 1
 """
 
 
+@pytest.mark.ci
 def test_a_side_that_does_not_start_ends_its_rounds(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(BROKEN)
     line = ["versus", "--a", "default", "--b", "broken", "--suite", "./mine.toml", "--rounds", "1"]
