@@ -78,6 +78,7 @@ NEEDS: Final[dict[str, Callable[[], str | None]]] = {
     "root": _root,
     "ptrace": _ptrace,
 }
+
 HERE: Final = Path(__file__).parent
 
 #: Test files whose tests all start processes, open sockets or wait.
@@ -97,7 +98,7 @@ TIMED_FILES: Final = frozenset(
     for name in """cli/test_cli_capacity cli/test_cli_recsys cli/test_cli_versus
     integration/test_bisect integration/test_capacity integration/test_flags integration/test_hosts
     integration/test_planted integration/test_profile integration/test_profile_nodes
-    integration/test_versus
+    integration/test_tax integration/test_versus
     kinds/versus/test_versus_rows load/test_client_bound load/test_drive load/test_in_turn
     load/test_open observing/test_profiler observing/test_sampler""".split()
 )

@@ -9,32 +9,28 @@ import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from serve_bench.analysis.stacks import USER_CODE, layer_of, top_functions
-from serve_bench.cli.rows import RowsRequest, sitting_of
-from serve_bench.cli.sitting import outcome_of, run_mark, signals
 from serve_bench.core.app_spec import AppSpec
 from serve_bench.core.axes import cell_defaults
-from serve_bench.core.plan import Suite
-from serve_bench.core.result import Row, Trial, VariantUsed
+from serve_bench.core.result import Trial
 from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.observing.processes import serve_processes
 from serve_bench.report.profile_text import Reading, difference_of, reading_of
 from serve_bench.runner.recording import layer_rules, read_stacks
-from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import Serving
 from serve_bench.store import read
-from tests.integration.conftest import SHORT, run_to_end
+from tests.integration.conftest import SHORT, launched, run_to_end
 
 pytestmark = [pytest.mark.ray, pytest.mark.ptrace, pytest.mark.timeout(240)]
 
-#: What py-spy can see of a process's CPU: that of the threads that Python knows. Ray's native ones
-#: had 3 to 13 % of this replica's CPU here, and 18 % on a busy machine.
-PYTHON_CPU = """
+#: Burns in one of two functions and reports how much of the CPU of Python's threads they have had.
+#: py-spy sees no other: Ray's native threads had 3 to 13 % of this replica's CPU here, and 18 % on a
+#: busy machine.
+HOT = """
 import os, threading, time
 from ray import serve
 
@@ -48,12 +44,6 @@ def python_cpu():
             continue
         ticks += int(fields[11]) + int(fields[12])
     return ticks / os.sysconf("SC_CLK_TCK")
-"""
-
-#: Burns in one of two functions and tells how much of the CPU of Python's threads they have had.
-HOT = (
-    PYTHON_CPU
-    + """
 
 def hot_one():
     began = time.thread_time()
@@ -89,19 +79,7 @@ class Hot:
 def build(args):
     return Hot.bind()
 """
-)
 APP = AppSpec("hot", "hot:build", "/hot", "Hot", None)
-
-
-@contextmanager
-def serving(variant: str, folder: Path) -> Iterator[Serving]:
-    with run_mark() as run_id:
-        spec = LaunchSpec(BUILT_IN_VARIANTS[variant], run_id, "1", folder / "ray.log")
-        with Serving(spec) as started:
-            started.start()
-            (spec.directory / "p" / "hot.py").write_text(HOT)
-            started.deploy(APP, {**cell_defaults(), "num_replicas": 1})
-            yield started
 
 
 def ask(port: int, query: str) -> dict[str, float]:
@@ -134,7 +112,9 @@ def load(port: int, query: str) -> Iterator[None]:
 def test_hot_functions_their_difference_and_what_cannot_be_seen(tmp_path: Path) -> None:
     rules = layer_rules()
     readings: dict[str, Reading] = {}
-    with serving("optimized", tmp_path) as started:
+    with launched(BUILT_IN_VARIANTS["optimized"], tmp_path / "ray.log") as started:
+        (started.spec.directory / "p" / "hot.py").write_text(HOT)
+        started.deploy(APP, {**cell_defaults(), "num_replicas": 1})
         (replica,) = [one for one in started.processes() if one.role == "replica"]
         for which in ("one", "two"):
             with load(started.port, f"?hot={which}"):
@@ -176,106 +156,6 @@ def by_chance(readings: Iterable[Reading]) -> float:
     """Points by which a share of 10 % may differ between two profiles: four errors of sampling. A
     busy machine gives a quarter of the samples that were asked for."""
     return 400.0 * math.sqrt(sum(0.1 * 0.9 / reading.samples for reading in readings))
-
-
-#: Burns in the function that its variant names, and writes down what of Python's CPU that was.
-BURNING = (
-    PYTHON_CPU
-    + """
-
-def hot_one():
-    began = time.thread_time()
-    while time.thread_time() - began < 0.02:
-        sum(range(300))
-
-def hot_two():
-    began = time.thread_time()
-    while time.thread_time() - began < 0.02:
-        sum(range(300))
-
-@serve.deployment(name="Hot")
-class Hot:
-    def __init__(self):
-        self.hot = {"one": hot_one, "two": hot_two}[os.environ["HOT"]]
-        self.spent = 0.0
-        self.log = open(os.path.join(os.environ["HOT_LOGS"], os.environ["HOT"]), "a", buffering=1)
-    def reconfigure(self, config):
-        pass
-    def settings(self):
-        return {
-            "max_batch_size": 1,
-            "queue_max_batch_size": 1,
-            "batch_wait_timeout_s": 0.0,
-            "event_gap_ms": 0.0,
-        }
-    async def __call__(self, request):
-        began = time.thread_time()
-        self.hot()
-        self.spent += time.thread_time() - began
-        self.log.write(f"{time.time()} {self.spent} {python_cpu()}\\n")
-        return "ok"
-
-def build(args):
-    return Hot.bind()
-"""
-)
-
-
-@pytest.mark.long
-def test_of_two_variants_of_a_run_each_has_its_hot_function_and_the_diff_names_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "apps").mkdir()
-    (tmp_path / "apps" / "burning.py").write_text(BURNING)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "apps"))
-    optimized = BUILT_IN_VARIANTS["optimized"].env
-    suite = Suite(
-        name="hot",
-        app=AppSpec("hot", "burning:build", "/hot", "Hot", None),
-        variants=tuple(
-            VariantUsed(which, env={**optimized, "HOT": which, "HOT_LOGS": str(tmp_path)})
-            for which in ("one", "two")
-        ),
-        cells=({**cell_defaults(), "num_replicas": 1},),
-        rows=(Row("4 connections", "raw", 4),),
-        windows=3,
-        window_s=1.0,
-    )
-    monkeypatch.chdir(tmp_path)
-    with signals():
-        request = RowsRequest(suite, sample=False, profile=("replica",))
-        outcome = outcome_of(sitting_of("micro", request, tmp_path / "run"))
-    assert not outcome.failed, outcome.result.failures
-    rules = layer_rules()
-    readings = []
-    for trial in outcome.result.profiled:
-        known = _known_share(tmp_path / trial.variant, trial)
-        (kept,) = [one for one in trial.profiles if "failed" not in one]
-        stacks = read_stacks(tmp_path / "run" / kept["path"])
-        readings.append(reading_of("x", stacks, rules))
-        (first,) = top_functions(readings[-1].counted, 1)
-        assert first.name == f"hot_{trial.variant} (burning.py)"
-        assert first.total_percent == pytest.approx(known, abs=10), trial.variant
-    done = run_to_end(["profile", "diff", "--run", "run", "one", "two"], tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "layer" in done.stdout
-    grew, shrank = re.split(r"^ *shrank.*$", done.stdout, flags=re.M)
-    named = re.compile(r"(hot_\w+) \(burning\.py\) +[\d.]+ +[\d.]+ +([-+][\d.]+)$", re.M)
-    ((up, points_up),) = named.findall(grew)
-    ((down, points_down),) = named.findall(shrank)
-    assert (up, down) == ("hot_two", "hot_one")
-    assert float(points_up) > 50 and float(points_down) < -50
-    others = re.findall(r"^  (?!hot_)\S.* \(.*\) +[\d.]+ +[\d.]+ +([-+][\d.]+)$", done.stdout, re.M)
-    assert all(abs(float(points)) < by_chance(readings) for points in others), done.stdout
-
-
-def _known_share(log: Path, trial: Trial) -> float:
-    """What the hot function had of the CPU of Python's threads during the trial."""
-    began = datetime.fromisoformat(trial.started_at).timestamp()
-    lines = [tuple(map(float, line.split())) for line in log.read_text().splitlines()]
-    within = [line for line in lines if began <= line[0] <= began + trial.seconds["total"]]
-    (_, spent, python), (_, later_spent, later_python) = within[0], within[-1]
-    return 100 * (later_spent - spent) / (later_python - python)
 
 
 @pytest.mark.long
