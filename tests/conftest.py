@@ -79,30 +79,6 @@ NEEDS: Final[dict[str, Callable[[], str | None]]] = {
     "ptrace": _ptrace,
 }
 
-HERE: Final = Path(__file__).parent
-
-#: Test files whose tests all start processes, open sockets or wait.
-PROCESS_FILES: Final = frozenset(
-    f"{name}.py"
-    for name in """load/test_client_bound load/test_drive load/test_in_turn
-    load/test_open load/test_transport observing/test_profiler observing/test_sampler
-    serving/test_ports serving/test_strays cli/test_cli_capacity cli/test_cli_load
-    cli/test_cli_profile cli/test_cli_versus kinds/versus/test_versus_rows test_wheel""".split()
-)
-
-#: Files that look at how fast or how busy what they start is, or at all runs of this machine. Those
-#: of their tests that start processes or a cluster have the machine to themselves; all others share
-#: the cores, those on a real Ray two at a time.
-TIMED_FILES: Final = frozenset(
-    f"{name}.py"
-    for name in """cli/test_cli_capacity cli/test_cli_recsys cli/test_cli_versus
-    integration/test_bisect integration/test_capacity integration/test_flags integration/test_hosts
-    integration/test_planted integration/test_profile integration/test_profile_nodes
-    integration/test_tax integration/test_versus
-    kinds/versus/test_versus_rows load/test_client_bound load/test_drive load/test_in_turn
-    load/test_open observing/test_profiler observing/test_sampler""".split()
-)
-
 #: Tests that did not run: for want of something here, by the reason; or since a larger set has
 #: them, by the target of make that runs them.
 _deselected: Counter[str] = Counter()
@@ -126,16 +102,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Before `-m` chooses: the markers `process` and `alone` for the files above; and what runs in
-    one worker of pytest-xdist, a file or all tests that share clusters."""
-    name = item.path.relative_to(HERE).as_posix() if item.path.is_relative_to(HERE) else ""
-    if name in PROCESS_FILES:
-        item.add_marker("process")
-    starts = item.get_closest_marker("process") or item.get_closest_marker("ray")
-    if name in TIMED_FILES and starts:
-        item.add_marker("alone")
+    """Which tests one worker of pytest-xdist runs: those of a file, or all that share clusters."""
     shares = "shared_serving" in getattr(item, "fixturenames", ())
-    item.add_marker(pytest.mark.xdist_group("shared" if shares else name))
+    item.add_marker(pytest.mark.xdist_group("shared" if shares else item.path.stem))
 
 
 @pytest.hookimpl(trylast=True)

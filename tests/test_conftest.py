@@ -9,14 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import HERE, PROCESS_FILES, TIMED_FILES
-
 TOP = Path(__file__).parent.parent
 
 TWO_TESTS = """
 import pytest
-
-from tests.conftest import HERE, PROCESS_FILES, TIMED_FILES
 
 def test_plain():
     pass
@@ -85,7 +81,3 @@ def test_several_processes_count_it_once_and_fail_as_one_does(tmp_path: Path) ->
     assert counted.read_text() == f"{MISSING}\n"
     done = run_pytest(tmp_path, *two, SERVE_BENCH_NO_DESELECT="1")
     assert done.returncode == int(pytest.ExitCode.TESTS_FAILED)
-
-
-def test_every_file_that_is_named_for_its_stage_is_there() -> None:
-    assert [name for name in {*PROCESS_FILES, *TIMED_FILES} if not (HERE / name).is_file()] == []

@@ -25,6 +25,8 @@ import pytest
 from tests.integration.conftest import run_to_end, start, wait_for_line
 from tests.queue_server import EVENTS, MU
 
+pytestmark = pytest.mark.alone
+
 SHORT = ("--launches", "1", "--launch-time", "20s")
 
 

@@ -29,6 +29,7 @@ def test_tables_that_do_not_fit_are_refused(
 
 @pytest.mark.long
 @pytest.mark.process
+@pytest.mark.alone
 def test_ladders_against_services_that_are_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -57,6 +58,7 @@ def test_ladders_against_services_that_are_there(
 
 
 @pytest.mark.process
+@pytest.mark.alone
 def test_a_service_that_is_not_there_fails_its_steps_and_the_rest_goes_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -77,6 +79,7 @@ def test_a_service_that_is_not_there_fails_its_steps_and_the_rest_goes_on(
 
 @pytest.mark.long
 @pytest.mark.process
+@pytest.mark.alone
 def test_sweep_finds_where_a_server_saturates(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -19,6 +19,8 @@ from serve_bench.store import read
 from tests import servers
 from tests.servers import KnownServer, serving
 
+pytestmark = pytest.mark.alone
+
 SHORT = ("--quick", "--clients", "raw:2")
 
 

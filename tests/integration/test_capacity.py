@@ -13,7 +13,7 @@ import pytest
 from serve_bench.store import read
 from tests.integration.conftest import run_to_end, start, wait_for_line
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.alone, pytest.mark.ray, pytest.mark.timeout(300)]
 
 ARGUMENTS = ("capacity", "noop", "--slo", "p99=200ms", "--launches", "1", "--launch-time", "15s")
 

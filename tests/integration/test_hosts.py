@@ -22,7 +22,13 @@ import pytest
 from tests.integration.conftest import SERVE_BENCH
 from tests.integration.hosts import Host, Hosts
 
-pytestmark = [pytest.mark.ray, pytest.mark.long, pytest.mark.netns, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.ray,
+    pytest.mark.long,
+    pytest.mark.netns,
+    pytest.mark.timeout(300),
+]
 
 ADDRESS = "10.77.0.1:6379"
 

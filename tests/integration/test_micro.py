@@ -248,8 +248,8 @@ def kill_in_load(process: subprocess.Popen[str], role: str, folder: Path, deploy
     return f"{role} {pid}"
 
 
-@pytest.mark.long
-def test_two_runs_at_once_do_not_meet(tmp_path: Path) -> None:
+@pytest.mark.ci
+def test_two_runs_at_once_do_not_meet_and_can_be_compared(tmp_path: Path) -> None:
     """And behind HAProxy large bodies, strings and the intermediate handle do no harm."""
     arguments = ("micro", *SHORT, "--num-replicas", "1", "--max-ongoing-requests", "100")
     more = (*BODIES, "--clients", "2,raw:4", "--variant", "optimized")
@@ -263,3 +263,6 @@ def test_two_runs_at_once_do_not_meet(tmp_path: Path) -> None:
         assert len(result.trials) == 2
         for trial in result.trials:
             assert trial.counts.failed_total == 0 and trial.counts.completed > 0
+    compared = run_to_end(["compare", "a", "b"], tmp_path)
+    assert compared.returncode == 0, compared.stderr
+    assert "inconclusive in 2 of 2 rows" in " ".join(compared.stdout.split())  # one launch each

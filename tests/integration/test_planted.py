@@ -27,7 +27,7 @@ from serve_bench.store import read
 from tests.integration.conftest import own_place, run_to_end
 from tests.load.test_client_bound import FAST_SERVER, pinned, running
 
-pytestmark = [pytest.mark.ray, pytest.mark.ci, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.alone, pytest.mark.ray, pytest.mark.ci, pytest.mark.timeout(180)]
 
 VARIANT = "default"
 TIMING = Timing(warmup_min_s=0.4, warmup_max_s=0.8, windows=3, window_s=0.5)

@@ -10,7 +10,7 @@ import pytest
 from serve_bench.store import read
 from tests.integration.conftest import run_to_end, start, wait_for_line, wait_until_clean
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.alone, pytest.mark.ray, pytest.mark.timeout(240)]
 
 QUICK = ("--quick", "--rounds", "1", "--out", "run")
 

@@ -12,7 +12,7 @@ from serve_bench.core.result import Result
 from serve_bench.store import read
 from tests.integration.conftest import run_to_end, start, wait_for_line, wait_until_clean
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.alone, pytest.mark.ray, pytest.mark.timeout(240)]
 
 
 @pytest.mark.ci

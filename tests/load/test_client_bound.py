@@ -21,6 +21,8 @@ from serve_bench.load import drive_load
 from tests.load.loads import CLIENTS
 from tests.servers import serving
 
+pytestmark = pytest.mark.alone
+
 FAST_SERVER = """
 import asyncio, sys
 HEAD = b"HTTP/1.1 200 OK\\r\\nTransfer-Encoding: chunked\\r\\n\\r\\n"

@@ -28,6 +28,8 @@ from tests import servers
 from tests.load.loads import CLIENTS, TIMING, run_here
 from tests.servers import KnownServer, serving
 
+pytestmark = pytest.mark.alone
+
 ROOT = Path(__file__).parents[2]
 SHORT = Timing(warmup_min_s=0.1, warmup_max_s=0.1, windows=2, window_s=0.15, drain_s=1.0)
 

@@ -21,6 +21,8 @@ from tests import servers
 from tests.load.loads import CLIENTS
 from tests.servers import serving
 
+pytestmark = pytest.mark.alone
+
 
 def load_of(url: str, client: Client = "raw", **options: Any) -> Load:
     return Load(Request(url, expect_body=b"ok"), client=client, connections=3, **options)

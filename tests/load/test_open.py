@@ -19,6 +19,8 @@ from serve_bench.load.tally import MEASURE, PARTS
 from tests.load.loads import CLIENTS, Ends, engine_here, run_here
 from tests.servers import KnownServer, serving
 
+pytestmark = pytest.mark.alone
+
 NOW = {"warmup_min_s": 0.0, "warmup_max_s": 0.0}
 RATE = 200.0
 PERIOD_S, STALL_S = 0.5, 0.1

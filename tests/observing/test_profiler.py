@@ -42,7 +42,7 @@ while time.time() < end:
 """
 SLEEP = "import sys, time; print('ready', flush=True); time.sleep(60)"
 Start = Callable[..., int]
-pytestmark = pytest.mark.ptrace
+pytestmark = [pytest.mark.ptrace, pytest.mark.alone]
 
 
 @pytest.fixture

@@ -14,6 +14,8 @@ import pytest
 from serve_bench.observing.inside import keep_samples
 from serve_bench.observing.sampler import Sampler, Watched, sampler_of
 
+pytestmark = pytest.mark.alone
+
 #: Works and sleeps by its own CPU clock, so that its share is known on a busy host too: it says
 #: how much CPU it used and how long it lived.
 BURN = """

@@ -28,6 +28,8 @@ from serve_bench.serving.strays import new_run, reap
 from serve_bench.store import RunFolder
 from tests.servers import KnownServer, serving
 
+pytestmark = pytest.mark.alone
+
 ROW = Row("4 connections", "raw", 4)
 
 
