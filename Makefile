@@ -45,7 +45,7 @@ else
 endif
 
 test-ci: $(TESTS)
-	scripts/apt
+	scripts/apt --ci
 	scripts/setup --torch
 	scripts/test --set ci
 

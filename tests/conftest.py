@@ -62,7 +62,7 @@ def _ptrace() -> str | None:
 SETS: Final = ("fast", "test", "ci", "all")
 SET_OF: Final[dict[str, str]] = {
     **dict.fromkeys(("ray", "alone"), "test"),
-    **dict.fromkeys(("ci", "torch"), "ci"),
+    **dict.fromkeys(("ci", "external", "torch"), "ci"),
     **dict.fromkeys(("long", "browser", "netns", "wheel"), "all"),
 }
 
