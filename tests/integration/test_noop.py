@@ -169,7 +169,8 @@ def test_a_sweep_climbs_until_it_grows_no_more(noop: Noop, tmp_path: Path) -> No
     done = run_to_end([*sweep, "--out", "out"], tmp_path)
     assert done.returncode == 0, done.stderr + done.stdout
     result = read(tmp_path / "out")
-    assert [trial.row.connections for trial in result.trials] == [1, 4] and result.complete
+    # A step that falls below the one before is measured again.
+    assert {trial.row.connections for trial in result.trials} == {1, 4} and result.complete
     for trial in result.trials:
         assert trial.counts.completed > 0 and not trial.counts.failed
         assert {"haproxy", "replica"} <= {one["role"] for one in trial.usage["processes"]}
