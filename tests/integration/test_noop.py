@@ -145,17 +145,14 @@ def test_a_load_is_repeated_with_py_spy(noop: Noop, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     told = " ".join(done.stdout.split())
     assert re.search(r"cost of profiling \d process", told)
-    assert "stacks and flamegraphs (samples) in" in told
+    assert re.search(r"stacks .*\(samples\) in", told)
     result = read(tmp_path / "run")
     (trial,), (profiled,) = result.trials, result.profiled
     replicas = [one for one in profiled.profiles if one["role"] == "replica"]
     # The Serve behind the URL was sampled, so that the verdict is about it and not the host alone.
     sampled = [one["pid"] for one in trial.usage["processes"] if one["role"] == "replica"]
     assert sorted(sampled) == sorted(one["pid"] for one in replicas) == sorted(noop.replicas)
-    for one in replicas:
-        raw = tmp_path / "run" / one["path"]
-        assert raw.stat().st_size
-        assert "</svg>" in raw.with_name(raw.name.replace(".raw.txt", ".svg")).read_text()
+    assert all((tmp_path / "run" / one["path"]).stat().st_size for one in replicas)
     assert f"{trial.counts.completed:,} requests in" in told
     as_json = run_to_end([*load, "--profile", "replica", "--json", "--out", "j"], tmp_path)
     assert as_json.returncode == 0 and json.loads(as_json.stdout)
