@@ -182,15 +182,16 @@ def put_on_path(serving: Serving, *files: Path) -> None:
 
 
 def wait_for_load_worker(owner: int, then_s: float) -> None:
-    """Until a load comes from below this process, and `then_s` more: by then it is measured."""
+    """Until a load worker below this process has its connections, and `then_s` more: the warm-up
+    begins with them, and what is measured follows it."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        for one in psutil.Process(owner).children(recursive=True):
+        for child in psutil.Process(owner).children(recursive=True):
             with contextlib.suppress(psutil.Error):
-                if "load.worker" in " ".join(one.cmdline()):
+                if "load.worker" in " ".join(child.cmdline()) and child.net_connections("tcp"):
                     time.sleep(then_s)
                     return
-        time.sleep(0.2)
+        time.sleep(0.1)
     pytest.fail("no load came")
 
 

@@ -183,7 +183,7 @@ def test_ctrl_c_in_a_trial_prints_the_partial_table_and_resume_completes_it(tmp_
     other = run_to_end(["micro", "--resume", "run"], tmp_path)  # it is being written
     assert other.returncode == 2 and other.stderr.count("\n") == 1
     wait_for_line(process, r"\[1/3\].*8 clients.*req/s")
-    wait_for_load_worker(process.pid, 1.5)  # 3 s of windows: it is warm after 0.3 to 0.5 s
+    wait_for_load_worker(process.pid, 1.5)  # of 3.5 s: it is warm after 0.3 to 0.5 s
     process.send_signal(signal.SIGINT)
     rest = process.stdout.read() if process.stdout else ""
     assert process.wait(15) == 130
