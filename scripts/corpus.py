@@ -142,7 +142,7 @@ def numbers_of(file: Path) -> list[Number]:
         stored, perf = Path(folder, "stored"), Path(folder, "perf.json")
         stored.mkdir()
         shutil.copy(file, stored / "records.jsonl")
-        text, classic = report(str(stored)), report(str(stored), "--format", "classic")
+        text, classic = report(str(stored), "--verbose"), report(str(stored), "--format", "classic")
         data = report(str(stored), "--format", "json", "--perf-metrics", str(perf))
         metrics = json.loads(perf.read_text())["perf_metrics"] if perf.exists() else []
     numbers = [*read_text(text), *read_json(json.loads(data), "json:", "")]

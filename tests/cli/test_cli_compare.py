@@ -134,7 +134,7 @@ HISTOGRAM = {"unit": "ns", "sub_bits": 10, "max": 5, "index": [999_999], "count"
         (None, "holds no run (no records.jsonl)"),
         ("", "the file is empty: nothing was recorded"),
         ("hello\n", "line 1 is not the record of a run"),
-        ('{"kind":"run","format":99}\n', "records of format 99: this serve-bench reads up to 1"),
+        ('{"kind":"run","format":99}\n', "records of format 99: this serve-bench reads 2"),
     ],
 )
 def test_what_cannot_be_read_is_one_line(

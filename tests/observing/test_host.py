@@ -133,12 +133,10 @@ def test_the_host_in_one_line() -> None:
             "python": "3.11.7",
             "ray": None,
             "tool": "0.1",
-            "load_1m": 0.25,
         }
     )
     assert line == (
-        "Fast CPU, 2 cores, quota 1.5 cores, 8.0 GiB, Linux 6.1, Python 3.11.7, "
-        "serve-bench 0.1, load 0.25 before the start"
+        "Fast CPU, 2 cores, quota 1.5 cores, 8.0 GiB, Linux 6.1, Python 3.11.7, serve-bench 0.1"
     )
     assert host_line({}) == "unknown CPU, ? cores"
 

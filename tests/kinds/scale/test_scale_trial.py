@@ -64,7 +64,7 @@ def test_requests_one_after_the_other_have_one_rate() -> None:
 def of_nodes(nodes: list[dict[str, Any]], completed: int = 1000, timeouts: int = 0) -> Trial:
     """The record of a load from nodes, of which the living ones together measured this."""
     counts = Counts(completed + timeouts, completed, {"timeout": timeouts} if timeouts else {}, 0)
-    result = a_result([MS] * completed, (100,) * 10, measured=counts, in_windows=None)
+    result = a_result([MS] * completed, (100,) * 10, measured=counts, in_windows=counts)
     return nodes_trial(NODE_ROW, "1", "now", result, nodes, 12.0)
 
 
