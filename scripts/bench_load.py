@@ -1,4 +1,4 @@
-"""The load engine held against wrk and other clients; the figures of docs/benchmarks.md.
+"""The load engine compared with wrk and other clients: the figures of docs/benchmarks.md.
 
 Every comparison is interleaved (one run of each client to a round), servers and clients are pinned
 to different cores, and what is printed is the median over rounds of the ratio within a round.
@@ -6,7 +6,7 @@ Peers are used when they are on PATH: wrk, ab, hey, oha, locust. Servers: nginx 
 a certificate of openssl), when it is on PATH, and scripts/bench_servers/tiny.c, when there is a C
 compiler.
 
-    scripts/bench load [--rounds 5] [--seconds 2] [--only ratios,lag] [--write]
+    scripts/bench load [--rounds 5] [--seconds 2] [--only ratios,lag]
 """
 
 from __future__ import annotations
@@ -28,13 +28,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from serve_bench.core.load_result import LoadResult
-from serve_bench.core.load_spec import Client, Load, Slices, Timing
+from serve_bench.core.load_spec import Client, Load, Timing
 from serve_bench.core.request_spec import Request
 from serve_bench.load import drive_load
-from serve_bench.load.driver import drive_slices
 
 HERE = Path(__file__).parent
-REPORT = HERE.parent / "docs" / "benchmarks.md"
 CONNECTIONS = (1, 8, 100, 1000)
 SERVER_CORE, CLIENT_CORE = 0, 1
 ALL_CORES = os.sched_getaffinity(0)
@@ -328,58 +326,6 @@ def lag(args: argparse.Namespace, folder: Path) -> Rows:
     return rows
 
 
-def memory(args: argparse.Namespace, folder: Path) -> Rows:
-    """Resident memory of a raw worker with 1,000 connections after many requests."""
-    with tiny(folder, "length") as url:
-        load = Load(Request(url, expect_body=b"ok"), connections=1000, count=args.requests)
-        result = drive_load(load, Timing(windows=1, window_s=3600.0))
-    peak = max(worker.max_rss_mb for worker in result.workers)
-    rows = [["requests", "connections", "peak RSS MB", "goal"]]
-    rows.append([f"{args.requests:,}", "1000", f"{peak:.1f}", verdict(peak, 25.0, False)])
-    show(rows[-1])
-    return rows
-
-
-def recording(args: argparse.Namespace, folder: Path) -> Rows:
-    """One value into a histogram in shared memory, as the inner loop does it."""
-    code = "e=v.bit_length()-11\nif e>0: s[(e<<10)+(v>>e)]+=1\nelse: s[v]+=1"
-    setup = (
-        "from serve_bench.load.tally import Shared\n"
-        "s=Shared.create(1).histogram(0,'measured','equal')[1:]; v=1234567"
-    )
-    import timeit
-
-    ns = min(timeit.repeat(code, setup, number=200_000, repeat=10)) / 200_000 * 1e9
-    rows = [["ns a value", "goal"], [f"{ns:.0f}", verdict(ns, 150.0, False)]]
-    show(rows[-1])
-    return rows
-
-
-def slicing(args: argparse.Namespace, folder: Path) -> Rows:
-    """What slices of 50 ms cost against a steady window: the rate to the last response."""
-    rows = [["slice ms", "rate of slices / steady", "ratio of two equal servers, SD over rounds"]]
-    with tiny(folder, "length") as one, tiny(folder, "length") as two:
-        loads = [Load(Request(url, expect_body=b"ok"), connections=100) for url in (one, two)]
-        for slice_s in (0.02, 0.05, 0.1):
-            costs, logs = [], []
-            for _ in range(args.rounds):
-                steady = load_result(one, args.seconds, connections=100, processes=1).rate
-                pairs = max(2, round(args.seconds / slice_s / 2))
-                sliced = drive_slices((loads[0], loads[1]), Slices(pairs, slice_s, 0.2))
-                costs.append(sliced.sides[0].rate / steady)
-                logs.append(sliced.sides[1].rate / sliced.sides[0].rate)
-            spread = statistics.stdev(logs) if len(logs) > 1 else 0.0
-            rows.append(
-                [
-                    f"{slice_s * 1e3:.0f}",
-                    f"{statistics.median(costs):.2f}",
-                    f"{statistics.median(logs):.3f}, {spread:.1%}",
-                ]
-            )
-            show(rows[-1])
-    return rows
-
-
 @contextmanager
 def noop(variant: str, folder: Path) -> Iterator[str]:
     """`serve-bench noop --blocking` with 8 replicas until the block ends; gives its URL."""
@@ -432,9 +378,6 @@ FIGURES: dict[str, Callable[[argparse.Namespace, Path], Rows]] = {
     "ratios": ratios,
     "peers": peers,
     "lag": lag,
-    "slices": slicing,
-    "recording": recording,
-    "memory": memory,
     "serve": serve,
 }
 
@@ -444,12 +387,6 @@ FIGURES: dict[str, Callable[[argparse.Namespace, Path], Rows]] = {
 
 def show(row: Sequence[str]) -> None:
     print("  " + "  ".join(row), flush=True)
-
-
-def markdown(rows: Rows) -> str:
-    head, *rest = rows
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rest])
 
 
 def version_of(program: str) -> str:
@@ -474,14 +411,12 @@ def host_line() -> str:
 
 
 def main() -> None:
-    """Measure what is asked for, print it, and write the report when told to."""
+    """Measure what is asked for, and print it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0)
-    parser.add_argument("--requests", type=int, default=10_000_000, help="for the memory figure")
     parser.add_argument("--only", default="", help=f"some of: {', '.join(FIGURES)}")
     parser.add_argument("--serve-seconds", type=float, default=4.0, help="for the serve figure")
-    parser.add_argument("--write", action="store_true", help=f"write {REPORT.name}")
     args = parser.parse_args()
     wanted = args.only.split(",") if args.only else list(FIGURES)
     unknown = sorted(set(wanted) - set(FIGURES))
@@ -490,20 +425,11 @@ def main() -> None:
     if "wrk" not in available():
         parser.error("wrk is not on PATH")
     pin(CLIENT_CORE)
-    parts = [
-        f"# Benchmarks of the load engine\n\n{host_line()}. Load average before: "
-        f"{os.getloadavg()[0]:.1f}. Medians of {args.rounds} interleaved rounds of "
-        f"{args.seconds:g} s."
-    ]
+    print(f"{host_line()}, load average {os.getloadavg()[0]:.1f}", flush=True)
     with tempfile.TemporaryDirectory() as name:
         for figure in wanted:
-            title = (FIGURES[figure].__doc__ or figure).splitlines()[0]
-            print(f"{figure}: {title}", flush=True)
-            parts.append(f"## {title}\n\n{markdown(FIGURES[figure](args, Path(name)))}")
-    if args.write:
-        REPORT.parent.mkdir(exist_ok=True)
-        REPORT.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
-        print(f"written: {REPORT.relative_to(HERE.parent)}")
+            print(f"{figure}: {(FIGURES[figure].__doc__ or figure).splitlines()[0]}", flush=True)
+            FIGURES[figure](args, Path(name))
 
 
 if __name__ == "__main__":

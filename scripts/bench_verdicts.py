@@ -6,16 +6,14 @@ analysis/verdict/limits.py may be fixed on `--set tune` and on nothing else: the
 docs/verdicts.md comes from `--set judge`, which has other times, replicas and clients.
 
     scripts/bench verdicts [--set tune|judge] [--runs 3] [--variant default,optimized,none]
-                           [--only slots,hogs] [--keep FILE] [--again FILE]
+                           [--only slots,hogs]
 
-Variant none is the fast server for the client. `--keep` adds the trials to a file; `--again` judges
-those of a file anew and drives nothing.
+Variant none is the fast server for the client.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import tempfile
@@ -30,7 +28,6 @@ from scripts.planted_cases import SETS, Case, Field, Wait, client_trial, verdict
 from serve_bench.analysis.verdict import INSIDE
 from serve_bench.analysis.verdict.candidates import Cause
 from serve_bench.cli.sitting import run_mark
-from serve_bench.core.record_lines import from_json, to_line
 from serve_bench.core.result import Trial
 from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.serving.launch_spec import LaunchSpec
@@ -55,15 +52,12 @@ class Run:
 
 
 def main() -> None:
-    """Drives or reads, judges, and prints the matrix."""
+    """Drives, judges, and prints the matrix."""
     asked = arguments()
     cases = {case.name: case for case in SETS[asked.set]}
-    runs = read(asked.again, asked.set) if asked.again else drive(asked, cases)
     said: dict[tuple[str, str], Counter[Cause]] = {}
     signs: Counter[str] = Counter()
-    for run in runs:
-        if asked.keep:
-            keep(asked.keep, run)
+    for run in drive(asked, cases):
         sign, cause = told(run, cases[run.case])
         said.setdefault((run.variant, run.case), Counter())[cause] += 1
         signs[sign] += 1
@@ -79,8 +73,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--variant", default="default,optimized,none")
     parser.add_argument("--only", default="", help="names of cases, with commas")
-    parser.add_argument("--keep", type=Path)
-    parser.add_argument("--again", type=Path)
     asked = parser.parse_args()
     asked.variants = asked.variant.split(",")
     asked.names = [name for name in asked.only.split(",") if name]
@@ -93,8 +85,6 @@ def arguments() -> argparse.Namespace:
             parser.error(
                 f"{flag}: {wrong[0]!r} is not known; allowed: {', '.join(sorted(allowed))}"
             )
-    if asked.again and not asked.again.is_file():
-        parser.error(f"--again: {asked.again} is no file")
     if asked.runs < 1:
         parser.error("--runs: takes a number of 1 or more")
     return asked
@@ -141,26 +131,6 @@ def _clients(
                 trial = client_trial(case, url, run_id, folder)
                 pin(*ALL_CORES)
             yield Run(asked.set, case.name, NO_SERVE, number, [trial])
-
-
-# -------------------------------------------------------------------------------- keeping
-
-
-def keep(file: Path, run: Run) -> None:
-    """Adds a run to the file, one line."""
-    trials = [json.loads(to_line(trial)) for trial in run.trials]
-    with file.open("a", encoding="utf-8") as out:
-        out.write(json.dumps({**vars(run), "trials": trials}) + "\n")
-
-
-def read(file: Path, name: str) -> Iterator[Run]:
-    """The runs of a set that a file holds."""
-    for line in file.read_text(encoding="utf-8").splitlines():
-        kept = json.loads(line)
-        if kept["set"] == name:
-            trials = [from_json(one) for one in kept["trials"]]
-            kept["trials"] = [one for one in trials if isinstance(one, Trial)]
-            yield Run(**kept)
 
 
 # -------------------------------------------------------------------------------- telling

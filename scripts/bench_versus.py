@@ -23,7 +23,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -344,7 +344,7 @@ def coverage(case: str, launch: int, asked: argparse.Namespace) -> dict[str, Any
 
 
 def summary(result: Result) -> dict[str, Any]:
-    """The intervals and verdicts of a run, its rounds and when it was decided."""
+    """The intervals and verdicts of a run, and its rounds."""
     comparing = of_versus(result)
     told = {}
     for metric in METRICS:
@@ -354,7 +354,6 @@ def summary(result: Result) -> dict[str, Any]:
         told[metric] = {"interval": interval, "word": judged.word, "why": judged.why}
     return {
         "rounds": max((one.round for one in result.trials), default=0),
-        "decided": decided(result),
         **told,
     }
 
@@ -367,37 +366,13 @@ def stored_in(folder: Path) -> Result | None:
         return None
 
 
-def decided(result: Result) -> str:
-    """After how many rounds, and minutes, throughput or CPU first had a verdict that stayed."""
-    rounds = max(one.round for one in result.trials)
-    began = time_of(result.run.started_at)
-    stays = ""
-    for last in range(rounds, LEAST - 1, -1):
-        kept = tuple(one for one in result.trials if one.round <= last)
-        plan = tuple(one for one in result.run.plan if one.round <= last)
-        comparing = of_versus(replace(result, trials=kept, run=replace(result.run, plan=plan)))
-        if all(line.judged.word == "inconclusive" for line in comparing.gated):
-            break
-        minutes = (max(time_of(one.started_at) for one in kept) - began) / 60
-        took = max(one.seconds.get("total", 0.0) for one in kept if one.round == last) / 60
-        stays = f"{last} rounds, {minutes + took:.1f} min"
-    return stays or "not decided"
-
-
-def time_of(text: str) -> float:
-    """A stored time as seconds."""
-    from datetime import datetime
-
-    return datetime.fromisoformat(text).timestamp()
-
-
 def coverage_lines(file: Path) -> Iterator[str]:
     """Each run of versus against the truth. `holds`: its interval holds the truth's middle, which
     is known no better than its own interval says; `agrees`: they differ by no more than both
     half widths together (the root of their squares). Of A against
     itself the truth is 1."""
-    head = ("versus", "metric", "truth (95 %)", "versus (95 %)", "holds", "agrees", "decided after")
-    yield f"{head[0]:30}{head[1]:>11}  {head[2]:24}{head[3]:38}{head[4]:6}{head[5]:7}{head[6]}"
+    head = ("versus", "metric", "truth (95 %)", "versus (95 %)", "holds", "agrees")
+    yield f"{head[0]:30}{head[1]:>11}  {head[2]:24}{head[3]:38}{head[4]:6}{head[5]}"
     held: dict[str, list[int]] = {}
     every = figures(file)
     for run in (one for one in every if one["part"] == "coverage"):
@@ -421,10 +396,9 @@ def coverage_lines(file: Path) -> Iterator[str]:
                 holds, agrees = ("yes" if one else "no" for one in (inside, near))
                 count = held.setdefault(metric, [0, 0, 0])
                 count[:] = [n + more for n, more in zip(count, (inside, near, 1), strict=True)]
-            late = run["decided"] if metric == "throughput" else ""
             said = "no interval" if told["interval"] is None else words_for(told["interval"])
             said = f"{said} {told['word']}"
-            yield f"{name:30}{metric:>11}  {known:24}{said:38}{holds:6}{agrees:7}{late}"
+            yield f"{name:30}{metric:>11}  {known:24}{said:38}{holds:6}{agrees}"
     for metric, (good, near_it, of) in sorted(held.items()):
         yield f"{metric}: holds the truth in {good} of {of}, agrees with it in {near_it}"
 

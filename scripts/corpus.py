@@ -57,7 +57,6 @@ COUNTS: Final = ("count", "windows", "launches", "planned_looks")
 LONG: Final = 8
 
 NUMBER: Final = re.compile(r"(?<![\w.:,-])[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?(?![\w:]|[.-]\d)")
-FIGURE: Final = re.compile(r"-?\d+\.\d+(?:e[-+]?\d+)?")
 ABOUT_RUN: Final = re.compile(r"command serve-bench |CPU .*; cores |records: ")
 
 
@@ -223,14 +222,6 @@ def main() -> None:
             (KEPT / f"{name}.txt").unlink()
     print(f"{gone} numbers gone, {new} new")
     sys.exit(options.what == "check" and gone > 0)
-
-
-def rounded(text: str) -> str:
-    """The text; from Python 3.12 on, where sum() has fewer errors of rounding than the Python that
-    wrote what is kept, with its figures to nine digits."""
-    if sys.version_info < (3, 12):
-        return text
-    return FIGURE.sub(lambda figure: f"{float(figure[0]):.9g}", text)
 
 
 if __name__ == "__main__":
