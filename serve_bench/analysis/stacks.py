@@ -181,8 +181,6 @@ class FunctionChange:
     name: str
     self_a: float
     self_b: float
-    total_a: float
-    total_b: float
 
     @property
     def self_change(self) -> float:
@@ -192,17 +190,10 @@ class FunctionChange:
 
 def changes(a: Stacks, b: Stacks, least_points: float = 0.5) -> list[FunctionChange]:
     """Functions whose own share changed by at least `least_points`, the largest change first."""
-    own_a, within_a = _self_and_total(a)
-    own_b, within_b = _self_and_total(b)
+    (own_a, within_a), (own_b, within_b) = _self_and_total(a), _self_and_total(b)
     all_a, all_b = total(a) or 1, total(b) or 1
     every = [
-        FunctionChange(
-            name,
-            100.0 * own_a[name] / all_a,
-            100.0 * own_b[name] / all_b,
-            100.0 * within_a[name] / all_a,
-            100.0 * within_b[name] / all_b,
-        )
+        FunctionChange(name, 100.0 * own_a[name] / all_a, 100.0 * own_b[name] / all_b)
         for name in within_a.keys() | within_b.keys()
     ]
     kept = [change for change in every if abs(change.self_change) >= least_points]

@@ -349,13 +349,6 @@ def load_sections(noun: str, groups: Mapping[str, Sequence[Curve]]) -> Iterator[
     yield from section("latency", "Latency", (*waits, *knees))
 
 
-def over_load(noun: str, groups: Mapping[str, Sequence[Curve]]) -> Iterator[Block]:
-    """The same as the picture of the run."""
-    for name, curves in groups.items():
-        yield from _rates(noun, name, curves)
-        yield from _waits(noun, name, curves)
-
-
 def _rates(noun: str, name: str, curves: Sequence[Curve]) -> Iterator[Block]:
     return throughput_charts(_titled(f"Requests/s over {noun}", name), curves)
 

@@ -101,11 +101,6 @@ def errors(failed: Mapping[str, int]) -> Number:
     return count(sum(failed.values()), "bad" if any(failed.values()) else "plain")
 
 
-def padded(cells: Sequence[Cell], columns: int) -> tuple[Cell, ...]:
-    """The cells of a row of which the rest is not known."""
-    return (*cells, *(NOTHING for _ in range(columns - len(cells))))
-
-
 def table_of(
     caption: str,
     fields: Fields[T],
