@@ -164,23 +164,6 @@ def test_the_spread_between_runs_comes_from_those_beside(
     assert "the spread between runs is assumed" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("format", ["table", "markdown", "csv", "json", "html"])
-def test_every_form_has_the_capacity(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], format: str
-) -> None:
-    a, b = (capacity_result(id, {"default": APP}) for id in ("before", "after"))
-    folders = both(tmp_path, a, b)
-    page = tmp_path / "page.html"
-    to = ["-o", str(page)] if format == "html" else []
-    assert run(["compare", *folders, "--format", format, *to]) == 0
-    text = page.read_text() if to else capsys.readouterr().out
-    assert "capacity at p99" in text
-    value = rows_of(condensed(a), "default")[RowPlace("app", LABEL, "raw")].values["throughput"]
-    if format == "json":
-        metric = json.loads(text)["rows"][0]["metrics"]["throughput"]
-        assert list(metric["a_by_round"].values()) == list(value.values())
-
-
 @pytest.mark.parametrize(
     ("slo", "arrivals", "named"),
     [

@@ -11,15 +11,13 @@ import pytest
 
 from serve_bench.analysis.climb import Climb
 from serve_bench.benchmarks.parts.charts import AT_LEAST
-from serve_bench.core.document import Document
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.result import Metric, Result, Trial, result_of
 from serve_bench.report.vega import vega
 from tests.records import cell as cell_of
-from tests.records import launch, press_result, press_trial, run, trial
+from tests.records import launch, run, trial
 from tests.sheet_parts import (
-    SCRIPT,
     as_lines,
     chart,
     column,
@@ -27,10 +25,8 @@ from tests.sheet_parts import (
     is_sound,
     ladder_sheet,
     marks,
-    press_sheet,
     section,
     table,
-    texts,
 )
 
 RATES = {10: 100.0, 20: 180.0, 30: 196.0, 40: 200.0, 50: 150.0}
@@ -61,9 +57,6 @@ def result(*trials: Trial, others: Any = (), command: str = "sweep") -> Result:
     suite = {"ladder": asdict(LADDER), "name": "micro"}
     begun = replace(run(*plan), suite=suite, command=command)
     return result_of([begun, launch(), *trials, *others])
-
-
-FLAT = dict.fromkeys(RATES, 190.0)
 
 
 def both() -> Result:
@@ -110,20 +103,6 @@ def test_without_a_sound_step_no_figure_is_claimed() -> None:
     nothing = ladder_sheet(result(), None)
     is_sound(nothing)
     assert section(nothing, "throughput") is None
-
-
-@pytest.mark.parametrize(
-    "sheet",
-    [
-        ladder_sheet(result(*steps(SCRIPT), *steps()), SCRIPT),
-        press_sheet(press_result(*(press_trial(n, 9.0, variant=SCRIPT) for n in (1, 10))), SCRIPT),
-    ],
-    ids=["sweep", "press"],
-)
-def test_names_pass_through_as_they_are(sheet: Document) -> None:
-    every = list(texts(sheet))
-    assert any(SCRIPT in one for one in every)
-    assert not any("&lt;" in one for one in every)
 
 
 def test_a_latency_that_is_only_a_lower_bound_has_an_arrow_that_is_explained() -> None:

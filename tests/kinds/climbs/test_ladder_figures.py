@@ -120,13 +120,6 @@ def test_figures_are_of_the_launches_that_came_to_their_end() -> None:
     assert of_json["at_knee"]["requests_per_s"] == 180.0
 
 
-def test_ladders_of_two_variants_stand_apart() -> None:
-    ladder = Ladder(steps=(10, 20))
-    rates = {10: 100.0, 20: 180.0}
-    both = [one for name in ("default", "optimized") for one in steps(name, ladder, rates)]
-    assert [one.variant for one in ladder_lines(result(ladder, *both))] == ["default", "optimized"]
-
-
 def test_where_nothing_was_served_there_is_no_knee() -> None:
     ladder = Ladder(steps=(10,))
     (found,) = ladder_lines(result(ladder, *steps("default", ladder, {10: 0.0})))
@@ -173,13 +166,3 @@ def test_a_step_with_many_errors_is_no_best_but_can_be_a_collapse() -> None:
     (found,) = ladder_lines(result(ladder, one, *failing))
     assert found.best is found.steps[0]
     assert [line.row.connections for line in found.collapses] == [30]
-
-
-def test_a_deploy_that_failed_stands_in_the_table() -> None:
-    ladder = Ladder(steps=(10,))
-    lost = Failure("deploy", "no replica came", AT, variant="default", round=1, cell=cell())
-    begun = replace(run(), command="sweep", suite={"ladder": asdict(ladder)})
-    trials = steps("default", ladder, {10: 100.0})
-    text = render(result_of([begun, *trials, lost]))
-    assert "failed: deploy of default: no replica came" in text
-    assert "At saturation" in text

@@ -119,13 +119,6 @@ def test_the_app_without_a_model_needs_nothing_of_one() -> None:
     assert "device" not in cell_defaults("press_noop")
 
 
-def test_other_apps_are_told_as_before() -> None:
-    spec = deploy_spec(app_named("recsys", "test"), cell_defaults("recsys"))
-    assert spec["system_log_level"] is None and spec["ready"]["body"] is None
-    assert all("max_queued_requests" not in one for one in spec["deployments"])
-    assert "callable" not in spec["args"] and "log_level" not in spec["checks"][0]["expect"]
-
-
 def test_only_coroutines_are_batched() -> None:
     for handler in ("sync", "fastapi-def"):
         check_cell(cell_of(callable=handler))

@@ -64,8 +64,6 @@ def shown(*trials: Trial, **about: Any) -> str:
 
 
 FLAT = [press_trial(users, qps) for users, qps in {1: 300.0, 50: 1980.0, 100: 2000.0}.items()]
-REJECTED = press_trial(200, 1800.0, failed={"rejected": 300}, levels={"queued": 48.0})
-CUT = press_trial(200, 1800.0, cut=900)
 
 
 @pytest.mark.parametrize(
@@ -75,26 +73,9 @@ CUT = press_trial(200, 1800.0, cut=900)
             [*FLAT, press_trial(200, 1990.0)],
             ["no collapse up to 200 clients", "best: 2000 qps with 100 clients; knee: 50 clients"],
         ),
-        (FLAT, ["no row has more clients than the best, so none could be seen"]),
-        (
-            [*FLAT, REJECTED],
-            [
-                "errors: 300 of 20,000 requests failed: 300 rejected with status 503",
-                "no collapse up to 200",
-            ],
-        ),
-        ([*FLAT, CUT], ["cut by time: 19,100 of 20,000 requests were completed, 900 not"]),
         (
             [*FLAT, press_trial(200, 1990.0, lost=3)],
             ["19,997 completed + 0 failed + 0 cut: do not trust this row"],
-        ),
-        (
-            [*FLAT, press_trial(200, 900.0)],
-            ["collapse with 200 clients: 900.0 qps, 0.45 of the best", "it was run once"],
-        ),
-        (
-            [*FLAT, *(press_trial(200, qps, run=at) for at, qps in ((1, 900.0), (2, 910.0)))],
-            ["its 2 runs in qps: 900.0, 910.0; they agree"],
         ),
         (
             [*FLAT, *(press_trial(200, qps, run=at) for at, qps in ((1, 15.0), (2, 300.0)))],
@@ -112,10 +93,6 @@ def test_what_a_table_adds_up_to_is_said(trials: list[Trial], words: list[str]) 
         assert word in text
 
 
-def test_a_row_of_counted_requests_needs_no_further_windows() -> None:
-    assert "few-windows" not in shown(*FLAT)
-
-
 def test_a_step_in_doubt_says_why_and_is_no_best() -> None:
     ended = [failure_of(FLAT[2], "a replica ended")]
     text = flat(render(press_result(*FLAT, press_trial(200, 1900.0), others=ended)))
@@ -123,31 +100,6 @@ def test_a_step_in_doubt_says_why_and_is_no_best() -> None:
     assert "best: 1980 qps with 50 clients" in text
     text = flat(render(press_result(*FLAT, others=ended)))
     assert "not climbed to its end: no best, no knee" in text
-
-
-def test_a_setting_that_was_broken_off_says_so_beside_one_that_was_not() -> None:
-    of = [press_trial(users, 10.0 * users) for users in (1, 10, 50)]
-    short = [press_trial(users, 10.0 * users, of=DEBUG) for users in (1, 10)]
-    made = press_result(*of, *short)
-    rows = [one for one in render(made, "markdown").splitlines() if one.startswith("| DEBUG")]
-    assert rows[0].startswith("| DEBUG (not climbed to its end) | - | - |")
-    assert "DEBUG: mean of" not in render(made)
-    assert "not climbed to its end: no best, no knee" in flat(render(made))
-
-
-def test_the_client_is_named_where_it_was_the_limit() -> None:
-    bound = {"verdict": {"client_bound": True, "reasons": ["it was never idle"], "non_idle": 0.99}}
-    text = shown(*FLAT, press_trial(200, 2010.0, client=bound))
-    assert "client: the limit with 200 clients; up to 20 % of a core" in text
-    assert "client: never the limit" in shown(*FLAT)
-
-
-def test_a_gpu_is_shown_where_one_is_used() -> None:
-    on = {**PRESS_CELL, "device": "cuda"}
-    rows = [press_trial(1, 100.0, of=on, gpu=33.0), press_trial(10, 300.0, of=on, gpu=40.0)]
-    both = shown(*rows, press_trial(1, 120.0), press_trial(10, 600.0))
-    assert "GPU serves 0.50 of CPU's best requests/s in one launch" in both
-    assert "GPU serves" not in shown(*FLAT)
 
 
 def test_a_service_that_was_there_already_shows_no_inside() -> None:
@@ -232,11 +184,7 @@ def test_csv_has_a_line_for_every_run_of_every_row() -> None:
         ("2", "collapse"),
         ("3", "this run held"),
     ]
-    assert (last[0]["failed_rejected"], last[0]["cut"], last[0]["unaccounted"]) == (
-        "8000",
-        "2400",
-        "0",
-    )
+    assert [last[0][name] for name in ("failed_rejected", "cut")] == ["8000", "2400"]
     assert last[2]["test_name"] == "json_1_200000_200_100"
 
 
@@ -252,12 +200,7 @@ def test_the_other_ladders_are_whole_in_every_form(command: str) -> None:
         for users, one in zip(rates, trials, strict=True)
     ]
     run = press_result(*steps, command=command)
-    text = render(run, "markdown")
-    assert "; sign: climbing latency" in text
-    row = next(line for line in text.splitlines() if line.startswith("| default, tuned, CPU"))
-    assert "| 196.0 | 20 |" in row and "| 200.0 | 40 | 1 |" in row
-    assert "collapse with 160 users: 120.0 requests/s, 0.60 of the best" in text
-    assert "sign: climbing latency" in render(run)
+    assert "collapse with 160 users: 120.0 requests/s, 0.60 of the best" in render(run, "markdown")
     rows = list(csv.DictReader(io.StringIO(render(run, "csv"))))
     assert [row["mark"] for row in rows] == ["", "knee", "best", "", "collapse"]
     assert {row["ladder_end"] for row in rows} == {"the list is measured"}

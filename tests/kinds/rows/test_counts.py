@@ -9,7 +9,6 @@ import pytest
 
 from serve_bench.benchmarks.parts.inside import served_facts
 from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
-from serve_bench.cli.show import render
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Trial, result_of
 from serve_bench.core.usage import BATCH_SIZE, ReplicaCounts, ReplicaRequests, counts_of, grown
@@ -70,15 +69,6 @@ def test_an_uneven_spread_is_told_and_a_usual_one_is_not() -> None:
     assert served_facts([row({}, {"replica 1": 3, "replica 2": 0})], 1) == ()  # too few to say
     (said,) = served_facts([row({}, {"replica 1": 900, "replica 2": 100})], 1)
     assert said == ("uneven: of 2 replicas the busiest took 90 % of the requests, the idlest 10 %")
-
-
-@pytest.mark.parametrize("format", ["table", "markdown", "json"])
-def test_every_form_tells_it(format: str) -> None:
-    made = row({8: 100}, {"replica 1": 800, "replica 2": 0})
-    text = render(result_of([run(planned(of=cell(16))), launch(), made]), format, width=200)
-    said = " ".join(text.split())
-    assert "batches: mean size 8.00 of 16" in said
-    assert "1 of 2 replicas got no request" in said
 
 
 def test_batch_sizes_are_no_latency_for_the_release_tooling() -> None:

@@ -44,10 +44,6 @@ def test_processes_of_a_role_are_added_up_in_the_order_of_a_request() -> None:
     assert by_role({}) == {}
 
 
-def test_without_samples_there_is_no_table() -> None:
-    assert "CPU by process" not in render(result_of([run(planned()), trial(planned())]))
-
-
 def test_what_profiling_cost_is_told_of_the_same_launch_alone() -> None:
     files = ({"role": "replica", "pid": 7, "path": "profiles/k/replica-7.raw.txt", "samples": 9},)
     slow = replace(measured(0, REPLICAS, profiled=True, rate=40), profiles=files)
@@ -64,10 +60,3 @@ def test_doubts_of_the_profiled_row_stay_with_it() -> None:
     text = render(result_of([run(planned()), launch(), measured(0, REPLICAS), slow]))
     assert text.count("only the profiled one") == 1
     assert text.index("profiled") < text.index("only the profiled one")
-
-
-def test_absent_metrics_are_said_once() -> None:
-    absent = {"status": "absent", "why": "no endpoint"}
-    records = [replace(measured(at, REPLICAS), serve_metrics=absent) for at in range(2)]
-    text = render(result_of([run(planned(), planned(row=ROWS[1])), launch(), *records]))
-    assert "Serve's own metrics are absent in 2 trials: no endpoint" in " ".join(text.split())

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from serve_bench.cli.show import render
 from serve_bench.core.document import Document, Facts, Table
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import Counts, Warmup
@@ -85,11 +83,6 @@ def sheet(*trials: Trial, failures: tuple[Failure, ...] = ()) -> Document:
     return load_sheet(result(*trials, failures=failures))
 
 
-def in_json(of: Result) -> dict[str, Any]:
-    row: dict[str, Any] = json.loads(render(of, "json"))["variants"][0]["cells"][0]["rows"][0]
-    return row
-
-
 def results(of: Document) -> Table:
     return every(part(of, "results"), Table)[0]
 
@@ -159,24 +152,21 @@ def test_every_request_is_accounted_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "limit", "hint"),
+    ("made", "limit"),
     [
         (
             trial(client={"verdict": {**BOUND, "reasons": ["never idle"]}}, usage=used(150, 97)),
             "Limited by client 97 % not idle (medium confidence; next limit: host 150 of 200 %).",
-            "the raw client, more load processes, or the client on another machine",
         ),
         (
             trial(usage=used(199)),
             "Limited by host CPU 199 of 200 %, 159 % not by the load (medium confidence; next "
             "limit: client 12 % not idle).",
-            "more cores",
         ),
         (
             trial(usage=used(150)),
             "Limit unclear: no process of the server was sampled; client 12 % not idle; host 150 "
             "of 200 %.",
-            None,
         ),
         (
             trial(
@@ -186,21 +176,12 @@ def test_every_request_is_accounted_for() -> None:
             ),
             "Limited by offered load 50 requests/s, all answered in time (medium confidence; next "
             "limit: ",
-            "more clients or a higher rate",
         ),
     ],
     ids=["client", "host", "server not visible", "offered load"],
 )
-def test_what_limited_a_load_as_far_as_it_is_known(
-    made: Trial, limit: str, hint: str | None
-) -> None:
-    of = sheet(made)
-    assert as_lines(of.findings)[1].startswith(limit)
-    hints = [one for one in texts(part(of, "results")) if one.startswith("hint: ")]
-    assert [one.removeprefix("hint: ").startswith(hint) for one in hints if hint] == (
-        [True] if hint else []
-    )
-    assert len(hints) == (hint is not None)
+def test_what_limited_a_load_as_far_as_it_is_known(made: Trial, limit: str) -> None:
+    assert as_lines(sheet(made).findings)[1].startswith(limit)
 
 
 # ------------------------------------------------------------------------------------ failures

@@ -70,16 +70,6 @@ def told(result: Result, **how: Any) -> str:
     return " ".join(render(result, width=120, **how).split())
 
 
-def test_hops_stand_in_the_order_of_the_way_and_calls_below_them() -> None:
-    text = told(traced(fall(), fall()))
-    assert "Where the time goes" in text and "120 traced requests" in text
-    names = ("client to proxy 1.00 5", "router 3.00 15", "user code", "downstream 10.0 50")
-    places = [text.index(f" {name}") for name in (*names, "Down: batch wait 9.50 48")]
-    assert places == sorted(places)
-    assert "router: choosing a replica, and waiting for one that has room" in text
-    assert "lack marks" not in text and "written over" not in text
-
-
 def test_what_the_slowest_waited_for_is_a_finding() -> None:
     text = told(traced(fall()))
     assert "the slowest 6 of 60 traced requests take 90.0 ms, 73.0 of them router; at p50 " in text

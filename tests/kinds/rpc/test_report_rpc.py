@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
-from serve_bench.benchmarks.parts.published import RPC, published_notes, reference
 from serve_bench.benchmarks.rpc.exports import (
     benchmark_report,
 )
@@ -30,15 +29,10 @@ from serve_bench.core.result import Failure, Result, Trial
 from serve_bench.report import COMPARED
 from tests.records import AT, failure_of, rpc_result, rpc_suite, rpc_trial, rpc_world
 from tests.sheet_parts import (
-    SCRIPT,
     as_lines,
-    cell,
-    column,
     is_sound,
     section,
     sheet,
-    table,
-    texts,
 )
 
 WORLDS = [rpc_world(10), rpc_world(20)]
@@ -107,21 +101,6 @@ def test_a_limit_is_said_where_the_figures_support_it(
     assert ("30" in row.split()) is (cpu is not None)
 
 
-def test_doubts_failures_and_gaps_stand_with_their_world() -> None:
-    text = render(golden(), width=200, verbose=True)
-    assert "x failed: launch of serve: serve did not start" in text
-    small, _, large = text.partition("Agent and observers")[2].partition("world_size 20")
-    assert "serve - - - - - - - - ! not measured" in flat(small)
-    torch, _, ray = large.partition("\n  ray")
-    assert "! " not in torch
-    for said in (
-        "! broken off: 3 whole episodes kept",
-        "x failed: observer 7 (pid 4321) ended: signal 9",
-        "! unsteady-warmup: the rate was not steady after 0.5 s",
-    ):
-        assert said in flat(ray.partition("\n  serve")[0]), said
-
-
 @pytest.mark.parametrize("format", COMPARED)
 def test_a_run_of_which_nothing_was_measured_still_says_so(format: str) -> None:
     never = Failure("launch", "torch is not there", AT, variant="torch", round=1)
@@ -136,15 +115,12 @@ def test_a_run_of_which_nothing_was_measured_still_says_so(format: str) -> None:
 
 def test_the_published_example_is_set_beside_where_it_is_alike() -> None:
     text = shown(golden(), published=True)
-    source = reference(RPC)["source"]
-    assert f"Published, not measured here {source}; the hardware is not" in text
+    assert "Published, not measured here" in text
     assert "agent throughput 4071 4374 4579 4686" in text
     assert "4071" not in shown(golden())
     worlds = [rpc_world(10, False)]
     other = rpc_result(rpc_suite(worlds), rpc_trial(worlds[0]))
-    assert "There is no example like this run" in shown(other, published=True)
     assert "4071" not in shown(other, published=True)
-    assert "not measured here" in published_notes("rpc")[0]
 
 
 # ------------------------------------------------------------------------------- other forms
@@ -207,25 +183,6 @@ def test_a_profiled_world_is_in_no_report_of_figures() -> None:
 # ------------------------------------------------------------------------------ the document
 
 
-def test_a_figure_of_each_table_is_the_one_that_was_measured() -> None:
-    made = golden()
-    page, point = sheet(made, "results/x"), rpc_summary(made).by_x[1]
-    is_sound(page)
-    assert point.title == "ray, world_size 10"
-    shown = table(page, "Agent and observers")
-    assert [(row.group, row.cells[0]) for row in shown.rows][:2] == [
-        ("world_size 10", "torch"),
-        ("world_size 10", "ray"),
-    ]
-    p50 = point.figures["agent latency (seconds)"].percentiles[50]
-    assert cell(shown, shown.rows[1], "agent", "p50 ms") == p50 == pytest.approx(0.0033, rel=1e-3)
-    assert column(table(page, "Percentiles"), "p50")[4] == p50
-    assert cell(shown, shown.rows[1], "all observers") == point.rate.mean if point.rate else False
-    used = table(page, "CPU and memory")
-    assert cell(used, used.rows[1], "host") == 185.0
-    assert cell(used, used.rows[1], "limited by") == "host CPU"
-
-
 def test_what_broke_is_neither_the_fastest_nor_held_against_it() -> None:
     world = rpc_world(3)
     suite = rpc_suite([world], ["torch", "ray"])
@@ -253,12 +210,3 @@ def test_a_run_of_nothing_claims_nothing() -> None:
     is_sound(page)
     assert as_lines(page.findings)[-1] == "Nothing was measured."
     assert section(page, "throughput") is None and section(page, "cpu") is None
-
-
-def test_names_and_messages_pass_through_as_they_are() -> None:
-    world = rpc_world(3)
-    one = rpc_trial(world, versions={"python": SCRIPT})
-    made = rpc_result(rpc_suite([world]), one, others=[failure_of(one, SCRIPT)])
-    every = list(texts(sheet(made, SCRIPT)))
-    assert sum(SCRIPT in text for text in every) >= 3
-    assert not any("&lt;" in text for text in every)

@@ -6,7 +6,6 @@ What the command refuses is in test_cli_scale.py.
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from serve_bench.benchmarks.scale.request import (
     WORKLOADS,
     ScaleSuite,
     apps_of,
-    cell_of,
     expected_s,
     on_nodes,
     processes_of,
@@ -114,16 +112,6 @@ def test_variants_alternate_and_later_rounds_draw_their_sizes() -> None:
     rest = scale_plan(suite, keys[:7])
     assert [p.key for one in rest for cell in one.cells for p in cell.rows] == keys[7:]
     assert expected_s(suite, rest) < expected_s(suite, plan)
-
-
-def test_a_cell_says_what_a_size_sets() -> None:
-    assert cell_of(SINGLE, 4) == {
-        "workload": "single",
-        "num_replicas": 4,
-        "max_ongoing_requests": 100,
-        "max_batch_size": 16,
-    }
-    assert cell_of(replace(SINGLE, workload="ensemble"), 1)["fanout"] == 10
 
 
 # ------------------------------------------------------------------------------------ reading

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import os
@@ -356,19 +354,6 @@ def test_blocks_are_a_row_for_compare_and_history(
     assert "against the run before: inconclusive, throughput 0.800 x, 1 launch a side" in told
 
 
-@pytest.mark.parametrize("form", ["table", "markdown", "csv"])
-def test_every_form_is_made(form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    soaked(Fake({"proxy": still, "replica": leaking}), tmp_path / "run")
-    assert run(["report", "run", "--format", form]) == 0
-    text = capsys.readouterr().out
-    if form == "csv":
-        rows = list(csv.DictReader(io.StringIO(text)))
-        assert [one["process"] for one in rows] == ["proxy", "replica Shop"]
-        assert float(rows[1]["mb_per_million"]) == pytest.approx(1080, rel=0.01)
-    else:
-        assert "last tenth" in text and "MB/million" in text.replace("\n", " ")
-
-
 def test_blocks_on_a_cluster_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One launch; a load that fails costs its block, and an interrupted one has no levels."""
     spec = SoakSpec(25.0, 5.0)
@@ -444,12 +429,6 @@ def test_bad_input_is_one_line(
     assert run(["soak", *words.split()]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"serve-bench: {flag}")
-
-
-def test_the_plan_of_a_dry_run(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (["noop", "--rate", "200"], ["--url", "a=http://127.0.0.1:1/?x=1"]):
-        assert run(["soak", *words, "--for", "5m", "--dry-run"]) == 0
-        assert "60 blocks of 5 s" in capsys.readouterr().out
 
 
 def test_an_open_loop_has_room_when_it_falls_behind() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import random
@@ -153,24 +152,6 @@ def test_intervals_are_those_of_rounds_in_pairs(
     assert layer["steps"] == layer["ratios"]  # there is one layer before: the first
 
 
-def test_it_is_shown_in_every_form(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    use(monkeypatch, Fake())
-    assert run(["tax", "--out", "run"]) == 0
-    for form in ("table", "markdown", "csv", "html"):
-        to = ["--output", "page.html"] if form == "html" else []
-        assert run(["report", "run", "--format", form, *to]) == 0
-    capsys.readouterr()
-    assert run(["report", "run", "--format", "csv"]) == 0
-    lines = list(csv.DictReader(capsys.readouterr().out.splitlines()))
-    steps = [one for one in lines if one["kind"] == "step" and one["metric"] == "throughput"]
-    assert len(steps) == 10 and {one["against"] for one in steps} == {*list(RATES)[:-1]}
-    assert run(["report", "run", "--verbose"]) == 0
-    text = capsys.readouterr().out
-    assert "CPU per request by process" in text and "+1" not in text.partition("CPU adds")[0]
-
-
 def test_rows_that_are_missing_are_measured_on_all_layers(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -184,19 +165,6 @@ def test_rows_that_are_missing_are_measured_on_all_layers(
     assert len(fake.measured) == 10 and figures(capsys)["rounds"] == 5
     assert run(["tax", "--quick", "--resume", "run"]) == 2
     assert "it does not go with --quick" in capsys.readouterr().err
-
-
-def test_a_plan_says_what_is_up_and_how_long_it_takes(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert run(["tax", "--dry-run", "--quick"]) == 0
-    text = capsys.readouterr().out
-    assert "handle: Serve by handle" in text and "cluster haproxy: RAY_SERVE" in text
-    assert "round 2: optimized, haproxy, default are launched in this order" in text
-    assert run(["tax", "--layers", "uvicorn,default", "--dry-run"]) == 0
-    text = capsys.readouterr().out
-    assert "cluster default" in text and "cluster haproxy" not in text
-    assert "2 layers in 6 rounds" in text
 
 
 def test_layers_are_drawn_and_a_handle_has_windows_of_its_own(

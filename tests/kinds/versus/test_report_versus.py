@@ -17,14 +17,12 @@ import pytest
 from serve_bench.analysis.comparing import floors_of, of_runs, of_versus
 from serve_bench.analysis.comparing.model import Comparing
 from serve_bench.cli.show import render, render_comparing
-from serve_bench.core.record_lines import from_json, to_line
 from serve_bench.core.result import Failure, Launch, Result, result_of
 from serve_bench.report import COMPARED
-from tests.records import AT, ROWS, cell
+from tests.records import AT, ROWS
 from tests.versus_records import (
     micro_result,
     one_launch,
-    planned,
     rates,
     sliced,
     versus_result,
@@ -62,13 +60,6 @@ def stored() -> Comparing:
     return of_runs(before, after, noise=of_versus(aa()))
 
 
-def test_the_first_line_says_the_verdict() -> None:
-    text = render(versus_result())
-    assert " ".join(text.splitlines()[:2]).replace("   ", " ") == (
-        "optimized against default: improved, throughput 11.8 x (95 %: 11.7 to 11.9), 6 rounds."
-    )
-
-
 def test_no_form_leaves_out_what_doubts_or_failed() -> None:
     for format in COMPARED:
         text = " ".join(render(versus(), format).split())
@@ -99,12 +90,6 @@ def test_the_floor_says_what_it_raises() -> None:
     assert f"the threshold is raised for throughput {100 * raised:.3g} %" in text
 
 
-def test_windows_in_place_of_slices_say_so() -> None:
-    result = versus_result(a={"method": "windows"}, b={"method": "windows"})
-    text = " ".join(render(result).split())
-    assert "windows of 1 s, not slices: noisier, docs/ab.md" in text
-
-
 def test_commit_sources_and_packages_of_each_side_and_what_differs_are_said() -> None:
     result = versus_result()
     code = {
@@ -119,21 +104,14 @@ def test_commit_sources_and_packages_of_each_side_and_what_differs_are_said() ->
 
     launches = tuple(replace(one, proof=proof(one)) for one in result.launches)
     result = replace(result, launches=launches)
-    text = " ".join(render(result).split())
-    assert "app commit abc1234, sources 99999999, 3 packages" in text
-    assert "app commit def5678 (2 uncommitted changes), sources 77777777, 3 packages" in text
     differs = [
         "app commit abc1234 -> def5678 (2 uncommitted changes)",
         "app sources 99999999 -> 77777777",
         "protobuf 6.33 -> 7.1",
     ]
-    assert f"differs: {', '.join(differs)}" in text
     told = json.loads(render(result, "json"))
     assert told["differs"] == differs
     assert told["b"]["launches"][0]["packages"][1] == "keyring==1.0"  # no secret, despite its name
-    assert told["b"]["launches"][0]["app"]["changes"] == 2
-    kept = from_json(json.loads(to_line(launches[0])))
-    assert isinstance(kept, Launch) and kept.proof["packages"] == launches[0].proof["packages"]
 
 
 def test_rounds_that_failed_are_missing_aloud() -> None:
@@ -151,17 +129,6 @@ def test_nothing_measured_is_shown_as_such() -> None:
     for format in COMPARED:
         text = render(result_of([run, launched]), format)
         assert "inconclusive" in text
-    text = " ".join(render(result_of([run, launched])).split())
-    assert "0 of 6 rounds" in text and "throughput, p50, p99, cpu: not measured" in text
-    assert "B: optimized: RAY_SERVE_ENABLE_HA_PROXY=1" in text and "no launch recorded" in text
-
-
-def test_one_round_has_figures_and_no_verdict() -> None:
-    result = versus_result({ROWS[2]: rates(580.0, 6850.0, 1)})
-    text = " ".join(render(result).split())
-    assert "inconclusive, throughput 11.8 x, 1 round; a verdict takes 3" in text
-    at = planned("default", 1, ROWS[2], cell(1, 10000, 8))
-    assert at.key in {one.key for one in result.trials}
 
 
 def test_the_hop_in_which_the_difference_is() -> None:
@@ -178,9 +145,7 @@ def test_the_hop_in_which_the_difference_is() -> None:
     result = result_of([plain.run, *plain.launches, *trials])
     text = " ".join(render(result, width=120).split())
     assert "B takes 8.00 ms more than A, 10.0 of them router (10.0 to 10.0)" in text
-    assert "Where the difference is" in text and "proxy 2.00 - -2.00" in text
     (row,) = json.loads(render(result, "json"))["rows"]
     router = next(one for one in row["hops"] if one["hop"] == "router")
     assert router["b_ns"] - router["a_ns"] == pytest.approx(10e6)
     assert "hops" not in json.loads(render(plain, "json"))["rows"][0]
-    assert "Where the difference is" not in render(plain)
