@@ -22,13 +22,12 @@ from typing import Any
 import pytest
 
 from serve_bench.analysis.stacks import Stacks
-from serve_bench.benchmarks.parts.charts import over_time, percentile_curves
+from serve_bench.benchmarks.parts.charts import over_time
 from serve_bench.core.document import (
     Chart,
     Column,
     Document,
     Number,
-    Prose,
     Section,
     Table,
     TableRow,
@@ -45,7 +44,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
 EVIL = "</script><script>window.evil = 1</script><img src=x onerror='window.evil = 1'>"
 LINES = b'{"kind":"run","name":"\\u003c/script>"}\n{"kind":"trial"}\n'
 
-NAMES = ("default", "optimized")
 
 WAIT = """
 (function () {
@@ -233,24 +231,6 @@ def test_no_chart_can_ask_the_network_even_if_it_wants_to(
     # Without the policy the browser asks, so that the above can fail.
     seen(tmp_path, written(tmp_path, with_chart(asking), act=states, policy=False))
     assert paths == ["/x.json"]
-
-
-def test_a_folded_chart_is_drawn_to_the_width_of_its_place_when_it_is_opened(
-    tmp_path: Path,
-) -> None:
-    act = """
-    var place = document.querySelector("details .drawing"), before = place.dataset.drawn;
-    document.querySelectorAll("details").forEach(function (fold) { fold.open = true; });
-    setTimeout(function () { setTimeout(function () {
-      done({before: before, after: place.dataset.drawn,
-        widths: [place.querySelector("svg").getBoundingClientRect().width, place.clientWidth]});
-    }, 500); }, 500);"""
-    file = written(tmp_path, sheet(), act=act)
-    hidden = "details:not([open]) > .inside { display: none }</style>"  # as older browsers do
-    file.write_text(file.read_text().replace("</style>", hidden, 1))
-    told, console = seen(tmp_path, file)
-    assert console == [] and told["before"] == told["after"] == "yes"
-    assert told["widths"][1] > 300 and abs(told["widths"][0] - told["widths"][1]) <= 3
 
 
 def test_the_records_are_saved_as_they_are(tmp_path: Path) -> None:
@@ -443,33 +423,6 @@ def test_a_flamegraph_in_a_page_is_as_wide_as_its_shares_and_widens_no_page(
     shares = dict(told["frames"])
     assert shares["one (app.py): 60.0 %, 60 samples, other"] == 60
     assert shares["main (app.py): 100.0 %, 100 samples, other"] == 100
-
-
-def test_the_method_is_folded_and_a_series_has_one_colour_in_all_charts(tmp_path: Path) -> None:
-    method = Section("method", "Method", (Prose(("Many words.",)),))
-    one = chart()
-    lines = percentile_curves(
-        "Latency",
-        {f"{name}, {row}": [(0.5, 2.0), (0.9, 4.0)] for name in NAMES for row in ("a", "b")},
-        "Words.",
-        parts={f"{name}, {row}": (name, row) for name in NAMES for row in ("a", "b")},
-    )
-    whole = replace(sheet(), sections=(method, Section("more", "More", (lines, one))))
-    act = """
-    var fold = document.querySelector("#method details");
-    done({open: fold.open, order: Array.from(document.querySelectorAll("article section")).map(
-        function (one) { return one.id; }),
-      legends: places().map(function (one) {
-        var buttons = one.previousElementSibling.querySelectorAll("button");
-        return Array.from(buttons).map(function (own) {
-          return [own.textContent, own.querySelector("svg").style.color]; }); })});"""
-    told, console = seen(tmp_path, written(tmp_path, whole, act=act))
-    assert console == []
-    assert told["open"] is False and told["order"][-3:] == ["more", "method", "records"]
-    lines_of, dots_of = (dict(entries) for entries in told["legends"])
-    assert len(set(dots_of.values())) == 2
-    for name in NAMES:
-        assert lines_of[f"{name}, a"] == lines_of[f"{name}, b"] == dots_of[name]
 
 
 def test_columns_sort_by_what_they_show(tmp_path: Path) -> None:

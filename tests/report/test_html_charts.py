@@ -27,7 +27,6 @@ from serve_bench.report.theme import DARK, LIGHT
 from serve_bench.report.vega import VERDICTS, vega
 
 HOSTILE = "</script>\"'|, datum[0] ${x} \\"
-LONG = "max_batch_size 1, max_ongoing_requests 10000, num_replicas 1, log_level DEBUG"
 
 POINTS = (
     Point("single client", "default", 154.3, 141.9, 166.7),
@@ -55,10 +54,6 @@ RATIOS = (
     Ratio("100 connections", "p99", 1.1, 0.98, math.inf, "inconclusive"),
     Ratio("single client", "throughput", 1.004, 0.991, 1.017, "same"),
 )
-
-
-def name_of(number: int) -> str:
-    return f"variant {number} with HTTP options"
 
 
 #: Every kind of chart, and what is unusual about its data.

@@ -165,19 +165,6 @@ def test_a_tone_is_never_a_colour_alone() -> None:
         assert said in text, said
 
 
-def test_tables_are_tables_and_charts_have_words() -> None:
-    read_page = Read(page())
-    scopes = {about.get("scope") for about in read_page.all("th")}
-    assert scopes == {"col", "row", "rowgroup"}
-    assert len(read_page.all("caption")) == len(read_page.all("table")) == 2
-    drawings = read_page.all("div", **{"class": "drawing"})
-    data = json.loads(read_page.scripts["charts"])
-    assert [one["id"] for one in drawings] == ["chart-1", "chart-2", "chart-3"]
-    assert sorted(data["charts"]) == ["chart-1", "chart-2", "chart-3"]
-    assert all(one["role"] == "img" and one["aria-label"] for one in drawings)
-    assert read_page.all("noscript") and "off: words stand in their place" in read_page.text
-
-
 def test_a_row_that_does_not_fit_its_table_is_an_error() -> None:
     table = Table("t", (Column("row"), Column("x")), (TableRow(("a",)),))
     with pytest.raises(ValueError, match="longer"):

@@ -156,9 +156,7 @@ def test_several_launches_have_their_spread_beside() -> None:
     first, second = planned(), planned(round_=2)
     records: list[Record] = [run(first, second), trial(first, 90.0, 110.0), trial(second, 120.0)]
     result = result_of(records)
-    assert "std over launches" in render(result, width=100)
     assert "14.14 (2)" in render(result, width=100)
-    assert "14.14 (2)" in render(result, "markdown")
     (row,) = csv.DictReader(io.StringIO(render(result, "csv")))
     assert float(row["requests_per_s_std_over_launches"]) == pytest.approx(200**0.5)
     # A doubt says which launch it is about.
@@ -223,9 +221,6 @@ def test_launches_that_disagree_are_counted() -> None:
     shares = (97.0, 20.0, 96.0)
     trials = [sampled(at, share) for at, share in zip(rounds, shares, strict=True)]
     result = result_of([run(*rounds), *trials])
-    assert "proxy CPU 97 % of a core (high confidence; next limit: host 127 of 400 %)" in render(
-        result, width=200
-    )
     assert " proxy CPU, in 2 of 3 launches" in render(result, width=200)
     (row,) = csv.DictReader(io.StringIO(render(result, "csv")))
     assert (row["limited_by"], row["limited_by_confidence"]) == ("proxy CPU", "high")
@@ -240,15 +235,6 @@ def test_launches_that_disagree_are_counted() -> None:
 
 
 # ----------------------------------------------------------------------- published, perf
-
-
-def test_published_figures_name_their_source_and_hardware(golden: Result) -> None:
-    text = " ".join(render(golden, published=True, width=200).split())
-    assert "629.38 ± 5.34" in text and "2283.17 (wrk)" in text
-    assert "not measured here" in text and "hardware not stated at the source" in text
-    assert "1-2 on average" in text
-    assert "3-4k queries/s on 8 cores with 1 proxy and 8 no-op replicas" in text
-    assert "not measured here" not in render(golden)
 
 
 def test_published_figures_stand_only_beside_rows_like_theirs() -> None:
