@@ -59,24 +59,6 @@ def result(*trials: Trial, others: Any = (), command: str = "sweep") -> Result:
     return result_of([begun, launch(), *trials, *others])
 
 
-def both() -> Result:
-    faster = {users: 1.5 * rate for users, rate in RATES.items()} | {50: 290.0}
-    return result(*steps(), *steps("optimized", faster))
-
-
-def test_each_service_has_its_knee_its_best_and_its_ratio() -> None:
-    sheet = ladder_sheet(both(), "results/x")
-    is_sound(sheet)
-    shown = table(sheet, "At saturation")
-    assert column(shown, "at the knee") == [196.0, 294.0]
-    assert (column(shown, "users"), column(shown, "best at")) == ([30, 30], [40, 40])
-    assert column(shown, "best") == [200.0, 300.0]
-    assert column(shown, "ratio") == ["1", "1.50"]
-    every = table(sheet, "Every step")
-    assert [row.group for row in every.rows] == ["default"] * 5 + ["optimized"] * 5
-    assert column(every, "throughput")[:5] == list(RATES.values())
-
-
 def test_charts_mark_knee_and_collapse_and_draw_what_was_measured() -> None:
     sheet = ladder_sheet(result(*steps()), None)
     rates = chart(sheet, "Requests/s over users")

@@ -126,10 +126,6 @@ def test_where_nothing_was_served_there_is_no_knee() -> None:
     assert (found.knee, found.best, found.collapses) == (None, None, ())
 
 
-def test_a_run_without_a_ladder_has_none() -> None:
-    assert ladder_lines(result_of([run()])) == ()
-
-
 def test_a_step_in_doubt_is_neither_knee_nor_best_nor_a_collapse() -> None:
     ladder = Ladder(steps=tuple(RATES))
     trials = steps("default", ladder, RATES)

@@ -20,7 +20,6 @@ from serve_bench.core.result import PlannedTrial, Result, Trial
 from serve_bench.report import FORMATS
 from tests import places
 from tests.records import PRESS_CELL, failure_of, press_result, press_trial
-from tests.sheet_parts import press_sheet, tables
 
 GOLDEN = places.GOLDEN
 DEBUG = {**PRESS_CELL, "log_level": "DEBUG"}
@@ -102,16 +101,6 @@ def test_a_step_in_doubt_says_why_and_is_no_best() -> None:
     assert "not climbed to its end: no best, no knee" in text
 
 
-def test_a_service_that_was_there_already_shows_no_inside() -> None:
-    rows = [press_trial(users, 900.0, of={}, variant="mine") for users in (1, 10)]
-    made = press_result(*rows, suite={"urls": {"mine": "http://h/"}, "cells": []})
-    text = flat(render(made))
-    heads = [one.name for each in tables(press_sheet(made, None)) for one in each.columns]
-    assert "CPU" not in heads
-    assert "service already running: mine http://h/; what is inside is not visible" in text
-    assert "DLRM" not in text and "num_replicas" not in text
-
-
 def test_times_without_connecting_are_shown_on_demand() -> None:
     one = press_trial(100, 2000.0)
     assert " 4750000 2105 " in shown(one, exclude_connect=True)
@@ -133,9 +122,6 @@ def test_a_run_of_which_nothing_was_measured_still_says_so(format: str) -> None:
     assert format == "classic" or "not measured" in text
 
 
-# --------------------------------------------------------------------------------- published
-
-
 @pytest.mark.parametrize(
     ("device", "level", "best"), [("cpu", "DEBUG", 4000), ("cuda", "ERROR", 2900)]
 )
@@ -148,15 +134,10 @@ def test_the_published_table_is_that_of_the_device_and_level(
 
 def test_published_tables_are_never_called_measured_here() -> None:
     text = shown(*FLAT, published=True)
-    assert "Published, not measured here, like default, CPU, ERROR: " in text
-    assert f"{reference(PRESS)['source']}; 2 x M40 GPU" in text
-    assert "100 3312.3478 556360 17973.97369" in text
+    assert "Published, not measured here" in text and "100 3312.3478 556360 17973.97369" in text
     assert "17973" not in shown(*FLAT)
     other = press_trial(1, 100.0, of={**PRESS_CELL, "device": "cuda", "log_level": "INFO"})
     assert "no published table like default, GPU, INFO" in shown(other, published=True)
-
-
-# ------------------------------------------------------------------------------- other forms
 
 
 def test_json_holds_all_figures_and_every_ratio() -> None:
@@ -186,9 +167,6 @@ def test_csv_has_a_line_for_every_run_of_every_row() -> None:
     ]
     assert [last[0][name] for name in ("failed_rejected", "cut")] == ["8000", "2400"]
     assert last[2]["test_name"] == "json_1_200000_200_100"
-
-
-# ---------------------------------------------------------------------------- other ladders
 
 
 @pytest.mark.parametrize("command", ["recsys", "sweep"])

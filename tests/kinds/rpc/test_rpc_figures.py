@@ -101,16 +101,6 @@ def test_points_stand_in_the_order_of_the_x_axis_and_what_is_missing_is_there() 
     assert points[0].memory_bytes is None
 
 
-def test_a_policy_of_fixed_time_keeps_the_order_too() -> None:
-    worlds = [rpc_world(20), rpc_world(10)]
-    suite = rpc_suite(worlds, policy_ms=20.0)
-    points = rpc_summary(
-        rpc_result(suite, *(rpc_trial(one, suite=suite) for one in worlds[::-1]))
-    ).points
-    assert [one.x for one in points] == ["20", "10"]
-    assert {one.cell["policy_ms"] for one in points} == {20.0}
-
-
 def test_an_episode_gives_calls_over_its_time_and_means_of_rates() -> None:
     episodes = Episodes(batch_size=2)
     episodes.add(

@@ -59,12 +59,6 @@ def free_bytes(
     monkeypatch.setattr(host, "memory_limit_bytes", lambda: limit_bytes)
 
 
-def test_what_can_be_had_is_let_through_as_it_is() -> None:
-    for backends in (("torch",), ("ray",), ("torch", "ray", "serve")):
-        suite = suite_of(*backends)
-        assert checked(suite) == suite
-
-
 @pytest.mark.parametrize(
     ("backends", "policy_ms", "needed"),
     [
@@ -99,9 +93,6 @@ def test_ray_is_asked_for_where_a_backend_needs_it(monkeypatch: pytest.MonkeyPat
         said = refusal(suite_of(*backends))
         assert said.startswith("Ray is not installed ")
         assert said.endswith(": pip install 'ray[serve]'")
-
-
-# --------------------------------------------------------------------- the address and the port
 
 
 def test_a_port_that_is_taken_is_named_with_its_flag_and_its_owner() -> None:
@@ -144,9 +135,6 @@ def test_the_interface_of_an_address_is_its_name_of_this_machine() -> None:
                 assert interface_of(one.address) == name
 
 
-# ------------------------------------------------------------------------------ memory and files
-
-
 @pytest.mark.parametrize("backend", ["torch", "ray", "serve"])
 def test_memory_that_does_not_suffice_is_told_with_the_size_that_fits(
     backend: str, monkeypatch: pytest.MonkeyPatch
@@ -179,13 +167,6 @@ def test_states_that_do_not_fit_with_any_observer_are_not_blamed_on_the_observer
     assert refusal(suite_of(worlds=(huge,))).endswith("; try a smaller --state-size")
 
 
-def test_memory_grows_with_all_that_takes_some() -> None:
-    base = needed_bytes(WORLD, "torch")
-    for change in ({"world_size": 11}, {"state_size": (10, 20, 20)}, {"out_features": 20}):
-        assert needed_bytes(replace(WORLD, **change), "torch") > base
-    assert base < needed_bytes(WORLD, "ray") < needed_bytes(WORLD, "serve")
-
-
 def test_open_files_that_do_not_suffice_are_told_with_the_limit_that_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -202,9 +183,6 @@ def test_open_files_that_do_not_suffice_are_told_with_the_limit_that_does(
     for enough in (needed, resource.RLIM_INFINITY):
         monkeypatch.setattr(resource, "getrlimit", limits(enough))
         assert checked(suite_of())
-
-
-# ------------------------------------------------------------------------------------ the device
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from serve_bench.benchmarks.scale.figures import (
     QUANTITIES,
 )
 from serve_bench.benchmarks.scale.growth import Growth, growth
-from serve_bench.benchmarks.scale.nodes import NODE_METRICS, NODE_NAMES
+from serve_bench.benchmarks.scale.nodes import NODE_NAMES
 from serve_bench.benchmarks.scale.summary import (
     ScaleSize,
     scale_lines,
@@ -57,8 +57,6 @@ def only(*nodes: dict[str, object], **about: object) -> ScaleSize:
 def means(size: ScaleSize) -> dict[str, float | None]:
     return {name: figure.mean for name, figure in size.figures.items()}
 
-
-# ------------------------------------------------------------------------ single and multi
 
 FIRST = scale_node(
     1,
@@ -187,17 +185,6 @@ def test_a_trial_stands_where_it_was_planned_however_many_nodes_loaded() -> None
     assert [one.launch for one in size.nodes] == [1, 1, 1, 2, 2]
 
 
-def test_kinds_are_those_of_the_tooling_and_counts_have_none() -> None:
-    kinds = {one.name: one.kind for one in NODE_METRICS}
-    counts = {name for name in kinds if name.startswith("cluster_total")}
-    assert {kinds[name] for name in counts} == {None} and len(counts) == 3
-    assert {kind for name, kind in kinds.items() if "latency" in name} == {"LATENCY"}
-    assert all(kinds[name] == "THROUGHPUT" for name in kinds if "tps" in name or "per_sec" in name)
-
-
-# --------------------------------------------------------------------------------- invalid
-
-
 @pytest.mark.parametrize(
     ("completed", "failed", "share"),
     [
@@ -215,14 +202,6 @@ def test_more_than_one_percent_failed_is_invalid(
         (bad,) = size.invalid
         assert bad.share == pytest.approx(share)
         assert bad.failed == ({"timeout": failed} if failed else {})
-
-
-def test_what_the_runner_called_invalid_stays_so() -> None:
-    (bad,) = only(scale_node(1), flags={"invalid": True}).invalid
-    assert bad.share == 0.0
-
-
-# ------------------------------------------------------------------------------------ graphs
 
 
 def test_a_graph_has_its_four_metrics_through_handle_and_http() -> None:
@@ -266,8 +245,6 @@ def test_rows_of_a_graph_that_are_missing_are_none() -> None:
     assert found["latency_mean_ms"] is None and found["http_throughput_mean_tps"] is None
     assert size.missing == 3
 
-
-# -------------------------------------------------------------------------------- the curve
 
 LAWS = {
     "throughput": (900.0, 0.0),

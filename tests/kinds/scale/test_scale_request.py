@@ -20,7 +20,6 @@ from serve_bench.benchmarks.scale.request import (
     on_nodes,
     processes_of,
     read_scale,
-    rows_of,
     scale_plan,
 )
 from serve_bench.cli.sitting import whole_suite
@@ -49,13 +48,6 @@ def test_a_stored_suite_that_lacks_a_field_is_refused() -> None:
         ScaleSuite.from_json({"workload": "single"})
 
 
-def test_a_single_deployment_batches_and_says_hi() -> None:
-    (app,) = apps_of(SINGLE, 4)
-    assert (app.route, app.builder, app.answer) == ("/serve_bench_single", "single", "hi")
-    assert app.replicas == {"Echo": 4}
-    assert app.args["max_batch_size"] == 16 and app.args["num_replicas"] == 4
-
-
 def test_several_deployments_are_applications_that_know_each_other() -> None:
     suite = ScaleSuite("multi", (DEFAULT,), deployments=3, hops=5, seed=7)
     apps = apps_of(suite, 2)
@@ -74,18 +66,6 @@ def test_a_graph_knows_its_sum(workload: str, size: int, answer: str, processes:
     suite = ScaleSuite(workload, (DEFAULT,), size=size)  # type: ignore[arg-type]
     (app,) = apps_of(suite, 1)
     assert app.answer == answer and processes_of(suite, 1) == processes
-
-
-def test_a_graph_is_asked_by_handle_and_by_http_for_rate_and_latency() -> None:
-    suite = ScaleSuite("chain", (DEFAULT,), clients=4, requests_each=20)
-    assert [
-        (row.label, row.client, row.connections, row.requests_each) for row in rows_of(suite)
-    ] == [
-        ("4 clients, handle, throughput", "handle", 4, None),
-        ("4 clients, handle, latency", "handle", 4, 20),
-        ("4 clients, HTTP, throughput", "raw", 4, None),
-        ("4 clients, HTTP, latency", "raw", 4, 20),
-    ]
 
 
 def test_the_load_of_a_node_is_counted_for_each_node() -> None:
@@ -112,9 +92,6 @@ def test_variants_alternate_and_later_rounds_draw_their_sizes() -> None:
     rest = scale_plan(suite, keys[:7])
     assert [p.key for one in rest for cell in one.cells for p in cell.rows] == keys[7:]
     assert expected_s(suite, rest) < expected_s(suite, plan)
-
-
-# ------------------------------------------------------------------------------------ reading
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)

@@ -18,7 +18,6 @@ from serve_bench.benchmarks.scale.trial import (
     handle_trial,
     nodes_trial,
     why_invalid,
-    with_values,
 )
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import Counts
@@ -104,13 +103,6 @@ def test_the_cpu_of_a_request_leaves_the_load_out() -> None:
     # One core for ten seconds over a thousand requests.
     assert cpu_us_a_request({"processes": processes}, trial) == pytest.approx(10_000.0)
     assert cpu_us_a_request({}, trial) is None
-
-
-def test_what_is_not_known_makes_no_metric() -> None:
-    trial = of_nodes([node()])
-    more = with_values(trial, {"deploy_time": ("s", 2.5), "controller_loop": ("ms", None)})
-    assert more.metrics["deploy_time"].windows == (2.5,)
-    assert more.metrics["deploy_time"].unit == "s" and "controller_loop" not in more.metrics
 
 
 class Sampling:

@@ -179,9 +179,6 @@ def soaked(fake: Fake, folder: Path) -> Result:
 TRAFFIC: Final = Traffic()
 
 
-# ------------------------------------------------------------------------------ what it says
-
-
 def test_a_leak_is_found_in_its_process(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -282,9 +279,6 @@ def test_replaced_and_added_processes_are_series_of_their_own(tmp_path: Path) ->
     assert of.brief == 1 and of.free_mb is None
 
 
-# ------------------------------------------------------------------------------ resume, records
-
-
 def test_a_resumed_soak_joins_the_slopes_of_its_launches(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -380,9 +374,6 @@ def test_blocks_on_a_cluster_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert sum(event.startswith("call deploy") for event in script.events) == 1
     (of,) = soak_of(result).variants
     assert len(of.blocks) == 3 and len(of.whole) == 2 and of.processes == ()
-
-
-# ------------------------------------------------------------------------------ a running server
 
 
 def test_a_server_that_runs_already_is_loaded(

@@ -179,13 +179,8 @@ def test_layers_are_drawn_and_a_handle_has_windows_of_its_own(
     assert sorted(parts) == [["handle"], [one.name for one in LAYERS if one.way != "handle"]]
     first = {row.parts[0].planned[0].variant for row in rows}
     assert first == {"handle", "uvicorn"}  # by draw, before or behind the slices
-    handles = [
-        at.row
-        for row in rows
-        for part in row.parts
-        for at in part.planned
-        if at.variant == "handle"
-    ]
+    planned = [at for row in rows for part in row.parts for at in part.planned]
+    handles = [at.row for at in planned if at.variant == "handle"]
     assert {one.protocol for one in handles} == {"handle-stream"}
     assert {one.stream_events for one in handles} == {10}
     assert 300 < expected_s(suite, tax_plan(suite)) < 3000

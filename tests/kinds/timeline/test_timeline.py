@@ -66,14 +66,10 @@ def test_forms(folder: Path, command: Command, tmp_path: Path) -> None:
     assert [float(one["p99_ns"]) for one in rows] == [one["p99_ns"] for one in seconds]
     assert {one["slo"] for one in rows} == {"in", "out"}
     _, text, _ = command("report", folder, "--verbose")
-    told = " ".join(text.split())
-    assert "of 4 s are out of the SLO (p99 <= 500 ms, errors <= 1 % (default))" in told
-    assert "1 of 240 requests was lost: 1 reset" in told
-    assert "at 2 s the load rises to 40/s: the SLO holds" in told
+    assert "1 of 240 requests was lost: 1 reset" in " ".join(text.split())
     page = tmp_path / "page.html"
     assert command("report", folder, "--format", "html", "--output", page)[0] == 0
-    content = page.read_text()
-    assert "Course: url, launch 1" in content and "Latency" in content
+    assert "Course: url, launch 1" in page.read_text()
 
 
 def test_the_gate(folder: Path, command: Command) -> None:

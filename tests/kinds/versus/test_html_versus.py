@@ -39,7 +39,7 @@ def test_all_intervals_stand_on_one_axis(kind: str) -> None:
 
 def test_a_noise_floor_is_told_in_figures() -> None:
     sheet, comparing = MADE["aa"]()
-    interval = comparing.rows[0].line("throughput").interval
+    interval = comparing.rows[0].line("throughput").judged.interval
     assert interval is not None
     floor = max(1 - interval.low, interval.high - 1)
     text = as_lines(sheet.findings)[-1]

@@ -6,8 +6,6 @@ runs of three launches, of which each has a row of its own.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from dataclasses import replace
 from typing import Any
@@ -20,14 +18,7 @@ from serve_bench.cli.show import render, render_comparing
 from serve_bench.core.result import Failure, Launch, Result, result_of
 from serve_bench.report import COMPARED
 from tests.records import AT, ROWS
-from tests.versus_records import (
-    micro_result,
-    one_launch,
-    rates,
-    sliced,
-    versus_result,
-    versus_run,
-)
+from tests.versus_records import micro_result, one_launch, rates, sliced, versus_result, versus_run
 
 THREE = {
     ROWS[0]: rates(325.0, 3188.0),
@@ -67,19 +58,6 @@ def test_no_form_leaves_out_what_doubts_or_failed() -> None:
             assert known in text, (format, known)
         if format != "csv":  # a line for each figure, and no place for what has none
             assert "no answer within 5 s" in text
-
-
-def test_csv_has_a_line_for_what_one_side_alone_has() -> None:
-    alone = list(csv.DictReader(io.StringIO(render_comparing(stored(), "csv"))))[4:]
-    assert [(row["row"], row["why"]) for row in alone] == [
-        ("100 connections", "in A alone"),
-        ("8 clients", "in B alone"),
-    ]
-
-
-def test_a_false_alarm_is_called_one() -> None:
-    text = render(versus_result({ROWS[2]: rates(580.0, 500.0)}, labels=TWINS))
-    assert "a false alarm, or the sides were not alike" in " ".join(text.split())
 
 
 def test_the_floor_says_what_it_raises() -> None:

@@ -127,9 +127,6 @@ def test_rounds_that_cannot_be_added_are_refused(text: str, message: str) -> Non
         rounds_in_all(text, versus_result({ROW: rates(580.0, 6850.0)}), 6)
 
 
-# ------------------------------------------------------------------- a stored run judged anew
-
-
 @pytest.mark.parametrize(
     ("flags", "code", "text"),
     [

@@ -99,9 +99,6 @@ def test_a_setting_that_differs_from_cell_to_cell_is_refused() -> None:
     check_cells(suite(cells=(CELL, {**CELL, "num_replicas": 4})))
 
 
-# --------------------------------------------------------------------------------- the plan
-
-
 def test_sides_swap_places_from_round_to_round() -> None:
     assert [plan.order for plan in versus_plan(suite(rounds=4))] == [(0, 1), (1, 0)] * 2
 

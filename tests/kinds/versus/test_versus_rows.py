@@ -21,7 +21,7 @@ from serve_bench.core.load_result import LoadResult, SlicedResult, WorkerFailure
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.record_lines import to_line
 from serve_bench.core.request_spec import Request
-from serve_bench.core.result import Row, Trial
+from serve_bench.core.result import Row
 from serve_bench.load import LoadError
 from serve_bench.serving.server import Process
 from serve_bench.serving.strays import new_run, reap
@@ -199,10 +199,3 @@ def test_a_load_that_lost_a_worker_is_an_error_of_its_side(
         said = f"worker: 127.0.0.1:{two.port}: load worker 7 failed: it ran out of memory"
         with pytest.raises(LoadError, match=said):
             rows.measure(first(whole), (Target(loads[0]), Target(loads[1])))
-
-
-def test_a_trial_that_tells_nothing_of_slices_chooses_nothing() -> None:
-    trial = Trial.__new__(Trial)
-    object.__setattr__(trial, "key", "a/r1/app/4-connections")
-    object.__setattr__(trial, "client", {})
-    assert chosen_of([first(suite())], [trial]) == {}
