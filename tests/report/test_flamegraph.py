@@ -78,17 +78,6 @@ def test_a_file_needs_nothing_from_elsewhere() -> None:
     assert not re.search(r"\b(src|href)=|@import|url\(|<script", text)
 
 
-def test_its_colours_are_named_with_the_share_of_each_layer() -> None:
-    text = (
-        "main (app.py:1);one (app.py:2) 60\n"
-        "main (app.py:1);Replica.call (ray/serve/_private/replica.py:9) 40\n"
-    )
-    svg = flame_svg(stacks(text), "t", layer_rules())
-    assert ">other 60.0 %<" in svg and ">Serve replica 40.0 %<" in svg
-    drawn = boxes_of(stacks(text), layer_rules())
-    assert len({box.fill.partition(",")[0] for box in drawn}) == 2, "a hue for each layer"
-
-
 def test_the_difference_shows_what_came_and_what_went() -> None:
     rules = layer_rules()
     a, b = (reading_of(name, stacks(text), rules) for name, text in (("A1", BASE), ("B1", OTHER)))

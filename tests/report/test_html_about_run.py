@@ -32,9 +32,6 @@ def measured(*rates: float, **about: Any) -> Result:
     return result_of([record, launch(), trial(at, *rates, **about)])
 
 
-# ------------------------------------------------------------------------------ rows as executed
-
-
 def test_a_row_stands_beside_what_was_asked_of_it() -> None:
     workers = [{"connections": 60}, {"connections": 40}]
     table = executed(measured(100.0, 110.0, 90.0, client={"workers": workers}))

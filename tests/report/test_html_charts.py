@@ -24,7 +24,7 @@ from serve_bench.benchmarks.parts.charts import (
 )
 from serve_bench.core.document import Chart
 from serve_bench.report.theme import DARK, LIGHT
-from serve_bench.report.vega import VERDICTS, vega
+from serve_bench.report.vega import vega
 
 HOSTILE = "</script>\"'|, datum[0] ${x} \\"
 
@@ -127,9 +127,6 @@ def test_texts_stand_in_data_and_never_in_an_expression(name: str) -> None:
     json.dumps(vega(chart), allow_nan=False)
 
 
-# ------------------------------------------------------------------------------ what is drawn
-
-
 def test_intervals_hold_the_points_as_they_were_given() -> None:
     chart = intervals("t", POINTS, "requests/s", "w", "cap")
     fields = ("label", "group", "value", "low", "high")
@@ -180,17 +177,6 @@ def test_ratios_stand_around_one() -> None:
     assert unbounded["high"] is None and unbounded["to"] == ends[1]
     assert unbounded["between"] == "0.980 to inf"
     assert data(chart)[0]["shown"] == "0.853 x"
-
-
-def test_verdicts_are_told_apart_by_colour_and_by_shape() -> None:
-    colours, shapes = zip(*VERDICTS.values(), strict=True)
-    assert len(set(colours)) == len(set(shapes)) == len(VERDICTS) == 6
-    look = vega(ratios("t", RATIOS, 0.05, "w"))["layer"][-2]["encoding"]
-    for channel, at in (("color", 0), ("shape", 1)):
-        named = dict(
-            zip(look[channel]["scale"]["domain"], look[channel]["scale"]["range"], strict=True)
-        )
-        assert named == {word: VERDICTS[word][at] for word in ("regressed", "same", "inconclusive")}
 
 
 def test_a_percentile_is_drawn_by_its_nines() -> None:

@@ -97,9 +97,6 @@ def page(*sheets_: Document, folders: tuple[Folder, ...] = (folder(),)) -> str:
     return html_text(sheets_ or (sheet(),), library=STUB, folders=folders)
 
 
-# ----------------------------------------------------------------------------- what is escaped
-
-
 def test_names_are_text_wherever_they_stand() -> None:
     plain, evil = Read(page(sheet("x" * len(EVIL)))), Read(page(sheet(EVIL)))
     # Not one element more or less, none of their attributes but those that hold the name.
@@ -144,9 +141,6 @@ def test_a_library_that_would_end_its_own_block_is_refused(script: str) -> None:
         html_text([sheet()], library=replace(STUB, script=script))
 
 
-# ----------------------------------------------------------------------------- what it says
-
-
 def test_figures_carry_their_value_as_json_writes_it() -> None:
     values = (1234.5678901234567, 0.1 + 0.2, 1e-09, 3, None, float("nan"))
     rows = tuple(
@@ -183,14 +177,6 @@ def test_several_runs_stand_one_after_the_other_with_anchors_of_their_own() -> N
     assert read_page.text.startswith("serve-bench: 2 runs")
     assert len(json.loads(read_page.scripts["charts"])["charts"]) == 6
     assert len(read_page.all("h1")) == 1
-
-
-def test_no_sheet_no_page() -> None:
-    with pytest.raises(ValueError, match="without a document"):
-        html_text([], library=STUB)
-
-
-# ----------------------------------------------------------------------------- what it embeds
 
 
 def test_a_flamegraph_is_drawn_of_its_stacks_and_their_texts_are_escaped(tmp_path: Path) -> None:

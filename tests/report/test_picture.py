@@ -22,22 +22,13 @@ def stored(name: str) -> Document:
     return benchmark_of(result.run).telling.document(result, ReportOptions(None))
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("press", ("Requests/s over clients", "Latency over clients", "clients (log)")),
-        ("sweep", ("Requests/s over users", "users (log)", "AMD EPYC")),
-        ("rpc", ("Agent latency", "Observer throughput")),
-        ("scale-curve", ("Throughput", "replicas (log)", "Deploy time", "n^")),
-        ("micro", ("100 connections", "optimized")),
-    ],
-)
-def test_a_picture_says_what_it_shows(name: str, said: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("name", ["press", "sweep", "rpc", "scale-curve", "micro"])
+def test_a_picture_says_what_it_shows(name: str) -> None:
     document = stored(name)
     charts = charts_of([document])
     svg = picture([document], charts, ".svg").decode("utf-8")
     text = "\n".join(re.findall(r">([^<>]+)<", svg))
-    for one in (*said, document.title, *(chart.title for chart in charts)):
+    for one in (document.title, *(chart.title for chart in charts)):
         assert one in text, one
     assert not re.search(r"(href|src)=", svg)
 
