@@ -60,11 +60,9 @@ def test_a_warm_up_that_did_not_settle() -> None:
     unsettled = replace(good().warmup, steady=False, seconds=4.0)
     (warning,) = doubts(good(warmup=unsettled))
     assert warning.code == "unsteady-warmup"
-    assert warning.message == "the rate was not steady after 4.0 s of warm-up"
-
-
-def test_a_number_of_requests_has_no_warm_up_that_could_be_unsteady() -> None:
-    assert doubts(good(warmup=replace(good().warmup, steady=False, seconds=0.0))) == []
+    assert "after 4.0 s" in warning.message
+    by_count = replace(unsettled, seconds=0.0)  # which has no warm-up
+    assert doubts(good(warmup=by_count)) == []
 
 
 @pytest.mark.parametrize(
@@ -119,16 +117,6 @@ def test_requests_that_serve_gave_up_are_told_with_the_flag_that_asks_for_it() -
     assert plain.hint == "excluded from rate and latency"
 
 
-@pytest.mark.parametrize(
-    ("row", "says"),
-    [(ROWS[0], "use the raw client,"), (ROWS[2], "use more load processes, or the client on")],
-)
-def test_a_client_that_was_the_limit_is_told_what_is_more_than_it(row: Row, says: str) -> None:
-    found = doubts(good(client={"client_bound": True}, row=row))
-    (told,) = [one for one in found if one.code == "client-bound"]
-    assert says in told.hint
-
-
 def test_p99_of_few_responses() -> None:
     few = Histogram.of([90 * MS] * 33).encode()
     (warning,) = doubts(trial(FIRST, 11.0, 11.0, 11.0, latency=few))
@@ -156,10 +144,7 @@ def test_what_is_too_short_for_littles_law_says_so_instead() -> None:
     row = Row("10 connections", "raw", 10, 1)
     every = doubts(good(row=row, metrics=short.metrics, window_s=0.008))
     (found,) = (one for one in every if one.code in ("littles-law", "too-short"))
-    assert (found.code, found.message) == (
-        "too-short",
-        "8 ms were measured: too short to judge",
-    )
+    assert found.code == "too-short" and found.message.startswith("8 ms ")
     impossible = trial(FIRST, 62_500.0, latency=Histogram.of([MS] * 500).encode())
     more = good(row=row, metrics=impossible.metrics, window_s=0.008)
     assert "littles-law" in codes(more)  # more in flight than connections cannot be, however short
@@ -194,23 +179,22 @@ def test_replicas_without_a_request() -> None:
     assert (warning.code, warning.message) == ("idle-replicas", "2 of 3 replicas got no request")
 
 
-@pytest.mark.parametrize(("busy", "load", "doubted"), [(0.1, 9.0, False), (2.5, 0.1, True)])
-def test_a_busy_host_is_one_where_something_runs_and_not_one_that_ran(
-    busy: float, load: float, doubted: bool
-) -> None:
-    """The load average holds what our own last run did, for minutes."""
-    host = {"busy_cores": busy, "load_1m": load, "logical_cores": 4}
-    told = [one.message for one in checks(result_of([replace(run(FIRST), host=host), good()]))]
-    words = "2.5 of 4 cores were in use in the second before the start"
-    assert told == ([words] if doubted else [])
-
-
-@pytest.mark.parametrize(("busy", "doubted"), [(5.0, False), (40.0, True)])
-def test_what_is_in_use_is_of_all_cores_of_the_host(busy: float, doubted: bool) -> None:
-    host = {"busy_cores": busy, "usable_cores": 2, "logical_cores": 64}
-    told = [one.message for one in checks(result_of([replace(run(FIRST), host=host), good()]))]
-    words = "40.0 of 64 cores were in use in the second before the start"
-    assert told == ([words] if doubted else [])
+@pytest.mark.parametrize(
+    ("host", "words"),
+    [
+        # The load average holds what our own last run did, for minutes.
+        ({"busy_cores": 0.1, "load_1m": 9.0, "logical_cores": 4}, None),
+        ({"busy_cores": 2.5, "load_1m": 0.1, "logical_cores": 4}, "2.5 of 4 cores"),
+        # What is in use is of all cores of the host.
+        ({"busy_cores": 5.0, "usable_cores": 2, "logical_cores": 64}, None),
+        ({"busy_cores": 40.0, "usable_cores": 2, "logical_cores": 64}, "40.0 of 64 cores"),
+    ],
+)
+def test_a_busy_host_is_one_where_something_runs(host: dict[str, float], words: str | None) -> None:
+    found = checks(result_of([replace(run(FIRST), host=host), good()]))
+    assert [warning.message.partition(" were")[0] for warning in found] == (
+        [words] if words else []
+    )
 
 
 def test_a_resume_on_another_host() -> None:
@@ -258,9 +242,6 @@ def test_an_open_loop_that_answers_more_than_was_due_was_behind() -> None:
     row = Row("500/s", "raw", 50, 1, loop="open", rate_per_s=500.0)
     trial = good(row=row)
     more = {**asdict(trial.counts), "completed": trial.counts.completed + 150}
-    told = [
-        one for one in doubts(replace(trial, client={"in_windows": more})) if one.code == "backlog"
-    ]
-    assert [one.message.partition(" of ")[0] for one in told] == ["150"]
-    level = replace(trial, client={"in_windows": asdict(trial.counts)})
-    assert [one for one in doubts(level) if one.code == "backlog"] == []
+    found = doubts(replace(trial, client={"in_windows": more}))
+    assert [one.message.partition(" of ")[0] for one in found if one.code == "backlog"] == ["150"]
+    assert "backlog" not in codes(replace(trial, client={"in_windows": asdict(trial.counts)}))

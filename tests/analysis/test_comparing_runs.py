@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from serve_bench.analysis.comparing import broken, of_runs, of_versus
+from serve_bench.analysis.comparing import broken, of_runs
 from serve_bench.analysis.comparing.model import Comparing, headline
 from serve_bench.analysis.comparing.pooled import estimate_spread, measure_spreads
 from serve_bench.analysis.history import build_history
@@ -23,8 +23,6 @@ from tests.records import (
     ROWS,
     cell,
     failure_of,
-    press_result,
-    press_trial,
     rpc_result,
     rpc_suite,
     rpc_trial,
@@ -304,14 +302,6 @@ def shifted(result: Result) -> Result:
     return replace(result, run=replace(result.run, id="other"))
 
 
-def test_runs_of_press_are_compared_step_by_step() -> None:
-    trials = [press_trial(n, 900.0 + at, round_=at) for at in (1, 2, 3) for n in (10, 50)]
-    result = press_result(*trials)
-    found = alike_runs(result, shifted(result))
-    assert [row.row for row in found.rows] == ["10 clients", "50 clients"]
-    assert found.word == "same"
-
-
 def test_runs_of_rpc_are_compared() -> None:
     trials = [rpc_trial(rpc_world(), round_=at) for at in (1, 2, 3)]
     found = alike_runs(rpc_result_of(trials), shifted(rpc_result_of(trials)))
@@ -328,23 +318,6 @@ def test_runs_of_scale_are_compared() -> None:
     result = scale_result(suite, *graph_trials(suite))
     found: Comparing = alike_runs(result, shifted(result))
     assert found.rows and {line.judged.word for line in found.gated} <= {"same", "inconclusive"}
-
-
-def test_a_metric_that_is_not_there_is_not_measured() -> None:
-    a, b = runs()
-    first, second = (
-        replace(
-            result,
-            trials=tuple(
-                replace(one, metrics={"forward": Metric("us", "lower", (3.0,))}, usage={})
-                for one in result.trials
-            ),
-        )
-        for result in (a, b)
-    )
-    found = alike_runs(first, second)
-    assert {line.judged.why for line in found.lines} == {"not measured"}
-    assert of_versus(versus_result()).word == "improved"
 
 
 # ------------------------------------------------------------------------- figures that broke

@@ -229,16 +229,6 @@ def test_a_row_that_a_run_did_not_measure_is_a_gap_in_its_series() -> None:
     assert series.points[2].value is None and len(series.points) == 9
 
 
-def test_rows_stand_by_variant_and_cell_in_the_order_of_the_plan() -> None:
-    results = nights({ROWS[0]: QUIET, ROW: QUIET}, variants=("default", "optimized"))
-    group = group_of(results)
-    expected = [(v, r.label) for v in ("default", "optimized") for r in (ROWS[0], ROW)]
-    assert [(one.variant, one.row) for one in group.series] == expected
-    assert [(row.variants, row.row) for row in group.comparison.rows] == [
-        ((variant, variant), label) for variant, label in expected
-    ]
-
-
 def dated(results: Sequence[Result]) -> list[Result]:
     """Runs of any kind, an hour apart."""
     return [
@@ -362,14 +352,6 @@ def test_of_two_copies_the_longer_one_counts() -> None:
         ("a/n1", f"the same run as results/n1, which has {more} trials more"),
         ("results/n2", "the same run as copy/n2"),
     ]
-
-
-def test_rows_of_one_name_and_another_load_are_not_put_together() -> None:
-    large = replace(ROW, data_size="large")
-    results = [*nights({ROW: QUIET[:4]}), night(5, {large: [500.0]})]
-    assert build_history(in_folders(results)).passed[0].why == (
-        "unlike results/n1: data_size of rows small against large"
-    )
 
 
 def test_fewer_than_two_runs_that_are_alike_are_refused() -> None:

@@ -76,9 +76,24 @@ def climb(search: LaunchSearch, capacity: float, loads: int = 60) -> list[float]
     raise AssertionError(f"the search did not end after {loads} loads: {rates}")
 
 
-def fresh(round_: int = 1, asked: CapacitySearch = ASKED) -> LaunchSearch:
+def fresh() -> LaunchSearch:
     """A search of a new launch."""
-    return LaunchSearch(asked, SLO, "default", round_, CELL)
+    return LaunchSearch(ASKED, SLO, "default", 1, CELL)
+
+
+def begin(search: LaunchSearch, served: float = 1000.0) -> LaunchSearch:
+    """The search, when its closed loop is over."""
+    closed = search.next()
+    assert closed is not None
+    search.add(trial(closed, *[served] * 5))
+    return search
+
+
+def next_rate(search: LaunchSearch) -> float:
+    """The rate of the probe that is asked for next."""
+    planned = search.next()
+    assert planned is not None and planned.row.rate_per_s is not None
+    return planned.row.rate_per_s
 
 
 def test_counts_of_a_probe_by_slice() -> None:
@@ -140,7 +155,6 @@ def test_first_events_and_gaps_of_a_probe_by_slice() -> None:
 
 
 def test_each_objective_of_gaps_has_a_limit_in_the_log() -> None:
-    """In the order of the SLO."""
     slo = parse_slo("itl_p99=50ms,ttft_p99=1s,itl_p50=10ms")
     assert gap_limits(slo) == (50 * MS, 10 * MS)
     row = request(0.0, 900, None, (5 * MS, 10, 500 * MS, (1, 4)))
@@ -149,7 +163,6 @@ def test_each_objective_of_gaps_has_a_limit_in_the_log() -> None:
 
 
 def test_requests_that_were_never_sent_miss_all_that_they_can() -> None:
-    """They count where they were due."""
     rows = [request(at / 100, 5) for at in range(20)]
     rows += [request(0.25 + at / 100, None, "unsent") for at in range(15)]
     bounds = slices_of(rows, SLO, 0.4, 0.1)["bounds"]
@@ -158,7 +171,6 @@ def test_requests_that_were_never_sent_miss_all_that_they_can() -> None:
 
 
 def test_bounds_of_objectives() -> None:
-    """What each allows; no error at all has a bound that has a logarithm."""
     slo = parse_slo("p99.9=20ms,mean=5ms,errors=0,goodput=95%@10ms")
     assert [(one.name, one.kind) for one in bounds_of(slo)] == [
         ("p99.9", "share"),
@@ -171,7 +183,6 @@ def test_bounds_of_objectives() -> None:
 
 
 def test_a_launch_begins_with_a_closed_loop_at_half_of_which_the_search_starts() -> None:
-    """Every probe has a row of its own; a search ends near the capacity."""
     search = fresh()
     first = search.next()
     assert first is not None and first.row == closed_row(10)
@@ -187,18 +198,11 @@ def test_a_launch_begins_with_a_closed_loop_at_half_of_which_the_search_starts()
 
 
 def test_a_later_launch_starts_where_the_others_found_the_capacity() -> None:
-    """And not from its closed loop."""
     searches = Searches(ASKED, SLO)
     climb(searches.at("default", 1, CELL), 800)
-    second = searches.at("default", 2, CELL)
     found = searches.estimates(("default", "rep1"))[0].rate
-    assert found is not None
-    closed = second.next()
-    assert closed is not None
-    second.add(trial(closed, *[5000.0] * 5))
-    planned = second.next()
-    assert planned is not None
-    assert planned.row.rate_per_s == pytest.approx(found, rel=0.01)
+    second = begin(searches.at("default", 2, CELL), 5000.0)
+    assert next_rate(second) == pytest.approx(found, rel=0.01)
 
 
 def records(searches: Searches, rounds: int, launch: str = "") -> Result:
@@ -221,7 +225,6 @@ def records(searches: Searches, rounds: int, launch: str = "") -> Result:
 
 
 def test_a_resumed_run_goes_on_as_if_it_had_not_ended() -> None:
-    """The searches of the records say the same, and ask for the same next."""
     live = Searches(ASKED, SLO)
     for round_, capacity in ((1, 800.0), (2, 780.0)):
         climb(live.at("default", round_, CELL), capacity)
@@ -229,41 +232,27 @@ def test_a_resumed_run_goes_on_as_if_it_had_not_ended() -> None:
     assert again.estimates(("default", "rep1")) == live.estimates(("default", "rep1"))
     assert again.finished("default", 2, CELL) and not again.finished("default", 3, CELL)
     for searches in (live, again):
-        closed = searches.at("default", 3, CELL).next()
-        assert closed is not None
-        searches.at("default", 3, CELL).add(trial(closed, *[900.0] * 5))
+        begin(searches.at("default", 3, CELL), 900.0)
     assert again.at("default", 3, CELL).next() == live.at("default", 3, CELL).next()
 
 
 def test_a_launch_that_was_broken_off_counts_only_where_there_is_no_other() -> None:
-    """Its bracket is shown alone; beside a finished launch it has no part in the capacity."""
     searches = Searches(ASKED, SLO)
-    first = searches.at("default", 1, CELL)
-    closed = first.next()
-    assert closed is not None
-    first.add(trial(closed, *[1000.0] * 5))
+    first = begin(searches.at("default", 1, CELL))
     for slow in (0.0, 0.9):
-        planned = first.next()
-        assert planned is not None and planned.row.rate_per_s is not None
-        first.add(probe(first, planned.row.rate_per_s, 3, slow))
+        first.add(probe(first, next_rate(first), 3, slow))
     alone = searches.capacity(("default", "rep1"))
     assert alone.low is not None and alone.high is not None
     assert alone.low <= 500 < first.probes[1].rate <= alone.high
     climb(searches.renew("default", 1, CELL), 800)
     assert len(searches.ended(("default", "rep1"))) == 1
-    closed = searches.at("default", 2, CELL).next()
-    assert closed is not None
-    searches.at("default", 2, CELL).add(trial(closed, *[1000.0] * 5))
-    planned = searches.at("default", 2, CELL).next()
-    assert planned is not None and planned.row.rate_per_s is not None
-    second = searches.at("default", 2, CELL)
-    second.add(probe(second, planned.row.rate_per_s, 3, 0.0))
+    second = begin(searches.at("default", 2, CELL))
+    second.add(probe(second, next_rate(second), 3, 0.0))
     assert [one.round for one in searches.ended(("default", "rep1"))] == [1]
     assert [one.round for one in searches.of(("default", "rep1"))] == [1, 2]
 
 
 def test_of_a_round_that_was_launched_twice_the_last_launch_counts() -> None:
-    """What the broken one measured was of another cluster."""
     live = Searches(ASKED, SLO)
     climb(live.at("default", 1, CELL), 800)
     result = records(live, 1)
@@ -275,7 +264,6 @@ def test_of_a_round_that_was_launched_twice_the_last_launch_counts() -> None:
 
 
 def test_a_service_that_never_answers_ends_the_run() -> None:
-    """The closed loop failed: nothing more is asked, and no further launch is of use."""
     searches = Searches(ASKED, SLO)
     search = searches.at("default", 1, CELL)
     assert not searches.enough()
@@ -285,20 +273,14 @@ def test_a_service_that_never_answers_ends_the_run() -> None:
 
 
 def test_a_probe_that_fails_is_asked_again_and_given_up_at_last() -> None:
-    """A load that gave nothing is no answer."""
-    search = fresh()
-    closed = search.next()
-    assert closed is not None
-    search.add(trial(closed, *[1000.0] * 5))
+    search = begin(fresh())
     for _ in range(3):
-        planned = search.next()
-        assert planned is not None and planned.row.rate_per_s == 500
+        assert next_rate(search) == 500
         search.add(None)
     assert search.next() is None and search.given_up
 
 
 def test_three_launches_that_agree_are_enough() -> None:
-    """And two are not."""
     searches = Searches(ASKED, SLO)
     for round_, capacity in enumerate((800.0, 802.0, 798.0), 1):
         assert not searches.enough()
@@ -310,7 +292,6 @@ def test_three_launches_that_agree_are_enough() -> None:
 
 
 def test_connections_follow_rate_and_limit() -> None:
-    """At least 20, at most 4,000, and four times what is in flight at the limit."""
     search = fresh()
     assert search.connections(10) == (20, 20)
     assert search.connections(1000) == (20, 400)  # 1000/s x 0.1 s x 4
@@ -323,32 +304,20 @@ def test_connections_follow_rate_and_limit() -> None:
 
 
 def test_the_client_is_to_blame_for_a_miss_and_not_for_a_probe_that_met() -> None:
-    """A bound client that still met the SLO proves the rate."""
-    search = fresh()
-    closed = search.next()
-    assert closed is not None
-    search.add(trial(closed, *[1000.0] * 5))
+    search = begin(fresh())
     made = probe(search, 500, 3, 0.5)
     client = bound(0.99, 0.0, "busy")
     blamed = probe_of(replace(made, client=client), search.bounds)
     assert blamed is not None and blamed.client_bound and not meets(blamed, search.bounds)
     sound = probe_of(made, search.bounds)
     assert sound is not None and not sound.client_bound
-    assert probe_of(trial(closed), search.bounds) is None  # a closed loop is no probe
-
-
-def begun(served: float = 1000.0) -> LaunchSearch:
-    """A search whose closed loop is over."""
-    search = fresh()
-    closed = search.next()
-    assert closed is not None
-    search.add(trial(closed, *[served] * 5))
-    return search
+    assert search.closed is not None
+    assert probe_of(search.closed, search.bounds) is None  # a closed loop is no probe
 
 
 def test_latency_that_does_not_come_of_the_load_ends_the_search() -> None:
     """At half of what the closed loop served all was answered, and most of it beyond the limit."""
-    search = begun()
+    search = begin(fresh())
     search.add(probe(search, 500, 3, 0.9))
     assert search.hopeless and search.next() is None
     assert search.estimate().ceiling == "floor"
@@ -356,7 +325,7 @@ def test_latency_that_does_not_come_of_the_load_ends_the_search() -> None:
 
 def test_a_miss_for_want_of_time_is_no_proof_that_no_rate_meets_the_slo() -> None:
     """A tenth was beyond the limit: a lower rate may do, and the search goes on."""
-    search = begun()
+    search = begin(fresh())
     search.add(probe(search, 500, 3, 0.1))
     assert not search.hopeless and search.next() is not None
     said = search.estimate()
@@ -365,15 +334,13 @@ def test_a_miss_for_want_of_time_is_no_proof_that_no_rate_meets_the_slo() -> Non
 
 
 def test_a_load_that_left_requests_behind_may_be_too_much() -> None:
-    """What was never answered says nothing of a lower rate."""
-    search = begun()
+    search = begin(fresh())
     made = probe(search, 500, 3, 0.9)
     search.add(replace(made, counts=replace(made.counts, in_flight=100)))
     assert not search.hopeless
 
 
 def test_a_closed_loop_without_a_success_ends_the_launch() -> None:
-    """Every request failed: there is no service to search."""
     search = fresh()
     closed = search.next()
     assert closed is not None
@@ -393,8 +360,7 @@ def test_a_closed_loop_without_a_success_ends_the_launch() -> None:
     ids=["missing", "shorter", "more bad than there are", "empty"],
 )
 def test_a_damaged_probe_is_none(change: Callable[[dict[str, Any]], object]) -> None:
-    """It is left out, and says nothing."""
-    search = begun()
+    search = begin(fresh())
     made = probe(search, 500, 3, 0.0)
     damaged = deepcopy(dict(made.slices))
     change(damaged["bounds"])
@@ -405,8 +371,7 @@ def test_a_damaged_probe_is_none(change: Callable[[dict[str, Any]], object]) -> 
 
 
 def test_a_probe_without_a_request_meets_nothing() -> None:
-    """There is nothing to judge."""
-    search = begun()
+    search = begin(fresh())
     made = probe(search, 500, 3, 0.0)
     empty = {
         **made.slices,

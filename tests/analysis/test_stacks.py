@@ -15,7 +15,6 @@ from serve_bench.analysis.stacks import (
     by_function,
     by_thread_ran,
     changes,
-    function_of,
     layer_of,
     layers,
     merged,
@@ -174,10 +173,6 @@ def test_the_error_of_sampling_shrinks_with_the_root_of_the_samples() -> None:
     assert noise_points(50, 10_000) == pytest.approx(1.0)
     assert noise_points(0, 100) == 0.0
     assert noise_points(10, 0) == 100.0
-
-
-def test_the_function_of_a_frame_has_no_line() -> None:
-    assert function_of("hot (app.py:20)") == function_of("hot (app.py:21)") == "hot (app.py)"
 
 
 def test_a_count_of_too_many_digits_is_no_count() -> None:

@@ -7,10 +7,9 @@ from typing import get_args
 
 import pytest
 
-from serve_bench.analysis.verdict import Verdict, limited_by, prevailing
+from serve_bench.analysis.verdict import limited_by, prevailing
 from serve_bench.analysis.verdict.candidates import HINTS, Cause
 from serve_bench.analysis.verdict.case import symptoms
-from serve_bench.analysis.verdict.evidence import evidence_of
 from serve_bench.core.load_result import Counts
 from serve_bench.core.result import Trial
 from tests.records import cell
@@ -140,24 +139,6 @@ def test_no_cpu_is_called_idle_on_a_host_without_a_free_core() -> None:
     assert limited_by(free).cause == "app wait"
 
 
-def test_a_look_that_named_no_line_is_not_asked_for_again() -> None:
-    spread = [[f"asyncio.{one}", f"shop.py:{one}", "Shop.work", 2.0] for one in range(5)]
-    one = {"pid": 2, "app": "app", "deployment": "Shop", "looks": 36, "ongoing": 10.0}
-    one |= {"served": 60, "mean_ms": 590.0, "requests": 10.0, "places": spread, "max_ongoing": 1000}
-    one |= {"own": [], "loop": [], "threads": [], "pools": {}, "batches": {}}
-    waits = {"p50_ms": 630.0, "alone_p50_ms": 40.0, "seconds": 1.9, "replicas": [one]}
-    verdict = limited_by(replace(measured(20, 32, IDLE), waits=waits))
-    assert verdict.cause == "app wait" and "no line of the app" in verdict.hint
-
-
-def test_what_was_not_looked_at_is_named() -> None:
-    unseen = evidence_of(DEFAULT_100).unseen
-    assert unseen == (
-        "how long processes waited for a CPU is not known",
-        "Serve's own queues were not read",
-    )
-
-
 def test_a_look_that_failed_is_told_with_its_reason() -> None:
     verdict = limited_by(replace(measured(100, 1000, IDLE), waits={"why_not": "nobody answered"}))
     assert "what requests wait in was not seen: nobody answered" in verdict.unseen
@@ -231,14 +212,6 @@ def test_over_launches_the_most_frequent_cause_prevails() -> None:
     proxy, other = limited_by(DEFAULT_100), limited_by(DEFAULT_1)
     assert prevailing([other, proxy, proxy]) == proxy
     assert prevailing([other]) == other
-
-
-def test_a_verdict_that_is_sure_of_itself_names_its_runner_up() -> None:
-    verdict = Verdict("GPU", "GPU 0 in use 99 % of the time", "high")
-    assert verdict.text == "GPU 0 in use 99 % of the time (high confidence)"
-    assert replace(verdict, runner_up="proxy CPU 9 %").text.endswith(
-        "(high confidence; next limit: proxy CPU 9 %)"
-    )
 
 
 def test_a_row_that_was_cut_counts_what_never_came_back_as_in_flight() -> None:
