@@ -81,11 +81,10 @@ def test_the_row_that_fell_with_the_newest_run_is_regressed_and_no_other(row: in
 
 
 def test_more_is_better_of_throughput_and_worse_of_latency() -> None:
-    rates = [*QUIET[:8], 1.4 * QUIET[8]]
-    group = group_of(nights({ROW: rates}), metrics=("throughput", "p50", "p99", "cpu"))
-    (row,) = group.comparison.rows
+    rates, metrics = [*QUIET[:8], 1.4 * QUIET[8]], ("throughput", "p50", "p99", "cpu")
+    (row,) = group_of(nights({ROW: rates}), metrics=metrics).comparison.rows
     assert {line.metric: line.judged.word for line in row.lines} == dict.fromkeys(
-        ("throughput", "p50", "p99", "cpu"), "improved"
+        metrics, "improved"
     )
 
 
@@ -128,7 +127,6 @@ def test_few_runs_of_few_launches_have_no_verdict() -> None:
     group = group_of(nights({ROW: [500.0, 505.0, 300.0]}))
     judged = group.comparison.rows[0].line(MAIN).judged
     assert judged.word == "inconclusive" and judged.interval is None
-    assert judged.why == "2 runs before: a verdict takes 4, or 3 launches a side"
     assert words(group_of(nights({ROW: [500.0, 505.0, 495.0, 500.0, 300.0]}))) == {
         ROW.label: "regressed"
     }
@@ -305,10 +303,8 @@ def test_runs_of_another_suite_make_a_history_of_their_own() -> None:
     found = build_history(in_folders([*short, *long]))
     assert [len(group.runs) for group in found.groups] == [5, 3]
     assert found.passed == () and found.total == 8
-    assert [group.notes for group in found.groups] == [
-        (),
-        ("a history of its own: unlike results/n1: windows 10 against 3",),
-    ]
+    first, second = (group.notes for group in found.groups)
+    assert first == () and "windows 10 against 3" in second[0]
 
 
 def test_a_run_that_is_alone_is_passed_over_with_the_reason() -> None:
@@ -318,16 +314,11 @@ def test_a_run_that_is_alone_is_passed_over_with_the_reason() -> None:
         night(11, {ROW: [500.0]}, of=cell(100, 1, 1)),
         replace(night(12, {ROW: [500.0]}), trials=()),
     ]
-    found = build_history(
-        in_folders([*nine(), *odd]), [PassedOver("results/x", "results/x: broken")]
-    )
-    assert {one.where.removeprefix("results/"): one.why for one in found.passed} == {
-        "x": "results/x: broken",
-        "n10": "unlike results/n1: window_s 1 against 0.5",
-        "n11": "unlike results/n1: CPU Test CPU against Other CPU (--force sets hosts aside)",
-        "n12": "no row in common with the others",
-        "n13": "empty: no row was measured",
-    }
+    passed = [PassedOver("results/x", "results/x: broken")]
+    found = build_history(in_folders([*nine(), *odd]), passed)
+    reasons = ("window_s 1", "CPU Test CPU", "no row in common", "no row was measured", "broken")
+    for run, why in zip(sorted(found.passed, key=lambda run: run.where), reasons, strict=True):
+        assert why in run.why, run.where
     assert found.total == 14 and len(found.groups[0].runs) == 9
 
 
@@ -348,25 +339,17 @@ def test_of_two_copies_the_longer_one_counts() -> None:
     found = build_history({"a/n1": cut, **in_folders(results), "copy/n2": results[1]})
     assert [one.where for one in found.groups[0].runs[:2]] == ["results/n1", "copy/n2"]
     more = len(results[0].trials) - 1
-    assert [(one.where, one.why) for one in found.passed] == [
-        ("a/n1", f"the same run as results/n1, which has {more} trials more"),
-        ("results/n2", "the same run as copy/n2"),
-    ]
+    assert [one.where for one in found.passed] == ["a/n1", "results/n2"]
+    assert f"has {more} trials more" in found.passed[0].why
 
 
 def test_fewer_than_two_runs_that_are_alike_are_refused() -> None:
     one = night(0, {ROW: [500.0]})
     assert refusal([one]) == "a history takes 2 runs: one run alone, results/n1"
     other = night(1, {ROW: [500.0]}, host={"cpu": "Other CPU"})
-    assert refusal([one, other]) == (
-        "no two runs are alike: results/n2 is unlike results/n1: CPU Test CPU against Other CPU "
-        "(--force sets hosts aside)"
-    )
+    assert "results/n2 is unlike results/n1: CPU Test CPU against" in refusal([one, other])
     empty = replace(night(2, {ROW: [500.0]}), trials=())
-    assert refusal([empty]) == (
-        "a history takes 2 runs: no run that can be used; passed over: results/n3: empty: no row "
-        "was measured"
-    )
+    assert "results/n3: empty: no row was measured" in refusal([empty])
 
 
 def test_a_person_chooses_what_to_see() -> None:
@@ -376,29 +359,21 @@ def test_a_person_chooses_what_to_see() -> None:
     assert (series.variant, series.row) == ("optimized", ROW.label)
     assert [row.row for row in group.comparison.rows] == [ROW.label]
     assert group.comparison.sides[1].variant == "optimized"
-    assert refusal(results, chosen=Chosen(variant="fast")) == (
-        "--variant: no run has 'fast'; they have default, optimized"
-    )
-    assert refusal(results, chosen=Chosen(cell="bs1-ongoing1-rep1")) == (
-        "--cell: no run has 'bs1-ongoing1-rep1'; they have bs1-ongoing10000-rep8"
-    )
-    assert refusal(results, metrics=("cpu",), chosen=Chosen(row="8 clients")).startswith(
-        "--row: no"
-    )
-
-
-def test_a_metric_that_no_run_has_is_refused() -> None:
-    results = nights({ROW: QUIET[:4]}, cpu_percent=None)
-    assert refusal(results, metrics=("cpu",)) == "--metric: no run has a value of cpu"
+    for chosen, line in (
+        (Chosen(variant="fast"), "--variant: no run has 'fast'; they have default, optimized"),
+        (Chosen(cell="bs1-ongoing1-rep1"), "--cell: no run has 'bs1-ongoing1-rep1'; they have"),
+        (Chosen(row="8 clients"), "--row: no"),
+    ):
+        assert refusal(results, chosen=chosen).startswith(line)
+    blind = nights({ROW: QUIET[:4]}, cpu_percent=None)
+    assert refusal(blind, metrics=("cpu",)).startswith("--metric: no run has a value of cpu")
 
 
 def test_a_row_of_the_run_before_that_the_newest_has_not_is_not_judged() -> None:
     group = group_of(nights({ROWS[0]: QUIET, ROW: [*QUIET[:8], None]}))
     assert [(one.side, one.row) for one in group.comparison.alone] == [("A", ROW.label)]
-    assert group.gaps == (
-        "100 connections (raw) of default, bs1-ongoing10000-rep8: throughput not measured, as it "
-        "was in the run before",
-    )
+    (gap,) = group.gaps
+    assert gap.startswith("100 connections (raw) of default")
     assert not broken(group.comparison, "regressed")
     back = group_of(nights({ROWS[0]: QUIET, ROW: [*QUIET[:7], None, QUIET[8]]}))
     assert back.gaps == () and words(back)[ROW.label] in ("same", "inconclusive")
