@@ -116,10 +116,7 @@ def test_the_only_part_that_never_rests_comes_before_a_host_with_a_core_free_at_
     verdict = limited_by(measured(8, 40, seen, latency_ms=200), "app:Ingress")
     assert verdict.cause == cause, verdict.text
     if cause != "host CPU":
-        assert verdict.figures == (
-            "downstream Ranker: replica CPU 79 % of a core, which ran or waited for one 92 % of "
-            "the time"
-        )
+        assert "79 % of a core, which ran or waited for one 92 %" in verdict.figures
         assert (verdict.confidence, verdict.runner_up_cause) == ("low", "host CPU")
 
 
@@ -161,9 +158,7 @@ def test_serves_own_metrics_find_the_deployment_that_is_waited_for() -> None:
     at = measured(50, 100, tiers(5, 3))
     verdict = limited_by(replace(at, serve_metrics=waits), front="Ingress")
     assert verdict.cause == "downstream deployment"
-    assert verdict.figures == (
-        "downstream Ranker: concurrency limit, 400 of 500 ms waiting for a slot"
-    )
+    assert "concurrency limit, 400 of 500 ms waiting" in verdict.figures
     passed: JsonObject = {
         "status": "stale",
         "deployments": {"app#Ingress": "stale", "app#Ranker": {"processing_ms": 480.0}},
