@@ -132,7 +132,6 @@ def test_the_slo_holds_from_the_first_moment_of_three_good_seconds() -> None:
 
 
 def test_bounds_of_a_damaged_record() -> None:
-    """Are refused in a line."""
     for slices, why in (
         ({}, "p99 is missing"),
         ({"bounds": {"p99": {"of": [1], "bad": [0]}, "errors": {"of": [], "bad": []}}}, "same"),
@@ -243,7 +242,6 @@ def test_scaling_up_and_down() -> None:
 
 
 def test_a_damaged_course_is_refused() -> None:
-    """A list that has not each second."""
     content = course([row(0.5, 20)], 2)
     for name in ("sent", "latency", "ended"):
         with pytest.raises(FormatError, match=f"course.{name}"):

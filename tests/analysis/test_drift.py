@@ -28,8 +28,10 @@ Noise = Callable[[random.Random, int], list[float]]
 
 
 def first_order(rho: float) -> Noise:
+    """Each value is `rho` times the one before and noise; 1: a random walk."""
+
     def noise(draw: random.Random, n: int) -> list[float]:
-        values = [draw.gauss(0, 1) / math.sqrt(1 - rho * rho)]
+        values = [draw.gauss(0, 1) / math.sqrt(1 - rho * rho) if rho < 1 else 0.0]
         while len(values) < n:
             values.append(rho * values[-1] + draw.gauss(0, 1))
         return values
@@ -42,13 +44,6 @@ def allocator(draw: random.Random, n: int) -> list[float]:
     values = [0.0]
     while len(values) < n:
         values.append(values[-1] + (draw.choice((-1, 1)) if draw.random() < 0.3 else 0))
-    return values
-
-
-def random_walk(draw: random.Random, n: int) -> list[float]:
-    values = [0.0]
-    while len(values) < n:
-        values.append(values[-1] + draw.gauss(0, 1))
     return values
 
 
@@ -90,7 +85,7 @@ NOISES: Final[Mapping[str, Noise]] = {
     "white": first_order(0.0),
     "first order, 0.5": first_order(0.5),
     "first order, 0.9": first_order(0.9),
-    "random walk": random_walk,
+    "random walk": first_order(1.0),
     "allocator": allocator,
     "one step up": steps(1),
     "one to three steps": steps(3),

@@ -242,12 +242,8 @@ def test_the_summary_of_many_has_the_tail_apart_and_names_a_timer() -> None:
     assert (made["traced"], made["unseen"], made["lost_marks"]) == (202, 1, 3)
     assert made["failed"] == {"client to replica": 1}
     assert made["total"]["p50"] == 60_000_000 and made["total"]["tail"] == 100_000_000
-    assert made["hops"]["router"] == {
-        "mean": 3_000_000,
-        "p50": 1_000_000,
-        "p99": 1_000_000,
-        "tail": 41_000_000,
-    }
+    router = {"mean": 3_000_000, "p50": 1_000_000, "p99": 1_000_000, "tail": 41_000_000}
+    assert made["hops"]["router"] == router
     assert made["timers"] == {"batch wait": 50.0}
     assert sum(one["mean"] for one in made["hops"].values()) == made["total"]["mean"]
     slowest = made["requests"][0]
@@ -315,22 +311,19 @@ def test_what_was_not_traced_on_both_sides_is_not_compared() -> None:
 def test_two_calls_that_wait_25_ms_are_a_timer_of_25() -> None:
     """One after the other: together they take 52 ms, and no timer of 50 made that."""
     ms = 1_000_000
-    requests, marks = [], {}
-    for at in range(10):
-        trace = f"{at:032x}"
-        requests.append(ClientTimes(trace, 0, 0, 70 * ms, 70 * ms))
-        own = [
-            mark("replica", ms, 69 * ms, "f", trace[16:], "Front"),
-            mark("slot", ms, ms, parent="f"),
-            mark("user", ms, 68 * ms, parent="f"),
+    calls = [
+        mark("replica", ms, 69 * ms, "f", CLIENT_ID, "Front"),
+        mark("slot", ms, ms, parent="f"),
+        mark("user", ms, 68 * ms, parent="f"),
+    ]
+    for call, begin in (("d", 2 * ms), ("e", 32 * ms)):
+        calls += [
+            mark("replica", begin, begin + 28 * ms, call, "f", "Down"),
+            mark("user", begin, begin + 27 * ms, parent=call),
+            mark("batch", begin, begin + 26 * ms, parent=call),
         ]
-        for call, begin in (("d", 2 * ms), ("e", 32 * ms)):
-            own += [
-                mark("replica", begin, begin + 28 * ms, call, "f", "Down"),
-                mark("user", begin, begin + 27 * ms, parent=call),
-                mark("batch", begin, begin + 26 * ms, parent=call),
-            ]
-        marks[trace] = own
-    made = summary_of(requests, [], marks, 0)
+    traces = [f"{at:016x}{CLIENT_ID}" for at in range(10)]
+    requests = [ClientTimes(trace, 0, 0, 70 * ms, 70 * ms) for trace in traces]
+    made = summary_of(requests, [], dict.fromkeys(traces, calls), 0)
     assert made["timers"] == {"Down: batch wait": 25.0}
     assert made["hops"]["Down: batch wait"]["p50"] == 52 * ms

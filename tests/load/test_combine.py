@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
-import time
-from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +13,6 @@ from serve_bench.core.load_result import (
     ClientVerdict,
     Counts,
     LoadResult,
-    Progress,
     Warmup,
     WorkerFailure,
     WorkerReport,
@@ -24,7 +20,7 @@ from serve_bench.core.load_result import (
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.request_spec import Request, SpecError
 from serve_bench.core.schema import built, plain
-from serve_bench.load import LoadInterrupted, drive_load
+from serve_bench.load import drive_load
 from serve_bench.load.connection import ConnectionRates
 from serve_bench.load.failures import BrokenAccount
 from serve_bench.load.merge import combine
@@ -224,36 +220,6 @@ TIMING = Timing(0.05, 0.15, windows=2, window_s=0.15)
 
 
 @pytest.mark.process
-def test_the_warm_up_goes_on_while_the_gate_is_shut() -> None:
-    """In a thread that is not the main one, as a load actor drives it."""
-    asked: list[float] = []
-    opened = threading.Event()
-    results: list[LoadResult] = []
-
-    def may_measure() -> bool:
-        asked.append(time.perf_counter())
-        return opened.is_set()
-
-    with serving(delay_s=0.002) as server:
-        load = Load(Request(server.url), connections=2)
-
-        def drive() -> None:
-            results.append(drive_load(load, TIMING, may_measure=may_measure))
-
-        thread = threading.Thread(target=drive)
-        thread.start()
-        deadline = time.monotonic() + 20
-        while len(asked) < 10 and time.monotonic() < deadline:
-            time.sleep(0.01)
-        opened.set()
-        thread.join(20)
-    (result,) = results
-    assert result.warmup.seconds > asked[9] - asked[0] > TIMING.warmup_max_s
-    assert len(result.windows) == 2 and result.duration_s == pytest.approx(0.3, abs=1e-6)
-    assert result.total.sent == len(server.log)
-
-
-@pytest.mark.process
 def test_a_load_of_so_many_requests_waits_at_the_gate() -> None:
     answers = iter([False, False, True])
     sent: list[int] = []
@@ -267,27 +233,3 @@ def test_a_load_of_so_many_requests_waits_at_the_gate() -> None:
         result = drive_load(load, TIMING, may_measure=may_measure)
     assert sent == [0, 0, 0]
     assert result.total.completed == 12 == len(server.log)
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("phase", ["warmup", "measure"])
-def test_a_load_is_called_off_from_its_progress(phase: str) -> None:
-    seen: Counter[str] = Counter()
-
-    def look(progress: Progress) -> None:
-        seen[progress.phase] += 1
-        if progress.phase == phase and progress.completed:
-            raise KeyboardInterrupt
-
-    with serving(delay_s=0.002) as server:
-        load = Load(Request(server.url), connections=2)
-        timing = Timing(0.6, 0.6, windows=100, window_s=0.1)
-        with pytest.raises(KeyboardInterrupt) as caught:
-            drive_load(load, timing, on_progress=look)
-    if phase == "warmup":
-        assert not isinstance(caught.value, LoadInterrupted) and not seen["measure"]
-    else:
-        assert isinstance(caught.value, LoadInterrupted)
-        result = caught.value.result
-        assert 1 <= len(result.windows) < 100
-        assert result.measured.completed >= sum(result.windows) > 0

@@ -25,7 +25,7 @@ from serve_bench.core.schema import built, plain
 from serve_bench.load import LoadError, LoadInterrupted, drive_load
 from serve_bench.load.workers import Crew, Worker
 from tests import servers
-from tests.load.loads import CLIENTS, TIMING, run_here
+from tests.load.loads import CLIENTS, run_here
 from tests.servers import KnownServer, serving
 
 pytestmark = pytest.mark.alone
@@ -135,17 +135,6 @@ def test_windows_agree_with_the_server_log() -> None:
         answered = sum(1 for e in server.log if begin <= e.answered_ns < end)
         # At both edges a response may have left the server and not reached the client.
         assert abs(completed - answered) <= 2 * load.connections + 4
-
-
-@pytest.mark.parametrize("client", CLIENTS)
-def test_several_workers_add_up(client: Client) -> None:
-    with serving() as server:
-        request = Request(server.url)
-        load = Load(request, client=client, count=50, connections=5, processes=2)
-        result = drive_load(load, TIMING)
-    assert [worker.connections for worker in result.workers] == [3, 2]
-    assert len({worker.pid for worker in result.workers}) == 2
-    assert result.total.completed == 50 == len(server.log)
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -276,8 +265,9 @@ def test_an_exception_in_the_parent_leaves_no_worker() -> None:
     def interrupt(progress: Progress) -> None:
         raise KeyboardInterrupt
 
-    with serving() as server, pytest.raises(KeyboardInterrupt):
+    with serving() as server, pytest.raises(KeyboardInterrupt) as caught:
         drive_load(Load(Request(server.url)), Timing(0.1, 0.1, 1, 5.0), on_progress=interrupt)
+    assert not isinstance(caught.value, LoadInterrupted)  # nothing was measured
     assert children_of(os.getpid()) == []
 
 
@@ -432,20 +422,6 @@ def test_a_low_limit_of_open_files(hard: int, load: str, said: str) -> None:
     assert ran.stderr.count("\n") <= 1
     if "each" in load:
         assert set(Counter(exchange.peer for exchange in server.log).values()) == {3}
-
-
-def test_descriptors_are_raised_or_the_limit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    import resource
-
-    from serve_bench.load.connection import allow_descriptors
-
-    asked: list[tuple[int, int]] = []
-    monkeypatch.setattr(resource, "getrlimit", lambda which: (256, 1000))
-    monkeypatch.setattr(resource, "setrlimit", lambda which, limits: asked.append(limits))
-    assert allow_descriptors(100) is None and asked == []
-    assert allow_descriptors(900) is None and asked == [(932, 1000)]
-    line = allow_descriptors(1000)
-    assert line is not None and "ulimit -Hn 1032" in line and "\n" not in line
 
 
 def test_the_memory_of_a_worker_is_its_own_and_not_its_parents() -> None:

@@ -29,44 +29,26 @@ from serve_bench.load.tally import (
 from serve_bench.load.worker import Usage, used_between
 from serve_bench.load.workers import divide, enough_processes, shares
 
-# -- warm-up --------------------------------------------------------------------------------------
+DRAW = random.Random(5)
 
 
-def counts(rates: list[float]) -> list[int]:
-    return [0, *(int(n) for n in accumulate(rates))]
-
-
-def test_a_constant_rate_is_steady_after_eight_samples() -> None:
-    assert not is_steady(counts([50.0] * 7))
-    assert is_steady(counts([50.0] * 8))
-
-
-def test_a_climbing_rate_is_not_steady() -> None:
-    assert not is_steady(counts([10.0 * k for k in range(1, 9)]))
-    assert not is_steady(counts([10.0 * k for k in range(1, 60)]))
-
-
-def test_a_falling_rate_is_not_steady() -> None:
-    assert not is_steady(counts([1000 - 20.0 * k for k in range(40)]))
-
-
-def test_a_cold_start_is_forgotten() -> None:
-    assert not is_steady(counts([0.0] * 6 + [100.0] * 4))
-    assert is_steady(counts([0.0] * 10 + [100.0] * 12))
-
-
-def test_noise_alone_does_not_prolong_it() -> None:
-    draw = random.Random(5)
-    rates = [max(0.0, draw.gauss(100, 26)) for _ in range(40)]
-    assert is_steady(counts(rates)) or is_steady(counts(rates[:30]))
-
-
-def test_silence_is_not_steady() -> None:
-    assert not is_steady(counts([0.0] * 40))
-    assert not is_steady([])
-
-
-# -- verdict --------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("rates", "steady"),
+    [
+        ([], False),
+        ([50.0] * 7, False),
+        ([50.0] * 8, True),
+        ([10.0 * k for k in range(1, 9)], False),
+        ([10.0 * k for k in range(1, 60)], False),
+        ([1000 - 20.0 * k for k in range(40)], False),
+        ([0.0] * 6 + [100.0] * 4, False),  # a cold start, which is forgotten:
+        ([0.0] * 10 + [100.0] * 12, True),
+        ([0.0] * 40, False),
+        ([max(0.0, DRAW.gauss(100, 26)) for _ in range(30)], True),  # noise alone
+    ],
+)
+def test_a_rate_is_steady_that_neither_climbs_nor_falls(rates: list[float], steady: bool) -> None:
+    assert is_steady([0, *(int(n) for n in accumulate(rates))]) is steady
 
 
 def worker(
@@ -95,7 +77,7 @@ def worker(
         (
             [worker(0.1)],
             [],
-            [2 * 10**6] * 98 + [55 * 10**6] * 2,
+            [2_000_000] * 98 + [55_000_000] * 2,
             [10**5] * 98 + [5 * 10**7] * 2,
             True,
         ),
@@ -127,9 +109,6 @@ def test_shares_come_from_the_scheduler() -> None:
     unknown = used | {"non_idle": None, "run_queue_wait": None}
     assert used_between(Usage(0, 0, None, None), end) == unknown
     assert used_between(begin, None) == unknown | {"cpu_s": 0.0}
-
-
-# -- workers --------------------------------------------------------------------------------------
 
 
 URL = "http://h/"
@@ -194,8 +173,6 @@ def test_shares_add_up() -> None:
 def test_enough_processes(options: dict[str, Any], cores: int, expected: int) -> None:
     assert enough_processes(Load(Request("http://h/"), **options), cores) == expected
 
-
-# -- tally ----------------------------------------------------------------------------------------
 
 MS = 1_000_000
 
@@ -335,12 +312,9 @@ def test_what_a_short_path_brings_in_belongs_to_the_windows_once_they_have_begun
     bench.tally.add_plain(5, 10, 7)
     bench.tally.advance(PUBLISH_AHEAD_NS)
     bench.tally.add_plain(3, 6, 9)
-    assert (bench.tally.completed, bench.tally.cohort.completed, bench.tally.cohort.sent) == (
-        8,
-        3,
-        3,
-    )
-    assert bench.tally.cohort.codes == {200: 3}
+    cohort = bench.tally.cohort
+    assert (bench.tally.completed, cohort.completed, cohort.sent) == (8, 3, 3)
+    assert cohort.codes == {200: 3}
 
 
 def test_a_long_stall_closes_every_window_that_passed() -> None:
@@ -396,9 +370,6 @@ def test_retries_and_failures_keep_the_identity() -> None:
     final = bench.tally.report()["snapshots"]["final"]
     assert final["sent"] == 2 and final["failed"]["reset"] == 1 and final["retried"] == 1
     assert bench.shared.read(0, "rest", "failed_latency").count == 1
-
-
-# -- arrivals -------------------------------------------------------------------------------------
 
 
 def dues(clock: ArrivalClock, n: int) -> list[int]:
