@@ -8,7 +8,7 @@ anew; time since the launch goes on.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,7 +21,6 @@ IDLE_S: Final = 1.0
 READY_S: Final = 5.0
 """The first probe begins so long after the launch at most."""
 
-PARTS: Final = 10
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
 Answer = Callable[[Array, float, np.random.Generator], Array]
@@ -201,23 +200,6 @@ def root(of: Callable[[float], float], value: float, low: float, high: float) ->
     return (low + high) / 2
 
 
-def long_run(
-    answer: Answer, limit_s: float, share: float, rates: Sequence[float], seconds: float, seed: int
-) -> tuple[float, float]:
-    """The capacity from long loads at rates around it, by a line through ln(bad share), and its
-    standard error as a share, from PARTS parts. Refused requests are bad."""
-    parts = []
-    for part in range(PARTS):
-        random = np.random.default_rng([seed, part])
-        shares = []
-        for rate in rates:
-            due = np.cumsum(random.exponential(1 / rate, round(rate * seconds / PARTS)))
-            shares.append(float(np.mean(answer(due, 1.0, random) > limit_s)))
-        slope, level = np.polyfit(np.log(rates), np.log(shares), 1)
-        parts.append((math.log(1 - share) - level) / slope)
-    return math.exp(float(np.mean(parts))), float(np.std(parts, ddof=1)) / math.sqrt(PARTS)
-
-
 DEGRADED: Final = 1.1
 
 SERVERS: Final = (
@@ -239,7 +221,7 @@ SERVERS: Final = (
     ),
 )
 """Those of the table. Where launches differ, their capacities do by 5 %: 1,000 / 770 times as much
-as their speeds. The truths without a formula are of `long_run`, 10,000 to 60,000 s a rate."""
+as their speeds. The truths without a formula are of loads of 10,000 to 60,000 s a rate."""
 
 HARD: Final = (
     Server("95 % use", m_m_1_truth(1000, 0.1, 0.99), 0.1, 0.99, m_m_1(1000)),

@@ -23,10 +23,6 @@ from tests.records import (
     ROWS,
     cell,
     failure_of,
-    rpc_result,
-    rpc_suite,
-    rpc_trial,
-    rpc_world,
 )
 from tests.scale_records import graph_trials, scale_result, scale_suite
 from tests.versus_records import HOST, alike_runs, micro_result, micro_run, versus_result
@@ -287,17 +283,6 @@ def test_rows_of_one_name_and_another_load_are_unlike() -> None:
 
 def shifted(result: Result) -> Result:
     return replace(result, run=replace(result.run, id="other"))
-
-
-def test_runs_of_rpc_are_compared() -> None:
-    trials = [rpc_trial(rpc_world(), round_=at) for at in (1, 2, 3)]
-    found = alike_runs(rpc_result_of(trials), shifted(rpc_result_of(trials)))
-    by_metric = {line.metric: line.judged.word for line in found.lines}
-    assert by_metric == {"throughput": "same", "p50": "same", "p99": "same", "cpu": "inconclusive"}
-
-
-def rpc_result_of(trials: Any) -> Result:
-    return rpc_result(rpc_suite(), *trials)
 
 
 def test_runs_of_scale_are_compared() -> None:

@@ -147,7 +147,6 @@ def line(*wanted: tuple[float, int]) -> ReplicaLine:
 
 
 def test_turns_are_changes_of_direction() -> None:
-    """Exact: up, up, down, up are two; steps of one direction are none."""
     swings = line((-1, 1), (2, 2), (3, 4), (5, 2), (7, 3), (9, 3))
     assert swings.turns(0, 10) == 2
     assert swings.turns(0, 4) == 0 and swings.turns(4, 10) == 1
@@ -156,7 +155,6 @@ def test_turns_are_changes_of_direction() -> None:
 
 
 def test_replicas_by_the_word_of_serve_or_by_processes() -> None:
-    """The sum of deployments; without Serve's word the processes that were seen."""
     changes = [
         {"at_s": at, "deployment": name, "wanted": n, "starting": 0, "running": n, "draining": 0}
         for at, name, n in ((-1, "a:A", 1), (-1, "a:B", 2), (3, "a:A", 4))
@@ -271,7 +269,6 @@ def test_processes_by_second() -> None:
 
 
 def test_means_over_launches() -> None:
-    """By t; one launch has no interval; launches without the figure are counted."""
     assert mean_of([None, None]) is None
     alone = mean_of([3.0])
     assert alone is not None and (alone.value, alone.low, alone.high) == (3.0, None, None)

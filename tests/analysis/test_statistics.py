@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from serve_bench.analysis.statistics import Line, spread, summarize, variants
+from serve_bench.analysis.statistics import Line, spread, summarize
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Metric, Record, result_of
 from tests.records import ROWS, cell, planned, run, trial
@@ -100,11 +100,6 @@ def test_the_ratio_is_to_the_first_variant_row_by_row() -> None:
     assert lines_of(run(plan[0], plan[2]), *zero)[1].ratio is None
 
 
-def test_variants_are_in_the_order_of_the_plan() -> None:
-    result = result_of([run(planned("b"), planned("a"))])
-    assert variants(result) == ("b", "a")
-
-
 def test_a_trial_without_a_plan_is_summarized_too() -> None:
     (line,) = lines_of(run(), trial(FIRST, 7.0))
     assert (line.status, line.spreads["throughput"].mean) == ("measured", 7.0)
@@ -119,12 +114,3 @@ def test_failures_are_added_by_class_the_most_frequent_first() -> None:
     )
     assert list(line.failed.items()) == [("timeout", 5), ("reset", 1)]
     assert line.errors == 6
-
-
-def test_a_metric_that_is_not_of_http_is_summarized_like_any_other() -> None:
-    record = trial(FIRST)
-    metrics = {"forward": Metric("us", "lower", windows=(3.0, 5.0))}
-    (line,) = lines_of(run(FIRST), type(record)(**{**vars(record), "metrics": metrics}))
-    assert line.spreads["forward"].mean == 4.0
-    assert line.spreads["forward"].unit == "us"
-    assert line.ratio is None

@@ -70,7 +70,6 @@ def test_each_connection_sends_its_own_requests(unfair: str) -> None:
     [("connection_close", True), ("ok", False), ("until_eof", True), ("close_later", True)],
 )
 def test_a_connection_that_is_done_is_not_opened_again(action: str, keepalive: bool) -> None:
-    """Also when the server closes after every response: no connection follows the last one."""
     log = RequestLog()
     with serving(servers.always(action)) as server:
         load = Load(Request(server.url), connections=4, each=EACH, keepalive=keepalive)
@@ -97,7 +96,6 @@ def test_a_503_is_a_class_of_its_own(client: Client) -> None:
 
 
 def test_failures_are_requests_of_their_connection() -> None:
-    """Whatever goes wrong, and with connections that must be opened again."""
     kinds = sorted(servers.FAILURES)
     log = RequestLog()
     with serving(lambda number: kinds[number // 2 % len(kinds)] if number % 2 else "ok") as server:

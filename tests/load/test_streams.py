@@ -317,7 +317,6 @@ WRONG: Final[dict[str, tuple[Steps, str]]] = {
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("what", WRONG)
 def test_what_is_wrong_with_a_stream_is_a_class_of_failure(what: str, loop: str) -> None:
-    """Each second stream is wrong; the others go on."""
     wrong, failure = WRONG[what]
     well: Steps = [(0.0, HEAD + event() * 2 + LAST)]
     with serving(steps=lambda number: wrong if number % 2 else well) as server:
@@ -359,7 +358,6 @@ def test_a_load_by_time_counts_events_by_window_and_keeps_a_log() -> None:
 @pytest.mark.process
 @pytest.mark.parametrize("loop", LOOPS)
 def test_the_log_of_streams_has_the_class_and_the_events_of_each(loop: str) -> None:
-    """Whatever is wrong with a stream, and with requests that never end."""
     kinds = [
         [(0.0, HEAD + event() * 2), (0.01, event() + LAST)],
         *(one for one, _ in WRONG.values()),

@@ -55,7 +55,6 @@ def test_an_open_loop_traces_by_due_times_however_late_requests_begin(
 
 
 def test_traced_requests_without_an_answer_are_there_too() -> None:
-    """Some fail, and those at the end are cut."""
     with serving(mixed(3)) as server:
         request = Request(server.url, expect_body=b"ok")
         log = TraceLog(1.0, 0.0)
