@@ -3,14 +3,12 @@ nothing. The evidence is that of planted apps on a real Serve (scripts/bench ver
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from serve_bench.analysis.verdict import limited_by, worth_a_look
-from serve_bench.core.record_lines import from_json, to_line
 from serve_bench.core.result import JsonObject, Trial
 from tests.records import cell
 from tests.verdict_trials import IDLE, bound, measured, process, usage
@@ -47,13 +45,6 @@ def test_the_line_at_which_requests_wait_is_named() -> None:
     assert verdict.reasons == ("requests wait for one another: p50 630 ms, alone 40",)
     assert "requests wait for one another" in verdict.text
     assert "a request alone takes as long" in limited_by(seen(LOCK, alone_ms=600)).text
-
-
-def test_what_was_seen_is_read_back_from_the_record() -> None:
-    before = seen(LOCK)
-    after = from_json(json.loads(to_line(before)))
-    assert isinstance(after, Trial) and after.waits == before.waits
-    assert limited_by(after) == limited_by(before)
 
 
 def test_no_line_is_named_where_requests_wait_in_many_or_were_hardly_looked_at() -> None:
@@ -230,11 +221,6 @@ def test_a_replica_that_answers_nothing_while_it_is_looked_at_is_the_slower() ->
     assert limited_by(seen(rare, usual, connections=2), "Shop").cause != "slow replica"
 
 
-def test_a_replica_that_answers_nothing_has_requests_that_wait_for_one_another() -> None:
-    lock = replica(("asyncio.Lock.acquire", "shop.py:5", 5.0), max_ongoing=6, served=0)
-    assert limited_by(seen(lock, alone_ms=40), "Shop").cause == "app wait"
-
-
 def test_refused_requests_are_slots_and_queue() -> None:
     trial = measured(30, 20, IDLE, of={}, failed=9000)
     counts = replace(trial.counts, failed={"rejected": 9000})
@@ -312,41 +298,56 @@ def test_a_cpu_that_rests_at_times_gives_way_to_what_requests_are_seen_to_wait_f
     verdict = limited_by(busy(93, asleep, alone_ms=560))
     assert (verdict.cause, verdict.confidence) == ("app wait", "low")
     assert "next limit: proxy CPU 93 %" in verdict.text
-    place = ("anyio.to_thread.run_sync", "shop.py:9", 20.0)
-    taken = replica(place, pools={"AnyIO worker thread": {"threads": 4, "full": 1.0}})
-    assert limited_by(busy(93, taken, alone_ms=200)).cause == "app wait"
 
 
-def test_a_cpu_is_the_limit_where_requests_alone_are_faster_or_it_never_rests() -> None:
-    asleep = replica(("asyncio.sleep", "shop.py:9", 19.0))
-    for cpu, alone_ms in ((93, 200), (97, 560)):
-        assert limited_by(busy(cpu, asleep, alone_ms=alone_ms)).cause == "proxy CPU"
-    place = ("anyio.to_thread.run_sync", "shop.py:9", 20.0)
-    some = replica(place, pools={"AnyIO worker thread": {"threads": 4, "full": 0.5}})
-    assert limited_by(busy(93, some, alone_ms=200)).cause == "proxy CPU"
-    # Nor is a pool for which no request waits.
-    polls = {"P-1": {"threads": 1, "full": 1.0}}
-    awake = replica(("asyncio.sleep", "shop.py:9", 5.0), pools=polls)
-    assert limited_by(busy(93, awake, alone_ms=45)).cause == "proxy CPU"
+SLEEP: Final = ("asyncio.sleep", "shop.py:9", 5.0)
+IN_THREADS: Final = ("anyio.to_thread.run_sync", "shop.py:9", 20.0)
 
 
-def test_a_cpu_does_not_give_way_to_threads_and_loops_that_compute() -> None:
-    place = ("anyio.to_thread.run_sync", "shop.py:9", 20.0)
-    taken = replica(place, pools={"AnyIO worker thread": {"threads": 4, "full": 1.0}})
-    full = process(2, "replica", 93, wait=1, of="app:Shop")
-    burns = replace(seen(taken, alone_ms=200), usage=usage(full, host=140))
-    assert limited_by(burns).cause == "replica CPU"
-    loop = replica(("a future", "shop.py:9", 2.0), loop=[["shop.py:9", 0.86]])
-    full = process(2, "replica", 86, wait=1, of="app:Shop")
-    burns = replace(seen(loop, alone_ms=600), usage=usage(full, host=140))
-    assert limited_by(burns).cause == "replica CPU"
+def workers(full: float) -> dict[str, Any]:
+    """Requests in a pool of four threads, full at this share of the looks."""
+    return replica(IN_THREADS, pools={"AnyIO worker thread": {"threads": 4, "full": full}})
 
 
-def test_slots_are_the_limit_where_a_request_takes_longer_than_the_look() -> None:
-    slow = replica(("asyncio.sleep", "shop.py:5", 5.0), max_ongoing=5, served=0)
-    trial = seen(slow, alone_ms=6000)
-    trial = replace(trial, waits={**trial.waits, "seconds": 5.0, "p50_ms": 24000})
-    assert limited_by(trial).cause == "concurrency limit"
+def burning(cpu: float, one: dict[str, Any], alone_ms: float) -> Trial:
+    """What was seen in a replica that uses so much of a core itself."""
+    full = process(2, "replica", cpu, wait=1, of="app:Shop")
+    return replace(seen(one, alone_ms=alone_ms), usage=usage(full, host=140))
+
+
+def long_look(one: dict[str, Any]) -> Trial:
+    """A look of 5 s at requests that take 24 s."""
+    trial = seen(one, alone_ms=6000)
+    return replace(trial, waits={**trial.waits, "seconds": 5.0, "p50_ms": 24000})
+
+
+ASLEEP: Final = replica(("asyncio.sleep", "shop.py:9", 19.0))
+POLLS: Final = replica(SLEEP, pools={"P-1": {"threads": 1, "full": 1.0}})
+LOOPS: Final = replica(("a future", "shop.py:9", 2.0), loop=[["shop.py:9", 0.86]])
+SILENT: Final = replica(("asyncio.Lock.acquire", "shop.py:5", 5.0), max_ongoing=6, served=0)
+FAST: Final = replica(SLEEP, served=300, mean_ms=30.0)
+SLOW: Final = replica(SLEEP, pid=3, served=12, mean_ms=600.0)
+
+
+@pytest.mark.parametrize(
+    ("trial", "cause"),
+    [
+        (busy(93, ASLEEP, alone_ms=200), "proxy CPU"),  # requests alone are faster
+        (busy(97, ASLEEP, alone_ms=560), "proxy CPU"),  # it never rests
+        (busy(93, workers(1.0), alone_ms=200), "app wait"),
+        (busy(93, workers(0.5), alone_ms=200), "proxy CPU"),
+        (busy(93, POLLS, alone_ms=45), "proxy CPU"),  # no request waits for that pool
+        (burning(93, workers(1.0), 200), "replica CPU"),  # its threads compute
+        (burning(86, LOOPS, 600), "replica CPU"),
+        (busy(88, FAST, SLOW, alone_ms=30), "slow replica"),
+        (long_look(replica(SLEEP, max_ongoing=5, served=0)), "concurrency limit"),
+        (seen(SILENT, alone_ms=40), "app wait"),  # it answers nothing, and a lock is held
+    ],
+)
+def test_what_limits_beside_a_busy_cpu_or_where_little_is_answered(
+    trial: Trial, cause: str
+) -> None:
+    assert limited_by(trial).cause == cause
 
 
 def test_a_replica_that_sleeps_beside_one_that_computes_is_blocked() -> None:
@@ -357,13 +358,6 @@ def test_a_replica_that_sleeps_beside_one_that_computes_is_blocked() -> None:
     uses += [process(3, "replica", 79, wait=1, of="app:Shop")]
     verdict = limited_by(replace(trial, usage=usage(*uses, host=110)))
     assert verdict.cause == "replica loop" and "in 1 of 2 replicas" in verdict.figures
-
-
-def test_a_slow_replica_is_named_beside_a_cpu_that_rests_at_times() -> None:
-    fast = replica(("asyncio.sleep", "shop.py:9", 5.0), pid=2, served=300, mean_ms=30.0)
-    slow = replica(("asyncio.sleep", "shop.py:9", 5.0), pid=3, served=12, mean_ms=600.0)
-    verdict = limited_by(busy(88, fast, slow, alone_ms=30))
-    assert (verdict.cause, verdict.confidence) == ("slow replica", "low")
 
 
 def test_a_replica_that_computes_is_slow_by_its_core() -> None:

@@ -23,6 +23,7 @@ from serve_bench.load.request_log import RequestLog
 from serve_bench.load.tally import MEASURE, Shared, Tally
 from serve_bench.load.worker import make_engine
 from serve_bench.load.workers import shares
+from tests.servers import FAILURES, KnownServer
 
 TIMING = Timing(windows=1, window_s=3600.0)
 
@@ -45,6 +46,15 @@ class Ends:
             tell(due, sent, now, status)
 
         engine.tally.success = success
+
+
+def injected_failures(server: KnownServer) -> Counter[str]:
+    """How often a server misbehaved, by the class of failure that this is."""
+    expected: Counter[str] = Counter()
+    for action, count in server.actions.items():
+        if action != "ok":
+            expected[FAILURES[action]] += count
+    return expected
 
 
 def run_here(load: Load, change: Callable[[Any], None] = lambda engine: None) -> LoadResult:

@@ -24,7 +24,7 @@ from serve_bench.core.schema import built, plain
 from serve_bench.load import LoadError, LoadInterrupted, drive_load
 from serve_bench.load.workers import Crew, Worker
 from tests import servers
-from tests.load.loads import CLIENTS, run_here
+from tests.load.loads import CLIENTS, injected_failures, run_here
 from tests.servers import KnownServer, serving
 
 pytestmark = pytest.mark.alone
@@ -55,11 +55,8 @@ def test_injected_failures_are_counted_by_class(client: Client, loop: str) -> No
     options = {"rate": 500.0, "max_connections": 20} if loop == "open" else {}
     with serving(mixed(4)) as server:
         result = count_of(server, client, count, **options)
-    expected: Counter[str] = Counter()
-    for action, injected in server.actions.items():
-        if action != "ok":
-            assert injected == 3
-            expected[servers.FAILURES[action]] += injected
+    assert {count for action, count in server.actions.items() if action != "ok"} == {3}
+    expected = injected_failures(server)
     assert result.total.failed == expected
     assert result.total.sent == count == len(server.log)
     assert result.total.completed == server.actions["ok"] == result.latency.count
@@ -147,10 +144,7 @@ def test_injected_failures_are_counted_from_the_warm_up_to_the_drain(
         request = Request(server.url, expect_body=b"ok")
         load = Load(request, client=client, connections=6, processes=2, timeout_s=0.4, **pace)
         result = drive_load(load, Timing(0.2, 0.2, windows=4, window_s=0.2))
-    expected: Counter[str] = Counter()
-    for action, injected in server.actions.items():
-        if action != "ok":
-            expected[servers.FAILURES[action]] += injected
+    expected = injected_failures(server)
     assert expected.total() >= 10
     assert result.total.failed == expected
     assert result.total.completed == server.actions["ok"]

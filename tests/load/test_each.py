@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import socket
 import sys
 import threading
@@ -280,28 +279,14 @@ def test_the_log_of_a_stream_has_its_gaps(
     assert [one.stream for one in sorted(log.rows())] == expected
 
 
-@pytest.mark.parametrize(
-    ("connections", "ports", "pattern"),
-    [
-        (28_232, "32768\t60999\n", None),
-        (28_233, "32768\t60999\n", "28,233 connections to one .* there are 28,232 .32768"),
-        (3, "10 11", r"there are 2 \(10 to 11\): widen the range"),
-    ],
-)
-def test_more_connections_than_ports(
-    connections: int,
-    ports: str,
-    pattern: str | None,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_more_connections_than_ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     range_file = tmp_path / "range"
     monkeypatch.setattr(connection, "EPHEMERAL_PORTS", range_file)
-    assert lacking_ports(connections) is None  # not known
-    range_file.write_text(ports)
-    line = lacking_ports(connections)
-    assert line is None if pattern is None else line is not None and re.search(pattern, line)
-    assert "\n" not in (line or "")
+    assert lacking_ports(28_233) is None  # not known
+    range_file.write_text("32768\t60999\n")
+    assert lacking_ports(28_232) is None
+    line = lacking_ports(28_233)
+    assert line is not None and "there are 28,232 (32768" in line and "\n" not in line
 
 
 def test_the_systems_own_ports() -> None:

@@ -61,45 +61,18 @@ def test_split_at_every_byte(response: bytes, check: bool) -> None:
     assert framer.done == PLAIN
 
 
-@pytest.mark.parametrize(
-    ("response", "status", "keep_alive"),
-    [
-        (b"HTTP/1.1 204 No Content\r\n\r\n", 204, True),
-        (b"HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n", 304, True),
-        (b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n", 500, True),
-        (b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok", 200, False),
-        (b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", 200, False),
-        (
-            b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 201 C\r\n"
-            b"Content-Length: 0\r\n\r\n",
-            201,
-            True,
-        ),
-    ],
-)
-def test_other_responses(response: bytes, status: int, keep_alive: bool) -> None:
-    framer = take(ResponseFramer(), response)
-    assert (framer.done, framer.status, framer.keep_alive) == (OTHER, status, keep_alive)
-    framer.start()
-    take(framer, *(response[i : i + 1] for i in range(len(response))))
-    assert (framer.done, framer.status, framer.keep_alive) == (OTHER, status, keep_alive)
-
-
-@pytest.mark.parametrize(
-    "head",
-    [
-        b"HTTP/1.1 200 OK\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
-        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n\r\n",
-    ],
-)
-def test_a_response_may_end_with_the_connection(head: bytes) -> None:
+def test_a_response_of_a_coding_without_a_length_ends_with_the_connection() -> None:
     framer, request = checked()
-    take(framer, head, b"o", b"k")
+    take(framer, b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n", b"o", b"k")
     assert framer.done == WAITING
     assert framer.eof()
     assert (framer.done, framer.status, framer.keep_alive) == (OTHER, 200, False)
     assert http1.judge(framer, request) is None
+
+
+def test_a_connection_of_http_1_0_is_not_kept() -> None:
+    framer = take(ResponseFramer(), b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok")
+    assert (framer.done, framer.status, framer.keep_alive) == (OTHER, 200, False)
 
 
 @pytest.mark.parametrize(

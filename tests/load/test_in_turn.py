@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
@@ -19,13 +20,22 @@ from serve_bench.load.tally import LATE_NS
 from serve_bench.load.worker import run_slices
 from tests import servers
 from tests.load.loads import CLIENTS
-from tests.servers import serving
+from tests.servers import KnownServer, serving
 
 pytestmark = pytest.mark.alone
 
 
 def load_of(url: str, client: Client = "raw", **options: Any) -> Load:
     return Load(Request(url, expect_body=b"ok"), client=client, connections=3, **options)
+
+
+def check_turns(result: SlicedResult, servers: Sequence[KnownServer]) -> None:
+    """Parts follow each other, and never is one server busy while the other is."""
+    spans = [(part.begun_s, part.begun_s + part.length_s) for part in result.slices]
+    assert all(end <= begin for (_, end), (begin, _) in pairwise(spans))
+    busy = sorted((e.received_ns, e.answered_ns, k) for k, s in enumerate(servers) for e in s.log)
+    for (_, answered, side), (received, _, other) in pairwise(busy):
+        assert side == other or received >= answered
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -46,28 +56,15 @@ def test_two_targets_in_turn(client: Client) -> None:
         assert side.measured.carried_in == side.measured.in_flight == 0
         assert side.total.completed == len(server.log)
         assert side.duration_s == pytest.approx(sum(one.length_s for one in mine))
-    for side, server in zip(result.sides, (fast, slow), strict=True):
         # Each side's times are its own server's, and never more than three requests were on the
         # way (Little's law). How fast the two are is the machine's affair.
         shortest = min(e.answered_ns - e.received_ns for e in server.log)
         assert side.latency.min is not None and side.latency.min >= 0.999 * shortest
         assert side.latency.mean is not None
         assert 0 < side.rate * side.latency.mean / 1e9 <= 3.01
+    assert all(part.length_s >= plan.slice_s for part in result.slices)
+    check_turns(result, (fast, slow))
     assert built(SlicedResult, plain(result), "it") == result
-
-
-def test_only_one_side_is_loaded_at_a_time() -> None:
-    plan = Slices(pairs=5, slice_s=0.02, warmup_s=0.0)
-    with serving(delay_s=0.005) as one, serving(delay_s=0.005) as two:
-        result = drive_slices((load_of(one.url), load_of(two.url)), plan)
-    spans = [(s.begun_s, s.begun_s + s.length_s) for s in result.slices]
-    assert all(end <= begin for (_, end), (begin, _) in pairwise(spans))
-    assert all(s.length_s >= 0.02 for s in result.slices)
-    busy = sorted(
-        (e.received_ns, e.answered_ns, k) for k, v in enumerate((one, two)) for e in v.log
-    )
-    for (_, answered, side), (received, _, other) in pairwise(busy):
-        assert side == other or received >= answered
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -130,14 +127,8 @@ def test_an_open_loop_meets_two_targets_in_turn() -> None:
         assert whole.measured.balanced and whole.total.balanced
     again = replace(result.sides[0], warmup=Warmup(0.05, False, 9, False))
     assert joined(loads[0], [result.sides[0], again]).warmup == result.sides[0].warmup
-    spans = [(part.begun_s, part.begun_s + part.length_s) for part in result.slices]
-    assert spans[0][0] == 0.0
-    assert all(end <= begin for (_, end), (begin, _) in pairwise(spans))
-    busy = sorted(
-        (e.received_ns, e.answered_ns, k) for k, s in enumerate((one, two)) for e in s.log
-    )
-    for (_, answered, side), (received, _, other) in pairwise(busy):
-        assert side == other or received >= answered
+    assert result.slices[0].begun_s == 0.0
+    check_turns(result, (one, two))
 
 
 def test_a_target_that_is_not_there_is_said() -> None:

@@ -34,7 +34,7 @@ from serve_bench.load.connection import (
 from serve_bench.load.pacing import Timer
 from serve_bench.load.tally import MEASURE
 from tests import servers
-from tests.load.loads import TIMING, engine_here, run_here
+from tests.load.loads import TIMING, engine_here, injected_failures, run_here
 from tests.load.test_drive import mixed
 from tests.servers import serving
 
@@ -199,10 +199,7 @@ def test_https_failures_from_the_warm_up_to_the_drain(
         request = Request(server.url, expect_body=b"ok", ca_file=str(cert))
         load = load_of(request, "raw", count=None, connections=6, timeout_s=0.4)
         result = drive_load(load, Timing(0.2, 0.2, windows=4, window_s=0.2))
-    expected: Counter[str] = Counter()
-    for action, injected in server.actions.items():
-        if action != "ok":
-            expected[servers.FAILURES[action]] += injected
+    expected = injected_failures(server)
     assert expected.total() >= 10 and result.total.failed == expected
     assert result.total.completed == server.actions["ok"]
     assert result.total.in_flight == 0 and result.total.sent == len(server.log)
