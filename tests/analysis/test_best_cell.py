@@ -25,12 +25,6 @@ def replicas(line: Line) -> int:
     return int(line.cell["num_replicas"])
 
 
-def test_the_highest_rate_is_the_best() -> None:
-    found = best(lines([100.0], [300.0], [200.0]))
-    assert found is not None and replicas(found.line) == 2
-    assert found.alone
-
-
 def test_a_row_of_a_broken_cluster_is_never_the_best() -> None:
     first, second, third = lines([100.0], [300.0], [200.0])
     found = best([first, replace(second, broken=True), third])

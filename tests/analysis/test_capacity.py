@@ -101,15 +101,6 @@ def test_it_finds_the_place_of_a_service_without_noise(slope: float) -> None:
     assert sum(one.seconds for one in asks) <= BUDGET_S
 
 
-def test_a_hint_saves_the_way_up() -> None:
-    without, _ = searched(RateSearch([P99]), {"p99": power(640.0, 15.0)})
-    hinted, _ = searched(RateSearch([P99], start=320.0), {"p99": power(640.0, 15.0)})
-    grown = [[one for one in asks if one.why == "grow"] for asks in (without, hinted)]
-    assert len(grown[1]) < len(grown[0]) and hinted[0].rate == 320
-    above, _ = searched(RateSearch([P99], start=900.0), {"p99": power(640.0, 15.0)})
-    assert above[0].rate == 900 and above[1].why == "shrink"
-
-
 def test_overload_is_short_and_the_boundary_is_long() -> None:
     asks, _ = searched(RateSearch([P99], start=1200.0), {"p99": power(640.0, 15.0)})
     assert max(one.seconds for one in asks if one.rate > 1.2 * 640) <= 5

@@ -109,12 +109,10 @@ def test_requests_that_serve_gave_up_are_told_with_the_flag_that_asks_for_it() -
     asked = replace(launch(), variant=VariantUsed("default", {}, {"request_timeout_s": 0.7}))
     gave_up = replace(gave_up, warmup=replace(gave_up.warmup, steady=False))
     found = doubts(asked, gave_up)
-    (told,) = [one for one in found if one.code == "errors"]
-    assert not {"few-samples", "unsteady-warmup"} & {one.code for one in found}  # longer is no help
-    assert told.message == "205 of 205 requests failed: 205 with status 408"
-    assert told.hint.startswith("status 408: Serve cancelled them after --request-timeout-s 0.7;")
-    (plain,) = [one for one in doubts(launch(), gave_up) if one.code == "errors"]
-    assert plain.hint == "excluded from rate and latency"
+    (errors,) = [warning for warning in found if warning.code == "errors"]
+    assert not {"few-samples", "unsteady-warmup"} & {warning.code for warning in found}
+    assert errors.message.endswith("205 with status 408")
+    assert "--request-timeout-s 0.7;" in errors.hint
 
 
 def test_p99_of_few_responses() -> None:

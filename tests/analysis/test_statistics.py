@@ -5,7 +5,7 @@ import pytest
 from serve_bench.analysis.statistics import Line, spread, summarize
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Metric, Record, result_of
-from tests.records import ROWS, cell, planned, run, trial
+from tests.records import ROWS, planned, run, trial
 
 FIRST = planned()
 
@@ -55,21 +55,6 @@ def test_percentiles_come_from_the_merged_histograms_of_all_launches() -> None:
 def test_an_empty_histogram_gives_no_figures() -> None:
     (line,) = lines_of(run(FIRST), trial(FIRST, latency=Histogram().encode()))
     assert line.distributions == {}
-
-
-def test_lines_follow_the_plan_whatever_the_order_of_measuring() -> None:
-    other = cell(1, 10000, 8)
-    plan = [
-        planned(variant, row, of=of)
-        for variant in ("default", "optimized")
-        for of in (cell(), other)
-        for row in ROWS
-    ]
-    lines = lines_of(run(*plan), *(trial(at) for at in reversed(plan)))
-    assert [line.keys[0] for line in lines] == [at.key for at in plan]
-    # A later launch takes the cells in another order: the first one leads.
-    second = [planned("default", ROWS[0], 2, of) for of in (other, cell())]
-    assert [line.cell for line in lines_of(run(*plan, *second))][:2] == [cell(), cell()]
 
 
 def test_what_was_not_measured_has_a_line_all_the_same() -> None:

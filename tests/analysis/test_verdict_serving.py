@@ -3,78 +3,62 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, Final
 
 import pytest
 
 from serve_bench.analysis.verdict import limited_by
-from serve_bench.core.result import JsonObject
+from serve_bench.core.result import JsonObject, Trial
 from serve_bench.core.usage import BATCH_SIZE
 from tests.records import cell
-from tests.verdict_trials import IDLE, measured, process, tiers, usage, with_metric
+from tests.verdict_trials import IDLE, measured, process, serving, tiers, usage, with_metric
 
 # --------------------------------------------------------------------------- slots, batches
-
-
-def test_a_sleeping_replica_with_one_slot_is_a_concurrency_limit() -> None:
-    verdict = limited_by(measured(10, 20, IDLE, of=cell(queries=1)))
-    assert (verdict.cause, verdict.confidence) == ("concurrency limit", "high")
-    assert verdict.figures == "concurrency limit, 10 for 1 slot"
-    assert "max_ongoing_requests" in verdict.hint
-
-
-def test_as_many_clients_as_slots_leave_nobody_waiting() -> None:
-    at = measured(2, 4, IDLE, of=cell(queries=1, replicas=2))
-    verdict = limited_by(replace(at, waits={"p50_ms": 500.0, "alone_p50_ms": 500.0}))
-    assert (verdict.cause, verdict.confidence) == ("offered load", "medium")
-
-
-def test_slots_are_no_limit_where_a_core_is() -> None:
-    seen = usage(process(1, "proxy", 20, wait=1), process(2, "replica", 97, wait=1), host=130)
-    verdict = limited_by(measured(10, 20, seen, of=cell(queries=1)))
-    assert verdict.cause == "replica CPU"
-    assert verdict.runner_up == "10 requests for 1 slot"
-
-
-def test_full_slots_that_serve_itself_did_not_see_are_weak() -> None:
-    at = replace(
-        measured(100, 20, IDLE, of=cell(queries=50)),
-        serve_metrics={"status": "fresh", "levels": {"ongoing": 3.0}},
-    )
-    verdict = limited_by(at)
-    assert (verdict.cause, verdict.confidence) == ("concurrency limit", "low")
-    assert verdict.reasons == ("Serve counted 3 requests at its 50 slots",)
 
 
 BATCHED = {**cell(batch=16, queries=1000), "batch_wait_timeout_s": 0.1}
 
 
-def test_batches_that_wait_for_requests_that_never_come() -> None:
-    verdict = limited_by(measured(4, 39, IDLE, of=BATCHED))
-    assert (verdict.cause, verdict.confidence) == ("batch wait", "high")
-    assert verdict.figures.startswith("batch wait: timeout 100 ms, p50 103 ms")
-    at = with_metric(measured(4, 39, IDLE, of=BATCHED), BATCH_SIZE, "requests", 4, 4, 4)
-    assert limited_by(at).figures.endswith("batches 25 % full")
+def batched(connections: int, rate: float, *sizes: int, **more: Any) -> Trial:
+    """A row of an app with batches of 16, of which these were seen."""
+    at = measured(connections, rate, more.pop("seen", IDLE), of=BATCHED)
+    at = with_metric(at, BATCH_SIZE, "requests", *sizes) if sizes else at
+    return replace(at, **more)
 
 
-def test_a_batch_wait_that_is_a_small_part_of_the_latency_is_none() -> None:
-    assert limited_by(measured(4, 8, IDLE, of=BATCHED)).cause == "app wait"
-    seen = usage(process(1, "proxy", 20, wait=1), process(2, "replica", 95, wait=1), host=130)
-    assert limited_by(measured(4, 39, seen, of=BATCHED)).cause == "replica CPU"
+def slots(connections: int, rate: float, seen: JsonObject = IDLE, **more: Any) -> Trial:
+    """A row of an app whose replicas have a slot each."""
+    of = cell(queries=1, replicas=more.pop("replicas", 1))
+    return replace(measured(connections, rate, seen, of=of), **more)
 
 
-def test_full_batches_with_more_in_flight_wait_for_the_batch_function() -> None:
-    at = with_metric(measured(64, 160, IDLE, of=BATCHED), BATCH_SIZE, "requests", 16, 16, 16)
-    verdict = limited_by(at)
-    assert (verdict.cause, verdict.confidence) == ("replica loop", "low")
-    assert "batches full, 64 in flight for 16 a batch" in verdict.figures
+FULL: Final = serving((20, 1), (97, 1), host=130)
+FEW: Final[JsonObject] = {"status": "fresh", "levels": {"ongoing": 0.1}}
+ALONE: Final = {"p50_ms": 500.0, "alone_p50_ms": 500.0}
 
 
-def test_a_batch_function_that_is_always_running_without_cpu() -> None:
-    at = with_metric(measured(16, 160, IDLE, of=BATCHED), BATCH_SIZE, "requests", 16)
-    at = replace(at, forward={"16": [1, 97_000_000]})
-    verdict = limited_by(at)
-    assert verdict.cause == "replica loop"
-    assert verdict.figures == "replica loop 97 % of the time in its batch function"
+@pytest.mark.parametrize(
+    ("trial", "cause", "confidence", "figures"),
+    [
+        (slots(10, 20), "concurrency limit", "high", "concurrency limit, 10 for 1 slot"),
+        (slots(2, 4, replicas=2, waits=ALONE), "offered load", "medium", ""),  # nobody waits
+        (slots(10, 20, FULL), "replica CPU", "high", ""),
+        (slots(10, 20, serve_metrics=FEW), "concurrency limit", "low", ""),  # Serve saw none
+        (batched(4, 39), "batch wait", "high", "batch wait: timeout 100 ms, p50 103 ms"),
+        (batched(4, 39, 4, 4, 4), "batch wait", "high", "batches 25 % full"),
+        (batched(4, 8), "app wait", "low", ""),  # a small part of the latency
+        (batched(4, 39, seen=FULL), "replica CPU", "high", ""),
+        (batched(64, 160, 16, 16), "replica loop", "low", "batches full, 64 in flight for 16"),
+        (
+            batched(16, 160, 16, forward={"16": [1, 97_000_000]}),
+            *("replica loop", "", "97 % of the time in its batch function"),
+        ),
+    ],
+)
+def test_slots_and_batches(trial: Trial, cause: str, confidence: str, figures: str) -> None:
+    verdict = limited_by(trial)
+    assert verdict.cause == cause and figures in verdict.figures
+    assert verdict.confidence == confidence or not confidence
 
 
 # ----------------------------------------------------------------------- several deployments

@@ -18,9 +18,8 @@ import grpc
 import pytest
 
 from serve_bench.cli.program import run
-from serve_bench.core.failed_requests import failures
 from serve_bench.core.load_spec import Load, Streaming, Timing
-from serve_bench.core.plan import bytes_value, row_of
+from serve_bench.core.plan import bytes_value
 from serve_bench.core.request_spec import Request, SpecError
 from serve_bench.load import drive_load
 from serve_bench.load.grpc_client import GrpcEngine
@@ -194,19 +193,6 @@ def test_what_is_wrong_with_a_stream(method: str, failure: str) -> None:
     assert result.itl_censored.count == (6 if failure == "stalled" else 0)
 
 
-def test_a_load_with_workers_makes_a_row_of_its_protocol() -> None:
-    with serving() as server:
-        plain = load(server, "echo", count=None)
-        result = drive_load(plain, Timing(0.2, 0.2, windows=2, window_s=0.2))
-        row = row_of(load(server, "stream", streaming=Streaming()))
-    assert result.measured.completed > 0 and len(result.windows) == 2
-    assert (row.label, row.client, row.protocol) == (
-        "3 connections, grpc-stream",
-        "grpc",
-        "grpc-stream",
-    )
-
-
 LOGGED: Final = {"echo": 0, "busy": 0, "slow": 0, "stream": EVENTS, "stall": 1, "empty": 0}
 
 
@@ -246,14 +232,6 @@ def test_an_exception_that_nobody_expects_ends_the_load(monkeypatch: pytest.Monk
     for options in LOOPS.values():
         with serving() as server, pytest.raises(TypeError, match="not expected"):
             run_here(load(server, "echo", **options))
-
-
-def test_failures_are_told_in_codes_of_grpc() -> None:
-    assert failures({"rejected": 24}, {8: 24}) == "24 rejected by the service"
-    assert failures({"status": 12}, {0: 12, 13: 12}) == "12 with code 13"
-    assert failures({"status": 3, "rejected": 2}, {13: 2, 5: 1, 14: 2}) == (
-        "2 with code 13, 2 rejected by the service, 1 with code 5"
-    )
 
 
 def test_no_server_is_one_error() -> None:

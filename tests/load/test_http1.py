@@ -48,19 +48,6 @@ def checked(
     return http1.make_framer(request), request
 
 
-@pytest.mark.parametrize("response", [CL, CHUNKED, b"HTTP/1.1 100 Continue\r\n\r\n" + CL])
-@pytest.mark.parametrize("check", [True, False])
-def test_split_at_every_byte(response: bytes, check: bool) -> None:
-    framer, request = checked() if check else (ResponseFramer(), Request(URL))
-    for at in range(len(response) + 1):
-        take(framer, response[:at], response[at:])
-        assert framer.done == PLAIN
-        assert http1.judge(framer, request) is None
-        framer.reset()
-    take(framer, *(response[i : i + 1] for i in range(len(response))))
-    assert framer.done == PLAIN
-
-
 def test_a_response_of_a_coding_without_a_length_ends_with_the_connection() -> None:
     framer, request = checked()
     take(framer, b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n", b"o", b"k")

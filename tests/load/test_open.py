@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from serve_bench.core.histogram import Histogram, slot_middle
+from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_spec import Client, Load, Stage, Timing
 from serve_bench.core.request_spec import Request
 from serve_bench.load import drive_load
@@ -128,27 +128,6 @@ def test_a_stall_is_seen_by_everything_due_in_it(client: Client, most: int, stal
         assert waits is not None  # with the waits for a connection it would be a limit, and said so
         blamed = f"requests were sent late by {100 * waits:.0f} % of their latency"
         assert blamed not in result.verdict.reasons
-
-
-@pytest.mark.parametrize("client", CLIENTS)
-@pytest.mark.parametrize("stall", STALLS)
-def test_a_closed_loop_misses_the_stall(client: Client, stall: str) -> None:
-    # 2 ms a request: about 400 are answered while the open loop above sends 200.
-    with serving(stall=STALLS[stall], delay_s=0.002) as server:
-        load = Load(
-            Request(server.url, expect_body=b"ok"),
-            client=client,
-            count=400,
-        )
-        result = run_here(load)
-    half_ns = 0.5e9 * (STALL_S if stall == "periodic" else ONCE_TO_S - ONCE_FROM_S)
-    stalled = sum(1 for e in server.log if e.sent_ns - e.received_ns > half_ns)
-    seen = sum(n for i, n in result.latency.occupied() if slot_middle(i) > half_ns)
-    # One request waits out a stall; the 20 or 40 that were due in it were never sent.
-    assert 1 <= stalled <= 6
-    assert stalled <= seen <= stalled + 2
-    p90 = result.latency.percentile(0.9)
-    assert p90 is not None and p90 < half_ns  # the open loop says half of the stall
 
 
 @pytest.mark.parametrize("client", CLIENTS)
