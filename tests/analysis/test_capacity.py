@@ -86,9 +86,6 @@ def on(live: Launch, of: Server, start: float | None = None) -> LaunchEstimate:
     return estimate(search.probes, of.bounds)
 
 
-# ------------------------------------------------------------------------- the search
-
-
 @pytest.mark.parametrize("slope", [3.0, 15.0, 40.0])
 def test_it_finds_the_place_of_a_service_without_noise(slope: float) -> None:
     search = RateSearch([P99])
@@ -240,9 +237,6 @@ def test_an_end_that_one_probe_set_is_measured_again_where_the_newest_deny_it() 
     assert isinstance(step, Ask) and (step.rate, step.why) == (640.0, "again")
 
 
-# ------------------------------------------------------------------- rates and blocks
-
-
 WOBBLE = (0.9, 1.1, 1.1, 0.9)
 """Factors of the values of probes in turn, so that blocks scatter."""
 
@@ -361,9 +355,6 @@ def test_a_percentile_with_too_few_requests_is_doubted(
     assert not place or max(ask.seconds for ask in asks) == LONGEST_S
 
 
-# ------------------------------------------------------------------- simulated servers
-
-
 @pytest.mark.parametrize("of", SERVERS, ids=lambda one: one.name)
 def test_a_launch_of_each_server_is_near_its_truth(of: Server) -> None:
     # 4 standard errors: of the launch, what its blocks say, and of launches.
@@ -383,9 +374,6 @@ def test_the_error_of_a_launch_is_about_the_scatter_of_launches() -> None:
     scatter = math.sqrt(sum(one**2 for one in logs) / len(logs))
     own = math.sqrt(sum((one.error or 0) ** 2 for one in found) / len(found))
     assert 0.5 < own / scatter < 2  # chi-square of 12: 0.58 to 1.4 in 99 %
-
-
-# ------------------------------------------------------------------------ the interval
 
 
 def known(rate: float, error: float = 0.01) -> LaunchEstimate:

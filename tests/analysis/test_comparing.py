@@ -14,7 +14,7 @@ from serve_bench.analysis.comparing.model import Comparing, headline, ratio_text
 from serve_bench.analysis.comparing.values import place_of, rows_of, values_of
 from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.histogram import Histogram
-from serve_bench.core.result import Metric, Result, Row, Trial, result_of
+from serve_bench.core.result import Metric, Row, Trial, result_of
 from tests.records import ROWS, cell, press_trial
 from tests.versus_records import (
     measured,
@@ -37,9 +37,6 @@ def against(
 ) -> Comparing:
     """A run of one row with these rates."""
     return of_versus(versus_result({ROW: rates(rate_a, rate_b, rounds, wobble)}, **given))
-
-
-# -------------------------------------------------------------------------------- values
 
 
 def test_the_value_of_a_sliced_launch_is_all_requests_over_all_time() -> None:
@@ -113,9 +110,6 @@ def test_damaged_slices_name_their_trial(broken_part: Mapping[str, Any]) -> None
     trials = (replace(first, client=client), *result.trials[1:])
     with pytest.raises(FormatError, match=f"trial {first.key}: its slices cannot be read"):
         of_versus(replace(result, trials=trials))
-
-
-# -------------------------------------------------------------------------------- rounds
 
 
 def test_ratios_are_made_within_rounds() -> None:
@@ -193,9 +187,6 @@ def test_threshold_and_gate_are_those_of_the_run_unless_others_are_given() -> No
     assert (given.threshold, given.gate, given.word) == (0.05, ("throughput",), "regressed")
 
 
-# -------------------------------------------------------------------------------- effects
-
-
 def test_what_slices_do_is_a_ratio_with_an_interval() -> None:
     result = versus_result({ROW: rates(500.0, 450.0)}, a={"steady": 1.25}, b={"steady": None})
     (row,) = of_versus(result).rows
@@ -203,9 +194,6 @@ def test_what_slices_do_is_a_ratio_with_an_interval() -> None:
     assert (effect.side, effect.rounds) == ("A", 6)
     assert effect.ratio == pytest.approx(0.8)
     assert effect.interval is not None and effect.interval.ratio == pytest.approx(0.8)
-
-
-# --------------------------------------------------------------------------------- doubts
 
 
 def test_the_same_is_no_proof_where_the_client_was_the_limit_on_both_sides() -> None:
@@ -277,9 +265,6 @@ def test_slices_are_not_judged_as_windows() -> None:
     assert "unsteady-windows" in {doubt.code for doubt in doubts}
 
 
-# --------------------------------------------------------------------------------- looks
-
-
 def test_a_run_with_looks_has_wider_intervals_by_the_rounds_of_its_first_plan() -> None:
     plain = versus_result({ROW: rates(500.0, 498.0, wobble=3.0)})
     looks = versus_result({ROW: rates(500.0, 498.0, wobble=3.0)}, looks=True)
@@ -313,9 +298,6 @@ def test_a_metric_that_is_never_measured_does_not_keep_a_run_going() -> None:
     assert not of_versus(few).settled
 
 
-# ----------------------------------------------------------------------------- odd launches
-
-
 def test_an_odd_launch_is_named_once_with_its_round_and_side() -> None:
     values = [(500.0 + at, 501.0 - at) for at in range(7)]
     values[3] = (503.0, 352.0)
@@ -325,9 +307,6 @@ def test_an_odd_launch_is_named_once_with_its_round_and_side() -> None:
     assert odd.message == "round 4: throughput 0.708 x the median of its launches"
     steady = of_versus(versus_result({ROW: [one for one in values if one[1] > 400]}))
     assert all(one.code != "odd-launch" for one in steady.rows[0].doubts)
-
-
-# --------------------------------------------------------------------------------- floors
 
 
 def test_the_noise_floor_is_the_farther_end() -> None:
@@ -347,12 +326,10 @@ def test_the_noise_floor_is_the_farther_end() -> None:
 
 
 def test_of_several_rows_the_noisiest_is_the_floor() -> None:
-    rows = {ROWS[0]: rates(500.0, 500.0, wobble=1.0), ROWS[1]: rates(500.0, 500.0, wobble=4.0)}
+    rows = {ROWS[at]: rates(500.0, 500.0, wobble=wobble) for at, wobble in ((0, 1.0), (1, 4.0))}
     both = floors_of(of_versus(versus_result(rows, labels=TWINS)))
-    second = floors_of(
-        of_versus(versus_result({ROWS[1]: rates(500.0, 500.0, wobble=4.0)}, labels=TWINS))
-    )
-    assert both["throughput"] == second["throughput"]
+    noisier = floors_of(of_versus(versus_result({ROWS[1]: rows[ROWS[1]]}, labels=TWINS)))
+    assert both["throughput"] == noisier["throughput"]
 
 
 def test_floors_that_the_run_recorded_hold_when_it_is_shown_again() -> None:
@@ -372,26 +349,11 @@ def test_a_floor_needs_an_a_a_run(noise: Any, message: str) -> None:
         floors_of(noise())
 
 
-# ----------------------------------------------------------------------------------- gate
-
-
-def three(**given: Any) -> Result:
-    return versus_result(
-        {
-            ROWS[0]: rates(500.0, 800.0),
-            ROWS[1]: rates(500.0, 490.0, wobble=15.0),
-            ROWS[2]: rates(500.0, 400.0),
-        },
-        **given,
-    )
-
-
 def test_what_breaks_the_gate_is_named() -> None:
-    found = of_versus(three())
-    assert [line.split(":")[0] for line in broken(found, "regressed")] == ["regressed"]
-    assert broken(found, "regressed")[0].startswith(
-        "regressed: 100 connections: throughput 0.800 x"
-    )
+    pairs = rates(500.0, 800.0), rates(500.0, 490.0, wobble=15.0), rates(500.0, 400.0)
+    found = of_versus(versus_result(dict(zip(ROWS, pairs, strict=True))))
+    (line,) = broken(found, "regressed")
+    assert line.startswith("regressed: 100 connections: throughput 0.800 x")
     words = [line.split(": throughput")[0] for line in broken(found, "inconclusive")]
     assert words == ["inconclusive: 8 clients", "regressed: 100 connections"]
 
@@ -444,9 +406,6 @@ def test_a_b_that_answers_nothing_breaks_it() -> None:
 def _failed(trial: Trial) -> Trial:
     counts = replace(trial.counts, completed=0, failed={"status": 900})
     return replace(trial, counts=counts)
-
-
-# ----------------------------------------------------------------------------------- words
 
 
 def test_ratios_have_the_digits_that_they_can_bear() -> None:

@@ -47,9 +47,6 @@ def with_host(result: Result, **facts: Any) -> Result:
     return replace(result, run=replace(result.run, host={**result.run.host, **facts}))
 
 
-# -------------------------------------------------------------------------------- verdicts
-
-
 def test_two_stored_runs_are_compared_launch_by_launch() -> None:
     found = alike_runs(*runs())
     (line,) = found.gated
@@ -109,9 +106,6 @@ def test_doubts_of_each_run_stand_with_its_side() -> None:
         ("B", "steal"),
     }
     assert any(line.startswith("B: unclean-teardown") for line in found.warnings)
-
-
-# -------------------------------------------------------------------------------- variants
 
 
 def test_variants_are_matched_by_name() -> None:
@@ -174,9 +168,6 @@ def test_a_run_of_versus_is_a_comparison_by_itself() -> None:
 def test_a_run_without_a_measured_row_is_refused() -> None:
     empty = replace(micro_result({ROW: BEFORE}), trials=())
     assert "RUN_A: no row was measured" in refusal(empty, micro_result({ROW: BEFORE}, "x"))
-
-
-# ---------------------------------------------------------------------------------- unlike
 
 
 @pytest.mark.parametrize(
@@ -278,9 +269,6 @@ def test_rows_of_one_name_and_another_load_are_unlike() -> None:
     assert "unlike: data_size of rows small against large (" in told
 
 
-# ------------------------------------------------------------------------ every kind of run
-
-
 def shifted(result: Result) -> Result:
     return replace(result, run=replace(result.run, id="other"))
 
@@ -290,9 +278,6 @@ def test_runs_of_scale_are_compared() -> None:
     result = scale_result(suite, *graph_trials(suite))
     found: Comparing = alike_runs(result, shifted(result))
     assert found.rows and {line.judged.word for line in found.gated} <= {"same", "inconclusive"}
-
-
-# ------------------------------------------------------------------------- figures that broke
 
 
 def test_figures_of_a_broken_cluster_enter_no_ratio_no_comparison_and_no_history() -> None:
@@ -335,9 +320,6 @@ def test_a_report_has_no_ratio_to_or_of_a_broken_row(base: bool) -> None:
     text = render(made)
     # Both are shown, that of the sound row in the headline too, with what broke the other.
     assert text.count("500.0") == 3 and "replica 7 ended" in text
-
-
-# ------------------------------------------------------------------- the spread between runs
 
 
 def nights(values: Sequence[float]) -> list[Result]:

@@ -47,9 +47,6 @@ def judge_all(
     return judge([Hypothesis(one, better, floor) for one in intervals], threshold)
 
 
-# ----------------------------------------------------------------------------- intervals
-
-
 @pytest.mark.parametrize("confidence", [0.8, 0.95, 0.995])
 def test_pairs_are_the_paired_t_test_on_logarithms(confidence: float) -> None:
     found = paired(logs()).at(confidence)
@@ -118,9 +115,6 @@ def test_the_floor_is_the_end_that_is_farther_from_1() -> None:
 
 def test_an_end_beyond_all_numbers_is_infinite() -> None:
     assert paired([0.0, 700.0]).high == math.inf
-
-
-# -------------------------------------------------------------------------------- verdicts
 
 
 @pytest.mark.parametrize(
@@ -206,9 +200,6 @@ def test_a_threshold_that_cannot_be_is_refused(threshold: float, floor: float) -
         judge_all([interval(1.0, 0.1)], threshold=threshold, floor=floor)
 
 
-# -------------------------------------------------------------------------- odd rounds
-
-
 def test_of_few_rounds_none_is_left_out_and_of_many_a_fifth_at_each_end() -> None:
     assert [trimmed(n) for n in (2, 6, 7, 11, 12, 17, 52)] == [0, 0, 1, 1, 2, 3, 10]
 
@@ -226,9 +217,6 @@ def test_one_odd_launch_leaves_the_verdict_as_it_is() -> None:
     odd = [*steady[:-1], math.log(0.7)]
     assert [judge_all([paired(one)])[0].word for one in (steady, odd)] == ["regressed"] * 2
     assert paired(odd).ratio == pytest.approx(paired(steady).ratio, rel=0.01)
-
-
-# -------------------------------------------------------------------------------- looks
 
 
 @pytest.mark.parametrize("planned", [3, 8, 20])
@@ -274,9 +262,6 @@ def test_a_word_is_settled_where_its_size_is(ratio: float, se: float, settled: b
     assert judge_all([interval(1 / ratio, se)])[0].settled is settled
 
 
-# -------------------------------------------------------------------------------- rounds
-
-
 @pytest.mark.parametrize("ratio", [0.90, 0.93, 1.0, 1.02, 1.2])
 @pytest.mark.parametrize("sd", [0.02, 0.05, 0.1])
 def test_with_the_rounds_that_it_names_it_is_settled(ratio: float, sd: float) -> None:
@@ -301,8 +286,6 @@ def test_a_stricter_level_takes_more_rounds() -> None:
     plain, strict = (rounds_needed(interval(0.9, 0.05), 0.05, alpha) for alpha in (0.05, 0.005))
     assert plain is not None and strict is not None and strict > plain
 
-
-# ------------------------------------------------------------------------- simulated runs
 
 RUNS = 2000
 

@@ -68,9 +68,6 @@ def refusal(results: Sequence[Result], **given: Any) -> str:
     return str(refused.value)
 
 
-# ---------------------------------------------------------------------- the newest run judged
-
-
 @pytest.mark.parametrize("row", [0, 1, 2])
 def test_the_row_that_fell_with_the_newest_run_is_regressed_and_no_other(row: int) -> None:
     every = {at: list(told) for at, told in zip(ROWS, (QUIET, QUIET[::-1], QUIET), strict=True)}
@@ -143,8 +140,6 @@ def test_a_run_of_which_too_much_failed_is_shown_and_no_base() -> None:
     assert sorted(group.comparison.rows[0].line(MAIN).a_values) == [1, 2, 3, 5, 6, 7, 8]
 
 
-# --------------------------------------------------------------------------- how often it errs
-
 SEED = 1
 
 
@@ -203,9 +198,6 @@ def test_a_drop_of_ten_percent_is_found(spread: float, least: float) -> None:
     assert sum(one.word == "regressed" for one in judged) / 300 > least
 
 
-# --------------------------------------------------------------------------------- the series
-
-
 def test_a_run_is_the_geometric_mean_of_its_launches_with_their_interval() -> None:
     results = [night(at, {ROW: [90.0, 100.0, 110.0]}) for at in range(4)]
     point = series_of(group_of(results)).points[0]
@@ -259,9 +251,6 @@ def test_every_kind_of_run_has_a_history(kind: str) -> None:
     }[kind]
 
 
-# ---------------------------------------------------------------------------- what has changed
-
-
 def test_a_commit_or_a_package_that_changed_is_told_at_its_run() -> None:
     def with_code(result: Result, commit: str, *packages: str) -> Result:
         code = {"app": {"commit": commit}, "packages": packages}
@@ -279,9 +268,6 @@ def test_a_commit_or_a_package_that_changed_is_told_at_its_run() -> None:
         5: ("ray 2.60.0 -> 2.61.0",),  # once, though it is a package too
         7: ("serve-bench 0.1.0 -> 0.2.0",),
     }
-
-
-# ------------------------------------------------------------------------- alike, and passed over
 
 
 def test_runs_of_another_suite_make_a_history_of_their_own() -> None:

@@ -157,9 +157,6 @@ def test_nothing_is_lost_or_counted_twice(
     holds(root)
 
 
-# ----------------------------------------------------------------------------- difference
-
-
 def test_the_change_is_of_shares_so_length_does_not_matter() -> None:
     a = parse_raw("m (a.py:1);old (a.py:2) 40\nm (a.py:1);same (a.py:3) 60\n", "a")
     b = parse_raw("m (a.py:1);new (a.py:9) 400\nm (a.py:1);same (a.py:4) 600\n", "b")

@@ -13,9 +13,6 @@ from serve_bench.core.usage import BATCH_SIZE
 from tests.records import cell
 from tests.verdict_trials import IDLE, measured, process, serving, tiers, usage, with_metric
 
-# --------------------------------------------------------------------------- slots, batches
-
-
 BATCHED = {**cell(batch=16, queries=1000), "batch_wait_timeout_s": 0.1}
 
 
@@ -59,9 +56,6 @@ def test_slots_and_batches(trial: Trial, cause: str, confidence: str, figures: s
     verdict = limited_by(trial)
     assert verdict.cause == cause and figures in verdict.figures
     assert verdict.confidence == confidence or not confidence
-
-
-# ----------------------------------------------------------------------- several deployments
 
 
 def test_a_deployment_behind_an_idle_front_is_downstream() -> None:

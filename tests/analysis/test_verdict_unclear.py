@@ -24,8 +24,6 @@ from tests.verdict_trials import (
     usage,
 )
 
-# --------------------------------------------------------------------------- offered load
-
 
 def test_an_open_loop_that_is_answered_in_time_is_limited_by_its_rate() -> None:
     verdict = limited_by(measured(50, 20, IDLE, loop="open", latency_ms=5))
@@ -75,9 +73,6 @@ def test_two_connections_that_may_wait_for_one_another_are_no_offered_load() -> 
         (two, (measured(1, 10, IDLE),)),
     ):
         assert limited_by(known, beside=beside).cause == "offered load"
-
-
-# -------------------------------------------------------------------------------- unclear
 
 
 LITTLE = usage(process(1, "proxy", 150), host=20)
@@ -141,9 +136,6 @@ def test_a_look_that_failed_is_told_with_its_reason() -> None:
     assert verdict.cause == "app wait" and "serve-bench run" not in verdict.hint
 
 
-# --------------------------------------------------------------------------------- ladders
-
-
 def test_the_guides_two_symptoms() -> None:
     ladder = [measured(1, 19, IDLE), measured(10, 20, IDLE), measured(100, 20.5, IDLE)]
     assert [one.text for one in symptoms(ladder)] == [
@@ -193,9 +185,6 @@ def test_another_client_or_launch_is_no_rung_of_the_ladder() -> None:
         replace(light, flags={"profiled": True}),
     ]
     assert limited_by(heavy, beside=others).confidence == "low"
-
-
-# -------------------------------------------------------------------------- the whole set
 
 
 def test_every_cause_has_a_hint_and_no_hint_is_without_a_cause() -> None:

@@ -135,9 +135,6 @@ def test_what_cannot_be_combined() -> None:
     assert combine(by_count, both).window_s == 1.5
 
 
-# --------------------------------------------------------------------- rates of connections
-
-
 class Counting:
     """A connection, as far as the rates know it."""
 
@@ -211,8 +208,6 @@ def test_no_rates_unless_they_are_asked_for() -> None:
     with pytest.raises(SpecError, match="connection_rates"):
         replace(LOAD, connection_rates=True, rate=10.0)
 
-
-# --------------------------------------------------------------------------------- the gate
 
 TIMING = Timing(0.05, 0.15, windows=2, window_s=0.15)
 

@@ -241,8 +241,6 @@ def test_a_kind_of_stream_is_one_of_these() -> None:
         Streaming(event_timeout_s=0.0)
 
 
-# ------------------------------------------------------------------------------- real sockets
-
 HEAD: Final = (
     b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n" + CHUNKED.partition(b"\r\n")[2]
 )
