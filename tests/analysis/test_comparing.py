@@ -14,7 +14,7 @@ from serve_bench.analysis.comparing.model import Comparing, headline, ratio_text
 from serve_bench.analysis.comparing.values import place_of, rows_of, values_of
 from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.histogram import Histogram
-from serve_bench.core.result import Metric, Row, Trial, result_of
+from serve_bench.core.result import Metric, Row, result_of
 from tests.records import ROWS, cell, press_trial
 from tests.versus_records import (
     measured,
@@ -138,13 +138,9 @@ def test_a_round_counts_only_when_both_sides_were_measured() -> None:
 
 def test_a_metric_that_one_side_lacks_in_a_round_is_left_out_of_that_round() -> None:
     result = versus_result()
-    trials = tuple(
-        replace(one, metrics={k: v for k, v in one.metrics.items() if k != "server_cpu"})
-        if one.key == result.trials[0].key
-        else one
-        for one in result.trials
-    )
-    (row,) = of_versus(replace(result, trials=trials)).rows
+    first, *others = result.trials
+    first = replace(first, metrics={"throughput": first.metrics["throughput"]})
+    (row,) = of_versus(replace(result, trials=(first, *others))).rows
     assert len(row.line("cpu").a_values) == 5
     assert len(row.line("throughput").a_values) == 6
 
@@ -248,18 +244,14 @@ def test_flags_of_trials_are_doubts(flag: str) -> None:
 
 def test_slices_are_not_judged_as_windows() -> None:
     result = versus_result()
-    swinging = tuple(100.0 + 900.0 * (at % 2) for at in range(80))
-    trials = tuple(
-        replace(
-            one,
-            metrics={**one.metrics, "throughput": Metric("requests/s", "higher", swinging)},
-        )
-        for one in result.trials
-    )
-    assert of_versus(replace(result, trials=trials)).rows[0].doubts == ()
+    swinging = Metric("requests/s", "higher", (100.0, 1000.0) * 40)
+    trials = [
+        replace(trial, metrics={**trial.metrics, "throughput": swinging}) for trial in result.trials
+    ]
+    assert of_versus(replace(result, trials=tuple(trials))).rows[0].doubts == ()
     windows = tuple(
-        replace(one, client={"slices": {**one.client["slices"], "method": "windows"}})
-        for one in trials
+        replace(trial, client={"slices": {**trial.client["slices"], "method": "windows"}})
+        for trial in trials
     )
     doubts = of_versus(replace(result, trials=windows)).rows[0].doubts
     assert "unsteady-windows" in {doubt.code for doubt in doubts}
@@ -384,11 +376,7 @@ def test_launches_that_b_alone_lost_break_it() -> None:
     before = micro_result({ROWS[0]: [320, 330, 325]})
     after = micro_result({ROWS[0]: [320, 330, 325]}, "after")
     plan = tuple(planned("default", at, ROWS[0], cell(1, 10000, 8)) for at in (1, 2, 3))
-    lost = replace(
-        after,
-        run=replace(after.run, plan=plan),
-        trials=tuple(one for one in after.trials if one.round == 1),
-    )
+    lost = replace(after, run=replace(after.run, plan=plan), trials=after.trials[:1])
     found = of_runs(before, lost)
     (line,) = broken(found, "regressed")
     assert "measured in 1 of 3 launches of B, in 3 of 3 of A" in line
@@ -397,15 +385,15 @@ def test_launches_that_b_alone_lost_break_it() -> None:
 
 def test_a_b_that_answers_nothing_breaks_it() -> None:
     result = versus_result({ROW: rates(500.0, 500.0)})
-    trials = tuple(_failed(one) if one.variant == "optimized" else one for one in result.trials)
+    trials = tuple(
+        replace(trial, counts=replace(trial.counts, completed=0, failed={"status": 900}))
+        if trial.variant == "optimized"
+        else trial
+        for trial in result.trials
+    )
     found = of_versus(replace(result, trials=trials))
     assert found.word == "regressed" and "100 % of B's requests failed" in headline(found)
     assert broken(found, "regressed") != []
-
-
-def _failed(trial: Trial) -> Trial:
-    counts = replace(trial.counts, completed=0, failed={"status": 900})
-    return replace(trial, counts=counts)
 
 
 def test_ratios_have_the_digits_that_they_can_bear() -> None:
