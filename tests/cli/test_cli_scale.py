@@ -19,10 +19,6 @@ from serve_bench.core.result import VariantUsed
 Refuses = Callable[[str, str], None]
 
 
-def test_suites_of_scale_are_not_for_other_commands(refuses: Refuses) -> None:
-    refuses("micro --suite scale_single", "scale_single.toml: is a suite of serve-bench scale")
-
-
 def test_an_address_where_nobody_listens_is_refused(refuses: Refuses) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

@@ -10,7 +10,6 @@ import pytest
 from rich.console import Console
 
 from serve_bench.cli.live import HEIGHT, SECONDS, View, chart, load_figures
-from serve_bench.cli.program import run
 from serve_bench.cli.progress import step_texts
 from serve_bench.cli.sitting import long_name, long_notice
 from serve_bench.core.load_result import Progress
@@ -43,13 +42,6 @@ def test_rate_latency_errors_and_time_left_are_there_at_80_columns_whatever_they
         assert line == figures and load_figures(load) in line and "12:24 left" in line
     assert load_figures(NOW) == "4,552 req/s | p50 20.5 p99 139 ms | 0 errors"
     assert load_figures(HEAVY).endswith("p50 1,204 p99 12,345 ms | 12,345 errors")
-
-
-def test_the_words_are_cut_first() -> None:
-    figures, words = step_texts(step(NOW))
-    first, second = drawn(View(figures, words[:40] + words), 74, 24)
-    assert first == figures and second.endswith("…")
-    assert "optimized | batch 16, ongoing 10000, replicas 8 | " in words
 
 
 def measured(rates: list[float]) -> View:
@@ -87,17 +79,6 @@ def test_a_chart_reaches_from_zero_to_the_highest_value() -> None:
     assert title == "requests/s, most 100  "
     assert [row[-3:] for row in rows] == ["  █", "  █", " ██", " ██"]
     assert chart("p99 ms", [0.0, 0.0], 20)[1:] == [" " * 20] * HEIGHT
-
-
-@pytest.mark.parametrize(
-    "command", ["micro", "load http://127.0.0.1:1/", "timeline none", "soak none"]
-)
-def test_another_word_than_auto_or_plain_is_refused(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run([*command.split(), "--live", "fancy"]) == 2
-    err = capsys.readouterr().err
-    assert err == "serve-bench: --live: 'fancy' is not allowed; it takes auto or plain\n"
 
 
 @pytest.mark.parametrize(

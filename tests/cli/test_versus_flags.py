@@ -216,10 +216,7 @@ def test_throughput_and_cpu_are_gated_but_for_services_whose_processes_are_not_k
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({}, "--a: is missing; it takes VARIANT, APP or VARIANT,APP"),
     ({"a": "default"}, "--b: is missing; .*; A against itself is --aa"),
-    (
-        {"a": "default", "b": "default"},
-        "--a, --b: both are default, .* use --aa for the noise floor",
-    ),
+    ({"a": "default", "b": "default"}, "--a, --b: both are default, .* use --aa for the noise"),
     ({**BOTH, "a": "fast"}, "--a: unknown variant 'fast'; allowed: default, haproxy"),
     ({**BOTH, "b": "x:y,default"}, "--b: 'x:y,default' is not allowed; it takes VAR"),
     ({**BOTH, "b": "default,x"}, "--b: 'default,x' is not allowed; it takes VARIANT"),
@@ -230,10 +227,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({**BOTH, "b_option": ["replica=2"]}, "--b-option: unknown key 'replica'; did you mean"),
     ({**BOTH, "b_option": ["num_replicas=0"]}, "--b-option: '0' is not allowed"),
     ({**BOTH, "b_option": ["width=1"]}, "--b-option: width is no option of the app noop"),
-    (
-        {**BOTH, "b_option": ["num_replicas=1", "num-replicas=2"]},
-        "--b-option: num_replicas is given twice",
-    ),
+    ({**BOTH, "b_option": ["num_replicas=1", "num-replicas=2"]}, "--b-option: num_replicas"),
     ({**BOTH, "a_python": "nosuch/python"}, "--a-python nosuch/python: no such file"),
     ({**BOTH, "b_python": "/bin/false"}, "--b-python /bin/false: has no Ray installed"),
     ({**BOTH, "app": "nosuch"}, "--app: unknown app 'nosuch'"),
@@ -283,12 +277,9 @@ LINES = [
     ("versus --url x --url y", "--url: 'x' is not allowed; it takes NAME=URL"),
     ("versus --url a=http://h/ --url a=http://i/", "--url: the name a is given twice"),
     ("versus --url a=http://h/ --a default", "it does not go with --a"),
-    (
-        "versus --url a=http://h/ --budget 5m --b-option x=1",
-        "it does not go with --budget, --b-opt",
-    ),
+    ("versus --url a=http://h/ --budget 5m --b-option x=1", "it does not go with --budget"),
     ("versus --url a=http://h/ --no-sample", "it does not go with --no-sample"),
-    ("versus --a default --b default --b-python=", "--b-python: '' is not allowed; it takes"),
+    ("versus --a default --b default --b-python=", "--b-python: '' is not allowed;"),
     ("versus --a default --b default --b-env A=1 --b-env A=2", "--b-env: A is given twice"),
     (
         f"versus --resume {places.FORMATS}/2-versus.jsonl --quick --seed 3",
@@ -309,21 +300,6 @@ def test_help_lists_the_forms_that_it_takes(capsys: pytest.CaptureFixture[str]) 
     assert run(["versus", "--help"]) == 0
     listed = capsys.readouterr().out.partition("--format")[2].partition("[default")[0]
     assert all(name in listed for name in COMPARED) and "classic" not in listed
-
-
-def test_a_run_of_another_command_is_not_gone_on_with(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from serve_bench.core.record_lines import to_line
-    from serve_bench.core.result import Run
-
-    for command, asked in (("micro", "versus"), ("versus", "micro")):
-        folder = tmp_path / command
-        folder.mkdir()
-        stored = Run("id", (), command, "2026-01-02T03:04:05+00:00", "0")
-        (folder / "records.jsonl").write_text(to_line(stored))
-        assert run([asked, "--resume", str(folder)]) == 2
-        assert f"holds a run of {command}" in capsys.readouterr().err
 
 
 def test_dry_run_prints_the_plan_and_starts_nothing(

@@ -11,14 +11,7 @@ from hypothesis import strategies as st
 from serve_bench.core.errors import FormatError
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.record_lines import from_json, parse, to_line
-from serve_bench.core.result import (
-    FORMAT_VERSION,
-    Deploy,
-    Failure,
-    Record,
-    Resume,
-    Teardown,
-)
+from serve_bench.core.result import FORMAT_VERSION, Deploy, Failure, Record, Resume, Teardown
 from tests.records import AT, ROWS, cell, launch, planned, run, trial
 
 FIRST = planned()

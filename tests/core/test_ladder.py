@@ -106,37 +106,19 @@ def test_a_server_that_serves_nothing_ends_it_soon() -> None:
 
 
 def test_knee_is_the_first_step_at_95_percent() -> None:
-    steps = [
-        Rung(10, 500.0),
-        Rung(20, 949.0),
-        Rung(30, 950.0),
-        Rung(40, 1000.0),
-        Rung(50, 990.0),
-    ]
+    steps = [Rung(10, 500.0), Rung(20, 949.0), Rung(30, 950.0), Rung(40, 1000.0), Rung(50, 990.0)]
     assert knee(steps) == Rung(30, 950.0)
 
 
 def test_the_published_figures_have_their_knee_and_no_collapse() -> None:
-    steps = [
-        Rung(10, 168),
-        Rung(50, 672),
-        Rung(100, 1139),
-        Rung(200, 1435),
-        Rung(400, 1573),
-    ]
+    steps = [Rung(10, 168), Rung(50, 672), Rung(100, 1139), Rung(200, 1435), Rung(400, 1573)]
     steps.append(Rung(500, 1540))
     assert knee(steps) == Rung(400, 1573)
     assert collapses(steps) == ()
 
 
 def test_collapse_is_a_later_step_more_than_20_percent_below() -> None:
-    steps = [
-        Rung(10, 700.0),
-        Rung(20, 1000.0),
-        Rung(30, 800.0),
-        Rung(40, 799.0),
-        Rung(50, 300.0),
-    ]
+    steps = [Rung(10, 700.0), Rung(20, 1000.0), Rung(30, 800.0), Rung(40, 799.0), Rung(50, 300.0)]
     assert collapses(steps) == (Rung(40, 799.0), Rung(50, 300.0))
 
 
@@ -145,12 +127,7 @@ def test_what_comes_before_the_best_is_no_collapse() -> None:
 
 
 def test_repeated_steps_count_by_their_median() -> None:
-    steps = [
-        Rung(10, 100.0),
-        Rung(20, 10.0),
-        Rung(20, 99.0),
-        Rung(20, 98.0),
-    ]
+    steps = [Rung(10, 100.0), Rung(20, 10.0), Rung(20, 99.0), Rung(20, 98.0)]
     assert merged(steps) == (Rung(10, 100.0), Rung(20, 98.0))
     assert collapses(steps) == ()
 

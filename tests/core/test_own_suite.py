@@ -42,10 +42,7 @@ def test_a_file_is_taken_apart() -> None:
     [
         ({"request": {"rout": "/"}}, "s.toml: request: unknown key 'rout'; did you mean 'route'?"),
         ({"request": {"route": 3}}, "request.route: 3 is not allowed; it is text"),
-        (
-            {"request": {"expect_status": ["a"]}},
-            "s.toml: request.expect_status: 'a' is not allowed",
-        ),
+        ({"request": {"expect_status": ["a"]}}, "s.toml: request.expect_status: 'a' is not"),
         ({"request": {"body": "a", "body_file": "b"}}, "give body or body_file, not both"),
         ({"request": "x"}, "s.toml: request must be a table"),
         ({"serve": {"request_timeout_s": 0}}, "serve.request_timeout_s: 0 is not allowed"),

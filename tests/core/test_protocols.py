@@ -30,14 +30,7 @@ from serve_bench.core.plan import (
     timing_of,
 )
 from serve_bench.core.request_spec import Request, SpecError
-from serve_bench.core.result import (
-    Metric,
-    PlannedTrial,
-    Row,
-    Traffic,
-    Trial,
-    result_of,
-)
+from serve_bench.core.result import Metric, PlannedTrial, Row, Traffic, Trial, result_of
 from serve_bench.core.row_places import MetricNames
 from serve_bench.core.suite import Overrides, read_suite
 from serve_bench.runner.load_source import LoadOn
@@ -180,21 +173,9 @@ def test_a_growing_load_and_a_search_keep_the_traffic() -> None:
             {"matrix": {"body_type": ("response", "str")}},
             "body_type: str has no effect on rows of response of 10 B: leave it out",
         ),
-        (
-            {"protocol": "grpc"},
-            {"settings": {"body_type": "str"}},
-            "body_type: str has no effect on rows of grpc: leave it out",
-        ),
-        (
-            {"response_size": "echo"},
-            {},
-            "load.response_size: echo: needs request bodies: set data_size (--data-size)",
-        ),
-        (
-            {"response_size": "echo", "data_size": ["small", 9]},
-            {},
-            "load.response_size: echo: needs request bodies: set data_size (--data-size)",
-        ),
+        ({"protocol": "grpc"}, {"settings": {"body_type": "str"}}, "body_type: str has no effect"),
+        ({"response_size": "echo"}, {}, "load.response_size: echo: needs request bodies: set"),
+        ({"response_size": "echo", "data_size": ["small", 9]}, {}, "load.response_size: echo"),
         ({"response_size": "echo"}, {"app": "recsys"}, "echo: is for the app noop"),
         ({"response_size": "echoes"}, {}, "it takes small, large, echo or a number of bytes"),
         ({"protocol": []}, {}, "a.toml: load.protocol: at least one value"),
@@ -202,11 +183,7 @@ def test_a_growing_load_and_a_search_keep_the_traffic() -> None:
         ({"events": "sse"}, {}, 'a.toml: load.events: goes with protocol = "stream"'),
         ({"protocol": "stream", "events": "xml"}, {}, "a.toml: load.events must be one of sse"),
         ({"protocol": "stream", "event_timeout_ms": 0}, {}, "load.event_timeout_ms: 0 is not"),
-        (
-            {"protocol": "stream"},
-            {"clients": ("8",)},
-            "--clients: '8': the aiohttp client speaks plain",
-        ),
+        ({"protocol": "stream"}, {"clients": ("8",)}, "--clients: '8': the aiohttp client speaks"),
         ({"protocol": "grpc-stream", "events": "lines"}, {}, "lines: of grpc-stream each message"),
         ({"protocol": "stream"}, {"app": "recsys"}, "stream: is for the app noop; recsys has http"),
         (
@@ -383,11 +360,7 @@ def test_rows_are_measured_where_they_belong() -> None:
         ([FIVE, {**FIVE, "windows": 3}], {}, "rows[2]: 2 connections has other windows before"),
         ([{**FIVE, "windows": 0}], {}, "a.toml: rows[1].windows: 0 is not allowed"),
         ([FIVE, FIVE], {}, "rows[2]: 2 connections is given twice for these cells"),
-        (
-            [{"client": "raw:1", "metrics": {"rate": "x"}}],
-            {},
-            "metrics: several cells have this row",
-        ),
+        ([{"client": "raw:1", "metrics": {"rate": "x"}}], {}, "metrics: several cells have this"),
         ([{**FIVE, "metrics": {"events": "x"}}], {}, "metrics: gaps and events are of streams"),
         ([{**FIVE, "metrics": {"rate": "x", "suffix": "y"}}], {}, "gaps and suffix go together"),
         ([{**FIVE, "metrics": {"rate": "a b"}}], {}, "metrics.rate: 'a b' is not allowed"),

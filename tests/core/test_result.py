@@ -6,15 +6,7 @@ import pytest
 
 from serve_bench.core.errors import FormatError
 from serve_bench.core.histogram import Histogram
-from serve_bench.core.result import (
-    Failure,
-    Metric,
-    Record,
-    Resume,
-    cell_slug,
-    result_of,
-    trial_key,
-)
+from serve_bench.core.result import Failure, Metric, Record, Resume, cell_slug, result_of, trial_key
 from tests.records import AT, ROWS, cell, planned, run, trial
 
 FIRST, SECOND = planned(row=ROWS[0]), planned(row=ROWS[1])

@@ -75,11 +75,7 @@ def test_every_shipped_suite_loads(file: Path) -> None:
 
 def test_a_matrix_makes_a_product_with_replicas_outermost() -> None:
     flags = Overrides(
-        matrix={
-            "max_batch_size": (1, 16),
-            "max_ongoing_requests": (1, 100),
-            "num_replicas": (1, 4),
-        }
+        matrix={"max_batch_size": (1, 16), "max_ongoing_requests": (1, 100), "num_replicas": (1, 4)}
     )
     product = [(b, c, r) for r in (1, 4) for b in (1, 16) for c in (1, 100)]
     assert cells_of(micro(flags)) == product
@@ -131,11 +127,7 @@ def test_a_variant_of_the_file_has_environment_http_options_and_an_interpreter()
         python = "other/bin/python"
     """
     (mine,) = read_suite(tomllib.loads(text), "f.toml").variants
-    assert mine.env == {
-        "RAY_SERVE_ENABLE_HA_PROXY": "1",
-        "RAY_SERVE_Y": "3",
-        "RAY_SERVE_Z": "1",
-    }
+    assert mine.env == {"RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_SERVE_Y": "3", "RAY_SERVE_Z": "1"}
     assert mine.http_options == {"request_timeout_s": 2.5}
     assert mine.python == "other/bin/python"
 
@@ -167,10 +159,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"matrix": {"num_replicas": []}}, "at least one value"),
     ({"cell": {"body_type": "bytes"}}, "it takes response or str"),
     ({"cell": {"batch_wait_timeout_s": -1}}, "it takes seconds, 0 or more"),
-    (
-        {"cell": {"log_level": "ERROR"}},
-        "f.toml: cell.log_level: the app noop has no log_level; it is for press, press_noop",
-    ),
+    ({"cell": {"log_level": "ERROR"}}, "f.toml: cell.log_level: the app noop has no log_level"),
     ({"app": "press_noop", "cell": {"ranker": "tuned"}}, "the app press_noop has no ranker"),
     ({"app": "press_noop", "cell": {"max_queued_requests": 0}}, "0 is not allowed; it takes -1"),
     ({"app": "nope"}, "f.toml: app: unknown app 'nope'; allowed: noop"),
