@@ -73,8 +73,8 @@ def stored(name: str) -> Result:
 
 
 @functools.cache
-def table(name: str, width: int = 80) -> str:
-    return render(stored(name), where=WHERE, width=width)
+def table(name: str) -> str:
+    return render(stored(name), where=WHERE, width=80)
 
 
 def kind_of(name: str) -> str:
@@ -147,12 +147,11 @@ def test_every_request_is_accounted_for(name: str) -> None:
 # ---------------------------------------------------------------------------------- the forms
 
 
-@pytest.mark.parametrize("width", [80])
 @pytest.mark.parametrize("name", FILES)
-def test_the_table_fits(name: str, width: int) -> None:
+def test_the_table_fits(name: str) -> None:
     result = stored(name)
-    assert too_wide(table(name, width), width, result) == []
-    assert result.run.id in table(name, width) or result.run.command == "load"
+    assert too_wide(table(name), 80, result) == []
+    assert result.run.id in table(name) or result.run.command == "load"
 
 
 @functools.cache
@@ -296,9 +295,7 @@ def test_a_history_of_it_has_no_change_and_fits(name: str) -> None:
             build_history(nights(result))
         return
     history = build_history(nights(result, 5), metrics=("throughput", "p99"))
-    for width in (80,):
-        text = render_history(history, "table", width)
-        assert too_wide(text, width, result) == []
+    assert too_wide(render_history(history, "table", 80), 80, result) == []
     (group,) = history.groups
     assert {line.judged.word for line in group.comparison.lines} <= {"same", "inconclusive"}
     for form in ("json", "otava-config", "bencher"):
@@ -326,9 +323,7 @@ def test_a_run_compared_with_itself_is_not_another(name: str) -> None:
     ratios = [line.ratio for line in comparing.lines if line.ratio is not None]
     assert ratios == pytest.approx([1.0] * len(ratios))
     assert not {"regressed", "improved"} & {line.judged.word for line in comparing.lines}
-    for width in (80,):
-        text = render_comparing(comparing, "table", ("a", "b"), width)
-        assert too_wide(text, width, result) == []
+    assert too_wide(render_comparing(comparing, "table", ("a", "b"), 80), 80, result) == []
     for form in COMPARED:
         assert render_comparing(comparing, form)
 

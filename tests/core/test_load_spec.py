@@ -18,26 +18,18 @@ URL = "http://127.0.0.1:8000/noop"
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"url": "ftp://host/"}, "unknown scheme 'ftp'.*http://, https://"),
         ({"url": "127.0.0.1:8000"}, "unknown scheme"),
         ({"url": "http:///path"}, "no host"),
-        ({"url": "http://host:99999/"}, "bad port"),
-        ({"url": "http://host:0/"}, "port 0"),
         ({"url": "http://host:x/"}, "bad port.*1 to 65535"),
-        ({"url": "http://[::1/"}, "cannot be read"),
-        ({"url": "http://a..b/"}, "no host name"),
         ({"url": f"http://{'a' * 64}.com/"}, "1 to 63 characters"),
-        ({"url": "http://user:secret@host/"}, "give a header instead"),
         ({"url": "http://host/a b"}, "percent-encode"),
         ({"method": "get"}, "capital letters"),
         ({"headers": (("Bad Name", "x"),)}, "header name"),
         ({"headers": (("X", "a\r\nInjected: 1"),)}, "line end"),
-        ({"headers": (("X", "\u03a9"),)}, "only ASCII"),
         ({"headers": (("X", "\udcff"),)}, "only ASCII"),
         ({"headers": (("transfer-encoding", "chunked"),)}, "not allowed"),
         ({"unix_socket": ""}, "path of 1 to 107 bytes, got 0"),
         ({"unix_socket": "é" * 54}, "path of 1 to 107 bytes, got 108"),
-        ({"draw": "shuffle"}, "cycle or random"),
         ({"paths": ("/a", "b")}, "paths: 'b' does not begin with /"),
         ({"paths": ("",)}, "paths: '' does not begin with /"),
         ({"paths": ("http://h/a",)}, "paths: 'http://h/a' does not begin with /"),
@@ -52,7 +44,6 @@ URL = "http://127.0.0.1:8000/noop"
             "paths: the bodies, repeated for 2,049 paths, are 1,074,790,400 bytes; "
             "allowed: 1,073,741,824",
         ),
-        ({"expect_status": (99,)}, "200 to 599"),
     ],
 )
 def test_bad_requests_are_refused(options: dict[str, Any], line: str) -> None:
@@ -64,32 +55,18 @@ def test_bad_requests_are_refused(options: dict[str, Any], line: str) -> None:
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"client": "wrk"}, "raw, aiohttp, grpc, handle"),
-        ({"connections": 0}, "connections must be 1 or more"),
         ({"connections": 2, "processes": 3}, r"processes must be 1 to .*\(2\)"),
         ({"timeout_s": 0}, "timeout_s"),
-        ({"timeout_s": 4000}, "at most 1,800, got 4,000"),
         ({"connections": 10**400}, "connections must be at most 1,000,000"),
-        ({"connections": 10**20}, "connections must be at most 1,000,000"),
         ({"rate": 1.0, "max_connections": 10**7}, "connections must be at most 1,000,000"),
         ({"connections": 999, "processes": 999}, "processes must be at most 256"),
-        ({"rate": 1e7}, "rate must be at most 1,000,000, got 10,000,000.0"),
         ({"connect_timeout_s": math.nan}, "connect_timeout_s"),
-        ({"retries": -1}, "retries"),
-        ({"arrivals": "bursty"}, "constant, poisson"),
-        ({"rate": 0}, "rate must be a number above 0"),
-        ({"rate": -5.0}, "rate must be a number above 0"),
-        ({"rate": math.inf}, "rate must be a number above 0"),
         ({"rate": 5.0, "stages": (Stage(1, 1),)}, "exclude each other"),
-        ({"ramp": True}, "ramp needs stages"),
-        ({"connections": 10, "count": 9}, r"at least the number of connections \(10\)"),
         ({"each": 0}, "each must be 1 or more, got 0"),
         ({"each": 3, "count": 3}, "each and count exclude each other"),
         ({"each": 3, "rate": 1.0}, "each is for a closed loop"),
         ({"each": 3, "client": "aiohttp"}, "each is for the client raw, not aiohttp"),
         ({"max_connections": 5}, "max_connections is for an open loop"),
-        ({"rate": 1.0, "connections": 9, "max_connections": 5}, "at least connections"),
-        ({"spin": True}, "spin is for an open loop"),
         ({"pickup_every": -1}, "pickup_every"),
     ],
 )
@@ -97,11 +74,6 @@ def test_bad_loads_are_refused(options: dict[str, Any], line: str) -> None:
     with pytest.raises(SpecError, match=line) as caught:
         Load(Request(URL), **options)
     assert "\n" not in str(caught.value)
-
-
-def test_aiohttp_has_no_tls_on_a_unix_socket() -> None:
-    with pytest.raises(SpecError, match="client aiohttp has no TLS on a unix socket"):
-        Load(Request("https://h/", unix_socket="s"), client="aiohttp")
 
 
 @pytest.mark.parametrize(
@@ -118,12 +90,11 @@ def test_aiohttp_has_no_tls_on_a_unix_socket() -> None:
 def test_bad_timings_are_refused(options: dict[str, Any], line: str) -> None:
     with pytest.raises(SpecError, match=line):
         Timing(**options)
-
-
-@pytest.mark.parametrize("duration_s", [0.0, -1.0, math.nan])
-def test_bad_stages_are_refused(duration_s: float) -> None:
-    with pytest.raises(SpecError, match="duration_s"):
-        Stage(10.0, duration_s)
+    with pytest.raises(SpecError, match="client aiohttp has no TLS on a unix socket"):
+        Load(Request("https://h/", unix_socket="s"), client="aiohttp")
+    for duration_s in (0.0, -1.0, math.nan):
+        with pytest.raises(SpecError, match="duration_s"):
+            Stage(10.0, duration_s)
 
 
 def test_a_load_survives_json() -> None:
@@ -144,13 +115,12 @@ def test_a_load_survives_json() -> None:
     assert built(Load, json.loads(json.dumps(plain(each))), "it") == each
 
 
-def test_how_many_requests_a_load_consists_of() -> None:
-    assert Load(Request(URL), connections=4).total is None
-    assert Load(Request(URL), connections=4, count=9).total == 9
-    assert Load(Request(URL), connections=4, each=7).total == 28
-
-
-def test_a_url_is_read_as_a_client_would() -> None:
+def test_totals_ports_and_schedules() -> None:
+    totals = [Load(Request(URL), connections=4, count=9), Load(Request(URL), connections=4, each=7)]
+    assert [load.total for load in totals] == [9, 28]
+    assert Load(Request(URL), connections=4).total is None and not Load(Request(URL)).open_loop
+    load = Load(Request(URL), rate=50.0)
+    assert load.open_loop and [stage.rate for stage in load.schedule] == [50.0]
     assert (Request("http://h/").port, Request("https://h/").port) == (80, 443)
     six = Request("http://[::1]:81/")
     assert (six.host, six.port, six.scheme) == ("::1", 81, "http")
@@ -176,9 +146,3 @@ def test_headers_vary_over_those_of_every_request() -> None:
     assert built(Request, json.loads(json.dumps(plain(both))), "it") == both
     with pytest.raises(SpecError, match="a line end in the value"):
         Request(URL, header_sets=((("a", "b\n"),),))
-
-
-def test_a_rate_is_one_stage_without_an_end() -> None:
-    assert not Load(Request(URL)).open_loop
-    load = Load(Request(URL), rate=50.0)
-    assert load.open_loop and [stage.rate for stage in load.schedule] == [50.0]

@@ -17,15 +17,12 @@ APP = own_spec(OwnApp("a:b", "a:b", "/", (OwnDeployment("One", 1),), ("num_repli
 
 
 def test_a_file_is_taken_apart() -> None:
+    serve: dict[str, Any] = {"request_timeout_s": 5, "env": {"OMP_NUM_THREADS": 1}}
     data = {
         "name": "mine",
         "app": "shop.py:app",
         "request": {"route": "/best", "method": "POST", "body": "[1]", "expect_status": [200]},
-        "serve": {
-            "request_timeout_s": 5,
-            "env": {"OMP_NUM_THREADS": 1},
-            "grpc_servicers": "a_pb2_grpc.add_a",
-        },
+        "serve": {**serve, "grpc_servicers": "a_pb2_grpc.add_a"},
         "options": {"One.num_replicas": [1, 2], "One.x": 3},
         "load": {"windows": 2},
     }
@@ -41,13 +38,10 @@ def test_a_file_is_taken_apart() -> None:
     ("data", "says"),
     [
         ({"request": {"rout": "/"}}, "s.toml: request: unknown key 'rout'; did you mean 'route'?"),
-        ({"request": {"route": 3}}, "request.route: 3 is not allowed; it is text"),
         ({"request": {"expect_status": ["a"]}}, "s.toml: request.expect_status: 'a' is not"),
         ({"request": {"body": "a", "body_file": "b"}}, "give body or body_file, not both"),
-        ({"request": "x"}, "s.toml: request must be a table"),
         ({"serve": {"request_timeout_s": 0}}, "serve.request_timeout_s: 0 is not allowed"),
         ({"serve": {"env": {"RAY_ADDRESS": "x"}}}, "RAY_ADDRESS is set by serve-bench itself"),
-        ({"serve": {"env": 1}}, "serve.env must be a table"),
         ({"options": {"One": {"x": 1}}}, "write 'One' with its option in quotes"),
         ({"options": {"One.x": [[1]]}}, "options: One.x: [1] is not allowed; it takes plain"),
     ],
@@ -71,26 +65,17 @@ def test_all_combinations_and_replicas_change_last() -> None:
     assert [row.label for row in suite.rows] == ["100 connections"]
 
 
-def test_without_options_there_is_the_app_as_it_is() -> None:
-    suite = read_suite(parts_of({}, "s").rest, "s", Overrides(own=APP))
-    assert suite.cells == ({},)
-    assert Suite.from_json(suite.to_json()) == suite
-
-
-def test_http_options_go_to_every_variant() -> None:
-    flags = Overrides(
-        own=APP, variants=("default", "optimized"), http_options={"request_timeout_s": 5.0}
-    )
+def test_without_options_there_is_the_app_as_it_is_and_http_options_go_to_every_variant() -> None:
+    options: dict[str, Any] = {"request_timeout_s": 5.0}
+    flags = Overrides(own=APP, variants=("default", "optimized"), http_options=options)
     suite = read_suite(parts_of({}, "s").rest, "s", flags)
-    assert [one.http_options for one in suite.variants] == [{"request_timeout_s": 5.0}] * 2
+    assert suite.cells == ({},) and Suite.from_json(suite.to_json()) == suite
+    assert [variant.http_options for variant in suite.variants] == [options] * 2
 
 
-@pytest.mark.parametrize("key", ["cell", "cells", "matrix"])
-def test_the_axes_of_our_apps_are_none_of_it(key: str) -> None:
-    with pytest.raises(BadInput, match=f"s: {key} is for the apps that come with the tool"):
-        read_suite({key: {}}, "s", Overrides(own=APP))
-
-
-def test_it_has_no_data_size() -> None:
+def test_the_axes_and_bodies_of_our_apps_are_none_of_it() -> None:
+    for key in ("cell", "cells", "matrix"):
+        with pytest.raises(BadInput, match=f"s: {key} is for the apps that come with the tool"):
+            read_suite({key: {}}, "s", Overrides(own=APP))
     with pytest.raises(BadInput, match="the app a:b has a body of its own"):
         read_suite({"load": {"data_size": "large"}}, "s", Overrides(own=APP))

@@ -36,11 +36,8 @@ def cells_of(suite: Suite) -> list[tuple[object, ...]]:
     return [tuple(cell[name] for name in names) for cell in suite.cells]
 
 
-def test_micro_holds_the_published_cells_in_the_published_order() -> None:
+def test_micro_holds_the_published_cells_in_order_and_three_rows() -> None:
     assert cells_of(micro()) == PUBLISHED_ORDER
-
-
-def test_micro_holds_three_rows_and_says_their_clients() -> None:
     rows = [(row.label, row.client, row.connections) for row in micro().rows]
     assert rows == [
         ("single client", "aiohttp", 1),
@@ -141,39 +138,30 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"windws": 3}, "f.toml: unknown key 'windws'"),
     ({"lod": {}}, "f.toml: unknown key 'lod'; did you mean 'load'?"),
     ({"load": {"window": 3}}, "f.toml: load: unknown key 'window'; did you mean 'windows'?"),
-    ({"load": {"windows": 0}}, "f.toml: load.windows: 0 is not allowed"),
     ({"load": {"windows": 2.5}}, "f.toml: load.windows: 2.5 is not allowed; it takes a whole"),
     ({"load": {"window_seconds": "1"}}, "f.toml: load.window_seconds: '1' is not allowed"),
-    ({"load": {"clients": ["x"]}}, "f.toml: load.clients: 'x' is not allowed"),
     ({"load": {"clients": ["8", "aiohttp:8"]}}, "f.toml: load.clients: 8 clients is given twice"),
-    ({"load": {"data_size": "huge"}}, "f.toml: load.data_size: 'huge' is not allowed"),
     ({"load": 3}, "f.toml: load must be a table"),
     ({"cells": [{"num_replica": 1}]}, "did you mean 'num_replicas'?"),
     ({"cells": [{"num_replicas": 0}]}, "f.toml: cells[1].num_replicas: 0 is not allowed"),
     ({"cells": [{"num_replicas": True}]}, "f.toml: cells[1].num_replicas: True is not allowed"),
     ({"cells": [{"data_size": "large"}]}, "data_size belongs to [load]"),
     ({"cells": [{}, {}]}, "is given twice"),
-    ({"cells": [{"max_concurrent_queries": 2}]}, "f.toml: cells[1]: unknown key 'max_concurrent"),
     ({"cells": [{}], "matrix": {"num_replicas": [1]}}, "give cells or matrix, not both"),
-    ({"matrix": {"num_replicas": [1, 1]}}, "1 is given twice"),
     ({"matrix": {"num_replicas": []}}, "at least one value"),
     ({"cell": {"body_type": "bytes"}}, "it takes response or str"),
     ({"cell": {"batch_wait_timeout_s": -1}}, "it takes seconds, 0 or more"),
     ({"cell": {"log_level": "ERROR"}}, "f.toml: cell.log_level: the app noop has no log_level"),
     ({"app": "press_noop", "cell": {"ranker": "tuned"}}, "the app press_noop has no ranker"),
     ({"app": "press_noop", "cell": {"max_queued_requests": 0}}, "0 is not allowed; it takes -1"),
-    ({"app": "nope"}, "f.toml: app: unknown app 'nope'; allowed: noop"),
     ({"variant": ["fast"]}, "unknown variant 'fast'; allowed: default, haproxy, optimized"),
     ({"variant": []}, "name at least one variant"),
     ({"variant": ["default", "default"]}, "default is given twice"),
     ({"variants": {"a b": {}}}, "variant name 'a b'"),
     ({"variants": {"a": {"enw": {}}}}, "unknown key 'enw'; did you mean 'env'?"),
-    ({"variants": {"a": {"base": "b"}}}, "base 'b' is not a built-in variant"),
-    ({"variants": {"a": {"env": {"RAY_ADDRESS": "x"}}}}, "RAY_ADDRESS is set by serve-bench"),
     ({"variants": {"a": {"env": {"1x": "x"}}}}, "'1x' is not an environment name"),
     ({"variants": {"a": {"http_options": {"port": 1}}}}, "http_options.port is set by serve-bench"),
     ({"variants": {"a": {"python": 3}}}, "python must be the path"),
-    ({"launches": -1}, "f.toml: launches: -1 is not allowed"),
     ({"launches": 10**9}, "it takes a whole number from 1 to 1000"),
     ({"name": 3}, "f.toml: name: 3 is not allowed; it takes text"),
     ({"cells": []}, "f.toml: cells: at least one is needed"),
@@ -195,18 +183,11 @@ def test_a_wrong_suite_is_one_line(data: dict[str, Any], message: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_broken_toml_and_missing_files_name_the_file(tmp_path: Path) -> None:
+def test_broken_toml_names_the_file(tmp_path: Path) -> None:
     broken = tmp_path / "broken.toml"
     broken.write_text("x = ")
     with pytest.raises(BadInput, match=r"broken\.toml: not valid TOML: Invalid value"):
         read_toml(broken)
-    broken.write_text(f"x = {'9' * 6_000}")
-    with pytest.raises(BadInput, match=r"broken\.toml: not valid TOML: a number has too many"):
-        read_toml(broken)
-    with pytest.raises(BadInput, match=r"none\.toml: cannot be read: no such file"):
-        read_toml(tmp_path / "none.toml")
-    with pytest.raises(BadInput, match=r"no file 'nosuch'; a path, or one of: .*micro"):
-        suite_file("nosuch")
 
 
 def test_an_axis_that_a_command_does_not_list_has_its_flag_after_the_last_that_it_lists() -> None:

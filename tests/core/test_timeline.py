@@ -21,11 +21,6 @@ from serve_bench.core.timeline import (
     ("text", "fault", "words"),
     [
         ("kill:replica@30s", PlannedFault("kill", 30.0, "replica"), "kill a replica at 30 s"),
-        (
-            "kill:replica:Shop@500ms",
-            PlannedFault("kill", 0.5, "replica", "Shop"),
-            "kill a replica of Shop at 0.5 s",
-        ),
         ("kill:proxy@1m", PlannedFault("kill", 60.0, "proxy"), "kill the proxy at 60 s"),
         (
             "stop:replica@30s+5s",
@@ -37,7 +32,6 @@ from serve_bench.core.timeline import (
     ],
 )
 def test_a_fault(text: str, fault: PlannedFault, words: str) -> None:
-    """Its parts, its words; what it is written as says the same again."""
     assert parse_fault(text, "--fault") == fault
     assert fault.text == words
     assert parse_fault(fault.source, "--fault") == fault
@@ -47,10 +41,8 @@ def test_a_fault(text: str, fault: PlannedFault, words: str) -> None:
     ("text", "why"),
     [
         ("kill:replica", "it takes kill:replica@30s"),
-        ("burn:replica@3s", "it takes kill:replica@30s"),
         ("kill:replica@soon", "'soon' is not allowed; it takes a time"),
         ("kill@3s", "no target is not allowed; kill takes replica, proxy, controller, node"),
-        ("kill:gcs@3s", "gcs is not allowed"),
         ("kill:proxy:Shop@3s", "proxy is not allowed; kill takes"),
         ("kill:replica:@3s", "replica is not allowed; kill takes"),
         ("kill:replica@3s+2s", "kill has no duration"),
@@ -58,11 +50,9 @@ def test_a_fault(text: str, fault: PlannedFault, words: str) -> None:
         ("stop:node@3s+2s", "node is not allowed; stop takes replica, proxy, controller"),
         ("stop:replica@3s+0s", "'0s' is not allowed"),
         ("deploy:later@3s", "it takes deploy@60s or deploy:in-place@60s"),
-        ("deploy@3s+1s", "it takes deploy@60s"),
     ],
 )
 def test_a_fault_that_is_refused(text: str, why: str) -> None:
-    """In one line that names the flag."""
     with pytest.raises(BadInput) as refused:
         parse_fault(text, "--fault")
     assert str(refused.value).startswith("--fault: ") and why in str(refused.value)
@@ -84,7 +74,6 @@ def test_a_timeline() -> None:
     ("options", "why"),
     [
         ({"stages": None}, "--stages: say the load over time"),
-        ({"stages": "50"}, "--stages: '50' is not allowed; it takes RATE:DURATION"),
         ({"stages": "fast:10s"}, "it takes RATE:DURATION"),
         ({"stages": "50:0s"}, "--stages: '0s' is not allowed"),
         ({"stages": "-5:10s"}, "--stages: rate must be 0 or more"),
@@ -95,11 +84,9 @@ def test_a_timeline() -> None:
         ({"faults": ["kill:replica@30s"]}, "--fault: kill:replica@30s: the load is over by then"),
         ({"faults": ["kill:node@3s"]}, "the cluster has one node; --nodes 2 gives two"),
         ({"connections": 0}, "--connections: 0 is not allowed"),
-        ({"nodes": 9}, "--nodes: 9 is not allowed"),
     ],
 )
 def test_a_timeline_that_is_refused(options: dict[str, object], why: str) -> None:
-    """In one line that names the flag."""
     with pytest.raises(BadInput) as refused:
         timeline_of(**{"stages": "50:10s", **options})  # type: ignore[arg-type]
     assert why in str(refused.value) and "\n" not in str(refused.value)
@@ -108,7 +95,6 @@ def test_a_timeline_that_is_refused(options: dict[str, object], why: str) -> Non
 @pytest.mark.parametrize(
     ("table", "why"),
     [
-        ({"stage": "5:1s"}, "timeline: unknown key 'stage'; did you mean 'stages'?"),
         ({"stages": 5}, "timeline.stages: 5 is not allowed; it takes text"),
         ({"stages": "5:1s", "faults": "deploy@0s"}, "timeline.faults: takes a list of texts"),
         ({"stages": "5:1s", "nodes": "two"}, "timeline.nodes: 'two' is not allowed"),
@@ -116,14 +102,12 @@ def test_a_timeline_that_is_refused(options: dict[str, object], why: str) -> Non
     ],
 )
 def test_the_table_of_a_file(table: dict[str, object], why: str) -> None:
-    """A wrong key or value is named with the file."""
     with pytest.raises(BadInput) as refused:
         keys_of_table(table, "a.toml: timeline")
     assert why in str(refused.value)
 
 
 def test_a_deployment_that_is_not_there() -> None:
-    """Is refused with the nearest one."""
     fault = parse_fault("kill:replica:Shpo@3s", "--fault")
     with pytest.raises(BadInput, match=r"no deployment Shpo; did you mean 'Shop'\?"):
         check_faults([fault], ["Shop", "Ranker"], "--fault")

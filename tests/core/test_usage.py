@@ -21,9 +21,7 @@ TOTALS = [(0, 0), (1 * S, S // 2), (2 * S, S), (3 * S, 2 * S), (4 * S, 3 * S)]
 
 
 def test_a_total_between_two_readings_is_interpolated() -> None:
-    assert total_at(TOTALS, S // 2) == S / 4
-    assert total_at(TOTALS, 3 * S) == 2 * S
-    assert total_at(TOTALS, 9 * S) == 3 * S
+    assert [total_at(TOTALS, at) for at in (S // 2, 3 * S, 9 * S)] == [S / 4, 2 * S, 3 * S]
 
 
 def test_the_share_is_of_one_core_and_of_the_span_alone() -> None:
@@ -62,12 +60,9 @@ def test_threads_the_busiest_its_waiting_and_a_thread_that_is_new() -> None:
         Threads(2 * S, {1: S // 10, 2: 6 * S, 3: S // 5}, {1: 0, 2: S, 3: 0}, {1: 0, 2: 300, 3: 2}),
     ]
     summary = summary_of(track, 0, 2 * S)
-    assert summary["threads"] == 3
-    assert summary["busiest_thread"] == "loop"
-    assert summary["busiest_thread_percent"] == 50.0
-    assert summary["run_queue_wait_percent"] == 50.0
-    assert summary["turns_per_s"] == 101.0
-    assert summary["rss_mb"] == 90.0
+    assert (summary["threads"], summary["busiest_thread"]) == (3, "loop")
+    assert (summary["busiest_thread_percent"], summary["run_queue_wait_percent"]) == (50.0, 50.0)
+    assert (summary["turns_per_s"], summary["rss_mb"]) == (101.0, 90.0)
 
 
 def test_the_host_counts_all_cores_and_says_when_steal_is_not_told() -> None:
