@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from pathlib import Path
 
@@ -50,9 +48,8 @@ def test_a_first_request_that_takes_long_is_shown(
         code = run(["load", server.url, *words, "--out", str(tmp_path / "out")])
     captured = capsys.readouterr()
     assert code == 0, captured.err
-    assert (
-        captured.err.splitlines()[0] == "first request, before the load: 0 s, given up after 30 s"
-    )
+    first = captured.err.splitlines()[0]
+    assert first == "first request, before the load: 0 s, given up after 30 s"
     assert "not steady" not in captured.out  # a number of requests has no warm-up
 
 
@@ -68,7 +65,7 @@ def test_a_folder_in_use_is_refused_before_the_first_request(
 
 
 @pytest.mark.process
-def test_a_load_of_streams_in_all_forms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_load_of_streams(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     words = ["--protocol", "stream", "-c", "2", "-d", "500ms", "--slo", "ttft_p50=10s,itl_p50=10s"]
     with serving(steps=lambda number: stream(b"data: a\n\n" * 3), delay_s=0.005) as server:
@@ -85,12 +82,6 @@ def test_a_load_of_streams_in_all_forms(tmp_path: Path, capsys: pytest.CaptureFi
     (requests,) = row["requests"].values()
     assert requests["merged"] * 3 == requests["events"] * 2
     assert set(row["distributions"]) >= {"ttfb", "ttft", "itl"}
-    assert run(["report", str(out), "--format", "csv"]) == 0
-    (line,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
-    assert line["protocol"] == "stream" and float(line["ttft_p50_ms"]) > 0
-    page = tmp_path / "page.html"
-    assert run(["report", str(out), "--format", "html", "--output", str(page)]) == 0
-    assert "TTFT" in page.read_text()
 
 
 @pytest.mark.process
@@ -150,7 +141,6 @@ def test_lengths_are_drawn_with_their_mean_and_spread() -> None:
     assert 95 < sum(words) / len(words) < 105 and max(words) > 120 > 80 > min(words)
     assert {one["max_tokens"] for one in bodies} == {50}
     assert kind.bodies()[0] == json.dumps(bodies[0]).encode()
-    assert (
-        len(Completions("m", Lengths(1_000_000), Lengths(50)).bodies()) == 5
-    )  # bounded by their words
+    long = Completions("m", Lengths(1_000_000), Lengths(50))
+    assert len(long.bodies()) == 5  # bounded by their words
     assert len(kind.bodies(most=2)) == 2

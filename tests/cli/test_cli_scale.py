@@ -31,9 +31,11 @@ def test_an_address_where_nobody_listens_is_refused(refuses: Refuses) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("single --replicas 1000", "--replicas: memory: 1,000 replicas in all take about 101.3 GB"),
+        (
+            "single --replicas 1000",
+            "memory: 1,000 replicas in all take about 101.3 GB, memory free",
+        ),
         ("single --replicas 1000", "free here: 2.0 GB; --replicas 7 fits"),
-        ("multi --replicas 100", "--replicas: memory: 1,000 replicas in all"),
         ("multi --replicas 100", "free here: 2.0 GB; not even the smallest fits"),
         ("ensemble --fanout 100", "--fanout: memory: 101 replicas in all take about 11.4 GB"),
         ("ensemble --fanout 100", "--fanout 6 fits"),
@@ -54,10 +56,12 @@ def test_a_cluster_that_is_there_must_have_the_memory() -> None:
     nodes = [{"memory_bytes": 4 * 10**9}, {"memory_bytes": 3 * 10**9}]
     with pytest.raises(RunFailed) as refused:
         check_cluster(suite, nodes)
-    assert str(refused.value) == (
-        "--replicas: memory: 100 replicas in all take about 10.0 GB, memory that the cluster gives "
-        "out (2 nodes): 7.0 GB; --replicas 70 fits"
-    )
+    for said in (
+        "--replicas: memory: 100 replicas in all take about 10.0 GB",
+        "2 nodes): 7.0 GB; ",
+    ):
+        assert said in str(refused.value)
+    assert str(refused.value).endswith("--replicas 70 fits")
     check_cluster(replace(suite, replicas=(70,)), nodes)
     check_cluster(suite, [*nodes, {"memory_bytes": None}])  # Ray does not say
 
@@ -66,14 +70,11 @@ def test_the_plan_is_printed_and_nothing_started(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert (
-        run(["scale", "chain", "--length", "3", "--variant", "default,optimized", "--dry-run"]) == 0
-    )
+    line = "scale chain --length 3 --variant default,optimized --dry-run"
+    assert run(line.split()) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line for line in lines if line.startswith("launch")] == [
-        "launch default, round 1",
-        "launch optimized, round 1",
-    ]
+    launches = [line for line in lines if line.startswith("launch")]
+    assert launches == ["launch default, round 1", "launch optimized, round 1"]
     assert "    4 clients, HTTP, latency (raw)" in lines
     assert lines[-1].startswith("10 windows of 1 s for each row of throughput; about ")
     assert list(tmp_path.iterdir()) == []

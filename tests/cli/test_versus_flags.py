@@ -22,7 +22,6 @@ from serve_bench.core.app_spec import AppSpec, own_spec
 from serve_bench.core.errors import BadInput
 from serve_bench.core.own_app import Asked, OwnApp, OwnDeployment, OwnGrpc
 from serve_bench.core.redaction import hash_value, hide_suite
-from serve_bench.report import COMPARED
 from serve_bench.runner.url_bench import Service
 from tests import places
 
@@ -54,10 +53,8 @@ def test_two_variants_of_the_shipped_suite() -> None:
 
 def test_rows_are_those_of_the_clients_named() -> None:
     suite = planned(**BOTH, clients="8,raw:20", rate=30.0)
-    assert [row.label for row in suite.rows] == [
-        "8 clients at 30 a second",
-        "20 connections at 30 a second",
-    ]
+    labels = [row.label for row in suite.rows]
+    assert labels == ["8 clients at 30 a second", "20 connections at 30 a second"]
     assert all(row.loop == "open" and row.rate_per_s == 30.0 for row in suite.rows)
 
 
@@ -80,15 +77,11 @@ def test_sides_differ_by_flags_options_and_interpreter_under_labels_that_say_so(
     assert len(versus_plan(suite)) == 20
 
 
-def test_a_against_itself() -> None:
+def test_a_against_itself_and_a_budget_that_is_a_limit_alone() -> None:
     suite = planned(a="optimized", aa=True)
     assert suite.aa and [one.label for one in suite.sides] == ["optimized (A)", "optimized (B)"]
     assert suite.sides[0].same_as(suite.sides[1])
-
-
-def test_a_budget_is_a_limit_alone() -> None:
-    suite = planned(**BOTH, budget="10m")
-    assert suite == replace(planned(**BOTH), budget_s=600.0)
+    assert planned(**BOTH, budget="10m") == replace(planned(**BOTH), budget_s=600.0)
 
 
 def own(word: str, options: tuple[str, ...] = ("num_replicas",)) -> AppSpec:
@@ -134,20 +127,13 @@ def test_a_word_may_name_an_app(monkeypatch: pytest.MonkeyPatch) -> None:
     assert VersusSuite.from_json(again.to_json()) == again
 
 
-def test_a_built_in_app_does_not_go_with_apps_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    imported(monkeypatch)
-    with pytest.raises(BadInput, match="--app: noop: the sides name apps of your own"):
-        planned(a="a:app", b="b:app", app="noop")
-
-
 def test_apps_of_ones_own_are_asked_by_grpc(monkeypatch: pytest.MonkeyPatch) -> None:
     imported(monkeypatch)
     grpc: dict[str, Any] = {"texts": {"protocol": "grpc"}, "grpc_servicer": ["b_pb2_grpc.add_b"]}
     suite = planned(a="a:app", b="b:app", route="/a.B/C", **grpc)
     assert [row.label for row in suite.rows] == ["100 connections, grpc"]
-    assert [one.app.own and one.app.own.grpc for one in suite.sides] == [
-        OwnGrpc(("b_pb2_grpc.add_b",), {"/a.B/C": "unary-unary"})
-    ] * 2
+    servicer = OwnGrpc(("b_pb2_grpc.add_b",), {"/a.B/C": "unary-unary"})
+    assert [side.app.own and side.app.own.grpc for side in suite.sides] == [servicer] * 2
     assert VersusSuite.from_json(json.loads(json.dumps(suite.to_json()))) == suite
     wrong: tuple[tuple[dict[str, Any], str], ...] = (
         ({"route": "/a.B/D", **grpc}, "--route: /a.B/D is no method of the servicers"),
@@ -184,12 +170,12 @@ def test_no_password_of_an_address_in_an_option_is_in_a_name(
 
 def test_an_own_app_is_not_set_against_one_of_the_tool(monkeypatch: pytest.MonkeyPatch) -> None:
     imported(monkeypatch)
-    with pytest.raises(
-        BadInput, match="--b: optimized is built-in app noop; the other side is your own app"
-    ):
+    with pytest.raises(BadInput, match="--b: optimized is built-in app noop; the other side"):
         planned(a="a:app", b="optimized")
     with pytest.raises(BadInput, match=r"--route, --method, .* are for apps of your own"):
         planned(**BOTH, route="/x")
+    with pytest.raises(BadInput, match="--app: noop: the sides name apps of your own"):
+        planned(a="a:app", b="b:app", app="noop")
 
 
 def test_two_services_that_are_up() -> None:
@@ -214,33 +200,23 @@ def test_throughput_and_cpu_are_gated_but_for_services_whose_processes_are_not_k
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({}, "--a: is missing; it takes VARIANT, APP or VARIANT,APP"),
     ({"a": "default"}, "--b: is missing; .*; A against itself is --aa"),
     ({"a": "default", "b": "default"}, "--a, --b: both are default, .* use --aa for the noise"),
-    ({**BOTH, "a": "fast"}, "--a: unknown variant 'fast'; allowed: default, haproxy"),
     ({**BOTH, "b": "x:y,default"}, "--b: 'x:y,default' is not allowed; it takes VAR"),
     ({**BOTH, "b": "default,x"}, "--b: 'default,x' is not allowed; it takes VARIANT"),
-    ({**BOTH, "a": ""}, "--a: '' is not allowed"),
-    ({**BOTH, "a_env": ["x"]}, "--a-env: 'x' is not allowed; it takes NAME=VALUE"),
     ({**BOTH, "b_env": ["RAY_ADDRESS=1"]}, "--b-env: RAY_ADDRESS is set by serve-bench"),
     ({**BOTH, "a_option": ["x"]}, "--a-option: 'x' is not allowed; it takes NAME=VALUE"),
     ({**BOTH, "b_option": ["replica=2"]}, "--b-option: unknown key 'replica'; did you mean"),
-    ({**BOTH, "b_option": ["num_replicas=0"]}, "--b-option: '0' is not allowed"),
     ({**BOTH, "b_option": ["width=1"]}, "--b-option: width is no option of the app noop"),
     ({**BOTH, "b_option": ["num_replicas=1", "num-replicas=2"]}, "--b-option: num_replicas"),
     ({**BOTH, "a_python": "nosuch/python"}, "--a-python nosuch/python: no such file"),
     ({**BOTH, "b_python": "/bin/false"}, "--b-python /bin/false: has no Ray installed"),
-    ({**BOTH, "app": "nosuch"}, "--app: unknown app 'nosuch'"),
-    ({**BOTH, "clients": "wrk:8"}, "--clients: 'wrk:8' is not allowed"),
     ({**BOTH, "rounds": "0"}, "--rounds: 0 is not allowed; it takes 1 to 1000"),
-    ({**BOTH, "rounds": "1001"}, "--rounds: 1001 is not allowed; it takes 1 to 1000"),
     ({**BOTH, "rounds": "+6"}, "--rounds: .\\+6. is not allowed; it takes 1 to 1,000; .N is for"),
     ({**BOTH, "rounds": "many"}, "--rounds: 'many' is not allowed; it takes 1 to 1,000"),
     ({**BOTH, "rate": 0.0}, "--rate: 0.0 is not allowed"),
     ({**BOTH, "seed": -1}, "--seed: -1 is not allowed"),
-    ({**BOTH, "slice": "3s"}, "--slice: 3s is not allowed; it takes 10ms to 2s"),
     ({**BOTH, "slice": "0.1", "rate": 5.0}, "--slice: an open loop .--rate. cannot be sliced"),
-    ({**BOTH, "budget": "20s"}, "--budget: 20 s is not enough: 3 rounds of 16 s a side"),
     ({**BOTH, "aa": True}, "--aa: runs A against itself; it does not go with --b"),
     ({**AA, "b_env": ["A=1"]}, "--aa: runs A against itself; it does not go with --b-env"),
     ({**BOTH, "suite": "press_noop"}, "load.users|unknown key|compares rows"),
@@ -254,52 +230,30 @@ def test_bad_input_names_the_flag(given: dict[str, Any], message: str) -> None:
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("count", [1, 3])
-def test_a_wrong_number_of_services_is_refused(count: int) -> None:
-    urls = tuple(f"s{k}=http://127.0.0.1:1/" for k in range(count))
-    with pytest.raises(BadInput, match=f"--url: {count} given; versus takes it twice"):
-        with_urls(*urls)
-
-
 LINES = [
     ("versus", "--a: is missing"),
     ("versus --a default --b optimized --slice 5", "--slice: 5s is not allowed"),
     ("versus --a default --b optimized --slice x", "--slice: 'x' is not allowed; it takes a time"),
-    ("versus --a default --b optimized --budget 0", "--budget: '0' is not allowed"),
     ("versus --a default --b optimized --budget 10s", "--budget: 10 s is not enough: 3 rounds"),
-    ("versus --a default --b optimized --threshold x", "--threshold: 'x' is not allowed"),
-    ("versus --a default --b optimized --gate p42", "--gate: "),
     ("versus --a default --b optimized --fail-on improved", "--fail-on: 'improved' is not allowed"),
-    ("versus --a default --b optimized --noise nosuch", "nosuch: no such folder"),
-    ("versus --a default --b optimized --format x", "--format: 'x' is not allowed"),
-    ("versus --a default --b optimized --suite nosuch", "--suite: no file 'nosuch'"),
     ("versus --a default --b optimized -H a:b", "are for apps of your own (--a module:name)"),
-    ("versus --url x --url y", "--url: 'x' is not allowed; it takes NAME=URL"),
     ("versus --url a=http://h/ --url a=http://i/", "--url: the name a is given twice"),
+    ("versus --url a=http://h/", "--url: 1 given; versus takes it twice"),
+    ("versus --url a=http://h/ --url b=http://h/ --url c=http://h/", "--url: 3 given; versus"),
     ("versus --url a=http://h/ --a default", "it does not go with --a"),
     ("versus --url a=http://h/ --budget 5m --b-option x=1", "it does not go with --budget"),
-    ("versus --url a=http://h/ --no-sample", "it does not go with --no-sample"),
     ("versus --a default --b default --b-python=", "--b-python: '' is not allowed;"),
     ("versus --a default --b default --b-env A=1 --b-env A=2", "--b-env: A is given twice"),
     (
         f"versus --resume {places.FORMATS}/2-versus.jsonl --quick --seed 3",
         "it does not go with --quick, --seed",
     ),
-    ("versus --resume nosuch", "nosuch: no such folder"),
 ]
 
 
-@pytest.mark.parametrize(("line", "message"), LINES, ids=[line for line, _ in LINES])
-def test_bad_lines_are_refused_before_anything_starts(
-    line: str, message: str, refuses: Callable[[str, str], None]
-) -> None:
-    refuses(line, message)
-
-
-def test_help_lists_the_forms_that_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["versus", "--help"]) == 0
-    listed = capsys.readouterr().out.partition("--format")[2].partition("[default")[0]
-    assert all(name in listed for name in COMPARED) and "classic" not in listed
+def test_bad_lines_are_refused_before_anything_starts(refuses: Callable[[str, str], None]) -> None:
+    for line, message in LINES:
+        refuses(line, message)
 
 
 def test_dry_run_prints_the_plan_and_starts_nothing(
