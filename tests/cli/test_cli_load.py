@@ -34,12 +34,9 @@ from tests.servers import KnownServer, serving
     ("content", "flags", "message"),
     [
         (b"", "", "--paths: {} holds no path; it takes one a line"),
-        (b"\n  \n# /a\n", "", "--paths: {} holds no path"),
         (b"/a\n\nhttp://h/b\n", "", "--paths: {}, line 3: 'http://h/b' does not begin with /"),
-        (b"# all\n/a b\r\n", "", "--paths: {}, line 2: a space, control or non-ASCII"),
         (b"/a\x0c\x1d/b\n/\xff", "", "--paths: {}, line 1: a space, control or non-ASCII"),
         (b"/a\n/\xff", "", r"--paths: {}, line 2: a space, control or non-ASCII character"),
-        (b"/a#b", "", "--paths: {}, line 1: a # in '/a#b'"),
         (b"/a", "--draw random", "--draw: give two or more of --body, or --bodies, --paths or "),
         (b"/\n" * 1_000_001, "", "--paths: 1,000,001 of them; allowed: 1,000,000"),
     ],
@@ -96,16 +93,9 @@ def test_json_has_the_account_of_requests(
     within, flying = account.pop("in_windows"), account.pop("mean_in_flight")
     assert (within["completed"], within["in_flight"]) == (20, 0)
     assert flying is None or 0 < flying <= 2  # too short to tell, unless the host was busy
-    assert account == {
-        "carried_in": 0,
-        "sent": 20,
-        "completed": 20,
-        "failed": {},
-        "in_flight": 0,
-        "not_sent": 0,
-        "unanswered": 0,
-        "status_codes": {"200": 20},
-    }
+    assert account.pop("failed") == {} and account.pop("status_codes") == {"200": 20}
+    assert account.pop("sent") == account.pop("completed") == 20
+    assert account == dict.fromkeys(("carried_in", "in_flight", "not_sent", "unanswered"), 0)
     latency = row["distributions"]["latency"]
     assert latency["p50"] <= latency["p75"] <= latency["p99_9"] <= latency["max"] * 1.001
     (windows,) = row["windows"].values()
@@ -220,10 +210,8 @@ def test_the_live_view_fits_the_terminal_and_goes_away(monkeypatch: pytest.Monke
             shown += os.read(master, 4096).decode()
     os.close(master)
     lines = [line for line in re.split(r"\r|\n|\x1b\[[0-9?]*[A-Za-z]", shown) if line]
-    assert lines and set(lines) <= {
-        "0:07 left | 1,000,000 req/s | 10 errors",
-        "drain | 1,000,000,000 done",
-    }
+    figures, words = "0:07 left | 1,000,000 req/s | 10 errors", "drain | 1,000,000,000 done"
+    assert lines and set(lines) <= {figures, words}
 
 
 def test_the_line_goes_on_when_nobody_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,7 +261,14 @@ def test_too_few_descriptors_are_named(tmp_path: Path) -> None:
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 64
 
 
-LONG = ["-d", "30s", "--warmup", "0s"]
+def start_load(*words: str, cwd: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "serve_bench", "load", *words],
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def wait_until(ready: Callable[[], bool]) -> None:
@@ -290,13 +285,7 @@ def spent_s(server: KnownServer) -> float:
 
 def test_ctrl_c_prints_what_was_measured_until_then(tmp_path: Path) -> None:
     with serving() as server:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "serve_bench", "load", server.url, "-c", "2", *LONG],
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        process = start_load(server.url, "-c", "2", "-d", "30s", "--warmup", "0s", cwd=tmp_path)
         # Measuring begins a tenth of a second after the first request.
         wait_until(lambda: len(server.log) > 1 and spent_s(server) > 1.5)
         process.send_signal(signal.SIGINT)
@@ -327,13 +316,7 @@ def test_nothing_is_left_of_a_load_whose_command_was_killed(client: str, tmp_pat
 
 def test_sigterm_while_the_warm_up_lasts_is_one_line(tmp_path: Path) -> None:
     with serving() as server:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "serve_bench", "load", server.url, "--warmup", "30s"],
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        process = start_load(server.url, "--warmup", "30s", cwd=tmp_path)
         wait_until(lambda: len(server.log) > 50)
         process.terminate()
         process.terminate()

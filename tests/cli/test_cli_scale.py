@@ -31,11 +31,8 @@ def test_an_address_where_nobody_listens_is_refused(refuses: Refuses) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (
-            "single --replicas 1000",
-            "memory: 1,000 replicas in all take about 101.3 GB, memory free",
-        ),
-        ("single --replicas 1000", "free here: 2.0 GB; --replicas 7 fits"),
+        ("single --replicas 1000", "take about 101.3 GB, free here: 2.0 GB; --replicas 7 fits"),
+        ("multi --replicas 100", "--replicas: memory: 1,000 replicas in all"),
         ("multi --replicas 100", "free here: 2.0 GB; not even the smallest fits"),
         ("ensemble --fanout 100", "--fanout: memory: 101 replicas in all take about 11.4 GB"),
         ("ensemble --fanout 100", "--fanout 6 fits"),
@@ -56,12 +53,8 @@ def test_a_cluster_that_is_there_must_have_the_memory() -> None:
     nodes = [{"memory_bytes": 4 * 10**9}, {"memory_bytes": 3 * 10**9}]
     with pytest.raises(RunFailed) as refused:
         check_cluster(suite, nodes)
-    for said in (
-        "--replicas: memory: 100 replicas in all take about 10.0 GB",
-        "2 nodes): 7.0 GB; ",
-    ):
+    for said in ("memory: 100 replicas in all take about 10.0 GB", "7.0 GB; --replicas 70 fits"):
         assert said in str(refused.value)
-    assert str(refused.value).endswith("--replicas 70 fits")
     check_cluster(replace(suite, replicas=(70,)), nodes)
     check_cluster(suite, [*nodes, {"memory_bytes": None}])  # Ray does not say
 

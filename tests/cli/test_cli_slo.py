@@ -73,13 +73,10 @@ def test_a_resumed_run_keeps_its_own(
     for flags in ([], ["--slo", "p99=50ms"]):
         assert run([*again, *flags]) == 0
         assert capsys.readouterr().out.endswith("\nslo: p99 <= 50 ms, errors <= 1 % (default)\n")
-    refuses(
-        f"micro --resume {folder} --slo p99=1s", "--slo: a run keeps its own, which is p99=50ms"
-    )
-    refuses(
-        f"micro --resume {FORMATS}/2-micro.jsonl --slo p99=1s",
-        "--slo: a run keeps its own, which is none; leave it out",
-    )
+    for stored, own in ((folder, "p99=50ms"), (FORMATS / "2-micro.jsonl", "none; leave it out")):
+        refuses(
+            f"micro --resume {stored} --slo p99=1s", f"--slo: a run keeps its own, which is {own}"
+        )
 
 
 @pytest.mark.process
@@ -90,11 +87,7 @@ def test_a_resumed_run_keeps_its_own(
         ("p99=20s", 3, "slo: 1 connection: errors 2 % is above 1 % (-100 %)"),
         ("p50=1ms,errors=5%", 3, "slo: 1 connection: p50 "),
         ("goodput=99%@20s,errors=5%", 3, "slo: 1 connection: goodput 98 % is below 99 % (-1.00 po"),
-        (
-            "p99.9=20s,errors=5%",
-            1,
-            "slo: not judged: 1 connection: p99.9 needs 1,000 requests, 98 were measured",
-        ),
+        ("p99.9=20s,errors=5%", 1, "slo: not judged: 1 connection: p99.9 needs 1,000 requests, 98"),
     ],
 )
 def test_the_slo_of_a_load_is_its_exit_code(
@@ -106,10 +99,9 @@ def test_the_slo_of_a_load_is_its_exit_code(
         arguments = ["load", server.url, "-c", "1", "-n", "100", "--out", str(tmp_path / "run")]
         assert run([*arguments, "--slo", slo]) == code
     out, err = capsys.readouterr()
-    last = [one for one in err.splitlines() if one.startswith("slo: ")]
-    assert [one.startswith(line) for one in last] == [True] * bool(
-        code
-    ) and "failed, more" not in err
+    last = [said for said in err.splitlines() if said.startswith("slo: ")]
+    assert [said.startswith(line) for said in last] == [True] * bool(code)
+    assert "failed, more" not in err
     word = {0: "met", 3: "missed", 1: "not judged"}[code]
     assert f"\nslo: {slo.split('=')[0]} " in out and word in out
     assert read(tmp_path / "run").run.suite == {"slo": slo}

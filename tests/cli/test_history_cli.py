@@ -244,7 +244,7 @@ BAD = [
     ("history . --fail-on step", "--fail-on: 'step' is not allowed; it takes regressed, slower"),
     ("history . --format csv", "--format: 'csv' is not allowed; it takes table, markdown, html"),
     ("history . --last 0", "--last: 0 is not allowed; it takes 1 or more"),
-    ("history . --plot x.pdf", "--plot: x.pdf is not allowed; it takes a file that ends in .png"),
+    ("history . --plot x.pdf", "--plot: x.pdf is not allowed; it takes a file"),
     ("history . --plot no/x.png", "--plot: the folder of no/x.png does not exist"),
     ("history . --output no/x.md", "--output: the folder of no/x.md does not exist"),
 ]

@@ -15,18 +15,9 @@ TABLES = f"x = {'{a = ' * 5_000}1{'}' * 5_000}\n"
 SUITES = {
     "arrays nested 20,000 deep": (ARRAYS, "not valid TOML: it is nested too deeply"),
     "inline tables nested 5,000 deep": (TABLES, "not valid TOML: it is nested too deeply"),
-    "an integer of 6,000 digits": (
-        f"launches = {'9' * 6_000}\n",
-        "not valid TOML: a number has too many digits",
-    ),
-    "batch_wait_timeout_s of 400 digits": (
-        f"[cell]\nbatch_wait_timeout_s = {'9' * 400}\n",
-        "cell.batch_wait_timeout_s: 999",
-    ),
-    "base is an array": (
-        "[variants.mine]\nbase = []\n",
-        "variants.mine: base [] is not a built-in variant",
-    ),
+    "an integer of 6,000 digits": (f"launches = {'9' * 6_000}\n", "not valid TOML: a number has"),
+    "a time of 400 digits": (f"[cell]\nbatch_wait_timeout_s = {'9' * 400}\n", "cell.batch_wait"),
+    "base is an array": ("[variants.mine]\nbase = []\n", "variants.mine: base [] is not a"),
 }
 COMMANDS = ("micro", "sweep", "recsys", "press", "versus --a default --b mine", "scale curve")
 

@@ -38,11 +38,6 @@ def test_the_default_folder_is_the_utc_time_and_never_reused(tmp_path: Path) -> 
     assert names == ["20260102T030405Z", "20260102T030405Z-2", "20260102T030405Z-3"]
 
 
-def test_an_empty_folder_may_be_named(tmp_path: Path) -> None:
-    with RunFolder.create(tmp_path, now=NOW) as folder:
-        assert folder.path == tmp_path
-
-
 def refusal(path: Path) -> str:
     with pytest.raises(BadInput) as refused:
         RunFolder.create(path, now=NOW)
@@ -50,25 +45,17 @@ def refusal(path: Path) -> str:
     return str(refused.value)
 
 
-def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("mine")
-    message = refusal(tmp_path)
-    assert message == f"{tmp_path}: is not empty; name a new folder, it holds no run to resume"
-    assert (tmp_path / "notes.txt").read_text() == "mine"
-
-
-def test_a_finished_run_is_never_overwritten(tmp_path: Path) -> None:
-    with RunFolder.create(tmp_path, now=NOW) as folder:
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    done, mine = tmp_path / "done", tmp_path / "notes.txt"
+    done.mkdir()  # an empty folder may be named
+    with RunFolder.create(done, now=NOW) as folder:
         folder.append(run(FIRST))
-    assert refusal(tmp_path).endswith(f"--resume {tmp_path}")
-    assert read(tmp_path).run == run(FIRST)
-
-
-def test_a_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("mine")
-    assert refusal(tmp_path / "file").endswith("is a file; a run needs a new or empty folder")
-    assert "cannot make a folder" in refusal(tmp_path / "file" / "below")
-    assert (tmp_path / "file").read_text() == "mine"
+    mine.write_text("mine")
+    assert refusal(done).endswith(f"--resume {done}")
+    assert "is not empty; name a new folder" in refusal(tmp_path)
+    assert refusal(mine).endswith("is a file; a run needs a new or empty folder")
+    assert "cannot make a folder" in refusal(mine / "below")
+    assert read(done).run == run(FIRST) and mine.read_text() == "mine"
 
 
 def test_resume_goes_on_behind_what_is_there(tmp_path: Path) -> None:
