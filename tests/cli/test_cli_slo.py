@@ -74,9 +74,7 @@ def test_a_resumed_run_keeps_its_own(
         assert run([*again, *flags]) == 0
         assert capsys.readouterr().out.endswith("\nslo: p99 <= 50 ms, errors <= 1 % (default)\n")
     for stored, own in ((folder, "p99=50ms"), (FORMATS / "2-micro.jsonl", "none; leave it out")):
-        refuses(
-            f"micro --resume {stored} --slo p99=1s", f"--slo: a run keeps its own, which is {own}"
-        )
+        refuses(f"micro --resume {stored} --slo p99=1s", f"a run keeps its own, which is {own}")
 
 
 @pytest.mark.process
