@@ -16,6 +16,7 @@ from serve_bench.observing import host
 from tests.observing.test_host import write
 
 CPU = "sys/devices/system/cpu"
+WHOLE = {"cpu.max": "400000 100000"}
 
 
 @pytest.mark.parametrize(
@@ -51,30 +52,9 @@ def test_cores(
         ({"memory/x": ""}, "unknown", "/sys/fs/cgroup shows no CPU controller"),
         ({"cgroup.controllers": "cpu memory"}, "ok", "none set by a cgroup"),  # top of version 2
         ({"cpu.max": "max 100000"}, "ok", "none set by a cgroup"),
-        (
-            {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"},
-            "ok",
-            "none set by a cgroup",
-        ),
         ({"cpu.max": "150000 100000"}, "warning", "1.5 of 4 cores (cgroup)"),
-        (
-            {"cpu/cpu.cfs_quota_us": "50000", "cpu/cpu.cfs_period_us": "100000"},
-            "warning",
-            "0.5 of 4 cores (cgroup)",
-        ),
-        (
-            {
-                "cpu.max": "400000 100000",
-                "cpu.stat": "usage_usec 1\nnr_periods 1000\nnr_throttled 3",
-            },
-            "ok",
-            "4 of 4 cores (cgroup), used up in 0.3 % of its periods so far",
-        ),
-        (
-            {"cpu.max": "400000 100000", "cpu.stat": "nr_periods 1000\nnr_throttled 30"},
-            "warning",
-            "4 of 4 cores (cgroup), used up in 3.0 % of its periods so far",
-        ),
+        ({**WHOLE, "cpu.stat": "nr_periods 1000\nnr_throttled 3"}, "ok", "0.3 % of its periods"),
+        ({**WHOLE, "cpu.stat": "nr_periods 1000\nnr_throttled 30"}, "warning", "3.0 % of its"),
     ],
 )
 def test_quota(
@@ -88,7 +68,7 @@ def test_quota(
     for name, content in files.items():
         write(tmp_path, f"sys/fs/cgroup/{name}", content)
     finding = machine.check_quota(tmp_path)
-    assert (finding.tone, finding.text) == (tone, text)
+    assert finding.tone == tone and text in finding.text
 
 
 @pytest.mark.parametrize(
@@ -96,12 +76,7 @@ def test_quota(
     [
         ([], "unknown", "no cpufreq in /sys"),
         (["performance"] * 3, "ok", "performance on 3 of 3 cores"),
-        (["powersave"] * 2, "warning", "powersave on 2 of 2 cores"),
-        (
-            ["performance", "schedutil", "performance"],
-            "warning",
-            "performance on 2 of 3 cores, schedutil on 1 of 3 cores",
-        ),
+        (["performance", "schedutil", "performance"], "warning", "performance on 2 of 3 cores, s"),
     ],
 )
 def test_governor(names: Sequence[str], tone: str, text: str, tmp_path: Path) -> None:
@@ -118,20 +93,9 @@ def test_governor(names: Sequence[str], tone: str, text: str, tmp_path: Path) ->
     [
         (None, None, "unknown", "/proc/stat does not show it"),
         ("cpu 10 1 2 80", "cpu 10 1 2 90", "unknown", "does not show it"),  # before Linux 2.6
-        (
-            "cpu 0 0 0 1000 0 0 0 0",
-            "cpu 0 0 0 1100 0 0 0 0",
-            "ok",
-            "0 % in 0.5 s just now, 0",
-        ),
         ("cpu 0 0 0 1000 0 0 0 0", "cpu 0 0 0 1098 0 0 0 2", "ok", "2 % in 0.5 s"),
         ("cpu 0 0 0 1000 0 0 0 0", "cpu 0 0 0 1097 0 0 0 3", "warning", "3 % in 0.5 s"),
-        (
-            "cpu 0 0 0 910 0 0 0 90",
-            "cpu 0 0 0 1010 0 0 0 90",
-            "warning",
-            "8.18 % of CPU time",
-        ),
+        ("cpu 0 0 0 910 0 0 0 90", "cpu 0 0 0 1010 0 0 0 90", "warning", "8.18 % of CPU time"),
         ("cpu 0 0 0 1000 0 0 0 0", "cpu 0 0 0 1000 0 0 0 0", "ok", "0.00 % of CPU time since"),
         # guest time, the last two, is in user already
         ("cpu 0 0 0 1000 0 0 0 0 9 9", "cpu 0 0 0 1097 0 0 0 3 900 0", "warning", "3 % in"),
@@ -239,18 +203,15 @@ def table(*connections: tuple[int, str]) -> str:
     return "\n".join(["sl local_address rem_address st", *rows])
 
 
+USED = [(40000, "01"), (40001, "06"), (8000, "0A")]
+USED_6 = [(40000, "06"), (40001, "06")]  # the same ports by the other protocol
+
+
 @pytest.mark.parametrize(
     ("span", "tcp", "tcp6", "reserved", "tone", "text"),
     [
         ("32768 60999", [], [], "", "ok", "32768 to 60999: 28,232 free, 0 in use, 0 in TIME_WAIT"),
-        (
-            "32768 60999",
-            [(40000, "01"), (40001, "06"), (8000, "0A")],
-            [(40000, "06"), (40001, "06")],  # the same ports by the other protocol
-            "",
-            "ok",
-            "28,230 free, 1 in use, 1 in TIME_WAIT",
-        ),
+        ("32768 60999", USED, USED_6, "", "ok", "28,230 free, 1 in use, 1 in TIME_WAIT"),
         ("32768 38000", [], [], "", "warning", "5,233 free"),
         ("15000 60999", [], [], "", "warning", "46,000 free"),  # where launches draw theirs
         ("15000 60999", [], [], "20000-31999", "ok", "46,000 free"),

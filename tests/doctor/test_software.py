@@ -33,11 +33,7 @@ def program(folder: Path, name: str, script: str) -> str:
     [
         (RAY, "ok", "2.60.0, Python 3.11.7; Serve can be imported"),
         (replace(RAY, ray=None), "failure", "not installed for python"),
-        (
-            replace(RAY, why_no_serve="No module named 'fastapi'"),
-            "failure",
-            "2.60.0, Python 3.11.7, but Serve cannot be imported: No module named 'fastapi'",
-        ),
+        (replace(RAY, why_no_serve="broken"), "failure", "2.60.0, Python 3.11.7, but Serve cannot"),
         (replace(RAY, ray="2.8.1"), "warning", "2.8.1, Python"),
         (replace(RAY, ray="3.0.0.dev0"), "ok", "3.0.0.dev0, Python"),
         (replace(RAY, ray="master"), "unknown", "master: not a version that can be judged"),
@@ -111,10 +107,9 @@ def test_haproxy(
 
 
 def test_no_haproxy_is_a_warning_as_two_variants_need_it() -> None:
-    finding = software.check_haproxy(RAY)
-    assert (finding.tone, finding.text) == ("warning", "not found")
+    assert software.check_haproxy(RAY).tone == "warning"
     gone = software.check_haproxy(replace(RAY, haproxy="/nowhere/haproxy"))
-    assert gone.text == "/nowhere/haproxy does not run: no such file or directory"
+    assert gone.tone == "warning" and "no such file or directory" in gone.text
 
 
 def test_py_spy_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,8 +118,7 @@ def test_py_spy_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(software, "py_spy", missing)
     finding = software.check_py_spy()
-    assert (finding.tone, finding.text) == ("warning", "not installed")
-    assert finding.hint == "profile and --profile need it: pip install py-spy"
+    assert finding.tone == "warning" and "pip install py-spy" in finding.hint
 
 
 def test_rights_that_are_lacking_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,14 +145,10 @@ def test_py_spy_is_tried_as_a_filter_may_forbid_what_settings_allow(
     monkeypatch.setattr(software, "why_not_allowed", lambda pid: None)
     monkeypatch.setattr(software, "dump", forbidden)
     finding = software.check_py_spy()
-    assert finding.tone == "warning"
-    assert finding.text == "not allowed to look into this process (a seccomp filter?)"
+    assert finding.tone == "warning" and "into this process (a seccomp filter?)" in finding.text
     monkeypatch.setattr(software, "dump", lambda pid: "Thread 1 (idle)\n  f\nThread 2 (active)\n")
     finding = software.check_py_spy()
-    assert (finding.tone, finding.text) == (
-        "ok",
-        "/bin/py-spy; it saw 2 threads of this process",
-    )
+    assert finding.tone == "ok" and "it saw 2 threads" in finding.text
 
 
 def test_a_dead_run_is_found_and_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,11 +167,9 @@ def test_a_dead_run_is_found_and_left_as_it_is(monkeypatch: pytest.MonkeyPatch) 
             lambda: {k: v for k, v in strays.known_runs().items() if k in known},
         )
         finding = software.check_leftovers()
-        assert (finding.tone, finding.text) == (
-            "warning",
-            f"left by dead runs ({dead}): files, 0 processes; "
-            f"under way: {under_way} of pid {os.getpid()}",
-        )
+        assert finding.tone == "warning"
+        assert f"left by dead runs ({dead}): files, 0 processes" in finding.text
+        assert f"under way: {under_way} of pid {os.getpid()}" in finding.text
         assert "serve-bench clean" in finding.hint and "wait" in finding.hint
         assert strays.run_directory(dead).exists()
         monkeypatch.setenv(strays.RUN_MARK, under_way)  # what looks is of this run itself
