@@ -87,6 +87,7 @@ def test_a_line_says_tone_check_what_was_seen_and_what_to_do() -> None:
     assert lines[0].split() == ["ok", "cores", "2", "usable"]
     assert lines[1].split() == ["warning", "memory", "1", "GiB", "free"]
     assert lines[2].strip().startswith("-> end other programs,")
+    assert max(map(len, lines)) <= 80
 
 
 @pytest.mark.parametrize(

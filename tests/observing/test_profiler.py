@@ -94,17 +94,15 @@ def test_a_process_that_ends_meanwhile_leaves_what_was_sampled(
     assert "ended after" in done.notes[0] and "kept what was sampled" in done.notes[0]
 
 
-def test_an_idle_process_is_said_with_what_to_do_and_leaves_no_file(
+def test_an_idle_process_is_said_and_leaves_no_file_and_with_idle_it_is_seen(
     start: Start, tmp_path: Path
 ) -> None:
-    outcome = record([Recording(start(SLEEP), tmp_path / "x.raw.txt")], 0.5)
+    pid = start(SLEEP)
+    outcome = record([Recording(pid, tmp_path / "x.raw.txt")], 0.5)
     (failure,) = outcome.failed
     assert "was idle: no samples" in str(failure) and "--idle" in str(failure)
     assert only(tmp_path) == []
-
-
-def test_with_idle_a_process_that_sleeps_is_seen(start: Start, tmp_path: Path) -> None:
-    (done,) = record([Recording(start(SLEEP), tmp_path / "x.txt", SpyOptions(idle=True))], 0.5).done
+    (done,) = record([Recording(pid, tmp_path / "x.txt", SpyOptions(idle=True))], 0.5).done
     assert done.samples > 0
 
 
@@ -194,17 +192,13 @@ def test_the_stacks_now(start: Start) -> None:
 
 
 def test_options_are_words_of_py_spy_s_command_line() -> None:
-    assert SpyOptions().words() == ["--rate", "100"]
     assert SpyOptions(50, native=True, idle=True).words() == ["--rate", "50", "--native", "--idle"]
 
 
 @pytest.mark.parametrize(
     ("said", "means"),
     [
-        (
-            "Error: Unsupported version of Python: 3.19.0",
-            "does not know Python 3.19.0",
-        ),
+        ("Error: Unsupported version of Python: 3.19.0", "does not know Python 3.19.0"),
         ("Error: Failed to find python version from target process", "is not Python"),
         ("Error: something new", "py-spy on process 7 failed: something new"),
         ("", "py-spy on process 7 failed: it said nothing"),

@@ -40,10 +40,8 @@ def test_readings_agree_with_what_the_process_knows_of_itself() -> None:
 def test_a_process_that_is_gone_is_none() -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    assert cpu_ns(gone.pid) is None
-    assert rss_bytes(gone.pid) is None
-    assert pss_bytes(gone.pid) is None
-    assert threads_of(gone.pid) is None
+    for read in (cpu_ns, rss_bytes, pss_bytes, threads_of):
+        assert read(gone.pid) is None
     assert thread_name(gone.pid, gone.pid) is None
 
 

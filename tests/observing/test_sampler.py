@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -159,8 +160,6 @@ def test_the_cost_of_sampling_is_told(burner: list[subprocess.Popen[str]]) -> No
 
 
 def test_samples_are_lines_of_json_beside_the_records(tmp_path: Path) -> None:
-    import json
-
     with Sampler([Watched(os.getpid(), "self", "self")]) as sampler:
         time.sleep(0.3)
     keep_samples(tmp_path, sampler.samples("v/r1/c/row"))

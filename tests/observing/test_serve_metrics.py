@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import http.server
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pytest
 
 from serve_bench.observing.inside import Meter, MetricsAbsent, MetricSeries, parse, scrape
+from tests.servers import serving
 
 COMMON = (
     'Component="core_worker",NodeAddress="192.0.2.2",SessionName="s",Version="2.60.0",'
@@ -88,11 +86,20 @@ def test_a_line_that_is_no_metric_is_said() -> None:
         parse("ray_serve_x{ nonsense\n")
 
 
-def test_a_delta_is_given_as_soon_as_the_counts_are_those_of_the_client() -> None:
-    exports = Exports([(0, text(5, 5)), (101.1, text(85, 40)), (102.3, text(105, 105))])
-    meter = exports.meter()
+def begun(
+    script: Sequence[tuple[float, str]], ended_s: float, *, http: bool = False
+) -> tuple[Exports, Meter]:
+    """A meter that has begun at second 0, and the second at which the load has ended."""
+    exports = Exports(script)
+    meter = exports.meter(http=http)
     assert meter.begin() is None
-    exports.now = 101.2
+    exports.now = ended_s
+    return exports, meter
+
+
+def test_a_delta_is_given_as_soon_as_the_counts_are_those_of_the_client() -> None:
+    script = [(0.0, text(5, 5)), (101.1, text(85, 40)), (102.3, text(105, 105))]
+    _, meter = begun(script, 101.2, http=True)
     told = meter.end(100, 100)
     assert told["status"] == "fresh"
     assert told["deployments"] == {"a#D": {"requests": 100.0, "processing_ms": 2.0}}
@@ -101,10 +108,7 @@ def test_a_delta_is_given_as_soon_as_the_counts_are_those_of_the_client() -> Non
 
 
 def test_an_export_that_does_not_come_reads_stale_and_never_zero() -> None:
-    exports = Exports([(0, text(5, 5)), (101, text(85, 90))])
-    meter = exports.meter()
-    meter.begin()
-    exports.now = 101.2
+    _, meter = begun([(0, text(5, 5)), (101, text(85, 90))], 101.2, http=True)
     told = meter.end(100, 100)
     assert told["status"] == "stale"
     assert told["deployments"] == {"a#D": "stale"} and told["http"] == "stale"
@@ -112,11 +116,8 @@ def test_an_export_that_does_not_come_reads_stale_and_never_zero() -> None:
 
 
 def test_after_a_stale_end_the_next_begin_waits_for_a_state_that_stays() -> None:
-    late = [(0, text(5)), (101, text(85)), (106.5, text(105)), (120, text(205))]
-    exports = Exports(late)
-    meter = exports.meter(http=False)
-    meter.begin()
-    exports.now = 101.2
+    late = [(0.0, text(5)), (101, text(85)), (106.5, text(105)), (120, text(205))]
+    exports, meter = begun(late, 101.2)
     assert meter.end(100, 100)["status"] == "stale"
     meter.begin()
     exports.now = 120
@@ -124,10 +125,8 @@ def test_after_a_stale_end_the_next_begin_waits_for_a_state_that_stays() -> None
 
 
 def test_requests_between_two_loads_are_in_neither() -> None:
-    exports = Exports([(0, text(5)), (100, text(105)), (103, text(125)), (120, text(225))])
-    meter = exports.meter(http=False)
-    meter.begin()
-    exports.now = 100
+    script = [(0.0, text(5)), (100, text(105)), (103, text(125)), (120, text(225))]
+    exports, meter = begun(script, 100)
     assert meter.end(100, 100)["status"] == "fresh"
     exports.now = 102
     meter.loaded_between()
@@ -137,79 +136,35 @@ def test_requests_between_two_loads_are_in_neither() -> None:
 
 
 def test_requests_that_may_have_arrived_or_not_leave_a_range() -> None:
-    exports = Exports([(0, text(5)), (11, text(103))])
-    meter = exports.meter(http=False)
-    meter.begin()
-    exports.now = 11
+    _, meter = begun([(0, text(5)), (11, text(103))], 11)
     assert meter.end(95, 100)["deployments"]["a#D"]["requests"] == 98.0
 
 
 def test_behind_haproxy_http_counts_are_neither_waited_for_nor_told() -> None:
-    exports = Exports([(0, text(0, 0)), (11, text(100, 61))])
-    meter = exports.meter(http=False)
-    meter.begin()
-    exports.now = 11
+    _, meter = begun([(0, text(0, 0)), (11, text(100, 61))], 11)
     told = meter.end(100, 100)
     assert told["status"] == "fresh" and "http" not in told and told["waited_s"] == 0
 
 
 def test_a_replica_that_was_replaced_meanwhile_is_no_delta() -> None:
-    exports = Exports([(0, text(500)), (11, text(100, worker="w2"))])
-    meter = exports.meter(http=False)
-    meter.begin()
-    exports.now = 11
+    _, meter = begun([(0, text(500)), (11, text(100, worker="w2"))], 11)
     assert meter.end(100, 100)["deployments"] == {"a#D": "stale"}
 
 
-def test_levels_are_those_of_an_export_during_the_load() -> None:
-    exports = Exports([(0, text(0)), (5, text(60, ongoing=8)), (11.5, text(100))])
-    meter = exports.meter(http=False)
-    meter.begin()
-    exports.now = 11
-    assert meter.end(100, 100)["levels"] == {"ongoing": 8.0}
-
-
-@pytest.mark.parametrize("under_load", [0, 100])
-def test_a_level_of_before_or_after_the_load_is_stale(under_load: int) -> None:
-    exports = Exports([(0, text(0)), (5, text(under_load, ongoing=0)), (11.5, text(100))])
-    meter = exports.meter(http=False)
-    meter.begin()
-    exports.now = 11
-    assert meter.end(100, 100)["levels"] == {"ongoing": "stale"}
-
-
-@pytest.fixture
-def endpoint() -> Iterator[Callable[[bytes], str]]:
-    """A real HTTP server; called with a body it gives the URL."""
-    servers: list[http.server.HTTPServer] = []
-
-    def serve(body: bytes) -> str:
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: Any) -> None:
-                return None
-
-        server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
-        servers.append(server)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        return f"http://127.0.0.1:{server.server_port}/metrics"
-
-    yield serve
-    for server in servers:
-        server.shutdown()
-        server.server_close()
+@pytest.mark.parametrize(("under_load", "level"), [(60, 8.0), (0, "stale"), (100, "stale")])
+def test_levels_are_those_of_an_export_during_the_load(under_load: int, level: float | str) -> None:
+    _, meter = begun([(0, text(0)), (5, text(under_load, ongoing=8)), (11.5, text(100))], 11)
+    assert meter.end(100, 100)["levels"] == {"ongoing": level}
 
 
 def test_a_real_endpoint_is_scraped_past_a_proxy_of_the_shell(
-    endpoint: Callable[[bytes], str], monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    assert len(scrape(endpoint(text(3).encode()))) == 4
+    body = text(3).encode()
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    with serving(steps=lambda number: [(0.0, answer)]) as server:
+        assert len(scrape(server.url)) == 4
 
 
 def test_an_endpoint_that_is_not_there_is_one_line_and_the_run_goes_on() -> None:

@@ -74,7 +74,7 @@ class Script:
         """Adds an event."""
         self.events.append(text.replace(str(self.folder), "FOLDER"))
 
-    def call(self, name: str, who: object, result: Any = None) -> Any:
+    def call(self, name: str, who: object = "", result: Any = None) -> Any:
         """A call: noted, as long as it takes, with what is to come of it."""
         self._counts[name] += 1
         launch = str(who).split(" ")[0]
@@ -110,30 +110,26 @@ class Script:
 
         return change
 
-    # ------------------------------------------------------------------------------ loads
-
     def drive(
         self,
         load: Load,
         timing: Timing,
         *,
         on_progress: Callable[[Progress], None] | None = None,
-        mark: object = None,
-        log: object = None,
-        traces: object = None,
+        **_: object,
     ) -> LoadResult:
         """In the place of `drive_load`."""
         if on_progress is not None:
             on_progress(Progress("warmup", 0.0, 3.0, 90.0, 9, 0))
         result = rounds.round_of(load, 2.0, done=load.total or 100)
-        found: LoadResult = self.call("load", f"{load.connections} of {load.request.url}", result)
+        result = self.call("load", f"{load.connections} of {load.request.url}", result)
         if on_progress is not None:
             on_progress(Progress("measure", 3.0, 0.0, 50.0, 100, 0))
-        return found
+        return result
 
     def slices(
         self, loads: tuple[Load, ...], plan: Slices, *, on_progress: Any, mark: object
-    ) -> SlicedResult:
+    ) -> Any:
         """In the place of `drive_slices`."""
         sides = [self.drive(load, Timing(), on_progress=on_progress) for load in loads]
         every = [
@@ -141,12 +137,7 @@ class Script:
             for pair in range(plan.pairs)
             for side in range(len(loads))
         ]
-        found: SlicedResult = self.call(
-            "slices", plan.pairs, SlicedResult(tuple(sides), tuple(every))
-        )
-        return found
-
-    # --------------------------------------------------------------------------- observers
+        return self.call("slices", plan.pairs, SlicedResult(tuple(sides), tuple(every)))
 
     def step(self, step: Any) -> None:
         """Keeps a step of progress."""
@@ -217,7 +208,7 @@ class Looking:
             return trial.flagged("profiled") if profiled else trial
 
         yield SimpleNamespace(add_to=add_to)
-        self.script.call("looked", "")
+        self.script.call("looked")
 
 
 class Crew:
@@ -230,7 +221,7 @@ class Crew:
 
     def start(self) -> None:
         """The actors."""
-        self.script.call("crew", "")
+        self.script.call("crew")
 
     def look(self) -> list[Node]:
         """The nodes."""
@@ -242,16 +233,14 @@ class Crew:
 
     def drive(
         self, loads: Mapping[str, Load], timing: Timing, *, on_progress: Any, sample: bool = False
-    ) -> NodesResult:
+    ) -> Any:
         """A part from each node."""
         parts: dict[str, Any] = {
             name: self.script.drive(load, timing, on_progress=on_progress)
             for name, load in loads.items()
         }
         began = dict.fromkeys(loads, int(1e9 * self.script.now_s))
-        result = NodesResult(parts, {}, 0.1, began)
-        found: NodesResult = self.script.call("nodes", len(parts), result)
-        return found
+        return self.script.call("nodes", len(parts), NodesResult(parts, {}, 0.1, began))
 
 
 PROXIES: list[dict[str, Any]] = [
@@ -271,35 +260,22 @@ PROXIES: list[dict[str, Any]] = [
 ]
 
 
-def _answer(script: Script, command: str, body: Mapping[str, Any]) -> dict[str, Any]:
+def _answer(script: Script, command: str) -> Any:
     """What the program of a cluster tells."""
+    replica = {"node_id": "1", "app": "a", "deployment": "Echo"}
     answers: dict[str, dict[str, Any]] = {
-        "put": {"seconds": 2.0, "replicas": [_replica(at) for at in (11, 12)]},
+        "put": {"seconds": 2.0, "replicas": [{"pid": pid, **replica} for pid in (11, 12)]},
         "remove": {"seconds": 0.5},
         "proxies": {"proxies": PROXIES},
         "controller": {"controller": {"control_loop_ms": 3.0}},
         "proof": {"flags": {}, "environment": {}, "packages": []},
         "handle_load": {
-            "seconds": 2.0,
-            "drained_s": 0.1,
-            "windows": [3, 2],
-            "latencies_ns": [10, 20, 30],
-            "failed": {},
-            "censored_ns": [],
-            "late": 0,
-            "late_failed": 0,
-            "flown_ns": 0,
-            "warmup_completed": 4,
-            "warmup_failed": 0,
-            "examples": [],
+            **{"seconds": 2.0, "drained_s": 0.1, "windows": [3, 2], "latencies_ns": [10, 20, 30]},
+            **{"failed": {}, "censored_ns": [], "late": 0, "late_failed": 0, "flown_ns": 0},
+            **{"warmup_completed": 4, "warmup_failed": 0, "examples": []},
         },
     }
-    found: dict[str, Any] = script.call(command, "", answers[command])
-    return found
-
-
-def _replica(pid: int) -> dict[str, Any]:
-    return {"pid": pid, "node_id": "1", "app": "a", "deployment": "Echo"}
+    return script.call(command, "", answers[command])
 
 
 def install(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,7 +299,7 @@ def install(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     append = RunFolder.append
 
     def note_and_append(self: RunFolder, record: Record) -> None:
-        script.call(f"append-{record.KIND}", "")
+        script.call(f"append-{record.KIND}")
         script.events.pop()
         script.note(record_text(record))
         append(self, record)
@@ -376,14 +352,10 @@ def _clusters(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
         finally:
             ended[name].set()
 
-    def deploy(self: Serving, app: Any, cell: Any) -> Deployed:
+    def deploy(self: Serving, app: Any, cell: Any) -> Any:
         replica = {"deployment": "Echo", "max_ongoing_requests": 5}
         what = f"{self.spec.name} num_replicas={cell['num_replicas']}"
-        found: Deployed = script.call("deploy", what, Deployed(2.0, False, {"replicas": [replica]}))
-        return found
-
-    def own_prove(self: Serving) -> Any:
-        return script.call("prove", self.spec.name, {"port": self.port})
+        return script.call("deploy", what, Deployed(2.0, False, {"replicas": [replica]}))
 
     def close(self: Serving) -> Reaped:
         if self._closed is None:
@@ -398,29 +370,24 @@ def _clusters(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     def ask(self: Any, command: str, body: Any, timeout_s: float, report: Any = print) -> Any:
         if command == "put":
             report("1 of 2 replicas")
-        return _answer(script, command, body)
+        return _answer(script, command)
 
-    for name, fake in (
-        ("begin", begin),
-        ("await_up", await_up),
-        ("deploy", deploy),
-        ("prove", own_prove),
-        ("close", close),
-        ("casualties", casualties),
-        ("processes", lambda self: []),
-        ("alive", lambda self: not script.dead),
-        ("broken", lambda self: script.broken),
-        ("begin_look", lambda self: script.call("look", "")),
-        (
-            "end_look",
-            lambda self, from_ns, to_ns: [
-                {"app": "a", "deployment": "Echo", "looks": 3, "requests": 1.23456}
-            ],
-        ),
-    ):
-        monkeypatch.setattr(Serving, name, fake)
-    for cluster in (OwnCluster, AttachedCluster):
-        monkeypatch.setattr(cluster, "_ask", ask)
+    looks = [{"app": "a", "deployment": "Echo", "looks": 3, "requests": 1.23456}]
+    _replace_methods(
+        monkeypatch,
+        Serving,
+        begin=begin,
+        await_up=await_up,
+        deploy=deploy,
+        prove=lambda self: script.call("prove", self.spec.name, {"port": self.port}),
+        close=close,
+        casualties=casualties,
+        processes=lambda self: [],
+        alive=lambda self: not script.dead,
+        broken=lambda self: script.broken,
+        begin_look=lambda self: script.call("look"),
+        end_look=lambda self, from_ns, to_ns: looks,
+    )
 
     def attach(self: AttachedCluster, report: Callable[[str], None] = print) -> None:
         script.call("start", f"attached {','.join(self.names)}")
@@ -428,10 +395,20 @@ def _clusters(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
         report("attach")
         self.facts = {"nodes": [{"memory_bytes": 8e9}], "versions": {"ray": "2"}}
 
-    monkeypatch.setattr(OwnCluster, "_changed", lambda self: None)
-    monkeypatch.setattr(AttachedCluster, "start", attach)
-    monkeypatch.setattr(AttachedCluster, "alive", lambda self: not script.dead)
-    monkeypatch.setattr(AttachedCluster, "close", lambda self: Reaped(0, 1.0, script.leftovers))
+    _replace_methods(monkeypatch, OwnCluster, _ask=ask, _changed=lambda self: None)
+    _replace_methods(
+        monkeypatch,
+        AttachedCluster,
+        _ask=ask,
+        start=attach,
+        alive=lambda self: not script.dead,
+        close=lambda self: Reaped(0, 1.0, script.leftovers),
+    )
+
+
+def _replace_methods(monkeypatch: pytest.MonkeyPatch, owner: type, **fakes: Any) -> None:
+    for name, fake in fakes.items():
+        monkeypatch.setattr(owner, name, fake)
 
 
 def _backends(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -440,40 +417,33 @@ def _backends(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
         script.call("start", f"{self.name} {self.backend}")
         self.start_s, self.versions, self.port = 1.5, {"torch": "2"}, 29500
 
-    def world(self: RpcBackend, world: Any) -> WorldPids:
-        found: WorldPids = script.call(
-            "world", f"{self.name} {world.world_size}", WorldPids(21, (22,), 0.7)
-        )
-        return found
+    def world(self: RpcBackend, world: Any) -> Any:
+        return script.call("world", f"{self.name} {world.world_size}", WorldPids(21, (22,), 0.7))
 
-    def episode(self: RpcBackend) -> Mapping[str, Any]:
+    def episode(self: RpcBackend) -> Any:
         began = int(1e9 * script.now_s)
         script.now_s += 1.0
-        told = {
-            "agent_ns": [10, 20],
-            "observer_ns": [[30, 40]],
-            "began_ns": began,
-            "ended_ns": began + 10**9,
-        }
-        found: Mapping[str, Any] = script.call("episode", self.name, told)
-        return found
+        latencies = {"agent_ns": [10, 20], "observer_ns": [[30, 40]]}
+        times = {"began_ns": began, "ended_ns": began + 10**9}
+        return script.call("episode", self.name, latencies | times)
 
     def close(self: RpcBackend) -> Reaped:
         script.call("close", self.name)
         return Reaped(2, 1.0, script.leftovers)
 
-    for name, fake in (
-        ("start", start),
-        ("world", world),
-        ("episode", episode),
-        ("end_world", lambda self: script.call("end", self.name)),
-        ("processes", lambda self: []),
-        ("memory_bytes", lambda self: 5),
-        ("open_to_network", lambda self: []),
-        ("alive", lambda self: not script.dead),
-        ("close", close),
-    ):
-        monkeypatch.setattr(RpcBackend, name, fake)
+    _replace_methods(
+        monkeypatch,
+        RpcBackend,
+        start=start,
+        world=world,
+        episode=episode,
+        end_world=lambda self: script.call("end", self.name),
+        processes=lambda self: [],
+        memory_bytes=lambda self: 5,
+        open_to_network=lambda self: [],
+        alive=lambda self: not script.dead,
+        close=close,
+    )
 
 
 def _bare_servers(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -485,24 +455,28 @@ def _bare_servers(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
         script.call("close", self.name)
         return Reaped(1, 1.0, script.leftovers)
 
-    for name, fake in (
-        ("start", start),
-        ("close", close),
-        ("processes", lambda self: ()),
-        ("alive", lambda self: not script.dead),
-    ):
-        monkeypatch.setattr(BareServer, name, fake)
+    _replace_methods(
+        monkeypatch,
+        BareServer,
+        start=start,
+        close=close,
+        processes=lambda self: (),
+        alive=lambda self: not script.dead,
+    )
 
-
-# ------------------------------------------------------------------------------------ troubles
 
 REFUSED = LoadError("connect", "127.0.0.1", 1000, "refused")
 GONE = "replica 7 ended"
 
 
-def raise_error(error: BaseException) -> Any:
-    """Raises it, where an expression is needed."""
-    raise error
+def raise_after(change: Change, error: BaseException) -> Change:
+    """A fault: something changes, and then the call fails."""
+
+    def fail(result: Any) -> Any:
+        change(result)
+        raise error
+
+    return fail
 
 
 def launch_failed() -> LaunchFailed:
@@ -513,6 +487,11 @@ def launch_failed() -> LaunchFailed:
 def interrupt(result: LoadResult) -> LoadResult:
     """Ctrl-C within a load: what was measured till then is kept."""
     raise LoadInterrupted(result)
+
+
+def interrupt_nodes(result: NodesResult) -> NodesResult:
+    """Ctrl-C within a load from nodes."""
+    raise NodesInterrupted(result)
 
 
 def silence(result: LoadResult) -> LoadResult:
@@ -527,26 +506,14 @@ def cut(result: LoadResult) -> LoadResult:
     return replace(result, measured=counts, in_windows=counts)
 
 
-def die(script: Script) -> Any:
-    """A call that ends the cluster."""
-    script.dead = True
-    raise launch_failed()
-
-
-def refuse_and_lose(script: Script) -> Any:
-    """A load that fails because a part ended."""
-    script.gone = [GONE]
-    raise REFUSED
-
-
 #: What can go wrong with a call, by name.
 TROUBLES: Mapping[str, Callable[[Script], BaseException | Change]] = {
     "fails": lambda _: launch_failed(),
     "refused": lambda _: REFUSED,
-    "dies": lambda script: lambda _: die(script),
+    "dies": lambda script: raise_after(script.kill, launch_failed()),
     "killed": lambda script: script.kill,
     "lost-part": lambda script: script.lose(GONE),
-    "refused-and-lost-part": lambda script: lambda _: refuse_and_lose(script),
+    "refused-and-lost-part": lambda script: raise_after(script.lose(GONE), REFUSED),
     "broken": lambda script: script.lose("gcs 3 ended", broken="gcs 3 ended"),
     "lost-worker": lambda _: (
         lambda result: replace(result, failures=(WorkerFailure(33, "killed", 5),))
@@ -559,9 +526,9 @@ TROUBLES: Mapping[str, Callable[[Script], BaseException | Change]] = {
         lambda result: replace(result, sides=(result.sides[0], silence(result.sides[1])))
     ),
     "cut": lambda _: cut,
-    "full": lambda _: lambda _: raise_error(StoreError("FOLDER: cannot write: no space left")),
+    "full": lambda _: StoreError("FOLDER: cannot write: no space left"),
     "ctrl-c": lambda _: KeyboardInterrupt(),
     "interrupted": lambda _: interrupt,
     "interrupted-and-killed": lambda script: lambda result: interrupt(script.kill(result)),
-    "interrupted-nodes": lambda _: lambda result: raise_error(NodesInterrupted(result)),
+    "interrupted-nodes": lambda _: interrupt_nodes,
 }

@@ -30,7 +30,7 @@ from serve_bench.core.ladder import Ladder
 from serve_bench.core.load_spec import Timing
 from serve_bench.core.plan import parse_row, plan
 from serve_bench.core.request_spec import Request
-from serve_bench.core.result import Result, Traffic
+from serve_bench.core.result import PlannedTrial, Result, Traffic
 from serve_bench.core.suite import Overrides, read_suite
 from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.runner.agenda import Agenda, rest_of
@@ -40,23 +40,24 @@ from serve_bench.runner.url_bench import Service, UrlLadders
 from serve_bench.store import RunFolder, StoreError, read
 from tests.records import run as run_record
 from tests.runner.fakes import TROUBLES, Looking, Script, install
+from tests.scale_records import plan_of as planned_rows
 from tests.scale_records import scale_suite
 
 STORIES: Final = Path(__file__).with_name("stories")
 
-Make = Callable[[Script, RunFolder, Result | None], Any]
-"""A runner that writes into a folder; of what is missing there if its records are given."""
+Work = tuple[list[PlannedTrial], Any]
+"""What is planned, and the launches of it that are missing."""
+
+Make = Callable[[Script, Path, Result | None], Work]
+"""The work of a run in a folder, all of it or what its earlier records lack."""
 
 SIDES: Final = (Side("default"), Side("optimized", BUILT_IN_VARIANTS["optimized"]))
 ROWS: Final = (parse_row("raw:100", Traffic(), "x"), parse_row("8", Traffic(), "x"))
 SERVICES: Final = tuple(Service(name, Request(f"http://{name}:1/")) for name in "ab")
 
 
-# ------------------------------------------------------------------------------------- kinds
-
-
 def served(**flags: Any) -> Make:
-    def make(script: Script, folder: RunFolder, earlier: Result | None) -> Any:
+    def make(script: Script, place: Path, earlier: Result | None) -> Work:
         inside: Any = Looking(script) if flags.get("profile") else None
         overrides = {"launches": 1, "windows": 2, **flags}
         profile = overrides.pop("profile", False)
@@ -64,59 +65,49 @@ def served(**flags: Any) -> Make:
         agenda = Agenda(suite, plan(suite), profile)
         if earlier is not None:
             agenda = rest_of(earlier, suite, profile)
-        else:
-            cells = [cell for launch in plan(suite) for cell in launch.cells]
-            folder.append(run_record(*(trial for _, trials in cells for trial in trials)))
-        clusters = ServedClusters(agenda, "abc123", folder.path, inside=inside)
-        return Runner(clusters.plan(), folder, script, first_launch=5 if earlier else 1)
+        cells = [cell for launch in plan(suite) for cell in launch.cells]
+        launches = ServedClusters(agenda, "abc123", place, inside=inside).plan()
+        return [trial for _, trials in cells for trial in trials], launches
 
     return make
 
 
-def url(script: Script, folder: RunFolder, earlier: Result | None) -> Any:
-    folder.append(run_record())
+def url(script: Script, place: Path, earlier: Result | None) -> Work:
     timing = Timing(1.0, 5.0, 3, 1.0)
-    ladders = UrlLadders(SERVICES, Ladder((1, 2, 4)), timing, folder.path, "abc123", each=None)
-    return Runner(ladders.plan(), folder, script)
+    ladders = UrlLadders(SERVICES, Ladder((1, 2, 4)), timing, place, "abc123", each=None)
+    return [], ladders.plan()
+
+
+def versus_suite(cells: int, sides: tuple[Side, Side], rows: Any) -> VersusSuite:
+    settings = tuple({**cell_defaults(), "num_replicas": 1 + cell} for cell in range(cells))
+    return VersusSuite("mine", sides, settings, rows, rounds=2, side_s=0.1, sample=False)
 
 
 def versus(cells: int = 1, urls: bool = False) -> Make:
-    def make(script: Script, folder: RunFolder, earlier: Result | None) -> Any:
-        settings = tuple({**cell_defaults(), "num_replicas": 1 + cell} for cell in range(cells))
-        suite = VersusSuite("mine", SIDES, settings, ROWS, rounds=2, side_s=0.1, sample=False)
+    def make(script: Script, place: Path, earlier: Result | None) -> Work:
+        suite = versus_suite(cells, SIDES, ROWS)
         if urls:
             suite = replace(suite, urls={"default": "http://a/", "optimized": "http://b/"})
         pairings = [pairing for launch in versus_plan(suite) for pairing in launch.pairings]
         trials = earlier.trials if earlier else ()
-        if earlier is None:
-            folder.append(run_record(*(trial for part in pairings for trial in part.planned)))
-        pairs = Pairs(
-            suite,
-            versus_plan(suite, [trial.key for trial in trials]),
-            folder.path,
-            "abc123",
-            (SERVICES[0], SERVICES[1]) if urls else None,
-            chosen_of(pairings, trials),
-        )
-        return Runner(pairs.plan(), folder, script, first_launch=5 if earlier else 1)
+        rest = versus_plan(suite, [trial.key for trial in trials])
+        services = (SERVICES[0], SERVICES[1]) if urls else None
+        pairs = Pairs(suite, rest, place, "abc123", services, chosen_of(pairings, trials))
+        return [trial for pairing in pairings for trial in pairing.planned], pairs.plan()
 
     return make
 
 
-def tax(script: Script, folder: RunFolder, earlier: Result | None) -> Any:
-    cells, sides = (cell_defaults(),), (SIDES[0], SIDES[0])
-    pair = VersusSuite("mine", sides, cells, ROWS[:1], rounds=2, side_s=0.1, sample=False)
-    suite = TaxSuite(pair, (LAYERS[0], *LAYERS[2:5]))
+def tax(script: Script, place: Path, earlier: Result | None) -> Work:
+    suite = TaxSuite(versus_suite(1, (SIDES[0], SIDES[0]), ROWS[:1]), (LAYERS[0], *LAYERS[2:5]))
     parts = [part for launch in tax_plan(suite) for row in launch.rows for part in row.parts]
     trials = earlier.trials if earlier else ()
-    if earlier is None:
-        folder.append(run_record(*(trial for part in parts for trial in part.planned)))
     rest = tax_plan(suite, [trial.key for trial in trials])
-    launches = TaxRun(suite, rest, folder.path, "abc123", chosen_of(parts, trials)).plan()
-    return Runner(launches, folder, script, first_launch=5 if earlier else 1)
+    run = TaxRun(suite, rest, place, "abc123", chosen_of(parts, trials))
+    return [trial for part in parts for trial in part.planned], run.plan()
 
 
-def rpc(script: Script, folder: RunFolder, earlier: Result | None) -> Any:
+def rpc(script: Script, place: Path, earlier: Result | None) -> Work:
     worlds = tuple(World(size, True, (10,), 1, 10, "cpu", 1) for size in (2, 3))
     names = ("torch", "ray")
     suite = RpcSuite(names, worlds, "world_size", "localhost", 29500, episodes=2, sample=True)
@@ -124,21 +115,16 @@ def rpc(script: Script, folder: RunFolder, earlier: Result | None) -> Any:
     if earlier is not None:
         doubted = {failure.key for failure in earlier.failures}
         done = [trial.key for trial in earlier.trials if trial.key not in doubted]
-    else:
-        folder.append(run_record(*(trial for part in rpc_plan(suite) for _, trial in part.worlds)))
-    launches = rpc_plan_of(suite, rpc_plan(suite, done), folder.path, "abc123")
-    return Runner(launches, folder, script, first_launch=5 if earlier else 1)
+    launches = rpc_plan_of(suite, rpc_plan(suite, done), place, "abc123")
+    return [trial for part in rpc_plan(suite) for _, trial in part.worlds], launches
 
 
 def scale(workload: Any, **settings: Any) -> Make:
-    def make(script: Script, folder: RunFolder, earlier: Result | None) -> Any:
+    def make(script: Script, place: Path, earlier: Result | None) -> Work:
         suite = scale_suite(workload, **{"launches": 1, "size": 2, **settings})
         done = [trial.key for trial in earlier.trials] if earlier else []
-        if earlier is None:
-            sizes = [cell for launch in scale_plan(suite) for cell in launch.cells]
-            folder.append(run_record(*(trial for cell in sizes for trial in cell.rows)))
-        launches = scale_plan_of(suite, scale_plan(suite, done), folder.path, "abc123")
-        return Runner(launches, folder, script, first_launch=5 if earlier else 1)
+        launches = scale_plan_of(suite, scale_plan(suite, done), place, "abc123")
+        return list(planned_rows(suite)), launches
 
     return make
 
@@ -221,9 +207,6 @@ CASES: Final = [
 ]
 
 
-# ----------------------------------------------------------------------------------- running
-
-
 def play(script: Script, kind: Kind, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Works off a run, or what is missing of it; how it ended."""
     earlier = read(folder / "run") if (folder / "run").exists() else None
@@ -234,7 +217,10 @@ def play(script: Script, kind: Kind, folder: Path, monkeypatch: pytest.MonkeyPat
         else:
             records, _ = RunFolder.resume(folder / "run")
         with records:
-            runner = kind.make(script, records, earlier)
+            planned, launches = kind.make(script, records.path, earlier)
+            if earlier is None:
+                records.append(run_record(*planned))
+            runner = Runner(launches, records, script, first_launch=5 if earlier else 1)
             try:
                 return "complete" if runner.run() else "incomplete"
             except (KeyboardInterrupt, StoreError) as error:
