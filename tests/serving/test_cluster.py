@@ -63,13 +63,7 @@ def answering(answers: Mapping[str, tuple[int, Any]], other: int) -> Iterator[in
 
 
 def refused(deployer: Any, answers: Mapping[str, tuple[int, Any]], status: int) -> str:
-    ready: dict[str, Any] = {
-        "method": "GET",
-        "path": "/",
-        "headers": {},
-        "body": None,
-        "statuses": [],
-    }
+    ready = {"method": "GET", "path": "/", "headers": {}, "body": None, "statuses": []}
     with answering(answers, status) as port:
         made = deployer.Deployer()
         made.http = {"host": "127.0.0.1", "port": port}
@@ -203,9 +197,6 @@ def test_a_setting_that_is_not_in_force_is_reported(
     told = [str(refused.value), *refused.value.detail]
     assert "'old', asked for 'new'" in told[0] and "1, asked for 2" in told[1]
 
-
-# --------------------------------------------------------------------------------------------------
-# Load through a handle.
 
 TIMEOUT_S = 0.2
 SPEC = {"expect": "1", "timeout_s": TIMEOUT_S}

@@ -6,7 +6,7 @@ Without Ray: what would start one is a stand-in that writes down what it was ask
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -37,6 +37,7 @@ class FakeServing:
     fails: bool = False
     refuses: tuple[str, ...] = ()
     deploys: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    apps: list[AppSpec] = field(default_factory=list)
     proofs: int = 0
     closed: int = 0
     url: str = "http://127.0.0.1:1234"
@@ -47,6 +48,7 @@ class FakeServing:
             raise LaunchFailed("Ray did not start")
 
     def deploy(self, app: AppSpec, cell: Mapping[str, Any]) -> Deployed:
+        self.apps.append(app)
         self.deploys.append((app.import_path, dict(cell)))
         if app.import_path in self.refuses:
             raise LaunchFailed("the app is DEPLOY_FAILED")
@@ -118,12 +120,11 @@ def cluster(stage: Stage, tmp_path: Path) -> Any:
     assert run is None or not strays.run_directory(run).exists()
 
 
-def test_nothing_starts_before_an_app(cluster: KeptCluster, stage: Stage) -> None:
+def test_one_cluster_for_all_apps_and_one_proof_and_none_before_an_app(
+    cluster: KeptCluster, stage: Stage
+) -> None:
     assert cluster.url is None and cluster.mark == {} and cluster.casualties() == []
     assert stage.made == [] and not cluster.proof
-
-
-def test_one_cluster_for_all_apps_and_one_proof(cluster: KeptCluster, stage: Stage) -> None:
     for target in ("shop.py:app", "other.py:app", "only_a.py:app"):
         assert cluster.deploy(target, {}, Asked()) == "http://127.0.0.1:1234"
     (serving,) = stage.made
@@ -142,18 +143,11 @@ def test_what_is_in_force_is_not_deployed_again(cluster: KeptCluster, stage: Sta
 
 
 def test_the_request_that_must_be_answered_goes_with_the_deploy(
-    cluster: KeptCluster, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    cluster: KeptCluster, stage: Stage
 ) -> None:
-    seen: list[AppSpec] = []
-    deploy = FakeServing.deploy
-
-    def note(self: FakeServing, app: AppSpec, cell: Mapping[str, Any]) -> Deployed:
-        seen.append(app)
-        return deploy(self, app, cell)
-
-    monkeypatch.setattr(FakeServing, "deploy", note)
     cluster.deploy("shop.py:app", {}, Asked("/best", "POST", (), b"[1]"))
-    assert seen[0].own is not None and seen[0].own.asked == Asked("/best", "POST", (), b"[1]")
+    (app,) = stage.made[0].apps
+    assert app.own is not None and app.own.asked == Asked("/best", "POST", (), b"[1]")
 
 
 @pytest.mark.parametrize(
@@ -216,15 +210,13 @@ def test_an_app_that_fails_leaves_the_cluster_to_others(cluster: KeptCluster, st
     assert [path for path, _ in stage.made[0].deploys] == ["shop:app", "other:app", "shop:app"]
 
 
-def test_an_app_larger_than_the_cluster_is_refused(cluster: KeptCluster, stage: Stage) -> None:
-    cluster.deploy("shop.py:app", {"Shop.num_replicas": 8}, Asked())
-    with pytest.raises(BadInput, match=r"asks for 9 replicas and 9 CPUs of Ray; .* largest app"):
-        cluster.deploy("shop.py:app", {"Shop.num_replicas": 9}, Asked())
-
-
-def test_a_large_first_app_makes_a_large_cluster(cluster: KeptCluster, stage: Stage) -> None:
+def test_the_cluster_is_as_large_as_its_first_app_and_a_larger_one_is_refused(
+    cluster: KeptCluster, stage: Stage
+) -> None:
     cluster.deploy("shop.py:app", {"Shop.num_replicas": 20}, Asked())
     assert stage.made[0].spec.most_replicas == 20 and stage.made[0].spec.logical_cpus >= 22
+    with pytest.raises(BadInput, match=r"asks for 21 replicas and 21 CPUs of Ray; .* largest app"):
+        cluster.deploy("shop.py:app", {"Shop.num_replicas": 21}, Asked())
 
 
 def test_closing_twice_ends_it_once(cluster: KeptCluster, stage: Stage) -> None:
@@ -245,9 +237,3 @@ def test_a_file_is_looked_for_in_the_folders_and_must_be_one(tmp_path: Path) -> 
     assert resolved_target(f"{tmp_path}/a/both.py:app", folders) == f"{tmp_path}/a/both.py:app"
     with pytest.raises(BadInput, match=r"both.py may be .*/a/both.py and .*/b/both.py: say which"):
         resolved_target("both.py:app", folders)
-
-
-def test_the_variant_is_that_of_the_launch(cluster: KeptCluster, stage: Stage) -> None:
-    cluster.variant = replace(BUILT_IN_VARIANTS["optimized"], name="mine")
-    cluster.deploy("shop.py:app", {}, Asked())
-    assert stage.made[0].spec.variant.name == "mine"

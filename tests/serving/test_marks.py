@@ -61,15 +61,6 @@ def test_a_span_holds_what_is_marked_within_it_whatever_the_time_of_day(
     assert (one.kind, one.name, one.parent) == ("replica", "Front", "")
 
 
-def test_without_a_folder_nothing_is_marked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv(marks.FOLDER, raising=False)
-    assert marks.exporter() == []
-    monkeypatch.setenv(marks.FOLDER, str(tmp_path / "none"))
-    assert marks.exporter() == []
-
-
 def test_an_interpreter_that_cannot_trace_is_refused(tmp_path: Path) -> None:
     """One whose Ray has no tracing, and one without OpenTelemetry."""
     check_tracing(VariantUsed("own", {}))
@@ -108,6 +99,15 @@ def started(tmp_path: Path, config: str) -> str:
     first, _, text = done.stdout.partition("\n")
     assert first == "-db -f -dR"
     return text
+
+
+def test_without_a_folder_nothing_is_marked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(marks.FOLDER, str(tmp_path / "none"))
+    assert marks.exporter() == []
+    monkeypatch.delenv(marks.FOLDER)
+    assert marks.exporter() == []
 
 
 def test_haproxy_has_lines_for_traced_requests_behind_its_bind(tmp_path: Path) -> None:

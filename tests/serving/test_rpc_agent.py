@@ -14,7 +14,6 @@ import pytest
 
 from serve_bench.serving.apps.rpc.agent import (
     Agent,
-    FixedPolicy,
     ended,
     episode,
     figures,
@@ -26,12 +25,6 @@ SPEC: dict[str, Any] = {
     **{"observers": 4, "batch": True, "state_size": [3, 2, 5], "nlayers": 2, "out_features": 6},
     **{"device": "cpu", "threads": 1, "seed": 1, "policy_ms": None},
 }
-
-
-def test_a_fixed_policy_takes_its_time_and_selects_action_0() -> None:
-    began = time.perf_counter()
-    assert FixedPolicy(15.0).select(["a", "b", "c"]) == [0, 0, 0]
-    assert time.perf_counter() - began >= 0.015
 
 
 def test_an_agent_with_a_fixed_policy_needs_no_torch_and_tells_each_latency_once() -> None:
