@@ -13,6 +13,7 @@ from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.result import (
     Deploy,
     Failure,
+    JsonObject,
     Launch,
     Metric,
     PlannedTrial,
@@ -36,11 +37,7 @@ ROWS = (
 
 def cell(batch: int = 1, queries: int = 1, replicas: int = 1) -> dict[str, int]:
     """A cell of the micro matrix."""
-    return {
-        "max_batch_size": batch,
-        "max_ongoing_requests": queries,
-        "num_replicas": replicas,
-    }
+    return {"max_batch_size": batch, "max_ongoing_requests": queries, "num_replicas": replicas}
 
 
 def planned(
@@ -92,7 +89,7 @@ def trial(
     latency: HistogramFacts | None = None,
     profiled: bool = False,
     steady: bool = True,
-    client: dict[str, object] | None = None,
+    client: JsonObject | None = None,
 ) -> Trial:
     """A measured trial with a rate for each 1 s window."""
     rates = windows or (100.0, 110.0, 90.0)
@@ -101,24 +98,18 @@ def trial(
         metrics["latency"] = Metric("ns", "lower", histogram=latency)
     done = round(sum(rates))
     errors = failed or {}
-    return Trial(
-        key=of.key,
-        launch=f"{of.variant}-{of.round}",
-        round=of.round,
-        variant=of.variant,
-        cell=of.cell,
-        row=of.row,
-        started_at=AT,
+    return of.measured(
+        f"{of.variant}-{of.round}",
+        AT,
         window_s=1.0,
         warmup=Warmup(1.0, steady, done),
         metrics=metrics,
         counts=Counts(sent=done + sum(errors.values()), completed=done, failed=errors, in_flight=0),
-        client=client or {},
+        seconds={},
+        client=client,
         flags={"profiled": True} if profiled else {},
     )
 
-
-# --------------------------------------------------------------------------- ladders and press
 
 PRESS_CELL = {
     **cell(queries=64),
@@ -180,14 +171,10 @@ def press_trial(
         "processes": processes if where else processes[2:],
         "gpus": [] if gpu is None else [{"device": 0, "use_percent": gpu}],
     }
-    return Trial(
-        key=trial_key(variant, round_, where, row.label),
-        launch=f"{variant}-{round_}",
-        round=round_,
-        variant=variant,
-        cell=where,
-        row=row,
-        started_at=AT,
+    at = PlannedTrial(trial_key(variant, round_, where, row.label), round_, variant, where, row)
+    trial = at.measured(
+        f"{variant}-{round_}",
+        AT,
         window_s=measured_s,
         warmup=Warmup(0.0, True, 0),
         metrics={
@@ -195,27 +182,22 @@ def press_trial(
             "latency": Metric("ns", "lower", histogram=histogram.encode()),
         },
         counts=Counts(done + sum(errors.values()) + cut, done, errors, cut),
-        client=client or {},
         seconds={"connecting": total_s - measured_s, "measured": measured_s, "total": total_s},
+        client=client,
         flags={"cut": True} if cut else {},
-        usage={} if cpu is None else usage,
-        serve_metrics={} if levels is None else {"status": "fresh", "levels": dict(levels)},
     )
+    serve_metrics = {} if levels is None else {"status": "fresh", "levels": dict(levels)}
+    return replace(trial, usage={} if cpu is None else usage, serve_metrics=serve_metrics)
 
 
-def press_deploy(of: Trial, first_ms: float = 500.0, steady: bool = True) -> Deploy:
+def press_deploy(of: Trial) -> Deploy:
     """The deploy before a trial, with its first request and how it settled."""
-    return Deploy(
-        launch=of.launch,
-        cell=of.cell,
-        seconds=2.0,
-        in_place=False,
-        proof={
-            "first_request": {"ms": first_ms, "polls": 3, "status": 200},
-            "replicas": [{"pid": 2, "device": of.cell.get("device"), "torch": "2.9.0"}],
-        },
-        settled={"seconds": 1.5, "steady": steady, "completed": 900, "p50_ns": 1_200_000},
-    )
+    proof = {
+        "first_request": {"ms": 500.0, "polls": 3, "status": 200},
+        "replicas": [{"pid": 2, "device": of.cell.get("device"), "torch": "2.9.0"}],
+    }
+    settled = {"seconds": 1.5, "steady": True, "completed": 900, "p50_ns": 1_200_000}
+    return Deploy(of.launch, of.cell, 2.0, False, proof, settled=settled)
 
 
 def press_result(
@@ -238,32 +220,20 @@ def press_result(
     }
     records: list[Record] = [replace(run(), command=command, suite=about)]
     begun: set[str] = set()
-    for one in trials:
-        if one.cell and one.launch not in begun:
-            records.append(launch(one.variant, one.round))
-            begun.add(one.launch)
-        if one.cell and (where := f"{one.launch} {one.cell}") not in begun:
-            records.append(press_deploy(one))
-            begun.add(where)
-        records.append(one)
+    for trial in trials:
+        if trial.cell and trial.launch not in begun:
+            records.append(launch(trial.variant, trial.round))
+        if trial.cell and (where := f"{trial.launch} {trial.cell}") not in begun:
+            records.append(press_deploy(trial))
+            begun |= {trial.launch, where}
+        records.append(trial)
     return result_of([*records, *others])
 
 
 def failure_of(of: Trial, message: str) -> Failure:
     """Something that broke during a trial."""
-    return Failure(
-        "trial",
-        message,
-        AT,
-        key=of.key,
-        variant=of.variant,
-        round=of.round,
-        cell=of.cell,
-        row=of.row,
-    )
-
-
-# ----------------------------------------------------------------------------------------- rpc
+    where: dict[str, Any] = {name: getattr(of, name) for name in ("key", "variant", "round")}
+    return Failure("trial", message, AT, cell=of.cell, row=of.row, **where)
 
 
 def rpc_world(size: int = 10, batch: bool = True, **other: Any) -> World:

@@ -90,9 +90,9 @@ def lost_node(at: int, why: str = "no word for 5 s", **other: Any) -> dict[str, 
         "connection_rate_mean": None,
         "connection_rate_max": None,
         "bytes_received": 0,
-        "latency_ns": {name: None for name in ("mean", "max", "p50", "p75", "p90", "p99")},
         "client_bound": None,
         "lost": why,
+        "latency_ns": dict.fromkeys(("mean", "max", "p50", "p75", "p90", "p99")),
         "last_heard": {"completed": 47, "failed": 0, "age_s": 5.25},
     }
     return scale_node(at, **(nothing | other))
@@ -101,21 +101,12 @@ def lost_node(at: int, why: str = "no word for 5 s", **other: Any) -> dict[str, 
 def usage(proxy: float = 80.0, replica: float = 30.0, host: float = 150.0) -> dict[str, Any]:
     """A proxy, two replicas, a controller and a raylet on two cores."""
 
-    def process(pid: int, role: str, share: float) -> dict[str, Any]:
+    shares = [("proxy", proxy), ("replica", replica), ("replica", replica / 2)]
+    processes: list[dict[str, Any]] = []
+    for pid, (role, share) in enumerate([*shares, ("controller", 6.0), ("raylet", 4.0)], 1):
         title = "ray::ServeReplica:serve_bench_single:Echo" if role == "replica" else role
-        return {"pid": pid, "role": role, "title": title, "cpu_percent": share}
-
-    return {
-        "host": {"cores": 2, "cpu_percent": host},
-        "processes": [
-            process(1, "proxy", proxy),
-            process(2, "replica", replica),
-            process(3, "replica", replica / 2),
-            process(4, "controller", 6.0),
-            process(5, "raylet", 4.0),
-        ],
-        "gpus": [],
-    }
+        processes.append({"pid": pid, "role": role, "title": title, "cpu_percent": share})
+    return {"host": {"cores": 2, "cpu_percent": host}, "processes": processes, "gpus": []}
 
 
 def scale_trial(
@@ -166,13 +157,13 @@ def scale_trial(
 
 def graph_trials(
     suite: ScaleSuite,
-    handle: tuple[Sequence[float], Sequence[float]] = ((90.0, 100.0, 110.0), (40.0, 60.0)),
-    http: tuple[Sequence[float], Sequence[float]] = ((45.0, 50.0, 55.0), (80.0, 120.0)),
     **where: Any,
 ) -> list[Trial]:
     """The four rows of a graph: rates of the windows, and latencies in ms of sequential requests
     (each taken 40 times). Between them Little's law holds for 4 clients."""
     rows = planned(suite, **where)
+    handle = ((90.0, 100.0, 110.0), (40.0, 60.0))
+    http = ((45.0, 50.0, 55.0), (80.0, 120.0))
     out = []
     for (rates, times), own in ((handle, rows[:2]), (http, rows[2:])):
         mean = sum(rates) / len(rates)

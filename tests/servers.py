@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 BODY = b"ok"
 LENGTH = b"Content-Length: 2\r\n"
@@ -75,7 +76,9 @@ class KnownServer:
 
 @dataclass
 class Settings:
-    """What the actions need: a delay, a capacity, stalls."""
+    """What the actions need. `delay_s`: service time. `stall`: how much longer (s) a request waits,
+    by the time since the first one came. `steps`: each request gets such a stream, in place of an
+    action."""
 
     script: Script = lambda number: "ok"
     delay_s: float = 0.0
@@ -286,37 +289,26 @@ async def _wait(settings: Settings, since_first_s: float) -> None:
 def serving(
     script: Script | None = None,
     *,
-    delay_s: float = 0.0,
     capacity: int | None = None,
-    stall: Callable[[float], float] | None = None,
-    accept_delay_s: float = 0.0,
-    steps: Callable[[int], Steps] | None = None,
     host: str = "127.0.0.1",
     unix_path: str | None = None,
     tls: ssl.SSLContext | None = None,
+    **settings: Any,
 ) -> Iterator[KnownServer]:
     """Run a server in a thread until the block ends.
 
-    `delay_s`: service time. `capacity`: so many requests are served at a time. `stall`: how much
-    longer (s) a request waits, by the time since the first one came. `steps`: each request gets
-    such a stream, in place of an action.
+    `capacity`: so many requests are served at a time. `settings`: others of Settings.
     """
     server = KnownServer(scheme="https" if tls else "http", host=host, path=unix_path)
     ready = threading.Event()
     loop = asyncio.new_event_loop()
 
     async def main() -> None:
-        settings = Settings(
-            script=script or always("ok"),
-            delay_s=delay_s,
-            slots=asyncio.Semaphore(capacity) if capacity else None,
-            stall=stall or (lambda since: 0.0),
-            accept_delay_s=accept_delay_s,
-            steps=steps,
-        )
+        slots = asyncio.Semaphore(capacity) if capacity else None
+        known = Settings(script or always("ok"), slots=slots, **settings)
 
         async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await _handle(server, settings, reader, writer)
+            await _handle(server, known, reader, writer)
 
         if unix_path is not None:
             listener = await asyncio.start_unix_server(handle, unix_path, backlog=1024)

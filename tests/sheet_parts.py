@@ -169,21 +169,6 @@ def is_sound(sheet: Document) -> None:
         assert drawing.words and drawing.title
 
 
-def numbers(content: Any) -> Iterator[float]:
-    """Every number of a JSON text or of what it holds."""
-    if isinstance(content, str | bytes):
-        content = json.loads(content)
-    waiting = [content]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, dict):
-            waiting += one.values()
-        elif isinstance(one, list):
-            waiting += one
-        elif isinstance(one, int | float) and not isinstance(one, bool):
-            yield one
-
-
 def sheet(result: Result, where: str | None = None, published: bool = False) -> Document:
     """What a run says, by the kind of its command."""
     return benchmark_of(result.run).telling.document(result, ReportOptions(where, published))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from serve_bench.analysis.comparing import of_runs
@@ -11,6 +11,7 @@ from serve_bench.analysis.comparing.model import Comparing
 from serve_bench.analysis.comparing.values import NAMES, rows_of
 from serve_bench.analysis.ratios import RunSpread
 from serve_bench.analysis.statistics import variants
+from serve_bench.benchmarks.versus.request import Side, VersusSuite
 from serve_bench.core.histogram import Histogram, HistogramFacts
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.result import (
@@ -38,8 +39,8 @@ HOST: dict[str, Any] = {
     "cpu_quota_cores": None,
     "memory_bytes": 16 << 30,
     "memory_limit_bytes": None,
-    "kernel": "Linux 6.8.0-45-generic",
     "governor": None,
+    "kernel": "Linux 6.8.0-45-generic",
     "load_1m": 0.1,
     "python": "3.11.9",
     "ray": "2.60.0",
@@ -128,58 +129,43 @@ def sliced(
         "completed": done,
         "failed": [failed] + [0] * (count - 1),
     }
-    return Trial(
-        key=at.key,
-        launch=f"{at.variant}-{at.round}",
-        round=at.round,
-        variant=at.variant,
-        cell=at.cell,
-        row=at.row,
-        started_at=AT,
+    return at.measured(
+        f"{at.variant}-{at.round}",
+        AT,
         window_s=length_s,
         warmup=Warmup(1.0, True, 100),
         metrics=metrics,
         counts=Counts(sum(done) + failed, sum(done), {"reset": failed} if failed else {}, 0),
+        seconds={},
         client={"slices": slices, "verdict": {**UNBOUND, **(verdict or {})}},
-        flags=flags or {},
+        flags=flags,
     )
 
 
 def versus_run(
     labels: tuple[str, str] = ("default", "optimized"),
     rows: Sequence[Row] = ROWS[2:],
-    cells: Sequence[Mapping[str, Any]] = (),
     rounds: int = 6,
     **suite: Any,
 ) -> Run:
     """The first record of a run of versus."""
-    of = [dict(one) for one in cells or [cell(1, 10000, 8)]]
+    of = [cell(1, 10000, 8)]
     bare = [label.removesuffix(" (A)").removesuffix(" (B)") for label in labels]
-    sides = [
-        {
-            "label": label,
-            "variant": asdict(BUILT_IN_VARIANTS.get(name, VariantUsed(name))),
-            "app": "noop",
-            "settings": {},
-        }
+    first, second = (
+        Side(label, BUILT_IN_VARIANTS.get(name, VariantUsed(name)))
         for label, name in zip(labels, bare, strict=True)
-    ]
-    about = {
-        "name": "micro",
-        "sides": sides,
-        "cells": of,
-        "rows": [asdict(row) for row in rows],
-        "rounds": rounds,
-        "side_s": 4.0,
-        "steady_s": 2.0,
-        "slice_s": None,
-        "aa": bare[0] == bare[1],
-        "seed": 1,
-        "threshold": 0.05,
-        "gate": ["throughput"],
-        "budget_s": None,
-        "urls": None,
-    }
+    )
+    whole = VersusSuite(
+        "micro",
+        (first, second),
+        tuple(of),
+        tuple(rows),
+        rounds,
+        side_s=4.0,
+        steady_s=2.0,
+        aa=bare[0] == bare[1],
+        gate=("throughput",),
+    )
     plan = tuple(
         planned(label, round_, row, where)
         for round_ in range(1, rounds + 1)
@@ -187,16 +173,9 @@ def versus_run(
         for row in rows
         for label in labels
     )
-    return Run(
-        id="20260102T030405Z",
-        argv=("versus", "--a", bare[0], "--b", bare[1]),
-        command="versus",
-        started_at=AT,
-        tool_version="0.1.0",
-        suite=about | suite,
-        plan=plan,
-        host=HOST,
-    )
+    argv = ("versus", "--a", bare[0], "--b", bare[1])
+    about = whole.to_json() | suite
+    return Run("20260102T030405Z", argv, "versus", AT, "0.1.0", suite=about, plan=plan, host=HOST)
 
 
 def versus_result(
@@ -248,14 +227,9 @@ def measured(
         {"pid": 3, "role": "controller", "title": "c", "cpu_percent": 7.0},
     ]
     host = {"cores": 4, "cpu_percent": 200.0, "steal_percent": steal}
-    return Trial(
-        key=at.key,
-        launch=f"{at.variant}-{at.round}",
-        round=at.round,
-        variant=at.variant,
-        cell=at.cell,
-        row=at.row,
-        started_at=AT,
+    trial = at.measured(
+        f"{at.variant}-{at.round}",
+        AT,
         window_s=1.0,
         warmup=Warmup(1.0, True, 100),
         metrics={
@@ -265,23 +239,17 @@ def measured(
         counts=Counts(done + failed, done, {"reset": failed} if failed else {}, 0),
         client={"verdict": {**UNBOUND, **(verdict or {})}},
         seconds={"measured": 10.0},
-        flags=flags or {},
-        usage={} if cpu_percent is None else {"host": host, "processes": processes, "gpus": []},
+        flags=flags,
     )
+    usage = {} if cpu_percent is None else {"host": host, "processes": processes, "gpus": []}
+    return replace(trial, usage=usage)
 
 
 def micro_run(id: str = "before", **suite: Any) -> Run:
     """The first record of a run of micro."""
     about = {"name": "micro", "app": "noop", "windows": 10, "window_s": 1.0, "launches": 3}
-    return Run(
-        id=id,
-        argv=("micro", "--launches", "3"),
-        command="micro",
-        started_at=AT,
-        tool_version="0.1.0",
-        suite=about | suite,
-        host=HOST,
-    )
+    argv = ("micro", "--launches", "3")
+    return Run(id, argv, "micro", AT, "0.1.0", suite=about | suite, host=HOST)
 
 
 def micro_result(

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from serve_bench.core.plan import Suite, expected_s, plan
-from serve_bench.core.result import Failure, Result, Trial, result_of
+from serve_bench.core.result import Failure, PlannedTrial, Result, Trial, result_of
 from serve_bench.core.suite import Overrides, read_suite
 from serve_bench.runner.agenda import PROFILING_S, Agenda, rest_of
 from tests.records import AT, run, trial
@@ -25,12 +25,16 @@ def suite() -> Suite:
     return read_suite({}, "x.toml", flags)
 
 
+ROWS = [row for launch in plan(suite()) for _, rows in launch.cells for row in rows]
+
+
 def earlier(*records: Trial | Failure) -> Result:
-    planned = [row for one in plan(suite()) for _, rows in one.cells for row in rows]
-    return result_of([run(*planned), *records])
+    return result_of([run(*ROWS), *records])
 
 
-ROWS = [row for one in plan(suite()) for _, rows in one.cells for row in rows]
+def work_of(agenda: Agenda) -> list[list[tuple[PlannedTrial, bool]]]:
+    """What is done in each cell: rows, and whether they are profiled."""
+    return [agenda.of(rows) for launch in agenda.launches for _, rows in launch.cells]
 
 
 def test_a_fresh_run_measures_each_cell_and_then_profiles_it() -> None:
@@ -61,12 +65,9 @@ def test_resuming_does_what_is_missing_alone() -> None:
     without_stacks = replace(trial(ROWS[1], profiled=True), profiles=FAILED)
     run_before = earlier(*measured, with_stacks, without_stacks)
     plain = rest_of(run_before, suite(), profile=False)
-    assert [row.key for one in plain.launches for _, rows in one.cells for row in rows] == [
-        ROWS[3].key
-    ]
+    assert work_of(plain) == [[(ROWS[3], False)]]
     both = rest_of(run_before, suite(), profile=True)
-    todo = [both.of(rows) for one in both.launches for _, rows in one.cells]
-    assert todo == [
+    assert work_of(both) == [
         [(ROWS[1], True)],
         [(ROWS[3], False), (ROWS[2], True), (ROWS[3], True)],
     ]
@@ -77,9 +78,7 @@ def test_a_row_in_doubt_is_measured_again_and_a_whole_run_leaves_nothing() -> No
     measured = [trial(row) for row in ROWS]
     doubt = Failure("worker", "a worker died", AT, key=ROWS[2].key)
     again = rest_of(earlier(*measured, doubt), suite(), profile=False)
-    assert [again.of(rows) for one in again.launches for _, rows in one.cells] == [
-        [(ROWS[2], False)]
-    ]
+    assert work_of(again) == [[(ROWS[2], False)]]
     assert rest_of(earlier(*measured), suite(), profile=False).launches == ()
     profiles = [replace(trial(row, profiled=True), profiles=KEPT) for row in ROWS]
     assert rest_of(earlier(*measured, *profiles), suite(), profile=True).launches == ()
@@ -92,6 +91,4 @@ def test_a_profile_that_was_broken_off_is_recorded_again() -> None:
     broken_off = replace(profiles[1], flags=flags)
     before = earlier(*measured, profiles[0], broken_off, *profiles[2:])
     again = rest_of(before, suite(), profile=True)
-    assert [again.of(rows) for one in again.launches for _, rows in one.cells] == [
-        [(ROWS[1], True)]
-    ]
+    assert work_of(again) == [[(ROWS[1], True)]]

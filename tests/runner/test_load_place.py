@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.load import LoadError, drive_load
-from serve_bench.runner.load_source import LoadOn, LocalLoads, NodeLoads, read_load_on
+from serve_bench.load import LoadError
+from serve_bench.runner.load_source import LoadOn, NodeLoads, read_load_on
 from tests import places
 
 Refuses = Callable[[str, str], None]
@@ -68,10 +68,6 @@ def test_the_flags_are_read() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         assert read_load_on(address, None) == LoadOn(address, None)
-
-
-def test_from_here_is_the_load_of_this_host() -> None:
-    assert LocalLoads().drive() is drive_load
 
 
 def test_a_cluster_that_is_not_there_is_an_error_of_the_load(tmp_path: Path) -> None:

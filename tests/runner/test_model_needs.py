@@ -78,11 +78,6 @@ def test_gpu_memory_counts_the_replicas_that_share_one() -> None:
         check_gpus(suite, cell, small)
 
 
-def test_an_app_without_a_model_is_left_alone() -> None:
-    suite = read_suite({}, "x.toml")
-    assert with_device(suite) is suite
-
-
 def test_press_holds_a_model_and_press_noop_none(monkeypatch: pytest.MonkeyPatch) -> None:
     one = Torch("2", None, ())
     monkeypatch.setattr("serve_bench.runner.model_needs.torch_of", lambda variant: one)
@@ -104,18 +99,22 @@ def variant_with(tmp_path: Path, script: str) -> VariantUsed:
     return VariantUsed("mine", python=str(python))
 
 
-def test_an_interpreter_without_torch_is_told_what_to_install(tmp_path: Path) -> None:
-    missing = variant_with(
-        tmp_path, "echo \"ModuleNotFoundError: No module named 'torch'\" >&2; exit 1"
-    )
-    with pytest.raises(BadInput, match=r"torch is not installed: pip install torch numpy"):
-        torch_of(missing)
+NO_PYTHON = "is no Python: asked for its torch, it told nothing"
 
 
-def test_what_torch_dies_of_is_told(tmp_path: Path) -> None:
-    broken = variant_with(tmp_path, "echo 'ImportError: libcuda.so' >&2; exit 1")
-    with pytest.raises(BadInput, match=r"torch cannot be used: ImportError: libcuda\.so"):
-        torch_of(broken)
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("echo \"ModuleNotFoundError: No module named 'torch'\" >&2; exit 1", "pip install torch"),
+        ("echo 'ImportError: libcuda.so' >&2; exit 1", r"cannot be used: ImportError: libcuda\.so"),
+        *((script, NO_PYTHON) for script in ("", "echo hello", "echo '{}'")),
+    ],
+)
+def test_an_interpreter_without_a_torch_is_refused(
+    script: str, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(BadInput, match=message):
+        torch_of(variant_with(tmp_path, script))
 
 
 TELLS = 'echo \'{"version": "2.0", "built_for": %s, "devices": %s}\''
@@ -142,9 +141,3 @@ def test_the_device_is_what_the_interpreter_has(
             with_device(suite)
     else:
         assert {cell["device"] for cell in with_device(suite).cells} == {becomes}
-
-
-@pytest.mark.parametrize("says", ["", "echo hello", "echo '{}'"])
-def test_what_is_no_python_is_told_so(tmp_path: Path, says: str) -> None:
-    with pytest.raises(BadInput, match="is no Python: asked for its torch, it told nothing"):
-        torch_of(variant_with(tmp_path, says))

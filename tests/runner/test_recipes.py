@@ -51,12 +51,6 @@ def test_every_shipped_recipe_reads_and_is_in_the_readme() -> None:
         assert f"| `{file.stem}` |" in readme
 
 
-def test_flags_are_those_that_are_true() -> None:
-    recipe = read_recipe({**GOOD, "native": True, "gil": False, "rate": 50}, "x.toml")
-    assert recipe.flags == ("native",)
-    assert recipe.rate == 50 and recipe.duration_s is None
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [

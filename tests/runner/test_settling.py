@@ -20,8 +20,6 @@ from tests.servers import serving
         ({"steady": False, "judged": True, "p50_ns": 1}, False),
         ({"steady": False, "judged": False, "p50_ns": 1}, True),
         ({"steady": False, "judged": False, "p50_ns": None}, False),
-        ({"steady": True, "p50_ns": 1}, True),  # as records before 0.2 have it
-        ({"steady": False, "p50_ns": 1}, False),
         ({"error": "refused"}, False),
     ],
 )

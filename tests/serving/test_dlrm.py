@@ -85,13 +85,6 @@ def test_the_mix_is_splitmix64() -> None:
     assert ids[31].tolist() == [((n >> 32) * 50) >> 32 for n in numbers[-5:]]
 
 
-def test_users_and_seeds_differ() -> None:
-    first = as_block(*features(1, SMALL))
-    assert first == as_block(*features(1, SMALL))
-    assert first != as_block(*features(2, SMALL))
-    assert first != as_block(*features(1, SMALL, seed=1))
-
-
 @given(st.integers(-(2**70), 2**70))
 def test_any_user_has_features_in_range(user: int) -> None:
     dense, ids = features(user, SMALL)
