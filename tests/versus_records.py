@@ -205,9 +205,6 @@ def versus_result(
     return result_of([*records, *others])
 
 
-# ------------------------------------------------------------------------- stored runs
-
-
 def measured(
     at: PlannedTrial,
     rate: float,

@@ -89,9 +89,6 @@ def stored(file: Path) -> list[dict[str, Any]]:
     return found
 
 
-# ----------------------------------------------------------------------------- what it costs
-
-
 def test_a_session_that_does_not_use_it_loads_nothing_of_ours() -> None:
     code = (
         "import sys, serve_bench.pytest_plugin\n"
@@ -115,9 +112,6 @@ def test_other_tests_are_left_alone(inner: pytest.Pytester) -> None:
     result.assert_outcomes(passed=2)
     assert "serve-bench" not in result.stdout.str().replace("serve-bench-fixture", "")
     assert stored(inner.path / "out.json")[0]["options"]["timer"] == "perf_counter"
-
-
-# ------------------------------------------------------------------------- what is measured
 
 
 def test_the_rounds_that_are_stored_are_those_of_the_load(
@@ -240,9 +234,6 @@ def test_skipped_benchmarks_load_nothing(inner: pytest.Pytester, scripted: Drive
     assert len(drive.loads) == 4
 
 
-# ----------------------------------------------------------------------- stored and compared
-
-
 @pytest.mark.parametrize(("now_s", "code"), [(1.0, 0), (1.2, 0), (1.4, 1)])
 def test_a_slower_round_breaks_the_gate(
     inner: pytest.Pytester, scripted: Drive, now_s: float, code: int
@@ -254,9 +245,6 @@ def test_a_slower_round_breaks_the_gate(
     # pytest-benchmark raises it after the tests, out of the summary.
     assert (result.ret != 0) == bool(code)
     assert ("Performance has regressed" in result.stdout.str() + result.stderr.str()) == bool(code)
-
-
-# ----------------------------------------------------------------------------- what fails
 
 
 @pytest.mark.parametrize(
@@ -439,12 +427,10 @@ def _children(pid: int) -> list[int]:
     return [child.pid for child in psutil.Process(pid).children(recursive=True)]
 
 
-# ------------------------------------------------------------------- without pytest-benchmark
-
-
-def test_switched_off_is_said(inner: pytest.Pytester) -> None:
+def test_switched_off_is_said_and_tests_that_do_not_time_run(inner: pytest.Pytester) -> None:
+    inner.makepyfile(test_it="def test_it(serve_target):\n    assert serve_target.variant\n")
     result = inner.runpytest_inprocess(*PLUGIN)
-    result.assert_outcomes(errors=1)
+    result.assert_outcomes(errors=1, passed=1)
     result.stdout.fnmatch_lines([pytest_plugin.SWITCHED_OFF])
 
 
@@ -460,14 +446,6 @@ def test_missing_is_said_with_what_to_install(
     result = inner.runpytest_inprocess(*PLUGIN)
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines([pytest_plugin.NOT_INSTALLED])
-
-
-def test_tests_that_do_not_time_run_without_it(inner: pytest.Pytester) -> None:
-    inner.makepyfile(test_speed="def test_it(serve_target):\n    assert serve_target.variant\n")
-    inner.runpytest_inprocess(*PLUGIN).assert_outcomes(passed=1)
-
-
-# ------------------------------------------------------------------------------ the variant
 
 
 @pytest.mark.parametrize(

@@ -34,9 +34,6 @@ ODD = Shape(
 )  # fmt: skip
 
 
-# ---------------------------------------------------------------------------------- shape
-
-
 def test_the_published_shape_is_the_default() -> None:
     shape = Shape()
     assert (shape.pairs, shape.top_layers[0]) == (351, (415, 256))
@@ -60,9 +57,6 @@ def test_what_is_no_shape_is_refused(change: dict[str, Any], message: str) -> No
 def test_a_shape_from_arguments() -> None:
     args = {"table_rows": "50", "bottom": "16,64", "top": [8, 4], "ranker": "plain"}
     assert Shape.from_args(args) == Shape(table_rows=50, bottom=(16, 64), top=(8, 4))
-
-
-# ------------------------------------------------------------------------------- features
 
 
 def test_features_are_those_of_the_user_for_ever() -> None:
@@ -114,9 +108,6 @@ def test_json_keeps_every_float32(scores: list[float]) -> None:
     content = json.loads(scores_json(answer))
     assert list(content) == ["scores"]
     assert np.array(content["scores"], np.float32).tobytes() == answer
-
-
-# --------------------------------------------------------------------------------- scores
 
 
 def blocks(users: range, shape: Shape, rows: int | None = None) -> list[bytes]:

@@ -110,9 +110,6 @@ def test_an_error_is_one_line_and_of_a_traceback_its_last() -> None:
     assert one_line(ValueError()) == "ValueError"
 
 
-# -------------------------------------------------------------------------------- with the network
-
-
 @pytest.mark.torch
 @pytest.mark.parametrize("kind", ["tensor", "array"])
 def test_actions_of_the_network_are_within_range_and_one_for_each_state(kind: str) -> None:

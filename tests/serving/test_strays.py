@@ -121,27 +121,37 @@ def test_sweep_spares_runs_whose_owner_lives_and_ends_the_others(run_id: str) ->
     mine.wait()
 
 
+#: A run whose owner, this program, has started a worker; it tells the run and the worker's pid.
+OWNER = """
+import os, subprocess, sys, time
+from serve_bench.serving import strays
+run = strays.new_run()
+warden = strays.start_warden(run) if sys.argv[1:] else None
+worker = "import time; print(flush=True); time.sleep(60)"
+env = dict(os.environ, **strays.marks(run))
+p = subprocess.Popen([sys.executable, "-c", worker], env=env, stdout=-1)
+p.stdout.readline()  # before its exec has ended a process has no environment
+print(run, p.pid, flush=True)
+time.sleep(60)
+"""
+
+
+def start_owner(*words: str, **env: str) -> tuple[subprocess.Popen[str], str, psutil.Process]:
+    """The owner of a run, the run and its worker."""
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER, *words],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **env},
+    )
+    assert owner.stdout is not None
+    run_id, pid = owner.stdout.readline().split()
+    return owner, run_id, psutil.Process(int(pid))
+
+
 def test_a_run_of_a_shell_with_another_tmpdir_is_spared_while_its_owner_lives() -> None:
     with tempfile.TemporaryDirectory(prefix="t", dir="/tmp") as other:
-        code = (
-            "import os, subprocess, sys, time\n"
-            "from serve_bench.serving import strays\n"
-            "run = strays.new_run()\n"
-            "env = dict(os.environ, **strays.marks(run))\n"
-            "worker = 'import time; print(flush=True); time.sleep(60)'\n"
-            "p = subprocess.Popen([sys.executable, '-c', worker], env=env, stdout=-1)\n"
-            "p.stdout.readline()  # before its exec has ended a process has no environment\n"
-            "print(run, p.pid, flush=True); time.sleep(60)"
-        )
-        owner = subprocess.Popen(
-            [sys.executable, "-c", code],
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "TMPDIR": other},
-        )
-        assert owner.stdout is not None
-        run_id, pid = owner.stdout.readline().split()
-        worker = psutil.Process(int(pid))
+        owner, run_id, worker = start_owner(TMPDIR=other)
         assert strays.known_runs()[run_id].directory.parent == Path(other)
         assert run_id not in strays.sweep()
         assert worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE
@@ -248,18 +258,7 @@ def test_a_directory_without_an_owner_is_spared_while_it_is_young() -> None:
 
 
 def test_the_warden_ends_the_run_when_its_owner_is_killed() -> None:
-    code = (
-        "import os, subprocess, sys, time\n"
-        "from serve_bench.serving import strays\n"
-        "run = strays.new_run(); warden = strays.start_warden(run)\n"
-        "env = dict(os.environ, **strays.marks(run))\n"
-        "p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], env=env)\n"
-        "print(run, p.pid, flush=True); time.sleep(60)"
-    )
-    owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    assert owner.stdout is not None
-    run_id, pid = owner.stdout.readline().split()
-    worker = psutil.Process(int(pid))
+    owner, run_id, worker = start_owner("with a warden")
     owner.kill()
     owner.wait()
     psutil.wait_procs([worker], timeout=10)
