@@ -63,7 +63,7 @@ def answering(answers: Mapping[str, tuple[int, Any]], other: int) -> Iterator[in
 
 
 def refused(deployer: Any, answers: Mapping[str, tuple[int, Any]], status: int) -> str:
-    ready = {"method": "GET", "path": "/", "headers": {}, "body": None, "statuses": []}
+    ready: Any = {"method": "GET", "path": "/", "headers": {}, "body": None, "statuses": []}
     with answering(answers, status) as port:
         made = deployer.Deployer()
         made.http = {"host": "127.0.0.1", "port": port}
