@@ -21,6 +21,7 @@ from types import ModuleType
 from typing import Any, Final
 
 import pytest
+from hypothesis import settings
 
 from serve_bench.cli.program import run
 from serve_bench.observing import host
@@ -30,6 +31,10 @@ from serve_bench.serving import strays
 # A script that starts the tests with & has SIGINT ignored, and every process started by them would
 # inherit that: the tests of Ctrl-C would wait for nothing.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# On a busy host an example may take long: that is no fault of what is tested.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
 
 
 def _module(name: str) -> str | None:

@@ -287,7 +287,6 @@ def alone(found: list[Any]) -> list[Any]:
     return [one for one in found if not any(flag in one.values[0] for flag in needy)]
 
 
-@pytest.mark.process
 @pytest.mark.parametrize("line", alone(lines("load", url=True)))
 def test_loads_work(line: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     streams = "--protocol stream" in line or "--openai" in line
@@ -307,7 +306,6 @@ def test_places_of_loads_are_places() -> None:
     assert places and all(read_load_on(place, None) is not None for place in places)
 
 
-@pytest.mark.process
 @pytest.mark.parametrize("line", lines("sweep", "recsys", "press", "versus", url=True))
 @pytest.mark.long
 def test_services_that_are_up_are_measured(

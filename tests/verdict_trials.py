@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -64,7 +65,7 @@ def serving(
 def measured(
     connections: int,
     rate: float,
-    seen: dict[str, Any],
+    seen: Mapping[str, Any],
     *,
     of: dict[str, Any] | None = None,
     latency_ms: float | None = None,

@@ -23,7 +23,7 @@ PANELS: Final[Mapping[str, str]] = {
             insecure cacert seconds episodes steps rounds all_rounds launches quick budget
             max_row_seconds num_queries batch start precision launch_time need protocol events
             event_timeout bodies soak_time openai model input_tokens output_tokens""",
-        "Server": """variant env a_env b_env python a_python b_python host port address node nodes
+        "Server": """variant env a_env b_env python a_python b_python host port address nodes
             master_addr master_port backend request_timeout_s grpc_servicer call""",
         "Output": """out output format published perf_metrics trace_out exclude_connect json as_json
             plot chart verbose live log_requests output_file_path threshold gate fail_on leak
@@ -44,7 +44,7 @@ _SHAPES: Final[Mapping[str, str]] = {
         "N": """rounds threads master_port episodes steps launches connections nodes seed hops
             deployments fanout requests length""",
         "N[,N...]": "users replicas clients world_size nlayers out_features",
-        "NAME": "app app_name model client deployment recipe node ranker cell row",
+        "NAME": "app app_name model client deployment recipe ranker cell row",
         "NAME[,NAME...]": "variant backend layers",
         "NAME=VALUE": "env a_env b_env",
         "MODULE.FUNCTION": "grpc_servicer",

@@ -57,7 +57,7 @@ class ReportCommandOptions(FormatOptions, GateOptions):
     exclude_connect: bool = flag(False, "Add totals without the opening of connections (press).")
     verbose: bool = flag(False, VERBOSE_HELP, "--verbose", "-v")
     plot: Path | None = flag(None, "Draw the charts into this file too: .svg or .png.")
-    chart: str | None = flag(None, "Of --plot: only charts with these words in their title.")
+    chart: str | None = flag(None, "Draw only charts with these words in their title (--plot).")
 
 
 @command(ReportCommandOptions, "Look inside")

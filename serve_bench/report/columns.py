@@ -7,12 +7,13 @@ figures is wider than its terminal.
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Collection, Sequence
 from typing import Final
 
 from rich.box import Box
 from rich.cells import cell_len
-from rich.console import Console, OverflowMethod
+from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -41,11 +42,13 @@ def wrapped(
     there to be copied.
     """
     room = max(width, NARROWEST) - indent - hang
-    overflow: OverflowMethod = "fold" if fold else "ignore"
-    lines = Text(text).wrap(Console(width=room), room, overflow=overflow) if text else ()
+    if fold:
+        folded = Text(text).wrap(Console(width=room), room, overflow="fold") if text else ()
+        lines = [line.plain.rstrip() for line in folded]
+    else:
+        lines = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False)
     return [
-        f"{' ' * (indent + (hang if number else 0))}{line.plain.rstrip()}"
-        for number, line in enumerate(lines)
+        f"{' ' * (indent + (hang if number else 0))}{line}" for number, line in enumerate(lines)
     ]
 
 

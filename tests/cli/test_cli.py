@@ -177,7 +177,6 @@ def test_a_name_in_a_refusal_starts_no_line_and_turns_none(
     assert "a\\nb\\u202ec" in told
 
 
-@pytest.mark.process
 def test_ctrl_c_while_it_is_imported_ends_it_without_a_word_of_python(tmp_path: Path) -> None:
     (tmp_path / "typer.py").write_text(
         "print('importing', flush=True)\nimport time\ntime.sleep(60)"

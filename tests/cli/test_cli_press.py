@@ -28,7 +28,6 @@ def test_a_device_that_is_not_there_is_refused(refuses: Callable[[str, str], Non
         refuses("press --device cpu,cuda", "--device cuda: torch ")
 
 
-@pytest.mark.process
 def test_the_same_requests_to_services_that_are_there_with_a_line_for_each(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -68,7 +67,6 @@ def test_the_same_requests_to_services_that_are_there_with_a_line_for_each(
     assert json.loads(out)["run"]["command"] == "press"
 
 
-@pytest.mark.process
 def test_a_signal_to_the_whole_group_keeps_the_row_in_hand(tmp_path: Path) -> None:
     """As from `timeout`, a batch system or a terminal that is closed."""
     with serving(delay_s=0.005) as server:

@@ -27,7 +27,6 @@ def stream(body: bytes) -> Steps:
     return [(0.0, STREAM % (len(body), body))]
 
 
-@pytest.mark.process
 def test_a_service_that_answers_at_once_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -38,7 +37,6 @@ def test_a_service_that_answers_at_once_is_refused(
     assert not (tmp_path / "out").exists() and len(server.log) == 1
 
 
-@pytest.mark.process
 def test_a_first_request_that_takes_long_is_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -53,7 +51,6 @@ def test_a_first_request_that_takes_long_is_shown(
     assert "not steady" not in captured.out  # a number of requests has no warm-up
 
 
-@pytest.mark.process
 def test_a_folder_in_use_is_refused_before_the_first_request(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -64,7 +61,6 @@ def test_a_folder_in_use_is_refused_before_the_first_request(
     assert not server.log
 
 
-@pytest.mark.process
 def test_a_load_of_streams(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     words = ["--protocol", "stream", "-c", "2", "-d", "500ms", "--slo", "ttft_p50=10s,itl_p50=10s"]
@@ -84,7 +80,6 @@ def test_a_load_of_streams(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert set(row["distributions"]) >= {"ttfb", "ttft", "itl"}
 
 
-@pytest.mark.process
 def test_chat_completions_are_posted_and_their_tokens_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -104,7 +99,6 @@ def test_chat_completions_are_posted_and_their_tokens_counted(
         assert b"content-type: application/json" in one.head
 
 
-@pytest.mark.process
 def test_bodies_of_a_file_are_posted_in_turn(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -28,7 +28,6 @@ def test_tables_that_do_not_fit_are_refused(
 
 
 @pytest.mark.long
-@pytest.mark.process
 @pytest.mark.alone
 def test_ladders_against_services_that_are_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -57,7 +56,6 @@ def test_ladders_against_services_that_are_there(
     assert "holds a run of --url, whose headers are not kept" in capsys.readouterr().err
 
 
-@pytest.mark.process
 @pytest.mark.alone
 def test_a_service_that_is_not_there_fails_its_steps_and_the_rest_goes_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -78,7 +76,6 @@ def test_a_service_that_is_not_there_fails_its_steps_and_the_rest_goes_on(
 
 
 @pytest.mark.long
-@pytest.mark.process
 @pytest.mark.alone
 def test_sweep_finds_where_a_server_saturates(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

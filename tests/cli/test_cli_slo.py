@@ -77,7 +77,6 @@ def test_a_resumed_run_keeps_its_own(
         refuses(f"micro --resume {stored} --slo p99=1s", f"a run keeps its own, which is {own}")
 
 
-@pytest.mark.process
 @pytest.mark.parametrize(
     ("slo", "code", "line"),
     [
@@ -107,7 +106,6 @@ def test_the_slo_of_a_load_is_its_exit_code(
     assert capsys.readouterr().out == out
 
 
-@pytest.mark.process
 def test_a_run_that_misses_it_is_kept_shown_and_code_3(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

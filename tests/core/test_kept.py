@@ -115,7 +115,6 @@ def every_text(folder: Path) -> str:
     return "\n".join(file.read_text() for file in files)
 
 
-@pytest.mark.process
 @pytest.mark.parametrize("flags", ["-kH {}", "-H {}", "--header={}"])
 def test_nothing_of_a_request_is_in_records_samples_or_reports(
     flags: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -26,8 +26,6 @@ from serve_bench.serving.launch_spec import check_interpreter
 from tests.load.loads import TIMING
 from tests.servers import serving
 
-pytestmark = pytest.mark.process
-
 
 @pytest.fixture
 def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -65,7 +65,6 @@ def test_what_may_not_be_read_is_unknown_and_says_why(
         assert findings[name].tone == "unknown" and "pid=7" in findings[name].text
 
 
-@pytest.mark.process
 def test_this_machine_is_looked_at_without_an_import_of_ray() -> None:
     code = (
         "import sys; from serve_bench.cli.program import run; run(['doctor', '--json'])\n"
@@ -155,7 +154,6 @@ def test_the_interpreter_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked == ["other/bin/python", None]
 
 
-@pytest.mark.process
 @pytest.mark.parametrize("python", ["", f"{sys.executable}-none"])
 def test_what_is_no_interpreter_is_bad_input(
     python: str, capsys: pytest.CaptureFixture[str]

@@ -47,7 +47,6 @@ def test_ray(interpreter: Interpreter, tone: str, text: str) -> None:
     )
 
 
-@pytest.mark.process
 def test_an_interpreter_is_asked_in_the_environment_of_a_launch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,7 +68,6 @@ def test_an_interpreter_is_asked_in_the_environment_of_a_launch(
     assert other.ray != "9.8.7" and other.haproxy != binary
 
 
-@pytest.mark.process
 @pytest.mark.parametrize(
     ("script", "message"),
     [
@@ -86,7 +84,6 @@ def test_what_is_no_interpreter_is_refused(
         software.ask_interpreter(path)
 
 
-@pytest.mark.process
 @pytest.mark.parametrize(
     ("script", "tone", "text"),
     [

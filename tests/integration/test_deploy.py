@@ -340,7 +340,6 @@ def build(base_ray: str, venv: Path, index: Path, tmp_path: Path) -> tuple[Any, 
     return done, {one["name"]: one["version"] for one in json.loads(listing.stdout)}
 
 
-@pytest.mark.process
 @pytest.mark.wheel
 @pytest.mark.timeout(300)
 @pytest.mark.long

@@ -27,7 +27,7 @@ from serve_bench.core.result import Result, Trial
 from serve_bench.store import read
 from tests.integration.conftest import run_to_end, start, wait_until_clean, warden_of
 
-TORCH = [pytest.mark.torch, pytest.mark.process]
+TORCH = [pytest.mark.torch]
 RAY = [pytest.mark.torch, pytest.mark.ray, pytest.mark.timeout(300)]
 LONG = [*RAY, pytest.mark.long]
 
@@ -276,7 +276,6 @@ def test_an_end_from_outside_leaves_nothing_and_loses_no_whole_episode(
 
 
 @pytest.mark.torch
-@pytest.mark.process
 def test_the_address_may_be_a_name_and_the_published_port_is_kept_to(tmp_path: Path) -> None:
     """Of this machine alone: nothing of a world listens to the network."""
     command = ["rpc", "-world_size=2", "-master_addr=localhost", "-state_size=4-5", "-nlayers=1"]

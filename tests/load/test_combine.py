@@ -212,7 +212,6 @@ def test_no_rates_unless_they_are_asked_for() -> None:
 TIMING = Timing(0.05, 0.15, windows=2, window_s=0.15)
 
 
-@pytest.mark.process
 def test_a_load_of_so_many_requests_waits_at_the_gate() -> None:
     answers = iter([False, False, True])
     sent: list[int] = []

@@ -267,7 +267,6 @@ def stream_load(server: KnownServer, **changes: Any) -> Load:
 LOOPS: Final = {"closed": {}, "open": {"rate": 100.0, "max_connections": 60}}
 
 
-@pytest.mark.process
 @pytest.mark.alone
 @pytest.mark.parametrize("loop", LOOPS)
 def test_times_are_those_of_the_log_of_the_server(loop: str) -> None:
@@ -288,7 +287,6 @@ def test_times_are_those_of_the_log_of_the_server(loop: str) -> None:
         assert median == pytest.approx(known, rel=0.02, abs=1e6), name
 
 
-@pytest.mark.process
 def test_events_of_one_read_are_merged() -> None:
     together: Steps = [(0.0, HEAD + event()), (0.02, event() * 3), (0.02, event() + LAST)]
     with serving(steps=lambda number: together) as server:
@@ -311,7 +309,6 @@ WRONG: Final[dict[str, tuple[Steps, str]]] = {
 }
 
 
-@pytest.mark.process
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("what", WRONG)
 def test_what_is_wrong_with_a_stream_is_a_class_of_failure(what: str, loop: str) -> None:
@@ -334,7 +331,6 @@ def test_what_is_wrong_with_a_stream_is_a_class_of_failure(what: str, loop: str)
     assert (result.failed_latency.count, result.censored.count) == (6, 6 * given_up)
 
 
-@pytest.mark.process
 def test_a_load_by_time_counts_events_by_window_and_keeps_a_log() -> None:
     """With workers, a warm-up and several windows, as `serve-bench load` drives it."""
     limit_ns = round(1.5e9 * GAP_S)
@@ -353,7 +349,6 @@ def test_a_load_by_time_counts_events_by_window_and_keeps_a_log() -> None:
     assert all(one.late[1] == one.gaps == EVENTS_EACH - 1 for one in known)  # in reads of their own
 
 
-@pytest.mark.process
 @pytest.mark.parametrize("loop", LOOPS)
 def test_the_log_of_streams_has_the_class_and_the_events_of_each(loop: str) -> None:
     kinds = [

@@ -161,7 +161,6 @@ def wait_for_gate(actor: LoadActor) -> None:
     pytest.fail("it did not come to the gate")
 
 
-@pytest.mark.process
 def test_an_actor_waits_to_be_told_to_begin() -> None:
     actor = LoadActor()
     assert actor.progress(1) is None
@@ -184,7 +183,6 @@ def test_an_actor_waits_to_be_told_to_begin() -> None:
     json.dumps(said)
 
 
-@pytest.mark.process
 def test_an_actor_is_called_off_at_the_gate_and_says_why_it_cannot() -> None:
     actor = LoadActor()
     with serving(delay_s=0.002) as server:
@@ -208,7 +206,6 @@ for line in sys.stdin:
 """
 
 
-@pytest.mark.process
 def test_an_answer_to_what_was_given_up_is_passed_over(tmp_path: Path) -> None:
     child = Child(
         [sys.executable, "-c", ECHO], log=tmp_path / "log", cwd=tmp_path, env={}, name="the echo"

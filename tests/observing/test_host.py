@@ -119,7 +119,6 @@ def test_the_host_in_one_line() -> None:
     assert host_line({}) == "unknown CPU, ? cores"
 
 
-@pytest.mark.process
 def test_a_program_that_runs_is_seen() -> None:
     program = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:

@@ -9,8 +9,6 @@ import sys
 import threading
 import time
 
-import pytest
-
 from serve_bench.observing.host import (
     children_of_this,
     cpu_ns,
@@ -19,8 +17,6 @@ from serve_bench.observing.host import (
     thread_name,
     threads_of,
 )
-
-pytestmark = pytest.mark.process
 
 
 def test_readings_agree_with_what_the_process_knows_of_itself() -> None:

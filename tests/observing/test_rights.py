@@ -137,7 +137,6 @@ def serve_bench_as(user: Stranger, words: Sequence[str]) -> subprocess.Completed
 
 
 @pytest.mark.root
-@pytest.mark.process
 @pytest.mark.parametrize(
     "words",
     [["-o", "/dev/null/x.svg"], ["--dump"], ["--native"]],
@@ -155,7 +154,6 @@ def test_a_real_user_without_rights_gets_one_line(words: list[str], stranger: St
 
 
 @pytest.mark.root
-@pytest.mark.process
 def test_what_py_spy_says_to_that_user_means_the_same(stranger: Stranger) -> None:
     """Should rights be lost between our look and py-spy's, its own words come out as our line."""
     pid = os.getpid()

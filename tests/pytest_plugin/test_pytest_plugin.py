@@ -292,7 +292,6 @@ def test_rounds_of_a_test_that_fails_after_them_are_not_stored(
     assert result.stdout.str().count("not stored: the test failed") == 1
 
 
-@pytest.mark.process
 def test_a_round_is_exactly_so_many_requests_of_what_was_asked(inner: pytest.Pytester) -> None:
     with serving() as server:
         inner.makepyfile(
@@ -307,7 +306,6 @@ def test_a_round_is_exactly_so_many_requests_of_what_was_asked(inner: pytest.Pyt
     assert head.startswith("post /rank?k=3 ") and "content-type: application/json" in head
 
 
-@pytest.mark.process
 @pytest.mark.parametrize("allowed", [True, False])
 def test_failed_requests_are_counted_where_allowed_and_else_fail_the_test(
     allowed: bool, inner: pytest.Pytester
@@ -323,7 +321,6 @@ def test_failed_requests_are_counted_where_allowed_and_else_fail_the_test(
     assert len(stored(inner.path / "out.json")) == int(allowed)
 
 
-@pytest.mark.process
 def test_nobody_there_is_one_line(inner: pytest.Pytester) -> None:
     with serving() as server:
         pass
@@ -398,7 +395,6 @@ def test_an_interrupted_test_stores_nothing(inner: pytest.Pytester, scripted: Dr
     assert stored(inner.path / "out.json") == []
 
 
-@pytest.mark.process
 def test_ctrl_c_in_a_round_leaves_no_process(inner: pytest.Pytester) -> None:
     with serving(delay_s=0.05) as server:
         inner.makepyfile(

@@ -121,8 +121,8 @@ class Script:
         """In the place of `drive_load`."""
         if on_progress is not None:
             on_progress(Progress("warmup", 0.0, 3.0, 90.0, 9, 0))
-        result = rounds.round_of(load, 2.0, done=load.total or 100)
-        result = self.call("load", f"{load.connections} of {load.request.url}", result)
+        made = rounds.round_of(load, 2.0, done=load.total or 100)
+        result: LoadResult = self.call("load", f"{load.connections} of {load.request.url}", made)
         if on_progress is not None:
             on_progress(Progress("measure", 3.0, 0.0, 50.0, 100, 0))
         return result

@@ -27,7 +27,6 @@ def test_what_counts_as_settled(found: dict[str, Any], settled: bool) -> None:
     assert is_settled(found) is settled
 
 
-@pytest.mark.process
 def test_a_service_too_slow_to_be_judged_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     # The warm-up has time for four requests; in most windows none is begun.
     monkeypatch.setattr(settling, "SETTLING", Timing(0.1, 0.4, windows=1, window_s=0.01))

@@ -87,7 +87,6 @@ def test_a_process_that_ended_is_named_by_its_rank() -> None:
     assert str(ended(2, None, "failed: x")) == "observer 2 failed: x"
 
 
-@pytest.mark.process
 def test_a_process_that_a_signal_has_stopped_is_found_by_its_rank() -> None:
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as sleeper:
         pids = {0: os.getpid(), 3: sleeper.pid}

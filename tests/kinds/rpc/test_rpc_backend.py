@@ -32,7 +32,6 @@ def backend_with(code: str, place: Path) -> tuple[RpcBackend, Child]:
     return backend, child
 
 
-@pytest.mark.process
 def test_a_program_that_a_signal_has_stopped_is_not_waited_for(tmp_path: Path) -> None:
     backend, child = backend_with("import time; time.sleep(60)", tmp_path)
     try:
@@ -46,7 +45,6 @@ def test_a_program_that_a_signal_has_stopped_is_not_waited_for(tmp_path: Path) -
     assert str(failed.value) == said
 
 
-@pytest.mark.process
 def test_a_program_that_ends_is_told_with_the_last_lines_of_its_log(tmp_path: Path) -> None:
     code = "import sys; input(); sys.stderr.write('UserWarning: x\\nout of memory\\n'); exit(3)"
     backend, child = backend_with(code, tmp_path)
