@@ -170,7 +170,6 @@ def test_a_sweep_climbs_until_it_grows_no_more(noop: Noop, tmp_path: Path) -> No
     assert {trial.row.connections for trial in result.trials} == {1, 4} and result.complete
     for trial in result.trials:
         assert trial.counts.completed > 0 and not trial.counts.failed
-        assert {"haproxy", "replica"} <= {one["role"] for one in trial.usage["processes"]}
 
 
 @pytest.mark.external
