@@ -410,7 +410,7 @@ def _why_alone(groups: Sequence[Sequence[MeasuredRun]], run: MeasuredRun) -> str
     """Why a run is in none of the groups, by the one that it is most like."""
     sharing = [group for group in groups if _shares(group, run)]
     if not sharing:
-        return "no row in common with the others"
+        return "without a row in common with the others"
     nearest = min(sharing, key=lambda group: len(_unlike(group, run)))
     differences = [str(one) for one in _unlike(nearest, run)]
     hosts = {str(one) for one in _unlike_hosts(nearest, run)}

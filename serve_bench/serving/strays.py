@@ -57,8 +57,6 @@ LONGEST_TEMP_ROOT = 14
 REAP_DEADLINE_S = 5.0
 _POLL_S = 0.05
 
-#: Of runs of 0.1.0, whose owner files hold the time of day at which they started.
-_SAME_START_S = 2.0
 _WARDEN_READY = b"ready\n"
 
 
@@ -83,13 +81,8 @@ def marks(run_id: str) -> dict[str, str]:
 
 
 def owner_of(process: psutil.Process) -> str:
-    """Who a process is, beyond its pid: pid, start, and the pid namespace it counts in.
-
-    The start is the time of day to a hundredth of a second, the part that 0.1.0 reads, and directly
-    behind it `started`.
-    """
-    since = f"{process.create_time():.2f}{started(process.pid):020d}"
-    return f"{process.pid}:{since}:{_pid_namespace(process.pid)}"
+    """Who a process is, beyond its pid: pid, start, and the pid namespace it counts in."""
+    return f"{process.pid}:{started(process.pid)}:{_pid_namespace(process.pid)}"
 
 
 def started(pid: int) -> int:
@@ -117,16 +110,11 @@ def owner_alive(owner: str) -> bool:
     a run in a container is for that container to clean up.
     """
     try:
-        pid, created, namespace = owner.split(":")
+        pid, since, namespace = owner.split(":")
         if int(namespace) != _pid_namespace(os.getpid()):
             return True
-        process = psutil.Process(int(pid))
-        since = created.partition(".")[2][2:]
-        if since:
-            same = started(int(pid)) == int(since)
-        else:
-            same = abs(process.create_time() - float(created)) < _SAME_START_S
-        return bool(same and process.status() != psutil.STATUS_ZOMBIE)
+        same = started(int(pid)) == int(since)
+        return same and psutil.Process(int(pid)).status() != psutil.STATUS_ZOMBIE
     except (ValueError, psutil.NoSuchProcess):
         return False
 
