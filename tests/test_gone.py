@@ -71,3 +71,15 @@ def test_the_words_find_what_they_name() -> None:
     found = (re.sub("-mcq", " mcq ", sample) for sample in samples)
     for (name, words), sample in zip(GONE.items(), found, strict=True):
         assert re.search(words, sample), name
+
+
+def test_scripts_that_docs_name_are_there() -> None:
+    pages = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "GLOSSARY.md"]
+    named = {
+        name
+        for page in pages
+        for name in re.findall(r"scripts/bench ([a-z_]+)", page.read_text(encoding="utf-8"))
+    }
+    assert named and not [
+        name for name in named if not (ROOT / f"scripts/bench_{name}.py").exists()
+    ]

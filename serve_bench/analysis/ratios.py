@@ -184,7 +184,7 @@ def against_runs(runs: Sequence[Sequence[float]], newest: Sequence[float]) -> In
 
     The unit is the run: runs of one suite differ by more than their launches do (2 to 6 % on shared
     hosts against 1 to 2 %), so launches of several runs in one heap would alarm far too often: with
-    spreads of 3 and 1 %, ten runs of three launches and no change, in 52 % of runs in place of 5 %
+    spreads of 3 and 1 %, ten runs of three launches and no change, in 57 % of runs in place of 5 %
     (test_history.py). A run counts by the mean m of its logarithms, and the newest is held against
     the prediction interval for one more run (Hahn and Meeker, Statistical Intervals, 1991):
 
