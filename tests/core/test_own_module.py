@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +12,6 @@ import pytest
 
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import Load
-from serve_bench.core.own_module import finding_ours, own_module
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import VariantUsed
 from serve_bench.doctor.software import ask_interpreter
@@ -52,11 +49,6 @@ def _workers() -> None:
         assert drive_load(load, TIMING).total.completed == 5
 
 
-def _tied() -> None:
-    command = [sys.executable, *own_module("load.tied"), str(os.getpid()), "true"]
-    assert subprocess.run(command, env=finding_ours(os.environ)).returncode == 0
-
-
 def _doctor() -> None:
     assert ask_interpreter(sys.executable).python
 
@@ -70,7 +62,7 @@ def _torch() -> None:
     model_needs._probe.__wrapped__(sys.executable)
 
 
-@pytest.mark.parametrize("start", [_warden, _workers, _tied, _doctor, _launch, _torch])
+@pytest.mark.parametrize("start", [_warden, _workers, _doctor, _launch, _torch])
 def test_nothing_of_the_current_folder_is_run(start: Callable[[], None], ran: Path) -> None:
     start()
     assert not ran.exists()
