@@ -337,13 +337,20 @@ class Serving:
         return [pid for pid, (role, _) in self._vital.items() if role == "replica"]
 
     def _note_vital(self) -> None:
-        """Remembers the processes that must live on; HAProxy's own changes with every reload."""
+        """Remembers the processes that must live on; HAProxy's own changes with every reload.
+
+        A child of the same role is none of them: for a moment after a fork, a worker that starts
+        has the raylet's title, and an HAProxy that starts that of its manager.
+        """
         self._haproxy = self._haproxy_now()
         self._vital = {}
-        for process in self.processes():
-            if process.role in VITAL_ROLES:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    self._vital[process.pid] = (process.role, started(process.pid))
+        roles = {
+            process.pid: process.role for process in self.processes() if process.role in VITAL_ROLES
+        }
+        for pid, role in roles.items():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if roles.get(psutil.Process(pid).ppid()) != role:
+                    self._vital[pid] = (role, started(pid))
 
     def casualties(self) -> list[str]:
         """What ended since the deploy, or since this was last asked: a trial over it is no good."""
