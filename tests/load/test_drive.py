@@ -249,7 +249,7 @@ def test_an_exception_in_the_parent_leaves_no_worker() -> None:
         raise KeyboardInterrupt
 
     with serving() as server, pytest.raises(KeyboardInterrupt) as caught:
-        drive_load(Load(Request(server.url)), Timing(0.1, 0.1, 1, 5.0), on_progress=interrupt)
+        drive_load(Load(Request(server.url)), Timing(5.0, 5.0, 1, 5.0), on_progress=interrupt)
     assert not isinstance(caught.value, LoadInterrupted)  # nothing was measured
     assert children_of(os.getpid()) == []
 
