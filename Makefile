@@ -12,7 +12,7 @@ help:
 	@echo "make micro     the main job: the whole matrix on a real Ray Serve, quick"
 	@echo "make fast      unit tests, on all cores"
 	@echo "make test      unit tests, then tests on a real Ray; T=FILE: all tests of a file"
-	@echo "make test-ci   what continuous integration runs: more on a real Ray, and with torch"
+	@echo "make test-ci   what continuous integration runs: also what is timed, more on a real Ray, torch"
 	@echo "make test-all  all tests"
 	@echo "make check     style, types, layers"
 	@echo "make docs      the documentation as a site: build/site"

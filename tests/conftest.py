@@ -66,8 +66,8 @@ def _ptrace() -> str | None:
 #: The sets, and the first of them that runs a test with a marker. A test with no marker is `fast`.
 SETS: Final = ("fast", "test", "ci", "all")
 SET_OF: Final[dict[str, str]] = {
-    **dict.fromkeys(("ray", "alone"), "test"),
-    **dict.fromkeys(("ci", "external", "torch"), "ci"),
+    **dict.fromkeys(("ray", "process"), "test"),
+    **dict.fromkeys(("alone", "ci", "external", "torch"), "ci"),
     **dict.fromkeys(("long", "browser", "netns", "wheel"), "all"),
 }
 

@@ -33,6 +33,8 @@ from tests.places import environment
 from tests.servers import serving
 from tests.versus_records import versus_result
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).parent.parent
 PAGES = [
     ROOT / "README.md",

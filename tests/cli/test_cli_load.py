@@ -29,6 +29,8 @@ from serve_bench.core.load_result import Phase, Progress
 from serve_bench.store import read
 from tests.servers import KnownServer, serving
 
+pytestmark = pytest.mark.process
+
 
 @pytest.mark.parametrize(
     ("content", "flags", "message"),

@@ -19,6 +19,8 @@ from serve_bench.cli.program import run
 from serve_bench.store import read
 from tests.servers import every, serving
 
+pytestmark = pytest.mark.process
+
 
 @pytest.mark.torch
 def test_a_device_that_is_not_there_is_refused(refuses: Callable[[str, str], None]) -> None:

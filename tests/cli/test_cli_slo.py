@@ -18,6 +18,8 @@ from tests import records
 from tests.places import FORMATS
 from tests.servers import every, serving
 
+pytestmark = pytest.mark.process
+
 COMMANDS = (
     *("load http://127.0.0.1:1/", "micro", "run app:app", "sweep", "sweep --url a=http://h/"),
     *("recsys", "press", "press --url a=http://h/", "scale single", "noop"),

@@ -30,6 +30,8 @@ from tests import servers
 from tests.load.loads import TIMING, check_log, run_here
 from tests.servers import KnownServer, serving
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).parents[2]
 EACH = 6
 

@@ -26,6 +26,8 @@ from serve_bench.load.grpc_client import GrpcEngine
 from serve_bench.load.request_log import RequestLog
 from tests.load.loads import check_log, run_here
 
+pytestmark = pytest.mark.process
+
 FIRST_S, GAP_S, EVENTS = 0.03, 0.01, 6
 
 

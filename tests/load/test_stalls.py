@@ -32,6 +32,8 @@ from serve_bench.load.driver import drive_slices
 from tests.load.test_combine import a_result
 from tests.servers import serving
 
+pytestmark = pytest.mark.process
+
 CLIENTS: Final[tuple[Client, ...]] = ("raw", "aiohttp")
 WARM_S, MEASURED_S, NEVER_S = 0.4, 0.8, 600.0
 TIMING = Timing(WARM_S, WARM_S, windows=4, window_s=MEASURED_S / 4)

@@ -30,6 +30,8 @@ from serve_bench.load.streams import (
 from tests.load.loads import check_log, run_here
 from tests.servers import KnownServer, Steps, serving
 
+pytestmark = pytest.mark.process
+
 REQUEST: Final = Request("http://127.0.0.1/")
 CHUNKED: Final = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 

@@ -14,6 +14,8 @@ from serve_bench.load.traces import TraceLog, TraceOrder, Traces
 from tests.load.test_drive import mixed
 from tests.servers import serving
 
+pytestmark = pytest.mark.process
+
 TIMING = Timing(0.2, 0.2, windows=4, window_s=0.25)
 
 PARENT = re.compile(rb"traceparent: 00-([0-9a-f]{32})-[0-9a-f]{16}-01\r\n")

@@ -38,6 +38,8 @@ from tests.load.loads import TIMING, engine_here, injected_failures, run_here
 from tests.load.test_drive import mixed
 from tests.servers import serving
 
+pytestmark = pytest.mark.process
+
 CLIENTS = pytest.mark.parametrize("client", ["raw", "aiohttp"])
 
 

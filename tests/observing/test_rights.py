@@ -28,6 +28,8 @@ from serve_bench.observing.profiler import (
     why_not_allowed,
 )
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:

@@ -29,6 +29,8 @@ from serve_bench.load import LoadError
 from tests.rounds import Scripted, round_of
 from tests.servers import KnownServer, every, serving
 
+pytestmark = pytest.mark.process
+
 pytest_plugins = ["pytester"]
 
 #: By module, whether or not this environment has the entry points.

@@ -47,6 +47,8 @@ from tests.rounds import round_of
 from tests.runner.fakes import Script, install, interrupt
 from tests.servers import serving
 
+pytestmark = pytest.mark.process
+
 RATE: Final = 300.0
 REPLICA: Final = "ray::ServeReplica:default:Shop"
 

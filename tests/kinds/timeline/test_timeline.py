@@ -14,6 +14,8 @@ from serve_bench.cli.program import run
 from serve_bench.store import read
 from tests.stepped_server import SteppedServer
 
+pytestmark = pytest.mark.process
+
 STAGES = "20:2s,40:2s"
 
 Command = Callable[..., tuple[int, str, str]]
