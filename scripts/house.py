@@ -34,7 +34,7 @@ class Room:
 
 ROOMS: Final = (
     Room("load", "load/* nodes/* core/nodes.py", 6_761, 5_400, 5_000),
-    Room("serving", "serving/*", 7_920, 6_800, 6_200),
+    Room("serving", "serving/*", 7_927, 6_800, 6_200),
     Room("observing", "observing/*", 1_846, 1_600, 1_450),
     Room("analysis", "analysis/*", 9_658, 8_000, 7_300),
     Room("report", "report/*", 2_604, 1_500, 1_200),
@@ -74,7 +74,7 @@ ROOMS: Final = (
 
 #: Other budgets: lines of the whole package, of tests and of scripts, words of the documents.
 TOTALS: Final = (
-    Room("serve_bench", "serve_bench/*.py", 71_614, 42_300, 37_600),
+    Room("serve_bench", "serve_bench/*.py", 71_621, 42_300, 37_600),
     Room("tests", "tests/*.py", 39_659, 25_000, 22_000),
     Room("scripts", "scripts/*.py", 3_200, 3_000, 2_500),
     Room(
