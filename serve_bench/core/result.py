@@ -327,7 +327,7 @@ class Trial:
     @property
     def in_windows(self) -> Counts | None:
         """The account of what happened within the windows, while `counts` follows each request of
-        the windows to its end. None where the client has no such account (wrk, ab, rpc)."""
+        the windows to its end. None where the client has no such account (rpc)."""
         within = self.client.get("in_windows")
         return None if within is None else built(Counts, within, "trial.client.in_windows")
 
