@@ -76,7 +76,7 @@ ROOMS: Final = (
 TOTALS: Final = (
     Room("serve_bench", "serve_bench/*.py", 71_621, 42_300, 37_600),
     Room("tests", "tests/*.py", 39_659, 25_000, 22_000),
-    Room("scripts", "scripts/*.py", 3_200, 3_000, 2_500),
+    Room("scripts", "scripts/*.py", 3_199, 3_000, 2_500),
     Room(
         "documents, words", "docs/*.md README.md GLOSSARY.md CHANGELOG.md", 27_000, 18_000, 15_000
     ),
