@@ -171,7 +171,7 @@ def is_sound(sheet: Document) -> None:
 
 def sheet(result: Result, where: str | None = None, published: bool = False) -> Document:
     """What a run says, by the kind of its command."""
-    return benchmark_of(result.run).telling.document(result, ReportOptions(where, published))
+    return benchmark_of(result.run).document(result, ReportOptions(where, published))
 
 
 def published_sheet(result: Result, where: str | None = None, published: bool = True) -> Document:

@@ -64,7 +64,6 @@ class Climb:
 
     @property
     def steps(self) -> tuple[Rung, ...]:
-        """The measured steps, in order."""
         return tuple(Rung(at[0], self.rates[at]) for at in self.order if at in self.rates)
 
     def decide(self) -> Next | Stop:

@@ -143,6 +143,9 @@ def changes_of(readings: Iterable[Mapping[str, Any]], begin_ns: int) -> list[dic
 # ------------------------------------------------------------------------------ replicas
 
 
+REPLICA_STATES: Final = ("wanted", "starting", "running", "draining")
+
+
 @dataclass(frozen=True)
 class ReplicaCount:
     """Replicas from a moment on: wanted (None: not known), starting, running, draining."""

@@ -59,10 +59,10 @@ DriftWord: TypeAlias = Literal["grows", "does not grow", "too short to say"]
 class LevelDrift:
     """The slope of a level with the ends of its 95 % interval, in the unit of y for each unit of x.
 
-    `warm_up`: by how much it grew beside that before it levelled off, 0 where nothing tells it;
-    `warm_x`: up to where on the axis of x 95 % of that came. `error`: standard error of the slope;
-    `df`: its degrees of freedom; `rho`: autocorrelation of neighbouring readings; `slows`: the
-    growth becomes slower up to the end, so that it may level off.
+    `warm_up`: by how much it grew beside that before it levelled off, 0 where nothing tells it.
+    `error`: standard error of the slope; `df`: its degrees of freedom; `rho`: autocorrelation of
+    neighbouring readings; `slows`: the growth becomes slower up to the end, so that it may level
+    off.
     """
 
     slope: float
@@ -72,7 +72,6 @@ class LevelDrift:
     df: float
     rho: float
     warm_up: float = 0.0
-    warm_x: float = 0.0
     slows: bool = False
 
     def half(self, series: int = 1) -> float:
@@ -135,7 +134,6 @@ def drift_of(xs: Sequence[float], ys: Sequence[float]) -> LevelDrift | None:
         df,
         rho,
         beta[2] if warms else 0.0,
-        xs[0] + 3 * tau * span if warms else 0.0,
         _slows(columns, us, ys, rho),
     )
 

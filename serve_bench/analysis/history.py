@@ -130,7 +130,6 @@ class Group:
 
     @property
     def newest(self) -> Run:
-        """Its newest run."""
         return self.runs[-1].run
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.store import read
@@ -20,38 +20,6 @@ from serve_bench.store import read
 if TYPE_CHECKING:
     from serve_bench.core.document import Document, ReportOptions
     from serve_bench.core.result import Result, Run
-
-
-class DocumentModule(Protocol):
-    """A `document.py`. Its function raises FormatError for damaged records."""
-
-    def document(self, result: Result, options: ReportOptions) -> Document:
-        """What the run says."""
-
-
-class ExportsModule(Protocol):
-    """A `exports.py`. Each text ends with a newline; the functions raise FormatError for damaged
-    records."""
-
-    def json_text(self, result: Result, options: ReportOptions) -> str:
-        """The figures of the run."""
-
-    def csv_text(self, result: Result, options: ReportOptions) -> str:
-        """A line for each row, a header first."""
-
-
-class ClassicModule(Protocol):
-    """An `exports.py` of a kind whose figures were published in a form of their own."""
-
-    def classic_text(self, result: Result, options: ReportOptions) -> str:
-        """The figures in that form, which ends with a newline. Raises FormatError."""
-
-
-class CondensedModule(Protocol):
-    """A `condensed.py`."""
-
-    def condensed(self, result: Result) -> Result:
-        """The run with trials that are rows to compare. Raises FormatError for damaged records."""
 
 
 @dataclass(frozen=True)
@@ -69,31 +37,27 @@ class Benchmark:
 
     def command(self, name: str) -> Any:
         """Its command of that name: a function, or a group of typer."""
-        return getattr(self._module(self.folder, "command"), name)
+        return self._of_module(self.folder, "command", name)
 
-    @property
-    def telling(self) -> DocumentModule:
-        """Its module `document`."""
-        return cast(DocumentModule, self._module(self.pages or self.folder, "document"))
+    def document(self, result: Result, options: ReportOptions) -> Document:
+        """What a run of this kind says. Raises FormatError for damaged records."""
+        make = self._of_module(self.pages or self.folder, "document", "document")
+        return cast("Document", make(result, options))
 
-    @property
-    def exports(self) -> ExportsModule:
-        """Its module `exports`."""
-        return cast(ExportsModule, self._module(self.data or self.folder, "exports"))
-
-    def classic_text(self, result: Result, options: ReportOptions) -> str:
-        """The published form of a run of this kind, which has one. Raises FormatError."""
-        return cast(ClassicModule, self.exports).classic_text(result, options)
+    def text(self, form: str, result: Result, options: ReportOptions) -> str:
+        """A run of this kind for programs (json, csv), or in the published form (classic), where it
+        has one; ends with a newline. Raises FormatError for damaged records."""
+        write = self._of_module(self.data or self.folder, "exports", f"{form}_text")
+        return cast(str, write(result, options))
 
     def condensed(self, result: Result) -> Result:
         """A run of this kind with the rows that are compared. Raises FormatError."""
         if not self.condenses:
             return result
-        module = cast(CondensedModule, self._module(self.folder, "condensed"))
-        return module.condensed(result)
+        return cast("Result", self._of_module(self.folder, "condensed", "condensed")(result))
 
-    def _module(self, folder: str, name: str) -> object:
-        return import_module(f"serve_bench.benchmarks.{folder}.{name}")
+    def _of_module(self, folder: str, module: str, name: str) -> Any:
+        return getattr(import_module(f"serve_bench.benchmarks.{folder}.{module}"), name)
 
 
 ROWS: Final = Benchmark("micro", classic=True)

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from serve_bench.benchmarks.registry import read_rows
 from serve_bench.cli.command import argument, command, flag
-from serve_bench.cli.gate import GateOptions, read_flags
+from serve_bench.cli.gate import GateOptions, read_flags, read_share
 from serve_bench.cli.options import VERBOSE_HELP
+from serve_bench.cli.report import place_of_page, write_comparison
+from serve_bench.core.errors import BadInput
+from serve_bench.core.result import Result
 
 if TYPE_CHECKING:
     from serve_bench.analysis.comparing import Spreads
     from serve_bench.analysis.ratios import RunSpread
-    from serve_bench.core.result import Result
 
 
 class CompareOptions(GateOptions):
-    """The options of `compare`."""
-
     order = (
         *("run_a", "run_b", "threshold", "gate", "fail_on", "noise", "variant_a", "variant_b"),
         *("session_sd", "force", "format", "output", "verbose"),
@@ -56,11 +58,7 @@ def compare(options: CompareOptions) -> int:
     from serve_bench.analysis.comparing import of_runs
     from serve_bench.analysis.comparing.model import GATE
     from serve_bench.analysis.ratios import THRESHOLD, RunSpread
-    from serve_bench.benchmarks.registry import read_rows
-    from serve_bench.cli.gate import read_share
-    from serve_bench.cli.report import place_of_page, write_comparison
     from serve_bench.cli.show import check_format, render_comparing
-    from serve_bench.core.errors import BadInput
     from serve_bench.report import COMPARED
 
     html, format, output = options.format == "html", options.format, options.output
@@ -110,12 +108,9 @@ NEWEST: Final = 60
 
 def _spreads(options: CompareOptions, given: RunSpread | None, a: Result, b: Result) -> Spreads:
     """How far runs of the suite differ: as given, or from the runs beside both."""
-    from functools import partial
-
     from serve_bench.analysis.comparing.pooled import measure_spreads
     from serve_bench.analysis.comparing.values import NAMES, rows_of
     from serve_bench.analysis.statistics import variants
-    from serve_bench.benchmarks.registry import read_rows
     from serve_bench.store.search import beside
 
     if given is not None:

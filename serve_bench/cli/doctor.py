@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 
 class DoctorOptions(Options):
-    """The options of `doctor`."""
-
     order = ("as_json", "python")
 
     as_json: bool = flag(False, "Print every check as JSON.", "--json")

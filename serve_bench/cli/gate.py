@@ -12,11 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from serve_bench.benchmarks.registry import benchmark_of
 from serve_bench.cli.command import FAILED, Options, flag
+from serve_bench.core.errors import BadInput, visible
+from serve_bench.core.result import Result
+from serve_bench.store import read
 
 if TYPE_CHECKING:
     from serve_bench.analysis.comparing.model import Comparing
-    from serve_bench.core.result import Result
 
 GATE_BROKEN: Final = 3
 """Exit code."""
@@ -51,7 +54,6 @@ class Gate:
         """BadInput for a gate that could never break: too few launches for any verdict. `what`: as
         `--rounds 2`."""
         from serve_bench.analysis.ratios import FEWEST
-        from serve_bench.core.errors import BadInput
 
         if self.fail_on in ("regressed", "slower") and rounds < FEWEST:
             raise BadInput(
@@ -68,8 +70,6 @@ class Gate:
 
 def close_gate(reasons: Sequence[str]) -> int:
     """Prints on stderr what broke the gate. Returns the exit code: 0, or GATE_BROKEN."""
-    from serve_bench.core.errors import visible
-
     for reason in reasons:
         print(visible(f"gate: {reason}"), file=sys.stderr)
     return GATE_BROKEN if reasons else 0
@@ -79,8 +79,6 @@ def close_slo(result: Result) -> int:
     """Says on stderr which row of a run missed its SLO, and which cannot be judged, in a line each.
     Returns the exit code: GATE_BROKEN, FAILED, or 0 where all met it and where there is none."""
     from serve_bench.benchmarks.parts.slo import judged_rows, reasons
-    from serve_bench.benchmarks.registry import benchmark_of
-    from serve_bench.core.errors import visible
 
     rows = judged_rows(benchmark_of(result.run).condensed(result))
     missed, not_judged = reasons(rows, "missed"), reasons(rows, "not judged")
@@ -97,7 +95,7 @@ def read_flags(options: GateOptions) -> Gate:
     from serve_bench.analysis.ratios import quantile
 
     quantile(2.0, 0.975)
-    threshold = None if options.threshold is None else read_threshold(options.threshold)
+    threshold = None if options.threshold is None else read_share(options.threshold, "--threshold")
     metrics = None
     if options.gate is not None:  # throughput is always the first
         names = metric_names(options.gate, "--gate")
@@ -107,15 +105,8 @@ def read_flags(options: GateOptions) -> Gate:
     return Gate(threshold, metrics, options.fail_on, noise)
 
 
-def read_threshold(text: str) -> float:
-    """The value of --threshold as a share of 1."""
-    return read_share(text, "--threshold")
-
-
 def read_share(text: str, flag: str) -> float:
     """`5%` or `0.05` as a share of 1. BadInput where it is none."""
-    from serve_bench.core.errors import BadInput
-
     number = text.strip().removesuffix("%")
     try:
         share = float(number) / (100 if text.strip().endswith("%") else 1)
@@ -133,7 +124,6 @@ def read_share(text: str, flag: str) -> float:
 def metric_names(text: str, flag: str) -> tuple[str, ...]:
     """`p99,cpu` as metrics. BadInput on one that is none."""
     from serve_bench.analysis.comparing.values import NAMES
-    from serve_bench.core.errors import BadInput
 
     names = tuple(part.strip() for part in text.split(","))
     for name in names:
@@ -144,8 +134,6 @@ def metric_names(text: str, flag: str) -> tuple[str, ...]:
 
 def check_fail_on(word: str | None, allowed: Sequence[str]) -> None:
     """BadInput unless a gate can break on this word."""
-    from serve_bench.core.errors import BadInput
-
     if word is not None and word not in allowed:
         raise BadInput(f"--fail-on: {word!r} is not allowed; it takes {', '.join(allowed)}")
 
@@ -153,8 +141,6 @@ def check_fail_on(word: str | None, allowed: Sequence[str]) -> None:
 def read_noise(folder: Path) -> Comparing:
     """The A/A run in a folder. BadInput for another one, and for one with too few rounds."""
     from serve_bench.analysis.comparing import floors_of, of_versus
-    from serve_bench.core.errors import BadInput
-    from serve_bench.store import read
 
     try:
         result = read(folder)

@@ -6,15 +6,19 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from serve_bench.benchmarks.registry import read_rows
 from serve_bench.cli.command import argument, command, flag
 from serve_bench.cli.gate import (
     GateOptions,
     check_fail_on,
     close_gate,
     metric_names,
-    read_threshold,
+    read_share,
 )
 from serve_bench.cli.options import VERBOSE_HELP
+from serve_bench.cli.report import check_plot, is_page
+from serve_bench.core.errors import BadInput, visible
+from serve_bench.store.files import check_writable, same_file, why, write_output
 
 if TYPE_CHECKING:
     from serve_bench.analysis.history import History
@@ -24,8 +28,6 @@ PAGE: Final = "history.html"
 
 
 class HistoryOptions(GateOptions):
-    """The options of `history`."""
-
     order = (
         *("dirs", "metric", "variant", "cell", "row", "last", "threshold", "fail_on", "force"),
         *("format", "output", "plot", "verbose"),
@@ -74,9 +76,7 @@ def history(options: HistoryOptions) -> int:
     from serve_bench.analysis.history import Chosen, PassedOver, build_history
     from serve_bench.analysis.ratios import THRESHOLD
     from serve_bench.benchmarks.history.exports import EXPORTS
-    from serve_bench.benchmarks.registry import read_rows
     from serve_bench.cli.show import check_format
-    from serve_bench.core.errors import BadInput
     from serve_bench.store.search import search
 
     form, output = options.format, options.output
@@ -85,7 +85,9 @@ def history(options: HistoryOptions) -> int:
     if options.last < 1:
         raise BadInput(f"--last: {options.last} is not allowed; it takes 1 or more")
     metrics = tuple(dict.fromkeys(metric_names(options.metric, "--metric")))
-    threshold = THRESHOLD if options.threshold is None else read_threshold(options.threshold)
+    threshold = THRESHOLD
+    if options.threshold is not None:
+        threshold = read_share(options.threshold, "--threshold")
     if form == "html" and output is None:
         output = PAGE
     to = None if output is None or output == "-" else Path(output)
@@ -129,7 +131,6 @@ def render_history(
     a form of another tool cannot hold, and where the page's library of charts is missing."""
     from serve_bench.benchmarks.history.document import documents
     from serve_bench.benchmarks.history.exports import EXPORTS
-    from serve_bench.core.errors import visible
     from serve_bench.report import FORMS, Layout
 
     if form in EXPORTS:
@@ -159,10 +160,7 @@ def close_history(history: History, fail_on: str | None) -> int:
 def _check_files(form: str, output: Path | None, plot: Path | None) -> None:
     """BadInput unless the files can be written. A page replaces a page of serve-bench; nothing else
     is overwritten."""
-    from serve_bench.cli.report import check_plot, is_page
     from serve_bench.cli.show import check_target
-    from serve_bench.core.errors import BadInput
-    from serve_bench.store.files import check_writable, same_file, why
 
     check_plot(plot, None)
     if output is not None and plot is not None and same_file(output, plot):
@@ -179,7 +177,5 @@ def _check_files(form: str, output: Path | None, plot: Path | None) -> None:
 
 
 def _write(path: Path, content: str | bytes) -> None:
-    from serve_bench.store.files import write_output
-
     write_output(path, content)
     print(f"wrote {path}", file=sys.stderr)

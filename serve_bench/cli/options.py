@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from serve_bench.cli.command import Options, flag
+from serve_bench.core.axes import axis_flags
+from serve_bench.core.chat import Completions, read_lengths
+from serve_bench.core.errors import BadInput
+from serve_bench.core.load_spec import Events, Streaming
+from serve_bench.core.result import STREAMS
 
 if TYPE_CHECKING:
     from serve_bench.cli.show import ReportRequest
-    from serve_bench.core.chat import Completions
-    from serve_bench.core.load_spec import Events, Streaming
 
 
 #: Flags that go with --resume: they change what is looked at and shown, not what is measured.
@@ -59,7 +62,6 @@ class SloOptions(Options):
     def slo_metrics(self) -> Collection[str]:
         """The histograms that the command measures, of which an SLO may be. Where a suite file says
         which those are, all; the suite checks it. Raises BadInput."""
-        from serve_bench.core.result import STREAMS
         from serve_bench.core.slo import LATENCY, METRICS
 
         of_file = self.of_file() and "protocol" not in self.texts
@@ -72,8 +74,6 @@ class SloOptions(Options):
 
     def protocols(self) -> set[object]:
         """Those of the flag; http without it. Raises BadInput."""
-        from serve_bench.core.axes import axis_flags
-
         text = self.texts.get("protocol")
         return {"http"} if text is None else set(axis_flags(self.command)["protocol"].values(text))
 
@@ -104,10 +104,6 @@ class StreamOptions(SloOptions):
     def streaming(self) -> Streaming | None:
         """How responses are read as streams, where no suite file says it; None: they are not.
         Raises BadInput, SpecError."""
-        from serve_bench.core.errors import BadInput
-        from serve_bench.core.load_spec import Streaming
-        from serve_bench.core.result import STREAMS
-
         if not self.protocols() & STREAMS:
             for name, value in (("events", self.events), ("event-timeout", self.event_timeout)):
                 if value is not None:
@@ -269,8 +265,6 @@ class ChatOptions(VariedOptions):
 
     def check_chat(self) -> None:
         """BadInput on flags that do not go with --openai, before bodies are made."""
-        from serve_bench.core.errors import BadInput
-
         own = getattr(self, "body", None) or self.bodies
         for name in ("model", "input-tokens", "output-tokens"):
             if getattr(self, name.replace("-", "_")) is not None and (own or not self.openai):
@@ -286,9 +280,6 @@ class ChatOptions(VariedOptions):
 
     def completions(self) -> Completions:
         """What --openai asks for. Raises BadInput."""
-        from serve_bench.core.chat import Completions, read_lengths
-        from serve_bench.core.errors import BadInput
-
         if self.model is None:
             raise BadInput("--openai: give --model, or bodies of your own (--bodies)")
         prompt, answer = (

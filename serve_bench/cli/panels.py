@@ -118,7 +118,6 @@ class PanelCommand(TyperCommand):
         return ["[OPTIONS]", *(str(one.metavar or one.name) for one in arguments)]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Writes the panels."""
         _write(self, ctx, formatter)
 
 

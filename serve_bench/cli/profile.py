@@ -9,6 +9,8 @@ import typer
 
 from serve_bench.cli.command import Options, argument, command, flag
 from serve_bench.cli.panels import PanelCommand, PanelGroup
+from serve_bench.core.errors import BadInput
+from serve_bench.store.files import read_toml, shipped
 
 if TYPE_CHECKING:
     from serve_bench.observing.processes import ServeProcess
@@ -23,8 +25,6 @@ profile = typer.Typer(cls=PanelGroup, invoke_without_command=True, rich_markup_m
 
 
 class ProfileOptions(Options):
-    """The options of `profile`."""
-
     order = (
         *("context", "pid", "target", "app", "deployment", "recipe", "list_"),
         *("dump", "duration", "rate", *PY_SPY, "out"),
@@ -61,7 +61,6 @@ def record(options: ProfileOptions) -> int | None:
     if options.context.invoked_subcommand is not None:
         return None
     from serve_bench.cli.profile_run import list_processes, print_stacks, record_processes
-    from serve_bench.core.errors import BadInput
 
     pid, target, out = options.pid, options.target, options.out
     if options.list_:
@@ -85,8 +84,6 @@ def record(options: ProfileOptions) -> int | None:
 
 
 class DiffOptions(Options):
-    """The options of `profile diff`."""
-
     order = ("a", "b", "run", "target", "idle")
 
     a: str = argument("Raw stacks, a folder of them, or a cell with --run.", metavar="A")
@@ -129,8 +126,6 @@ def diff(options: DiffOptions) -> int:
 def _check_list(options: ProfileOptions) -> None:
     """BadInput where another flag stands beside --list, which shows every process: it would have no
     effect, whatever its value."""
-    from serve_bench.core.errors import BadInput
-
     for name in options.order:
         value = getattr(options, name)
         set_ = value is not None and value is not False
@@ -139,9 +134,7 @@ def _check_list(options: ProfileOptions) -> None:
 
 
 def _recipe(name: str) -> Recipe:
-    from serve_bench.core.errors import BadInput
     from serve_bench.runner.recording import read_recipe
-    from serve_bench.store.files import read_toml, shipped
 
     folder = shipped("profiles")
     file = Path(name) if name.endswith(".toml") or "/" in name else folder / f"{name}.toml"
@@ -174,7 +167,6 @@ def _processes(
     pid: int | None, target: str | None, app: str | None, deployment: str | None
 ) -> list[ServeProcess]:
     """The chosen processes. Raises BadInput where there is none, or one cannot be recorded."""
-    from serve_bench.core.errors import BadInput
     from serve_bench.observing.processes import TARGETS, ServeProcess, chosen, serve_processes
     from serve_bench.observing.profiler import check_process, py_spy
     from serve_bench.runner.recording import one_of

@@ -10,10 +10,11 @@ import typer
 
 from serve_bench.cli.command import INTERRUPTED
 from serve_bench.cli.progress import Display
+from serve_bench.core.errors import RunFailed, visible
+from serve_bench.store.files import write_output
 
 if TYPE_CHECKING:
     from serve_bench.analysis.stacks import LayerRules
-    from serve_bench.core.errors import RunFailed
     from serve_bench.observing.processes import InUse, ServeProcess
     from serve_bench.observing.profiler import Recordings
     from serve_bench.runner.recording import Profile, Wish
@@ -40,7 +41,6 @@ def list_processes() -> int:
 
 def process_lines(processes: Sequence[InUse], width: int) -> Iterator[str]:
     """A table of processes, with a heading for each cluster."""
-    from serve_bench.core.errors import visible
     from serve_bench.report.columns import table_blocks
 
     rows = []
@@ -100,8 +100,6 @@ def print_profiles(profiles: Recordings[Profile], wish: Wish) -> int:
 def print_failures(failures: Sequence[RunFailed], *, partial: bool) -> None:
     """Prints failures on stderr. Without any success (`partial` False) they are raised as one
     RunFailed."""
-    from serve_bench.core.errors import RunFailed
-
     if failures and not partial:
         raise RunFailed(str(failures[0]), tuple(str(other) for other in failures[1:]))
     for failure in failures:
@@ -112,7 +110,6 @@ def _draw(profile: Profile, wish: Wish, rules: LayerRules) -> None:
     """Draws the flamegraph of a profile, and prints which files there are."""
     from serve_bench.report.flamegraph import flame_svg
     from serve_bench.runner.recording import raw_beside
-    from serve_bench.store.files import write_output
 
     for note in profile.notes:
         print(f"note: {note}", file=sys.stderr)

@@ -11,27 +11,28 @@ from typing import TYPE_CHECKING
 from serve_bench.cli.command import argument, command, flag
 from serve_bench.cli.gate import Gate, GateOptions, read_flags
 from serve_bench.cli.options import VERBOSE_HELP, FormatOptions
+from serve_bench.core.errors import BadInput
+from serve_bench.core.result import Result
+from serve_bench.store import RECORDS_FILE, read
+from serve_bench.store.files import (
+    check_reachable,
+    check_writable,
+    same_file,
+    why,
+    write_output,
+    write_whole,
+)
 
 if TYPE_CHECKING:
     from serve_bench.analysis.comparing.model import Comparing
     from serve_bench.cli.show import ReportRequest, RunReport
     from serve_bench.core.document import Document
-    from serve_bench.core.result import Result
 
 
 class ReportCommandOptions(FormatOptions, GateOptions):
-    """The options of `report`."""
-
     order = (
-        *(
-            "folders",
-            "format",
-            "output",
-            "published",
-            "perf_metrics",
-            "trace_out",
-            "exclude_connect",
-        ),
+        *("folders", "format", "output", "published", "perf_metrics", "trace_out"),
+        "exclude_connect",
         *("threshold", "gate", "fail_on", "noise", "verbose", "plot", "chart"),
     )
 
@@ -72,8 +73,6 @@ def report(options: ReportCommandOptions) -> int:
     """
     from serve_bench.analysis.comparing import of_versus
     from serve_bench.cli.show import ReportRequest
-    from serve_bench.core.errors import BadInput
-    from serve_bench.store import read
 
     html, folders, output = options.format == "html", options.folders, options.output
     published, perf_metrics = options.published, options.perf_metrics
@@ -112,7 +111,6 @@ def report(options: ReportCommandOptions) -> int:
 def check_plot(plot: Path | None, chart: str | None) -> None:
     """BadInput unless the picture can be written. To be called before anything is read."""
     from serve_bench.cli.show import check_target
-    from serve_bench.core.errors import BadInput
     from serve_bench.report.picture import KINDS
 
     if plot is None:
@@ -127,7 +125,6 @@ def check_plot(plot: Path | None, chart: str | None) -> None:
 def write_plot(plot: Path, documents: Sequence[Document], chart: str | None = None) -> None:
     """Draws the charts of these documents, or those with some words in their title."""
     from serve_bench.report.picture import charts_of, picture
-    from serve_bench.store.files import write_output
 
     write_output(plot, picture(documents, charts_of(documents, chart), plot.suffix))
     print(f"wrote {plot}", file=sys.stderr)
@@ -154,7 +151,6 @@ def _check(request: ReportRequest, runs: int, html: bool) -> None:
     """BadInput unless the report can be made. The message names html too: this command alone has
     it."""
     from serve_bench.cli.show import check_format
-    from serve_bench.core.errors import BadInput
     from serve_bench.report import FORMATS
 
     check_format(request.format, (*FORMATS, "html"))
@@ -171,9 +167,6 @@ def _check_apart(
     output: str | None, perf_metrics: Path | None, folders: list[Path], html: bool
 ) -> None:
     """BadInput where the report and the perf_metrics would go to one file."""
-    from serve_bench.core.errors import BadInput
-    from serve_bench.store.files import same_file
-
     if perf_metrics is None or output == "-" or (output is None and not html):
         return
     to = usual_place(folders) if output is None else Path(output)
@@ -195,11 +188,7 @@ def _show_all(request: ReportRequest, reports: list[RunReport], to: Path | None)
     """Prints several runs one after the other, or writes one or several to a file. Raises RunFailed
     when a file cannot be written."""
     texts = [request.text(report, to_file=to is not None) for report in reports]
-    text = _joined(texts, request.format)
-    if to is None:
-        print(text, end="", flush=True)
-    else:
-        write_text(to, text)
+    write_text(to, _joined(texts, request.format))
     request.write_beside(reports[0].result)
 
 
@@ -237,7 +226,6 @@ def write_page(runs: Sequence[tuple[Path, RunReport]], output: str | None) -> No
     """
     from serve_bench.report.page import folder_of, html_text
     from serve_bench.runner.recording import layer_rules
-    from serve_bench.store import RECORDS_FILE
 
     homes = [_home(place) for place, _ in runs]
     to = place_of_page(output, usual_place([place for place, _ in runs]))
@@ -251,11 +239,7 @@ def write_page(runs: Sequence[tuple[Path, RunReport]], output: str | None) -> No
         folder_of(home, document, base, place.name if place.is_file() else RECORDS_FILE, rules)
         for home, document, (place, _) in zip(homes, documents, runs, strict=True)
     ]
-    text = html_text(documents, folders=folders)
-    if to is None:
-        print(text, end="", flush=True)
-    else:
-        write_text(to, text)
+    write_text(to, html_text(documents, folders=folders))
 
 
 def usual_place(places: Sequence[Path]) -> Path:
@@ -273,19 +257,17 @@ def write_comparison(comparing: Comparing, where: tuple[str, str], to: Path | No
     from serve_bench.benchmarks.versus.document import comparison_document
     from serve_bench.report.page import html_text
 
-    text = html_text([comparison_document(comparing, where)])
+    write_text(to, html_text([comparison_document(comparing, where)]))
+
+
+def write_text(to: Path | None, text: str) -> None:
+    """Writes a report, and prints its place; None: to stdout. BadInput when it cannot be
+    written."""
+    from serve_bench.report.page import size_text
+
     if to is None:
         print(text, end="", flush=True)
-    else:
-        write_text(to, text)
-
-
-def write_text(to: Path, text: str) -> None:
-    """Writes a report, and prints its place. BadInput when it cannot be written."""
-    from serve_bench.core.errors import BadInput
-    from serve_bench.report.page import size_text
-    from serve_bench.store.files import why, write_whole
-
+        return
     content = text.encode("utf-8", "replace")
     try:
         write_whole(to, content)
@@ -297,9 +279,6 @@ def write_text(to: Path, text: str) -> None:
 def place_of_page(output: str | None, usual: Path) -> Path | None:
     """Where a page goes: `output`, or `usual`; None for stdout (-). BadInput where there is another
     file, or none can be written."""
-    from serve_bench.core.errors import BadInput
-    from serve_bench.store.files import check_reachable, check_writable, why
-
     if output == "-":
         return None
     to = usual if output is None else Path(output)
@@ -321,9 +300,7 @@ def place_of_page(output: str | None, usual: Path) -> Path | None:
 
 def is_page(path: Path) -> bool:
     """Whether a file is a page that serve-bench made. BadInput where it cannot be read."""
-    from serve_bench.core.errors import BadInput
     from serve_bench.report.page import MADE_BY
-    from serve_bench.store.files import why
 
     try:
         with path.open("rb") as file:

@@ -30,7 +30,7 @@ class RunReport:
     @cached_property
     def document(self) -> Document:
         """What the run says. Raises FormatError for damaged records."""
-        return benchmark_of(self.result.run).telling.document(self.result, self.options)
+        return benchmark_of(self.result.run).document(self.result, self.options)
 
     def text(self, format: str, layout: Layout) -> str:
         """The run as text that ends with a newline, with control characters in names written out.
@@ -41,10 +41,7 @@ class RunReport:
         check_format(format, formats_of(self.result.run.command))
         if format in FORMS:
             return FORMS[format](self.document, layout)
-        if format == "classic":
-            return visible(kind.classic_text(self.result, self.options))
-        write = kind.exports.json_text if format == "json" else kind.exports.csv_text
-        return visible(write(self.result, self.options))
+        return visible(kind.text(format, self.result, self.options))
 
 
 def render(
@@ -113,7 +110,6 @@ class ReportRequest:
                 check_target(path, flag)
 
     def report(self, result: Result, folder: Path) -> RunReport:
-        """The report of a run in this folder."""
         return RunReport(result, ReportOptions(str(folder), self.published, self.exclude_connect))
 
     def text(self, report: RunReport, *, to_file: bool = False) -> str:
@@ -154,7 +150,6 @@ class ReportRequest:
 
 
 def formats_of(command: str) -> tuple[str, ...]:
-    """The formats of a run of this command."""
     return FORMATS if BENCHMARKS[command].classic else COMPARED
 
 

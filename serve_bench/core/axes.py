@@ -141,8 +141,8 @@ def _one_of(*choices: str) -> Callable[[object], str]:
     return parse
 
 
-def _data_size(value: object) -> str:
-    if isinstance(value, str) and value in DATA_SIZES:
+def _data_size(value: object, *words: str) -> str:
+    if isinstance(value, str) and value in (*DATA_SIZES, *words):
         return value
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError(value)
@@ -150,10 +150,6 @@ def _data_size(value: object) -> str:
     if not 0 <= number <= 1 << 30:
         raise ValueError(value)
     return str(number)
-
-
-def _response_size(value: object) -> str:
-    return ECHO if value == ECHO else _data_size(value)
 
 
 def _queue(value: object) -> int:
@@ -490,7 +486,11 @@ _DECLARED = (
     Axis(
         "response_size",
         "load",
-        Kind(_response_size, "small, large, echo or a number of bytes up to 1 GiB", "SIZE"),
+        Kind(
+            lambda value: _data_size(value, ECHO),
+            "small, large, echo or a number of bytes up to 1 GiB",
+            "SIZE",
+        ),
         "small",
         "response body of the no-op app: ok, 1 MiB, so many bytes, or the request's (echo)",
         flags=(

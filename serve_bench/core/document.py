@@ -110,7 +110,6 @@ class Column:
 
     @property
     def full_name(self) -> str:
-        """The name with its unit."""
         return f"{self.name} {self.unit}".strip()
 
 
@@ -205,6 +204,15 @@ class Charts:
 
 
 Block: TypeAlias = Table | Chart | Charts | Prose | Facts | Code | Flamegraph | Folded
+
+
+def unfolded(blocks: Iterable[Block]) -> Iterator[Block]:
+    """All blocks in their order, those within folded ones in the place of these."""
+    for block in blocks:
+        if isinstance(block, Folded):
+            yield from unfolded(block.blocks)
+        else:
+            yield block
 
 
 def with_charts(blocks: Iterable[Block]) -> Iterator[Block]:

@@ -17,7 +17,7 @@ from serve_bench.core.capacity import CapacitySearch
 from serve_bench.core.histogram import HistogramFacts
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.load_result import ClientVerdict, Counts, TokenCounts, WorkerReport
-from serve_bench.core.load_spec import Stage, Streaming
+from serve_bench.core.load_spec import Stage
 from serve_bench.core.numbers import Amount, Connections, Count, Positive, Signed
 from serve_bench.core.own_app import AskedFacts, Beside, OwnDeployment, OwnGrpc
 from serve_bench.core.result import (
@@ -110,7 +110,6 @@ class HostFacts(TypedDict, total=False):
     python: str | None
     ray: str | None
     tool: str | None
-    git_commit: str | None
 
 
 class ProcessUsage(TypedDict, total=False):
@@ -120,18 +119,14 @@ class ProcessUsage(TypedDict, total=False):
     role: Required[str]
     title: str
     cpu_percent: Signed | None
-    cpu_percent_max: Signed | None
     seen_s: Amount
-    rss_mb: Amount | None
     pss_mb: Amount | None
     private_mb: Amount | None
     threads: Count | None
     descriptors: Count | None
-    busiest_thread: str | None
     busiest_thread_percent: Signed | None
     busiest_thread_wait_percent: Signed | None
     run_queue_wait_percent: Signed | None
-    turns_per_s: Signed | None
 
 
 class HostUsage(TypedDict, total=False):
@@ -139,14 +134,11 @@ class HostUsage(TypedDict, total=False):
 
     cores: Count
     cpu_percent: Signed | None
-    cpu_percent_max: Signed | None
     steal_percent: Signed | None
     free_mb: Amount | None
 
 
 class GpuProcess(TypedDict, total=False):
-    """A process on a GPU."""
-
     pid: Count
     memory_mb: Amount | None
     use_percent: Amount | None
@@ -157,16 +149,12 @@ class GpuUsage(TypedDict, total=False):
 
     device: Required[Count]
     use_percent: Amount | None
-    use_percent_max: Amount | None
-    memory_mb_max: Amount | None
     processes: list[GpuProcess]
 
 
 class TrialUsage(TypedDict, total=False):
     """Of a trial: the host, its processes and GPUs (usage.py)."""
 
-    interval_s: Amount | None
-    own_cpu_percent: Signed | None
     host: HostUsage
     processes: list[ProcessUsage]
     gpus: list[GpuUsage]
@@ -247,7 +235,6 @@ class FirstRequest(TypedDict, total=False):
 
     ms: Required[Amount]
     status: Count
-    polls: Count
 
 
 class ReplicaFacts(TypedDict, total=False):
@@ -268,7 +255,6 @@ class DeployProof(TypedDict, total=False):
     """What is in force after a deploy."""
 
     replicas: list[ReplicaFacts]
-    replicas_kept: Count
     import_path: str
     first_request: FirstRequest | None
     log_level: Mapping[str, Any]
@@ -353,9 +339,6 @@ class LoadFacts(TypedDict, total=False):
     each: Count | None
     seed: Signed
     spin: bool
-    pickup_every: Count
-    connection_rates: bool
-    streaming: Streaming | None
 
 
 class SlicesFacts(TypedDict, total=False):
@@ -398,8 +381,6 @@ class ClientFacts(TypedDict, total=False):
     skew_s: Signed | None
     asked: LoadFacts
     slices: SlicesFacts
-    examples: list[Any]
-    warmup_failed: Count
     batch_size: Count
     agent_pid: Count
     observer_pids: list[Count]
@@ -479,12 +460,9 @@ class ServeMetricsFacts(TypedDict, total=False):
 
     status: str
     why: str
-    interval_s: Amount
-    waited_s: Amount
     deployments: Mapping[str, Group]
     routers: Mapping[str, Group]
     http: Group
-    event_loop_lag_ms: Mapping[str, Signed]
     levels: Mapping[str, Signed | Literal["stale"]]
 
 
@@ -499,8 +477,6 @@ class TracedCall(TypedDict):
 
 
 class TracedRequestFacts(TracedCall):
-    """A traced request."""
-
     trace: str
     due_unix_ns: Count
 
@@ -647,7 +623,6 @@ class SuiteFacts(TypedDict, total=False):
     warmup_max_s: Amount | None
     warmup_s: Amount | None
     side_s: Amount
-    steady_s: Amount
     slice_s: Amount | None
     launches: Count
     rounds: Count
@@ -672,7 +647,6 @@ class SuiteFacts(TypedDict, total=False):
     timeline: Timeline | None
     soak: SoakSpec | None
     slo: str | None
-    backends: list[str]
     worlds: list[CellFacts]
     x_axis: str
     master_addr: str

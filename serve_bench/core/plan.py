@@ -350,11 +350,6 @@ def query_of(row: Row) -> str:
     return "&".join(f"{name}={value}" for name, value in asked.items() if value)
 
 
-def route_of(app: AppSpec, row: Row) -> str:
-    """The path of a row's requests to an app that comes with the tool."""
-    return f"{app.route}?{query}" if (query := query_of(row)) else app.route
-
-
 def request_of(app: AppSpec, row: Row, url: str, cell: Cell) -> Request:
     """What a row asks of an app at `url`, and what its response must be."""
     if app.own is not None:
@@ -363,10 +358,10 @@ def request_of(app: AppSpec, row: Row, url: str, cell: Cell) -> Request:
     if row.traffic.client in ("grpc", HANDLE):
         return call_request(url, row, size)
     bodies = app.bodies(cell) if app.bodies is not None else ()
-    route, body = route_of(app, row), b"a" * size
-    answer = app.answer if row.protocol == "http" and route == app.route else None
+    query, body = query_of(row), b"a" * size
+    answer = app.answer if row.protocol == "http" and not query else None
     return Request(
-        url=url + route,
+        url=f"{url}{app.route}{'?' if query else ''}{query}",
         method="POST" if size or bodies else "GET",
         headers=JSON if bodies else (),
         body=body,

@@ -541,13 +541,8 @@ _SHORT: Final = {"max_batch_size": "bs", "max_ongoing_requests": "ongoing", "num
 def cell_slug(cell: JsonObject) -> str:
     """A cell in one short word, such as `bs1-ongoing10000-rep8`; others follow as name=value."""
     first = [f"{short}{cell[name]}" for name, short in _SHORT.items() if name in cell]
-    rest = [f"{name}={value}" for name, value in sorted(further_axes(cell).items())]
+    rest = [f"{name}={value}" for name, value in sorted(cell.items()) if name not in _SHORT]
     return "-".join(first + rest) or "app"
-
-
-def further_axes(cell: JsonObject) -> dict[str, Any]:
-    """What a cell sets beside the three axes of the published matrix."""
-    return {name: value for name, value in cell.items() if name not in _SHORT}
 
 
 def trial_key(variant: str, round_: int, cell: JsonObject, row_label: str) -> str:

@@ -39,7 +39,6 @@ class SoakSpec:
 
     @property
     def blocks(self) -> int:
-        """How many there are."""
         return max(1, round(self.for_s / self.block_s))
 
 
@@ -57,21 +56,11 @@ def soak_row(connections: int, rate: float | None, traffic: Traffic) -> Row:
     return Row(label, traffic.client, connections, loop="open", rate_per_s=rate, **vars(traffic))
 
 
-def block_of(row: Row, number: int) -> Row:
-    """A block of a soak, counted from 1."""
-    return replace(row, label=f"block {number}", run=number)
-
-
-def row_of_block(block: Row) -> Row:
-    """The row that a block is of."""
-    return soak_row(block.connections, block.rate_per_s, block.traffic)
-
-
 def planned_blocks(
     spec: SoakSpec, variants: Sequence[str], cell: JsonObject, row: Row
 ) -> Iterator[PlannedTrial]:
     """All blocks, variant after variant."""
     for variant in variants:
         for number in range(1, spec.blocks + 1):
-            block = block_of(row, number)
+            block = replace(row, label=f"block {number}", run=number)
             yield PlannedTrial(trial_key(variant, 1, cell, block.label), 1, variant, cell, block)

@@ -44,7 +44,6 @@ from serve_bench.core.variants import (
     BUILT_IN_VARIANTS,
     all_with_env,
     read_variant,
-    with_http_options,
 )
 
 
@@ -85,21 +84,9 @@ _TOP: Final = (
 _TRAFFIC: Final = ("protocol", "stream_events", "data_size", "response_size")
 _ROW: Final = ("client", *_TRAFFIC, "cells", "metrics", "windows", "window_seconds")
 _LOAD: Final = (
-    "clients",
-    "users",
-    "data_size",
-    "response_size",
-    "protocol",
-    "stream_events",
-    "events",
-    "event_timeout_ms",
-    "windows",
-    "window_seconds",
-    "warmup_seconds",
-    "warmup_max_seconds",
-    "requests_per_client",
-    "max_row_seconds",
-    "timeout_ms",
+    *("clients", "users", "data_size", "response_size", "protocol", "stream_events", "events"),
+    *("event_timeout_ms", "windows", "window_seconds", "warmup_seconds", "warmup_max_seconds"),
+    *("requests_per_client", "max_row_seconds", "timeout_ms"),
 )
 
 
@@ -161,7 +148,10 @@ def _base(
     return Suite(
         name=_text(data, "name", "suite", file),
         app=app,
-        variants=tuple(with_http_options(one, flags.http_options) for one in variants),
+        variants=tuple(
+            replace(one, http_options={**one.http_options, **flags.http_options})
+            for one in variants
+        ),
         cells=cells,
         rows=(),
         windows=flags.windows or int(_number(load, "windows", 10, f"{file}: load", low=1)),

@@ -87,13 +87,6 @@ def all_with_env(named: Sequence[VariantUsed], env: Mapping[str, str]) -> tuple[
     return used
 
 
-def with_http_options(variant: VariantUsed, more: Mapping[str, Any]) -> VariantUsed:
-    """The variant with more HTTP options of Serve, which stand in its records."""
-    if not more:
-        return variant
-    return replace(variant, http_options={**variant.http_options, **more})
-
-
 def read_variant(name: str, table: Any, where: str) -> VariantUsed:
     """A `[variants.NAME]` table. BadInput names the key and what is allowed."""
     if not _NAME.fullmatch(name):

@@ -53,7 +53,6 @@ class NodesResult:
 
     @property
     def lost(self) -> dict[str, Lost]:
-        """The nodes that were lost."""
         return {name: part for name, part in self.parts.items() if isinstance(part, Lost)}
 
     def combined(self, load: Load) -> LoadResult | None:

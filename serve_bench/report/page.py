@@ -42,6 +42,7 @@ from serve_bench.core.document import (
     Table,
     Tone,
     as_text,
+    unfolded,
     with_charts,
 )
 from serve_bench.core.errors import BadInput, visible
@@ -91,20 +92,12 @@ def folder_of(
     """The files of a run in `home`, as seen from a page in `base`. `records`: their file there;
     `rules`: what splits the stacks of flamegraphs by layer."""
     blocks = (block for section in document.sections for block in section.blocks)
-    drawn = ((one.stacks, _draw(home, one, rules)) for one in _flamegraphs(blocks))
+    flamegraphs = (one for one in unfolded(blocks) if isinstance(one, Flamegraph))
+    drawn = ((one.stacks, _draw(home, one, rules)) for one in flamegraphs)
     return Folder(
         records=_records_file(home, records, base),
         flamegraphs={path: svg for path, svg in drawn if svg is not None},
     )
-
-
-def _flamegraphs(blocks: Iterable[Block]) -> Iterator[Flamegraph]:
-    """All flamegraphs in their order, also within folded blocks."""
-    for block in blocks:
-        if isinstance(block, Flamegraph):
-            yield block
-        elif isinstance(block, Folded):
-            yield from _flamegraphs(block.blocks)
 
 
 def _draw(home: Path, flamegraph: Flamegraph, rules: LayerRules) -> str | None:
@@ -186,10 +179,6 @@ def bundle() -> Bundle:
         ),
         versions=f"Vega {vega}, Vega-Lite {vega_lite}, Vega-Embed {vega_embed}",
     )
-
-
-def _digest(text: str) -> str:
-    return b64encode(sha256(text.encode()).digest()).decode()
 
 
 # --------------------------------------------------------------------------------------------------
@@ -437,15 +426,6 @@ def _is_long(block: Block) -> bool:
     return isinstance(block, Table) and len(block.rows) > LONG_TABLE
 
 
-def _charts(blocks: Iterable[Block]) -> Iterator[Chart]:
-    """All charts in their order, also within folded blocks."""
-    for one in blocks:
-        if isinstance(one, Chart):
-            yield one
-        elif isinstance(one, Folded):
-            yield from _charts(one.blocks)
-
-
 def _sheet(document: Document, folder: Folder, at: int, many: bool, looks: Looks) -> Sheet:
     """The sheet of a document, the one `at` this place of the page; its sections are made and in
     their order."""
@@ -502,9 +482,8 @@ def html_text(
     many = len(documents) > 1
     beside = [*folders, *[Folder()] * (len(documents) - len(folders))]
     made = [replace(one, sections=tuple(_in_order(_made(one)))) for one in documents]
-    looks = looks_of(
-        chart.drawing for one in made for part in one.sections for chart in _charts(part.blocks)
-    )
+    blocks = (block for one in made for part in one.sections for block in unfolded(part.blocks))
+    looks = looks_of(one.drawing for one in blocks if isinstance(one, Chart))
     sheets = [
         _sheet(document, folder, at, many, looks)
         for at, (document, folder) in enumerate(zip(made, beside, strict=True))
@@ -527,7 +506,8 @@ def html_text(
 
 
 def _policy(scripts: Sequence[str]) -> str:
-    allowed = " ".join(f"'sha256-{_digest(one)}'" for one in scripts)
+    digests = (b64encode(sha256(one.encode()).digest()).decode() for one in scripts)
+    allowed = " ".join(f"'sha256-{one}'" for one in digests)
     return (
         f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; "
         "connect-src 'none'; base-uri 'none'; form-action 'none'"

@@ -7,11 +7,11 @@ large.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from serve_bench.core.charts import Chart
-from serve_bench.core.document import Block, Document, Facts, Folded, with_charts
+from serve_bench.core.document import Document, Facts, unfolded, with_charts
 from serve_bench.core.errors import BadInput, visible
 from serve_bench.report.theme import LIGHT, Looks, looks_of
 from serve_bench.report.vega import siblings, vega
@@ -38,7 +38,7 @@ def charts_of(documents: Iterable[Document], words: str | None = None) -> list[C
     """The charts of documents, of several or of those with `words` in their title. BadInput where
     there is none, or more than a picture holds."""
     blocks = (block for one in documents for section in one.sections for block in section.blocks)
-    every = list(_charts(blocks))
+    every = [one for one in with_charts(unfolded(blocks)) if isinstance(one, Chart)]
     charts = [one for one in every if words is None or words.casefold() in one.title.casefold()]
     if every and not charts:
         titles = ", ".join(dict.fromkeys(one.title for one in every))
@@ -50,15 +50,6 @@ def charts_of(documents: Iterable[Document], words: str | None = None) -> list[C
             f"--plot: {len(charts)} charts; a picture holds up to {MOST_CHARTS}: choose some"
         )
     return charts
-
-
-def _charts(blocks: Iterable[Block]) -> Iterator[Chart]:
-    """All charts in their order, also within folded blocks."""
-    for block in with_charts(blocks):
-        if isinstance(block, Chart):
-            yield block
-        elif isinstance(block, Folded):
-            yield from _charts(block.blocks)
 
 
 def picture(documents: Sequence[Document], charts: Sequence[Chart], kind: str) -> bytes:

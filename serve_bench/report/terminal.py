@@ -93,7 +93,6 @@ def terminal_text(
 
 
 def terminal_lines(document: Document, width: int, verbose: bool = False) -> Iterator[Line]:
-    """The lines of a document, each with its tone."""
     for at, finding in enumerate(document.findings):
         yield from _wrapped(finding.line, width, tone=finding.tone if at else None)
     doubts = sorted(document.doubts, key=lambda one: one.tone != "bad")  # failures first

@@ -202,7 +202,7 @@ def test_ctrl_c_is_never_without_a_word(
     def pressed(folder: Path) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("serve_bench.store.read", pressed)
+    monkeypatch.setattr("serve_bench.cli.report.read", pressed)
     assert run(["report", str(tmp_path)]) == 130
     assert capsys.readouterr().err == "serve-bench: interrupted\n"
 

@@ -3,7 +3,6 @@ started here."""
 
 from __future__ import annotations
 
-import importlib.util
 import socket
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,7 +23,6 @@ from tests import places, records
 STORED = places.FORMATS / "2-rpc.jsonl"
 
 REPORT = places.TOP / "serve_bench" / "reference" / "torch_rpc.json"
-HAS = rpc_needs._has
 Refuses = Callable[[str, str], None]
 WORLD = World(3, True, (4, 5), 2, 3, "cpu", 1)
 SUITE = RpcSuite(("torch", "ray"), (WORLD, replace(WORLD, batch=False)), "batch", "127.0.0.1", 0)
@@ -53,7 +51,7 @@ BAD = [
 @pytest.fixture(autouse=True)
 def _starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Refusals and plans are the same where torch is not installed: it is not loaded here."""
-    monkeypatch.setattr(rpc_needs, "_has", lambda module: True)
+    monkeypatch.setattr(rpc_needs, "find_spec", lambda module: module)
     monkeypatch.setattr(sitting, "run_mark", lambda: pytest.fail("something would be started"))
 
 
@@ -72,8 +70,7 @@ def test_a_port_in_use_is_refused_by_the_name_of_its_flag(refuses: Refuses) -> N
 def test_without_torch_one_line_says_what_to_install(
     refuses: Refuses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rpc_needs, "_has", HAS)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(rpc_needs, "find_spec", lambda name: None)
     refuses("rpc --world-size 3", "torch is not installed: pip install torch numpy")
 
 

@@ -11,7 +11,7 @@ from serve_bench.cli.gate import (
     GateOptions,
     read_flags,
     read_noise,
-    read_threshold,
+    read_share,
 )
 from serve_bench.core.errors import BadInput
 from serve_bench.core.record_lines import to_line
@@ -36,13 +36,13 @@ def stored(folder: Path, result: Result) -> Path:
     [("5%", 0.05), ("0.05", 0.05), (" 2.5 % ", 0.025), ("90%", 0.9), ("1e-3", 0.001)],
 )
 def test_a_threshold_is_a_share(text: str, share: float) -> None:
-    assert read_threshold(text) == pytest.approx(share)
+    assert read_share(text, "--threshold") == pytest.approx(share)
 
 
 @pytest.mark.parametrize("text", ["5", "0", "0%", "-5%", "100%", "nan", "inf", "", "%", "5%%", "x"])
 def test_what_is_no_share_is_refused(text: str) -> None:
     with pytest.raises(BadInput, match=r"--threshold: .* it takes a share such as 5% or 0.05"):
-        read_threshold(text)
+        read_share(text, "--threshold")
 
 
 @pytest.mark.parametrize(

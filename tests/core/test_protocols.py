@@ -25,7 +25,6 @@ from serve_bench.core.plan import (
     expected_trial_s,
     load_of,
     plan,
-    route_of,
     rows_of,
     timing_of,
 )
@@ -59,7 +58,6 @@ def test_each_protocol_and_number_of_events_makes_rows() -> None:
     assert made.streaming == Streaming()
     http, one, _ = made.rows
     assert (http.traffic, one.traffic) == (Traffic(), Traffic("small", "stream", 1))
-    assert route_of(made.app, one) == "/noop?events=1"
     loads = [load_of(made, row, URL, made.cells[0]) for row in (http, one)]
     assert [load.streaming for load in loads] == [None, Streaming()]
     assert [load.request.expect_body for load in loads] == [b"ok", None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -20,8 +20,8 @@ from serve_bench.benchmarks.parts.charts import (
     over_time,
     percentile_curves,
     ratios,
-    stacked,
 )
+from serve_bench.core.charts import Bars
 from serve_bench.core.document import Chart
 from serve_bench.report.theme import DARK, LIGHT
 from serve_bench.report.vega import vega
@@ -56,15 +56,19 @@ RATIOS = (
 )
 
 
+def stacked(parts: Sequence[BarPart]) -> Chart:
+    return Chart("t", Bars(parts, "% of a core"), "w")
+
+
 #: Every kind of chart, and what is unusual about its data.
 CHARTS: dict[str, Callable[[], Chart]] = {
     "intervals": lambda: intervals("t", POINTS, "requests/s", "w"),
     "one point": lambda: intervals("t", [Point("a", "b", 3.0)], "ms", "w"),
     "below zero": lambda: intervals("t", [Point("a", "b", 1.0, -1.0, 3.0)], "ms", "w"),
     "hostile": lambda: intervals("t", [Point(HOSTILE, HOSTILE, 3.0)], HOSTILE, HOSTILE),
-    "stacked": lambda: stacked("t", SHARES, "% of a core", "w"),
+    "stacked": lambda: stacked(SHARES),
     "stacked hostile": lambda: stacked(
-        "t", [BarPart(HOSTILE, HOSTILE, 3.0, HOSTILE), BarPart("b", "c", 1.0)], "%", "w"
+        [BarPart(HOSTILE, HOSTILE, 3.0, HOSTILE), BarPart("b", "c", 1.0)]
     ),
     "ratios": lambda: ratios("t", RATIOS, 0.05, "w"),
     "ratio far off": lambda: ratios(
@@ -147,7 +151,7 @@ def y_of(chart: Chart) -> dict[str, Any]:
 
 
 def test_a_bar_is_made_of_its_parts_in_one_order() -> None:
-    chart = stacked("t", SHARES, "% of a core", "w")
+    chart = stacked(SHARES)
     bars = [(one["label"], one["part"], one["value"]) for one in data(chart)]
     assert bars == [
         ("single client", "proxy", 69.2),
@@ -203,8 +207,8 @@ def test_windows_and_steps_stand_as_they_were_given() -> None:
     "draw",
     [
         lambda: intervals("t", [], "ms", "w"),
-        lambda: stacked("t", [], "%", "w"),
-        lambda: stacked("t", [BarPart("a", "b", -1.0)], "%", "w"),
+        lambda: stacked([]),
+        lambda: stacked([BarPart("a", "b", -1.0)]),
         lambda: ratios("t", [], 0.05, "w"),
         lambda: percentile_curves("t", {"a": [(1.0, 3.0)]}, "w"),
         lambda: percentile_curves("t", {"a": [(0.5, 0.0)]}, "w"),

@@ -19,7 +19,7 @@ from tests import places
 
 def stored(name: str) -> Document:
     result = read(places.FORMATS / f"2-{name}.jsonl")
-    return benchmark_of(result.run).telling.document(result, ReportOptions(None))
+    return benchmark_of(result.run).document(result, ReportOptions(None))
 
 
 @pytest.mark.parametrize("name", ["press", "sweep", "rpc", "scale-curve", "micro"])

@@ -26,7 +26,6 @@ from serve_bench.benchmarks.capacity.summary import (
 from serve_bench.benchmarks.parts import charts
 from serve_bench.benchmarks.parts.about_run import GENERAL_FORMULAS, method, run_document
 from serve_bench.benchmarks.parts.blocks import (
-    NS_PER_MS,
     Fields,
     cpu_of_rows,
     failure,
@@ -37,6 +36,7 @@ from serve_bench.benchmarks.parts.blocks import (
     sentence,
     table_of,
 )
+from serve_bench.benchmarks.parts.rows import NS_PER_MS
 from serve_bench.core.charts import Lines
 from serve_bench.core.document import (
     Block,

@@ -11,13 +11,12 @@ same in each export, whatever else was measured, so that tools which keep them f
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from serve_bench.analysis.comparing.model import headline
 from serve_bench.analysis.history import Group, History, HistoryPoint, Series
-from serve_bench.benchmarks.parts.csv import csv_of
+from serve_bench.benchmarks.parts.csv import csv_of, json_of
 from serve_bench.benchmarks.versus.exports import row_json
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import cell_slug
@@ -37,7 +36,7 @@ def history_json(history: History) -> str:
         "passed_over": [vars(one) for one in history.passed],
         "groups": [_group(group) for group in history.groups],
     }
-    return _json(whole)
+    return json_of(whole)
 
 
 def _group(group: Group) -> dict[str, Any]:
@@ -129,7 +128,7 @@ def otava_config(history: History) -> str:
         "attributes": list(ATTRIBUTES),
         "metrics": {name: {"column": name, "direction": up} for name, up in columns.items()},
     }
-    return _json({"tests": {OTAVA_TEST: test}})
+    return json_of({"tests": {OTAVA_TEST: test}})
 
 
 def bencher_json(history: History) -> str:
@@ -144,7 +143,7 @@ def bencher_json(history: History) -> str:
             measures[series.measure.name] = {
                 name: value for name, value in values.items() if value is not None
             }
-    return _json(benchmarks)
+    return json_of(benchmarks)
 
 
 def github_action_json(history: History) -> str:
@@ -173,7 +172,7 @@ def github_action_json(history: History) -> str:
         if point.interval is not None:
             entry["range"] = f"± {(point.interval.high - point.interval.low) / 2:.4g}"
         entries.append(entry)
-    return _json(entries)
+    return json_of(entries)
 
 
 EXPORTS: Final[Mapping[str, Callable[[History], str]]] = {
@@ -201,7 +200,3 @@ def _name(series: Series, metric: bool = False) -> str:
     """`default/bs1-ongoing1-rep1/100 connections (raw)`, with the metric if asked for."""
     words = [series.variant, cell_slug(series.cell), f"{series.row} ({series.client})"]
     return "/".join([*words, series.measure.name] if metric else words)
-
-
-def _json(content: object) -> str:
-    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"

@@ -15,7 +15,6 @@ from serve_bench.analysis.statistics import MAIN, Line
 from serve_bench.benchmarks.ladder.summary import LadderLine
 from serve_bench.benchmarks.parts import charts
 from serve_bench.benchmarks.parts.blocks import (
-    NS_PER_MS,
     by_launch,
     course_charts,
     in_parts,
@@ -24,6 +23,7 @@ from serve_bench.benchmarks.parts.blocks import (
     percentile_charts,
 )
 from serve_bench.benchmarks.parts.charts import LinePoint, Mark
+from serve_bench.benchmarks.parts.rows import NS_PER_MS
 from serve_bench.core.document import Block, Chart, Charts, Folded
 from serve_bench.core.ladder import COLLAPSE, KNEE
 from serve_bench.core.result import cell_slug

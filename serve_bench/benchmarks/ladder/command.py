@@ -4,36 +4,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from serve_bench.cli.command import command, flag
 from serve_bench.cli.options import MATRIX, MODEL, RUN, LadderOptions
+from serve_bench.core.errors import BadInput
+from serve_bench.core.ladder import COLLAPSE_RUNS, Ladder
 
 if TYPE_CHECKING:
     from serve_bench.benchmarks.ladder.flags import UrlRequest
-    from serve_bench.core.ladder import Ladder
     from serve_bench.core.plan import Suite
 
 
 class SweepOptions(LadderOptions):
-    """The options of `sweep`."""
-
     command = "sweep"
     order = (
         *("app", *MATRIX, *MODEL, "variant", "env", "users", "duration", "launches", "url"),
-        *(
-            "header",
-            "quick",
-            "suite",
-            "out",
-            "resume",
-            "trace",
-            *RUN,
-            "slo",
-            "format",
-            "perf_metrics",
-            "trace_out",
-        ),
+        *("header", "quick", "suite", "out", "resume", "trace", *RUN, "slo"),
+        *("format", "perf_metrics", "trace_out"),
     )
 
     suite: str = flag("micro")
@@ -48,11 +37,8 @@ def sweep(options: SweepOptions) -> int:
 
     Example: serve-bench sweep --num-replicas 2 --variant default,optimized --quick
     """
-    from dataclasses import replace
-
     from serve_bench.benchmarks.ladder.flags import ladder_of, measure, timing_of, url_request
     from serve_bench.cli.rows import overrides, suite_of
-    from serve_bench.core.ladder import COLLAPSE_RUNS
 
     def ladder() -> Ladder:
         return ladder_of(options.users or "auto", options.quick, start=1, runs=COLLAPSE_RUNS)
@@ -72,8 +58,6 @@ def sweep(options: SweepOptions) -> int:
 
 
 class RecsysOptions(LadderOptions):
-    """The options of `recsys`."""
-
     command = "recsys"
     order = (
         *("ranker_replicas", "variant", "ranker", "device", "users", "duration", "threads"),
@@ -95,11 +79,8 @@ def recsys(options: RecsysOptions) -> int:
 
     Example: serve-bench recsys --quick --published
     """
-    from dataclasses import replace
-
     from serve_bench.benchmarks.ladder.flags import ladder_of, measure, timing_of, url_request
     from serve_bench.cli.rows import overrides, suite_of
-    from serve_bench.core.errors import BadInput
 
     users, quick = options.users, options.quick
 

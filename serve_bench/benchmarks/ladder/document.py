@@ -29,7 +29,7 @@ from serve_bench.benchmarks.ladder.summary import (
     services_of,
 )
 from serve_bench.benchmarks.micro.document import cpu_tables, evidence
-from serve_bench.benchmarks.micro.summary import names_of
+from serve_bench.benchmarks.micro.summary import all_failures, names_of
 from serve_bench.benchmarks.parts import waterfall
 from serve_bench.benchmarks.parts.about_run import (
     GENERAL_FORMULAS,
@@ -39,7 +39,6 @@ from serve_bench.benchmarks.parts.about_run import (
 )
 from serve_bench.benchmarks.parts.blocks import (
     NOTHING,
-    NS_PER_MS,
     Fields,
     count,
     cpu_of_rows,
@@ -61,7 +60,7 @@ from serve_bench.benchmarks.parts.blocks import (
 )
 from serve_bench.benchmarks.parts.inside import gpu_percent, grouped_cpu, served_facts
 from serve_bench.benchmarks.parts.published import RECSYS, reference
-from serve_bench.benchmarks.parts.rows import Page, page_of
+from serve_bench.benchmarks.parts.rows import NS_PER_MS, Page, page_of
 from serve_bench.benchmarks.parts.texts import latency, number
 from serve_bench.core.document import (
     Block,
@@ -187,7 +186,7 @@ def _findings(page: Page, services: Sequence[ServiceSummary]) -> Iterator[str]:
     """What the figures support: gaps, the best service, its limit, collapses, doubts."""
     steps = [(one.entries[line.row], line) for one in services for line in one.ladder.steps]
     missing = sum(line.status != "measured" for _, line in steps)
-    yield from gaps(missing, len(steps), failed_messages(page), "step")
+    yield from gaps(missing, len(steps), [one.message for one in all_failures(page)], "step")
     sound = [one for one in services if one.knee is not None and one.best is not None]
     if not sound:
         ended = any(one.ladder.finished for one in services)
@@ -207,14 +206,6 @@ def _findings(page: Page, services: Sequence[ServiceSummary]) -> Iterator[str]:
     if words or fallen:
         yield sentence("; ".join([*words, *fallen]))
     yield from doubted([entry.warnings for entry, _ in steps], noun="step")
-
-
-def failed_messages(page: Page) -> list[str]:
-    """The messages of all failures of a page, those of rows last."""
-    parts = [one for part in page.variants for one in part.failures]
-    parts += [one for part in page.variants for cell in part.cells for one in cell.failures]
-    own = [one for entry in page.entries for one in entry.failures]
-    return [one.message for one in (*page.failures, *parts, *own)]
 
 
 def _headline(top: ServiceSummary, services: Sequence[ServiceSummary]) -> str:
@@ -342,19 +333,19 @@ def inside_blocks(page: Page) -> Iterator[Block]:
 
 def load_sections(noun: str, groups: Mapping[str, Sequence[Curve]]) -> Iterator[Section]:
     """Requests/s and latency over the load, in charts. `noun`: what grows, users or clients."""
-    rates = (block for name, own in groups.items() for block in _rates(noun, name, own))
+    rates = (
+        block
+        for name, own in groups.items()
+        for block in throughput_charts(_titled(f"Requests/s over {noun}", name), own)
+    )
     yield from section("throughput", f"Throughput over {noun}", rates)
-    waits = (block for name, own in groups.items() for block in _waits(noun, name, own))
+    waits = (
+        block
+        for name, own in groups.items()
+        for block in latency_charts(_titled(f"Latency over {noun}", name), own)
+    )
     knees = (Charts(partial(knee_curves, own, _titled("", of))) for of, own in groups.items())
     yield from section("latency", "Latency", (*waits, *knees))
-
-
-def _rates(noun: str, name: str, curves: Sequence[Curve]) -> Iterator[Block]:
-    return throughput_charts(_titled(f"Requests/s over {noun}", name), curves)
-
-
-def _waits(noun: str, name: str, curves: Sequence[Curve]) -> Iterator[Block]:
-    return latency_charts(_titled(f"Latency over {noun}", name), curves)
 
 
 def _titled(what: str, name: str) -> str:

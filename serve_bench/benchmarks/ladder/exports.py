@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -25,7 +24,7 @@ def json_text(result: Result, options: ReportOptions) -> str:
     data["ladders"] = [_ladder(ladder) for ladder in ladder_lines(result)]
     if options.published and result.run.command == "recsys":
         data["published"] = reference(RECSYS)
-    return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return csv.json_of(data)
 
 
 def _ladder(ladder: LadderLine) -> dict[str, Any]:

@@ -25,7 +25,6 @@ from serve_bench.benchmarks.micro.summary import figures, names_of
 from serve_bench.benchmarks.parts import about_run, streams, waterfall
 from serve_bench.benchmarks.parts.blocks import (
     NOTHING,
-    NS_PER_MS,
     curve_of,
     doubted,
     gaps,
@@ -38,7 +37,7 @@ from serve_bench.benchmarks.parts.blocks import (
     sentence,
     whole_run,
 )
-from serve_bench.benchmarks.parts.rows import Entry, Page, page_of
+from serve_bench.benchmarks.parts.rows import NS_PER_MS, Entry, Page, page_of
 from serve_bench.benchmarks.parts.texts import decimals, latency, number, used_words
 from serve_bench.core.document import (
     Block,

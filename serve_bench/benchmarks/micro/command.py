@@ -7,42 +7,35 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import typer
 
 from serve_bench.cli.command import command, flag
+from serve_bench.cli.gate import close_slo
 from serve_bench.cli.options import MATRIX, MODEL, RUN, LoadOnOptions, RowOptions, SloOptions
+from serve_bench.core.axes import settings
+from serve_bench.core.errors import BadInput, RunFailed
+from serve_bench.core.request_spec import Request
+from serve_bench.core.result import HANDLES, Trial
 
 if TYPE_CHECKING:
     from serve_bench.core.plan import Suite
-    from serve_bench.core.request_spec import Request
-    from serve_bench.core.result import Trial
     from serve_bench.serving.server import Serving
 
 MOST_QUERIES = 10_000_000
 
 
 class MicroOptions(RowOptions):
-    """The options of `micro`."""
-
     command = "micro"
     order = (
         *("app", *MATRIX, *MODEL, "body_type", "intermediate_handle", "data_size"),
         *("clients", "windows", "window_seconds", "launches", "quick", "variant", "env", "suite"),
-        *(
-            "out",
-            "resume",
-            "profile",
-            "trace",
-            *RUN,
-            "slo",
-            "format",
-            "published",
-            "perf_metrics",
-            "trace_out",
-        ),
+        *("out", "resume", "profile", "trace", *RUN, "slo"),
+        *("format", "published", "perf_metrics", "trace_out"),
     )
 
     suite: str = flag("micro")
@@ -64,8 +57,6 @@ def micro(options: MicroOptions) -> int:
 
     Example: serve-bench micro --variant default,optimized --quick
     """
-    from dataclasses import replace
-
     from serve_bench.cli.rows import measure, row_overrides, suite_of
 
     def suite() -> Suite:
@@ -75,23 +66,12 @@ def micro(options: MicroOptions) -> int:
 
 
 class NoopOptions(LoadOnOptions, SloOptions):
-    """The options of `noop`."""
-
     command = "noop"
     order = (
         *("blocking", "num_replicas", "num_queries", "max_ongoing_requests", "max_batch_size"),
         *("batch_wait_timeout_s", "body_type", "intermediate_handle", "host", "port", "variant"),
-        *(
-            "env",
-            "profile",
-            "trace",
-            "no_sample",
-            "serve_metrics",
-            "load_on",
-            "load_nodes",
-            "out",
-            "slo",
-        ),
+        *("env", "profile", "trace", "no_sample", "serve_metrics", "load_on", "load_nodes"),
+        *("out", "slo"),
     )
 
     blocking: bool = flag(False, "Stay up until Ctrl-C or SIGTERM.")
@@ -116,14 +96,9 @@ def noop(options: NoopOptions) -> int:
 
     Example: serve-bench noop --blocking --num-replicas 8 --variant optimized
     """
-    from dataclasses import replace
-
     from serve_bench.benchmarks.parts.inside import facts, profiling_costs
-    from serve_bench.cli.gate import close_slo
     from serve_bench.cli.rows import RowsRequest, sitting_of, suite_of, targets_of
     from serve_bench.cli.sitting import outcome_of, signals
-    from serve_bench.core.axes import settings
-    from serve_bench.core.errors import BadInput
     from serve_bench.core.plan import request_of
     from serve_bench.core.suite import Overrides
     from serve_bench.core.variants import parse_env
@@ -188,8 +163,6 @@ def _wait_while_alive(serving: Serving) -> None:
     """Returns never but by KeyboardInterrupt; RunFailed when the cluster ends by itself."""
     import time
 
-    from serve_bench.core.errors import RunFailed
-
     while serving.alive() and serving.broken() is None:
         time.sleep(0.2)
     why = serving.broken() if serving.alive() else None
@@ -241,10 +214,6 @@ def where_it_is(serving: Serving, url: str) -> str:
 
 def load_to_paste(protocol: str, request: Request) -> str:
     """A command line to paste, for protocols that few other programs speak."""
-    from urllib.parse import urlsplit
-
-    from serve_bench.core.result import HANDLES
-
     if protocol in HANDLES:
         _, application, method = urlsplit(request.url).path.split("/")
         how = ".options(stream=True)" if protocol == "handle-stream" else ""

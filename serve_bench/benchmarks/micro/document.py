@@ -36,7 +36,6 @@ from serve_bench.benchmarks.micro.summary import (
 from serve_bench.benchmarks.parts import about_run, streams, waterfall
 from serve_bench.benchmarks.parts.blocks import (
     NOTHING,
-    NS_PER_MS,
     Fields,
     count,
     plain,
@@ -47,7 +46,7 @@ from serve_bench.benchmarks.parts.blocks import (
     whole_run,
 )
 from serve_bench.benchmarks.parts.inside import mean_by_role, usage_table
-from serve_bench.benchmarks.parts.rows import Entry, Page, page_of
+from serve_bench.benchmarks.parts.rows import NS_PER_MS, Entry, Page, page_of
 from serve_bench.benchmarks.parts.texts import cell_title, latency, limited_line, number, ratio
 from serve_bench.core.chat import Lengths
 from serve_bench.core.document import (

@@ -6,9 +6,7 @@ with a status. It is a report: the records themselves are in records.jsonl.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final
 
@@ -22,8 +20,7 @@ from serve_bench.core.result import Result, Run, Trial
 
 def json_text(result: Result, options: ReportOptions) -> str:
     """The figures of the run."""
-    data = page_data(_page(result, options))
-    return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return csv.json_of(page_data(_page(result, options)))
 
 
 def csv_text(result: Result, options: ReportOptions) -> str:
@@ -49,15 +46,7 @@ def _page(result: Result, options: ReportOptions) -> Page:
 def page_data(page: Page) -> dict[str, Any]:
     """The run as it stands in JSON."""
     return {
-        "run": {
-            "id": page.run.id,
-            "command": page.run.command,
-            "argv": list(page.run.argv),
-            "started_at": page.run.started_at,
-            "tool_version": page.run.tool_version,
-            "git_commit": page.run.git_commit,
-            "records": page.where,
-        },
+        "run": csv.run_json(page.run, page.where),
         "host": dict(page.run.host),
         "base": page.base,
         "variants": [_variant(part, page.run) for part in page.variants],
@@ -113,6 +102,7 @@ def _requests(trial: Trial) -> dict[str, Any]:
 
 def _row(entry: Entry) -> dict[str, Any]:
     line = entry.line
+    traced = {one.launch: dict(one.waterfall) for one in line.trials if one.waterfall}
     return {
         "row": asdict(line.row),
         "status": line.status,
@@ -142,14 +132,8 @@ def _row(entry: Entry) -> dict[str, Any]:
         },
         "profiles": [dict(one) for trial in line.trials for one in trial.profiles],
         "facts": list(entry.facts),
-        **_waterfalls(line.trials),
+        **({"waterfall": traced} if traced else {}),
     }
-
-
-def _waterfalls(trials: Sequence[Trial]) -> dict[str, Any]:
-    """Of traced requests, by launch; nothing in a run without."""
-    traced = {one.launch: dict(one.waterfall) for one in trials if one.waterfall}
-    return {"waterfall": traced} if traced else {}
 
 
 # ------------------------------------------------------------------------- the published form

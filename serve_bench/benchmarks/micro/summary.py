@@ -13,7 +13,7 @@ from typing import Final
 
 from serve_bench.analysis.statistics import FEWEST, LIKE, MAIN, Best, Line, best
 from serve_bench.benchmarks.parts import streams, waterfall
-from serve_bench.benchmarks.parts.blocks import doubted, gaps, limit_clause, rate, sentence
+from serve_bench.benchmarks.parts.blocks import doubted, gaps, limit_words, rate, sentence
 from serve_bench.benchmarks.parts.rows import Entry, Page
 from serve_bench.benchmarks.parts.texts import cell_title, latency, mean_and_std, number
 from serve_bench.core.result import Failure, JsonObject, Row, cell_slug
@@ -202,7 +202,8 @@ def _headline(rows: Sequence[Entry], names: Names) -> Iterator[str]:
         which = "throughput without a failed request" if higher else "throughput"
         text = f"{names.whole(first)} has the highest {which}: {figures(first)}"
     if first.limited is not None:
-        text += f"; {limit_clause(first.limited)}"
+        its = "its" if first.limited.cause == "unclear" else "it is"
+        text += f"; {its} {limit_words(first.limited)}"
     yield sentence(text)
     if top is not None and top.like:
         like = [one for line in top.like for one in rows if one.line is line]

@@ -428,5 +428,4 @@ def method(result: Result, formulas: Sequence[Formula] = ()) -> Section:
 
 
 def formula_table(formulas: Sequence[Formula]) -> Table:
-    """Formulas with their sources."""
     return word_table("Formulas", ("name", "formula", "source"), formulas)

@@ -17,8 +17,9 @@ from serve_bench.analysis.verdict import Verdict
 from serve_bench.benchmarks.parts import charts
 from serve_bench.benchmarks.parts.charts import BarPart, Pairs
 from serve_bench.benchmarks.parts.inside import REST, SHOWN_PERCENT, GroupedCpu, mean_of_usages
-from serve_bench.benchmarks.parts.rows import Page, engaged_of
+from serve_bench.benchmarks.parts.rows import NS_PER_MS, Page, engaged_of
 from serve_bench.benchmarks.parts.texts import latency, mean_and_std, number
+from serve_bench.core.charts import Bars
 from serve_bench.core.document import (
     Block,
     Cell,
@@ -46,8 +47,6 @@ Fields: TypeAlias = Sequence[tuple[Column, Callable[[T], Cell]]]
 """The columns of a table, each with what makes its cell."""
 
 NOTHING: Final = Number("-", None)
-
-NS_PER_MS: Final = 1e6
 
 MOST_LINES: Final = 8
 """Of one chart: more colours than that cannot be distinguished."""
@@ -158,16 +157,12 @@ def failure(one: Failure, about: str = "") -> Finding:
 
 
 def whole_run(warnings: Iterable[Warning], failures: Iterable[Failure]) -> Iterator[Finding]:
-    """What failed and what is doubted of a whole run, or of a variant."""
+    """What failed and what is doubted of a whole run, or of a variant: each kind of warning once,
+    with how many more there are, since a run that was resumed is warned about at each start."""
     yield from map(failure, failures)
-    yield from doubts_once(list(warnings))
-
-
-def doubts_once(warnings: Sequence[Warning]) -> Iterator[Finding]:
-    """Each kind of warning once, by its first, with how many more there are: a run that was resumed
-    is warned about at each start."""
-    for code in dict.fromkeys(one.code for one in warnings):
-        first, *more = dict.fromkeys(doubt(one) for one in warnings if one.code == code)
+    doubts = dict.fromkeys(map(doubt, warnings))
+    for code in dict.fromkeys(one.code for one in doubts):
+        first, *more = (one for one in doubts if one.code == code)
         again = f"; {len(more)} more like it" if more else ""
         yield replace(first, text=f"{first.text}{again}")
 
@@ -235,13 +230,6 @@ def limit_words(limit: Verdict | None) -> str:
     if limit is None:
         return "CPU was not sampled"
     return f"limit {limit.text}" if limit.cause == "unclear" else f"limited by {limit.text}"
-
-
-def limit_clause(limit: Verdict) -> str:
-    """The same as a part of a sentence."""
-    return (
-        f"it is {limit_words(limit)}" if limit.cause != "unclear" else f"its {limit_words(limit)}"
-    )
 
 
 def limit_note(limit: Verdict | None) -> str:
@@ -356,7 +344,7 @@ def cpu_charts(
 ) -> Iterator[Chart]:
     """CPU by process of rows given as (label, usages, note); none where none was sampled."""
     if parts := cpu_shares(rows):
-        yield charts.stacked(title, parts, "% of a core", busiest_words(parts), caption)
+        yield Chart(title, Bars(parts, "% of a core"), busiest_words(parts), caption)
 
 
 def cpu_of_rows(

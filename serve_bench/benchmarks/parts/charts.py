@@ -12,7 +12,7 @@ from typing import Final
 
 from serve_bench.benchmarks.parts.texts import bounded_number, number
 from serve_bench.core.charts import BarPart as BarPart
-from serve_bench.core.charts import Bars, Chart, Dots, Lines, Ratios, XScale
+from serve_bench.core.charts import Chart, Dots, Lines, Ratios, XScale
 from serve_bench.core.charts import LinePoint as LinePoint
 from serve_bench.core.charts import Mark as Mark
 from serve_bench.core.charts import Point as Point
@@ -33,7 +33,6 @@ MOST_NAMED: Final = 12
 def intervals(
     title: str, points: Sequence[Point], unit: str, words: str = "", caption: str = ""
 ) -> Chart:
-    """Dots with their intervals."""
     if points and not words:
         ends = [pick(points, key=lambda one: one.value) for pick in (max, min)]
         shown = points if len(points) <= MOST_NAMED else ends
@@ -48,13 +47,6 @@ def ratios(
 ) -> Chart:
     """Ratios around 1, by verdict."""
     return Chart(title, Ratios(ratios, threshold), words, caption)
-
-
-def stacked(
-    title: str, shares: Sequence[BarPart], unit: str, words: str, caption: str = ""
-) -> Chart:
-    """Bars made of parts."""
-    return Chart(title, Bars(shares, unit), words, caption)
 
 
 def percentile_curves(

@@ -1,4 +1,4 @@
-"""One line of CSV for each row, with units in the names of the columns.
+"""A run for programs: JSON, and one line of CSV for each row, with units in the names of columns.
 
 Rule: every planned row has a line; what was not measured is empty, and `status` says so. Figures
 are not rounded. Axes of the cells become columns of their own.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -15,11 +16,23 @@ from serve_bench.benchmarks.parts import streams
 from serve_bench.benchmarks.parts.rows import Entry, Page
 from serve_bench.benchmarks.parts.slo import slo_columns
 from serve_bench.core.errors import visible
+from serve_bench.core.result import Run
 
 FORMULA: Final = ("=", "+", "-", "@", "\t")
 """What a cell begins with that a spreadsheet calculates (OWASP, CSV injection)."""
 
 LATENCIES: Final = ("mean", "p50", "p90", "p99", "max")
+
+
+def json_of(content: object) -> str:
+    """Content as JSON, indented."""
+    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def run_json(run: Run, where: str | None) -> dict[str, Any]:
+    """The key `run`. `where`: the place of the records, as it is shown."""
+    names = ("id", "command", "argv", "started_at", "tool_version", "git_commit")
+    return {name: getattr(run, name) for name in names} | {"records": where}
 
 
 Further = Callable[[Entry], Mapping[str, Any]]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Final
@@ -131,11 +131,6 @@ def _press_notes() -> tuple[str, ...]:
         _note(tables, best),
         f"published log levels: {tables['log_levels']}",
     )
-
-
-def rpc_example(x_axis: str, batched: Collection[bool]) -> Any:
-    """The published example of rpc; None unless the x axis is its own, and all was batched."""
-    return reference(RPC)["example"] if x_axis == "world_size" and set(batched) == {True} else None
 
 
 def rpc_source() -> str:

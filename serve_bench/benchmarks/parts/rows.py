@@ -78,7 +78,6 @@ class Entry:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Its findings, one line each."""
         return tuple(one.line for one in self.findings)
 
     @property
@@ -133,7 +132,6 @@ class VariantPart:
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """The rows of all cells."""
         return tuple(entry for part in self.cells for entry in part.entries)
 
 
@@ -153,7 +151,6 @@ class Page:
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """The rows of all variants."""
         return tuple(entry for part in self.variants for entry in part.entries)
 
     @property

@@ -116,12 +116,8 @@ def tokens_per_s(trials: Sequence[Trial]) -> float | None:
     for trial in trials:
         counts = token_counts(trial)
         if counts is not None and counts.requests:
-            tokens, seconds = tokens + counts.answer, seconds + _measured_s(trial)
+            tokens, seconds = tokens + counts.answer, seconds + trial.seconds.get("measured", 0.0)
     return tokens / seconds if seconds > 0 else None
-
-
-def _measured_s(trial: Trial) -> float:
-    return float(trial.seconds.get("measured") or 0.0)
 
 
 def token_counts(trial: Trial) -> TokenCounts | None:

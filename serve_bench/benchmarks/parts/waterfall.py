@@ -17,10 +17,9 @@ from typing import Any, Final
 from serve_bench.analysis.statistics import LATENCY, Line
 from serve_bench.analysis.waterfall import ANSWERED, BETWEEN, ORDER, HopShift, slowest_of
 from serve_bench.benchmarks.parts.blocks import NOTHING, milliseconds, percent, section, table_of
-from serve_bench.benchmarks.parts.charts import stacked
 from serve_bench.benchmarks.parts.rows import NS_PER_MS
 from serve_bench.benchmarks.parts.texts import latency
-from serve_bench.core.charts import BarPart
+from serve_bench.core.charts import BarPart, Bars
 from serve_bench.core.document import Block, Cell, Chart, Charts, Column, Prose, Section
 
 MEANINGS: Final[Mapping[str, str]] = {
@@ -88,13 +87,11 @@ class TracedRow:
 
 
 def _seen(one: Mapping[str, Any]) -> int:
-    """Of a trial."""
     failed = sum(map(int, (one.get("failed") or {}).values()))
     return int(one.get("traced", 0)) - int(one.get("unseen", 0)) - failed
 
 
 def of_line(name: str, line: Line) -> TracedRow:
-    """A row of a cell."""
     every = line.distributions.get(LATENCY)
     content = tuple(one.waterfall for one in line.trials if one.waterfall)
     return TracedRow(name, content, None if every is None else every.p50)
@@ -176,10 +173,10 @@ def _charts(row: TracedRow) -> Iterator[Chart]:
     shown = _large([*bars.values(), *single.values()])
     words = "; ".join(f"{hop} {_ms(one['mean'])} ms" for hop, one in hops)
     title = f"Where the time goes, {row.name}"
-    yield stacked(title, list(_parts(bars, shown)), "ms", f"{title}. Mean: {words}.")
+    yield Chart(title, Bars([*_parts(bars, shown)], "ms"), f"{title}. Mean: {words}.")
     words = "; ".join(f"{label}: {_ms(sum(times.values()))} ms" for label, times in single.items())
     title = f"The slowest requests by time, {row.name}"
-    yield stacked(title, list(_parts(single, shown)), "ms", f"{title}. {words}.")
+    yield Chart(title, Bars([*_parts(single, shown)], "ms"), f"{title}. {words}.")
 
 
 def _large(bars: Sequence[Mapping[str, float]]) -> list[str]:
@@ -223,18 +220,14 @@ def _rows(every: Sequence[Mapping[str, Any]]) -> list[tuple[str, dict[str, float
     at = plain.index("downstream") + 1 if "downstream" in plain else len(plain)
     ordered = [*plain[:at], *below, *plain[at:]]
     total = _mean([one["total"] for one in every])
-    out = [
-        ("latency", total),
-        *((n, _mean([o["hops"].get(n, {}) for o in every])) for n in ordered),
-    ]
+    rows = {
+        name if name in plain else f"  {name}": _mean([one["hops"].get(name, {}) for one in every])
+        for name in ordered
+    }
     return [
-        (_indented(name, plain), {**one, "share": 100.0 * one["mean"] / (total["mean"] or 1.0)})
-        for name, one in out
+        (name, {**one, "share": 100.0 * one["mean"] / (total["mean"] or 1.0)})
+        for name, one in (("latency", total), *rows.items())
     ]
-
-
-def _indented(name: str, plain: Sequence[str]) -> str:
-    return name if name in plain or name == "latency" else f"  {name}"
 
 
 def _mean(figures: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -291,7 +284,7 @@ def sentences(row: TracedRow) -> Iterator[str]:
                 f"{_ms(total['tail'])} ms, {_ms(hops[most]['tail'])} of them {most}; at p50 it is "
                 f"{_ms(hops[most]['p50'])} of {_ms(total['p50'])}"
             )
-    timers = dict(pair for one in row.falls for pair in _timers(one))
+    timers = {hop: float(ms) for one in row.falls for hop, ms in (one.get("timers") or {}).items()}
     main = max(hops, key=lambda hop: hops[hop]["mean"], default=None)
     if main is not None and main not in (*THE_APP, *timers):
         spent, whole = hops[main]["mean"], total["mean"]
@@ -350,10 +343,6 @@ def shift_sentence(name: str, hops: Sequence[HopShift]) -> str | None:
         parts += f" ({' to '.join(_ms(one) for one in ends)})"
     which = "more" if sign > 0 else "less"
     return f"{name}: B takes {_ms(abs(whole.grown_ns))} ms {which} than A, {parts}"
-
-
-def _timers(one: Mapping[str, Any]) -> list[tuple[str, float]]:
-    return [(hop, float(ms)) for hop, ms in (one.get("timers") or {}).items()]
 
 
 def _ms(value_ns: float) -> str:

@@ -7,15 +7,18 @@ A service of `--url` takes the same request as ours: POST, JSON, so many samples
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from serve_bench.cli.command import command, flag
 from serve_bench.cli.options import CLASSIC_HELP, RUN, LadderOptions
+from serve_bench.core.errors import BadInput
+from serve_bench.core.ladder import COLLAPSE_RUNS, PRESS, Ladder, parse_ladder
+from serve_bench.core.load_spec import MAX_TIMEOUT_S
 
 if TYPE_CHECKING:
     from serve_bench.benchmarks.ladder.flags import UrlRequest
-    from serve_bench.core.ladder import Ladder
     from serve_bench.core.plan import Suite
     from serve_bench.core.suite import Overrides
 
@@ -26,8 +29,6 @@ SAMPLES, EACH, MAX_ROW_S, TIMEOUT_MS = 15, 100, 60.0, 200_000.0
 
 
 class PressOptions(LadderOptions):
-    """The options of `press`."""
-
     command = "press"
     order = (
         *("clients", "requests_per_client", "samples", "log_level", "device", "variant"),
@@ -71,7 +72,6 @@ def press(options: PressOptions) -> int:
     """
     from serve_bench.benchmarks.ladder.flags import measure
     from serve_bench.cli.rows import suite_of
-    from serve_bench.core.errors import BadInput
 
     _check_log(options)
 
@@ -99,7 +99,6 @@ def press(options: PressOptions) -> int:
 def _check_log(options: PressOptions) -> None:
     """BadInput unless --log-requests can be written, by this host."""
     from serve_bench.cli.show import check_target
-    from serve_bench.core.errors import BadInput
 
     log = options.log_requests
     if log is None:
@@ -113,7 +112,6 @@ def _check_log(options: PressOptions) -> None:
 
 def _check_reach(ladder: Ladder | None) -> None:
     """BadInput when this host has too few ports or open files for the most clients of a ladder."""
-    from serve_bench.core.errors import BadInput
     from serve_bench.load.connection import lacking_descriptors, lacking_ports
 
     assert ladder is not None, "a press test climbs a ladder"
@@ -125,9 +123,6 @@ def _check_reach(ladder: Ladder | None) -> None:
 
 def _ladder(options: PressOptions) -> Ladder | None:
     """What --clients and --quick say; None: as in the suite. Raises BadInput."""
-    from serve_bench.core.errors import BadInput
-    from serve_bench.core.ladder import PRESS, parse_ladder
-
     if options.clients is None and not options.quick:
         return None
     if options.clients is not None and options.quick:
@@ -139,7 +134,6 @@ def _ladder(options: PressOptions) -> Ladder | None:
 def _check_numbers(options: PressOptions) -> None:
     """BadInput on a number of requests, samples, seconds or milliseconds that makes no sense."""
     from serve_bench.cli.flag_values import check_number
-    from serve_bench.core.load_spec import MAX_TIMEOUT_S
     from serve_bench.core.suite import MOST_LAUNCHES
     from serve_bench.serving.apps.press_samples import MOST_SAMPLES
 
@@ -152,10 +146,7 @@ def _check_numbers(options: PressOptions) -> None:
 
 def _overrides(options: PressOptions) -> Overrides:
     """The flags as they go against the suite file. Raises BadInput."""
-    from dataclasses import replace
-
     from serve_bench.cli.rows import overrides
-    from serve_bench.core.errors import BadInput
     from serve_bench.load.workers import usable_cores
 
     if options.app not in (None, "ranker", "noop"):
@@ -181,11 +172,8 @@ def _overrides(options: PressOptions) -> Overrides:
 
 def _url_request(options: PressOptions) -> UrlRequest:
     """What `--url` asks for: the same requests to services of one's own. Raises BadInput."""
-    from dataclasses import replace
-
     from serve_bench.benchmarks.ladder.flags import url_request
     from serve_bench.core.app_spec import bodies
-    from serve_bench.core.ladder import COLLAPSE_RUNS, PRESS, Ladder
     from serve_bench.core.plan import JSON, row_timing
 
     _check_numbers(options)

@@ -57,7 +57,6 @@ from serve_bench.core.document import (
     Charts,
     Column,
     Document,
-    Finding,
     Folded,
     Number,
     Prose,
@@ -169,7 +168,14 @@ def _sections(
 ) -> Iterator[Section]:
     if settings:
         fields = (*SETTINGS, PUBLISHED_BEST) if options.published else SETTINGS
-        table = table_of("Settings", fields, settings, doubts=_at_both)
+        table = table_of(
+            "Settings",
+            fields,
+            settings,
+            doubts=lambda one: at_both(
+                row_findings(one.knee), row_findings(one.best) if one.best is not one.knee else []
+            ),
+        )
         yield Section("results", "Results", (table,), "headline")
         if compared := comparisons(settings):
             words = Prose(tuple(one.sentence for one in compared), listed=True)
@@ -300,13 +306,6 @@ PUBLISHED: Final[Fields[Mapping[str, Any]]] = (
 # ------------------------------------------------------------------------------------ settings
 
 
-def _at_both(one: Setting) -> list[Finding]:
-    """What is doubted of the knee, and of the best."""
-    return at_both(
-        row_findings(one.knee), row_findings(one.best) if one.best is not one.knee else []
-    )
-
-
 def _ratios(one: Comparison) -> Table:
     """The ratio of every launch: best to best, and at each number of clients."""
 
@@ -340,7 +339,6 @@ def _rows_blocks(settings: Sequence[Setting], exclude_connect: bool) -> Iterator
 
 
 def _rows(setting: Setting, exclude_connect: bool) -> Table:
-    """All rows of a setting."""
     notes = [f"As published, the first row is {setting.rows[0].name}."]
     mark = (Column("mark", number=False), lambda row: mark_text(setting.ladder, row.line))
     fields: list[tuple[Column, Callable[[PressRow], Cell]]] = [*ROWS, mark]

@@ -6,7 +6,6 @@ columns keep their names, units and digits.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
@@ -40,7 +39,7 @@ def json_text(result: Result, options: ReportOptions) -> str:
     }
     if options.published:
         data["published"] = reference(PRESS)
-    return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return csv.json_of(data)
 
 
 def _setting(setting: Setting) -> dict[str, Any]:

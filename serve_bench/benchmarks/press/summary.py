@@ -82,12 +82,10 @@ class PressRow:
 
     @property
     def p50_ms(self) -> float | None:
-        """The median latency."""
         return self.entry.latency_ms("p50")
 
     @property
     def p99_ms(self) -> float | None:
-        """Its 99th percentile."""
         return self.entry.latency_ms("p99")
 
     @property
@@ -120,7 +118,12 @@ def _row(entry: Entry, device: str | None, result: Result) -> PressRow:
     asked = line.row.requests and (line.row.requests * len(line.trials) or None)
     # Requests of a load worker that was lost are not known, and so not accounted for.
     lost = {one.key for one in result.failures if one.what == "worker"}
-    ended = [one for one in line.trials if one.key not in lost and _ended_by_time(one)]
+    ended = [
+        one
+        for one in line.trials
+        if one.row.requests is not None and (one.flags.get("cut") or one.flags.get("interrupted"))
+        if one.key not in lost
+    ]
     cut = sum(
         one.counts.in_flight + max(0, (one.row.requests or 0) - one.counts.sent) for one in ended
     )
@@ -153,12 +156,6 @@ def _row_name(line: Line, result: Result) -> str:
     each = row.requests_each
     last = f"{suite.get('max_row_s', 0):g}s" if each is None else str(each)
     return f"json_1_{timeout_ms}_{row.connections}_{last}"
-
-
-def _ended_by_time(trial: Trial) -> bool:
-    """Whether a row of so many requests was ended before they all had ended."""
-    broken_off = trial.flags.get("cut") or trial.flags.get("interrupted")
-    return trial.row.requests is not None and bool(broken_off)
 
 
 def _use(sampled: Sequence[Trial], device: str | None) -> PressUse:
@@ -261,11 +258,9 @@ class Setting:
 
     @property
     def launches(self) -> int:
-        """Launches that measured a row of it."""
         return len({trial.round for row in self.rows for trial in row.line.trials})
 
     def row_of(self, line: Line | None) -> PressRow | None:
-        """The row of a line of the ladder."""
         return next((row for row in self.rows if row.line is line), None)
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from serve_bench.analysis.checks import Warning
-from serve_bench.benchmarks.ladder.document import failed_messages
+from serve_bench.benchmarks.micro.summary import all_failures
 from serve_bench.benchmarks.parts.blocks import doubted, gaps, percent, sentence
 from serve_bench.benchmarks.parts.rows import Page
 from serve_bench.benchmarks.parts.texts import latency, number
@@ -45,7 +45,7 @@ def findings(page: Page, settings: Sequence[Setting]) -> Iterator[str]:
     """What the figures support: gaps, the best setting, comparisons, collapses, doubts."""
     rows = [row for one in settings for row in one.rows]
     missing = sum(row.line.status != "measured" for row in rows)
-    yield from gaps(missing, len(rows), failed_messages(page), "row")
+    yield from gaps(missing, len(rows), [one.message for one in all_failures(page)], "row")
     sound = [one for one in settings if one.best is not None and one.knee is not None]
     if not sound:
         ended = any(one.ladder.finished for one in settings)

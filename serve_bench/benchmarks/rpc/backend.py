@@ -6,7 +6,6 @@ its processes carry the marks of the run, so that none outlives it however it en
 
 from __future__ import annotations
 
-import importlib.util
 import ipaddress
 import math
 import os
@@ -15,6 +14,7 @@ import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -79,7 +79,7 @@ def checked(suite: RpcSuite) -> RpcSuite:
 
     Raises BadInput.
     """
-    if ("torch" in suite.backends or suite.policy_ms is None) and not _has("torch"):
+    if ("torch" in suite.backends or suite.policy_ms is None) and find_spec("torch") is None:
         raise BadInput(INSTALL)
     if set(suite.backends) - {"torch"}:
         own_ray_version()
@@ -94,10 +94,6 @@ def checked(suite: RpcSuite) -> RpcSuite:
     if len(set(worlds)) < len(worlds):
         raise BadInput(f"--device: auto is {worlds[0].device} here, which stands there too")
     return replace(suite, worlds=worlds)
-
-
-def _has(module: str) -> bool:
-    return importlib.util.find_spec(module) is not None
 
 
 def _with_device(world: World) -> World:

@@ -151,7 +151,6 @@ class RpcBench(Bench[Cell, PlannedTrial]):
         return None
 
     def close(self, part: Part) -> Reaped:
-        """Ends the backend."""
         return self._backend.close()
 
     # -------------------------------------------------------------------------------- episodes

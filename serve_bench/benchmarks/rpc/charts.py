@@ -19,7 +19,7 @@ from serve_bench.benchmarks.parts.blocks import (
     percentile_charts,
 )
 from serve_bench.benchmarks.parts.charts import LinePoint, Point
-from serve_bench.benchmarks.parts.published import rpc_example
+from serve_bench.benchmarks.parts.published import RPC, reference
 from serve_bench.benchmarks.parts.texts import latency, number
 from serve_bench.benchmarks.rpc.summary import (
     AGENT_LATENCY,
@@ -45,8 +45,7 @@ Value = tuple[float, float | None, float | None]
 
 def example_curve(x_axis: str, batched: frozenset[bool]) -> MetricCurve | None:
     """The published example; None where it is not alike (x axis world_size, batch True)."""
-    example = rpc_example(x_axis, batched)
-    if not example:
+    if x_axis != "world_size" or batched != {True}:
         return None
     keys = {name: name.removesuffix(" (seconds)").replace(" ", "_") for name in NAMES}
     return MetricCurve(
@@ -55,7 +54,7 @@ def example_curve(x_axis: str, batched: frozenset[bool]) -> MetricCurve | None:
             str(one["world_size"]): {
                 name: dict(zip(PERCENTILES, one[key], strict=True)) for name, key in keys.items()
             }
-            for one in example
+            for one in reference(RPC)["example"]
         },
     )
 
@@ -98,7 +97,7 @@ def rate_chart(summary: RpcSummary) -> Iterator[Chart]:
 def _over_x(
     title: str, x_axis: str, series: Mapping[str, Mapping[str, Value]], unit: str, caption: str
 ) -> Iterator[Chart]:
-    """A figure by series and point of the x axis: lines over numbers, else rows."""
+    """A figure by series and point of the x axis: lines over numbers above 0, else rows."""
     measured = list(dict.fromkeys(x for name in series if name != PUBLISHED for x in series[name]))
     if not measured:
         return
@@ -109,7 +108,7 @@ def _over_x(
         for x, value in own.items()
     )
     words = f"{title} over {x_axis}, {unit}. {points}."
-    if len(measured) == 1 or not all(map(_is_number, measured)):
+    if len(measured) == 1 or not all(x.isascii() and x.isdigit() and int(x) for x in measured):
         xs = dict.fromkeys([*measured, *(x for own in series.values() for x in own)])
         rows = [
             Point(f"{x_axis} {x}", name, *own[x])
@@ -134,11 +133,6 @@ def _over_x(
         log_y=_far([one.value for one in every], LOG_Y),
         caption=caption,
     )
-
-
-def _is_number(x: str) -> bool:
-    """Whether a point has a place on an axis of numbers above 0."""
-    return x.isascii() and x.isdigit() and int(x) > 0
 
 
 def _far(values: Sequence[float], factor: float) -> bool:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from serve_bench.cli.command import Parameter, command, flag
 from serve_bench.cli.options import RunOptions
 from serve_bench.cli.panels import PanelCommand
+from serve_bench.core.errors import BadInput
+from serve_bench.store.files import read_toml, same_file, suite_file
 
 if TYPE_CHECKING:
     from serve_bench.benchmarks.rpc.request import RpcSuite
@@ -57,8 +60,6 @@ ARGUMENTS = {
 
 
 class RpcOptions(RunOptions):
-    """The options of `rpc`."""
-
     command = "rpc"
     order = (
         *("world_size", "master_addr", "master_port", "batch", "state_size"),
@@ -95,8 +96,6 @@ def rpc(options: RpcOptions) -> int:
     from serve_bench.benchmarks.rpc.request import RpcSuite
     from serve_bench.cli.show import check_target
     from serve_bench.cli.sitting import request_of
-    from serve_bench.core.errors import BadInput
-    from serve_bench.store.files import same_file
 
     report, output = options.report_request(), options.output_file_path
     if options.resume is None and output is not None:
@@ -119,10 +118,7 @@ def rpc(options: RpcOptions) -> int:
 
 def _suite(options: RpcOptions) -> RpcSuite:
     """What the flags ask for, the suite file behind them. BadInput names the flag, or the key."""
-    from dataclasses import replace
-
     from serve_bench.benchmarks.rpc.request import read_rpc
-    from serve_bench.store.files import read_toml, suite_file
 
     file, output = suite_file(options.suite), options.output_file_path
     suite = read_rpc(read_toml(file), file.name, options.texts)

@@ -337,7 +337,11 @@ def _results(summary: RpcSummary) -> Iterator[Block]:
     if not summary.points:
         yield Prose(("Nothing was planned.",), "doubt")
         return
-    yield _figures_table(summary)
+    notes = (
+        "agent: from a batch's first request until each has its action; observer: from its call "
+        "until it has its action; ±: std over episodes",
+    )
+    yield _table(summary, "Agent and observers", FIGURES, summary.by_x, notes, doubts=True)
     if summary.measured:
         yield Folded("Every percentile of the four metrics", (_percentiles_table(summary),))
 
@@ -409,15 +413,6 @@ FIGURES: Final[PointFields] = (
         lambda point: plain(None if point.rate is None else point.rate.launch_std),
     ),
 )
-
-
-def _figures_table(summary: RpcSummary) -> Table:
-    """The figures of every world; of several launches the spread of their means too."""
-    notes = (
-        "agent: from a batch's first request until each has its action; observer: from its call "
-        "until it has its action; ±: std over episodes",
-    )
-    return _table(summary, "Agent and observers", FIGURES, summary.by_x, notes, doubts=True)
 
 
 def _ratios(summary: RpcSummary) -> Iterator[Table]:

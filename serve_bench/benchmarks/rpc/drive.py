@@ -6,9 +6,9 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from serve_bench.benchmarks.rpc.bench import plan_of
+from serve_bench.benchmarks.rpc.command import RpcOptions
 from serve_bench.benchmarks.rpc.exports import REPORT_FILE, json_text
 from serve_bench.benchmarks.rpc.request import (
     MOST_EPISODES,
@@ -25,9 +25,6 @@ from serve_bench.core.document import ReportOptions
 from serve_bench.core.plan import duration_text
 from serve_bench.core.result import Result
 from serve_bench.store.files import why, write_whole
-
-if TYPE_CHECKING:
-    from serve_bench.benchmarks.rpc.command import RpcOptions
 
 
 def run(

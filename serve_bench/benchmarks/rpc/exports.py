@@ -9,12 +9,11 @@ JSON and CSV nothing is rounded. All backends, further figures, the host and dou
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from serve_bench.benchmarks.parts.csv import csv_of
+from serve_bench.benchmarks.parts.csv import csv_of, json_of, run_json
 from serve_bench.benchmarks.parts.published import RPC, reference
 from serve_bench.benchmarks.rpc.request import PUBLISHED_ARGUMENTS
 from serve_bench.benchmarks.rpc.summary import (
@@ -65,7 +64,7 @@ def json_text(result: Result, options: ReportOptions) -> str:
     report = benchmark_report(result, options.where)
     if options.published:
         report[OURS]["published"] = reference(RPC)
-    return json.dumps(report, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_of(report)
 
 
 def benchmark_report(result: Result, where: str | None = None) -> dict[str, Any]:
@@ -95,13 +94,7 @@ def _ours(summary: RpcSummary, result: Result, where: str | None) -> dict[str, A
     keys = ("episodes", "steps", "seconds", "launches", "policy_ms")
     warnings = (*summary.warnings, *(one for at in summary.points for one in at.warnings))
     return {
-        "run": {
-            "id": run.id,
-            "argv": list(run.argv),
-            "started_at": run.started_at,
-            "tool_version": run.tool_version,
-            "records": where,
-        },
+        "run": run_json(run, where),
         "host": dict(run.host),
         "asked": {name: run.suite.get(name) for name in keys},
         "base": backends[0] if len(backends) > 1 else None,

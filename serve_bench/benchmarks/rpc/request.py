@@ -124,7 +124,13 @@ class RpcSuite:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RpcSuite:
         """The reverse, for going on with a stored run. Raises BadInput."""
-        suite = stored_suite(cls, data, worlds=_stored_worlds)
+        suite = stored_suite(
+            cls,
+            data,
+            worlds=lambda stored: tuple(
+                map(World.from_cell, built(list[Any], stored, "suite.worlds"))
+            ),
+        )
         for name in suite.backends:
             if name not in BACKENDS:
                 allowed = f"suite.backends: {name!r} is none of {', '.join(BACKENDS)}"
@@ -135,10 +141,6 @@ class RpcSuite:
     def loads(self) -> int:
         """Worlds to be measured, over backends and launches."""
         return len(self.backends) * len(self.worlds) * self.launches
-
-
-def _stored_worlds(worlds: Any) -> tuple[World, ...]:
-    return tuple(World.from_cell(one) for one in built(list[Any], worlds, "suite.worlds"))
 
 
 # ------------------------------------------------------------------------------------- the plan

@@ -82,18 +82,6 @@ def _group(role: str) -> str:
     return {"agent": AGENT, "observer": OBSERVERS}.get(role, OTHERS)
 
 
-def cpu_of(trials: Sequence[Trial]) -> GroupedCpu:
-    """CPU of the processes of a world in these trials."""
-    return grouped_cpu([trial.usage for trial in trials], _group)
-
-
-def full(cpu: GroupedCpu) -> str | None:
-    """What was full, where the figures say so."""
-    if cpu.host is not None and cpu.cores and cpu.host >= HOST_FULL * 100 * cpu.cores:
-        return "host CPU"
-    return "agent CPU" if cpu.busiest.get(AGENT, 0.0) >= AGENT_FULL else None
-
-
 @dataclass(frozen=True)
 class RpcPoint:
     """One world on one backend, over its launches, with the doubts and failures about it alone.
@@ -132,7 +120,6 @@ class RpcPoint:
 
     @property
     def episodes(self) -> int:
-        """Episodes of all launches."""
         spread = self.line.spreads.get(AGENT_THROUGHPUT)
         return spread.windows if spread is not None and self.figures else 0
 
@@ -163,8 +150,11 @@ class RpcPoint:
 
     @property
     def limited(self) -> str | None:
-        """What was full."""
-        return full(self.cpu)
+        """What was full, where the figures say so."""
+        cpu = self.cpu
+        if cpu.host is not None and cpu.cores and cpu.host >= HOST_FULL * 100 * cpu.cores:
+            return "host CPU"
+        return "agent CPU" if cpu.busiest.get(AGENT, 0.0) >= AGENT_FULL else None
 
     @property
     def gap(self) -> str | None:
@@ -175,7 +165,6 @@ class RpcPoint:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Its findings, one line each."""
         return tuple(one.line for one in self.findings)
 
     @property
@@ -208,7 +197,6 @@ class RpcSummary:
 
     @property
     def xs(self) -> tuple[str, ...]:
-        """The points of the x axis."""
         return tuple(dict.fromkeys(one.x for one in self.points))
 
     @property
@@ -221,7 +209,6 @@ class RpcSummary:
         return tuple(one for one in self.points if one.x == x)
 
     def of(self, backend: str) -> tuple[RpcPoint, ...]:
-        """Those of one backend."""
         return tuple(one for one in self.points if one.backend == backend)
 
     @property
@@ -244,11 +231,6 @@ class RpcSummary:
             for name in self.backends
         )
         return tuple(one for one in curves if one.points)
-
-    @property
-    def several_launches(self) -> bool:
-        """Whether any world was measured in more than one launch."""
-        return any(len(one.trials) > 1 for one in self.points)
 
     @property
     def batched(self) -> frozenset[bool]:
@@ -300,7 +282,7 @@ def _point(
         x_axis=x_axis,
         x=x_of(line.cell, x_axis),
         line=line,
-        cpu=cpu_of(line.trials),
+        cpu=grouped_cpu([trial.usage for trial in line.trials], _group),
         warnings=tuple(one for one in doubts if one.key in line.keys and not one.profiled),
         # What a worker lost is among the doubts.
         failures=tuple(one for one in failures if one.key in line.keys and one.what != "worker"),
@@ -385,7 +367,6 @@ class Episodes:
 
     @property
     def calls(self) -> int:
-        """All calls of all observers."""
         return self.observers.count
 
     def add(self, episode: Mapping[str, Any]) -> None:

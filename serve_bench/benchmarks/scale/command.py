@@ -12,6 +12,8 @@ from serve_bench.cli.command import Command, Parameter, flag
 from serve_bench.cli.options import WITH_RESUME, VariantOptions
 from serve_bench.cli.panels import PanelCommand, PanelGroup
 from serve_bench.core.axes import axis_flags
+from serve_bench.core.errors import BadInput
+from serve_bench.store.files import read_toml, suite_file
 
 if TYPE_CHECKING:
     from serve_bench.benchmarks.scale.request import ScaleSuite
@@ -113,9 +115,7 @@ def _run(workload: Workload, options: ScaleOptions) -> int:
     from serve_bench.benchmarks.scale.request import ScaleSuite, read_scale
     from serve_bench.cli.flag_values import names
     from serve_bench.cli.sitting import request_of
-    from serve_bench.core.errors import BadInput
     from serve_bench.core.variants import parse_env
-    from serve_bench.store.files import read_toml, suite_file
 
     report = options.report_request()
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from serve_bench.benchmarks.scale.bench import plan_of
+from serve_bench.benchmarks.scale.command import ScaleOptions
 from serve_bench.benchmarks.scale.request import ScaleLaunch, ScaleSuite, expected_s, scale_plan
 from serve_bench.cli.flag_values import plain_lines
 from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import Sitting, done, launch_lines, print_plan, sit
 from serve_bench.core.plan import duration_text
 from serve_bench.core.result import Result
-
-if TYPE_CHECKING:
-    from serve_bench.benchmarks.scale.command import ScaleOptions
 
 
 def run(

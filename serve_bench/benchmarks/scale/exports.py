@@ -6,14 +6,13 @@ listed. Names are exactly the published ones.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
 from serve_bench.analysis.statistics import LATENCY, MAIN, Line, LowerBound
-from serve_bench.benchmarks.parts.csv import csv_of
+from serve_bench.benchmarks.parts.csv import csv_of, json_of, run_json
 from serve_bench.benchmarks.parts.published import scale_notes, scale_published
 from serve_bench.benchmarks.parts.slo import slo_columns, slo_json
 from serve_bench.benchmarks.scale.figures import CLUSTER_NAMES, Figure
@@ -37,15 +36,7 @@ def json_text(result: Result, options: ReportOptions) -> str:
     run, summary = result.run, scale_summary(result)
     base = summary.variants[0].name if len(summary.variants) > 1 else None
     content: dict[str, Any] = {
-        "run": {
-            "id": run.id,
-            "command": run.command,
-            "argv": list(run.argv),
-            "started_at": run.started_at,
-            "tool_version": run.tool_version,
-            "git_commit": run.git_commit,
-            "records": options.where,
-        },
+        "run": run_json(run, options.where),
         "host": dict(run.host),
         "workload": summary.workload,
         "asked": dict(run.suite),
@@ -59,11 +50,7 @@ def json_text(result: Result, options: ReportOptions) -> str:
     }
     if options.published:
         content["published"] = scale_published(summary.workload)
-    return _text(content)
-
-
-def _text(content: Mapping[str, Any]) -> str:
-    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_of(content)
 
 
 def _dicts(items: Iterable[Any]) -> list[dict[str, Any]]:
@@ -245,7 +232,7 @@ def scale_perf_metrics(result: Result) -> str:
         "not_measured": list(summary.not_measured),
         "invalid": list(summary.invalid),
     }
-    return _text(content)
+    return json_of(content)
 
 
 def _named(summary: ScaleSummary, size: ScaleSize) -> Iterator[tuple[str, Figure]]:

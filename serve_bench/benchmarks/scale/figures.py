@@ -23,9 +23,9 @@ from serve_bench.analysis.statistics import (
     made_of,
     merged,
 )
+from serve_bench.benchmarks.parts.rows import NS_PER_MS
 from serve_bench.benchmarks.scale.nodes import (
     NODE_METRICS,
-    NS_PER_MS,
     Kind,
     node_figures,
     nodes_of,
@@ -86,7 +86,6 @@ class Figure:
 
     @property
     def known(self) -> tuple[float, ...]:
-        """The values that there are."""
         return tuple(value for value in self.values if value is not None)
 
     @property

@@ -15,13 +15,13 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from serve_bench.analysis.statistics import LowerBound, made_of
 from serve_bench.benchmarks.parts.inside import GroupedCpu, grouped_cpu
+from serve_bench.benchmarks.parts.rows import NS_PER_MS
 from serve_bench.core.facts import NodeFacts
 from serve_bench.core.result import JsonObject, Trial
 
 Kind: TypeAlias = Literal["THROUGHPUT", "LATENCY"]
 """The two types that Ray's release tooling knows; a count is neither."""
 
-NS_PER_MS: Final = 1e6
 KB: Final = 1024.0
 
 TIMEOUT: Final = "timeout"

@@ -77,7 +77,6 @@ class ScaleSuite:
 
     @property
     def measured_s(self) -> float:
-        """Seconds of all windows."""
         return self.windows * self.window_s
 
     def to_json(self) -> dict[str, Any]:

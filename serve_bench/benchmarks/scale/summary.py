@@ -356,7 +356,6 @@ class ScaleSummary:
 
     @property
     def sizes(self) -> tuple[ScaleSize, ...]:
-        """Those of all variants."""
         return tuple(size for part in self.variants for size in part.sizes)
 
     @property

@@ -7,8 +7,6 @@ from serve_bench.cli.options import WITH_RESUME, OwnAppOptions, StreamOptions, S
 
 
 class SoakOptions(SuiteOptions, OwnAppOptions, StreamOptions):
-    """The options of `soak`."""
-
     command = "soak"
     order = (
         *("target", "soak_time", "rate", "clients", "arrivals", "url", "option", "app_name"),

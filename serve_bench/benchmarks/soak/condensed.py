@@ -18,11 +18,10 @@ from serve_bench.core.result import (
     Result,
     Row,
     Trial,
-    cell_slug,
     trial_key,
 )
 from serve_bench.core.schema import built, plain
-from serve_bench.core.soak import row_of_block
+from serve_bench.core.soak import soak_row
 
 
 def condensed(result: Result) -> Result:
@@ -51,7 +50,7 @@ def whole_blocks(result: Result) -> list[Trial]:
 
 
 def _place(one: PlannedTrial | Trial) -> PlannedTrial:
-    row = row_of_block(one.row)
+    row = soak_row(one.row.connections, one.row.rate_per_s, one.row.traffic)
     key = trial_key(one.variant, 1, one.cell, row.label)
     return PlannedTrial(key, 1, one.variant, one.cell, row)
 
@@ -114,8 +113,3 @@ def summed(every: Iterable[Counts]) -> Counts:
 
 def _seconds(every: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: sum(one.get(name, 0.0) for one in every) for name in ("total", "measured")}
-
-
-def same_cell(one: Trial, other: Trial) -> bool:
-    """Whether both are of one variant and cell."""
-    return (one.variant, cell_slug(one.cell)) == (other.variant, cell_slug(other.cell))

@@ -11,6 +11,7 @@ from serve_bench.analysis.drift import LevelDrift
 from serve_bench.benchmarks.parts import charts
 from serve_bench.benchmarks.parts.about_run import GENERAL_FORMULAS, method, run_document
 from serve_bench.benchmarks.parts.blocks import (
+    NOTHING,
     Fields,
     count,
     errors,
@@ -141,7 +142,7 @@ def _memory(soak: Soak) -> Table:
         (Column("time", "min", detail=True), lambda row: plain(row[1].minutes, 3)),
         (Column("begin", "MB"), lambda row: plain(row[1].figure("pss_mb", 0))),
         (Column("end", "MB"), lambda row: plain(row[1].figure("pss_mb", -1))),
-        (Column("slope", "MB/million"), lambda row: _slope(row[1].memory)),
+        (Column("slope", "MB/million"), lambda row: _per_million(row[1].memory)),
         (Column("95 %", "MB/million", number=False), lambda row: _ends(row[1].memory)),
         (Column("an hour", "MB", detail=True), _hourly),
         (Column("verdict", number=False), lambda row: _verdict(row[1])),
@@ -156,12 +157,8 @@ def _memory(soak: Soak) -> Table:
     return table_of("Memory", fields, _rows(soak), notes, group=partial(_group, soak))
 
 
-def _slope(drift: LevelDrift | None) -> Number:
-    return _per_million(None if drift is None else drift.slope)
-
-
-def _per_million(slope: float | None, tone: Tone = "plain") -> Number:
-    return plain(None) if slope is None else Number(slope_number(slope), slope, tone)
+def _per_million(drift: LevelDrift | None, tone: Tone = "plain") -> Number:
+    return NOTHING if drift is None else Number(slope_number(drift.slope), drift.slope, tone)
 
 
 def _ends(drift: LevelDrift | None) -> str:
@@ -209,7 +206,7 @@ def _level(level: str, at: int, row: _Row) -> Number:
 def _count_slope(level: str, row: _Row) -> Number:
     drift: LevelDrift | None = getattr(row[1], level)
     bad = level in dict(row[1].counts)
-    return _per_million(None if drift is None else drift.slope, "bad" if bad else "plain")
+    return _per_million(drift, "bad" if bad else "plain")
 
 
 def _load(soak: Soak) -> Table:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Any
 
 from serve_bench.analysis.drift import LevelDrift
 from serve_bench.analysis.statistics import summarize
-from serve_bench.benchmarks.parts.csv import csv_of
+from serve_bench.benchmarks.parts.csv import csv_of, json_of
 from serve_bench.benchmarks.parts.slo import slo_json
 from serve_bench.benchmarks.soak.summary import ProcessDrift, VariantSoak, sentences_of, soak_of
 from serve_bench.core.document import ReportOptions
@@ -47,7 +46,7 @@ def json_text(result: Result, options: ReportOptions) -> str:
         "failures": [one.message for one in result.failures],
         "host": dict(result.run.host),
     }
-    return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_of(whole)
 
 
 def _process(of: VariantSoak, one: ProcessDrift) -> dict[str, Any]:

@@ -14,10 +14,10 @@ from typing import Final
 
 from serve_bench.analysis.drift import FEWEST, DriftWord, LevelDrift, drift_of, joined
 from serve_bench.analysis.statistics import MAIN, latency_figures
-from serve_bench.benchmarks.soak.condensed import condensed, same_cell, summed, whole_blocks
+from serve_bench.benchmarks.soak.condensed import condensed, summed, whole_blocks
 from serve_bench.core.figures import counted, number
 from serve_bench.core.load_result import Counts
-from serve_bench.core.result import Result, Trial
+from serve_bench.core.result import Result, Trial, cell_slug
 from serve_bench.core.schema import built
 from serve_bench.core.soak import SoakSpec
 from serve_bench.core.usage import deployment_of
@@ -90,11 +90,6 @@ class ProcessDrift:
     descriptors: LevelDrift | None
 
     @property
-    def last(self) -> ProcessSeries:
-        """Its latest launch."""
-        return self.launches[-1]
-
-    @property
     def requests(self) -> float:
         """Million requests between its first and last readings, of all launches."""
         return sum(one.readings[-1].requests - one.readings[0].requests for one in self.launches)
@@ -160,7 +155,7 @@ class ProcessDrift:
 
     def figure(self, level: str, at: int) -> float | None:
         """The first (0) or last (-1) reading of a level."""
-        readings = (self.launches[0] if at == 0 else self.last).readings
+        readings = self.launches[at].readings
         known = [value for one in readings if (value := getattr(one, level)) is not None]
         return known[at] if known else None
 
@@ -221,13 +216,10 @@ def soak_of(result: Result) -> Soak:
     """The figures of the records of a run. Raises FormatError for damaged records."""
     spec = built(SoakSpec, result.run.suite.get("soak"), "suite.soak")
     whole = {one.key for one in whole_blocks(result)}
-    groups: list[list[Trial]] = []
+    groups: dict[tuple[str, str], list[Trial]] = {}
     for trial in result.trials:
-        group = next((one for one in groups if same_cell(one[0], trial)), None)
-        if group is None:
-            groups.append(group := [])
-        group.append(trial)
-    variants = tuple(_variant(spec, blocks, whole) for blocks in groups)
+        groups.setdefault((trial.variant, cell_slug(trial.cell)), []).append(trial)
+    variants = tuple(_variant(spec, blocks, whole) for blocks in groups.values())
     return Soak(spec, variants, condensed(result))
 
 
@@ -337,20 +329,16 @@ def minutes_text(minutes: float) -> str:
     return counted(max(1, round(minutes)), "minute")
 
 
-def hours_text(hours: float) -> str:
-    """`3.1 hours`, `12 days`."""
-    return f"{number(hours, 2)} hours" if hours < 72 else f"{number(hours / 24, 2)} days"
-
-
 def leak_words(one: ProcessDrift, of: VariantSoak) -> Iterator[str]:
     """What grows of a process, and what that means."""
     if one.word == "grows" and one.memory is not None:
         text = f"{one.name} grows by {slope_text(one.memory)}"
         speed, rate = number(of.mb_per_hour(one.memory), 3), number(of.rate, 3)
         text += f": {speed} MB an hour at {rate} req/s"
-        left = of.hours_left(one.memory)
-        free = "" if left is None else f", and the memory that is free lasts {hours_text(left)}"
-        yield text + free
+        if (left := of.hours_left(one.memory)) is not None:
+            lasts = f"{number(left, 2)} hours" if left < 72 else f"{number(left / 24, 2)} days"
+            text += f", and the memory that is free lasts {lasts}"
+        yield text
     for name, drift in one.counts:
         ends = f"95 %: {number(drift.low, 3)} to {number(drift.high, 3)}"
         yield f"{one.name}: {name} grow by {number(drift.slope, 3)} per million requests ({ends})"
@@ -361,10 +349,10 @@ def sentences_of(soak: Soak) -> Iterator[str]:
     several = len(soak.variants) > 1
     for of in soak.variants:
         about = f"{of.name}: " if several else ""
-        yield from (f"{about}{text}" for text in _sentences(soak, of))
+        yield from (f"{about}{text}" for text in _sentences(of))
 
 
-def _sentences(soak: Soak, of: VariantSoak) -> Iterator[str]:
+def _sentences(of: VariantSoak) -> Iterator[str]:
     for one in of.processes:
         yield from leak_words(one, of)
     steady = [one for one in of.processes if one.word == "does not grow" and one.memory]

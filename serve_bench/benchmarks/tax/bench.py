@@ -128,11 +128,9 @@ class LayerBench(Bench[Cell, LayerRow]):
         return self._clusters.close(part)
 
     def layer(self, at: Pairing, side: int) -> Layer:
-        """The layer of a trial."""
         return self._layers[at.planned[side].variant]
 
     def server(self, layer: Layer) -> tuple[Part, BareServer]:
-        """The bare server of a layer."""
         return self._servers[layer.name]
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 from serve_bench.analysis.comparing.model import ComparedRow
-from serve_bench.benchmarks.parts.csv import csv_of
+from serve_bench.benchmarks.parts.csv import csv_of, json_of
 from serve_bench.benchmarks.tax.summary import (
     METRICS,
     LayerFigures,
@@ -41,7 +40,7 @@ def json_text(result: Result, options: ReportOptions) -> str:
         "failures": [one.message for one in result.failures],
         "host": dict(result.run.host),
     }
-    return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_of(whole)
 
 
 def _row(row: RowFigures) -> dict[str, Any]:

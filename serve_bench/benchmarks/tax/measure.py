@@ -89,8 +89,6 @@ def _grown(before: Clocks, after: Clocks) -> dict[str, float]:
 
 @dataclass
 class LayerRows(PairRows):
-    """Measures rows on all layers."""
-
     _cpu: list[LayerCpu] = field(default_factory=list)
 
     def measure(self, at: Pairing, targets: Sequence[Target]) -> tuple[Trial, ...]:

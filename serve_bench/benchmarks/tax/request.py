@@ -102,7 +102,6 @@ class TaxSuite:
 
     @property
     def servers(self) -> tuple[Layer, ...]:
-        """The bare servers."""
         return tuple(one for one in self.layers if not one.on)
 
     @property

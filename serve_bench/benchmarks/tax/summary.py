@@ -60,7 +60,6 @@ class RowFigures:
         return self.layers[0]
 
     def step_of(self, at: LayerFigures) -> Layer | None:
-        """The layer before."""
         place = self.layers.index(at)
         return self.layers[place - 1].layer if place else None
 
@@ -89,11 +88,16 @@ def figures_of(result: Result) -> TaxFigures:
     if result.last is not None:
         suite = replace(suite, versus=replace(suite.versus, rounds=result.last))
     known = by_key(result, checks(result))
-    sides = {one.name: list(rows_of(result, one.name).values()) for one in suite.layers}
-    rows = [
-        (row, [_side_row(sides[one.name], suite.row_of(row, one)) for one in suite.layers])
-        for row in suite.versus.rows
-    ]
+    sides = {
+        one.name: {side.row.label: side for side in rows_of(result, one.name).values()}
+        for one in suite.layers
+    }
+
+    def on_layer(row: Row, layer: Layer) -> SideRow:
+        own = suite.row_of(row, layer)
+        return sides[layer.name].get(own.label) or SideRow({}, own)
+
+    rows = [(row, [on_layer(row, one) for one in suite.layers]) for row in suite.versus.rows]
     firsts = _compared(suite, [(sides[0], one) for _, sides in rows for one in sides[1:]], known)
     pairs = [pair for _, sides in rows for pair in pairwise(sides)]
     steps = _compared(suite, pairs, known)
@@ -105,10 +109,6 @@ def figures_of(result: Result) -> TaxFigures:
     rounds = [set(one.row.rounds) for row in made for one in row.layers]
     measured = len(set.intersection(*rounds)) if rounds else 0
     return TaxFigures(suite, tuple(made), measured, tuple(_doubts(made, known)))
-
-
-def _side_row(rows: Sequence[SideRow], row: Row) -> SideRow:
-    return next((one for one in rows if one.row.label == row.label), SideRow({}, row))
 
 
 def _compared(
@@ -186,19 +186,16 @@ _FLAGS: Final = {
 
 
 def line_of(compared: ComparedRow | None, metric: str) -> Compared | None:
-    """A metric of a comparison."""
     lines = () if compared is None else compared.lines
     return next((one for one in lines if one.metric == metric), None)
 
 
 def ratio_of(compared: ComparedRow | None, metric: str) -> float | None:
-    """Its ratio."""
     line = line_of(compared, metric)
     return None if line is None else line.ratio
 
 
 def interval_of(compared: ComparedRow | None, metric: str) -> Interval | None:
-    """Its interval at 95 %."""
     line = line_of(compared, metric)
     return None if line is None else line.judged.interval
 

@@ -9,8 +9,6 @@ from serve_bench.cli.options import OwnAppOptions, SuiteOptions
 
 
 class TimelineOptions(SuiteOptions, OwnAppOptions):
-    """The options of `timeline`."""
-
     command = "timeline"
     order = (
         *("target", "url", "stages", "ramp", "fault", "after", "option", "app_name", "route"),

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
 
+from serve_bench.analysis.checks import checks
 from serve_bench.analysis.course import (
     HOLD_S,
+    REPLICA_STATES,
     Mean,
-    ReplicaCount,
     replica_lines,
 )
 from serve_bench.benchmarks.parts.about_run import GENERAL_FORMULAS, method, run_document
@@ -19,15 +20,16 @@ from serve_bench.benchmarks.parts.blocks import (
     doubt,
     failure,
     gaps,
+    milliseconds,
     sentence,
     table_of,
     word_table,
 )
 from serve_bench.benchmarks.timeline.summary import (
+    DOUBTS,
     TimelineCell,
     TimelineLaunch,
     cells_of,
-    doubts_of,
     figure,
     lost_text,
     mean_text,
@@ -49,7 +51,6 @@ from serve_bench.core.document import (
     Text,
     sentences,
 )
-from serve_bench.core.figures import number
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Result
 from serve_bench.core.usage import ORDER
@@ -110,7 +111,7 @@ def _findings(result: Result, cells: Sequence[TimelineCell]) -> Iterator[str]:
 
 def _doubts(result: Result) -> Iterator[Finding]:
     yield from map(failure, result.failures)
-    yield from map(doubt, doubts_of(result))
+    yield from (doubt(one) for one in checks(result) if one.code in DOUBTS)
     for one in result.trials:
         if why := one.course.get("why_not"):
             yield Finding(str(why), "state", "doubt", about=f"launch {one.round}")
@@ -187,7 +188,6 @@ def _whole(cells: Sequence[TimelineCell]) -> Table:
 
 
 def _stages(cells: Sequence[TimelineCell]) -> Table:
-    """Each stage of each cell."""
     columns = (
         Column("from", "s"),
         Column("load", "requests/s"),
@@ -277,7 +277,6 @@ def _events(launch: TimelineLaunch) -> Table:
 
 
 def _seconds(launch: TimelineLaunch) -> Table:
-    """Each second of a launch."""
     course, lines = launch.trial.course, replica_lines(launch.trial.course)
     columns = (
         *(Column("second"), Column("due"), Column("sent", detail=True)),
@@ -298,6 +297,7 @@ def _seconds(launch: TimelineLaunch) -> Table:
         most = None if known is None else known.max
         lost = sum(some[at] for some in course["failed"].values())
         state = launch.transient.replicas.at(at + 1.0) if lines else None
+        replicas = [None if state is None else getattr(state, name) for name in REPLICA_STATES]
         word = Text("-") if out is None else Text("out", "bad") if out else Text("in", "quiet")
         rows.append(
             TableRow(
@@ -308,9 +308,9 @@ def _seconds(launch: TimelineLaunch) -> Table:
                     count(course["answered"][at]),
                     count(lost, "bad" if lost else "plain"),
                     count(course["waiting"][at]),
-                    *(_ms(one) for one in (p50, p99, most)),
+                    *(milliseconds(one) for one in (p50, p99, most)),
                     word,
-                    *_replicas(state),
+                    *map(count, replicas),
                 )
             )
         )
@@ -319,18 +319,6 @@ def _seconds(launch: TimelineLaunch) -> Table:
         "an end when it was over",
     )
     return Table("each second", columns, tuple(rows), notes)
-
-
-def _ms(value_ns: float | None) -> Number:
-    return Number("-", None) if value_ns is None else Number(number(value_ns / 1e6, 3), value_ns)
-
-
-def _replicas(state: ReplicaCount | None) -> Iterator[Number]:
-    if state is None:
-        yield from (count(None) for _ in range(4))
-        return
-    for one in (state.wanted, state.starting, state.running, state.draining):
-        yield count(one)
 
 
 # -------------------------------------------------------------------------------------- lanes

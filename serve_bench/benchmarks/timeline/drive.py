@@ -88,7 +88,12 @@ def run(options: TimelineOptions) -> int:
     timeline = suite.timeline
     if timeline is None:
         raise BadInput("the stored suite cannot be resumed: suite.timeline is missing")
-    launches = _one_by_one(without(plan(suite), done(earlier)))
+    # A launch for each cell: replicas that an earlier load has called for would serve the next.
+    launches = tuple(
+        replace(one, cells=(cell,))
+        for one in without(plan(suite), done(earlier))
+        for cell in one.cells
+    )
     if options.dry_run:
         return print_plan(_plan_lines(suite, timeline, launches), None if earlier else options.out)
 
@@ -125,11 +130,6 @@ def _show(report: ReportRequest, fail_on: str | None, result: Result, folder: Pa
     """Prints the report, and what breaks the gate. Returns its exit code."""
     report.close(result, folder)
     return close_gate(gate(result)) if fail_on == "slo" else 0
-
-
-def _one_by_one(launches: tuple[LaunchPlan, ...]) -> tuple[LaunchPlan, ...]:
-    """A launch for each cell: replicas that an earlier load has called for would serve the next."""
-    return tuple(replace(one, cells=(cell,)) for one in launches for cell in one.cells)
 
 
 # --------------------------------------------------------------------------------------------------

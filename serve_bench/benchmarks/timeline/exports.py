@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from serve_bench.analysis.course import Mean
-from serve_bench.benchmarks.parts.csv import csv_of
+from serve_bench.analysis.course import REPLICA_STATES, Mean
+from serve_bench.benchmarks.parts.csv import csv_of, json_of
 from serve_bench.benchmarks.timeline.summary import (
     TimelineCell,
     TimelineLaunch,
@@ -25,7 +24,7 @@ ROLES = ("proxy", "haproxy", "replica", "controller", "load_worker")
 
 COLUMNS = (
     *("run", "variant", "cell", "launch", "client", "second", "due", "sent", "answered", "lost"),
-    *("waiting", "p50_ns", "p99_ns", "max_ns", "slo", "wanted", "starting", "running", "draining"),
+    *("waiting", "p50_ns", "p99_ns", "max_ns", "slo", *REPLICA_STATES),
     *(f"{role}_cpu_percent" for role in ROLES),
     "host",
 )
@@ -47,7 +46,7 @@ def json_text(result: Result, options: ReportOptions) -> str:
         "failures": [one.message for one in result.failures],
         "host": dict(result.run.host),
     }
-    return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_of(whole)
 
 
 def _mean(mean: Mean | None) -> dict[str, Any] | None:
@@ -110,10 +109,7 @@ def _seconds(one: TimelineLaunch) -> Iterator[dict[str, Any]]:
             "p99_ns": p99,
             "max_ns": None if known is None else known.max,
             "slo": None if out is None else not out,
-            "wanted": None if state is None else state.wanted,
-            "starting": None if state is None else state.starting,
-            "running": None if state is None else state.running,
-            "draining": None if state is None else state.draining,
+            **{name: state and getattr(state, name) for name in REPLICA_STATES},
             "cpu_percent": {
                 role: some[at] for role, some in (course.get("cpu") or {}).items() if at < len(some)
             },

@@ -9,7 +9,6 @@ from functools import cached_property
 from statistics import mean, median
 from typing import Final
 
-from serve_bench.analysis.checks import Warning, checks
 from serve_bench.analysis.course import (
     AFTER_S,
     CourseEvent,
@@ -91,7 +90,6 @@ class TimelineCell:
     router_wait_s: float | None = None
 
     def mean(self, figure: Callable[[Transient], float | None]) -> Mean | None:
-        """A figure over launches."""
         return mean_of([figure(one.transient) for one in self.launches])
 
     def of_stage(self, at: int, figure: Callable[[StageFigures], float | None]) -> Mean | None:
@@ -184,11 +182,6 @@ def _launch(trial: Trial, timeline: Timeline, slo: Slo) -> TimelineLaunch:
             stages.append((begin, end, stage.rate))
     transient = transient_of(trial.course, bounds_of(trial.slices, slo), stages)
     return TimelineLaunch(trial, transient, tuple(events_of(trial.course)))
-
-
-def doubts_of(result: Result) -> list[Warning]:
-    """The warnings about trials that hold for a load that changes."""
-    return [one for one in checks(result) if one.code in DOUBTS]
 
 
 # ---------------------------------------------------------------------------------- in words

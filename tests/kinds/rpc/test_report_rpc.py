@@ -20,8 +20,6 @@ from serve_bench.benchmarks.rpc.exports import (
 )
 from serve_bench.benchmarks.rpc.summary import (
     NAMES,
-    cpu_of,
-    full,
     rpc_summary,
 )
 from serve_bench.cli.show import render
@@ -83,8 +81,8 @@ def shown(result: Result, **about: Any) -> str:
 def test_a_limit_is_said_where_the_figures_support_it(
     cpu: tuple[float, float, float] | None, host: float, limit: str | None
 ) -> None:
-    one = rpc_trial(WORLDS[0], cpu=cpu, host=host)
-    assert full(cpu_of([one])) == limit
+    result = rpc_result(rpc_suite(WORLDS), rpc_trial(WORLDS[0], cpu=cpu, host=host))
+    assert rpc_summary(result).points[0].limited == limit
 
 
 @pytest.mark.parametrize("format", COMPARED)

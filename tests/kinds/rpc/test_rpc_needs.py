@@ -46,7 +46,7 @@ def refusal(suite: RpcSuite) -> str:
 @pytest.fixture(autouse=True)
 def _has_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """A host that has torch, Ray and much memory, whatever this one is."""
-    monkeypatch.setattr(rpc_needs, "_has", lambda module: True)
+    monkeypatch.setattr(rpc_needs, "find_spec", lambda module: module)
     monkeypatch.setattr(rpc_needs, "own_ray_version", lambda: "2")
     free_bytes(monkeypatch, 1_000_000_000_000)
 
@@ -74,7 +74,9 @@ def test_torch_is_asked_for_where_something_needs_it(
     needed: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rpc_needs, "_has", lambda module: module != "torch")
+    monkeypatch.setattr(
+        rpc_needs, "find_spec", lambda module: None if module == "torch" else module
+    )
     suite = suite_of(*backends, policy_ms=policy_ms)
     if not needed:
         assert checked(suite) == suite

@@ -27,13 +27,7 @@ from serve_bench.core.load_spec import Load
 from serve_bench.core.record_lines import to_line
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import Metric, PlannedTrial, Result, Resume, Traffic, Trial
-from serve_bench.core.soak import (
-    SoakSpec,
-    block_length_s,
-    block_of,
-    planned_blocks,
-    soak_row,
-)
+from serve_bench.core.soak import SoakSpec, block_length_s, planned_blocks, soak_row
 from serve_bench.core.suite import read_suite
 from serve_bench.load import LoadError
 from serve_bench.observing.sampler import levels_of
@@ -425,7 +419,7 @@ def test_bad_input_is_one_line(
 
 
 def test_an_open_loop_has_room_when_it_falls_behind() -> None:
-    row = block_of(soak_row(10, 50.0, TRAFFIC), 3)
+    row = replace(soak_row(10, 50.0, TRAFFIC), run=3)
     load = bench.load_of_block(
         Load(Request("http://127.0.0.1:1/")), row, SoakSpec(60.0, 5.0, "poisson")
     )
