@@ -104,9 +104,6 @@ def checks(result: Result) -> tuple[Warning, ...]:
     return tuple(doubts_of_run)
 
 
-# ------------------------------------------------------------------------------ one trial
-
-
 def _client(trial: Trial) -> Iterator[Warning]:
     verdict = trial.client.get("verdict", trial.client)
     if verdict.get("client_bound"):
@@ -322,9 +319,6 @@ TRIAL_CHECKS: Final[tuple[Callable[[Trial], Iterator[Warning]], ...]] = (
     _samples,
     _served,
 )
-
-
-# --------------------------------------------------------------------------- the whole run
 
 
 def _records(result: Result) -> Iterator[Warning]:

@@ -41,9 +41,6 @@ COARSE_BITS: Final = 5
 NO_END: Final = frozenset({"cut", "unsent"})
 
 
-# ------------------------------------------------------------------------------- what is kept
-
-
 def seconds_of_requests(requests: Requests, count: int, broken_off: bool = False) -> dict[str, Any]:
     """What a record keeps of the requests of a load of `count` seconds. Of a load that was
     `broken_off` nobody waited for the answers that were to come: they are not lost.
@@ -138,9 +135,6 @@ def changes_of(readings: Iterable[Mapping[str, Any]], begin_ns: int) -> list[dic
         }
         for one in readings
     ]
-
-
-# ------------------------------------------------------------------------------ replicas
 
 
 REPLICA_STATES: Final = ("wanted", "starting", "running", "draining")
@@ -253,9 +247,6 @@ def all_replicas(lines: Sequence[ReplicaLine]) -> ReplicaLine:
     return ReplicaLine("all", tuple(counts))
 
 
-# ---------------------------------------------------------------------------- the SLO
-
-
 @dataclass(frozen=True)
 class Bounds:
     """What the objectives of an SLO count in each slice of `step_s`: requests, and those beyond.
@@ -323,9 +314,6 @@ def bounds_of(slices: JsonObject, slo: Slo) -> Bounds:
     if not 0.001 <= step_s <= 1.0:
         raise FormatError(f"slices.slice_s: {step_s:g} is no part of a second")
     return Bounds(step_s, slo, of, bad)
-
-
-# -------------------------------------------------------------------------- the transient
 
 
 @dataclass(frozen=True)
@@ -590,9 +578,6 @@ AFTER_S: Final = 0.2
 """A process is read five times a second: so late its end may be seen."""
 
 
-# ----------------------------------------------------------------------------- events
-
-
 @dataclass(frozen=True)
 class CourseEvent:
     """What happened, and when: `replica started`, `replica ready`, `HAProxy reloaded`..."""
@@ -655,9 +640,6 @@ def _taken_away(every: ReplicaLine, died_s: float) -> bool:
 
 def _pid(pid: object) -> str:
     return "" if pid is None else str(pid)
-
-
-# ---------------------------------------------------------------------------- over launches
 
 
 @dataclass(frozen=True)

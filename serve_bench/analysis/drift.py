@@ -189,9 +189,6 @@ def joined(drifts: Sequence[LevelDrift]) -> LevelDrift:
     )
 
 
-# ------------------------------------------------------------------------------ least squares
-
-
 def _thinned(values: Sequence[float]) -> Sequence[float]:
     """At most MOST values at equal distances, the first and the last among them."""
     n = len(values)

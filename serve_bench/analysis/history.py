@@ -190,9 +190,6 @@ def build_history(
     )
 
 
-# ------------------------------------------------------------------------------- the group
-
-
 def _group(
     runs: Sequence[MeasuredRun],
     metrics: Sequence[str],
@@ -301,9 +298,6 @@ def _changes(before: MeasuredRun, run: MeasuredRun) -> Iterator[str]:
             yield f"{other.what} {other.a} -> {other.b}"
 
 
-# ------------------------------------------------------------------------ what is measured
-
-
 def _measured(
     stored: Sequence[tuple[str, Result]], left: list[PassedOver]
 ) -> Iterator[MeasuredRun]:
@@ -364,9 +358,6 @@ def _nothing_of(places: Sequence[Place], chosen: Chosen) -> str:
         if value is not None and value not in known:
             return f"--{name}: no run has {value!r}; they have {', '.join(dict.fromkeys(known))}"
     return f"no run has {chosen} together"
-
-
-# --------------------------------------------------------------------------- what is alike
 
 
 def _grouped(runs: Iterable[MeasuredRun], force: bool) -> list[list[MeasuredRun]]:

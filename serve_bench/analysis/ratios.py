@@ -227,9 +227,6 @@ def _finite(logs: Sequence[float]) -> None:
         raise ValueError(f"logarithms of ratios must be numbers, got {list(logs)}")
 
 
-# -------------------------------------------------------------------------------- the verdict
-
-
 @dataclass(frozen=True)
 class Hypothesis:
     """One figure to judge: a metric of a row. `floor`: the noise floor, a share of 1."""

@@ -137,9 +137,6 @@ def by_function(stacks: Stacks) -> Stacks:
     return out
 
 
-# ------------------------------------------------------------------------- top functions
-
-
 @dataclass(frozen=True)
 class FunctionShare:
     """A function and its percent of all samples: as innermost frame, and anywhere in a stack."""
@@ -169,9 +166,6 @@ def _self_and_total(stacks: Stacks) -> tuple[Counter[str], Counter[str]]:
         for name in set(names):
             within[name] += count
     return own, within
-
-
-# ----------------------------------------------------------------------------- difference
 
 
 @dataclass(frozen=True)
@@ -211,9 +205,6 @@ def noise_points(share_percent: float, samples: int) -> float:
     return float(200.0 * (share * (1.0 - share) / samples) ** 0.5)
 
 
-# ----------------------------------------------------------------------------------- tree
-
-
 @dataclass
 class CallNode:
     """A frame in a call tree, with the samples that had it there."""
@@ -235,7 +226,6 @@ def tree(stacks: Stacks) -> CallNode:
     return root
 
 
-# --------------------------------------------------------------------------------------------------
 # Stacks split by layer: HTTP server, router, replica wrapper, Ray core, user code, idle and so on.
 #
 # Rule: reference/layers.toml assigns frames to layers. A frame without a rule is user code if

@@ -318,7 +318,6 @@ def _known(value: float | None) -> float:
     return float(value)
 
 
-# --------------------------------------------------------------------------------------------------
 # The best cell of a matrix: the row with the highest throughput, and those like it.
 #
 # Rule: a row with failed requests is not the best while another has none, and a row of a broken

@@ -120,9 +120,6 @@ def diff(options: DiffOptions) -> int:
     return 0
 
 
-# -------------------------------------------------------------------------------- choosing
-
-
 def _check_list(options: ProfileOptions) -> None:
     """BadInput where another flag stands beside --list, which shows every process: it would have no
     effect, whatever its value."""

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from serve_bench.runner.recording import Profile, Wish
 
 
-# --------------------------------------------------------------------------------------------------
 # `serve-bench profile --list`: the Serve processes of this machine, and how to profile each.
 
 HEAD = ("pid", "role", "app", "deployment", "CPU %", "MB", "how to profile it")
@@ -61,7 +60,6 @@ def process_lines(processes: Sequence[InUse], width: int) -> Iterator[str]:
         yield from lines
 
 
-# --------------------------------------------------------------------------------------------------
 # Recording, drawing and printing.
 
 

@@ -212,7 +212,6 @@ def _joined(texts: list[str], format: str) -> str:
     return "".join(out)
 
 
-# --------------------------------------------------------------------------------------------------
 # `serve-bench report --format html`. Rule: a page replaces a page of serve-bench, and nothing else.
 
 PAGE = "report.html"

@@ -87,9 +87,6 @@ class RowsRequest:
         return Agenda(self.suite, plan(self.suite), bool(self.profile))
 
 
-# ---------------------------------------------------------------------------- from flags to a suite
-
-
 def overrides(options: SuiteOptions) -> Overrides:
     """What the flags of all these commands say against a suite file: axes, variants, launches.
 
@@ -163,9 +160,6 @@ def share_of(trace: str | None, out: Path | None = None) -> float | None:
     if not 0 < share <= 1:
         raise BadInput(f"--trace: {trace!r} is not allowed; it takes a share as 0.01, or as 1%")
     return share
-
-
-# ------------------------------------------------------------------------------------- measuring
 
 
 def measure(
@@ -263,9 +257,6 @@ def sitting_of(
         left=bool(agenda.launches),
         load_on=request.load_on,
     )
-
-
-# --------------------------------------------------------------------------------------- the plan
 
 
 def plan_lines(suite: Suite, agenda: Agenda) -> Iterator[str]:

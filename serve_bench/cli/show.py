@@ -84,7 +84,6 @@ def render_comparing(
     return FORMS[format](document, Layout(width, color, verbose))
 
 
-# --------------------------------------------------------------------------------------------------
 # Reports on stdout: the checks of a request, and the files beside.
 
 

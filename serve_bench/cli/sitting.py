@@ -49,7 +49,6 @@ from serve_bench.serving.launch_spec import ignored_environment
 from serve_bench.serving.strays import Marked, sweep
 from serve_bench.store import RunFolder, StoreError, check_new, now_iso, read
 
-# --------------------------------------------------------------------------------------------------
 # The first record of a run: its request, the tool and the host.
 #
 # Rule: the command line is made of the parsed options, however they were spelt and joined.
@@ -124,7 +123,6 @@ def _words(context: Any) -> Iterator[str]:
             yield from [f"{flag}={text}"] if text.startswith("-") else [flag, text]
 
 
-# --------------------------------------------------------------------------------------------------
 # A sitting: a folder, a mark on all processes, a runner with its plan, a report, an exit code.
 
 
@@ -285,7 +283,6 @@ def next_launch(folder: Path) -> int:
     return max((int(log[1]) for log in logs if log is not None), default=0) + 1
 
 
-# --------------------------------------------------------------------------------------------------
 # The request of a run, new or resumed, and its plan on a dry run.
 
 S = TypeVar("S")
@@ -410,7 +407,6 @@ def check_same(folder: Path, earlier: Result, suite: Mapping[str, Any]) -> None:
         raise BadInput(f"--resume: this is not the run in {folder}: {other}")
 
 
-# --------------------------------------------------------------------------------------------------
 # The mark of a run, and signals.
 
 

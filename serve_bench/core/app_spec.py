@@ -18,7 +18,6 @@ from serve_bench.core.axes import AXES, MODEL_APPS, REQUEST_APPS, Value
 from serve_bench.core.errors import BadInput
 from serve_bench.core.own_app import OwnApp, checks_of, deployments_of
 
-# --------------------------------------------------------------------------------------------------
 # The requests of the press test: JSON, so many samples of so many string features each. Pure.
 #
 # Rule: made of the cell alone, so that a load is the same in every run; asked for in turn, so that
@@ -68,8 +67,6 @@ def _below(draw: random.Random, end: int) -> int:
     """Only `random()` is promised to give the same numbers in every version of Python."""
     return int(draw.random() * end)
 
-
-# --------------------------------------------------------------------------------------------------
 
 #: The package name under which the child finds the folder `apps` (a link in its own directory, so
 #: that nothing else of ours gets on the path of the variant's interpreter).

@@ -77,9 +77,6 @@ class Axis:
             ) from None
 
 
-# --------------------------------------------------------------------------------- what they take
-
-
 def _count(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError(value)
@@ -167,8 +164,6 @@ def one_of(*choices: str) -> Kind:
     """One of these words."""
     return Kind(_one_of(*choices), f"{', '.join(choices[:-1])} or {choices[-1]}")
 
-
-# ----------------------------------------------------------------------------------- the registry
 
 MODEL_APPS: Final = ("ranker", "recsys", "press")
 """The apps that hold a DLRM ranker."""
@@ -539,9 +534,6 @@ _DECLARED = (
 AXES: Final[dict[str, Axis]] = {axis.name: axis for axis in _DECLARED}
 
 
-# ------------------------------------------------------------------------------------------ flags
-
-
 @dataclass(frozen=True)
 class AxisFlag:
     """The flag of an axis in one command."""
@@ -608,9 +600,6 @@ def settings(command: str, texts: Mapping[str, str]) -> dict[str, Value]:
         for name, text in texts.items()
         if not flags[name].flag.swept
     }
-
-
-# ------------------------------------------------------------------------------------------ names
 
 
 def nearest(name: str, allowed: Iterable[str]) -> str:

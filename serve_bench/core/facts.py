@@ -86,9 +86,6 @@ class PlannedFacts(TypedDict, total=False):
     cell: CellFacts
 
 
-# ------------------------------------------------------------------------------ host and usage
-
-
 class HostFacts(TypedDict, total=False):
     """The host of a run: `observing.host.fingerprint`."""
 
@@ -158,9 +155,6 @@ class TrialUsage(TypedDict, total=False):
     host: HostUsage
     processes: list[ProcessUsage]
     gpus: list[GpuUsage]
-
-
-# ------------------------------------------------------------------------------ launch and deploy
 
 
 class PortOwner(TypedDict):
@@ -273,9 +267,6 @@ class SettledFacts(TypedDict, total=False):
     failed: Count
     p50_ns: Count | None
     error: str
-
-
-# ------------------------------------------------------------------------------------------- trial
 
 
 class LastHeard(TypedDict):
@@ -509,9 +500,6 @@ class ProfileFacts(TypedDict, total=False):
     rate: Count
     notes: list[str]
     failed: str
-
-
-# ------------------------------------------------------------------------------------------- suite
 
 
 class ProbeSlices(TypedDict, total=False):

@@ -10,7 +10,6 @@ from serve_bench.core.histogram import bounded
 from serve_bench.core.load_result import LoadResult
 from serve_bench.core.load_spec import Load
 
-# --------------------------------------------------------------------------------------------------
 # What is known of the nodes of a cluster that drive a load, and of each one's share. Pure words.
 #
 # Rule: plain, frozen content. A node that was lost is a value: it stands beside the others, with

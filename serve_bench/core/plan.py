@@ -35,7 +35,6 @@ from serve_bench.core.schema import plain, stored_suite
 from serve_bench.core.soak import SoakSpec
 from serve_bench.core.timeline import Timeline
 
-# --------------------------------------------------------------------------------------------------
 # Suite and plan: what is to be measured, and in which order.
 #
 # A suite comes from suite.py; `plan` spreads it into launches, cells and rows, grouped so that no
@@ -141,9 +140,6 @@ def parse_row(text: object, traffic: Traffic, where: str, sized: bool = False) -
     if sized and not traffic.echoes:  # which says the size itself
         label += f", request of {size_text(body_bytes(traffic.data_size))}"
     return Row(label + traffic.suffix, client, count, **vars(traffic))
-
-
-# -------------------------------------------------------------------------------- the plan
 
 
 def plan(suite: Suite) -> tuple[LaunchPlan, ...]:
@@ -296,7 +292,6 @@ def duration_text(seconds: float) -> str:
     return " ".join(parts[:2])
 
 
-# --------------------------------------------------------------------------------------------------
 # From a row to the load that it asks for, and from what a load measured to the record of a trial.
 #
 # Pure: nothing here drives anything.

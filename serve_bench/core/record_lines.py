@@ -37,8 +37,6 @@ MOST_NAMED: Final = 3
 
 _NESTED: Final = frozenset((dict, list))
 
-# --------------------------------------------------------------------------------------- records
-
 
 def to_line(record: Record) -> str:
     """The record as one line, newline included, with hashes in the place of what may be a secret.

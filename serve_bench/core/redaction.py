@@ -113,9 +113,6 @@ def _hide_env(value: Any) -> Any:
     }
 
 
-# ------------------------------------------------------------------------- going on with a run
-
-
 def named_by(suite: Mapping[str, Any], built_in: Mapping[str, Mapping[str, str]]) -> list[str]:
     """What a stored suite would have us run, write to or connect to, in words: it is used only
     once the user has named it again. `built_in`: environments of variants that come with the tool.

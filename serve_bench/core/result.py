@@ -40,9 +40,6 @@ HANDLES: Final = frozenset({"handle", "handle-stream"})
 Better: TypeAlias = Literal["higher", "lower"]
 
 
-# ---------------------------------------------------------------------------------- parts
-
-
 DATA_SIZES: Final = {"small": 0, "large": 1024 * 1024}
 """Bytes of a body: the published benchmark sends none ("small") or 1 MiB ("large")."""
 
@@ -213,9 +210,6 @@ class Metric:
             raise ValueError("a histogram has as many counts as slots")
         if histogram["unit"] != self.unit:
             raise ValueError(f"its unit is {self.unit}, and {histogram['unit']} in its histogram")
-
-
-# -------------------------------------------------------------------------------- records
 
 
 @dataclass(frozen=True)
@@ -392,9 +386,6 @@ RECORDS: Final[dict[str, type[Record]]] = {
 }
 
 
-# ----------------------------------------------------------------------------- the result
-
-
 @dataclass(frozen=True)
 class ReadWarning:
     """Something in the file was passed over; the message is one line and names the line."""
@@ -532,8 +523,6 @@ def _scope(failure: Failure, plan: Iterable[PlannedTrial]) -> list[str]:
         and failure.cell in (None, planned.cell)
     ]
 
-
-# --------------------------------------------------------------------------------- naming
 
 _SHORT: Final = {"max_batch_size": "bs", "max_ongoing_requests": "ongoing", "num_replicas": "rep"}
 

@@ -29,7 +29,6 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 import serve_bench
 from serve_bench.nodes.actors import LoadActor
 
-# --------------------------------------------------------------------------------------------------
 # The load actors of a cluster, and one load on all of them.
 #
 # Rule: a thread asks the actors how they stand and notices which do not answer, so the program
@@ -176,8 +175,6 @@ class LoadActors:
         for node in list(self._actors):
             self._dismiss(node)
 
-    # -- the thread -----------------------------------------------------------------------------
-
     @property
     def _working(self) -> list[NodeTask]:
         return [task for task in self._tasks if task.outcome is None]
@@ -287,7 +284,6 @@ def why(error: BaseException) -> str:
     return text.rstrip(". :")
 
 
-# --------------------------------------------------------------------------------------------------
 # The commands.
 
 

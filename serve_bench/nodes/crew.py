@@ -28,7 +28,6 @@ from serve_bench.load.merge import combine
 from serve_bench.serving.child import DETAIL_LINES, Child, ChildError, last_lines
 from serve_bench.serving.strays import marks
 
-# --------------------------------------------------------------------------------------------------
 # What all nodes of a load give back: progress while it runs, each one's part, the sum of all.
 #
 # Rule: only reads the answers of the program and adds up.
@@ -114,8 +113,6 @@ def summed(states: Iterable[Mapping[str, Any]]) -> Progress | None:
         failed=sum(one["failed"] for one in same),
     )
 
-
-# --------------------------------------------------------------------------------------------------
 
 REACH_S: Final = 5.0
 JOIN_S: Final = 18.0
@@ -261,8 +258,6 @@ class NodeCrew:
             child.kill()
             child.wait()
 
-    # -- a load ---------------------------------------------------------------------------------
-
     def _check_loads(self, loads: Mapping[str, Load]) -> None:
         known = {node.node_id for node in self.nodes}
         for node in loads:
@@ -331,8 +326,6 @@ class NodeCrew:
     def _name_of(self, node_id: str) -> str:
         node = next((node for node in self.nodes if node.node_id == node_id), None)
         return node_id[:12] if node is None else f"{node.hostname} ({node.ip}, {node_id[:12]})"
-
-    # -- the program ----------------------------------------------------------------------------
 
     def _note_nodes(self, answer: Mapping[str, Any]) -> None:
         self.nodes = built(tuple[Node, ...], answer["nodes"], "nodes")

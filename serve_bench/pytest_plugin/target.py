@@ -26,7 +26,6 @@ from serve_bench.serving.launch_spec import LaunchSpec, check_interpreter
 from serve_bench.serving.server import LaunchFailed, Serving
 from serve_bench.serving.strays import Marked, marks, sweep
 
-# --------------------------------------------------------------------------------------------------
 # A cluster that stays up while apps of the user's come and go on it, one at a time.
 #
 # Rule: it starts with the first app, since a replica is part of the proof, and is over with
@@ -197,8 +196,6 @@ def resolved_target(target: str, folders: Sequence[Path]) -> str:
         raise BadInput(f"{WHERE}: {module}: there is no such file in {looked}")
     return f"{files[0]}:{name}"
 
-
-# --------------------------------------------------------------------------------------------------
 
 #: What a field of a load is called among the arguments, where it is another name.
 ARGUMENTS: Final = {"count": "requests", "header": "headers:"}

@@ -61,7 +61,6 @@ from serve_bench.report.vega import siblings, vega
 MADE_BY: Final = '<meta name="generator" content="serve-bench '
 """Stands near the beginning of every page: what has it may be replaced by a newer page."""
 
-# --------------------------------------------------------------------------------------------------
 # Files of a run in its page: its flamegraphs, and its records where they are not too large.
 
 MOST_RECORDS: Final = 2_000_000
@@ -145,7 +144,6 @@ def size_text(size: int) -> str:
     return f"{size / 1000:.0f} kB" if size < 999_500 else f"{size / 1e6:.1f} MB"
 
 
-# --------------------------------------------------------------------------------------------------
 # The library that draws the charts: Vega-Lite and Vega as one script, with its notices.
 #
 # Rule: vl_convert (extra `plot`) is imported where it is needed: it is large.
@@ -181,7 +179,6 @@ def bundle() -> Bundle:
     )
 
 
-# --------------------------------------------------------------------------------------------------
 # What the templates ask: texts as HTML, and how a block is to be laid out.
 
 SIGNS: Final[Mapping[Tone, tuple[str, str]]] = {
@@ -301,7 +298,6 @@ def environment() -> jinja2.Environment:
     return env
 
 
-# --------------------------------------------------------------------------------------------------
 # A document as a sheet of the page: its charts get names, and sections without a block go.
 
 BESIDE: Final = 3

@@ -113,7 +113,6 @@ def light_dark(light: Any, dark: Any) -> Any:
     return light if light == dark else f"light-dark({light}, {dark})"
 
 
-# --------------------------------------------------------------------------------------------------
 # Which name has which colour: the same throughout a page.
 
 SHAPES: Final = (

@@ -151,7 +151,6 @@ def _longest(charts: Iterable[Bars]) -> float:
     return max(sums.values())
 
 
-# --------------------------------------------------------------------------------------------------
 # Dots with their intervals: figures of rows by group, and ratios of A and B by verdict.
 
 
@@ -275,7 +274,6 @@ def _around_one(rows: LabelledRows, x: Spec, threshold: float) -> list[Spec]:
     ]
 
 
-# --------------------------------------------------------------------------------------------------
 # Bars made of parts, such as the CPU of each process.
 
 
@@ -341,7 +339,6 @@ def _bar(key: str, bar: Sequence[BarPart], unit: str) -> Iterator[Spec]:
         at += one.value
 
 
-# --------------------------------------------------------------------------------------------------
 # What the charts share: how figures are written on them, axes, colours and shapes.
 
 
@@ -513,7 +510,6 @@ def finite(fields: Mapping[str, Any]) -> Spec:
     }
 
 
-# --------------------------------------------------------------------------------------------------
 # The lines of a chart with a row for each thing: what stands above, beside and below them.
 #
 # Rule: each line has one height, so that few rows make a small chart and many a long one. Short

@@ -205,7 +205,6 @@ def _why(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-# --------------------------------------------------------------------------------------------------
 # The time of day, as records carry it.
 #
 # Durations are measured where they arise, by a monotonic clock: none is made from this.

@@ -12,7 +12,6 @@ from typing import Any
 
 from serve_bench.core.errors import BadInput, RunFailed
 
-# --------------------------------------------------------------------------------------------------
 # A file that is there whole or not at all, whatever happens while it is written.
 
 
@@ -100,7 +99,6 @@ def remove_empty(folders: Sequence[Path]) -> None:
             folder.rmdir()
 
 
-# --------------------------------------------------------------------------------------------------
 # The files that come with the tool: suites and profile recipes.
 #
 # In a checkout they stand beside the package, in an installed wheel inside it.

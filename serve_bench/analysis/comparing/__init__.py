@@ -67,7 +67,6 @@ from serve_bench.analysis.waterfall import shifts
 from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.result import JsonObject, Result, Trial
 
-# --------------------------------------------------------------------------------------------------
 # Rows of two sides, matched and judged.
 #
 # Pure. Rule: Holm's correction runs over the rows of one metric, so rows are made first and judged
@@ -221,9 +220,6 @@ def _falls(side: SideRow) -> dict[int, JsonObject]:
     return {one.round: one.waterfall for one in side.trials}
 
 
-# ------------------------------------------------------------------------------------ slices
-
-
 def _effects(match: Match) -> Iterator[Effect]:
     """Slices against a steady load, of each side that has both."""
     sides: tuple[tuple[Letter, SideRow], ...] = (("A", match.a), ("B", match.b))
@@ -265,7 +261,6 @@ def _drain_s(trials: Sequence[Trial]) -> float | None:
     return statistics.median(known) if known else None
 
 
-# --------------------------------------------------------------------------------------------------
 # B against A: of one run of versus, or of two stored runs; and what breaks a gate.
 #
 # Pure; made anew from the records each time. Rule: runs that are unlike are refused, naming each
@@ -340,9 +335,6 @@ def _sides(suite: JsonObject) -> tuple[list[str], list[JsonObject]]:
 def _or_none(rows: Mapping[RowPlace, SideRow], place: RowPlace, at: SideRow) -> SideRow:
     """The row of a side, or one of which nothing was measured."""
     return rows.get(place, SideRow(at.cell, at.row))
-
-
-# --------------------------------------------------------------------------- two stored runs
 
 
 def of_runs(
@@ -520,8 +512,6 @@ def _told_twice(mine: Any, theirs: Any) -> tuple[str, ...]:
     """Lines about A and about B, each with the side."""
     return (*(f"A: {text}" for text in mine), *(f"B: {text}" for text in theirs))
 
-
-# ---------------------------------------------------------------------------------- the gate
 
 FAIL_ON: Final = ("regressed", "slower", "inconclusive")
 """Each breaks on the words before it too."""

@@ -72,7 +72,6 @@ def labels_of(a: Result, b: Result, pairs: Sequence[tuple[str, str]]) -> tuple[s
     return (a.run.id, b.run.id) if a.run.id != b.run.id else ("A", "B")
 
 
-# --------------------------------------------------------------------------------------------------
 # In what two stored runs are unlike, so that their figures must not be held against each other.
 #
 # Pure. Rule: each difference names both values. What changes a figure by itself (the host, Ray, the
@@ -164,7 +163,6 @@ def versions_of(result: Result, variant: str) -> dict[str, str]:
     return {name: " and ".join(values) for name, values in versions.items()}
 
 
-# --------------------------------------------------------------------------------------------------
 # What was measured, as launches prove it: the app's commit and sources, the packages beside it.
 
 MOST_CHANGES: Final = 8
@@ -212,9 +210,6 @@ def few(changes: Sequence[str]) -> list[str]:
     """The first of them, and how many more there are."""
     more = len(changes) - MOST_CHANGES
     return [*changes[:MOST_CHANGES], *([f"{more} more"] if more > 0 else [])]
-
-
-# ------------------------------------------------------------------------------- the parts
 
 
 def unlike_hosts(a: JsonObject, b: JsonObject) -> Iterator[Difference]:

@@ -223,7 +223,6 @@ class Comparing:
         return worst(row.word for row in self.rows)
 
 
-# --------------------------------------------------------------------------------------------------
 # A comparison in words: the figures of a line, the name of a row, the verdict in one sentence.
 #
 # Pure. Rule: one line of text each, unbroken; the same words in every report and in what a gate
@@ -314,9 +313,6 @@ def stop_text(stop: RunStop) -> str:
 def _range(counts: Iterable[int]) -> str:
     every = sorted(set(counts))
     return str(every[0]) if len(every) == 1 else f"{every[0]} to {every[-1]}"
-
-
-# -------------------------------------------------------------------------------- the verdict
 
 
 def subject(comparing: Comparing) -> str:

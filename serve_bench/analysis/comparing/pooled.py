@@ -165,7 +165,6 @@ def pool_rows(runs: Mapping[int, SideRow]) -> SideRow:
     )
 
 
-# --------------------------------------------------------------------------------------------------
 # How far runs of a suite differ, for two stored runs that are compared.
 
 

@@ -208,7 +208,6 @@ def measured_seconds(trial: Trial) -> float:
     return float(trial.seconds.get("measured", whole))
 
 
-# --------------------------------------------------------------------------------------------------
 # What casts doubt on a side of a comparison, by row, and what a doubt does to a verdict.
 #
 # Pure. Rule: the doubts are those of analysis/checks.py and of the flags of a trial; they are told

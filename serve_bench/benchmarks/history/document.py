@@ -171,9 +171,6 @@ def _passed_over(passed: Sequence[PassedOver]) -> Iterator[str]:
         yield f"passed over: {', '.join(places[:MOST_PLACES])}{more}: {why}"
 
 
-# ------------------------------------------------------------------------------------ tables
-
-
 def _title(group: Group, series: Series) -> str:
     """The row, with variant and cell where the group has several."""
     words = [
@@ -261,9 +258,6 @@ def strips(series: Series) -> list[str]:
         None if log is None else round((STRIP - 1) * (log - low) / (high - low)) for log in logs
     ]
     return ["" if place is None else f"{' ' * place}o".ljust(STRIP) for place in places]
-
-
-# ------------------------------------------------------------------------------------ charts
 
 
 def _charts(group: Group) -> Iterator[Chart]:

@@ -91,9 +91,6 @@ def _ends(point: HistoryPoint) -> tuple[float | None, float | None]:
     return (None, None) if interval is None else (interval.low, interval.high)
 
 
-# ------------------------------------------------------------------------- for other tools
-
-
 def otava_csv(history: History) -> str:
     """A line for each run. Otava takes a value in each cell, so a run without one is left out.
     BadInput where no run has all."""

@@ -163,9 +163,6 @@ def _faulty(line: Line) -> bool:
     return MAIN in line.spreads and (line.errors > 0 or cut)
 
 
-# ------------------------------------------------------------------------------ throughput
-
-
 def throughput_charts(title: str, curves: Sequence[Curve]) -> Iterator[Block]:
     """Requests/s over clients, with knee and collapse; of many ladders all without marks, then each
     alone with its own. Curves without a sound step are left out."""
@@ -227,9 +224,6 @@ def _interval(ladder: LadderLine, users: int) -> tuple[float | None, float | Non
     return max(0.0, spread.mean - spread.std), spread.mean + spread.std
 
 
-# --------------------------------------------------------------------------------- latency
-
-
 def latency_charts(title: str, curves: Sequence[Curve]) -> Iterator[Block]:
     """p50 and p99 over clients, in ms; of many ladders a chart for each, then each ladder alone."""
     known = [one for one in curves if any("latency" in line.distributions for line in one.lines)]
@@ -269,9 +263,6 @@ def _latency(title: str, curves: Sequence[Curve], shares: Sequence[str], marked:
     several = any(one.ladder.several(line) for one in curves for line in one.ladder.steps)
     caption = [*([NEAREST] if several else []), *(["Published: the mean."] if there else [])]
     return _over_users(title, "ms", series | there, curves, caption, True, marked, parts)
-
-
-# ----------------------------------------------------------------------------- of one step
 
 
 def knee_curves(curves: Sequence[Curve], of: str = "") -> Iterator[Chart]:

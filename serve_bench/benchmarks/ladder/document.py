@@ -179,9 +179,6 @@ def replicas_of(result: Result) -> list[Mapping[str, Any]]:
     return [one for deploy in result.deploys for one in deploy.proof.get("replicas", ())]
 
 
-# ------------------------------------------------------------------------------------ findings
-
-
 def _findings(page: Page, services: Sequence[ServiceSummary]) -> Iterator[str]:
     """What the figures support: gaps, the best service, its limit, collapses, doubts."""
     steps = [(one.entries[line.row], line) for one in services for line in one.ladder.steps]
@@ -266,9 +263,6 @@ def _collapse_words(one: ServiceSummary) -> Iterator[str]:
             f"collapse with {users_words(line)}: {number(kept)} requests/s, "
             f"{kept / (one.best_rate or kept):.2f} of the best"
         )
-
-
-# ------------------------------------------------------------------------------------ sections
 
 
 def _sections(
@@ -389,8 +383,6 @@ def _cpu(services: Sequence[ServiceSummary]) -> Iterator[Block]:
         yield Folded("CPU at every step of each ladder", tuple(every))
 
 
-# ------------------------------------------------------------------------------------- figures
-
 LadderStep = tuple[ServiceSummary, Line]
 _TONES: Final[Mapping[str, Tone]] = {
     "collapse": "bad",
@@ -489,8 +481,6 @@ def _gpu(one: ServiceSummary) -> Cell:
     known = [share for share in shares if share is not None]
     return percent(statistics.fmean(known)) if known else NOT_VISIBLE
 
-
-# -------------------------------------------------------------------------------------- tables
 
 KNEES: Final[Fields[ServiceSummary]] = (
     (Column("service", number=False), lambda one: Text(one.label, below=_limit_words(one))),

@@ -47,9 +47,6 @@ def timing_of(duration_s: float | None, quick: bool) -> Timing:
     return Timing(WARMUP_MIN_S, WARMUP_MAX_S, windows, seconds / windows)
 
 
-# ------------------------------------------------------------------------------------------ --url
-
-
 @dataclass(frozen=True)
 class UrlRequest:
     """Services that are there already, and the ladder for each. `each`: requests of each client,

@@ -262,7 +262,6 @@ def _end(variant: str, lines: Sequence[Line], result: Result, ladder: Ladder) ->
     return "; ".join(dict.fromkeys(ends)) or "not begun"
 
 
-# --------------------------------------------------------------------------------------------------
 # Ladders joined with their names, what they are held against, and the entries of the page.
 
 

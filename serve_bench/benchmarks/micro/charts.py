@@ -35,9 +35,6 @@ OPEN: Final = 2
 """So many charts of a kind stand open; with more, those that matter do, the others are folded."""
 
 
-# ------------------------------------------------------------------------------------- panels
-
-
 @dataclass(frozen=True)
 class Panel:
     """Rows that share a chart, each with its name there. `title` says what they have in common;
@@ -117,9 +114,6 @@ def _drawn(panels: Sequence[Panel], draw: Callable[[Panel], Iterable[Chart]]) ->
     return chain.from_iterable(map(draw, panels))
 
 
-# -------------------------------------------------------------------------------- throughput
-
-
 @dataclass(frozen=True)
 class Ends:
     """An interval around a rate; `over` says of what: "launches" or "windows"."""
@@ -173,9 +167,6 @@ def _interval_words(over: set[str]) -> str:
         "none": "none of a single window",
     }
     return f"Intervals: {'; '.join(text for name, text in words.items() if name in over)}."
-
-
-# -------------------------------------------------------------------------- latency, windows
 
 
 def latencies(page: Page, names: Names) -> Iterator[Block]:
@@ -246,9 +237,6 @@ def _over_time(panel: Panel) -> Iterator[Chart]:
     shown = " or ".join(f"{length:g} s" for length in lengths)
     caption = f"Requests completed in each window of {shown}, at its middle, after the warm-up."
     return course_charts(panel.of("Requests/s"), series, "requests/s", caption, parts)
-
-
-# --------------------------------------------------------------------------------------- CPU
 
 
 def cpu_charts(page: Page, names: Names) -> Iterator[Block]:

@@ -130,9 +130,6 @@ def _whole_run(page: Page) -> Iterator[Finding]:
         yield from whole_run(part.warnings, part.failures)
 
 
-# ------------------------------------------------------------------------------- an own app
-
-
 def _app(result: Result) -> Iterator[tuple[str, str]]:
     """The deployments of the app, and the request that every row makes of it."""
     app: Any = result.run.suite.get("app")
@@ -172,9 +169,6 @@ def request_text(asked: Mapping[str, Any], protocol: str = "HTTP") -> str:
         prompt, answer = (Lengths(**chat[name]).text for name in ("prompt", "answer"))
         text += f", chats of {chat['model']}: prompts of {prompt} tokens, answers up to {answer}"
     return text + (f" with a {'body' if http else 'message'} of {size:,} bytes" if size else "")
-
-
-# ----------------------------------------------------------------------------------- results
 
 
 def _results(page: Page, names: Names) -> Iterator[Block]:
@@ -360,9 +354,6 @@ def failures(page: Page) -> Iterator[Folded]:
         yield Folded("Failures, with the last log lines", tuple(blocks))
 
 
-# --------------------------------------------------------------------------------------- CPU
-
-
 def _usage(page: Page, names: Names) -> Iterator[Block]:
     """CPU by process at the highest throughput of each variant."""
     sampled = [one for one in measured(page) if mean_by_role(one.line.trials)]
@@ -416,9 +407,6 @@ def evidence(page: Page, names: Names) -> tuple[Block, ...]:
     rows = [(entry, *launch) for entry in page.entries for launch in entry.verdicts.items()]
     table = table_of("By launch", fields, rows, group=lambda row: names.whole(row[0]))
     return (Folded("Limits by row, with evidence", (table,)),) if rows else ()
-
-
-# ----------------------------------------------------------------------------------- details
 
 
 def _details(page: Page, names: Names) -> Iterator[Block]:
@@ -493,9 +481,6 @@ def _requests(entries: Sequence[Entry], names: Names) -> Table:
     return table_of("Outcome", fields, entries, group=names.whole)
 
 
-# ---------------------------------------------------------------------------------- profiles
-
-
 def profiles(page: Page, names: Names) -> Iterator[Block]:
     """The flamegraphs of the profiled rows, the first row's open."""
     every = [(entry, tuple(_flamegraphs(entry, names))) for entry in page.entries]
@@ -517,9 +502,6 @@ def _flamegraphs(entry: Entry, names: Names) -> Iterator[Flamegraph]:
                 f"flamegraph of {process} during {row}: the wider a frame, the more samples had it "
                 "on the stack",
             )
-
-
-# ---------------------------------------------------------------------------------- formulas
 
 
 def formulas(page: Page, own: bool) -> Iterator[about_run.Formula]:

@@ -40,9 +40,6 @@ def _page(result: Result, options: ReportOptions) -> Page:
     return page
 
 
-# --------------------------------------------------------------------------------------- JSON
-
-
 def page_data(page: Page) -> dict[str, Any]:
     """The run as it stands in JSON."""
     return {
@@ -135,8 +132,6 @@ def _row(entry: Entry) -> dict[str, Any]:
         **({"waterfall": traced} if traced else {}),
     }
 
-
-# ------------------------------------------------------------------------- the published form
 
 _ROW: Final = re.compile(r"single client|\d+ clients")
 _INDENT: Final = " " * 8

@@ -18,8 +18,6 @@ from serve_bench.benchmarks.parts.rows import Entry, Page
 from serve_bench.benchmarks.parts.texts import cell_title, latency, mean_and_std, number
 from serve_bench.core.result import Failure, JsonObject, Row, cell_slug
 
-# -------------------------------------------------------------------------------------- names
-
 
 @dataclass(frozen=True)
 class Names:
@@ -122,9 +120,6 @@ def _row_names(rows: Sequence[Row]) -> dict[Row, str]:
         row: next(names[at] for names in every if names.count(names[at]) == 1)
         for at, row in enumerate(rows)
     }
-
-
-# ----------------------------------------------------------------------------------- findings
 
 
 def measured(page: Page) -> list[Entry]:

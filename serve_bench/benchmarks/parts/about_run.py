@@ -44,7 +44,6 @@ from serve_bench.core.figures import counted
 from serve_bench.core.load_result import Warmup
 from serve_bench.core.result import JsonObject, Result, Run, Trial
 
-# --------------------------------------------------------------------------------------------------
 # How the rows of a run were executed, beside what was asked of them.
 #
 # Rule: what differs from what was asked is marked where it stands, and said in words under the row.
@@ -254,8 +253,6 @@ def _span(values: Sequence[float], form: str) -> str:
     low, high = form.format(min(values)), form.format(max(values))
     return low if low == high else f"{low} to {high}"
 
-
-# --------------------------------------------------------------------------------------------------
 
 Formula: TypeAlias = tuple[str, str, str]
 """Name, formula in plain text, source."""

@@ -57,8 +57,6 @@ class Arguments:
             if name not in self.texts:
                 raise BadInput(f"{place}: {name} is missing")
 
-    # -- one value ----------------------------------------------------------------------------
-
     def text(self, name: str) -> str:
         """Without the space around it."""
         return self.texts[name].strip()
@@ -97,8 +95,6 @@ class Arguments:
         if text not in words:
             raise self.refusal(name, f"{', '.join(words[:-1])} or {words[-1]}")
         return text
-
-    # -- several values -----------------------------------------------------------------------
 
     def split(self, name: str) -> list[Arguments]:
         """The values of a list with commas, each as the arguments with it alone."""

@@ -51,8 +51,6 @@ NOTHING: Final = Number("-", None)
 MOST_LINES: Final = 8
 """Of one chart: more colours than that cannot be distinguished."""
 
-# --------------------------------------------------------------------------------- figures
-
 
 def plain(value: float | None, digits: int = 4, tone: Tone = "plain") -> Number:
     """A figure with about so many digits; `-` where there is none."""
@@ -140,9 +138,6 @@ def section(
     every = tuple(blocks)
     if every:
         yield Section(name, title, every, detail)
-
-
-# ---------------------------------------------------------------------------------- doubts
 
 
 def doubt(warning: Warning, about: str = "") -> Finding:
@@ -239,8 +234,6 @@ def limit_note(limit: Verdict | None) -> str:
     return "limit unclear" if limit.cause == "unclear" else f"limited by {limit.cause}"
 
 
-# ---------------------------------------------------------------------------------- curves
-
 #: Shares of a percentile curve, up to the one that the slowest of 100,000 stands for.
 _SHARES: Final = (
     *(0.1, 0.25, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.925, 0.95, 0.965, 0.98),
@@ -333,8 +326,6 @@ def course_charts(
         yield charts.over_time(f"{title}{part}", own, unit, words, caption, parts)
 
 
-# ------------------------------------------------------------------------------------- CPU
-
 Usages: TypeAlias = Sequence[Mapping[str, Any]]
 """What was sampled of a row: the `usage` of its trials, or of nodes."""
 
@@ -410,7 +401,6 @@ def distinct(names: Sequence[str]) -> list[str]:
     return short if len(set(short)) == len(set(names)) and all(short) else list(names)
 
 
-# --------------------------------------------------------------------------------------------------
 # What the launches of a run prove: in few words, and in full.
 #
 # Rule: what contradicts the variant stands where it was found; a launch that serves no HTTP proves

@@ -65,9 +65,6 @@ def _names(lines: Sequence[Line]) -> Iterator[str]:
         yield ", ".join([*words, *([line.variant] if several else [])])
 
 
-# --------------------------------------------------------------------------------- documents
-
-
 def with_slo(
     result: Result, findings: Sequence[Finding], sections: Sequence[Section]
 ) -> tuple[tuple[Finding, ...], tuple[Section, ...]]:
@@ -142,9 +139,6 @@ def _table_row(row: RowSlo) -> TableRow:
     )
     cells = (row.name, *map(value, row.judgements), margin, Text(row.word, TONES[row.word]))
     return TableRow(cells, doubts)
-
-
-# ---------------------------------------------------------------------------------- programs
 
 
 def slo_json(run: Run, line: Line) -> dict[str, Any]:

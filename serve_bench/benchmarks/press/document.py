@@ -160,9 +160,6 @@ def _app_words(result: Result) -> str:
     )
 
 
-# ------------------------------------------------------------------------------------ sections
-
-
 def _sections(
     result: Result, page: Page, settings: Sequence[Setting], options: ReportOptions
 ) -> Iterator[Section]:
@@ -205,8 +202,6 @@ def _curves(settings: Sequence[Setting], published: bool) -> list[Curve]:
     names = distinct([one.name for one in settings])
     return curves_of(names, [one.ladder for one in settings], tables)
 
-
-# ------------------------------------------------------------------------------------- figures
 
 Sampled = tuple[Setting, PressRow]
 
@@ -303,8 +298,6 @@ PUBLISHED: Final[Fields[Mapping[str, Any]]] = (
     (Column("qps", "1/s"), lambda row: f"{row['qps']:.5f}"),
 )
 
-# ------------------------------------------------------------------------------------ settings
-
 
 def _ratios(one: Comparison) -> Table:
     """The ratio of every launch: best to best, and at each number of clients."""
@@ -323,9 +316,6 @@ def _ratios(one: Comparison) -> Table:
         ],
         rows,
     )
-
-
-# ---------------------------------------------------------------------------------------- rows
 
 
 def _rows_blocks(settings: Sequence[Setting], exclude_connect: bool) -> Iterator[Block]:
@@ -353,9 +343,6 @@ def _rows(setting: Setting, exclude_connect: bool) -> Table:
         notes,
         row_findings,
     )
-
-
-# ----------------------------------------------------------------------------------- published
 
 
 def _published(settings: Sequence[Setting]) -> Iterator[Block]:
@@ -423,9 +410,6 @@ def _beside(result: Result, settings: Sequence[Setting]) -> Table:
         (Column("published, not measured here", number=False), lambda row: row[1]),
     )
     return table_of("Here, and as published", fields, rows)
-
-
-# ----------------------------------------------------------------------------------------- use
 
 
 def _use(names: Sequence[str], settings: Sequence[Setting]) -> Iterator[Block]:

@@ -26,8 +26,6 @@ from serve_bench.core.document import ReportOptions
 from serve_bench.core.load_result import HTTP_ERRORS
 from serve_bench.core.result import Result
 
-# ------------------------------------------------------------------------------------- JSON
-
 
 def json_text(result: Result, options: ReportOptions) -> str:
     """The page as every run's JSON has it, and `press`: settings, rows, comparisons."""
@@ -134,9 +132,6 @@ def _comparison(one: Comparison) -> dict[str, Any]:
 def _keyed(values: Mapping[int, float]) -> dict[str, float]:
     """Keys of JSON are texts."""
     return {str(key): value for key, value in values.items()}
-
-
-# ------------------------------------------------------------------------------ CSV and classic
 
 
 def csv_text(result: Result, options: ReportOptions) -> str:

@@ -24,8 +24,6 @@ from serve_bench.core.axes import cell_defaults
 from serve_bench.core.ladder import COLLAPSE
 from serve_bench.core.result import Deploy, JsonObject, Result, Trial, cell_slug
 
-# ------------------------------------------------------------------------------------- rows
-
 NOT_OF_THE_SERVICE: Final = ("load_worker", "serve_bench")
 """Roles of the client and of the tool itself; all other processes sampled are the service's."""
 
@@ -194,9 +192,6 @@ def _levels(trials: Sequence[Trial]) -> dict[str, float]:
 def _mean(values: Iterable[float | None]) -> float | None:
     known = [float(value) for value in values if value is not None]
     return statistics.fmean(known) if known else None
-
-
-# --------------------------------------------------------------------------------- settings
 
 
 @dataclass(frozen=True)
@@ -373,9 +368,6 @@ def _setting(
         first_ms=tuple(float(one["ms"]) for one in first),
         settled=tuple(one.settled for one in deploys if one.settled),
     )
-
-
-# --------------------------------------------------------------------------------- collapse
 
 
 def _collapse(line: Line, rows: Sequence[PressRow], ladder: LadderLine) -> Collapse:

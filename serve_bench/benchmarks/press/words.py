@@ -38,9 +38,6 @@ def clients(count: int) -> str:
     return f"{count:,} client{'' if count == 1 else 's'}"
 
 
-# ------------------------------------------------------------------------------------ findings
-
-
 def findings(page: Page, settings: Sequence[Setting]) -> Iterator[str]:
     """What the figures support: gaps, the best setting, comparisons, collapses, doubts."""
     rows = [row for one in settings for row in one.rows]
@@ -87,9 +84,6 @@ def _collapses(settings: Sequence[Setting], sound: Sequence[Setting]) -> Iterato
     elif all(one.best and max(one.ladder.rates) > one.best.clients for one in sound):
         last = min(max(one.ladder.rates) for one in sound)
         yield f"No collapse was seen up to {clients(last)}."
-
-
-# -------------------------------------------------------------------------------- of a setting
 
 
 def setting_lines(setting: Setting) -> Iterator[str]:
@@ -217,9 +211,6 @@ def _changes(setting: Setting, best: PressRow, at: PressRow) -> Iterator[str]:
         before, after = best.levels.get(name), at.levels.get(name)
         if before is not None or after is not None:
             yield f"{word} {number(before, 2)} -> {number(after, 2)}"
-
-
-# ------------------------------------------------------------------------------------ of a row
 
 
 def _warnings(row: PressRow) -> list[Warning]:

@@ -41,7 +41,6 @@ from serve_bench.serving.launch_spec import (
 from serve_bench.serving.server import LaunchFailed
 from serve_bench.serving.strays import LAUNCH_MARK, Reaped, marks, reap, run_directory
 
-# --------------------------------------------------------------------------------------------------
 # What a run of `serve-bench rpc` needs and whether this host has it: torch, Ray, a device, memory,
 # open files, the master port.
 #
@@ -141,8 +140,6 @@ def _check_files(suite: RpcSuite) -> None:
             f"and the hard limit is {hard}: raise it (ulimit -Hn {needed}), or use fewer observers"
         )
 
-
-# --------------------------------------------------------------------------------------------------
 
 LAUNCH_TIMEOUT_S: Final = 120.0
 WORLD_TIMEOUT_S: Final = 60.0

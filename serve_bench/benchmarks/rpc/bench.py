@@ -153,8 +153,6 @@ class RpcBench(Bench[Cell, PlannedTrial]):
     def close(self, part: Part) -> Reaped:
         return self._backend.close()
 
-    # -------------------------------------------------------------------------------- episodes
-
     def _measure(self, planned: PlannedTrial) -> tuple[Trial | None, Broke | None]:
         """The trial of the whole episodes, None without any, and what broke the rest. What breaks
         the warm-up is raised."""

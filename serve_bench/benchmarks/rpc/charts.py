@@ -59,9 +59,6 @@ def example_curve(x_axis: str, batched: frozenset[bool]) -> MetricCurve | None:
     )
 
 
-# ----------------------------------------------------------------------------- over the x axis
-
-
 def metric_charts(
     curves: Sequence[MetricCurve], x_axis: str, example: MetricCurve | None = None
 ) -> Iterator[Chart]:
@@ -138,9 +135,6 @@ def _over_x(
 def _far(values: Sequence[float], factor: float) -> bool:
     """Whether an axis of these values is logarithmic."""
     return min(values) > 0 and max(values) >= factor * min(values)
-
-
-# ---------------------------------------------------------------------- a chart for each point
 
 
 def latency_charts(summary: RpcSummary) -> Iterator[Chart]:

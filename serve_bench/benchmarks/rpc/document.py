@@ -139,9 +139,6 @@ def document(result: Result, options: ReportOptions) -> Document:
     )
 
 
-# ------------------------------------------------------------------------------ what was asked
-
-
 def _request(summary: RpcSummary) -> Iterator[tuple[str, str]]:
     """The world, its policy and its episodes in words."""
     suite, cells = summary.run.suite, [one.cell for one in summary.points]
@@ -201,9 +198,6 @@ def _versions(summary: RpcSummary) -> Iterator[tuple[str, str]]:
         ]
         if texts:
             yield f"backend {backend}", " / ".join(dict.fromkeys(texts))
-
-
-# ----------------------------------------------------------------------------------- findings
 
 
 def _findings(summary: RpcSummary) -> Iterator[str]:
@@ -299,9 +293,6 @@ def _costs(summary: RpcSummary) -> Iterator[str]:
         yield sentence(text[0].upper() + text[1:])
 
 
-# ----------------------------------------------------------------------------------- sections
-
-
 def _over_x(summary: RpcSummary, published: bool, of: str = "") -> list[Chart]:
     """The four metrics over the x axis, or those `of` throughput or latency, with the published
     example, if wanted and alike."""
@@ -354,8 +345,6 @@ def _episode_charts(summary: RpcSummary) -> Iterator[Block]:
         title = f"The other {len(rest)} charts" if len(rest) > 1 else "The other chart"
         yield Folded(title, tuple(rest))
 
-
-# ------------------------------------------------------------------------------------- tables
 
 PointFields: TypeAlias = Fields[RpcPoint]
 

@@ -56,9 +56,6 @@ def published_arguments(result: Result) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-# ---------------------------------------------------------------------------------------- JSON
-
-
 def json_text(result: Result, options: ReportOptions) -> str:
     """The figures of the run; `published` adds the source's example, under our key."""
     report = benchmark_report(result, options.where)
@@ -156,9 +153,6 @@ def _metric(name: str, figures: Figures) -> dict[str, Any]:
 
 def _unit(name: str) -> str:
     return "s" if "latency" in name else "requests/s"
-
-
-# ----------------------------------------------------------------------------------------- CSV
 
 
 def csv_text(result: Result, options: ReportOptions) -> str:

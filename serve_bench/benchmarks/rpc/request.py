@@ -143,9 +143,6 @@ class RpcSuite:
         return len(self.backends) * len(self.worlds) * self.launches
 
 
-# ------------------------------------------------------------------------------------- the plan
-
-
 @dataclass(frozen=True)
 class RpcLaunch:
     """One start of a backend, and the worlds to be measured on it in this order."""
@@ -203,9 +200,6 @@ def _world_s(suite: RpcSuite, backend: str, world: World) -> float:
 def x_of(cell: JsonObject, x_axis: str) -> str:
     """A point of the x axis, as the published form writes it: `10`, `True`, `10-20-10`."""
     return str(cell.get(x_axis, "?"))
-
-
-# ------------------------------------------------------------------------------------ reading
 
 
 def read_rpc(data: Mapping[str, Any], file: str, flags: Mapping[str, str]) -> RpcSuite:

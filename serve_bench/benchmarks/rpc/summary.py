@@ -350,9 +350,6 @@ def throughput_figures(latency: Histogram, batch_size: int) -> Figures:
     return Figures({one: ranked(one) for one in shares}, n, mean, math.sqrt(squares / n))
 
 
-# ---------------------------------------------------------------------- from episodes to a trial
-
-
 @dataclass
 class Episodes:
     """What was measured in the episodes of one world, in ns, and the metrics made of it."""

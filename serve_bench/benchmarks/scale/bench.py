@@ -207,8 +207,6 @@ class ScaleBench(Bench[ScaleCell, PlannedTrial]):
     def _note(self, what: str, message: str, planned: PlannedTrial) -> None:
         self._faults.append(Fault(what, message, self._part, planned))
 
-    # -- a row --------------------------------------------------------------------------------
-
     def _measured(self, planned: PlannedTrial) -> Trial | None:
         """The trial of a row; None where it could not be loaded."""
         self._say("connect", planned)
@@ -318,8 +316,6 @@ class ScaleBench(Bench[ScaleCell, PlannedTrial]):
                 self._note("node", f"node {name}: {node['lost']}", planned)
         trial = self._with_usage(trial, sampler, min(result.began_at_ns.values()))
         return self._with_costs(trial) if suite.workload == "curve" else trial
-
-    # -- what they need -----------------------------------------------------------------------
 
     def _request(self, proxy: NodeProxy, app: ScaleApp) -> Request:
         return Request(

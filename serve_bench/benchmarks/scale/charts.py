@@ -81,9 +81,6 @@ def rate_charts(summary: ScaleSummary) -> Iterator[Chart]:
         yield charts.intervals("Requests/s", points, "requests/s", caption=caption)
 
 
-# -------------------------------------------------------------------------------------- growth
-
-
 def growth_charts(summary: ScaleSummary) -> Iterator[Chart]:
     """Each quantity of a curve over the number of replicas, with the exponents of its fits."""
     several = len(summary.variants) > 1
@@ -134,9 +131,6 @@ def _fit(name: str, grown: Grown) -> str:
     return f"{name}: n^{fit.text} (95 %: {fit.low:.2f} to {fit.high:.2f}), {fit.words}"
 
 
-# ----------------------------------------------------------------------- percentiles, windows
-
-
 def latency_charts(summary: ScaleSummary) -> Iterator[Chart]:
     """Percentiles of all requests of each row; of a curve a chart for each variant."""
     caption = "Launches and nodes merged; each curve ends where one request is slower."
@@ -165,9 +159,6 @@ def _apart(summary: ScaleSummary) -> Iterator[tuple[str, list[tuple[str, Line]]]
             title,
             [(row_name(summary, one, line), line) for one in sizes for line in one.lines],
         )
-
-
-# ---------------------------------------------------------------------------------- nodes, CPU
 
 
 def node_charts(summary: ScaleSummary) -> Iterator[Chart]:

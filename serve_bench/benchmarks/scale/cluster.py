@@ -189,7 +189,6 @@ def _runs(pid: int) -> bool:
         return False
 
 
-# --------------------------------------------------------------------------------------------------
 # A cluster of others that `scale` attaches to: our applications beside theirs, and away again.
 #
 # Rule: it is left as it was, and no process of it is ended; Serve is stopped where it was started

@@ -158,9 +158,6 @@ def document(result: Result, options: ReportOptions) -> Document:
     )
 
 
-# ------------------------------------------------------------------------------ what was asked
-
-
 def _request(summary: ScaleSummary) -> Iterator[tuple[str, str]]:
     """The workload, its load and its cluster."""
     suite, workload = summary.run.suite, summary.workload
@@ -216,9 +213,6 @@ def _variants(summary: ScaleSummary) -> Iterator[tuple[str, str]]:
         flags = " ".join(part.env) or "no flags"
         flags = "the flags that the cluster has" if part.name == AS_IT_IS else flags
         yield f"variant {part.name}", "; ".join(filter(None, (flags, part.engaged)))
-
-
-# ----------------------------------------------------------------------------------- findings
 
 
 def _doubts(summary: ScaleSummary) -> Iterator[Finding]:
@@ -329,9 +323,6 @@ def _growths(summary: ScaleSummary) -> Iterator[str]:
             yield sentence(f"{name}{'; '.join(words)}")
 
 
-# ----------------------------------------------------------------------------------- sections
-
-
 def _sections(result: Result, summary: ScaleSummary, published: bool) -> Iterator[Section]:
     beside = (scale_published(summary.workload) or {}) if published else {}
     notes = scale_notes(summary.workload) if published else ()
@@ -376,9 +367,6 @@ def _results(summary: ScaleSummary) -> Iterator[Block]:
     yield _curve_table(summary) if summary.curve else _sizes_table(summary)
 
 
-# ------------------------------------------------------------------------------------- figures
-
-
 def figure_text(figure: Figure) -> str:
     """The mean of a metric: counts whole, times with three digits, else four."""
     if figure.mean is None:
@@ -405,8 +393,6 @@ def _by_name(summary: ScaleSummary, variant: str) -> str:
     """The group of the rows of a variant, where there are several."""
     return f"variant {variant}" if len(summary.variants) > 1 else ""
 
-
-# --------------------------------------------------------------------------------------- sizes
 
 SizeLine: TypeAlias = tuple[ScaleSize, Line]
 
@@ -460,9 +446,6 @@ def _rate(size: ScaleSize, line: Line) -> Number:
     return rate(line.spreads.get(MAIN), "bad" if size.invalid else "plain")
 
 
-# --------------------------------------------------------------------------------------- curve
-
-
 def _curve_table(summary: ScaleSummary) -> Table:
     """A row for each number of replicas: throughput, latency, what each further one costs."""
 
@@ -514,9 +497,6 @@ def _grown(grown: Grown) -> tuple[Cell, ...]:
     return (title, Number(fit.text, fit.exponent), interval, count(fit.sizes), fit.words)
 
 
-# ------------------------------------------------------------------------------ metrics by name
-
-
 def _metrics(summary: ScaleSummary, published: Mapping[str, Any]) -> Iterator[Table]:
     """A row for each published metric, a column for each size and variant; of a graph through a
     handle, then through HTTP. Ours come last."""
@@ -556,8 +536,6 @@ def _metrics(summary: ScaleSummary, published: Mapping[str, Any]) -> Iterator[Ta
         group=way if summary.graph else lambda _: "",
     )
 
-
-# --------------------------------------------------------------------------------------- nodes
 
 SizeNode: TypeAlias = tuple[ScaleSize, ScaleNode]
 
@@ -608,9 +586,6 @@ def _nodes(summary: ScaleSummary) -> Iterator[Block]:
 
     yield table_of("The load from each node", NODE_FIELDS, rows, doubts=lost, group=group)
     yield Charts(partial(charts.node_charts, summary))
-
-
-# ----------------------------------------------------------------------------------------- CPU
 
 
 def _inside(summary: ScaleSummary) -> Iterator[Block]:

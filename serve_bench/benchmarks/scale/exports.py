@@ -28,8 +28,6 @@ from serve_bench.core.document import ReportOptions
 from serve_bench.core.figures import host_line
 from serve_bench.core.result import Result, Run
 
-# ---------------------------------------------------------------------------------------- JSON
-
 
 def json_text(result: Result, options: ReportOptions) -> str:
     """The run as one JSON object, indented."""
@@ -125,8 +123,6 @@ def _grown(grown: Grown) -> dict[str, Any]:
     }
 
 
-# ----------------------------------------------------------------------------------------- CSV
-
 _COLUMNS: Final = (
     *("run", "workload", "variant", "num_replicas", "status", "invalid", "launch", "node", "ip"),
     *("hostname", "metric", "unit", "type", "value", "lower_bound", "std", "count", "published"),
@@ -192,9 +188,6 @@ def _node_rows(node: ScaleNode) -> Iterator[dict[str, Any]]:
 
 def _value(value: float | None) -> dict[str, Any]:
     return {"value": value, "lower_bound": isinstance(value, LowerBound) or None}
-
-
-# -------------------------------------------------------------------------------- perf_metrics
 
 
 def scale_perf_metrics(result: Result) -> str:

@@ -135,9 +135,6 @@ def _windows(
     return over(metric.windows) if metric is not None and metric.windows else None
 
 
-# -------------------------------------------------------------------- single, multi and curve
-
-
 def _cluster(trials: Trials) -> Iterator[Figure]:
     """The 13 and ours. There is one row."""
     of_nodes = [{} if one is None else node_figures(nodes_of(one)) for one in trials]
@@ -171,9 +168,6 @@ def _curve(trials: Trials) -> Iterator[Figure]:
     for at, share in ((0, "p50"), (3, "p99")):
         values = tuple(_shares(trial)[at] for trial in trials)
         yield Figure(f"latency_{share}", "ms", "LATENCY", values)
-
-
-# ---------------------------------------------------------------------------------- the graphs
 
 
 def _graph(lines: Sequence[Line], launches: Sequence[int]) -> Iterator[Figure]:

@@ -100,8 +100,6 @@ def _node(facts: NodeFacts, launch: int) -> ScaleNode:
     )
 
 
-# -------------------------------------------------------------------------- published metrics
-
 Of: TypeAlias = Callable[[ScaleNode], float | None]
 
 
@@ -169,8 +167,6 @@ def node_figures(nodes: Sequence[ScaleNode]) -> dict[str, float | None]:
     heard = [one for one in nodes if one.lost is None]
     return {one.name: one.value(heard) for one in NODE_METRICS}
 
-
-# -------------------------------------------------------------------------------- CPU of a node
 
 _PROXY: Final = frozenset({"proxy", "haproxy", "haproxy_manager", "fallback_proxy"})
 

@@ -89,9 +89,6 @@ class ScaleSuite:
         return stored_suite(cls, data)
 
 
-# ------------------------------------------------------------------------------- applications
-
-
 @dataclass(frozen=True)
 class ScaleApp:
     """One application of a workload, as the cluster is told: `builder` is a function of
@@ -142,9 +139,6 @@ def apps_of(suite: ScaleSuite, replicas: int) -> tuple[ScaleApp, ...]:
 def processes_of(suite: ScaleSuite, replicas: int) -> int:
     """Replicas of all deployments."""
     return sum(sum(app.replicas.values()) for app in apps_of(suite, replicas))
-
-
-# ------------------------------------------------------------------------------------- the plan
 
 
 @dataclass(frozen=True)
@@ -250,8 +244,6 @@ def invalid_share(completed: int, failed: int) -> float | None:
     share = failed / requests if requests else 1.0
     return share if share > INVALID_SHARE or not completed else None
 
-
-# ------------------------------------------------------------------------------------ reading
 
 #: Upper ends of axes, which the registry has.
 _MOST: Final = {name: one.flag.most or 0.0 for name, one in axis_flags("scale").items()}

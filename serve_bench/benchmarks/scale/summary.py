@@ -315,9 +315,6 @@ def _invalid(trial: Trial) -> Invalid | None:
     )
 
 
-# --------------------------------------------------------------------------------- a whole run
-
-
 @dataclass(frozen=True)
 class ScaleVariant:
     """One variant: its flags, what its launches prove, its sizes and, of a curve, how each quantity

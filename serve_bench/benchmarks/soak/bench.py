@@ -116,9 +116,6 @@ class SoakBench(ServedBench):
         return replace(loaded, trials=tuple(thinned(one, processes) for one in loaded.trials))
 
 
-# ------------------------------------------------------------------------------- running services
-
-
 @dataclass
 class UrlSoak:
     """Loads the blocks on a Serve that runs already. `load`: of one client."""

@@ -152,7 +152,6 @@ def _show(report: ReportRequest, fail_on: Sequence[str], result: Result, folder:
     return code
 
 
-# --------------------------------------------------------------------------------------------------
 # From flags to a suite.
 
 
@@ -268,9 +267,6 @@ def _plan_lines(suite: Suite, spec: SoakSpec, launches: Sequence[LaunchPlan]) ->
 
 def _blocks_text(spec: SoakSpec, row: Row, blocks: int) -> str:
     return f"{row.label} ({row.client}): {blocks} blocks of {spec.block_s:g} s"
-
-
-# ------------------------------------------------------------------------------------------ --url
 
 
 def _url(options: SoakOptions, report: ReportRequest, fail_on: Sequence[str]) -> int:

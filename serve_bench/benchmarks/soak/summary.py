@@ -306,9 +306,6 @@ def _part(name: str, blocks: Sequence[Trial]) -> LoadPart:
     return LoadPart(name, rate, p50, p99, summed([one.counts for one in blocks]))
 
 
-# ---------------------------------------------------------------------------------- in words
-
-
 def slope_number(value: float) -> str:
     """A slope with three digits; what is below them is 0."""
     return "0" if abs(value) < 5e-4 else number(value, 3)

@@ -114,9 +114,6 @@ def _content(suite: TaxSuite, earlier: Result) -> dict[str, Any]:
     return {**suite.to_json(), **versus_content(suite.versus, earlier)}
 
 
-# ------------------------------------------------------------------------------- from the flags
-
-
 def _from_flags(options: TaxOptions) -> TaxSuite:
     """The suite of the flags. Raises BadInput."""
     rounds = None if options.resume is not None else whole_rounds(options.rounds)
@@ -194,9 +191,6 @@ def _chosen(layers: tuple[Layer, ...], wanted: tuple[str, ...] | None) -> tuple[
     if len(set(wanted)) < 2:
         raise BadInput(f"--layers: {wanted[0]}: two or more are compared")
     return tuple(layer for layer in layers if layer.name in wanted)
-
-
-# ---------------------------------------------------------------------------------- the plan
 
 
 def _plan_lines(suite: TaxSuite, left: tuple[TaxRound, ...]) -> Iterator[str]:

@@ -142,9 +142,6 @@ def _cluster(variant: str, side: Side) -> Side:
     return replace(side, label=variant, variant=BUILT_IN_VARIANTS[variant])
 
 
-# ---------------------------------------------------------------------------------- the plan
-
-
 @dataclass(frozen=True)
 class LayerRow:
     """A row in a round on all layers, in parts that are loaded one after the other: of each part

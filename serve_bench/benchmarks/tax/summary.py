@@ -182,9 +182,6 @@ _FLAGS: Final = {
 }
 
 
-# ---------------------------------------------------------------------------------- in words
-
-
 def line_of(compared: ComparedRow | None, metric: str) -> Compared | None:
     lines = () if compared is None else compared.lines
     return next((one for one in lines if one.metric == metric), None)

@@ -190,7 +190,6 @@ class TimelineBench(ServedBench):
         return Loaded((trial,), tuple(faults), None, log)
 
 
-# --------------------------------------------------------------------------------------------------
 # A Serve that is up already.
 
 

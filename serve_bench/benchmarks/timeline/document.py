@@ -162,9 +162,6 @@ def _named(cell: TimelineCell, launch: TimelineLaunch) -> str:
     return f"{cell.name or cell.variant}, launch {launch.trial.round}"
 
 
-# ------------------------------------------------------------------------------------- tables
-
-
 def _mean(mean: Mean | None, digits: int = 3) -> Number:
     return Number(mean_text(mean, digits), None if mean is None else mean.value)
 
@@ -319,9 +316,6 @@ def _seconds(launch: TimelineLaunch) -> Table:
         "an end when it was over",
     )
     return Table("each second", columns, tuple(rows), notes)
-
-
-# -------------------------------------------------------------------------------------- lanes
 
 
 def _lanes(cell: TimelineCell, launch: TimelineLaunch) -> Iterator[Chart]:

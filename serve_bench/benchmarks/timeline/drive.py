@@ -132,7 +132,6 @@ def _show(report: ReportRequest, fail_on: str | None, result: Result, folder: Pa
     return close_gate(gate(result)) if fail_on == "slo" else 0
 
 
-# --------------------------------------------------------------------------------------------------
 # From flags to a suite.
 
 
@@ -249,9 +248,6 @@ def _plan_lines(
         f"{count} launch{'' if count == 1 else 'es'}, each on a cluster of its own; about "
         f"{duration_text(count * each_s)} in all"
     )
-
-
-# ------------------------------------------------------------------------------------------ --url
 
 
 def _url(options: TimelineOptions, report: ReportRequest) -> int:

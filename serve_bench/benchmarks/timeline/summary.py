@@ -184,9 +184,6 @@ def _launch(trial: Trial, timeline: Timeline, slo: Slo) -> TimelineLaunch:
     return TimelineLaunch(trial, transient, tuple(events_of(trial.course)))
 
 
-# ---------------------------------------------------------------------------------- in words
-
-
 def mean_text(mean: Mean | None, digits: int = 3, unit: str = "") -> str:
     """`12.0`, `12.0 (9.10 to 14.9)`, `12.0, 2 of 3`, `12.0 s (2 of 3 launches)`; `-`: none."""
     if mean is None:
