@@ -10,6 +10,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
 from serve_bench.benchmarks.registry import benchmark_of
+from serve_bench.cli.show import render
 from serve_bench.core.document import (
     Block,
     Chart,
@@ -186,3 +187,13 @@ ladder_sheet = press_sheet = rpc_sheet = scale_sheet = published_sheet
 def as_lines(findings: Sequence[Finding]) -> tuple[str, ...]:
     """Findings as they are read, one line each."""
     return tuple(one.line for one in findings)
+
+
+def flat(text: str) -> str:
+    """Without the breaks of lines."""
+    return " ".join(text.split())
+
+
+def shown(result: Result, **about: Any) -> str:
+    """The table of a run with all that it has, in one line."""
+    return flat(render(result, **{"width": 300, "verbose": True, **about}))

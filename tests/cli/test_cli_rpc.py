@@ -86,9 +86,6 @@ def test_an_error_of_a_suite_file_names_it(
     refuses(f"rpc --suite {file} -world_size=3,4", said)
 
 
-# ---------------------------------------------------------------------------------------- a plan
-
-
 @pytest.mark.parametrize(
     "line",
     [

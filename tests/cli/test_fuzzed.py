@@ -101,9 +101,6 @@ def test_an_odd_command_line_is_planned_or_refused_in_one_line(
     assert refused > 20  # otherwise nothing odd was drawn
 
 
-# --------------------------------------------------------------------------------------- suites
-
-
 def nested(depth: int) -> Any:
     value: Any = 1
     for _ in range(depth):

@@ -103,9 +103,6 @@ def test_hosts_are_kept_apart_unless_forced(
     assert "CPU Test CPU -> Other CPU" in capsys.readouterr().out
 
 
-# --------------------------------------------------------------------------------- the forms
-
-
 def exported(folder: Path, form: str, capsys: pytest.CaptureFixture[str], *flags: str) -> str:
     assert run(["history", str(folder), "--format", form, *flags]) == 0
     out, err = capsys.readouterr()
@@ -187,9 +184,6 @@ def test_other_tools_take_one_history(
     assert out == "" and "--format: the runs are 2 histories, unlike each other" in err
 
 
-# --------------------------------------------------------------------------------- files
-
-
 def test_a_plot_and_a_report_go_to_a_new_file_each_and_replace_none(
     results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -232,9 +226,6 @@ def test_a_page_is_written_and_written_anew(
     assert capsys.readouterr() == ("", "wrote history.html\n")
 
 
-# ---------------------------------------------------------------------------- what is refused
-
-
 BAD = [
     ("history", "Missing argument 'DIR...'"),
     ("history nosuch", "nosuch: no such folder"),
@@ -259,9 +250,6 @@ def test_a_link_around_the_folder_ends(results: Path, capsys: pytest.CaptureFixt
     (results / "around").symlink_to(results)
     assert run(["history", str(results)]) == 0
     assert "runs 9 found" in capsys.readouterr().out
-
-
-# ----------------------------------------------------------------- a newest run that is not judged
 
 
 def test_a_folder_that_cannot_be_read_is_told_and_breaks_the_gate(

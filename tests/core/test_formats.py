@@ -99,9 +99,6 @@ def too_wide(text: str, width: int, result: Result) -> list[str]:
     return [one for one in text.splitlines() if cell_len(one) > width and one not in whole]
 
 
-# ------------------------------------------------------------------------------ what is there
-
-
 def test_there_is_a_file_of_every_kind() -> None:
     assert {kind_of(name) for name in FILES} == KINDS
 
@@ -142,9 +139,6 @@ def test_every_request_is_accounted_for(name: str) -> None:
         latency = trial.metrics.get("latency")
         if latency is not None and latency.histogram is not None:
             assert sum(latency.histogram["count"]) == counts.completed, trial.key
-
-
-# ---------------------------------------------------------------------------------- the forms
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -253,9 +247,6 @@ def test_the_classic_form_is_there_or_refused(name: str) -> None:
         assert len(result.launches) > 1 or all(f"{one[0]:.5f}" in text for one in rates)
 
 
-# -------------------------------------------------------------------------------------- pages
-
-
 @pytest.mark.parametrize("name", FILES)
 def test_the_page_is_made_or_refused(name: str) -> None:
     result = stored(name)
@@ -272,9 +263,6 @@ def test_the_largest_page_with_its_library_is_under_3_mb() -> None:
     pytest.importorskip("vl_convert")
     name = max(some(*SHEETS), key=lambda one: (FOLDER / f"{one}.jsonl").stat().st_size)
     assert len(html_text([sheet_of(stored(name), WHERE)])) < MOST_BYTES
-
-
-# ----------------------------------------------------------------- several runs beside each other
 
 
 def nights(result: Result, count: int = 2) -> dict[str, Result]:
@@ -327,8 +315,6 @@ def test_a_run_compared_with_itself_is_not_another(name: str) -> None:
     for form in COMPARED:
         assert render_comparing(comparing, form)
 
-
-# -------------------------------------------------------------------------------------- colours
 
 SGR: Final = re.compile(r"\x1b\[(\d+)m")
 RED, YELLOW = "31", "33"

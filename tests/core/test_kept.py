@@ -105,9 +105,6 @@ def test_a_hash_ends_before_what_stands_behind_it() -> None:
     assert hide_in_text(once) == once
 
 
-# ------------------------------------------------------------------------- nothing of it is stored
-
-
 def every_text(folder: Path) -> str:
     """All that a run wrote, but for its logs."""
     files = [file for file in folder.rglob("*") if file.is_file() and "logs" not in file.parts]
@@ -226,8 +223,6 @@ def test_runs_with_one_request_are_alike() -> None:
     assert [one.what for one in unlike(of(b"{}"), of(b"[]"), ({}, {}))] == ["request"]
 
 
-# -------------------------------------------------------------------------- going on with a run
-
 BUILT_IN = {name: one.env for name, one in BUILT_IN_VARIANTS.items()}
 
 
@@ -281,9 +276,6 @@ def test_no_interpreter_that_a_record_alone_names_is_run(
     refuses(f"micro --resume {place}", f"names the interpreter {evil}")
     refuses(f"micro --resume {place} --windows 3", "this is not the run in")
     assert not ran.exists()
-
-
-# ------------------------------------------------------------------------------ damaged records
 
 
 @pytest.mark.parametrize(

@@ -179,9 +179,6 @@ def test_what_does_not_go_together_is_one_line(
     assert message in str(caught.value)
 
 
-# ------------------------------------------------------------------------------------- handles
-
-
 def test_a_row_of_a_handle_is_a_call_in_the_cluster() -> None:
     sizes = {"data_size": 20, "response_size": ["small", "7"], "clients": ["raw:2"]}
     made = suite({"protocol": ["handle", "handle-stream"], "stream_events": 3, **sizes})
@@ -254,9 +251,6 @@ def test_a_handle_of_an_app_of_ones_own_calls_one_method() -> None:
         suite({"protocol": ["http", "handle"]}, own=own_spec(own))
     assert Asked.from_json(asked.to_json()).body == b""  # to be shown, not to be sent
     assert Asked.from_json(Asked(call="x").to_json()) == Asked(call="x")
-
-
-# ------------------------------------------------------------------- rows of some cells alone
 
 
 def of_rows(*rows: dict[str, Any], load: dict[str, Any] | None = None, **flags: Any) -> Suite:

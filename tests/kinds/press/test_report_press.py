@@ -20,6 +20,7 @@ from serve_bench.core.result import PlannedTrial, Result, Trial
 from serve_bench.report import FORMATS
 from tests import places
 from tests.records import PRESS_CELL, failure_of, press_result, press_trial
+from tests.sheet_parts import flat
 
 GOLDEN = places.GOLDEN
 DEBUG = {**PRESS_CELL, "log_level": "DEBUG"}
@@ -51,11 +52,6 @@ def golden() -> Result:
 def test_the_classic_form_is_the_published_one() -> None:
     text = render(golden(), "classic", where="results/golden")
     assert text == (GOLDEN / "press-classic.txt").read_text(encoding="utf-8")
-
-
-def flat(text: str) -> str:
-    """Without the breaks of lines."""
-    return " ".join(text.split())
 
 
 def shown(*trials: Trial, **about: Any) -> str:

@@ -26,7 +26,7 @@ from serve_bench.cli.show import render
 from serve_bench.core.result import Failure, Result, Trial
 from serve_bench.report import COMPARED
 from tests.records import AT, failure_of, rpc_result, rpc_suite, rpc_trial, rpc_world
-from tests.sheet_parts import as_lines, is_sound, section, sheet
+from tests.sheet_parts import as_lines, is_sound, section, sheet, shown
 
 WORLDS = [rpc_world(10), rpc_world(20)]
 AGENT = (1000.0, 1100.0, 1200.0, 2300.0)
@@ -57,15 +57,6 @@ def golden() -> Result:
     lost = failure_of(ray[1], "observer 7 (pid 4321) ended: signal 9")
     never = Failure("launch", "serve did not start", AT, variant="serve", round=1)
     return rpc_result(suite, *torch, *ray, others=[lost, never])
-
-
-def flat(text: str) -> str:
-    """Without the breaks of lines."""
-    return " ".join(text.split())
-
-
-def shown(result: Result, **about: Any) -> str:
-    return flat(render(result, **{"width": 300, "verbose": True, **about}))
 
 
 @pytest.mark.parametrize(

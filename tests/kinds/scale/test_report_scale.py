@@ -35,7 +35,7 @@ from tests.scale_records import (
     scale_trial,
     usage,
 )
-from tests.sheet_parts import as_lines, is_sound, section, sheet, texts
+from tests.sheet_parts import as_lines, flat, is_sound, section, sheet, shown, texts
 
 
 def golden() -> Result:
@@ -78,15 +78,6 @@ def curve() -> Result:
 def ensemble() -> Result:
     suite = scale_suite("ensemble")
     return scale_result(suite, *graph_trials(suite), others=[launch("default")])
-
-
-def flat(text: str) -> str:
-    """Without the breaks of lines."""
-    return " ".join(text.split())
-
-
-def shown(result: Result, **about: Any) -> str:
-    return flat(render(result, **{"width": 300, "verbose": True, **about}))
 
 
 def one(workload: Workload = "single", nodes: Any = None, **about: Any) -> Result:
