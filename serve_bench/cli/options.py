@@ -10,7 +10,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from serve_bench.cli.command import Options, flag
+from serve_bench.cli.command import Options, argument, flag
 from serve_bench.core.axes import axis_flags
 from serve_bench.core.chat import Completions, read_lengths
 from serve_bench.core.errors import BadInput
@@ -299,6 +299,12 @@ class OwnAppOptions(ChatOptions):
 
     option: list[str] | None = flag(
         None, "Deployment.option=value,value...; repeatable: all combinations are measured."
+    )
+    arguments: list[str] | None = argument(
+        "Arguments of the app's builder, as serve run takes them.", None, "[NAME=VALUE]..."
+    )
+    arg: list[str] | None = flag(
+        None, "Argument of the app's builder, with values to be swept; repeatable."
     )
     app_name: str | None = flag(
         None, "Name of the app within Serve, or in a config file [default]."

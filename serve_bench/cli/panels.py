@@ -49,6 +49,7 @@ _SHAPES: Final[Mapping[str, str]] = {
         "NAME=VALUE": "env a_env b_env",
         "MODULE.FUNCTION": "grpc_servicer",
         "OPTION=VALUE": "option a_option b_option",
+        "NAME=VALUE[,VALUE...]": "arg",
         "'NAME: VALUE'": "header",
         "NAME=URL": "url",
         "NAME=LIMIT[,...]": "slo",

@@ -286,7 +286,7 @@ def _own_deploy_spec(app: OwnApp, cell: Mapping[str, Value], timeout_s: float) -
             "grpc": None if app.grpc is None else app.grpc.methods[request.route],
         },
         "system_log_level": None,
-        "args": app.config.get("args", {}),
+        "args": app.arguments(cell),
         "config": {k: v for k, v in app.config.items() if k not in OF_SPEC},
         # Serve says "by handle only" with null; "" is no route to it.
         "beside": [

@@ -38,6 +38,9 @@ ACCELERATOR: Final = "accelerator_type:"
 #: Tables of options whose keys are the app's own affair.
 FREE: Final = "user_config."
 
+#: What an argument of the app's builder begins with among the options of a cell.
+ARGS: Final = "args."
+
 #: Options that a replica itself can tell; of the others Serve's word has to do.
 TOLD_BY_REPLICAS: Final = (
     "max_ongoing_requests",
@@ -175,6 +178,7 @@ class OwnApp:
     other applications of that file. `gpus`: that Ray finds on this host; None: not known.
     `sources`: its own modules, as paths in its folder. `grpc`: how it is asked where that is not by
     HTTP; `calls`: where a handle does, the methods of the ingress, and whether each makes a stream.
+    `built`: its deployments by other arguments of its builder, where those change them.
     """
 
     target: str
@@ -189,6 +193,15 @@ class OwnApp:
     sources: tuple[str, ...] = ()
     grpc: OwnGrpc | None = None
     calls: Mapping[str, bool] = field(default_factory=dict)
+    built: Mapping[str, tuple[OwnDeployment, ...]] = field(default_factory=dict)
+
+    def arguments(self, cell: Mapping[str, Option]) -> dict[str, Any]:
+        """What its builder gets in this cell."""
+        return {**self.config.get("args", {}), **arguments_of(cell)}
+
+    def deployments_in(self, cell: Mapping[str, Option]) -> tuple[OwnDeployment, ...]:
+        """Its deployments as they are built for this cell."""
+        return self.built.get(argument_key(self.arguments(cell)), self.deployments)
 
     def request(self, url: str) -> Request:
         """What a load asks of it at `url` (without a path), which is that of the GCS for calls of a
@@ -288,7 +301,7 @@ class OwnApp:
         self, cell: Mapping[str, Option]
     ) -> Iterator[tuple[OwnDeployment, int, Mapping[str, Option]]]:
         """Each deployment, of the applications beside too, with its replicas and its cell."""
-        for one in self.deployments:
+        for one in self.deployments_in(cell):
             yield one, self.count(one, cell) or 1, cell
         for app in self.beside:
             for one in app.deployments:
@@ -345,8 +358,21 @@ class OwnApp:
 # ------------------------------------------------------------------------------- options
 
 
+def arguments_of(options: Mapping[str, Option]) -> dict[str, Option]:
+    """The arguments of a builder among the options of a cell, by their own names."""
+    return {k.removeprefix(ARGS): v for k, v in options.items() if k.startswith(ARGS)}
+
+
+def argument_key(arguments: Mapping[str, Any]) -> str:
+    """Arguments as a key of `OwnApp.built`."""
+    return json.dumps(arguments, sort_keys=True)
+
+
 def option_named(app: OwnApp, name: str, where: str) -> str:
-    """`Deployment.option` as the app and its Serve know it. BadInput names the nearest."""
+    """`Deployment.option` as the app and its Serve know it, or `args.name` of its builder, which
+    itself says what it takes. BadInput names the nearest."""
+    if name.startswith(ARGS) and name != ARGS:
+        return name
     deployment, dot, option = name.partition(".")
     known = [one.name for one in app.deployments]
     if not dot or not option:
@@ -417,7 +443,7 @@ def deployments_of(app: OwnApp, cell: Mapping[str, Option]) -> list[dict[str, An
     code has in the same table."""
     deployments = []
     of_file = {one["name"]: one for one in app.config.get("deployments", ())}
-    for one in app.deployments:
+    for one in app.deployments_in(cell):
         settings: dict[str, Any] = {**of_file.get(one.name, {}), "name": one.name}
         replaced: set[str] = set()
         for key, value in _settings(one.name, cell).items():
@@ -437,7 +463,7 @@ def checks_of(app: OwnApp, cell: Mapping[str, Option]) -> list[dict[str, Any]]:
     """What must be true of each deployment once the cell is in force: its replicas, what they tell
     of themselves (`expect`), and what Serve tells of them (`told`)."""
     checks = []
-    for one in app.deployments:
+    for one in app.deployments_in(cell):
         settings = _settings(one.name, cell)
         settings.pop("num_replicas", None)
         expect = {k: v for k, v in settings.items() if k in TOLD_BY_REPLICAS or k.startswith(FREE)}

@@ -16,10 +16,17 @@ from typing import Any, Final, NoReturn
 
 import pytest
 
-from serve_bench.benchmarks.own_app.facts import check_options, own_app
+from serve_bench.benchmarks.own_app.facts import check_options, own_app, split_target
 from serve_bench.core.app_spec import AppSpec, own_spec
 from serve_bench.core.errors import BadInput, RunFailed
-from serve_bench.core.own_app import Asked, Option, OwnApp, read_options
+from serve_bench.core.own_app import (
+    Asked,
+    Option,
+    OwnApp,
+    argument_key,
+    arguments_of,
+    read_options,
+)
 from serve_bench.core.request_spec import SpecError
 from serve_bench.core.result import VariantUsed
 from serve_bench.serving.launch_spec import LaunchSpec, check_interpreter
@@ -89,7 +96,7 @@ class KeptCluster:
         place = resolved_target(target, self.folders)
         if self.url is not None and (place, dict(options)) == (self.target, dict(self.options)):
             return self.url
-        app = replace(self._app(place), asked=request)
+        app = replace(self._app(place, arguments_of(options)), asked=request)
         wished = [(name, [value]) for name, value in options.items()]
         where = f"{WHERE}: options"
         cell = {k: v[0] for k, v in read_options(app, wished, where).items()}
@@ -115,10 +122,11 @@ class KeptCluster:
     def _path(self) -> tuple[str, ...]:
         return tuple(str(folder) for folder in self.folders)
 
-    def _app(self, place: str) -> OwnApp:
-        if place not in self._apps:
-            self._apps[place] = own_app(place, WHERE, folders=self._path)
-        return self._apps[place]
+    def _app(self, place: str, arguments: Mapping[str, Option]) -> OwnApp:
+        key = place + argument_key(arguments)
+        if key not in self._apps:
+            self._apps[key] = own_app(place, WHERE, folders=self._path, arguments=arguments)
+        return self._apps[key]
 
     def _check_path(self, app: OwnApp) -> None:
         """BadInput where the cluster would not find this app, or another by the same name."""
@@ -182,7 +190,7 @@ class KeptCluster:
 def resolved_target(target: str, folders: Sequence[Path]) -> str:
     """`path/file.py:app` with the path of the one file that is meant, a relative one being looked
     for in the folders; `module:app` as it is. Raises BadInput."""
-    module, _, name = target.rpartition(":")
+    module, name = split_target(target)
     if not module.endswith(".py"):
         return target
     files = list(

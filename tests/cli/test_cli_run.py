@@ -45,6 +45,9 @@ SERVICED = "a:b --protocol grpc --grpc-servicer c.d"
         ("a:b --draw random", "--draw: give --bodies, --paths or --headers with two or more"),
         ("a:b --expect-status 100", "--expect-status must be 200 to 599, got 100"),
         ("a:b --request-timeout-s 0", "--request-timeout-s: 0.0 is not allowed"),
+        ("a:b word", "NAME=VALUE: 'word' is not allowed; it takes name=value"),
+        ("a:b --arg word=", "--arg: 'word=' is not allowed; it takes name=value"),
+        (f"{MICRO} word=a", "word=a: "),
         ("a:b --option x", "--option: 'x' is not allowed; it takes Deployment.option="),
         ("a:b --resume x", "x: no such folder"),
         (f"--resume {OWN}", "names the environment OMP_NUM_THREADS, the app "),
@@ -245,3 +248,25 @@ def test_the_plan_of_an_app_of_grpc(capsys: pytest.CaptureFixture[str], tmp_path
 def test_an_option_that_a_deployment_lacks_names_the_nearest(refuses: Refuses) -> None:
     message = "Ranker takes no option 'num_replica'; did you mean 'num_replicas'?"
     refuses(f"run {EXAMPLE / 'shop.py'}:app --option Ranker.num_replica=1,2", message)
+
+
+@pytest.mark.ray
+def test_arguments_of_a_builder_are_taken_as_serve_run_takes_them(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "app.py").write_text(
+        "from ray import serve\n@serve.deployment\ndef front(request): ...\n"
+        "def build(args): return front.options(num_replicas=len(args['a'] + args['b'])).bind()\n"
+    )
+    target = f"{tmp_path}/app.py:build"
+    assert run(["run", target, "a=x,y", "--arg", "b=u,v", "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "args.a=x,y, args.b=u" in out and "args.a=x,y, args.b=v" in out
+    (tmp_path / "s.toml").write_text('app = "app.py:build"\n[options]\n"args.b" = ["u", "v"]\n')
+    assert run(["run", f"{tmp_path}/s.toml", "a=x", "--dry-run"]) == 0
+    assert "args.b=v, args.a=x" in capsys.readouterr().out
+    sides = ["--a", target, "--a-option", "args.a=x", "--b", target, "--b-option", "args.a=yy"]
+    both = [word for side in "ab" for word in (f"--{side}-option", "args.b=u")]
+    assert run(["versus", *sides, *both, "--dry-run"]) == 0
+    assert run(["versus", *sides, *both[:2], "--dry-run"]) == 2
+    assert "app.py:build is a builder, and raised KeyError: 'b'" in capsys.readouterr().err

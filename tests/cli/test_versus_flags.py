@@ -99,7 +99,12 @@ def imported(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, str | None
     seen: list[tuple[str, str, str | None, Asked]] = []
 
     def app_of(
-        word: str, where: str, python: str | None, request: Asked, servicers: Servicers | None
+        word: str,
+        where: str,
+        python: str | None,
+        request: Asked,
+        servicers: Servicers | None,
+        arguments: dict[str, Any],
     ) -> AppSpec:
         seen.append((word, where, python, request))
         if servicers is None:

@@ -18,6 +18,7 @@ from serve_bench.core.own_app import (
     OwnApp,
     OwnDeployment,
     OwnGrpc,
+    argument_key,
     checks_of,
     deployments_of,
     option_named,
@@ -141,6 +142,20 @@ def test_what_the_child_is_told() -> None:
     assert (ready["path"], ready["method"], ready["headers"]) == ("/best", "GET", {})
     assert (ready["body"], ready["statuses"], ready["grpc"]) == (None, [], None)
     assert app.folders == ("/where",)
+
+
+def test_arguments_of_a_builder_are_options_of_a_cell() -> None:
+    listed: list[tuple[str, tuple[Option, ...]]] = [("args.word", ("b", "c"))]
+    assert read_options(SHOP, listed, "--option") == dict(listed)
+    more = (replace(RANKER, num_replicas=4), OwnDeployment("Shop", 1))
+    built = {argument_key({"word": "c", "n": 1}): more}
+    app = replace(SHOP, config={"args": {"word": "b", "n": 1}}, built=built)
+    cells: list[dict[str, Option]] = [{"args.word": "b"}, {"args.word": "c"}]
+    assert [app.replicas(cell) for cell in cells] == [3, 5]
+    assert [checks_of(app, cell)[0]["replicas"] for cell in cells] == [2, 4]
+    spec = deploy_spec(own_spec(app), cells[1])
+    assert (spec["args"], spec["deployments"][0]) == ({"word": "c", "n": 1}, {"name": "Ranker"})
+    assert app_from_json(json.loads(json.dumps(own_spec(app).to_json()))).own == app
 
 
 def test_a_load_asks_as_the_user_said() -> None:

@@ -84,7 +84,9 @@ class Stage:
         self.made.append(FakeServing(spec, self.fails, self.refuses))
         return self.made[-1]
 
-    def own_app(self, target: str, where: str, *, folders: tuple[str, ...]) -> OwnApp:
+    def own_app(
+        self, target: str, where: str, *, folders: tuple[str, ...], arguments: dict[str, Any]
+    ) -> OwnApp:
         self.imports.append(target)
         folder, import_path = place_of(target, where)
         return OwnApp(target, import_path, folder, (OwnDeployment("Shop", self.replicas),), OPTIONS)

@@ -16,8 +16,8 @@ TEXTS = ("app_name", "route", "method", "expect_status", "clients", "variant")
 
 #: Flags that say something of an app of one's own alone.
 OF_OWN_APPS = (
-    *("option", "app_name", "route", "paths", "method", "header", "headers", "draw", "body"),
-    *("bodies", "openai", "expect_status", "grpc_servicer", "call"),
+    *("option", "arg", "app_name", "route", "paths", "method", "header", "headers", "draw"),
+    *("body", "bodies", "openai", "expect_status", "grpc_servicer", "call"),
 )
 
 
@@ -26,11 +26,10 @@ class OwnRunOptions(RowOptions, OwnAppOptions, StreamOptions):
 
     command = "run"
     order: ClassVar[tuple[str, ...]] = (
-        *("target", "option", "app_name", "route", "paths", "method", "header", "headers", "draw"),
-        *("body", "bodies", "openai", "model", "input_tokens", "output_tokens"),
-        *("expect_status", "request_timeout_s", "protocol", "grpc_servicer", "call"),
-        *("events", "event_timeout"),
-        *("clients", "windows", "window_seconds"),
+        *("target", "arguments", "option", "arg", "app_name", "route", "paths", "method"),
+        *("header", "headers", "draw", "body", "bodies", "openai", "model", "input_tokens"),
+        *("output_tokens", "expect_status", "request_timeout_s", "protocol", "grpc_servicer"),
+        *("call", "events", "event_timeout", "clients", "windows", "window_seconds"),
         *("launches", "quick", "variant", "env", "out", "resume", "profile", "trace", *RUN, "slo"),
         *("format", "perf_metrics", "trace_out"),
     )
@@ -67,10 +66,10 @@ class TraceRunOptions(OwnRunOptions):
 
     command = "trace"
     order = (
-        *("target", "option", "app_name", "route", "paths", "method", "header", "headers", "draw"),
-        *("body", "bodies", "expect_status", "request_timeout_s", "clients", "windows"),
-        *("window_seconds", "quick", "variant", "env", "out", "resume", "trace", *RUN, "slo"),
-        *("format", "trace_out"),
+        *("target", "arguments", "option", "arg", "app_name", "route", "paths", "method"),
+        *("header", "headers", "draw", "body", "bodies", "expect_status", "request_timeout_s"),
+        *("clients", "windows", "window_seconds", "quick", "variant", "env", "out", "resume"),
+        *("trace", *RUN, "slo", "format", "trace_out"),
     )
 
     target: str | None = argument(
@@ -112,9 +111,10 @@ def _check_noop(options: OwnRunOptions) -> None:
     """BadInput on flags that say something of an app of one's own."""
     from serve_bench.core.errors import BadInput
 
-    wrong = [name.replace("_", "-") for name in OF_OWN_APPS if getattr(options, name)]
+    wrong = [f"--{name.replace('_', '-')}" for name in OF_OWN_APPS if getattr(options, name)]
+    wrong += options.arguments or ()
     if wrong:
-        raise BadInput(f"--{wrong[0]}: {options.target} measures an app that comes with the tool")
+        raise BadInput(f"{wrong[0]}: {options.target} measures an app that comes with the tool")
 
 
 def _suite(options: OwnRunOptions) -> Suite:

@@ -19,12 +19,14 @@ from serve_bench.benchmarks.own_app.request import ServeConfig, Servicers
 from serve_bench.core.errors import BadInput
 from serve_bench.core.own_app import (
     APP_NAME,
+    ARGS,
     Asked,
     Beside,
     Option,
     OwnApp,
     OwnDeployment,
     OwnGrpc,
+    argument_key,
 )
 from serve_bench.core.schema import built
 from serve_bench.store.files import check_reachable
@@ -36,29 +38,62 @@ IMPORT_TIMEOUT_S: Final = 180.0
 
 
 def is_own(text: str) -> bool:
-    """Whether a word names an app of the user's: `module:app` or `path/file.py:app`."""
-    return ":" in text
+    """Whether a word names an app of the user's: `module:app`, `path/file.py:app`, or the file."""
+    return ":" in text or text.endswith(".py")
+
+
+def split_target(target: str) -> tuple[str, str]:
+    """The module or file of a target, and the name in it: `module:app`, `module.app` as Serve has
+    it too, `path/file.py:app`. A file needs no name: it is empty for the one app in it."""
+    if target.endswith(".py"):
+        return target, ""
+    module, _, name = target.rpartition(":" if ":" in target else ".")
+    return module, name
 
 
 def place_of(target: str, where: str) -> tuple[str, str]:
-    """The folder that Python must look in, and the import path, of `module:app` (from the current
-    folder) or `path/file.py:app`. Raises BadInput."""
-    module, _, name = target.rpartition(":")
-    if not module or not all(part.isidentifier() for part in name.split(".")):
+    """The folder that Python must look in, and the import path, of an app in a module (from the
+    current folder) or a file, which may be part of a package. Raises BadInput."""
+    if target.startswith(("http://", "https://")):
+        raise BadInput(
+            f"{where}: {target} is a service that is up already: serve-bench load takes its URL, "
+            "and sweep, capacity, timeline, soak and versus do by --url"
+        )
+    module, name = split_target(target)
+    if not module or not all(part.isidentifier() for part in name.split(".") if name):
         raise BadInput(
             f"{where}: {target!r} is not allowed; it takes module:app or path/file.py:app"
         )
     if not module.endswith(".py"):
-        if "/" in module or not all(part.isidentifier() for part in module.split(".")):
+        if "/" in module or not all(module.split(".")):
             raise BadInput(f"{where}: {module!r} is neither a module nor a file that ends with .py")
         return _here(where, target), f"{module}:{name}"
     file = Path(module)
     check_reachable(file, where)
     if not file.is_file():
         raise BadInput(f"{where}: {module}: there is no such file")
-    if not file.stem.isidentifier():
-        raise BadInput(f"{where}: {module}: the name of the file is none that Python can import")
-    return str(file.resolve().parent), f"{file.stem}:{name}"
+    if "." in file.stem:
+        raise BadInput(f"{where}: {module}: Python cannot import a file with a dot in its name")
+    folder, parts = file.resolve().parent, [file.stem]
+    while (folder / "__init__.py").is_file() and "." not in folder.name:
+        folder, parts = folder.parent, [folder.name, *parts]
+    return str(folder), f"{'.'.join(parts).removesuffix('.__init__')}:{name}"
+
+
+def _module_form(target: str, missing: str | None, folder: str) -> str:
+    """How to name a file that was imported from `folder`, and whose imports are meant from another:
+    `missing` was not found (empty: the package of a relative import)."""
+    module, name = split_target(target)
+    if missing is None or not module.endswith(".py"):
+        return ""
+    file, top = Path(module).resolve(), missing.partition(".")[0]
+    beside = [(file.parent / part).exists() for part in (top, f"{top}.py")]
+    above = [place.parent for place in file.parents if not top or place.name == top]
+    place = file.parent if top and any(beside) else above[0] if above else Path(folder)
+    if str(place) == folder:
+        return ""
+    words = ".".join(file.relative_to(place).with_suffix("").parts)
+    return f"; name it as a module, {words}:{name}, in the folder {place}"
 
 
 def _here(where: str, target: str) -> str:
@@ -73,21 +108,22 @@ def _here(where: str, target: str) -> str:
 def own_app(
     target: str,
     where: str,
-    *,
     python: str | None = None,
     asked: Asked | None = None,
+    servicers: Servicers | None = None,
+    arguments: Mapping[str, Option] | None = None,
+    *,
     folders: Sequence[str] = (),
     name: str = APP_NAME,
-    servicers: Servicers | None = None,
 ) -> OwnApp:
     """What `target` is, as `python` describes it (an interpreter; None: this one). Raises BadInput.
 
     `folders`: where Python looks too, behind the app's own. `name`: that it has within Serve.
-    `servicers`: by which it is asked over gRPC.
+    `servicers`: by which it is asked over gRPC. `arguments`: of its builder.
     """
     folder, import_path = place_of(target, where)
     path = [folder, *folders]
-    config = {"name": name}
+    config = {"name": name, **({"args": dict(arguments)} if arguments else {})}
     return _described(target, where, config, import_path, path, python, asked, servicers)
 
 
@@ -106,9 +142,10 @@ def _described(
     grpc = None
     if servicers is not None:
         grpc = built(OwnGrpc, {"servicers": servicers.functions, **answer}, servicers.where)
+    module, colon, _ = import_path.rpartition(":")
     return OwnApp(
         target,
-        import_path,
+        f"{module}:{answer['member']}" if colon else import_path,
         path[0],
         built(tuple[OwnDeployment, ...], answer["deployments"], target),
         tuple(answer["options"]),
@@ -139,10 +176,15 @@ def app_of_config(
     python: str | None,
     asked: Asked,
     servicers: Servicers | None = None,
+    arguments: Mapping[str, Option] | None = None,
 ) -> OwnApp:
-    """The application of that name, those beside it with it. Raises BadInput."""
+    """The application of that name, with those beside it. `arguments`: of its builder, over those
+    of the file. Raises BadInput."""
     apps: list[OwnApp] = []
     for one in config.apps:
+        if arguments and one.name == chosen:
+            args = {**one.config.get("args", {}), **arguments}
+            one = replace(one, config={**one.config, "args": args})
         target = f"{config.file}: {one.name}"
         place = f"{where}: {one.import_path}"
         path = [one.folder(_here(where, target), lambda path: Path(path).exists(), where)]
@@ -173,6 +215,30 @@ def _check_names(apps: Sequence[OwnApp], where: str) -> None:
                     )
 
 
+def with_arguments(
+    app: OwnApp, cells: Iterable[Mapping[str, Option]], where: str, python: str | None = None
+) -> OwnApp:
+    """The app with the deployments that its builder makes in each cell. Raises BadInput where they
+    are others than in the first cell, and not the same with other options."""
+    built_by = {argument_key(app.arguments({})): app.deployments}
+    for args in map(app.arguments, cells):
+        if (key := argument_key(args)) in built_by:
+            continue
+        about = {**_of_config(app.config, "name", "deployments"), "folder": app.folder}
+        about["args"] = args
+        answer = _ask(app.import_path, [*app.folders], python, about, where, app.target)
+        built_by[key] = built(tuple[OwnDeployment, ...], answer["deployments"], app.target)
+        names, first = (
+            [deployment.name for deployment in made] for made in (built_by[key], app.deployments)
+        )
+        if names != first:
+            raise BadInput(
+                f"{where}: {app.target}: {key} makes the deployments {', '.join(names)}, and not "
+                f"{', '.join(first)}: measure the two in runs of their own"
+            )
+    return replace(app, built={k: v for k, v in built_by.items() if v != app.deployments})
+
+
 def check_servicers(app: OwnApp, servicers: Servicers, where: str, python: str | None) -> None:
     """BadInput unless another interpreter finds the same methods of gRPC."""
     about = {**_of_config(app.config, "name", "args"), "folder": app.folder}
@@ -201,6 +267,8 @@ def check_options(
     wishes: list[Any] = []
     for cell in cells:
         for key, value in cell.items():
+            if key.startswith(ARGS):  # the builder has taken it
+                continue
             deployment, _, option = key.partition(".")
             table, dot, name = option.partition(".")
             wish = [deployment, {table: {name: value} if dot else value}]
@@ -254,6 +322,14 @@ def _ask(
     answer: dict[str, Any] = json.loads(lines[-1])
     if "no_ray" in answer:
         raise BadInput(f"{where}: {_without_ray(answer)}")
+    if (starts := answer.get("starts")) is not None:
+        line = "its import"
+        if "file" in starts:
+            line = f"{_short(starts['file'], path[0])}, line {starts['line']},"
+        raise BadInput(
+            f"{where}: {target}: {line} {starts['does']}, and nothing may start while an app is "
+            f"imported or built: {starts['advice']}"
+        )
     if "no_config" in answer:
         raise BadInput(f"{where}: {target}: {answer['no_config']}")
     if "no_app" in answer:
@@ -266,11 +342,12 @@ def _ask(
         raise BadInput(f"{servicers.where}: {answer['no_servicer']}{raised}")
     if "error" in answer:
         what = "does not import: "
+        advice = _module_form(target, answer.get("missing_module"), path[0])
         if "builder" in answer:
-            what = "is a builder, which gets no arguments here, and raised "
-            if about.get("args"):
-                what = "is a builder, and raised "
-        raise BadInput(f"{where}: {target} {what}{answer['error']}{place}")
+            what, advice = "is a builder, and raised ", ""
+            if answer["builder"]["takes_arguments"] and not about.get("args"):
+                what = "is a builder, got no arguments (--arg NAME=VALUE), and raised "
+        raise BadInput(f"{where}: {target} {what}{answer['error']}{place}{advice}")
     return answer
 
 

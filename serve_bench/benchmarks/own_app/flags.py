@@ -22,6 +22,8 @@ from serve_bench.benchmarks.own_app.facts import (
     own_app,
     place_of,
     read_config,
+    split_target,
+    with_arguments,
 )
 from serve_bench.benchmarks.own_app.request import (
     BEYOND_TIMEOUT_S,
@@ -50,9 +52,11 @@ from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import MAX_TIMEOUT_S, Load
 from serve_bench.core.own_app import (
     APP_NAME,
+    ARGS,
     Asked,
     Option,
     OwnApp,
+    arguments_of,
     option_values,
     read_options,
 )
@@ -79,9 +83,8 @@ def own_suite(target: str, flags: OwnAppOptions, overrides: Overrides) -> Suite 
     app = data.get("app", "noop")
     if not isinstance(app, str) or not is_own(app):
         return None
-    module, _, name = app.rpartition(":")
-    if module.endswith(".py"):  # beside the file, wherever the tool is started
-        app = f"{file.parent / module}:{name}"
+    if split_target(app)[0].endswith(".py"):  # beside the file, wherever the tool is started
+        app = f"{file.parent / app}"
     return _suite_of(app, f"{target}: app", parts_of(data, target), target, flags, overrides)
 
 
@@ -137,7 +140,10 @@ def _suite_of(
             request.setdefault("route", below or "/")
         name, http = chosen.name, dict(config.http_options)
     asked = asked_of(request, Path(file), flags, protocol)
-    wished = [_option(text) for text in flags.option or ()] or parts.options
+    words = _arguments(flags)
+    listed = [option for option in parts.options if option[0] not in dict(words)]
+    wished = [*([_option(text) for text in flags.option or ()] or listed), *words]
+    arguments = arguments_of({name: values[0] for name, values in wished if values})
     timeout_s = http.get("request_timeout_s", parts.request_timeout_s)
     given = (flags.request_timeout_s, parts.request_timeout_s) != (None, None)
     if given and protocol in HANDLES:
@@ -152,11 +158,12 @@ def _suite_of(
             timeout_s=min(client_s, MAX_TIMEOUT_S),
         )
     overrides = replace(overrides, http_options=http)
+    about = (variants[0].python, asked, servicers, arguments)
     if config is not None:
         print(f"importing the applications of {app}", file=sys.stderr, flush=True)
-        own = app_of_config(config, name or "", where, variants[0].python, asked, servicers)
+        own = app_of_config(config, name or "", where, *about)
     else:
-        own = _imported(app, where, variants[0].python, asked, name or APP_NAME, servicers)
+        own = _imported(app, where, *about, name=name or APP_NAME)
     own.check_call(protocol)
     for variant in variants[1:]:
         if servicers is not None and variant.python != variants[0].python:
@@ -164,6 +171,9 @@ def _suite_of(
     options_where = "--option" if flags.option else f"{file}: options"
     options = read_options(own, wished, options_where)
     suite = read_suite(parts.rest, file, replace(overrides, own=own_spec(own), options=options))
+    if arguments:
+        own = with_arguments(own, suite.cells, where, variants[0].python)
+        suite = replace(suite, app=own_spec(own))
     if options:
         for variant in {one.python: one for one in variants}.values():
             check_options(own, suite.cells, options_where, variant.python)
@@ -177,22 +187,30 @@ def app_of(
     python: str | None = None,
     asked: Asked | None = None,
     servicers: Servicers | None = None,
+    arguments: Mapping[str, Option] | None = None,
 ) -> AppSpec:
     """The user's app that a word names, as one to be deployed. Raises BadInput."""
-    return own_spec(_imported(word, where, python, asked, servicers=servicers))
+    return own_spec(_imported(word, where, python, asked, servicers, arguments))
 
 
-def _imported(
-    app: str,
-    where: str,
-    python: str | None,
-    asked: Asked | None,
-    name: str = APP_NAME,
-    servicers: Servicers | None = None,
-) -> OwnApp:
+def _imported(app: str, where: str, *about: Any, name: str = APP_NAME) -> OwnApp:
+    """`about`: interpreter, request, servicers and arguments, as `own_app` takes them."""
     place_of(app, where)  # a word that names none needs no interpreter
     print(f"importing {app}", file=sys.stderr, flush=True)
-    return own_app(app, where, python=python, asked=asked, name=name, servicers=servicers)
+    return own_app(app, where, *about, name=name)
+
+
+def _arguments(flags: OwnAppOptions) -> list[tuple[str, tuple[Option, ...]]]:
+    """The arguments of a builder, as options of a cell: text, as `serve run` has them; those of
+    --arg are swept. Raises BadInput."""
+    words = [("NAME=VALUE", text, "") for text in flags.arguments or ()]
+    arguments: list[tuple[str, tuple[Option, ...]]] = []
+    for where, text, comma in (*words, *(("--arg", text, ",") for text in flags.arg or ())):
+        name, _, value = text.partition("=")
+        if not name or not value:
+            raise BadInput(f"{where}: {text!r} is not allowed; it takes name=value")
+        arguments.append((ARGS + name, tuple(value.split(comma)) if comma else (value,)))
+    return arguments
 
 
 def _option(text: str) -> tuple[str, Sequence[Option]]:

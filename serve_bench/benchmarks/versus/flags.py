@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from serve_bench.analysis.comparing import floors_of
-from serve_bench.benchmarks.own_app.facts import check_options
+from serve_bench.benchmarks.own_app.facts import check_options, is_own
 from serve_bench.benchmarks.own_app.flags import app_of, asked_of
 from serve_bench.benchmarks.own_app.request import protocol_of, servicers_of
 from serve_bench.benchmarks.versus.command import OF_OWN_APPS, VersusOptions
@@ -41,7 +41,7 @@ from serve_bench.core.app_spec import AppSpec
 from serve_bench.core.axes import Value, axis_named, settings
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import MAX_RATE
-from serve_bench.core.own_app import option_values, read_options
+from serve_bench.core.own_app import arguments_of, option_values, read_options
 from serve_bench.core.plan import Suite
 from serve_bench.core.redaction import hide_settings
 from serve_bench.core.result import GRPC, HANDLES, Result, Row, VariantUsed
@@ -240,7 +240,9 @@ def _side(options: VersusOptions, number: int, common: Suite) -> Side:
         protocol = protocol_of([row.protocol for row in common.rows])
         servicers = servicers_of(options.grpc_servicer, protocol)
         asked = asked_of({}, Path(), options, protocol)
-        app = app_of(its_app, flag, variant.python, asked, servicers)
+        pairs = (pair.partition("=") for pair in flags.options)
+        arguments = arguments_of({k.strip(): option_values(v.strip())[0] for k, _, v in pairs})
+        app = app_of(its_app, flag, variant.python, asked, servicers, arguments)
         if app.own is not None:
             app.own.check_call(protocol)
     settings = _settings(flags.options, f"{flag}-option", app)
@@ -253,14 +255,14 @@ def _side(options: VersusOptions, number: int, common: Suite) -> Side:
 def _parts(word: str, flag: str) -> tuple[str | None, str | None]:
     """The variant and the app that a word names; an app has a colon."""
     first, comma, second = (part.strip() for part in word.partition(","))
-    if not first or (comma and (not second or ":" in first or ":" not in second)):
+    if not first or (comma and (is_own(first) or not is_own(second))):
         raise BadInput(
             f"{flag}: {word!r} is not allowed; it takes VARIANT, APP or VARIANT,APP, an app as "
             "module:name or path/file.py:name"
         )
     if comma:
         return first, second
-    return (None, first) if ":" in first else (first, None)
+    return (None, first) if is_own(first) else (first, None)
 
 
 def _variant(name: str, flag: str, suite: str) -> VariantUsed:
@@ -292,9 +294,10 @@ def _settings(pairs: Texts, flag: str, app: AppSpec) -> dict[str, Value]:
         if not equals:
             raise BadInput(f"{flag}: {pair!r} is not allowed; it takes NAME=VALUE")
         if app.own is not None:
-            ((key, (setting,)),) = read_options(
-                app.own, [(name.strip(), option_values(value.strip()))], flag
-            ).items()
+            listed = [(name.strip(), option_values(value.strip()))]
+            ((key, (setting, *others)),) = read_options(app.own, listed, flag).items()
+            if others:
+                raise BadInput(f"{flag}: {pair!r} is not allowed; a side has one value of each")
         else:
             axis = axis_named(name.strip(), flag)
             if axis.scope != "deploy" or (axis.apps and app.name not in axis.apps):

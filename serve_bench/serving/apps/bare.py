@@ -71,14 +71,9 @@ def fastapi(route: str) -> Any:
 
 async def of_ingress(spec: Mapping[str, Any]) -> Any:
     """The ASGI app of the user's ingress, with an instance of its class behind the routes."""
-    module, _, name = str(spec["import_path"]).partition(":")
-    member: Any = importlib.import_module(module)
-    for part in name.split("."):
-        member = getattr(member, part)
-    if not hasattr(member, "_bound_deployment"):  # a builder
-        takes = inspect.signature(member).parameters
-        member = member(spec["args"]) if takes else member()
-    deployment = member._bound_deployment
+    from .own import build  # with Ray, which the other kinds do without
+
+    deployment = build({"import_path": spec["import_path"], "args": spec["args"]})._bound_deployment
     kind = deployment.func_or_class
     instance = kind.__new__(kind)
     made = instance.__init__(*deployment.init_args, **deployment.init_kwargs)

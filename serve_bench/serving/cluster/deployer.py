@@ -36,6 +36,9 @@ PROXY_TIMEOUT_S = 30.0
 POLL_TIMEOUT_S = 5.0
 PROOF_TIMEOUT_S = 15.0
 
+#: What builds an app of the user's, by the same rules as where it was described (apps/own.py).
+OWN_BUILDER = "serve_bench_apps.own:build"
+
 #: An app that gives the same wrong answer for so long will not give another.
 WRONG_ANSWER_S = 5.0
 
@@ -117,7 +120,7 @@ class Deployer:
         from ray.serve.schema import ServeDeploySchema
 
         deployments = [dict(item) for item in spec["deployments"]]
-        config = {
+        config: dict[str, Any] = {
             "proxy_location": "HeadOnly",
             "http_options": self.http,
             "applications": [
@@ -129,9 +132,12 @@ class Deployer:
                     "args": spec["args"],
                     "deployments": deployments,
                 },
-                *spec.get("beside", ()),
+                *({**app} for app in spec.get("beside", ())),
             ],
         }
+        for app in config["applications"] if spec["own"] else ():
+            args = {"import_path": app["import_path"], "args": app.get("args", {})}
+            app.update(import_path=OWN_BUILDER, args=args)
         parse = getattr(ServeDeploySchema, "model_validate", None) or ServeDeploySchema.parse_obj
         serve_client().deploy_apps(parse(config))
 

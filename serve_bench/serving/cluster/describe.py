@@ -1,11 +1,11 @@
 """A program: imports a user's app and describes its deployments and modules, as one line of JSON.
 
 It is started by path under the interpreter of a variant, with the app's folder on the path. It
-starts nothing. On stdin it reads what is known of the app: `name`, `args` and `deployments` of a
-config file of Serve, `wishes`: options to try, as `[[deployment, {option: value}], ...]`, nested as
-in Serve, and `servicers`: functions that add services of gRPC. With `file` on stdin it answers with
-the content of that config file. Rule: an error of the app is reported as the app's: its kind, its
-text, and the line of the user's file that raised it.
+starts nothing, and refuses an app that would. On stdin it reads what is known of the app: `name`,
+`args` and `deployments` of a config file of Serve, `wishes`: options to try, as `[[deployment,
+{option: value}], ...]`, nested as in Serve, and `servicers`: functions that add services of gRPC.
+With `file` on stdin it answers with the content of that config file. Rule: an error of the app is
+reported as the app's: its kind, its text, and the line of the user's file that raised it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ MOST_SOURCES = 2_000
 TABLES = ("ray_actor_options", "user_config", "autoscaling_config")
 
 
-class NoApp(Exception):
-    """The target is no application; the message says what it is."""
+class NoDeployment(Exception):
+    """A config file names a deployment that the app lacks; the message says which."""
 
 
 class NoConfig(Exception):
@@ -41,7 +41,7 @@ class NoConfig(Exception):
 
 
 class BuilderFailed(Exception):
-    """The builder function raised: see the cause."""
+    """The builder function raised: see the cause. Its argument: whether it has parameters."""
 
 
 class NoServicer(Exception):
@@ -91,6 +91,16 @@ def methods(functions: list[str]) -> dict[str, str]:
     return server.kinds
 
 
+def of_apps(name: str) -> Any:
+    """A module of the folder apps, by the name that it has in a cluster: nothing else of ours gets
+    on the path, where it could hide a module of the app."""
+    if "serve_bench_apps" not in sys.modules:
+        file = Path(__file__).resolve().parents[1] / "apps" / "__init__.py"
+        spec: Any = importlib.util.spec_from_file_location("serve_bench_apps", file)
+        sys.modules["serve_bench_apps"] = importlib.util.module_from_spec(spec)
+    return importlib.import_module(f"serve_bench_apps.{name}")
+
+
 def hiding() -> str | None:
     """The file of a module named ray that is not Ray: one beside the app comes first."""
     file = getattr(sys.modules.get("ray"), "__file__", None)
@@ -98,39 +108,6 @@ def hiding() -> str | None:
         spec = importlib.util.find_spec("ray")
         file = None if spec is None else spec.origin
     return file if file is not None and not (Path(file).parent / "serve").is_dir() else None
-
-
-def application(target: str, args: dict[str, Any]) -> Any:
-    """The application that `module:name` stands for, or `module.name`, as Serve has it too. Raises
-    what the module raises, or NoApp."""
-    module_name, _, name = target.rpartition(":" if ":" in target else ".")
-    module = importlib.import_module(module_name)
-    member: Any = module
-    for part in name.split("."):
-        if not hasattr(member, part):
-            public = sorted(one for one in vars(module) if not one.startswith("_"))
-            raise NoApp(f"has no {name!r}; it has {', '.join(public[:12]) or 'nothing'}")
-        member = getattr(member, part)
-    if (
-        not hasattr(member, "_bound_deployment")
-        and callable(member)
-        and not hasattr(member, "bind")
-    ):
-        takes = inspect.signature(member).parameters
-        try:
-            if args:
-                from ray.serve._private.api import call_user_app_builder_with_args_if_necessary
-
-                member = call_user_app_builder_with_args_if_necessary(member, args)
-            else:
-                member = member({}) if takes else member()  # a builder, as Serve would call it
-        except Exception as error:  # whatever the app raises is reported as its own
-            raise BuilderFailed from error
-    if hasattr(member, "_bound_deployment"):
-        return member
-    if hasattr(member, "bind"):
-        raise NoApp(f"{name} is a deployment, not an application: bind it, as app = {name}.bind()")
-    raise NoApp(f"{name} ({type(member).__name__}) is not an application of Serve")
 
 
 def deployments(app: Any, name: str) -> list[Any]:
@@ -204,27 +181,12 @@ def ingress(app: Any, name: str) -> dict[str, Any]:
         return {"asgi": None, "bound": []}
     inside = inspect.getclosurevars(code.__init__).nonlocals.get("frozen_app_or_func")
     made = inside is None or inspect.isfunction(inside)
-    bound = app._bound_deployment
-    given = {**dict(enumerate(bound.init_args, 1)), **bound.init_kwargs}
-    names = [_argument(code, at) for at, value in given.items() if _holds_deployment(value)]
+    builder, names = of_apps("own"), []
+    written = dict(enumerate(parameter.name for parameter in builder.constructor(code)))
+    for place, value in builder.arguments_of(app).items():
+        if next(builder.applications_in(value), None) is not None:
+            names.append(written.get(place, str(place)))
     return {"asgi": "" if made else type(inside).__name__, "bound": names}
-
-
-def _argument(code: Any, at: int | str) -> str:
-    """The name of an argument of a constructor; its number where the name is not known."""
-    own = [one for one in code.__mro__[1:] if "__init__" in vars(one)]
-    if isinstance(at, str) or not own:
-        return str(at)
-    names = list(inspect.signature(own[0].__init__).parameters)
-    return names[at] if at < len(names) else str(at)
-
-
-def _holds_deployment(value: Any) -> bool:
-    if isinstance(value, dict):
-        return any(map(_holds_deployment, value.values()))
-    if isinstance(value, list | tuple | set):
-        return any(map(_holds_deployment, value))
-    return hasattr(value, "_bound_deployment")
 
 
 def _makes_stream(code: Any) -> bool:
@@ -232,12 +194,13 @@ def _makes_stream(code: Any) -> bool:
 
 
 def described(app: Any, name: str, of_file: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The deployments of an application, with what a config file says of them. Raises NoApp."""
+    """The deployments of an application, with what a config file says of them. Raises
+    NoDeployment."""
     built = deployments(app, name)
     names = [one.name for one in built]
     for one in of_file:
         if one["name"] not in names:
-            raise NoApp(f"has no deployment {one['name']!r}; it has {', '.join(names)}")
+            raise NoDeployment(f"has no deployment {one['name']!r}; it has {', '.join(names)}")
     over = {one["name"]: one for one in of_file}
     return [facts(one, over.get(one.name, {})) for one in built]
 
@@ -247,8 +210,10 @@ def sources(folder: str) -> list[str]:
     is installed (an environment may lie in that folder) is none."""
     top = os.path.join(os.path.realpath(folder), "")
     library = os.path.join(os.path.realpath(sysconfig.get_paths()["stdlib"]), "")
-    files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
-    own = {os.path.realpath(file) for file in files - {__file__} if isinstance(file, str)}
+    loaded = [(name.partition(".")[0], module) for name, module in list(sys.modules.items())]
+    ours = ("__main__", "serve_bench_apps")
+    files = {getattr(module, "__file__", None) for name, module in loaded if name not in ours}
+    own = {os.path.realpath(file) for file in files if isinstance(file, str)}
     names = sorted(
         file[len(top) :]
         for file in own
@@ -306,7 +271,7 @@ def config_of(file: str) -> dict[str, Any]:
     return plain_content
 
 
-def _first_fault(error: Exception) -> str:
+def _first_fault(error: BaseException) -> str:
     """What a schema says against a value, with the place of it."""
     if not hasattr(error, "errors"):
         return " ".join(str(error).split())
@@ -375,19 +340,60 @@ def refusals(wishes: list[list[Any]]) -> list[str]:
 
 
 def error_facts(error: BaseException) -> dict[str, Any]:
-    """An error of the user's code: its last line, and where in the user's files it came from."""
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith("<") and Path(frame.filename) != Path(__file__)
-    ]
-    theirs = ("site-packages", str(Path(os.__file__).parent))
-    own = [frame for frame in frames if not any(one in frame.filename for one in theirs)]
+    """An error of the user's code: its last line, and where in the user's files it came from.
+    `missing_module`: the name of one that is not found; empty: the package of a relative import."""
     text = traceback.format_exception_only(type(error), error)[-1].strip()
-    place = {} if not own else {"file": own[-1].filename, "line": own[-1].lineno}
+    facts = of_apps("import_guard").users_line(traceback.extract_tb(error.__traceback__))
     if isinstance(error, SyntaxError) and error.filename:
-        place = {"file": error.filename, "line": error.lineno}
-    return {"error": " ".join(text.split()), **place}
+        facts = {"file": error.filename, "line": error.lineno}
+    if isinstance(error, ModuleNotFoundError):
+        facts["missing_module"] = error.name
+    elif isinstance(error, ImportError) and "no known parent package" in text:
+        facts["missing_module"] = ""
+    return {"error": " ".join(text.split()), **facts}
+
+
+def describe_app(import_path: str, about: dict[str, Any]) -> dict[str, Any]:
+    """What is known of an app. Raises NoServicer, BuilderFailed, and what the app's code raises."""
+    builder = of_apps("own")
+    member_name, member = builder.find_member(import_path)
+    try:
+        app = builder.application_of(member_name, member, about.get("args", {}))
+    except builder.NoApp:
+        raise
+    except Exception as error:  # whatever the app raises is reported as its own
+        takes = inspect.isfunction(member) and bool(inspect.signature(member).parameters)
+        raise BuilderFailed(takes) from error
+    of_file, name = about.get("deployments", []), about.get("name", "default")
+    return {
+        "member": member_name,
+        "deployments": described(app, name, of_file),
+        "calls": calls(deployments(app, name)[-1]),
+        "refusals": refusals(about.get("wishes", [])),
+        "ingress": ingress(app, name) if about.get("ingress") else None,
+        "methods": methods(about.get("servicers", [])),
+        "sources": sources(about["folder"]),
+        "gpus": gpus(),
+    }
+
+
+def refuse(error: BaseException) -> dict[str, Any]:
+    """The answer where something was raised."""
+    if isinstance(error, NoConfig):
+        return {"no_config": str(error)}
+    if isinstance(error, NoDeployment | of_apps("own").NoApp):
+        return {"no_app": str(error)}
+    if isinstance(error, NoServicer):
+        facts = error_facts(error.__cause__) if error.__cause__ is not None else {}
+        return {"no_servicer": str(error), **facts}
+    if not isinstance(error, BuilderFailed):
+        return error_facts(error)
+    raised = error.__cause__ or error
+    facts = error_facts(raised)
+    if type(raised).__name__ == "ValidationError" and "file" not in facts:
+        # Raised by Serve, which fills the builder's model.
+        facts["error"] = f"ValidationError: {_first_fault(raised)}"
+    return {**facts, "builder": {"takes_arguments": error.args[0]}}
 
 
 def main() -> None:
@@ -404,31 +410,17 @@ def main() -> None:
         answer["missing"] = isinstance(error, ModuleNotFoundError) and error.name == "ray"
         answer["hidden_by"] = hiding()
     else:
+        guard = of_apps("import_guard").ImportGuard()
         try:
             if "file" in about:
                 answer["config"] = config_of(about["file"])
             else:
-                app = application(sys.argv[1], about.get("args", {}))
-                of_file, name = about.get("deployments", []), about.get("name", "default")
-                answer["deployments"] = described(app, name, of_file)
-                answer["calls"] = calls(deployments(app, name)[-1])
-                answer["refusals"] = refusals(about.get("wishes", []))
-                if about.get("ingress"):
-                    answer["ingress"] = ingress(app, name)
-                answer["methods"] = methods(about.get("servicers", []))
-                answer["sources"] = sources(about["folder"])
-                answer["gpus"] = gpus()
-        except NoConfig as error:
-            answer["no_config"] = str(error)
-        except NoApp as error:
-            answer["no_app"] = str(error)
-        except NoServicer as error:
-            answer["no_servicer"] = str(error)
-            answer |= error_facts(error.__cause__) if error.__cause__ is not None else {}
-        except BuilderFailed as error:
-            answer |= error_facts(error.__cause__ or error) | {"builder": True}
-        except Exception as error:  # noqa: BLE001 - whatever the app raises is reported as its own
-            answer |= error_facts(error)
+                answer |= describe_app(sys.argv[1], about)
+        except BaseException as error:  # what the guard raises, too, and what the app makes of it
+            if guard.first is None and not isinstance(error, Exception):
+                raise
+            answer |= refuse(error)
+        answer["starts"] = guard.first
     protocol.write(json.dumps(answer) + "\n")
     protocol.flush()
     os._exit(0)  # threads of the app must not keep it

@@ -6,8 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.benchmarks.own_app.facts import check_options, own_app, place_of
+from serve_bench.benchmarks.own_app.facts import (
+    check_options,
+    own_app,
+    place_of,
+    with_arguments,
+)
 from serve_bench.core.errors import BadInput
+from serve_bench.core.own_app import Option
 
 APP = """
 from ray import serve
@@ -40,6 +46,15 @@ number = 3
 """
 
 
+TYPED = """
+from pydantic import BaseModel
+class Words(BaseModel):
+    word: str
+    copies: int = 1
+def typed(words: Words): return Shop.options(num_replicas=words.copies).bind(words.word)
+"""
+
+
 @pytest.fixture
 def shop(tmp_path: Path) -> Path:
     file = tmp_path / "shop.py"
@@ -56,6 +71,10 @@ def shop(tmp_path: Path) -> Path:
         ("gone.py:app", "gone.py: there is no such file"),
         ("a/b:app", "neither a module nor a file that ends with .py"),
         ("1.py:app", "there is no such file"),
+        (
+            "http://h:8000/",
+            "http://h:8000/ is a service that is up already: serve-bench load",
+        ),
     ],
 )
 def test_what_names_no_app(target: str, says: str) -> None:
@@ -68,6 +87,19 @@ def test_a_file_is_found_beside_its_folder(shop: Path, monkeypatch: pytest.Monke
     assert place_of(f"{shop}:app", "x") == (str(shop.parent), "shop:app")
     monkeypatch.chdir(shop.parent)
     assert place_of("shop:app", "x") == (str(shop.parent), "shop:app")
+    assert place_of("shop.app", "x") == (str(shop.parent), "shop:app")  # as Serve has it too
+    assert place_of("shop.py", "x") == (str(shop.parent), "shop:")
+
+
+def test_a_file_of_a_package_is_found_from_above_it(tmp_path: Path) -> None:
+    for name in ("pkg/__init__.py", "pkg/apps/__init__.py", "pkg/apps/my-app.py", "a.b.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    place = (str(tmp_path), "pkg.apps.my-app:app")
+    assert place_of(f"{tmp_path}/pkg/apps/my-app.py:app", "x") == place
+    assert place_of(f"{tmp_path}/pkg/__init__.py:app", "x") == (str(tmp_path), "pkg:app")
+    with pytest.raises(BadInput, match="Python cannot import a file with a dot in its name"):
+        place_of(f"{tmp_path}/a.b.py:app", "x")
 
 
 def test_a_current_folder_that_was_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,12 +153,22 @@ def test_its_own_modules_are_told_and_none_that_is_installed_below_its_folder(sh
     ("more", "name", "says"),
     [
         ("", "number", "number (int) is not an application of Serve"),
-        ("", "Shop", "bind it, as app = Shop.bind()"),
+        ("", "Shop", "constructor takes ranker: bind it, as app = Shop.bind(...)"),
         ("", "nothing", "has no 'nothing'; it has "),
         (
             "def model(args): return Shop.bind(args['model'])",
             "model",
-            "model is a builder, which gets no arguments here, and raised KeyError: 'model' ",
+            "is a builder, got no arguments (--arg NAME=VALUE), and raised KeyError: 'model' (shop",
+        ),
+        ("def fails(): return 1 / 0", "fails", "fails is a builder, and raised ZeroDivisionError"),
+        ("def none(): pass", "none", "none() gives NoneType, and not an application of Serve"),
+        (f"{TYPED}", "typed", "and raised ValidationError: word: Field required"),
+        ("import fastapi\nweb = fastapi.FastAPI()", "web", "web is an app of FastAPI, and no appl"),
+        ("", "", "has 3 applications; name one: app, auto, kind"),
+        (
+            "import shop.part",
+            "app",
+            "No module named 'shop.part'; 'shop' is not a package",
         ),
         ("import nowhere", "app", "ModuleNotFoundError: No module named 'nowhere' (shop.py, line "),
         ("1 +", "app", "SyntaxError: invalid syntax (shop.py, line "),
@@ -143,3 +185,92 @@ def test_what_is_wrong_is_told_as_the_apps_own(shop: Path, more: str, name: str,
 def test_an_interpreter_that_is_none(shop: Path) -> None:
     with pytest.raises(BadInput, match="TARGET: python /nowhere/python: no such file"):
         own_app(f"{shop}:app", "TARGET", python="/nowhere/python")
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("serve.run(app)", "calls serve.run, and nothing may start while an app is imported or "),
+        (
+            "if not ray.is_initialized(): ray.init()",
+            "ray.init, and .*: put it under if __name__ ==",
+        ),
+        ("serve.start(detached=True)", "calls serve.start"),
+        ("serve.get_app_handle('x').remote()", "calls serve.get_app_handle"),
+        (
+            "ray.put(1)",
+            "calls ray.put, and .*: do it in the constructor of a deployment, or",
+        ),
+        ("ray.remote(Plain).options(num_cpus=0).remote()", "calls Plain.remote"),
+        ("ray.remote(lambda: 1).remote()", "calls <lambda>.remote"),
+        ("try: ray.get([])\nexcept BaseException: raise SystemExit(0)", "calls ray.get"),
+        ("urlopen('http://localhost:8000/')", "connects to port 8000, Serve's HTTP port"),
+        ("subprocess.run(['ray', 'start', '--head'])", "runs the program ray"),
+    ],
+)
+def test_an_import_starts_nothing(
+    shop: Path, monkeypatch: pytest.MonkeyPatch, line: str, says: str
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(shop.parent))  # where Ray has its sessions
+    imports = "import ray, subprocess\nfrom urllib.request import urlopen\nclass Plain: pass\n"
+    shop.write_text(f"{APP}{imports}{line}\n")
+    number = len(shop.read_text().splitlines()) - line.count("\n")
+    with pytest.raises(BadInput, match=rf"shop\.py:app: shop\.py, line {number}, .*{says}"):
+        own_app(f"{shop}:app", "TARGET")
+    assert not (shop.parent / "ray").exists()
+
+
+@pytest.mark.ray
+def test_what_serve_takes_is_taken_and_built_alike_in_the_cluster(
+    shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A builder with arguments, a deployment that needs none, the only application of a file."""
+    from serve_bench.serving.apps import own
+
+    monkeypatch.syspath_prepend(str(shop.parent))
+    shop.write_text(f"{APP}{TYPED}del auto, kind\n")
+    file = shop.rename(shop.parent / "my-shop.py")
+    words = {"word": "a", "copies": "2"}
+    for name, arguments, made in (
+        ("typed", words, [("Shop", 2)]),
+        ("Auto", {}, [("Auto", None)]),
+        ("", {}, [("Ranker", 1), ("Shop", 3)]),
+    ):
+        app = own_app(f"{file}:{name}", "x", arguments=arguments)
+        assert [(one.name, one.num_replicas) for one in app.deployments] == made
+        assert app.import_path == f"my-shop:{name or 'app'}"
+        built = own.build({"import_path": app.import_path, "args": arguments})
+        assert built._bound_deployment.name == app.ingress
+
+
+@pytest.mark.ray
+def test_deployments_are_those_of_the_arguments_of_a_cell(shop: Path) -> None:
+    shop.write_text(APP + TYPED)
+    app = own_app(f"{shop}:typed", "x", arguments={"word": "a", "copies": "1"})
+    cells: list[dict[str, Option]] = [{"args.copies": "1"}, {"args.copies": "3"}]
+    app = with_arguments(app, cells, "x")
+    assert [app.replicas(cell) for cell in cells] == [1, 3]
+    shop.write_text(f"{APP}def either(args): return Auto.bind() if args['n'] == '1' else app\n")
+    app = own_app(f"{shop}:either", "x", arguments={"n": "1"})
+    with pytest.raises(BadInput, match=r'\{"n": "2"\} makes the deployments Ranker, Shop, and not'):
+        with_arguments(app, [{"args.n": "2"}], "x")
+
+
+@pytest.mark.ray
+def test_the_module_form_of_a_file_is_named_where_its_imports_need_it(tmp_path: Path) -> None:
+    """In a folder without __init__.py, and in a package whose files import what lies beside."""
+    (tmp_path / "ns" / "apps").mkdir(parents=True)
+    file = tmp_path / "ns" / "apps" / "echo.py"
+    for text, init, form in (
+        ("import ns.words", False, f"ns.apps.echo:app, in the folder {tmp_path}"),
+        ("from .words import x", False, f"apps.echo:app, in the folder {tmp_path / 'ns'}"),
+        ("import words", True, f"echo:app, in the folder {file.parent}"),
+    ):
+        file.write_text(text)
+        if init:
+            (file.parent / "__init__.py").touch()
+            (file.parent / "words.py").touch()
+        with pytest.raises(BadInput) as caught:
+            own_app(f"{file}:app", "x")
+        assert str(caught.value).endswith(f"; name it as a module, {form}")

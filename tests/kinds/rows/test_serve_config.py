@@ -202,7 +202,7 @@ def test_what_is_no_config_file(
 def test_a_file_that_names_no_deployment_of_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
     describe = describing(monkeypatch)
     monkeypatch.setattr(describe, "deployments", lambda app, name: [SimpleNamespace(name="Shop")])
-    with pytest.raises(describe.NoApp, match="has no deployment 'Shp'; it has Shop"):
+    with pytest.raises(describe.NoDeployment, match="has no deployment 'Shp'; it has Shop"):
         describe.described(None, "default", [{"name": "Shp"}])
 
 
