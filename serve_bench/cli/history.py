@@ -166,11 +166,13 @@ def _check_files(form: str, output: Path | None, plot: Path | None) -> None:
     if output is not None and plot is not None and same_file(output, plot):
         raise BadInput(f"--output and --plot: both are {plot}")
     for name, path in (("--output", output), ("--plot", plot)):
-        if path is None or path.is_char_device() or path.is_fifo():
+        if path is None:
             continue
-        if not (path is output and form == "html" and path.is_file() and is_page(path)):
-            check_target(path, name)
         try:
+            if path.is_char_device() or path.is_fifo():
+                continue
+            if not (path is output and form == "html" and path.is_file() and is_page(path)):
+                check_target(path, name)
             check_writable(path)
         except OSError as error:
             raise BadInput(f"{name}: {path}: cannot be written: {why(error)}") from None

@@ -18,7 +18,7 @@ from serve_bench.core.histogram import HistogramFacts
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.load_result import ClientVerdict, Counts, TokenCounts, WorkerReport
 from serve_bench.core.load_spec import Stage
-from serve_bench.core.numbers import Amount, Connections, Count, Positive, Signed
+from serve_bench.core.numbers import Amount, Connections, Count, Positive, Share, Signed
 from serve_bench.core.own_app import AskedFacts, Beside, OwnDeployment, OwnGrpc
 from serve_bench.core.result import (
     Deploy,
@@ -625,7 +625,7 @@ class SuiteFacts(TypedDict, total=False):
     sample: bool | None
     sides: list[SideFacts]
     aa: bool
-    threshold: Amount
+    threshold: Share
     gate: list[str]
     floors: Mapping[str, Amount]
     noise: str | None

@@ -20,6 +20,9 @@ Connections: TypeAlias = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 Amount: TypeAlias = Count | Annotated[float, Meta(ge=0, le=float(MOST))]
 """A number from 0: seconds, a rate, a share."""
 
+Share: TypeAlias = Annotated[int, Meta(ge=0, lt=1)] | Annotated[float, Meta(ge=0, lt=1)]
+"""A share of 1, below it."""
+
 Positive: TypeAlias = (
     Annotated[int, Meta(gt=0, le=MOST)] | Annotated[float, Meta(gt=0, le=float(MOST))]
 )

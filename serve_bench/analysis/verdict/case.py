@@ -135,7 +135,7 @@ def follows(trial: Trial, ladder: Sequence[Trial]) -> bool:
 
 
 def _lighter(trial: Trial, ladder: Sequence[Trial]) -> list[Trial]:
-    return [one for one in ladder if one.row.connections * STEP <= trial.row.connections]
+    return [one for one in ladder if 0 < one.row.connections * STEP <= trial.row.connections]
 
 
 def _processing_ms(trial: Trial) -> float | None:
