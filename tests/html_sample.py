@@ -95,6 +95,7 @@ def table(name: str = "single client") -> Table:
         columns,
         (
             row(name, 154.3, 1, "offered load, 1 connection", one),
+            row("8 clients", 270.6, 8, "offered load, 8 connections", one),
             row(
                 "100 connections",
                 374.6,

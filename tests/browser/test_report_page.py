@@ -242,7 +242,8 @@ def test_the_records_are_saved_as_they_are(tmp_path: Path) -> None:
 def test_where_no_script_runs_words_stand_in_place_of_charts(tmp_path: Path) -> None:
     file = written(tmp_path, sheet(), scripts=False)
     dom, _ = chromium(tmp_path, "--dump-dom", f"file://{file}")
-    assert "<svg" not in dom.partition("<script")[0]
+    drawn = re.findall(r'<svg[^>]*class="([^"]*)"', dom)
+    assert drawn == ["flame"], "what is no chart is drawn without a script"
     assert dom.count('<p class="instead">') == 3
     assert '<button type="button" id="scheme" hidden' in dom
 
