@@ -17,6 +17,7 @@ from serve_bench.core.load_result import GIVEN_UP, REQUESTS_EACH
 from serve_bench.core.load_spec import HANDLE
 from serve_bench.core.proof import contradictions
 from serve_bench.core.result import JsonObject, Result, Trial
+from serve_bench.core.usage import others_words
 
 BACKLOG: Final = 0.02
 """Of an open loop: with this share of answers beyond the due requests it was behind before."""
@@ -50,6 +51,10 @@ FEWEST_SAMPLES: Final = 100
 BUSY_SHARE: Final = 0.5
 """From this share of cores in use in the second before the run on, the host counts as busy: others
 use half of it, and the server, the clients and Ray need all of it."""
+
+OTHERS_PERCENT: Final = 15.0
+"""Other programs that use more of a core than this for most of a row are said to spoil it: with two
+busy processes of the server on two cores, one of them loses a tenth of its time to them."""
 
 LITTLE_ABOVE: Final = 0.05
 LITTLE_BELOW: Final = 0.10
@@ -299,6 +304,27 @@ def unanswered(trial: Trial) -> Iterator[Warning]:
     yield Warning("unanswered", message, hint, trial.key)
 
 
+def _others(trial: Trial) -> Iterator[Warning]:
+    if is_unfair(trial):
+        hint = "end them, or measure on another host; --strict-host makes this exit code 3"
+        yield Warning("other-programs", others_words([trial.usage]), hint, trial.key)
+
+
+def is_unfair(trial: Trial) -> bool:
+    """Whether other programs used much of a core for most of a trial."""
+    return (trial.usage.get("others", {}).get("typical_percent") or 0.0) > OTHERS_PERCENT
+
+
+def unfair_sentences(trials: Sequence[Trial], of: str = "") -> Iterator[str]:
+    """What other programs used in trials that they made unfair, of which it is said before any
+    figure; nothing without such. `of`: what was measured, where that is not plain."""
+    unfair = [trial for trial in trials if is_unfair(trial)]
+    if unfair:
+        words = others_words([trial.usage for trial in unfair])
+        where = f", in {len(unfair)} of {len(trials)} trials" if len(trials) > 1 else ""
+        yield f"Not a fair measurement{of and f' of {of}'}: {words}{where}."
+
+
 def _served(trial: Trial) -> Iterator[Warning]:
     idle = [name for name, count in trial.served.items() if count == 0]
     if idle:
@@ -318,6 +344,7 @@ TRIAL_CHECKS: Final[tuple[Callable[[Trial], Iterator[Warning]], ...]] = (
     _windows,
     _samples,
     _served,
+    _others,
 )
 
 

@@ -88,6 +88,23 @@ def close_slo(result: Result) -> int:
     return GATE_BROKEN if missed else FAILED if not_judged else 0
 
 
+def close_host(result: Result) -> int:
+    """Says on stderr which other programs ran beside a run, for --strict-host. Returns the exit
+    code: GATE_BROKEN, FAILED where it is not known of a trial, or 0."""
+    from serve_bench.analysis.checks import unfair_sentences
+    from serve_bench.core.errors import visible
+
+    unfair = [*unfair_sentences(result.trials)]
+    unknown = sum(trial.usage.get("others") is None for trial in result.trials)
+    if unknown and not unfair:
+        what = "trial: other programs cannot be told from the service, or CPU was not sampled"
+        print(f"strict host: not judged: {unknown} {what}", file=sys.stderr)
+        return FAILED
+    for text in unfair:
+        print(visible(f"strict host: {text}"), file=sys.stderr)
+    return GATE_BROKEN if unfair else 0
+
+
 def read_flags(options: GateOptions) -> Gate:
     """All four flags. BadInput on the first that is wrong, and where scipy cannot be imported."""
     from serve_bench.analysis.comparing import FAIL_ON

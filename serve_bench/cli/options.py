@@ -24,24 +24,26 @@ if TYPE_CHECKING:
 #: Flags that go with --resume: they change what is looked at and shown, not what is measured.
 WITH_RESUME = frozenset(
     """resume slo format published perf_metrics dry_run profile trace trace_out no_sample
-    serve_metrics log_requests exclude_connect threshold gate fail_on noise live""".split()
+    serve_metrics log_requests exclude_connect threshold gate fail_on noise strict_host
+    live""".split()
 )
 
 #: Flags that go with --url: nothing is launched.
 WITH_URL = frozenset(
     """url header users clients requests_per_client samples timeout_ms max_row_seconds duration
     quick out slo log_requests exclude_connect format published perf_metrics no_sample load_on
-    load_nodes live""".split()
+    load_nodes strict_host live""".split()
 )
 
 
 #: Parts of the order of parameters that commands share.
 MATRIX = ("max_batch_size", "max_ongoing_requests", "num_replicas", "batch_wait_timeout_s")
 MODEL = ("ranker", "device", "threads", "table_rows", "gpu_fraction")
-RUN = ("no_sample", "load_on", "load_nodes", "serve_metrics", "dry_run", "live")
+RUN = ("no_sample", "strict_host", "load_on", "load_nodes", "serve_metrics", "dry_run", "live")
 
 
 VERBOSE_HELP = "Print all sections of a table: each launch or run, and the method."
+UNSAMPLED = "--strict-host: needs the samples that --no-sample leaves out"
 LIVE_HELP = "Progress: auto (a live view on a terminal) or plain (lines)."
 
 
@@ -50,6 +52,9 @@ class SloOptions(Options):
 
     slo: str | None = flag(
         None, "Objectives of each row, as p99=50ms,errors=0.1%; exit code 3 if one is missed."
+    )
+    strict_host: bool = flag(
+        False, "End with exit code 3 if other programs used over 15% of a core for most of a row."
     )
 
     @property

@@ -27,7 +27,7 @@ PANELS: Final[Mapping[str, str]] = {
             master_addr master_port backend request_timeout_s grpc_servicer call""",
         "Output": """out output format published perf_metrics trace_out exclude_connect json as_json
             plot chart verbose live log_requests output_file_path threshold gate fail_on leak
-            slo""",
+            slo strict_host""",
         "Advanced": """suite resume dry_run profile trace no_sample serve_metrics load_on load_nodes
             seed slice spin noise recipe native gil idle threads
             policy_ms timeout_s force session_sd""",

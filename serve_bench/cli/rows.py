@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from serve_bench.cli.flag_values import check_number, names, plain_lines
+from serve_bench.cli.flag_values import check_number, names
 from serve_bench.cli.options import LadderOptions, RowOptions, StreamOptions, SuiteOptions
 from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import (
@@ -202,10 +202,7 @@ def measure(
         ]
     )
     sitting = sitting_of(command, request, options.resume or options.out, earlier)
-    return sit(
-        replace(sitting, again=again, log_requests=log_requests, plain=plain_lines(options.live)),
-        report.close,
-    )
+    return sit(replace(sitting, again=again, log_requests=log_requests), options, report.close)
 
 
 def sitting_of(

@@ -12,7 +12,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -22,8 +22,9 @@ import typer
 
 from serve_bench import __version__
 from serve_bench.cli.command import FAILED, INTERRUPTED
-from serve_bench.cli.gate import close_slo
-from serve_bench.cli.options import RunOptions
+from serve_bench.cli.flag_values import plain_lines
+from serve_bench.cli.gate import close_host, close_slo
+from serve_bench.cli.options import UNSAMPLED, RunOptions
 from serve_bench.cli.progress import Display
 from serve_bench.core.errors import BadInput, visible
 from serve_bench.core.figures import counted
@@ -172,12 +173,15 @@ class Outcome:
     interrupted: bool
 
 
-def sit(sitting: Sitting, show: Callable[[Result, Path], int]) -> int:
-    """Measures and shows a run. Returns the exit code: that of `show`, unless a part is missing."""
+def sit(sitting: Sitting, options: RunOptions, show: Callable[[Result, Path], int]) -> int:
+    """Measures and shows a run. Returns the exit code: that of `show`, unless a part is missing.
+    Raises BadInput before anything starts."""
+    if options.strict_host and options.no_sample:
+        raise BadInput(UNSAMPLED)
     with signals():  # to the end: a second Ctrl-C must not take the report away
-        outcome = outcome_of(sitting)
+        outcome = outcome_of(replace(sitting, plain=plain_lines(options.live)))
         code = show(outcome.result, outcome.folder)
-    return _close(sitting, outcome, code)
+    return _close(sitting, outcome, code, strict_host=options.strict_host)
 
 
 def outcome_of(sitting: Sitting) -> Outcome:
@@ -245,13 +249,14 @@ def _work_off(runner: Runner[Any, Any]) -> bool:
     return False
 
 
-def _close(sitting: Sitting, outcome: Outcome, code: int) -> int:
-    """The exit code of a run; prints on stderr what misses its SLO, and how to resume it. `code`:
-    that of the report."""
+def _close(sitting: Sitting, outcome: Outcome, code: int, *, strict_host: bool) -> int:
+    """The exit code of a run; prints on stderr what misses its SLO or spoils the host, and how to
+    resume it. `code`: that of the report."""
     result = outcome.result
     incomplete = outcome.failed or bool(result.missing)
     if result.trials and not outcome.interrupted:
         code = code or close_slo(result)
+        code = max(code, close_host(result)) if strict_host else code
     if not outcome.interrupted and not incomplete:
         return code
     how = "results are kept and shown; a run with --url cannot be resumed"

@@ -149,11 +149,28 @@ class GpuUsage(TypedDict, total=False):
     processes: list[GpuProcess]
 
 
+class OtherProgram(TypedDict, total=False):
+    """A program that is not of the run: its processes, the busiest of them, % of a core."""
+
+    program: Required[str]
+    pid: Required[Count]
+    processes: Required[Count]
+    cpu_percent: Required[Amount]
+
+
+class OthersUsage(TypedDict, total=False):
+    """What programs used that are not of the run; `typical_percent`: the median over time."""
+
+    typical_percent: Required[Amount | None]
+    programs: Required[list[OtherProgram]]
+
+
 class TrialUsage(TypedDict, total=False):
     """Of a trial: the host, its processes and GPUs (usage.py)."""
 
     host: HostUsage
     processes: list[ProcessUsage]
+    others: OthersUsage
     gpus: list[GpuUsage]
 
 

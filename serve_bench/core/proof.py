@@ -38,12 +38,18 @@ _PARTS: Final = (
     ("ray_process_reaper", "ray_reaper"),
 )
 
+CHILD_OF_REPLICA: Final = "child_of_replica"
+"""The role of what a replica has started: a forked process has the title of its parent."""
+
 _TRUE: Final = ("1", "true")
 _FALSE: Final = ("0", "false", "")
 
 
-def role_of(title: str) -> str:
-    """What a process does for Serve, by its title or command line; else "other"."""
+def role_of(title: str, parent: str | None = None) -> str:
+    """What a process does for Serve, by its title or command line; else "other". `parent`: the role
+    of its parent, where that is known."""
+    if parent in ("replica", CHILD_OF_REPLICA):
+        return CHILD_OF_REPLICA
     if title == "haproxy" or title.startswith("haproxy "):
         return "haproxy"
     for beginning, role in _TITLES:

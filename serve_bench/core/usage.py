@@ -8,6 +8,7 @@ observing/sampler.py.
 
 from __future__ import annotations
 
+import statistics
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -128,6 +129,51 @@ def host_summary(
     }
 
 
+@dataclass(frozen=True)
+class OthersSpan:
+    """CPU of other programs between two instants: nanoseconds by pid, of those that used much."""
+
+    begin_ns: int
+    end_ns: int
+    used_ns: Mapping[int, int]
+
+    def share_within(self, begin_ns: int, end_ns: int) -> float:
+        """The share of this span that lies between two instants."""
+        overlap_ns = min(self.end_ns, end_ns) - max(self.begin_ns, begin_ns)
+        return max(0, overlap_ns) / (self.end_ns - self.begin_ns)
+
+
+def others_summary(
+    spans: Sequence[OthersSpan], names: Mapping[int, str], begin_ns: int, end_ns: int
+) -> dict[str, Any]:
+    """What other programs used between two instants, as plain content of a Trial's `usage`.
+
+    `names`: the programs by pid. `typical_percent`: all of them together, the median over the
+    spans; None without one. `programs`: means, most first, each with its busiest process.
+    """
+    shares: list[float] = []
+    programs: dict[str, Counter[int]] = {}
+    for span in spans:
+        part = span.share_within(begin_ns, end_ns)
+        used_ns = {pid: used for pid, used in span.used_ns.items() if part and pid in names}
+        shares += [100.0 * sum(used_ns.values()) / (span.end_ns - span.begin_ns)] if part else []
+        for pid, used in used_ns.items():
+            programs.setdefault(names[pid], Counter())[pid] += round(used * part)
+    listed = [
+        {
+            "program": name,
+            "pid": by_pid.most_common(1)[0][0],
+            "processes": len(by_pid),
+            "cpu_percent": rounded(100.0 * by_pid.total() / (end_ns - begin_ns)),
+        }
+        for name, by_pid in sorted(programs.items(), key=lambda one: -one[1].total())
+    ]
+    return {
+        "typical_percent": rounded(statistics.median(shares) if shares else None),
+        "programs": listed,
+    }
+
+
 def rounded(value: float | None) -> float | None:
     """One decimal: the readings carry no more."""
     return None if value is None else round(value, 1)
@@ -173,8 +219,8 @@ def _grown(before: Mapping[int, int], after: Mapping[int, int]) -> int:
 # --------------------------------------------------------------- what a report says of it
 
 ORDER: Final = (
-    "load_worker agent observer haproxy haproxy_manager proxy fallback_proxy replica controller "
-    "raylet gcs dashboard_agent serve_bench"
+    "load_worker agent observer haproxy haproxy_manager proxy fallback_proxy replica "
+    "child_of_replica controller raylet gcs dashboard_agent serve_bench"
 ).split()
 """Roles in the order of a request's way; what else runs comes behind."""
 
@@ -218,6 +264,27 @@ def deployment_of(process: Mapping[str, Any]) -> str | None:
         return None
     parts = str(process.get("title", "")).split(":")
     return parts[-1] if len(parts) > 3 else None
+
+
+MOST_PROGRAMS: Final = 3
+"""Other programs that are named in a sentence."""
+
+
+def others_words(usages: Sequence[Mapping[str, Any]]) -> str:
+    """`python x.py (pid 4711) used 56 % of a core, cc1 (3 processes) 12 %`: the mean use of other
+    programs in the `usage` of trials, most first; empty without one."""
+    shares: Counter[str] = Counter()
+    latest: dict[str, Mapping[str, Any]] = {}
+    for one in (one for usage in usages for one in usage.get("others", {}).get("programs", ())):
+        shares[one["program"]] += one["cpu_percent"] / len(usages)
+        latest[one["program"]] = one
+    texts: list[str] = []
+    for name, share in shares.most_common(MOST_PROGRAMS):
+        count = latest[name]["processes"]
+        which = f"pid {latest[name]['pid']}" if count == 1 else f"{count} processes"
+        texts.append(f"{name} ({which}) {'' if texts else 'used '}{share:.0f} %")
+        texts[0] += "" if texts[1:] else " of a core"
+    return ", ".join(texts)
 
 
 def _place(role: str) -> int:

@@ -6,7 +6,6 @@ Rule: a dead worker is a value (`WorkerFailure`), never a hang; and no worker ou
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
@@ -136,17 +135,7 @@ STUCK_S = 10.0
 """How long a worker may be silent after its last deadline before it counts as failed."""
 
 STOP_S = 2.0
-"""How long a worker may take to end after its stdin or stdout closes; then it is killed."""
-
-
-def end_process(process: subprocess.Popen[bytes], wait_s: float) -> None:
-    """Wait so long for the end of a process that is about to end, then kill it."""
-    try:
-        process.wait(wait_s)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel holds it
-            process.wait(STOP_S)
+"""How long a worker may take to end after its stdin closes; then it is killed."""
 
 
 @dataclass
@@ -275,7 +264,7 @@ class Crew:
                 worker.messages[message["event"]] = message
             if not data:
                 self._selector.unregister(key.fileobj)
-                end_process(worker.process, STOP_S)
+                worker.process.wait()
                 worker.ended = True
 
     def wait_for(self, event: str, left_s: float, look: Callable[[], float | None]) -> None:
@@ -347,7 +336,11 @@ class Crew:
                     continue  # it is dead, and so is the pipe
         deadline = time.monotonic() + STOP_S
         for worker in self.workers:
-            end_process(worker.process, max(0.0, deadline - time.monotonic()))
+            try:
+                worker.process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                worker.process.kill()
+                worker.process.wait()
             if worker.process.stdout is not None:
                 worker.process.stdout.close()
             worker.errors.close()

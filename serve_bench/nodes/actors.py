@@ -118,7 +118,7 @@ class LoadActor:
         """Drive a load to its end. What came of it, as plain content; nothing is raised."""
         drive = self._task = LoadTask(number)
         spec, times = built(Load, load, "load"), Timing(**timing)
-        sampler = sampler_of(processes_here()) if sample else None
+        sampler = sampler_of(processes_here(), apart=False) if sample else None
         try:
             with sampler or nullcontext():
                 outcome, began_ns, seconds = _carry_out(drive, spec, times, mark)

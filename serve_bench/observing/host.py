@@ -147,10 +147,24 @@ def children_of(process: str) -> set[int]:
 def title_of(pid: int) -> str:
     """The command line of a process, which Ray replaces by a title, without the running method;
     empty if it has ended."""
+    return without_method(" ".join(arguments_of(pid)).strip())
+
+
+def arguments_of(pid: int) -> list[str]:
+    """The command line of a process; empty if it has ended, and of threads of the kernel."""
     try:
-        return without_method(_text(f"/proc/{pid}/cmdline").replace("\0", " ").strip())
+        text = _text(f"/proc/{pid}/cmdline")
     except OSError:
-        return ""
+        return []
+    return text.rstrip("\0").split("\0") if text else []
+
+
+def parent_of(pid: int) -> int:
+    """The pid of a process's parent; 0 if it has ended."""
+    try:
+        return int(_text(f"/proc/{pid}/stat").rpartition(")")[2].split()[1])
+    except (OSError, IndexError):
+        return 0
 
 
 def thread_name(pid: int, tid: int) -> str | None:

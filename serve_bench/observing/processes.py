@@ -16,11 +16,14 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from serve_bench.core.proof import role_of
+from serve_bench.core.proof import CHILD_OF_REPLICA, role_of
 from serve_bench.observing.host import cpu_ns, rss_bytes
 from serve_bench.serving.launch_spec import port_owner
 
-SERVE_ROLES = ("proxy", "fallback_proxy", "haproxy", "haproxy_manager", "replica", "controller")
+SERVE_ROLES = (
+    *("proxy", "fallback_proxy", "haproxy", "haproxy_manager", "replica", CHILD_OF_REPLICA),
+    "controller",
+)
 
 #: The values of `--target` and `--profile`, with their roles.
 TARGETS = {
@@ -56,6 +59,9 @@ def serve_processes() -> list[ServeProcess]:
             role = role_of(title or process.name())
             if role not in SERVE_ROLES:
                 continue
+            above = process.parent() if role == "replica" else None
+            if above is not None:  # of a fork, it is the replica
+                role = role_of(title, role_of(" ".join(above.cmdline())))
             cluster = _cluster_of(process)
         except psutil.Error:
             continue  # ended meanwhile
@@ -72,7 +78,7 @@ def behind(url: str, unix_socket: str | None = None) -> list[ServeProcess]:
         return []
     parts = urlsplit(url)
     owner = port_owner(parts.port or {"https": 443}.get(parts.scheme, 80))
-    if owner is None or not _is_here(parts.hostname or ""):
+    if owner is None or not is_here(parts.hostname or ""):
         return []
     every = serve_processes()
     clusters = {one.cluster for one in every if one.pid == owner.pid}
@@ -92,7 +98,7 @@ def _raylets_of(processes: Iterable[ServeProcess]) -> list[ServeProcess]:
     return list(raylets.values())
 
 
-def _is_here(host: str) -> bool:
+def is_here(host: str) -> bool:
     """Whether a name is an address of this machine. So is 0.0.0.0, to a client."""
     try:
         addresses = {str(info[4][0]) for info in socket.getaddrinfo(host, None)}

@@ -20,9 +20,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from serve_bench.core.proof import role_of, without_method
-from serve_bench.core.usage import HostReading, Track, host_summary, summary_of
+from serve_bench.core.proof import CHILD_OF_REPLICA, role_of, without_method
+from serve_bench.core.usage import (
+    HostReading,
+    Track,
+    host_summary,
+    others_summary,
+    summary_of,
+)
 from serve_bench.observing.host import (
+    LINUX,
     children_of,
     children_of_this,
     cpu_ns,
@@ -30,6 +37,7 @@ from serve_bench.observing.host import (
     free_memory_bytes,
     host_reading,
     memory_of,
+    parent_of,
     perf,
     pss_bytes,
     rss_bytes,
@@ -38,6 +46,7 @@ from serve_bench.observing.host import (
     threads_of,
     title_of,
 )
+from serve_bench.observing.others import OtherPrograms, name_of
 
 if TYPE_CHECKING:
     from serve_bench.observing.profiler import Profilable
@@ -151,6 +160,7 @@ LONGEST_TITLE: Final = 120
 """Of a process in a reading of levels."""
 
 THREADS_EVERY_NS: Final = 1_000_000_000
+OTHERS_EVERY_NS: Final = 500_000_000
 RSS_EVERY_NS: Final = 1_000_000_000
 
 
@@ -167,7 +177,8 @@ class Watched:
 class Sampler:
     """Samples processes, and later children of this one, from `start` to `stop`.
 
-    `late_role`: the role of such a child; during a trial it is a load worker.
+    `late_role`: the role of such a child; during a trial it is a load worker. `apart`: whether
+    programs that are not sampled have no part in what is measured.
     """
 
     watched: Iterable[Watched]
@@ -177,6 +188,7 @@ class Sampler:
     raylets: Sequence[int] = ()  # their children that become actors of Serve are sampled too
     children_every_s: float = 1.0
     gpus: Gpus | None = None
+    apart: bool = True
     _tracks: dict[int, Track] = field(default_factory=dict)
     _living: set[int] = field(default_factory=set)
     _host: list[HostReading] = field(default_factory=list)
@@ -187,6 +199,8 @@ class Sampler:
     _thread: threading.Thread | None = None
     _wall_ahead_ns: int = 0
     _looked_ns: int = 0
+    _others: OtherPrograms | None = None
+    _programs: Mapping[int, str] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
         self.start()
@@ -202,6 +216,7 @@ class Sampler:
         for one in self.watched:
             self._watch(Track(one.pid, one.role, one.title))
         self._watch(Track(os.getpid(), "serve_bench", "serve-bench"))
+        self._others = OtherPrograms(self._tracks) if self.apart and LINUX else None
         self._tick()
         for pid in tuple(self._living):
             self._read_threads(self._tracks[pid])
@@ -218,6 +233,9 @@ class Sampler:
             track = self._tracks[pid]
             self._read_threads(track)
             track.pss_bytes = pss_bytes(pid)
+        if self._others is not None:
+            self._read_others(self._others)
+            self._programs = self._others.names(self._tracks)
 
     def summary(self, began_at_ns: int, duration_s: float) -> dict[str, Any]:
         """The use in a span that began at `began_at_ns` (of `time.time_ns`).
@@ -234,6 +252,8 @@ class Sampler:
             "host": host_summary(self._host, begin, end, os.cpu_count() or 1),
             "processes": [one for one in processes if one["seen_s"] > 0],
         }
+        if self._others is not None:
+            out["others"] = others_summary(self._others.spans, self._programs, begin, end)
         if self._gpu:
             out["gpus"] = gpu_summary(self._gpu)
         return out
@@ -281,6 +301,8 @@ class Sampler:
             self._watch(Track(pid, self.late_role, self.late_role.replace("_", " ")))
         if perf() - self._looked_ns >= self.children_every_s * 1e9:
             self._look_for_children()
+        if self._others is not None and perf() - self._others.read_ns >= OTHERS_EVERY_NS:
+            self._read_others(self._others)
         for pid in tuple(self._living):
             self._read_cpu(self._tracks[pid])
         host = host_reading()
@@ -321,6 +343,13 @@ class Sampler:
                     self._watch(Track(pid, role, title))
         for pid in managers:
             self.parents = {**self.parents, pid: "haproxy"}
+
+    def _read_others(self, others: OtherPrograms) -> None:
+        """Reads other programs; of the new processes, samples those that a replica has started."""
+        for pid in others.read():
+            parent = self._tracks.get(parent_of(pid))
+            if parent is not None and parent.role in ("replica", CHILD_OF_REPLICA):
+                self._watch(Track(pid, CHILD_OF_REPLICA, name_of(pid) or CHILD_OF_REPLICA))
 
     def _watch(self, track: Track) -> None:
         self._tracks[track.pid] = track
@@ -367,10 +396,11 @@ def sampler_of(
     gpus: Gpus | None = None,
     spies: Iterable[int] = (),
     children_every_s: float = 1.0,
+    apart: bool = True,
 ) -> Sampler:
     """A sampler of the processes of a launch or a Serve, and of the py-spys on them (`spies`).
     Later processes are sampled too: those of a reload of HAProxy, replicas that autoscaling adds,
-    and what Serve starts in the place of another."""
+    what Serve starts in the place of another, and what a replica starts."""
     every = tuple(processes)
     watched = [Watched(one.pid, one.role, without_method(one.title)) for one in every]
     return Sampler(
@@ -379,6 +409,7 @@ def sampler_of(
         raylets=[one.pid for one in every if one.role == "raylet"],
         children_every_s=children_every_s,
         gpus=gpus,
+        apart=apart,
     )
 
 

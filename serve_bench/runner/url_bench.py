@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from serve_bench.analysis.climb import Climb
 from serve_bench.core.failed_requests import none_succeeded
@@ -28,6 +29,7 @@ from serve_bench.load import LoadError, LoadInterrupted, drive_load
 from serve_bench.load.request_log import RequestLog
 from serve_bench.load.traces import TraceLog
 from serve_bench.observing.inside import keep_samples
+from serve_bench.observing.processes import is_here
 from serve_bench.observing.profiler import Profilable, Profiling
 from serve_bench.observing.sampler import sampler_of
 from serve_bench.runner.agenda import Climbing, PlannedLoad
@@ -189,7 +191,9 @@ def drive_url(
     started_at, began = now_iso(), time.monotonic()
     interrupted = False
     not_kept: tuple[str, ...] = ()
-    with nullcontext() if samples is None else sampler_of(server) as sampler:
+    # A server here that is no Serve cannot be told from other programs.
+    apart = bool(server) or not is_here(urlsplit(load.request.url).hostname or "")
+    with nullcontext() if samples is None else sampler_of(server, apart=apart) as sampler:
         try:
             result = drive(
                 load,

@@ -10,8 +10,12 @@ from pathlib import Path
 import pytest
 
 from serve_bench.cli import sitting
+from serve_bench.cli.gate import close_host
+from serve_bench.cli.options import RunOptions
 from serve_bench.cli.program import run
+from serve_bench.cli.show import render
 from serve_bench.cli.sitting import Outcome, Sitting, sit
+from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Result, result_of
 from serve_bench.store import read
 from tests import records
@@ -155,9 +159,37 @@ def test_the_end_of_a_run(
         raise AssertionError("nothing is measured")
 
     plan = Sitting("micro", {}, [], work, None, again="micro")  # type: ignore[arg-type]
-    assert sit(plan, lambda *_: 0) == code
+    assert sit(plan, RunOptions(), lambda *_: 0) == code
     err = capsys.readouterr().err
     missed = "slo: single client: errors 0.99 % is above 0 %"
     assert err.startswith(missed) == (code == 3)
     assert ("slo: not judged: " in err) == (code == 1 or missing)
     assert ("incomplete; resume: " in err) == missing
+
+
+@pytest.mark.parametrize(
+    ("typical", "code", "words"),
+    [
+        (56.0, 3, "strict host: Not a fair measurement: python x.py (pid 7) used 56 % of a core."),
+        (15.0, 0, ""),
+        (None, 1, "strict host: not judged: 1 trial"),
+    ],
+)
+def test_other_programs_end_a_strict_run(
+    typical: float | None, code: int, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    programs = [{"program": "python x.py", "pid": 7, "processes": 1, "cpu_percent": typical}]
+    others = {"typical_percent": typical, "programs": programs}
+    result = measured("errors=50%", missing=True)
+    usage = {} if typical is None else {"others": others}
+    result = replace(result, trials=tuple(replace(one, usage=usage) for one in result.trials))
+    assert close_host(result) == code
+    assert capsys.readouterr().err.startswith(words)
+    text = render(result)
+    assert ("Not a fair measurement" in text and "other-programs" in text) == (code == 3)
+
+
+def test_a_strict_run_needs_samples() -> None:
+    plan = Sitting("micro", {}, [], lambda _: None, None)  # type: ignore[arg-type,return-value]
+    with pytest.raises(BadInput, match="--strict-host: needs the samples"):
+        sit(plan, RunOptions(strict_host=True, no_sample=True), lambda *_: 0)

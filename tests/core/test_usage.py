@@ -6,11 +6,14 @@ import pytest
 
 from serve_bench.core.usage import (
     HostReading,
+    OthersSpan,
     Threads,
     Track,
     cpu_percent,
     cpu_percent_max,
     host_summary,
+    others_summary,
+    others_words,
     summary_of,
     total_at,
 )
@@ -72,3 +75,25 @@ def test_the_host_counts_all_cores_and_says_when_steal_is_not_told() -> None:
     assert told["steal_percent"] is None
     stolen = [HostReading(0, 0, 0), HostReading(2 * S, 0, S)]
     assert host_summary(stolen, 0, 2 * S, cores=2)["steal_percent"] == 50.0
+
+
+def test_other_programs_by_their_means_and_by_what_was_typical() -> None:
+    spans = [
+        OthersSpan(0, S, {7: S // 2, 8: S // 4, 9: S // 4}),
+        OthersSpan(S, 2 * S, {7: S // 2}),
+        OthersSpan(2 * S, 3 * S, {}),
+        OthersSpan(3 * S, 4 * S, {7: S}),  # begins when the row ends
+    ]
+    names = {7: "python x.py", 8: "cc1", 9: "cc1"}
+    others = others_summary(spans, names, S // 2, 3 * S)
+    assert others["typical_percent"] == 50.0
+    assert others["programs"] == [
+        {"program": "python x.py", "pid": 7, "processes": 1, "cpu_percent": 30.0},
+        {"program": "cc1", "pid": 8, "processes": 2, "cpu_percent": 10.0},
+    ]
+    words = "python x.py (pid 7) used 30 % of a core, cc1 (2 processes) 10 %"
+    assert others_words([{"others": others}]) == words
+    assert others_words([{"others": others}, {}]) == words.replace("30", "15").replace("10", "5")
+    unnamed = others_summary(spans, {}, 0, S)
+    assert unnamed == {"typical_percent": 0.0, "programs": []} and others_words([{}]) == ""
+    assert others_summary([], names, 0, S)["typical_percent"] is None

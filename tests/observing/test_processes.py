@@ -15,10 +15,10 @@ from serve_bench.core.result import VariantUsed
 from serve_bench.observing import processes
 from serve_bench.observing.processes import (
     ServeProcess,
-    _is_here,
     app_of,
     behind,
     chosen,
+    is_here,
     serve_processes,
     with_fallback,
 )
@@ -38,7 +38,7 @@ def process(pid: int, role: str, cluster: str = "s1", **more: str) -> ServeProce
     ],
 )
 def test_a_port_of_this_machine_is_no_port_of_another(host: str, here: bool) -> None:
-    assert _is_here(host) is here
+    assert is_here(host) is here
 
 
 def test_behind_a_url_that_no_serve_answers_there_is_nothing() -> None:

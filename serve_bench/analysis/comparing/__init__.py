@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from serve_bench.analysis.checks import Warning, checks
+from serve_bench.analysis.checks import Warning, checks, unfair_sentences
 from serve_bench.analysis.comparing.match import (
     doubtful,
     few,
@@ -310,6 +310,7 @@ def of_versus(
         noise=noise.sides[0].run.id if noise is not None else suite.get("noise"),
         failures=describe_failures(result, labels),
         warnings=(*_of_noise(result, noise), *describe_run_warnings(doubts)),
+        unfair=tuple(unfair_sentences(result.trials)),
         stop=result.stop,
     )
 
@@ -414,6 +415,10 @@ def of_runs(
             *_told_twice(describe_run_warnings(doubts_a), describe_run_warnings(doubts_b)),
         ),
         notes=tuple(notes),
+        unfair=(
+            *unfair_sentences(a.trials, labels[0]),
+            *unfair_sentences(b.trials, labels[1]),
+        ),
     )
 
 

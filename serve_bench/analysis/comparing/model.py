@@ -158,7 +158,7 @@ class Comparing:
 
     `threshold` is as asked for; that of a metric is the larger of it and its floor. `noise`: the
     run of the floors; `unlike`: in what runs differ that were compared by force; `notes`: how sides
-    were matched.
+    were matched; `unfair`: which other programs ran beside, in sentences.
     """
 
     kind: Literal["versus", "compare", "history"]
@@ -173,6 +173,7 @@ class Comparing:
     unlike: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    unfair: tuple[str, ...] = ()
     stop: RunStop | None = None
 
     @property
@@ -306,8 +307,7 @@ def rounds_words(comparing: Comparing) -> str:
 
 def stop_text(stop: RunStop) -> str:
     """`settled after 4 of at most 20 rounds`."""
-    whys = {"budget": "the budget was used up", "failure": "given up, since each try fails alike,"}
-    why = whys.get(stop.why, stop.why)
+    why = {"settled": "settled", "budget": "the budget was used up"}[stop.why]
     return f"{why} after {stop.after_round} of at most {stop.of} rounds"
 
 

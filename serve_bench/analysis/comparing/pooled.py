@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TypeAlias
 
-from serve_bench.analysis.checks import Warning, checks
+from serve_bench.analysis.checks import Warning, checks, unfair_sentences
 from serve_bench.analysis.comparing import (
     Match,
     Spreads,
@@ -124,6 +124,7 @@ def compare_newest(
             *([assumed] if count < RUNS_KNOWN else []),
             *describe_run_warnings(newest.warnings),
         ),
+        unfair=tuple(unfair_sentences(run.trials)),
     )
 
 

@@ -18,10 +18,19 @@ class CapacityOptions(SuiteOptions, OwnAppOptions, StreamOptions):
         *("event_timeout", "arrivals", "start"),
         *("connections", "launches", "launch_time", "precision", "budget", "quick", "need"),
         *("variant", "env"),
-        *("out", "resume", "no_sample", "serve_metrics", "dry_run", "live", "format"),
+        *(
+            "out",
+            "resume",
+            "no_sample",
+            "strict_host",
+            "serve_metrics",
+            "dry_run",
+            "live",
+            "format",
+        ),
     )
 
-    with_resume = frozenset("resume budget no_sample dry_run live format".split())
+    with_resume = frozenset("resume budget no_sample strict_host dry_run live format".split())
 
     def of_file(self) -> bool:
         """A suite, by its file or its name."""

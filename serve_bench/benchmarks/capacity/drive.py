@@ -27,7 +27,6 @@ from serve_bench.cli.flag_values import (
     check_number,
     content_of,
     in_flags,
-    plain_lines,
     seconds_of,
 )
 from serve_bench.cli.gate import close_gate, read_share
@@ -71,7 +70,8 @@ LEAST_LAUNCH_S: Final = 10.0
 #: Flags that go with --url: nothing is launched.
 WITH_URL: Final = frozenset(
     """url method header body slo protocol events event_timeout arrivals start connections launches
-    launch_time precision budget quick need out no_sample dry_run live format""".split()
+    launch_time precision budget quick need out no_sample strict_host dry_run live
+    format""".split()
 )
 
 
@@ -132,10 +132,9 @@ def run(options: CapacityOptions) -> int:
         left=bool(launches),
         rounds=None if earlier is None else suite.launches,
         again="capacity",
-        plain=plain_lines(options.live),
     )
 
-    return sit(sitting, partial(_show, report))
+    return sit(sitting, options, partial(_show, report))
 
 
 def _show(report: ReportRequest, result: Result, folder: Path) -> int:
@@ -354,10 +353,9 @@ def _urls(options: CapacityOptions) -> int:
         work,
         options.out,
         set_env=None,
-        plain=plain_lines(options.live),
     )
 
-    return sit(sitting, partial(_show, report))
+    return sit(sitting, options, partial(_show, report))
 
 
 def traffic_of(options: StreamOptions) -> Traffic:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from serve_bench.analysis.climb import Climb
 from serve_bench.cli import rows
-from serve_bench.cli.flag_values import check_number, header_of, plain_lines
+from serve_bench.cli.flag_values import check_number, header_of
 from serve_bench.cli.options import WITH_URL, LadderOptions
 from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import Place, Sitting, sit
@@ -138,9 +138,8 @@ def _measure_urls(
         load_on=request.load_on,
         set_env=None,
         log_requests=log_requests,
-        plain=plain_lines(options.live),
     )
-    return sit(sitting, report.close)
+    return sit(sitting, options, report.close)
 
 
 def services_of(urls: Sequence[str], headers: Sequence[str], users: bool) -> tuple[Service, ...]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from serve_bench.cli.command import argument, command, flag
 from serve_bench.cli.options import (
     LIVE_HELP,
+    UNSAMPLED,
     ChatOptions,
     LoadOnOptions,
     StreamOptions,
@@ -43,6 +44,7 @@ class LoadOptions(ChatOptions, LoadOnOptions, StreamOptions, TraceOptions):
             "profile",
             "trace",
             "no_sample",
+            "strict_host",
             "load_on",
             "load_nodes",
             "json",
@@ -170,6 +172,7 @@ def _check_together(options: LoadOptions, variants: Variants) -> None:
             "--trace: the times of a load from nodes are of another clock",
         ),
         (options.load_on and profiled, "--profile: does not go with --load-on"),
+        (options.strict_host and options.no_sample, UNSAMPLED),
         (
             options.unix_socket is not None and profiled,
             "--profile: does not go with --unix-socket, on which no Serve listens",

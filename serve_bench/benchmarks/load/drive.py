@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from serve_bench.benchmarks.parts.inside import facts, profiling_costs
 from serve_bench.cli.command import FAILED, INTERRUPTED
-from serve_bench.cli.gate import GATE_BROKEN, close_slo
+from serve_bench.cli.gate import GATE_BROKEN, close_host, close_slo
 from serve_bench.cli.progress import Display
 from serve_bench.cli.rows import share_of
 from serve_bench.cli.show import ReportRequest
@@ -176,11 +176,12 @@ def _drive(
     if trial.flags.get("interrupted"):
         print("serve-bench: interrupted: the figures end there", file=sys.stderr)
         return INTERRUPTED
+    host = close_host(result) if options.strict_host else 0
     if slo is not None:
-        return close_slo(result) or (FAILED if troubles else 0)
+        return max(host, close_slo(result)) or (FAILED if troubles else 0)
     if (words := too_many_failed(trial)) is not None:
         print(f"serve-bench: {words}", file=sys.stderr)
-    return FAILED if troubles or words is not None else 0
+    return host or (FAILED if troubles or words is not None else 0)
 
 
 def tracing_of(trace: str | None, load: Load, timing: Timing) -> Tracing | None:

@@ -12,6 +12,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+from serve_bench.analysis.checks import unfair_sentences
 from serve_bench.analysis.statistics import MAIN, Line, summarize
 from serve_bench.benchmarks.parts.blocks import (
     NOTHING,
@@ -311,6 +312,7 @@ def run_document(
     run, own = result.run, tuple(facts)
     replaced = {name for name, _ in own}
     told, parts = with_slo(result, tuple(findings), tuple(sections))
+    told = (*sentences(unfair_sentences(result.trials), "bad"), *told)
     return Document(
         title=f"{title or f'serve-bench {run.command}'}, run {run.id}",
         command=run.command,

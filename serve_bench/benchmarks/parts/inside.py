@@ -14,11 +14,15 @@ from typing import Any, Final
 from serve_bench.analysis.statistics import MAIN, merged
 from serve_bench.core.document import Column, Table, TableRow
 from serve_bench.core.histogram import Histogram
+from serve_bench.core.proof import CHILD_OF_REPLICA
 from serve_bench.core.result import Result, Trial
 from serve_bench.core.usage import BATCH_SIZE, RoleUse, by_role, mean_forward_ns
 
 SHOWN_PERCENT: Final = 1.0
 """Roles below 1 % of a core in every row are added up as "the rest"."""
+
+ALWAYS_SHOWN: Final = ("haproxy", "proxy", "replica", CHILD_OF_REPLICA)
+"""Roles that are never a part of the rest."""
 
 REST: Final = "the rest"
 
@@ -31,13 +35,15 @@ def usage_table(
 ) -> Table:
     """CPU by process: a line for each role, a column for each name with the trials that it stands
     for, and the memory of the last of them. `least`: roles below so many % of a core in every
-    column are added up as "the rest"."""
+    column are added up as "the rest", but for those on the way of a request, and what replicas
+    started."""
     shares = [(name, mean_by_role(trials)) for name, trials in columns]
     roles = list(dict.fromkeys(role for _, uses in shares for role in uses))
     shown = [
         role
         for role in roles
-        if any(role in uses and uses[role].cpu_percent >= least for _, uses in shares)
+        if role.partition(" ")[0] in ALWAYS_SHOWN
+        or any(role in uses and uses[role].cpu_percent >= least for _, uses in shares)
     ]
     rows: list[tuple[str, ...]] = []
     for role in shown:

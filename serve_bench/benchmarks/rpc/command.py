@@ -65,8 +65,8 @@ class RpcOptions(RunOptions):
         *("world_size", "master_addr", "master_port", "batch", "state_size"),
         *("nlayers", "out_features", "output_file_path", "backend", "episodes", "steps"),
         *("seconds", "device", "threads", "launches", "warmup_s", "timeout_s", "policy_ms"),
-        *("suite", "out", "resume", "no_sample", "dry_run", "live", "format", "published"),
-        "perf_metrics",
+        *("suite", "out", "resume", "no_sample", "strict_host", "dry_run", "live"),
+        *("format", "published", "perf_metrics"),
     )
 
     suite: str = flag("rpc")

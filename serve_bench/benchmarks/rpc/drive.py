@@ -18,7 +18,6 @@ from serve_bench.benchmarks.rpc.request import (
     rpc_plan,
 )
 from serve_bench.cli.command import FAILED
-from serve_bench.cli.flag_values import plain_lines
 from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import Sitting, done, launch_lines, print_plan, sit
 from serve_bench.core.document import ReportOptions
@@ -51,9 +50,8 @@ def run(
         left=bool(launches),
         again="rpc",
         set_env=None,
-        plain=plain_lines(options.live),
     )
-    return sit(sitting, show)
+    return sit(sitting, options, show)
 
 
 def plan_lines(suite: RpcSuite, launches: tuple[RpcLaunch, ...]) -> Iterator[str]:

@@ -92,7 +92,8 @@ def _command(workload: Workload) -> Command[ScaleOptions]:
     class WorkloadOptions(ScaleOptions):
         order = (
             *(*sizes, "address", "variant", "env", "quick", "suite", "out", "resume"),
-            *("no_sample", "dry_run", "live", "slo", "format", "published", "perf_metrics"),
+            *("no_sample", "strict_host", "dry_run", "live", "slo"),
+            *("format", "published", "perf_metrics"),
         )
 
         suite: str = flag(f"scale_{workload}", "Suite file, or the name of a shipped one.")

@@ -24,7 +24,6 @@ from serve_bench.cli.flag_values import (
     content_of,
     in_flags,
     names,
-    plain_lines,
     seconds_of,
 )
 from serve_bench.cli.gate import close_gate
@@ -133,9 +132,8 @@ def run(options: SoakOptions) -> int:
         earlier,
         left=bool(launches),
         again="soak",
-        plain=plain_lines(options.live),
     )
-    return sit(sitting, partial(_show, report, fail_on))
+    return sit(sitting, options, partial(_show, report, fail_on))
 
 
 def _show(report: ReportRequest, fail_on: Sequence[str], result: Result, folder: Path) -> int:
@@ -316,6 +314,5 @@ def _url(options: SoakOptions, report: ReportRequest, fail_on: Sequence[str]) ->
         return UrlSoak(name, load, spec, blocks, place.run_id, place.source).plan()
 
     listed: list[PlannedTrial] = list(blocks)
-    plain_ = plain_lines(options.live)
-    sitting = Sitting("soak", plain(suite), listed, work, options.out, set_env=None, plain=plain_)
-    return sit(sitting, partial(_show, report, fail_on))
+    sitting = Sitting("soak", plain(suite), listed, work, options.out, set_env=None)
+    return sit(sitting, options, partial(_show, report, fail_on))

@@ -13,7 +13,17 @@ class TaxOptions(VersusOptions):
     order = (
         *("target", "layers", "rounds", "clients", "protocol", "route"),
         *("method", "header", "body", "expect_status", "option", "quick", "threshold", "slice"),
-        *("seed", "suite", "out", "resume", "no_sample", "dry_run", "live", "format"),
+        *(
+            "seed",
+            "suite",
+            "out",
+            "resume",
+            "no_sample",
+            "strict_host",
+            "dry_run",
+            "live",
+            "format",
+        ),
     )
 
     target: str = argument(

@@ -33,7 +33,7 @@ from serve_bench.benchmarks.versus.drive import content as versus_content
 from serve_bench.benchmarks.versus.flags import planned, rounds_in_all, whole_rounds
 from serve_bench.benchmarks.versus.measure import chosen_of
 from serve_bench.benchmarks.versus.request import Pairing, VersusSuite
-from serve_bench.cli.flag_values import names, plain_lines
+from serve_bench.cli.flag_values import names
 from serve_bench.cli.gate import read_flags
 from serve_bench.cli.sitting import Place, Sitting, done, print_plan, request_of, sit
 from serve_bench.core.axes import nearest
@@ -76,10 +76,8 @@ def run(options: TaxOptions) -> int:
         return print_plan(_plan_lines(suite, left), options.out)
     for line in suite.left_out:
         print(f"note: {line}", file=sys.stderr)
-    out = options.resume or options.out
-    sitting = replace(_sitting(suite, every, left, out, earlier), plain=plain_lines(options.live))
-
-    return sit(sitting, report.close)
+    sitting = _sitting(suite, every, left, options.resume or options.out, earlier)
+    return sit(sitting, options, report.close)
 
 
 def _sitting(

@@ -15,7 +15,7 @@ class TimelineOptions(SuiteOptions, OwnAppOptions):
         *("paths", "method", "header", "headers", "draw", "body", "bodies", "expect_status"),
         *("request_timeout_s", "arrivals", "connections", "launches", "nodes"),
         *("variant", "env"),
-        *("out", "resume", "dry_run", "live", "slo", "fail_on", "format"),
+        *("out", "resume", "dry_run", "live", "slo", "fail_on", "strict_host", "format"),
     )
 
     def of_file(self) -> bool:

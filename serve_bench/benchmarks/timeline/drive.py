@@ -18,7 +18,6 @@ from serve_bench.cli.flag_values import (
     check_number,
     content_of,
     header_of,
-    plain_lines,
     statuses_of,
 )
 from serve_bench.cli.gate import check_fail_on, close_gate
@@ -57,7 +56,7 @@ FAIL_ON: Final = ("slo",)
 #: Flags that go with --url: nothing is launched.
 WITH_URL: Final = frozenset(
     """url stages ramp after method header body expect_status arrivals connections launches out
-    dry_run live slo fail_on format""".split()
+    dry_run live slo fail_on strict_host format""".split()
 )
 
 
@@ -121,9 +120,8 @@ def run(options: TimelineOptions) -> int:
         earlier,
         left=bool(launches),
         again="timeline",
-        plain=plain_lines(options.live),
     )
-    return sit(sitting, partial(_show, report, options.fail_on))
+    return sit(sitting, options, partial(_show, report, options.fail_on))
 
 
 def _show(report: ReportRequest, fail_on: str | None, result: Result, folder: Path) -> int:
@@ -311,6 +309,5 @@ def _url(options: TimelineOptions, report: ReportRequest) -> int:
         work,
         options.out,
         set_env=None,
-        plain=plain_lines(options.live),
     )
-    return sit(sitting, partial(_show, report, options.fail_on))
+    return sit(sitting, options, partial(_show, report, options.fail_on))

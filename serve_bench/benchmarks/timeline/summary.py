@@ -35,7 +35,8 @@ NEAR_S: Final = 1.0
 requests before it is gone: HAProxy did so 1 s before (Ray 2.60)."""
 
 DOUBTS: Final = frozenset(
-    "client-bound busy-host worker-failed other-host variant-not-engaged unclean-teardown".split()
+    """client-bound busy-host other-programs worker-failed other-host variant-not-engaged
+    unclean-teardown""".split()
 )
 """Warnings that hold for a load that changes: others are of rates that should be steady."""
 

@@ -74,6 +74,7 @@ class VersusOptions(TraceOptions, RunOptions, OwnAppOptions, StreamOptions, Gate
             "resume",
             "trace",
             "no_sample",
+            "strict_host",
             "dry_run",
             "live",
             "format",

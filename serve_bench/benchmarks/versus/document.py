@@ -199,7 +199,7 @@ def comparison_document(
         command=comparing.kind,
         run=Facts((*request, *_request(comparing))),
         machine=Facts(host),
-        findings=sentences(findings(comparing)),
+        findings=(*sentences(comparing.unfair, "bad"), *sentences(findings(comparing))),
         doubts=(
             *(
                 Finding(one, "unlike runs, compared with --force", "doubt")

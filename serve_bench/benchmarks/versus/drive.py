@@ -21,7 +21,6 @@ from serve_bench.benchmarks.versus.request import (
     versus_plan,
 )
 from serve_bench.benchmarks.versus.slicing import turns_words
-from serve_bench.cli.flag_values import plain_lines
 from serve_bench.cli.gate import Gate
 from serve_bench.cli.rows import share_of
 from serve_bench.cli.show import render_comparing
@@ -113,7 +112,7 @@ def run(
     def show(result: Result, folder: Path) -> int:
         return _show(result, folder, options.format, gate)
 
-    return sit(replace(sitting, plain=plain_lines(options.live)), show)
+    return sit(sitting, options, show)
 
 
 def _trace(suite: VersusSuite, text: str | None) -> float | None:

@@ -43,7 +43,7 @@ class Cluster:
 
     def __init__(self, say: Callable[..., None]) -> None:
         self._say = say
-        self._deployer = Deployer(self._phase_ended)
+        self._deployer = Deployer()
         self._applications = Applications(self._phase_ended)
         self._handle_loads = HandleLoads()
         self._course = Course()
@@ -139,13 +139,10 @@ def main() -> None:
     """Serves commands until stdin ends."""
     protocol = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # Ray prints to stdout: to the log with it
-    turn, number = threading.Lock(), None
 
     def say(**message: Any) -> None:
-        line = json.dumps(message if number is None else {**message, "number": number}) + "\n"
-        # The parent is dead where the pipe is broken: `_read_commands` ends us.
-        with turn, contextlib.suppress(BrokenPipeError):
-            protocol.write(line)
+        with contextlib.suppress(BrokenPipeError):  # the parent is dead: `_read_commands` ends us
+            protocol.write(json.dumps(message) + "\n")
             protocol.flush()
 
     commands: Queue[dict[str, Any]] = Queue()
@@ -157,7 +154,7 @@ def main() -> None:
     actions = cluster.commands()
     while True:
         command = commands.get()
-        action, number = actions[command.pop("command")], command.pop("number", None)
+        action = actions[command.pop("command")]
         try:
             say(event="done", **action(command))
         except Refused as refused:

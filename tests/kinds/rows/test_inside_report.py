@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from serve_bench.benchmarks.parts.inside import profiling_costs
+from serve_bench.benchmarks.parts.inside import profiling_costs, usage_table
 from serve_bench.cli.show import render
 from serve_bench.core.result import Trial, result_of
 from serve_bench.core.usage import by_role
@@ -42,6 +42,14 @@ def test_processes_of_a_role_are_added_up_in_the_order_of_a_request() -> None:
     assert roles["replica"].processes == 2 and roles["replica"].memory_mb == 20.0
     assert roles["load_worker"].memory_mb is None
     assert by_role({}) == {}
+
+
+def test_what_is_on_the_way_of_a_request_is_never_a_part_of_the_rest() -> None:
+    shares = {"proxy": 0.4, "replica": 0.2, "child_of_replica": 0.1, "raylet": 0.9, "gcs": 0.8}
+    seen = usage(*(process(pid, role, cpu) for pid, (role, cpu) in enumerate(shares.items(), 1)))
+    table = usage_table("CPU", [("CPU", [measured(0, seen)])], least=5.0)
+    names = [row.cells[0] for row in table.rows]
+    assert names == ["proxy", "replica", "child of replica", "the rest", "host, all processes"]
 
 
 def test_what_profiling_cost_is_told_of_the_same_launch_alone() -> None:
