@@ -72,7 +72,7 @@ CASES: Final[dict[str, tuple[Trial, str, str, str, str]]] = {
     ),
     "one replica of three is never idle on a full host": (
         measured(12, 76, usage(*THREE, process(4, "replica", 70, wait=50), host=199)),
-        *("host CPU", "", "", ""),
+        *("replica loop", "low", "", "host 199 of 200 %"),
     ),
     "one replica of three is idle at times": (
         measured(2, 76, usage(*THREE, process(4, "replica", 60, wait=10), host=150)),
@@ -102,7 +102,7 @@ CASES: Final[dict[str, tuple[Trial, str, str, str, str]]] = {
         measured(
             100, 400, serving((75, 25), (62, 20), process(3, "load_worker", 52, wait=15), host=194)
         ),
-        *("host CPU", "", "host CPU 194 of 200 %", "proxy CPU 75 %"),
+        *("proxy CPU", "medium", "proxy CPU 75 % of a core, on a full host (194 of 200 %)", ""),
     ),
     "a proxy that never waits on a full host": (
         measured(100, 400, serving((97, 2), (60, 3), host=196)),
@@ -119,7 +119,7 @@ CASES: Final[dict[str, tuple[Trial, str, str, str, str]]] = {
     ),
     "a process near its core while nothing of the host is left": (
         measured(100, 375, serving((88, 140), (67, 150), host=196)),
-        *("host CPU", "", "", ""),
+        *("proxy CPU", "low", "proxy CPU 88 % of a core", "host 196 of 200 %"),
     ),
     "a full host that delays nobody": (
         measured(1, 200, serving((30, 1), (20, 0.5), host=200)),

@@ -287,6 +287,63 @@ def test_a_full_host_limits_nothing_while_all_on_the_way_rest() -> None:
     assert (verdict.cause, verdict.confidence) == ("host CPU", "high")
 
 
+#: As planted on two cores beside a third of a core of another program: a sync endpoint that sleeps
+#: for 0.5 s, whose pool has a thread for each request.
+PROXY_AND_REPLICA: Final = (
+    process(1, "proxy", 77, wait=144, thread=20, thread_wait=44),
+    process(2, "replica", 80, wait=187, thread=25, thread_wait=54, of="app:Shop"),
+)
+
+
+def crowded(*replicas: dict[str, Any], alone_ms: float, others: float = 30) -> Trial:
+    """The same host, and what was seen in the replicas, if there are any."""
+    others_used = {"program": "python x.py", "pid": 7, "processes": 1, "cpu_percent": others}
+    programs = {"typical_percent": others, "programs": [others_used]}
+    trial = measured(120, 200, usage(*PROXY_AND_REPLICA, host=200), of={}, latency_ms=610)
+    trial = replace(trial, usage={**trial.usage, "others": programs}, slots={"Shop": 500})
+    waits = {"p50_ms": 610.0, "alone_p50_ms": alone_ms, "seconds": 1.9, "replicas": [*replicas]}
+    return replace(trial, waits=waits if replicas else {})
+
+
+def test_a_wait_that_is_the_larger_part_comes_before_a_full_host() -> None:
+    blind = crowded(alone_ms=515)
+    assert limited_by(blind).cause != "app wait" and worth_a_look(blind)
+    assert limited_by(blind).confidence == "low"
+    sleeps = replica(("anyio.to_thread.run_sync", "shop.py:9", 100.0))
+    locked = replica(("asyncio.Lock.acquire", "shop.py:9", 100.0))
+    for seen_, alone_ms in ((sleeps, 515), (locked, 100)):
+        verdict = limited_by(crowded(seen_, alone_ms=alone_ms))
+        assert (verdict.cause, verdict.confidence) == ("app wait", "low")
+        assert "shop.py:9" in verdict.figures and verdict.runner_up == "host 200 of 200 %"
+    # A request alone takes no longer than it runs and waits for a CPU.
+    computes = limited_by(crowded(locked, alone_ms=25))
+    assert computes.cause == "replica CPU"
+
+
+def test_batches_at_work_count_against_a_proxy_that_is_nearly_full() -> None:
+    batch = {"waiting": 0.1, "running": 0.87, "most": 16, "wait_s": 0.01, "held": 16}
+    place = ("serve.batch Shop.rank", "shop.py:9", 12.0)
+    at_work = replica(place, batches={"rank": batch}, own=[["asyncio.sleep", "shop.py:7", "r", 1]])
+    verdict = limited_by(busy(85, at_work, alone_ms=200))
+    assert (verdict.cause, verdict.confidence) == ("app wait", "low")
+    assert "12 requests wait for the batch function rank" in verdict.figures
+    assert limited_by(busy(85, at_work, alone_ms=30)).cause == "proxy CPU"
+
+
+def test_a_host_is_the_limit_for_sure_only_if_cpu_explains_the_latency() -> None:
+    """A program takes most of both cores; the proxy is asleep for a fifth of the time, or never."""
+    for thread_wait, confidence in ((45, "medium"), (65, "high")):
+        proxy = process(1, "proxy", 30, wait=150, thread=30, thread_wait=thread_wait + 5)
+        other = process(2, "replica", 25, wait=70, thread=25, thread_wait=30)
+        verdict = limited_by(measured(100, 200, usage(proxy, other, host=200), of={}))
+        assert (verdict.cause, verdict.confidence) == ("host CPU", confidence)
+    named = {"program": "python x.py", "pid": 7, "processes": 1, "cpu_percent": 120.0}
+    trial = measured(20, 32, usage(process(1, "proxy", 20, wait=75), host=200), of={})
+    usage_ = {**trial.usage, "others": {"typical_percent": 120.0, "programs": [named]}}
+    words = "180 % by others: python x.py (pid 7) used 120 % of a core"
+    assert limited_by(replace(trial, usage=usage_)).figures == f"host CPU 200 of 200 %, {words}"
+
+
 def busy(cpu: float, *replicas: dict[str, Any], alone_ms: float) -> Trial:
     """What was seen in the replicas beside a proxy that uses so much of a core."""
     uses = process(1, "proxy", cpu, wait=1), process(2, "replica", 20, wait=1, of="app:Shop")

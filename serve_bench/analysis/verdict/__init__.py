@@ -165,10 +165,10 @@ def _client(case: Case) -> Verdict | None:
         return None
     worked = seen.client.busy is not None and seen.client.busy >= NEAR
     waited = client.starved is not None and client.starved >= STARVED
-    if case.host is not None and case.host_is_full and (waited or not worked):
-        return _of(case, case.host, host_confidence(case))
-    if waited and not worked and case.host is not None and case.host.level >= SATURATED:
-        return None  # others fill the host and delay it, while it is idle most of the time
+    if case.host_is_full and not worked:
+        return None  # it is late, as all are that wait for a core
+    if waited and (case.host_is_full or (not worked and case.host_has_no_core)):
+        return None  # others fill the host and delay it
     rivals = case.busy(SATURATED)
     if rivals:
         return _unclear(case, client.figures, rivals[0].figures)
@@ -194,7 +194,7 @@ def _kept_up(case: Case) -> Verdict | None:
 def _cpu(case: Case) -> Verdict | None:
     """The fullest of proxy, HAProxy, replicas, GPU and host. A GPU that is always in use comes
     before a replica, which may spin while it waits for it; a process that waits for cores comes
-    after the host."""
+    after the host, if others use more of that."""
     host = case.host
     near = case.busy(NEAR)
     always = [one for one in near if one.cause == "GPU" and one.level >= SATURATED]
@@ -206,29 +206,39 @@ def _cpu(case: Case) -> Verdict | None:
             of_time = f"which ran or waited for one {100 * (top.awake or 0.0):.0f} % of the time"
             top = replace(top, figures=f"{top.figures}, {of_time}")
         verdict = _of(case, placed(case, top), cpu_confidence(case, top))
+    elif host is not None and case.host_is_full and case.server:
+        where = host.figures.removeprefix("host CPU ")
+        top = placed(case, case.server[0])
+        top = replace(top, figures=f"{top.figures}, on a full host ({where})", crowded=True)
+        verdict = _of(case, top, "medium" if case.cpu_explains else "low")
     else:
         return None
-    return verdict if verdict.confidence == "high" else _despite_cpu(case) or verdict
+    return verdict if verdict.confidence == "high" else _despite_cpu(case, verdict) or verdict
 
 
-def _despite_cpu(case: Case) -> Verdict | None:
+def _despite_cpu(case: Case, verdict: Verdict) -> Verdict | None:
     """A CPU is near its limit but idle at times, and requests were observed to wait for something
     else: a replica that is slower than the others and does not compute, or a line of the app where
-    they take no longer than one alone, or where all threads of a pool are in use."""
+    they take no longer than one alone, or where all threads of a pool are in use; or it is known
+    that a request alone mostly waits for no CPU. `verdict`: the one about the CPU."""
     seen = case.seen
     if seen.offered.loop == "closed" and seen.offered.connections == 1:
         return None
     if (slow := idle_slow_candidate(seen)) is not None:
         return _of(case, placed(case, slow), "low")
     place, longer = place_candidate(seen), seen.waits.longer
-    if place is None or place.level < NEAR or computes(seen):
+    if computes(seen) or differing_candidate(seen) is not None:
         return None
-    full = case.busy(SATURATED)
-    if any(one.cause == "GPU" or one.deployment == place.deployment for one in full):
-        return None  # computing takes the threads of a pool, too
-    if full_pool(seen, place) or (longer is not None and longer <= ALIKE):
-        return _of(case, place, "low", *filter(None, [alone_words(seen.waits)]))
-    return None
+    if place is not None and place.level >= NEAR:
+        full = case.busy(SATURATED)
+        # Computing takes the threads of a pool, too.
+        busy = any(one.cause == "GPU" or one.deployment == place.deployment for one in full)
+        if not busy and (full_pool(seen, place) or (longer is not None and longer <= ALIKE)):
+            return _of(case, place, "low", *filter(None, [alone_words(seen.waits)]))
+    if not case.mostly_waits or (verdict.confidence != "low" and verdict.cause != "host CPU"):
+        return None
+    wait = _traced(case) or _inside(case) or _waits(case)
+    return None if wait is None else replace(wait, confidence="low")
 
 
 def _refused(case: Case) -> Verdict | None:

@@ -54,7 +54,7 @@ class Candidate:
     and short; `starved`: the share of its demand that it waited for a CPU; `awake`: the share of
     time that its busiest thread ran or waited for one; `restless`: it was never idle, though others
     kept it from a whole core; `pid`: of its process, if it is a single one; `pool`: requests wait
-    for threads of a pool."""
+    for threads of a pool; `crowded`: the words say that the host was full."""
 
     cause: Cause
     level: float
@@ -66,6 +66,7 @@ class Candidate:
     restless: bool = False
     pid: int | None = None
     pool: bool = False
+    crowded: bool = False
 
 
 def server_candidates(seen: Evidence) -> list[Candidate]:
@@ -83,6 +84,7 @@ def host_candidate(seen: Evidence) -> Candidate | None:
     if host.others >= OTHERS * host.cores:
         whose = "by others" if seen.of_role(*SERVER) else "not by the load"
         more += f", {100 * host.others:.0f} % {whose}"
+        more += f": {host.programs}" if host.programs else ""
     if host.steal >= OTHERS * host.cores:
         more += f", {100 * host.steal:.0f} % taken by the hypervisor"
     return Candidate("host CPU", host.level, words + more, short, starved=seen.starved)

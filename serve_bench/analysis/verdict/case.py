@@ -36,8 +36,9 @@ from serve_bench.analysis.verdict.limits import (
     STARVED,
     STEP,
     UNHINDERED,
+    WAIT_SHARE,
 )
-from serve_bench.analysis.verdict.usage import SERVER, figure
+from serve_bench.analysis.verdict.usage import SERVER, ProcessUse, figure
 from serve_bench.core.result import Trial
 
 # --------------------------------------------------------------------------------------------------
@@ -179,7 +180,7 @@ class Case:
     @property
     def watched(self) -> bool:
         """Whether any process of the server was sampled."""
-        return bool(self.seen.of_role(*SERVER))
+        return bool(self._way)
 
     def busy(self, least: float) -> list[Candidate]:
         """Parts of the server with at least this level; one that is never idle counts as near its
@@ -200,6 +201,50 @@ class Case:
         ways = [1.0 if one.awake is None else one.awake for one in self.server]
         full = [one for one in self.server if (one.awake or 0.0) >= SATURATED]
         return full[0] if len(full) == 1 and sum(map(RESTLESS.__le__, ways)) == 1 else None
+
+    @property
+    def others_take_most(self) -> bool:
+        """Whether other programs and the hypervisor use more of the host than the fullest part of
+        the server does."""
+        host = self.seen.host
+        return host is not None and host.others + host.steal >= self.top
+
+    @property
+    def cpu_ms(self) -> float | None:
+        """The time that the processes on the way of a request run for it or wait for a CPU, all
+        threads of them; None if no request was completed."""
+        spent = sum(use.cpu + (use.wait or 0.0) for use in self._way)
+        return 1e3 * spent / self.seen.offered.rate if self.seen.offered.rate else None
+
+    @property
+    def wait_ms(self) -> float | None:
+        """The time of a request alone that it neither runs nor waits for a CPU; None without a
+        look."""
+        alone_ms, cpu_ms = self.seen.waits.alone_ms, self.cpu_ms
+        return None if alone_ms is None or cpu_ms is None else max(0.0, alone_ms - cpu_ms)
+
+    @property
+    def mostly_waits(self) -> bool:
+        """Whether the larger part of a request alone is known to be no CPU."""
+        wait_ms, alone_ms = self.wait_ms, self.seen.waits.alone_ms
+        return wait_ms is not None and wait_ms > WAIT_SHARE * (alone_ms or 0.0)
+
+    @property
+    def cpu_explains(self) -> bool:
+        """Whether CPU explains most of the latency: requests run or wait for a CPU for half of it
+        or, alone, for half of their time; or they queue behind a thread that is never idle, and
+        what else one alone waits for is less than half."""
+        mean_ms, cpu_ms = self.seen.offered.mean_ms or 0.0, self.cpu_ms or 0.0
+        if cpu_ms >= WAIT_SHARE * mean_ms or (self.wait_ms is not None and not self.mostly_waits):
+            return True
+        # The sum of threads that wait in turn would look like one that is never idle.
+        ways = [use.not_idle if use.awake is None else use.awake for use in self._way]
+        queue = max([*(share or 0.0 for share in ways), self.seen.client.busy or 0.0])
+        return queue >= CERTAIN and (self.wait_ms or 0.0) < WAIT_SHARE * mean_ms
+
+    @property
+    def _way(self) -> list[ProcessUse]:
+        return self.seen.of_role(*SERVER)
 
     @property
     def apart(self) -> bool:
@@ -233,7 +278,7 @@ class Case:
         """Whether a full host may be the limit though each process on the way is idle at times: a
         request passes them in turn, and together they ran or waited for a CPU all the time."""
         ways: dict[str, float] = {}
-        for use in self.seen.of_role(*SERVER):
+        for use in self._way:
             ways[use.role] = max(ways.get(use.role, 0.0), use.not_idle or use.level)
         return self.host_has_no_core and sum(ways.values()) >= 1.0
 
@@ -241,7 +286,7 @@ class Case:
     def never_rests(self) -> bool:
         """Whether a process on the way of a request, or the client, was hardly ever idle; True if
         no wait for a CPU is known."""
-        ways = [use.not_idle for use in self.seen.of_role(*SERVER)]
+        ways = [use.not_idle for use in self._way]
         known = [share for share in ways if share is not None]
         return not known or max([*known, self.seen.client.busy or 0.0]) >= RESTLESS
 
@@ -263,24 +308,28 @@ def case_of(trial: Trial, front: str | None, beside: Sequence[Trial]) -> Case:
 
 
 def host_first(case: Case, top: Candidate | None) -> bool:
-    """Whether the host comes before the fullest part of the server: not before one that fills its
-    core, which more cores would not help, and with a little left not before one near it."""
+    """Whether the host comes before the fullest part of the server: not before one that is
+    busy and uses more of it than others do, or fills its core, which more cores would not help, and
+    with a little left not before one near it."""
     host = case.host
     if host is None:
         return False
     if case.host_is_full:
-        return top is None or (host.level >= CERTAIN and top.level < SATURATED)
+        full = top is not None and (host.level < CERTAIN or top.level >= SATURATED)
+        return (case.others_take_most or case.top < IDLE) and not full
     starved = (host.starved or 0.0) >= STARVED and case.never_rests
     return top is None and host.level >= NEAR and starved
 
 
 def host_confidence(case: Case) -> Confidence:
-    """Sure if no core was free and the server's processes are known to have waited."""
+    """Sure if no core was free, most of it for others, the server's processes are known to have
+    waited, and CPU explains most of the latency."""
     host = case.host
     if host is None or host.level < SATURATED:
         return "low"
     known = host.starved is not None and host.starved >= STARVED
-    return "high" if known and host.level >= CERTAIN else "medium"
+    sure = known and host.level >= CERTAIN and case.others_take_most and case.cpu_explains
+    return "high" if sure else "medium"
 
 
 def cpu_confidence(case: Case, top: Candidate) -> Confidence:
@@ -326,7 +375,8 @@ def placed(case: Case, candidate: Candidate) -> Candidate:
 
 def runner_up(case: Case, candidate: Candidate) -> Candidate | None:
     """The next limit: the fullest of all others."""
-    others = [*case.server, case.host, case.client, case.slots, case.batch, case.queue]
+    host = None if candidate.crowded else case.host
+    others = [*case.server, host, case.client, case.slots, case.batch, case.queue]
     left = [one for one in others if one is not None and not _same(one, candidate)]
     return max(left, key=lambda one: min(one.level, 1.0), default=None)
 

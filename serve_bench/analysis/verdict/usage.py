@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from serve_bench.analysis.verdict.limits import FEWEST_LOOKS, GIL_CEILING, ITS_THREAD, RESTING
+from serve_bench.core.usage import others_words
 
 SERVER: Final = ("haproxy", "proxy", "fallback_proxy", "replica")
 """Roles on the way of a request."""
@@ -76,12 +77,14 @@ class ProcessUse:
 
 @dataclass(frozen=True)
 class HostUse:
-    """All cores together. `others`: the use of processes that were not sampled."""
+    """All cores together. `others`: the use of processes that were not sampled; `programs`: those
+    that are known by name, in words."""
 
     cores: int
     cpu: float
     steal: float
     others: float
+    programs: str = ""
 
     @property
     def level(self) -> float:
@@ -125,7 +128,7 @@ def host_use(usage: Mapping[str, Any], uses: tuple[ProcessUse, ...]) -> HostUse 
         return None
     watched = sum(use.cpu for use in uses)
     steal = _percent(host.get("steal_percent")) or 0.0
-    return HostUse(int(host["cores"]), cpu, steal, cpu - watched)
+    return HostUse(int(host["cores"]), cpu, steal, cpu - watched, others_words([usage]))
 
 
 def gpus(usage: Mapping[str, Any]) -> dict[int, float]:
