@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import statistics
 import sys
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Self, TextIO
 
 from serve_bench.analysis.statistics import latency_figures
@@ -28,6 +29,12 @@ if TYPE_CHECKING:
 
 #: Without a terminal a line comes when something begins, and at most so often within it.
 PLAIN_EVERY_S = 10.0
+
+#: A load without any response for so long says so.
+SILENT_S = 5.0
+
+#: How often it is looked whether something is shown, and how long nothing may be: 15 s at most.
+TICK_S, QUIET_S = 1.0, 12.0
 
 
 def cell_text(cell: Mapping[str, object]) -> str:
@@ -50,7 +57,15 @@ def step_texts(step: RunStep) -> tuple[str, str]:
         words.append(cell_text(label_of(step.cell)))
     if step.row is not None:
         words.append(step.row.label)
-    return visible(" | ".join(figures)), visible(" | ".join([*words, step.phase]))
+    words += [step.phase, *_silence(step.load)]
+    return visible(" | ".join(figures)), visible(" | ".join(words))
+
+
+def _silence(load: Progress | None) -> list[str]:
+    """That a load gets no response, in words; nothing while it does."""
+    if load is None or load.silent_s < SILENT_S:
+        return []
+    return [f"no response for {load.silent_s:.0f} s"]
 
 
 def trial_text(trial: Trial, number: int, of: int) -> str:
@@ -90,24 +105,34 @@ def load_texts(now: Progress, count: int | None) -> tuple[str, str]:
     if count is not None and now.phase == "measure" and now.rate:
         left_s = max(0.0, (count - now.completed - now.failed) / now.rate)
     left = "" if left_s is None else f"{clock(left_s)} left | "
-    return f"{left}{load_figures(now)}", f"{now.phase_text} | {now.completed:,} done"
+    words = [now.phase_text, f"{now.completed:,} done", *_silence(now)]
+    return f"{left}{load_figures(now)}", " | ".join(words)
 
 
 class Display:
     """Shows what goes on, between enter and exit: an Observer of a run, a load or a recording.
 
     On a terminal, unless `plain`, the live view, drawn by rich, below the lines that stay; it goes
-    away at the end. Elsewhere plain lines. Where nobody reads them any more (a closed pipe, a full
+    away at the end. Elsewhere plain lines. Where nothing more comes, a thread says what is waited
+    for, and since when. Where nobody reads them any more (a closed pipe, a full
     disk) nothing is shown, and what is measured goes on.
     """
 
-    def __init__(self, stream: TextIO | None = None, plain: bool = False) -> None:
+    def __init__(
+        self,
+        stream: TextIO | None = None,
+        plain: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._stream: TextIO | None = stream or sys.stderr
-        self._plain = plain
+        self._plain, self._clock = plain, clock
         self._view = View()
         self._live: Live | None = None
         self._last: object = None
-        self._said_at = 0.0
+        self._said_at = self._heard_at = clock()
+        self._words, self._since, self._since_text = "", 0.0, ""
+        self._turn = threading.RLock()
+        self._over = threading.Event()
 
     def __enter__(self) -> Self:
         if self._stream is not None and self._stream.isatty() and not self._plain:
@@ -117,9 +142,11 @@ class Display:
             console = Console(file=self._stream, highlight=False)
             self._live = Live(self._view, console=console, refresh_per_second=4, transient=True)
             self._live.start()
+        threading.Thread(target=self._watch, name="display", daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._over.set()
         if self._live is not None:
             self._live.stop()
 
@@ -130,7 +157,8 @@ class Display:
         phase = "load" if step.row is not None else step.phase
         key = (step.who, step.round, step.cell, step.row, phase)
         self._view.load(step.load, key)
-        self._show(step_texts(step), key, at_once=step.row is None)
+        silent = bool(_silence(step.load))
+        self._show(step_texts(step), (*key, silent), at_once=silent or step.row is None)
 
     def trial(self, trial: Trial, number: int, of: int) -> None:
         """A line for a measured trial."""
@@ -143,32 +171,57 @@ class Display:
     def load(self, now: Progress, count: int | None = None) -> None:
         """Shows how far a load is; see load_texts."""
         self._view.load(now, "load")
-        self._show(load_texts(now, count), "load", at_once=False)
+        silent = bool(_silence(now))
+        self._show(load_texts(now, count), ("load", silent), at_once=silent)
 
     def show(self, text: str, key: object, at_once: bool = True) -> None:
         """The line of what goes on now. Without a terminal it is printed where `key` is another
         than before, unless it is not needed `at_once`, and every ten seconds of the same."""
         self._show(("", text), key, at_once)
 
+    def tick(self) -> None:
+        """Says what is waited for, and since when, where nothing was shown for a while."""
+        with self._turn:
+            now = self._clock()
+            if not self._words or now - max(self._heard_at, self._said_at) < QUIET_S:
+                return
+            waited = f"for {now - self._since:.0f} s, since {self._since_text}"
+            self._view.words = f"{self._words} | {waited}"
+            if self._live is None:
+                self._said_at = now
+                self._print(self._view.words)
+
+    def _watch(self) -> None:
+        while not self._over.wait(TICK_S):
+            self.tick()
+
     def _show(self, texts: tuple[str, str], key: object, at_once: bool) -> None:
-        self._view.figures, self._view.words = texts
-        if self._live is not None:
-            return  # it is drawn four times a second
-        now = time.monotonic()
-        changed = key != self._last
-        if not changed and now - self._said_at < PLAIN_EVERY_S:
-            return
-        self._last, self._said_at = key, now
-        if at_once or not changed:
-            self._print(" | ".join(filter(None, texts)))
+        with self._turn:
+            now = self._clock()
+            self._view.figures, self._view.words = texts
+            if texts[1] != self._words:
+                self._words, self._since = texts[1], now
+                self._since_text = time.strftime("%H:%M:%S")
+            if self._live is not None:
+                self._heard_at = now
+                return  # it is drawn four times a second
+            changed = key != self._last
+            if not changed and now - self._said_at < PLAIN_EVERY_S:
+                return
+            self._last = key
+            if at_once or not changed:
+                self._said_at = now
+                self._print(" | ".join(filter(None, texts)))
 
     def _keep(self, text: str) -> None:
-        if self._live is not None:
-            from rich.text import Text
+        with self._turn:
+            self._said_at = self._clock()
+            if self._live is not None:
+                from rich.text import Text
 
-            self._live.console.print(Text(text))
-        else:
-            self._print(text)
+                self._live.console.print(Text(text))
+            else:
+                self._print(text)
 
     def _print(self, text: str) -> None:
         try:

@@ -82,7 +82,8 @@ class Progress:
     `rate`: requests/s completed over the last interval. `completed`, `failed` and the percentiles
     are of the current phase. `remaining_s` is to the end of the last window (in warm-up: as
     if it ended at its minimum); in the drain, at most until the time-out of the last. `left`: in
-    the drain, how many requests it still waits for.
+    the drain, how many requests it still waits for. `silent_s`: how long requests are in flight
+    without any response.
     """
 
     phase: Phase
@@ -94,6 +95,7 @@ class Progress:
     p50_ns: int | None = None
     p99_ns: int | None = None
     left: int = 0
+    silent_s: float = 0.0
 
     @property
     def phase_text(self) -> str:

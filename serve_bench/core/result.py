@@ -256,7 +256,7 @@ class RunStop:
     KIND: ClassVar[str] = "stop"
     after_round: Count
     of: Count
-    why: Literal["settled", "budget"]
+    why: Literal["settled", "budget", "failure"]
     at: str
 
 

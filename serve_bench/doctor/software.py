@@ -37,7 +37,7 @@ _ASK: Final = (
     NOT_FROM_HERE
     + """
 sys.path.insert(0, sys.argv[1])
-from start import haproxy_binary
+from start import haproxy_binary, import_needed
 del sys.path[0]
 import json, platform
 from importlib import metadata
@@ -48,7 +48,10 @@ except metadata.PackageNotFoundError:
 answer = {"python": platform.python_version(), "ray": ray, "haproxy": haproxy_binary()}
 print("\\n" + json.dumps(answer), flush=True)
 if ray is not None:
-    from ray import serve
+    try:
+        import_needed()
+    except Exception as error:
+        sys.exit(str(error))
 """
 )
 

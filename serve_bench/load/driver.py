@@ -114,6 +114,8 @@ class Watch:
     _last: int = field(default_factory=perf)
     _last_completed: int = 0
     _base: tuple[int, int] = (0, 0)
+    #: Responses of any kind so far, and when the last was counted.
+    _heard: tuple[int, int] = field(default_factory=lambda: (0, perf()))
 
     def look(self, phase: Phase) -> None:
         """Report the state of the load if a quarter of a second has passed."""
@@ -123,6 +125,9 @@ class Watch:
         completed, failed = self.shared.total(COMPLETED), self.shared.total(FAILED)
         rate = (completed - self._last_completed) / ((now - self._last) / 1e9)
         self._last, self._last_completed = now, completed
+        heard = completed + failed
+        if heard != self._heard[0] or self.shared.total(SENT) <= heard:
+            self._heard = heard, now
         if phase == "warmup" or now < self.measure_ns:
             self._base = (completed, failed)
             phase = "warmup" if phase != "connect" else phase
@@ -141,6 +146,7 @@ class Watch:
                 failed=failed - base[1],
                 p50_ns=p50,
                 p99_ns=p99,
+                silent_s=(now - self._heard[1]) / 1e9,
             )
         )
 

@@ -6,6 +6,7 @@ Rule: a dead worker is a value (`WorkerFailure`), never a hang; and no worker ou
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -135,7 +136,17 @@ STUCK_S = 10.0
 """How long a worker may be silent after its last deadline before it counts as failed."""
 
 STOP_S = 2.0
-"""How long a worker may take to end after its stdin closes; then it is killed."""
+"""How long a worker may take to end after its stdin or stdout closes; then it is killed."""
+
+
+def end_process(process: subprocess.Popen[bytes], wait_s: float) -> None:
+    """Wait so long for the end of a process that is about to end, then kill it."""
+    try:
+        process.wait(wait_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel holds it
+            process.wait(STOP_S)
 
 
 @dataclass
@@ -264,7 +275,7 @@ class Crew:
                 worker.messages[message["event"]] = message
             if not data:
                 self._selector.unregister(key.fileobj)
-                worker.process.wait()
+                end_process(worker.process, STOP_S)
                 worker.ended = True
 
     def wait_for(self, event: str, left_s: float, look: Callable[[], float | None]) -> None:
@@ -336,11 +347,7 @@ class Crew:
                     continue  # it is dead, and so is the pipe
         deadline = time.monotonic() + STOP_S
         for worker in self.workers:
-            try:
-                worker.process.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                worker.process.kill()
-                worker.process.wait()
+            end_process(worker.process, max(0.0, deadline - time.monotonic()))
             if worker.process.stdout is not None:
                 worker.process.stdout.close()
             worker.errors.close()

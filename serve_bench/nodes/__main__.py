@@ -221,14 +221,14 @@ class LoadActors:
     def _take(self, task: NodeTask, done: list[Any]) -> None:
         if task.future in done:
             try:
-                task.outcome = ray.get(task.future)
+                task.outcome = ray.get(task.future, timeout=SILENT_S)
             except ray.exceptions.RayError as error:
                 self._lose(task, why(error))
             return
         if task.question in done:
             question, task.question = task.question, None
             try:
-                state = ray.get(question)
+                state = ray.get(question, timeout=SILENT_S)
             except ray.exceptions.ActorUnavailableError:
                 return  # it may come back; silence decides
             except ray.exceptions.RayError as error:

@@ -159,7 +159,12 @@ def explain(output: str, pid: int) -> str:
 def dump(pid: int, *, native: bool = False) -> str:
     """The stacks of all threads now, as py-spy prints them. Raises ProfileFailed."""
     words = [py_spy(), "dump", "--pid", str(pid), *(["--native"] if native else [])]
-    ran = subprocess.run(words, capture_output=True, text=True, errors="replace", check=False)
+    try:
+        ran = subprocess.run(
+            words, capture_output=True, text=True, errors="replace", timeout=READY_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise ProfileFailed(f"py-spy on process {pid} gave no stacks in {READY_S:.0f} s") from None
     if ran.returncode != 0:
         raise ProfileFailed(explain(ran.stderr or ran.stdout, pid))
     return ran.stdout
@@ -278,9 +283,14 @@ class Recording:
     def abandon(self) -> None:
         """Kills py-spy if it runs, and leaves no partial file."""
         if self._process is not None and self.running:
-            self._process.kill()
-            self._process.wait()
+            self._kill()
         self._tidy()
+
+    def _kill(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel holds it
+            self._process.wait(STOP_S)
 
     def _tidy(self) -> None:
         """Removes the draft, and new folders that are empty."""
@@ -296,12 +306,11 @@ class Recording:
         try:
             self._process.wait(STOP_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            self._kill()
             raise ProfileFailed(
                 f"py-spy on process {self.pid} did not end in {STOP_S:.0f} s"
             ) from None
-        self._reader.join()
+        self._reader.join(STOP_S)
         output = "\n".join(self._output)
         summary = _SAMPLES.search(output)
         if self._process.returncode < 0:

@@ -19,14 +19,7 @@ import pytest
 from serve_bench.benchmarks.own_app.facts import check_options, own_app, split_target
 from serve_bench.core.app_spec import AppSpec, own_spec
 from serve_bench.core.errors import BadInput, RunFailed
-from serve_bench.core.own_app import (
-    Asked,
-    Option,
-    OwnApp,
-    argument_key,
-    arguments_of,
-    read_options,
-)
+from serve_bench.core.own_app import Asked, Option, OwnApp, arguments_of, read_options
 from serve_bench.core.request_spec import SpecError
 from serve_bench.core.result import VariantUsed
 from serve_bench.serving.launch_spec import LaunchSpec, check_interpreter
@@ -123,7 +116,7 @@ class KeptCluster:
         return tuple(str(folder) for folder in self.folders)
 
     def _app(self, place: str, arguments: Mapping[str, Option]) -> OwnApp:
-        key = place + argument_key(arguments)
+        key = f"{place} {arguments}"
         if key not in self._apps:
             self._apps[key] = own_app(place, WHERE, folders=self._path, arguments=arguments)
         return self._apps[key]

@@ -186,7 +186,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         if self._proven:
             deployed = self._deployed()
         else:
-            deployed = self._serving.deploy(self._suite.app, cell)
+            deployed = self._serving.deploy(self._suite.app, cell, self._say_deploy)
             seconds = self._serving.seconds
             self._journal.append(self._part.proven(seconds, self._serving.prove))
         self._proven = True
@@ -353,12 +353,15 @@ class ServedBench(Bench[Cell, PlannedLoad]):
     def _deployed(self) -> Deployed:
         """Deploys the cell on a proven cluster. Raises CellOver if that fails."""
         try:
-            return self._serving.deploy(self._suite.app, self._cell)
+            return self._serving.deploy(self._suite.app, self._cell, self._say_deploy)
         except LaunchFailed as error:
             if not self._serving.alive():
                 raise
             self._journal.fail(Fault("deploy", error, self._part, label_of(self._cell)))
             raise CellOver(str(error)) from None
+
+    def _say_deploy(self, words: str) -> None:
+        self._journal.say(f"deploy: {words}", cell=self._cell)
 
     def _record(self, deployed: Deployed, settled: JsonObject) -> None:
         seconds, label = round(deployed.seconds, 4), label_of(self._cell)

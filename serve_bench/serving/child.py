@@ -25,6 +25,9 @@ CHATTER: Final = (
 )
 """Words in lines of Ray and torch that do not explain a failure."""
 
+KILLED_S: Final = 10.0
+"""How long a killed process may take to be gone."""
+
 Report = Callable[[str, float], None]
 """Takes the name of a phase that ended and the seconds that it took."""
 
@@ -127,7 +130,8 @@ class Child:
 
     def wait(self) -> None:
         """Waits for the end of a killed process and closes its pipes."""
-        self._process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel holds it: a leftover
+            self._process.wait(KILLED_S)
         with contextlib.suppress(BrokenPipeError):  # bytes left in the buffer for a dead process
             self._stdin.close()
 

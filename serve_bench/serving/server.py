@@ -47,6 +47,9 @@ from serve_bench.serving.strays import Reaped, reap, started
 
 LAUNCH_TIMEOUT_S = 120.0
 
+#: For the questions to Serve and its replicas of a look: what cluster/actors.py waits, and a bit.
+LOOK_TIMEOUT_S = 35.0
+
 #: For each further raylet: serving/cluster/start.py gives it 60 s to join.
 RAYLET_TIMEOUT_S = 65.0
 
@@ -130,6 +133,7 @@ class Serving:
     gcs_address: str = ""  # by which another driver joins
     joining: dict[str, str] = field(default_factory=dict)  # what its environment must hold
     _child: Child | None = None
+    _asked: int = 0  # commands so far: a late answer is none to the next
     _vital: dict[int, tuple[str, int]] = field(default_factory=dict)
     _haproxy: list[int] = field(default_factory=list)  # as it was seen last
     _closed: Reaped | None = None
@@ -224,12 +228,18 @@ class Serving:
         self.joining = answer["environment"]
         self._haproxy = self._haproxy_now()
 
-    def deploy(self, app: AppSpec, cell: Mapping[str, Value]) -> Deployed:
-        """Deploys a cell, in place where Serve can. Raises LaunchFailed if it is not in force."""
+    def deploy(
+        self,
+        app: AppSpec,
+        cell: Mapping[str, Value],
+        report: Callable[[str], None] = lambda words: None,
+    ) -> Deployed:
+        """Deploys a cell, in place where Serve can. `report`: takes what is waited for. Raises
+        LaunchFailed if it is not in force."""
         spec = deploy_spec(app, cell)
         began = time.monotonic()
         timeout_s = float(spec["timeout_s"]) + LAUNCH_TIMEOUT_S
-        answer = self._ask("deploy", spec, timeout_s, broken=self._deploy_watch())
+        answer = self._ask("deploy", spec, timeout_s, report, self._deploy_watch())
         self._note_vital()
         return Deployed(time.monotonic() - began, bool(answer["in_place"]), answer["proof"])
 
@@ -298,21 +308,21 @@ class Serving:
 
     def begin_look(self) -> None:
         """Starts to look at what the replicas wait in. Raises LaunchFailed."""
-        self._ask("look", {}, LAUNCH_TIMEOUT_S)
+        self._ask("look", {}, LOOK_TIMEOUT_S)
 
     def end_look(self, from_ns: int, to_ns: int) -> list[Mapping[str, Any]]:
         """What each replica saw between two moments of time.time_ns. Raises LaunchFailed."""
         return list(
-            self._ask("look", {"from_ns": from_ns, "to_ns": to_ns}, LAUNCH_TIMEOUT_S)["replicas"]
+            self._ask("look", {"from_ns": from_ns, "to_ns": to_ns}, LOOK_TIMEOUT_S)["replicas"]
         )
 
     def begin_course(self) -> None:
         """Starts to read what Serve says of its replicas. Raises LaunchFailed."""
-        self._ask("course", {}, LAUNCH_TIMEOUT_S)
+        self._ask("course", {}, LOOK_TIMEOUT_S)
 
     def end_course(self) -> Mapping[str, Any]:
         """What was read since: serving/cluster/course.py. Raises LaunchFailed."""
-        return self._ask("course", {"end": True}, LAUNCH_TIMEOUT_S)
+        return self._ask("course", {"end": True}, LOOK_TIMEOUT_S)
 
     def forget(self, pid: int) -> None:
         """A process that is ended on purpose: it is no casualty, whatever its role."""
@@ -355,7 +365,7 @@ class Serving:
 
     def casualties(self) -> list[str]:
         """What ended since the deploy, or since this was last asked: a trial over it is no good."""
-        gone = {pid: role for pid, (role, since) in self._vital.items() if not _lives(pid, since)}
+        gone = self._gone()
         for pid, role in gone.items():
             if role not in FATAL_ROLES:  # Serve replaces it, and it is told once
                 del self._vital[pid]
@@ -368,10 +378,16 @@ class Serving:
 
     def broken(self) -> str | None:
         """Why this cluster can do nothing more; None while it can."""
-        for pid, (role, since) in self._vital.items():
-            if role in FATAL_ROLES and not _lives(pid, since):
-                return f"{role} {pid} ended"
-        return None
+        fatal = (f"{role} {pid} ended" for pid, role in self._gone().items() if role in FATAL_ROLES)
+        return next(fatal, None)
+
+    def missing(self) -> list[str]:
+        """The same as `casualties` as far as processes show it; they stay to be asked for."""
+        return [f"{role} {pid} ended" for pid, role in self._gone().items()]
+
+    def _gone(self) -> dict[int, str]:
+        """The processes that must live on and have ended, with their roles."""
+        return {pid: role for pid, (role, since) in self._vital.items() if not _lives(pid, since)}
 
     def _haproxy_now(self) -> list[int]:
         return [one.pid for one in self.processes() if one.role == "haproxy"]
@@ -426,10 +442,15 @@ class Serving:
     ) -> dict[str, Any]:
         assert self._child is not None, "start() first"
         try:
-            answer = self._child.ask(
-                command, body, timeout_s, lambda name, _: report(name), broken or self.broken
+            self._asked += 1
+            return self._child.ask(
+                command,
+                body,
+                timeout_s,
+                lambda name, _: report(name),
+                broken or self.broken,
+                number=self._asked,
             )
-            return answer
         except ChildError as error:
             raise self._failed(str(error), error.detail) from None
 

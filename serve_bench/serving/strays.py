@@ -19,6 +19,7 @@ import contextlib
 import os
 import re
 import secrets
+import select
 import shutil
 import signal
 import stat
@@ -58,6 +59,7 @@ REAP_DEADLINE_S = 5.0
 _POLL_S = 0.05
 
 _WARDEN_READY = b"ready\n"
+WARDEN_READY_S = 30.0
 
 
 def temp_root() -> Path:
@@ -388,8 +390,10 @@ def start_warden(run_id: str) -> subprocess.Popen[bytes]:
         start_new_session=True,  # Ctrl-C at the terminal must not reach it
     )
     assert warden.stdout is not None
-    line = warden.stdout.readline()
+    ready, _, _ = select.select([warden.stdout], [], [], WARDEN_READY_S)
+    line = warden.stdout.readline() if ready else b""
     if line != _WARDEN_READY:
+        warden.kill()  # else what it may yet say would be waited for
         rest = (line + warden.stdout.read()).decode(errors="replace").splitlines()
         raise RunFailed("the process that cleans up after a killed run did not start", tuple(rest))
     return warden
@@ -430,5 +434,8 @@ class Marked:
         died = self.warden.poll() is not None
         if self.warden.stdin is not None:
             self.warden.stdin.close()
-        self.warden.wait()
+        try:
+            self.warden.wait(4 * REAP_DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            self.warden.kill()
         return reaped, died

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import io
+import re
+import threading
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from rich.console import Console
 
 from serve_bench.cli.live import HEIGHT, SECONDS, View, chart, load_figures
-from serve_bench.cli.progress import step_texts
+from serve_bench.cli.progress import Display, step_texts
 from serve_bench.cli.sitting import long_name, long_notice
 from serve_bench.core.load_result import Progress
 from serve_bench.runner.runner import Plan, RunStep
@@ -79,6 +82,47 @@ def test_a_chart_reaches_from_zero_to_the_highest_value() -> None:
     assert title == "requests/s, most 100  "
     assert [row[-3:] for row in rows] == ["  █", "  █", " ██", " ██"]
     assert chart("p99 ms", [0.0, 0.0], 20)[1:] == [" " * 20] * HEIGHT
+
+
+def silences(steps: list[RunStep], seconds: int = 60) -> tuple[list[int], list[str]]:
+    """How long a display shows nothing while these steps come, one a second, and its lines."""
+    now, shown, lines = 0.0, [0], 0
+    out = io.StringIO()
+    display = Display(out, clock=lambda: now)
+    for second in range(seconds):
+        now = float(second)
+        if second < len(steps):
+            display.step(steps[second])
+        display.tick()
+        if out.getvalue().count("\n") > lines:
+            lines = out.getvalue().count("\n")
+            shown.append(second)
+    shown.append(seconds)
+    return [after - before for before, after in pairwise(shown)], out.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("load", [None, NOW, replace(NOW, phase="drain", left=3)])
+def test_no_step_is_silent_for_15_s_and_says_what_is_waited_for(load: Progress | None) -> None:
+    look = replace(step(load), phase="look at what requests wait in")
+    gaps, lines = silences([look])
+    assert max(gaps) < 15
+    assert re.search(r"look at what requests wait in \| for 12 s, since \d\d:\d\d:\d\d$", lines[0])
+    others = [replace(look, who=f"side {number}") for number in range(60)]
+    assert max(silences(others)[0]) < 15
+
+
+def test_a_load_without_a_response_says_so_at_once_and_as_long_as_it_lasts() -> None:
+    loads = [replace(NOW, silent_s=float(second)) for second in range(30)]
+    gaps, lines = silences([step(load) for load in loads], 30)
+    assert gaps[0] == 5 and lines[0].endswith("no response for 5 s")
+    assert max(gaps) <= 10
+
+
+def test_a_thread_watches_between_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticked = threading.Event()
+    monkeypatch.setattr(Display, "tick", lambda display: ticked.set())
+    with Display(io.StringIO()):
+        assert ticked.wait(60)
 
 
 @pytest.mark.parametrize(

@@ -358,7 +358,7 @@ def _clusters(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
         finally:
             ended[name].set()
 
-    def deploy(self: Serving, app: Any, cell: Any) -> Any:
+    def deploy(self: Serving, app: Any, cell: Any, *_: Any) -> Any:
         replica = {"deployment": "Echo", "max_ongoing_requests": 5}
         what = f"{self.spec.name} num_replicas={cell['num_replicas']}"
         return script.call("deploy", what, Deployed(2.0, False, {"replicas": [replica]}))

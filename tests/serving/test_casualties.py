@@ -33,9 +33,11 @@ def test_a_child_with_the_title_of_its_parent_is_not_missed() -> None:
         launched: Any = SimpleNamespace(
             processes=lambda: found, _haproxy_now=list, _owner=lambda: parent.pid, port=1
         )
+        launched._gone = lambda: Serving._gone(launched)
         Serving._note_vital(launched)
         child.kill()
         assert Serving.casualties(launched) == []
         parent.kill()
         parent.wait()
+        assert Serving.missing(launched) == [f"raylet {parent.pid} ended"]
         assert Serving.casualties(launched) == [f"raylet {parent.pid} ended"]

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Awaitable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -180,16 +181,15 @@ def test_a_replica_that_died_is_told_by_the_last_that_it_wrote(
 def test_a_setting_that_is_not_in_force_is_reported(
     deployer: Any, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    class Client:
-        def get_serve_details(self) -> Any:
-            config = {"word": "old", "boost": 1}
-            return {"applications": {"a": {"deployments": {"Shop": {"deployment_config": config}}}}}
+    def details() -> Any:
+        config = {"word": "old", "boost": 1}
+        return {"applications": {"a": {"deployments": {"Shop": {"deployment_config": config}}}}}
 
     asked = {"word": "new", "boost": 2}
     check = {"deployment": "Shop", "replicas": None, "expect": {}, "told": {}, place: asked}
     spec = {"name": "a", "own": True, "checks": [check]}
     replica = {"deployment": "Shop", "pid": 1, "word": "old", "boost": 1}
-    monkeypatch.setattr(deployer, "serve_client", Client)
+    monkeypatch.setattr(deployer, "serve_details", details)
     monkeypatch.setattr(deployer, "_replicas", lambda spec: ([replica], []))
     monkeypatch.setattr(deployer, "PROOF_TIMEOUT_S", 0.0)
     with pytest.raises(deployer.Refused) as refused:
@@ -246,3 +246,37 @@ def test_the_drain_is_told_beside_the_windows(monkeypatch: pytest.MonkeyPatch) -
     handle._waits = iter((0.0, 0.0))
     result = asyncio.run(applications._load({**spec, "requests_each": 2}))
     assert result["seconds"] > 0 == result["drained_s"]
+
+
+IN_RAY = '  File "/v/lib/python3.11/site-packages/ray/serve/__init__.py", line 4, in <module>'
+IN_IT = '  File "/v/lib/python3.11/site-packages/httptools/parser.py", line 9, in parse'
+
+
+@pytest.mark.parametrize(
+    ("frames", "last", "says"),
+    [
+        ([IN_RAY, IN_IT], "TypeError: bad", "start with httptools {its}: TypeError: bad"),
+        (
+            [IN_IT, IN_RAY],
+            "ImportError: cannot import name 'X' from 'httptools.y' (/v)",
+            "{its}: I",
+        ),
+        (
+            [IN_RAY],
+            "ModuleNotFoundError: No module named 'nowhere'",
+            "start without nowhere, which",
+        ),
+        ([IN_RAY], "RuntimeError: no GCS", "does not start: RuntimeError: no GCS"),
+    ],
+)
+def test_a_ray_that_does_not_start_is_told_with_the_package_beside_it(
+    deployer: Any, frames: list[str], last: str, says: str, tmp_path: Path
+) -> None:
+    actors: Any = importlib.import_module("actors")
+    (tmp_path / "dashboard_agent.log").write_text(
+        "\n".join(["Traceback (most recent call last):", *frames, f"\x1b[36m{last}\x1b[0m"])
+    )
+    line = actors.why_not_up(RuntimeError("timed out \\x1b[36m" + 2000 * "x"), tmp_path)
+    assert line.startswith(f"Ray {version('ray')} does not start")
+    assert says.format(its=version("httptools")) in line and len(line) < 400
+    assert "\x1b" not in line and "\\x1b" not in actors.why_not_up(RuntimeError("a \\x1b[36m b"))

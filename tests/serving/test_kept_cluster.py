@@ -101,7 +101,7 @@ def stage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Stage:
     monkeypatch.setattr(kept_cluster, "check_options", lambda *_, **__: None)
     monkeypatch.setattr(kept_cluster, "check_interpreter", lambda _: None)
     monkeypatch.setattr(kept_cluster, "sweep", dict)
-    closed = SimpleNamespace(stdin=SimpleNamespace(close=lambda: None), wait=lambda: 0)
+    closed = SimpleNamespace(stdin=SimpleNamespace(close=lambda: None), wait=lambda *_: 0)
     closed.poll = lambda: None
     monkeypatch.setattr(marked, "start_warden", lambda _: closed)
     return stage

@@ -307,7 +307,8 @@ def rounds_words(comparing: Comparing) -> str:
 
 def stop_text(stop: RunStop) -> str:
     """`settled after 4 of at most 20 rounds`."""
-    why = {"settled": "settled", "budget": "the budget was used up"}[stop.why]
+    whys = {"budget": "the budget was used up", "failure": "given up, since each try fails alike,"}
+    why = whys.get(stop.why, stop.why)
     return f"{why} after {stop.after_round} of at most {stop.of} rounds"
 
 

@@ -346,7 +346,7 @@ def _ask(
         if "builder" in answer:
             what, advice = "is a builder, and raised ", ""
             if answer["builder"]["takes_arguments"] and not about.get("args"):
-                what = "is a builder, got no arguments (--arg NAME=VALUE), and raised "
+                what = "is a builder, got no arguments (options args.NAME=VALUE), and raised "
         raise BadInput(f"{where}: {target} {what}{answer['error']}{place}{advice}")
     return answer
 

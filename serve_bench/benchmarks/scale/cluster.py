@@ -131,8 +131,10 @@ class ScaleCluster:
         """Drives the load, and waits for its end."""
         measured_s = load.windows * load.window_s + (load.requests_each or 0) * load.timeout_s
         # The last request of the warm-up, and of the measured part, may each take their timeout.
-        timeout_s = load.warmup_s + measured_s + 2 * load.timeout_s + ASK_TIMEOUT_S
-        return built(HandleResult, self._ask("handle_load", asdict(load), timeout_s), "handle_load")
+        longest_s = load.warmup_s + measured_s + 2 * load.timeout_s
+        body = {**asdict(load), "longest_s": longest_s}
+        answer = self._ask("handle_load", body, longest_s + ASK_TIMEOUT_S)
+        return built(HandleResult, answer, "handle_load")
 
     def controller(self) -> Mapping[str, float | None]:
         """What Serve says of its controller: `control_loop_ms` (mean of its last 100 loops),

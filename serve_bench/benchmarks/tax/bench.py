@@ -155,10 +155,12 @@ class _Clusters(PairBench):
         if up is None:
             part, server = self._of.server(layer)
             load = load_of(suite, row, server.url, cell)
-            return Target(load, part.number, server.processes)
+            ended = partial(self._ended, at, side)
+            return Target(load, part.number, server.processes, ended=ended)
         load = load_of(suite, row, up.serving.url_of(row), cell)
         load = replace(load, environment=up.serving.environment_of(row))
-        return Target(load, up.part.number, partial(_processes, up, layer.way == "handle"))
+        processes = partial(_processes, up, layer.way == "handle")
+        return Target(load, up.part.number, processes, ended=up.serving.missing)
 
     def _say_row(self, at: Pairing, phase: str, load: Progress | None) -> None:
         who = f"{len(at.planned)} layers"

@@ -72,6 +72,6 @@ def run_at_once(
             raise
     errors = [future.exception() for future in futures]
     return [
-        future.result() if error is None else None if place in stopped else error
+        future.result(timeout=0) if error is None else None if place in stopped else error
         for place, (future, error) in enumerate(zip(futures, errors, strict=True))
     ]

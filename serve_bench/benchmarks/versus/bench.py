@@ -6,15 +6,18 @@ fails on a side ends its round, on both sides, and the next round goes on.
 
 from __future__ import annotations
 
+import math
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
 from serve_bench.analysis.comparing import of_versus
+from serve_bench.analysis.ratios import FEWEST
 from serve_bench.benchmarks.versus.at_once import run_at_once
 from serve_bench.benchmarks.versus.measure import PairRows, Target, place_of
 from serve_bench.benchmarks.versus.request import Pairing, RoundPlan, Side, VersusSuite, expected_s
@@ -45,6 +48,9 @@ from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import NOT_TRIED, LaunchFailed, Serving
 from serve_bench.serving.strays import Reaped
 from serve_bench.store import now_iso, read
+
+#: In a budget no side is loaded for less in a round: of the shortest slices these are 20.
+SHORTEST_SIDE_S: Final = 1.0
 
 # --------------------------------------------------------------------------------------------------
 # Both sides of a round: started and deployed on at the same time.
@@ -94,19 +100,21 @@ def deploy_both(
     def work(
         up: Up, suite: Suite, cell: Cell
     ) -> Callable[[Callable[[str], None]], list[Launch | Deploy]]:
-        return lambda _: _deployed(up, suite, cell, label)
+        return lambda report: _deployed(up, suite, cell, label, report)
 
     outcomes = run_at_once(
         [work(up, suite, cell) for up, (suite, cell) in zip(ups, apps, strict=True)],
-        lambda place, words: None,
+        lambda place, words: say(ups[place], f"deploy: {words}"),
         lambda: _end(ups),
         LaunchFailed,
     )
     return [one for one in outcomes if isinstance(one, list | LaunchFailed)]
 
 
-def _deployed(up: Up, suite: Suite, cell: Cell, label: Cell) -> list[Launch | Deploy]:
-    done = up.serving.deploy(suite.app, cell)
+def _deployed(
+    up: Up, suite: Suite, cell: Cell, label: Cell, report: Callable[[str], None]
+) -> list[Launch | Deploy]:
+    done = up.serving.deploy(suite.app, cell, report)
     launches = [] if up.proven else [up.part.proven(up.serving.seconds, up.serving.prove)]
     up.proven = True
     seconds = round(done.seconds, 4)
@@ -140,6 +148,10 @@ class Pairs:
     without_ray: set[str | None] = field(default_factory=set)  # interpreters that cannot import it
     _began_s: float | None = None
     _begun: int = 0  # the place of the round that began last
+    _planned_s: float = 0.0  # that the rounds of this sitting were to take
+    _measured: bool = False  # a row on both sides
+    _failed: set[str] = field(default_factory=set)
+    _alike: bool = False
 
     def __post_init__(self) -> None:
         self.rows = PairRows(
@@ -164,25 +176,55 @@ class Pairs:
         if at is not None:
             return None
         self._begun = place
-        return self._pace(place) * expected_s(self.suite, self.rounds[place:])
+        return self._takes_s(place, self.rounds[place:])
 
-    def _pace(self, place: int) -> float:
-        """Of the rounds before: 1 as reckoned, above it on a busy host."""
+    def _takes_s(self, place: int, rounds: Sequence[RoundPlan]) -> float:
+        """How long further rounds take, at the pace of the `place` rounds before: each is as much
+        longer than planned as those were, on a busy host."""
+        late_s = max(0.0, self._lasted_s - self._planned_s) / max(1, place)
+        return expected_s(self.suite, rounds) + late_s * len(rounds)
+
+    @property
+    def _lasted_s(self) -> float:
         now_s = time.monotonic()
         self._began_s = now_s if self._began_s is None else self._began_s
-        planned_s = expected_s(self.suite, self.rounds[:place])
-        return max(1.0, (now_s - self._began_s) / planned_s) if planned_s else 1.0
+        return now_s - self._began_s
 
     def _over(self) -> RunStop | None:
         """Whether the rounds so far are enough, or the next one is not in the budget."""
         measured, after, of = self._begun + 1, self.rounds[self._begun].round, self.suite.rounds
+        self._planned_s += expected_s(self.suite, self.rounds[self._begun : measured])
+        if self._alike:
+            return RunStop(after, of, "failure", now_iso())
         if self.suite.looks and of_versus(read(self.folder)).settled:
             return RunStop(after, of, "settled", now_iso())
-        if self.budget_s is not None and self._began_s is not None:
-            next_s = self._pace(measured) * expected_s(self.suite, self.rounds[measured:][:1])
-            if time.monotonic() - self._began_s + next_s > self.budget_s:
+        if self.budget_s is not None:
+            left_s, later = self.budget_s - self._lasted_s, self.rounds[measured:]
+            needed = [one for one in later if one.round <= FEWEST] or later[:1]
+            short_s = self._takes_s(measured, needed) - left_s
+            if short_s > 0 and needed[0].round <= FEWEST:
+                self._shorten(short_s / (2 * sum(len(one.pairings) for one in needed)))
+            if self._takes_s(measured, needed[:1]) > left_s:
                 return RunStop(after, of, "budget", now_iso())
         return None
+
+    def _shorten(self, by_s: float) -> None:
+        """Loads each side and row for less time in the rounds to come, so that as many fit into the
+        budget as a verdict takes: a short round says less, and two say nothing."""
+        side_s = max(SHORTEST_SIDE_S, math.floor(10 * (self.suite.side_s - by_s)) / 10)
+        self.suite = self.rows.suite = replace(self.suite, side_s=side_s)
+
+    def note_failures(self, messages: Sequence[str]) -> None:
+        """Takes why sides failed. Where both failed alike, or one did as in the round before, and
+        nothing was measured yet, further rounds would fail as well."""
+        words = {re.sub(r"\d+", "N", one) for one in messages}
+        alike = len(words) == 1 and (len(messages) == 2 or words == self._failed)
+        self._failed = words
+        self._alike = self._alike or (alike and not self._measured)
+
+    def note_measured(self) -> None:
+        """A row was measured on both sides."""
+        self._measured, self._alike = True, False
 
 
 class PairBench(Bench[Cell, Pairing]):
@@ -229,7 +271,11 @@ class PairBench(Bench[Cell, Pairing]):
                 without_ray.add(up.side.launched.python)
             self._journal.fail(Fault("launch", error, up.part))
         if failed:
-            raise LaunchOver(str(failed[0][1]))
+            messages = [str(error) for _, error in failed]
+            if all(up.side.launched.python in without_ray for up in ups):  # the other fails as well
+                messages = [messages[0]] * len(ups)
+            self._plan.note_failures(messages)
+            raise LaunchOver(messages[0])
 
     def put(self, cell: Cell) -> None:
         """Deploys a cell on both sides. A launch must be proven with its first cell."""
@@ -249,6 +295,7 @@ class PairBench(Bench[Cell, Pairing]):
                 self._journal.fail(Fault("deploy", outcome, up.part, label))
                 over = over or CellOver(str(outcome))
         if over is not None:
+            self._plan.note_failures([str(one) for one in placed if isinstance(one, LaunchFailed)])
             raise over
 
     def load(self, row: Pairing) -> Loaded:
@@ -273,10 +320,11 @@ class PairBench(Bench[Cell, Pairing]):
         ]
         if faults:  # the figures are of a broken cluster: they stand in the failure alone
             return Loaded(faults=tuple(faults), ended=LaunchOver("a process of a side ended"))
-        silent = [side for side, trial in enumerate(trials) if trial.counts.completed == 0]
-        return Loaded(
-            trials, tuple(self._fault(row, side, none_succeeded(trials[side])) for side in silent)
-        )
+        silent = {side: none_succeeded(one) for side, one in enumerate(trials) if _silent(one)}
+        self._plan.note_failures(list(silent.values()))
+        if len(silent) < len(trials):
+            self._plan.note_measured()
+        return Loaded(trials, tuple(self._fault(row, side, why) for side, why in silent.items()))
 
     def close(self, part: Part) -> Reaped:
         """Ends a side."""
@@ -304,7 +352,8 @@ class PairBench(Bench[Cell, Pairing]):
             rate=at.row.rate_per_s,
             environment=up.serving.environment_of(at.row),
         )
-        return Target(load, up.part.number, up.serving.processes, up.serving.marks)
+        serving = up.serving
+        return Target(load, up.part.number, serving.processes, serving.marks, ended=serving.missing)
 
     def _not_measured(self, at: Pairing, message: str, guilty: int | None) -> Loaded:
         """No side of a row is measured; `guilty` is to blame, where that is known."""
@@ -357,6 +406,11 @@ class PairBench(Bench[Cell, Pairing]):
             load=load,
             who=f"round {self._round}, {who}",
         )
+
+
+def _silent(trial: Trial) -> bool:
+    """Whether no request was answered right."""
+    return trial.counts.completed == 0
 
 
 def _rate(trial: Trial) -> str:

@@ -204,7 +204,7 @@ def rounds_in_all(text: str | None, earlier: Result, planned: int) -> int:
     """Up to which round a stored run goes on: `planned` is what its record has. Raises BadInput."""
     stop, last = earlier.stop, earlier.last or planned
     if text is None:
-        return stop.of if stop is not None and stop.why == "budget" else last
+        return stop.of if stop is not None and stop.why != "settled" else last
     measured = max((one.round for one in earlier.trials), default=0)
     if not text.startswith("+"):
         rounds = whole_rounds(text) or last

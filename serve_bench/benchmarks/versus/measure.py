@@ -55,6 +55,10 @@ WINDOW_WARMUP_S: Final = 0.25
 #: and calls that come before that wait (measured: a fifth of the rate in one window of four).
 HANDLE_WARMUP_S: Final = 1.5
 
+#: How often it is looked whether what is loaded still lives: of what has ended, requests would be
+#: waited for until their time-out, slice by slice.
+ALIVE_EVERY_S: Final = 1.0
+
 #: Pairs of slices that are looked at to choose their length; fewer where each takes long.
 LOOK_PAIRS, FEW_LOOK_PAIRS = 6, 3
 SLOW_S: Final = 0.5  # a request
@@ -68,13 +72,22 @@ class Target:
     """A side that is up: the load of the row against it, and what serves it (nothing is known of a
     service that was there already). `launch`: its id in the records; `marks`: of its requests that
     are traced; `drive`: what runs a window of it, where it is loaded in windows; None:
-    `drive_load`."""
+    `drive_load`; `ended`: what of its processes has ended, in words."""
 
     load: Load
     launch: str = ""
     processes: Callable[[], Sequence[Process]] = tuple
     marks: Callable[[], Sequence[ProcessMarks]] = tuple
     drive: Drive | None = None
+    ended: Callable[[], Sequence[str]] = tuple
+
+
+class SideEnded(LoadError):
+    """A process of a side has ended while a row was measured. One line."""
+
+    def __init__(self, load: Load) -> None:
+        super().__init__("worker", load.request.host, load.request.port, "")
+        self.args = ("the load was given up",)
 
 
 @dataclass(frozen=True)
@@ -158,21 +171,20 @@ class PairRows:
         if at.row.client == HANDLE:
             return in_windows(connections, 0.0, "a process is a driver of one cluster alone")
         loads = _with_connections(targets, connections)
-        slow = any([self._warm(at, load) > SLOW_S for load in loads])
+        slow = any([self._warm(at, load, targets) > SLOW_S for load in loads])
         next_ = choose(connections, looks, self.suite.slice_s)
         while not isinstance(next_, Slicing):
             looked = Slicing("slices", next_, connections, connections)
             pairs = FEW_LOOK_PAIRS if slow or next_ > LONG_LOOK_S else LOOK_PAIRS
-            seen = self._slices(at, loads, looked, pairs)
+            seen = self._slices(at, loads, targets, looked, pairs)
             looks.append(DrainSample(next_, max(_drains(len(loads), seen.slices, looked))))
             next_ = choose(connections, looks, self.suite.slice_s)
         return next_
 
-    def _warm(self, at: Pairing, load: Load) -> float:
+    def _warm(self, at: Pairing, load: Load, targets: Sequence[Target]) -> float:
         """The median latency of a side once it is warm, seconds."""
-        result = drive_load(
-            load, WARMING, on_progress=self._progress(at, "warm-up"), mark=marks(self.run_id)
-        )
+        progress = self._progress(at, "warm-up", targets)
+        result = drive_load(load, WARMING, on_progress=progress, mark=marks(self.run_id))
         return (result.latency.percentile(0.5) or 0) / 1e9
 
     def _steady(
@@ -187,7 +199,7 @@ class PairRows:
         timing = replace(WARMING, windows=STEADY_WINDOWS, window_s=whole_s / STEADY_WINDOWS)
         steady: dict[int, _Steady] = {}
         for side in at.steady_order:
-            progress = self._progress(at, f"{at.planned[side].variant} alone")
+            progress = self._progress(at, f"{at.planned[side].variant} alone", targets)
             traced = self.trace if client_of(at.row) == "raw" else None
             traces = None if traced is None else trace_log(traced, whole_s)
             result = drive_load(
@@ -205,25 +217,45 @@ class PairRows:
     ) -> SlicedResult:
         pairs = slicing.pairs(self.suite.side_s)
         if slicing.method == "slices":
-            return self._slices(at, loads, slicing, pairs)
+            return self._slices(at, loads, targets, slicing, pairs)
         plan = Slices(pairs, slicing.slice_s, warmup_of(at, slicing), seed=at.seed)
-        progress = self._progress(at, "windows in turn")
+        progress = self._progress(at, "windows in turn", targets)
         drives = [target.drive for target in targets]
         return drive_windows(
             loads, plan, on_progress=progress, mark=marks(self.run_id), drives=drives
         )
 
     def _slices(
-        self, at: Pairing, loads: tuple[Load, ...], slicing: Slicing, pairs: int
+        self,
+        at: Pairing,
+        loads: tuple[Load, ...],
+        targets: Sequence[Target],
+        slicing: Slicing,
+        pairs: int,
     ) -> SlicedResult:
         # No slices of warm-up: all sides are warm, and CPU is read right before the first one. A
         # drain waits as long as a request may take, or two sides would be loaded at once.
         plan = Slices(pairs, slicing.slice_s, 0.0, loads[0].timeout_s, at.seed)
-        progress = self._progress(at, "slices in turn")
+        progress = self._progress(at, "slices in turn", targets)
         return drive_slices(loads, plan, on_progress=progress, mark=marks(self.run_id))
 
-    def _progress(self, at: Pairing, phase: str) -> Callable[[Progress], None]:
-        return lambda now: self.say(at, phase, now)
+    def _progress(
+        self, at: Pairing, phase: str, targets: Sequence[Target]
+    ) -> Callable[[Progress], None]:
+        """Reports how a load is, and gives it up when a process of a side has ended: SideEnded."""
+        due_s = time.monotonic() + ALIVE_EVERY_S
+
+        def progress(now: Progress) -> None:
+            nonlocal due_s
+            self.say(at, phase, now)
+            if time.monotonic() < due_s:
+                return
+            due_s = time.monotonic() + ALIVE_EVERY_S
+            for target in targets:
+                if target.ended():
+                    raise SideEnded(target.load)
+
+        return progress
 
     # ------------------------------------------------------------------------------- usage
 

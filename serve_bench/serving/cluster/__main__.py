@@ -43,7 +43,7 @@ class Cluster:
 
     def __init__(self, say: Callable[..., None]) -> None:
         self._say = say
-        self._deployer = Deployer()
+        self._deployer = Deployer(self._phase_ended)
         self._applications = Applications(self._phase_ended)
         self._handle_loads = HandleLoads()
         self._course = Course()
@@ -139,10 +139,13 @@ def main() -> None:
     """Serves commands until stdin ends."""
     protocol = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # Ray prints to stdout: to the log with it
+    turn, number = threading.Lock(), None
 
     def say(**message: Any) -> None:
-        with contextlib.suppress(BrokenPipeError):  # the parent is dead: `_read_commands` ends us
-            protocol.write(json.dumps(message) + "\n")
+        line = json.dumps(message if number is None else {**message, "number": number}) + "\n"
+        # The parent is dead where the pipe is broken: `_read_commands` ends us.
+        with turn, contextlib.suppress(BrokenPipeError):
+            protocol.write(line)
             protocol.flush()
 
     commands: Queue[dict[str, Any]] = Queue()
@@ -154,7 +157,7 @@ def main() -> None:
     actions = cluster.commands()
     while True:
         command = commands.get()
-        action = actions[command.pop("command")]
+        action, number = actions[command.pop("command")], command.pop("number", None)
         try:
             say(event="done", **action(command))
         except Refused as refused:

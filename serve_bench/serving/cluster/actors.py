@@ -1,7 +1,8 @@
 """Serve's actors, and what is in force inside them: flags, environment, log level, settings.
 
 Rule: a question to an actor is a function that runs inside it. It travels by value, with what it
-uses of its module, because an actor cannot import from this folder.
+uses of its module, because an actor cannot import from this folder. Every question has an end: a
+replica that is pending, or a node that is gone, gives no answer.
 """
 
 from __future__ import annotations
@@ -9,10 +10,18 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, wait
+from importlib import metadata
+from pathlib import Path
+from traceback import format_exception
 from typing import Any
 
 ANSWER_TIMEOUT_S = 10
+
+#: For a question that starts something in Serve's controller.
+ORDER_TIMEOUT_S = 60
 
 
 def proof(names: Sequence[str]) -> dict[str, Any]:
@@ -20,11 +29,13 @@ def proof(names: Sequence[str]) -> dict[str, Any]:
     environment, as far as it is of Serve or has these names."""
     flags: dict[str, Any] = {}
     environment: dict[str, Any] = {}
+    running = running_replicas()
     for name, actor in serve_actors():
         role = role_of(name)
-        if role is not None and role not in flags:
-            flags[role] = ask(actor, _constants_in_force)
-            environment[role] = ask(actor, _environment, names)
+        if role is None or role in flags or (role == "replica" and name not in running):
+            continue
+        flags[role] = ask(actor, _constants_in_force)
+        environment[role] = ask(actor, _environment, names)
     return {"flags": flags, "environment": environment}
 
 
@@ -48,14 +59,73 @@ def ask_replicas(
     references = [put(question, actor) for name, actor in serve_actors() if name.startswith(prefix)]
     settings = []
     silent = []
+    for answer in answers(references):
+        if isinstance(answer, ray.exceptions.RayTaskError):  # its constructor has not ended, say
+            silent.append(f"a replica cannot tell what it uses: {one_line(answer)}")
+        elif not isinstance(answer, Exception):  # else it is on its way out: the caller counts
+            settings.append(answer)
+    return sorted(settings, key=lambda replica: int(replica["pid"])), silent
+
+
+def answers(references: Sequence[Any], timeout_s: float = ANSWER_TIMEOUT_S) -> Iterator[Any]:
+    """What came of questions that were put, in their order: the answer, or what Ray raises. All
+    share one time-out, since many replicas may be pending at once."""
+    import ray
+
+    if references:
+        ray.wait(list(references), num_returns=len(references), timeout=timeout_s)
     for reference in references:
         try:
-            settings.append(ray.get(reference, timeout=ANSWER_TIMEOUT_S))
-        except ray.exceptions.RayTaskError as error:  # its constructor has not ended yet, say
-            silent.append(f"a replica cannot tell what it uses: {one_line(error)}")
-        except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
-            continue  # on its way out; the count of replicas is checked by the caller
-    return sorted(settings, key=lambda replica: int(replica["pid"])), silent
+            yield ray.get(reference, timeout=0)
+        except (ray.exceptions.RayError, ray.exceptions.GetTimeoutError) as error:
+            yield error
+
+
+def in_time(who: str, question: Callable[[], Any], timeout_s: float = ANSWER_TIMEOUT_S) -> Any:
+    """The answer to a question of Ray or Serve that takes no time-out. Raises Refused where none
+    comes: the question then goes on in a thread of its own, and holds nothing up."""
+    outcome: Future[Any] = Future()
+
+    def put_question() -> None:
+        try:
+            outcome.set_result(question())
+        except BaseException as error:  # noqa: BLE001 - raised in the thread that asked
+            outcome.set_exception(error)
+
+    threading.Thread(target=put_question, daemon=True).start()
+    wait([outcome], timeout=timeout_s)
+    if not outcome.done():
+        raise Refused(f"{who} gave no answer in {timeout_s:g} s")
+    return outcome.result(timeout=0)
+
+
+CONTROLLER = "Serve's controller"
+GCS = "Ray's GCS"
+SERVING = ("RUNNING", "UPDATING")
+
+
+def serve_details() -> dict[str, Any]:
+    """The state of Serve, of its applications and of every replica. Raises Refused."""
+    details: dict[str, Any] = in_time(CONTROLLER, lambda: serve_client().get_serve_details())
+    return details
+
+
+def statuses() -> dict[str, Any]:
+    """What Serve says of all applications, by name. Raises Refused."""
+    from ray import serve
+
+    return dict(in_time(CONTROLLER, lambda: serve.status().applications))
+
+
+def running_replicas() -> set[str]:
+    """The names of the actors of replicas that run: others wait for a place, start or end."""
+    return {
+        str(replica.get("actor_name"))
+        for app in serve_details()["applications"].values()
+        for deployment in (app.get("deployments") or {}).values()
+        for replica in deployment.get("replicas") or ()
+        if str(getattr(replica["state"], "value", replica["state"])) in SERVING
+    }
 
 
 def serve_client() -> Any:
@@ -72,14 +142,18 @@ def serve_actors() -> list[tuple[str, Any]]:
     """The names and handles of all of Serve's actors now."""
     import ray
 
-    actors = []
-    for entry in ray.util.list_named_actors(all_namespaces=True):
-        if entry["name"].startswith("SERVE_"):
-            try:
-                actor = ray.get_actor(entry["name"], namespace=entry["namespace"])
-            except ValueError:
-                continue  # ended between the listing and now
-            actors.append((entry["name"], actor))
+    def named() -> list[tuple[str, Any]]:
+        actors = []
+        for entry in ray.util.list_named_actors(all_namespaces=True):
+            if entry["name"].startswith("SERVE_"):
+                try:
+                    actor = ray.get_actor(entry["name"], namespace=entry["namespace"])
+                except ValueError:
+                    continue  # ended between the listing and now
+                actors.append((entry["name"], actor))
+        return actors
+
+    actors: list[tuple[str, Any]] = in_time(GCS, named)
     return actors
 
 
@@ -95,7 +169,7 @@ def nodes() -> list[dict[str, Any]]:
             "hostname": node["NodeManagerHostname"],
             "memory_bytes": int(node["Resources"].get("memory", 0)) or None,
         }
-        for node in state.nodes()
+        for node in in_time(GCS, lambda: state.nodes())
         if node["Alive"]
     ]
 
@@ -143,7 +217,7 @@ def deployers(app: str) -> list[str]:
 def controller() -> dict[str, Any]:
     """Figures of the controller's last 100 control loops. None where this Serve has no such
     figure."""
-    health = serve_client().get_serve_details().get("controller_health_metrics") or {}
+    health = serve_details().get("controller_health_metrics") or {}
     loop = health.get("loop_duration_s") or {}
     return {
         "control_loop_ms": _ms(loop.get("mean")),
@@ -261,6 +335,10 @@ def bound_host(host: str) -> str:
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 RAISED = re.compile(r"[\w.]+(Error|Exception|Timeout|Refused): .")
 FRAME = re.compile(r'\s+File ".+", line \d+')
+ESCAPED = re.compile(r"\\x1b\[[0-9;]*m")
+PACKAGE = re.compile(r'File ".+/(?:site|dist)-packages/(\w+)')
+NAMED = re.compile(r"(?:No module named|cannot import name .+ from|module) '(\w+)")
+MOST_REASON = 300
 LIBRARY = re.compile(r"site-packages|dist-packages|/lib/python3|<frozen|<string>")
 
 
@@ -305,6 +383,42 @@ def traceback_in(lines: list[str]) -> list[str]:
 
 def _indent(line: str) -> int:
     return len(line) - len(line.lstrip())
+
+
+def why_not_up(error: BaseException, logs: Path | None = None) -> str:
+    """Why Ray does not start, in a line with the package beside it that it does not fit. `logs`:
+    the folder of what its processes wrote: what raised there counts more than their silence."""
+    lines = ANSI.sub("", "".join(format_exception(type(error), error, error.__traceback__)))
+    last, raised = one_line(error), lines.splitlines()
+    for file in sorted(logs.glob("*")) if logs is not None else ():
+        written = ANSI.sub("", file.read_text(errors="replace")).splitlines()
+        if file.is_file() and any(line.startswith("Traceback") for line in written):
+            raised, last = written, last_raised(written) or last
+    return name_pair(raised, ESCAPED.sub("", last)[:MOST_REASON])
+
+
+def name_pair(lines: list[str], last: str) -> str:
+    """That Ray does not start, with the package that the end of a traceback names or is in."""
+    ray = f"Ray {_version_of('ray')}"
+    named = NAMED.search(last)
+    frames = [match[1] for line in lines if (match := PACKAGE.search(line))]
+    beside = [frame for frame in frames if frame != "ray"]
+    module = named[1] if named else beside[-1] if beside else None
+    if module is None or module == "ray":
+        return f"{ray} does not start: {last}"
+    version = _version_of(module)
+    if version is None:
+        return f"{ray} does not start without {module}, which is not installed: {last}"
+    return f"{ray} does not start with {module} {version}: {last}"
+
+
+def _version_of(module: str) -> str | None:
+    """The version of the package that a module is of."""
+    packages: Any = getattr(metadata, "packages_distributions", dict)()
+    try:
+        return metadata.version((packages.get(module) or [module])[0])
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def one_line(error: BaseException) -> str:

@@ -16,18 +16,24 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from actors import (
+    CONTROLLER,
     Refused,
+    answers,
     bound_host,
     by_value,
+    in_time,
     messages_of,
     nodes,
     one_line,
     put,
     serve_actors,
     serve_client,
+    serve_details,
+    statuses,
 )
 
 POLL_S = 0.1
@@ -52,7 +58,7 @@ class Applications:
         began = time.monotonic()
         deadline = began + float(spec["timeout_s"])
         apps = spec["apps"]
-        self._deploy(apps)
+        self._deploy(apps, float(spec["timeout_s"]))
         wanted = {app["name"]: app["replicas"] for app in apps}
         self._wait_running(wanted, deadline)
         self._say("replicas")
@@ -91,7 +97,7 @@ class Applications:
             return sorted(set(names) & set(statuses()))
         return []
 
-    def _deploy(self, apps: list[dict[str, Any]]) -> None:
+    def _deploy(self, apps: list[dict[str, Any]], timeout_s: float) -> None:
         from ray import serve
 
         built = [(app, _built(app)) for app in apps]
@@ -103,10 +109,12 @@ class Applications:
                 targets = [
                     serve.RunTarget(one, app["name"], app["route_prefix"]) for app, one in built
                 ]
-                serve.run_many(targets, wait_for_applications_running=False)
+                run = partial(serve.run_many, targets, wait_for_applications_running=False)
+                in_time(CONTROLLER, run, timeout_s)
                 return
             for app, one in built:  # before Ray 2.50: one after the other
-                serve.run(one, name=app["name"], route_prefix=app["route_prefix"])
+                names = {"name": app["name"], "route_prefix": app["route_prefix"]}
+                in_time(CONTROLLER, partial(serve.run, one, **names), timeout_s)
 
     def _wait_running(self, wanted: dict[str, dict[str, int]], deadline: float) -> None:
         """Until all are RUNNING with the replicas asked for. Raises Refused."""
@@ -142,7 +150,7 @@ def delete(names: list[str], timeout_s: float) -> None:
     deadline = time.monotonic() + timeout_s
     there = sorted(set(names) & set(statuses()))
     if there:
-        serve_client().delete_apps(there, blocking=False)
+        in_time(CONTROLLER, lambda: serve_client().delete_apps(there, blocking=False))
     while left := set(there) & (set(statuses()) | _with_replicas()):
         if time.monotonic() > deadline:
             raise Refused(f"still there after {timeout_s:.0f} s: {', '.join(sorted(left))}")
@@ -155,16 +163,9 @@ def _with_replicas() -> set[str]:
     return {name.removeprefix(REPLICA).split("#")[0] for name in names}
 
 
-def statuses() -> dict[str, Any]:
-    """What Serve says of all applications, by name."""
-    from ray import serve
-
-    return dict(serve.status().applications)
-
-
 def replicas_of(names: list[str]) -> list[dict[str, Any]]:
     """The replicas that run: pid, node, application and deployment."""
-    apps = serve_client().get_serve_details()["applications"]
+    apps = serve_details()["applications"]
     return [
         {
             "pid": replica["pid"],
@@ -217,7 +218,7 @@ HEALTHY = "HEALTHY"
 def proxies() -> list[dict[str, Any]]:
     """Every node that is alive, with its proxy: status ("NONE" without one), where it listens as
     seen from its node, pid of the actor, nodes that listen there too, and `why` in a line."""
-    details = serve_client().get_serve_details()
+    details = serve_details()
     known = details.get("proxies") or {}
     options = details.get("http_options") or {}
     host, port = options.get("host") or "127.0.0.1", int(options.get("port") or 8000)
@@ -268,17 +269,14 @@ def _why(one: dict[str, Any]) -> str | None:
 
 
 def _places(names: list[str]) -> dict[str, dict[str, Any]]:
-    """By the names of proxies: their pid, and the network that they are in."""
-    import ray
-
-    references = [(name, put(_place_of, actor)) for name, actor in serve_actors() if name in names]
-    places: dict[str, dict[str, Any]] = {}
-    for name, reference in references:
-        try:
-            places[name] = ray.get(reference, timeout=ASK_TIMEOUT_S)
-        except Exception as error:  # noqa: BLE001 - told as the reason why the proxy says nothing
-            places[name] = {"why": one_line(error)}
-    return places
+    """By the names of proxies: their pid, and the network that they are in; or why one says
+    nothing."""
+    asked = {name: put(_place_of, actor) for name, actor in serve_actors() if name in names}
+    told = zip(asked, answers(list(asked.values())), strict=True)
+    return {
+        name: {"why": one_line(place)} if isinstance(place, Exception) else place
+        for name, place in told
+    }
 
 
 def _place_of(proxy: Any) -> dict[str, Any]:
@@ -323,7 +321,7 @@ class Routes:
             left_s = max(1.0, deadline - time.monotonic())
             arguments = (host, one["port"], wanted, times, left_s)
             reason = (
-                answers(*arguments)
+                check_answers(*arguments)
                 if one["place"] == here()
                 else _there(one["node_id"], arguments, left_s)
             )
@@ -347,7 +345,7 @@ def _expected(node: dict[str, Any]) -> bool:
     """Whether Serve is about to start a proxy on a node that has none."""
     if not node["location"].endswith("EveryNode"):
         return False
-    details = serve_client().get_serve_details()
+    details = serve_details()
     return any(
         replica.get("node_id") == node["node_id"]
         for app in details["applications"].values()
@@ -361,9 +359,9 @@ def _there(node_id: str, arguments: tuple[Any, ...], left_s: float) -> str | Non
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    by_value(answers)
+    by_value(check_answers)
     strategy: Any = NodeAffinitySchedulingStrategy(node_id, soft=False)
-    ask = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=strategy)(answers)
+    ask = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=strategy)(check_answers)
     try:
         reason = ray.get(ask.remote(*arguments), timeout=left_s + ASK_TIMEOUT_S)
     except Exception as error:  # noqa: BLE001 - a node may be lost in any way; the reason is told
@@ -371,7 +369,7 @@ def _there(node_id: str, arguments: tuple[Any, ...], left_s: float) -> str | Non
     return None if reason is None else str(reason)
 
 
-def answers(
+def check_answers(
     host: str, port: int, wanted: list[tuple[str, str]], times: int, timeout_s: float
 ) -> str | None:
     """Asks each path until so many answers in a row have its body; None, or what came instead."""
@@ -452,7 +450,8 @@ class HandleLoads:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             threading.Thread(target=self._loop.run_forever, daemon=True).start()
-        return asyncio.run_coroutine_threadsafe(_load(spec), self._loop).result()
+        answer = asyncio.run_coroutine_threadsafe(_load(spec), self._loop)
+        return answer.result(timeout=float(spec["longest_s"]))
 
 
 async def _load(spec: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Any
 
-from actors import serve_client
+from actors import ANSWER_TIMEOUT_S, serve_details
 
 #: Seconds between two readings. With them, and all else that it does, the controller used 4 to 6 %
 #: of a core (Ray 2.60, 3 or 4 replicas).
@@ -48,7 +48,7 @@ class Course:
         """The changes since `begin`, and why readings failed."""
         self._over.set()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(2 * ANSWER_TIMEOUT_S)
             self._thread = None
         return {"changes": self._changes, "failed": self._failed[:3], "losses": len(self._failed)}
 
@@ -73,7 +73,7 @@ class Course:
 def state() -> dict[str, dict[str, Any]]:
     """By deployment (`app:Name`): replicas wanted, by state, and the pids of those that run."""
     every: dict[str, dict[str, Any]] = {}
-    for app, about in serve_client().get_serve_details()["applications"].items():
+    for app, about in serve_details()["applications"].items():
         for name, one in (about.get("deployments") or {}).items():
             counts = dict.fromkeys(("starting", "running", "draining"), 0)
             running = []

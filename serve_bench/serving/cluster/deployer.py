@@ -10,17 +10,22 @@ import base64
 import http.client
 import json
 import os
+import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from actors import (
     ANSI,
+    CONTROLLER,
+    ORDER_TIMEOUT_S,
     Refused,
     ask,
     ask_replicas,
     bound_host,
+    in_time,
     last_raised,
     log_level,
     messages_of,
@@ -28,6 +33,8 @@ from actors import (
     role_of,
     serve_actors,
     serve_client,
+    serve_details,
+    statuses,
     traceback_in,
 )
 
@@ -38,6 +45,10 @@ PROOF_TIMEOUT_S = 15.0
 
 #: What builds an app of the user's, by the same rules as where it was described (apps/own.py).
 OWN_BUILDER = "serve_bench_apps.own:build"
+
+#: A first request without an answer for so long is reported.
+SILENT_S = 5.0
+CHUNK = 1 << 16
 
 #: An app that gives the same wrong answer for so long will not give another.
 WRONG_ANSWER_S = 5.0
@@ -82,9 +93,10 @@ MOST_PATHS = 8
 
 class Deployer:
     """What is deployed on one Serve. `http`: the HTTP options that it was started with;
-    `grpc_port`: that of its gRPC proxy."""
+    `grpc_port`: that of its gRPC proxy; `say`: takes what is waited for, in words."""
 
-    def __init__(self) -> None:
+    def __init__(self, say: Callable[[str], None] = lambda words: None) -> None:
+        self._say = say
         self.http: dict[str, Any] = {}
         self.grpc_port = 0
         self._app: dict[str, Any] | None = None
@@ -139,11 +151,10 @@ class Deployer:
             args = {"import_path": app["import_path"], "args": app.get("args", {})}
             app.update(import_path=OWN_BUILDER, args=args)
         parse = getattr(ServeDeploySchema, "model_validate", None) or ServeDeploySchema.parse_obj
-        serve_client().deploy_apps(parse(config))
+        wanted = parse(config)
+        in_time(CONTROLLER, lambda: serve_client().deploy_apps(wanted), ORDER_TIMEOUT_S)
 
     def _wait_running(self, spec: dict[str, Any]) -> None:
-        from ray import serve
-
         wanted = {
             d["name"]: d["num_replicas"]
             for d in spec["deployments"]
@@ -153,7 +164,7 @@ class Deployer:
         deadline = time.monotonic() + float(spec["timeout_s"])
         waited = time.time()
         while True:
-            every = serve.status().applications
+            every = statuses()
             waiting = ""
             messages: list[str] = []
             for name in names:
@@ -192,11 +203,15 @@ class Deployer:
         began_all, since = time.monotonic(), time.time()
         polls = 0
         routed = False
+        request = ready["path"] if grpc else f"{ready['method']} {ready['path']}"
         while (left_s := began_all + PROXY_TIMEOUT_S - time.monotonic()) > 0:
             # A slow first answer is waited for: given up, it would be the second that is timed.
             plain = ready["body"] is None and not spec["own"]
             began = time.perf_counter()
-            status, answer, _ = self._ask(ready, POLL_TIMEOUT_S if plain else left_s)
+            with self._said(
+                f"no answer to {request} yet, which is waited for up to {left_s:.0f} s"
+            ):
+                status, answer, _ = self._ask(ready, POLL_TIMEOUT_S if plain else left_s)
             unknown = status == _UNKNOWN[grpc]
             at_proxy = status in (None, _NOT_YET[grpc]) or (unknown and not routed)
             if first is None and not at_proxy:
@@ -211,10 +226,11 @@ class Deployer:
             if spec["own"] and first is not None and time.monotonic() - reached > WRONG_ANSWER_S:
                 break
             time.sleep(POLL_S)
-        request = ready["path"] if grpc else f"{ready['method']} {ready['path']}"
         port = self.grpc_port if grpc else self.http["port"]
         waited_s = time.monotonic() - began_all
         line = f"{request} on port {port} answered {answer} for {waited_s:.0f} s"
+        if status is None:
+            line = f"{request} on port {port} had no answer in {waited_s:.0f} s ({answer})"
         if not spec["own"]:
             raise Refused(line)
         if status is not None and (status in _RAISED if grpc else status >= 500):
@@ -222,6 +238,17 @@ class Deployer:
             last = trace[-1].strip() if trace else ""
             raise Refused(line if last in answer else f"{line}: {last}", trace)
         raise Refused(line + self._advice(status, ready))
+
+    @contextmanager
+    def _said(self, words: str) -> Iterator[None]:
+        """Reports what is waited for where it takes longer than SILENT_S."""
+        timer = threading.Timer(SILENT_S, self._say, (words,))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def _advice(self, status: int | None, ready: dict[str, Any]) -> str:
         """Which flag would make the app answer otherwise; a FastAPI app tells its own paths."""
@@ -267,12 +294,20 @@ class Deployer:
             connection.request(ready["method"], ready["path"], body, ready["headers"])
             response = connection.getresponse()
             # After 101 comes what is no HTTP, for as long as both sides like.
-            content = b"" if response.status == 101 else response.read()
+            content = b"" if response.status == 101 else _body(response, patience_s)
             return response.status, f"{response.status} {response.reason}", content
         except (OSError, http.client.HTTPException) as error:
             return None, one_line(error), b""
         finally:
             connection.close()
+
+
+def _body(response: http.client.HTTPResponse, patience_s: float) -> bytes:
+    """The body of a response; of one without an end what came of it in time."""
+    deadline, content = time.monotonic() + patience_s, b""
+    while time.monotonic() < deadline and (chunk := response.read1(CHUNK)):
+        content += chunk
+    return content
 
 
 def _called(
@@ -348,7 +383,7 @@ def _contradicted(spec: dict[str, Any]) -> list[str]:
     """Options that replicas cannot report, and for which Serve reports another value."""
     if not any(check["told"] for check in spec["checks"]):
         return []
-    app = serve_client().get_serve_details()["applications"].get(spec["name"], {})
+    app = serve_details()["applications"].get(spec["name"], {})
     wrong = []
     for check in spec["checks"]:
         details = app.get("deployments", {}).get(check["deployment"], {})
@@ -446,9 +481,8 @@ def set_system_log_level(level: str) -> None:
     config: Any = getattr(schema, "LoggingConfig", None)
     if config is None or not hasattr(client, "update_global_logging_config"):
         raise Refused(f"log_level: Ray {ray.__version__} cannot change that of a running Serve")
-    client.update_global_logging_config(
-        config(log_level=level, enable_access_log=level in ("DEBUG", "INFO"))
-    )
+    wanted = config(log_level=level, enable_access_log=level in ("DEBUG", "INFO"))
+    in_time(CONTROLLER, lambda: client.update_global_logging_config(wanted), ORDER_TIMEOUT_S)
     wait_system_log_level(level)
 
 

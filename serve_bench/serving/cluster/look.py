@@ -53,21 +53,13 @@ def end(from_ns: int, to_ns: int) -> list[dict[str, Any]]:
 
 
 def _ask_all(question: Any) -> list[dict[str, Any]]:
-    """The answers of the replicas; one that ends meanwhile has none."""
-    import ray
-
+    """The answers of the replicas that run; one that ends meanwhile has none."""
+    running = actors.running_replicas()
     references = [
-        actors.put(question, actor)
-        for name, actor in actors.serve_actors()
-        if name.startswith("SERVE_REPLICA::")
+        actors.put(question, actor) for name, actor in actors.serve_actors() if name in running
     ]
-    answers = []
-    for reference in references:
-        try:
-            answers.append(ray.get(reference, timeout=actors.ANSWER_TIMEOUT_S))
-        except (ray.exceptions.RayError, ray.exceptions.GetTimeoutError):
-            continue
-    return [one for one in answers if one]
+    answers = actors.answers(references)
+    return [one for one in answers if one and not isinstance(one, Exception)]
 
 
 # ------------------------------------------------------------------------ inside a replica

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 import os
 import platform
 import re
@@ -22,12 +23,26 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from actors import Refused, ask_module, deployers, nodes, one_line, serve_actors, serve_client
-from applications import Applications, delete, statuses
+from actors import (
+    GCS,
+    Refused,
+    ask_module,
+    deployers,
+    in_time,
+    nodes,
+    one_line,
+    serve_actors,
+    serve_client,
+    serve_details,
+    statuses,
+    why_not_up,
+)
+from applications import Applications, delete
 
 #: A proxy has one for each connection, HAProxy two. A limit without an end makes some programs
 #: reserve memory for each that there could be, HAProxy before 3.0 among them.
 MOST_OPEN_FILES = 1 << 20
+VERSION_TIMEOUT_S = 10.0
 FLAG = re.compile(r"RAY_SERVE_[A-Z0-9_]*[A-Z0-9]")
 
 
@@ -49,20 +64,25 @@ def grpc_wanted(spec: dict[str, Any]) -> dict[str, Any] | None:
 
 def start(spec: dict[str, Any], phase_ended: Callable[[str], None]) -> dict[str, Any]:
     """Starts Ray and Serve. Returns flags in force, versions and Ray's addresses."""
-    import ray
-    from ray import serve
-
+    try:
+        import ray
+        from ray import serve
+    except Exception as error:  # of any kind: what the packages beside it make of it
+        raise Refused(why_not_up(error)) from error
     phase_ended("import")
     mark_haproxy()
     open_files = raise_open_files()
     check_flags(spec["env"], known_flags(Path(serve.__file__).parent), ray.__version__)
-    context: Any = ray.init(
-        address="local",
-        include_dashboard=False,
-        num_cpus=spec["num_cpus"],
-        _temp_dir=spec["ray_dir"],
-        log_to_driver=False,
-    )
+    try:
+        context: Any = ray.init(
+            address="local",
+            include_dashboard=False,
+            num_cpus=spec["num_cpus"],
+            _temp_dir=spec["ray_dir"],
+            log_to_driver=False,
+        )
+    except Exception as error:  # of any kind: what the packages beside it make of it
+        raise Refused(why_not_up(error, Path(spec["ray_dir"], "session_latest", "logs"))) from error
     phase_ended("ray_init")
     address = context.address_info["gcs_address"]
     start_raylets(spec.get("raylets", []), address, spec["num_cpus"], phase_ended)
@@ -87,6 +107,28 @@ def start(spec: dict[str, Any], phase_ended: Callable[[str], None]) -> dict[str,
         "metrics_url": f"http://{node}:{port}/metrics" if node and port else None,
         "open_files": open_files,
     }
+
+
+#: What the processes of a cluster import, beside what the driver does.
+OF_PROCESSES = (
+    "ray.serve.schema",
+    "ray.serve._private.controller",
+    "ray.serve._private.proxy",
+    "ray.serve._private.replica",
+    "ray._private.runtime_env.agent.main",
+    "ray.dashboard.agent",
+)
+
+
+def import_needed() -> None:
+    """Imports what a launch needs. Raises Refused with the package that does not fit."""
+    try:
+        importlib.import_module("ray.serve")
+        for name in OF_PROCESSES:
+            if importlib.util.find_spec(name) is not None:  # else another Ray has it elsewhere
+                importlib.import_module(name)
+    except Exception as error:  # of any kind: what the packages beside it make of it
+        raise Refused(why_not_up(error)) from error
 
 
 def known_flags(serve_directory: Path) -> set[str]:
@@ -160,11 +202,21 @@ def versions() -> dict[str, str]:
             continue
     haproxy = haproxy_binary()
     if haproxy:
-        text = subprocess.run([haproxy, "-v"], capture_output=True, text=True, check=False).stdout
-        version = re.search(r"version (\S+)", text)
+        version = re.search(r"version (\S+)", said_by(haproxy))
         if version:
             out["haproxy"] = version.group(1)
     return out
+
+
+def said_by(haproxy: str) -> str:
+    """What a program says of its version; empty where it says nothing in time."""
+    words = [haproxy, "-v"]
+    try:
+        return subprocess.run(
+            words, capture_output=True, text=True, timeout=VERSION_TIMEOUT_S, check=False
+        ).stdout
+    except subprocess.TimeoutExpired:
+        return ""
 
 
 def haproxy_binary() -> str | None:
@@ -318,7 +370,7 @@ class Attached:
         self._phase_ended("serve_start")
         before = sorted(statuses())
         replaced = self._replace(spec.get("names", []))
-        details = serve_client().get_serve_details()
+        details = serve_details()
         return {
             "versions": {**versions(), "ray": ray.__version__},
             "gcs_address": spec["address"],
@@ -354,7 +406,7 @@ class Attached:
             return self._left
 
     def _check_http(self) -> None:
-        details = serve_client().get_serve_details()
+        details = serve_details()
         location = str(getattr(details["proxy_location"], "value", details["proxy_location"]))
         if location in ("Disabled", "NoServer", "None"):
             raise Refused("Serve has its HTTP proxies disabled (proxy_location) in this cluster")
@@ -404,7 +456,8 @@ def _in_use(name: str) -> bool:
     from ray._private import state
 
     table: Any = state  # without types
-    ended = {str(job["JobID"]): bool(job["IsDead"]) for job in table.jobs()}
+    jobs = in_time(GCS, lambda: table.jobs())
+    ended = {str(job["JobID"]): bool(job["IsDead"]) for job in jobs}
     return any(not ended.get(job, True) for job in deployers(name))
 
 

@@ -158,7 +158,7 @@ def test_its_own_modules_are_told_and_none_that_is_installed_below_its_folder(sh
         (
             "def model(args): return Shop.bind(args['model'])",
             "model",
-            "is a builder, got no arguments (--arg NAME=VALUE), and raised KeyError: 'model' (shop",
+            "got no arguments (options args.NAME=VALUE), and raised KeyError: 'model' (shop.py, ",
         ),
         ("def fails(): return 1 / 0", "fails", "fails is a builder, and raised ZeroDivisionError"),
         ("def none(): pass", "none", "none() gives NoneType, and not an application of Serve"),

@@ -69,10 +69,10 @@ def test_without_looks_it_measures_all_rounds(tmp_path: Path) -> None:
 def test_no_round_begins_that_would_end_after_the_budget(tmp_path: Path) -> None:
     noisy = versus_result({ROW: rates(580.0, 575.0, wobble=9.0)}, looks=True)
     suite = VersusSuite.from_json({**noisy.run.suite, "rounds": 6})
-    next_s = expected_s(suite, versus_plan(suite)[1:2])
-    stop = over(short(noisy, 1), tmp_path / "short", next_s - 1)(0)
-    assert stop is not None and (stop.after_round, stop.why) == (1, "budget")
-    assert over(short(noisy, 1), tmp_path / "long", next_s + 1)(0) is None
+    next_s = expected_s(suite, versus_plan(suite)[3:4])
+    stop = over(short(noisy, 3), tmp_path / "short", next_s - 1)(2)
+    assert stop is not None and (stop.after_round, stop.why) == (3, "budget")
+    assert over(short(noisy, 3), tmp_path / "long", next_s + 1)(2) is None
 
 
 def test_what_is_planned_behind_a_stop_is_not_missing() -> None:

@@ -14,7 +14,13 @@ from typing import Any
 import pytest
 
 from serve_bench.benchmarks.versus import measure as versus_rows
-from serve_bench.benchmarks.versus.measure import PairRows, Target, chosen_of, place_of
+from serve_bench.benchmarks.versus.measure import (
+    PairRows,
+    SideEnded,
+    Target,
+    chosen_of,
+    place_of,
+)
 from serve_bench.benchmarks.versus.request import Pairing, Side, VersusSuite, versus_plan
 from serve_bench.benchmarks.versus.slicing import Slicing
 from serve_bench.core.load_result import LoadResult, SlicedResult, WorkerFailure
@@ -199,3 +205,18 @@ def test_a_load_that_lost_a_worker_is_an_error_of_its_side(
         said = f"worker: 127.0.0.1:{two.port}: load worker 7 failed: it ran out of memory"
         with pytest.raises(LoadError, match=said):
             rows.measure(first(whole), (Target(loads[0]), Target(loads[1])))
+
+
+def test_a_drain_is_given_up_when_a_process_of_a_side_has_ended(
+    folder: RunFolder, run_id: str
+) -> None:
+    """Its requests are in flight, and would be waited for until their time-out, slice by slice."""
+    whole = suite(sample=False)
+    with serving() as one, serving(delay_s=600.0) as hung:
+        gone = target(hung, ended=lambda: ["raylet 7 ended"] if hung.log else [])
+        targets = target(one), gone
+        loads = tuple(replace(at.load, connections=2, timeout_s=600.0) for at in targets)
+        rows, said = rows_of(whole, folder, run_id)
+        with pytest.raises(SideEnded, match="the load was given up") as caught:
+            rows._slices(first(whole), loads, targets, Slicing("slices", 0.05, 2), 3)
+    assert caught.value.port == hung.port and "slices in turn" in said

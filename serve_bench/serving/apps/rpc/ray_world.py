@@ -141,7 +141,7 @@ class RayWorld:
             for reference in done:
                 rank = first + references.index(reference)
                 try:
-                    answers[reference] = ray.get(reference)
+                    answers[reference] = ray.get(reference, timeout=0)
                 except ray.exceptions.RayTaskError as error:
                     # First: one that tells of a dead agent is a RayActorError as well.
                     raise self._failed(rank, error) from None

@@ -1,0 +1,141 @@
+"""Nothing is waited for without an end: what asks Ray, Serve, a socket or a process says how long.
+
+Read from the sources, since no run shows all that may give no answer.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final
+
+import pytest
+
+import serve_bench
+
+PACKAGE: Final = Path(serve_bench.__file__).parent
+CLUSTER: Final = PACKAGE / "serving" / "cluster"
+
+#: Calls that take a time-out, by the end of their name, and how many arguments come before it.
+BOUNDED: Final = {
+    ".result": 0,
+    ".wait": 0,
+    ".communicate": 1,
+    ".urlopen": 2,
+    "_DIRECT.open": 2,
+    ".create_connection": 1,
+    ".HTTPConnection": 2,
+    "ray.get": 9,
+    "ray.wait": 9,
+    "subprocess.run": 9,
+    "subprocess.check_output": 9,
+}
+
+#: `Child.wait` is bounded itself.
+OURS: Final = ("child.wait", "self._routes.wait")
+
+#: Calls of Ray and Serve that take no time-out: `in_time` gives them one. `serve.run` is of a world
+#: of rpc alone, which its parent ends.
+ENDLESS: Final = frozenset(
+    """serve.status serve.run_many serve_client().get_serve_details state.nodes table.jobs
+    serve_client().deploy_apps serve_client().delete_apps client.update_global_logging_config
+    ray.util.list_named_actors ray.get_actor""".split()
+)
+
+
+def calls(tree: ast.AST, inside: tuple[ast.AST, ...] = ()) -> Iterator[tuple[ast.Call, Any]]:
+    """Every call, with all that it stands in."""
+    for child in ast.iter_child_nodes(tree):
+        if isinstance(child, ast.Call):
+            yield child, (*inside, tree)
+        yield from calls(child, (*inside, tree))
+
+
+def has_end(call: ast.Call, name: str) -> bool:
+    before = next((n for end, n in BOUNDED.items() if name.endswith(end)), None)
+    named = {keyword.arg for keyword in call.keywords}
+    return before is None or len(call.args) > before or bool(named & {"timeout", "timeout_s"})
+
+
+def without_end(source: str) -> list[str]:
+    """The calls of a module that may wait for ever."""
+    found = []
+    every = list(calls(ast.parse(source)))
+    in_time = [call for call, _ in every if ast.unparse(call.func) == "in_time"]
+    asked = {ast.unparse(argument) for call in in_time for argument in call.args}
+    for call, inside in every:
+        name = ast.unparse(call.func)
+        if name in ENDLESS:
+            names = {node.name for node in inside if isinstance(node, ast.FunctionDef)}
+            bounded = bool(names & asked) or any(node in in_time for node in inside)
+        else:
+            awaited = isinstance(inside[-1], ast.Await)
+            bounded = awaited or name.endswith(OURS) or has_end(call, name)
+        if not bounded:
+            found.append(f"{call.lineno}: {name}")
+    return found
+
+
+def test_every_question_has_a_time_out() -> None:
+    sources = {file: file.read_text(encoding="utf-8") for file in PACKAGE.rglob("*.py")}
+    wrong = {str(file): without_end(source) for file, source in sources.items()}
+    assert not {file: lines for file, lines in wrong.items() if lines}
+
+
+@pytest.mark.parametrize(
+    ("line", "ends"),
+    [
+        ("ray.get(x)", False),
+        ("ray.get(x, timeout=3)", True),
+        ("future.result()", False),
+        ("handle.remote(1).result(timeout_s=2)", True),
+        ("process.wait()", False),
+        ("subprocess.run(words, check=False)", False),
+        ("serve.status()", False),
+        ("in_time(CONTROLLER, lambda: serve.status().applications)", True),
+    ],
+)
+def test_a_question_without_an_end_is_found(line: str, ends: bool) -> None:
+    assert (without_end(line) == []) is ends
+
+
+# ------------------------------------------------------------------------- replicas that wait
+
+
+@pytest.fixture
+def actors(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(CLUSTER))
+    return importlib.import_module("actors")
+
+
+def test_a_question_that_gets_no_answer_is_given_up(actors: Any) -> None:
+    over = threading.Event()
+    with pytest.raises(actors.Refused, match=r"controller gave no answer in 0\.01 s"):
+        actors.in_time(actors.CONTROLLER, over.wait, 0.01)
+    over.set()
+    assert actors.in_time(actors.CONTROLLER, lambda: 3) == 3
+    with pytest.raises(TimeoutError, match="of its own"):
+        actors.in_time(actors.CONTROLLER, lambda: fail(TimeoutError("of its own")))
+
+
+def fail(error: Exception) -> None:
+    raise error
+
+
+def test_a_look_asks_the_replicas_that_run_and_none_that_is_pending(
+    actors: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look: Any = importlib.import_module("look")
+    states = {"SERVE_REPLICA::a#A#1": "RUNNING", "SERVE_REPLICA::a#A#2": "STARTING"}
+    replicas = [{"actor_name": name, "state": state} for name, state in states.items()]
+    details = {"applications": {"a": {"deployments": {"A": {"replicas": replicas}}}}}
+    client = SimpleNamespace(get_serve_details=lambda: details)
+    monkeypatch.setattr(actors, "serve_client", lambda: client)
+    monkeypatch.setattr(actors, "serve_actors", lambda: [(name, name) for name in states])
+    monkeypatch.setattr(actors, "put", lambda question, actor: actor)
+    monkeypatch.setattr(actors, "answers", lambda references: [{"of": one} for one in references])
+    assert look._ask_all(None) == [{"of": "SERVE_REPLICA::a#A#1"}]
