@@ -172,22 +172,6 @@ def test_every_chart_is_drawn_and_no_name_runs(tmp_path: Path, width: int, dark:
     assert max(dim) < 120 and all(min(one) > 150 for one in bright)
 
 
-def test_light_and_dark_change_by_the_button_without_drawing_anew(tmp_path: Path) -> None:
-    act = """
-    var svg = document.querySelector(".drawing svg"), button = document.getElementById("scheme");
-    function now() { return [button.textContent, colour("body", "backgroundColor"),
-      colour(".drawing svg .role-axis-label text", "fill")]; }
-    var states = [now()];
-    button.click(); states.push(now());
-    button.click(); states.push(now());
-    done({states: states, same: svg === document.querySelector(".drawing svg")});"""
-    told, console = seen(tmp_path, written(tmp_path, sheet(), act=act))
-    first, second, third = told["states"]
-    assert console == [] and told["same"] is True
-    assert first == third and first[0] == "dark page" and second[0] == "light page"
-    assert first[1] != second[1] and first[2] != second[2]
-
-
 def drawn_as(spec: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch) -> Chart:
     """A chart for which a page gets this Vega-Lite."""
     one = replace(chart("drawn otherwise"), words=words)
@@ -246,15 +230,6 @@ def test_where_no_script_runs_words_stand_in_place_of_charts(tmp_path: Path) -> 
     assert drawn == ["flame"], "what is no chart is drawn without a script"
     assert dom.count('<p class="instead">') == 3
     assert '<button type="button" id="scheme" hidden' in dom
-
-
-def test_it_prints(tmp_path: Path) -> None:
-    file, pdf = written(tmp_path, sheet()), tmp_path / "page.pdf"
-    chromium(tmp_path, DARK, "--no-pdf-header-footer", f"--print-to-pdf={pdf}", f"file://{file}")
-    content = pdf.read_bytes()
-    assert content.startswith(b"%PDF")
-    pages = re.findall(rb"/Type\s*/Page\b", content)
-    assert 2 <= len(pages) <= 8
 
 
 def test_on_paper_charts_are_as_wide_as_the_paper_and_on_screen_again_as_before(

@@ -8,16 +8,12 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.main import get_command
 
 from serve_bench.benchmarks.registry import BENCHMARKS
-from serve_bench.cli.panels import ORDER, PANELS
-from serve_bench.cli.program import app, run
+from serve_bench.cli.program import run
 from tests import places
 
 GOLDEN = places.GOLDEN
@@ -94,40 +90,6 @@ def test_an_ascii_terminal_still_gets_the_figures(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert b"requests/s" in done.stdout
-
-
-def commands_of(one: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every command with its path, those below others too."""
-    yield path, one
-    for name, below in getattr(one, "commands", {}).items():
-        yield from commands_of(below, *path, name)
-
-
-EVERY = [one for one in commands_of(get_command(app)) if one[0]]
-
-
-def test_options_stand_in_panels_and_say_what_they_are(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Panels in one order, no type of Python, whole descriptions, the command's own in a line."""
-    monkeypatch.setenv("COLUMNS", "200")
-    fragments = ("Of ", "At ", "For ", "Also ", "From ", "On ", "In ", "One or more, ")
-    for path, command in EVERY:
-        assert run([*path, "--help"]) == 0
-        text = capsys.readouterr().out
-        panels = [title for title in re.findall(r"^(\w+):$", text, re.M) if title in ORDER]
-        assert panels == sorted(set(panels), key=ORDER.index), path
-        assert not re.search(r"<(str|int|float|path|bool|list\[\w+\])>", text), path
-        assert len(command.help.strip().splitlines()[0]) <= 60, path
-        assert getattr(command, "commands", {}) or "Example: serve-bench" in " ".join(text.split())
-        words = [param.help or "" for param in command.params]
-        wrong = [text for text in words if text.startswith(fragments) or text[:1].islower()]
-        assert wrong == [], path
-
-
-def test_every_name_of_a_panel_is_an_option_of_some_command() -> None:
-    options = {param.name for _, one in EVERY for param in one.params}
-    assert set(PANELS) <= options and set(PANELS.values()) <= set(ORDER)
 
 
 def test_the_help_lists_every_command_in_a_group(capsys: pytest.CaptureFixture[str]) -> None:

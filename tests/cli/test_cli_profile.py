@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -27,39 +26,6 @@ def burning() -> Iterator[int]:
     yield process.pid
     process.kill()
     process.communicate()
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ([], "name what to profile: --pid PID, --target ROLE or --recipe NAME"),
-        (["--pid", "1", "--target", "all"], "name what to profile"),
-        (["--target", "proxies"], "--target: 'proxies' is not allowed; it takes proxy, replica"),
-        (["--recipe", "proxi"], "--recipe: no 'proxi'; a path, or one of: controller, everything"),
-        (["--pid", "999999999"], "no process 999999999: it has ended, or never was"),
-        (["--pid", "1", "--rate", "0"], "--rate: 0 is not allowed; it takes 1 to 1000 a second"),
-        (["--pid", "1", "--duration", "0"], "--duration: 0.0 is not allowed"),
-        (["diff", "no.txt", "no.txt"], "no profile 'no.txt': neither a file nor a folder at"),
-        (["diff", "a", "b", "--target", "all"], "--target: 'all' is not allowed"),
-        (["--pid", str(os.getpid()), "-o", "."], "-o: . is a folder; it takes a file"),
-        (["--pid", "1", "-o", "x.html"], "-o: x.html is not allowed; it takes a file that ends in"),
-        (["--target", "haproxy"], "--target: 'haproxy' is not allowed; it takes proxy, replica"),
-        (["--list", "--rate", "0"], "--rate: does not go with --list, which shows every Serve"),
-        (["--list", "--duration", "-1"], "--duration: does not go with --list"),
-        (["--list", "--pid", "0"], "--pid: does not go with --list"),
-        (["--list", "--target", "proxies"], "--target: does not go with --list"),
-        (["--list", "--recipe", "proxi"], "--recipe: does not go with --list"),
-        (["--list", "--dump"], "--dump: does not go with --list"),
-        (["--list", "-o", "."], "--out: does not go with --list"),
-    ],
-)
-def test_a_mistake_is_one_line_and_exit_code_2(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    assert run(["profile", *words]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"serve-bench: {said}") and error.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.ptrace

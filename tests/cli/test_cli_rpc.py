@@ -3,7 +3,6 @@ started here."""
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -22,7 +21,6 @@ from tests import places, records
 
 STORED = places.FORMATS / "2-rpc.jsonl"
 
-REPORT = places.TOP / "serve_bench" / "reference" / "torch_rpc.json"
 Refuses = Callable[[str, str], None]
 WORLD = World(3, True, (4, 5), 2, 3, "cpu", 1)
 SUITE = RpcSuite(("torch", "ray"), (WORLD, replace(WORLD, batch=False)), "batch", "127.0.0.1", 0)
@@ -60,20 +58,6 @@ def test_bad_input_is_one_line_and_exit_code_2(refuses: Refuses) -> None:
         refuses(f"rpc {line}", message)
 
 
-def test_a_port_in_use_is_refused_by_the_name_of_its_flag(refuses: Refuses) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        for spelt in (f"--master-port {port}", f"-master_port={port}"):
-            refuses(f"rpc {spelt}", f"--master-port: {port} on 127.0.0.1 cannot be used: ")
-
-
-def test_without_torch_one_line_says_what_to_install(
-    refuses: Refuses, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rpc_needs, "find_spec", lambda name: None)
-    refuses("rpc --world-size 3", "torch is not installed: pip install torch numpy")
-
-
 def test_an_error_of_a_suite_file_names_it(
     tmp_path_factory: pytest.TempPathFactory, refuses: Refuses, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -106,20 +90,6 @@ def test_every_spelling_gives_the_same_plan(
     assert worlds == [f"  world_size={size}, {rest}" for size in (3, 4)]
     assert launch == "launch torch, round 1" and last.startswith("2 worlds, 10 episodes of 100 ")
     assert err == "" and list(tmp_path.iterdir()) == []
-
-
-def test_a_plan_of_several_backends_and_launches(capsys: pytest.CaptureFixture[str]) -> None:
-    more = ["--launches", "2", "--seconds", "2.5", "--steps", "7", "--policy-ms", "20"]
-    asked = ["--backend", "torch,ray", "--world-size", "2", "--master-port", "0"]
-    assert run(["rpc", *asked, *more, "--dry-run"]) == 0
-    first, *lines, last = capsys.readouterr().out.splitlines()
-    launches = [first, *(line for line in lines if line.startswith("launch "))]
-    assert launches == [
-        f"launch {name}, round {round_}" for round_ in (1, 2) for name in ("torch", "ray")
-    ]
-    worlds = {line for line in lines if not line.startswith("launch ")}
-    assert len(worlds) == 1 and worlds.pop().endswith(", threads=1, policy_ms=20.0")
-    assert last == "4 worlds, 2.5 s of 7 steps each; about 29 s in all"
 
 
 def stored(place: Path, command: str = "rpc") -> None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from serve_bench.benchmarks.scale import needs as scale_needs
 from serve_bench.benchmarks.scale.needs import BASE_BYTES, REPLICA_BYTES, check_cluster
 from serve_bench.benchmarks.scale.request import ScaleSuite
-from serve_bench.cli.program import run
 from serve_bench.core.errors import RunFailed
 from serve_bench.core.result import VariantUsed
 
@@ -57,17 +55,3 @@ def test_a_cluster_that_is_there_must_have_the_memory() -> None:
         assert said in str(refused.value)
     check_cluster(replace(suite, replicas=(70,)), nodes)
     check_cluster(suite, [*nodes, {"memory_bytes": None}])  # Ray does not say
-
-
-def test_the_plan_is_printed_and_nothing_started(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    line = "scale chain --length 3 --variant default,optimized --dry-run"
-    assert run(line.split()) == 0
-    lines = capsys.readouterr().out.splitlines()
-    launches = [line for line in lines if line.startswith("launch")]
-    assert launches == ["launch default, round 1", "launch optimized, round 1"]
-    assert "    4 clients, HTTP, latency (raw)" in lines
-    assert lines[-1].startswith("10 windows of 1 s for each row of throughput; about ")
-    assert list(tmp_path.iterdir()) == []

@@ -7,7 +7,6 @@ import io
 import json
 import os
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -224,26 +223,6 @@ def test_a_page_is_written_and_written_anew(
     capsys.readouterr()
     assert run(["history", str(results), "-f", "html"]) == 0
     assert capsys.readouterr() == ("", "wrote history.html\n")
-
-
-BAD = [
-    ("history", "Missing argument 'DIR...'"),
-    ("history nosuch", "nosuch: no such folder"),
-    ("history .", "no run found (no records.jsonl in it or below)"),
-    ("history . --metric p90", "--metric: 'p90' is not allowed; it takes throughput, p50, p99"),
-    ("history . --threshold 5", "--threshold: '5' is not allowed; it takes a share"),
-    ("history . --fail-on step", "--fail-on: 'step' is not allowed; it takes regressed, slower"),
-    ("history . --format csv", "--format: 'csv' is not allowed; it takes table, markdown, html"),
-    ("history . --last 0", "--last: 0 is not allowed; it takes 1 or more"),
-    ("history . --plot x.pdf", "--plot: x.pdf is not allowed; it takes a file"),
-    ("history . --plot no/x.png", "--plot: the folder of no/x.png does not exist"),
-    ("history . --output no/x.md", "--output: the folder of no/x.md does not exist"),
-]
-
-
-def test_bad_input_is_one_line_and_exit_code_2(refuses: Callable[[str, str], None]) -> None:
-    for line, message in BAD:
-        refuses(line, message)
 
 
 def test_a_link_around_the_folder_ends(results: Path, capsys: pytest.CaptureFixture[str]) -> None:

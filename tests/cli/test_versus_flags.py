@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ from serve_bench.core.errors import BadInput
 from serve_bench.core.own_app import Asked, OwnApp, OwnDeployment, OwnGrpc
 from serve_bench.core.redaction import hash_value, hide_suite
 from serve_bench.runner.url_bench import Service
-from tests import places
 
 BOTH: dict[str, Any] = {"a": "default", "b": "optimized"}
 AA: dict[str, Any] = {"a": "default", "aa": True}
@@ -233,32 +231,6 @@ def test_bad_input_names_the_flag(given: dict[str, Any], message: str) -> None:
     with pytest.raises(BadInput, match=message) as refused:
         planned(**given)
     assert "\n" not in str(refused.value)
-
-
-LINES = [
-    ("versus", "--a: is missing"),
-    ("versus --a default --b optimized --slice 5", "--slice: 5s is not allowed"),
-    ("versus --a default --b optimized --slice x", "--slice: 'x' is not allowed; it takes a time"),
-    ("versus --a default --b optimized --budget 10s", "--budget: 10 s is not enough: 3 rounds"),
-    ("versus --a default --b optimized --fail-on improved", "--fail-on: 'improved' is not allowed"),
-    ("versus --a default --b optimized -H a:b", "are for apps of your own (--a module:name)"),
-    ("versus --url a=http://h/ --url a=http://i/", "--url: the name a is given twice"),
-    ("versus --url a=http://h/", "--url: 1 given; versus takes it twice"),
-    ("versus --url a=http://h/ --url b=http://h/ --url c=http://h/", "--url: 3 given; versus"),
-    ("versus --url a=http://h/ --a default", "it does not go with --a"),
-    ("versus --url a=http://h/ --budget 5m --b-option x=1", "it does not go with --budget"),
-    ("versus --a default --b default --b-python=", "--b-python: '' is not allowed;"),
-    ("versus --a default --b default --b-env A=1 --b-env A=2", "--b-env: A is given twice"),
-    (
-        f"versus --resume {places.FORMATS}/2-versus.jsonl --quick --seed 3",
-        "it does not go with --quick, --seed",
-    ),
-]
-
-
-def test_bad_lines_are_refused_before_anything_starts(refuses: Callable[[str, str], None]) -> None:
-    for line, message in LINES:
-        refuses(line, message)
 
 
 def test_dry_run_prints_the_plan_and_starts_nothing(

@@ -21,12 +21,6 @@ def figures(*rounds: object, served: Served = OWN) -> RoundFigures:
     return compute_figures(LOAD, results, served, {"id": "abc"})  # type: ignore[arg-type]
 
 
-def test_the_rate_is_over_all_rounds_and_not_a_mean_of_rates() -> None:
-    found = figures(1.0, 3.0)
-    assert found.requests_per_s == pytest.approx(200 / 4.0)
-    assert found.rounds == 2 and found.completed == 200
-
-
 def test_the_rate_is_of_what_was_answered_in_the_time_it_is_over() -> None:
     found = figures(replace(round_of(LOAD, 1.0), in_windows=Counts(100, 60, {}, 40)))
     assert found.completed == 60 and found.requests_per_s == pytest.approx(60.0)
@@ -39,14 +33,6 @@ def test_latencies_are_of_all_rounds_in_milliseconds() -> None:
     assert found.max_ms == pytest.approx(9.0, rel=0.01)
 
 
-def test_errors_are_added_up_by_class() -> None:
-    found = figures(
-        round_of(LOAD, 1.0, failed={"status": 2, "timeout": 0}),
-        round_of(LOAD, 1.0, failed={"status": 1, "reset": 4}),
-    )
-    assert found.errors == {"status": 3, "reset": 4} and found.failed == 7
-
-
 @pytest.mark.parametrize(("bound", "limited"), [(1, False), (2, True), (3, True)])
 def test_the_client_counts_as_the_limit_when_it_was_in_most_rounds(
     bound: int, limited: bool
@@ -56,8 +42,3 @@ def test_the_client_counts_as_the_limit_when_it_was_in_most_rounds(
     assert found.client_bound is limited
     assert found.client_reasons == (("never idle",) if limited else ())
     assert any(line.startswith("warning: ") for line in found.lines()) is limited
-
-
-def test_a_url_of_others_has_no_variant() -> None:
-    found = figures(1.0, served=Served("http://127.0.0.1:8000/"))
-    assert found.variant is None and found.replicas is None

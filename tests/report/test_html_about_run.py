@@ -5,19 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from serve_bench.analysis.statistics import summarize
-from serve_bench.benchmarks.parts.about_run import (
-    method,
-)
+from serve_bench.benchmarks.parts.about_run import method
 from serve_bench.core.document import Number, Table, Text
 from serve_bench.core.result import Result, result_of
-from serve_bench.store import read
-from tests import places
 from tests.records import ROWS, launch, planned, run, trial
-from tests.sheet_parts import as_lines, at, column, every
+from tests.sheet_parts import as_lines, at, every
 
 CAPTION = "Plan and execution"
-GOLDEN = places.GOLDEN / "records.jsonl"
 SUITE = {"windows": 3, "window_s": 1.0, "warmup_min_s": 0.5, "warmup_max_s": 3.0}
 
 
@@ -30,23 +24,6 @@ def measured(*rates: float, **about: Any) -> Result:
     at = planned(row=ROWS[2])
     record = replace(run(at), suite=SUITE)
     return result_of([record, launch(), trial(at, *rates, **about)])
-
-
-def test_a_row_stands_beside_what_was_asked_of_it() -> None:
-    workers = [{"connections": 60}, {"connections": 40}]
-    table = executed(measured(100.0, 110.0, 90.0, client={"workers": workers}))
-    assert (column(table, "completed"), column(table, "failed")) == ([300], [0])
-    assert as_lines(table.rows[0].doubts) == () and table.rows[0].group == "default"
-
-
-def test_figures_are_those_of_the_statistics() -> None:
-    result = read(GOLDEN)
-    lines = summarize(result)
-    figures = [*column(executed(result), "completed"), *column(executed(result), "failed")]
-    counts = [line.completed if line.trials else None for line in lines]
-    errors = [line.errors if line.trials else None for line in lines]
-    assert figures == [*counts, *errors]
-    assert any(counts) and None in counts  # the run has a row that was not measured
 
 
 def test_what_differs_from_what_was_asked_is_marked_and_said() -> None:

@@ -131,23 +131,12 @@ def test_texts_stand_in_data_and_never_in_an_expression(name: str) -> None:
     json.dumps(vega(chart), allow_nan=False)
 
 
-def test_intervals_hold_the_points_as_they_were_given() -> None:
-    chart = intervals("t", POINTS, "requests/s", "w", "cap")
-    fields = ("label", "group", "value", "low", "high")
-    assert [Point(**{name: one[name] for name in fields}) for one in data(chart)] == list(POINTS)
-
-
 def x_of(chart: Chart) -> dict[str, Any]:
     return next(
         layer["encoding"]["x"]
         for layer in vega(chart)["layer"]
         if layer["encoding"].get("x", {}).get("type") == "quantitative"
     )
-
-
-def y_of(chart: Chart) -> dict[str, Any]:
-    y: dict[str, Any] = vega(chart)["layer"][-1]["encoding"]["y"]
-    return y
 
 
 def test_a_bar_is_made_of_its_parts_in_one_order() -> None:
@@ -189,18 +178,6 @@ def test_a_percentile_is_drawn_by_its_nines() -> None:
     found = [(one["group"], one["share"], one["value"]) for one in data(chart)]
     assert found == [*given, ("c", 0.5, 1.0)]  # a share of 1 has no place
     assert [one["x"] for one in data(chart)[:4]] == [2.0, 10.0, 100.0, 1000.0]
-
-
-def test_windows_and_steps_stand_as_they_were_given() -> None:
-    chart = over_time("t", WINDOWS, "requests/s", "w")
-    given = [(name, *point) for name, points in WINDOWS.items() for point in points]
-    assert [(one["group"], one["x"], one["value"]) for one in data(chart)] == given
-    chart = ladder("t", STEPS, "clients", "requests/s", "w")
-    fields = ("x", "value", "low", "high")
-    found = [LinePoint(**{name: one[name] for name in fields}) for one in data(chart)[:3]]
-    assert found == sorted(STEPS["DEBUG"], key=lambda step: step.x)
-    assert x_of(chart)["axis"]["values"] == [1, 10, 500]
-    assert y_of(chart)["scale"]["domain"][0] == 0.0
 
 
 @pytest.mark.parametrize(

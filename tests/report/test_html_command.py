@@ -154,14 +154,6 @@ def test_a_full_disk_leaves_the_earlier_page(
     assert sorted(os.listdir(home)) == ["profiles", "records.jsonl", "report.html"]
 
 
-def test_without_records_nothing_is_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["report", str(tmp_path), "-f", "html"]) == 2
-    assert "holds no run (no records.jsonl)" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     bundle.cache_clear()  # another test may have loaded it

@@ -153,30 +153,10 @@ def test_figures_carry_their_value_as_json_writes_it() -> None:
     assert shown[0] == json.dumps(values[0])
 
 
-def test_a_tone_is_never_a_colour_alone() -> None:
-    text = Read(page()).text
-    for said in ("✗ bad: not measured", "✓ good: 10.81", "! warning: busy-host"):
-        assert said in text, said
-
-
 def test_a_row_that_does_not_fit_its_table_is_an_error() -> None:
     table = Table("t", (Column("row"), Column("x")), (TableRow(("a",)),))
     with pytest.raises(ValueError, match="longer"):
         page(sheet(sections=(Section("s", "S", (table,)),)))
-
-
-def test_several_runs_stand_one_after_the_other_with_anchors_of_their_own() -> None:
-    read_page = Read(page(sheet("first"), sheet("second"), folders=(folder(), Folder())))
-    ids = [about["id"] for _, about in read_page.tags if "id" in about]
-    assert len(ids) == len(set(ids)), "an id twice"
-    articles = [about["id"] for about in read_page.all("article")]
-    assert articles == ["run-1", "run-2"] and "run-2-results" in ids
-    links = {about["href"] for about in read_page.all("a")}
-    assert {"#run-1", "#run-2", "#run-1-records", "#run-2-method"} <= links
-    assert "#run-2-records" not in links, "the second run has no folder"
-    assert read_page.text.startswith("serve-bench: 2 runs")
-    assert len(json.loads(read_page.scripts["charts"])["charts"]) == 6
-    assert len(read_page.all("h1")) == 1
 
 
 def test_a_flamegraph_is_drawn_of_its_stacks_and_their_texts_are_escaped(tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ import pytest
 from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
 from serve_bench.benchmarks.parts.rows import page_of
 from serve_bench.cli.show import render
-from serve_bench.core.errors import BadInput
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Failure, Metric, PlannedTrial, Record, Result, Trial, result_of
 from serve_bench.report import FORMATS
@@ -53,11 +52,6 @@ def only(*variants: str) -> Result:
         launches=tuple(at for at in whole.launches if at.variant.name in variants),
         failures=tuple(at for at in whole.failures if at.variant in variants),
     )
-
-
-def test_an_unknown_form_is_one_line(golden: Result) -> None:
-    with pytest.raises(BadInput, match=r"^--format: 'xml' is not allowed; it takes table, c"):
-        render(golden, "xml")
 
 
 @pytest.mark.parametrize(("size", "words"), [("large", "large data"), ("4096", "4096 bytes data")])

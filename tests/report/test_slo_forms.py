@@ -14,7 +14,7 @@ import pytest
 from serve_bench.analysis.comparing.match import unlike
 from serve_bench.analysis.slo import RowSlo
 from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
-from serve_bench.benchmarks.parts.slo import judged_rows, reasons, slo_finding, slo_of
+from serve_bench.benchmarks.parts.slo import judged_rows, reasons, slo_of
 from serve_bench.cli.show import RunReport, render
 from serve_bench.core.document import ReportOptions
 from serve_bench.core.errors import FormatError
@@ -101,25 +101,6 @@ def micro(slo: str, *p50_ms: float, variants: tuple[str, ...] = ("default",)) ->
     ]
     first = replace(run(*plan), suite={"slo": slo})
     return result_of([first, *trials])
-
-
-def line_of(result: Result) -> str:
-    slo = slo_of(result.run)
-    assert slo is not None
-    return slo_finding(slo, judged_rows(result)).line
-
-
-def test_the_sentence_of_the_head_says_what_decides() -> None:
-    for p50_ms, words in (
-        (
-            (10.0, 40.0),
-            "met by all 2 rows; least margin: 8 clients: p99 40 ms is within 50 ms (+20",
-        ),
-        ((10.0, 60.0, 100.0), "met by 1 of 3 rows; missed by 8 clients: p99 60 ms is above 50 ms"),
-    ):
-        assert words in line_of(micro("p99=50ms,errors=5%", *p50_ms))
-    short = line_of(micro("p99.9=50ms,errors=5%", 10.0))
-    assert "not judged: single client: p99.9 needs 1,000 requests, 200 were measured" in short
 
 
 def test_a_row_that_was_not_measured_is_not_judged() -> None:

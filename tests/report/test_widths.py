@@ -34,14 +34,6 @@ HEADS = ("name", "value\nms", "note")
 ROWS = (("  first", "1.0", "short"), ("second", "15,123 ± 41", "some words of a note"))
 
 
-def test_columns_are_folded_between_words_and_the_lines_of_each_row_are_known() -> None:
-    assert table_blocks(HEADS, ROWS, (0, 2), 36) == [
-        ["                value", "name               ms  note"],
-        ["  first           1.0  short"],
-        ["second    15,123 ± 41  some words of", "                       a note"],
-    ]
-
-
 def test_no_figure_is_broken_and_no_text_is_lost() -> None:
     for width in (20, 30, 40, 80):
         text = "\n".join(

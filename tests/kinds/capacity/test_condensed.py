@@ -22,8 +22,7 @@ from serve_bench.core.record_lines import to_line
 from serve_bench.core.result import Result, Resume, RunStop
 from tests.capacity_runs import Service, capacity_result
 from tests.history_records import store
-from tests.records import ROWS
-from tests.versus_records import alike_runs, micro_result
+from tests.versus_records import alike_runs
 
 LABEL = "capacity at p99 <= 50 ms, errors <= 1 %"
 
@@ -138,19 +137,6 @@ def test_a_lower_capacity_breaks_the_gate(
     assert run(["compare", *reversed(folders), "--fail-on", "regressed"]) == 0
 
 
-def test_the_spread_between_runs_comes_from_those_beside(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    every = [capacity_result(f"r{at}", {"default": APP[:3]}, day=at) for at in range(6)]
-    store(tmp_path, every[:2])
-    pair = [str(tmp_path / one.run.id) for one in every[:2]]
-    assert run(["compare", *pair]) == 0
-    assert "the spread between runs is assumed" in capsys.readouterr().out
-    store(tmp_path, every[2:])
-    assert run(["compare", *pair]) == 0
-    assert "the spread between runs is assumed" not in capsys.readouterr().out
-
-
 def test_capacities_at_unlike_slos_are_not_compared(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -161,20 +147,6 @@ def test_capacities_at_unlike_slos_are_not_compared(
         assert run(["compare", *folders, *force]) == 2
         out, err = capsys.readouterr()
         assert out == "" and "have no row in common" in err
-
-
-def test_a_run_of_another_command_has_no_row_in_common(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folders = both(
-        tmp_path,
-        capacity_result("a", {"default": APP[:3]}),
-        micro_result({ROWS[2]: (400.0, 404.0, 396.0)}, "b"),
-    )
-    assert run(["compare", *folders]) == 2
-    assert "command capacity against micro" in capsys.readouterr().err
-    assert run(["compare", *folders, "--force"]) == 2
-    assert "have no row in common" in capsys.readouterr().err
 
 
 def test_a_service_that_no_rate_meets_is_worse(

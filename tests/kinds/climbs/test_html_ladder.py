@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-import pytest
-
 from serve_bench.analysis.climb import Climb
 from serve_bench.benchmarks.parts.charts import AT_LEAST
 from serve_bench.core.histogram import Histogram
@@ -17,17 +15,7 @@ from serve_bench.core.result import Metric, Result, Trial, result_of
 from serve_bench.report.vega import vega
 from tests.records import cell as cell_of
 from tests.records import launch, run, trial
-from tests.sheet_parts import (
-    as_lines,
-    chart,
-    column,
-    drawn,
-    is_sound,
-    ladder_sheet,
-    marks,
-    section,
-    table,
-)
+from tests.sheet_parts import as_lines, chart, is_sound, ladder_sheet, section
 
 RATES = {10: 100.0, 20: 180.0, 30: 196.0, 40: 200.0, 50: 150.0}
 LADDER = Ladder(steps=tuple(RATES))
@@ -57,22 +45,6 @@ def result(*trials: Trial, others: Any = (), command: str = "sweep") -> Result:
     suite = {"ladder": asdict(LADDER), "name": "micro"}
     begun = replace(run(*plan), suite=suite, command=command)
     return result_of([begun, launch(), *trials, *others])
-
-
-def test_charts_mark_knee_and_collapse_and_draw_what_was_measured() -> None:
-    sheet = ladder_sheet(result(*steps()), None)
-    rates = chart(sheet, "Requests/s over users")
-    assert drawn(rates, "default") == list(RATES.items())
-    assert marks(rates) == [(30, "knee"), (50, "collapse")]
-    assert [one["low"] for one in vega(rates)["data"]["values"]][:2] == [90.0, 162.0]
-    latency = chart(sheet, "Latency over users")
-    p50 = [value for _, value in drawn(latency, "p50")]
-    assert p50 == pytest.approx([1e3 * users / rate for users, rate in RATES.items()], rel=1e-3)
-    assert "collapse with 50 users: 150.0 requests/s, 0.75 of the best" in "".join(
-        as_lines(sheet.findings)
-    )
-    shown = table(sheet, "Every step")
-    assert column(shown, "mark") == ["", "", "knee", "best", "collapse"]
 
 
 def test_without_a_sound_step_no_figure_is_claimed() -> None:

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from serve_bench.core.app_spec import app_named, bodies, check_cell, deploy_spec, feature_names
-from serve_bench.core.axes import AXES, cell_defaults
-from serve_bench.core.errors import BadInput
+from serve_bench.core.app_spec import app_named, bodies, deploy_spec
+from serve_bench.core.axes import cell_defaults
 from serve_bench.serving.apps.press_samples import MOST_SAMPLES, NoRequest, hashed, read
 from tests import places
 
@@ -42,13 +41,6 @@ def test_a_load_posts_different_requests_which_are_the_same_in_every_run() -> No
     assert all(len({user for user, _ in one}) == 1 for one in samples)
     assert len({user for one in samples for user, _ in one}) > 990
     assert len({item for one in samples for _, item in one}) > 10_000
-
-
-def test_other_numbers_of_features_have_plain_names() -> None:
-    assert feature_names(2) == NAMES
-    assert feature_names(3) == ("f0", "f1", "f2")
-    (body,) = bodies(cell_of(sparse_features=3, rows_per_request=4), 1)
-    assert [len(sample) for sample in read(body, feature_names(3))] == [3] * 4
 
 
 @pytest.mark.parametrize(
@@ -110,39 +102,6 @@ def test_the_child_is_told_level_queue_callable_and_what_to_post_first() -> None
     assert info["args"] == spec["args"]  # changed in place
     assert info["deployments"][0]["logging_config"]["enable_access_log"]
     assert deploy_spec(app, {**cell, "log_level": "DEBUG"})["args"] != spec["args"]  # anew
-
-
-def test_the_app_without_a_model_needs_nothing_of_one() -> None:
-    spec = deploy_spec(app_named("press_noop", "test"), cell_of("press_noop"))
-    assert set(spec["args"]) == {"callable", "features", "debug"}
-    assert not {"ranker", "device", "threads"} & set(spec["checks"][0]["expect"])
-    assert "device" not in cell_defaults("press_noop")
-
-
-def test_only_coroutines_are_batched() -> None:
-    for handler in ("sync", "fastapi-def"):
-        check_cell(cell_of(callable=handler))
-        with pytest.raises(BadInput, match=f"^--callable {handler}: serve.batch takes coroutines"):
-            check_cell(cell_of(callable=handler, max_batch_size=2))
-    check_cell(cell_of(max_batch_size=2))
-    check_cell(cell_defaults("noop"))
-
-
-@pytest.mark.parametrize(
-    ("name", "good", "bad", "takes"),
-    [
-        ("log_level", ["DEBUG", "ERROR"], ["debug", "TRACE", 3], "DEBUG, INFO, WARNING or ERROR"),
-        ("callable", ["async", "fastapi-def"], ["def", ""], "async, sync or fastapi-def"),
-        ("max_queued_requests", [-1, "-1", 1, "48"], [0, -2, "-0", True, 1.5], "-1 (no limit) or"),
-    ],
-)
-def test_the_axes_take(name: str, good: list[Any], bad: list[Any], takes: str) -> None:
-    for value in good:
-        assert str(AXES[name].read(value, "--x")) == str(value)
-    for value in bad:
-        with pytest.raises(BadInput) as refused:
-            AXES[name].read(value, "--x")
-        assert f"--x: {value!r} is not allowed; it takes {takes}" in str(refused.value)
 
 
 def test_a_process_raises_its_limit_of_open_files() -> None:

@@ -25,7 +25,6 @@ from tests.sheet_parts import as_lines, every, load_sheet, names, part
 
 MS = 1_000_000
 LATENCY = Histogram.of([1 * MS] * 90 + [2 * MS] * 9 + [50 * MS])
-BOUND = {"client_bound": True, "reasons": ["a worker never idle"], "non_idle": 0.97}
 
 
 def trial(**changes: Any) -> Trial:
@@ -99,12 +98,6 @@ def facts(one: Trial) -> dict[str, str]:
     return dict(pairs.pairs)
 
 
-def used(host: float, load: float = 40.0, *others: dict[str, Any]) -> dict[str, Any]:
-    """CPU of the host and of the load worker."""
-    worker = {"pid": 1, "role": "load_worker", "title": "load worker", "cpu_percent": load}
-    return {"host": {"cores": 2, "cpu_percent": host}, "processes": [worker, *others]}
-
-
 @pytest.mark.parametrize("made", [trial(), open_loop()], ids=["closed", "open"])
 def test_rate_and_times_have_a_row_each(made: Trial) -> None:
     shown = by_name(results(sheet(made)))
@@ -143,39 +136,6 @@ def test_every_request_is_accounted_for() -> None:
     assert shown["not sent"].startswith("7 were due")
     carried = facts(trial(counts=replace(trial().counts, carried_in=10)))
     assert carried["requests"].startswith("10 carried in + 103 sent = ")
-
-
-@pytest.mark.parametrize(
-    ("made", "limit"),
-    [
-        (
-            trial(client={"verdict": {**BOUND, "reasons": ["never idle"]}}, usage=used(150, 97)),
-            "Limited by client 97 % not idle (medium confidence; next limit: host 150 of 200 %).",
-        ),
-        (
-            trial(usage=used(199)),
-            "Limited by host CPU 199 of 200 %, 159 % not by the load (medium confidence; next "
-            "limit: client 12 % not idle).",
-        ),
-        (
-            trial(usage=used(150)),
-            "Limit unclear: no process of the server was sampled; client 12 % not idle; host 150 "
-            "of 200 %.",
-        ),
-        (
-            trial(
-                row=replace(trial().row, loop="open", rate_per_s=50.0),
-                counts=Counts(sent=100, completed=100, failed={}, in_flight=0),
-                usage=used(60),
-            ),
-            "Limited by offered load 50 requests/s, all answered in time (medium confidence; next "
-            "limit: ",
-        ),
-    ],
-    ids=["client", "host", "server not visible", "offered load"],
-)
-def test_what_limited_a_load_as_far_as_it_is_known(made: Trial, limit: str) -> None:
-    assert as_lines(sheet(made).findings)[1].startswith(limit)
 
 
 def test_nothing_answered_is_no_crash() -> None:

@@ -15,18 +15,12 @@ from typing import Any
 import pytest
 
 from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
-from serve_bench.benchmarks.rpc.exports import (
-    benchmark_report,
-)
-from serve_bench.benchmarks.rpc.summary import (
-    NAMES,
-    rpc_summary,
-)
+from serve_bench.benchmarks.rpc.summary import rpc_summary
 from serve_bench.cli.show import render
 from serve_bench.core.result import Failure, Result, Trial
 from serve_bench.report import COMPARED
 from tests.records import AT, failure_of, rpc_result, rpc_suite, rpc_trial, rpc_world
-from tests.sheet_parts import as_lines, is_sound, section, sheet, shown
+from tests.sheet_parts import as_lines, sheet, shown
 
 WORLDS = [rpc_world(10), rpc_world(20)]
 AGENT = (1000.0, 1100.0, 1200.0, 2300.0)
@@ -95,21 +89,6 @@ def test_the_published_example_is_set_beside_where_it_is_alike() -> None:
     assert "4071" not in shown(other, published=True)
 
 
-def test_the_json_has_the_keys_of_the_source_and_ours_apart() -> None:
-    report = benchmark_report(golden(), "results/golden")
-    assert list(report) == [
-        *("master_addr", "master_port", "batch", "state_size", "nlayers", "out_features"),
-        *("output_file_path", "x_axis_name", "benchmark_results", "serve_bench"),
-    ]
-    first, second = report["benchmark_results"]
-    assert set(first) == {*NAMES, "world_size"}
-    assert first[NAMES[0]]["p50"] == pytest.approx(0.0011, rel=5e-4)
-    assert second[NAMES[1]]["p50"] == pytest.approx(19 / 0.0024, rel=1e-3)
-    whole, broken = report["serve_bench"]["backends"]["ray"]
-    assert whole["ratios"][NAMES[2]] == pytest.approx(3.0, rel=2e-3)
-    assert broken["ratios"] is None  # a world that lost an observer enters no ratio
-
-
 def test_the_csv_has_a_line_for_each_world_backend_and_metric() -> None:
     rows = list(csv.DictReader(io.StringIO(render(golden(), "csv"))))
     assert len(rows) == 3 * 2 * 4
@@ -168,11 +147,3 @@ def test_what_broke_is_neither_the_fastest_nor_held_against_it() -> None:
     for sound, broken in (("torch", "ray"), ("ray", "torch")):
         assert f"{sound} answers most" in headline(broken) and "of that" not in headline(broken)
     assert headline("torch", "ray") == "No valid world."
-
-
-def test_a_run_of_nothing_claims_nothing() -> None:
-    suite = rpc_suite([rpc_world(3)])
-    page = sheet(rpc_result(suite), None)
-    is_sound(page)
-    assert as_lines(page.findings)[-1] == "Nothing was measured."
-    assert section(page, "throughput") is None and section(page, "cpu") is None

@@ -95,14 +95,6 @@ def test_any_one_argument_may_be_a_list_and_is_the_x_axis(name: str) -> None:
     assert {replace(one, **{name: values[0]}) for one in worlds} == {worlds[0]}
 
 
-def test_two_lists_are_refused_and_both_are_named() -> None:
-    said = refusal(world_size="10,20", batch="True,False")
-    assert said.startswith("--world-size and --batch: only one argument may be a list")
-    # Where a list comes from a file, the file and the key are named.
-    said = refusal(table(nlayers=[1, 2]), batch="True,False")
-    assert said.startswith("--batch and f.toml: rpc.nlayers: only one")
-
-
 @pytest.mark.parametrize(
     ("value", "spellings"),
     [(True, "True true TRUE yes t Y 1"), (False, "False false no F n 0")],

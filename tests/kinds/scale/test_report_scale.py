@@ -35,7 +35,7 @@ from tests.scale_records import (
     scale_trial,
     usage,
 )
-from tests.sheet_parts import as_lines, flat, is_sound, section, sheet, shown, texts
+from tests.sheet_parts import flat, is_sound, sheet, shown, texts
 
 
 def golden() -> Result:
@@ -222,12 +222,6 @@ def test_perf_metrics_name_later_variants_replicas_of_a_curve_and_what_is_not_kn
     assert rate["perf_metric_type"] == "THROUGHPUT"
 
 
-def test_the_json_of_a_curve_has_its_growth() -> None:
-    grown = json.loads(render(curve(), "json"))["variants"][0]["growth"]
-    assert grown["controller_loop"]["fit"]["exponent"] == pytest.approx(0.98, abs=0.02)
-    assert len(grown["deploy_time"]["points"]) == 5
-
-
 def test_the_csv_has_a_line_for_each_metric_launch_and_node() -> None:
     rows = list(csv.DictReader(io.StringIO(render(golden(), "csv", published=True))))
     own = [one for one in rows if one["metric"] == "per_node_avg_tps"]
@@ -251,10 +245,3 @@ def test_every_page_is_sound(made: Result) -> None:
     is_sound(page)
     told = {line.split(" (")[0] for line in texts(page.run)}
     assert any(made.run.suite["workload"] in one for one in told)
-
-
-def test_a_run_of_nothing_claims_nothing() -> None:
-    page = sheet(scale_result(scale_suite()), None)
-    is_sound(page)
-    assert as_lines(page.findings)[-1] == "Nothing was measured."
-    assert section(page, "latency") is None

@@ -391,33 +391,6 @@ def test_a_server_that_runs_already_is_loaded(
     assert len(result.trials) == 16 and all(one.usage["processes"] for one in result.trials)
 
 
-@pytest.mark.parametrize(
-    ("words", "flag"),
-    [
-        ("noop --for 10s", "--for"),
-        ("noop --for 8d", "--for"),
-        ("noop --rate 0", "--rate"),
-        ("noop --rate 5 --clients raw:3", "--rate"),
-        ("noop --clients 8", "--clients"),
-        ("noop --arrivals poisson", "--arrivals"),
-        ("noop --fail-on regressed", "--fail-on"),
-        ("noop --fail-on slo", "--fail-on"),
-        ("noop --leak 0", "--leak"),
-        ("noop --route /x", "--route"),
-        ("--url http://127.0.0.1:1/", "--url"),
-        ("--url http://127.0.0.1:1/ --for 1m --variant haproxy", "--url"),
-        ("noop --resume run --for 1m", "--resume"),
-    ],
-)
-def test_bad_input_is_one_line(
-    words: str, flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    soaked(Fake({"proxy": still}), tmp_path / "run")
-    assert run(["soak", *words.split()]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"serve-bench: {flag}")
-
-
 def test_an_open_loop_has_room_when_it_falls_behind() -> None:
     row = replace(soak_row(10, 50.0, TRAFFIC), run=3)
     load = bench.load_of_block(

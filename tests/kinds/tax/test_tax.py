@@ -14,12 +14,7 @@ from typing import Any
 import pytest
 
 from serve_bench.benchmarks.tax.measure import LayerCpu
-from serve_bench.benchmarks.tax.request import (
-    LAYERS,
-    TaxSuite,
-    expected_s,
-    tax_plan,
-)
+from serve_bench.benchmarks.tax.request import LAYERS, TaxSuite, expected_s, tax_plan
 from serve_bench.benchmarks.versus.slicing import Slicing
 from serve_bench.cli import sitting as sittings
 from serve_bench.cli.program import run
@@ -204,35 +199,6 @@ def test_cpu_of_a_layer_is_without_what_it_uses_while_others_are_loaded() -> Non
     assert made.client["slices"]["cpu_s"] == {"proxy": 1.6, "replica": 0.5}
     cpu.add(before, {7: ("proxy", 3_000_000_000)})  # a process ended: not judged
     assert "server_cpu" not in cpu.added_to(trial).metrics
-
-
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (["nothing"], "TARGET: 'nothing' is not allowed; it takes noop, or your own app"),
-        (["gone.py:app"], "TARGET: gone.py: there is no such file"),
-        (["--layers", "uvcorn"], "--layers: 'uvcorn' is not allowed"),
-        (["--layers", "default"], "--layers: default: two or more are compared"),
-        (["--layers", "default,default"], "--layers: default: two or more are compared"),
-        (["--protocol", "grpc"], "--protocol: 'grpc' is not allowed; it takes http or stream"),
-        (["--clients", "8"], "--clients: '8' is not allowed; it takes raw:N"),
-        (["--clients", "raw:0"], "--clients: 'raw:0' is not allowed"),
-        (["--rounds", "x"], "--rounds: 'x' is not allowed"),
-        (["--slice", "9s"], "--slice: 9s is not allowed; it takes 10ms to 2s"),
-        (["--option", "nope=1"], "--option: "),
-        (["--route", "/x"], "--route, --method, --header"),
-        (["--format", "html"], "--format: 'html' is not allowed"),
-        (["--resume", "nowhere"], "nowhere"),
-    ],
-)
-def test_bad_input_is_one_line(
-    words: list[str], line: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = [] if "--resume" in words else ["--out", "run"]
-    assert run(["tax", *words, *out]) == 2
-    told = capsys.readouterr()
-    (error,) = [one for one in told.err.splitlines() if one.startswith("serve-bench:")]
-    assert line in error and not Path("run").exists()
 
 
 def test_records_that_are_damaged_are_named(

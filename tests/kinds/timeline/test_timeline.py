@@ -99,45 +99,6 @@ def test_what_compare_reads(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "why"),
-    [
-        ([], "TARGET: name an app"),
-        (["nothing"], "TARGET: 'nothing' is no suite of timeline"),
-        (["autoscale_step", "--stages", "x"], "--stages: 'x' is not allowed"),
-        (["autoscale_step", "--fault", "kill:replica:Shop@3s"], "no deployment Shop"),
-        (["autoscale_step", "--fault", "kill:node@3s"], "the cluster has one node"),
-        (["autoscale_step", "--fault", "kill:replica@90s"], "the load is over by then"),
-        (["autoscale_step", "--slo", "p99=40s"], "its limit is above the time-out of 30 s"),
-        (["autoscale_step", "--fail-on", "leak"], "--fail-on: 'leak' is not allowed"),
-        (["autoscale_step", "--launches", "0"], "--launches: 0 is not allowed"),
-        (["noop.toml", "--stages", "5:5s"], "noop.toml"),
-        (["--url", "http://127.0.0.1:1/", "--fault", "deploy@1s"], "--fault: is done to an app"),
-        (["--url", "http://127.0.0.1:1/", "--stages", "5:1s", "--nodes", "2"], "--url drives"),
-        (
-            ["--url", "http://127.0.0.1:1/", "--stages", "5:1s", "--slo", "p99=100s"],
-            "--slo: p99: its limit is above the time-out of 30 s",
-        ),
-        (["--url", "ftp://x", "--stages", "5:1s"], "--url: "),
-        (["--url", "http://127.0.0.1:1/"], "--stages: say the load over time"),
-    ],
-)
-def test_what_is_refused(
-    words: list[str],
-    why: str,
-    command: Command,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """In one line, before anything starts."""
-    monkeypatch.chdir(tmp_path)
-    code, out, err = command("timeline", *words)
-    assert (code, out) == (2, "")
-    line = err.strip().splitlines()[-1]
-    assert line.startswith("serve-bench: ") and why in line
-    assert not (tmp_path / "results").exists()
-
-
-@pytest.mark.parametrize(
     "suite", ["autoscale_step", "autoscale_spike", "rolling_update", "replica_death"]
 )
 def test_the_shipped_suites(suite: str, command: Command) -> None:

@@ -11,7 +11,7 @@ from serve_bench.benchmarks.versus.document import comparison_document
 from serve_bench.cli.show import render_comparing
 from serve_bench.core.result import Result
 from serve_bench.report.vega import vega
-from tests.kinds.versus.test_report_versus import TWINS, aa, stored, versus
+from tests.kinds.versus.test_report_versus import aa, stored, versus
 from tests.records import ROWS
 from tests.sheet_parts import as_lines, charts, section, versus_document
 from tests.versus_records import rates, versus_result
@@ -35,21 +35,6 @@ def test_all_intervals_stand_on_one_axis(kind: str) -> None:
     ]
     drawn = vega(chart)["data"]["values"]
     assert [(one["ratio"], one["low"], one["high"], one["word"]) for one in drawn] == expected
-
-
-def test_a_noise_floor_is_told_in_figures() -> None:
-    sheet, comparing = MADE["aa"]()
-    interval = comparing.rows[0].line("throughput").judged.interval
-    assert interval is not None
-    floor = max(1 - interval.low, interval.high - 1)
-    text = as_lines(sheet.findings)[-1]
-    assert text.startswith(f"Noise floor: throughput {100 * floor:.2g} %, p50")
-    assert "--noise RUN" in text
-    held, _ = MADE["compare"]()  # against a floor that was given
-    text = as_lines(held.findings)[-1]
-    assert text.startswith("Noise floor of run 2026") and text.endswith("no threshold is raised.")
-    short = versus_document(versus_result({ROWS[2]: rates(580.0, 580.0, 2)}, labels=TWINS), None)
-    assert "Noise floor: unknown, with fewer than 3 rounds." in as_lines(short.findings)
 
 
 def test_a_run_of_which_nothing_was_measured_has_a_page() -> None:
