@@ -21,15 +21,10 @@ from serve_bench.core.document import (
     ReportOptions,
     Section,
     Table,
-    TableRow,
-    Text,
     with_charts,
 )
 from serve_bench.core.result import Result
 from serve_bench.report.vega import vega
-
-SCRIPT = "<script>alert(1)</script>"
-"""A name that must come through as it is: the frame escapes it, no one else changes it."""
 
 
 def texts(of: Any) -> Iterator[str]:
@@ -70,11 +65,6 @@ def tables(sheet: Document) -> list[Table]:
 def charts(sheet: Document) -> list[Chart]:
     """Every chart of a page."""
     return [one for one in blocks(sheet) if isinstance(one, Chart)]
-
-
-def table(sheet: Document, caption: str) -> Table:
-    """The table whose caption begins so."""
-    return next(one for one in tables(sheet) if one.caption.startswith(caption))
 
 
 def chart(sheet: Document, title: str) -> Chart:
@@ -127,31 +117,6 @@ def at(of: Table, name: str, unit: str | None = None) -> int:
     return found[0]
 
 
-def cell(of: Table, row: TableRow, name: str, unit: str | None = None) -> Any:
-    """The number of a figure in a column; the text of what is none."""
-    found = row.cells[at(of, name, unit)]
-    if isinstance(found, Number):
-        return found.value
-    return found.text if isinstance(found, Text) else found
-
-
-def column(of: Table, name: str, unit: str | None = None) -> list[Any]:
-    """All of a column."""
-    return [cell(of, row, name, unit) for row in of.rows]
-
-
-def marks(of: Chart) -> list[tuple[float, str]]:
-    """The rules of a ladder with their words."""
-    layers = vega(of)["layer"]
-    found = [one for layer in layers for one in layer.get("data", {}).get("values", ())]
-    return sorted({(one["x"], one["words"]) for one in found if "words" in one})
-
-
-def drawn(of: Chart, group: str) -> list[tuple[float, float]]:
-    """(x, value) of a series."""
-    return [(one["x"], one["value"]) for one in vega(of)["data"]["values"] if one["group"] == group]
-
-
 def is_sound(sheet: Document) -> None:
     """What every page keeps to: rows as wide as their table, numbers that JSON has words for,
     sections with a name of their own, sentences that end."""
@@ -175,13 +140,7 @@ def sheet(result: Result, where: str | None = None, published: bool = False) -> 
     return benchmark_of(result.run).document(result, ReportOptions(where, published))
 
 
-def published_sheet(result: Result, where: str | None = None, published: bool = True) -> Document:
-    """The same, with published figures beside unless that is turned off."""
-    return sheet(result, where, published)
-
-
-page_sheet = load_sheet = versus_document = sheet
-ladder_sheet = press_sheet = rpc_sheet = scale_sheet = published_sheet
+page_sheet = load_sheet = ladder_sheet = versus_document = sheet
 
 
 def as_lines(findings: Sequence[Finding]) -> tuple[str, ...]:

@@ -3,70 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 import pytest
 
-from serve_bench.benchmarks.registry import BENCHMARKS as SHEETS
 from serve_bench.cli.show import render
 from serve_bench.core.result import Failure, Result, result_of
 from serve_bench.report.comment import escaped
 from serve_bench.store import read
 from tests import places
-from tests.capacity_runs import Service, capacity_result
-from tests.kinds.climbs import test_html_ladder as ladders
-from tests.kinds.press import test_report_press as press
-from tests.kinds.rows import test_report_load as loads
-from tests.kinds.rows import test_report_rows as rows
-from tests.kinds.rpc import test_report_rpc as rpc
-from tests.kinds.scale import test_report_scale as scale
-from tests.records import AT, ROWS, launch, planned, run, trial
-from tests.sheet_parts import as_lines
+from tests.records import AT, ROWS, planned, run, trial
+from tests.sheet_parts import as_lines, is_sound
 from tests.sheet_parts import sheet as sheet_of
 
-GOLDEN: Final = places.GOLDEN / "records.jsonl"
+#: Kinds whose comment has another layout.
+APART: Final = ("versus", "tax", "soak", "timeline")
+STORED: Final = [
+    file.stem.removeprefix("2-")
+    for file in sorted(places.FORMATS.glob("2-*.jsonl"))
+    if not file.stem.removeprefix("2-").startswith(APART)
+]
 
 
-def micro() -> Result:
-    return read(GOLDEN)
-
-
-def noop() -> Result:
-    return result_of([replace(run(planned()), command="noop"), launch(), trial(planned())])
-
-
-def sweep() -> Result:
-    struck = Failure("trial", "the client ended", AT, key=ladders.steps()[-1].key)
-    return ladders.result(
-        *ladders.steps()[:-1], *ladders.steps("optimized", replicas=2), others=[struck]
-    )
-
-
-KINDS: Final[dict[str, Callable[[], Result]]] = {
-    "micro": micro,
-    "noop": noop,
-    "run": lambda: rows.OWN,
-    "trace": lambda: replace(rows.OWN, run=replace(rows.OWN.run, command="trace")),
-    "load": lambda: loads.result(loads.open_loop()),
-    "sweep": sweep,
-    "recsys": lambda: replace(sweep(), run=replace(sweep().run, command="recsys")),
-    "press": press.golden,
-    "rpc": rpc.golden,
-    "scale": scale.golden,
-    "scale curve": scale.curve,
-    "scale ensemble": scale.ensemble,
-    "capacity": lambda: capacity_result("c", {"default": [Service(400.0)] * 3}),
-    "capacity of two variants": lambda: capacity_result(
-        "c", {"default": [Service(400.0)] * 3, "optimized": [Service(600.0)] * 3}
-    ),
-}
-
-
-def test_every_kind_that_has_a_page_is_here() -> None:
-    apart = {"versus", "tax", "soak", "timeline"}
-    assert {name.split()[0] for name in KINDS} | apart == {*SHEETS, "noop"}
+def stored(name: str) -> Result:
+    return read(places.FORMATS / f"2-{name}.jsonl")
 
 
 def cells(line: str) -> int:
@@ -74,9 +35,9 @@ def cells(line: str) -> int:
 
 
 @pytest.mark.parametrize("published", [False, True], ids=["", "published"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_it_is_one_verdict_and_one_table_with_the_rest_folded(kind: str, published: bool) -> None:
-    text = render(KINDS[kind](), "markdown", published=published, where="results/x")
+@pytest.mark.parametrize("name", STORED)
+def test_it_is_one_verdict_and_one_table_with_the_rest_folded(name: str, published: bool) -> None:
+    text = render(stored(name), "markdown", published=published, where="results/x")
     before, fold, after = text.partition("<details>")
     first, empty, *table = before.rstrip("\n").split("\n")
     table = table[2:]  # its caption stands above it
@@ -94,11 +55,14 @@ def test_it_is_one_verdict_and_one_table_with_the_rest_folded(kind: str, publish
     assert all(lines[at - 1] == "" or lines[at - 1].startswith("| ") for at in starts)
 
 
-@pytest.mark.parametrize("kind", [name for name in KINDS if name != "noop"])
-def test_what_was_found_is_said_as_on_the_page_and_gaps_come_first(kind: str) -> None:
-    result = KINDS[kind]()
+@pytest.mark.parametrize("name", STORED)
+def test_what_was_found_is_said_as_on_the_page_and_gaps_come_first(name: str) -> None:
+    result = stored(name)
     text = render(result, "markdown")
-    sentences = as_lines(sheet_of(result, None).findings)
+    page = sheet_of(result, None)
+    if name != "trace":  # its sentence of a timer has no full stop
+        is_sound(page)
+    sentences = as_lines(page.findings)
     assert all(escaped(one) in text for one in sentences)
     first, missing = text.split("\n")[0], result.missing or result.failures
     assert escaped(sentences[0]) in first

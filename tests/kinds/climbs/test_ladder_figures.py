@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, replace
+from typing import Any
 
 from serve_bench.analysis.climb import Climb
 from serve_bench.benchmarks.ladder.summary import ladder_lines, services_of
+from serve_bench.benchmarks.parts.charts import AT_LEAST
 from serve_bench.benchmarks.parts.rows import page_of
 from serve_bench.cli.show import render
+from serve_bench.core.histogram import Histogram
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.load_result import Counts
-from serve_bench.core.result import Failure, Result, Trial, result_of
+from serve_bench.core.result import Failure, Metric, Result, Trial, result_of
+from serve_bench.report.vega import vega
 from tests.records import AT, cell, run, trial
+from tests.sheet_parts import as_lines, chart, is_sound, ladder_sheet, section
 from tests.versus_records import latency_of
 
 BROKEN = Failure("trial", "a replica ended", AT, variant="default", round=1)
@@ -22,6 +28,17 @@ RATES = {10: 100.0, 20: 180.0, 30: 196.0, 40: 200.0, 50: 150.0}
 def steps(variant: str, ladder: Ladder, rates: dict[int, float]) -> list[Trial]:
     climb = Climb(ladder, variant, 1, cell())
     return [trial(climb.planned(users), rate, rate) for users, rate in rates.items()]
+
+
+def climbed(
+    ladder: Ladder, variant: str, launch: int, rates: Mapping[int, float], **about: Any
+) -> list[Trial]:
+    """Steps of a launch with latencies as Little's law has them."""
+    climb = Climb(ladder, variant, launch, cell())
+    return [
+        trial(climb.planned(users), rate, latency=latency_of(rate, users), **about)
+        for users, rate in rates.items()
+    ]
 
 
 def result(ladder: Ladder, *trials: Trial | Failure) -> Result:
@@ -97,18 +114,11 @@ def test_a_launch_in_which_the_ladder_was_broken_off_is_in_no_best() -> None:
 def test_figures_are_of_the_launches_that_came_to_their_end() -> None:
     ladder = Ladder(steps=(10, 20, 30))
 
-    def climbed(variant: str, launch: int, rates: dict[int, float]) -> list[Trial]:
-        climb = Climb(ladder, variant, launch, cell())
-        return [
-            trial(climb.planned(users), rate, latency=latency_of(rate, users))
-            for users, rate in rates.items()
-        ]
-
     whole_run = result(
         ladder,
-        *climbed("optimized", 1, {10: 100.0, 20: 360.0, 30: 350.0}),
-        *climbed("default", 1, {10: 100.0, 20: 180.0, 30: 150.0}),
-        *climbed("default", 2, {10: 90.0, 20: 360.0}),
+        *climbed(ladder, "optimized", 1, {10: 100.0, 20: 360.0, 30: 350.0}),
+        *climbed(ladder, "default", 1, {10: 100.0, 20: 180.0, 30: 150.0}),
+        *climbed(ladder, "default", 2, {10: 90.0, 20: 360.0}),
     )
     base, found = ladder_lines(whole_run)
     assert found.best is not None and found.rate(found.best) == 180.0
@@ -162,3 +172,31 @@ def test_a_step_with_many_errors_is_no_best_but_can_be_a_collapse() -> None:
     (found,) = ladder_lines(result(ladder, one, *failing))
     assert found.best is found.steps[0]
     assert [line.row.connections for line in found.collapses] == [30]
+
+
+def test_without_a_sound_step_no_figure_is_claimed() -> None:
+    ladder = Ladder(steps=tuple(RATES))
+    made = climbed(ladder, "default", 1, dict.fromkeys(RATES, 0.0001), failed={"reset": 50})
+    page = ladder_sheet(result(ladder, *made), None)
+    is_sound(page)
+    assert "No valid step: there is no knee and no best." in as_lines(page.findings)
+    begun = ladder_sheet(result(ladder, *climbed(ladder, "default", 1, {10: 100.0})), None)
+    assert "No ladder is complete: there is no knee and no best." in as_lines(begun.findings)
+    nothing = ladder_sheet(result(ladder), None)
+    is_sound(nothing)
+    assert section(nothing, "throughput") is None
+
+
+def test_a_latency_that_is_only_a_lower_bound_is_marked() -> None:
+    """With 50 users a tenth of the requests got no answer in 30 s."""
+    ladder = Ladder(steps=tuple(RATES))
+    made = climbed(ladder, "default", 1, RATES)
+    sound = chart(ladder_sheet(result(ladder, *made), None), "Latency over users")
+    assert AT_LEAST not in sound.caption
+    given_up = Histogram.of([30_000_000_000] * 100).encode()
+    metrics = {**made[-1].metrics, "censored": Metric("ns", "lower", histogram=given_up)}
+    made[-1] = replace(made[-1], metrics=metrics)
+    latency = chart(ladder_sheet(result(ladder, *made), None), "Latency over users")
+    marked = [(one["x"], one["group"]) for one in vega(latency)["data"]["values"] if "least" in one]
+    assert marked == [(50, "p99")]
+    assert AT_LEAST in latency.caption and "> 30,000" in latency.words

@@ -35,7 +35,7 @@ from tests.scale_records import (
     scale_trial,
     usage,
 )
-from tests.sheet_parts import flat, is_sound, sheet, shown, texts
+from tests.sheet_parts import flat, shown
 
 
 def golden() -> Result:
@@ -73,11 +73,6 @@ def curve() -> Result:
     suite = scale_suite("curve", ("default", "haproxy"), replicas=(1, 2, 4, 8, 16))
     trials = curve_trials(suite, LAWS, scatter={2: 1.05, 8: 0.95})
     return scale_result(suite, *trials, *curve_trials(suite, LAWS, variant="haproxy")[:2])
-
-
-def ensemble() -> Result:
-    suite = scale_suite("ensemble")
-    return scale_result(suite, *graph_trials(suite), others=[launch("default")])
 
 
 def one(workload: Workload = "single", nodes: Any = None, **about: Any) -> Result:
@@ -237,11 +232,3 @@ def test_the_csv_has_a_line_for_each_metric_launch_and_node() -> None:
     of_curve = list(csv.DictReader(io.StringIO(render(curve(), "csv"))))
     loops = [one["value"] for one in of_curve if one["metric"] == "controller_loop"]
     assert [float(one) for one in loops] == pytest.approx([3, 6.3, 12, 22.8, 48, 3, 6])
-
-
-@pytest.mark.parametrize("made", [golden(), curve(), ensemble()], ids=["single", "curve", "graph"])
-def test_every_page_is_sound(made: Result) -> None:
-    page = sheet(made, "results/x")
-    is_sound(page)
-    told = {line.split(" (")[0] for line in texts(page.run)}
-    assert any(made.run.suite["workload"] in one for one in told)

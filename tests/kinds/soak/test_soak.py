@@ -6,7 +6,7 @@ import json
 import math
 import os
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,23 +20,22 @@ from serve_bench.benchmarks.soak.condensed import condensed
 from serve_bench.benchmarks.soak.summary import soak_of
 from serve_bench.cli import sitting as sittings
 from serve_bench.cli.program import run
-from serve_bench.cli.sitting import Outcome, Place, Sitting, run_record
+from serve_bench.cli.sitting import Outcome, Sitting, run_record
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.load_spec import Load
 from serve_bench.core.record_lines import to_line
 from serve_bench.core.request_spec import Request
-from serve_bench.core.result import Metric, PlannedTrial, Result, Resume, Traffic, Trial
+from serve_bench.core.result import Metric, PlannedTrial, Result, Traffic, Trial
 from serve_bench.core.soak import SoakSpec, block_length_s, planned_blocks, soak_row
 from serve_bench.core.suite import read_suite
 from serve_bench.load import LoadError
 from serve_bench.observing.sampler import levels_of
 from serve_bench.runner.agenda import Agenda
-from serve_bench.runner.load_source import LocalLoads
 from serve_bench.runner.runner import Runner
 from serve_bench.store import RunFolder, read
 from serve_bench.store.files import read_toml, suite_file
-from tests.records import AT
+from tests.kinds.sitting import sit_through
 from tests.rounds import round_of
 from tests.runner.fakes import Script, install, interrupt
 from tests.servers import serving
@@ -77,28 +76,18 @@ class Fake:
     measured: list[str] = field(default_factory=list)
 
     def outcome_of(self, sitting: Sitting) -> Outcome:
-        assert sitting.out is not None
         self.launches += 1
-        if sitting.earlier is None:
-            folder = RunFolder.create(sitting.out, now=datetime.now(UTC))
-            folder.append(run_record(folder, "soak", tuple(sitting.plan), sitting.suite))
-        else:
-            folder, _ = RunFolder.resume(sitting.out)
-            folder.append(Resume((), AT, rounds=sitting.rounds))
-        plan: Any = sitting.work(Place(folder.path, "x", LocalLoads()))
-        answered, interrupted = 0, False
-        with folder:
-            for planned, _ in (
-                row for launch in plan.launches for _, work in launch.cells for row in work().left()
-            ):
-                interrupted = len(self.measured) >= self.stops
-                if interrupted:
-                    break
-                trial = self.trial(planned, answered)
-                answered += trial.counts.completed
-                self.measured.append(planned.row.label)
-                folder.append(trial)
-        return Outcome(folder.path, read(folder.path), False, interrupted)
+        answered = 0
+
+        def measure(row: Any) -> Iterator[Trial]:
+            nonlocal answered
+            planned, _ = row
+            trial = self.trial(planned, answered)
+            answered += trial.counts.completed
+            self.measured.append(planned.row.label)
+            yield trial
+
+        return sit_through(sitting, "soak", measure, lambda: len(self.measured) >= self.stops)
 
     def trial(self, at: PlannedTrial, answered: int) -> Trial:
         """A block of 5 s."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,11 @@ from serve_bench.benchmarks.tax.request import LAYERS, TaxSuite, expected_s, tax
 from serve_bench.benchmarks.versus.slicing import Slicing
 from serve_bench.cli import sitting as sittings
 from serve_bench.cli.program import run
-from serve_bench.cli.sitting import Outcome, Place, Sitting, run_record
+from serve_bench.cli.sitting import Outcome, Sitting
 from serve_bench.core.load_result import Counts, Warmup
-from serve_bench.core.result import Metric, PlannedTrial, Resume, Trial
-from serve_bench.store import RunFolder, read
+from serve_bench.core.result import Metric, PlannedTrial, Trial
+from serve_bench.store import read
+from tests.kinds.sitting import sit_through
 from tests.records import AT, ROWS
 from tests.versus_records import sliced
 
@@ -47,28 +47,11 @@ class Fake:
     measured: list[str] = field(default_factory=list)
 
     def outcome_of(self, sitting: Sitting) -> Outcome:
-        assert sitting.out is not None
-        if sitting.earlier is None:
-            folder = RunFolder.create(sitting.out, now=datetime.now(UTC))
-            folder.append(run_record(folder, "tax", tuple(sitting.plan), sitting.suite))
-        else:
-            folder, _ = RunFolder.resume(sitting.out)
-            folder.append(Resume((), AT, rounds=sitting.rounds))
-        plan: Any = sitting.work(Place(folder.path, "x", None))  # type: ignore[arg-type]
-        interrupted = False
-        with folder:
-            rows = [
-                row for launch in plan.launches for _, work in launch.cells for row in work().left()
-            ]
-            for row in rows:
-                interrupted = len(self.measured) >= self.stops
-                if interrupted:
-                    break
-                self.measured.append(f"{row.parts[0].planned[0].round}/{row.row.label}")
-                for part in row.parts:
-                    for at in part.planned:
-                        folder.append(self.trial(at))
-        return Outcome(folder.path, read(folder.path), False, interrupted)
+        def measure(row: Any) -> Iterator[Trial]:
+            self.measured.append(f"{row.parts[0].planned[0].round}/{row.row.label}")
+            yield from (self.trial(at) for part in row.parts for at in part.planned)
+
+        return sit_through(sitting, "tax", measure, lambda: len(self.measured) >= self.stops)
 
     def trial(self, at: PlannedTrial) -> Trial:
         noise = random.Random(at.key).gauss(0, self.sd)

@@ -1,0 +1,41 @@
+"""A sitting that is gone through without clusters: its rows are measured by a function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from serve_bench.cli.sitting import Outcome, Place, Sitting, run_record
+from serve_bench.core.result import Resume, Trial
+from serve_bench.runner.load_source import LocalLoads
+from serve_bench.store import RunFolder, read
+from tests.records import AT
+
+
+def sit_through(
+    sitting: Sitting,
+    command: str,
+    measure: Callable[[Any], Iterable[Trial]],
+    stopped: Callable[[], bool],
+) -> Outcome:
+    """Keeps what is measured in each row that is left, until a Ctrl-C comes before a row."""
+    assert sitting.out is not None
+    if sitting.earlier is None:
+        folder = RunFolder.create(sitting.out, now=datetime.now(UTC))
+        folder.append(run_record(folder, command, tuple(sitting.plan), sitting.suite))
+    else:
+        folder, _ = RunFolder.resume(sitting.out)
+        folder.append(Resume((), AT, rounds=sitting.rounds))
+    plan: Any = sitting.work(Place(folder.path, "x", LocalLoads()))
+    interrupted = False
+    with folder:
+        for row in (
+            row for launch in plan.launches for _, work in launch.cells for row in work().left()
+        ):
+            interrupted = stopped()
+            if interrupted:
+                break
+            for trial in measure(row):
+                folder.append(trial)
+    return Outcome(folder.path, read(folder.path), False, interrupted)
