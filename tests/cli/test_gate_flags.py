@@ -4,15 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.analysis.comparing import of_versus
-from serve_bench.cli.gate import (
-    GATE_BROKEN,
-    Gate,
-    GateOptions,
-    read_flags,
-    read_noise,
-    read_share,
-)
+from serve_bench.cli.gate import GateOptions, read_flags, read_noise, read_share
 from serve_bench.core.errors import BadInput
 from serve_bench.core.record_lines import to_line
 from serve_bench.core.result import Record, Result
@@ -81,15 +73,3 @@ def test_another_run_gives_no_floor(tmp_path: Path, result: Result | None, messa
         read_noise(folder)
     assert str(refused.value).startswith("--noise: ") and message in str(refused.value)
     assert str(refused.value).count("--noise") == 1
-
-
-def test_a_broken_gate_is_exit_code_3_and_says_which_line(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    slower = of_versus(versus_result({ROWS[2]: rates(500.0, 400.0)}))
-    assert Gate(fail_on="regressed").close(slower) == GATE_BROKEN == 3
-    out, err = capsys.readouterr()
-    assert out == "" and err.startswith("gate: regressed: 100 connections: throughput 0.800 x")
-    assert Gate().close(slower) == 0
-    assert Gate(fail_on="inconclusive").close(of_versus(versus_result())) == 0
-    assert capsys.readouterr().err == ""

@@ -7,14 +7,9 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from serve_bench.analysis.stacks import IDLE, Stacks, parse_raw
-from serve_bench.report.flamegraph import HUES, WIDTH, boxes_of, flame_svg
-from serve_bench.report.profile_text import (
-    difference_of,
-    difference_text,
-    profile_text,
-    reading_of,
-)
+from serve_bench.analysis.stacks import Stacks, parse_raw
+from serve_bench.report.flamegraph import WIDTH, boxes_of, flame_svg
+from serve_bench.report.profile_text import difference_of, difference_text, profile_text, reading_of
 from serve_bench.runner.recording import layer_rules
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -113,9 +108,3 @@ def test_idle_stacks_are_said_and_left_out_of_shares() -> None:
 def test_a_deep_stack_is_drawn_in_the_time_of_its_depth() -> None:
     deep = ";".join(f"f{at} (a.py:1)" for at in range(3000))
     assert len(boxes_of(stacks(f"{deep} 1\n"), layer_rules())) == 3001
-
-
-def test_every_layer_has_a_hue() -> None:
-    """The idle one is left out of flamegraphs."""
-    assert {rule.name for rule in layer_rules().rules} - {IDLE} <= HUES.keys()
-    assert len(set(HUES.values())) == len(HUES)

@@ -153,12 +153,6 @@ def test_figures_carry_their_value_as_json_writes_it() -> None:
     assert shown[0] == json.dumps(values[0])
 
 
-def test_a_row_that_does_not_fit_its_table_is_an_error() -> None:
-    table = Table("t", (Column("row"), Column("x")), (TableRow(("a",)),))
-    with pytest.raises(ValueError, match="longer"):
-        page(sheet(sections=(Section("s", "S", (table,)),)))
-
-
 def test_a_flamegraph_is_drawn_of_its_stacks_and_their_texts_are_escaped(tmp_path: Path) -> None:
     one = Flamegraph("replica", "profiles/replica.raw.txt", "words")
     document = sheet(sections=(Section("profiles", "Profiles", (Folded("more", (one,)),)),))

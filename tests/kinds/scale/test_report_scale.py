@@ -17,7 +17,6 @@ import pytest
 from serve_bench.analysis.checks import checks
 from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
 from serve_bench.benchmarks.scale import Workload
-from serve_bench.benchmarks.scale.nodes import NODE_NAMES
 from serve_bench.benchmarks.scale.summary import scale_summary
 from serve_bench.cli.show import render
 from serve_bench.core.histogram import Histogram
@@ -185,19 +184,6 @@ def named(result: Result) -> tuple[dict[str, Any], dict[str, Any]]:
     assert len(metrics) == len(content["perf_metrics"])
     assert all(metric["perf_metric_value"] is not None for metric in metrics.values())
     return content, metrics
-
-
-def test_perf_metrics_bear_exactly_the_published_names() -> None:
-    content, metrics = named(one())
-    assert tuple(metrics)[:13] == NODE_NAMES
-    assert metrics["per_thread_latency_avg_ms"] == {
-        "perf_metric_name": "per_thread_latency_avg_ms",
-        "perf_metric_value": 10.0,
-        "perf_metric_type": "LATENCY",
-    }
-    for name in ("cluster_total_thoughput", "per_node_avg_tps"):
-        assert metrics[name]["perf_metric_type"] == "THROUGHPUT"
-    assert content["not_told"] == content["not_measured"] == content["invalid"] == []
 
 
 def test_perf_metrics_name_later_variants_replicas_of_a_curve_and_what_is_not_known() -> None:

@@ -18,6 +18,7 @@ from serve_bench.cli.show import render, render_comparing
 from serve_bench.core.result import Failure, Launch, Result, result_of
 from serve_bench.report import COMPARED
 from tests.records import AT, ROWS
+from tests.sheet_parts import as_lines, versus_document
 from tests.versus_records import micro_result, one_launch, rates, sliced, versus_result, versus_run
 
 THREE = {
@@ -107,6 +108,8 @@ def test_nothing_measured_is_shown_as_such() -> None:
     for format in COMPARED:
         text = render(result_of([run, launched]), format)
         assert "inconclusive" in text
+    page = versus_document(result_of([run, launched]), None)
+    assert "inconclusive" in as_lines(page.findings)[0]
 
 
 def test_the_hop_in_which_the_difference_is() -> None:

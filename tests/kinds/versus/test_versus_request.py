@@ -13,14 +13,12 @@ from serve_bench.benchmarks.versus.request import (
     VersusSuite,
     check_apart,
     check_cells,
-    sides_of,
     versus_plan,
 )
 from serve_bench.core.app_spec import APPS
 from serve_bench.core.axes import cell_defaults
 from serve_bench.core.errors import BadInput
 from serve_bench.core.plan import parse_row
-from serve_bench.core.redaction import hash_value
 from serve_bench.core.result import Traffic, VariantUsed
 from serve_bench.core.variants import BUILT_IN_VARIANTS
 
@@ -51,11 +49,6 @@ def test_a_stored_suite_that_lacks_a_field_is_refused() -> None:
         VersusSuite.from_json({"name": "mine"})
 
 
-def test_twins_are_told_apart_by_a_letter() -> None:
-    assert [side.label for side in sides_of(DEFAULT, DEFAULT)] == ["default (A)", "default (B)"]
-    assert [side.label for side in sides_of(DEFAULT, OPTIMIZED)] == ["default", "optimized"]
-
-
 @pytest.mark.parametrize(
     "other",
     [
@@ -70,25 +63,12 @@ def test_sides_that_differ_in_anything_are_compared(other: Side) -> None:
     check_apart(DEFAULT, other)
 
 
-def test_sides_that_differ_in_their_names_alone_are_refused() -> None:
-    with pytest.raises(
-        BadInput, match=r"^--a, --b: both are default, .* use --aa for the noise floor$"
-    ):
-        check_apart(DEFAULT, Side("other", VariantUsed("other")))
-
-
 def test_a_setting_of_a_side_holds_over_the_cell_and_is_no_name_of_it() -> None:
     two = replace(suite(), sides=(DEFAULT, replace(DEFAULT, settings={"num_replicas": 2})))
     assert [side.cell(CELL)["num_replicas"] for side in two.sides] == [1, 2]
     assert two.label(CELL) == {"max_batch_size": 1, "max_ongoing_requests": 10000}
     own, cell = two.of_side(two.sides[1], CELL)
     assert own.cells == (cell,) and cell["num_replicas"] == 2 and own.app is APPS["noop"]
-
-
-def test_a_cell_of_an_own_app_is_named_without_the_password_of_an_address() -> None:
-    label = suite().label({"Shop.user_config.db": "redis://:pw@h", "Shop.num_replicas": 2})
-    hidden = f"redis://{hash_value(':pw')}@h"
-    assert label == {"Shop.user_config.db": hidden, "Shop.num_replicas": 2}
 
 
 def test_a_setting_that_differs_from_cell_to_cell_is_refused() -> None:
