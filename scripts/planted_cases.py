@@ -151,7 +151,8 @@ def _wait(
 
 _IN: Final[tuple[Cause, ...]] = ("app wait",)
 _HERE: Final = "planted_waits.py:"
-_SLOTS: Final[tuple[Cause, ...]] = ("concurrency limit",)
+_SLOTS: Final[tuple[Cause, ...]] = ("concurrency limit", "router back-off")
+"""On `default` the router may leave few slots idle between its tries."""
 _AUTO: Final = (
     (
         "autoscaling_config",

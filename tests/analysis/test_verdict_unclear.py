@@ -164,9 +164,30 @@ def test_a_ladder_alone_tells_that_requests_wait_and_not_for_what() -> None:
     verdict = limited_by(heavy, beside=[light, heavy])
     assert (verdict.cause, verdict.confidence) == ("app wait", "medium")
     assert "20 requests/s from 1 to 50 clients" in verdict.figures
-    assert limited_by(light, beside=[light, heavy]).cause == "offered load"
     tiered = [replace(one, usage=tiers(5, 3)) for one in (light, heavy)]
     assert limited_by(tiered[1], beside=tiered).cause == "app wait"
+
+
+def test_no_load_is_called_the_limit_where_more_clients_bring_no_more() -> None:
+    one, five, twenty = (measured(at, rate, IDLE) for at, rate in ((1, 9.4), (5, 5.2), (20, 2.0)))
+    assert limited_by(one).cause == "offered load"
+    slot = [replace(trial, cell=cell(queries=1, replicas=1)) for trial in (one, five, twenty)]
+    verdict = limited_by(slot[0], beside=slot)
+    assert (verdict.cause, verdict.confidence) == ("concurrency limit", "high")
+    assert verdict.figures == (
+        "concurrency limit, 1 for 1 slot, and 5 clients bring no more (5.2 requests/s)"
+    )
+    # A resource that one client uses all the time.
+    flat = limited_by(measured(1, 20, IDLE), beside=[measured(50, 20, IDLE)])
+    assert (flat.cause, flat.confidence) == ("app wait", "medium")
+    assert flat.figures.endswith("CPU idle: 50 clients bring no more (20 requests/s)")
+    # Between the two there may be a better one.
+    fallen = limited_by(one, beside=[twenty])
+    assert (fallen.cause, fallen.confidence) == ("offered load", "low")
+    assert fallen.reasons == ("20 clients bring no more (2 requests/s)",)
+    assert "between" in fallen.hint
+    failing = measured(20, 2.0, IDLE, failed=400)
+    assert limited_by(one, beside=[failing]).confidence == "high"
 
 
 def test_a_ladder_beside_a_proxy_that_is_busy_is_unclear() -> None:

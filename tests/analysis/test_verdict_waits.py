@@ -152,10 +152,15 @@ def tiers(calls: float, outside: float, helper: dict[str, Any]) -> Trial:
 
 
 def test_slots_of_a_helper_limit_only_where_requests_wait_for_them() -> None:
-    helper = replica(("asyncio.sleep", "shop.py:40", 0.3), name="Helper", max_ongoing=2)
+    helper = replica(("asyncio.sleep", "shop.py:40", 1.9), name="Helper", max_ongoing=2)
     verdict = limited_by(tiers(19.9, 0.0, helper), "Front")
     assert (verdict.cause, verdict.deployment) == ("downstream deployment", "Helper")
     assert verdict.figures == "downstream Helper: concurrency limit, 20 for 2 slots"
+    sleeps = limited_by(tiers(19.9, 0.0, {**helper, "ongoing": 0.3, "mean_ms": 10.0}), "Front")
+    assert sleeps.figures.startswith(
+        "downstream Helper: router back-off, 20 for 2 slots, idle 85 %"
+    )
+    helper = {**helper, "ongoing": 0.3, "places": [["asyncio.sleep", "shop.py:40", "H.work", 0.3]]}
     rare = limited_by(tiers(0.4, 19.5, helper), "Front")
     assert (rare.cause, rare.deployment) == ("app wait", "Front")
     assert "20 of 20 requests wait in asyncio.sleep, shop.py:6" in rare.figures
@@ -195,6 +200,34 @@ def test_full_slots_are_the_limit_unless_requests_wait_for_one_another_inside() 
     assert verdict.cause == "concurrency limit" and "20 for 2 slots" in verdict.figures
     lock = replica(("asyncio.Lock.acquire", "shop.py:5", 5.0), max_ongoing=6, mean_ms=240.0)
     assert limited_by(seen(lock, alone_ms=40), "Shop").cause == "app wait"
+
+
+@pytest.mark.parametrize(
+    ("held", "served", "haproxy", "words"),
+    [
+        (
+            *(0.1, 15, False),
+            "router back-off, 30 for 2 slots, idle 95 % of the time while requests waited (never "
+            "idle: about 170 requests/s)",
+        ),
+        (1.9, 300, False, "concurrency limit, 30 for 2 slots"),
+        (1.0, 190, False, "concurrency limit, 30 for 2 slots"),  # handed over within 10 ms
+        (0.1, 15, True, "concurrency limit, 30 for 2 slots"),  # requests pass no router
+    ],
+)
+def test_slots_that_are_idle_while_requests_wait_for_them_are_the_router_s(
+    held: float, served: int, haproxy: bool, words: str
+) -> None:
+    place = ("asyncio.sleep", "shop.py:5", held)
+    trial = seen(replica(place, max_ongoing=2, served=served, mean_ms=12.0), connections=30)
+    if haproxy:
+        more = process(4, "haproxy", 5, wait=1)
+        trial = replace(
+            trial, usage={**trial.usage, "processes": [*trial.usage["processes"], more]}
+        )
+    verdict = limited_by(trial, "Shop")
+    assert verdict.figures == words and verdict.confidence == "high"
+    assert ("max_backoff_s" in verdict.hint) is words.startswith("router")
 
 
 def test_a_replica_that_is_slower_than_the_others() -> None:

@@ -20,6 +20,7 @@ from serve_bench.analysis.verdict.candidates import (
     Candidate,
     Cause,
     beside_candidates,
+    concurrency_candidate,
     refused_candidate,
     traced_candidate,
 )
@@ -33,11 +34,12 @@ from serve_bench.analysis.verdict.case import (
     host_confidence,
     host_first,
     latency_bound,
+    no_gain,
     offered_confidence,
     placed,
     runner_up,
 )
-from serve_bench.analysis.verdict.evidence import evidence_of
+from serve_bench.analysis.verdict.evidence import evidence_of, rate_of
 from serve_bench.analysis.verdict.limits import (
     ALIKE,
     ALL_CONNECTIONS,
@@ -69,6 +71,7 @@ from serve_bench.analysis.verdict.waits import (
     place_candidate,
     waits_in_turn,
 )
+from serve_bench.core.ladder import COLLAPSE
 from serve_bench.core.result import Trial
 
 
@@ -234,7 +237,7 @@ def _despite_cpu(case: Case, verdict: Verdict) -> Verdict | None:
         # Computing takes the threads of a pool, too.
         busy = any(one.cause == "GPU" or one.deployment == place.deployment for one in full)
         if not busy and (full_pool(seen, place) or (longer is not None and longer <= ALIKE)):
-            return _of(case, place, "low", *filter(None, [alone_words(seen.waits)]))
+            return _of(case, place, "low", *_alone(case))
     if not case.mostly_waits or (verdict.confidence != "low" and verdict.cause != "host CPU"):
         return None
     wait = _traced(case) or _inside(case) or _waits(case)
@@ -269,9 +272,8 @@ def _inside(case: Case) -> Verdict | None:
     place = place_candidate(seen)
     if place is None:
         return None
-    alone = alone_words(seen.waits)
     likely = place.level >= NEAR and case.top < IDLE
-    return _of(case, place, "medium" if likely else "low", *([alone] if alone else []))
+    return _of(case, place, "medium" if likely else "low", *_alone(case))
 
 
 def _traced(case: Case) -> Verdict | None:
@@ -295,7 +297,8 @@ def _waits(case: Case) -> Verdict | None:
             why = "whether requests go there was not looked at"
             return _of(case, placed(case, case.slots), "low", why)
         ongoing, slots = case.seen.ongoing, case.seen.slots
-        if ongoing is not None and slots and ongoing < RESTING * slots:
+        looked = case.seen.waits.slot_use(case.slots.deployment) is not None
+        if not looked and ongoing is not None and slots and ongoing < RESTING * slots:
             against = f"Serve counted {ongoing:.0f} requests at its {slots} slots"
             return _of(case, placed(case, case.slots), "low", against)
         return _of(case, placed(case, case.slots), confidence)
@@ -324,14 +327,42 @@ def _downstream(case: Case) -> Verdict | None:
 
 
 def _hidden(case: Case) -> Verdict | None:
-    """Nothing is full, but more clients brought no more requests: they wait inside."""
-    flat = constant(case.trial, case.ladder)
-    if flat is None or not case.watched or case.top >= IDLE or case.may_want_cpu:
+    """Nothing is full, but more clients brought no more requests: they wait inside, or for slots
+    that are in use already."""
+    if not case.watched or case.top >= IDLE or case.may_want_cpu:
         return None
-    (low, high), (rate, _) = flat.clients, flat.figures
-    words = f"{INSIDE}: {figure(rate)} requests/s from {low} to {high} clients, {_rest(case)}"
+    flat = constant(case.trial, case.ladder)
+    if flat is not None:
+        (low, high), (rate, _) = flat.clients, flat.figures
+        words = f"{INSIDE}: {figure(rate)} requests/s from {low} to {high} clients, {_rest(case)}"
+    elif (heavier := no_gain(case.trial, case.ladder)) is None:
+        return None
+    elif (full := _full_slots(case)) is not None:
+        full = replace(full, figures=f"{full.figures}, and {_no_more(heavier)}")
+        return _of(case, placed(case, full), "high" if case.top < RESTING else "medium")
+    elif _collapses(case.trial, heavier):
+        return None  # what more clients would have brought before is not known
+    else:
+        words = f"{INSIDE}, {_rest(case)}: {_no_more(heavier)}"
     candidate = Candidate("app wait", 1.0, words, words, case.seen.measured)
     return replace(_of(case, candidate, "medium"), hint=_look(case))
+
+
+def _full_slots(case: Case) -> Candidate | None:
+    """Slots that all have a request, as far as was seen, or else is likely by its time."""
+    full = concurrency_candidate(case.seen, SATURATED)
+    use = None if full is None else case.seen.waits.slot_use(full.deployment)
+    held = (case.seen.offered.p50_ms or 0.0) >= SLOW_MS if use is None else use.share >= NEAR
+    return full if held else None
+
+
+def _collapses(trial: Trial, heavier: Trial) -> bool:
+    return rate_of(heavier) < COLLAPSE * rate_of(trial)
+
+
+def _no_more(heavier: Trial) -> str:
+    rate = figure(rate_of(heavier))
+    return f"{heavier.row.connections} clients bring no more ({rate} requests/s)"
 
 
 def _offered(case: Case) -> Verdict | None:
@@ -349,17 +380,29 @@ def _offered(case: Case) -> Verdict | None:
         behind = f"{100 * max(0.0, offered.late):.0f} % of the due requests were left over"
         failed = f"{100 * offered.failed:.0f} % failed"
         return _unclear(case, f"{behind}, {failed}, and nothing sampled is at its limit")
-    confidence = offered_confidence(case)
-    alone = alone_words(case.seen.waits)
-    why = [alone] if alone else []
-    if confidence != "low" or case.apart or (offered.p50_ms or 0.0) < SLOW_MS:
+    confidence, heavier = offered_confidence(case), no_gain(case.trial, case.ladder)
+    why = _alone(case) if heavier is None else (_no_more(heavier),)
+    likely = confidence != "low" or case.apart or (offered.p50_ms or 0.0) < SLOW_MS
+    if likely and heavier is None:
         return _of(case, latency_bound(case), confidence, *why)
+    if heavier is not None and _collapses(case.trial, heavier):
+        return replace(_of(case, latency_bound(case), "low", *why), hint=BETWEEN)
+    more = why if heavier is not None else ()
     if case.top >= IDLE:
-        return _unclear(case, f"nothing is at its limit, {case.server[0].figures}")
+        return _unclear(case, f"nothing is at its limit, {case.server[0].figures}", *more)
     if case.host is not None and case.may_want_cpu:
-        return _unclear(case, f"{case.host.figures}, and each process on the way rests at times")
+        rests = "and each process on the way rests at times"
+        return _unclear(case, f"{case.host.figures}, {rests}", *more)
     idle = f"{INSIDE}, {_rest(case)}"
     return replace(_of(case, Candidate("app wait", 0.0, idle, idle), "low", *why), hint=_look(case))
+
+
+def _alone(case: Case) -> tuple[str, ...]:
+    """How long a request alone takes, in words; of one connection each is alone."""
+    if case.seen.offered.loop == "closed" and case.seen.offered.connections == 1:
+        return ()
+    words = alone_words(case.seen.waits, no_gain(case.trial, case.ladder) is None)
+    return () if words is None else (words,)
 
 
 def _rest(case: Case) -> str:
@@ -384,6 +427,8 @@ LOOKED: Final = (
     "no line of the app holds most of the requests: they wait in many places, or in Serve and Ray; "
     "use --profile"
 )
+
+BETWEEN: Final = "a number of clients between the two (serve-bench sweep)"
 
 LOOK_FAILED: Final = (
     "where they wait is seen by py-spy dump --pid of a replica under load: to look into the "

@@ -12,6 +12,7 @@ from typing import Final, Literal, TypeAlias
 
 from serve_bench.analysis.verdict.evidence import Batches, Evidence
 from serve_bench.analysis.verdict.limits import (
+    BACK_OFF_S,
     BATCH_FULL,
     CERTAIN,
     FULL_SLOTS,
@@ -32,6 +33,7 @@ Cause: TypeAlias = Literal[
     "replica loop",
     "replica CPU",
     "concurrency limit",
+    "router back-off",
     "batch wait",
     "app wait",
     "slow replica",
@@ -105,22 +107,44 @@ def client_candidate(seen: Evidence) -> Candidate | None:
     return Candidate("client", level, words, short, starved=client.starved)
 
 
-def concurrency_candidate(seen: Evidence) -> Candidate | None:
-    """More requests in flight than the replicas take at once; None if all have a slot.
-
-    With Serve's own metrics also a wait for a slot of any deployment.
-    """
+def concurrency_candidate(seen: Evidence, full: float = FULL_SLOTS) -> Candidate | None:
+    """More requests in flight than the replicas take at once, by this factor; None if all have a
+    slot. With Serve's own metrics also a wait for a slot of any deployment."""
     in_flight, slots, mean_ms = seen.offered.in_flight, seen.slots, seen.offered.mean_ms
     for name, wait_ms in seen.router_wait_ms.items():
         if mean_ms and wait_ms >= WAIT_SHARE * mean_ms:
             words = f"{figure(wait_ms)} of {figure(mean_ms)} ms waiting for a slot"
-            return _at(seen, _named(seen, name), "concurrency limit", wait_ms / mean_ms, words)
-    if in_flight is None or not slots or in_flight < FULL_SLOTS * slots:
+            return slots_candidate(seen, _named(seen, name), wait_ms / mean_ms, words, words)
+    if in_flight is None or not slots or in_flight < full * slots:
         return None
     places = f"for {seen.slots_words}"
     words, short = f"{in_flight:.0f} {places}", f"{in_flight:.0f} requests {places}"
     at = seen.measured if seen.slots_at is None else _named(seen, seen.slots_at)
-    return _at(seen, at, "concurrency limit", in_flight / slots, words, short)
+    return slots_candidate(seen, at, in_flight / slots, words, short)
+
+
+def slots_candidate(
+    seen: Evidence, at: str | None, level: float, words: str, short: str
+) -> Candidate:
+    """Requests that wait for slots which are in use, or which the router leaves idle."""
+    idle = idle_words(seen, at)
+    cause: Cause = "concurrency limit" if idle is None else "router back-off"
+    return _at(seen, at, cause, level, words if idle is None else f"{words}, {idle}", short)
+
+
+def idle_words(seen: Evidence, deployment: str | None) -> str | None:
+    """How long slots were seen idle while requests waited for them; None where they were in use, or
+    idle for no longer than it takes to hand one over. Longer is the sleep of Serve's router between
+    its tries; HAProxy leads requests past that router."""
+    use = seen.waits.slot_use(deployment)
+    if use is None or use.share >= NEAR or use.gap_s < BACK_OFF_S:
+        return None
+    if deployment == seen.front and seen.of_role("haproxy"):
+        return None
+    words = f"idle {100 * (1 - use.share):.0f} % of the time while requests waited"
+    if use.most is None:
+        return words
+    return f"{words} (never idle: about {figure(float(f'{use.most:.2g}'))} requests/s)"
 
 
 def refused_candidate(seen: Evidence) -> Candidate | None:
@@ -330,6 +354,11 @@ HINTS: Final[Mapping[Cause, str]] = {
     "concurrency limit": (
         "raise max_ongoing_requests if the method is async and waits, else num_replicas; "
         "request_timeout_s with retries by the client bounds the queue"
+    ),
+    "router back-off": (
+        "Serve's router sleeps 25 to 500 ms between its tries to find a free slot: a smaller "
+        "max_backoff_s in the deployment's request_router_config, more slots, fewer connections, "
+        "or the variant optimized, whose HAProxy does not sleep"
     ),
     "batch wait": (
         "a smaller batch_wait_timeout_s or max_batch_size, or more requests at once to fill a batch"

@@ -33,6 +33,7 @@ from serve_bench.analysis.verdict.limits import (
     RESTLESS,
     SATURATED,
     SLOW_MS,
+    SOME_FAILED,
     STARVED,
     STEP,
     UNHINDERED,
@@ -133,6 +134,20 @@ def follows(trial: Trial, ladder: Sequence[Trial]) -> bool:
         return False
     grown = trial.row.connections / lighter[-1].row.connections
     return rate_of(trial) / rate_of(lighter[-1]) >= FOLLOWS * grown
+
+
+def no_gain(trial: Trial, ladder: Sequence[Trial]) -> Trial | None:
+    """The load with the most requests/s of those with STEP times the clients, where it has hardly
+    more than this trial; None: more clients bring more requests, or none were measured."""
+    heavier = [one for one in ladder if one.row.connections >= STEP * trial.row.connections]
+    sound = [one for one in heavier if not one.flags.get("cut") and not _fails(one)]
+    most = max(sound, key=rate_of, default=None)
+    return None if most is None or rate_of(most) > (1.0 + FLAT) * rate_of(trial) else most
+
+
+def _fails(trial: Trial) -> bool:
+    failed = trial.counts.failed_total
+    return failed >= SOME_FAILED * (trial.counts.completed + failed) > 0
 
 
 def _lighter(trial: Trial, ladder: Sequence[Trial]) -> list[Trial]:
@@ -383,7 +398,7 @@ def runner_up(case: Case, candidate: Candidate) -> Candidate | None:
 
 def _same(one: Candidate, other: Candidate) -> bool:
     """Whether both are about the same resource, also if one is called downstream."""
-    if one.cause == other.cause == "concurrency limit":
+    if {one.cause, other.cause} <= {"concurrency limit", "router back-off"}:
         return True
     return one.short == other.short or (
         one.deployment == other.deployment is not None

@@ -69,6 +69,11 @@ law in a closed loop (analysis/checks.py lets 5 to 10 % pass): some wait for a s
 WELL_FULL: Final = 1.50
 """With half as many requests again as slots, the queue is no error of counting."""
 
+BACK_OFF_S: Final = 0.025
+"""The shortest sleep of Serve's router between two tries (ROUTER_RETRY_INITIAL_BACKOFF_S, Ray
+2.60). A slot that is idle for less between two requests is handed over; one that is idle for longer
+while requests wait for it waits for the router."""
+
 BATCH_FULL: Final = 0.90
 """Batches filled to more than this on average do not wait for their timeout."""
 

@@ -194,6 +194,27 @@ class ReplicaLook:
 
 
 @dataclass(frozen=True)
+class SlotUse:
+    """The slots of a deployment during a look. `held`: the mean number of requests in them;
+    `rate`: requests/s that left them; `most`: requests/s if they were never idle."""
+
+    slots: int
+    held: float
+    rate: float
+    most: float | None
+
+    @property
+    def share(self) -> float:
+        """The share of time that a slot held a request."""
+        return self.held / self.slots
+
+    @property
+    def gap_s(self) -> float:
+        """Seconds that a slot is idle between two requests."""
+        return (self.slots - self.held) / self.rate
+
+
+@dataclass(frozen=True)
 class Waits:
     """All replicas, and the time of a request alone and under the load (ms)."""
 
@@ -207,6 +228,23 @@ class Waits:
     def longer(self) -> float | None:
         """The time of a request under the load over that alone."""
         return self.p50_ms / self.alone_ms if self.p50_ms and self.alone_ms else None
+
+    def slot_use(self, deployment: str | None) -> SlotUse | None:
+        """How the slots of a deployment were used; None if no request was seen to leave them."""
+        replicas = [
+            replica
+            for name, every in self.of.items()
+            for replica in every
+            if is_named(name, deployment) and replica.most
+        ]
+        slots = sum(replica.most or 0 for replica in replicas)
+        served = sum(replica.served for replica in replicas)
+        if not served or not self.seconds:
+            return None
+        held = sum(min(replica.ongoing, replica.most or 0) for replica in replicas)
+        inside_ms = sum(replica.served * (replica.mean_ms or 0.0) for replica in replicas)
+        most = 1e3 * slots * served / inside_ms if inside_ms else None
+        return SlotUse(slots, held, served / self.seconds, most)
 
 
 def waits_of(record: Mapping[str, Any]) -> Waits:

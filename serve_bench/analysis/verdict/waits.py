@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from serve_bench.analysis.verdict.candidates import Candidate
+from serve_bench.analysis.verdict.candidates import Candidate, slots_candidate
 from serve_bench.analysis.verdict.evidence import Evidence
 from serve_bench.analysis.verdict.limits import (
     ALIKE,
@@ -127,14 +127,12 @@ def called_candidate(seen: Evidence) -> Candidate | None:
         return None
     name = max(full, key=lambda one: full[one])
     held, slots = behind[name]
-    # The router tries again only after 25 to 500 ms, so few slots are not always busy.
     if queued < max(1.0, (FULL_SLOTS - 1.0) * slots):
         return None
     waiting = queued + held
-    words = f"concurrency limit, {waiting:.0f} for {slots} slot{'s' if slots > 1 else ''}"
-    short = f"{short_name(name)}: {waiting:.0f} requests for {slots} slots"
-    level = waiting / slots
-    return Candidate("concurrency limit", level, f"{short_name(name)}: {words}", short, name)
+    places = f"for {slots} slot{'s' if slots > 1 else ''}"
+    words, short = f"{waiting:.0f} {places}", f"{waiting:.0f} requests {places}"
+    return slots_candidate(seen, name, waiting / slots, words, short)
 
 
 def place_candidate(seen: Evidence) -> Candidate | None:
@@ -277,15 +275,16 @@ def _server(replicas: Sequence[ReplicaLook]) -> str:
     return f", while {top.function} is at {top.line}"
 
 
-def alone_words(waits: Waits) -> str | None:
-    """Whether requests wait for one another, from the time of one alone, in words."""
+def alone_words(waits: Waits, more: bool = True) -> str | None:
+    """Whether requests wait for one another, from the time of one alone, in words. `more`: no other
+    load shows that more clients bring no more."""
     longer = waits.longer
     if longer is None:
         return None
     figures = f"p50 {figure(waits.p50_ms or 0)} ms, alone {figure(waits.alone_ms or 0)}"
     if longer >= QUEUES:
         return f"requests wait for one another: {figures}"
-    if longer <= ALIKE:
+    if longer <= ALIKE and more:
         return f"a request alone takes as long ({figures}): more clients bring more requests"
     return figures
 

@@ -29,6 +29,7 @@ from serve_bench.benchmarks.micro.summary import (
     all_failures,
     broken_off,
     causes,
+    collapses,
     findings,
     measured,
     names_of,
@@ -175,10 +176,11 @@ def _results(page: Page, names: Names) -> Iterator[Block]:
     """The table, what to try, the logs of failures."""
     if page.entries:
         yield _table(page, names)
-    limit = best.limited if (best := _best(measured(page))) is not None else None
-    hints = [*_hints(page).items()]
-    hints += [(limit.cause, limit.hint)] if limit is not None and limit.hint else []
-    texts = tuple(f"hint, {name}: {hint}" for name, hint in hints)
+    rows = measured(page)
+    told = [_best(rows), *(last for _, last in collapses(rows, names))]
+    limits = [entry.limited for entry in told if entry is not None and entry.limited is not None]
+    hints = [*_hints(page).items(), *((limit.cause, limit.hint) for limit in limits if limit.hint)]
+    texts = tuple(f"hint, {name}: {hint}" for name, hint in dict.fromkeys(hints))
     yield from [Prose(texts, "quiet", listed=True)] if texts else []
     yield from failures(page)
 

@@ -13,9 +13,19 @@ from typing import Final
 
 from serve_bench.analysis.statistics import FEWEST, LIKE, MAIN, Best, Line, best
 from serve_bench.benchmarks.parts import streams, waterfall
-from serve_bench.benchmarks.parts.blocks import doubted, gaps, limit_words, rate, sentence
+from serve_bench.benchmarks.parts.blocks import (
+    doubted,
+    gaps,
+    limit_words,
+    listed,
+    rate,
+    sentence,
+)
 from serve_bench.benchmarks.parts.rows import Entry, Page
 from serve_bench.benchmarks.parts.texts import cell_title, latency, mean_and_std, number
+from serve_bench.core import ladder
+from serve_bench.core.figures import counted
+from serve_bench.core.ladder import Rung
 from serve_bench.core.result import Failure, JsonObject, Row, cell_slug
 
 
@@ -153,6 +163,7 @@ def findings(page: Page, names: Names) -> Iterator[str]:
     headline, *like = _headline(rows, names)
     yield " ".join((*first, headline))
     yield from like
+    yield from (sentence(text) for text, _ in collapses(rows, names))
     yield from _ratios(page)
     for one in rows:
         yield from waterfall.sentences(waterfall.of_line(names.whole(one), one.line))
@@ -205,6 +216,31 @@ def _headline(rows: Sequence[Entry], names: Names) -> Iterator[str]:
         texts = [f"{names.whole(one)} ({number(one.line.spreads[MAIN].mean)})" for one in like]
         more = f" and {len(texts) - 3} more" if len(texts) > 3 else ""
         yield sentence(f"Not clearly slower ({_LIKE}): {'; '.join(texts[:3])}{more}")
+
+
+def collapses(rows: Sequence[Entry], names: Names) -> Iterator[tuple[str, Entry]]:
+    """A sentence on each cell and kind of clients whose throughput collapses with more of them, and
+    the row with the most."""
+    ladders: dict[tuple[object, ...], dict[int, Entry]] = {}
+    for entry in rows:
+        line, row = entry.line, entry.line.row
+        if row.loop == "closed" and not line.broken:
+            place = (line.variant, cell_slug(line.cell), row.client, row.traffic)
+            ladders.setdefault(place, {})[row.connections] = entry
+    for steps in ladders.values():
+        rungs = [Rung(at, entry.line.spreads[MAIN].mean) for at, entry in steps.items()]
+        top, lower = ladder.best(rungs), ladder.collapses(rungs)
+        if top is None or not lower:
+            continue
+        last = steps[lower[-1].clients]
+        before = f"{number(top.throughput)} requests/s with {counted(top.clients, 'client')}"
+        after = listed([f"{number(one.throughput)} with {one.clients}" for one in lower])
+        why = f"; with {last.line.row.connections}: {limit_words(last.limited)}"
+        yield (
+            f"{names.whole(steps[top.clients])}: the throughput collapses with more clients, from "
+            f"{before} to {after}{why}",
+            last,
+        )
 
 
 INTERRUPTED: Final = "interrupted"

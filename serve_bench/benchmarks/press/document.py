@@ -107,6 +107,7 @@ CAUSES: Final = {
     "replica loop": "one replica's event loop",
     "replica CPU": "CPU of all replicas",
     "concurrency limit": "requests at max_ongoing_requests x replicas",
+    "router back-off": "Serve's router sleeps while slots are free",
     "downstream deployment": "a deployment behind the first",
     "offered load": "nothing is full: more clients would bring more",
 }

@@ -17,7 +17,7 @@ from serve_bench.core.document import Chart, Document, Number, Prose, Table
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import Counts
 from serve_bench.core.own_app import Asked, OwnApp, OwnDeployment
-from serve_bench.core.result import PlannedTrial, Record, Result, Trial, result_of, trial_key
+from serve_bench.core.result import PlannedTrial, Record, Result, Row, Trial, result_of, trial_key
 from serve_bench.report.vega import vega
 from serve_bench.store import read
 from tests import places
@@ -117,6 +117,15 @@ def test_the_golden_run_in_sentences(golden: Result) -> None:
         "Of the 4 rows whose CPU was sampled, limited by: offered load in 1, proxy CPU in 1, "
         "client in 1, concurrency limit in 1."
     )
+
+
+def test_a_throughput_that_collapses_with_more_clients_is_named() -> None:
+    plan = [planned(row=Row(f"{at} connections", "raw", at, 1)) for at in (1, 5, 20)]
+    trials = [trial(at, rate) for at, rate in zip(plan, (9.4, 5.2, 2.0), strict=True)]
+    told = "collapses with more clients, from 9.400 requests/s with 1 client to 5.200 with 5 and"
+    assert any(told in one for one in findings(sheet(run(*plan), launch("default", 1), *trials)))
+    rises = [trial(at, rate) for at, rate in zip(plan, (5.2, 9.4, 9.0), strict=True)]
+    assert "collapse" not in str(findings(sheet(run(*plan), launch("default", 1), *rises)))
 
 
 APP = OwnApp(
