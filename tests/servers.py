@@ -150,6 +150,7 @@ ACTIONS: dict[str, Action] = {
         b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok", keep=False
     ),
     "error500": _bytes(b"HTTP/1.1 500 Oops\r\nContent-Length: 5\r\n\r\nerror"),
+    "error429": _bytes(b"HTTP/1.1 429 Slow\r\nContent-Length: 4\r\n\r\nslow"),
     "error503": _bytes(b"HTTP/1.1 503 Busy\r\nContent-Length: 4\r\n\r\nbusy"),
     "wrong_body": _bytes(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno"),
     "longer_body": _bytes(b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nno\r\n\r\nok"),

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from serve_bench.core.load_result import REJECTIONS
 from serve_bench.core.result import Result, Trial
 
 #: The error classes in words; `status` is told by the codes that were seen.
@@ -16,7 +17,7 @@ _WORDS: Final = {
     "connect": "without a connection",
     "reset": "reset",
     "timeout": "timed out",
-    "rejected": "rejected with status 503",
+    "rejected": "rejected",
     "malformed": "malformed",
     "truncated": "truncated",
     "body": "with another body",
@@ -34,9 +35,6 @@ INVALID_SHARE: Final = 0.01
 """Above 1 % of failed requests a figure is one of the requests that were left: invalid."""
 
 
-#: The same of gRPC, which has codes of its own: 503 would be none of them.
-_WORDS_OF_GRPC: Final = {"rejected": "rejected by the service"}
-
 _CLASSED: Final = (0, 4, 8, 14)
 """Codes of gRPC that have classes of their own: OK, and those of time-outs and rejections."""
 
@@ -52,7 +50,8 @@ def failures(failed: Mapping[str, int], statuses: Mapping[int, int] | None = Non
     `failed`: counts by error class. `statuses`: how often each status was seen, of good responses
     too; without them, or where they do not tell which were wrong, no code is named.
     """
-    words = _WORDS | (_WORDS_OF_GRPC if _of_grpc(statuses or {}) else {})
+    codes = " or ".join(map(str, rejections(failed, statuses or {})))
+    words = _WORDS | {"rejected": f"rejected with status {codes}" if codes else "rejected"}
     parts = [
         (name, count, f"{count:,} {words.get(name, name)}")
         for name, count in failed.items()
@@ -75,9 +74,11 @@ def _by_status(
         if sum(known.values()) == count:
             return [(str(code), n, f"{n:,} with code {code}") for code, n in known.items()]
         return [("status", count, f"{count:,} with another code than OK")]
-    seen = dict(statuses)
-    seen[503] = seen.get(503, 0) - failed.get("rejected", 0)
-    seen = {code: n for code, n in seen.items() if n > 0}
+    seen, rejected = dict(statuses), rejections(failed, statuses)
+    if rejected:
+        left = sum(statuses[code] for code in rejected) - failed["rejected"]
+        seen = {code: n for code, n in statuses.items() if code not in rejected}
+        seen |= {rejected[0]: left} if left else {}
     bad = {code: n for code, n in seen.items() if not 200 <= code < 300}
     for codes in (bad, seen):
         if sum(codes.values()) == count:
@@ -85,6 +86,12 @@ def _by_status(
     listed = ", ".join(str(code) for code in sorted(seen))
     among = f" (seen: {listed})" if listed else ""
     return [("status", count, f"{count:,} with another status{among}")]
+
+
+def rejections(failed: Mapping[str, int], statuses: Mapping[int, int]) -> tuple[int, ...]:
+    """The statuses of HTTP by which requests were rejected; none where none were, or it was
+    gRPC."""
+    return tuple(code for code in REJECTIONS if failed.get("rejected") and statuses.get(code))
 
 
 def failures_of(trials: Iterable[Trial]) -> str:
@@ -107,7 +114,8 @@ def none_succeeded(trial: Trial) -> str:
     failed = failures_of([trial])
     if not failed and not trial.counts.sent:
         return "no request began in the windows: those of the warm-up outlasted them"
-    return f"no request succeeded: {failed or 'none was answered in time'}"
+    which = "that began in the windows " if trial.completed_in_windows else ""
+    return f"no request {which}succeeded: {failed or 'none was answered in time'}"
 
 
 def too_many_failed(trial: Trial) -> str | None:

@@ -31,13 +31,16 @@ connect: no connection (refused, unresolved, TLS, no answer in `connect_timeout_
 reset: the connection broke (RST) or ended before the first byte of the response.
 timeout: no whole response within `timeout_s`.
 status: a whole response whose status was not expected.
-rejected: such a response with status 503, by which a service refuses what it cannot take (Serve
-when `max_queued_requests` is reached).
+rejected: such a response with a status of REJECTIONS, by which a service refuses what it cannot
+take (Serve when `max_queued_requests` is reached).
 malformed: bytes that are not HTTP, or more than one response to one request (surplus).
 truncated: the connection ended inside the head or the body of the response, or a stream within an
 event or before the end that it announces.
 body: a whole response with the expected status and another body than expected.
 """
+
+REJECTIONS: tuple[int, ...] = (503, 429)
+"""Service Unavailable, Too Many Requests: Serve takes either (`BackpressureConfig`)."""
 
 STREAM_ERRORS: tuple[str, ...] = ("event", "stalled")
 """Why a response that is a stream failed beside that.

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
+from serve_bench.core.load_result import REJECTIONS
 from serve_bench.core.request_spec import Headers, Request
 
 WAITING = 0
@@ -325,5 +326,5 @@ def response_class(request: Request, status: int, fault: str | None) -> str | No
     """The class of failure of a response with this status, whose body has the class `fault`; None
     if it is as expected."""
     if not status_allowed(status, request):
-        return "rejected" if status == 503 else "status"
+        return "rejected" if status in REJECTIONS else "status"
     return fault

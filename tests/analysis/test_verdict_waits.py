@@ -259,9 +259,17 @@ def test_refused_requests_are_slots_and_queue() -> None:
     counts = replace(trial.counts, failed={"rejected": 9000})
     limits = {"NoOp": {"replicas": 1, "each": 2, "queued": 5}}
     full = replace(trial, counts=counts, slots={"NoOp": 2}, limits=limits)
+    full = replace(full, client={**full.client, "status_codes": {"429": 9000}})
     verdict = limited_by(full, "NoOp")
-    assert verdict.cause == "concurrency limit"
-    assert "for 2 slots and a queue of 5, 98 % refused" in verdict.figures
+    assert (verdict.cause, verdict.confidence) == ("concurrency limit", "medium")
+    assert verdict.figures == (
+        "concurrency limit, 30 clients for 2 slots and a queue of 5: 97.8 % refused (429), "
+        "20 requests/s answered"
+    )
+    assert "--expect-status 200,429" in verdict.hint
+    none = replace(counts, sent=9000, completed=0)
+    refused = limited_by(replace(full, counts=none), "NoOp")
+    assert "100 % refused (429), 0 requests/s answered" in refused.figures
     # A 503 of an app without such a queue is the app's own.
     assert limited_by(replace(full, limits={}), "NoOp").cause == "unclear"
 

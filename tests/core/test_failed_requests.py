@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -18,6 +18,9 @@ from tests.records import planned, trial
         ({"status": 5}, {500: 2, 404: 3}, "3 with status 404, 2 with status 500"),
         ({"rejected": 1200}, {503: 1200}, "1,200 rejected with status 503"),
         ({"rejected": 2, "status": 1}, {503: 2, 500: 1}, "2 rejected with status 503, 1 with"),
+        ({"rejected": 9}, {429: 9}, "9 rejected with status 429"),
+        ({"rejected": 9, "status": 2}, {429: 7, 503: 2, 500: 2}, "9 rejected with status 503 or 4"),
+        ({"rejected": 9}, {14: 9}, "9 rejected"),
         ({"status": 4}, {200: 4}, "4 with status 200"),  # another was expected
         ({"status": 4}, {200: 9, 404: 1}, "4 with another status (seen: 200, 404)"),
         ({"status": 4}, {}, "4 with another status"),
@@ -40,6 +43,10 @@ def test_over_trials_statuses_are_added_up_as_they_were_stored() -> None:
 
 def test_a_trial_without_a_completed_request() -> None:
     one = trial(planned(), failed={"status": 2}, client={"status_codes": {"408": 2}})
+    one = replace(one, counts=replace(one.counts, completed=0))
     assert none_succeeded(one) == "no request succeeded: 2 with status 408"
+    within = asdict(replace(one.counts, completed=2))
+    before = replace(one, client={**one.client, "in_windows": within})
+    assert none_succeeded(before).startswith("no request that began in the windows succeeded: 2 ")
     silent = replace(one, counts=replace(one.counts, failed={}))
     assert none_succeeded(silent) == "no request succeeded: none was answered in time"

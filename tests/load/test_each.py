@@ -84,15 +84,17 @@ def test_a_connection_that_is_done_is_not_opened_again(action: str, keepalive: b
 
 
 @pytest.mark.parametrize("client", ["raw", "aiohttp"])
-def test_a_503_is_a_class_of_its_own(client: Client) -> None:
+def test_a_rejection_is_a_class_of_its_own(client: Client) -> None:
     limit: dict[str, Any] = {"each": EACH} if client == "raw" else {"count": 4 * EACH}
-    with serving(lambda number: ("ok", "error503", "error500")[number % 3]) as server:
+    answers = ("ok", "error503", "error500", "ok", "error429", "error500")
+    with serving(lambda number: answers[number % 6]) as server:
         result = run_here(Load(Request(server.url), client=client, connections=4, **limit))
         expected = run_here(
-            Load(Request(server.url, expect_status=(200, 500, 503)), connections=4, count=24)
+            Load(Request(server.url, expect_status=(200, 429, 500, 503)), connections=4, count=24)
         )
     assert result.total.failed == {"rejected": 8, "status": 8}
-    assert result.total.completed == 8 and result.status_codes == {200: 8, 500: 8, 503: 8}
+    assert result.total.completed == 8
+    assert result.status_codes == {200: 8, 429: 4, 500: 8, 503: 4}
     assert expected.total.failed == {} and expected.total.completed == 24
 
 

@@ -189,7 +189,7 @@ def responses(draw: st.DrawFn) -> tuple[bytes, int, bytes, str]:
     The last is `length`, `chunked`, `nothing` (a status that has no body), `close` (a length, and
     the server closes) or `eof` (the connection's end is the body's).
     """
-    status = draw(st.sampled_from([200, 200, 201, 204, 206, 304, 400, 404, 500, 503]))
+    status = draw(st.sampled_from([200, 200, 201, 204, 206, 304, 400, 404, 429, 500, 503]))
     body = draw(st.binary(max_size=200) | st.just(b"ok"))
     ending = draw(st.sampled_from(["length", "chunked", "close", "eof"]))
     if status in (204, 304):
@@ -284,7 +284,7 @@ def test_raw_and_aiohttp_frame_alike(
     framed = http1.judge(framer, request), framer.status
     assert clients_read(pieces, ending not in ("eof", "close")) == [framed, framed]
     assert framed[1] == status
-    refused = "rejected" if status == 503 else "status"
+    refused = "rejected" if status in (429, 503) else "status"
     assert framed[0] == (refused if status >= 300 else None if body == b"ok" else "body")
 
 

@@ -17,6 +17,7 @@ from typing import Final
 from serve_bench.analysis.verdict.candidates import (
     HINTS,
     REFUSED,
+    REFUSED_HINT,
     Candidate,
     Cause,
     beside_candidates,
@@ -246,10 +247,11 @@ def _despite_cpu(case: Case, verdict: Verdict) -> Verdict | None:
 
 def _refused(case: Case) -> Verdict | None:
     """Requests were refused, since slots and queue were full."""
-    if case.seen.refused < SOME_FAILED or not case.trial.counts.completed:
+    refusal = refused_candidate(case.seen) if case.seen.refused >= SOME_FAILED else None
+    if refusal is None:
         return None
-    refusal = refused_candidate(case.seen)
-    return None if refusal is None else _of(case, placed(case, refusal), "medium")
+    hint = REFUSED_HINT.format(by=case.seen.refused_by.replace(" or ", ",") or "503")
+    return replace(_of(case, placed(case, refusal), "medium"), hint=hint)
 
 
 def _inside(case: Case) -> Verdict | None:
@@ -477,7 +479,7 @@ def _weighed(verdict: Verdict, case: Case) -> Verdict:
     """One step less confident if requests failed, or a process of the server started or ended."""
     failed = case.seen.offered.failed
     lost = [f"{100 * failed:.0f} % of the requests failed"] if failed >= SOME_FAILED else []
-    if case.seen.refused and verdict.figures.endswith(REFUSED):
+    if case.seen.refused and REFUSED in verdict.figures:
         lost = []  # the verdict is about these failures
     doubts = [*lost, *case.seen.partly]
     if not doubts or verdict.cause == "unclear":

@@ -25,6 +25,7 @@ from serve_bench.analysis.verdict.limits import (
     WAIT_SHARE,
 )
 from serve_bench.analysis.verdict.usage import SERVER, ProcessUse, figure, is_named, short_name
+from serve_bench.core.figures import counted
 
 Cause: TypeAlias = Literal[
     "client",
@@ -44,7 +45,8 @@ Cause: TypeAlias = Literal[
     "unclear",
 ]
 
-REFUSED: Final = "refused (503)"
+REFUSED: Final = " % refused"
+"""What the figures say where requests were refused."""
 
 #: Not on the way of a request, but Serve needs them.
 BESIDE: Final = ("haproxy_manager", "controller", "raylet", "gcs", "dashboard_agent")
@@ -152,9 +154,11 @@ def refused_candidate(seen: Evidence) -> Candidate | None:
     or the failures were others."""
     if not seen.refused or seen.queue is None or seen.slots is None:
         return None
+    share = min(100 * seen.refused, 99.9) if seen.offered.rate else 100.0
+    by = f" ({seen.refused_by})" if seen.refused_by else ""
     words = (
-        f"{seen.offered.connections} connections for {seen.slots_words} and a queue of "
-        f"{seen.queue}, {100 * seen.refused:.0f} % {REFUSED}"
+        f"{counted(seen.offered.connections, 'client')} for {seen.slots_words} and a queue of "
+        f"{seen.queue}: {share:.3g}{REFUSED}{by}, {figure(seen.offered.rate)} requests/s answered"
     )
     at = seen.measured if seen.slots_at is None else _named(seen, seen.slots_at)
     return _at(seen, at, "concurrency limit", 1.0, words)
@@ -338,6 +342,12 @@ def _at(
 # unless max_concurrent_batches says more) and from KubeRay's page on high throughput (the two flags
 # of the variant `optimized`). Rule: a hint names settings and promises nothing; no judgement rests
 # on it.
+
+REFUSED_HINT: Final = (
+    "refused by design (max_queued_requests): --expect-status 200,{by} counts refusals as answers, "
+    "an open loop (timeline, load --rate) does not ask again at once; to refuse less, more slots "
+    "or a longer queue"
+)
 
 HINTS: Final[Mapping[Cause, str]] = {
     "client": "the raw client, more load processes, or the client on another machine",

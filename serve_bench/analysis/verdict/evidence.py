@@ -27,6 +27,8 @@ from serve_bench.analysis.verdict.usage import (
     uses_of,
     waits_of,
 )
+from serve_bench.core.failed_requests import rejections, statuses_of
+from serve_bench.core.figures import counted
 from serve_bench.core.result import Trial
 from serve_bench.core.usage import BATCH_SIZE, mean_forward_ns
 
@@ -85,7 +87,8 @@ class Evidence:
     slots_at: str | None  # the deployment that has them, of an own app; None: the measured one
     slots_words: str
     queue: int | None  # requests that may wait for a slot there; None: any number, or not known
-    refused: float  # share of the requests that were answered with 503, where most failures were
+    refused: float  # share of the requests that were rejected, where most failures were that
+    refused_by: str  # with which status, "503 or 429"
     batches: Batches | None
     forward: float | None  # share of the time that a replica was in its batch function
     ongoing: float | None  # by Serve's own metrics, all replicas
@@ -138,6 +141,7 @@ def evidence_of(trial: Trial, front: str | None = None) -> Evidence:
         slots_words=slots_words,
         queue=_queue(trial, slots_at),
         refused=_refused(trial),
+        refused_by=" or ".join(map(str, rejections(trial.counts.failed, statuses_of(trial)))),
         batches=_batches(trial, metrics, measured),
         forward=_forward(trial, offered.rate, len([u for u in uses if u.deployment == measured])),
         ongoing=number(_part(metrics, "levels").get("ongoing")),
@@ -234,7 +238,7 @@ def _queue(trial: Trial, at: str | None) -> int | None:
 
 
 def _refused(trial: Trial) -> float:
-    """The share of requests that were answered with 503; 0 if most failures were others."""
+    """The share of requests that were rejected; 0 if most failures were others."""
     counts = trial.counts
     rejected, ended = counts.failed.get("rejected", 0), counts.completed + counts.failed_total
     return rejected / ended if ended and rejected >= WHOLE * counts.failed_total else 0.0

@@ -244,8 +244,11 @@ def _entry(
     profiled = line.status == "profiled"
     struck = (one for one in failures if one.key in line.keys and one.what != "worker")
     own = (one for one in doubts if one.key in line.keys and one.profiled == profiled)
-    # Where nothing was completed the question is why it failed, not what kept it from more.
-    sampled = [one for one in line.trials if one.usage and one.counts.completed and not profiled]
+    # Where nothing was completed the question is why it failed: full slots are a reason.
+    known = (
+        one for one in line.trials if one.counts.completed or one.counts.failed.get("rejected")
+    )
+    sampled = [one for one in known if one.usage and not profiled]
     verdicts = {trial.launch: limited_by(trial, front, beside=ladder) for trial in sampled}
     limits = (limited_line(tuple(verdicts.values())),) if verdicts else ()
     return Entry(

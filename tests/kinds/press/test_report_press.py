@@ -78,7 +78,7 @@ FLAT = [press_trial(users, qps) for users, qps in {1: 300.0, 50: 1980.0, 100: 20
         ),
         (
             [*FLAT, press_trial(200, 800.0, failed={"rejected": 9000}, cpu=20.0)],
-            ["errors 0 -> 9000 (9,000 rejected with status 503); CPU 135 -> 30 %; "],
+            ["errors 0 -> 9000 (9,000 rejected); CPU 135 -> 30 %; "],
         ),
     ],
 )
