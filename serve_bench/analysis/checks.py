@@ -15,6 +15,7 @@ from serve_bench.analysis.statistics import CENSORED, MAIN, merged
 from serve_bench.core.failed_requests import failures_of, given_up_after_s
 from serve_bench.core.load_result import GIVEN_UP, REQUESTS_EACH
 from serve_bench.core.load_spec import HANDLE
+from serve_bench.core.own_app import rescaled, scaling_hint
 from serve_bench.core.proof import contradictions
 from serve_bench.core.result import JsonObject, Result, Trial
 from serve_bench.core.usage import others_words
@@ -176,7 +177,7 @@ def _windows(trial: Trial) -> Iterator[Warning]:
         message = f"{count} window{'s' if count != 1 else ''}: spread unknown"
         yield Warning("few-windows", message, f"measure {FEWEST_WINDOWS} or more", trial.key)
     how = unsteady(metric.windows, metric.unit)
-    if how is not None:
+    if how is not None and rescaled(trial.limits) is None:
         hint = "other work on the host, or an unsteady server: repeat, or use --launches"
         yield Warning("unsteady-windows", how, hint, trial.key)
 
@@ -325,6 +326,18 @@ def unfair_sentences(trials: Sequence[Trial], of: str = "") -> Iterator[str]:
         yield f"Not a fair measurement{of and f' of {of}'}: {words}{where}."
 
 
+def _scaled(trial: Trial) -> Iterator[Warning]:
+    if (changed := rescaled(trial.limits)) is not None:
+        name, message = changed
+        yield Warning("rescaled", message, scaling_hint(name, trial.limits) or "", trial.key)
+    for name, limit in trial.limits.items():
+        ran = limit.get("ran") or ()
+        if ran and ran[-1] < (wanted := limit.get("wanted", 0)):
+            message = f"{name}: {ran[-1]} of {wanted} replicas ran that Serve wanted"
+            hint = "the cluster has no room for the others, or they take long to start"
+            yield Warning("replicas-missing", message, hint, trial.key)
+
+
 def _served(trial: Trial) -> Iterator[Warning]:
     idle = [name for name, count in trial.served.items() if count == 0]
     if idle:
@@ -343,6 +356,7 @@ TRIAL_CHECKS: Final[tuple[Callable[[Trial], Iterator[Warning]], ...]] = (
     _unsettled,
     _windows,
     _samples,
+    _scaled,
     _served,
     _others,
 )

@@ -400,11 +400,16 @@ class ClientFacts(TypedDict, total=False):
 
 
 class DeploymentLimits(TypedDict, total=False):
-    """Replicas of a deployment, what each takes at once, how many requests may wait (-1: any)."""
+    """Replicas of a deployment, what each takes at once, how many requests may wait (-1: any). Of
+    one that Serve scales: to how many at `most`, how many `ran` within the windows, one number
+    after the other, and how many Serve `wanted` at their end."""
 
     replicas: Count
     each: Count
     queued: Signed
+    most: Count
+    ran: list[Count]
+    wanted: Count
 
 
 Place: TypeAlias = tuple[str, str, str, Amount]

@@ -490,7 +490,8 @@ def slots_of(replicas: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 def limits_of(replicas: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
     """By deployment, from the same proof: how many replicas there were, what each takes at once
-    (`each`), and how many requests may wait before they are refused (`queued`; -1: any number)."""
+    (`each`), how many requests may wait before they are refused (`queued`; -1: any number), and to
+    how many replicas Serve scales it (`most`), if it does."""
     limits: dict[str, dict[str, int]] = {}
     for one in replicas:
         if one.get("max_ongoing_requests") is not None:
@@ -498,7 +499,33 @@ def limits_of(replicas: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]
             limit["replicas"] += 1
             limit["each"] = int(one["max_ongoing_requests"])
             limit["queued"] = int(-1 if (most := one.get("max_queued_requests")) is None else most)
+            if (most := one.get("autoscaling_config.max_replicas")) is not None:
+                limit["most"] = int(most)
     return limits
+
+
+def rescaled(limits: Mapping[str, Mapping[str, Any]]) -> tuple[str, str] | None:
+    """A deployment whose number of replicas Serve changed while a row was measured (`ran`), and how
+    in words; None: there is none."""
+    for name, limit in limits.items():
+        ran: Sequence[int] = limit.get("ran") or ()
+        if len(ran) > 1:
+            low, high = (min(ran), max(ran)) if ran[0] == ran[-1] else (ran[0], ran[-1])
+            words = f"{name} went from {low} to {high} replicas during the row"
+            return name, f"{words}: not a steady state"
+    return None
+
+
+def scaling_hint(name: str, limits: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """What to do about a deployment that Serve scales, and did not have all its replicas of during
+    a row; None: it is none."""
+    most = limits.get(name, {}).get("most")
+    if most is None or limits[name].get("ran") == [most]:
+        return None
+    return (
+        f"Serve scales {name}: serve-bench timeline shows how it follows a load, and --option "
+        f"{name}.autoscaling_config.min_replicas={most} fixes the number of its replicas"
+    )
 
 
 def _settings(deployment: str, cell: Mapping[str, Option]) -> dict[str, Option]:

@@ -53,6 +53,7 @@ from serve_bench.runner.runner import (
     PlannedLaunch,
     next_phase,
 )
+from serve_bench.runner.scaling import ReplicaWatch
 from serve_bench.runner.traced import trace_log, waterfall
 from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import NOT_TRIED, Deployed, LaunchFailed, Serving
@@ -164,6 +165,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         self._settling: Settling | None = None  # of the cell, where its rows have no warm-up
         self._slots: Mapping[str, int] = {}  # of the cell, of an own app
         self._limits: JsonObject = {}
+        self._watch: ReplicaWatch | None = None  # of the newest load, where Serve scales the app
         self._measured: list[Trial] = []
 
     def start(self) -> None:
@@ -238,6 +240,8 @@ class ServedBench(Bench[Cell, PlannedLoad]):
             return Loaded(ended=interrupted)
         trial = trial_of(planned, self._part.number, started_at, result, time.monotonic() - began)
         trial = replace(trial, slots=self._slots, limits=self._limits)
+        if self._watch is not None:
+            trial = self._watch.add_to(trial, result)
         if look is not None:
             trial = look.add_to(trial, result)
         if self._unsettled:
@@ -330,8 +334,16 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         return trace_log(self._plan.trace, self._timing(planned).measured_s)
 
     def _drive(self, load: Load, timing: Timing, **beside: Any) -> LoadResult:
-        """Runs a load. Raises as `drive_load` does."""
-        return self._plan.place.drive(self._serving)(load, timing, **beside)
+        """Runs a load, whose warm-up waits for replicas that Serve starts. Raises as `drive_load`
+        does."""
+        app, drive = self._suite.app.own, self._plan.place.drive(self._serving)
+        self._watch = None
+        if app is None or not any("most" in limit for limit in self._limits.values()):
+            return drive(load, timing, **beside)
+        with ReplicaWatch(self._serving, app.name) as self._watch:
+            if timing.warmup_max_s > 0 and isinstance(self._plan.place, LocalLoads):
+                beside["may_measure"] = self._watch.settled
+            return drive(load, timing, **beside)
 
     def _with_log(self, trial: Trial, log: RequestLog | None, look: Observation | None) -> Trial:
         """The trial with what its requests, and what was seen beside, say beyond its figures."""

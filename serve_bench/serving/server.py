@@ -316,9 +316,13 @@ class Serving:
             self._ask("look", {"from_ns": from_ns, "to_ns": to_ns}, LOOK_TIMEOUT_S)["replicas"]
         )
 
-    def begin_course(self) -> None:
+    def begin_course(self, every_s: float | None = None) -> None:
         """Starts to read what Serve says of its replicas. Raises LaunchFailed."""
-        self._ask("course", {}, LOOK_TIMEOUT_S)
+        self._ask("course", {} if every_s is None else {"every_s": every_s}, LOOK_TIMEOUT_S)
+
+    def replica_states(self) -> Mapping[str, Any]:
+        """What was read last, by deployment. Raises LaunchFailed."""
+        return dict(self._ask("course", {"now": True}, LOOK_TIMEOUT_S)["states"])
 
     def end_course(self) -> Mapping[str, Any]:
         """What was read since: serving/cluster/course.py. Raises LaunchFailed."""

@@ -172,6 +172,17 @@ def test_littles_law_lets_observers_of_an_episode_end_at_different_times() -> No
     assert codes(good(row=one, metrics=slow.metrics)) == ["littles-law"]  # more than can be
 
 
+def test_replicas_that_serve_scales() -> None:
+    """A row in which their number changed, one that lacks some, and one with all."""
+    limit = {"replicas": 1, "each": 5, "queued": -1, "most": 8}
+    for ran, wanted, expected in (
+        ([1, 8], 8, ["rescaled"]),
+        ([4], 8, ["replicas-missing"]),
+        ([8], 8, []),
+    ):
+        assert codes(good(limits={"Shop": {**limit, "ran": ran, "wanted": wanted}})) == expected
+
+
 def test_replicas_without_a_request() -> None:
     (warning,) = doubts(good(served={"a": 10, "b": 0, "c": 0}))
     assert (warning.code, warning.message) == ("idle-replicas", "2 of 3 replicas got no request")

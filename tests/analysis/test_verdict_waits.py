@@ -274,14 +274,30 @@ def test_refused_requests_are_slots_and_queue() -> None:
     assert limited_by(replace(full, limits={}), "NoOp").cause == "unclear"
 
 
-def test_replicas_that_were_added_bring_their_slots() -> None:
-    uses = [process(1, "proxy", 9, wait=1)]
-    uses += [process(pid, "replica", 8, wait=1, of="app:Shop") for pid in (2, 3, 4)]
-    limits = {"Shop": {"replicas": 1, "each": 2, "queued": -1}}
-    trial = replace(seen(replica(("asyncio.sleep", "shop.py:5", 2.0), max_ongoing=2, mean_ms=50.0)))
-    trial = replace(trial, usage=usage(*uses, host=30), limits=limits, slots={"Shop": 2})
-    figures = limited_by(trial, "Shop").figures
-    assert figures == "concurrency limit, 20 for 2 to 6 slots (from 1 to 3 replicas)"
+def scaled(*ran: int) -> Trial:
+    """A row of a deployment of which Serve runs so many replicas in turn, of 2 slots each."""
+    limits = {"Shop": {"replicas": 1, "each": 2, "queued": -1, "most": 4, "ran": [*ran]}}
+    slots = replica(("asyncio.sleep", "shop.py:5", 2.0), max_ongoing=2, mean_ms=50.0)
+    return replace(seen(slots), limits=limits, slots={"Shop": 2})
+
+
+def test_of_a_deployment_that_serve_scales_the_replicas_are_told() -> None:
+    verdict = limited_by(scaled(1), "Shop")
+    assert verdict.figures == (
+        "concurrency limit, 20 for 2 slots (1 replica, which Serve scales up to 4)"
+    )
+    assert "timeline" in verdict.hint and "Shop.autoscaling_config.min_replicas=4" in verdict.hint
+    # It has all replicas that it may have: more slots or more replicas are what is left.
+    assert "raise max_ongoing_requests" in limited_by(scaled(4), "Shop").hint
+
+
+@pytest.mark.parametrize("ran", [(1, 3, 4), (4, 1, 4)])
+def test_a_row_while_serve_scales_is_no_steady_state(ran: tuple[int, ...]) -> None:
+    verdict = limited_by(scaled(*ran), "Shop")
+    assert verdict.text == (
+        "unclear: Shop went from 1 to 4 replicas during the row: not a steady state"
+    )
+    assert "timeline" in verdict.hint and not worth_a_look(scaled(*ran), "Shop")
 
 
 def two_apps(*replicas: dict[str, Any], busy: float = 8) -> Trial:

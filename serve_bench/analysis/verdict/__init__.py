@@ -73,6 +73,7 @@ from serve_bench.analysis.verdict.waits import (
     waits_in_turn,
 )
 from serve_bench.core.ladder import COLLAPSE
+from serve_bench.core.own_app import rescaled, scaling_hint
 from serve_bench.core.result import Trial
 
 
@@ -113,7 +114,18 @@ def limited_by(trial: Trial, front: str | None = None, beside: Sequence[Trial] =
     """
     case = case_of(trial, front, beside)
     answers = (ask(case) for ask in ORDER)
-    return _weighed(next(answer for answer in answers if answer is not None), case)
+    verdict = _weighed(next(answer for answer in answers if answer is not None), case)
+    hint = scaling_hint(verdict.deployment or "", trial.limits)
+    if hint is None or verdict.cause not in OF_REPLICAS:
+        return verdict
+    more = f"; {verdict.hint}" if verdict.cause == "router back-off" else ""
+    return replace(verdict, hint=f"{hint}{more}")
+
+
+OF_REPLICAS: Final = frozenset[Cause](
+    {"concurrency limit", "router back-off", "replica CPU", "downstream deployment", "unclear"}
+)
+"""Causes that the number of replicas of a deployment decides on."""
 
 
 def worth_a_look(trial: Trial, front: str | None = None) -> bool:
@@ -123,6 +135,8 @@ def worth_a_look(trial: Trial, front: str | None = None) -> bool:
     verdict, offered = limited_by(trial, front), evidence_of(trial, front).offered
     if not trial.usage or not trial.counts.completed or verdict.cause == "client":
         return False
+    if rescaled(trial.limits) is not None:
+        return False  # another state than that of the row would be seen
     if verdict.cause in EXPLAINED:
         several = offered.loop == "closed" and offered.connections > 1
         return bool(trial.slots) and verdict.confidence != "high" and several
@@ -142,6 +156,14 @@ def prevailing(verdicts: Sequence[Verdict]) -> Verdict:
 
 
 # ----------------------------------------------------------------------------- the questions
+
+
+def _transient(case: Case) -> Verdict | None:
+    """Serve started or stopped replicas while the row was measured."""
+    changed = rescaled(case.trial.limits)
+    if changed is None:
+        return None
+    return replace(_unclear(case, changed[1]), deployment=changed[0])
 
 
 def _impossible(case: Case) -> Verdict | None:
@@ -438,6 +460,7 @@ LOOK_FAILED: Final = (
 )
 
 ORDER: Final[tuple[Callable[[Case], Verdict | None], ...]] = (
+    _transient,
     _refused,
     _impossible,
     _kept_up,

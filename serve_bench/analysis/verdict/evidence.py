@@ -209,24 +209,20 @@ def _slots(
         app, colon, _ = (front or "").rpartition(":")
         name = f"{app}{colon}{at}"
         limits = _part(trial.limits, at)
-        seen = sum(is_named(one, name) for one in looked)
-        now = max(seen, sum(is_named(use.deployment, name) for use in uses))
-        each, before = limits.get("each"), limits.get("replicas")
-        if each and before and now > before:
-            words = f"{each * before} to {each * now} slots (from {before} to {now} replicas)"
-            return each * now, name, words
-        return trial.slots[at], name, _slots_words(trial.slots[at])
+        ran, most = limits.get("ran"), limits.get("most")
+        if ran and most:
+            scaled = int(limits.get("each", 1)) * int(ran[-1])
+            words = f"{counted(ran[-1], 'replica')}, which Serve scales up to {most}"
+            return scaled, name, f"{counted(scaled, 'slot')} ({words})"
+        return trial.slots[at], name, counted(trial.slots[at], "slot")
     each = trial.cell.get("max_ongoing_requests")
     replicas = trial.cell.get("num_replicas")
     if replicas is None and measured is not None:
         replicas = sum(use.deployment == measured for use in uses)
     if not each or not replicas:
         return None, None, ""
-    return int(each) * int(replicas), None, _slots_words(int(each) * int(replicas))
-
-
-def _slots_words(slots: int) -> str:
-    return f"{slots} slot{'s' if slots != 1 else ''}"
+    slots = int(each) * int(replicas)
+    return slots, None, counted(slots, "slot")
 
 
 def _queue(trial: Trial, at: str | None) -> int | None:

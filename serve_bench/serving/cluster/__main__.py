@@ -82,10 +82,13 @@ class Cluster:
         return {}
 
     def course(self, spec: dict[str, Any]) -> dict[str, Any]:
-        """Starts to read what Serve says of its replicas; with `end` what was read."""
+        """Starts to read what Serve says of its replicas; with `now` the newest reading, with `end`
+        what was read."""
+        if spec.get("now"):
+            return {"states": self._course.states}
         if spec.get("end"):
             return self._course.end()
-        self._course.begin()
+        self._course.begin(**spec)
         return {}
 
     def proof(self, spec: dict[str, Any]) -> dict[str, Any]:

@@ -288,6 +288,7 @@ def _own_settings(replica: Any) -> dict[str, Any]:
     import ray
 
     config = getattr(replica, "_replica_impl", replica)._deployment_config
+    scaled = getattr(config, "autoscaling_config", None)
     context: Any = ray.get_runtime_context()  # without types
     resources = context.get_assigned_resources()
     user = config.user_config if isinstance(config.user_config, dict) else {}
@@ -296,6 +297,7 @@ def _own_settings(replica: Any) -> dict[str, Any]:
         "pid": os.getpid(),
         "max_ongoing_requests": getattr(config, "max_ongoing_requests", None),
         "max_queued_requests": getattr(config, "max_queued_requests", None),
+        "autoscaling_config.max_replicas": getattr(scaled, "max_replicas", None),
         "ray_actor_options.num_cpus": resources.get("CPU", 0.0),
         "ray_actor_options.num_gpus": resources.get("GPU", 0.0),
         **{f"user_config.{name}": value for name, value in scalars.items()},

@@ -36,11 +36,14 @@ class Course:
         self._thread: threading.Thread | None = None
         self._changes: list[dict[str, Any]] = []
         self._failed: list[str] = []
+        self._every_s = EVERY_S
+        self.states: dict[str, Any] = {}  # as they were read last
 
-    def begin(self) -> None:
-        """Starts to read; what was read before is gone."""
+    def begin(self, every_s: float = EVERY_S) -> None:
+        """Starts to read, every so many seconds; what was read before is gone."""
         self.end()
         self._over, self._changes, self._failed = threading.Event(), [], []
+        self._every_s, self.states = every_s, {}
         self._thread = threading.Thread(target=self._read, args=(self._over,), daemon=True)
         self._thread.start()
 
@@ -53,20 +56,19 @@ class Course:
         return {"changes": self._changes, "failed": self._failed[:3], "losses": len(self._failed)}
 
     def _read(self, over: threading.Event) -> None:
-        former: dict[str, Any] = {}
         while True:
             at_ns = time.perf_counter_ns()
             try:
                 now = state()
             except Exception as error:  # noqa: BLE001 - whatever a killed controller makes Ray raise
                 self._failed.append(f"{type(error).__name__}: {error}".splitlines()[0])
-                now = former
+                now = self.states
             for name, one in now.items():
-                if one != former.get(name):
+                if one != self.states.get(name):
                     self._changes.append({"at_ns": at_ns, "deployment": name, **one})
-            former = now
+            self.states = now
             took_s = (time.perf_counter_ns() - at_ns) / 1e9
-            if over.wait(max(0.05, EVERY_S - took_s)):
+            if over.wait(max(0.05, self._every_s - took_s)):
                 return
 
 

@@ -1,0 +1,89 @@
+"""Replicas that Serve scales during a load: how long a warm-up waits for them, what is recorded."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import pytest
+
+from serve_bench.core.load_spec import Load
+from serve_bench.core.own_app import limits_of
+from serve_bench.core.request_spec import Request
+from serve_bench.runner.scaling import MOST_S, PATIENCE_S, ReplicaWatch
+from serve_bench.serving.server import Serving
+from tests.records import planned, trial
+from tests.rounds import round_of
+
+LOAD = Load(Request("http://h:1/"))
+
+LIMITS = {"Shop": {"replicas": 1, "each": 2, "queued": -1, "most": 4}, "Front": {"replicas": 1}}
+
+
+@dataclass
+class ScalingServe:
+    """A Serve that says how many replicas of Shop run, of four that it wants; and its clock."""
+
+    running: int = 1
+    now_s: float = 0.0
+    changes: list[tuple[float, int]] = field(default_factory=list)
+
+    def begin_course(self, every_s: float) -> None:
+        """It is read from now on."""
+
+    def replica_states(self) -> dict[str, Any]:
+        return {"a:Shop": {"wanted": 4, "running": self.running}}
+
+    def end_course(self) -> dict[str, Any]:
+        of_shop: dict[str, Any] = {"deployment": "a:Shop", "wanted": 4}
+        every = [{"at_ns": int(s * 1e9), **of_shop, "running": n} for s, n in self.changes]
+        return {"changes": [*every, {"at_ns": 0, "deployment": "a:Front", "running": 1}]}
+
+    def waited_s(self, watch: ReplicaWatch, step: int) -> float:
+        """How long a warm-up lasts in which `step` further replicas run every ten seconds."""
+        while not watch.settled():
+            self.now_s += 1.0
+            if self.now_s % 10 == 0:
+                self.running += step
+        return self.now_s
+
+
+def watch_of(serve: ScalingServe) -> ReplicaWatch:
+    return ReplicaWatch(cast(Serving, serve), "a", clock=lambda: serve.now_s)
+
+
+def test_a_warm_up_waits_for_replicas_as_long_as_they_come() -> None:
+    coming, stuck, endless = ScalingServe(), ScalingServe(), ScalingServe(running=-90)
+    assert coming.waited_s(watch_of(coming), 1) == 30
+    assert stuck.waited_s(watch_of(stuck), 0) == PATIENCE_S + 1
+    assert endless.waited_s(watch_of(endless), 1) == MOST_S + 1
+    ready = ScalingServe(running=4)
+    assert watch_of(ready).settled()
+
+
+@pytest.mark.parametrize(
+    ("changes", "ran"),
+    [
+        ([(1, 1), (12, 2), (13, 4), (30, 3)], [1, 2, 4]),
+        ([(1, 1), (9, 4)], [4]),
+        ([(1, 1), (12, 1)], [1]),  # another state changed
+        ([], None),
+    ],
+)
+def test_what_ran_within_the_windows_is_recorded(
+    changes: list[tuple[float, int]], ran: list[int] | None
+) -> None:
+    """Windows from second 10 to second 20 of the load."""
+    zero_ns = time.perf_counter_ns()
+    load = replace(round_of(LOAD, 10.0), started_at_ns=time.time_ns() + int(10e9))
+    with watch_of(ScalingServe(changes=[(zero_ns / 1e9 + s, n) for s, n in changes])) as watch:
+        pass
+    found = watch.add_to(replace(trial(planned()), limits=LIMITS), load).limits
+    assert found["Shop"].get("ran") == ran and found["Front"] == LIMITS["Front"]
+
+
+def test_limits_say_to_how_many_replicas_serve_scales() -> None:
+    told = {"deployment": "Shop", "max_ongoing_requests": 2, "max_queued_requests": None}
+    assert "most" not in limits_of([told])["Shop"]
+    assert limits_of([{**told, "autoscaling_config.max_replicas": 4}])["Shop"]["most"] == 4
