@@ -11,10 +11,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from serve_bench.analysis.statistics import CENSORED, MAIN, merged
+from serve_bench.analysis.statistics import (
+    CENSORED,
+    FEWEST_LONG,
+    MAIN,
+    has_spread,
+    merged,
+    responses_long,
+)
 from serve_bench.core.failed_requests import failures_of, given_up_after_s
 from serve_bench.core.load_result import GIVEN_UP, REQUESTS_EACH
-from serve_bench.core.load_spec import HANDLE
+from serve_bench.core.load_spec import FEWEST_WINDOWS, HANDLE, fitted_windows
 from serve_bench.core.own_app import rescaled, scaling_hint
 from serve_bench.core.proof import contradictions
 from serve_bench.core.result import JsonObject, Result, Trial
@@ -43,9 +50,6 @@ slows down. The change must also exceed three standard errors, since chance ofte
 OUTLIER_SHARE: Final = 0.5
 """One window is to blame when the spread without it is less than half of the spread with it."""
 
-FEWEST_WINDOWS: Final = 3
-"""With one window there is no spread; with two it is half their distance, which means little."""
-
 FEWEST_SAMPLES: Final = 100
 """Below 100 responses p99 is the slowest one."""
 
@@ -63,9 +67,10 @@ LITTLE_BELOW: Final = 0.10
 exceed the connections, so 5 % above is an error of counting. They fall short by the time the client
 spends between a response and its next request: 2 % for one aiohttp session at 7,400 requests/s,
 below 0.5 % for 8 sessions and for the raw client (nginx, 2 shared cores, once); no Serve is as
-fast, so 10 % below is more than that. Requests in flight at the begin of the windows add time from
-before, those at their end remove time: at most one a connection each, and no longer than the
-longest latency. So longest / measured time is allowed on top."""
+fast, so 10 % below is more than that. Of requests in flight at the begin and at the end of the
+windows the part within them counts. Where a record does not have that, they add time from before
+and remove some: at most one a connection each, and no longer than the longest latency. So longest /
+measured time is allowed on top there."""
 
 
 TOO_SHORT_S: Final = 0.1
@@ -176,10 +181,32 @@ def _windows(trial: Trial) -> Iterator[Warning]:
     if count < FEWEST_WINDOWS and trial.row.requests is None:
         message = f"{count} window{'s' if count != 1 else ''}: spread unknown"
         yield Warning("few-windows", message, f"measure {FEWEST_WINDOWS} or more", trial.key)
-    how = unsteady(metric.windows, metric.unit)
+    how = unsteady(metric.windows, metric.unit) if has_spread(trial) else None
     if how is not None and rescaled(trial.limits) is None:
         hint = "other work on the host, or an unsteady server: repeat, or use --launches"
         yield Warning("unsteady-windows", how, hint, trial.key)
+
+
+def _slow(trial: Trial) -> Iterator[Warning]:
+    long = responses_long(trial)
+    if not long or long >= FEWEST_LONG:
+        return
+    windows = trial.metrics[MAIN].windows or ()
+    response_s = trial.window_s / long  # Little's law: connections / rate
+    count, length_s = fitted_windows(len(windows), trial.window_s, response_s)
+    count = max(count, FEWEST_WINDOWS)
+    message = (
+        f"too slow for this length: a response takes {response_s:,.{0 if response_s > 10 else 2}f} "
+        f"s, a window {trial.window_s:g} s; needs {count * length_s:,.0f} s"
+    )
+    if drained := trial.client.get("drained"):
+        one = drained == 1
+        message += (
+            f"; {drained:,} response{'' if one else 's'} came after the windows, without new load: "
+            f"{'its latency is a lower bound' if one else 'their latencies are lower bounds'}"
+        )
+    hint = f"measure {count} windows of {length_s:,.1f} s"
+    yield Warning("too-slow", message, hint, trial.key)
 
 
 def unsteady(windows: Sequence[float], unit: str) -> str | None:
@@ -244,6 +271,7 @@ def _explained(doubt: Warning, trial: Trial, result: Result) -> Warning:
 
 def _samples(trial: Trial) -> Iterator[Warning]:
     count = merged([trial], "latency").count if "latency" in trial.metrics else FEWEST_SAMPLES
+    count += int(trial.client.get("drained") or 0)
     if trial.counts.completed and count < FEWEST_SAMPLES:
         message = f"p99 rests on {count} response{'s' if count != 1 else ''}"
         yield Warning("few-samples", message, "measure longer", trial.key)
@@ -259,12 +287,14 @@ def _little(trial: Trial) -> Iterator[Warning]:
     if trial.flags.get("interrupted"):  # in the middle of a window
         measured_s = trial.seconds.get("measured", measured_s)
     latency, failed = merged([trial], "latency"), merged([trial], "failed_latency")
-    if trial.counts.in_flight:
-        return  # how they ended is not known: `unanswered` warns
-    if trial.row.loop != "closed" or not measured_s or latency.unit != "ns" or not latency.count:
+    if trial.row.loop != "closed" or not measured_s or latency.unit != "ns":
         return
-    busy_s = sum((h.mean or 0.0) * h.count for h in (latency, failed)) / 1e9
-    longest_s = max(h.max or 0.0 for h in (latency, failed)) / 1e9
+    busy_s, longest_s = trial.client.get("busy_s"), 0.0
+    if busy_s is None:
+        if trial.counts.in_flight or not latency.count:
+            return  # how they ended is not known: `unanswered` warns
+        busy_s = sum((h.mean or 0.0) * h.count for h in (latency, failed)) / 1e9
+        longest_s = max(h.max or 0.0 for h in (latency, failed)) / 1e9
     in_flight, edge = busy_s / measured_s, longest_s / measured_s
     connections = trial.row.connections - _lost_connections(trial)
     share = in_flight / connections if connections > 0 else 1.0
@@ -277,7 +307,7 @@ def _little(trial: Trial) -> Iterator[Warning]:
         yield Warning("too-short", message, f"measure {TOO_SHORT_S:g} s or more", trial.key)
         return
     message = (
-        f"rate x mean latency = {in_flight:.2f} requests in flight, "
+        f"the times of the requests make {in_flight:.2f} in flight, "
         f"but {connections} connections were open"
     )
     hint = "idle connections: the client was late, or responses were lost"
@@ -354,6 +384,7 @@ TRIAL_CHECKS: Final[tuple[Callable[[Trial], Iterator[Warning]], ...]] = (
     backlog,
     _warmup,
     _unsettled,
+    _slow,
     _windows,
     _samples,
     _scaled,

@@ -34,6 +34,9 @@ MAIN: Final = "throughput"
 
 LATENCY: Final = "latency"
 
+OF_RESPONSES: Final = (MAIN, "events")
+"""Metrics that count responses, or their events, in windows."""
+
 CENSORED: Final = CENSORED_BY[LATENCY]
 """The waiting times of requests with a time-out or no answer: no metric of its own, but part of the
 figures of the latency."""
@@ -50,17 +53,24 @@ class Spread:
 
     `mean`: of the launches' means (each launch has the same number of windows unless it was broken
     off). `std`: over windows within a launch (ddof 0, as published; with several launches the root
-    of their mean variance). `launch_std`: over the launches' means (ddof 1, since launches are a
-    small sample); None for a single launch.
+    of their mean variance); None for single windows, and those too short for one. `launch_std`:
+    over the launches' means (ddof 1, since launches are a small sample); None for a single launch.
     """
 
     unit: str
     better: Better
     mean: float
-    std: float
+    std: float | None
     windows: int
     launches: int
     launch_std: float | None
+
+    @property
+    def ends(self) -> tuple[float | None, float | None]:
+        """Mean ± std, where no rate is below 0; None without a std."""
+        if self.std is None:
+            return None, None
+        return max(0.0, self.mean - self.std), self.mean + self.std
 
 
 def made_of(value: float, parts: Iterable[float | None]) -> float:
@@ -162,16 +172,48 @@ def summarize(result: Result) -> tuple[Line, ...]:
     return _with_ratios(lines)
 
 
-def spread(metrics: Sequence[Metric]) -> Spread:
-    """The figures of one metric, kept by windows, over launches (at least one)."""
+FEWEST_RESPONSES: Final = 10
+"""With fewer responses a window, one more or less is the spread."""
+
+FEWEST_LONG: Final = 3.0
+"""A window that is so many responses long has a spread of its own. Below, most responses lie in two
+windows, which makes these alike. Windows become 5.5 responses long where they may; the response
+time is that of a warm-up of two responses, and may be a third off."""
+
+
+def responses_long(trial: Trial) -> float | None:
+    """How many responses one after the other a window of a closed loop takes, failed ones too. None
+    where it is no stretch of time with a rate of its own."""
+    metric, row = trial.metrics.get(MAIN), trial.row
+    if row.loop != "closed" or row.requests is not None or trial.in_windows is None:
+        return None
+    if metric is None or not metric.windows:
+        return None
+    failed = trial.in_windows.failed_total / len(metric.windows)
+    return (statistics.fmean(metric.windows) * trial.window_s + failed) / max(1, row.connections)
+
+
+def has_spread(trial: Trial) -> bool:
+    """Whether the windows of a trial are long enough for a spread of its rate."""
+    metric, long = trial.metrics.get(MAIN), responses_long(trial)
+    if metric is None or not metric.windows or trial.in_windows is None:
+        return True  # the spread of something else than a load in windows
+    each = statistics.fmean(metric.windows) * trial.window_s
+    return each >= FEWEST_RESPONSES and (long is None or long >= FEWEST_LONG)
+
+
+def spread(metrics: Sequence[Metric], of_windows: bool = True) -> Spread:
+    """The figures of one metric, kept by windows, over launches (at least one). `of_windows`:
+    whether they have a spread."""
     launches = [metric.windows for metric in metrics if metric.windows]
     means = [statistics.fmean(windows) for windows in launches]
     variances = [statistics.pvariance(windows) for windows in launches]
+    several = any(len(windows) > 1 for windows in launches)
     return Spread(
         unit=metrics[0].unit,
         better=metrics[0].better,
         mean=statistics.fmean(means),
-        std=statistics.fmean(variances) ** 0.5,
+        std=statistics.fmean(variances) ** 0.5 if of_windows and several else None,
         windows=sum(len(windows) for windows in launches),
         launches=len(launches),
         launch_std=statistics.stdev(means) if len(means) > 1 else None,
@@ -258,7 +300,10 @@ def _line(keys: tuple[str, ...], trials: list[Trial], at: Trial | PlannedTrial) 
         keys=keys,
         trials=tuple(trials),
         status=status,
-        spreads={name: spread(metrics) for name, metrics in by_windows.items()},
+        spreads={
+            name: spread(metrics, name not in OF_RESPONSES or all(map(has_spread, trials)))
+            for name, metrics in by_windows.items()
+        },
         distributions={
             name: distribution(by_histogram[name], histogram, given_up.get(name))
             for name, histogram in histograms.items()
@@ -366,13 +411,15 @@ def rate(line: Line) -> float:
 
 def _like(first: Line, other: Line) -> bool:
     """Whether the difference is within LIKE, or within two standard errors: of launches if there
-    are enough, else of windows, which vary less than launches."""
-    a, b = first.spreads[MAIN], other.spreads[MAIN]
-    within = a.mean <= (1 + LIKE) * b.mean
-    return within or a.mean - b.mean < 2 * math.hypot(_error(a), _error(b))
+    are enough, else of windows, which vary less than launches, or of counts without a spread."""
+    a, b = rate(first), rate(other)
+    return a <= (1 + LIKE) * b or a - b < 2 * math.hypot(_error(first), _error(other))
 
 
-def _error(of: Spread) -> float:
+def _error(line: Line) -> float:
+    of = line.spreads[MAIN]
     if of.launch_std is not None and of.launches >= FEWEST:
         return of.launch_std / math.sqrt(of.launches)
+    if of.std is None:  # as of counts by chance
+        return of.mean / math.sqrt(max(1, line.completed))
     return of.std / math.sqrt(of.windows)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Self, TextIO
 
-from serve_bench.analysis.statistics import latency_figures
+from serve_bench.analysis.statistics import has_spread, latency_figures
 from serve_bench.benchmarks.parts.texts import bound_sign
 from serve_bench.cli.live import View, clock, load_figures
 from serve_bench.core.axes import AXES
@@ -73,7 +73,8 @@ def trial_text(trial: Trial, number: int, of: int) -> str:
     figures = []
     if "throughput" in trial.metrics:
         rates = trial.metrics["throughput"].windows or (0.0,)
-        spread = f" ± {statistics.pstdev(rates):,.1f}" if len(rates) > 1 else ""
+        known = len(rates) > 1 and has_spread(trial)
+        spread = f" ± {statistics.pstdev(rates):,.1f}" if known else ""
         figures.append(f"{statistics.fmean(rates):,.1f}{spread} req/s")
     (p50,) = latency_figures([trial], (0.5,))
     if p50 is not None:

@@ -24,6 +24,7 @@ from serve_bench.cli.sitting import (
 from serve_bench.core.axes import MODEL_APPS, settings, sweeps
 from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import LEAST_GAIN
+from serve_bench.core.load_spec import FIT_RESPONSES, STRETCHED_S
 from serve_bench.core.plan import Suite, client_of, duration_text, label_of, plan, rows_of
 from serve_bench.core.result import HANDLES, PlannedTrial, Result, Trial
 from serve_bench.core.suite import MOST_LAUNCHES, Overrides, read_suite
@@ -276,6 +277,9 @@ def plan_lines(suite: Suite, agenda: Agenda) -> Iterator[str]:
         f"{guess}{every} of {length} on {clusters}{again}; "
         f"about {duration_text(agenda.expected_s())} in all"
     )
+    if suite.requests_per_client is None:
+        slow_s = suite.window_s / FIT_RESPONSES
+        yield f"a row of responses over {slow_s:.2g} s takes longer, up to {STRETCHED_S:g} s"
 
 
 def _row_texts(suite: Suite, agenda: Agenda, rows: Sequence[PlannedTrial]) -> list[str]:

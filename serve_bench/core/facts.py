@@ -382,6 +382,9 @@ class ClientFacts(TypedDict, total=False):
     notes: list[str]
     in_windows: Counts
     mean_in_flight: Amount | None
+    busy_s: Amount
+    drained: Count
+    stretched: str
     events: Count
     merged: Count
     tokens: TokenCounts

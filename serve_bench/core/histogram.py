@@ -116,6 +116,13 @@ class Histogram:
         out.merge(other)
         return out
 
+    def without(self, other: Histogram) -> Histogram:
+        """A copy that lacks the other's values, which are among these."""
+        counts = list(self.counts)
+        for index, count in other.occupied():
+            counts[index] -= count
+        return Histogram(counts, self._max, self.unit)
+
     def without_highest(self, n: int) -> Histogram:
         """A copy that lacks the `n` highest values."""
         counts = list(self.counts)

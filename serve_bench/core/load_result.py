@@ -203,7 +203,7 @@ class Slice:
     """One slice of a load that alternates between targets.
 
     `begun_s` since the first measured slice; `length_s` until its last response; `cpu_s` of the
-    worker while it lasted.
+    worker while it lasted. `share`: of a window in place of a slice, as `LoadResult.shares`.
     """
 
     side: int
@@ -213,11 +213,13 @@ class Slice:
     completed: int
     failed: int
     cpu_s: float
+    share: float | None = None
 
     @property
     def rate(self) -> float:
         """Completed requests per second, to the last response."""
-        return self.completed / self.length_s if self.length_s > 0 else 0.0
+        completed = self.completed if self.share is None else self.share
+        return completed / self.length_s if self.length_s > 0 else 0.0
 
 
 @dataclass(frozen=True)
@@ -233,8 +235,12 @@ class TokenCounts:
 class LoadResult:
     """What one load measured.
 
-    `windows`: completed requests per window; each window is `window_s` long. `duration_s`: the
-    measured part. Histograms (ns) hold the requests due (open loop) or sent (closed loop) within
+    `windows`: completed requests per window; each window is `window_s` long. `shares`: the same of
+    a closed loop, with the part of each response that lies in the window. `busy_s`: time in flight
+    of all requests within the windows. `drained`: latencies of requests that ended after the
+    windows, when no new ones were sent; they are in `latency` too. `stretched`: how windows differ
+    from those asked for, in words. `duration_s`: the measured part.
+    Histograms (ns) hold the requests due (open loop) or sent (closed loop) within
     it, whenever they ended: `latency` from the moment the request was due, `service_time` from the
     moment it was sent, `send_lag` sent minus due (open loop), `pickup` from the kernel receipt to
     our read (sampled, within the windows), `failed_latency` those of failed requests, which are in
@@ -295,6 +301,10 @@ class LoadResult:
     merged: int = 0
     token_counts: TokenCounts | None = None
     early: int = 0
+    shares: tuple[float, ...] = ()
+    busy_s: float | None = None
+    stretched: str = ""
+    drained: Histogram = field(default_factory=Histogram)
 
     @property
     def completed_in_windows(self) -> int:
@@ -308,8 +318,18 @@ class LoadResult:
 
     @property
     def rate(self) -> float:
-        """Completed requests per second over the measured part."""
+        """Completed requests per second over the measured part; of a closed loop over its whole
+        windows, with their shares of responses."""
+        if self.shares:
+            return sum(self.shares) / (len(self.shares) * self.window_s)
         return self.completed_in_windows / self.duration_s if self.duration_s > 0 else 0.0
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """The same for each window."""
+        if not self.windows:
+            return (self.rate,)
+        return tuple(count / self.window_s for count in self.shares or self.windows)
 
     @property
     def cpu_s(self) -> float:

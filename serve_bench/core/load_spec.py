@@ -40,6 +40,23 @@ MAX_DURATION_S = 30 * 24 * 3600.0
 MAX_CONNECTIONS = 1_000_000
 """Upper end of the connections: Linux gives a process no more descriptors (fs.nr_open)."""
 
+RESPONSES_LONG: Final = 5
+"""A window is at least so many responses long: the shares of a response that fall into two windows
+make these alike, so that windows of about one response show no spread."""
+
+FIT_RESPONSES: Final = 1.1 * RESPONSES_LONG
+"""So long a window becomes: under the load of the windows a response may take longer than in the
+warm-up."""
+
+FEWEST_WINDOWS: Final = 3
+"""With one window there is no spread; with two it is half their distance, which means little."""
+
+LONGEST_RESPONSE_S: Final = 5.0
+"""For longer responses no row is stretched."""
+
+STRETCHED_S: Final = FEWEST_WINDOWS * FIT_RESPONSES * LONGEST_RESPONSE_S
+"""The windows of a row are stretched to so much, 82.5 s."""
+
 MAX_PROCESSES = 256
 """Upper end of the worker processes: each is an interpreter of its own (18 MB)."""
 
@@ -325,6 +342,8 @@ class Timing:
     After the last window nothing more falls due. What was due before is still sent, and every
     answer is awaited: up to the time-out of the load, or for `drain_s` where that is given. Latency
     counts, whenever it ends, all that was due (open loop) or sent (closed loop) in the windows.
+    `stretched_s`: windows may become longer than asked, so that each is several responses long, up
+    to so many seconds in all; the warm-up lasts two responses then. None: neither.
     """
 
     warmup_min_s: float = 0.5
@@ -332,6 +351,7 @@ class Timing:
     windows: int = 10
     window_s: float = 1.0
     drain_s: float | None = None
+    stretched_s: float | None = None
 
     def __post_init__(self) -> None:
         for one in fields(self):
@@ -355,3 +375,24 @@ class Timing:
     def measured_s(self) -> float:
         """The length of all windows together."""
         return self.windows * self.window_s
+
+    def stretchable(self) -> Timing:
+        """The same, for a row whose windows may become longer."""
+        return replace(self, stretched_s=max(STRETCHED_S, self.measured_s))
+
+    def fitted(self, response_s: float) -> Timing:
+        """With windows of FIT_RESPONSES responses: as many as the time asked for holds, and not
+        fewer than FEWEST_WINDOWS, where that takes no more than `stretched_s`; else as they are."""
+        windows, window_s = fitted_windows(self.windows, self.window_s, response_s)
+        if self.stretched_s is None or windows * window_s > self.stretched_s:
+            return self
+        return replace(self, windows=windows, window_s=window_s)
+
+
+def fitted_windows(windows: int, window_s: float, response_s: float) -> tuple[int, float]:
+    """Windows that are long enough for such a response, in place of these: how many, and their
+    length in seconds (whole tenths where they had to become longer)."""
+    if FIT_RESPONSES * response_s <= window_s:
+        return windows, window_s
+    length_s = math.ceil(10 * FIT_RESPONSES * response_s) / 10
+    return max(min(windows, FEWEST_WINDOWS), int(windows * window_s / length_s)), length_s

@@ -12,6 +12,7 @@ from serve_bench.core.app_spec import AppSpec, app_from_json
 from serve_bench.core.axes import AXES, Value
 from serve_bench.core.capacity import CapacitySearch
 from serve_bench.core.errors import BadInput
+from serve_bench.core.histogram import Histogram
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.load_result import HISTOGRAMS, LoadResult
 from serve_bench.core.load_spec import HANDLE, Client, Load, Streaming, Timing
@@ -427,7 +428,7 @@ def timing_of(suite: Suite, row: Row) -> Timing:
         warmup_max_s=suite.warmup_max_s,
         windows=windows,
         window_s=window_s,
-    )
+    ).stretchable()
 
 
 def row_timing(max_row_s: float) -> Timing:
@@ -455,7 +456,7 @@ def trial_of(
     Of a row of so many requests a client the rate is that of the press test: connecting counts.
     """
     window_s = result.window_s if result.windows else result.duration_s
-    throughput = tuple(count / window_s for count in result.windows) or (result.rate,)
+    throughput = result.rates
     flags = {}
     if planned.row.requests is not None:
         whole_s = result.connecting_s + result.duration_s
@@ -466,8 +467,12 @@ def trial_of(
         events = tuple(count / window_s for count in result.event_windows)
         events = events or (result.events / result.duration_s if result.duration_s > 0 else 0.0,)
         metrics["events"] = Metric("events/s", "higher", windows=events)
-    for name in HISTOGRAMS:
-        histogram = getattr(result, name)
+    histograms = {name: getattr(result, name) for name in HISTOGRAMS}
+    drained = result.drained if _drained_matters(planned.row, result) else Histogram()
+    if drained.count:
+        histograms["latency"] = result.latency.without(drained)
+        histograms["censored"] = result.censored.joined(drained)
+    for name, histogram in histograms.items():
         if histogram.count or name == "latency":
             metrics[name] = Metric("ns", "lower", histogram=histogram.encode())
     evidence = plain(result)
@@ -484,6 +489,12 @@ def trial_of(
             f"{result.early:,} of {result.completed_in_windows:,} requests were answered before "
             "they were sent whole: MB/s counts their bodies in full",
         ]
+    if result.busy_s is not None:
+        client["busy_s"] = round(result.busy_s, 6)
+    if drained.count:
+        client["drained"] = drained.count
+    if result.stretched:
+        client["stretched"] = result.stretched
     if result.nodes:
         client["nodes"] = evidence["nodes"]
     return planned.measured(
@@ -503,6 +514,17 @@ def trial_of(
         },
         flags=flags,
     )
+
+
+FEWEST_EACH: Final = 10
+"""With fewer responses of each connection in the windows of a closed loop, the latencies of those
+that ended behind them are lower bounds: a good part of their time no new load was sent."""
+
+
+def _drained_matters(row: Row, result: LoadResult) -> bool:
+    """Whether so many responses ended behind the windows that they bear on the percentiles."""
+    timed = row.loop == "closed" and row.requests is None
+    return timed and FEWEST_EACH * result.drained.count > result.latency.count
 
 
 def row_of(load: Load) -> Row:

@@ -26,7 +26,14 @@ from serve_bench.core.load_result import (
     SlicedResult,
     Warmup,
 )
-from serve_bench.core.load_spec import Load, Slices, Timing
+from serve_bench.core.load_spec import (
+    FEWEST_WINDOWS,
+    FIT_RESPONSES,
+    LONGEST_RESPONSE_S,
+    Load,
+    Slices,
+    Timing,
+)
 from serve_bench.core.request_spec import SpecError
 from serve_bench.load.failures import BrokenAccount, LoadInterrupted
 from serve_bench.load.merge import combine, judged, losses, merge, result_of
@@ -40,6 +47,8 @@ from serve_bench.load.tally import (
     PUBLISH_AHEAD_NS,
     SENT,
     START,
+    WINDOW_NS,
+    WINDOWS,
     Shared,
 )
 from serve_bench.load.traces import TraceLog
@@ -86,6 +95,50 @@ def is_steady(completed: Sequence[int]) -> bool:
     error = math.sqrt((statistics.variance(first) + statistics.variance(second)) / half)
     difference = abs(sum(second) - sum(first)) / half
     return difference <= max(TOLERANCE * mean, 2 * error)
+
+
+SETTLING_RESPONSES = 2
+"""A slow service is warmed up for so many responses: then those in flight are of all ages, as they
+stay, and not all as old as the load."""
+
+
+def response_s(ended: Sequence[int], connections: int | None) -> float | None:
+    """How long a response takes, from counts of ended requests taken every SAMPLE_S seconds; None
+    while none has ended.
+
+    By Little's law it is connections / rate, the rate to the latest end: of requests that queue the
+    first answers come long before the others. `connections` None: of an open loop, whose requests
+    in flight may grow; then it is the time of the first answer.
+    """
+    ends = [at for at, (before, now) in enumerate(pairwise(ended), 1) if now > before]
+    if not ends:
+        return None
+    if connections is None:
+        return SAMPLE_S * ends[0]
+    return SAMPLE_S * ends[-1] * connections / ended[-1]
+
+
+def settling_s(timing: Timing, response_s: float | None) -> float:
+    """How long the warm-up lasts at least for responses that take so long; None: as long as it
+    takes to see that they are too slow for the windows. No longer than where the windows fit."""
+    if timing.stretched_s is None or not timing.warmup_max_s:
+        return 0.0
+    fits_s = timing.stretched_s / (FEWEST_WINDOWS * FIT_RESPONSES)
+    longest_s = max(LONGEST_RESPONSE_S, fits_s)
+    if response_s is None:
+        return longest_s
+    return SETTLING_RESPONSES * min(response_s, longest_s)
+
+
+def stretch_note(asked: Timing, fitted: Timing, response_s: float) -> str:
+    """What was stretched, and what it costs; empty where nothing was."""
+    if fitted == asked:
+        return ""
+    return (
+        f"a response takes {response_s:.2g} s: {fitted.windows} windows of {fitted.window_s:g} s "
+        f"in place of {asked.windows} of {asked.window_s:g} s, {fitted.measured_s:g} s in place "
+        f"of {asked.measured_s:g} s"
+    )
 
 
 # --------------------------------------------------------------------------------------------------
@@ -247,6 +300,7 @@ class _Drive:
     may_measure: Callable[[], bool] | None
     on_measure: Callable[[int], None] | None
     begun: int = field(default_factory=perf)
+    stretched: str = ""
 
     def run(self) -> LoadResult:
         """Connect, warm up, measure, drain, merge."""
@@ -285,6 +339,7 @@ class _Drive:
             merge(self.load, self.timing, warmup, self.shared, reports),
             failures=failures,
             notes=notes + losses(failures),
+            stretched=self.stretched,
             started_at_ns=started_at_ns,
             time_to_connect_s=connected_s,
             connecting_s=self.crew.connecting_s,
@@ -321,7 +376,8 @@ class _Drive:
     def _warm_up(self, start: int) -> tuple[Warmup, int]:
         """Wait until the rate is steady and `may_measure` returns True. Returns the warm-up and the
         first window's start."""
-        counts, warm, steady, enough = [0], False, False, False
+        counts, ended, warm, steady, enough = [0], [0], False, False, False
+        connections = None if self.load.open_loop else self.load.connections
         sample = int(SAMPLE_S * 1e9)
         due = start
         earliest = start + int(self.timing.warmup_min_s * 1e9) - PUBLISH_AHEAD_NS
@@ -332,16 +388,30 @@ class _Drive:
                 self.crew.listen(left / 1e9)
             now = perf()
             counts.append(self.shared.total(COMPLETED))
+            ended.append(counts[-1] + self.shared.total(FAILED))
             self.watch.look("warmup")
             if not warm:
                 enough = counts[-1] >= REQUESTS_EACH * max(1.0, self._at_once())
                 steady = enough and is_steady(counts)
                 warm = now >= latest or (now >= earliest and steady)
+                settled_s = settling_s(self.timing, response_s(ended, connections))
+                warm = warm and now - start >= int(1e9 * settled_s)
             if not self.crew.alive or (warm and self._may_measure()):
                 break
+        if connections is not None and (lasts_s := response_s(ended, connections)) is not None:
+            self._stretch(lasts_s)
         measure = max(perf() + PUBLISH_AHEAD_NS, earliest + PUBLISH_AHEAD_NS)
         self.shared.words[MEASURE] = measure
         return Warmup((measure - start) / 1e9, steady, 0, enough), measure
+
+    def _stretch(self, lasts_s: float) -> None:
+        """Make the windows long enough for responses that take so long. The workers read it with
+        the first window's start."""
+        asked, self.timing = self.timing, self.timing.fitted(lasts_s)
+        self.stretched = stretch_note(asked, self.timing, lasts_s)
+        self.watch.measured_s = self.timing.measured_s
+        self.shared.words[WINDOWS] = self.timing.windows
+        self.shared.words[WINDOW_NS] = int(1e9 * self.timing.window_s)
 
     def _at_once(self) -> float:
         """Concurrent requests: the connections, or those in flight of an open loop."""
@@ -488,6 +558,7 @@ def _as_slice(result: LoadResult, side: int, pair: int, began_ns: int) -> Slice:
         completed=result.completed_in_windows,
         failed=result.measured.failed_total,
         cpu_s=result.cpu_s,
+        share=sum(result.shares) if result.shares else None,
     )
 
 
@@ -497,6 +568,7 @@ def joined(load: Load, results: Sequence[LoadResult]) -> LoadResult:
         combine(load, results),
         warmup=results[0].warmup,  # each window has one, all alike
         windows=tuple(count for one in results for count in one.windows),
+        shares=tuple(share for one in results for share in one.shares),
         event_windows=tuple(count for one in results for count in one.event_windows),
         duration_s=sum(one.duration_s for one in results),
         mean_in_flight=None,  # the windows came one after the other: their sum is no mean

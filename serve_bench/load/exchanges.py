@@ -104,9 +104,10 @@ class Exchanges(Engine):
         return [(conn.due, _latest(conn)) for conn in self._in_flight()]
 
     def _measuring(self, which: str) -> None:
-        """Measuring begins or ends. Requests in flight then belong to no window. The short path
-        counts every end for the windows, so these requests must leave it."""
-        if which == "begin":
+        """Measuring begins or ends, or a window follows another. Requests in flight then belong to
+        no window, or to two. The short path counts every end for one window, so these requests must
+        leave it."""
+        if which != "end":
             for conn in self.connections:
                 if conn.state == FAST:
                     conn.sent_at = conn.due
@@ -114,7 +115,7 @@ class Exchanges(Engine):
         if self._rates is not None:
             if which == "begin":
                 self._rates.begin(self.tally.measure_ns)
-            else:
+            elif which == "end":
                 self._rates.end()
 
     # -- connecting ---------------------------------------------------------------------------

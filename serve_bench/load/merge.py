@@ -68,6 +68,9 @@ def result_of(
         early=end["early"] - begin["early"],
         workers=(WorkerReport(**worker),) if worker is not None else (),
         waited=cohort["waited"],
+        shares=tuple(report["shares"]) if _in_parts(load) else (),
+        busy_s=_busy_s(report["beyond_ns"], histograms) if _in_parts(load) else None,
+        drained=Histogram.of(report["drained"]),
         verdict=NO_VERDICT,
         connection_rate_max=report["connection_rate_max"],
         in_windows=_counts(end, begin),
@@ -94,6 +97,19 @@ def result_of(
 def _by_count(load: Load, windows: Sequence[int]) -> bool:
     """Whether the last response closed the only window."""
     return load.total is not None and len(windows) == 1
+
+
+def _in_parts(load: Load) -> bool:
+    """Whether a window counts the parts of responses that lie in it: in a closed loop that time
+    ends. In an open loop the requests in flight may pile up, so that what is in flight is no answer
+    to come soon; there the answers are counted, and come as evenly as the requests are due."""
+    return not load.open_loop and load.total is None
+
+
+def _busy_s(beyond_ns: int, histograms: Mapping[str, Histogram]) -> float:
+    """Time in flight of all requests within the windows (s)."""
+    recorded = [histograms[name] for name in ("equal", "latency", "failed_latency")]
+    return (sum((one.mean or 0.0) * one.count for one in recorded) + beyond_ns) / 1e9
 
 
 def _counts(end: Mapping[str, Any], begin: Mapping[str, Any] | None = None) -> Counts:
@@ -177,7 +193,8 @@ def _added_up(load: Load, results: Sequence[LoadResult]) -> LoadResult:
     first = results[0]
     flying = [one.mean_in_flight for one in results if one.mean_in_flight is not None]
     duration_s = max(one.duration_s for one in results)
-    histograms: dict[str, Any] = {name: Histogram() for name in HISTOGRAMS}
+    busy = [one.busy_s for one in results]
+    histograms: dict[str, Any] = {name: Histogram() for name in (*HISTOGRAMS, "drained")}
     for name, histogram in histograms.items():
         for one in results:
             histogram.merge(getattr(one, name))
@@ -195,6 +212,8 @@ def _added_up(load: Load, results: Sequence[LoadResult]) -> LoadResult:
         **histograms,
         in_windows=_summed([one.in_windows for one in results]),
         mean_in_flight=sum(flying) if len(flying) == len(results) else None,
+        shares=tuple(map(sum, zip(*(one.shares for one in results), strict=False))),
+        busy_s=None if None in busy else sum(filter(None, busy)),
         measured=_summed([one.measured for one in results]),
         total=_summed([one.total for one in results]),
         status_codes=dict(sorted(_added(one.status_codes for one in results).items())),

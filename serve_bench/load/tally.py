@@ -11,15 +11,17 @@ import mmap
 import os
 import tempfile
 from collections.abc import Callable
+from operator import add
 from typing import Any
 
 from serve_bench.core.histogram import SLOTS, Histogram, slot
 from serve_bench.core.load_result import ERROR_CLASSES, GIVEN_UP, STREAM_HISTOGRAMS
 from serve_bench.load.failures import BrokenAccount
 
-START, MEASURE, ABORT = range(3)
+START, MEASURE, ABORT, WINDOWS, WINDOW_NS = range(5)
 """Control words: the instant of the first request, that of the first window (perf_counter_ns,
-one clock for all processes on Linux; 0 means not known yet), and 1 to end at once."""
+one clock for all processes on Linux; 0 means not known yet), 1 to end at once, and the number of
+windows and their length, set before that of the first (0: as they were ordered)."""
 
 CONTROL_WORDS = 8
 
@@ -108,6 +110,11 @@ def anonymous_file() -> int:
 # sent then in a closed loop, whenever they end. So no request is left out for taking too long. Both
 # clients count with this class; only the raw client's inner loop has counters of its own, and adds
 # them here (`add_plain`) before each `advance`.
+#
+# A response that takes a good part of a window falls into two or more. Beside the whole number of
+# answers, each window therefore has `shares`: of each response the part of its time that lies in
+# the window. Almost all lie in one; only those that were in flight when a window began are looked
+# at again when they end (`_share`).
 
 TICK_NS = 10_000_000
 """Interval at which live counters are updated and the control words are read."""
@@ -146,9 +153,10 @@ class Tally:
     `edge`: the next instant at which `advance` must be called. `refill`: new requests may still
     fall due. `finished`: only the drain is left. `open_requests` returns the due times of the
     requests in flight, and of those that are due and not sent yet. Each of `on_measure` is called
-    with `begin` and `end` when measuring begins and ends. `open_streams` returns, of the requests
-    in flight whose responses are streams, when they were due and when their latest event came (0:
-    none); None for other responses.
+    with `begin` and `end` when measuring begins and ends, with `window` when one follows another;
+    what is in flight then must end by `success` or `failure`. `open_streams` returns, of the
+    requests in flight whose responses are streams, when they were due and when their latest event
+    came (0: none); None for other responses.
     """
 
     def __init__(
@@ -190,6 +198,10 @@ class Tally:
         self.on_measure: list[Callable[[str], None]] = []
         self._flown_ns = 0  # requests in flight times ns, over the windows so far
         self._flown_until = NEVER
+        self._window_from = 0  # start of the window; the end of the last one after it
+        self._moved: list[float] = []  # to each window, from those in which its responses ended
+        self._beyond_ns = 0  # time in flight within the windows beyond the recorded times
+        self.drained: list[int] = []  # latencies of the cohort that ended after the windows
         self.connection_rate_max: float | None = None  # the raw client sets it on request
 
     # -- time ---------------------------------------------------------------------------------
@@ -229,7 +241,10 @@ class Tally:
         self.finished = True
 
     def _begin(self, measure: int) -> None:
-        self.measure_ns = self._cohort_from = self._flown_until = measure
+        self.measure_ns = self._cohort_from = self._flown_until = self._window_from = measure
+        self._windows_wanted = int(self._control[WINDOWS]) or self._windows_wanted
+        self._window_ns = int(self._control[WINDOW_NS]) or self._window_ns
+        self._moved = [0.0] * self._windows_wanted
         # Requests that began between that instant and this call belong to the windows: an event may
         # have a later time than the last check of the edge (TLS), and the parent may set the
         # instant late. Those of them that have ended already were counted in the warm-up.
@@ -252,6 +267,7 @@ class Tally:
         """Begin measuring, in slices instead of windows."""
         self._begin(now)
         self._window_end = NEVER
+        self._window_from = 0
 
     def end_slices(self, now: int) -> None:
         """The last slice has drained."""
@@ -262,10 +278,14 @@ class Tally:
         self.windows.append(self.completed - self._window_base)
         self.event_windows.append(self.events - self._events_base)
         self._window_base, self._events_base = self.completed, self.events
+        self._window_from = self._window_end
         self._window_end += self._window_ns
         if len(self.windows) == self._windows_wanted:
-            self.end_ns = self.measure_ns + self._windows_wanted * self._window_ns
+            self.end_ns = self._window_from
             self._finish()
+        else:
+            for call in self.on_measure:
+                call("window")
 
     @property
     def measure_known(self) -> int:
@@ -347,6 +367,8 @@ class Tally:
         """A request ended well."""
         self.completed += 1
         self.last_ns = now
+        if due < self._window_from:
+            self._share(due, now)
         part = self._parts[REST]
         if due >= self._cohort_from:
             part, cohort = self._parts[MEASURED], self.cohort
@@ -365,6 +387,8 @@ class Tally:
         """
         self.failed[error_class] += 1
         self.last_ns = now
+        if due < self._window_from:
+            self._overlap(due, now, recorded=due >= self._cohort_from)
         self.record_of(due, "failed_latency", now - due)
         if error_class in GIVEN_UP:
             self.record_of(due, "censored", now - due)
@@ -373,6 +397,28 @@ class Tally:
             cohort.failed[error_class] += 1
             if status is not None:
                 cohort.codes[status] = cohort.codes.get(status, 0) + 1
+
+    def _share(self, due: int, now: int) -> None:
+        """A response ended that was in flight when this window began, or when the last one ended:
+        give each window its share of it."""
+        first = max(0, due - self.measure_ns) // self._window_ns
+        last = len(self.windows) - self.finished
+        for at in range(first, last + 1):
+            begin = self.measure_ns + at * self._window_ns
+            within = min(now, begin + self._window_ns) - max(due, begin)
+            self._moved[at] += within / (now - due)
+        in_cohort = due >= self._cohort_from
+        if not self.finished:
+            self._moved[last] -= 1  # it is counted as a whole where it ends
+        elif in_cohort:
+            self.drained.append(now - due)
+        self._overlap(due, now, recorded=in_cohort)
+
+    def _overlap(self, due: int, until: int, recorded: bool) -> None:
+        """The time in flight within the windows of a request of which some lies outside of this
+        one. `recorded`: its whole time is in a histogram of the windows."""
+        within = max(0, min(until, self.end_ns or until) - max(due, self.measure_ns))
+        self._beyond_ns += within - (until - due if recorded else 0)
 
     def first_byte(self, due: int, now: int) -> None:
         """The first byte of the stream of a request that was due then."""
@@ -446,6 +492,8 @@ class Tally:
         )
         for due in (*in_flight, *unsent):
             self.record_of(due, "censored", max(0, self._now - due))
+        for due in self._open_requests()[0] if self.finished else ():
+            self._overlap(due, max(due, self._now), recorded=False)
         if (streams := self._open_streams()) is not None:
             for due, last in (*streams, *((due, 0) for due in unsent)):
                 if due >= self._cohort_from:
@@ -477,6 +525,9 @@ class Tally:
             "snapshots": self.snapshots,
             "cohort": cohort,
             "mean_in_flight": self._mean_in_flight(),
+            "beyond_ns": self._beyond_ns,
+            "drained": self.drained,
+            "shares": list(map(add, self.windows, self._moved)),
             "windows": self.windows,
             "event_windows": self.event_windows,
             "measure_ns": self.measure_ns,

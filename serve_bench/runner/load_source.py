@@ -180,6 +180,9 @@ class _NodeDrive:
         if log is not None or traces is not None:
             raise SpecError("a log of the requests needs a load from this host")
         loads = self._split(load)
+        timing = replace(
+            timing, stretched_s=None
+        )  # no node knows how long the others' answers take
         try:
             result = self.crew.drive(loads, timing, on_progress=on_progress)
         except NodesInterrupted as early:

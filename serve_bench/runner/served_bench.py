@@ -360,7 +360,7 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         requests = trial.row.requests
         if requests is not None:
             return f"{trial.counts.completed:,} of {requests:,} requests"
-        return f"{len(result.windows)} of {self._suite.windows_of(trial.row)[0]} windows"
+        return f"{len(result.windows)} windows of {result.window_s:g} s"
 
     def _deployed(self) -> Deployed:
         """Deploys the cell on a proven cluster. Raises CellOver if that fails."""

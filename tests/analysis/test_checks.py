@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from serve_bench.analysis.checks import Warning, checks, unsteady
+from serve_bench.analysis.statistics import summarize
 from serve_bench.core.histogram import Histogram
+from serve_bench.core.load_result import Counts
 from serve_bench.core.result import (
     Failure,
     ReadWarning,
@@ -155,6 +157,39 @@ def test_littles_law_counts_the_time_of_failed_requests() -> None:
     assert codes(good(metrics=metrics)) == ["littles-law"]
     failed = replace(metrics["latency"], histogram=Histogram.of([9 * MS] * 150).encode())
     assert codes(good(metrics={**metrics, "failed_latency": failed})) == []
+
+
+@pytest.mark.parametrize(("busy_s", "doubted"), [(3.0, False), (2.6, True), (3.2, True)])
+def test_littles_law_knows_what_is_in_flight_at_both_ends(busy_s: float, doubted: bool) -> None:
+    """Of one response of 9 s that began before 3 s of windows and ended behind them, 3 s count."""
+    histogram = Histogram.of([9000 * MS]).encode()
+    slow = trial(FIRST, 0.1, 0.1, 0.1, latency=histogram, client={"busy_s": busy_s})
+    assert ("littles-law" in codes(slow)) is doubted
+
+
+def in_windows(*rates: float, connections: int = 4) -> Trial:
+    """A closed loop of windows of 1 s with these rates."""
+    done = Counts(sent=round(sum(rates)), completed=round(sum(rates)), failed={}, in_flight=0)
+    row = Row(f"{connections} connections", "raw", connections)
+    return replace(trial(FIRST, *rates, client={"in_windows": asdict(done)}), row=row)
+
+
+def test_few_or_long_responses_have_no_spread_and_blame_nobody() -> None:
+    few, long, enough = (
+        in_windows(2, 6, 4),
+        in_windows(20, 60, 40, connections=30),
+        in_windows(20, 60, 40),
+    )
+    assert not {"unsteady-windows"} & {*codes(few), *codes(long)}
+    assert "unsteady-windows" in codes(enough)
+    spreads = [summarize(result_of([run(FIRST), one]))[0].spreads for one in (few, long, enough)]
+    assert [one["throughput"].std is None for one in spreads] == [True, True, False]
+    (found,) = (one for one in doubts(long) if one.code == "too-slow")
+    assert found.message == (
+        "too slow for this length: a response takes 0.75 s, a window 1 s; needs 13 s"
+    )
+    assert found.hint == "measure 3 windows of 4.2 s"
+    assert "too-slow" not in codes(enough)
 
 
 def test_littles_law_is_silent_in_an_open_loop() -> None:

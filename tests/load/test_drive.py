@@ -110,6 +110,8 @@ def test_windows_and_accounts_of_a_timed_load(client: Client) -> None:
     assert result.latency == result.service_time and result.censored.count == 0
     assert result.duration_s == pytest.approx(0.6, abs=1e-6)
     assert result.mean_in_flight == pytest.approx(4, rel=0.1)
+    assert result.busy_s == pytest.approx(4 * 0.6, rel=0.1)
+    assert abs(sum(result.shares) - within.completed) <= 4 and len(result.shares) == 3
     assert result.measured.carried_in == result.measured.in_flight == result.total.in_flight == 0
     assert result.total.completed == len(server.log)
     assert result.measured.balanced and result.total.balanced

@@ -176,7 +176,7 @@ def values_of(trial: Trial) -> dict[str, float]:
 
 def _throughput(trial: Trial) -> float | None:
     sliced = trial.client.get(SLICES)
-    if sliced:
+    if sliced and sliced_in_time(trial):
         seconds = sum(sliced["length_s"])
         return sum(sliced["completed"]) / seconds if seconds > 0 else None
     metric = trial.metrics.get(MAIN)
@@ -225,7 +225,9 @@ STEAL_SHARE: Final = 0.05
 
 CLIENT: Final = "client-bound"
 
-NOT_OF_SLICES: Final = frozenset({"few-windows", "unsteady-windows", "littles-law", "too-short"})
+NOT_OF_SLICES: Final = frozenset(
+    {"few-windows", "unsteady-windows", "littles-law", "too-short", "too-slow"}
+)
 """Checks of windows. A slice is far shorter than the rhythms of a machine, so its rate may swing;
 its requests in flight rise from none and drain to none."""
 

@@ -218,10 +218,7 @@ def _interval(ladder: LadderLine, users: int) -> tuple[float | None, float | Non
     if len(trials) > 1:
         rates = [throughput_of(trial) for trial in trials]
         return min(rates), max(rates)
-    spread = runs[0].spreads[MAIN]
-    if spread.windows < 2:
-        return None, None
-    return max(0.0, spread.mean - spread.std), spread.mean + spread.std
+    return runs[0].spreads[MAIN].ends
 
 
 def latency_charts(title: str, curves: Sequence[Curve]) -> Iterator[Block]:

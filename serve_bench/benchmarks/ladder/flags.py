@@ -44,7 +44,7 @@ def timing_of(duration_s: float | None, quick: bool) -> Timing:
     if duration_s is not None:
         check_number("--duration", duration_s, 0.5, 86_400)
     windows = max(3, round(seconds))
-    return Timing(WARMUP_MIN_S, WARMUP_MAX_S, windows, seconds / windows)
+    return Timing(WARMUP_MIN_S, WARMUP_MAX_S, windows, seconds / windows).stretchable()
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -303,4 +304,5 @@ def _timing(load: Load, duration: str | None, warmup: str | None) -> Timing:
         flag, length = ("--stages", f"{total_s:g}s") if load.stages else ("-d", duration)
         raise BadInput(f"{flag}: must last {1000 * LEAST_DURATION_S:g}ms or more, got {length}")
     windows = min(1000, max(10, round(total_s))) if total_s >= 0.1 else 1
-    return Timing(warmup_s, max(warmup_s, 6 * warmup_s), windows, total_s / windows)
+    timing = Timing(warmup_s, max(warmup_s, 6 * warmup_s), windows, total_s / windows)
+    return timing.stretchable() if duration is None else replace(timing, stretched_s=total_s)

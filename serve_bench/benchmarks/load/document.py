@@ -13,6 +13,7 @@ from typing import Any, Final
 from serve_bench.analysis.checks import client_words
 from serve_bench.analysis.statistics import LATENCY, MAIN, merged
 from serve_bench.analysis.verdict import Verdict, limited_by
+from serve_bench.analysis.verdict.evidence import rate_of
 from serve_bench.benchmarks.micro.charts import cpu_charts, windows
 from serve_bench.benchmarks.micro.document import (
     cpu_tables,
@@ -212,7 +213,7 @@ def _whole(trial: Trial) -> str:
     if seconds <= 0:
         return f"{done:,} requests"
     return (
-        f"{done:,} requests in {seconds:,.2f} s, {number(done / seconds)} requests/s; "
+        f"{done:,} requests in {seconds:,.2f} s, {number(rate_of(trial))} requests/s; "
         f"{_bytes(read)} read, {_bytes(read / seconds)}/s"
     )
 
@@ -233,14 +234,13 @@ def _rate_cells(entry: Entry, name: str) -> Iterator[Cell]:
         yield from [NOTHING] * (len(_COLUMNS) + 1)
         return
     rates = entry.line.trials[0].metrics[name].windows or ()
-    several = len(rates) > 1
+    std = spread.std
     yield plain(spread.mean)
-    std = f"{spread.std:,.{decimals(spread.mean)}f}"
-    yield Number(std, spread.std) if several else NOTHING
+    yield NOTHING if std is None else Number(f"{std:,.{decimals(spread.mean)}f}", std)
     yield from ["-"] * (len(_COLUMNS) - 3)
     yield number(max(rates))
-    inside = sum(abs(rate - spread.mean) <= spread.std for rate in rates)
-    yield f"{100 * inside / len(rates):.1f} %" if several else "-"
+    inside = sum(abs(rate - spread.mean) <= (std or 0.0) for rate in rates)
+    yield "-" if std is None else f"{100 * inside / len(rates):.1f} %"
 
 
 def _time_cells(entry: Entry, name: str) -> Iterator[Cell]:

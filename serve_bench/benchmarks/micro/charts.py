@@ -129,7 +129,7 @@ def ends_of(spread: Spread) -> Ends | None:
     if spread.launch_std is not None and spread.launches >= FEWEST:
         t = quantile(spread.launches - 1, 0.5 + CONFIDENCE / 2)
         half, over = t * spread.launch_std / math.sqrt(spread.launches), "launches"
-    elif spread.windows > spread.launches:
+    elif spread.std is not None:
         half, over = spread.std, "windows"
     else:
         return None

@@ -459,7 +459,9 @@ def _histogram_cells(of: Distribution) -> Iterator[Cell]:
     yield f"{of.count:,} values"
 
 
-def _value(value: float, unit: str) -> Number:
+def _value(value: float | None, unit: str) -> Number:
+    if value is None:
+        return NOTHING
     return Number(latency(value / NS_PER_MS) if unit == "ns" else number(value), value)
 
 

@@ -178,7 +178,8 @@ def _classic_row(entry: Entry) -> str:
     if rate is None:
         line += entry.gap or "no rate recorded"
     else:
-        line += f"{round(rate.mean, 2)} +- {round(rate.std, 2)} requests/s"
+        std = round(rate.std or 0.0, 2)  # the form, which is Ray's, has one for a single window too
+        line += f"{round(rate.mean, 2)} +- {std} requests/s"
         line += f" ({entry.line.errors} errors)" if entry.line.errors else ""
         line += f" ({entry.gap})" if entry.gap else ""
     line += "".join(f" (failed: {one.message})" for one in entry.failures)

@@ -247,6 +247,8 @@ def _differs(trial: Trial) -> Iterator[str]:
     if trial.flags.get("unsettled"):
         yield "begun before the previous row's requests had ended"
     yield from map(str, trial.client.get("notes") or ())
+    if stretched := trial.client.get("stretched"):
+        yield str(stretched)
 
 
 def _span(values: Sequence[float], form: str) -> str:

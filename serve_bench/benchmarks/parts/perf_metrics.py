@@ -102,7 +102,9 @@ def _as_in_ray(
             spread = line.spreads.get(metric) if name else None
             if spread is not None:
                 yield _metric(f"{before}{name}_avg_{end}", spread.mean, "THROUGHPUT"), False
-                yield _metric(f"{before}{name}_throughput_std", spread.std, "THROUGHPUT"), False
+                if spread.std is not None:
+                    std = f"{before}{name}_throughput_std"
+                    yield _metric(std, spread.std, "THROUGHPUT"), False
         for name, metric, shares, form in (
             (names.latency, LATENCY, _LATENCIES, "{name}_{share}_latency"),
             (names.gaps, "ttft", _LATENCIES, "{name}_ttft_{share}_{suffix}"),

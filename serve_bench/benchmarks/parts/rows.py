@@ -258,7 +258,11 @@ def _entry(
         published=published_for(line.cell, line.row) if published else None,
         facts=tuple(fact for trial in line.trials for fact in facts(trial, costs))
         if profiled
-        else (*limits, *served_facts(line.trials, line.cell.get("max_batch_size", 1))),
+        else (
+            *limits,
+            *dict.fromkeys(filter(None, (one.client.get("stretched") for one in line.trials))),
+            *served_facts(line.trials, line.cell.get("max_batch_size", 1)),
+        ),
         verdicts=verdicts,
     )
 

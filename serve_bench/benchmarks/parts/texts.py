@@ -41,10 +41,11 @@ def bound_sign(value: float | None) -> str:
 
 
 def mean_and_std(spread: Spread | None) -> str:
-    """`629.4 ± 5.3`: both with the decimals of the mean."""
+    """`629.4 ± 5.3`: both with the decimals of the mean; without ± where no std is known."""
     if spread is None:
         return "-"
-    return f"{number(spread.mean)} ± {spread.std:,.{decimals(spread.mean)}f}"
+    std = "" if spread.std is None else f" ± {spread.std:,.{decimals(spread.mean)}f}"
+    return f"{number(spread.mean)}{std}"
 
 
 def ratio(line: Line, base: str | None) -> str:

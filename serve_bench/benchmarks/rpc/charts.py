@@ -85,8 +85,7 @@ def rate_chart(summary: RpcSummary) -> Iterator[Chart]:
     series: dict[str, dict[str, Value]] = {}
     for one in summary.points:
         if (rate := one.rate) is not None:
-            value = (rate.mean, max(0.0, rate.mean - rate.std), rate.mean + rate.std)
-            series.setdefault(one.backend, {})[one.x] = value
+            series.setdefault(one.backend, {})[one.x] = (rate.mean, *rate.ends)
     caption = "Mean ± std over episodes (ddof 0)."
     yield from _over_x("Calls of all observers", summary.x_axis, series, "requests/s", caption)
 

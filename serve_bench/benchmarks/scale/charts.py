@@ -71,9 +71,7 @@ def rate_charts(summary: ScaleSummary) -> Iterator[Chart]:
             if spread is None or line.row.requests_each is not None:
                 continue
             rates = [throughput_of(trial) for trial in line.trials if MAIN in trial.metrics]
-            low, high = max(0.0, spread.mean - spread.std), spread.mean + spread.std
-            if len(rates) > 1:
-                low, high = min(rates), max(rates)
+            low, high = (min(rates), max(rates)) if len(rates) > 1 else spread.ends
             name = row_name(summary, size, line)
             points.append(Point(name, size.variant, spread.mean, low, high))
     if len(points) > 1:

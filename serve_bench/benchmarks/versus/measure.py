@@ -350,7 +350,7 @@ def _as_slices(
 
 def _with_steady(trial: Trial, steady: LoadResult, windows: int) -> Trial:
     """The rate without slices beside, and the warm-up that came before it."""
-    rates = tuple(count / steady.window_s for count in steady.windows) or (steady.rate,) * windows
+    rates = steady.rates if steady.windows else (steady.rate,) * windows
     metric = Metric("requests/s", "higher", windows=rates)
     return replace(
         trial, metrics={**trial.metrics, "steady_throughput": metric}, warmup=steady.warmup

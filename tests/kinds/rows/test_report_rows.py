@@ -94,7 +94,7 @@ def test_an_interval_ends_at_zero_and_one_window_has_none() -> None:
     base = Spread("requests/s", "higher", 10.0, 20.0, 4, 1, None)
     ends = ends_of(base)
     assert ends is not None and (ends.low, ends.high) == (0.0, 30.0)
-    assert ends_of(replace(base, windows=1)) is None
+    assert ends_of(replace(base, std=None)) is None
     of = sheet(run(planned()), trial(planned(), 50.0))
     (chart,) = every(part(of, "throughput"), Chart)
     assert vega(chart)["data"]["values"][0]["low"] is None
