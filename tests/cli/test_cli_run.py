@@ -156,11 +156,6 @@ def test_a_run_of_another_command_is_not_gone_on_with(refuses: Refuses, beside: 
         assert (place / RECORDS_FILE).read_bytes() == before
 
 
-def test_a_suite_of_ours_is_run_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["run", str(MICRO), "--dry-run"]) == 0
-    assert "18 trials of 10 x 1 s on 1 cluster" in capsys.readouterr().out
-
-
 @pytest.mark.ray
 def test_the_plan_of_the_example(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["run", str(EXAMPLE / "shop.toml"), "--quick", "--dry-run"]) == 0

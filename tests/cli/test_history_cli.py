@@ -210,19 +210,15 @@ def test_a_page_is_written_and_written_anew(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     pytest.importorskip("vl_convert")
-    to = tmp_path / "history.html"
-    for _ in range(2):
-        assert run(["history", str(results), "-f", "html", "-o", str(to)]) == 0
-    page = to.read_text()
-    assert page.startswith("<!doctype html>") and len(page) < 3_000_000
-    assert "micro over 9 runs" in page and "2.61.0" in page
-    to.write_text("mine")
-    assert run(["history", str(results), "-f", "html", "-o", str(to)]) == 2
-    assert to.read_text() == "mine"
     monkeypatch.chdir(tmp_path / "results" / "n1")
-    capsys.readouterr()
-    assert run(["history", str(results), "-f", "html"]) == 0
-    assert capsys.readouterr() == ("", "wrote history.html\n")
+    for _ in range(2):
+        assert run(["history", str(results), "-f", "html"]) == 0
+        assert capsys.readouterr() == ("", "wrote history.html\n")
+    to = Path("history.html")
+    assert "micro over 9 runs" in to.read_text() and to.stat().st_size < 3_000_000
+    to.write_text("mine")
+    assert run(["history", str(results), "-f", "html"]) == 2
+    assert to.read_text() == "mine"
 
 
 def test_a_link_around_the_folder_ends(results: Path, capsys: pytest.CaptureFixture[str]) -> None:

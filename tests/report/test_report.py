@@ -16,9 +16,11 @@ from dataclasses import replace
 
 import pytest
 
+from serve_bench.benchmarks.parts.about_run import method
 from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
 from serve_bench.benchmarks.parts.rows import page_of
 from serve_bench.cli.show import render
+from serve_bench.core.document import Number, Table, Text
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Failure, Metric, PlannedTrial, Record, Result, Trial, result_of
 from serve_bench.report import FORMATS
@@ -26,6 +28,7 @@ from serve_bench.report.terminal import terminal
 from serve_bench.store import read
 from tests import places
 from tests.records import AT, ROWS, cell, launch, planned, run, trial
+from tests.sheet_parts import as_lines, at, every
 
 GOLDEN = places.GOLDEN
 
@@ -237,3 +240,17 @@ def test_csv_has_a_line_for_every_row(golden: Result) -> None:
     ratio = {(row["variant"], row["row"]): row["ratio_to_default"] for row in rows[:3] + rows[6:9]}
     assert float(ratio["optimized", "single client"]) == pytest.approx(3.0)
     assert ratio["default", "single client"] == ""
+
+
+def test_what_differs_from_what_was_asked_is_marked_on_the_page() -> None:
+    why = "43 connections instead of 100: slices would be too long"
+    client = {"workers": [{"connections": 43}], "slices": {"why": why}, "notes": ["no epoll"]}
+    plan = planned(row=ROWS[2])
+    made = trial(plan, client=client, steady=False, failed={"reset": 2})
+    blocks = method(result_of([run(plan), launch(), made])).blocks
+    table = next(one for one in every(blocks, Table) if one.caption == "Plan and execution")
+    (row,) = table.rows
+    assert as_lines(row.doubts) == (why, "no epoll")
+    assert row.cells[at(table, "used")] == Number("43", 43, "doubt")
+    assert row.cells[at(table, "steady")] == Text("no", "doubt")
+    assert row.cells[at(table, "failed")] == Number("2", 2, "bad")
