@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -12,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.benchmarks.registry import BENCHMARKS
 from serve_bench.cli.program import run
 from tests import places
 
@@ -90,18 +88,6 @@ def test_an_ascii_terminal_still_gets_the_figures(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert b"requests/s" in done.stdout
-
-
-def test_the_help_lists_every_command_in_a_group(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["--help"]) == 0
-    out = capsys.readouterr().out
-    assert "--install-completion" in out
-    listed = re.findall(r"^  (\w+) +\S", out.partition("\nMeasure:")[2], re.M)
-    # every command has its line in the section of its group, `run` the first of all
-    assert listed[0] == "run"
-    assert sorted(listed) == sorted(
-        {*BENCHMARKS, "compare", "history", "report", "doctor", "clean", "profile"}
-    )
 
 
 def test_starting_up_imports_nothing_heavy() -> None:

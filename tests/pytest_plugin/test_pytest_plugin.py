@@ -184,9 +184,7 @@ def test_errors_up_to_those_of_an_slo_are_allowed_where_it_names_them(
     slo_test(inner, 'requests=10, slo="errors=10%"')
     run(inner).assert_outcomes(passed=1)
     slo_test(inner, 'requests=10, slo="p50=1s"')
-    result = run(inner)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*round 1: 1 of 10 requests failed: 1 reset*"])
+    run(inner).assert_outcomes(failed=1)
 
 
 def test_a_round_that_is_not_timed_has_no_slo(inner: pytest.Pytester, scripted: Drive) -> None:

@@ -19,15 +19,28 @@ import pytest
 from serve_bench.benchmarks.parts.about_run import method
 from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
 from serve_bench.benchmarks.parts.rows import page_of
+from serve_bench.benchmarks.scale.request import WORKLOADS
 from serve_bench.cli.show import render
 from serve_bench.core.document import Number, Table, Text
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Failure, Metric, PlannedTrial, Record, Result, Trial, result_of
-from serve_bench.report import FORMATS
+from serve_bench.report import COMPARED, FORMATS
 from serve_bench.report.terminal import terminal
 from serve_bench.store import read
 from tests import places
-from tests.records import AT, ROWS, cell, launch, planned, run, trial
+from tests.records import (
+    AT,
+    ROWS,
+    cell,
+    launch,
+    planned,
+    rpc_result,
+    rpc_suite,
+    rpc_world,
+    run,
+    trial,
+)
+from tests.scale_records import scale_result, scale_suite
 from tests.sheet_parts import as_lines, at, every
 
 GOLDEN = places.GOLDEN
@@ -254,3 +267,18 @@ def test_what_differs_from_what_was_asked_is_marked_on_the_page() -> None:
     assert row.cells[at(table, "used")] == Number("43", 43, "doubt")
     assert row.cells[at(table, "steady")] == Text("no", "doubt")
     assert row.cells[at(table, "failed")] == Number("2", 2, "bad")
+
+
+NEVER = Failure("launch", "the port is taken", AT, variant="default", round=1)
+UNMEASURED = {
+    "rpc": rpc_result(rpc_suite([rpc_world(10)]), others=[replace(NEVER, variant="torch")]),
+    **{one: scale_result(scale_suite(one), others=[NEVER]) for one in WORKLOADS},
+}
+
+
+@pytest.mark.parametrize("format", COMPARED)
+@pytest.mark.parametrize("kind", UNMEASURED)
+def test_a_run_of_which_nothing_was_measured_still_says_so(kind: str, format: str) -> None:
+    text = render(UNMEASURED[kind], format)
+    assert text.endswith("\n") and ("not measured" in text or "not_measured" in text)
+    assert format == "csv" or NEVER.message in text

@@ -18,7 +18,6 @@ from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
 from serve_bench.benchmarks.rpc.summary import rpc_summary
 from serve_bench.cli.show import render
 from serve_bench.core.result import Failure, Result, Trial
-from serve_bench.report import COMPARED
 from tests.records import AT, failure_of, rpc_result, rpc_suite, rpc_trial, rpc_world
 from tests.sheet_parts import as_lines, sheet, shown
 
@@ -68,15 +67,6 @@ def test_a_limit_is_said_where_the_figures_support_it(
 ) -> None:
     result = rpc_result(rpc_suite(WORLDS), rpc_trial(WORLDS[0], cpu=cpu, host=host))
     assert rpc_summary(result).points[0].limited == limit
-
-
-@pytest.mark.parametrize("format", COMPARED)
-def test_a_run_of_which_nothing_was_measured_still_says_so(format: str) -> None:
-    never = Failure("launch", "torch is not there", AT, variant="torch", round=1)
-    text = render(rpc_result(rpc_suite(WORLDS), others=[never]), format)
-    assert text.endswith("\n")
-    assert "not measured" in text or "not_measured" in text
-    assert format == "csv" or "torch is not there" in text
 
 
 def test_the_published_example_is_set_beside_where_it_is_alike() -> None:
