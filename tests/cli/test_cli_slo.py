@@ -112,20 +112,6 @@ def test_the_slo_of_a_load_is_its_exit_code(
     assert capsys.readouterr().out == out
 
 
-def test_a_run_that_misses_it_is_kept_shown_and_code_3(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with serving(delay_s=0.003) as server:
-        command = ["sweep", f"--url=a={server.url}", "--users", "1,2", "--duration", "0.5"]
-        command += ["--quick", "--format", "json", "--slo", "p50=1ms"]
-        assert run([*command, "--out", str(tmp_path / "run")]) == 3
-    out, err = capsys.readouterr()
-    assert err.splitlines()[-1].startswith("slo: 1 user: p50 ") and "(and 1 more row)" in err
-    rows = json.loads(out)["variants"][0]["cells"][0]["rows"]
-    assert [one["slo"]["verdict"] for one in rows] == ["missed", "missed"]
-    assert read(tmp_path / "run").run.suite["slo"] == "p50=1ms"
-
-
 def measured(slo: str, missing: bool) -> Result:
     plan = [records.planned(row=row) for row in records.ROWS[:2]]
     trials = [records.trial(one, failed={"status": 3}) for one in plan[: 1 if missing else 2]]

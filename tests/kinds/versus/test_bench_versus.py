@@ -1,4 +1,4 @@
-"""The benchmark of `versus` itself: a run that was cut off is resumed; what holds the truth."""
+"""The benchmark of `versus` itself: which intervals hold the truth."""
 
 from __future__ import annotations
 
