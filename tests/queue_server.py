@@ -5,7 +5,7 @@ waits until then. So its queue is that of theory, however busy the host; only th
 late. It prints its port, and serves until it is ended.
 
     mm1, md1    one server, exponential or constant service
-    cliff       refuses above a rate
+    cliff       refuses above a rate; up to there it answers at once
     slow        never meets anything
     stream      mm1; the first event at the departure, the last one LAST_S later
     chain       a stream of EVENTS; each waits in the queue of mm1 anew, from the one before on
@@ -55,7 +55,7 @@ class Queue:
             if self._tokens < 1:
                 return now, BUSY
             self._tokens -= 1
-            return now + 0.005, OK
+            return now + (0.005 if self.kind == "grpc" else 0.0), OK
         if self.kind == "slow":
             return now + 0.5, OK
         service = 1 / MU if self.kind == "md1" else self._random.expovariate(MU)

@@ -11,20 +11,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from serve_bench.analysis.connections import HINT, connection_wait
 from serve_bench.analysis.statistics import (
     CENSORED,
     FEWEST_LONG,
+    LATENCY,
     MAIN,
     has_spread,
     merged,
     responses_long,
 )
 from serve_bench.core.failed_requests import failures_of, given_up_after_s
-from serve_bench.core.load_result import GIVEN_UP, REQUESTS_EACH
+from serve_bench.core.figures import part_text
+from serve_bench.core.load_result import FAILED_LATENCY, GIVEN_UP, REQUESTS_EACH
 from serve_bench.core.load_spec import FEWEST_WINDOWS, HANDLE, fitted_windows
 from serve_bench.core.own_app import rescaled, scaling_hint
 from serve_bench.core.proof import contradictions
 from serve_bench.core.result import JsonObject, Result, Trial
+from serve_bench.core.slo import time_text
 from serve_bench.core.usage import others_words
 
 BACKLOG: Final = 0.02
@@ -79,6 +83,9 @@ TOO_SHORT_S: Final = 0.1
 last connection."""
 
 
+ADDED: Final = 0.20
+"""Above this share of the latency a client that the user may change is warned of."""
+
 #: How to give a client more room; by whether it is the raw one already.
 _MORE_CLIENT: Final = {
     False: "the raw client, more processes or more cores",
@@ -122,6 +129,25 @@ def _client(trial: Trial) -> Iterator[Warning]:
         hint = f"the server may be faster: use {_MORE_CLIENT[trial.row.client != 'aiohttp']}"
         message = f"{client_words(verdict)}: {reasons}"
         yield Warning("client-bound", message, hint, trial.key)
+
+
+def _connections(trial: Trial) -> Iterator[Warning]:
+    if (wait := connection_wait(trial)) is not None:
+        yield Warning("connections", wait.text, HINT, trial.key)
+
+
+def _client_adds(trial: Trial) -> Iterator[Warning]:
+    added = added_of(trial)
+    if added is not None and added[0] > ADDED * added[1] and trial.row.client != "raw":
+        message = f"the {trial.row.client} client adds {part_text(*added)} of the latency"
+        yield Warning("client-adds", message, "the raw client adds less", trial.key)
+
+
+def added_of(trial: Trial) -> tuple[float, float] | None:
+    """What the client adds to the mean latency, and that latency (ns); None where not known."""
+    verdict = trial.client.get("verdict") or {}
+    added, latency = verdict.get("added_ns"), verdict.get("mean_latency_ns")
+    return (added, latency) if added is not None and latency else None
 
 
 def client_words(verdict: Mapping[str, Any]) -> str:
@@ -254,10 +280,23 @@ def _errors(trial: Trial) -> Iterator[Warning]:
     if failed:
         total = trial.counts.completed + failed
         message = f"{failed:,} of {total:,} requests failed: {failures_of([trial])}"
+        medians = [(name, merged([trial], at).percentile(0.5)) for name, at in _classes(trial)]
+        if len(medians) > 1:
+            times = (f"{time_text(float(f'{ns:.2g}'))} ({name})" for name, ns in medians if ns)
+            message += f"; median latency {', '.join(times)}"
         hint = "excluded from rate and latency"
         if any(map(trial.counts.failed.get, GIVEN_UP)) and CENSORED in trial.metrics:
             hint = "excluded from the rate; timeouts make latency a lower bound"
         yield Warning("errors", message, hint, trial.key)
+
+
+def _classes(trial: Trial) -> Iterator[tuple[str, str]]:
+    """Classes of answers and of failures, each with the metric of its latencies."""
+    for name in trial.metrics:
+        if name.startswith(f"{FAILED_LATENCY}."):
+            yield name.partition(".")[2], name
+    if trial.counts.completed:
+        yield "completed", LATENCY
 
 
 def _explained(doubt: Warning, trial: Trial, result: Result) -> Warning:
@@ -379,6 +418,8 @@ def _served(trial: Trial) -> Iterator[Warning]:
 TRIAL_CHECKS: Final[tuple[Callable[[Trial], Iterator[Warning]], ...]] = (
     _errors,
     _client,
+    _client_adds,
+    _connections,
     _little,
     unanswered,
     backlog,

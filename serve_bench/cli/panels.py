@@ -22,9 +22,9 @@ PANELS: Final[Mapping[str, str]] = {
             expect_status expect_body requests_per_client requests samples data_size unix_socket
             insecure cacert seconds episodes steps rounds all_rounds launches quick budget
             max_row_seconds num_queries batch start precision launch_time need protocol events
-            event_timeout bodies soak_time openai model input_tokens output_tokens""",
+            event_timeout bodies soak_time openai model input_tokens output_tokens allow_late""",
         "Server": """variant env a_env b_env python a_python b_python host port address nodes
-            master_addr master_port backend request_timeout_s grpc_servicer call""",
+            replicas master_addr master_port backend request_timeout_s grpc_servicer call""",
         "Output": """out output format published perf_metrics trace_out exclude_connect json as_json
             plot chart verbose live log_requests output_file_path threshold gate fail_on leak
             slo strict_host""",

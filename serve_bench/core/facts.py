@@ -385,6 +385,7 @@ class ClientFacts(TypedDict, total=False):
     busy_s: Amount
     drained: Count
     stretched: str
+    waited: Count
     events: Count
     merged: Count
     tokens: TokenCounts

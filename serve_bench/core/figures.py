@@ -29,6 +29,21 @@ def decimals(value: float, digits: int = 4) -> int:
     return max(0, digits - before_point)
 
 
+def figure(value: float) -> str:
+    """A figure in words with three digits: 0.535, 52.6, 4,878."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def part_text(part_ns: float, whole_ns: float) -> str:
+    """`5.49 of 5.68 s`: two times in the unit of the whole, but for a small part of seconds:
+    `0.21 ms of 5.68 s`."""
+    if whole_ns < 1e9:
+        return f"{figure(part_ns / 1e6)} of {figure(whole_ns / 1e6)} ms"
+    small = part_ns < 0.01 * whole_ns
+    part = f"{figure(part_ns / 1e6)} ms" if small else figure(part_ns / 1e9)
+    return f"{part} of {figure(whole_ns / 1e9)} s"
+
+
 def counted(count: int, thing: str, things: str = "") -> str:
     """`1 replica`, `1,000 replicas`. `things`: the plural, where it takes more than an s."""
     return f"{count:,} {thing if count == 1 else things or f'{thing}s'}"

@@ -58,6 +58,9 @@ ERROR_CLASSES: tuple[str, ...] = (*HTTP_ERRORS, *STREAM_ERRORS, *HANDLE_ERRORS)
 GIVEN_UP: tuple[str, ...] = ("timeout", "stalled")
 """Failures by which the client gave a request up: it takes at least as long as that lasted."""
 
+ANSWERED: tuple[str, ...] = ("status", "rejected")
+"""Failures that are a whole answer: its status tells them apart."""
+
 STREAM_TIMES: tuple[str, ...] = ("ttfb", "ttft", "itl")
 """Times of a stream: to the first byte, to the first event, between one event and the next."""
 
@@ -71,8 +74,11 @@ end: how long they were waited for."""
 
 STREAM_HISTOGRAMS: tuple[str, ...] = (*STREAM_TIMES, "ttft_censored", "itl_censored")
 
+FAILED_LATENCY = "failed_latency"
+"""How long failed requests took; of those with one status or of one class `failed_latency.503`."""
+
 HISTOGRAMS: tuple[str, ...] = (
-    *("latency", "service_time", "send_lag", "pickup", "failed_latency"),
+    *("latency", "service_time", "send_lag", "pickup", "handling", FAILED_LATENCY),
     *("censored", *STREAM_HISTOGRAMS),
 )
 """Histograms of a load; those that hold anything enter its Trial."""
@@ -188,7 +194,9 @@ class WorkerFailure:
 
 @dataclass(frozen=True)
 class ClientVerdict:
-    """Whether the client, not the server, set the figures; and the evidence."""
+    """Whether the client, not the server, set the figures; and the evidence. `added_ns`: what the
+    client adds to the latency, without waits for a connection, and `mean_latency_ns` that latency,
+    mean over the requests; None where it cannot be measured (gRPC, handles, TLS)."""
 
     client_bound: bool
     reasons: tuple[str, ...]
@@ -196,6 +204,8 @@ class ClientVerdict:
     run_queue_wait: Amount | None = None
     pickup_p50_ns: Count | None = None
     latency_p50_ns: Count | None = None
+    added_ns: Amount | None = None
+    mean_latency_ns: Amount | None = None
 
 
 @dataclass(frozen=True)
@@ -243,8 +253,11 @@ class LoadResult:
     Histograms (ns) hold the requests due (open loop) or sent (closed loop) within
     it, whenever they ended: `latency` from the moment the request was due, `service_time` from the
     moment it was sent, `send_lag` sent minus due (open loop), `pickup` from the kernel receipt to
-    our read (sampled, within the windows), `failed_latency` those of failed requests, which are in
-    no latency. `censored`: how long those lasted that were given up or had no answer at all.
+    our read (sampled, within the windows), `handling` the same until the answer is in hand, and
+    before that from the call until the first byte is sent (aiohttp, sampled), `failed_latency`
+    those of failed requests, which are in no latency, and `failed_times` the same by status of the
+    answer or class of failure. `censored`: how long those lasted that were given up or had no
+    answer at all.
     Of streams, those that failed later too: `ttfb`, `ttft` from the moment the request was due to
     its first byte and event, `itl` from one event to the next; `ttft_censored`, `itl_censored`: how
     long those were waited for that did not come, where the client gave up or the load ended.
@@ -305,6 +318,8 @@ class LoadResult:
     busy_s: float | None = None
     stretched: str = ""
     drained: Histogram = field(default_factory=Histogram)
+    handling: Histogram = field(default_factory=Histogram)
+    failed_times: Mapping[str, Histogram] = field(default_factory=dict)
 
     @property
     def completed_in_windows(self) -> int:

@@ -286,6 +286,20 @@ class OwnApp:
             return None
         return count if isinstance(count, int) else None
 
+    def fixed_replicas(self) -> dict[str, Option]:
+        """Options by which each deployment that Serve scales has the most replicas that it may
+        have."""
+        tables = {
+            one.name: one.tables.get("autoscaling_config", {})
+            for one in self.deployments
+            if one.num_replicas is None
+        }
+        return {
+            f"{name}.num_replicas": int(table["max_replicas"])
+            for name, table in tables.items()
+            if table.get("max_replicas")
+        }
+
     def replicas(self, cell: Mapping[str, Option]) -> int:
         """Replicas of all deployments; one that Serve scales counts as it starts: one."""
         return sum(count for _, count, _ in self._places(cell))
@@ -455,6 +469,9 @@ def deployments_of(app: OwnApp, cell: Mapping[str, Option]) -> list[dict[str, An
                 settings[table] = dict(one.tables.get(table, {}))
                 replaced.add(table)
             settings[table][name] = value
+        fixed = one.num_replicas is None and f"{one.name}.num_replicas" in cell
+        if fixed and "autoscaling_config" not in replaced:  # else Serve would still scale it
+            settings["autoscaling_config"] = None
         deployments.append(settings)
     return deployments
 

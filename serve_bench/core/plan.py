@@ -14,7 +14,7 @@ from serve_bench.core.capacity import CapacitySearch
 from serve_bench.core.errors import BadInput
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.ladder import Ladder
-from serve_bench.core.load_result import HISTOGRAMS, LoadResult
+from serve_bench.core.load_result import FAILED_LATENCY, HISTOGRAMS, LoadResult
 from serve_bench.core.load_spec import HANDLE, Client, Load, Streaming, Timing
 from serve_bench.core.numbers import whole_number
 from serve_bench.core.redaction import hide_settings
@@ -475,9 +475,12 @@ def trial_of(
     for name, histogram in histograms.items():
         if histogram.count or name == "latency":
             metrics[name] = Metric("ns", "lower", histogram=histogram.encode())
+    for kind, histogram in result.failed_times.items():
+        name = f"{FAILED_LATENCY}.{kind}"
+        metrics[name] = Metric("ns", "lower", histogram=histogram.encode())
     evidence = plain(result)
     kept = ("verdict", "workers", "status_codes", "bytes_received", "retried", "reconnects")
-    accounts = ("total", "in_windows", "mean_in_flight")
+    accounts = ("total", "in_windows", "mean_in_flight", "waited")
     client = {name: evidence[name] for name in (*kept, *accounts, "notes")}
     if planned.row.traffic.streams:
         client |= {"events": result.events, "merged": result.merged}

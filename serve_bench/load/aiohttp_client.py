@@ -9,6 +9,7 @@ import asyncio
 import functools
 import inspect
 import socket
+import sys
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -22,11 +23,12 @@ from yarl import URL
 from serve_bench.core.load_spec import Load
 from serve_bench.core.request_spec import Headers
 from serve_bench.load.async_engine import AsyncClient, AsyncEngine
-from serve_bench.load.connection import Address
+from serve_bench.load.connection import SO_TIMESTAMPNS, Address, receive_stamped
 from serve_bench.load.failures import reason_of
 from serve_bench.load.http1 import MAX_HEAD, response_class
 from serve_bench.load.pacing import WorkerShare, next_turn
 from serve_bench.load.request_log import Notes
+from serve_bench.load.tally import NEVER
 
 FOREVER_S = 1e9
 """Idle connections are kept as long as the server keeps them."""
@@ -34,6 +36,12 @@ FOREVER_S = 1e9
 _LONG_HEADS: dict[str, Any] = {"max_line_size": MAX_HEAD, "max_field_size": MAX_HEAD}
 if "max_headers" in inspect.signature(aiohttp.ClientSession).parameters:  # aiohttp 3.14 has it
     _LONG_HEADS["max_headers"] = MAX_HEAD // 4  # the shortest line of a head: "a:\r\n"
+
+STAMPED = (
+    sys.platform == "linux"
+    and "socket_factory" in inspect.signature(aiohttp.TCPConnector).parameters  # aiohttp 3.12
+)
+"""Whether the sockets of a session can be timed."""
 
 perf = time.perf_counter_ns
 
@@ -47,7 +55,10 @@ perf = time.perf_counter_ns
 class Wire:
     """What happened on the wire of one client during its request."""
 
-    __slots__ = ("awaited", "bytes", "ended", "error", "handler", "messages", "opened", "started")
+    __slots__ = (
+        *("awaited", "bytes", "ended", "error", "handler", "messages", "opened", "received_at"),
+        *("sent_at", "started", "timed"),
+    )
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -56,12 +67,14 @@ class Wire:
         self.clear()
         self.awaited = False
 
-    def clear(self) -> None:
-        """A new request begins."""
+    def clear(self, timed: bool = False) -> None:
+        """A new request begins. `timed`: `sent_at` and `received_at` are to be told of it: when its
+        first bytes were sent, and when the kernel had the last of its answer; 0: not known."""
         self.started = self.ended = False
         self.awaited = True
         self.messages = 0
         self.error: BaseException | None = None
+        self.timed, self.sent_at, self.received_at = timed, 0, 0
 
     def surplus(self) -> bool:
         """Whether more arrived than the one whole response. Then the connection is closed; bytes
@@ -120,6 +133,36 @@ class NotedHandler(ResponseHandler):
         super().connection_lost(exc)
 
 
+class TimedSocket(socket.socket):
+    """A socket that tells its wire the times of timed requests."""
+
+    wire: Wire
+
+    def send(self, *arguments: Any) -> int:
+        self.wire.sent_at = self.wire.sent_at or perf()
+        return super().send(*arguments)
+
+    def sendmsg(self, *arguments: Any) -> int:
+        self.wire.sent_at = self.wire.sent_at or perf()
+        return super().sendmsg(*arguments)
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        if not self.wire.timed:
+            return super().recv(size, flags)
+        data, age_ns = receive_stamped(self, size)
+        if age_ns is not None:
+            self.wire.received_at = perf() - age_ns
+        return data
+
+
+def timed_socket(wire: Wire, address: Any) -> TimedSocket:
+    """A socket for an address as getaddrinfo has it."""
+    sock = TimedSocket(*address[:3])
+    sock.wire = wire
+    sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+    return sock
+
+
 class FixedResolver(AbstractResolver):
     """Resolves every host to the address that the parent has chosen."""
 
@@ -173,12 +216,17 @@ class AiohttpEngine(AsyncEngine[SessionClient]):
             for url, body, named in load.request.turns
         ]
         self._draw = next_turn(load, share, turns)
+        timed = STAMPED and self._tls is None and load.pickup_every > 0
+        self._every = self._countdown = load.pickup_every if timed else NEVER
 
     def _make_client(self) -> SessionClient:
         wire = Wire()
         keep: dict[str, Any] = {"force_close": True}
         if self.load.keepalive:
             keep = {"keepalive_timeout": FOREVER_S}
+        timed: dict[str, Any] = {}
+        if self._every < NEVER:
+            timed = {"socket_factory": functools.partial(timed_socket, wire)}
         connector: aiohttp.BaseConnector
         if self.address.family == socket.AF_UNIX:
             connector = aiohttp.UnixConnector(self.address.sockaddr, limit=1, **keep)
@@ -188,6 +236,7 @@ class AiohttpEngine(AsyncEngine[SessionClient]):
                 resolver=FixedResolver(self.address),
                 ssl=self._tls if self._tls is not None else True,
                 **keep,
+                **timed,
             )
         # No public way leads to the bytes on the wire. Tests notice when aiohttp changes this.
         connector._factory = functools.partial(  # type: ignore[assignment]
@@ -227,7 +276,8 @@ class AiohttpEngine(AsyncEngine[SessionClient]):
         self, client: SessionClient, turn: tuple[URL, bytes, Headers | None]
     ) -> tuple[str | None, int]:
         request, (url, body, headers) = self.load.request, turn
-        client.wire.clear()
+        self._countdown = self._countdown - 1 or self._every
+        client.wire.clear(timed=self._countdown == self._every)
         try:
             async with client.session.request(
                 request.method, url, data=body or None, headers=headers, allow_redirects=False
@@ -246,6 +296,9 @@ class AiohttpEngine(AsyncEngine[SessionClient]):
         self.tally.bytes += wire.bytes
         self.tally.reconnects += wire.opened
         wire.bytes = wire.opened = 0
+        if wire.sent_at and wire.received_at:
+            taken_ns = wire.sent_at - client.sent_at + perf() - wire.received_at
+            self.tally.record_of(client.due, "handling", taken_ns)
 
     async def _disconnect(self, client: SessionClient) -> None:
         await client.session.close()

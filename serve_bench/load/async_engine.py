@@ -79,6 +79,10 @@ class AsyncEngine(Engine, Generic[C]):
     def watch(self, fd: int, call: Callable[[], None]) -> None:
         self._loop.add_reader(fd, call)
 
+    @property
+    def opened(self) -> int:
+        return len(self._clients)
+
     def _in_flight(self) -> list[C]:
         return [client for client in self._clients if client.busy]
 

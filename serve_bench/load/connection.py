@@ -330,13 +330,9 @@ class Connection:
             raise
 
     def receive_stamped(self) -> tuple[bytes, int | None]:
-        """The bytes that have arrived, and their age (ns) in the kernel. Raises OSError."""
+        """As the function of this name. Raises OSError."""
         assert self.sock is not None
-        data, ancillary, _, _ = self.sock.recvmsg(READ_SIZE, 64)
-        if not ancillary or len(ancillary[0][2]) != _timespec.size:
-            return data, None
-        seconds, ns = _timespec.unpack(ancillary[0][2])
-        return data, max(0, time.time_ns() - (seconds * 1_000_000_000 + ns))
+        return receive_stamped(self.sock, READ_SIZE)
 
     def close(self) -> None:
         """Close the socket, if there is one."""
@@ -347,6 +343,16 @@ class Connection:
         self.fd = -1
         self.state = CLOSED
         self.pending = None
+
+
+def receive_stamped(sock: socket.socket, size: int) -> tuple[bytes, int | None]:
+    """The bytes that have arrived, and their age (ns) in the kernel; None where it does not say.
+    Raises OSError."""
+    data, ancillary, _, _ = sock.recvmsg(size, 64)
+    if not ancillary or len(ancillary[0][2]) != _timespec.size:
+        return data, None
+    seconds, ns = _timespec.unpack(ancillary[0][2])
+    return data, max(0, time.time_ns() - (seconds * 1_000_000_000 + ns))
 
 
 def would_block(error: OSError) -> bool:

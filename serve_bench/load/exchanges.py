@@ -95,6 +95,10 @@ class Exchanges(Engine):
         self._rates = ConnectionRates(self.connections) if load.connection_rates else None
         self._chosen = 0
 
+    @property
+    def opened(self) -> int:
+        return len(self.connections)
+
     def _in_flight(self) -> list[Connection]:
         return [conn for conn in self.connections if conn.in_flight]
 

@@ -58,6 +58,7 @@ def result_of(
         service_time=histograms["equal"].joined(histograms["service_time"]),
         send_lag=histograms["send_lag"],
         pickup=histograms["pickup"],
+        handling=histograms["handling"],
         failed_latency=histograms["failed_latency"],
         measured=_counts(cohort),
         total=_counts(final),
@@ -84,6 +85,7 @@ def result_of(
         )
         if load.streaming is not None and load.streaming.openai
         else None,
+        failed_times={kind: Histogram.decode(of) for kind, of in cohort["times"].items()},
         ttfb=histograms["ttfb"],
         ttft=histograms["ttft"],
         itl=histograms["itl"],
@@ -186,7 +188,7 @@ def combine(load: Load, results: Sequence[LoadResult]) -> LoadResult:
         pickup_p50_ns=whole.pickup.percentile(0.5),
         latency_p50_ns=whole.latency.joined(whole.censored).percentile(0.5),
     )
-    return replace(whole, verdict=verdict)
+    return with_added(replace(whole, verdict=verdict))
 
 
 def _added_up(load: Load, results: Sequence[LoadResult]) -> LoadResult:
@@ -198,8 +200,12 @@ def _added_up(load: Load, results: Sequence[LoadResult]) -> LoadResult:
     for name, histogram in histograms.items():
         for one in results:
             histogram.merge(getattr(one, name))
+    failed_times: dict[str, Histogram] = {}
+    for kind, histogram in (pair for one in results for pair in one.failed_times.items()):
+        failed_times[kind] = histogram.joined(failed_times.get(kind, Histogram()))
     whole = replace(
         first,
+        failed_times=failed_times,
         windows=tuple(map(sum, zip(*(one.windows for one in results), strict=False))),
         window_s=duration_s if _by_count(load, first.windows) else first.window_s,
         duration_s=duration_s,
@@ -324,17 +330,28 @@ def added_share(added: Histogram, latency: Histogram) -> float | None:
 def judged(result: LoadResult) -> LoadResult:
     """The result with the verdict on its client. A request without an answer counts with the time
     it was waited for; one that waited for a free connection was not sent late."""
-    return replace(
-        result,
-        verdict=client_verdict(
-            result.workers,
-            result.pickup,
-            result.latency.joined(result.censored),
-            result.send_lag.without_highest(result.waited),
-            result.itl,
-            result.ttft.joined(result.ttft_censored),
-        ),
+    verdict = client_verdict(
+        result.workers,
+        result.pickup,
+        result.latency.joined(result.censored),
+        result.send_lag.without_highest(result.waited),
+        result.itl,
+        result.ttft.joined(result.ttft_censored),
     )
+    return with_added(replace(result, verdict=verdict))
+
+
+def with_added(result: LoadResult) -> LoadResult:
+    """The result with what its client adds to the latency: how late a request is sent, and how long
+    its answer waits for the client; of aiohttp also the client's own work on both."""
+    inside_ns = result.handling.mean or result.pickup.mean
+    lag_ns = result.send_lag.without_highest(result.waited).mean or 0.0
+    latency_ns = result.latency.joined(result.censored).mean
+    if inside_ns is None or latency_ns is None:
+        return result
+    added_ns = min(lag_ns + inside_ns, latency_ns)  # of samples: they may be the slow ones
+    verdict = replace(result.verdict, added_ns=added_ns, mean_latency_ns=latency_ns)
+    return replace(result, verdict=verdict)
 
 
 def _paced(gaps: Histogram) -> Histogram | None:

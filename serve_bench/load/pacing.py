@@ -344,6 +344,11 @@ class Engine(ABC):
     def watch(self, fd: int, call: Callable[[], None]) -> None:
         """Call `call` whenever the descriptor is readable."""
 
+    @property
+    @abstractmethod
+    def opened(self) -> int:
+        """How many connections it has, those by which an open loop grew too."""
+
     @abstractmethod
     def _in_flight(self) -> Sequence[Sender]:
         """The connections with a request in flight."""

@@ -15,7 +15,7 @@ from operator import add
 from typing import Any
 
 from serve_bench.core.histogram import SLOTS, Histogram, slot
-from serve_bench.core.load_result import ERROR_CLASSES, GIVEN_UP, STREAM_HISTOGRAMS
+from serve_bench.core.load_result import ANSWERED, ERROR_CLASSES, GIVEN_UP, STREAM_HISTOGRAMS
 from serve_bench.load.failures import BrokenAccount
 
 START, MEASURE, ABORT, WINDOWS, WINDOW_NS = range(5)
@@ -32,7 +32,8 @@ requests that have not ended."""
 LIVE_WORDS = 8
 
 KINDS = (
-    *("equal", "latency", "service_time", "send_lag", "pickup", "failed_latency", "censored"),
+    *("equal", "latency", "service_time", "send_lag", "pickup", "handling", "failed_latency"),
+    "censored",
     *STREAM_HISTOGRAMS,
 )
 """Histograms of a board. `equal` has values that are both latency and service time, so that the
@@ -137,14 +138,16 @@ every worker has read it before it counts any event at or after it."""
 
 
 class Cohort:
-    """The ends of the requests that were due, or sent in a closed loop, within the windows."""
+    """The ends of the requests that were due, or sent in a closed loop, within the windows.
+    `times`: of those that failed, by the status of the answer, or by the class of failure."""
 
-    __slots__ = ("codes", "completed", "failed", "sent", "waited")
+    __slots__ = ("codes", "completed", "failed", "sent", "times", "waited")
 
     def __init__(self) -> None:
         self.sent = self.completed = self.waited = 0
         self.failed: dict[str, int] = dict.fromkeys(ERROR_CLASSES, 0)
         self.codes: dict[int, int] = {}
+        self.times: dict[str, Histogram] = {}
 
 
 class Tally:
@@ -395,6 +398,8 @@ class Tally:
         if due >= self._cohort_from:
             cohort = self.cohort
             cohort.failed[error_class] += 1
+            kind = str(status) if error_class in ANSWERED and status else error_class
+            cohort.times.setdefault(kind, Histogram()).record(now - due)
             if status is not None:
                 cohort.codes[status] = cohort.codes.get(status, 0) + 1
 
@@ -503,6 +508,7 @@ class Tally:
             "completed": cohort.completed,
             "failed": dict(cohort.failed),
             "codes": {str(code): n for code, n in cohort.codes.items()},
+            "times": {kind: of.encode() for kind, of in cohort.times.items()},
             "waited": cohort.waited,
             "in_flight": len(in_flight),
             "unsent": len(unsent),

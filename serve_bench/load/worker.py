@@ -235,7 +235,7 @@ def work(orders: dict[str, Any], replies: TextIO) -> None:
             first.run(start, int(timing.drain_at_most_s(first.load) * 1e9) + LATE_NS)
         worker = {
             "pid": os.getpid(),
-            "connections": share.connections,
+            "connections": first.opened,
             "max_rss_mb": max_rss_mb(),
             "timer": first.timer.name if first.load.open_loop else "none",
             **used_between(usage.get("begin"), usage.get("end"), first.has_threads),

@@ -153,6 +153,21 @@ def test_one_client_bound_probe_alone_is_no_ceiling() -> None:
     assert estimate(search.probes, [P99]).rate == pytest.approx(640, rel=0.01)
 
 
+def test_a_miss_with_fewer_replicas_is_no_upper_end() -> None:
+    """Each replica can do 40/s; Serve starts one more after a miss, up to four, and the probe in
+    which it does says nothing."""
+    search, replicas, changes = RateSearch([P99], start=30.0), 1, False
+    while not isinstance(step := search.next(), SearchEnd):
+        share = power(40.0 * replicas, 15.0)(step.rate)
+        made = probe(step.rate, step.seconds, p99=0.5 if changes else share)
+        search.add(replace(made, replicas=replicas, steady=not changes))
+        changes = not changes and share > 0.01 and replicas < 4
+        replicas += changes
+    found = estimate(search.probes, [P99])
+    assert replicas == 4 and not all(one.steady for one in search.probes)
+    assert found.rate == pytest.approx(160, rel=0.01) and not found.drift
+
+
 def test_a_broken_off_probe_is_measured_again_and_says_nothing() -> None:
     search = RateSearch([P99], start=100.0)
     search.add(probe(100.0))

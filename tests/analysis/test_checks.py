@@ -58,6 +58,15 @@ def test_a_client_at_its_limit(wrap: Any) -> None:
     assert doubts(good(client=wrap({"client_bound": False, "reasons": []}))) == []
 
 
+def test_a_client_that_adds_much_to_the_latency() -> None:
+    client = {"verdict": {"client_bound": False, "added_ns": 0.7 * MS, "mean_latency_ns": 2.2 * MS}}
+    (warning,) = doubts(good(client=client))
+    assert (warning.code, warning.hint) == ("client-adds", "the raw client adds less")
+    assert warning.message == "the aiohttp client adds 0.7 of 2.2 ms of the latency"
+    client["verdict"]["mean_latency_ns"] = 9 * MS
+    assert doubts(good(client=client)) == []
+
+
 def test_a_warm_up_that_did_not_settle() -> None:
     unsettled = replace(good().warmup, steady=False, seconds=4.0)
     (warning,) = doubts(good(warmup=unsettled))

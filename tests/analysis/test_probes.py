@@ -24,7 +24,7 @@ from serve_bench.core.capacity import CapacitySearch, closed_row
 from serve_bench.core.result import PlannedTrial, Result, Trial, trial_key
 from serve_bench.core.slo import parse_slo
 from tests.records import run, trial
-from tests.verdict_trials import bound
+from tests.verdict_trials import bound, with_metric
 
 MS = 1_000_000
 SLO = parse_slo("p99=20ms,errors=1%")
@@ -305,14 +305,38 @@ def test_connections_follow_rate_and_limit() -> None:
 
 def test_the_client_is_to_blame_for_a_miss_and_not_for_a_probe_that_met() -> None:
     search = begin(fresh())
-    made = probe(search, 500, 3, 0.5)
-    client = bound(0.99, 0.0, "busy")
-    blamed = probe_of(replace(made, client=client), search.bounds)
-    assert blamed is not None and blamed.client_bound and not meets(blamed, search.bounds)
-    sound = probe_of(made, search.bounds)
-    assert sound is not None and not sound.client_bound
+    client = bound(0.04, 0.01, "requests were sent late by 50 % of their latency")
+
+    def judged(slow: float, lag_ms: float, unsent: int = 0, error: str = "") -> bool | None:
+        made = probe(search, 500, 3, slow)
+        made = with_metric(
+            replace(made, client=client), "send_lag", "ns", *[round(lag_ms * MS)] * 9
+        )
+        if error:
+            rows = [request(at / 500, 1, error) for at in range(1500)]
+            made = replace(made, slices=slices_of(rows, search.slo, 3, 0.1))
+        made = replace(made, counts=replace(made.counts, unsent=unsent))
+        of = probe_of(made, search.bounds)
+        assert of is not None and meets(of, search.bounds) == (not slow and not error)
+        return of.client_bound
+
+    assert judged(0.5, 5.0) and not judged(0.5, 0.05)  # of a limit of 20 ms
+    assert not judged(0.0, 5.0) and judged(0.0, 0.05, unsent=500)
+    assert not judged(0.0, 5.0, error="rejected")
     assert search.closed is not None
     assert probe_of(search.closed, search.bounds) is None  # a closed loop is no probe
+
+
+def test_a_probe_whose_replicas_change_is_no_probe() -> None:
+    search = begin(fresh())
+    for ran, steady in (([1, 2], False), ([2], True), ([3], False), ([3], True)):
+        limits = {"Scales": {"replicas": 1, "each": 2, "most": 4, "ran": ran}, "Front": {"each": 9}}
+        rate = next_rate(search)
+        again = bool(search.probes) and not search.probes[-1].steady
+        assert not again or rate == search.probes[-1].rate
+        search.add(replace(probe(search, rate, 3, 0.1), limits=limits))
+        assert (search.probes[-1].replicas, search.probes[-1].steady) == (ran[-1], steady)
+    assert search.room == (3, 4)
 
 
 def test_latency_that_does_not_come_of_the_load_ends_the_search() -> None:

@@ -130,6 +130,22 @@ def test_more_than_1_percent_of_failures_is_exit_code_1(
     assert capsys.readouterr().err.endswith(said) == bool(code)
 
 
+@pytest.mark.parametrize(("accepted", "code"), [((), 1), (("--allow-late",), 0)])
+def test_too_few_connections_for_the_rate_are_exit_code_1(
+    accepted: tuple[str, ...], code: int, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """2 connections and 100 ms a response give 20/s."""
+    with serving(delay_s=0.1) as server:
+        arguments = ["load", server.url, "-c", "2", "-r", "60", "-d", "1s", "--warmup", "0.1"]
+        assert run([*arguments, *accepted, "--out", str(tmp_path / "run")]) == code
+    out, err = capsys.readouterr()
+    said = re.search(
+        r"(\S+) of \S+ requests/s could be sent: all 2 connections", " ".join(out.split())
+    )
+    assert said is not None and float(said[1]) == pytest.approx(20, rel=0.25)
+    assert ("--allow-late accepts that" in err) == bool(code)
+
+
 def test_what_cannot_be_reached_is_one_line_and_exit_code_1(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

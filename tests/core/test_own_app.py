@@ -101,6 +101,15 @@ def test_a_table_keeps_what_the_code_has_in_it() -> None:
     assert RANKER.tables["ray_actor_options"]["num_cpus"] == 0.5  # and is itself as it was
 
 
+def test_a_deployment_that_serve_scales_is_fixed_at_a_number() -> None:
+    table = {"autoscaling_config": {"min_replicas": 1, "max_replicas": 4}}
+    app = replace(SCALED, deployments=(OwnDeployment("One", None, 2.0, table), RANKER))
+    assert app.fixed_replicas() == {"One.num_replicas": 4} and not SHOP.fixed_replicas()
+    one, ranker = deployments_of(app, app.fixed_replicas())
+    assert one == {"name": "One", "num_replicas": 4, "autoscaling_config": None}
+    assert "autoscaling_config" not in ranker
+
+
 def test_what_is_checked_of_each_deployment() -> None:
     cell: dict[str, Option] = {
         "Ranker.num_replicas": 3,

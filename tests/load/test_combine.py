@@ -102,11 +102,14 @@ def test_everything_is_added_up_and_nothing_is_lost() -> None:
 
 
 def total_verdict(one: LoadResult) -> ClientVerdict:
-    """The medians of the verdict are those of the merged histograms."""
+    """The times of the verdict are those of the merged histograms."""
+    latency = one.latency.joined(one.censored)
     return replace(
         one.verdict,
         pickup_p50_ns=one.pickup.percentile(0.5),
-        latency_p50_ns=one.latency.joined(one.censored).percentile(0.5),
+        latency_p50_ns=latency.percentile(0.5),
+        added_ns=(one.pickup.mean or 0) + (one.send_lag.without_highest(one.waited).mean or 0),
+        mean_latency_ns=latency.mean,
     )
 
 

@@ -61,6 +61,29 @@ def test_injected_failures_are_counted_by_class(client: Client, loop: str) -> No
     assert result.total.sent == count == len(server.log)
     assert result.total.completed == server.actions["ok"] == result.latency.count
     assert result.failed_latency.count == expected.total()
+    times = result.failed_times
+    assert {"500", "503"} < set(times) and not {"status", "rejected"} & set(times)
+    assert sum(one.count for one in times.values()) == expected.total()
+
+
+def test_what_a_client_adds_is_known() -> None:
+    """5 ms for each request, beside a server that answers in 20 ms."""
+
+    def work(engine: Any) -> None:
+        draw = engine._draw
+
+        def slow() -> Any:
+            time.sleep(0.005)
+            return draw()
+
+        engine._draw = slow
+
+    with serving(delay_s=0.02) as server:
+        load = Load(Request(server.url), client="aiohttp", count=20, pickup_every=1)
+        result = run_here(load, work)
+    added, latency = result.verdict.added_ns, result.verdict.mean_latency_ns
+    assert result.handling.count == 20 and added is not None and latency is not None
+    assert 5e6 < added < latency - 19e6
 
 
 @pytest.mark.parametrize("client", CLIENTS)

@@ -36,7 +36,7 @@ look better than it is: by 1 to 5 % in simulations of slow queues (scripts/bench
 
 def estimate(probes: Sequence[Probe], bounds: Sequence[Bound]) -> LaunchEstimate:
     """The capacity of a launch."""
-    every, kept = sound(probes), fresh(probes, bounds)
+    every, kept = sound(probes, bounds), fresh(probes, bounds)
     low, high = bracket(levels_of(kept, bounds))
     if low is None or high is None:
         kept = every  # where the budget ended before the new place was known

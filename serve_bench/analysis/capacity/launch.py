@@ -26,7 +26,8 @@ from serve_bench.analysis.capacity.model import (
     SliceCounts,
 )
 from serve_bench.analysis.capacity.search import RateSearch
-from serve_bench.analysis.statistics import MAIN, latency_figures
+from serve_bench.analysis.connections import NOTED, falls_short
+from serve_bench.analysis.statistics import MAIN, latency_figures, merged
 from serve_bench.analysis.verdict import limited_by
 from serve_bench.core.capacity import CapacitySearch, closed_row, probe_row
 from serve_bench.core.load_result import GIVEN_UP
@@ -80,8 +81,9 @@ def bounds_of(slo: Slo) -> tuple[Bound, ...]:
 
 def _bound(one: Objective) -> Bound:
     if one.allowed is None:
-        return Bound(one.name, one.limit, "mean")
-    return Bound(one.name, max(one.allowed, LEAST_MOST))
+        return Bound(one.name, one.limit, "mean", one.limit)
+    limit_ns = one.limit if one.timed else one.within_ns
+    return Bound(one.name, max(one.allowed, LEAST_MOST), limit_ns=limit_ns)
 
 
 def gap_limits(slo: Slo) -> tuple[int, ...]:
@@ -173,15 +175,53 @@ def probe_of(trial: Trial, bounds: Sequence[Bound], front: str | None = None) ->
     }
     if not all(_sound(one, slices[one.name]) for one in bounds):
         return None
-    bound = bool((trial.client.get("verdict") or {}).get("client_bound"))
+    missed = [one for one in bounds if (slices[one.name].value or 0.0) > one.most]
     return Probe(
         trial.row.rate_per_s,
         slice_s,
         slices,
         float(trial.slices.get("began_s", 0.0)),
-        client_bound=bound and limited_by(trial, front).cause in CLIENTS_FAULT,
+        client_bound=_is_clients_fault(trial, missed, front),
         whole=not trial.flags.get("interrupted"),
+        replicas=_replicas(trial),
+        steady=all(len(one) == 1 for one in _ran(trial)),
     )
+
+
+def _ran(trial: Trial) -> list[Sequence[int]]:
+    """The numbers of replicas that ran, one after the other, of each deployment that Serve
+    scales."""
+    return [limit["ran"] for limit in trial.limits.values() if limit.get("ran")]
+
+
+def _replicas(trial: Trial) -> int | None:
+    """How many there were of all of them at its end; None where Serve scales none."""
+    ran = _ran(trial)
+    return sum(one[-1] for one in ran) if ran else None
+
+
+def _is_clients_fault(trial: Trial, missed: Sequence[Bound], front: str | None) -> bool:
+    """Whether the client reports that it was late, and sent less than the rate, or added more than
+    NOTED to a time that missed: however late, it is no reason of an SLO that is met, nor of
+    errors."""
+    if not (trial.client.get("verdict") or {}).get("client_bound"):
+        return False
+    due = trial.counts.sent + trial.counts.unsent
+    slow = falls_short((trial.in_windows or trial.counts).sent, due)
+    if not slow and not any(_added_ns(trial, one) > NOTED * (one.limit_ns or 0) for one in missed):
+        return False
+    return limited_by(trial, front).cause in CLIENTS_FAULT
+
+
+def _added_ns(trial: Trial, bound: Bound) -> float:
+    """What the client added to the time of a bound, without waits for a connection."""
+    if bound.limit_ns is None:
+        return 0.0
+    lag = merged([trial], "send_lag").without_highest(trial.client.get("waited") or 0)
+    parts = (lag, merged([trial], "pickup"))
+    if bound.kind == "mean":
+        return sum(one.mean or 0.0 for one in parts)
+    return sum(one.percentile(1 - bound.most) or 0.0 for one in parts)
 
 
 def _sound(bound: Bound, counts: SliceCounts) -> bool:
@@ -193,8 +233,7 @@ def _sound(bound: Bound, counts: SliceCounts) -> bool:
 
 def meets(probe: Probe, bounds: Sequence[Bound]) -> bool:
     """Whether the probe, taken as it is, meets all bounds; one without a request meets none."""
-    values = ((one, probe.slices[one.name].value) for one in bounds)
-    return all(value is not None and value <= one.most for one, value in values)
+    return all(one.met_by(probe.slices[one.name]) for one in bounds)
 
 
 @dataclass
@@ -243,7 +282,8 @@ class LaunchSearch:
         closed loop served, all was answered in time to be counted, and still HOPELESS of the
         requests were beyond a bound. What they take does not come of the load."""
         served = self.closed_rate
-        whole = [pair for pair in zip(self.trials, self.probes, strict=True) if pair[1].whole]
+        pairs = zip(self.trials, self.probes, strict=True)
+        whole = [pair for pair in pairs if pair[1].whole and pair[1].steady]
         if not whole or served is None:
             return False
         trial, probe = min(whole, key=lambda pair: pair[1].rate)
@@ -322,6 +362,9 @@ class LaunchSearch:
             return
         probe = probe_of(trial, self.bounds, self.front)
         if probe is not None:
+            before = _replicas(self.trials[-1] if self.trials else self.closed)
+            if before not in (None, probe.replicas):  # what waited meanwhile is not of the rate
+                probe = replace(probe, steady=False)
             self.trials.append(trial)
             self.probes.append(probe)
             self.search.add(probe)
@@ -345,6 +388,18 @@ class LaunchSearch:
             return replace(said, ceiling="floor", rate=None) if self.hopeless else said
         doubt = "no rate met before the time of the launch was used (--start, --launch-time)"
         return replace(said, ceiling=None, doubts=(*said.doubts, doubt))
+
+    @property
+    def room(self) -> tuple[int, int] | None:
+        """Of an app that Serve scales: the replicas of the newest miss and their most, where there
+        was room for more: Serve may take longer to decide than a probe lasts."""
+        pairs = zip(self.trials, self.probes, strict=True)
+        missed = [pair for pair in pairs if pair[1].steady and not meets(pair[1], self.bounds)]
+        if not missed or missed[-1][1].replicas is None:
+            return None
+        limits = [one for one in missed[-1][0].limits.values() if one.get("ran")]
+        most = sum(max(one["ran"][-1], one.get("most", 0)) for one in limits)
+        return (missed[-1][1].replicas, most) if missed[-1][1].replicas < most else None
 
     @property
     def expected_left_s(self) -> float:

@@ -42,12 +42,24 @@ class RateLevel:
         return max(self.ratio, 0.5 / self.expected if self.expected else 0.0)
 
 
-def sound(probes: Sequence[Probe]) -> list[Probe]:
-    """The probes that say something of the service."""
+def sound(probes: Sequence[Probe], bounds: Sequence[Bound]) -> list[Probe]:
+    """The probes that say something of the service as it is."""
     return [
         one
-        for one in probes
+        for one in of_replicas(probes, bounds)
         if one.whole and not one.client_bound and any(math.fsum(s.of) for s in one.slices.values())
+    ]
+
+
+def of_replicas(probes: Sequence[Probe], bounds: Sequence[Bound]) -> list[Probe]:
+    """The probes in which Serve did not change the replicas, without misses with fewer of them than
+    it had later: there was room to grow."""
+    kept = [one for one in probes if one.steady]
+    replicas = [one.replicas or 0 for one in kept]
+    return [
+        probe
+        for place, probe in enumerate(kept)
+        if replicas[place] >= max(replicas[place:]) or _alone(probe, bounds) <= 1
     ]
 
 
@@ -123,7 +135,7 @@ def cliff(low: RateLevel, high: RateLevel) -> bool:
 def fresh(probes: Sequence[Probe], bounds: Sequence[Bound]) -> list[Probe]:
     """The sound probes since the service last changed by much: the newest AGREED ones are far
     from a bound, and rates of before, on the other side of them, say the contrary."""
-    kept = sound(probes)
+    kept = sound(probes, bounds)
     for end in range(len(kept), AGREED, -1):
         before, newest = kept[: end - AGREED], kept[end - AGREED : end]
         low, high = min(one.rate for one in newest), max(one.rate for one in newest)

@@ -26,11 +26,17 @@ class Bound:
 
     `kind` "share": bad is a number of requests (of a percentile those beyond the limit, and
     most = 1 - 0.99; of errors those that failed); "mean": bad is the sum of the latencies in ns.
+    `limit_ns`: the time that the objective sets; None for one that sets none.
     """
 
     name: str
     most: float
     kind: Literal["share", "mean"] = "share"
+    limit_ns: float | None = None
+
+    def met_by(self, counts: SliceCounts) -> bool:
+        """Whether counts are within it; those without a request are not."""
+        return counts.value is not None and counts.value <= self.most
 
 
 @dataclass(frozen=True)
@@ -52,8 +58,10 @@ class Probe:
     """An open-loop load that was measured at `rate` (requests/s).
 
     `slices`: by name of the bound, each slice `slice_s` long. `began_s`: its first slice, in
-    seconds since the launch was up. `client_bound`: the client did not keep the rate, so the probe
-    says nothing of the service. `whole`: it was not broken off.
+    seconds since the launch was up. `client_bound`: the client did not keep the rate, or added much
+    of the time that missed, so the probe says nothing of the service. `whole`: it was not broken
+    off. `replicas`: how many ran of the deployments that Serve scales; None: it scales none, or
+    that is not known. `steady`: their number did not change, neither in the probe nor just before.
     """
 
     rate: float
@@ -62,6 +70,8 @@ class Probe:
     began_s: float = 0.0
     client_bound: bool = False
     whole: bool = True
+    replicas: int | None = None
+    steady: bool = True
 
     @property
     def seconds(self) -> float:

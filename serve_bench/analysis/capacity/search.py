@@ -26,6 +26,7 @@ from serve_bench.analysis.capacity.levels import (
     gap,
     gradual,
     levels_of,
+    of_replicas,
 )
 from serve_bench.analysis.capacity.model import PRECISION, Ask, Bound, Probe, SearchEnd, Why
 
@@ -105,8 +106,11 @@ class RateSearch:
 
     @property
     def left_s(self) -> float:
-        """What is left of the budget, in measured seconds."""
-        return self._budget_s - math.fsum(one.seconds for one in self._probes)
+        """What is left of the budget, in measured seconds. Probes that say nothing since Serve
+        changed the replicas are measured beside it, for as long again at most."""
+        of_use = math.fsum(one.seconds for one in of_replicas(self._probes, self._bounds))
+        every = math.fsum(one.seconds for one in self._probes)
+        return min(self._budget_s - of_use, 2 * self._budget_s - every)
 
     @property
     def expected_left_s(self) -> float:
@@ -168,7 +172,7 @@ class RateSearch:
             alike = [one for one in self._probes if one.client_bound and one.rate <= last.rate]
             if len(alike) >= AGREED:
                 return None
-        elif last.whole:
+        elif last.whole and last.steady:
             return None
         newest = self._probes[-ATTEMPTS:]
         if len(newest) == ATTEMPTS and not any(one.whole for one in newest):

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from serve_bench.analysis.checks import Warning
 from serve_bench.analysis.ratios import FEWEST, Judged
-from serve_bench.analysis.statistics import MAIN, LowerBound, latency_figures
+from serve_bench.analysis.statistics import MAIN, LowerBound, latency_figures, measured_s
 from serve_bench.core.errors import FormatError
 from serve_bench.core.failed_requests import INVALID_SHARE, failures_of
 from serve_bench.core.result import (
@@ -192,20 +192,12 @@ def _cpu_ns(trial: Trial) -> float | None:
     if sliced or trial.client.get("nodes"):  # of a load from many nodes only one host is sampled
         return None
     shares = [share for one in _processes(trial) if (share := one.get("cpu_percent")) is not None]
-    measured_s = measured_seconds(trial)
     completed = trial.completed_in_windows
-    return 1e9 * sum(shares) / 100 * measured_s / completed if shares and completed else None
+    return 1e7 * sum(shares) * measured_s(trial) / completed if shares and completed else None
 
 
 def _processes(trial: Trial) -> Iterable[Mapping[str, Any]]:
     return (one for one in trial.usage.get("processes", ()) if one.get("role") in WAY)
-
-
-def measured_seconds(trial: Trial) -> float:
-    """The measured part of a trial: an interrupted one ends in the middle of a window."""
-    metric = trial.metrics.get(MAIN)
-    whole = trial.window_s * len(metric.windows or ()) if metric is not None else 0.0
-    return float(trial.seconds.get("measured", whole))
 
 
 # What casts doubt on a side of a comparison, by row, and what a doubt does to a verdict.

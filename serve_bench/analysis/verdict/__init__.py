@@ -2,9 +2,10 @@
 
 Rule: a pure judgement of the record of a Trial. Causes are tried in one order: refused requests,
 conditions that make a verdict impossible, an open loop that the server kept up with, the client,
-CPU and GPU, waits of traced requests, waits observed inside the replicas, other waits without CPU,
-a wait that only a ladder shows, and last the offered load. Contradictory evidence gives "unclear",
-never a guess. Thresholds and their reasons are in limits.py.
+CPU and GPU, connections of an open loop, waits of traced requests, waits observed inside the
+replicas, other waits without CPU, a wait that only a ladder shows, and last the offered load.
+Contradictory evidence gives "unclear", never a guess. Thresholds and their reasons are in
+limits.py.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from serve_bench.analysis.connections import ON_TIME
 from serve_bench.analysis.verdict.candidates import (
     HINTS,
     REFUSED,
@@ -43,13 +45,11 @@ from serve_bench.analysis.verdict.case import (
 from serve_bench.analysis.verdict.evidence import evidence_of, rate_of
 from serve_bench.analysis.verdict.limits import (
     ALIKE,
-    ALL_CONNECTIONS,
     CERTAIN,
     DISAGREE,
     FAILED,
     IDLE,
     NEAR,
-    ON_TIME,
     QUEUES,
     RESTING,
     SATURATED,
@@ -72,6 +72,7 @@ from serve_bench.analysis.verdict.waits import (
     place_candidate,
     waits_in_turn,
 )
+from serve_bench.core.figures import counted
 from serve_bench.core.ladder import COLLAPSE
 from serve_bench.core.own_app import rescaled, scaling_hint
 from serve_bench.core.result import Trial
@@ -242,6 +243,16 @@ def _cpu(case: Case) -> Verdict | None:
     return verdict if verdict.confidence == "high" else _despite_cpu(case, verdict) or verdict
 
 
+def _connections(case: Case) -> Verdict | None:
+    """No part of the server is full, and requests of an open loop wait for connections of ours."""
+    wait = case.seen.offered.wait
+    if wait is None or not wait.missed or case.slots is not None:
+        return None
+    short = f"{counted(wait.connections, 'connection')} of the load"
+    candidate = Candidate("connections", 1.0, f"{short}: {wait.part_text}", short)
+    return _of(case, candidate, "high" if case.watched and case.top < RESTING else "medium")
+
+
 def _despite_cpu(case: Case, verdict: Verdict) -> Verdict | None:
     """A CPU is near its limit but idle at times, and requests were observed to wait for something
     else: a replica that is slower than the others and does not compute, or a line of the app where
@@ -398,9 +409,6 @@ def _offered(case: Case) -> Verdict | None:
         known = [one.short for one in (case.client, case.host) if one is not None]
         return _unclear(case, "no process of the server was sampled", *known)
     if offered.loop == "open":
-        if (offered.in_flight or 0.0) >= ALL_CONNECTIONS * offered.connections:
-            words = f"offered load: all {offered.connections} connections in use"
-            return _of(case, Candidate("offered load", 0.0, words, words), "medium")
         behind = f"{100 * max(0.0, offered.late):.0f} % of the due requests were left over"
         failed = f"{100 * offered.failed:.0f} % failed"
         return _unclear(case, f"{behind}, {failed}, and nothing sampled is at its limit")
@@ -466,6 +474,7 @@ ORDER: Final[tuple[Callable[[Case], Verdict | None], ...]] = (
     _kept_up,
     _client,
     _cpu,
+    _connections,
     _traced,
     _inside,
     _waits,

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
+from serve_bench.analysis.connections import HINT
 from serve_bench.analysis.verdict.evidence import Batches, Evidence
 from serve_bench.analysis.verdict.limits import (
     BACK_OFF_S,
@@ -41,6 +42,7 @@ Cause: TypeAlias = Literal[
     "downstream deployment",
     "host CPU",
     "GPU",
+    "connections",
     "offered load",
     "unclear",
 ]
@@ -387,6 +389,7 @@ HINTS: Final[Mapping[Cause, str]] = {
     ),
     "host CPU": "more cores, nothing else on the host, or the client on another machine",
     "GPU": "num_gpus for each replica and more GPUs, or larger batches",
+    "connections": HINT,
     "offered load": "more clients or a higher rate: the server is not at its limit yet",
     "unclear": "measure again: longer, with --serve-metrics, with fewer and with more clients",
 }

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from serve_bench.analysis.statistics import MAIN, latency_figures, merged
+from serve_bench.analysis.connections import ConnectionWait, connection_wait
+from serve_bench.analysis.statistics import MAIN, latency_figures, measured_s, merged
 from serve_bench.analysis.verdict.limits import WHOLE
 from serve_bench.analysis.verdict.usage import (
     SERVER,
@@ -60,6 +61,7 @@ class Offered:
     mean_ms: float | None
     late: float
     failed: float
+    wait: ConnectionWait | None
 
 
 @dataclass(frozen=True)
@@ -153,12 +155,6 @@ def evidence_of(trial: Trial, front: str | None = None) -> Evidence:
         partly=tuple(_partly_seen(trial)),
         unseen=tuple(_not_told(trial, uses, first is None and len(deployments) > 1, slots)),
     )
-
-
-def measured_s(trial: Trial) -> float:
-    """Seconds that the windows cover."""
-    windows = trial.metrics[MAIN].windows if MAIN in trial.metrics else None
-    return float(trial.seconds.get("measured") or trial.window_s * len(windows or ()))
 
 
 def rate_of(trial: Trial) -> float:
@@ -294,6 +290,7 @@ def _offered(trial: Trial) -> Offered:
         mean_ms=_ms(latency.mean),
         late=behind / due if due else 0.0,
         failed=counts.failed_total / ended if ended else 0.0,
+        wait=connection_wait(trial),
     )
 
 

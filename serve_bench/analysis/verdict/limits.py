@@ -90,13 +90,6 @@ fill up before."""
 WAIT_MOST: Final = 0.80
 """Above this a wait leaves less than a fifth of the latency to everything else."""
 
-ON_TIME: Final = 0.02
-"""An open loop keeps up if the backlog grew by no more than 2 % of its due requests over the
-windows; that of a server that falls behind grows with every second."""
-
-ALL_CONNECTIONS: Final = 0.95
-"""An open loop that falls behind with this share of its connections in use has too few."""
-
 FEW_CONNECTIONS: Final = 2
 """A closed loop with at most this many connections and nothing saturated is bound by latency, if
 they hardly wait for one another: two whose requests are no slower than alone, quicker than any wait

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from serve_bench.analysis.verdict.limits import FEWEST_LOOKS, GIL_CEILING, ITS_THREAD, RESTING
+from serve_bench.core.figures import figure as figure
 from serve_bench.core.usage import others_words
 
 SERVER: Final = ("haproxy", "proxy", "fallback_proxy", "replica")
@@ -149,11 +150,6 @@ def number(value: object) -> float | None:
 def _percent(value: object) -> float | None:
     percent = number(value)
     return None if percent is None else percent / 100.0
-
-
-def figure(value: float) -> str:
-    """A figure in words with three digits: 0.535, 52.6, 4,878."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 # --------------------------------------------------------------------------------------------------

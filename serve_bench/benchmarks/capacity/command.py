@@ -15,7 +15,7 @@ class CapacityOptions(SuiteOptions, OwnAppOptions, StreamOptions):
     order = (
         *("target", "slo", "url", "option", "app_name", "route", "paths", "method", "header"),
         *("headers", "draw", "body", "expect_status", "request_timeout_s", "protocol", "events"),
-        *("event_timeout", "arrivals", "start"),
+        *("event_timeout", "replicas", "arrivals", "start"),
         *("connections", "launches", "launch_time", "precision", "budget", "quick", "need"),
         *("variant", "env"),
         *(
@@ -45,6 +45,9 @@ class CapacityOptions(SuiteOptions, OwnAppOptions, StreamOptions):
     url: list[str] | None = flag(None, "Measure a service that is up already; repeatable.")
     option: list[str] | None = flag(
         None, "Deployment.option=value,value...; of a suite axis=value,value...; repeatable."
+    )
+    replicas: str | None = flag(
+        None, "Of an app that Serve scales: fixed, the most that it may have, or auto [auto]."
     )
     arrivals: str = flag("poisson", "Arrivals: poisson or constant.")
     start: float | None = flag(None, "First rate, requests/s [half of a closed loop's].")

@@ -15,8 +15,7 @@ from dataclasses import replace
 from serve_bench.analysis.capacity.launch import LaunchSearch, meets
 from serve_bench.analysis.capacity.model import LaunchEstimate
 from serve_bench.analysis.checks import FITTED
-from serve_bench.analysis.comparing.values import measured_seconds
-from serve_bench.analysis.statistics import MAIN
+from serve_bench.analysis.statistics import MAIN, measured_s
 from serve_bench.benchmarks.capacity.summary import rate_text, searches_of
 from serve_bench.core.capacity import CapacitySearch
 from serve_bench.core.load_result import Counts, Warmup
@@ -97,7 +96,7 @@ def _trial(search: LaunchSearch, estimate: LaunchEstimate, label: str) -> Trial:
         search.cell,
         row,
         near.started_at,
-        measured_seconds(near),
+        measured_s(near),
         Warmup(0.0, True, 0, True),
         {MAIN: Metric("requests/s", "higher", (rate,))},
         Counts(completed, completed, {}, 0),

@@ -27,6 +27,7 @@ from serve_bench.benchmarks.parts import charts
 from serve_bench.benchmarks.parts.about_run import GENERAL_FORMULAS, method, run_document
 from serve_bench.benchmarks.parts.blocks import (
     Fields,
+    count,
     cpu_of_rows,
     failure,
     gaps,
@@ -181,6 +182,19 @@ def _doubts(result: Result, cells: Sequence[CellCapacity]) -> Iterator[Finding]:
                 yield Finding(estimate.drift, "drift", "doubt", about=where)
             for text in estimate.doubts:
                 yield Finding(text, "search", "doubt", about=where)
+            yield from _scaled(search, where)
+
+
+def _scaled(search: LaunchSearch, where: str) -> Iterator[Finding]:
+    """What Serve did to the replicas during a search."""
+    changed = sum(not one.steady for one in search.probes)
+    hint = "--replicas fixed measures the most of them"
+    if changed:
+        text = f"{changed} of {len(search.probes)} probes are left out: Serve changed the replicas"
+        yield Finding(text, "scaled", "doubt", about=where)
+    if (room := search.room) is not None:
+        text = f"the last miss was with {room[0]} of {room[1]} replicas that Serve may start"
+        yield Finding(text, "scaled", "doubt", hint, where)
 
 
 def _sections(result: Result, cells: Sequence[CellCapacity]) -> Iterator[Section]:
@@ -339,6 +353,7 @@ def _lines(caption: str, rows: Sequence[tuple[CellCapacity, ProbeLine]]) -> Tabl
         (Column("answered", "req/s", detail=True), lambda row: plain(served(row[1].trial))),
         *((_column(one), partial(_value, at, one)) for at, one in enumerate(objectives)),
         (Column("p50", "ms", detail=True), lambda row: milliseconds(latency_of(row[1], 0.5))),
+        (Column("replicas"), lambda row: count(row[1].probe.replicas)),
         (Column("cores", "used", detail=True), lambda row: plain(cores_of(row[1].trial), 3)),
         (
             Column("SLO", number=False),

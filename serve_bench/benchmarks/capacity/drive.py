@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -122,6 +123,8 @@ def run(options: CapacityOptions) -> int:
 
     for variant in suite.variants:
         check_interpreter(variant)
+    for line in _short_budget(searches.asked, _round_s(suite, launches), "launches"):
+        print(f"serve-bench: {line}", file=sys.stderr, flush=True)
     sitting = Sitting(
         "capacity",
         suite.to_json(),
@@ -218,6 +221,7 @@ def _suite(options: CapacityOptions) -> Suite:
             suite = suite_of(options.target, flags)
         except BadInput as error:
             raise BadInput(str(error).replace("--suite:", "TARGET:")) from None
+    suite = _scaled(suite, options)
     if suite.places is not None:
         raise BadInput(f"TARGET: {options.target} has rows of its own, and no load that grows")
     check_limits(slo, suite.timeout_s)
@@ -233,6 +237,21 @@ def _suite(options: CapacityOptions) -> Suite:
         slo=None,
         capacity=asked,
     )
+
+
+def _scaled(suite: Suite, options: CapacityOptions) -> Suite:
+    """The suite with its replicas as --replicas has them. Raises BadInput."""
+    if options.replicas not in (None, "fixed", "auto"):
+        raise BadInput(f"--replicas: {options.replicas!r} is not allowed; it takes fixed or auto")
+    own = suite.app.own
+    if options.replicas is None or (own is not None and options.replicas == "auto"):
+        return suite
+    fixed = {} if own is None else own.fixed_replicas()
+    if own is None or not fixed:
+        raise BadInput(f"--replicas: {options.target} has no deployment that Serve scales")
+    cells = tuple({**fixed, **cell} for cell in suite.cells)
+    own.check_room(cells, "--replicas")
+    return replace(suite, cells=cells)
 
 
 def _content(suite: Suite, earlier: Result) -> dict[str, Any]:
@@ -305,6 +324,7 @@ def _plan_lines(suite: Suite, launches: Sequence[LaunchPlan]) -> Iterator[str]:
         yield f"further launches until the interval is at most {100 * asked.precision:g} % wide"
     least = duration_text(expected_s(asked, launches))
     yield f"{asked.launch_s:g} s of probes a cell and launch; about {least}{_most(asked)}"
+    yield from _short_budget(asked, _round_s(suite, launches), "launches")
 
 
 # ------------------------------------------------------------------------------------------ --url
@@ -334,6 +354,9 @@ def _urls(options: CapacityOptions) -> int:
     searches = Searches(asked, slo, traffic)
     if options.dry_run:
         return print_plan(_url_lines(suite, slo), options.out)
+
+    for line in _short_budget(asked, len(services) * search_s(asked), "searches"):
+        print(f"serve-bench: {line}", file=sys.stderr, flush=True)
 
     def work(place: Place) -> Plan[Any, Any]:
         assert isinstance(place.source, LocalLoads)
@@ -395,6 +418,25 @@ def _url_lines(suite: UrlSuite, slo: Slo) -> Iterator[str]:
     searches = asked.launches * len(suite.urls)
     least = duration_text(searches * search_s(asked))
     yield f"{searches} searches, {asked.launch_s:g} s of probes each; about {least}{_most(asked)}"
+    yield from _short_budget(asked, len(suite.urls) * search_s(asked), "searches")
+
+
+def _round_s(suite: Suite, launches: Sequence[LaunchPlan]) -> float:
+    """Expected seconds of the first round that is left; 0 without one."""
+    assert suite.capacity is not None
+    first = [one for one in launches if one.round == launches[0].round]
+    return expected_s(replace(suite.capacity, launches=1), first)
+
+
+def _short_budget(asked: CapacitySearch, round_s: float, launches: str) -> Iterator[str]:
+    """What the budget will not buy."""
+    if asked.budget_s is None or not round_s:
+        return
+    rounds = max(1, int(asked.budget_s // round_s))
+    if rounds < asked.launches:
+        lacks = f"no interval over {launches}" if rounds == 1 else "a wide interval"
+        budget = duration_text(asked.budget_s)
+        yield f"a budget of {budget} is for about {rounds} of {asked.launches} {launches}: {lacks}"
 
 
 def _most(asked: CapacitySearch) -> str:

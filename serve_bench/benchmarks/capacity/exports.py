@@ -21,7 +21,7 @@ from serve_bench.core.result import Result
 COLUMNS = (
     *("run", "variant", "cell", "capacity_req_per_s", "low", "high", "launches", "binds", "cliff"),
     *("ceiling", "cores", "req_per_s_per_core", "ratio", "ratio_low", "ratio_high", "round"),
-    *("probe", "rate", "seconds", "answered_req_per_s", "slo", "values"),
+    *("probe", "rate", "seconds", "answered_req_per_s", "slo", "values", "replicas"),
 )
 
 
@@ -88,6 +88,7 @@ def _probes(one: CellCapacity) -> Iterator[dict[str, Any]]:
             "seconds": line.probe.seconds,
             "answered_req_per_s": served(line.trial),
             "slo": line.word,
+            "replicas": line.probe.replicas,
             "values": {objective.name: value for objective, value in values},
             "completed": counts.completed,
             "failed": dict(counts.failed),

@@ -43,7 +43,7 @@ WIDE: Final = 0.5
 BESIDE: Final = 0.03
 """A probe within this share of the capacity shows what the service does at the boundary."""
 
-NO_LIMIT: Final = ("unclear", "offered load", "client")
+NO_LIMIT: Final = ("unclear", "offered load", "client", "connections")
 """Causes of a verdict that say nothing of the service."""
 
 MANY: Final = 200.0
@@ -79,6 +79,8 @@ class ProbeLine:
         """What it says of the service."""
         if not self.probe.whole:
             return "broken off"
+        if not self.probe.steady:
+            return "scaled"
         if self.meets:
             return "met"
         if any(one.value is None for one in self.probe.slices.values()):
@@ -132,7 +134,7 @@ class CellCapacity:
     def boundary(self) -> tuple[ProbeLine, ...]:
         """The probes at the capacity: those within BESIDE of it, else the nearest that met."""
         rate = self.capacity.rate or self.capacity.low or self.capacity.high
-        whole = [one for one in self.probes if one.probe.whole]
+        whole = [one for one in self.probes if one.probe.whole and one.probe.steady]
         if rate is None or not whole:
             return ()
         near = [one for one in whole if abs(math.log(one.probe.rate / rate)) <= BESIDE]

@@ -36,7 +36,8 @@ class LoadOptions(ChatOptions, LoadOnOptions, StreamOptions, TraceOptions):
     command = "load"
     order = (
         *("url", "connections", "duration", "count", "rate", "arrivals", "stages", "ramp"),
-        *("client", "processes", "max_connections", "spin", "method", "header", "body", "bodies"),
+        *("client", "processes", "max_connections", "allow_late", "spin"),
+        *("method", "header", "body", "bodies"),
         *("paths", "headers", "draw", "openai", "model", "input_tokens", "output_tokens"),
         *("protocol", "events", "event_timeout", "keepalive", "timeout"),
         *("connect_timeout", "retries"),
@@ -72,6 +73,7 @@ class LoadOptions(ChatOptions, LoadOnOptions, StreamOptions, TraceOptions):
     client: str = flag("raw", "Client: raw or aiohttp; grpc with its protocols.")
     processes: int | None = flag(None, "Number of worker processes [as the load needs].")
     max_connections: int | None = flag(None, "Open loop: largest number of connections.")
+    allow_late: bool = flag(False, "Open loop: exit code 0 though connections were too few.")
     spin: bool = flag(False, "Open loop: wait by spinning; needs a spare core.")
     method: str | None = flag(None, "HTTP method [GET; POST with a body].", "-X", "--method")
     header: list[str] | None = flag(None, "Header of the requests; repeatable.", "-H", "--header")
@@ -100,7 +102,7 @@ class LoadOptions(ChatOptions, LoadOnOptions, StreamOptions, TraceOptions):
 def load(options: LoadOptions) -> int:
     """Load a URL and report what it served.
 
-    Exit code 1 when more than 1 % failed; with --slo, 3 when that is missed.
+    Exit code 1 when more than 1 % failed or the rate was missed; with --slo, 3 when that is missed.
 
     Example: serve-bench load http://127.0.0.1:8000/noop -c 100 -d 10s
     """
@@ -153,6 +155,10 @@ def _check_together(options: LoadOptions, variants: Variants) -> None:
     profiled, cacert = options.profile is not None, options.cacert is not None
     most = max(map(len, variants))
     for wrong, line in (
+        (
+            options.allow_late and not (options.rate or stages),
+            "--allow-late: give --rate or --stages",
+        ),
         (count and timed, "-n: give a number of requests or -d"),
         (count and stages is not None, "-n: give a number of requests or --stages"),
         (count and options.warmup is not None, "--warmup: a load with -n has none"),

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from serve_bench.analysis.checks import client_words
+from serve_bench.analysis.checks import added_of, client_words
 from serve_bench.analysis.statistics import LATENCY, MAIN, merged
 from serve_bench.analysis.verdict import Verdict, limited_by
 from serve_bench.analysis.verdict.evidence import rate_of
@@ -59,7 +59,8 @@ from serve_bench.core.document import (
 )
 from serve_bench.core.errors import FormatError
 from serve_bench.core.failed_requests import failures_of
-from serve_bench.core.load_result import CENSORED_BY, STREAM_TIMES
+from serve_bench.core.figures import part_text
+from serve_bench.core.load_result import CENSORED_BY, FAILED_LATENCY, STREAM_TIMES
 from serve_bench.core.result import Result, Trial
 
 MEASURED: Final = ("latency", "service_time", "send_lag")
@@ -70,6 +71,7 @@ _MEANINGS: Final = {
     "latency": "from the moment a request was due until its response was complete",
     "service_time": "from the moment it was sent until its response was complete",
     "send_lag": "from the moment it was due until it was sent",
+    FAILED_LATENCY: "from the moment it was due until it failed",
 }
 _COLUMNS: Final = ("mean", "std", "p50", "p75", "p90", "p99", "p99.9", "max")
 _DETAILS: Final = ("p75", "within one std")
@@ -150,12 +152,20 @@ def findings(page: Page, loads: Sequence[Entry]) -> Iterator[str]:
     yield from gaps(missing, len(planned), [one.message for one in struck], "load")
     for entry in (one for one in loads if one.line.status != "profiled"):
         row = entry.line.row
-        yield sentence(f"{row.label} of the {row.client} client: {figures(entry)}")
+        yield sentence(f"{_connections(entry)} of the {row.client} client: {figures(entry)}")
         limit = limit_of(entry)
         if limit is not None:
             text = limit_words(limit)
             yield sentence(f"{text[:1].upper()}{text[1:]}")
         yield from doubted([entry.warnings])
+
+
+def _connections(entry: Entry) -> str:
+    """The row's label; of an open loop that grew, how many connections it came to."""
+    row, workers = entry.line.row, entry.line.trials[0].client.get("workers") or ()
+    opened = sum(one["connections"] for one in workers)
+    grown = row.loop == "open" and opened > row.connections
+    return f"{opened} connections{row.traffic.suffix}" if grown else row.label
 
 
 def limit_of(entry: Entry) -> Verdict | None:
@@ -190,7 +200,7 @@ def _figures(entry: Entry) -> Table:
         rows.append(TableRow(tuple(_rate_cells(entry, streams.EVENTS))))
     rows += [TableRow(tuple(_time_cells(entry, name))) for name in names]
     columns = [Column(name, detail=name in _DETAILS) for name in (*_COLUMNS, "within one std")]
-    meanings = [f"{streams.name(name)}: {_MEANINGS[name]}" for name in names if len(names) > 1]
+    meanings = [": ".join(_named(name)) for name in names if len(names) > 1]
     return Table(
         f"{entry.label}: {_whole(line.trials[0])}",
         (Column("metric", number=False), *columns),
@@ -202,7 +212,15 @@ def _figures(entry: Entry) -> Table:
 def _times(entry: Entry) -> list[str]:
     """The histograms that the load is reported by."""
     names = MEASURED if entry.line.row.loop == "open" else MEASURED[:1]
-    return [name for name in (*names, *STREAM_TIMES) if name in entry.line.distributions]
+    known = entry.line.distributions
+    failed = [name for name in known if name.startswith(f"{FAILED_LATENCY}.")]
+    return [*(name for name in (*names, *STREAM_TIMES) if name in known), *failed]
+
+
+def _named(metric: str) -> tuple[str, str]:
+    """What a histogram is called, that of a class of failures `latency of 503`; and its meaning."""
+    base, _, kind = metric.partition(".")
+    return f"latency of {kind}" if kind else streams.name(metric), _MEANINGS[base]
 
 
 def _whole(trial: Trial) -> str:
@@ -245,7 +263,7 @@ def _rate_cells(entry: Entry, name: str) -> Iterator[Cell]:
 
 def _time_cells(entry: Entry, name: str) -> Iterator[Cell]:
     stored = entry.line.distributions[name]
-    yield f"{streams.name(name)}, ms"
+    yield f"{_named(name)[0]}, ms"
     for column in _COLUMNS:
         yield milliseconds(getattr(stored, column.replace(".", "_")))
     share = merged(entry.line.trials[:1], name).share_within_std()
@@ -266,11 +284,11 @@ def _curve(entry: Entry) -> Iterator[Chart]:
         for name in kinds
     }
     drawn = {  # a log axis has no place for a lag of 0
-        streams.name(name): above
+        _named(name)[0]: above
         for name, every in points.items()
         if (above := [point for point in every if point[1] > 0])
     }
-    meanings = "; ".join(f"{streams.name(name)}: {_MEANINGS[name]}" for name in kinds)
+    meanings = "; ".join(": ".join(_named(name)) for name in kinds)
     caption = f"{meanings}. A curve ends where a single response lies beyond it, and that of "
     caption += "latency where no answer came."
     title = "Times of a request" if len(drawn) > 1 else "Latency"
@@ -317,7 +335,7 @@ def _facts(trial: Trial) -> Iterator[tuple[str, str]]:
     if words := used_words(trial.usage):
         yield "CPU", words
     if verdict := client.get("verdict"):
-        yield "client", _client(verdict)
+        yield "client", _client(verdict, added_of(trial))
 
 
 def ended_late(trial: Trial) -> str | None:
@@ -329,15 +347,17 @@ def ended_late(trial: Trial) -> str | None:
     return f"{waiting:,} when the last window ended; followed to their end, they are in the latency"
 
 
-def _client(verdict: Mapping[str, Any]) -> str:
-    """Whether the client, and not the server, set the figures; with the evidence."""
+def _client(verdict: Mapping[str, Any], added: tuple[float, float] | None) -> str:
+    """Whether the client, and not the server, set the figures; with the evidence, and what it adds
+    to the latency."""
     known = []
     if verdict.get("non_idle") is not None:
         known.append(f"busy or waiting for a CPU {100 * verdict['non_idle']:.0f} % of the time")
     if verdict.get("pickup_p50_ns") is not None:
         pickup = latency(verdict["pickup_p50_ns"] / NS_PER_MS)
         known.append(f"responses picked up after {pickup} ms (median)")
-    figures = "; ".join(known) or "no evidence on this system"
+    known.append("what it adds is not known" if added is None else f"it adds {part_text(*added)}")
+    figures = "; ".join(known)
     if not verdict.get("client_bound"):
         return f"not the limit ({figures})"
     return f"{client_words(verdict)}: {'; '.join(verdict['reasons'])} ({figures})"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from serve_bench.analysis.connections import connection_wait
 from serve_bench.benchmarks.parts.inside import facts, profiling_costs
 from serve_bench.cli.command import FAILED, INTERRUPTED
 from serve_bench.cli.gate import GATE_BROKEN, close_host, close_slo
@@ -53,7 +54,8 @@ def run(
     load: Load, timing: Timing, options: LoadOptions, nodes: LoadOn | None, slo: str | None
 ) -> int:
     """Drives the load, keeps its record, prints the summary, and with --profile drives it once
-    more. 1 when more than 1 % of the requests failed; with an SLO see close_slo."""
+    more. 1 when more than 1 % of the requests failed, or our own connections were too few for the
+    rate; with an SLO see close_slo."""
     if options.profile is None:
         return _drive(load, timing, options, options.out, nodes, slo)
     chosen = processes_behind(load.request.url, options.profile)
@@ -177,11 +179,15 @@ def _drive(
         print("serve-bench: interrupted: the figures end there", file=sys.stderr)
         return INTERRUPTED
     host = close_host(result) if options.strict_host else 0
+    wait = None if options.allow_late else connection_wait(trial)
+    late = wait is not None and wait.missed
+    if wait is not None and late:
+        print(f"serve-bench: {wait.text} (--allow-late accepts that)", file=sys.stderr)
     if slo is not None:
-        return max(host, close_slo(result)) or (FAILED if troubles else 0)
+        return max(host, close_slo(result)) or (FAILED if troubles or late else 0)
     if (words := too_many_failed(trial)) is not None:
         print(f"serve-bench: {words}", file=sys.stderr)
-    return host or (FAILED if troubles or words is not None else 0)
+    return host or (FAILED if troubles or late or words is not None else 0)
 
 
 def tracing_of(trace: str | None, load: Load, timing: Timing) -> Tracing | None:

@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from serve_bench.analysis.checks import unfair_sentences
+from serve_bench.analysis.checks import added_of, unfair_sentences
 from serve_bench.analysis.statistics import MAIN, Line, summarize
 from serve_bench.benchmarks.parts.blocks import (
     NOTHING,
@@ -82,6 +82,7 @@ def executed(lines: Sequence[Line], suite: JsonObject) -> Table:
         (Column("steady"), _steady),
         (Column("completed", "requests"), lambda line: _requests(line, line.completed)),
         (Column("failed", "requests"), lambda line: _requests(line, line.errors, "bad")),
+        (Column("client adds", "ms"), _client_adds),
     )
     notes = [f"client: {clients.pop()}"] if len(clients) == 1 else []
     notes += [f"every cell: {cell_title(alike)}"] if alike else []
@@ -97,6 +98,12 @@ def executed(lines: Sequence[Line], suite: JsonObject) -> Table:
 
 def _client(line: Line) -> str:
     return f"{line.row.client}, {line.row.loop} loop"
+
+
+def _client_adds(line: Line) -> Number:
+    """What the client adds to the mean latency, the mean of the launches."""
+    known = [added[0] for trial in line.trials if (added := added_of(trial)) is not None]
+    return plain(statistics.fmean(known) / 1e6, 3) if known else NOTHING
 
 
 def _warmed(line: Line) -> list[Warmup]:

@@ -71,7 +71,7 @@ def _metrics(line: Line) -> Iterator[tuple[dict[str, Any], bool]]:
             False,
         )
     for name, figures in line.distributions.items():
-        if name in _EVIDENCE:
+        if name.partition(".")[0] in _EVIDENCE:
             continue
         unit, per = ("ms", 1e6) if figures.unit == "ns" else (figures.unit, 1.0)
         for share in ("p50", "p99"):

@@ -15,11 +15,11 @@ from serve_bench.benchmarks.capacity.bench import (
     UrlProbes,
     timing_of,
 )
-from serve_bench.benchmarks.capacity.drive import _left, _searches
+from serve_bench.benchmarks.capacity.drive import _left, _plan_lines, _searches
 from serve_bench.core.capacity import CapacitySearch, closed_row
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_spec import Load
-from serve_bench.core.plan import Suite
+from serve_bench.core.plan import Suite, plan
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import Failure, Metric
 from serve_bench.core.slo import parse_slo
@@ -71,6 +71,16 @@ def test_the_budget_ends_a_run_before_the_round_that_would_exceed_it() -> None:
         stop = progress.over(3, 20)
         assert (stop is not None) == ends
         assert stop is None or (stop.why, stop.after_round, stop.of) == ("budget", 3, 20)
+
+
+def test_the_budget_says_before_the_start_what_it_will_not_buy() -> None:
+    """A round of 120 s of probes takes 3 to 4 minutes."""
+    for minutes, said in ((20, []), (9, ["2 of 3 launches: a wide"]), (5, ["1 of 3 launches: no"])):
+        of = suite(60.0 * minutes)
+        lines = [line for line in _plan_lines(of, plan(of)) if line.startswith("a budget of")]
+        assert [f"a budget of {minutes} min 0 s is for about {one}" for one in said] == [
+            line.rpartition(" interval")[0] for line in lines
+        ]
 
 
 def test_a_service_that_goes_away_ends_the_run_and_is_no_launch() -> None:

@@ -1,0 +1,98 @@
+"""The wait of an open loop for a free connection of our own: the client's limit, not the service's.
+
+Pure. The wait is in the latency, since a user who cannot connect waits too; but no service can be
+blamed for it, and more connections may end it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from serve_bench.analysis.statistics import CENSORED, LATENCY, measured_s, merged
+from serve_bench.core.figures import figure, part_text
+from serve_bench.core.result import Trial
+from serve_bench.core.slo import time_text
+
+ON_TIME: Final = 0.02
+"""An open loop keeps up if the backlog grew by no more than 2 % of its due requests over the
+windows; that of a server that falls behind grows with every second."""
+
+HINT: Final = "more connections (load: --max-connections); a service at its limit lets them wait"
+
+NOTED: Final = 0.10
+"""The least share of the latency that is worth a warning, where the rate was kept: as of all that
+the client adds (load/merge.py)."""
+
+
+@dataclass(frozen=True)
+class ConnectionWait:
+    """The wait for a connection in a trial. `due`, `sent`: requests/s within the windows;
+    `connections`: how many there were; the times: ns, mean over the requests."""
+
+    due: float
+    sent: float
+    connections: int
+    wait_ns: float
+    latency_ns: float
+    service_ns: float
+
+    @property
+    def missed(self) -> bool:
+        """Whether fewer requests were sent than were due."""
+        return falls_short(self.sent, self.due)
+
+    @property
+    def needed(self) -> int:
+        """The fewest connections for the rate, if each request holds one for as long as now."""
+        return max(self.connections + 1, math.ceil(self.connections * self.due / self.sent))
+
+    @property
+    def part_text(self) -> str:
+        """`5.49 of 5.68 s are the wait for them`."""
+        which = "it" if self.connections == 1 else "them"
+        return f"{part_text(self.wait_ns, self.latency_ns)} are the wait for {which}"
+
+    @property
+    def text(self) -> str:
+        """What it did to the load, in one sentence."""
+        alone = self.connections == 1
+        every = "the only connection was" if alone else f"all {self.connections:,} connections were"
+        took = f"{self.part_text}, the service took {time_text(float(f'{self.service_ns:.2g}'))}"
+        if not self.missed:
+            return f"{every} busy at times: {took}"
+        sent = f"{figure(self.sent)} of {figure(self.due)} requests/s could be sent: {every} busy"
+        return f"{sent}; {took}; {figure(self.due)}/s need {self.needed:,} connections or more"
+
+
+def falls_short(sent: float, due: float) -> bool:
+    """Whether fewer requests were sent than were due, by more than ON_TIME."""
+    return sent < (1 - ON_TIME) * due
+
+
+def connection_wait(trial: Trial) -> ConnectionWait | None:
+    """The wait of a trial for connections, where the rate was missed for it or it was more than
+    NOTED of the latency; None where it was not, or is not known. Raises FormatError."""
+    waited, within, counts = trial.client.get("waited"), trial.in_windows, trial.counts
+    seconds = measured_s(trial)
+    if trial.row.loop != "open" or waited is None or within is None or seconds <= 0:
+        return None
+    lag, latency = merged([trial], "send_lag"), merged([trial], LATENCY)
+    latency.merge(merged([trial], CENSORED))
+    service, rest = merged([trial], "service_time"), lag.without_highest(waited)
+    if not waited + counts.unsent or not service.count or not within.sent:
+        return None
+    waits_ns = (lag.mean or 0.0) * lag.count - (rest.mean or 0.0) * rest.count
+    due = (counts.sent + counts.unsent) / seconds
+    if (trial.client.get("asked") or {}).get("count"):  # all are sent, and it takes longer
+        due = trial.row.rate_per_s or due
+    found = ConnectionWait(
+        due=due,
+        sent=within.sent / seconds,
+        connections=sum(one["connections"] for one in trial.client.get("workers") or ()),
+        wait_ns=waits_ns / max(1, lag.count),
+        latency_ns=latency.mean or 0.0,
+        service_ns=service.mean or 0.0,
+    )
+    return found if found.missed or found.wait_ns > NOTED * found.latency_ns else None
