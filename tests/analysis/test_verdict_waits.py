@@ -268,7 +268,7 @@ def test_refused_requests_are_slots_and_queue() -> None:
     )
     assert "--expect-status 200,429" in verdict.hint
     none = replace(counts, sent=9000, completed=0)
-    rates = full.metrics | {"throughput": replace(full.metrics["throughput"], windows=(0.0,))}
+    rates = {**full.metrics, "throughput": replace(full.metrics["throughput"], windows=(0.0,))}
     refused = limited_by(replace(full, counts=none, metrics=rates), "NoOp")
     assert "100 % refused (429), 0 requests/s answered" in refused.figures
     # A 503 of an app without such a queue is the app's own.
