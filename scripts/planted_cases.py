@@ -150,6 +150,7 @@ def _wait(
 
 
 _IN: Final[tuple[Cause, ...]] = ("app wait",)
+_RESTS: Final[tuple[Cause, ...]] = ("offered load",)  # each request waits, none for another
 _HERE: Final = "planted_waits.py:"
 _SLOTS: Final[tuple[Cause, ...]] = ("concurrency limit", "router back-off")
 """On `default` the router may leave few slots idle between its tries."""
@@ -183,7 +184,7 @@ WAITS: Final = (
     _wait("one thread", "Executor", 30, 20, _IN, "thread", _HERE),
     _wait("own batch", "Batch", 0, 10, ("batch wait",), "200 ms"),
     _wait(
-        "rare helper", "Rare", 150, 20, _IN, "sleep", _HERE, behind="CalledSleep", helper_slots=2
+        "rare helper", "Rare", 150, 20, _RESTS, "sleep", _HERE, behind="CalledSleep", helper_slots=2
     ),
     _wait(
         "helper's slots",
@@ -232,7 +233,7 @@ WAITS: Final = (
         "Rare",
         150,
         20,
-        _IN,
+        (*_IN, *_RESTS),
         "sleep",
         behind="CalledSleep",
         helper_slots=2,
@@ -247,8 +248,8 @@ FURTHER: Final = (
     _wait("queue of one worker", "Worker", 20, 15, _IN, _HERE),
     _wait("blocking socket", "Socket", 0, 10, ("replica loop",), _HERE, service_ms=40),
     _wait("file lock in threads", "FileLock", 30, 12, _IN, _HERE),
-    _wait("tick", "Tick", 250, 20, _IN, "Event.wait", _HERE),
-    _wait("stream of waits", "Stream", 20, 20, _IN, "sleep"),
+    _wait("tick", "Tick", 250, 20, _RESTS, "Event.wait", _HERE),
+    _wait("stream of waits", "Stream", 20, 20, _RESTS, "sleep"),
     _wait("thread of its own", "Thread", 25, 16, _IN, _HERE),
     _wait("CPU in one thread", "HashThread", 20, 12, ("replica CPU",)),
     _wait("actor of Ray", "Actor", 30, 16, _IN, _HERE),

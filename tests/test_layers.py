@@ -73,7 +73,7 @@ ONLY_IN: Final = {
     "httptools": ("load/",),
     "starlette": ("serving/apps/",),
     "fastapi": ("serving/apps/",),
-    "anyio": ("serving/apps/",),
+    "anyio": ("serving/apps/", "serving/cluster/look.py"),
     "numpy": ("serving/apps/", "analysis/looks.py"),
     "vl_convert": ("report/page.py", "report/picture.py"),
     "scipy": ("analysis/ratios.py", "analysis/looks.py"),

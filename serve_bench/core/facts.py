@@ -9,7 +9,7 @@ object of a file by FACTS, so a reader relies on the types.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, Required, TypeAlias, TypedDict
+from typing import Annotated, Any, Final, Literal, NotRequired, Required, TypeAlias, TypedDict
 
 from msgspec import Meta
 
@@ -429,13 +429,21 @@ class PoolFacts(TypedDict):
 
 
 class BatchQueueFacts(TypedDict):
-    """A queue of `serve.batch` in a replica."""
+    """A queue of `serve.batch` in a replica. `ended`: with what error its loop did."""
 
     most: Count
     wait_s: Amount
     waiting: Amount
     running: Amount
     held: Amount
+    ended: NotRequired[str]
+
+
+class CallFacts(TypedDict):
+    """Calls of a deployment that a request makes: how many, and how many of them at once."""
+
+    a_request: Amount
+    at_once: Amount
 
 
 class ReplicaWaits(TypedDict, total=False):
@@ -449,13 +457,13 @@ class ReplicaWaits(TypedDict, total=False):
     ongoing: Amount | None
     served: Count
     mean_ms: Amount | None
-    requests: Amount
     places: list[Place]
     own: list[Place]
     threads: list[Place]
     loop: list[tuple[str, Amount]]
     pools: Mapping[str, PoolFacts]
     batches: Mapping[str, BatchQueueFacts]
+    calls: CallFacts
 
 
 class WaitsFacts(TypedDict, total=False):

@@ -117,7 +117,7 @@ def test_slots_of_a_deployment_behind_the_front_are_downstream() -> None:
     [
         ({"Ranker": 50, "Ingress": 5}, "concurrency limit", "Ingress: concurrency limit, 50 for 5"),
         ({"Ranker": 1, "Ingress": 5}, "downstream deployment", "downstream Ranker: concurrency"),
-        ({"Ranker": 100, "Ingress": 100}, "app wait", "requests wait inside the app"),
+        ({"Ranker": 100, "Ingress": 100}, "app wait", "a wait inside the app"),
     ],
 )
 def test_of_an_own_app_the_deployment_with_the_fewest_slots_limits(

@@ -51,7 +51,7 @@ def test_an_open_loop_that_falls_behind_is_limited_by_what_is_full() -> None:
 def test_many_connections_on_an_idle_server_wait_and_are_no_offered_load() -> None:
     verdict = limited_by(measured(100, 1000, IDLE))
     assert (verdict.cause, verdict.confidence) == ("app wait", "low")
-    assert verdict.figures == "requests wait inside the app, CPU idle"
+    assert verdict.figures == "a wait inside the app, CPU idle"
     assert "`serve-bench run`" in verdict.hint
     assert limited_by(measured(8, 80, IDLE)).confidence == "low"
     assert limited_by(measured(2, 500, IDLE)).confidence == "medium"

@@ -20,7 +20,7 @@ def replica(*places: tuple[str, str, float], name: str = "Shop", **more: Any) ->
     inside = sum(count for *_, count in places)
     return {
         **{"pid": 2, "app": "app", "deployment": name, "looks": 36, "max_ongoing": 1000},
-        **{"ongoing": inside, "served": 60, "mean_ms": 590.0, "requests": inside},
+        **{"ongoing": inside, "served": 60, "mean_ms": 590.0},
         **{"places": told, "own": [], "loop": [], "threads": [], "pools": {}, "batches": {}},
         **more,
     }
@@ -41,10 +41,30 @@ LOCK = replica(("asyncio.Lock.acquire", "shop.py:31", 18.6), ("asyncio.sleep", "
 def test_the_line_at_which_requests_wait_is_named() -> None:
     verdict = limited_by(seen(LOCK))
     assert (verdict.cause, verdict.confidence) == ("app wait", "medium")
-    assert verdict.figures == "19 of 20 requests wait in asyncio.Lock.acquire, shop.py:31"
+    assert verdict.figures == "asyncio.Lock.acquire at shop.py:31, where 19 of 20 requests wait"
     assert verdict.reasons == ("requests wait for one another: p50 630 ms, alone 40",)
     assert "requests wait for one another" in verdict.text
-    assert "a request alone takes as long" in limited_by(seen(LOCK, alone_ms=600)).text
+
+
+def test_requests_that_take_no_longer_than_one_alone_are_offered_load() -> None:
+    """Also in the threads of a pool that has more of them; not where all are in use."""
+    asleep = replica(("asyncio.sleep", "shop.py:9", 20.0))
+    verdict = limited_by(seen(asleep, alone_ms=600))
+    assert (verdict.cause, verdict.confidence) == ("offered load", "medium")
+    assert verdict.figures == (
+        "offered load, 20 connections, whose requests wait in asyncio.sleep at shop.py:9"
+    )
+    assert verdict.reasons[0].endswith("alone 600): more clients bring more requests")
+    threads = [["AnyIO worker thread", "shop.py:7", "chunks", 20.0]]
+    for full, cause in ((0.0, "offered load"), (1.0, "app wait")):
+        pools = {"AnyIO worker thread": {"threads": 20, "full": full}}
+        one = replica(("anyio.run_sync", "", 20.0), pools=pools, threads=threads)
+        verdict = limited_by(seen(one, alone_ms=600))
+        assert verdict.cause == cause and "shop.py:7" in verdict.figures
+        assert ("more clients bring more" in verdict.text) == (not full)
+    # A fifth of them wait elsewhere: for a permit, say.
+    some = replica(("asyncio.sleep", "shop.py:9", 15.0), ("asyncio.locks", "shop.py:8", 5.0))
+    assert limited_by(seen(some, alone_ms=600)).cause == "app wait"
 
 
 def test_no_line_is_named_where_requests_wait_in_many_or_were_hardly_looked_at() -> None:
@@ -53,7 +73,7 @@ def test_no_line_is_named_where_requests_wait_in_many_or_were_hardly_looked_at()
     for one in (spread, few):
         verdict = limited_by(seen(one))
         assert (verdict.cause, verdict.confidence) == ("app wait", "low")
-        assert verdict.figures == "requests wait inside the app, CPU idle"
+        assert verdict.figures == "a wait inside the app, CPU idle"
 
 
 @pytest.mark.parametrize(
@@ -61,14 +81,15 @@ def test_no_line_is_named_where_requests_wait_in_many_or_were_hardly_looked_at()
     [
         (
             replica(("a future", "shop.py:9", 20.0), pools={"P-1": {"threads": 1, "full": 1.0}}),
-            "20 of 20 requests wait for 1 thread of a pool, shop.py:9",
+            "1 thread of a pool, for which 20 of 20 requests wait at shop.py:9",
         ),
         (
             replica(
                 ("a future", "shop.py:9", 15.0),
                 own=[["asyncio.sleep", "shop.py:4", "Shop.engine", 1.0]],
             ),
-            "15 of 15 requests wait for a future, shop.py:9, while Shop.engine is at shop.py:4",
+            "a future at shop.py:9, for which 15 of 15 requests wait while Shop.engine is at "
+            "shop.py:4",
         ),
         (
             replica(
@@ -76,7 +97,7 @@ def test_no_line_is_named_where_requests_wait_in_many_or_were_hardly_looked_at()
                 threads=[["AnyIO worker thread", "shop.py:7", "read", 4.0]],
                 pools={"AnyIO worker thread": {"threads": 4, "full": 0.9}},
             ),
-            "40 of 40 requests wait for 4 threads of a pool",
+            "4 threads of a pool (shop.py:7), for which 40 of 40 requests wait",
         ),
         (  # a sync method: its line is in a thread for each request
             replica(
@@ -84,7 +105,7 @@ def test_no_line_is_named_where_requests_wait_in_many_or_were_hardly_looked_at()
                 threads=[["AnyIO worker thread", "shop.py:29", "Shop.rank", 7.0]],
                 pools={"AnyIO worker thread": {"threads": 9, "full": 0.3}},
             ),
-            "8 of 8 requests wait in a thread at shop.py:29",
+            "shop.py:29 in a thread, where 8 of 8 requests wait",
         ),
         (  # a thread beside them is no reason
             replica(
@@ -92,7 +113,7 @@ def test_no_line_is_named_where_requests_wait_in_many_or_were_hardly_looked_at()
                 threads=[["worker", "shop.py:3", "tick", 1.0]],
                 pools={"AnyIO worker thread": {"threads": 9, "full": 0.3}},
             ),
-            "8 of 8 requests wait in anyio.AsyncIOBackend.run_sync_in_worker_thread",
+            "anyio.AsyncIOBackend.run_sync_in_worker_thread, where 8 of 8 requests wait",
         ),
     ],
 )
@@ -134,10 +155,19 @@ def test_a_batch_function_of_an_own_app() -> None:
     own = [["asyncio.sleep", "shop.py:108", "Shop.predict", 1.0]]
     verdict = limited_by(seen(replica(place, batches={"predict": runs}, own=own), connections=10))
     assert verdict.cause == "app wait"
-    assert "wait for the batch function predict, which waits at shop.py:108" in verdict.figures
+    words = "the batch function predict, for which 8 requests wait, itself at shop.py:108"
+    assert verdict.figures == words
+    # Nothing makes batches any more.
+    ended = {**batch, "ended": "KeyError: 'size'"}
+    verdict = limited_by(seen(replica(place, batches={"predict": ended}), connections=10))
+    assert verdict.figures == (
+        "the batch queue of predict, in which 8 requests wait at shop.py:109: Serve's loop that "
+        "makes its batches ended with KeyError: 'size'"
+    )
+    assert "batch_size_fn" in verdict.hint
 
 
-CALL = "ray.DeploymentResponse.__await__"
+CALL = "ray.DeploymentResponse get"
 
 
 def tiers(calls: float, outside: float, helper: dict[str, Any]) -> Trial:
@@ -163,7 +193,7 @@ def test_slots_of_a_helper_limit_only_where_requests_wait_for_them() -> None:
     helper = {**helper, "ongoing": 0.3, "places": [["asyncio.sleep", "shop.py:40", "H.work", 0.3]]}
     rare = limited_by(tiers(0.4, 19.5, helper), "Front")
     assert (rare.cause, rare.deployment) == ("app wait", "Front")
-    assert "20 of 20 requests wait in asyncio.sleep, shop.py:6" in rare.figures
+    assert "asyncio.sleep at shop.py:6, where 20 of 20 requests wait" in rare.figures
     # Nothing was looked at: the slots may be the limit, and no more.
     blind = replace(tiers(0.4, 19.5, helper), waits={})
     assert limited_by(blind, "Front").confidence == "low"
@@ -173,7 +203,34 @@ def test_a_wait_behind_a_call_is_named_where_it_is() -> None:
     helper = replica(("asyncio.Lock.acquire", "shop.py:40", 19.0), name="Helper")
     verdict = limited_by(tiers(20.0, 0.0, helper), "Front")
     assert (verdict.cause, verdict.deployment) == ("app wait", "Helper")
-    assert verdict.figures.startswith("Helper: 19 of 20 requests wait in asyncio.Lock.acquire")
+    words = "Helper: asyncio.Lock.acquire at shop.py:40, where 19 of 20 requests wait"
+    assert verdict.figures == words
+    # The lock is taken several times a request.
+    often = {**helper, "calls": {"a_request": 4.0, "at_once": 1.0}}
+    figures = limited_by(tiers(20.0, 0.0, often), "Front").figures
+    assert figures == f"{words}, called in sequence, 4 a request, at shop.py:5"
+
+
+@pytest.mark.parametrize(
+    ("calls", "words"),
+    [
+        ({"a_request": 20.0, "at_once": 1.0}, "in sequence, 20 a request, at shop.py:5"),
+        ({"a_request": 20.0, "at_once": 7.5}, "7.5 at once, 20 a request, at shop.py:5"),
+        ({"a_request": 1.0, "at_once": 1.0}, "at shop.py:5"),
+        (None, "at shop.py:5"),
+    ],
+)
+def test_calls_that_hold_requests_in_no_line_of_the_called(
+    calls: dict[str, float] | None, words: str
+) -> None:
+    """Most of the time goes to the way there and back: 20 requests are far from 100 slots."""
+    place = ("asyncio.sleep", "shop.py:40", 6.0)
+    helper = replica(place, name="Helper", max_ongoing=100, calls=calls)
+    verdict = limited_by(tiers(20.0, 0.0, helper), "Front")
+    assert (verdict.cause, verdict.deployment) == ("app wait", "Front")
+    whole = f"Front: calls of Helper.get {words}, where 20 of 20 requests wait"
+    assert verdict.figures == whole
+    assert ("asyncio.gather" in verdict.hint) == (calls is not None and calls["a_request"] > 1)
 
 
 def test_a_helper_with_few_slots_to_which_few_requests_go_is_not_blamed() -> None:
@@ -185,7 +242,7 @@ def test_a_helper_with_few_slots_to_which_few_requests_go_is_not_blamed() -> Non
     uses += [process(n, "replica", 3, wait=1, of=f"app:{name}") for n, name in ((3, "A"), (4, "B"))]
     verdict = limited_by(replace(seen(calls, lock, rare), usage=usage(*uses, host=30)), "Front")
     assert (verdict.cause, verdict.deployment) == ("app wait", "A")
-    assert "requests wait in asyncio.Lock.acquire, shop.py:30" in verdict.figures
+    assert "asyncio.Lock.acquire at shop.py:30, where" in verdict.figures
     # Where they do wait for a slot, it is the deployment whose slots are full.
     full = {**rare, "ongoing": 1.9, "served": 30}
     free = {**lock, "ongoing": 2.0}
@@ -235,7 +292,9 @@ def test_a_replica_that_is_slower_than_the_others() -> None:
     slow, fast = replica(place, mean_ms=101.0, served=60), replica(place, mean_ms=6.0, served=900)
     verdict = limited_by(seen(slow, fast), "Shop")
     assert (verdict.cause, verdict.confidence) == ("slow replica", "medium")
-    assert verdict.figures.startswith("one of 2 replicas takes 101 ms a request, the other 6 ")
+    assert verdict.figures == (
+        "one of 2 replicas, which takes 101 ms a request (60 served), the other 6 ms (900 served)"
+    )
     # One that has more requests at once answers as many: it is no slower.
     assert limited_by(seen(slow, {**fast, "served": 70}), "Shop").cause == "app wait"
 

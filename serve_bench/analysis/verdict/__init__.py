@@ -48,6 +48,7 @@ from serve_bench.analysis.verdict.limits import (
     CERTAIN,
     DISAGREE,
     FAILED,
+    FULL_SLOTS,
     IDLE,
     NEAR,
     QUEUES,
@@ -64,6 +65,7 @@ from serve_bench.analysis.verdict.usage import figure, short_name
 from serve_bench.analysis.verdict.waits import (
     alone_words,
     blocked_candidate,
+    call_candidate,
     called_candidate,
     computes,
     differing_candidate,
@@ -271,7 +273,7 @@ def _despite_cpu(case: Case, verdict: Verdict) -> Verdict | None:
         # Computing takes the threads of a pool, too.
         busy = any(one.cause == "GPU" or one.deployment == place.deployment for one in full)
         if not busy and (full_pool(seen, place) or (longer is not None and longer <= ALIKE)):
-            return _of(case, place, "low", *_alone(case))
+            return _of(case, place, "low", *_alone(case, more=False))
     if not case.mostly_waits or (verdict.confidence != "low" and verdict.cause != "host CPU"):
         return None
     wait = _traced(case) or _inside(case) or _waits(case)
@@ -304,11 +306,27 @@ def _inside(case: Case) -> Verdict | None:
         return _of(case, placed(case, other), "medium" if case.top < IDLE else "low")
     if case.slots is not None and not waits_in_turn(seen):
         return None
-    place = place_candidate(seen)
+    place = place_candidate(seen) or (call_candidate(seen) if case.watched else None)
     if place is None:
         return None
+    if _rests(case, place):
+        words = f"{latency_bound(case).figures}, whose requests {place.short}"
+        rests = replace(place, cause="offered load", level=0.0, figures=words, short=words)
+        sure = (seen.waits.longer or 0.0) <= FULL_SLOTS
+        return _of(case, rests, "medium" if sure else "low", *_alone(case))
     likely = place.level >= NEAR and case.top < IDLE
-    return _of(case, place, "medium" if likely else "low", *_alone(case))
+    return _of(case, place, "medium" if likely else "low", *_alone(case, more=False))
+
+
+def _rests(case: Case, place: Candidate) -> bool:
+    """Whether each request takes about as long as one alone, nearly all at one place of which there
+    is more: then more clients bring more requests."""
+    longer = case.seen.waits.longer
+    if case.seen.offered.loop != "closed" or longer is None or place.level < NEAR:
+        return False
+    if case.top >= IDLE or full_pool(case.seen, place):
+        return False
+    return longer <= ALIKE and constant(case.trial, case.ladder) is None
 
 
 def _traced(case: Case) -> Verdict | None:
@@ -429,11 +447,12 @@ def _offered(case: Case) -> Verdict | None:
     return replace(_of(case, Candidate("app wait", 0.0, idle, idle), "low", *why), hint=_look(case))
 
 
-def _alone(case: Case) -> tuple[str, ...]:
-    """How long a request alone takes, in words; of one connection each is alone."""
+def _alone(case: Case, more: bool = True) -> tuple[str, ...]:
+    """How long a request alone takes, in words; of one connection each is alone. `more`: more
+    clients may bring more requests."""
     if case.seen.offered.loop == "closed" and case.seen.offered.connections == 1:
         return ()
-    words = alone_words(case.seen.waits, no_gain(case.trial, case.ladder) is None)
+    words = alone_words(case.seen.waits, more and no_gain(case.trial, case.ladder) is None)
     return () if words is None else (words,)
 
 
@@ -448,7 +467,7 @@ def _look(case: Case) -> str:
     return LOOKED if case.seen.waits.replicas else LOOK
 
 
-INSIDE: Final = "requests wait inside the app"
+INSIDE: Final = "a wait inside the app"
 
 LOOK: Final = (
     "`serve-bench run` (without --no-sample) shows where they wait, and so does py-spy dump --pid "
@@ -495,7 +514,7 @@ def _of(case: Case, candidate: Candidate, confidence: Confidence, *against: str)
         confidence=confidence,
         runner_up=None if then is None else then.short,
         runner_up_cause=None if then is None else then.cause,
-        hint=HINTS[candidate.cause],
+        hint=candidate.hint or HINTS[candidate.cause],
         deployment=short_name(candidate.deployment) or None,
         reasons=against,
         unseen=case.seen.unseen,

@@ -60,7 +60,8 @@ class Candidate:
     and short; `starved`: the share of its demand that it waited for a CPU; `awake`: the share of
     time that its busiest thread ran or waited for one; `restless`: it was never idle, though others
     kept it from a whole core; `pid`: of its process, if it is a single one; `pool`: requests wait
-    for threads of a pool; `crowded`: the words say that the host was full."""
+    for threads of a pool; `crowded`: the words say that the host was full; `hint`: what to try,
+    where it is not that of the cause."""
 
     cause: Cause
     level: float
@@ -73,6 +74,7 @@ class Candidate:
     pid: int | None = None
     pool: bool = False
     crowded: bool = False
+    hint: str = ""
 
 
 def server_candidates(seen: Evidence) -> list[Candidate]:

@@ -134,6 +134,13 @@ DIFFER: Final = 3.0
 """A replica is slower than the others if its requests take this multiple of theirs, and it answers
 that many times fewer: one that only has more requests at once answers no fewer."""
 
+SEVERAL: Final = 1.5
+"""From so many calls of a deployment on, a request makes several: the mean over its requests."""
+
+IN_SEQUENCE: Final = 1.05
+"""Calls of a request of which on average no more are in work at once follow one another: in
+sequence it is 1.00, of two that overlap by half of their time 1.3."""
+
 SLOW_MS: Final = 10.0
 """A single request at a time that takes longer waits for the app: Serve's own code took 0.3 to 5 ms
 on two cores (README)."""

@@ -186,7 +186,8 @@ class ReplicaLook:
     loop: Mapping[str, float]  # line of the app in which its loop is, and how often
     threads: Mapping[WaitPlace, float]
     pools: Mapping[str, Mapping[str, float]]
-    batches: Mapping[str, Mapping[str, float]]
+    batches: Mapping[str, Mapping[str, Any]]
+    calls: tuple[float, float] | None = None  # of its deployment by a request: all, and at once
 
 
 @dataclass(frozen=True)
@@ -285,4 +286,5 @@ def _replica(record: Mapping[str, Any]) -> ReplicaLook:
         threads=places("threads"),
         pools=record.get("pools", {}),
         batches=record.get("batches", {}),
+        calls=(calls["a_request"], calls["at_once"]) if (calls := record.get("calls")) else None,
     )

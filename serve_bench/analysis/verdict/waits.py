@@ -20,15 +20,17 @@ from serve_bench.analysis.verdict.limits import (
     DIFFER,
     FEWEST_REQUESTS,
     FULL_SLOTS,
+    IN_SEQUENCE,
     NEAR,
     QUEUES,
+    SEVERAL,
     WAIT_MOST,
     WAIT_SHARE,
 )
 from serve_bench.analysis.verdict.usage import ReplicaLook, WaitPlace, Waits, figure, short_name
 
 HANDLE: Final = "ray.DeploymentResponse"
-"""The awaited class in a call of another deployment (in ray.serve.handle)."""
+"""The awaited class in a call of another deployment (in ray.serve.handle), before its method."""
 
 BATCH: Final = "serve.batch "
 FUTURE: Final = "a future"
@@ -81,9 +83,9 @@ def differing_candidate(seen: Evidence) -> Candidate | None:
             continue
         takes = f"{'' if slow.served else 'more than '}{figure(slow_ms)} ms"
         words = (
-            f"one of {len(known)} replicas takes {takes} a request, "
-            f"the other{'s' if others[1:] else ''} {figure(usual)} "
-            f"({slow.served:,} and {sum(one.served for one, _ in others):,} served)"
+            f"one of {len(known)} replicas, which takes {takes} a request "
+            f"({slow.served:,} served), the other{'s' if others[1:] else ''} {figure(usual)} ms "
+            f"({sum(one.served for one, _ in others):,} served)"
         )
         words, short = _named(seen, name, words), f"slow replica {takes}"
         return Candidate("slow replica", 1.0, words, short, name, pid=slow.pid)
@@ -142,29 +144,90 @@ def place_candidate(seen: Evidence) -> Candidate | None:
         {at: n for at, n in one.places.items() if not at.awaited.startswith(HANDLE)}
         for one in seen.waits.replicas
     )
-    # In a chain of calls each deployment has the same requests.
-    within = [sum(one.ongoing for one in every) for every in seen.waits.of.values()]
-    requests = max(within, default=0.0)
+    requests = max(_ongoing(seen).values(), default=0.0)
     if not leaves or not requests:
         return None
     at = max(leaves, key=lambda one: leaves[one])
     share = min(1.0, leaves[at] / requests)
     if share < WAIT_SHARE:
         return None
-    if not at.line:
-        # The app's code runs in another task than the request: a streamed response.
-        beside = _added(one.own for one in seen.waits.of[at.deployment])
-        count = leaves[at]
-        at = next((one for one in beside if beside[one] >= WAIT_SHARE * count), at)
-        leaves[at] = leaves[at] or min(count, beside[at])
     if at.awaited.startswith(BATCH):
         return _batch(seen, at, leaves[at], share)
-    what = _what(seen, at, leaves[at])
-    words = _named(seen, at.deployment, f"{leaves[at]:.0f} of {requests:.0f} requests wait {what}")
+    called = _calls(seen, at.deployment)
+    words = _what(seen, at, leaves[at], f"{leaves[at]:.0f} of {requests:.0f} requests")
+    words = _named(seen, at.deployment, f"{words}, called {called}" if called else words)
     line = at.line or _in_a_thread(seen, at, leaves[at])
-    short = f"wait at {line}" if line else f"wait in {at.awaited}"
-    pool = bool(_pools(seen, at))
-    return Candidate("app wait", share, words, short, at.deployment, pool=pool)
+    short = f"wait at {line}"
+    if line in (None, at.line):
+        short = f"wait {'for' if at.awaited == FUTURE else 'in'} {at.awaited}{_at(at)}"
+    pool, hint = bool(_pools(seen, at)), CALL_HINT if called else ""
+    return Candidate("app wait", share, words, short, at.deployment, pool=pool, hint=hint)
+
+
+def call_candidate(seen: Evidence) -> Candidate | None:
+    """The line of the app at which most requests wait for calls of another deployment, where they
+    are in no line of that: the innermost deployment that calls."""
+    caller = _caller(seen)
+    if caller is None:
+        return None
+    requests = max(_ongoing(seen).values())
+    count = min(requests, _calling(seen, caller.deployment)[caller])
+    behind = [name for name in seen.waits.of if name not in (seen.front, caller.deployment)]
+    if len(behind) > 1:  # one line may call any of them
+        behind = [name for name in behind if _calls_made(seen, name)[0] >= SEVERAL]
+    of = behind[0] if len(behind) == 1 else ""
+    method = caller.awaited.partition(" ")[2]
+    what = ".".join(filter(None, [short_name(of), method])) or "another deployment"
+    how = _calls(seen, of) or f"at {caller.line}"
+    words = f"calls of {what} {how}, where {count:.0f} of {requests:.0f} requests wait"
+    words, short = _named(seen, caller.deployment, words), f"wait in calls of {what} {how}"
+    hint = CALL_HINT if _calls_made(seen, of)[0] >= SEVERAL else ""
+    return Candidate("app wait", count / requests, words, short, caller.deployment, hint=hint)
+
+
+CALL_HINT: Final = (
+    "each call takes the way through the router and back: calls at once (asyncio.gather), or one "
+    "call with all arguments"
+)
+
+
+def _ongoing(seen: Evidence) -> dict[str, float]:
+    """Requests in each deployment; in a chain of calls each has the same ones."""
+    return {name: sum(one.ongoing for one in every) for name, every in seen.waits.of.items()}
+
+
+def _calling(seen: Evidence, name: str) -> Counter[WaitPlace]:
+    """Where requests of a deployment wait for calls of others."""
+    return _added(
+        {at: n for at, n in one.places.items() if at.awaited.startswith(HANDLE)}
+        for one in seen.waits.of.get(name, ())
+    )
+
+
+def _caller(seen: Evidence) -> WaitPlace | None:
+    """Where most requests wait for calls of others, in the innermost deployment that has half of
+    all requests there."""
+    within = _ongoing(seen)
+    most = max(within.values(), default=0.0)
+    tops = [calls.most_common(1)[0] for name in within if (calls := _calling(seen, name))]
+    places = [at for at, count in tops if count >= WAIT_SHARE * most > 0]
+    return min(places, key=lambda at: within[at.deployment], default=None)
+
+
+def _calls_made(seen: Evidence, name: str) -> tuple[float, float]:
+    """The calls of a deployment that a request makes, and how many of them at once; 0 if that was
+    not seen."""
+    return next((one.calls for one in seen.waits.of.get(name, ()) if one.calls), (0.0, 0.0))
+
+
+def _calls(seen: Evidence, name: str) -> str:
+    """How requests call a deployment that they call several times, in words; else empty."""
+    count, at_once = _calls_made(seen, name)
+    caller = _caller(seen)
+    if count < SEVERAL or caller is None or caller.deployment == name:
+        return ""
+    how = "in sequence" if at_once <= IN_SEQUENCE else f"{figure(at_once)} at once"
+    return f"{how}, {figure(count)} a request, at {caller.line}"
 
 
 def full_pool(seen: Evidence, candidate: Candidate) -> bool:
@@ -201,40 +264,54 @@ def _batch(seen: Evidence, at: WaitPlace, count: float, share: float) -> Candida
     running = statistics.fmean(one["running"] for one in every)
     most, wait_s = max(one["most"] for one in every), max(one["wait_s"] for one in every)
     held = statistics.fmean(one["held"] for one in every)
-    name = at.deployment
+    name, short = at.deployment, f"batch function {function}"
+    if ended := next((one["ended"] for one in every if "ended" in one), None):
+        words = (
+            f"the batch queue of {function}, in which {count:.0f} requests wait{_at(at)}: Serve's "
+            f"loop that makes its batches ended with {ended}"
+        )
+        return Candidate("app wait", share, _named(seen, name, words), short, name, hint=BATCH_HINT)
     if waiting >= WAIT_SHARE and waiting > running and held < BATCH_FULL * most:
         words = (
             f"batch wait: batches of {function} wait {figure(1e3 * wait_s)} ms for more, "
             f"about {held:.0f} of {most:.0f} in one"
         )
         short = f"batch wait of {function}"
-        return Candidate("batch wait", waiting, _named(seen, at.deployment, words), short, name)
+        return Candidate("batch wait", waiting, _named(seen, name, words), short, name)
+    words = f"the batch function {function}, for which {count:.0f} requests wait"
     inside = _added(one.own for one in seen.waits.of[at.deployment])
-    line = max(inside, key=lambda one: inside[one]).line if inside else at.line
-    words = f"{count:.0f} requests wait for the batch function {function}"
-    words += f", which waits at {line}" if inside else ""
-    return Candidate(
-        "app wait", share, _named(seen, at.deployment, words), f"batch function {function}", name
-    )
+    if inside:
+        words += f", itself at {max(inside, key=lambda one: inside[one]).line}"
+    return Candidate("app wait", share, _named(seen, name, words), short, name)
 
 
-def _what(seen: Evidence, at: WaitPlace, count: float) -> str:
-    """What requests wait for at a place, in words."""
-    where = f", {at.line}" if at.line else ""
+BATCH_HINT: Final = (
+    "an error in batch_size_fn ends that loop, and nothing starts it again while the replica "
+    "counts as healthy: catch it there, and restart the replica"
+)
+
+
+def _at(place: WaitPlace) -> str:
+    return f" at {place.line}" if place.line else ""
+
+
+def _what(seen: Evidence, at: WaitPlace, count: float, who: str) -> str:
+    """What requests (`who`) wait for at a place, in words."""
     replicas, pools = seen.waits.of[at.deployment], _pools(seen, at)
     if pools:
         threads = sum(int(pool["threads"]) for _, pool in pools)
         inside = _added(one.threads for one in replicas)
         named = {one: n for one, n in inside.items() if one.awaited in dict(pools)}
-        at_line = f" (in {max(named, key=lambda one: named[one]).line})" if named else ""
-        alike = "for" if count >= FULL_SLOTS * threads else "in"
-        word = "thread" if threads == 1 else "threads"
-        return f"{alike} {threads} {word} of a pool{at_line}{where}"
+        busy = f" ({max(named, key=lambda one: named[one]).line})" if named else ""
+        pool = f"{threads} thread{'s' if threads > 1 else ''} of a pool{busy}"
+        if count >= FULL_SLOTS * threads:
+            return f"{pool}, for which {who} wait{_at(at)}"
+        return f"{pool}, all in use by {who}{_at(at)}"
     if line := _in_a_thread(seen, at, count):
-        return f"in a thread at {line}{where}"
+        return f"{line} in a thread, where {who} wait" + (f", from {at.line}" if at.line else "")
     if at.awaited != FUTURE:
-        return f"in {at.awaited}{where}"
-    return f"for a future{where}{_server(replicas)}"
+        return f"{at.awaited}{_at(at)}, where {who} wait"
+    return f"a future{_at(at)}, for which {who} wait{_server(replicas)}"
 
 
 def _in_a_thread(seen: Evidence, at: WaitPlace, count: float) -> str | None:
@@ -272,12 +349,12 @@ def _server(replicas: Sequence[ReplicaLook]) -> str:
     top = max(places, key=lambda one: places[one], default=None)
     if top is None or places[top] < WAIT_SHARE * len(replicas):
         return ""
-    return f", while {top.function} is at {top.line}"
+    return f" while {top.function} is at {top.line}"
 
 
 def alone_words(waits: Waits, more: bool = True) -> str | None:
-    """Whether requests wait for one another, from the time of one alone, in words. `more`: no other
-    load shows that more clients bring no more."""
+    """Whether requests wait for one another, from the time of one alone, in words. `more`: nothing
+    shows that more clients bring no more."""
     longer = waits.longer
     if longer is None:
         return None

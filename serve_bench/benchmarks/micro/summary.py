@@ -208,8 +208,8 @@ def _headline(rows: Sequence[Entry], names: Names) -> Iterator[str]:
         which = "throughput without a failed request" if higher else "throughput"
         text = f"{names.whole(first)} has the highest {which}: {figures(first)}"
     if first.limited is not None:
-        its = "its" if first.limited.cause == "unclear" else "it is"
-        text += f"; {its} {limit_words(first.limited)}"
+        its = "its limit is" if first.limited.cause == "unclear" else "it is limited by"
+        text += f"; {its} {first.limited.text}"
     yield sentence(text)
     if top is not None and top.like:
         like = [one for line in top.like for one in rows if one.line is line]

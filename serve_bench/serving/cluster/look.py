@@ -1,20 +1,23 @@
 """What requests in the replicas wait in, sampled by a thread inside each replica.
 
 `begin` starts that thread in every replica, `end` takes its samples between two moments. A sample
-holds the requests in progress, the line of the app at which each waits and what it awaits there,
-threads of the app that work, and the queues of `serve.batch`. Rule: it runs beside a load that is
-not measured; it reads tasks and frames of the interpreter and changes nothing of the app. As in
-actors.py, all of this travels into the replica by value.
+holds the requests in progress, the line of the app at which each waits and what it awaits there (in
+the tasks that its own task waits for, if there are any), threads of the app that work, and the
+queues of `serve.batch`. Rule: it runs beside a load that is not measured; it reads tasks and frames
+of the interpreter and changes nothing of the app. As in actors.py, all of this travels into the
+replica by value.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import os
 import sys
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Iterator
 from types import AsyncGeneratorType
@@ -22,7 +25,8 @@ from typing import Any
 
 import actors
 
-#: Seconds between two samples. A sample of 100 requests takes 1 to 2 ms of the interpreter.
+#: Seconds between two samples. A sample of 100 requests takes 1 to 2 ms of the interpreter, behind
+#: two middlewares of starlette, with three tasks each, up to 17 ms on a busy host.
 PERIOD_S = 0.05
 
 #: More tasks than these are not followed; shares are of those that are.
@@ -35,6 +39,10 @@ MOST_PLACES = 8
 LONGEST_S = 60.0
 
 Place = tuple[str, str, str]  # what is awaited, the app's line "shop.py:31", its function
+Frame = tuple[Any, str]  # with its qualified name
+
+HANDLE = "ray.DeploymentResponse"
+"""What is awaited in a call of another deployment, with the name of its method behind it."""
 
 
 def begin() -> None:
@@ -49,7 +57,42 @@ def end(from_ns: int, to_ns: int) -> list[dict[str, Any]]:
         return _end(replica, from_ns, to_ns)
 
     looks = _ask_all(ended)
+    _add_calls(looks)
     return sorted(looks, key=lambda one: (one["deployment"], one["pid"]))
+
+
+def _add_calls(looks: list[dict[str, Any]]) -> None:
+    """To each replica behind the ingress the calls of its deployment that a request makes:
+    `a_request`, their mean number, and `at_once`, how many of them are in work while any is. The
+    times of answers by the id of their request are taken out; requests count that the ingress had
+    from begin to end within the look."""
+    times: dict[tuple[str, str], dict[str, list[tuple[int, int]]]] = {}
+    for look in looks:
+        by_id = times.setdefault((look["app"], look["deployment"]), {})
+        for request_id, *span in look.pop("answers"):
+            by_id.setdefault(request_id, []).append((span[0], span[1]))
+    whole: dict[str, list[str]] = {}
+    for app, deployment in {(one["app"], one["deployment"]) for one in looks if one["ingress"]}:
+        answered = times[app, deployment].items()
+        whole[app] = [name for name, spans in answered if len(spans) == 1]
+    for look in looks:
+        by_id, names = times[look["app"], look["deployment"]], whole.get(look["app"], [])
+        calls = [] if look.pop("ingress") else [by_id[name] for name in names if name in by_id]
+        spent = sum(end - begin for spans in calls for begin, end in spans)
+        if spent:
+            look["calls"] = {
+                "a_request": sum(map(len, calls)) / len(names),
+                "at_once": spent / sum(map(_covered, calls)),
+            }
+
+
+def _covered(spans: list[tuple[int, int]]) -> int:
+    """The time in which any of these spans lies."""
+    covered, until = 0, 0
+    for begin, end in sorted(spans):
+        covered += max(0, end - max(begin, until))
+        until = max(until, end)
+    return covered
 
 
 def _ask_all(question: Any) -> list[dict[str, Any]]:
@@ -91,8 +134,9 @@ class LookThread(threading.Thread):
         self._inner = inner
         self._loop = inner._user_callable_wrapper.event_loop
         self._loop_ident: int | None = None
+        self._most_threads = math.inf  # of the pool of anyio, which runs sync methods
         self._metrics = inner._metrics_manager
-        self._served: list[tuple[int, float]] = []  # (at, ms)
+        self._served: list[tuple[int, float, str]] = []  # (at, ms, id of the request)
         self.taken: list[dict[str, Any]] = []
 
     def run(self) -> None:
@@ -102,23 +146,29 @@ class LookThread(threading.Thread):
             self._metrics.record_request_metrics = self._counted(former)
         try:
             began = time.monotonic()
-            self._loop.call_soon_threadsafe(self._note_thread)
+            asyncio.run_coroutine_threadsafe(self._note_loop(), self._loop)
             while not self.stopped.wait(PERIOD_S) and time.monotonic() - began < LONGEST_S:
                 self.taken.append(self._now())
         finally:
             if former is not None:
                 del self._metrics.record_request_metrics
 
-    def _note_thread(self) -> None:
-        """Runs in the loop of the app, and notes the loop's thread."""
+    async def _note_loop(self) -> None:
+        """Runs in the loop of the app, and notes its thread and the size of its pool of threads."""
+        from anyio.to_thread import current_default_thread_limiter
+
         self._loop_ident = threading.get_ident()
+        self._most_threads = current_default_thread_limiter().total_tokens
 
     def _counted(self, former: Any) -> Any:
-        """Wraps Serve's own note of an answered request, and keeps time and latency."""
+        """Wraps Serve's own note of an answered request, and keeps time, latency and its id, which
+        a call has from the request that makes it."""
+        from ray.serve.context import _get_serve_request_context
 
         def record(*args: Any, **kwargs: Any) -> Any:
             latency_ms = kwargs.get("latency_ms", 0.0)
-            self._served.append((time.time_ns(), float(latency_ms)))
+            request_id = str(_get_serve_request_context().request_id)
+            self._served.append((time.time_ns(), float(latency_ms), request_id))
             return former(*args, **kwargs)
 
         return record
@@ -126,7 +176,8 @@ class LookThread(threading.Thread):
     def seen(self, from_ns: int, to_ns: int) -> dict[str, Any]:
         """The sum of all samples between two moments."""
         taken = [one for one in self.taken if from_ns <= one["at_ns"] <= to_ns]
-        served = [ms for at, ms in self._served if from_ns <= at <= to_ns]
+        spans = [(name, at - int(1e6 * ms), at) for at, ms, name in self._served]
+        served = [ms for at, ms, _ in self._served if from_ns <= at <= to_ns]
         config, identity = self._inner._deployment_config, self._inner._deployment_id
         count = len(taken) or 1
         places: Counter[Place] = Counter()
@@ -154,7 +205,8 @@ class LookThread(threading.Thread):
             "ongoing": _mean([one["ongoing"] for one in taken]),
             "served": len(served),
             "mean_ms": _mean(served) if served else None,
-            "requests": sum(places.values()) / count,
+            "ingress": bool(getattr(self._inner, "_ingress", False)),
+            "answers": [one for one in spans if from_ns <= one[1] and one[2] <= to_ns],
             "places": _ranked(places, count),
             "own": _ranked(own, count),
             "loop": [[at, times / count] for at, times in loop.most_common(3)],
@@ -174,6 +226,7 @@ class LookThread(threading.Thread):
                     "waiting": sum(one["waiting"] for one in every) / count,
                     "running": sum(one["running"] > 0 for one in every) / count,
                     "held": sum(one["held"] for one in every) / count,
+                    **({"ended": every[-1]["ended"]} if "ended" in every[-1] else {}),
                 }
                 for name, every in batches.items()
             },
@@ -184,19 +237,28 @@ class LookThread(threading.Thread):
         places: Counter[Place] = Counter()
         own: Counter[Place] = Counter()
         batches: dict[str, Any] = {}
-        for task in list(_tasks(self._loop))[:MOST_TASKS]:
-            frames = list(_frames(task.get_coro()))
-            in_batch = next((one for one, name in frames if name.startswith("_BatchQueue.")), None)
-            if in_batch is not None and "self" in in_batch.f_locals:
-                _add_batch(batches, in_batch.f_locals["self"], frames)
-            place = _place(frames)
-            if place is not None:
-                request = in_batch is None and any(_is_serve(one) for one in frames)
-                (places if request else own)[place] += 1
+        followed: set[Any] = set()
+        tasks = list(_tasks(self._loop))[:MOST_TASKS]
+        chains = {task: list(_frames(task.get_coro())) for task in tasks}
+        # Those that Serve began come first: others that call it may be a part of them.
+        for task in sorted(tasks, key=lambda one: not any(map(_is_serve, chains[one][:1]))):
+            frames = chains[task]
+            in_batch = any(name.startswith("_BatchQueue.") for _, name in frames)
+            if in_batch or task in followed or not any(map(_is_serve, frames)):
+                continue
+            waits = Counter(_waits(task, chains, [], followed))
+            for where, times in waits.items():
+                places[where] += times if where[0].startswith(HANDLE) else 1
+        for task, frames in chains.items():
+            if (queue := _batch_queue(frames)) is not None:
+                _add_batch(batches, queue, frames)
+            if task not in followed and (place := _place(frames)) is not None:
+                own[place] += 1
         stacks = sys._current_frames()
         names = {one.ident: one.name for one in threading.enumerate()}
         threads: Counter[tuple[str, str, str]] = Counter()
         pools: dict[str, tuple[int, int]] = {}
+        most: dict[str, float] = {}
         loop = ""
         for ident, top in stacks.items():
             name = names.get(ident, "")
@@ -207,10 +269,12 @@ class LookThread(threading.Thread):
                 loop = at[1] if at else ""
                 continue
             pool = name.rpartition("_")[0] if name.rpartition("_")[2].isdigit() else name
-            if name.startswith("AnyIO") or _of_a_pool(top):
-                working = at is not None or (_of_a_pool(top) and top.f_code.co_name != "_worker")
+            of_a_pool = _of_a_pool(top)
+            if name.startswith("AnyIO") or of_a_pool is not None:
+                working = at is not None or (of_a_pool is not None and of_a_pool is not top)
                 known, worked = pools.get(pool, (0, 0))
                 pools[pool] = (known + 1, worked + working)
+                most[pool] = self._most_threads if of_a_pool is None else _most_threads(of_a_pool)
             if at is not None:
                 threads[(pool, *at[1:])] += 1
         return {
@@ -220,7 +284,10 @@ class LookThread(threading.Thread):
             "own": own,
             "loop": loop,
             "threads": threads,
-            "pools": pools,
+            "pools": {
+                name: (threads if most[name] == math.inf else int(most[name]), working)
+                for name, (threads, working) in pools.items()
+            },
             "batches": batches,
         }
 
@@ -233,7 +300,7 @@ def _tasks(loop: Any) -> Iterator[Any]:
         return
 
 
-def _frames(awaited: Any) -> Iterator[tuple[Any, str]]:
+def _frames(awaited: Any) -> Iterator[Frame]:
     """From a task's coroutine to the innermost that it awaits: frames, with qualified names."""
     while awaited is not None:
         frame = next(
@@ -259,15 +326,89 @@ def _frames(awaited: Any) -> Iterator[tuple[Any, str]]:
             awaited = next((one for one in held if isinstance(one, AsyncGeneratorType)), None)
 
 
-def _is_serve(frame: tuple[Any, str]) -> bool:
+def _waits(
+    task: Any,
+    chains: dict[Any, list[Frame]],
+    outer: list[Frame],
+    followed: set[Any],
+    awaited: bool = True,
+) -> list[Place]:
+    """Where a request waits by one of its tasks: in the tasks for which this one waits, if it has
+    any, else at its own innermost line. `chains`: the frames of tasks; `outer`: those that lead to
+    this one; `followed`: takes the tasks in it. Of a task that was only started beside (not
+    `awaited`) none, unless it runs code of the app."""
+    frames, places = chains[task], []
+    followed.add(task)
+    for inner, depth, is_awaited in _subtasks(task, frames):
+        if inner not in chains:
+            chains[inner] = list(_frames(inner.get_coro()))
+        within = chains[inner]
+        if within and inner not in followed and not _is_serve(within[0]):  # else one by itself
+            places += _waits(inner, chains, [*outer, *frames[:depth]], followed, is_awaited)
+    if places or not (awaited or any(map(_is_of_app, frames))):
+        return places
+    place = _place([*outer, *frames])
+    return [] if place is None else [place]
+
+
+def _subtasks(task: Any, frames: list[Frame]) -> Iterator[tuple[Any, int, bool]]:
+    """Tasks for which a task waits: each with the number of frames up to its start, and whether it
+    is awaited itself. Others are in a group that a library keeps while it calls the app or answers
+    the client (middleware and streams of starlette), or waits for (asyncio.wait and TaskGroup)."""
+    future = getattr(task, "_fut_waiter", None)
+    for awaited in getattr(future, "_children", [future]):
+        if isinstance(awaited, asyncio.Task):
+            yield awaited, len(frames), True
+    for at, (frame, name) in enumerate(frames):
+        code = frame.f_code
+        kept = GROUP_NAMES if name.endswith("TaskGroup.__aexit__") else TASK_NAMES
+        if kept.isdisjoint((*code.co_varnames, *code.co_cellvars)) or _is_app(code.co_filename):
+            continue
+        for held in [frame.f_locals.get(one) for one in kept]:
+            tasks = held if isinstance(held, set) else getattr(held, "_tasks", [held])
+            for one in list(tasks):
+                if isinstance(one, asyncio.Task) and not one.done():
+                    yield one, at + 1, False
+
+
+#: Variables of libraries that hold tasks: of starlette, and of asyncio's `wait` and `wait_for`.
+TASK_NAMES = frozenset({"task_group", "fs", "fut"})
+GROUP_NAMES = frozenset({"self"})
+
+
+def _is_of_app(frame: Frame) -> bool:
+    """Whether it runs code of the app, here or in a thread."""
+    file, name = frame[0].f_code.co_filename, frame[1]
+    return _is_app(file) or any(one in name for one in ("to_thread", "threadpool", "run_sync"))
+
+
+def _batch_queue(frames: list[Frame]) -> Any:
+    """The queue of `serve.batch` of which a task is, or in which its request waits; else None."""
+    for frame, name in frames:
+        if name.startswith("_BatchQueue."):
+            return frame.f_locals.get("self")
+        enqueue = frame.f_locals.get("enqueue_request") if _is_batching(frame) else None
+        for cell in getattr(enqueue, "__closure__", None) or ():
+            if hasattr(cell.cell_contents, "_queue"):
+                return cell.cell_contents._queue
+    return None
+
+
+def _is_batching(frame: Any) -> bool:
+    return bool(frame.f_code.co_filename.endswith("/ray/serve/batching.py"))
+
+
+def _is_serve(frame: Frame) -> bool:
     return "/ray/serve/" in frame[0].f_code.co_filename
+
+
+LIBRARY = os.path.dirname(os.__file__)
 
 
 def _is_app(file: str) -> bool:
     """Whether a file is of the app: neither of a package nor of Python itself."""
-    library = os.path.dirname(os.__file__)
     parts = ("/site-packages/", "/dist-packages/", "/ray/serve/", "/ray/_private/")
-    of_others = file.startswith(library) or any(one in file for one in parts)
+    of_others = file.startswith(LIBRARY) or any(one in file for one in parts)
     return os.path.isabs(file) and not of_others  # else it is made up, or compiled (grpc)
 
 
@@ -275,7 +416,7 @@ def _line(frame: Any, line: int | None = None) -> str:
     return f"{os.path.basename(frame.f_code.co_filename)}:{line or frame.f_lineno}"
 
 
-def _place(frames: list[tuple[Any, str]]) -> Place | None:
+def _place(frames: list[Frame]) -> Place | None:
     """Where a task waits: the app's innermost line, and what is awaited there. None for a task in
     which neither the app nor a request is."""
     at = max(
@@ -300,15 +441,19 @@ IN_REQUEST = (
 )
 
 
-def _called(beyond: list[tuple[Any, str]]) -> str:
+def _called(beyond: list[Frame]) -> str:
     """What is awaited beyond the app's line, `asyncio.Lock.acquire`: the first coroutine of a
     public name, with its package before it."""
     if not beyond:
         return "a future"
+    call = next((frame for frame, name in beyond if name.startswith("DeploymentResponse")), None)
+    if call is not None:
+        request = getattr(call.f_locals.get("self"), "_request_metadata", None)
+        return f"{HANDLE} {getattr(request, 'call_method', '')}"
     public = (one for one in beyond if not any(part[:1] == "_" for part in one[1].split(".")))
     frame, name = next(public, beyond[0])
     package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-    if frame.f_code.co_filename.endswith("/ray/serve/batching.py"):
+    if _is_batching(frame):
         return f"serve.batch {name}"
     return f"{package}.{name.replace('<locals>.', '')}" if package else name
 
@@ -324,17 +469,25 @@ def _app_line(top: Any) -> Place | None:
     return None
 
 
-def _of_a_pool(top: Any) -> bool:
-    """Whether a thread is one of concurrent.futures; idle, `_worker` is its innermost frame."""
+def _of_a_pool(top: Any) -> Any:
+    """The frame `_worker` of a thread of concurrent.futures, the innermost one while it is idle;
+    None of another thread."""
     frame = top
     while frame is not None:
         if frame.f_code.co_name == "_worker" and "concurrent/futures" in frame.f_code.co_filename:
-            return True
+            return frame
         frame = frame.f_back
-    return False
+    return None
 
 
-def _add_batch(batches: dict[str, Any], of: Any, frames: list[tuple[Any, str]]) -> None:
+def _most_threads(worker: Any) -> float:
+    """How many threads its pool starts at most: an idle pool has not started all of them."""
+    reference = worker.f_locals.get("executor_reference")
+    pool = None if reference is None else reference()
+    return float(getattr(pool, "_max_workers", math.inf))
+
+
+def _add_batch(batches: dict[str, Any], of: Any, frames: list[Frame]) -> None:
     """Adds the state of a `serve.batch` queue, by the name of its function. `waiting`: a batch
     waits for more requests, and none is in work."""
     waiting_frames = [frame for frame, name in frames if name.endswith("wait_for_batch")]
@@ -345,6 +498,9 @@ def _add_batch(batches: dict[str, Any], of: Any, frames: list[tuple[Any, str]]) 
         str(getattr(of, "_function_name", "")),
         {"most": of.max_batch_size, "wait_s": of.batch_wait_timeout_s, "held": 0},
     )
+    loop = getattr(of, "_handle_batch_task", None)
+    if loop is not None and loop.done() and not loop.cancelled():
+        state["ended"] = "".join(traceback.format_exception_only(loop.exception())).strip()
     state["held"] = max(state["held"], held + of.queue.qsize())
     state["running"] = running
     state["waiting"] = state["held"] > 0 and running <= 0
