@@ -443,7 +443,7 @@ def test_batches_at_work_count_against_a_proxy_that_is_nearly_full() -> None:
     at_work = replica(place, batches={"rank": batch}, own=[["asyncio.sleep", "shop.py:7", "r", 1]])
     verdict = limited_by(busy(85, at_work, alone_ms=200))
     assert (verdict.cause, verdict.confidence) == ("app wait", "low")
-    assert "12 requests wait for the batch function rank" in verdict.figures
+    assert "the batch function rank, for which 12 requests wait" in verdict.figures
     assert limited_by(busy(85, at_work, alone_ms=30)).cause == "proxy CPU"
 
 

@@ -129,7 +129,8 @@ def called_candidate(seen: Evidence) -> Candidate | None:
         return None
     name = max(full, key=lambda one: full[one])
     held, slots = behind[name]
-    if queued < max(1.0, (FULL_SLOTS - 1.0) * slots):
+    # The router tries again only after 25 to 500 ms, so few slots are not always busy.
+    if queued < 1.0 or queued + held < FULL_SLOTS * slots:
         return None
     waiting = queued + held
     places = f"for {slots} slot{'s' if slots > 1 else ''}"
