@@ -54,7 +54,7 @@ BODIES = ("--data-size", "large", "--body-type", "str", "--intermediate-handle")
 
 def test_two_cells_both_variants_all_rows_with_proof_and_exact_counts(tmp_path: Path) -> None:
     (tmp_path / "two.toml").write_text(TWO_CELLS)
-    slo = ["--slo", "p50=20s,errors=0"]
+    slo = ["--slo", "errors=0"]  # 100 connections wait 25 s for a slot: no p50 is known
     done = run_to_end(["micro", "--suite", "./two.toml", *slo, "--out", "run"], tmp_path)
     assert done.returncode == 0, done.stderr
     assert "errors <= 0 %: met by all 12 rows" in " ".join(done.stdout.split())
