@@ -83,7 +83,7 @@ _OWN: Final[tuple[Cause, ...]] = ("host CPU", "replica CPU")
 TUNE: Final = (
     Case("replica burns", ("replica CPU",), "burn", 20, 8),
     Case("all burn", _OWN, "burn", 20, 8, replicas=2),
-    Case("slots", ("concurrency limit",), "sleep", 50, 10, slots=1),
+    Case("slots", ("concurrency limit", "router back-off"), "sleep", 50, 10, slots=1),
     Case("batch wait", ("batch wait",), "batch", 0, 8, batch_size=32, batch_wait_s=0.1),
     Case("proxy", ("proxy CPU",), "nothing", 0, 100, on=("default",)),
     Case("no-op behind HAProxy", _OWN, "nothing", 0, 100, on=("optimized",)),
@@ -101,7 +101,7 @@ TUNE: Final = (
 JUDGE: Final = (
     Case("replica burns", ("replica CPU",), "burn", 45, 20),
     Case("all burn", _OWN, "burn", 60, 24, replicas=3),
-    Case("slots", ("concurrency limit",), "sleep", 80, 16, slots=2, replicas=2),
+    Case("slots", ("concurrency limit", "router back-off"), "sleep", 80, 16, slots=2, replicas=2),
     Case("batch wait", ("batch wait",), "batch", 0, 5, batch_size=16, batch_wait_s=0.05),
     Case("proxy", ("proxy CPU",), "nothing", 0, 50, replicas=2, on=("default",)),
     Case("no-op behind HAProxy", _OWN, "nothing", 0, 64, replicas=2, on=("optimized",)),

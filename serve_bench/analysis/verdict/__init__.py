@@ -324,7 +324,7 @@ def _rests(case: Case, place: Candidate) -> bool:
     longer = case.seen.waits.longer
     if case.seen.offered.loop != "closed" or longer is None or place.level < NEAR:
         return False
-    if case.top >= IDLE or full_pool(case.seen, place):
+    if case.top >= IDLE or place.cause == "batch wait" or full_pool(case.seen, place):
         return False
     return longer <= ALIKE and constant(case.trial, case.ladder) is None
 

@@ -283,6 +283,7 @@ def _batch(seen: Evidence, at: WaitPlace, count: float, share: float) -> Candida
     inside = _added(one.own for one in seen.waits.of[at.deployment])
     if inside:
         words += f", itself at {max(inside, key=lambda one: inside[one]).line}"
+    short = f"wait for the {short}"
     return Candidate("app wait", share, _named(seen, name, words), short, name)
 
 
