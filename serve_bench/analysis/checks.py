@@ -22,7 +22,7 @@ from serve_bench.analysis.statistics import (
     responses_long,
 )
 from serve_bench.core.failed_requests import failures_of, given_up_after_s
-from serve_bench.core.figures import part_text
+from serve_bench.core.figures import counted, part_text
 from serve_bench.core.load_result import FAILED_LATENCY, GIVEN_UP, REQUESTS_EACH
 from serve_bench.core.load_spec import FEWEST_WINDOWS, HANDLE, fitted_windows
 from serve_bench.core.own_app import rescaled, scaling_hint
@@ -226,11 +226,11 @@ def _slow(trial: Trial) -> Iterator[Warning]:
         f"s, a window {trial.window_s:g} s; needs {count * length_s:,.0f} s"
     )
     if drained := trial.client.get("drained"):
-        one = drained == 1
-        message += (
-            f"; {drained:,} response{'' if one else 's'} came after the windows, without new load: "
-            f"{'its latency is a lower bound' if one else 'their latencies are lower bounds'}"
-        )
+        which = "its latency is a lower bound"
+        if drained > 1:
+            which = "their latencies are lower bounds"
+        message += f"; {counted(drained, 'response')} came after the windows, without new load: "
+        message += which
     hint = f"measure {count} windows of {length_s:,.1f} s"
     yield Warning("too-slow", message, hint, trial.key)
 

@@ -90,7 +90,7 @@ def connection_wait(trial: Trial) -> ConnectionWait | None:
     found = ConnectionWait(
         due=due,
         sent=within.sent / seconds,
-        connections=sum(one["connections"] for one in trial.client.get("workers") or ()),
+        connections=sum(worker["connections"] for worker in trial.client.get("workers") or ()),
         wait_ns=waits_ns / max(1, lag.count),
         latency_ns=latency.mean or 0.0,
         service_ns=service.mean or 0.0,

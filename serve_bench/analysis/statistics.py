@@ -198,8 +198,8 @@ def has_spread(trial: Trial) -> bool:
     metric, long = trial.metrics.get(MAIN), responses_long(trial)
     if metric is None or not metric.windows or trial.in_windows is None:
         return True  # the spread of something else than a load in windows
-    each = statistics.fmean(metric.windows) * trial.window_s
-    return each >= FEWEST_RESPONSES and (long is None or long >= FEWEST_LONG)
+    responses = statistics.fmean(metric.windows) * trial.window_s
+    return responses >= FEWEST_RESPONSES and (long is None or long >= FEWEST_LONG)
 
 
 def spread(metrics: Sequence[Metric], of_windows: bool = True) -> Spread:

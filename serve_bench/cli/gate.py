@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from serve_bench.analysis.checks import unfair_sentences
 from serve_bench.benchmarks.registry import benchmark_of
 from serve_bench.cli.command import FAILED, Options, flag
 from serve_bench.core.errors import BadInput, visible
@@ -91,9 +92,6 @@ def close_slo(result: Result) -> int:
 def close_host(result: Result) -> int:
     """Says on stderr which other programs ran beside a run, for --strict-host. Returns the exit
     code: GATE_BROKEN, FAILED where it is not known of a trial, or 0."""
-    from serve_bench.analysis.checks import unfair_sentences
-    from serve_bench.core.errors import visible
-
     unfair = [*unfair_sentences(result.trials)]
     unknown = sum(trial.usage.get("others") is None for trial in result.trials)
     if unknown and not unfair:

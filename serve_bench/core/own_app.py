@@ -290,9 +290,9 @@ class OwnApp:
         """Options by which each deployment that Serve scales has the most replicas that it may
         have."""
         tables = {
-            one.name: one.tables.get("autoscaling_config", {})
-            for one in self.deployments
-            if one.num_replicas is None
+            deployment.name: deployment.tables.get("autoscaling_config", {})
+            for deployment in self.deployments
+            if deployment.num_replicas is None
         }
         return {
             f"{name}.num_replicas": int(table["max_replicas"])
@@ -315,8 +315,8 @@ class OwnApp:
         self, cell: Mapping[str, Option]
     ) -> Iterator[tuple[OwnDeployment, int, Mapping[str, Option]]]:
         """Each deployment, of the applications beside too, with its replicas and its cell."""
-        for one in self.deployments_in(cell):
-            yield one, self.count(one, cell) or 1, cell
+        for deployment in self.deployments_in(cell):
+            yield deployment, self.count(deployment, cell) or 1, cell
         for app in self.beside:
             for one in app.deployments:
                 yield one, one.num_replicas or 1, {}
@@ -367,9 +367,6 @@ class OwnApp:
         if not app.deployments:
             raise FormatError("suite.app.deployments: an app has one or more")
         return app
-
-
-# ------------------------------------------------------------------------------- options
 
 
 def arguments_of(options: Mapping[str, Option]) -> dict[str, Option]:
@@ -449,27 +446,24 @@ def _is_count(value: Option) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= LARGEST_COUNT
 
 
-# -------------------------------------------------------------------------------- deploy
-
-
 def deployments_of(app: OwnApp, cell: Mapping[str, Option]) -> list[dict[str, Any]]:
     """What a declarative deploy of Serve says of each deployment: what the cell sets, with what the
     code has in the same table."""
     deployments = []
     of_file = {one["name"]: one for one in app.config.get("deployments", ())}
-    for one in app.deployments_in(cell):
-        settings: dict[str, Any] = {**of_file.get(one.name, {}), "name": one.name}
+    for deployment in app.deployments_in(cell):
+        settings: dict[str, Any] = {**of_file.get(deployment.name, {}), "name": deployment.name}
         replaced: set[str] = set()
-        for key, value in _settings(one.name, cell).items():
+        for key, value in _settings(deployment.name, cell).items():
             table, dot, name = key.partition(".")
             if not dot:
                 settings[key] = value
                 continue
             if table not in replaced:  # with what the code or the file has there
-                settings[table] = dict(one.tables.get(table, {}))
+                settings[table] = dict(deployment.tables.get(table, {}))
                 replaced.add(table)
             settings[table][name] = value
-        fixed = one.num_replicas is None and f"{one.name}.num_replicas" in cell
+        fixed = deployment.num_replicas is None and f"{deployment.name}.num_replicas" in cell
         if fixed and "autoscaling_config" not in replaced:  # else Serve would still scale it
             settings["autoscaling_config"] = None
         deployments.append(settings)
@@ -480,14 +474,14 @@ def checks_of(app: OwnApp, cell: Mapping[str, Option]) -> list[dict[str, Any]]:
     """What must be true of each deployment once the cell is in force: its replicas, what they tell
     of themselves (`expect`), and what Serve tells of them (`told`)."""
     checks = []
-    for one in app.deployments_in(cell):
-        settings = _settings(one.name, cell)
+    for deployment in app.deployments_in(cell):
+        settings = _settings(deployment.name, cell)
         settings.pop("num_replicas", None)
         expect = {k: v for k, v in settings.items() if k in TOLD_BY_REPLICAS or k.startswith(FREE)}
         checks.append(
             {
-                "deployment": one.name,
-                "replicas": app.count(one, cell),
+                "deployment": deployment.name,
+                "replicas": app.count(deployment, cell),
                 "expect": expect,
                 "told": {key: value for key, value in settings.items() if key not in expect},
             }

@@ -149,8 +149,8 @@ def _base(
         name=_text(data, "name", "suite", file),
         app=app,
         variants=tuple(
-            replace(one, http_options={**one.http_options, **flags.http_options})
-            for one in variants
+            replace(variant, http_options={**variant.http_options, **flags.http_options})
+            for variant in variants
         ),
         cells=cells,
         rows=(),

@@ -166,7 +166,7 @@ def others_summary(
             "processes": len(by_pid),
             "cpu_percent": rounded(100.0 * by_pid.total() / (end_ns - begin_ns)),
         }
-        for name, by_pid in sorted(programs.items(), key=lambda one: -one[1].total())
+        for name, by_pid in sorted(programs.items(), key=lambda item: -item[1].total())
     ]
     return {
         "typical_percent": rounded(statistics.median(shares) if shares else None),
@@ -215,8 +215,6 @@ def _grown(before: Mapping[int, int], after: Mapping[int, int]) -> int:
     """By how much a total grew, over the threads that are still there; new ones count whole."""
     return sum(value - before.get(tid, 0) for tid, value in after.items())
 
-
-# --------------------------------------------------------------- what a report says of it
 
 ORDER: Final = (
     "load_worker agent observer haproxy haproxy_manager proxy fallback_proxy replica "
@@ -275,9 +273,11 @@ def others_words(usages: Sequence[Mapping[str, Any]]) -> str:
     programs in the `usage` of trials, most first; empty without one."""
     shares: Counter[str] = Counter()
     latest: dict[str, Mapping[str, Any]] = {}
-    for one in (one for usage in usages for one in usage.get("others", {}).get("programs", ())):
-        shares[one["program"]] += one["cpu_percent"] / len(usages)
-        latest[one["program"]] = one
+    for program in (
+        program for usage in usages for program in usage.get("others", {}).get("programs", ())
+    ):
+        shares[program["program"]] += program["cpu_percent"] / len(usages)
+        latest[program["program"]] = program
     texts: list[str] = []
     for name, share in shares.most_common(MOST_PROGRAMS):
         count = latest[name]["processes"]
@@ -292,7 +292,6 @@ def _place(role: str) -> int:
     return ORDER.index(role) if role in ORDER else len(ORDER)
 
 
-# --------------------------------------------------------------------------------------------------
 # What the replicas of an app count by themselves: requests taken, and batches by their size.
 #
 # A replica keeps its counts in a file named by its pid, in the folder of the launch: 8-byte

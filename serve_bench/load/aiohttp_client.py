@@ -46,7 +46,6 @@ STAMPED = (
 perf = time.perf_counter_ns
 
 
-# --------------------------------------------------------------------------------------------------
 # What aiohttp does not report: bytes on the wire, how a connection ended, what an error means.
 #
 # Rule: this part observes aiohttp and controls nothing.

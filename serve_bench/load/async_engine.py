@@ -295,7 +295,6 @@ class AsyncEngine(Engine, Generic[C]):
         self._loop.close()
 
 
-# --------------------------------------------------------------------------------------------------
 # Calls with whole messages, of which each of a stream is an event: gRPC and handles.
 
 

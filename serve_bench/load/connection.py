@@ -136,7 +136,6 @@ def allow_descriptors(connections: int) -> str | None:
     return lacking
 
 
-# --------------------------------------------------------------------------------------------------
 # Waiting for sockets: epoll where there is one, else `selectors`, behind the same four methods.
 #
 # Rule: masks are epoll's numbers on every system, so that the clients know one set of names.
@@ -367,7 +366,6 @@ def is_tls_eof(error: OSError) -> bool:
     return type(error).__name__ in ("SSLEOFError", "SSLZeroReturnError")
 
 
-# --------------------------------------------------------------------------------------------------
 # The rate of single connections: how many requests one completed in an interval of 100 ms.
 #
 # wrk prints such rates of its threads ("Thread Stats, Req/Sec"), and published benchmarks of Serve

@@ -61,7 +61,6 @@ Drive = Callable[..., LoadResult]
 
 perf = time.perf_counter_ns
 
-# --------------------------------------------------------------------------------------------------
 # When a warm-up may end. Pure: counts in, yes or no out.
 
 SAMPLE_S = 0.05
@@ -141,7 +140,6 @@ def stretch_note(asked: Timing, fitted: Timing, response_s: float) -> str:
     )
 
 
-# --------------------------------------------------------------------------------------------------
 # The live view of a load: the parent reads shared memory and calls back.
 
 INTERVAL_NS = 250_000_000
@@ -220,7 +218,6 @@ class Watch:
         return Histogram(counts)
 
 
-# --------------------------------------------------------------------------------------------------
 # One load.
 
 START_AHEAD_NS = 5_000_000
@@ -430,7 +427,6 @@ class _Drive:
         self.crew.wait_for("done", (drained - perf()) / 1e9, look)
 
 
-# --------------------------------------------------------------------------------------------------
 # Targets in turn, in slices of time: the least noisy way to compare them.
 #
 # Rule: one worker holds the connections of all, so that all are treated alike. The order within
@@ -511,7 +507,6 @@ def _sliced_result(
     return SlicedResult(tuple(sides), slices)
 
 
-# --------------------------------------------------------------------------------------------------
 # Targets in turn, in windows: for loads that cannot be sliced.
 #
 # An open loop has no slices, and a slice of requests that take seconds is as long as a window. Each
@@ -568,7 +563,7 @@ def joined(load: Load, results: Sequence[LoadResult]) -> LoadResult:
         combine(load, results),
         warmup=results[0].warmup,  # each window has one, all alike
         windows=tuple(count for one in results for count in one.windows),
-        shares=tuple(share for one in results for share in one.shares),
+        shares=tuple(share for result in results for share in result.shares),
         event_windows=tuple(count for one in results for count in one.event_windows),
         duration_s=sum(one.duration_s for one in results),
         mean_in_flight=None,  # the windows came one after the other: their sum is no mean

@@ -111,7 +111,9 @@ def _in_parts(load: Load) -> bool:
 def _busy_s(beyond_ns: int, histograms: Mapping[str, Histogram]) -> float:
     """Time in flight of all requests within the windows (s)."""
     recorded = [histograms[name] for name in ("equal", "latency", "failed_latency")]
-    return (sum((one.mean or 0.0) * one.count for one in recorded) + beyond_ns) / 1e9
+    return (
+        sum((histogram.mean or 0.0) * histogram.count for histogram in recorded) + beyond_ns
+    ) / 1e9
 
 
 def _counts(end: Mapping[str, Any], begin: Mapping[str, Any] | None = None) -> Counts:
@@ -195,13 +197,13 @@ def _added_up(load: Load, results: Sequence[LoadResult]) -> LoadResult:
     first = results[0]
     flying = [one.mean_in_flight for one in results if one.mean_in_flight is not None]
     duration_s = max(one.duration_s for one in results)
-    busy = [one.busy_s for one in results]
+    busy = [result.busy_s for result in results]
     histograms: dict[str, Any] = {name: Histogram() for name in (*HISTOGRAMS, "drained")}
     for name, histogram in histograms.items():
         for one in results:
             histogram.merge(getattr(one, name))
     failed_times: dict[str, Histogram] = {}
-    for kind, histogram in (pair for one in results for pair in one.failed_times.items()):
+    for kind, histogram in (pair for result in results for pair in result.failed_times.items()):
         failed_times[kind] = histogram.joined(failed_times.get(kind, Histogram()))
     whole = replace(
         first,
@@ -218,7 +220,7 @@ def _added_up(load: Load, results: Sequence[LoadResult]) -> LoadResult:
         **histograms,
         in_windows=_summed([one.in_windows for one in results]),
         mean_in_flight=sum(flying) if len(flying) == len(results) else None,
-        shares=tuple(map(sum, zip(*(one.shares for one in results), strict=False))),
+        shares=tuple(map(sum, zip(*(result.shares for result in results), strict=False))),
         busy_s=None if None in busy else sum(filter(None, busy)),
         measured=_summed([one.measured for one in results]),
         total=_summed([one.total for one in results]),
@@ -293,7 +295,6 @@ def losses(failures: Sequence[WorkerFailure]) -> tuple[str, ...]:
     )
 
 
-# --------------------------------------------------------------------------------------------------
 # Is the client the bottleneck? With all thresholds and their reasons.
 
 NON_IDLE_LIMIT = 0.85

@@ -21,7 +21,6 @@ from serve_bench.load.request_log import CUT, UNSENT, Events, Notes
 from serve_bench.load.tally import NEVER, Tally
 from serve_bench.load.traces import Traces
 
-# --------------------------------------------------------------------------------------------------
 # A worker's share of a load, and which of the load's requests it sends next: in turn, or drawn.
 #
 # Rule: the order depends on the load, its seed and the worker's number alone, so a load can be
@@ -62,7 +61,6 @@ def next_turn(load: Load, share: WorkerShare, requests: Sequence[_R]) -> Callabl
     return cycle([*requests[first:], *requests[:first]]).__next__
 
 
-# --------------------------------------------------------------------------------------------------
 # When the next request of an open loop is due. Pure: numbers in, numbers out.
 #
 # Rule: due times count from the start of the load and depend on no event of it. That avoids
@@ -165,7 +163,6 @@ def due_times(
                 n = next(steps)
 
 
-# --------------------------------------------------------------------------------------------------
 # The due times of one worker's open loop on the clock: first of the warm-up, then of the windows.
 #
 # Rule: the schedule starts anew at the first window's start, so stages are stages of the measured
@@ -210,7 +207,6 @@ class ArrivalClock:
             self.due = self._base + next(self._times)
 
 
-# --------------------------------------------------------------------------------------------------
 # How an open loop waits for the next due time: timerfd, spinning, or the poller's own timeout.
 #
 # Rule: a timer limits the sleep of the poller, and wakes it by a descriptor if it has one.

@@ -102,7 +102,6 @@ def anonymous_file() -> int:
     return fd
 
 
-# --------------------------------------------------------------------------------------------------
 # The account: what was sent, how it ended, when, and in which window.
 #
 # Rule: time is passed in, and every event is preceded by `advance(now)` when `now >= edge`, so that

@@ -59,7 +59,6 @@ def make_engine(
     return RawEngine(load, address, share, notes)
 
 
-# --------------------------------------------------------------------------------------------------
 # Slices: targets held open at once and loaded in turn.
 #
 # Rule: only one side is loaded at a time. A slice ends with its last response, before the next.
@@ -108,7 +107,6 @@ def run_slice(
     )
 
 
-# --------------------------------------------------------------------------------------------------
 # What a worker costs the machine.
 
 SCHEDSTAT = "/proc/thread-self/schedstat"

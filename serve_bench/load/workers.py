@@ -31,7 +31,6 @@ from serve_bench.load.request_log import LogOrder
 from serve_bench.load.tally import Shared
 from serve_bench.load.traces import TraceOrder
 
-# --------------------------------------------------------------------------------------------------
 # How many worker processes a load needs, how many cores there are, and the shares of the workers.
 
 RAW_RATE_PER_WORKER = 25_000.0

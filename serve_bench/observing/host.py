@@ -24,7 +24,6 @@ from serve_bench.core.proof import without_method
 from serve_bench.core.usage import HostReading, Threads
 from serve_bench.load.workers import cgroup_files, cpu_quota_cores, small_file
 
-# --------------------------------------------------------------------------------------------------
 # One reading of a process, its threads, and the host.
 #
 # Rule: cheap enough for several times a second; None, never 0, for an ended process or an unknown
@@ -183,8 +182,6 @@ def _text(path: str) -> str:
     finally:
         os.close(fd)
 
-
-# --------------------------------------------------------------------------------------------------
 
 _GIT_TIMEOUT_S: Final = 5.0
 

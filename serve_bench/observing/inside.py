@@ -27,7 +27,6 @@ from serve_bench.observing.sampler import Gpus, Sampler, sampler_of
 from serve_bench.serving.server import Serving
 from serve_bench.store import StoreError
 
-# --------------------------------------------------------------------------------------------------
 # Serve's own metrics around a trial, from the Prometheus endpoint of the node: what grew.
 #
 # Each process of Ray exports at an interval, so a scrape shows an earlier state. Rule: a delta
@@ -336,7 +335,6 @@ def _by_worker(series: MetricSeries) -> dict[str, float]:
     return out
 
 
-# --------------------------------------------------------------------------------------------------
 # Around a load.
 
 SAMPLES_FILE: Final = "samples.jsonl"

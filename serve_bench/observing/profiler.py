@@ -34,7 +34,6 @@ from serve_bench.observing.processes import TARGETS
 from serve_bench.serving.strays import DIRECTORY_MARK
 from serve_bench.store.files import make_room, remove_empty, why, write_whole
 
-# --------------------------------------------------------------------------------------------------
 # May this user look into a process, and is it Python? Errors say what to do. It only reads /proc.
 
 _CAP_SYS_PTRACE: Final = 19
@@ -170,7 +169,6 @@ def dump(pid: int, *, native: bool = False) -> str:
     return ran.stdout
 
 
-# --------------------------------------------------------------------------------------------------
 # Recordings.
 
 READY_S: Final = 30.0
@@ -414,7 +412,6 @@ def record(
     return Recordings(tuple(done), tuple(failed), interrupted)
 
 
-# --------------------------------------------------------------------------------------------------
 # py-spy beside one load: started before it, ended after it, its stacks kept in the run's folder.
 #
 # Rule: a load with py-spy beside it is a repetition with the flag `profiled`, never a measured one.

@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from serve_bench.observing.profiler import Profilable
 
 
-# --------------------------------------------------------------------------------------------------
 # GPU use by NVML, if the package nvidia-ml-py and a driver are there; else nothing, and why.
 #
 # Rule: it never fails a run. A figure that a device does not report is None.
@@ -146,8 +145,6 @@ def gpu_summary(readings: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, 
         )
     return out
 
-
-# --------------------------------------------------------------------------------------------------
 
 INTERVAL_S: Final = 0.2
 OWN_SHARE: Final = 0.01

@@ -91,8 +91,8 @@ def folder_of(
     """The files of a run in `home`, as seen from a page in `base`. `records`: their file there;
     `rules`: what splits the stacks of flamegraphs by layer."""
     blocks = (block for section in document.sections for block in section.blocks)
-    flamegraphs = (one for one in unfolded(blocks) if isinstance(one, Flamegraph))
-    drawn = ((one.stacks, _draw(home, one, rules)) for one in flamegraphs)
+    flamegraphs = (block for block in unfolded(blocks) if isinstance(block, Flamegraph))
+    drawn = ((graph.stacks, _draw(home, graph, rules)) for graph in flamegraphs)
     return Folder(
         records=_records_file(home, records, base),
         flamegraphs={path: svg for path, svg in drawn if svg is not None},
@@ -478,8 +478,8 @@ def html_text(
     many = len(documents) > 1
     beside = [*folders, *[Folder()] * (len(documents) - len(folders))]
     made = [replace(one, sections=tuple(_in_order(_made(one)))) for one in documents]
-    blocks = (block for one in made for part in one.sections for block in unfolded(part.blocks))
-    looks = looks_of(one.drawing for one in blocks if isinstance(one, Chart))
+    blocks = (block for page in made for part in page.sections for block in unfolded(part.blocks))
+    looks = looks_of(block.drawing for block in blocks if isinstance(block, Chart))
     sheets = [
         _sheet(document, folder, at, many, looks)
         for at, (document, folder) in enumerate(zip(made, beside, strict=True))
@@ -502,8 +502,8 @@ def html_text(
 
 
 def _policy(scripts: Sequence[str]) -> str:
-    digests = (b64encode(sha256(one.encode()).digest()).decode() for one in scripts)
-    allowed = " ".join(f"'sha256-{one}'" for one in digests)
+    digests = (b64encode(sha256(script.encode()).digest()).decode() for script in scripts)
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
     return (
         f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; "
         "connect-src 'none'; base-uri 'none'; form-action 'none'"

@@ -38,7 +38,7 @@ def charts_of(documents: Iterable[Document], words: str | None = None) -> list[C
     """The charts of documents, of several or of those with `words` in their title. BadInput where
     there is none, or more than a picture holds."""
     blocks = (block for one in documents for section in one.sections for block in section.blocks)
-    every = [one for one in with_charts(unfolded(blocks)) if isinstance(one, Chart)]
+    every = [block for block in with_charts(unfolded(blocks)) if isinstance(block, Chart)]
     charts = [one for one in every if words is None or words.casefold() in one.title.casefold()]
     if every and not charts:
         titles = ", ".join(dict.fromkeys(one.title for one in every))

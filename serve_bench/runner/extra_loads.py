@@ -16,7 +16,6 @@ from serve_bench.load import LoadError, drive_load
 from serve_bench.runner.load_source import LoadDriver
 from serve_bench.serving.server import LaunchFailed, Serving
 
-# --------------------------------------------------------------------------------------------------
 # Before rows of a fixed number of requests, which have no warm-up: one client, until it is served
 # steadily.
 #
@@ -91,7 +90,6 @@ def is_settled(state: JsonObject) -> bool:
     return bool(state.get("steady"))
 
 
-# --------------------------------------------------------------------------------------------------
 # A further load after a row that no full CPU or queue explains, observed inside the replicas.
 #
 # The result is `waits` in the record of the trial. It enters no figure: the trial is over before.

@@ -26,7 +26,6 @@ from serve_bench.load.workers import divide
 from serve_bench.nodes import NodeCrew, NodesFailed, NodesInterrupted, NodesResult
 from serve_bench.serving.launch_spec import reachable
 
-# --------------------------------------------------------------------------------------------------
 # One load split into several that add up to it, one for each node. Pure.
 #
 # Rule: counts (connections, requests, rates) are split so that they add up; settings of a single
@@ -62,8 +61,6 @@ def parts_of(load: Load, nodes: int) -> tuple[Load, ...]:
         for at in range(parts)
     )
 
-
-# --------------------------------------------------------------------------------------------------
 
 RAY: Final = "ray"
 """`--load-on` for the measured cluster, or without one for that which Ray finds."""
@@ -180,9 +177,8 @@ class _NodeDrive:
         if log is not None or traces is not None:
             raise SpecError("a log of the requests needs a load from this host")
         loads = self._split(load)
-        timing = replace(
-            timing, stretched_s=None
-        )  # no node knows how long the others' answers take
+        # No node knows how long the answers of the others take.
+        timing = replace(timing, stretched_s=None)
         try:
             result = self.crew.drive(loads, timing, on_progress=on_progress)
         except NodesInterrupted as early:

@@ -16,7 +16,6 @@ from serve_bench.observing.processes import TARGETS, ServeProcess
 from serve_bench.observing.profiler import Recording, Recordings, SpyOptions, record
 from serve_bench.store.files import read_toml, shipped
 
-# --------------------------------------------------------------------------------------------------
 # Recipes: what to record with py-spy and how, as profiles/*.toml has them. Pure.
 
 FLAGS: Final = ("native", "gil", "idle")
@@ -81,8 +80,6 @@ def sample_rate(value: object, where: str) -> int:
         raise BadInput(f"{where}: {value!r} is not allowed; it takes 1 to {FASTEST} a second")
     return value
 
-
-# --------------------------------------------------------------------------------------------------
 
 RAW_SUFFIX: Final = ".raw.txt"
 """How the name of a file of raw stacks ends; their flamegraph lies beside it, as .svg."""
@@ -153,9 +150,6 @@ def record_all(
 def raw_beside(place: Path) -> Path:
     """The file of raw stacks beside that of a flamegraph."""
     return place.with_name(place.name.removesuffix(place.suffix) + RAW_SUFFIX)
-
-
-# -------------------------------------------------------------------------------- reading
 
 
 def layer_rules() -> LayerRules:

@@ -49,7 +49,6 @@ def next_phase(ended: str) -> str:
     return _NEXT.get(ended, f"launch: {ended} is up")
 
 
-# --------------------------------------------------------------------------------------------------
 # Progress and records.
 
 
@@ -231,7 +230,6 @@ class Journal:
         self.observer.failure(failure)
 
 
-# --------------------------------------------------------------------------------------------------
 # What is measured, and on what.
 
 

@@ -62,7 +62,7 @@ class ReplicaWatch:
         if running != self._running:
             self._running, self._changed_s = running, now_s
         latest_s = min(self._changed_s + PATIENCE_S, self._began_s + MOST_S)
-        return now_s > latest_s or all(one["running"] >= one["wanted"] for one in states)
+        return now_s > latest_s or all(state["running"] >= state["wanted"] for state in states)
 
     def add_to(self, trial: Trial, result: LoadResult) -> Trial:
         """The trial, whose limits (core/own_app.py) of what Serve scales have what ran within the
@@ -70,10 +70,14 @@ class ReplicaWatch:
         begin_ns = result.started_at_ns - time.time_ns() + time.perf_counter_ns()
         limits = dict(trial.limits)
         for name in [name for name, limit in limits.items() if "most" in limit]:
-            of_it = [one for one in self.changes if one["deployment"] == f"{self.app}:{name}"]
-            seen = [one for one in of_it if one["at_ns"] <= begin_ns + result.duration_s * 1e9]
-            before = sum(one["at_ns"] <= begin_ns for one in seen)
-            counts = [int(one["running"]) for one in seen[max(0, before - 1) :]]
+            of_it = [
+                change for change in self.changes if change["deployment"] == f"{self.app}:{name}"
+            ]
+            seen = [
+                change for change in of_it if change["at_ns"] <= begin_ns + result.duration_s * 1e9
+            ]
+            before = sum(change["at_ns"] <= begin_ns for change in seen)
+            counts = [int(change["running"]) for change in seen[max(0, before - 1) :]]
             if counts:
                 ran = [count for count, _ in groupby(counts)]
                 limits[name] = {**limits[name], "ran": ran, "wanted": int(seen[-1]["wanted"])}

@@ -284,7 +284,6 @@ def check_tracing(variant: VariantUsed) -> None:
         raise BadInput(f"--trace: variant {variant.name}: {why}")
 
 
-# --------------------------------------------------------------------------------------------------
 # TCP ports of this machine: is one free, who owns it, which are open to the network.
 
 #: Ports of a launch are drawn from here: below the ephemeral range, which begins at 32768 on Linux.

@@ -164,7 +164,7 @@ def test_a_miss_with_fewer_replicas_is_no_upper_end() -> None:
         changes = not changes and share > 0.01 and replicas < 4
         replicas += changes
     found = estimate(search.probes, [P99])
-    assert replicas == 4 and not all(one.steady for one in search.probes)
+    assert replicas == 4 and not all(probe.steady for probe in search.probes)
     assert found.rate == pytest.approx(160, rel=0.01) and not found.drift
 
 

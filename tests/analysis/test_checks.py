@@ -191,9 +191,9 @@ def test_few_or_long_responses_have_no_spread_and_blame_nobody() -> None:
     )
     assert not {"unsteady-windows"} & {*codes(few), *codes(long)}
     assert "unsteady-windows" in codes(enough)
-    spreads = [summarize(result_of([run(FIRST), one]))[0].spreads for one in (few, long, enough)]
-    assert [one["throughput"].std is None for one in spreads] == [True, True, False]
-    (found,) = (one for one in doubts(long) if one.code == "too-slow")
+    rows = [summarize(result_of([run(FIRST), trial]))[0] for trial in (few, long, enough)]
+    assert [row.spreads["throughput"].std is None for row in rows] == [True, True, False]
+    (found,) = (doubt for doubt in doubts(long) if doubt.code == "too-slow")
     assert found.message == (
         "too slow for this length: a response takes 0.75 s, a window 1 s; needs 13 s"
     )

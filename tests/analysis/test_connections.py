@@ -27,7 +27,7 @@ def waiting(
     lags = [ms * MS for ms, count in lags_ms.items() for _ in range(count)]
     assert len(lags) == due
     client = {
-        "waited": sum(one > MS for one in lags),
+        "waited": sum(lag > MS for lag in lags),
         "workers": [{"connections": connections}],
         "in_windows": {
             "sent": within,
@@ -48,7 +48,7 @@ def waiting(
 
 
 def warnings(trial: Trial) -> dict[str, Warning]:
-    return {one.code: one for check in TRIAL_CHECKS for one in check(trial)}
+    return {warning.code: warning for check in TRIAL_CHECKS for warning in check(trial)}
 
 
 def test_a_rate_that_is_missed_for_connections_names_how_many_it_takes() -> None:

@@ -167,9 +167,10 @@ def test_a_ladder_alone_tells_that_requests_wait_and_not_for_what() -> None:
 
 
 def test_no_load_is_called_the_limit_where_more_clients_bring_no_more() -> None:
-    one, five, twenty = (measured(at, rate, IDLE) for at, rate in ((1, 9.4), (5, 5.2), (20, 2.0)))
-    assert limited_by(one).cause == "offered load"
-    slot = [replace(trial, cell=cell(queries=1, replicas=1)) for trial in (one, five, twenty)]
+    rates = ((1, 9.4), (5, 5.2), (20, 2.0))
+    single, five, twenty = (measured(clients, rate, IDLE) for clients, rate in rates)
+    assert limited_by(single).cause == "offered load"
+    slot = [replace(trial, cell=cell(queries=1, replicas=1)) for trial in (single, five, twenty)]
     verdict = limited_by(slot[0], beside=slot)
     assert (verdict.cause, verdict.confidence) == ("concurrency limit", "high")
     assert verdict.figures == (
@@ -180,12 +181,12 @@ def test_no_load_is_called_the_limit_where_more_clients_bring_no_more() -> None:
     assert (flat.cause, flat.confidence) == ("app wait", "medium")
     assert flat.figures.endswith("CPU idle: 50 clients bring no more (20 requests/s)")
     # Between the two there may be a better one.
-    fallen = limited_by(one, beside=[twenty])
+    fallen = limited_by(single, beside=[twenty])
     assert (fallen.cause, fallen.confidence) == ("offered load", "low")
     assert fallen.reasons == ("20 clients bring no more (2 requests/s)",)
     assert "between" in fallen.hint
     failing = measured(20, 2.0, IDLE, failed=400)
-    assert limited_by(one, beside=[failing]).confidence == "high"
+    assert limited_by(single, beside=[failing]).confidence == "high"
 
 
 def test_a_ladder_beside_a_proxy_that_is_busy_is_unclear() -> None:

@@ -58,13 +58,13 @@ def test_requests_that_take_no_longer_than_one_alone_are_offered_load() -> None:
     threads = [["AnyIO worker thread", "shop.py:7", "chunks", 20.0]]
     for full, cause in ((0.0, "offered load"), (1.0, "app wait")):
         pools = {"AnyIO worker thread": {"threads": 20, "full": full}}
-        one = replica(("anyio.run_sync", "", 20.0), pools=pools, threads=threads)
-        verdict = limited_by(seen(one, alone_ms=600))
+        pooled = replica(("anyio.run_sync", "", 20.0), pools=pools, threads=threads)
+        verdict = limited_by(seen(pooled, alone_ms=600))
         assert verdict.cause == cause and "shop.py:7" in verdict.figures
         assert ("more clients bring more" in verdict.text) == (not full)
     # A fifth of them wait elsewhere: for a permit, say.
-    some = replica(("asyncio.sleep", "shop.py:9", 15.0), ("asyncio.locks", "shop.py:8", 5.0))
-    assert limited_by(seen(some, alone_ms=600)).cause == "app wait"
+    half = replica(("asyncio.sleep", "shop.py:9", 15.0), ("asyncio.locks", "shop.py:8", 5.0))
+    assert limited_by(seen(half, alone_ms=600)).cause == "app wait"
 
 
 def test_no_line_is_named_where_requests_wait_in_many_or_were_hardly_looked_at() -> None:

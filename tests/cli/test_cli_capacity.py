@@ -187,9 +187,8 @@ def test_ctrl_c_keeps_the_probes_and_shows_the_bracket(tmp_path: Path) -> None:
     assert run.returncode == 130, rest
     assert re.search(r"capacity (above|below|\d)", rest), rest
     assert "interrupted; results are kept and shown" in rest
-    probes = cell_of(tmp_path / "r")["probes"]
-    assert [probe["slo"] in ("met", "missed") for probe in probes[:2]] == [True, True]
-    assert len(probes) in (2, 3)
+    words = [probe["slo"] for probe in cell_of(tmp_path / "r")["probes"]]
+    assert words[:2] == ["met", "met"] and len(words) in (2, 3)
 
 
 @pytest.mark.timeout(120)

@@ -168,7 +168,7 @@ def test_other_programs_end_a_strict_run(
     others = {"typical_percent": typical, "programs": programs}
     result = measured("errors=50%", missing=True)
     usage = {} if typical is None else {"others": others}
-    result = replace(result, trials=tuple(replace(one, usage=usage) for one in result.trials))
+    result = replace(result, trials=tuple(replace(trial, usage=usage) for trial in result.trials))
     assert close_host(result) == code
     assert capsys.readouterr().err.startswith(words)
     text = render(result)

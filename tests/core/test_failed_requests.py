@@ -42,11 +42,11 @@ def test_over_trials_statuses_are_added_up_as_they_were_stored() -> None:
 
 
 def test_a_trial_without_a_completed_request() -> None:
-    one = trial(planned(), failed={"status": 2}, client={"status_codes": {"408": 2}})
-    one = replace(one, counts=replace(one.counts, completed=0))
-    assert none_succeeded(one) == "no request succeeded: 2 with status 408"
-    within = asdict(replace(one.counts, completed=2))
-    before = replace(one, client={**one.client, "in_windows": within})
+    rejected = trial(planned(), failed={"status": 2}, client={"status_codes": {"408": 2}})
+    rejected = replace(rejected, counts=replace(rejected.counts, completed=0))
+    assert none_succeeded(rejected) == "no request succeeded: 2 with status 408"
+    within = asdict(replace(rejected.counts, completed=2))
+    before = replace(rejected, client={**rejected.client, "in_windows": within})
     assert none_succeeded(before).startswith("no request that began in the windows succeeded: 2 ")
-    silent = replace(one, counts=replace(one.counts, failed={}))
+    silent = replace(rejected, counts=replace(rejected.counts, failed={}))
     assert none_succeeded(silent) == "no request succeeded: none was answered in time"

@@ -105,8 +105,8 @@ def test_a_deployment_that_serve_scales_is_fixed_at_a_number() -> None:
     table = {"autoscaling_config": {"min_replicas": 1, "max_replicas": 4}}
     app = replace(SCALED, deployments=(OwnDeployment("One", None, 2.0, table), RANKER))
     assert app.fixed_replicas() == {"One.num_replicas": 4} and not SHOP.fixed_replicas()
-    one, ranker = deployments_of(app, app.fixed_replicas())
-    assert one == {"name": "One", "num_replicas": 4, "autoscaling_config": None}
+    deployment, ranker = deployments_of(app, app.fixed_replicas())
+    assert deployment == {"name": "One", "num_replicas": 4, "autoscaling_config": None}
     assert "autoscaling_config" not in ranker
 
 

@@ -113,8 +113,6 @@ def test_the_stored_rounds_pass_on_the_same_app_and_fail_on_a_slow_one(
     assert "Performance has regressed" in slow.stdout + slow.stderr
 
 
-# ------------------------------------------------------------- base against pull request
-
 #: A package of which the later version is slow.
 RANK = "import time\ndef rank():\n    until = time.perf_counter() + {seconds}\n"
 RANK += "    while time.perf_counter() < until:\n        pass\n"

@@ -147,9 +147,6 @@ def check_figures(result: Result, folder: Path) -> None:
                 assert value == pytest.approx(nearest_rank(values, share), rel=1e-3), (name, share)
 
 
-# ---------------------------------------------------------------------------- what breaks a run
-
-
 def wait_for_episodes(process: subprocess.Popen[str], folder: Path, world: int, least: int) -> Any:
     """Waits until so many episodes of the n-th world are measured; gives who is in it."""
     deadline = time.monotonic() + 100

@@ -73,9 +73,9 @@ def test_a_typed_builder_of_a_file_in_a_package_is_built_for_each_argument(tmp_p
     done = run_to_end(words.split(), tmp_path)
     assert done.returncode == 0, done.stderr + done.stdout
     deploys = read(tmp_path / "out").deploys
-    assert [one.cell["args.copies"] for one in deploys] == ["1", "2"]
-    assert [len(one.proof["replicas"]) for one in deploys] == [1, 2]
-    assert {one.proof["import_path"] for one in deploys} == {"pkg.my-app:typed"}
+    assert [deploy.cell["args.copies"] for deploy in deploys] == ["1", "2"]
+    assert [len(deploy.proof["replicas"]) for deploy in deploys] == [1, 2]
+    assert {deploy.proof["import_path"] for deploy in deploys} == {"pkg.my-app:typed"}
 
 
 @pytest.mark.long

@@ -196,9 +196,6 @@ def test_behind_haproxy_all_is_the_same(tmp_path: Path) -> None:
     shutil.rmtree(spec.directory.parent)
 
 
-# ------------------------------------------------------------------------ a cluster of others
-
-
 class Others:
     """A Ray cluster that is not ours, with an application of its own."""
 

@@ -63,7 +63,7 @@ def test_injected_failures_are_counted_by_class(client: Client, loop: str) -> No
     assert result.failed_latency.count == expected.total()
     times = result.failed_times
     assert {"500", "503"} < set(times) and not {"status", "rejected"} & set(times)
-    assert sum(one.count for one in times.values()) == expected.total()
+    assert sum(histogram.count for histogram in times.values()) == expected.total()
 
 
 def test_what_a_client_adds_is_known() -> None:

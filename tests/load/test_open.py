@@ -184,7 +184,8 @@ def test_connections_grow_with_the_need(client: Client) -> None:
         result = drive_load(load, Timing(windows=1, window_s=0.5, **NOW))
     assert result.waited == 0 == result.total.unsent
     assert 9 <= server.connections <= 61
-    assert sum(one.connections for one in result.workers) == server.connections - 1  # to try it
+    opened = server.connections - 1  # which was to try it
+    assert sum(worker.connections for worker in result.workers) == opened
     assert result.measured.failed == {}
 
 

@@ -135,11 +135,11 @@ def test_the_rate_of_a_closed_loop_is_that_of_its_connections(
     line, run = recorded(load, result)
     assert result.window_s >= 5 * takes_s
     assert line.spreads["throughput"].mean == pytest.approx(connections / takes_s, rel=0.02)
-    each = connections * result.window_s / takes_s
-    assert (line.spreads["throughput"].std is not None) is (each >= 10)
+    responses = connections * result.window_s / takes_s
+    assert (line.spreads["throughput"].std is not None) is (responses >= 10)
     assert line.distributions["latency"].lower_bounds == ()
     assert result.busy_s == pytest.approx(connections * result.duration_s, rel=0.001)
-    found = {one.code for one in checks(run)}
+    found = {warning.code for warning in checks(run)}
     assert found <= {"few-samples"}
     # Whole answers stay whole, and each is in one window.
     assert sum(result.windows) == result.completed_in_windows
@@ -187,16 +187,17 @@ def test_what_is_too_slow_for_any_window_says_what_it_needs() -> None:
     rate, latency = line.spreads["throughput"], line.distributions["latency"]
     assert (rate.std, line.trials[0].window_s) == (None, 0.5)
     assert isinstance(latency.p99, LowerBound)
-    (found,) = (one for one in checks(records) if one.code == "too-slow")
+    (found,) = (warning for warning in checks(records) if warning.code == "too-slow")
     assert found.message.startswith("too slow for this length: a response takes ")
     assert "their latencies are lower bounds" in found.message
-    assert not {"unsteady-windows", "littles-law"} & {one.code for one in checks(records)}
+    assert not {"unsteady-windows", "littles-law"} & {warning.code for warning in checks(records)}
 
 
 def test_windows_become_longer_and_fewer() -> None:
     asked = Timing(windows=10, window_s=1.0).stretchable()
     assert asked.fitted(0.18) == asked
-    shapes = [(one.windows, one.window_s) for one in map(asked.fitted, (0.3, 1.0, 5.0, 5.1))]
+    timings = map(asked.fitted, (0.3, 1.0, 5.0, 5.1))
+    shapes = [(timing.windows, timing.window_s) for timing in timings]
     assert shapes == [(5, 1.7), (3, 5.5), (3, 27.5), (10, 1.0)]
     within = Timing(windows=10, window_s=1.0, stretched_s=10.0)  # no longer than it was asked for
     assert within.fitted(0.5).windows == 3 and within.fitted(1.0) == within
@@ -211,7 +212,8 @@ def test_the_warm_up_lasts_two_responses() -> None:
     assert response_s([0] * 20 + [4] * 15, 4) == pytest.approx(1.0)
     assert response_s([0, 0, 1, 2, 3, 4], 100) == pytest.approx(6.25)  # a queue that fills
     assert response_s([0, 0, 1, 2, 3, 4], None) == pytest.approx(0.1)
-    assert [settling_s(QUICK, one) for one in (0.1, 3.0, 25.0, None)] == [0.2, 6.0, 10.0, 5.0]
+    settling = [settling_s(QUICK, seconds) for seconds in (0.1, 3.0, 25.0, None)]
+    assert settling == [0.2, 6.0, 10.0, 5.0]
     assert settling_s(Timing(0.0, 0.0), None) == 0.0
 
 

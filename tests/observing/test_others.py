@@ -76,7 +76,7 @@ def test_a_stranger_that_computes_is_named_unless_we_ask_it(
         time.sleep(1.3)
         seconds, after_ns = (time.time_ns() - began_ns) / 1e9, cpu_ns(pid)
     others = sampler.summary(began_ns, seconds)["others"]
-    found = [one for one in others["programs"] if one["pid"] == pid]
+    found = [program for program in others["programs"] if program["pid"] == pid]
     if asks:
         assert not found
         return
@@ -101,8 +101,8 @@ def test_what_a_replica_starts_is_its_child_and_no_other_program() -> None:
         time.sleep(1.5)
         seconds = (time.time_ns() - began_ns) / 1e9
     usage = sampler.summary(began_ns, seconds)
-    (child,) = (one for one in usage["processes"] if one["role"] == "child_of_replica")
+    (child,) = (process for process in usage["processes"] if process["role"] == "child_of_replica")
     assert child["title"] == "python" and child["cpu_percent"] > 0
     os.kill(child["pid"], signal.SIGKILL)
     replica.wait()
-    assert child["pid"] not in [one["pid"] for one in usage["others"]["programs"]]
+    assert child["pid"] not in [program["pid"] for program in usage["others"]["programs"]]

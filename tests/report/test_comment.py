@@ -60,8 +60,7 @@ def test_what_was_found_is_said_as_on_the_page_and_gaps_come_first(name: str) ->
     result = stored(name)
     text = render(result, "markdown")
     page = sheet_of(result, None)
-    if name != "trace":  # its sentence of a timer has no full stop
-        is_sound(page)
+    is_sound(page)
     sentences = as_lines(page.findings)
     assert all(escaped(one) in text for one in sentences)
     first, missing = text.split("\n")[0], result.missing or result.failures

@@ -141,7 +141,7 @@ def x_of(chart: Chart) -> dict[str, Any]:
 
 def test_a_bar_is_made_of_its_parts_in_one_order() -> None:
     chart = stacked(SHARES)
-    assert [one["part"] for one in data(chart)] == ["proxy", "replica"] * 2
+    assert [value["part"] for value in data(chart)] == ["proxy", "replica"] * 2
     for proxy, replica in (data(chart)[:2], data(chart)[2:]):
         assert proxy["start"] == 0.0
         assert proxy["end"] == proxy["value"] == replica["start"]

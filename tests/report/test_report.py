@@ -261,7 +261,7 @@ def test_what_differs_from_what_was_asked_is_marked_on_the_page() -> None:
     plan = planned(row=ROWS[2])
     made = trial(plan, client=client, steady=False, failed={"reset": 2})
     blocks = method(result_of([run(plan), launch(), made])).blocks
-    table = next(one for one in every(blocks, Table) if one.caption == "Plan and execution")
+    table = next(table for table in every(blocks, Table) if table.caption == "Plan and execution")
     (row,) = table.rows
     assert as_lines(row.doubts) == (why, "no epoll")
     assert row.cells[at(table, "used")] == Number("43", 43, "doubt")
@@ -272,7 +272,7 @@ def test_what_differs_from_what_was_asked_is_marked_on_the_page() -> None:
 NEVER = Failure("launch", "the port is taken", AT, variant="default", round=1)
 UNMEASURED = {
     "rpc": rpc_result(rpc_suite([rpc_world(10)]), others=[replace(NEVER, variant="torch")]),
-    **{one: scale_result(scale_suite(one), others=[NEVER]) for one in WORKLOADS},
+    **{workload: scale_result(scale_suite(workload), others=[NEVER]) for workload in WORKLOADS},
 }
 
 

@@ -168,9 +168,9 @@ def test_calls_of_a_request_are_counted_by_its_id(look: Any) -> None:
     front = [("a", 5, 50), ("b", 12, 35), ("d", 1, 2), ("d", 3, 4)]  # d is an id of the client
     looks.append({"app": "app", "deployment": "Front", "ingress": True, "answers": front})
     look._add_calls(looks)
-    assert [one.get("calls") for one in looks] == [
+    assert [look.get("calls") for look in looks] == [
         {"a_request": 1.5, "at_once": 1.0},
         {"a_request": 2.0, "at_once": 1.5},
         None,
     ]
-    assert all({"answers", "ingress"}.isdisjoint(one) for one in looks)
+    assert all({"answers", "ingress"}.isdisjoint(look) for look in looks)

@@ -103,9 +103,6 @@ def test_a_question_without_an_end_is_found(line: str, ends: bool) -> None:
     assert (without_end(line) == []) is ends
 
 
-# ------------------------------------------------------------------------- replicas that wait
-
-
 @pytest.fixture
 def actors(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(CLUSTER))
@@ -137,5 +134,5 @@ def test_a_look_asks_the_replicas_that_run_and_none_that_is_pending(
     monkeypatch.setattr(actors, "serve_client", lambda: client)
     monkeypatch.setattr(actors, "serve_actors", lambda: [(name, name) for name in states])
     monkeypatch.setattr(actors, "put", lambda question, actor: actor)
-    monkeypatch.setattr(actors, "answers", lambda references: [{"of": one} for one in references])
+    monkeypatch.setattr(actors, "answers", lambda references: [{"of": row} for row in references])
     assert look._ask_all(None) == [{"of": "SERVE_REPLICA::a#A#1"}]

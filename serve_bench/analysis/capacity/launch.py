@@ -175,7 +175,7 @@ def probe_of(trial: Trial, bounds: Sequence[Bound], front: str | None = None) ->
     }
     if not all(_sound(one, slices[one.name]) for one in bounds):
         return None
-    missed = [one for one in bounds if (slices[one.name].value or 0.0) > one.most]
+    missed = [bound for bound in bounds if (slices[bound.name].value or 0.0) > bound.most]
     return Probe(
         trial.row.rate_per_s,
         slice_s,
@@ -184,7 +184,7 @@ def probe_of(trial: Trial, bounds: Sequence[Bound], front: str | None = None) ->
         client_bound=_is_clients_fault(trial, missed, front),
         whole=not trial.flags.get("interrupted"),
         replicas=_replicas(trial),
-        steady=all(len(one) == 1 for one in _ran(trial)),
+        steady=all(len(numbers) == 1 for numbers in _ran(trial)),
     )
 
 
@@ -197,7 +197,7 @@ def _ran(trial: Trial) -> list[Sequence[int]]:
 def _replicas(trial: Trial) -> int | None:
     """How many there were of all of them at its end; None where Serve scales none."""
     ran = _ran(trial)
-    return sum(one[-1] for one in ran) if ran else None
+    return sum(numbers[-1] for numbers in ran) if ran else None
 
 
 def _is_clients_fault(trial: Trial, missed: Sequence[Bound], front: str | None) -> bool:
@@ -208,7 +208,9 @@ def _is_clients_fault(trial: Trial, missed: Sequence[Bound], front: str | None) 
         return False
     due = trial.counts.sent + trial.counts.unsent
     slow = falls_short((trial.in_windows or trial.counts).sent, due)
-    if not slow and not any(_added_ns(trial, one) > NOTED * (one.limit_ns or 0) for one in missed):
+    if not slow and not any(
+        _added_ns(trial, bound) > NOTED * (bound.limit_ns or 0) for bound in missed
+    ):
         return False
     return limited_by(trial, front).cause in CLIENTS_FAULT
 
@@ -220,8 +222,8 @@ def _added_ns(trial: Trial, bound: Bound) -> float:
     lag = merged([trial], "send_lag").without_highest(trial.client.get("waited") or 0)
     parts = (lag, merged([trial], "pickup"))
     if bound.kind == "mean":
-        return sum(one.mean or 0.0 for one in parts)
-    return sum(one.percentile(1 - bound.most) or 0.0 for one in parts)
+        return sum(part.mean or 0.0 for part in parts)
+    return sum(part.percentile(1 - bound.most) or 0.0 for part in parts)
 
 
 def _sound(bound: Bound, counts: SliceCounts) -> bool:
@@ -233,7 +235,7 @@ def _sound(bound: Bound, counts: SliceCounts) -> bool:
 
 def meets(probe: Probe, bounds: Sequence[Bound]) -> bool:
     """Whether the probe, taken as it is, meets all bounds; one without a request meets none."""
-    return all(one.met_by(probe.slices[one.name]) for one in bounds)
+    return all(bound.met_by(probe.slices[bound.name]) for bound in bounds)
 
 
 @dataclass
@@ -397,8 +399,8 @@ class LaunchSearch:
         missed = [pair for pair in pairs if pair[1].steady and not meets(pair[1], self.bounds)]
         if not missed or missed[-1][1].replicas is None:
             return None
-        limits = [one for one in missed[-1][0].limits.values() if one.get("ran")]
-        most = sum(max(one["ran"][-1], one.get("most", 0)) for one in limits)
+        limits = [limit for limit in missed[-1][0].limits.values() if limit.get("ran")]
+        most = sum(max(limit["ran"][-1], limit.get("most", 0)) for limit in limits)
         return (missed[-1][1].replicas, most) if missed[-1][1].replicas < most else None
 
     @property

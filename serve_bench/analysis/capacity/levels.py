@@ -45,17 +45,19 @@ class RateLevel:
 def sound(probes: Sequence[Probe], bounds: Sequence[Bound]) -> list[Probe]:
     """The probes that say something of the service as it is."""
     return [
-        one
-        for one in of_replicas(probes, bounds)
-        if one.whole and not one.client_bound and any(math.fsum(s.of) for s in one.slices.values())
+        probe
+        for probe in of_replicas(probes, bounds)
+        if probe.whole
+        and not probe.client_bound
+        and any(math.fsum(s.of) for s in probe.slices.values())
     ]
 
 
 def of_replicas(probes: Sequence[Probe], bounds: Sequence[Bound]) -> list[Probe]:
     """The probes in which Serve did not change the replicas, without misses with fewer of them than
     it had later: there was room to grow."""
-    kept = [one for one in probes if one.steady]
-    replicas = [one.replicas or 0 for one in kept]
+    kept = [probe for probe in probes if probe.steady]
+    replicas = [probe.replicas or 0 for probe in kept]
     return [
         probe
         for place, probe in enumerate(kept)

@@ -108,8 +108,8 @@ class RateSearch:
     def left_s(self) -> float:
         """What is left of the budget, in measured seconds. Probes that say nothing since Serve
         changed the replicas are measured beside it, for as long again at most."""
-        of_use = math.fsum(one.seconds for one in of_replicas(self._probes, self._bounds))
-        every = math.fsum(one.seconds for one in self._probes)
+        of_use = math.fsum(probe.seconds for probe in of_replicas(self._probes, self._bounds))
+        every = math.fsum(probe.seconds for probe in self._probes)
         return min(self._budget_s - of_use, 2 * self._budget_s - every)
 
     @property

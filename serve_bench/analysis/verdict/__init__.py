@@ -1,11 +1,10 @@
 """What limited a trial: one cause of a fixed set, its figures, its runner-up, and how sure it is.
 
-Rule: a pure judgement of the record of a Trial. Causes are tried in one order: refused requests,
-conditions that make a verdict impossible, an open loop that the server kept up with, the client,
-CPU and GPU, connections of an open loop, waits of traced requests, waits observed inside the
-replicas, other waits without CPU, a wait that only a ladder shows, and last the offered load.
-Contradictory evidence gives "unclear", never a guess. Thresholds and their reasons are in
-limits.py.
+Rule: a pure judgement of the record of a Trial. Causes are tried in one order: replicas that
+changed, refused requests, conditions that make a verdict impossible, an open loop that the server
+kept up with, the client, CPU and GPU, connections of an open loop, waits of traced requests, waits
+observed inside the replicas, other waits without CPU, a wait that only a ladder shows, and last the
+offered load. Contradictory evidence gives "unclear", never a guess. Thresholds are in limits.py.
 """
 
 from __future__ import annotations
@@ -158,9 +157,6 @@ def prevailing(verdicts: Sequence[Verdict]) -> Verdict:
     return next(one for one in verdicts if one.cause == most)
 
 
-# ----------------------------------------------------------------------------- the questions
-
-
 def _transient(case: Case) -> Verdict | None:
     """Serve started or stopped replicas while the row was measured."""
     changed = rescaled(case.trial.limits)
@@ -271,7 +267,10 @@ def _despite_cpu(case: Case, verdict: Verdict) -> Verdict | None:
     if place is not None and place.level >= NEAR:
         full = case.busy(SATURATED)
         # Computing takes the threads of a pool, too.
-        busy = any(one.cause == "GPU" or one.deployment == place.deployment for one in full)
+        busy = any(
+            candidate.cause == "GPU" or candidate.deployment == place.deployment
+            for candidate in full
+        )
         if not busy and (full_pool(seen, place) or (longer is not None and longer <= ALIKE)):
             return _of(case, place, "low", *_alone(case, more=False))
     if not case.mostly_waits or (verdict.confidence != "low" and verdict.cause != "host CPU"):
@@ -285,7 +284,7 @@ def _refused(case: Case) -> Verdict | None:
     refusal = refused_candidate(case.seen) if case.seen.refused >= SOME_FAILED else None
     if refusal is None:
         return None
-    hint = REFUSED_HINT.format(by=case.seen.refused_by.replace(" or ", ",") or "503")
+    hint = REFUSED_HINT.format(by=",".join(map(str, case.seen.refused_by)) or "503")
     return replace(_of(case, placed(case, refusal), "medium"), hint=hint)
 
 
@@ -501,9 +500,6 @@ ORDER: Final[tuple[Callable[[Case], Verdict | None], ...]] = (
     _hidden,
     _offered,
 )
-
-
-# ------------------------------------------------------------------------------- verdicts
 
 
 def _of(case: Case, candidate: Candidate, confidence: Confidence, *against: str) -> Verdict:

@@ -159,7 +159,7 @@ def refused_candidate(seen: Evidence) -> Candidate | None:
     if not seen.refused or seen.queue is None or seen.slots is None:
         return None
     share = min(100 * seen.refused, 99.9) if seen.offered.rate else 100.0
-    by = f" ({seen.refused_by})" if seen.refused_by else ""
+    by = f" ({' or '.join(map(str, seen.refused_by))})" if seen.refused_by else ""
     words = (
         f"{counted(seen.offered.connections, 'client')} for {seen.slots_words} and a queue of "
         f"{seen.queue}: {share:.3g}{REFUSED}{by}, {figure(seen.offered.rate)} requests/s answered"
@@ -252,9 +252,6 @@ def beside_candidates(seen: Evidence) -> list[Candidate]:
     ]
 
 
-# ------------------------------------------------------------------------------ the server
-
-
 def _proxies(seen: Evidence) -> Iterator[Candidate]:
     kinds: tuple[tuple[Cause, tuple[str, ...]], ...] = (
         ("proxy CPU", ("proxy", "fallback_proxy")),
@@ -322,9 +319,6 @@ def _core(use: ProcessUse) -> str:
     return f"{100 * use.level:.0f} % of a core"
 
 
-# -------------------------------------------------------------------------------- waiting
-
-
 def _named(seen: Evidence, name: str) -> str | None:
     return next((one for one in seen.deployments if is_named(one, name)), None)
 
@@ -337,7 +331,6 @@ def _at(
     return Candidate(cause, level, f"{where}{cause}, {words}", f"{where}{short or words}", name)
 
 
-# --------------------------------------------------------------------------------------------------
 # What to try against each limit, one line for a cause.
 #
 # Facts from Ray Serve's performance tuning page (docs.ray.io/en/latest/serve/advanced-guides/

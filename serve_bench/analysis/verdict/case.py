@@ -42,7 +42,6 @@ from serve_bench.analysis.verdict.limits import (
 from serve_bench.analysis.verdict.usage import SERVER, ProcessUse, figure
 from serve_bench.core.result import Trial
 
-# --------------------------------------------------------------------------------------------------
 # Several trials of one cell: does the server follow a growing load?
 #
 # Ray Serve's performance tuning page (docs.ray.io/en/latest/serve/advanced-guides/performance.html)
@@ -139,8 +138,8 @@ def follows(trial: Trial, ladder: Sequence[Trial]) -> bool:
 def no_gain(trial: Trial, ladder: Sequence[Trial]) -> Trial | None:
     """The load with the most requests/s of those with STEP times the clients, where it has hardly
     more than this trial; None: more clients bring more requests, or none were measured."""
-    heavier = [one for one in ladder if one.row.connections >= STEP * trial.row.connections]
-    sound = [one for one in heavier if not one.flags.get("cut") and not _fails(one)]
+    heavier = [load for load in ladder if load.row.connections >= STEP * trial.row.connections]
+    sound = [load for load in heavier if not load.flags.get("cut") and not _fails(load)]
     most = max(sound, key=rate_of, default=None)
     return None if most is None or rate_of(most) > (1.0 + FLAT) * rate_of(trial) else most
 
@@ -151,7 +150,7 @@ def _fails(trial: Trial) -> bool:
 
 
 def _lighter(trial: Trial, ladder: Sequence[Trial]) -> list[Trial]:
-    return [one for one in ladder if 0 < one.row.connections * STEP <= trial.row.connections]
+    return [load for load in ladder if 0 < load.row.connections * STEP <= trial.row.connections]
 
 
 def _processing_ms(trial: Trial) -> float | None:
@@ -165,8 +164,6 @@ def _p50_ms(trial: Trial) -> float | None:
     (value,) = latency_figures([trial], (0.5,))
     return None if value is None else value / 1e6
 
-
-# --------------------------------------------------------------------------------------------------
 
 Confidence: TypeAlias = Literal["high", "medium", "low", "none"]
 WORDS: Final[tuple[Confidence, ...]] = ("none", "low", "medium", "high")

@@ -91,7 +91,7 @@ class Evidence:
     slots_words: str
     queue: int | None  # requests that may wait for a slot there; None: any number, or not known
     refused: float  # share of the requests that were rejected, where most failures were that
-    refused_by: str  # with which status, "503 or 429"
+    refused_by: tuple[int, ...]  # with which statuses
     batches: Batches | None
     forward: float | None  # share of the time that a replica was in its batch function
     ongoing: float | None  # by Serve's own metrics, all replicas
@@ -144,7 +144,7 @@ def evidence_of(trial: Trial, front: str | None = None) -> Evidence:
         slots_words=slots_words,
         queue=_queue(trial, slots_at),
         refused=_refused(trial),
-        refused_by=" or ".join(map(str, rejections(trial.counts.failed, statuses_of(trial)))),
+        refused_by=tuple(rejections(trial.counts.failed, statuses_of(trial))),
         batches=_batches(trial, metrics, measured),
         forward=_forward(trial, offered.rate, len([u for u in uses if u.deployment == measured])),
         ongoing=number(_part(metrics, "levels").get("ongoing")),
@@ -164,9 +164,6 @@ def rate_of(trial: Trial) -> float:
         return statistics.fmean(metric.windows)
     seconds = measured_s(trial)
     return trial.completed_in_windows / seconds if seconds > 0 else 0.0
-
-
-# --------------------------------------------------------------------------------- places
 
 
 def _places(
@@ -254,9 +251,6 @@ def _client(trial: Trial) -> ClientUse:
     )
 
 
-# ------------------------------------------------------------------------------------ load
-
-
 def _offered(trial: Trial) -> Offered:
     """Little's law gives the requests in flight: the time that all of them took over the time of
     the windows. An open loop counts from the sending, since unsent requests are not at the
@@ -317,9 +311,6 @@ def _forward(trial: Trial, rate: float, replicas: int) -> float | None:
     return mean_ns / 1e9 * rate / (sizes.mean or 1.0) / replicas
 
 
-# --------------------------------------------------------------------------- what is missing
-
-
 def _partly_seen(trial: Trial) -> Iterator[str]:
     """Processes that started or ended, but for HAProxy: each reload starts a new one,
     harmlessly."""
@@ -346,9 +337,6 @@ def _not_told(
         yield f"what requests wait in was not seen: {why}"
     if trial.serve_metrics.get("status") != "fresh":
         yield "Serve's own queues were not read"
-
-
-# ------------------------------------------------------------------------------ small pieces
 
 
 def _by_deployment(metrics: Mapping[str, Any], group: str, name: str) -> dict[str, float]:

@@ -152,7 +152,6 @@ def _percent(value: object) -> float | None:
     return None if percent is None else percent / 100.0
 
 
-# --------------------------------------------------------------------------------------------------
 # Observations inside the replicas: the `waits` of the record of a trial, typed.
 #
 # Rule: figures only. serving/cluster/look.py collects them, waits.py judges them.

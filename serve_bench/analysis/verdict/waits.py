@@ -85,7 +85,7 @@ def differing_candidate(seen: Evidence) -> Candidate | None:
         words = (
             f"one of {len(known)} replicas, which takes {takes} a request "
             f"({slow.served:,} served), the other{'s' if others[1:] else ''} {figure(usual)} ms "
-            f"({sum(one.served for one, _ in others):,} served)"
+            f"({sum(other.served for other, _ in others):,} served)"
         )
         words, short = _named(seen, name, words), f"slow replica {takes}"
         return Candidate("slow replica", 1.0, words, short, name, pid=slow.pid)
@@ -194,14 +194,16 @@ CALL_HINT: Final = (
 
 def _ongoing(seen: Evidence) -> dict[str, float]:
     """Requests in each deployment; in a chain of calls each has the same ones."""
-    return {name: sum(one.ongoing for one in every) for name, every in seen.waits.of.items()}
+    return {
+        name: sum(replica.ongoing for replica in every) for name, every in seen.waits.of.items()
+    }
 
 
 def _calling(seen: Evidence, name: str) -> Counter[WaitPlace]:
     """Where requests of a deployment wait for calls of others."""
     return _added(
-        {at: n for at, n in one.places.items() if at.awaited.startswith(HANDLE)}
-        for one in seen.waits.of.get(name, ())
+        {at: n for at, n in replica.places.items() if at.awaited.startswith(HANDLE)}
+        for replica in seen.waits.of.get(name, ())
     )
 
 
@@ -218,7 +220,9 @@ def _caller(seen: Evidence) -> WaitPlace | None:
 def _calls_made(seen: Evidence, name: str) -> tuple[float, float]:
     """The calls of a deployment that a request makes, and how many of them at once; 0 if that was
     not seen."""
-    return next((one.calls for one in seen.waits.of.get(name, ()) if one.calls), (0.0, 0.0))
+    return next(
+        (replica.calls for replica in seen.waits.of.get(name, ()) if replica.calls), (0.0, 0.0)
+    )
 
 
 def _calls(seen: Evidence, name: str) -> str:
@@ -266,7 +270,7 @@ def _batch(seen: Evidence, at: WaitPlace, count: float, share: float) -> Candida
     most, wait_s = max(one["most"] for one in every), max(one["wait_s"] for one in every)
     held = statistics.fmean(one["held"] for one in every)
     name, short = at.deployment, f"batch function {function}"
-    if ended := next((one["ended"] for one in every if "ended" in one), None):
+    if ended := next((replica["ended"] for replica in every if "ended" in replica), None):
         words = (
             f"the batch queue of {function}, in which {count:.0f} requests wait{_at(at)}: Serve's "
             f"loop that makes its batches ended with {ended}"
@@ -282,7 +286,7 @@ def _batch(seen: Evidence, at: WaitPlace, count: float, share: float) -> Candida
     words = f"the batch function {function}, for which {count:.0f} requests wait"
     inside = _added(one.own for one in seen.waits.of[at.deployment])
     if inside:
-        words += f", itself at {max(inside, key=lambda one: inside[one]).line}"
+        words += f", itself at {max(inside, key=lambda place: inside[place]).line}"
     short = f"wait for the {short}"
     return Candidate("app wait", share, _named(seen, name, words), short, name)
 
@@ -304,7 +308,7 @@ def _what(seen: Evidence, at: WaitPlace, count: float, who: str) -> str:
         threads = sum(int(pool["threads"]) for _, pool in pools)
         inside = _added(one.threads for one in replicas)
         named = {one: n for one, n in inside.items() if one.awaited in dict(pools)}
-        busy = f" ({max(named, key=lambda one: named[one]).line})" if named else ""
+        busy = f" ({max(named, key=lambda place: named[place]).line})" if named else ""
         pool = f"{threads} thread{'s' if threads > 1 else ''} of a pool{busy}"
         if count >= FULL_SLOTS * threads:
             return f"{pool}, for which {who} wait{_at(at)}"

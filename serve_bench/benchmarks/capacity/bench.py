@@ -167,7 +167,6 @@ class Progressing:
         return RunStop(round_, of, "budget", now_iso()) if over else None
 
 
-# --------------------------------------------------------------------------------------------------
 # Clusters of ours.
 
 
@@ -277,7 +276,6 @@ class CapacityBench(ServedBench):
         return trial if trial.row.loop == "open" else super()._waits(trial)
 
 
-# --------------------------------------------------------------------------------------------------
 # Running services.
 
 

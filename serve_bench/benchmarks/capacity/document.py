@@ -187,7 +187,7 @@ def _doubts(result: Result, cells: Sequence[CellCapacity]) -> Iterator[Finding]:
 
 def _scaled(search: LaunchSearch, where: str) -> Iterator[Finding]:
     """What Serve did to the replicas during a search."""
-    changed = sum(not one.steady for one in search.probes)
+    changed = sum(not probe.steady for probe in search.probes)
     hint = "--replicas fixed measures the most of them"
     if changed:
         text = f"{changed} of {len(search.probes)} probes are left out: Serve changed the replicas"
@@ -222,9 +222,6 @@ def _sections(result: Result, cells: Sequence[CellCapacity]) -> Iterator[Section
     yield Section("boundary", "At the capacity", tuple(_boundary(cells)), "table")
     yield Section("probes", "Probes", tuple(_probes(one, several) for one in cells), "table")
     yield method(result, (*FORMULAS, *GENERAL_FORMULAS))
-
-
-# ------------------------------------------------------------------------------------- tables
 
 
 def _table(cells: Sequence[CellCapacity]) -> Table:
@@ -377,9 +374,6 @@ def _value(at: int, one: Objective, row: tuple[CellCapacity, ProbeLine]) -> Numb
         number = milliseconds(value)
         return Number(number.text, number.value, tone)
     return Number("-", None) if value is None else Number(f"{100 * value:.3g}", value, tone)
-
-
-# ------------------------------------------------------------------------------------- charts
 
 
 def _charts(one: CellCapacity, several: bool) -> Iterator[Block]:

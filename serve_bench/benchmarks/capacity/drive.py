@@ -146,7 +146,6 @@ def _show(report: ReportRequest, result: Result, folder: Path) -> int:
     return close_gate(gate(result))
 
 
-# --------------------------------------------------------------------------------------------------
 # From flags to a suite.
 
 
@@ -243,14 +242,14 @@ def _scaled(suite: Suite, options: CapacityOptions) -> Suite:
     """The suite with its replicas as --replicas has them. Raises BadInput."""
     if options.replicas not in (None, "fixed", "auto"):
         raise BadInput(f"--replicas: {options.replicas!r} is not allowed; it takes fixed or auto")
-    own = suite.app.own
-    if options.replicas is None or (own is not None and options.replicas == "auto"):
+    app = suite.app.own
+    if options.replicas is None or (app is not None and options.replicas == "auto"):
         return suite
-    fixed = {} if own is None else own.fixed_replicas()
-    if own is None or not fixed:
+    fixed = {} if app is None else app.fixed_replicas()
+    if app is None or not fixed:
         raise BadInput(f"--replicas: {options.target} has no deployment that Serve scales")
     cells = tuple({**fixed, **cell} for cell in suite.cells)
-    own.check_room(cells, "--replicas")
+    app.check_room(cells, "--replicas")
     return replace(suite, cells=cells)
 
 
@@ -281,7 +280,6 @@ def _number(text: str) -> Option:
     return option_values(text)[0]
 
 
-# --------------------------------------------------------------------------------------------------
 # The launches that are left, and the plan of a dry run.
 
 
@@ -325,9 +323,6 @@ def _plan_lines(suite: Suite, launches: Sequence[LaunchPlan]) -> Iterator[str]:
     least = duration_text(expected_s(asked, launches))
     yield f"{asked.launch_s:g} s of probes a cell and launch; about {least}{_most(asked)}"
     yield from _short_budget(asked, _round_s(suite, launches), "launches")
-
-
-# ------------------------------------------------------------------------------------------ --url
 
 
 def _urls(options: CapacityOptions) -> int:
@@ -424,7 +419,7 @@ def _url_lines(suite: UrlSuite, slo: Slo) -> Iterator[str]:
 def _round_s(suite: Suite, launches: Sequence[LaunchPlan]) -> float:
     """Expected seconds of the first round that is left; 0 without one."""
     assert suite.capacity is not None
-    first = [one for one in launches if one.round == launches[0].round]
+    first = [launch for launch in launches if launch.round == launches[0].round]
     return expected_s(replace(suite.capacity, launches=1), first)
 
 

@@ -134,7 +134,7 @@ class CellCapacity:
     def boundary(self) -> tuple[ProbeLine, ...]:
         """The probes at the capacity: those within BESIDE of it, else the nearest that met."""
         rate = self.capacity.rate or self.capacity.low or self.capacity.high
-        whole = [one for one in self.probes if one.probe.whole and one.probe.steady]
+        whole = [probe for probe in self.probes if probe.probe.whole and probe.probe.steady]
         if rate is None or not whole:
             return ()
         near = [one for one in whole if abs(math.log(one.probe.rate / rate)) <= BESIDE]
@@ -315,7 +315,6 @@ def cells_of(result: Result) -> tuple[CellCapacity, ...]:
     return tuple(every)
 
 
-# --------------------------------------------------------------------------------------------------
 # In words.
 
 

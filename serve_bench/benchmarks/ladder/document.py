@@ -183,7 +183,9 @@ def _findings(page: Page, services: Sequence[ServiceSummary]) -> Iterator[str]:
     """What the figures support: gaps, the best service, its limit, collapses, doubts."""
     steps = [(one.entries[line.row], line) for one in services for line in one.ladder.steps]
     missing = sum(line.status != "measured" for _, line in steps)
-    yield from gaps(missing, len(steps), [one.message for one in all_failures(page)], "step")
+    yield from gaps(
+        missing, len(steps), [failure.message for failure in all_failures(page)], "step"
+    )
     sound = [one for one in services if one.knee is not None and one.best is not None]
     if not sound:
         ended = any(one.ladder.finished for one in services)
@@ -329,16 +331,16 @@ def load_sections(noun: str, groups: Mapping[str, Sequence[Curve]]) -> Iterator[
     """Requests/s and latency over the load, in charts. `noun`: what grows, users or clients."""
     rates = (
         block
-        for name, own in groups.items()
-        for block in throughput_charts(_titled(f"Requests/s over {noun}", name), own)
+        for name, curves in groups.items()
+        for block in throughput_charts(_titled(f"Requests/s over {noun}", name), curves)
     )
     yield from section("throughput", f"Throughput over {noun}", rates)
     waits = (
         block
-        for name, own in groups.items()
-        for block in latency_charts(_titled(f"Latency over {noun}", name), own)
+        for name, curves in groups.items()
+        for block in latency_charts(_titled(f"Latency over {noun}", name), curves)
     )
-    knees = (Charts(partial(knee_curves, own, _titled("", of))) for of, own in groups.items())
+    knees = (Charts(partial(knee_curves, curves, _titled("", of))) for of, curves in groups.items())
     yield from section("latency", "Latency", (*waits, *knees))
 
 

@@ -112,9 +112,6 @@ def document(result: Result, options: ReportOptions) -> Document:
     )
 
 
-# ------------------------------------------------------------------------- request, findings
-
-
 def _about(trial: Trial) -> Iterator[tuple[str, str]]:
     """What was loaded, by which client, how: name and words."""
     row, asked = trial.row, trial.client.get("asked", {})
@@ -163,7 +160,7 @@ def findings(page: Page, loads: Sequence[Entry]) -> Iterator[str]:
 def _connections(entry: Entry) -> str:
     """The row's label; of an open loop that grew, how many connections it came to."""
     row, workers = entry.line.row, entry.line.trials[0].client.get("workers") or ()
-    opened = sum(one["connections"] for one in workers)
+    opened = sum(worker["connections"] for worker in workers)
     grown = row.loop == "open" and opened > row.connections
     return f"{opened} connections{row.traffic.suffix}" if grown else row.label
 
@@ -174,9 +171,6 @@ def limit_of(entry: Entry) -> Verdict | None:
         return entry.limited
     verdict = limited_by(entry.line.trials[0]) if entry.line.trials else None
     return verdict if verdict is not None and verdict.cause == "client" else None
-
-
-# ------------------------------------------------------------------------------------ results
 
 
 def _results(page: Page, loads: Sequence[Entry]) -> tuple[Block, ...]:
@@ -270,9 +264,6 @@ def _time_cells(entry: Entry, name: str) -> Iterator[Cell]:
     yield f"{100 * (share or 0):.1f} %"
 
 
-# -------------------------------------------------------------------------------- percentiles
-
-
 def _curve(entry: Entry) -> Iterator[Chart]:
     """Latency, and in an open loop service time and send lag beside it."""
     trial = entry.line.trials[0]
@@ -294,9 +285,6 @@ def _curve(entry: Entry) -> Iterator[Chart]:
     title = "Times of a request" if len(drawn) > 1 else "Latency"
     title += f", {entry.label}" if entry.line.status == "profiled" else ""
     yield from percentile_charts(title, drawn, caption)
-
-
-# ------------------------------------------------------------------------- requests and client
 
 
 def _requests(loads: Sequence[Entry]) -> Iterator[Block]:
@@ -361,9 +349,6 @@ def _client(verdict: Mapping[str, Any], added: tuple[float, float] | None) -> st
     if not verdict.get("client_bound"):
         return f"not the limit ({figures})"
     return f"{client_words(verdict)}: {'; '.join(verdict['reasons'])} ({figures})"
-
-
-# ------------------------------------------------------------------------ profiles, formulas
 
 
 def _repeated(page: Page) -> Iterator[Block]:

@@ -226,7 +226,6 @@ def _keep(folder: RunFolder, run: Run, driven: Driven) -> tuple[Result, list[str
     return read(folder.path), troubles
 
 
-# --------------------------------------------------------------------------------------------------
 # `serve-bench load URL --profile`: the load once more, with py-spy on the Serve that answers it.
 #
 # The first load is measured and reported as without --profile. The repetition is appended to its

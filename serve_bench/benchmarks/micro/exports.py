@@ -99,7 +99,7 @@ def _requests(trial: Trial) -> dict[str, Any]:
 
 def _row(entry: Entry) -> dict[str, Any]:
     line = entry.line
-    traced = {one.launch: dict(one.waterfall) for one in line.trials if one.waterfall}
+    traced = {trial.launch: dict(trial.waterfall) for trial in line.trials if trial.waterfall}
     return {
         "row": asdict(line.row),
         "status": line.status,

@@ -166,7 +166,8 @@ def findings(page: Page, names: Names) -> Iterator[str]:
     yield from (sentence(text) for text, _ in collapses(rows, names))
     yield from _ratios(page)
     for one in rows:
-        yield from waterfall.sentences(waterfall.of_line(names.whole(one), one.line))
+        row = waterfall.of_line(names.whole(one), one.line)
+        yield from map(sentence, waterfall.sentences(row))
     yield from doubted([one.warnings for one in rows])
     if page.launches < FEWEST and len(rows) > 1:
         launches = "1 launch" if page.launches == 1 else f"{page.launches} launches"
@@ -234,7 +235,7 @@ def collapses(rows: Sequence[Entry], names: Names) -> Iterator[tuple[str, Entry]
             continue
         last = steps[lower[-1].clients]
         before = f"{number(top.throughput)} requests/s with {counted(top.clients, 'client')}"
-        after = listed([f"{number(one.throughput)} with {one.clients}" for one in lower])
+        after = listed([f"{number(step.throughput)} with {step.clients}" for step in lower])
         why = f"; with {last.line.row.connections}: {limit_words(last.limited)}"
         yield (
             f"{names.whole(steps[top.clients])}: the throughput collapses with more clients, from "

@@ -181,15 +181,17 @@ def app_of_config(
     """The application of that name, with those beside it. `arguments`: of its builder, over those
     of the file. Raises BadInput."""
     apps: list[OwnApp] = []
-    for one in config.apps:
-        if arguments and one.name == chosen:
-            args = {**one.config.get("args", {}), **arguments}
-            one = replace(one, config={**one.config, "args": args})
-        target = f"{config.file}: {one.name}"
-        place = f"{where}: {one.import_path}"
-        path = [one.folder(_here(where, target), lambda path: Path(path).exists(), where)]
-        of_this = (asked, servicers) if one.name == chosen else (None, None)
-        apps.append(_described(target, place, one.config, one.import_path, path, python, *of_this))
+    for listed in config.apps:
+        if arguments and listed.name == chosen:
+            args = {**listed.config.get("args", {}), **arguments}
+            listed = replace(listed, config={**listed.config, "args": args})
+        target = f"{config.file}: {listed.name}"
+        place = f"{where}: {listed.import_path}"
+        path = [listed.folder(_here(where, target), lambda path: Path(path).exists(), where)]
+        of_this = (asked, servicers) if listed.name == chosen else (None, None)
+        apps.append(
+            _described(target, place, listed.config, listed.import_path, path, python, *of_this)
+        )
     _check_names(apps, where)
     main = next(one for one in apps if one.name == chosen)
     beside = [

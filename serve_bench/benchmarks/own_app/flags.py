@@ -161,23 +161,25 @@ def _suite_of(
     about = (variants[0].python, asked, servicers, arguments)
     if config is not None:
         print(f"importing the applications of {app}", file=sys.stderr, flush=True)
-        own = app_of_config(config, name or "", where, *about)
+        described = app_of_config(config, name or "", where, *about)
     else:
-        own = _imported(app, where, *about, name=name or APP_NAME)
-    own.check_call(protocol)
+        described = _imported(app, where, *about, name=name or APP_NAME)
+    described.check_call(protocol)
     for variant in variants[1:]:
         if servicers is not None and variant.python != variants[0].python:
-            check_servicers(own, servicers, where, variant.python)
+            check_servicers(described, servicers, where, variant.python)
     options_where = "--option" if flags.option else f"{file}: options"
-    options = read_options(own, wished, options_where)
-    suite = read_suite(parts.rest, file, replace(overrides, own=own_spec(own), options=options))
+    options = read_options(described, wished, options_where)
+    suite = read_suite(
+        parts.rest, file, replace(overrides, own=own_spec(described), options=options)
+    )
     if arguments:
-        own = with_arguments(own, suite.cells, where, variants[0].python)
-        suite = replace(suite, app=own_spec(own))
+        described = with_arguments(described, suite.cells, where, variants[0].python)
+        suite = replace(suite, app=own_spec(described))
     if options:
         for variant in {one.python: one for one in variants}.values():
-            check_options(own, suite.cells, options_where, variant.python)
-    own.check_room(suite.cells, where)
+            check_options(described, suite.cells, options_where, variant.python)
+    described.check_room(suite.cells, where)
     return suite
 
 

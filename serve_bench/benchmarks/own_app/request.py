@@ -13,7 +13,6 @@ from serve_bench.core.own_app import Option
 from serve_bench.core.result import GRPC, HANDLES
 from serve_bench.core.variants import parse_env
 
-# --------------------------------------------------------------------------------------------------
 # The suite file of an app of the user's own: its request, its options, what Serve is started with.
 #
 # Rule: pure. `parts_of` takes out of the file what core/suite.py does not know and hands the rest
@@ -176,7 +175,6 @@ def _table(data: Mapping[str, Any], key: str, file: str) -> dict[str, Any]:
     return table
 
 
-# --------------------------------------------------------------------------------------------------
 # A config file of Serve (`applications:`), as `run` takes it: which application is loaded, where
 # each is found, and what of the file has no place in a benchmark.
 #

@@ -156,8 +156,8 @@ def whole_run(warnings: Iterable[Warning], failures: Iterable[Failure]) -> Itera
     with how many more there are, since a run that was resumed is warned about at each start."""
     yield from map(failure, failures)
     doubts = dict.fromkeys(map(doubt, warnings))
-    for code in dict.fromkeys(one.code for one in doubts):
-        first, *more = (one for one in doubts if one.code == code)
+    for code in dict.fromkeys(finding.code for finding in doubts):
+        first, *more = (finding for finding in doubts if finding.code == code)
         again = f"; {len(more)} more like it" if more else ""
         yield replace(first, text=f"{first.text}{again}")
 

@@ -245,12 +245,11 @@ def _entry(
     struck = (one for one in failures if one.key in line.keys and one.what != "worker")
     own = (one for one in doubts if one.key in line.keys and one.profiled == profiled)
     # Where nothing was completed the question is why it failed: full slots are a reason.
-    known = (
-        one for one in line.trials if one.counts.completed or one.counts.failed.get("rejected")
-    )
-    sampled = [one for one in known if one.usage and not profiled]
-    verdicts = {trial.launch: limited_by(trial, front, beside=ladder) for trial in sampled}
-    limits = (limited_line(tuple(verdicts.values())),) if verdicts else ()
+    verdicts = {
+        trial.launch: limited_by(trial, front, beside=ladder)
+        for trial in (() if profiled else line.trials)
+        if trial.usage and (trial.counts.completed or trial.counts.failed.get("rejected"))
+    }
     return Entry(
         line=line,
         warnings=tuple(own),
@@ -259,8 +258,8 @@ def _entry(
         facts=tuple(fact for trial in line.trials for fact in facts(trial, costs))
         if profiled
         else (
-            *limits,
-            *dict.fromkeys(filter(None, (one.client.get("stretched") for one in line.trials))),
+            *([limited_line(tuple(verdicts.values()))] if verdicts else ()),
+            *dict.fromkeys(filter(None, (trial.client.get("stretched") for trial in line.trials))),
             *served_facts(line.trials, line.cell.get("max_batch_size", 1)),
         ),
         verdicts=verdicts,

@@ -214,19 +214,20 @@ def _clock(unix_ns: int) -> str:
 
 def _rows(every: Sequence[Mapping[str, Any]]) -> list[tuple[str, dict[str, float]]]:
     """All hops of a row, the whole first; of several launches the means of their figures."""
-    names = list(dict.fromkeys(name for one in every for name in one["hops"]))
+    taken = [fall["hops"] for fall in every]
+    names = list(dict.fromkeys(name for hops in taken for name in hops))
     plain = [name for name in ORDER if name in names]
     below = [name for name in names if name not in plain]
     at = plain.index("downstream") + 1 if "downstream" in plain else len(plain)
     ordered = [*plain[:at], *below, *plain[at:]]
     total = _mean([one["total"] for one in every])
     rows = {
-        name if name in plain else f"  {name}": _mean([one["hops"].get(name, {}) for one in every])
+        name if name in plain else f"  {name}": _mean([hops.get(name, {}) for hops in taken])
         for name in ordered
     }
     return [
-        (name, {**one, "share": 100.0 * one["mean"] / (total["mean"] or 1.0)})
-        for name, one in (("latency", total), *rows.items())
+        (name, {**took, "share": 100.0 * took["mean"] / (total["mean"] or 1.0)})
+        for name, took in (("latency", total), *rows.items())
     ]
 
 
@@ -284,7 +285,7 @@ def sentences(row: TracedRow) -> Iterator[str]:
                 f"{_ms(total['tail'])} ms, {_ms(hops[most]['tail'])} of them {most}; at p50 it is "
                 f"{_ms(hops[most]['p50'])} of {_ms(total['p50'])}"
             )
-    timers = {hop: float(ms) for one in row.falls for hop, ms in (one.get("timers") or {}).items()}
+    timers = {hop: ms for fall in row.falls for hop, ms in (fall.get("timers") or {}).items()}
     main = max(hops, key=lambda hop: hops[hop]["mean"], default=None)
     if main is not None and main not in (*THE_APP, *timers):
         spent, whole = hops[main]["mean"], total["mean"]

@@ -170,8 +170,9 @@ def _sections(
             "Settings",
             fields,
             settings,
-            doubts=lambda one: at_both(
-                row_findings(one.knee), row_findings(one.best) if one.best is not one.knee else []
+            doubts=lambda place: at_both(
+                row_findings(place.knee),
+                row_findings(place.best) if place.best is not place.knee else [],
             ),
         )
         yield Section("results", "Results", (table,), "headline")

@@ -117,10 +117,11 @@ def _row(entry: Entry, device: str | None, result: Result) -> PressRow:
     # Requests of a load worker that was lost are not known, and so not accounted for.
     lost = {one.key for one in result.failures if one.what == "worker"}
     ended = [
-        one
-        for one in line.trials
-        if one.row.requests is not None and (one.flags.get("cut") or one.flags.get("interrupted"))
-        if one.key not in lost
+        trial
+        for trial in line.trials
+        if trial.row.requests is not None
+        and (trial.flags.get("cut") or trial.flags.get("interrupted"))
+        if trial.key not in lost
     ]
     cut = sum(
         one.counts.in_flight + max(0, (one.row.requests or 0) - one.counts.sent) for one in ended
@@ -407,7 +408,6 @@ def _router(line: Line, ladder: LadderLine, cell: JsonObject, result: Result) ->
     return router_words(ladder.rate(line), int(cell.get("num_replicas", 0)), wait_s)
 
 
-# ------------------------------------------------------------------------------- comparisons
 #
 # Rule: two settings are compared where they differ in one axis alone, by ratios within the same
 # round, since what a machine does changes from launch to launch. A direction is only claimed where

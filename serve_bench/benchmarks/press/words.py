@@ -42,7 +42,7 @@ def findings(page: Page, settings: Sequence[Setting]) -> Iterator[str]:
     """What the figures support: gaps, the best setting, comparisons, collapses, doubts."""
     rows = [row for one in settings for row in one.rows]
     missing = sum(row.line.status != "measured" for row in rows)
-    yield from gaps(missing, len(rows), [one.message for one in all_failures(page)], "row")
+    yield from gaps(missing, len(rows), [failure.message for failure in all_failures(page)], "row")
     sound = [one for one in settings if one.best is not None and one.knee is not None]
     if not sound:
         ended = any(one.ladder.finished for one in settings)

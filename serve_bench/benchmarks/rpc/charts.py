@@ -51,10 +51,10 @@ def example_curve(x_axis: str, batched: frozenset[bool]) -> MetricCurve | None:
     return MetricCurve(
         PUBLISHED,
         {
-            str(one["world_size"]): {
-                name: dict(zip(PERCENTILES, one[key], strict=True)) for name, key in keys.items()
+            str(row["world_size"]): {
+                name: dict(zip(PERCENTILES, row[key], strict=True)) for name, key in keys.items()
             }
-            for one in reference(RPC)["example"]
+            for row in reference(RPC)["example"]
         },
     )
 
@@ -83,9 +83,9 @@ def metric_charts(
 def rate_chart(summary: RpcSummary) -> Iterator[Chart]:
     """Calls/s of all observers, by their mean over episodes."""
     series: dict[str, dict[str, Value]] = {}
-    for one in summary.points:
-        if (rate := one.rate) is not None:
-            series.setdefault(one.backend, {})[one.x] = (rate.mean, *rate.ends)
+    for high in summary.points:
+        if (rate := high.rate) is not None:
+            series.setdefault(high.backend, {})[high.x] = (rate.mean, *rate.ends)
     caption = "Mean ± std over episodes (ddof 0)."
     yield from _over_x("Calls of all observers", summary.x_axis, series, "requests/s", caption)
 

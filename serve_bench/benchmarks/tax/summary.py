@@ -89,15 +89,15 @@ def figures_of(result: Result) -> TaxFigures:
         suite = replace(suite, versus=replace(suite.versus, rounds=result.last))
     known = by_key(result, checks(result))
     sides = {
-        one.name: {side.row.label: side for side in rows_of(result, one.name).values()}
-        for one in suite.layers
+        layer.name: {side.row.label: side for side in rows_of(result, layer.name).values()}
+        for layer in suite.layers
     }
 
     def on_layer(row: Row, layer: Layer) -> SideRow:
-        own = suite.row_of(row, layer)
-        return sides[layer.name].get(own.label) or SideRow({}, own)
+        row_of_layer = suite.row_of(row, layer)
+        return sides[layer.name].get(row_of_layer.label) or SideRow({}, row_of_layer)
 
-    rows = [(row, [on_layer(row, one) for one in suite.layers]) for row in suite.versus.rows]
+    rows = [(row, [on_layer(row, layer) for layer in suite.layers]) for row in suite.versus.rows]
     firsts = _compared(suite, [(sides[0], one) for _, sides in rows for one in sides[1:]], known)
     pairs = [pair for _, sides in rows for pair in pairwise(sides)]
     steps = _compared(suite, pairs, known)

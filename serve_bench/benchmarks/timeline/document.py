@@ -111,7 +111,7 @@ def _findings(result: Result, cells: Sequence[TimelineCell]) -> Iterator[str]:
 
 def _doubts(result: Result) -> Iterator[Finding]:
     yield from map(failure, result.failures)
-    yield from (doubt(one) for one in checks(result) if one.code in DOUBTS)
+    yield from (doubt(warning) for warning in checks(result) if warning.code in DOUBTS)
     for one in result.trials:
         if why := one.course.get("why_not"):
             yield Finding(str(why), "state", "doubt", about=f"launch {one.round}")
@@ -305,7 +305,7 @@ def _seconds(launch: TimelineLaunch) -> Table:
                     count(course["answered"][at]),
                     count(lost, "bad" if lost else "plain"),
                     count(course["waiting"][at]),
-                    *(milliseconds(one) for one in (p50, p99, most)),
+                    *(milliseconds(time) for time in (p50, p99, most)),
                     word,
                     *map(count, replicas),
                 )

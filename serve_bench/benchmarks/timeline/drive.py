@@ -89,9 +89,9 @@ def run(options: TimelineOptions) -> int:
         raise BadInput("the stored suite cannot be resumed: suite.timeline is missing")
     # A launch for each cell: replicas that an earlier load has called for would serve the next.
     launches = tuple(
-        replace(one, cells=(cell,))
-        for one in without(plan(suite), done(earlier))
-        for cell in one.cells
+        replace(planned, cells=(cell,))
+        for planned in without(plan(suite), done(earlier))
+        for cell in planned.cells
     )
     if options.dry_run:
         return print_plan(_plan_lines(suite, timeline, launches), None if earlier else options.out)

@@ -52,7 +52,6 @@ from serve_bench.store import now_iso, read
 #: In a budget no side is loaded for less in a round: of the shortest slices these are 20.
 SHORTEST_SIDE_S: Final = 1.0
 
-# --------------------------------------------------------------------------------------------------
 # Both sides of a round: started and deployed on at the same time.
 #
 # So they are treated alike, and up sooner: `default` and `optimized` in 11 to 12 s on a host with 2
@@ -127,9 +126,6 @@ def _end(ups: Sequence[Up]) -> None:
         up.serving.close()
 
 
-# --------------------------------------------------------------------------------------------------
-
-
 @dataclass
 class Pairs:
     """How both sides are measured, round by round. `folder`: of the run. `services`: those of
@@ -200,10 +196,10 @@ class Pairs:
             return RunStop(after, of, "settled", now_iso())
         if self.budget_s is not None:
             left_s, later = self.budget_s - self._lasted_s, self.rounds[measured:]
-            needed = [one for one in later if one.round <= FEWEST] or later[:1]
+            needed = [planned for planned in later if planned.round <= FEWEST] or later[:1]
             short_s = self._takes_s(measured, needed) - left_s
             if short_s > 0 and needed[0].round <= FEWEST:
-                self._shorten(short_s / (2 * sum(len(one.pairings) for one in needed)))
+                self._shorten(short_s / (2 * sum(len(planned.pairings) for planned in needed)))
             if self._takes_s(measured, needed[:1]) > left_s:
                 return RunStop(after, of, "budget", now_iso())
         return None
@@ -217,7 +213,7 @@ class Pairs:
     def note_failures(self, messages: Sequence[str]) -> None:
         """Takes why sides failed. Where both failed alike, or one did as in the round before, and
         nothing was measured yet, further rounds would fail as well."""
-        words = {re.sub(r"\d+", "N", one) for one in messages}
+        words = {re.sub(r"\d+", "N", message) for message in messages}
         alike = len(words) == 1 and (len(messages) == 2 or words == self._failed)
         self._failed = words
         self._alike = self._alike or (alike and not self._measured)
@@ -295,7 +291,9 @@ class PairBench(Bench[Cell, Pairing]):
                 self._journal.fail(Fault("deploy", outcome, up.part, label))
                 over = over or CellOver(str(outcome))
         if over is not None:
-            self._plan.note_failures([str(one) for one in placed if isinstance(one, LaunchFailed)])
+            self._plan.note_failures(
+                [str(outcome) for outcome in placed if isinstance(outcome, LaunchFailed)]
+            )
             raise over
 
     def load(self, row: Pairing) -> Loaded:
@@ -320,7 +318,9 @@ class PairBench(Bench[Cell, Pairing]):
         ]
         if faults:  # the figures are of a broken cluster: they stand in the failure alone
             return Loaded(faults=tuple(faults), ended=LaunchOver("a process of a side ended"))
-        silent = {side: none_succeeded(one) for side, one in enumerate(trials) if _silent(one)}
+        silent = {
+            side: none_succeeded(trial) for side, trial in enumerate(trials) if _silent(trial)
+        }
         self._plan.note_failures(list(silent.values()))
         if len(silent) < len(trials):
             self._plan.note_measured()

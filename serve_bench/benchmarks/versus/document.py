@@ -238,9 +238,6 @@ def _request(comparing: Comparing) -> Iterator[tuple[str, str]]:
         yield "budget", f"{budget:g} s"
 
 
-# ---------------------------------------------------------------------------------- sections
-
-
 def _sections(comparing: Comparing) -> Iterator[Section]:
     rounds = "Single rounds" if comparing.paired else "Single launches"
     # Without a verdict the findings say all that there is to say of two stored runs.
@@ -293,9 +290,6 @@ def _results(comparing: Comparing) -> Iterator[Block]:
         (notes, "quiet"),
     )
     yield from (Prose(tuple(lines), tone, listed=True) for lines, tone in texts if lines)
-
-
-# ------------------------------------------------------------------------------------ tables
 
 
 def verdict_table(comparing: Comparing) -> Table:

@@ -162,8 +162,6 @@ def interval_json(interval: Interval | None) -> dict[str, Any] | None:
     }
 
 
-# ------------------------------------------------------------------------------------------ csv
-
 _COLUMNS: Final = (
     *("run_a", "run_b", "a", "b", "variant", "cell", "row", "client", "metric", "unit", "better"),
     *("a_mean", "b_mean", "ratio", "low", "high", "confidence", "log_se", "df", "n_a", "n_b"),

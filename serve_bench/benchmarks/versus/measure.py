@@ -278,9 +278,6 @@ class PairRows:
         return replace(trial, usage=usage)
 
 
-# --------------------------------------------------------------------------------- records
-
-
 def place_of(at: Pairing) -> str:
     """A row of a cell, alike in all rounds."""
     return f"{cell_slug(at.planned[0].cell)}/{at.row.label}"

@@ -148,9 +148,6 @@ def _stored_sides(sides: Any) -> tuple[Side, Side]:
     return Side.from_json(first), Side.from_json(second)
 
 
-# -------------------------------------------------------------------------------- the sides
-
-
 def sides_of(first: Side, second: Side) -> tuple[Side, Side]:
     """The two with labels that tell them apart: twins get " (A)" and " (B)"."""
     if first.label != second.label:
@@ -185,9 +182,6 @@ def check_cells(suite: VersusSuite) -> None:
             if len({cell.get(name) for cell in suite.cells}) > 1:
                 flag = f"--{'ab'[number]}-option"
                 raise BadInput(f"{flag}: {name} differs from cell to cell of {suite.name} already")
-
-
-# --------------------------------------------------------------------------------- the plan
 
 
 @dataclass(frozen=True)
@@ -264,7 +258,6 @@ def _pairings(suite: VersusSuite, round_: int) -> list[Pairing]:
     return pairings
 
 
-# --------------------------------------------------------------------------------------------------
 # How long a run of versus takes. Pure.
 
 #: Seconds beside the load, as measured on a host with 2 cores: both launches, at once, the end of

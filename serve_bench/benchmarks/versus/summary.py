@@ -79,9 +79,6 @@ def span_text(values: Sequence[float], text: Callable[[float], str] = ratio_text
     return " to ".join(dict.fromkeys((text(min(values)), text(max(values)))))
 
 
-# ------------------------------------------------------------------------------------- sides
-
-
 def side_changes(comparing: Comparing) -> list[str]:
     """In what B's code and packages are not A's."""
     before, after = (software_of(side.launches) for side in comparing.sides)
@@ -115,9 +112,6 @@ def side_text(side: About, kind: str) -> str:
         f"{side.run.command} of {side.run.started_at}" if kind == "compare" else "",
     )
     return "; ".join(filter(None, texts))
-
-
-# ---------------------------------------------------------------------------------- findings
 
 
 def findings(comparing: Comparing) -> Iterator[str]:
@@ -204,9 +198,6 @@ def _shares(shares: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {percent(value)}" for name, value in shares.items())
 
 
-# ------------------------------------------------------------------------------- below a row
-
-
 def row_findings(row: ComparedRow, paired: bool) -> Iterator[Finding]:
     """What stands under a row: what is missing, what doubts it, what would settle it."""
     things = "rounds" if paired else "launches"
@@ -242,9 +233,6 @@ def _inconclusive(row: ComparedRow, paired: bool) -> Iterator[str]:
     for (why, more), metrics in reasons.items():
         word = "" if why == "not measured" else "inconclusive: "
         yield f"{', '.join(metrics)}: {word}{why}{f'; {more}' if more else ''}"
-
-
-# ------------------------------------------------------------------------------------ method
 
 
 def method(comparing: Comparing) -> Iterator[str]:

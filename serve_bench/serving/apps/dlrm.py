@@ -19,7 +19,6 @@ import torch
 from .dlrm_features import FORMS, Answer, Payload, as_matrix, check_rows, features
 from .dlrm_shape import FLOAT_BYTES, Shape
 
-# --------------------------------------------------------------------------------------------------
 # The seeded weights.
 #
 # Rule: drawn on the CPU, each table and layer by a generator of its own, so that weights are the
@@ -56,7 +55,6 @@ class Weights:
         return torch.Generator().manual_seed(self._seed * 10_000_000 + number)
 
 
-# --------------------------------------------------------------------------------------------------
 # The rankers.
 
 

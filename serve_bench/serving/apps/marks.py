@@ -131,9 +131,6 @@ def _processor(ring: Ring) -> Any:
     return SpanMarks()
 
 
-# ---------------------------------------------------------------- functions around Serve's own
-
-
 def _put(owner: type, name: str, function: Any) -> None:
     setattr(owner, name, function)
 

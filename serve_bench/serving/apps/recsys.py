@@ -186,7 +186,6 @@ def build(args: Mapping[str, Any]) -> Any:
     return ingress.bind(ranker, kind, shape, seed)
 
 
-# --------------------------------------------------------------------------------------------------
 # The same ranker as a service of one tier: what it lacks against the two tiers is the ingress and
 # the handle between, so the difference is their cost.
 

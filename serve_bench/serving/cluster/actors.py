@@ -329,7 +329,6 @@ def bound_host(host: str) -> str:
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
 
 
-# --------------------------------------------------------------------------------------------------
 # Why something cannot be had, in one line: what the parent reports to its user.
 #
 # Rule: pure. Of an error that comes from another process as a whole traceback, the error counts.

@@ -197,7 +197,6 @@ def _running(app: Any, deployment: str) -> int:
     return sum(n for state, n in one.replica_states.items() if _name(state) == "RUNNING")
 
 
-# --------------------------------------------------------------------------------------------------
 # The HTTP proxies of all nodes, and whether each of them answers for an application.
 #
 # Rule: a node counts by what its proxy answers, not by what Serve says. Proxies of one host may
@@ -399,7 +398,6 @@ def _get(host: str, port: int, path: str) -> tuple[int | None, str]:
         connection.close()
 
 
-# --------------------------------------------------------------------------------------------------
 # Load through the handle of an application: clients are coroutines of this process.
 #
 # Rule: all of them run in one event loop that lives as long as the process, because a handle of a

@@ -459,7 +459,6 @@ def _settled(deployment: Any, count: int) -> bool:
     return states.get("RUNNING") == count and sum(states.values()) == count
 
 
-# --------------------------------------------------------------------------------------------------
 # The log level of Serve's own processes in a running Serve, set and read back from each.
 #
 # Rule: a level counts once the processes themselves report it, since proxies hear of it later than

@@ -213,10 +213,10 @@ def sources(folder: str) -> list[str]:
     loaded = [(name.partition(".")[0], module) for name, module in list(sys.modules.items())]
     ours = ("__main__", "serve_bench_apps")
     files = {getattr(module, "__file__", None) for name, module in loaded if name not in ours}
-    own = {os.path.realpath(file) for file in files if isinstance(file, str)}
+    files_of_ours = {os.path.realpath(file) for file in files if isinstance(file, str)}
     names = sorted(
         file[len(top) :]
-        for file in own
+        for file in files_of_ours
         if file.startswith(top) and not (library.startswith(top) and file.startswith(library))
     )
     installed = ("site-packages", "dist-packages")

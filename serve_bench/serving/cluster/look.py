@@ -72,7 +72,7 @@ def _add_calls(looks: list[dict[str, Any]]) -> None:
         for request_id, *span in look.pop("answers"):
             by_id.setdefault(request_id, []).append((span[0], span[1]))
     whole: dict[str, list[str]] = {}
-    for app, deployment in {(one["app"], one["deployment"]) for one in looks if one["ingress"]}:
+    for app, deployment in {(look["app"], look["deployment"]) for look in looks if look["ingress"]}:
         answered = times[app, deployment].items()
         whole[app] = [name for name, spans in answered if len(spans) == 1]
     for look in looks:
@@ -102,10 +102,7 @@ def _ask_all(question: Any) -> list[dict[str, Any]]:
         actors.put(question, actor) for name, actor in actors.serve_actors() if name in running
     ]
     answers = actors.answers(references)
-    return [one for one in answers if one and not isinstance(one, Exception)]
-
-
-# ------------------------------------------------------------------------ inside a replica
+    return [answer for answer in answers if answer and not isinstance(answer, Exception)]
 
 
 def _begin(replica: Any) -> None:
@@ -206,7 +203,7 @@ class LookThread(threading.Thread):
             "served": len(served),
             "mean_ms": _mean(served) if served else None,
             "ingress": bool(getattr(self._inner, "_ingress", False)),
-            "answers": [one for one in spans if from_ns <= one[1] and one[2] <= to_ns],
+            "answers": [span for span in spans if from_ns <= span[1] and span[2] <= to_ns],
             "places": _ranked(places, count),
             "own": _ranked(own, count),
             "loop": [[at, times / count] for at, times in loop.most_common(3)],
@@ -241,7 +238,7 @@ class LookThread(threading.Thread):
         tasks = list(_tasks(self._loop))[:MOST_TASKS]
         chains = {task: list(_frames(task.get_coro())) for task in tasks}
         # Those that Serve began come first: others that call it may be a part of them.
-        for task in sorted(tasks, key=lambda one: not any(map(_is_serve, chains[one][:1]))):
+        for task in sorted(tasks, key=lambda task: not any(map(_is_serve, chains[task][:1]))):
             frames = chains[task]
             in_batch = any(name.startswith("_BatchQueue.") for _, name in frames)
             if in_batch or task in followed or not any(map(_is_serve, frames)):
@@ -364,11 +361,11 @@ def _subtasks(task: Any, frames: list[Frame]) -> Iterator[tuple[Any, int, bool]]
         kept = GROUP_NAMES if name.endswith("TaskGroup.__aexit__") else TASK_NAMES
         if kept.isdisjoint((*code.co_varnames, *code.co_cellvars)) or _is_app(code.co_filename):
             continue
-        for held in [frame.f_locals.get(one) for one in kept]:
+        for held in [frame.f_locals.get(name) for name in kept]:
             tasks = held if isinstance(held, set) else getattr(held, "_tasks", [held])
-            for one in list(tasks):
-                if isinstance(one, asyncio.Task) and not one.done():
-                    yield one, at + 1, False
+            for task in list(tasks):
+                if isinstance(task, asyncio.Task) and not task.done():
+                    yield task, at + 1, False
 
 
 #: Variables of libraries that hold tasks: of starlette, and of asyncio's `wait` and `wait_for`.
@@ -379,7 +376,7 @@ GROUP_NAMES = frozenset({"self"})
 def _is_of_app(frame: Frame) -> bool:
     """Whether it runs code of the app, here or in a thread."""
     file, name = frame[0].f_code.co_filename, frame[1]
-    return _is_app(file) or any(one in name for one in ("to_thread", "threadpool", "run_sync"))
+    return _is_app(file) or any(part in name for part in ("to_thread", "threadpool", "run_sync"))
 
 
 def _batch_queue(frames: list[Frame]) -> Any:
@@ -408,7 +405,7 @@ LIBRARY = os.path.dirname(os.__file__)
 def _is_app(file: str) -> bool:
     """Whether a file is of the app: neither of a package nor of Python itself."""
     parts = ("/site-packages/", "/dist-packages/", "/ray/serve/", "/ray/_private/")
-    of_others = file.startswith(LIBRARY) or any(one in file for one in parts)
+    of_others = file.startswith(LIBRARY) or any(part in file for part in parts)
     return os.path.isabs(file) and not of_others  # else it is made up, or compiled (grpc)
 
 

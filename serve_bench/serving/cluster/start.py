@@ -255,7 +255,6 @@ def mark_haproxy() -> None:
     os.environ["RAY_SERVE_HAPROXY_BINARY_PATH"] = str(script)
 
 
-# --------------------------------------------------------------------------------------------------
 # More raylets on this machine, which make a cluster of several nodes of one.
 #
 # Each is a `ray start` that stays in the foreground, below this process and with its environment:
@@ -319,7 +318,6 @@ def joining_environment() -> dict[str, str]:
     return {name: os.environ[name] for name in names if name in os.environ}
 
 
-# --------------------------------------------------------------------------------------------------
 # A Ray cluster of others: joined, and left as it was.
 #
 # Rule: nothing of others is touched. What was started here is noted before it is started, so that

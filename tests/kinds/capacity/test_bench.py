@@ -78,7 +78,7 @@ def test_the_budget_says_before_the_start_what_it_will_not_buy() -> None:
     for minutes, said in ((20, []), (9, ["2 of 3 launches: a wide"]), (5, ["1 of 3 launches: no"])):
         of = suite(60.0 * minutes)
         lines = [line for line in _plan_lines(of, plan(of)) if line.startswith("a budget of")]
-        assert [f"a budget of {minutes} min 0 s is for about {one}" for one in said] == [
+        assert [f"a budget of {minutes} min 0 s is for about {line}" for line in said] == [
             line.rpartition(" interval")[0] for line in lines
         ]
 

@@ -197,6 +197,7 @@ def test_a_latency_that_is_only_a_lower_bound_is_marked() -> None:
     metrics = {**made[-1].metrics, "censored": Metric("ns", "lower", histogram=given_up)}
     made[-1] = replace(made[-1], metrics=metrics)
     latency = chart(ladder_sheet(result(ladder, *made), None), "Latency over users")
-    marked = [(one["x"], one["group"]) for one in vega(latency)["data"]["values"] if "least" in one]
+    points = vega(latency)["data"]["values"]
+    marked = [(point["x"], point["group"]) for point in points if "least" in point]
     assert marked == [(50, "p99")]
     assert AT_LEAST in latency.caption and "> 30,000" in latency.words

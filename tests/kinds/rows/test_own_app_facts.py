@@ -238,7 +238,7 @@ def test_what_serve_takes_is_taken_and_built_alike_in_the_cluster(
         ("", {}, [("Ranker", 1), ("Shop", 3)]),
     ):
         app = own_app(f"{file}:{name}", "x", arguments=arguments)
-        assert [(one.name, one.num_replicas) for one in app.deployments] == made
+        assert [(part.name, part.num_replicas) for part in app.deployments] == made
         assert app.import_path == f"my-shop:{name or 'app'}"
         built = own.build({"import_path": app.import_path, "args": arguments})
         assert built._bound_deployment.name == app.ingress

@@ -96,7 +96,7 @@ def test_the_csv_has_a_line_for_each_world_backend_and_metric() -> None:
 def test_the_perf_metrics_leave_out_what_broke() -> None:
     content = json.loads(perf_metrics(golden()))
     found = {one["perf_metric_name"]: one for one in content["perf_metrics"]}
-    latency = next(one for name, one in found.items() if name.endswith("agent_latency_p50_ms"))
+    latency = next(item for name, item in found.items() if name.endswith("agent_latency_p50_ms"))
     assert latency["perf_metric_type"] == "LATENCY"
     assert latency["perf_metric_value"] == pytest.approx(1.1, rel=1e-3)
     assert content["broken"] == [one.key for one in golden().failures if one.what == "trial"]

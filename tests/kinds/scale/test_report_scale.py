@@ -197,4 +197,4 @@ def test_the_csv_has_a_line_for_each_metric_launch_and_node() -> None:
     }
     of_curve = list(csv.DictReader(io.StringIO(render(curve(), "csv"))))
     loops = [one["value"] for one in of_curve if one["metric"] == "controller_loop"]
-    assert [float(one) for one in loops] == pytest.approx([2, 8.4, 32, 121.6, 512, 2, 8])
+    assert [float(loop) for loop in loops] == pytest.approx([2, 8.4, 32, 121.6, 512, 2, 8])

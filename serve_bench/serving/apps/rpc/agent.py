@@ -102,7 +102,6 @@ def episode(select_action: Callable[[Any], int], state: Callable[[], Any], steps
     return {"began_ns": began_ns, "ended_ns": now_ns(), "latency_ns": latency_ns}
 
 
-# --------------------------------------------------------------------------------------------------
 # Worlds: the names of calls that failed and of processes that ended.
 
 PARENT = 0

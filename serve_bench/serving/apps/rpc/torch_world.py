@@ -189,9 +189,6 @@ class TorchWorld:
         return ended(rank, self._pids[rank], how)
 
 
-# ------------------------------------------------------------------------ in a forked process
-
-
 def _be(rank: int, spec: Mapping[str, Any], line: Connection, listener: socket.socket) -> None:
     """Never returns."""
     try:
@@ -286,9 +283,6 @@ def _meet(
         rank,
         size,
     )
-
-
-# ---------------------------------------------------------------------- called over the wire
 
 
 def _connect() -> None:
