@@ -36,7 +36,7 @@ ROOMS: Final = (
     Room("load", "load/* nodes/* core/nodes.py", 6_984, 5_400, 5_000),
     Room("serving", "serving/*", 8_533, 6_800, 6_200),
     Room("observing", "observing/*", 2_034, 1_600, 1_450),
-    Room("analysis", "analysis/*", 10_257, 8_000, 7_300),
+    Room("analysis", "analysis/*", 10_255, 8_000, 7_300),
     Room("report", "report/*", 2_565, 1_500, 1_200),
     Room("doctor, pytest_plugin, package", "doctor/* pytest_plugin/* __*.py", 1_468, 1_100, 950),
     Room(
@@ -74,7 +74,7 @@ ROOMS: Final = (
 
 #: Other budgets: lines of the whole package, of tests and of scripts, words of the documents.
 TOTALS: Final = (
-    Room("serve_bench", "serve_bench/*.py", 73_226, 42_300, 37_600),
+    Room("serve_bench", "serve_bench/*.py", 73_224, 42_300, 37_600),
     Room("tests", "tests/*.py", 40_374, 25_000, 22_000),
     Room("scripts", "scripts/*.py", 3_201, 3_000, 2_500),
     Room(

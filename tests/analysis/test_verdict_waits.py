@@ -186,10 +186,10 @@ def test_slots_of_a_helper_limit_only_where_requests_wait_for_them() -> None:
     verdict = limited_by(tiers(19.9, 0.0, helper), "Front")
     assert (verdict.cause, verdict.deployment) == ("downstream deployment", "Helper")
     assert verdict.figures == "downstream Helper: concurrency limit, 20 for 2 slots"
-    sleeps = limited_by(tiers(19.9, 0.0, {**helper, "ongoing": 0.3, "mean_ms": 10.0}), "Front")
-    assert sleeps.figures.startswith(
-        "downstream Helper: router back-off, 20 for 2 slots, idle 85 %"
-    )
+    for held in (0.3, 0.0):  # looks may miss all of 60 requests of 10 ms in 1.9 s
+        brief = {**helper, "ongoing": held, "mean_ms": 10.0}
+        sleeps = limited_by(tiers(19.9, 0.0, brief), "Front")
+        assert "router back-off, 20 for 2 slots, idle 84 %" in sleeps.figures
     helper = {**helper, "ongoing": 0.3, "places": [["asyncio.sleep", "shop.py:40", "H.work", 0.3]]}
     rare = limited_by(tiers(0.4, 19.5, helper), "Front")
     assert (rare.cause, rare.deployment) == ("app wait", "Front")

@@ -226,19 +226,17 @@ class Waits:
         return self.p50_ms / self.alone_ms if self.p50_ms and self.alone_ms else None
 
     def slot_use(self, deployment: str | None) -> SlotUse | None:
-        """How the slots of a deployment were used; None if no request was seen to leave them."""
-        replicas = [
-            replica
-            for name, every in self.of.items()
-            for replica in every
-            if is_named(name, deployment) and replica.most
-        ]
+        """How the slots of a deployment were used; None if no request was seen to leave them. Looks
+        miss short requests, so slots were held at least for the times of those that left."""
+        named = (every for name, every in self.of.items() if is_named(name, deployment))
+        replicas = [replica for every in named for replica in every if replica.most]
         slots = sum(replica.most or 0 for replica in replicas)
         served = sum(replica.served for replica in replicas)
         if not served or not self.seconds:
             return None
-        held = sum(min(replica.ongoing, replica.most or 0) for replica in replicas)
         inside_ms = sum(replica.served * (replica.mean_ms or 0.0) for replica in replicas)
+        at_looks = sum(min(replica.ongoing, replica.most or 0) for replica in replicas)
+        held = max(at_looks, min(slots, inside_ms / 1e3 / self.seconds))
         most = 1e3 * slots * served / inside_ms if inside_ms else None
         return SlotUse(slots, held, served / self.seconds, most)
 
