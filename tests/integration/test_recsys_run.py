@@ -73,8 +73,10 @@ def test_both_rankers_climb_and_one_that_is_killed_costs_its_step_alone(tmp_path
     result = read(tmp_path / "r")
     hurt, *others = result.trials
     assert [one.row.connections for one in result.trials] == [2, 6] * len(CELLS)
-    # Serve fails the requests that the replica had, or, at times, lets all wait for the next one.
-    assert hurt.counts.failed_total > 0 or 0 in (hurt.metrics["throughput"].windows or ())
+    # Serve fails the requests that the replica had, or, at times, lets all wait for the next one:
+    # then windows hold only a small part of a response each.
+    first_window, *later_windows = hurt.metrics["throughput"].windows or ()
+    assert hurt.counts.failed_total > 0 or min(later_windows) < first_window / 10
     assert all(one.counts.failed == {} for one in others)
     (failure,) = result.failures
     assert (
