@@ -142,9 +142,6 @@ def used_s() -> tuple[float, float]:
     return every, ours
 
 
-# ------------------------------------------------------------------------------ delays from outside
-
-
 def sleep_until(at_ns: int) -> None:
     """To a moment of the monotonic clock."""
     if (left := at_ns - time.perf_counter_ns()) > 0:
@@ -268,9 +265,6 @@ def relaying(url: str) -> Iterator[str]:
         threading.Thread(target=accept, args=(listener,), daemon=True).start()
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         listener.shutdown(socket.SHUT_RDWR)
-
-
-# ------------------------------------------------------------------------------------------- cases
 
 
 @dataclass

@@ -90,9 +90,6 @@ def arguments() -> argparse.Namespace:
     return asked
 
 
-# -------------------------------------------------------------------------------- driving
-
-
 def drive(asked: argparse.Namespace, cases: dict[str, Case]) -> Iterator[Run]:
     """One launch of each variant; in it every case, as often as asked, round after round."""
     for variant in asked.variants:
@@ -131,9 +128,6 @@ def _clients(
                 trial = client_trial(case, url, run_id, folder)
                 pin(*ALL_CORES)
             yield Run(asked.set, case.name, NO_SERVE, number, [trial])
-
-
-# -------------------------------------------------------------------------------- telling
 
 
 def told(run: Run, case: Case) -> tuple[str, Cause]:

@@ -233,9 +233,6 @@ def keep(file: Path, one: dict[str, Any]) -> None:
     print(json.dumps(one)[:400], flush=True)
 
 
-# --------------------------------------------------------------------------- both sides up
-
-
 @dataclass
 class Pair:
     """Two sides that are up, with the load of 100 connections on each."""
@@ -282,9 +279,6 @@ def sides_up(case: str, asked: argparse.Namespace) -> Iterator[Pair]:
         reap(run_id)
 
 
-# ----------------------------------------------------------------------------------- truth
-
-
 def truth(pair: Pair, seconds: float, seed: int) -> dict[str, Any]:
     """One launch: log ratios of throughput and CPU per request, of windows of wrk in ABBA."""
     cycles = max(LEAST, round(seconds / (4 * (WINDOW_S + PAUSE_S))))
@@ -313,9 +307,6 @@ def wrk(url: str) -> tuple[int, float]:
     if found is None or "Non-2xx" in text:
         sys.exit(f"wrk: {text[-500:]}")
     return int(found[1]), float(found[2]) / (1000 if found[3] == "ms" else 1)
-
-
-# -------------------------------------------------------------------------------- coverage
 
 
 def coverage(case: str, launch: int, asked: argparse.Namespace) -> dict[str, Any]:

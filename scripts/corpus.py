@@ -66,9 +66,6 @@ def list_runs() -> dict[str, Path]:
     return {re.sub(r"^\d+-|-\d+$", "", file.stem): file for file in files}
 
 
-# --------------------------------------------------------------------- the numbers of an output
-
-
 def read_json(data: Any, place: str, key: str, unit: str = "") -> Iterator[Number]:
     """The numbers of a JSON value that stands under a key."""
     if isinstance(data, dict):
@@ -121,9 +118,6 @@ def read_text(text: str) -> Iterator[Number]:
             if numbers := [match[0].lstrip("+") for match in NUMBER.finditer(line)]:
                 words = " ".join(re.findall(r"[^\W\d]\w*", line)[:4])
                 yield f"text: {title}", f"{words}: {' '.join(numbers)}"
-
-
-# ------------------------------------------------------------------------- the numbers of a run
 
 
 def report(*words: str) -> str:
