@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 from typing import Final
@@ -13,7 +14,19 @@ GOLDEN: Final = TOP / "tests" / "golden"
 
 def environment(folder: Path) -> None:
     """An environment of Python: its interpreter is a script that starts this one."""
-    python = folder / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-    python.chmod(0o755)
+    program(folder / "bin" / "python", f'exec {sys.executable} "$@"')
+
+
+def program(path: Path, script: str) -> Path:
+    """A shell script that can be started."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+def git(folder: Path, *words: str) -> str:
+    """What git says in a folder, under a name of its own."""
+    name = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
+    command = ["git", "-C", str(folder), *name, *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

@@ -29,7 +29,7 @@ from serve_bench.core.suite import read_suite
 from serve_bench.runner.load_source import read_load_on
 from serve_bench.store import read
 from serve_bench.store.files import read_toml, suite_file
-from tests.places import environment
+from tests.places import environment, git, program
 from tests.servers import serving
 from tests.versus_records import versus_result
 
@@ -199,7 +199,7 @@ def test_what_measures_is_planned(
 
 
 #: Stands for the program in the recipe of a search: how fast the app of B is stands in its file.
-PROGRAM = """#!/bin/sh
+PROGRAM = """\
 case "$1 $(cat shop.py)" in
   versus*crash*) exit 1 ;;
   versus*slow*) exit 3 ;;
@@ -220,29 +220,19 @@ esac
 def test_the_search_for_a_commit_works_as_it_is_pasted(
     commits: Sequence[str], suspects: Sequence[str], tmp_path: Path
 ) -> None:
-    def git(*words: str) -> str:
-        settings = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
-        done = subprocess.run(
-            ["git", *settings, *words], cwd=tmp_path, capture_output=True, text=True, check=True
-        )
-        return done.stdout
-
-    git("init", "-q")
+    git(tmp_path, "init", "-q")
     names = {}
     for number, words in enumerate(commits):
         (tmp_path / "shop.py").write_text(words)
-        git("add", "shop.py")
-        git("commit", "-q", "-m", f"step-{number}")
-        names[git("rev-parse", "HEAD").strip()] = f"step-{number}"
-    git("tag", "v1.5")
-    git("tag", "v1.4", "HEAD~4")
-    program = tmp_path / "bin" / "serve-bench"
-    program.parent.mkdir()
-    program.write_text(PROGRAM)
-    program.chmod(0o755)
+        git(tmp_path, "add", "shop.py")
+        git(tmp_path, "commit", "-q", "-m", f"step-{number}")
+        names[git(tmp_path, "rev-parse", "HEAD")] = f"step-{number}"
+    git(tmp_path, "tag", "v1.5")
+    git(tmp_path, "tag", "v1.4", "HEAD~4")
+    stand_in = program(tmp_path / "bin" / "serve-bench", PROGRAM)
     page = (ROOT / "docs" / "bisect.md").read_text()
     recipe = textwrap.dedent(re.findall(r"(?:^    .*\n)+", page, re.MULTILINE)[0])
-    env = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}"}
+    env = {**os.environ, "PATH": f"{stand_in.parent}:{os.environ['PATH']}"}
     done = subprocess.run(
         ["sh", "-c", recipe], cwd=tmp_path, env=env, capture_output=True, text=True
     )
@@ -253,7 +243,7 @@ def test_the_search_for_a_commit_works_as_it_is_pasted(
     else:
         _, _, rest = text.partition("The first bad commit could be any of: ")
         assert sorted(rest.split()[: len(suspects)]) == suspects
-    assert not (tmp_path / "good").exists() and "bisect" not in git("status")
+    assert not (tmp_path / "good").exists() and "bisect" not in git(tmp_path, "status")
 
 
 @pytest.mark.parametrize("line", lines(*STORED))

@@ -13,6 +13,7 @@ from serve_bench.core.histogram import Histogram
 from serve_bench.core.record_lines import from_json, parse, to_line
 from serve_bench.core.result import FORMAT_VERSION, Deploy, Failure, Record, Resume, Teardown
 from tests.records import AT, ROWS, cell, launch, planned, run, trial
+from tests.refused import refusal
 
 FIRST = planned()
 
@@ -81,9 +82,8 @@ def test_an_unknown_kind_is_passed_over_and_said() -> None:
 )
 def test_another_format_is_refused(version: object, said: str) -> None:
     assert FORMAT_VERSION == 2 == to_json(run())["format"]
-    with pytest.raises(FormatError) as refused:
-        parse([json.dumps(to_json(run()) | {"format": version})])
-    assert str(refused.value).startswith("line 1: ") and said in str(refused.value)
+    line = refusal(parse, [json.dumps(to_json(run()) | {"format": version})])
+    assert line.startswith("line 1: ") and said in line
 
 
 @pytest.mark.parametrize("cut", [1, 20, -2])
@@ -167,9 +167,7 @@ def wrong(path: str, value: object) -> dict[str, Any]:
     ],
 )
 def test_a_field_of_another_type_is_named(path: str, value: object, message: str) -> None:
-    with pytest.raises(FormatError) as refused:
-        from_json(wrong(path, value))
-    assert message in str(refused.value)
+    assert message in refusal(from_json, wrong(path, value))
 
 
 def test_a_missing_field_is_named_with_its_line() -> None:

@@ -266,9 +266,7 @@ def test_no_interpreter_that_a_record_alone_names_is_run(
     place = tmp_path.parent / f"{tmp_path.name}-record"
     place.mkdir()
     ran = place / "ran"
-    evil = place / "python"
-    evil.write_text(f"#!/bin/sh\ntouch {ran}\n")
-    evil.chmod(0o755)
+    evil = places.program(place / "python", f"touch {ran}")
     whole = json.loads((places.FORMATS / "2-micro.jsonl").read_text().splitlines()[0])
     for variant in whole["suite"]["variants"]:
         variant["python"] = str(evil)

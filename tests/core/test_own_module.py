@@ -21,6 +21,7 @@ from serve_bench.runner import model_needs
 from serve_bench.serving import strays
 from serve_bench.serving.launch_spec import check_interpreter
 from tests.load.loads import TIMING
+from tests.places import program
 from tests.servers import serving
 
 
@@ -70,9 +71,7 @@ def test_nothing_of_the_current_folder_is_run(start: Callable[[], None], ran: Pa
 
 def test_the_program_of_the_nodes_runs_nothing_beside_its_log(tmp_path: Path) -> None:
     told = tmp_path / "told"
-    python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\necho "$PWD $*" > {told}\n')
-    python.chmod(0o755)
+    python = program(tmp_path / "python", f'echo "$PWD $*" > {told}')
     with socket.create_server(("127.0.0.1", 0)) as cluster:
         address = f"127.0.0.1:{cluster.getsockname()[1]}"
         crew = NodeCrew(address, "ab12cd", tmp_path / "logs" / "x.log", python=str(python))

@@ -12,6 +12,7 @@ from serve_bench.core.errors import BadInput
 from serve_bench.core.own_app import OwnApp, OwnDeployment
 from serve_bench.core.plan import Suite
 from serve_bench.core.suite import Overrides, read_suite
+from tests.refused import refusal
 
 APP = own_spec(OwnApp("a:b", "a:b", "/", (OwnDeployment("One", 1),), ("num_replicas", "x")))
 
@@ -47,9 +48,7 @@ def test_a_file_is_taken_apart() -> None:
     ],
 )
 def test_what_is_wrong_with_a_file(data: dict[str, Any], says: str) -> None:
-    with pytest.raises(BadInput) as caught:
-        parts_of(data, "s.toml")
-    assert says in str(caught.value)
+    assert says in refusal(parts_of, data, "s.toml")
 
 
 def test_all_combinations_and_replicas_change_last() -> None:

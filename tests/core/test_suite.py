@@ -16,6 +16,7 @@ from serve_bench.core.plan import Suite
 from serve_bench.core.suite import Overrides, read_suite
 from serve_bench.core.timeline import keys_of_table, timeline_of
 from serve_bench.store.files import read_toml, shipped, suite_file
+from tests.refused import refusal
 
 PUBLISHED_ORDER = [
     (1, 1, 1),
@@ -127,11 +128,6 @@ def test_a_variant_of_the_file_has_environment_http_options_and_an_interpreter()
     assert mine.python == "other/bin/python"
 
 
-def test_a_suite_survives_its_json() -> None:
-    suite = micro(Overrides(variants=("default", "optimized"), launches=3, windows=3, window_s=0.5))
-    assert Suite.from_json(suite.to_json()) == suite
-
-
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"windws": 3}, "f.toml: unknown key 'windws'"),
     ({"lod": {}}, "f.toml: unknown key 'lod'; did you mean 'load'?"),
@@ -175,10 +171,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("data", "message"), BAD, ids=[message[:40] for _, message in BAD])
 def test_a_wrong_suite_is_one_line(data: dict[str, Any], message: str) -> None:
-    with pytest.raises(BadInput) as caught:
-        read_suite(data, "f.toml")
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert message in refusal(read_suite, data, "f.toml")
 
 
 def test_broken_toml_names_the_file(tmp_path: Path) -> None:

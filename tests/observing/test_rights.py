@@ -178,10 +178,6 @@ def test_an_own_process_may_be_looked_into_unless_the_kernel_says_no(
     if os.geteuid() == 0:
         said = why_not_allowed(os.getpid())
         assert said is not None and "--cap-add SYS_PTRACE" in said
-    monkeypatch.setattr(os, "geteuid", lambda: 1234)
-    monkeypatch.setattr(rights, "ptrace_scope", lambda: 1)
-    said = why_not_allowed(os.getpid())
-    assert said is not None and "sudo env" in said
 
 
 @pytest.mark.parametrize("scope", [1, 2, 3])
@@ -192,6 +188,7 @@ def test_ptrace_scope_is_named(scope: int, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(rights, "ptrace_scope", lambda: scope)
     said = why_not_allowed(os.getpid())
     assert said is not None and said.startswith(f"ptrace_scope is {scope}")
+    assert scope == 3 or "sudo env" in said
     monkeypatch.setattr(rights, "ptrace_scope", lambda: 0)
     assert why_not_allowed(os.getpid()) is None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from serve_bench.analysis.climb import Climb, climbs_of, throughput_of
 from serve_bench.core.ladder import Ladder, Rung, collapses
@@ -42,6 +43,13 @@ def planned_rows(of: Suite) -> list[PlannedTrial]:
     return [row for launch in plan(of) for _, rows in launch.cells for row in rows]
 
 
+def work_of(suite: Suite, rest: Agenda | None = None) -> Any:
+    """The work of a suite's only cell, or what is left of it."""
+    launch = (rest.launches if rest else plan(suite))[0]
+    ((one, rows),) = launch.cells
+    return (rest or Agenda(suite, (launch,))).work(launch, one, rows)
+
+
 def earlier(*records: Trial | Failure) -> Result:
     return result_of([run(*planned_rows(suite())), *records])
 
@@ -68,9 +76,7 @@ def test_a_listed_ladder_is_planned_and_one_that_grows_begins_with_its_first_ste
 
 
 def test_work_gives_step_after_step_and_a_failed_load_served_nothing() -> None:
-    launch = plan(suite())[0]
-    ((one, rows),) = launch.cells
-    work = Agenda(suite(), (launch,)).work(launch, one, rows)
+    work = work_of(suite())
     taken: list[int] = []
     while (todo := work.next()) is not None:
         assert len(work.left()) == 3 - len(taken)
@@ -82,13 +88,11 @@ def test_work_gives_step_after_step_and_a_failed_load_served_nothing() -> None:
 
 def test_gone_on_with_a_ladder_measures_what_is_missing() -> None:
     rest = rest_of(earlier(step(10, 40), step(20, 80)), suite(), profile=False)
-    launch = rest.launches[0]
-    ((one, rows),) = launch.cells
-    todo = rest.work(launch, one, rows).next()
+    todo = work_of(suite(), rest).next()
     assert todo is not None and todo[0].row.connections == 30
     assert len(rest.loads()) == 1
     # The agenda is asked more than once: a sitting must not use up what the next question finds.
-    assert rest.work(launch, one, rows).next() == todo
+    assert work_of(suite(), rest).next() == todo
 
 
 def test_a_step_in_doubt_comes_first_and_keeps_its_place() -> None:
@@ -121,9 +125,7 @@ PRESS = replace(suite(Ladder(steps=(1, 10, 100), runs=3)), requests_per_client=5
 
 def pressed(rates: list[float]) -> list[PlannedTrial]:
     """The rows of a press test whose loads come out as told, in their order."""
-    launch = plan(PRESS)[0]
-    ((one, rows),) = launch.cells
-    work = Agenda(PRESS, (launch,)).work(launch, one, rows)
+    work = work_of(PRESS)
     taken = []
     while (todo := work.next()) is not None:
         taken.append(todo[0])
@@ -154,22 +156,18 @@ def test_a_press_test_that_was_broken_off_goes_on_with_the_runs_that_are_missing
     taken = pressed([40, 100, 30, 90, 20, 101, 99])
     done = [trial(one, rate) for one, rate in zip(taken, [40, 100, 30, 90], strict=False)]
     rest = rest_of(result_of([run(*planned_rows(PRESS)), *done]), PRESS, profile=False)
-    launch = rest.launches[0]
-    ((one, _),) = launch.cells
-    todo = rest.work(launch, one, ()).next()
+    todo = work_of(PRESS, rest).next()
     assert todo is not None and todo[0] == taken[4]
 
 
 def test_the_time_left_follows_the_rate_and_is_bounded_for_each_row() -> None:
-    launch = plan(PRESS)[0]
-    ((one, rows),) = launch.cells
-    work = Agenda(PRESS, (launch,)).work(launch, one, rows)
+    work = work_of(PRESS)
     todo = work.next()
     assert todo is not None and isinstance(work, Climbing)
     before = work.left_s()
     work.add(todo, trial(todo[0], 10_000.0))
     after = work.left_s()
     assert 0 < after < before
-    slow = Agenda(PRESS, (launch,)).work(launch, one, rows)
+    slow = work_of(PRESS)
     slow.add(todo, trial(todo[0], 0.001))
     assert isinstance(slow, Climbing) and slow.left_s() < 2 * (PRESS.max_row_s + 10)

@@ -23,6 +23,7 @@ from serve_bench.runner.model_needs import (
 )
 from serve_bench.serving.apps.dlrm_shape import Shape
 from serve_bench.store.files import read_toml, suite_file
+from tests.places import program
 
 GPU = ("a GPU", 24_000_000_000)
 
@@ -93,10 +94,7 @@ def test_press_holds_a_model_and_press_noop_none(monkeypatch: pytest.MonkeyPatch
 
 
 def variant_with(tmp_path: Path, script: str) -> VariantUsed:
-    python = tmp_path / "python"
-    python.write_text(f"#!/bin/sh\n{script}\n")
-    python.chmod(0o755)
-    return VariantUsed("mine", python=str(python))
+    return VariantUsed("mine", python=str(program(tmp_path / "python", script)))
 
 
 NO_PYTHON = "is no Python: asked for its torch, it told nothing"

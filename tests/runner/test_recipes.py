@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from serve_bench.core.errors import BadInput
 from serve_bench.observing.profiler import SpyOptions
 from serve_bench.runner.recording import Wish, raw_beside, read_recipe
 from serve_bench.store.files import read_toml, shipped
+from tests.refused import refusal
 
 GOOD = {"what": "w", "why": "y", "target": "replica"}
 
@@ -66,10 +66,7 @@ def test_every_shipped_recipe_reads_and_is_in_the_readme() -> None:
     ],
 )
 def test_a_mistake_is_one_line_that_names_the_key(change: dict[str, Any], said: str) -> None:
-    with pytest.raises(BadInput) as refused:
-        read_recipe({**GOOD, **change}, "x.toml")
-    assert str(refused.value).startswith(said)
-    assert "\n" not in str(refused.value)
+    assert refusal(read_recipe, {**GOOD, **change}, "x.toml").startswith(said)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from serve_bench.core.errors import BadInput
 from serve_bench.core.result import VariantUsed
 from serve_bench.serving.apps import haproxy_marks, marks
 from serve_bench.serving.launch_spec import check_tracing
+from tests.places import program
 
 
 def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
@@ -67,9 +68,8 @@ def test_an_interpreter_that_cannot_trace_is_refused(tmp_path: Path) -> None:
     ray = tmp_path / "site" / "ray"
     (ray / "serve" / "_private").mkdir(parents=True)
     (ray / "__init__.py").touch()
-    python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path}/site exec {sys.executable} -S "$@"\n')
-    python.chmod(0o755)
+    start = f'PYTHONPATH={tmp_path}/site exec {sys.executable} -S "$@"'
+    python = program(tmp_path / "python", start)
     with pytest.raises(BadInput, match="--trace: variant old: its Ray has no tracing"):
         check_tracing(VariantUsed("old", python=str(python)))
     (ray / "serve" / "_private" / "tracing_utils.py").touch()
@@ -87,9 +87,7 @@ frontend http_frontend
 
 def started(tmp_path: Path, config: str) -> str:
     """The configuration that HAProxy gets, by the script that Ray starts in its place."""
-    binary = tmp_path / "real"
-    binary.write_text('#!/bin/sh\necho "$1 $2 $4"\ncat "$3"\n')
-    binary.chmod(0o700)
+    binary = program(tmp_path / "real", 'echo "$1 $2 $4"\ncat "$3"')
     file = tmp_path / "haproxy.cfg"
     file.write_text(config)
     words = [sys.executable, haproxy_marks.__file__, str(binary), str(tmp_path / "log")]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.places import git
 from tests.serving.test_cluster import CLUSTER
-
-IDENTITY = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
 
 
 @pytest.fixture
@@ -19,13 +17,6 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The module of the program that holds a cluster."""
     monkeypatch.syspath_prepend(str(CLUSTER))
     return importlib.import_module("measured")
-
-
-def git(folder: Path, *words: str) -> str:
-    done = subprocess.run(
-        ["git", "-C", str(folder), *IDENTITY, *words], capture_output=True, text=True, check=True
-    )
-    return done.stdout.strip()
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from serve_bench.observing.profiler import Profiling
 from serve_bench.store import RECORDS_FILE, RunFolder, read
 from tests import places
 from tests.records import AT, ROWS, launch, planned, run, trial
+from tests.refused import refusal
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 FIRST, SECOND = planned(row=ROWS[0]), planned(row=ROWS[1])
@@ -38,11 +39,8 @@ def test_the_default_folder_is_the_utc_time_and_never_reused(tmp_path: Path) -> 
     assert names == ["20260102T030405Z", "20260102T030405Z-2", "20260102T030405Z-3"]
 
 
-def refusal(path: Path) -> str:
-    with pytest.raises(BadInput) as refused:
-        RunFolder.create(path, now=NOW)
-    assert "\n" not in str(refused.value)
-    return str(refused.value)
+def create(path: Path) -> str:
+    return refusal(RunFolder.create, path, now=NOW)
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
@@ -51,10 +49,10 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     with RunFolder.create(done, now=NOW) as folder:
         folder.append(run(FIRST))
     mine.write_text("mine")
-    assert refusal(done).endswith(f"--resume {done}")
-    assert "is not empty; name a new folder" in refusal(tmp_path)
-    assert refusal(mine).endswith("is a file; a run needs a new or empty folder")
-    assert "cannot make a folder" in refusal(mine / "below")
+    assert create(done).endswith(f"--resume {done}")
+    assert "is not empty; name a new folder" in create(tmp_path)
+    assert create(mine).endswith("is a file; a run needs a new or empty folder")
+    assert "cannot make a folder" in create(mine / "below")
     assert read(done).run == run(FIRST) and mine.read_text() == "mine"
 
 
@@ -136,11 +134,8 @@ def test_what_cannot_be_read_is_one_line(
 ) -> None:
     if content is not None:
         (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(BadInput) as refused:
-        read(tmp_path / name)
-    assert str(refused.value).startswith(str(tmp_path))
-    assert str(refused.value).endswith(message)
-    assert "\n" not in str(refused.value)
+    said = refusal(read, tmp_path / name)
+    assert said.startswith(str(tmp_path)) and said.endswith(message)
 
 
 def test_a_damaged_byte_costs_its_line_alone(tmp_path: Path) -> None:
