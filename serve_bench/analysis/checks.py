@@ -20,6 +20,7 @@ from serve_bench.analysis.statistics import (
     has_spread,
     merged,
     responses_long,
+    silent_from,
 )
 from serve_bench.core.failed_requests import failures_of, given_up_after_s
 from serve_bench.core.figures import counted, part_text
@@ -207,6 +208,12 @@ def _windows(trial: Trial) -> Iterator[Warning]:
     if count < FEWEST_WINDOWS and trial.row.requests is None:
         message = f"{count} window{'s' if count != 1 else ''}: spread unknown"
         yield Warning("few-windows", message, f"measure {FEWEST_WINDOWS} or more", trial.key)
+    if (silent := silent_from(trial)) is not None:
+        at_s, silent_s = (n * trial.window_s for n in (silent, count - silent))
+        message = f"no request succeeded from second {at_s:g} to the end ({silent_s:g} s)"
+        hint = "the rate is of the time before; the log of the replica may say why"
+        yield Warning("standstill", message, hint, trial.key)
+        return
     how = unsteady(metric.windows, metric.unit) if has_spread(trial) else None
     if how is not None and rescaled(trial.limits) is None:
         hint = "other work on the host, or an unsteady server: repeat, or use --launches"

@@ -7,11 +7,10 @@ order, and first measures again those in doubt.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from serve_bench.analysis.statistics import MAIN
+from serve_bench.analysis.statistics import mean_rate
 from serve_bench.core.ladder import Ladder, Next, Rung, Stop, decide, onward
 from serve_bench.core.plan import step_row
 from serve_bench.core.result import (
@@ -128,8 +127,7 @@ class Climb:
 
 def throughput_of(trial: Trial | None) -> float:
     """The mean requests/s of a trial; 0 if there is none."""
-    metric = trial.metrics.get(MAIN) if trial is not None else None
-    return statistics.fmean(metric.windows) if metric is not None and metric.windows else 0.0
+    return 0.0 if trial is None else mean_rate(trial) or 0.0
 
 
 def climbs_of(result: Result, ladder: Ladder) -> Mapping[LadderPlace, Climb]:

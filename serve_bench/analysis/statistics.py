@@ -172,6 +172,40 @@ def summarize(result: Result) -> tuple[Line, ...]:
     return _with_ratios(lines)
 
 
+SILENT: Final = 2.0
+"""No request succeeds any more if none does for this multiple of the longest time that one took:
+else those at hand may just not be ready."""
+
+
+def silent_from(trial: Trial) -> int | None:
+    """The window from which on no request succeeded though some were due, up to the end; None:
+    there is none, or only the last window has no answer."""
+    metric, due = trial.metrics.get(MAIN), trial.course.get("due")
+    windows = metric.windows or () if metric is not None else ()
+    if due:  # of a load over time, in seconds
+        windows = windows[: max((at for at, count in enumerate(due, 1) if count), default=0)]
+    answered = max((at for at, rate in enumerate(windows, 1) if rate), default=0)
+    if not 0 < answered < len(windows) - 1 or not trial.counts.failed_total + trial.unanswered:
+        return None
+    longest_s = (merged([trial], LATENCY).max or 0.0) / 1e9
+    silent_s = (len(windows) - answered) * trial.window_s
+    return answered if silent_s >= SILENT * longest_s else None
+
+
+def windows_of(trial: Trial, name: str = MAIN) -> tuple[float, ...]:
+    """The windows of a metric up to a standstill. That in which it began has both states, and is
+    left out unless it is the only one."""
+    metric, stop = trial.metrics.get(name), silent_from(trial)
+    windows = () if metric is None else tuple(metric.windows or ())
+    return windows if stop is None else windows[: max(1, stop - 1)]
+
+
+def mean_rate(trial: Trial) -> float | None:
+    """Requests/s over the windows, up to a standstill; None without windows."""
+    windows = windows_of(trial)
+    return statistics.fmean(windows) if windows else None
+
+
 FEWEST_RESPONSES: Final = 10
 """With fewer responses a window, one more or less is the spread."""
 
@@ -190,7 +224,7 @@ def responses_long(trial: Trial) -> float | None:
     if metric is None or not metric.windows:
         return None
     failed = trial.in_windows.failed_total / len(metric.windows)
-    return (statistics.fmean(metric.windows) * trial.window_s + failed) / max(1, row.connections)
+    return (statistics.fmean(windows_of(trial)) * trial.window_s + failed) / max(1, row.connections)
 
 
 def has_spread(trial: Trial) -> bool:
@@ -198,7 +232,7 @@ def has_spread(trial: Trial) -> bool:
     metric, long = trial.metrics.get(MAIN), responses_long(trial)
     if metric is None or not metric.windows or trial.in_windows is None:
         return True  # the spread of something else than a load in windows
-    responses = statistics.fmean(metric.windows) * trial.window_s
+    responses = statistics.fmean(windows_of(trial)) * trial.window_s
     return responses >= FEWEST_RESPONSES and (long is None or long >= FEWEST_LONG)
 
 
@@ -292,7 +326,8 @@ def _line(keys: tuple[str, ...], trials: list[Trial], at: Trial | PlannedTrial) 
     for trial in trials:
         for name, metric in trial.metrics.items():
             if metric.windows:
-                by_windows.setdefault(name, []).append(metric)
+                windows = windows_of(trial, name)
+                by_windows.setdefault(name, []).append(replace(metric, windows=windows))
             elif metric.histogram is not None:
                 by_histogram[name] = metric
     histograms = {name: merged(trials, name) for name in by_histogram}

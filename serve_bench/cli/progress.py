@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Self, TextIO
 
-from serve_bench.analysis.statistics import has_spread, latency_figures
+from serve_bench.analysis.statistics import has_spread, latency_figures, windows_of
 from serve_bench.benchmarks.parts.texts import bound_sign
 from serve_bench.cli.live import View, clock, load_figures
 from serve_bench.core.axes import AXES
@@ -72,7 +72,7 @@ def trial_text(trial: Trial, number: int, of: int) -> str:
     """One line on a measured trial: the figures that it has, and what is wrong with it."""
     figures = []
     if "throughput" in trial.metrics:
-        rates = trial.metrics["throughput"].windows or (0.0,)
+        rates = windows_of(trial) or (0.0,)
         known = len(rates) > 1 and has_spread(trial)
         spread = f" ± {statistics.pstdev(rates):,.1f}" if known else ""
         figures.append(f"{statistics.fmean(rates):,.1f}{spread} req/s")

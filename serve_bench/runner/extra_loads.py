@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from serve_bench.analysis.statistics import merged
+from serve_bench.analysis.statistics import merged, silent_from
 from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.plan import settled_of
@@ -102,6 +102,9 @@ ALONE_REQUESTS: Final = 8
 ALONE_MOST_S: Final = 2.0
 """The median of these requests, one by one, or of as many as end in this time."""
 
+SILENT_MOST_S: Final = 2.0
+"""The time-out of requests to a service that answers none any more."""
+
 LEAST_S: Final = 0.8
 MOST_S: Final = 5.0
 """Bounds of the length of the second load: three latencies of the row."""
@@ -115,9 +118,13 @@ def look(
     seconds = min(MOST_S, max(LEAST_S, 3 * p50_ns / 1e9))
     one = load.one_by_one(ALONE_REQUESTS)
     most = replace(load, count=None, each=None)
-    begun = False
+    begun, alone = False, None
     try:
-        alone = drive(one, Timing(0.0, 0.0, windows=1, window_s=ALONE_MOST_S), mark=mark)
+        if silent_from(trial) is None:
+            timing = Timing(0.0, 0.0, windows=1, window_s=ALONE_MOST_S)
+            alone = drive(one, timing, mark=mark)
+        else:  # nobody waits long for answers that do not come
+            most = replace(one, count=None, connections=load.connections, timeout_s=SILENT_MOST_S)
         serving.begin_look()
         begun = True
         result = drive(most, Timing(0.3, 0.3, windows=1, window_s=seconds), mark=mark)
@@ -133,7 +140,7 @@ def look(
         "seconds": round(result.duration_s, 3),
         "rate": result.rate,
         "p50_ms": _p50_ms(result),
-        "alone_p50_ms": _p50_ms(alone),
+        "alone_p50_ms": None if alone is None else _p50_ms(alone),
         "replicas": [_rounded(one) for one in replicas],
     }
 

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from serve_bench.analysis.checks import Warning
 from serve_bench.analysis.ratios import FEWEST, Judged
-from serve_bench.analysis.statistics import MAIN, LowerBound, latency_figures, measured_s
+from serve_bench.analysis.statistics import MAIN, LowerBound, latency_figures, mean_rate, measured_s
 from serve_bench.core.errors import FormatError
 from serve_bench.core.failed_requests import INVALID_SHARE, failures_of
 from serve_bench.core.result import (
@@ -179,8 +179,7 @@ def _throughput(trial: Trial) -> float | None:
     if sliced and sliced_in_time(trial):
         seconds = sum(sliced["length_s"])
         return sum(sliced["completed"]) / seconds if seconds > 0 else None
-    metric = trial.metrics.get(MAIN)
-    return statistics.fmean(metric.windows) if metric is not None and metric.windows else None
+    return mean_rate(trial)
 
 
 def _cpu_ns(trial: Trial) -> float | None:

@@ -1,10 +1,11 @@
 """What limited a trial: one cause of a fixed set, its figures, its runner-up, and how sure it is.
 
-Rule: a pure judgement of the record of a Trial. Causes are tried in one order: replicas that
-changed, refused requests, conditions that make a verdict impossible, an open loop that the server
-kept up with, the client, CPU and GPU, connections of an open loop, waits of traced requests, waits
-observed inside the replicas, other waits without CPU, a wait that only a ladder shows, and last the
-offered load. Contradictory evidence gives "unclear", never a guess. Thresholds are in limits.py.
+Rule: a pure judgement of the record of a Trial. Causes are tried in one order: a standstill to the
+end, replicas that changed, refused requests, conditions that make a verdict impossible, an open
+loop that the server kept up with, the client, CPU and GPU, connections of an open loop, waits of
+traced requests, waits observed inside the replicas, other waits without CPU, a wait that only a
+ladder shows, and last the offered load. Contradictory evidence gives "unclear", never a guess.
+Thresholds are in limits.py.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from serve_bench.analysis.connections import ON_TIME
+from serve_bench.analysis.statistics import silent_from
 from serve_bench.analysis.verdict.candidates import (
     HINTS,
     REFUSED,
@@ -134,6 +136,8 @@ def worth_a_look(trial: Trial, front: str | None = None) -> bool:
     """Whether a further load, to see what requests wait in (waits.py), is worth its time: no full
     CPU explains the row, and its time is not that of Serve's own code. For an app of the user,
     whose waits are not known, a CPU explains it only with confidence "high"."""
+    if silent_from(trial) is not None:
+        return bool(trial.usage)
     verdict, offered = limited_by(trial, front), evidence_of(trial, front).offered
     if not trial.usage or not trial.counts.completed or verdict.cause == "client":
         return False
@@ -155,6 +159,20 @@ def prevailing(verdicts: Sequence[Verdict]) -> Verdict:
     """The first verdict with the most frequent cause, over launches (at least one)."""
     most = Counter(one.cause for one in verdicts).most_common(1)[0][0]
     return next(one for one in verdicts if one.cause == most)
+
+
+def _silent(case: Case) -> Verdict | None:
+    """From some window on no request succeeded: what they wait for now."""
+    window = silent_from(case.trial)
+    if window is None:
+        return None
+    since = f"from second {window * case.trial.window_s:g} to the end"
+    seen = case.seen
+    place = blocked_candidate(seen) or place_candidate(seen) or call_candidate(seen)
+    if place is None or not seen.waits.replicas:
+        return _unclear(case, f"no request succeeded {since}")
+    words = f"a standstill {since}: {place.figures}"
+    return _of(case, replace(place, figures=words, short="standstill"), "medium")
 
 
 def _transient(case: Case) -> Verdict | None:
@@ -486,6 +504,7 @@ LOOK_FAILED: Final = (
 )
 
 ORDER: Final[tuple[Callable[[Case], Verdict | None], ...]] = (
+    _silent,
     _transient,
     _refused,
     _impossible,
@@ -526,7 +545,8 @@ def _weighed(verdict: Verdict, case: Case) -> Verdict:
     """One step less confident if requests failed, or a process of the server started or ended."""
     failed = case.seen.offered.failed
     lost = [f"{100 * failed:.0f} % of the requests failed"] if failed >= SOME_FAILED else []
-    if case.seen.refused and REFUSED in verdict.figures:
+    refused = case.seen.refused and REFUSED in verdict.figures
+    if refused or silent_from(case.trial) is not None:
         lost = []  # the verdict is about these failures
     doubts = [*lost, *case.seen.partly]
     if not doubts or verdict.cause == "unclear":

@@ -7,13 +7,12 @@ they were scraped and fresh.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from serve_bench.analysis.connections import ConnectionWait, connection_wait
-from serve_bench.analysis.statistics import MAIN, latency_figures, measured_s, merged
+from serve_bench.analysis.statistics import latency_figures, mean_rate, measured_s, merged
 from serve_bench.analysis.verdict.limits import WHOLE
 from serve_bench.analysis.verdict.usage import (
     SERVER,
@@ -159,9 +158,8 @@ def evidence_of(trial: Trial, front: str | None = None) -> Evidence:
 
 def rate_of(trial: Trial) -> float:
     """Requests completed in a second."""
-    metric = trial.metrics.get(MAIN)
-    if trial.row.requests is None and metric is not None and metric.windows:
-        return statistics.fmean(metric.windows)
+    if trial.row.requests is None and (rate := mean_rate(trial)) is not None:
+        return rate
     seconds = measured_s(trial)
     return trial.completed_in_windows / seconds if seconds > 0 else 0.0
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from serve_bench.analysis.capacity.launch import LaunchSearch
 from serve_bench.analysis.capacity.model import LaunchEstimate
+from serve_bench.analysis.statistics import mean_rate
 from serve_bench.benchmarks.capacity.summary import (
     AROUND,
     HEADROOM,
@@ -21,7 +22,6 @@ from serve_bench.benchmarks.capacity.summary import (
     need_words,
     rate_text,
     sentences_of,
-    served,
 )
 from serve_bench.benchmarks.parts import charts
 from serve_bench.benchmarks.parts.about_run import GENERAL_FORMULAS, method, run_document
@@ -347,7 +347,7 @@ def _lines(caption: str, rows: Sequence[tuple[CellCapacity, ProbeLine]]) -> Tabl
         (Column("probe"), lambda row: f"{row[1].round}.{row[1].number}"),
         (Column("rate", "req/s"), lambda row: _rate(row[1].probe.rate)),
         (Column("s"), lambda row: plain(row[1].probe.seconds, 2)),
-        (Column("answered", "req/s", detail=True), lambda row: plain(served(row[1].trial))),
+        (Column("answered", "req/s", detail=True), lambda row: plain(mean_rate(row[1].trial))),
         *((_column(one), partial(_value, at, one)) for at, one in enumerate(objectives)),
         (Column("p50", "ms", detail=True), lambda row: milliseconds(latency_of(row[1], 0.5))),
         (Column("replicas"), lambda row: count(row[1].probe.replicas)),

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from serve_bench.analysis.statistics import mean_rate
 from serve_bench.benchmarks.capacity.summary import (
     CellCapacity,
     cells_of,
     need_words,
     sentences_of,
-    served,
 )
 from serve_bench.benchmarks.parts.csv import csv_of
 from serve_bench.core.document import ReportOptions
@@ -86,7 +86,7 @@ def _probes(one: CellCapacity) -> Iterator[dict[str, Any]]:
             "probe": line.number,
             "rate": line.probe.rate,
             "seconds": line.probe.seconds,
-            "answered_req_per_s": served(line.trial),
+            "answered_req_per_s": mean_rate(line.trial),
             "slo": line.word,
             "replicas": line.probe.replicas,
             "values": {objective.name: value for objective, value in values},

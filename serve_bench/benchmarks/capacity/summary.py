@@ -16,7 +16,7 @@ from typing import Final
 from serve_bench.analysis.capacity.interval import ratio
 from serve_bench.analysis.capacity.launch import LaunchSearch, Searches, meets
 from serve_bench.analysis.capacity.model import Capacity, Probe
-from serve_bench.analysis.statistics import MAIN, latency_figures, merged
+from serve_bench.analysis.statistics import latency_figures, merged
 from serve_bench.analysis.verdict import Verdict, limited_by
 from serve_bench.benchmarks.parts.rows import front_of
 from serve_bench.benchmarks.parts.texts import LOAD_ROLES, cell_title
@@ -539,9 +539,3 @@ def gate(result: Result) -> list[str]:
 def latency_of(line: ProbeLine, share: float) -> float | None:
     """A percentile of a probe, ns."""
     return latency_figures([line.trial], (share,))[0]
-
-
-def served(trial: Trial) -> float | None:
-    """Requests/s that were answered in the windows of a probe."""
-    metric = trial.metrics.get(MAIN)
-    return statistics.fmean(metric.windows) if metric is not None and metric.windows else None

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from serve_bench.analysis.checks import added_of, client_words
-from serve_bench.analysis.statistics import LATENCY, MAIN, merged
+from serve_bench.analysis.statistics import LATENCY, MAIN, merged, silent_from, windows_of
 from serve_bench.analysis.verdict import Verdict, limited_by
 from serve_bench.analysis.verdict.evidence import rate_of
 from serve_bench.benchmarks.micro.charts import cpu_charts, windows
@@ -224,8 +224,10 @@ def _whole(trial: Trial) -> str:
     done, read = trial.completed_in_windows, int(trial.client.get("bytes_received") or 0)
     if seconds <= 0:
         return f"{done:,} requests"
+    stop = silent_from(trial)
+    until = "" if stop is None else f" before second {stop * trial.window_s:g}"
     return (
-        f"{done:,} requests in {seconds:,.2f} s, {number(rate_of(trial))} requests/s; "
+        f"{done:,} requests in {seconds:,.2f} s, {number(rate_of(trial))} requests/s{until}; "
         f"{_bytes(read)} read, {_bytes(read / seconds)}/s"
     )
 
@@ -245,7 +247,7 @@ def _rate_cells(entry: Entry, name: str) -> Iterator[Cell]:
     if spread is None:
         yield from [NOTHING] * (len(_COLUMNS) + 1)
         return
-    rates = entry.line.trials[0].metrics[name].windows or ()
+    rates = windows_of(entry.line.trials[0], name)
     std = spread.std
     yield plain(spread.mean)
     yield NOTHING if std is None else Number(f"{std:,.{decimals(spread.mean)}f}", std)

@@ -223,7 +223,8 @@ def windows(page: Page, names: Names) -> Iterator[Block]:
 
 
 def _unsteady(panel: Panel) -> bool:
-    return any(one.code == "unsteady-windows" for _, entry in panel.rows for one in entry.warnings)
+    codes = {one.code for _, entry in panel.rows for one in entry.warnings}
+    return not codes.isdisjoint({"unsteady-windows", "standstill"})
 
 
 def _over_time(panel: Panel) -> Iterator[Chart]:

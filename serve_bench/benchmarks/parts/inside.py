@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from serve_bench.analysis.statistics import MAIN, merged
+from serve_bench.analysis.statistics import mean_rate, merged
 from serve_bench.core.document import Column, Table, TableRow
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.proof import CHILD_OF_REPLICA
@@ -154,8 +154,10 @@ def profiling_costs(result: Result) -> dict[str, str]:
     out = {}
     for trial in result.profiled:
         mate = plain.get(trial.key)
-        before, during = _rate(mate), _rate(trial)
-        if mate is None or mate.launch != trial.launch or not before or during is None:
+        if mate is None or mate.launch != trial.launch:
+            continue
+        before, during = mean_rate(mate), mean_rate(trial)
+        if not before or during is None:
             continue
         count = sum(1 for one in trial.profiles if "failed" not in one)
         change = 100.0 * (during / before - 1.0)
@@ -164,11 +166,6 @@ def profiling_costs(result: Result) -> dict[str, str]:
             f"{before:,.1f} -> {during:,.1f} requests/s ({change:+.0f} %), same launch"
         )
     return out
-
-
-def _rate(trial: Trial | None) -> float | None:
-    metric = trial.metrics.get(MAIN) if trial is not None else None
-    return statistics.fmean(metric.windows) if metric is not None and metric.windows else None
 
 
 def facts(trial: Trial, costs: Mapping[str, str]) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from typing import Any, Final
 from zlib import crc32
 
 from serve_bench.analysis.capacity.launch import gap_limits
+from serve_bench.analysis.statistics import silent_from
 from serve_bench.benchmarks.timeline.measure import FaultClock, with_course
 from serve_bench.core.failed_requests import none_succeeded
 from serve_bench.core.load_result import LoadResult, Progress
@@ -177,6 +178,8 @@ class TimelineBench(ServedBench):
         """What ended or scaled down is part of the course. A fault that was not done, or a deploy
         that failed, is a failure of the run."""
         self._serving.casualties()
+        if silent_from(trial) is not None:
+            trial = self._waits(trial)
         faults = [
             self._fault(row, f"{lost.who} failed: {lost.reason}", "worker")
             for lost in result.failures

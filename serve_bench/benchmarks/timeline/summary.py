@@ -21,6 +21,8 @@ from serve_bench.analysis.course import (
     mean_of,
     transient_of,
 )
+from serve_bench.analysis.statistics import silent_from
+from serve_bench.analysis.verdict import limited_by
 from serve_bench.analysis.verdict.router import router_wait_s, router_words
 from serve_bench.benchmarks.parts.texts import cell_title
 from serve_bench.core.errors import BadInput, FormatError
@@ -280,10 +282,15 @@ OURS: Final = ("serve_bench", "load_worker", "driver")
 
 def _drops(one: TimelineCell) -> Iterator[str]:
     for launch in one.launches:
+        where = f"launch {launch.trial.round}: " if len(one.launches) > 1 else ""
+        if silent_from(launch.trial) is not None:
+            limit = limited_by(launch.trial)
+            known = limit.cause != "unclear"
+            yield where + (f"it is limited by {limit.text}" if known else limit.reasons[0])
+            continue
         drop = drop_of(launch)
         if drop is None:
             continue
-        where = f"launch {launch.trial.round}: " if len(one.launches) > 1 else ""
         busiest = sorted(drop.cpu.items(), key=lambda role: -role[1])[:2]
         cpu = ", ".join(f"{role} {figure(used, 2)} %" for role, used in busiest)
         yield (

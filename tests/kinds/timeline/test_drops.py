@@ -27,7 +27,7 @@ def launch(ended: list[int], waiting: int = 500, fewer: int = 4) -> Any:
         "changes": [{"deployment": "default:Shop"}] * 2,
     }
     return SimpleNamespace(
-        trial=SimpleNamespace(course=course, round=1),
+        trial=SimpleNamespace(course=course, round=1, metrics={}),
         transient=SimpleNamespace(out=(*IN, *OUT), replicas=ReplicaLine("Shop", counts)),
     )
 
