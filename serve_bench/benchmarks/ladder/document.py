@@ -56,6 +56,7 @@ from serve_bench.benchmarks.parts.blocks import (
     section,
     sentence,
     share,
+    statement,
     table_of,
 )
 from serve_bench.benchmarks.parts.inside import gpu_percent, grouped_cpu, served_facts
@@ -193,27 +194,30 @@ def _findings(page: Page, services: Sequence[ServiceSummary]) -> Iterator[str]:
         yield f"{why}: there is no knee and no best."
         return
     top = max(sound, key=lambda one: one.best_rate or 0.0)
-    yield _headline(top, services)
-    words = [] if top.limit is None else [f"What limits {top.name} at its knee: {top.limit.text}"]
+    base = next(one for one in services if one.ladder is top.base)
+    yield _headline(top, services, base)
+    # The reason of a ratio may stand in the slower one.
+    for one in [top, base] if base in sound and base is not top else [top]:
+        if one.limit is not None:
+            yield sentence(f"What limits {one.name} at its knee: {one.limit.text}")
     fallen = [
         f"{f'{one.name}: ' if len(sound) > 1 else ''}{next(_collapse_words(one))}"
         for one in sound
         if one.ladder.collapses
     ]
     if not fallen and all(max(one.ladder.rates) > _users(one.best) for one in sound):
-        fallen = [f"{'no' if words else 'No'} collapse was seen"]
-    if words or fallen:
-        yield sentence("; ".join([*words, *fallen]))
+        fallen = ["no collapse was seen"]
+    if fallen:
+        yield statement("; ".join(fallen), [one.name for one in sound])
     yield from doubted([entry.warnings for entry, _ in steps], noun="step")
 
 
-def _headline(top: ServiceSummary, services: Sequence[ServiceSummary]) -> str:
+def _headline(top: ServiceSummary, services: Sequence[ServiceSummary], base: ServiceSummary) -> str:
     """The highest requests/s, its knee, and how it stands to the first service of its size."""
     knee, best = top.knee, top.best
     assert knee is not None and best is not None
     most = "serves most," if len(services) > 1 else "serves at most"
     head = f"{top.name} {most} {number(top.best_rate)} requests/s with {users_words(best)}"
-    base = next(one for one in services if one.ladder is top.base)
     if base is not top and top.ratio is not None:
         head += f", {top.ratio:.2f} times the best of {base.name}"
     times = knee.distributions.get("latency")

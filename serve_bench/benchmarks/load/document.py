@@ -36,6 +36,7 @@ from serve_bench.benchmarks.parts.blocks import (
     plain,
     section,
     sentence,
+    statement,
     whole_run,
 )
 from serve_bench.benchmarks.parts.rows import NS_PER_MS, Entry, Page, page_of
@@ -152,8 +153,7 @@ def findings(page: Page, loads: Sequence[Entry]) -> Iterator[str]:
         yield sentence(f"{_connections(entry)} of the {row.client} client: {figures(entry)}")
         limit = limit_of(entry)
         if limit is not None:
-            text = limit_words(limit)
-            yield sentence(f"{text[:1].upper()}{text[1:]}")
+            yield statement(limit_words(limit))
         yield from doubted([entry.warnings])
 
 

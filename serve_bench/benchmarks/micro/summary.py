@@ -160,11 +160,14 @@ def findings(page: Page, names: Names) -> Iterator[str]:
     if not rows:
         yield " ".join((*first, "No row was measured."))
         return
-    headline, *like = _headline(rows, names)
+    top = best(one.line for one in rows)
+    sound = next((one for one in rows if not one.line.broken), rows[0])
+    shown = sound if top is None else next(one for one in rows if one.line is top.line)
+    headline, *like = _headline(rows, names, shown, top)
     yield " ".join((*first, headline))
     yield from like
     yield from (sentence(text) for text, _ in collapses(rows, names))
-    yield from _ratios(page)
+    yield from _ratios(page, names, shown)
     for one in rows:
         row = waterfall.of_line(names.whole(one), one.line)
         yield from map(sentence, waterfall.sentences(row))
@@ -196,14 +199,11 @@ def figures(entry: Entry) -> str:
     return ", ".join(words) + streams.words(entry)
 
 
-def _headline(rows: Sequence[Entry], names: Names) -> Iterator[str]:
+def _headline(rows: Sequence[Entry], names: Names, first: Entry, top: Best | None) -> Iterator[str]:
     """The row with the highest throughput and what limited it; then what is like it."""
-    top = best(one.line for one in rows)
     if top is None:
-        first = next((one for one in rows if not one.line.broken), rows[0])
         text = f"{names.whole(first)}: {figures(first)}"
     else:
-        first = next(one for one in rows if one.line is top.line)
         sound = [one.line for one in rows if not one.line.broken]
         higher = any(one.spreads[MAIN].mean > top.line.spreads[MAIN].mean for one in sound)
         which = "throughput without a failed request" if higher else "throughput"
@@ -250,18 +250,28 @@ INTERRUPTED: Final = "interrupted"
 _LIKE: Final = f"within {100 * LIKE:.0f} % or two standard errors"
 
 
-def _ratios(page: Page) -> Iterator[str]:
-    """Each further variant against the first, over the rows that both have."""
+def _ratios(page: Page, names: Names, shown: Entry) -> Iterator[str]:
+    """Each further variant against the first, over the rows that both have. The reason of a ratio
+    may stand in the slower row: so what limits either is said of that farthest from 1, but of
+    `shown`, which the headline has."""
     for part in page.variants:
-        ratios = [one.line.ratio for one in part.entries if one.line.ratio is not None]
-        if ratios:
-            low, high = f"{min(ratios):.2f}", f"{max(ratios):.2f}"
-            times = f"{low} to {high}" if low != high else low
-            rows = f"the {len(ratios)} rows" if len(ratios) > 1 else "the row"
-            yield sentence(
-                f"{part.name} has {times} times the requests/s of {page.base}, in {rows} that "
-                f"{'both have' if len(ratios) > 1 else 'is in both'}"
-            )
+        compared = [(one.line.ratio, one) for one in part.entries if one.line.ratio is not None]
+        if not compared:
+            continue
+        ratios = [ratio for ratio, _ in compared]
+        low, high = f"{min(ratios):.2f}", f"{max(ratios):.2f}"
+        times = f"{low} to {high}" if low != high else low
+        rows = f"the {len(ratios)} rows" if len(ratios) > 1 else "the row"
+        text = (
+            f"{part.name} has {times} times the requests/s of {page.base}, in {rows} that "
+            f"{'both have' if len(ratios) > 1 else 'is in both'}"
+        )
+        _, row = min(compared, key=lambda one: min(one[0], 1 / one[0]) if one[0] else 0.0)
+        for entry in measured(page):
+            sides = entry.line.variant in (part.name, page.base) and _place(entry) == _place(row)
+            if sides and entry is not shown and entry.limited is not None:
+                text += f"; {names.whole(entry)}: {limit_words(entry.limited)}"
+        yield sentence(text)
 
 
 def causes(page: Page) -> str:

@@ -220,6 +220,12 @@ def sentence(text: str) -> str:
     return f"{text.rstrip('.')}."
 
 
+def statement(text: str, names: Iterable[str] = ()) -> str:
+    """The same, with a capital where it does not begin with one of the names."""
+    named = any(name and text.startswith(name) for name in names)
+    return sentence(text if named else f"{text[:1].upper()}{text[1:]}")
+
+
 def limit_words(limit: Verdict | None) -> str:
     """`limited by replica CPU 98 % (high confidence)`; that it is unclear, or was not sampled."""
     if limit is None:

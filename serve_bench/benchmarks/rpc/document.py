@@ -26,6 +26,7 @@ from serve_bench.benchmarks.parts.blocks import (
     rate,
     section,
     sentence,
+    statement,
     table_of,
     whole_run,
 )
@@ -289,8 +290,7 @@ def _costs(summary: RpcSummary) -> Iterator[str]:
     if each:
         words.append(f"the CPU time of a call, of all processes, is {', '.join(each)}")
     if words:
-        text = "; ".join(words)
-        yield sentence(text[0].upper() + text[1:])
+        yield statement("; ".join(words))
 
 
 def _over_x(summary: RpcSummary, published: bool, of: str = "") -> list[Chart]:

@@ -351,16 +351,22 @@ def _rise(one: TimelineCell, at: int) -> Iterator[str]:
     begin = f"at {one.timeline.begins[at]:g} s the load rises to {figure(stage.rate)}/s"
     further = one.of_stage(at, lambda each: each.further_s)
     held = one.of_stage(at, lambda each: each.held_s)
+    out = one.of_stage(at, lambda each: each.out_s)
     needed = one.of_stage(at, lambda each: each.needed)
     words = []
+    if out is None:
+        return  # the load ended before
     if further is not None:
         words.append(f"the first further replica runs after {mean_text(further, unit='s')}")
     elif one.launches[0].transient.replicas.counts:
         words.append("no further replica runs")
     if held is None:
         words.append("the SLO does not hold again before the stage is over")
-    elif held.value == 0:
+    elif out.value == 0:
         words.append("the SLO holds all along")
+    elif held.value == 0:
+        # `held_s` looks HOLD_S seconds ahead: it may be missed later in the stage.
+        words.append(f"the SLO holds at first; {mean_text(out, unit='s')} of the stage are out")
     else:
         replicas = f" with {mean_text(needed)} replicas" if needed is not None else ""
         words.append(f"the SLO holds again after {mean_text(held, unit='s')}{replicas}")

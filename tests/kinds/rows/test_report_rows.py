@@ -110,6 +110,8 @@ def test_the_golden_run_in_sentences(golden: Result) -> None:
     )
     assert "concurrency limit, 99 for 1 slot" in gap and "replica CPU 20 %" in gap
     assert ratio.startswith("optimized has 2.00 to 5.00 times the requests/s of default, in the 5")
+    # The reason of the largest ratio stands in the row that lost.
+    assert "num_replicas 1, default: limited by proxy CPU 97 % of a core (high conf" in ratio
     assert warnings == "Warnings: errors (1 of 11 rows), client bound (1 of 11 rows)."
     assert "unknown after 1 launch" in spread
     first = part(of, "cpu")[0]

@@ -9,8 +9,17 @@ from typing import Any
 import pytest
 
 from serve_bench.analysis.course import ReplicaCount, ReplicaLine
-from serve_bench.benchmarks.timeline.summary import AnswerDrop, _drops, _own_router, drop_of
+from serve_bench.benchmarks.timeline.summary import (
+    AnswerDrop,
+    TimelineCell,
+    _drops,
+    _own_router,
+    _rise,
+    drop_of,
+)
 from serve_bench.core.result import result_of
+from serve_bench.core.slo import parse_slo
+from serve_bench.core.timeline import timeline_of
 from tests.records import run
 
 IN, OUT = [False] * 10, [True] * 20
@@ -85,3 +94,24 @@ def test_a_deployment_may_have_a_router_of_its_own(
 ) -> None:
     suite = {"app": {"deployments": [{"name": "Shop", "tables": tables}]}}
     assert _own_router(result_of([replace(run(), suite=suite)]), cell) is own
+
+
+@pytest.mark.parametrize(
+    ("held_s", "out_s", "words"),
+    [
+        (0.0, 0, "the SLO holds all along"),
+        (0.0, 3, "the SLO holds at first; 3 s of the stage are out"),
+        (2.5, 4, "the SLO holds again after 2.50 s"),
+        (None, 9, "the SLO does not hold again before the stage is over"),
+    ],
+)
+def test_the_slo_after_a_rise(held_s: float | None, out_s: int, words: str) -> None:
+    """It does not hold all along where seconds of the stage are out of it."""
+    stage = SimpleNamespace(further_s=None, held_s=held_s, needed=None, out_s=out_s, overshoot=None)
+    transient = SimpleNamespace(stages=[stage], replicas=ReplicaLine("Shop", ()))
+    launches: Any = (SimpleNamespace(transient=transient),)
+    stages = timeline_of("20:4s,40:9s", connections=9)
+    cell = TimelineCell("", "default", {}, stages, parse_slo("p99=1s"), launches)
+    assert list(_rise(cell, 1)) == []  # the load ended before
+    transient.stages.append(stage)
+    assert list(_rise(cell, 1)) == [f"at 4 s the load rises to 40/s: {words}"]
