@@ -2,8 +2,8 @@
 
 A folder has `command.py` with the command, a function or a group of typer, by its name;
 `document.py` with `document(result, options)`, which says what a run says to people; and
-`exports.py` with `json_text` and `csv_text`, which machines read, and of kinds with a published
-form `classic_text`; some have `condensed.py`. They are imported when they are needed. Nothing else
+`exports.py` with `json_text`, which machines read, and of kinds with a published form
+`classic_text`; some have `condensed.py`. They are imported when they are needed. Nothing else
 in the package compares the command of a run.
 """
 
@@ -45,8 +45,8 @@ class Benchmark:
         return cast("Document", make(result, options))
 
     def text(self, form: str, result: Result, options: ReportOptions) -> str:
-        """A run of this kind for programs (json, csv), or in the published form (classic), where it
-        has one; ends with a newline. Raises FormatError for damaged records."""
+        """A run of this kind for programs (json), or in the published form (classic), where it has
+        one; ends with a newline. Raises FormatError for damaged records."""
         write = self._of_module(self.data or self.folder, "exports", f"{form}_text")
         return cast(str, write(result, options))
 

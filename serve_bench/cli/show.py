@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from serve_bench.benchmarks.parts.csv import csv_text
 from serve_bench.benchmarks.registry import BENCHMARKS, benchmark_of
 from serve_bench.core.document import Document, ReportOptions
 from serve_bench.core.errors import BadInput, visible
@@ -39,6 +40,8 @@ class RunReport:
         """
         kind = benchmark_of(self.result.run)
         check_format(format, formats_of(self.result.run.command))
+        if format == "csv":
+            return visible(csv_text(self.document, self.result.run.id))
         if format in FORMS:
             return FORMS[format](self.document, layout)
         return visible(kind.text(format, self.result, self.options))
@@ -78,9 +81,9 @@ def render_comparing(
     check_format(format, COMPARED)
     if format == "json":
         return visible(exports.versus_json(comparing, where))
-    if format == "csv":
-        return visible(exports.versus_csv(comparing))
     document = comparison_document(comparing, where)
+    if format == "csv":
+        return visible(csv_text(document, comparing.sides[1].run.id))
     return FORMS[format](document, Layout(width, color, verbose))
 
 

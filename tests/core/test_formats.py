@@ -205,16 +205,20 @@ def test_the_table_has_the_figures_of_the_json(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_csv_has_columns_of_one_count_and_the_same_figures(name: str) -> None:
-    result = stored(name)
-    names, *rows = csv.reader(io.StringIO(render(result, "csv")))
-    assert len(set(names)) == len(names) > 3
-    assert {len(row) for row in rows} <= {len(names)}
-    assert len(rows) >= len(result.missing)
-    if "requests_per_s_mean" in names and "status" in names:
-        lines = [dict(zip(names, row, strict=True)) for row in rows]
-        told = [float(one["requests_per_s_mean"]) for one in lines if one["requests_per_s_mean"]]
-        assert set(means(json.loads(as_json(name)))) <= set(told)
+def test_csv_has_the_figures_of_the_json_in_the_units_of_their_columns(name: str) -> None:
+    names, *rows = csv.reader(io.StringIO(render(stored(name), "csv")))
+    assert {len(row) for row in rows} == {len(names)}
+    lines = [dict(zip(names, row, strict=True)) for row in rows]
+    figures = [(float(one["value"]), one["text"]) for one in lines if one["value"]]
+    for value, text in figures:
+        shown = re.match(r"'?(?:> )?([-+]?[\d,]*\d(?:\.\d+)?)", text)
+        if shown is not None:
+            digits = shown[1].replace(",", "")
+            half = 10.0 ** -len(digits.partition(".")[2]) if "." in digits else 1.0
+            assert float(digits) == pytest.approx(value, rel=0.02, abs=half), text
+    page = json.loads(as_json(name))
+    if "variants" in page and "cells" in page["variants"][0]:
+        assert set(means(page)) <= {value for value, _ in figures}
 
 
 def bars(line: str) -> int:

@@ -9,7 +9,6 @@ classic.txt is what the published benchmark prints of it, digit for digit.
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 from dataclasses import replace
@@ -131,8 +130,7 @@ def everywhere(result: Result) -> dict[str, str]:
 def test_a_failure_is_shown_wherever_it_struck(failure: Failure) -> None:
     result = result_of([run(planned()), failure])
     shown = {name: failure.message in text for name, text in everywhere(result).items()}
-    of_a_row = failure.key == planned().key  # a line of CSV is a row
-    assert shown == {name: name != "csv" or of_a_row for name in FORMATS}
+    assert shown == dict.fromkeys(FORMATS, True)
 
 
 def test_a_row_that_was_not_measured_is_shown_in_all_forms() -> None:
@@ -146,8 +144,6 @@ def test_several_launches_have_their_spread_beside() -> None:
     records: list[Record] = [run(first, second), trial(first, 90.0, 110.0), trial(second, 120.0)]
     result = result_of(records)
     assert "14.14 (2)" in render(result, width=100)
-    (row,) = csv.DictReader(io.StringIO(render(result, "csv")))
-    assert float(row["requests_per_s_std_over_launches"]) == pytest.approx(200**0.5)
     # A doubt says which launch it is about.
     assert "launch 2: few-windows" in render(result, width=100)
 
@@ -189,9 +185,6 @@ def test_launches_that_disagree_are_counted() -> None:
     trials = [sampled(at, share) for at, share in zip(rounds, shares, strict=True)]
     result = result_of([run(*rounds), *trials])
     assert " proxy CPU, in 2 of 3 launches" in render(result, width=200)
-    (row,) = csv.DictReader(io.StringIO(render(result, "csv")))
-    assert (row["limited_by"], row["limited_by_confidence"]) == ("proxy CPU", "high")
-    assert row["limited_by_figures"] == "proxy CPU 97 % of a core"
     (entry,) = json.loads(render(result, "json"))["variants"][0]["cells"][0]["rows"]
     causes = {launch: verdict["cause"] for launch, verdict in entry["limited_by"].items()}
     assert causes == {
@@ -246,15 +239,6 @@ def test_perf_metrics_leave_broken_rows_out_and_name_what_is_known_to_be_higher(
     assert content["lower_bounds"] == [names[2]]
 
 
-def test_csv_has_a_line_for_every_row(golden: Result) -> None:
-    rows = list(csv.DictReader(io.StringIO(render(golden, "csv"))))
-    assert len(rows) == len(golden.run.plan)
-    assert {row["host"] for row in rows} == {page_of(golden).host}
-    ratio = {(row["variant"], row["row"]): row["ratio_to_default"] for row in rows[:3] + rows[6:9]}
-    assert float(ratio["optimized", "single client"]) == pytest.approx(3.0)
-    assert ratio["default", "single client"] == ""
-
-
 def test_what_differs_from_what_was_asked_is_marked_on_the_page() -> None:
     why = "43 connections instead of 100: slices would be too long"
     client = {"workers": [{"connections": 43}], "slices": {"why": why}, "notes": ["no epoll"]}
@@ -281,4 +265,4 @@ UNMEASURED = {
 def test_a_run_of_which_nothing_was_measured_still_says_so(kind: str, format: str) -> None:
     text = render(UNMEASURED[kind], format)
     assert text.endswith("\n") and ("not measured" in text or "not_measured" in text)
-    assert format == "csv" or NEVER.message in text
+    assert NEVER.message in text

@@ -373,7 +373,7 @@ def _value(at: int, one: Objective, row: tuple[CellCapacity, ProbeLine]) -> Numb
     if one.timed:
         number = milliseconds(value)
         return Number(number.text, number.value, tone)
-    return Number("-", None) if value is None else Number(f"{100 * value:.3g}", value, tone)
+    return Number("-", None) if value is None else Number(f"{100 * value:.3g}", 100 * value, tone)
 
 
 def _charts(one: CellCapacity, several: bool) -> Iterator[Block]:

@@ -1,8 +1,7 @@
-"""A run of capacity as JSON and CSV, for programs. Pure."""
+"""A run of capacity as JSON, for programs. Pure."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
@@ -14,15 +13,9 @@ from serve_bench.benchmarks.capacity.summary import (
     need_words,
     sentences_of,
 )
-from serve_bench.benchmarks.parts.csv import csv_of
+from serve_bench.benchmarks.parts.csv import json_of
 from serve_bench.core.document import ReportOptions
 from serve_bench.core.result import Result
-
-COLUMNS = (
-    *("run", "variant", "cell", "capacity_req_per_s", "low", "high", "launches", "binds", "cliff"),
-    *("ceiling", "cores", "req_per_s_per_core", "ratio", "ratio_low", "ratio_high", "round"),
-    *("probe", "rate", "seconds", "answered_req_per_s", "slo", "values", "replicas"),
-)
 
 
 def json_text(result: Result, options: ReportOptions) -> str:
@@ -37,7 +30,7 @@ def json_text(result: Result, options: ReportOptions) -> str:
         "failures": [one.message for one in result.failures],
         "host": dict(result.run.host),
     }
-    return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_of(whole)
 
 
 def _cell(one: CellCapacity) -> dict[str, Any]:
@@ -94,30 +87,3 @@ def _probes(one: CellCapacity) -> Iterator[dict[str, Any]]:
             "failed": dict(counts.failed),
             "unanswered": counts.in_flight + counts.unsent,
         }
-
-
-def csv_text(result: Result, options: ReportOptions) -> str:
-    """A line for each probe, with the capacity of its cell, a header first."""
-    rows = []
-    for one in cells_of(result):
-        has = one.capacity
-        ratio = one.ratio or (None, None, None)
-        about = {
-            "run": result.run.id,
-            "variant": one.variant,
-            "cell": ", ".join(f"{name}={value}" for name, value in one.cell.items()),
-            "capacity_req_per_s": has.rate,
-            "low": has.low,
-            "high": has.high,
-            "launches": len(has.launches),
-            "binds": one.binds,
-            "cliff": one.cliff,
-            "ceiling": one.ceiling,
-            "cores": one.cores,
-            "req_per_s_per_core": one.per_core,
-            **dict(zip(("ratio", "ratio_low", "ratio_high"), ratio, strict=True)),
-        }
-        for probe in _probes(one):
-            values = "; ".join(f"{name}={value}" for name, value in probe["values"].items())
-            rows.append({**about, **probe, "values": values})
-    return csv_of(COLUMNS, rows)

@@ -1,8 +1,6 @@
 """What a run of rows says: `micro`, `noop`, and `run` for an app of the user's own.
 
-Rule: the value of a Number is the figure of `--format json`, in its unit (latencies in ns); its
-text is in the unit of the column. A failure or a doubt stands with the row, the variant or the run
-that it is about.
+Rule: a failure or a doubt stands with the row, the variant or the run that it is about.
 """
 
 from __future__ import annotations
@@ -39,6 +37,7 @@ from serve_bench.benchmarks.parts.blocks import (
     NOTHING,
     Fields,
     count,
+    milliseconds,
     plain,
     rate,
     section,
@@ -47,8 +46,8 @@ from serve_bench.benchmarks.parts.blocks import (
     whole_run,
 )
 from serve_bench.benchmarks.parts.inside import mean_by_role, usage_table
-from serve_bench.benchmarks.parts.rows import NS_PER_MS, Entry, Page, page_of
-from serve_bench.benchmarks.parts.texts import cell_title, latency, limited_line, number, ratio
+from serve_bench.benchmarks.parts.rows import Entry, Page, page_of
+from serve_bench.benchmarks.parts.texts import cell_title, limited_line, number, ratio
 from serve_bench.core.chat import Lengths
 from serve_bench.core.document import (
     Block,
@@ -460,9 +459,7 @@ def _histogram_cells(of: Distribution) -> Iterator[Cell]:
 
 
 def _value(value: float | None, unit: str) -> Number:
-    if value is None:
-        return NOTHING
-    return Number(latency(value / NS_PER_MS) if unit == "ns" else number(value), value)
+    return milliseconds(value) if unit == "ns" else plain(value)
 
 
 def _requests(entries: Sequence[Entry], names: Names) -> Table:

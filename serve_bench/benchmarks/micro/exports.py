@@ -1,4 +1,4 @@
-"""A run of rows as JSON, CSV, and in the form of the published microbenchmark.
+"""A run of rows as JSON, and in the form of the published microbenchmark.
 
 Rule: JSON has every figure unrounded, its unit beside it or in its name; what is missing is null
 with a status. It is a report: the records themselves are in records.jsonl.
@@ -11,7 +11,8 @@ from dataclasses import asdict, replace
 from typing import Any, Final
 
 from serve_bench.benchmarks.micro.summary import best_text
-from serve_bench.benchmarks.parts import csv, streams
+from serve_bench.benchmarks.parts import streams
+from serve_bench.benchmarks.parts.csv import json_of, run_json
 from serve_bench.benchmarks.parts.rows import CellPart, Entry, Page, VariantPart, page_of
 from serve_bench.benchmarks.parts.slo import slo_json
 from serve_bench.core.document import ReportOptions
@@ -20,12 +21,7 @@ from serve_bench.core.result import Result, Run, Trial
 
 def json_text(result: Result, options: ReportOptions) -> str:
     """The figures of the run."""
-    return csv.json_of(page_data(_page(result, options)))
-
-
-def csv_text(result: Result, options: ReportOptions) -> str:
-    """A line for each row, a header first."""
-    return csv.csv_text(_page(result, options))
+    return json_of(page_data(_page(result, options)))
 
 
 def classic_text(result: Result, options: ReportOptions) -> str:
@@ -43,7 +39,7 @@ def _page(result: Result, options: ReportOptions) -> Page:
 def page_data(page: Page) -> dict[str, Any]:
     """The run as it stands in JSON."""
     return {
-        "run": csv.run_json(page.run, page.where),
+        "run": run_json(page.run, page.where),
         "host": dict(page.run.host),
         "base": page.base,
         "variants": [_variant(part, page.run) for part in page.variants],

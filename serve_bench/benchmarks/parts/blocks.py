@@ -1,8 +1,7 @@
 """Small pieces that the pages of several kinds of runs are made of: figures, doubts, curves.
 
-Rule: the value of a Number is the number that `--format json` has, in its unit (ns, seconds), while
-its text is in the unit of the column. What JSON does not hold is either made of what it holds (a
-sum over classes of errors, a mean over launches) or stands as plain text.
+Rule: the value of a Number is a figure that `--format json` has or that is made of some (a sum over
+classes of errors, a mean over launches), not rounded and in the unit of its column.
 """
 
 from __future__ import annotations
@@ -76,7 +75,9 @@ def host_percent(cpu: GroupedCpu) -> Number:
 
 def milliseconds(value_ns: float | None) -> Number:
     """Nanoseconds, shown in ms."""
-    return NOTHING if value_ns is None else Number(latency(value_ns / NS_PER_MS), value_ns)
+    if value_ns is None:
+        return NOTHING
+    return Number(latency(value_ns / NS_PER_MS), value_ns / NS_PER_MS)
 
 
 def share(figures: Distribution | None, name: str) -> Number:

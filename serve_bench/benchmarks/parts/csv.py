@@ -1,7 +1,7 @@
-"""A run for programs: JSON, and one line of CSV for each row, with units in the names of columns.
+"""A run for programs: JSON, and the tables of its document as CSV.
 
-Rule: every planned row has a line; what was not measured is empty, and `status` says so. Figures
-are not rounded. Axes of the cells become columns of their own.
+Rule: figures are not rounded. CSV knows no kind of run: a line is a finding or a cell of a
+table, its `value` in the unit of its column, its `text` as a person reads it.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from serve_bench.benchmarks.parts import streams
-from serve_bench.benchmarks.parts.rows import Entry, Page
-from serve_bench.benchmarks.parts.slo import slo_columns
+from serve_bench.core.document import Document, Number, Table, cell_text, unfolded
 from serve_bench.core.errors import visible
 from serve_bench.core.result import Run
 
 FORMULA: Final = ("=", "+", "-", "@", "\t")
 """What a cell begins with that a spreadsheet calculates (OWASP, CSV injection)."""
 
-LATENCIES: Final = ("mean", "p50", "p90", "p99", "max")
+COLUMNS: Final = ("run", "section", "table", "line", "group", "row", "column", "value", "text")
+DOUBTS: Final = "doubts"
+"""The column of what stands below a row."""
 
 
 def json_of(content: object) -> str:
@@ -35,23 +35,32 @@ def run_json(run: Run, where: str | None) -> dict[str, Any]:
     return {name: getattr(run, name) for name in names} | {"records": where}
 
 
-Further = Callable[[Entry], Mapping[str, Any]]
-"""Columns that one kind of run has beside those of all; the same names for every entry."""
+def csv_text(document: Document, run: str) -> str:
+    """A line for each finding and each cell of the tables of a run, a header first. `run`: its
+    id."""
+    return csv_of(COLUMNS, ({"run": run, **line} for line in _lines(document)))
 
 
-def csv_text(page: Page, further: Further = lambda _: {}) -> str:
-    """The run as CSV, a header first; the columns `further` stand behind those
-    of all, and those of an SLO at the end."""
-    rows = [
-        {
-            **_row(entry, page),
-            **streams.csv_columns(page.entries, entry),
-            **further(entry),
-            **slo_columns(page.run, [entry.line]),
-        }
-        for entry in page.entries
-    ]
-    return csv_of(list(rows[0]) if rows else ["run", "variant", "row", "status"], rows)
+def _lines(document: Document) -> Iterator[dict[str, Any]]:
+    for finding in (*document.findings, *document.doubts):
+        yield {"section": "findings", "text": finding.line}
+    tables = (
+        (section.name, block)
+        for section in document.sections
+        for block in unfolded(section.blocks)
+        if isinstance(block, Table)
+    )
+    for section, table in tables:
+        for number, row in enumerate(table.rows, 1):
+            place = {"section": section, "table": table.caption, "line": number}
+            place |= {"group": row.group, "row": cell_text(row.cells[0])}
+            for column, cell in zip(table.columns, row.cells, strict=True):
+                value, text = cell.value if isinstance(cell, Number) else None, cell_text(cell)
+                shown = "" if text == "-" else text
+                yield {**place, "column": column.full_name, "value": value, "text": shown}
+            if row.doubts:
+                doubts = "; ".join(one.line for one in row.doubts)
+                yield {**place, "column": DOUBTS, "text": doubts}
 
 
 def csv_of(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
@@ -78,37 +87,3 @@ def _text_cell(value: Any) -> Any:
     except ValueError:
         return f"'{text}"
     return text
-
-
-def _row(entry: Entry, page: Page) -> dict[str, Any]:
-    line, rate = entry.line, entry.rate
-    measured, limited = bool(line.trials), entry.limited
-    return {
-        "run": page.run.id,
-        "variant": line.variant,
-        **{name: line.cell.get(name) for name in page.axes},
-        "row": line.row.label,
-        "client": line.row.client,
-        "connections": line.row.connections,
-        "loop": line.row.loop,
-        "data_size": line.row.data_size,
-        "status": line.status,
-        "requests_per_s_mean": rate and rate.mean,
-        "requests_per_s_std": rate and rate.std,
-        "windows": rate and rate.windows,
-        "launches": rate and rate.launches,
-        "requests_per_s_std_over_launches": rate and rate.launch_std,
-        **{f"latency_{name}_ms": entry.latency_ms(name) for name in LATENCIES},
-        "completed": line.completed if measured else None,
-        "errors": line.errors if measured else None,
-        f"ratio_to_{page.base}" if page.base else "ratio": line.ratio,
-        "published_requests_per_s_mean": entry.published and entry.published.mean,
-        "published_requests_per_s_std": entry.published and entry.published.std,
-        "limited_by": limited and limited.cause,
-        "limited_by_figures": limited and limited.figures,
-        "limited_by_confidence": limited and limited.confidence,
-        "limited_by_runner_up": limited and limited.runner_up,
-        "remarks": "; ".join(entry.remarks),
-        "host": page.host,
-        "latency_lower_bounds": " ".join(entry.lower_bounds),
-    }

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from serve_bench.analysis.slo import Judgement, RowSlo, SloWord, judge
 from serve_bench.analysis.statistics import Line, LowerBound, summarize
+from serve_bench.benchmarks.parts.rows import NS_PER_MS
 from serve_bench.benchmarks.parts.texts import cell_title
 from serve_bench.core.document import (
     Cell,
@@ -131,9 +132,13 @@ def _limit(one: Objective) -> str:
 
 def _table_row(row: RowSlo) -> TableRow:
     def value(one: Judgement) -> Cell:
-        return Number(one.value_text, one.value, "plain" if one.met else TONES[one.word])
+        value = one.value
+        if value is not None:
+            value = value / NS_PER_MS if one.objective.timed else 100 * value
+        return Number(one.value_text, value, "plain" if one.met else TONES[one.word])
 
-    margin = Number(row.worst.margin_text, row.worst.margin)
+    worst = row.worst.margin
+    margin = Number(row.worst.margin_text, None if worst is None else 100 * worst)
     doubts = tuple(
         Finding(one.why_not, "not-judged", "doubt") for one in row.judgements if one.met is None
     )
@@ -156,15 +161,3 @@ def slo_facts(row: RowSlo) -> dict[str, Any]:
         {**asdict(one), "lower_bound": isinstance(one.value, LowerBound)} for one in row.judgements
     ]
     return {"verdict": row.word, "margin": row.worst.margin, "objectives": objectives}
-
-
-def slo_columns(run: Run, lines: Sequence[Line]) -> dict[str, Any]:
-    """The columns of CSV: the verdict on these rows together, and its margin."""
-    slo = slo_of(run)
-    if slo is None:
-        return {}
-    rows = [RowSlo("", judge(slo, one.trials)) for one in lines if one.status != "profiled"]
-    if not rows:
-        return {"slo": None, "slo_margin": None}
-    every = RowSlo("", tuple(judgement for row in rows for judgement in row.judgements))
-    return {"slo": every.word, "slo_margin": every.worst.margin}

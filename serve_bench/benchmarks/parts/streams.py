@@ -1,4 +1,4 @@
-"""What streams add to rows: columns, words, CSV and JSON. Rows of other protocols have none of it.
+"""What streams add to rows: columns, words and JSON. Rows of other protocols have none of it.
 
 Rule: times are as in `core/load_result.py`: TTFB and TTFT run from the moment a request was due,
 ITL from one event to the next.
@@ -27,8 +27,6 @@ MEANINGS: Final[Mapping[str, str]] = {
     TTFT: "from the moment it was due until its first event",
     ITL: "from one event to the next",
 }
-
-CSV: Final = ("mean", "p50", "p90", "p99", "max")
 
 
 def name(metric: str) -> str:
@@ -124,27 +122,6 @@ def token_counts(trial: Trial) -> TokenCounts | None:
     """What the service counted in the windows of a trial. Raises FormatError."""
     stored = trial.client.get("tokens")
     return None if stored is None else built(TokenCounts, stored, "trial.client.tokens")
-
-
-def csv_columns(entries: Sequence[Entry], entry: Entry) -> dict[str, Any]:
-    """Columns of a row of CSV; none where no row of the run is one of streams."""
-    if not streams(entries):
-        return {}
-    spread = entry.line.spreads.get(EVENTS)
-    out: dict[str, Any] = {
-        "protocol": entry.line.row.protocol,
-        "events_per_s_mean": spread and spread.mean,
-        "events_per_s_std": spread and spread.std,
-    }
-    for metric in STREAM_TIMES:
-        known = entry.line.distributions.get(metric)
-        for figure in CSV:
-            value = None if known is None else getattr(known, figure) / NS_PER_MS
-            out[f"{metric}_{figure}_ms"] = value
-    out["events_merged_share"] = merged_share(entry.line.trials)
-    if any(token_counts(trial) is not None for one in entries for trial in one.line.trials):
-        out["tokens_per_s"] = tokens_per_s(entry.line.trials)
-    return out
 
 
 def json_counts(trial: Trial) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""A press run as JSON, CSV and the lines of the published test.
+"""A press run as JSON and the lines of the published test.
 
-Rule: figures of JSON and CSV are not rounded, and have the unit in their names; the published
+Rule: figures of JSON are not rounded, and have the unit in their names; the published
 columns keep their names, units and digits.
 """
 
@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
-from serve_bench.benchmarks.ladder.exports import ladder_fields
 from serve_bench.benchmarks.micro.exports import page_data
-from serve_bench.benchmarks.parts import csv
+from serve_bench.benchmarks.parts.csv import json_of
 from serve_bench.benchmarks.parts.published import PRESS, reference
-from serve_bench.benchmarks.parts.rows import Entry, page_of
+from serve_bench.benchmarks.parts.rows import page_of
 from serve_bench.benchmarks.press.summary import (
     Comparison,
     PressRow,
@@ -23,7 +22,6 @@ from serve_bench.benchmarks.press.summary import (
     settings_of,
 )
 from serve_bench.core.document import ReportOptions
-from serve_bench.core.load_result import HTTP_ERRORS
 from serve_bench.core.result import Result
 
 
@@ -37,7 +35,7 @@ def json_text(result: Result, options: ReportOptions) -> str:
     }
     if options.published:
         data["published"] = reference(PRESS)
-    return csv.json_of(data)
+    return json_of(data)
 
 
 def _setting(setting: Setting) -> dict[str, Any]:
@@ -132,29 +130,6 @@ def _comparison(one: Comparison) -> dict[str, Any]:
 def _keyed(values: Mapping[int, float]) -> dict[str, float]:
     """Keys of JSON are texts."""
     return {str(key): value for key, value in values.items()}
-
-
-def csv_text(result: Result, options: ReportOptions) -> str:
-    """A line for each row: the columns of every run, those of a ladder, the published figures."""
-    page = page_of(result, published=options.published)
-    settings = settings_of(result, page)
-    ladders = [setting.ladder for setting in settings]
-    rows = {row.line.keys: (setting, row) for setting in settings for row in setting.rows}
-
-    def further(entry: Entry) -> Mapping[str, Any]:
-        setting, row = rows[entry.line.keys]
-        return {
-            "setting": setting.name,
-            **ladder_fields(ladders, entry),
-            **_figures(row),
-            "asked": row.asked,
-            "cut": row.cut,
-            "late": row.late,
-            "unaccounted": row.unaccounted,
-            **{f"failed_{name}": row.line.failed.get(name, 0) for name in HTTP_ERRORS},
-        }
-
-    return csv.csv_text(page, further)
 
 
 CLASSIC: Final = ("testName", "aveTime(us)", "totalTime(us)", "qps")

@@ -21,6 +21,7 @@ from serve_bench.benchmarks.parts.blocks import (
     gaps,
     host_percent,
     listed,
+    milliseconds,
     percent,
     plain,
     rate,
@@ -374,7 +375,7 @@ def _table(
 
 def _metric(name: str, value: float) -> Number:
     """A figure of one of the four metrics: latencies in seconds, shown in ms."""
-    return Number(latency(1e3 * value) if "latency" in name else number(value), value)
+    return milliseconds(1e9 * value) if "latency" in name else plain(value)
 
 
 def _share(name: str, share: int, head: str, detail: bool = False) -> PointFields:
@@ -476,7 +477,7 @@ INSIDE: Final[PointFields] = (
     (Column("others", "CPU %", detail=True), _group(OTHERS)),
     (Column("host", "CPU %"), lambda point: host_percent(point.cpu)),
     (Column("a call", "CPU ms"), lambda point: number(point.cpu_ms_a_call, 3)),
-    (Column("memory", "in processes", detail=True), lambda point: _memory(point)),
+    (Column("memory", "MB in processes", detail=True), lambda point: _memory(point)),
     (Column("limited by", number=False), lambda point: point.limited or "-"),
 )
 
@@ -495,12 +496,12 @@ def _inside(summary: RpcSummary) -> Iterator[Block]:
 
 
 def _memory(point: RpcPoint) -> Number:
-    """`1.62 GB in 80`, processes."""
-    size = point.memory_bytes
-    if size is None:
+    """`1,620 in 80`: MB, and processes."""
+    if point.memory_bytes is None:
         return NOTHING
-    text = f"{number(size / 1e9, 3)} GB" if size >= 1e9 else f"{number(size / 1e6, 3)} MB"
-    return Number(text if point.processes is None else f"{text} in {point.processes}", size)
+    size = point.memory_bytes / 1e6
+    processes = "" if point.processes is None else f" in {point.processes}"
+    return Number(f"{size:,.0f}{processes}", size)
 
 
 def _example(summary: RpcSummary) -> Iterator[Block]:

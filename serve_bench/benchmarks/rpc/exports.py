@@ -1,19 +1,19 @@
-"""A run of rpc for programs: JSON and CSV.
+"""A run of rpc for programs, as JSON.
 
 The JSON is the report file of PyTorch's benchmark: what reads the source's file reads this one (the
 arguments, `x_axis_name`, and for each world of the first backend the four metrics with p50, p75,
-p90, p95). The source rounds latencies to three decimals and cuts throughputs to whole numbers; in
-JSON and CSV nothing is rounded. All backends, further figures, the host and doubts stand under
+p90, p95). The source rounds latencies to three decimals and cuts throughputs to whole numbers; here
+nothing is rounded. All backends, further figures, the host and doubts stand under
 `serve_bench`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from serve_bench.benchmarks.parts.csv import csv_of, json_of, run_json
+from serve_bench.benchmarks.parts.csv import json_of, run_json
 from serve_bench.benchmarks.parts.published import RPC, reference
 from serve_bench.benchmarks.rpc.request import PUBLISHED_ARGUMENTS
 from serve_bench.benchmarks.rpc.summary import (
@@ -29,7 +29,6 @@ from serve_bench.benchmarks.rpc.summary import (
     x_axis_of,
 )
 from serve_bench.core.document import ReportOptions
-from serve_bench.core.figures import host_line
 from serve_bench.core.result import JsonObject, Result
 
 OURS: Final = "serve_bench"
@@ -153,45 +152,3 @@ def _metric(name: str, figures: Figures) -> dict[str, Any]:
 
 def _unit(name: str) -> str:
     return "s" if "latency" in name else "requests/s"
-
-
-def csv_text(result: Result, options: ReportOptions) -> str:
-    """A line for each metric of each world on each backend, a header first."""
-    rows = [row for point in rpc_summary(result).points for row in _rows(point, result)]
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    return csv_of(names or ["run", "backend", "status"], rows)
-
-
-def _rows(point: RpcPoint, result: Result) -> Iterator[dict[str, Any]]:
-    cpu, rate = point.cpu, point.rate
-    for name in NAMES:
-        figures = point.figures.get(name)
-        shares = figures.percentiles if figures is not None else {}
-        yield {
-            "run": result.run.id,
-            "backend": point.backend,
-            **point.cell,
-            "x_axis": point.x_axis,
-            "x": point.x,
-            "status": point.line.status,
-            "batch_size": point.batch_size,
-            "metric": name.removesuffix(" (seconds)"),
-            "unit": _unit(name),
-            **{f"p{share}": shares.get(share) for share in (*PERCENTILES, 99)},
-            "mean": figures and figures.mean,
-            "std": figures and figures.std,
-            "count": figures and figures.count,
-            "ratio_of_p50": point.ratios.get(name),
-            "all_requests_per_s_mean": rate and rate.mean,
-            "all_requests_per_s_std": rate and rate.std,
-            "episodes": rate and rate.windows,
-            "memory_bytes": point.memory_bytes,
-            "processes": point.processes,
-            "agent_cpu_percent": cpu.groups.get(AGENT),
-            "observers_cpu_percent": cpu.groups.get(OBSERVERS),
-            "others_cpu_percent": cpu.groups.get(OTHERS, 0 if cpu.groups else None),
-            "host_cpu_percent": cpu.host,
-            "limited_by": point.limited,
-            "remarks": "; ".join(point.remarks),
-            "host": host_line(result.run.host),
-        }

@@ -1,4 +1,4 @@
-"""A scale run for programs: JSON, CSV, `perf_metrics` of Ray's tooling.
+"""A scale run for programs: JSON, `perf_metrics` of Ray's tooling.
 
 Rule: figures are not rounded; what is not known is null, and what was planned and not measured is
 listed. Names are exactly the published ones.
@@ -7,17 +7,17 @@ listed. Names are exactly the published ones.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any
 
 from serve_bench.analysis.statistics import LATENCY, MAIN, Line, LowerBound
-from serve_bench.benchmarks.parts.csv import csv_of, json_of, run_json
+from serve_bench.benchmarks.parts.csv import json_of, run_json
 from serve_bench.benchmarks.parts.published import scale_notes, scale_published
-from serve_bench.benchmarks.parts.slo import slo_columns, slo_json
+from serve_bench.benchmarks.parts.slo import slo_json
 from serve_bench.benchmarks.scale.figures import CLUSTER_NAMES, Figure
 from serve_bench.benchmarks.scale.growth import Grown
-from serve_bench.benchmarks.scale.nodes import NODE_NAMES, ScaleNode
+from serve_bench.benchmarks.scale.nodes import NODE_NAMES
 from serve_bench.benchmarks.scale.summary import (
     ScaleSize,
     ScaleSummary,
@@ -25,7 +25,6 @@ from serve_bench.benchmarks.scale.summary import (
     scale_summary,
 )
 from serve_bench.core.document import ReportOptions
-from serve_bench.core.figures import host_line
 from serve_bench.core.result import Result, Run
 
 
@@ -121,73 +120,6 @@ def _grown(grown: Grown) -> dict[str, Any]:
         ],
         "fit": None if fit is None else {**asdict(fit), "words": fit.words},
     }
-
-
-_COLUMNS: Final = (
-    *("run", "workload", "variant", "num_replicas", "status", "invalid", "launch", "node", "ip"),
-    *("hostname", "metric", "unit", "type", "value", "lower_bound", "std", "count", "published"),
-    *("lost", "host"),
-)
-
-
-def csv_text(result: Result, options: ReportOptions) -> str:
-    """A line for each metric of each size, with its unit, over launches (`launch` is empty) and of
-    each, and a line for each figure of each node; a header first. An SLO: of all rows of a size."""
-    summary = scale_summary(result)
-    published = (scale_published(summary.workload) or {}) if options.published else {}
-    rows = [
-        {
-            "run": result.run.id,
-            "workload": summary.workload,
-            "variant": size.variant,
-            "num_replicas": size.replicas,
-            "status": size.gap or "measured",
-            "invalid": bool(size.invalid),
-            "host": host_line(result.run.host),
-            **row,
-            **judged,
-        }
-        for size in summary.sizes
-        for judged in [slo_columns(result.run, size.lines)]
-        for row in _rows(size, published)
-    ]
-    return csv_of((*_COLUMNS, *slo_columns(result.run, ())), rows)
-
-
-def _rows(size: ScaleSize, published: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for name, figure in size.figures.items():
-        about = {"metric": name, "unit": figure.unit, "type": figure.kind}
-        spread = {"std": figure.std, "count": figure.count}
-        yield {**about, **_value(figure.mean), **spread, "published": published.get(name)}
-        if len(size.launches) > 1:
-            for launch, value in zip(size.launches, figure.values, strict=True):
-                yield {**about, "launch": launch, **_value(value)}
-    for node in size.nodes:
-        yield from _node_rows(node)
-
-
-def _node_rows(node: ScaleNode) -> Iterator[dict[str, Any]]:
-    figures = (
-        ("requests", "requests", node.completed if node.lost is None else None),
-        ("requests_per_s", "requests/s", node.rate),
-        *((f"latency_{name}", "ms", value) for name, value in node.latency_ms.items()),
-        *((f"failed_{name}", "requests", count) for name, count in node.failed.items() if count),
-    )
-    for name, unit, value in figures:
-        yield {
-            "launch": node.launch,
-            "node": node.node,
-            "ip": node.ip,
-            "hostname": node.hostname,
-            "lost": node.lost,
-            "metric": name,
-            "unit": unit,
-            **_value(value),
-        }
-
-
-def _value(value: float | None) -> dict[str, Any]:
-    return {"value": value, "lower_bound": isinstance(value, LowerBound) or None}
 
 
 def scale_perf_metrics(result: Result) -> str:

@@ -1,4 +1,4 @@
-"""A soak as JSON and CSV, for programs. Pure."""
+"""A soak as JSON, for programs. Pure."""
 
 from __future__ import annotations
 
@@ -7,18 +7,11 @@ from typing import Any
 
 from serve_bench.analysis.drift import LevelDrift
 from serve_bench.analysis.statistics import summarize
-from serve_bench.benchmarks.parts.csv import csv_of, json_of
+from serve_bench.benchmarks.parts.csv import json_of
 from serve_bench.benchmarks.parts.slo import slo_json
 from serve_bench.benchmarks.soak.summary import ProcessDrift, VariantSoak, sentences_of, soak_of
 from serve_bench.core.document import ReportOptions
 from serve_bench.core.result import Result
-
-COLUMNS = (
-    *("run", "variant", "process", "launches", "million_requests", "minutes", "verdict"),
-    *("pss_mb_begin", "pss_mb_end", "mb_per_million", "low", "high", "mb_per_hour", "warm_up_mb"),
-    *("more_minutes", "threads_begin", "threads_end", "threads_per_million"),
-    *("descriptors_begin", "descriptors_end", "descriptors_per_million"),
-)
 
 
 def json_text(result: Result, options: ReportOptions) -> str:
@@ -89,26 +82,3 @@ def _drift(drift: LevelDrift | None) -> dict[str, Any] | None:
         "df": drift.df,
         "slows": drift.slows,
     }
-
-
-def csv_text(result: Result, options: ReportOptions) -> str:
-    """A line for each process, a header first."""
-    rows = []
-    for of in soak_of(result).variants:
-        for one in of.processes:
-            about = _process(of, one)
-            drift = about["pss_mb"]["per_million"] or {}
-            row = {
-                "run": result.run.id,
-                "variant": of.name,
-                **{name: about[name] for name in COLUMNS if name in about},
-                "mb_per_million": drift.get("slope"),
-                "low": drift.get("low"),
-                "high": drift.get("high"),
-            }
-            for level in ("pss_mb", "threads", "descriptors"):
-                known = about[level]
-                row |= {f"{level}_begin": known["begin"], f"{level}_end": known["end"]}
-                row[f"{level}_per_million"] = (known["per_million"] or {}).get("slope")
-            rows.append(row)
-    return csv_of(COLUMNS, rows)

@@ -20,7 +20,7 @@ from serve_bench.benchmarks.tax.summary import (
     line_of,
     sentences_of,
 )
-from serve_bench.benchmarks.versus.summary import SCALES, percent, value_text
+from serve_bench.benchmarks.versus.summary import SCALES, metric_number, percent, value_text
 from serve_bench.core.document import (
     Chart,
     Charts,
@@ -99,7 +99,7 @@ def _values(figures: TaxFigures) -> Table:
     columns = (Column("layer", number=False), *(_column(name) for name in metrics))
     rows = [
         TableRow(
-            (one.layer.title, *(_number(name, one.value(name)) for name in metrics)),
+            (one.layer.title, *(metric_number(name, one.value(name)) for name in metrics)),
             group=row.row.label,
         )
         for row in figures.rows
@@ -115,10 +115,6 @@ def _column(metric: str) -> Column:
     if scale.unit == scale.heading:
         return Column(scale.heading)
     return Column(scale.name.replace("CPU per request", "CPU/request"), scale.unit)
-
-
-def _number(metric: str, value: float | None) -> Number:
-    return Number(value_text(metric, value), value)
 
 
 _COMPARED: Final = (
@@ -161,7 +157,7 @@ def _added(line: Compared | None) -> tuple[Number, str]:
     span = "-"
     if low is not None and high is not None:
         span = f"{_signed(line.metric, low)} to {_signed(line.metric, high)}"
-    return Number(_signed(line.metric, value), value), span
+    return Number(_signed(line.metric, value), value / SCALES[line.metric].size), span
 
 
 def _signed(metric: str, value: float) -> str:
@@ -241,6 +237,6 @@ def _rounds(figures: TaxFigures) -> Folded:
     for row in figures.rows:
         values = [one.row.values.get("throughput", {}) for one in row.layers]
         for at in sorted({at for some in values for at in some}):
-            cells = [_number("throughput", some.get(at)) for some in values]
+            cells = [metric_number("throughput", some.get(at)) for some in values]
             rows.append(TableRow((Number(str(at), at), *cells), group=row.row.label))
     return Folded("requests/s of each round", (Table("each round", columns, tuple(rows)),))

@@ -1,29 +1,20 @@
-"""A run of tax as JSON and CSV, for programs: each layer, its ratios, its CPU by process. Pure."""
+"""A run of tax as JSON, for programs: each layer, its ratios, its CPU by process. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from serve_bench.analysis.comparing.model import ComparedRow
-from serve_bench.benchmarks.parts.csv import csv_of, json_of
+from serve_bench.benchmarks.parts.csv import json_of
 from serve_bench.benchmarks.tax.summary import (
-    METRICS,
     LayerFigures,
     RowFigures,
-    TaxFigures,
     figures_of,
     sentences_of,
 )
-from serve_bench.benchmarks.versus.exports import interval_json, line_json
+from serve_bench.benchmarks.versus.exports import line_json
 from serve_bench.core.document import ReportOptions
-from serve_bench.core.figures import host_line
 from serve_bench.core.result import Result
-
-COLUMNS = (
-    *("run", "row", "layer", "title", "client", "metric", "unit", "value", "against", "kind"),
-    *("ratio", "low", "high", "confidence", "rounds", "verdict", "host"),
-)
 
 
 def json_text(result: Result, options: ReportOptions) -> str:
@@ -75,35 +66,3 @@ def _layer(one: LayerFigures, row: RowFigures) -> dict[str, Any]:
 
 def _lines(compared: ComparedRow | None) -> dict[str, Any]:
     return {} if compared is None else {one.metric: line_json(one) for one in compared.lines}
-
-
-def csv_text(result: Result, options: ReportOptions) -> str:
-    """A line for each metric of each layer and comparison, a header first."""
-    return csv_of(COLUMNS, _csv_rows(result, figures_of(result)))
-
-
-def _csv_rows(result: Result, figures: TaxFigures) -> Iterator[dict[str, Any]]:
-    about = {"run": result.run.id, "host": host_line(result.run.host)}
-    for row in figures.rows:
-        for one in row.layers:
-            before = row.step_of(one)
-            compared = [("ratio", row.base.layer.name, one.first)]
-            if before is not None:
-                compared.append(("step", before.name, one.step))
-            at: dict[str, Any] = {**about, "row": row.row.label, "layer": one.layer.name}
-            at |= {"title": one.layer.title, "client": one.row.row.client}
-            for metric in METRICS:
-                at |= {"metric": metric, "unit": "requests/s" if metric == "throughput" else "ns"}
-                at["value"] = one.value(metric)
-                for kind, against, lines in compared:
-                    yield {**at, **_ratio(lines, metric, kind, against)}
-
-
-def _ratio(lines: ComparedRow | None, metric: str, kind: str, against: str) -> dict[str, Any]:
-    if lines is None:
-        return {}
-    line = lines.line(metric)
-    interval = interval_json(line.judged.interval) or {}
-    known = {name: interval.get(name) for name in ("low", "high", "confidence")}
-    ratio = {"against": against, "kind": kind, "ratio": line.ratio}
-    return {**ratio, **known, "rounds": len(line.b_values), "verdict": line.judged.word}

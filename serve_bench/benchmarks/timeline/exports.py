@@ -1,4 +1,4 @@
-"""A run of timeline as JSON and CSV, for programs: figures of the transient, and each second."""
+"""A run of timeline as JSON, for programs: figures of the transient, and each second."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from serve_bench.analysis.course import REPLICA_STATES, Mean
-from serve_bench.benchmarks.parts.csv import csv_of, json_of
+from serve_bench.benchmarks.parts.csv import json_of
 from serve_bench.benchmarks.timeline.summary import (
     TimelineCell,
     TimelineLaunch,
@@ -16,18 +16,8 @@ from serve_bench.benchmarks.timeline.summary import (
     sentences_of,
 )
 from serve_bench.core.document import ReportOptions
-from serve_bench.core.figures import host_line
 from serve_bench.core.histogram import Histogram
-from serve_bench.core.result import Result, cell_slug
-
-ROLES = ("proxy", "haproxy", "replica", "controller", "load_worker")
-
-COLUMNS = (
-    *("run", "variant", "cell", "launch", "client", "second", "due", "sent", "answered", "lost"),
-    *("waiting", "p50_ns", "p99_ns", "max_ns", "slo", *REPLICA_STATES),
-    *(f"{role}_cpu_percent" for role in ROLES),
-    "host",
-)
+from serve_bench.core.result import Result
 
 
 def json_text(result: Result, options: ReportOptions) -> str:
@@ -114,22 +104,3 @@ def _seconds(one: TimelineLaunch) -> Iterator[dict[str, Any]]:
                 role: some[at] for role, some in (course.get("cpu") or {}).items() if at < len(some)
             },
         }
-
-
-def csv_text(result: Result, options: ReportOptions) -> str:
-    """A line for each second of each launch, a header first."""
-    return csv_of(COLUMNS, _rows(result))
-
-
-def _rows(result: Result) -> Iterator[dict[str, Any]]:
-    about = {"run": result.run.id, "host": host_line(result.run.host)}
-    for cell in cells_of(result):
-        for one in cell.launches:
-            at: dict[str, Any] = {**about, "variant": cell.variant, "cell": cell_slug(cell.cell)}
-            at |= {"launch": one.trial.round, "client": one.trial.row.client}
-            for second in _seconds(one):
-                cpu = {f"{role}_cpu_percent": second["cpu_percent"].get(role) for role in ROLES}
-                held = second["slo"]
-                word = None if held is None else "in" if held else "out"
-                lost = sum(second["lost"].values())
-                yield {**at, **second, **cpu, "slo": word, "lost": lost}

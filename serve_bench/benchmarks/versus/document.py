@@ -43,11 +43,11 @@ from serve_bench.benchmarks.versus.summary import (
     SCALES,
     findings,
     method,
+    metric_number,
     percent,
     row_findings,
     side_changes,
     side_text,
-    value_text,
 )
 from serve_bench.core.document import (
     Block,
@@ -342,8 +342,8 @@ def _figures(row: ComparedRow, line: Compared) -> tuple[Cell, ...]:
         verdict = Text(row.word, TONES[row.word])
     return (
         SCALES[line.metric].heading,
-        Number(value_text(line.metric, line.a), line.a),
-        Number(value_text(line.metric, line.b), line.b),
+        metric_number(line.metric, line.a),
+        metric_number(line.metric, line.b),
         Number(ratio_text(line.ratio), line.ratio, tone if measured else "plain"),
         *_ends(line.judged.interval),
         verdict,
@@ -366,7 +366,7 @@ def _rounds(comparing: Comparing) -> Iterator[Block]:
             group = f"{row_title(comparing, row)}, {SCALES[line.metric].heading}"
             for at in sorted({*line.a_values, *line.b_values}):
                 a, b = line.a_values.get(at), line.b_values.get(at)
-                sides = [Number(value_text(line.metric, one), one) for one in (a, b)]
+                sides = [metric_number(line.metric, one) for one in (a, b)]
                 ratio = b / a if a and b else None
                 ratios = [Number(ratio_text(ratio), ratio)] if comparing.paired else []
                 rows.append(TableRow((str(at), *sides, *ratios), group=group))

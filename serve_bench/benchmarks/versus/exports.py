@@ -1,17 +1,15 @@
-"""A comparison as JSON and CSV, for programs.
+"""A comparison as JSON, for programs.
 
 Rule: every figure, not rounded: the values of each launch, intervals (at 95 % and at the level that
-Holm's correction asks), thresholds as they held, and in what runs were unlike. Times in ns. CSV has
-a line for each metric of each row.
+Holm's correction asks), thresholds as they held, and in what runs were unlike. Times in ns.
 """
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any
 
 from serve_bench.analysis.comparing import of_versus
 from serve_bench.analysis.comparing.model import (
@@ -20,24 +18,17 @@ from serve_bench.analysis.comparing.model import (
     ComparedRow,
     Comparing,
     headline,
-    variant_of,
 )
 from serve_bench.analysis.ratios import Interval
-from serve_bench.benchmarks.parts.csv import csv_of
+from serve_bench.benchmarks.parts.csv import json_of
 from serve_bench.benchmarks.versus.summary import side_changes
 from serve_bench.core.document import ReportOptions
-from serve_bench.core.figures import host_line
-from serve_bench.core.result import Result, cell_slug
+from serve_bench.core.result import Result
 
 
 def json_text(result: Result, options: ReportOptions) -> str:
     """The figures of the run."""
     return versus_json(of_versus(result), () if options.where is None else (options.where,))
-
-
-def csv_text(result: Result, options: ReportOptions) -> str:
-    """A line for each row, a header first."""
-    return versus_csv(of_versus(result))
 
 
 def versus_json(comparing: Comparing, where: Sequence[str] = ()) -> str:
@@ -62,7 +53,7 @@ def versus_json(comparing: Comparing, where: Sequence[str] = ()) -> str:
         "notes": list(comparing.notes),
         "records": list(where),
     }
-    return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_of(whole)
 
 
 def _side(side: About) -> dict[str, Any]:
@@ -159,44 +150,4 @@ def interval_json(interval: Interval | None) -> dict[str, Any] | None:
         "n_a": interval.n_a,
         "n_b": interval.n_b,
         "paired": interval.pairs,
-    }
-
-
-_COLUMNS: Final = (
-    *("run_a", "run_b", "a", "b", "variant", "cell", "row", "client", "metric", "unit", "better"),
-    *("a_mean", "b_mean", "ratio", "low", "high", "confidence", "log_se", "df", "n_a", "n_b"),
-    *("threshold", "p", "p_adjusted", "alpha", "verdict", "gated", "rounds_needed", "why"),
-    *("doubts", "host"),
-)
-
-
-def versus_csv(comparing: Comparing) -> str:
-    """The comparison as CSV, a header first; what one side alone has is a line without figures."""
-    a, b = comparing.sides
-    about = {"run_a": a.run.id, "run_b": b.run.id, "a": a.name, "b": b.name}
-    about["host"] = host_line(a.run.host)
-    return csv_of(_COLUMNS, ({**row, **about} for row in _rows(comparing)))
-
-
-def _rows(comparing: Comparing) -> Iterator[dict[str, Any]]:
-    for row in comparing.rows:
-        doubts = "; ".join(f"{one.side}: {one.code}: {one.message}" for one in row.doubts)
-        at = {"variant": variant_of(row), "cell": cell_slug(row.cell), "row": row.row}
-        for line in row.lines:
-            yield {**at, "client": row.client, **_figures(line), "doubts": doubts}
-    for one in comparing.alone:
-        at = {"variant": one.variant, "cell": cell_slug(one.cell), "row": one.row}
-        yield {**at, "client": one.client, "verdict": "", "why": f"in {one.side} alone"}
-
-
-def _figures(line: Compared) -> dict[str, Any]:
-    interval = interval_json(line.judged.interval) or {}
-    return {
-        **line_json(line),
-        **{name: interval.get(name) for name in ("low", "high", "confidence", "log_se", "df")},
-        "metric": line.metric,
-        "a_mean": line.a,
-        "b_mean": line.b,
-        "n_a": len(line.a_values),
-        "n_b": len(line.b_values),
     }

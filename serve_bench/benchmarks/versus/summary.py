@@ -30,7 +30,7 @@ from serve_bench.benchmarks.parts.rows import engaged_of
 from serve_bench.benchmarks.parts.texts import bounded_number
 from serve_bench.benchmarks.parts.waterfall import shift_sentence
 from serve_bench.benchmarks.versus.slicing import ms_text
-from serve_bench.core.document import Finding, sentences
+from serve_bench.core.document import Finding, Number, sentences
 from serve_bench.core.errors import BadInput
 
 
@@ -67,6 +67,12 @@ def value_text(metric: str, value: float | None) -> str:
     """A value of a metric in the unit of SCALES."""
     scale = SCALES[metric]
     return "-" if value is None else bounded_number(value / scale.size, scale.digits)
+
+
+def metric_number(metric: str, value: float | None) -> Number:
+    """The same with the value in that unit, not rounded."""
+    text = value_text(metric, value)
+    return Number(text, None if value is None else value / SCALES[metric].size)
 
 
 def percent(share: float) -> str:

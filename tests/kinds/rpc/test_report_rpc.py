@@ -6,8 +6,6 @@ started.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from dataclasses import replace
 from typing import Any
@@ -16,7 +14,6 @@ import pytest
 
 from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
 from serve_bench.benchmarks.rpc.summary import rpc_summary
-from serve_bench.cli.show import render
 from serve_bench.core.result import Failure, Result, Trial
 from tests.records import AT, failure_of, rpc_result, rpc_suite, rpc_trial, rpc_world
 from tests.sheet_parts import as_lines, sheet, shown
@@ -77,20 +74,6 @@ def test_the_published_example_is_set_beside_where_it_is_alike() -> None:
     worlds = [rpc_world(10, False)]
     other = rpc_result(rpc_suite(worlds), rpc_trial(worlds[0]))
     assert "4071" not in shown(other, published=True)
-
-
-def test_the_csv_has_a_line_for_each_world_backend_and_metric() -> None:
-    rows = list(csv.DictReader(io.StringIO(render(golden(), "csv"))))
-    assert len(rows) == 3 * 2 * 4
-    one = rows[9]
-    assert (one["backend"], one["x"], one["metric"], one["unit"]) == (
-        *("ray", "10", "agent throughput"),
-        "requests/s",
-    )
-    assert float(one["p50"]) == pytest.approx(9 / 0.0036, rel=1e-3)
-    assert float(one["ratio_of_p50"]) == pytest.approx(1 / 3, rel=2e-3)
-    assert (one["limited_by"], one["processes"]) == ("host CPU", "10")
-    assert {row["p50"] for row in rows if row["backend"] == "serve"} == {""}
 
 
 def test_the_perf_metrics_leave_out_what_broke() -> None:

@@ -6,8 +6,6 @@ an ensemble.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from dataclasses import replace
 from typing import Any
@@ -93,7 +91,7 @@ def test_an_invalid_result_says_so_before_anything_else() -> None:
     text = flat(render(result))
     assert text.startswith("INVALID: 12 % of the requests failed or timed out (3,000 timed out)")
     assert "INVALID: 12 % of the requests" in render(result, "json")
-    assert ",True," in render(result, "csv")
+    assert "INVALID: 12 % of the requests" in render(result, "csv")
     assert "INVALID" in perf_metrics(result)
 
 
@@ -137,9 +135,6 @@ def test_figures_that_are_only_lower_bounds_are_marked_in_every_form() -> None:
     }
     (size,) = json.loads(render(result, "json"))["variants"][0]["sizes"]
     assert {name for name, told in size["metrics"].items() if told["lower_bound"]} == open_
-    rows = list(csv.DictReader(io.StringIO(render(result, "csv"))))
-    marked = {row["metric"] for row in rows if row["lower_bound"] == "True"}
-    assert open_ <= marked and not marked & {"cluster_P50_latency_ms", "cluster_requests_per_s"}
     text = shown(result)
     assert all(f"{name} ms > " in text for name in open_)
     assert "cluster_P50_latency_ms ms > " not in text
@@ -181,20 +176,3 @@ def test_perf_metrics_name_later_variants_replicas_of_a_curve_and_what_is_not_kn
     assert teardown["perf_metric_type"] == "LATENCY"
     rate = metrics["haproxy_replicas_1_cluster_requests_per_s"]
     assert rate["perf_metric_type"] == "THROUGHPUT"
-
-
-def test_the_csv_has_a_line_for_each_metric_launch_and_node() -> None:
-    rows = list(csv.DictReader(io.StringIO(render(golden(), "csv", published=True))))
-    own = [one for one in rows if one["metric"] == "per_node_avg_tps"]
-    assert [(one["variant"], one["launch"], one["value"]) for one in own] == [
-        *(("default", "", "101.5"), ("default", "1", "101.0"), ("default", "2", "102.0")),
-        *(("optimized", "", "202.0"), ("optimized", "1", "202.0"), ("optimized", "2", "")),
-    ]
-    assert (own[0]["count"], own[0]["published"], own[0]["unit"]) == ("2", "553.17", "requests/s")
-    lost = [one for one in rows if one["lost"]]
-    assert {(one["metric"], one["value"]) for one in lost} == {
-        *(("requests", ""), ("requests_per_s", ""), ("failed_node", "57"))
-    }
-    of_curve = list(csv.DictReader(io.StringIO(render(curve(), "csv"))))
-    loops = [one["value"] for one in of_curve if one["metric"] == "controller_loop"]
-    assert [float(loop) for loop in loops] == pytest.approx([2, 8.4, 32, 121.6, 512, 2, 8])

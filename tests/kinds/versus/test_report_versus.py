@@ -57,7 +57,7 @@ def test_no_form_leaves_out_what_doubts_or_failed() -> None:
         text = " ".join(render(versus(), format).split())
         for known in ("client-bound", "errors", "regressed", "improved", "same"):
             assert known in text, (format, known)
-        if format != "csv":  # a line for each figure, and no place for what has none
+        if format != "csv":  # which has findings and tables alone
             assert "no answer within 5 s" in text
 
 
