@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import tomllib
 from pathlib import Path
@@ -68,17 +67,6 @@ def test_what_is_required_brings_the_plugin_and_pytest_benchmark() -> None:
         "pytest-benchmark",
     ]
     assert told["entry-points"]["pytest11"] == {"serve_bench": "serve_bench.pytest_plugin"}
-
-
-def test_the_tests_of_the_example_use_the_fixtures() -> None:
-    tree = ast.parse((EXAMPLE / "test_speed.py").read_text())
-    asked = [
-        argument.arg
-        for node in tree.body
-        if isinstance(node, ast.FunctionDef)
-        for argument in node.args.args
-    ]
-    assert asked == ["serve_target", "serve_benchmark"]
 
 
 def test_the_read_me_and_the_page_show_the_commands_of_the_workflow() -> None:

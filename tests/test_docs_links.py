@@ -64,6 +64,15 @@ TEXTS = [
 ]
 
 
+def test_scripts_that_docs_name_are_there() -> None:
+    pages = [*PAGES, ROOT / "GLOSSARY.md"]
+    named = {
+        name for page in pages for name in re.findall(r"scripts/bench (\w+)", page.read_text())
+    }
+    assert named
+    assert [name for name in named if not (ROOT / f"scripts/bench_{name}.py").exists()] == []
+
+
 @pytest.mark.parametrize("text", TEXTS, ids=lambda text: text.name)
 def test_no_text_has_a_form_that_the_style_replaces(text: Path) -> None:
     forms = odd_forms()

@@ -161,13 +161,6 @@ def test_what_limited_a_trial(name: str) -> None:
         assert wanted in ("", had)
 
 
-def test_a_verdict_in_words() -> None:
-    verdict = limited_by(DEFAULT_100)
-    known = "proxy CPU 96 % of a core (high confidence; next limit: host 170 of 200 %)"
-    assert verdict.text == known and "optimized" in verdict.hint
-    assert limited_by(CASES["a replica burns"][0]).deployment == "NoOp"
-
-
 def test_haproxy_counts_by_its_busiest_thread() -> None:
     uses = process(1, "haproxy", 150, wait=3, thread=40), process(2, "replica", 50, wait=1)
     seen = usage(*uses, host=260, cores=4)

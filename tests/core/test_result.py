@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from serve_bench.core.errors import FormatError
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Failure, Metric, Record, Resume, cell_slug, result_of, trial_key
 from tests.records import AT, ROWS, cell, planned, run, trial
@@ -61,13 +60,6 @@ def test_a_launch_that_broke_off_is_mended_by_measuring_the_rest() -> None:
 def test_a_failed_teardown_is_never_mended() -> None:
     failure = Failure("teardown", "1 process left", AT)
     assert result_of([run(FIRST), failure, RESUME, trial(FIRST)]).failures == (failure,)
-
-
-def test_the_run_comes_first() -> None:
-    with pytest.raises(FormatError, match="line 1 is not the record of a run"):
-        result_of([trial(FIRST)])
-    with pytest.raises(FormatError, match="the file is empty"):
-        result_of([])
 
 
 def test_a_metric_holds_one_thing() -> None:

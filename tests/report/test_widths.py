@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from rich.cells import cell_len
 
-from serve_bench.cli.show import render
 from serve_bench.report.columns import NARROWEST, table_blocks, wrapped
-from serve_bench.store import read
-from tests import places
 
 TEXTS = ("a bc " * 40, "x" * 300, "名" * 99, "a/b" * 99, "led " + "y" * 90)
 
@@ -41,11 +36,3 @@ def test_no_figure_is_broken_and_no_text_is_lost() -> None:
         )
         for word in " ".join(" ".join(row) for row in ROWS).split():
             assert word in text, (width, word)
-
-
-@pytest.mark.parametrize(
-    "file", sorted(places.FORMATS.glob("2-*.jsonl")), ids=lambda file: file.stem
-)
-def test_a_report_fits_80_columns(file: Path) -> None:
-    lines = render(read(file), where="results/x", width=80).splitlines()
-    assert max(map(cell_len, lines)) <= 80

@@ -12,7 +12,7 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, Final
@@ -28,98 +28,63 @@ DEPLOY: Final = ROOT / "deploy"
 FILES: Final = sorted(file.name for file in DEPLOY.iterdir() if file.is_file())
 OPTIMIZED: Final = BUILT_IN_VARIANTS["optimized"].env
 
-#: What a field may hold: a type, the name of a documented object, or a list with that name in it.
-Kind = type | str | list[str]
-
 #: The fields in use, each as documented: KubeRay API reference, package ray.io/v1 (kuberay
 #: repository, docs/reference/api.md); for the pod, the Kubernetes API v1.28 that it refers to.
-KUBERAY: Final[Mapping[str, Mapping[str, Kind]]] = {
-    "RayService": {"apiVersion": str, "kind": str, "metadata": "ObjectMeta", "spec": "ServiceSpec"},
-    "ServiceSpec": {
-        "serveConfigV2": str,
-        "rayClusterConfig": "ClusterSpec",
-    },
-    "ClusterSpec": {
-        "rayVersion": str,
-        "headGroupSpec": "HeadGroup",
-        "workerGroupSpecs": ["WorkerGroup"],
-    },
-    "HeadGroup": {"template": "PodTemplate", "rayStartParams": "Strings"},
-    "WorkerGroup": {
-        "groupName": str,
-        "replicas": int,
-        "minReplicas": int,
-        "maxReplicas": int,
-        "rayStartParams": "Strings",
-        "template": "PodTemplate",
-    },
-    "ObjectMeta": {"name": str, "namespace": str, "labels": "Strings", "annotations": "Strings"},
-    "PodTemplate": {"metadata": "ObjectMeta", "spec": "PodSpec"},
-    "PodSpec": {"containers": ["Container"]},
-    "Container": {
-        "name": str,
-        "image": str,
-        "env": ["EnvVar"],
-        "ports": ["ContainerPort"],
-        "resources": "Resources",
-    },
-    "EnvVar": {"name": str, "value": str},
-    "ContainerPort": {"containerPort": int, "name": str},
-    "Resources": {"requests": "Strings", "limits": "Strings"},
-}
+#: An object a line: its fields, each with what it holds, a type, an object, or a list of them.
+KUBERAY: Final = """
+RayService: apiVersion str, kind str, metadata ObjectMeta, spec ServiceSpec
+ServiceSpec: serveConfigV2 str, rayClusterConfig ClusterSpec
+ClusterSpec: rayVersion str, headGroupSpec HeadGroup, workerGroupSpecs [WorkerGroup]
+HeadGroup: template PodTemplate, rayStartParams Strings
+WorkerGroup: groupName str, replicas int, minReplicas int, maxReplicas int, \
+rayStartParams Strings, template PodTemplate
+ObjectMeta: name str, namespace str, labels Strings, annotations Strings
+PodTemplate: metadata ObjectMeta, spec PodSpec
+PodSpec: containers [Container]
+Container: name str, image str, env [EnvVar], ports [ContainerPort], resources Resources
+EnvVar: name str, value str
+ContainerPort: containerPort int, name str
+Resources: requests Strings, limits Strings
+"""
 
 #: Anyscale docs, "Service API Reference" (ServiceConfig) and "Compute Config API Reference"
 #: (ComputeConfig, HeadNodeConfig, WorkerNodeGroupConfig); the same in its client 0.26.112.
-ANYSCALE: Final[Mapping[str, Mapping[str, Kind]]] = {
-    "ServiceConfig": {
-        "name": str,
-        "image_uri": str,
-        "containerfile": str,
-        "ray_version": str,
-        "compute_config": "ComputeConfig",
-        "working_dir": str,
-        "env_vars": "Strings",
-        "applications": list,
-    },
-    "ComputeConfig": {"head_node": "HeadNode", "worker_nodes": ["WorkerNodes"]},
-    "HeadNode": {"instance_type": str, "resources": dict},
-    "WorkerNodes": {
-        "instance_type": str,
-        "resources": dict,
-        "name": str,
-        "min_nodes": int,
-        "max_nodes": int,
-    },
-}
+ANYSCALE: Final = """
+ServiceConfig: name str, image_uri str, containerfile str, ray_version str, \
+compute_config ComputeConfig, working_dir str, env_vars Strings, applications list
+ComputeConfig: head_node HeadNode, worker_nodes [WorkerNodes]
+HeadNode: instance_type str, resources dict
+WorkerNodes: instance_type str, resources dict, name str, min_nodes int, max_nodes int
+"""
 
 
 def read(name: str) -> Any:
     return yaml.safe_load((DEPLOY / name).read_text())
 
 
-def undocumented(
-    value: Any, kind: Kind, kinds: Mapping[str, Mapping[str, Kind]], at: str = ""
-) -> Iterator[str]:
+def undocumented(value: Any, kind: str, documented: str, path: str = "") -> Iterator[str]:
     """The places of a manifest whose field is not documented, or that hold another type."""
-    if isinstance(kind, list):
+    objects = dict(re.findall(r"^(\w+): (.*)$", documented, re.MULTILINE))
+    if kind.startswith("["):
         if not isinstance(value, list):
-            yield f"{at}: not a list"
+            yield f"{path}: not a list"
             return
         for number, item in enumerate(value):
-            yield from undocumented(item, kind[0], kinds, f"{at}[{number}]")
-    elif isinstance(kind, type):
-        if type(value) is not kind:
-            yield f"{at}: {value!r} is not {kind.__name__}"
+            yield from undocumented(item, kind.strip("[]"), documented, f"{path}[{number}]")
+    elif kind in ("str", "int", "list", "dict"):
+        if type(value).__name__ != kind:
+            yield f"{path}: {value!r} is not {kind}"
     elif not isinstance(value, dict):
-        yield f"{at}: not an object"
+        yield f"{path}: not an object"
     else:
+        fields = dict(field.split() for field in objects.get(kind, "").split(", ") if field)
         for name, item in value.items():
             if kind == "Strings":
-                yield from undocumented(item, str, kinds, f"{at}.{name}")
-            elif name in kinds[kind]:
-                yield from undocumented(item, kinds[kind][name], kinds, f"{at}.{name}")
+                yield from undocumented(item, "str", documented, f"{path}.{name}")
+            elif name in fields:
+                yield from undocumented(item, fields[name], documented, f"{path}.{name}")
             else:
-                yield f"{at}.{name}: {kind} has no such field"
+                yield f"{path}.{name}: {kind} has no such field"
 
 
 def containers(manifest: Any) -> list[Any]:
