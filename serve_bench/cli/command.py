@@ -1,7 +1,7 @@
 """Commands with typed options.
 
 A command declares its options as a subclass of `Options`: fields with a `flag` or an `argument`,
-most of them inherited from the groups in options.py. `order` lists its parameters as `--help` shows
+most of them inherited from the groups in options.py. `order` names its parameters as `--help` shows
 them. A name in it that is no field is a flag of the registry of axes (core/axes.py). An axis that
 the registry gives to the command needs no mention: its flag follows the last one that is listed.
 """
@@ -9,7 +9,7 @@ the registry gives to the command needs no mention: its flag follows the last on
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from typing import (
     Annotated,
@@ -29,6 +29,8 @@ import typer
 
 from serve_bench.cli.panels import PANELS, PanelCommand, shape
 from serve_bench.core.axes import AxisFlag, axis_flags
+from serve_bench.core.errors import BadInput
+from serve_bench.core.numbers import written
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 """Exit codes."""
@@ -42,13 +44,15 @@ _REQUIRED: Any = inspect.Parameter.empty
 
 class Parameter(NamedTuple):
     """A parameter of a command. `spellings`: of the flag, where it is not just that of its name;
-    `named`: by a flag, and not by its place."""
+    `named`: by a flag, and not by its place. `takes`: the words that it may be, or the least and
+    the largest number."""
 
     default: Any
     help: str | None
     spellings: tuple[str, ...] = ()
     metavar: str | None = None
     named: bool = True
+    takes: Sequence[Any] = ()
 
     @classmethod
     def of_axis(cls, one: AxisFlag) -> Parameter:
@@ -73,10 +77,40 @@ class Parameter(NamedTuple):
         place = inspect.Parameter.KEYWORD_ONLY
         return inspect.Parameter(name, place, default=self.default, annotation=annotation)
 
+    def spelling(self, name: str) -> str:
+        """As a message names it: the first long spelling of a flag, an argument in capitals."""
+        long = next((one for one in self.spellings if one.startswith("--")), _spelt(name))
+        return long.partition("/")[0] if self.named else name.upper()
 
-def flag(default: Any, help: str | None = None, *spellings: str, metavar: str | None = None) -> Any:
+    def check(self, name: str, value: object) -> None:
+        """BadInput on what it does not take; an empty text would count as left out."""
+        allowed, shown = "", repr(value)
+        if value == "" and name not in MAY_BE_EMPTY:
+            allowed = "a value"
+        elif self.takes and isinstance(value, str) and value not in self.takes:
+            allowed = ", ".join(self.takes)
+        elif self.takes and type(value) in (int, float):
+            (least, most), shown = self.takes, f"{value:g}"
+            allowed = "" if least <= value <= most else f"{written(least)} to {written(most)}"
+        if allowed and value != self.default:
+            raise BadInput(f"{self.spelling(name)}: {shown} is not allowed; it takes {allowed}")
+
+
+MAY_BE_EMPTY: Final = ("body", "expect_body")
+
+MOST: Final = 1_000_000
+"""Upper end of a number, unless its flag has another."""
+
+
+def flag(
+    default: Any,
+    help: str | None = None,
+    *spellings: str,
+    metavar: str | None = None,
+    takes: Sequence[Any] = (),
+) -> Any:
     """A field that a flag sets; without `help`, that of the class above with another default."""
-    return Parameter(default, help, spellings, metavar)
+    return Parameter(default, help, spellings, metavar, takes=takes)
 
 
 def argument(help: str, default: Any = _REQUIRED, metavar: str | None = None) -> Any:
@@ -93,13 +127,15 @@ class Options:
 
     command: ClassVar[str] = ""
     """Whose flags of axes it has."""
-    order: ClassVar[tuple[str, ...]] = ()
+    order: ClassVar[str] = ""
 
     texts: Mapping[str, str] = {}  # a field, which nothing changes
 
     def __init__(self, **values: Any) -> None:
-        defaults = {name: one.default for name, one in self.flags().items()}
-        self.__dict__.update(defaults | values)
+        flags = self.flags()
+        for name in values.keys() & flags.keys():
+            flags[name].check(name, values[name])
+        self.__dict__.update({name: one.default for name, one in flags.items()} | values)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{name}: options cannot be changed")
@@ -125,7 +161,7 @@ class Options:
     @cache
     def parameters(cls) -> Mapping[str, inspect.Parameter]:
         """The parameters of the command in the order of its help."""
-        texts, names = cls.text_flags(), list(cls.order)
+        texts, names = cls.text_flags(), cls.order.split()
         last = max((at for at, name in enumerate(names, 1) if name in texts), default=0)
         names[last:last] = [name for name in texts if name not in names]
         kinds: dict[str, Any] = {}
@@ -157,9 +193,7 @@ class Options:
         texts, fields = self.text_flags(), self.flags()
         values = {name: self.texts.get(name) for name in texts} | self.__dict__
         return [
-            name.upper()
-            if name in fields and not fields[name].named
-            else _long(fields.get(name), name)
+            fields.get(name, Parameter(None, None)).spelling(name)
             for name, one in self.parameters().items()
             if name not in but
             and one.default is not _REQUIRED
@@ -204,13 +238,6 @@ def command(
 def _annotations(kind: type) -> dict[str, Any]:
     """The annotations of a class alone, without those that it inherits."""
     return inspect.get_annotations(kind, eval_str=True) if kind is not Options else {}
-
-
-def _long(one: Parameter | None, name: str) -> str:
-    """The first long spelling of a flag."""
-    spellings = () if one is None else one.spellings
-    long = next((each for each in spellings if each.startswith("--")), _spelt(name))
-    return long.partition("/")[0]
 
 
 def _spelt(name: str) -> str:

@@ -20,10 +20,8 @@ if TYPE_CHECKING:
 
 
 class CompareOptions(GateOptions):
-    order = (
-        *("run_a", "run_b", "threshold", "gate", "fail_on", "noise", "variant_a", "variant_b"),
-        *("session_sd", "force", "format", "output", "verbose"),
-    )
+    order = """run_a run_b threshold gate fail_on noise variant_a variant_b session_sd force
+        format output verbose"""
 
     run_a: Path = argument("Folder of a run, which is the base.", metavar="RUN_A")
     run_b: Path = argument("Folder of the run that is compared with it.", metavar="RUN_B")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class DoctorOptions(Options):
-    order = ("as_json", "python")
+    order = "as_json python"
 
     as_json: bool = flag(False, "Print every check as JSON.", "--json")
     python: str | None = flag(None, "Look at the Ray of this interpreter [its own].")
@@ -32,11 +32,9 @@ def doctor(options: DoctorOptions) -> int:
 
     Example: serve-bench doctor
     """
-    from serve_bench.cli.flag_values import check_texts
     from serve_bench.doctor import diagnose, is_fit
     from serve_bench.report.terminal import terminal
 
-    check_texts({"python": options.python})
     findings = diagnose(options.python)
     if options.as_json:
         typer.echo(format_json(findings))

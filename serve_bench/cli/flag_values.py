@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,26 +19,10 @@ from serve_bench.core.request_spec import Draw, Headers, path_fault
 from serve_bench.core.timeline import seconds_of as seconds_of
 from serve_bench.core.timeline import stages_of as stages_of
 
-LARGEST = 1_000_000
-"""Upper end of a number, unless its flag has another."""
-
 
 def names(text: object) -> tuple[str, ...]:
     """Words with commas; none of None."""
     return tuple(part.strip() for part in str(text).split(",")) if text is not None else ()
-
-
-def check_texts(options: Mapping[str, object], but: tuple[str, ...] = ("body",)) -> None:
-    """BadInput on a flag whose text is empty: it would count as left out."""
-    for name, value in options.items():
-        if value == "" and name not in but:
-            raise BadInput(f"--{name.replace('_', '-')}: '' is not allowed; it takes a value")
-
-
-def check_number(flag: str, number: object, least: float, most: float = LARGEST) -> None:
-    """BadInput unless the number, if there is one, lies within."""
-    if isinstance(number, int | float) and not least <= number <= most:
-        raise BadInput(f"{flag}: {number} is not allowed; it takes {least} to {most}")
 
 
 def check_client(load: Load) -> None:
@@ -188,10 +172,3 @@ def draw_of(value: str | None, flag: str = "--draw") -> Draw:
     if value not in (None, "cycle", "random"):
         raise BadInput(f"{flag}: {value!r} is not allowed; it takes cycle or random")
     return "random" if value == "random" else "cycle"
-
-
-def plain_lines(live: str) -> bool:
-    """Whether `--live` asks for lines in the place of a live view. Raises BadInput."""
-    if live not in ("auto", "plain"):
-        raise BadInput(f"--live: {live!r} is not allowed; it takes auto or plain")
-    return live == "plain"

@@ -27,6 +27,8 @@ GATE_BROKEN: Final = 3
 
 LARGEST_THRESHOLD: Final = 0.9
 
+FAIL_ON: Final = ("regressed", "slower", "inconclusive")
+
 
 class GateOptions(Options):
     """The flags of a gate."""
@@ -36,7 +38,9 @@ class GateOptions(Options):
         None, "Metrics in the gate besides throughput: p50, p99, cpu [versus: cpu]."
     )
     fail_on: str | None = flag(
-        None, "End with exit code 3 on: regressed, slower (any loss), inconclusive."
+        None,
+        "End with exit code 3 on: regressed, slower (any loss), inconclusive.",
+        takes=FAIL_ON,
     )
     noise: Path | None = flag(None, "Folder of an A/A run (versus --aa), whose noise is the floor.")
 
@@ -105,7 +109,6 @@ def close_host(result: Result) -> int:
 
 def read_flags(options: GateOptions) -> Gate:
     """All four flags. BadInput on the first that is wrong, and where scipy cannot be imported."""
-    from serve_bench.analysis.comparing import FAIL_ON
     from serve_bench.analysis.comparing.values import NAMES
     from serve_bench.analysis.ratios import quantile
 
@@ -115,7 +118,6 @@ def read_flags(options: GateOptions) -> Gate:
     if options.gate is not None:  # throughput is always the first
         names = metric_names(options.gate, "--gate")
         metrics = tuple(name for name in NAMES if name in names or name == NAMES[0])
-    check_fail_on(options.fail_on, FAIL_ON)
     noise = None if options.noise is None else read_noise(options.noise)
     return Gate(threshold, metrics, options.fail_on, noise)
 
@@ -145,12 +147,6 @@ def metric_names(text: str, flag: str) -> tuple[str, ...]:
         if name not in NAMES:
             raise BadInput(f"{flag}: {name!r} is not allowed; it takes {', '.join(NAMES)}")
     return names
-
-
-def check_fail_on(word: str | None, allowed: Sequence[str]) -> None:
-    """BadInput unless a gate can break on this word."""
-    if word is not None and word not in allowed:
-        raise BadInput(f"--fail-on: {word!r} is not allowed; it takes {', '.join(allowed)}")
 
 
 def read_noise(folder: Path) -> Comparing:

@@ -7,14 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from serve_bench.benchmarks.registry import read_rows
-from serve_bench.cli.command import argument, command, flag
-from serve_bench.cli.gate import (
-    GateOptions,
-    check_fail_on,
-    close_gate,
-    metric_names,
-    read_share,
-)
+from serve_bench.cli.command import MOST, argument, command, flag
+from serve_bench.cli.gate import FAIL_ON, GateOptions, close_gate, metric_names, read_share
 from serve_bench.cli.options import VERBOSE_HELP
 from serve_bench.cli.report import check_plot, is_page
 from serve_bench.core.errors import BadInput, visible
@@ -28,10 +22,8 @@ PAGE: Final = "history.html"
 
 
 class HistoryOptions(GateOptions):
-    order = (
-        *("dirs", "metric", "variant", "cell", "row", "last", "threshold", "fail_on", "force"),
-        *("format", "output", "plot", "verbose"),
-    )
+    order = """dirs metric variant cell row last threshold fail_on force format output plot
+        verbose"""
 
     dirs: list[Path] = argument(
         "One or more folders of runs, or folders that hold some.", metavar="DIR..."
@@ -40,11 +32,12 @@ class HistoryOptions(GateOptions):
     variant: str | None = flag(None, "Show this variant alone.")
     cell: str | None = flag(None, "Show this cell alone, such as bs1-ongoing10000-rep8.")
     row: str | None = flag(None, "Show this row alone, such as '100 connections'.")
-    last: int = flag(10, "Compare the newest run with so many before it.")
+    last: int = flag(10, "Compare the newest run with so many before it.", takes=(1, MOST))
     fail_on: str | None = flag(
         None,
         "End with exit code 3 on: regressed, slower (any loss), inconclusive; on a newest run that "
         "cannot be judged too.",
+        takes=FAIL_ON,
     )
     force: bool = flag(False, "Put runs of unlike hosts into one history.")
     format: str = flag(
@@ -72,7 +65,6 @@ def history(options: HistoryOptions) -> int:
 
     Example: serve-bench history results --metric throughput,p99 --fail-on regressed
     """
-    from serve_bench.analysis.comparing import FAIL_ON
     from serve_bench.analysis.history import Chosen, PassedOver, build_history
     from serve_bench.analysis.ratios import THRESHOLD
     from serve_bench.benchmarks.history.exports import EXPORTS
@@ -81,9 +73,6 @@ def history(options: HistoryOptions) -> int:
 
     form, output = options.format, options.output
     check_format(form, (*TOLD, *EXPORTS))
-    check_fail_on(options.fail_on, FAIL_ON)
-    if options.last < 1:
-        raise BadInput(f"--last: {options.last} is not allowed; it takes 1 or more")
     metrics = tuple(dict.fromkeys(metric_names(options.metric, "--metric")))
     threshold = THRESHOLD
     if options.threshold is not None:

@@ -10,11 +10,12 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from serve_bench.cli.command import Options, argument, flag
+from serve_bench.cli.command import MOST, Options, argument, flag
 from serve_bench.core.axes import axis_flags
 from serve_bench.core.chat import Completions, read_lengths
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import Events, Streaming
+from serve_bench.core.numbers import MOST_LAUNCHES
 from serve_bench.core.result import STREAMS
 
 if TYPE_CHECKING:
@@ -37,14 +38,16 @@ WITH_URL = frozenset(
 
 
 #: Parts of the order of parameters that commands share.
-MATRIX = ("max_batch_size", "max_ongoing_requests", "num_replicas", "batch_wait_timeout_s")
-MODEL = ("ranker", "device", "threads", "table_rows", "gpu_fraction")
-RUN = ("no_sample", "strict_host", "load_on", "load_nodes", "serve_metrics", "dry_run", "live")
+MATRIX = "max_batch_size max_ongoing_requests num_replicas batch_wait_timeout_s"
+MODEL = "ranker device threads table_rows gpu_fraction"
+RUN = "no_sample strict_host load_on load_nodes serve_metrics dry_run live"
 
 
 VERBOSE_HELP = "Print all sections of a table: each launch or run, and the method."
 UNSAMPLED = "--strict-host: needs the samples that --no-sample leaves out"
-LIVE_HELP = "Progress: auto (a live view on a terminal) or plain (lines)."
+LIVE = flag(
+    "auto", "Progress: auto (a live view on a terminal) or plain (lines).", takes=("auto", "plain")
+)
 
 
 class SloOptions(Options):
@@ -75,7 +78,7 @@ class SloOptions(Options):
     def of_file(self) -> bool:
         """Whether a suite file may name protocols."""
         url = getattr(self, "url", None)
-        return "suite" in self.order and "protocol" in self.text_flags() and not url
+        return "suite" in self.parameters() and "protocol" in self.text_flags() and not url
 
     def protocols(self) -> set[object]:
         """Those of the flag; http without it. Raises BadInput."""
@@ -158,14 +161,7 @@ class RunOptions(FormatOptions, SloOptions):
     resume: Path | None = flag(None, "Resume the run in this folder with its stored plan.")
     no_sample: bool = flag(False, "Do not sample CPU and memory during the load.")
     dry_run: bool = flag(False, "Print the plan and its expected time.")
-    live: str = flag("auto", LIVE_HELP)
-
-    def report_request(self) -> ReportRequest:
-        """How the run is to be reported, once it is known how it is shown. Raises BadInput."""
-        from serve_bench.cli.flag_values import plain_lines
-
-        plain_lines(self.live)
-        return super().report_request()
+    live: str = LIVE
 
 
 class VariantOptions(RunOptions):
@@ -203,7 +199,9 @@ class TraceOptions(Options):
 class SuiteOptions(VariantOptions, LoadOnOptions, TraceOptions):
     """A suite of cells and rows, measured on launched clusters."""
 
-    launches: int | None = flag(None, "Launches: fresh clusters of each variant [1].")
+    launches: int | None = flag(
+        None, "Launches: fresh clusters of each variant [1].", takes=(1, MOST_LAUNCHES)
+    )
 
 
 CLASSIC_HELP = "Form: table, classic (as Ray prints), markdown, csv or json."
@@ -216,8 +214,8 @@ class RowOptions(SuiteOptions):
     clients: str | None = flag(
         None, "Rows: N aiohttp clients, raw:N connections [raw:100].", metavar="ROW[,ROW...]"
     )
-    windows: int | None = flag(None, "Windows of each row [10].")
-    window_seconds: float | None = flag(None, "Length of a window [1].")
+    windows: int | None = flag(None, "Windows of each row [10].", takes=(1, MOST))
+    window_seconds: float | None = flag(None, "Length of a window [1].", takes=(0.01, MOST))
     quick: bool = flag(False, "Measure 3 windows of 0.5 s in each row.")
     profile: str | None = flag(None, "Repeat each row with py-spy on proxy, replica, controller.")
 
@@ -226,7 +224,7 @@ class LadderOptions(SuiteOptions):
     """A load that grows, on launched clusters or on services that are there already."""
 
     users: str | None = flag(None, "Numbers of users, auto or published [auto].")
-    duration: float | None = flag(None, "Length of each step [20].")
+    duration: float | None = flag(None, "Length of each step [20].", takes=(0.5, 86_400))
     url: list[str] | None = flag(None, "Measure a service that is up already; repeatable.")
     header: list[str] | None = flag(
         None, "Header of requests to --url; repeatable.", "-H", "--header"
@@ -294,8 +292,6 @@ class ChatOptions(VariedOptions):
                 (self.output_tokens, "100", "--output-tokens"),
             )
         )
-        if not self.model:
-            raise BadInput("--model: '' is not allowed; it takes a name")
         return Completions(self.model, prompt, answer, getattr(self, "seed", 1))
 
 

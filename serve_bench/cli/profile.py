@@ -26,8 +26,7 @@ profile = typer.Typer(cls=PanelGroup, invoke_without_command=True, rich_markup_m
 
 class ProfileOptions(Options):
     order = (
-        *("context", "pid", "target", "app", "deployment", "recipe", "list_"),
-        *("dump", "duration", "rate", *PY_SPY, "out"),
+        f"context pid target app deployment recipe list_ dump duration rate {' '.join(PY_SPY)} out"
     )
 
     context: typer.Context
@@ -84,7 +83,7 @@ def record(options: ProfileOptions) -> int | None:
 
 
 class DiffOptions(Options):
-    order = ("a", "b", "run", "target", "idle")
+    order = "a b run target idle"
 
     a: str = argument("Raw stacks, a folder of them, or a cell with --run.", metavar="A")
     b: str = argument("The same, which is compared with A.", metavar="B")
@@ -123,7 +122,7 @@ def diff(options: DiffOptions) -> int:
 def _check_list(options: ProfileOptions) -> None:
     """BadInput where another flag stands beside --list, which shows every process: it would have no
     effect, whatever its value."""
-    for name in options.order:
+    for name in options.parameters():
         value = getattr(options, name)
         set_ = value is not None and value is not False
         if set_ and name not in ("context", "list_"):

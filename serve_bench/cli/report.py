@@ -30,11 +30,8 @@ if TYPE_CHECKING:
 
 
 class ReportCommandOptions(FormatOptions, GateOptions):
-    order = (
-        *("folders", "format", "output", "published", "perf_metrics", "trace_out"),
-        "exclude_connect",
-        *("threshold", "gate", "fail_on", "noise", "verbose", "plot", "chart"),
-    )
+    order = """folders format output published perf_metrics trace_out exclude_connect threshold
+        gate fail_on noise verbose plot chart"""
 
     folders: list[Path] = argument(
         "One or more folders of runs, or records.jsonl files.", metavar="RUN..."
@@ -90,7 +87,9 @@ def report(options: ReportCommandOptions) -> int:
     check_plot(options.plot, options.chart)
     results = [read(folder) for folder in folders]
     gate = Gate()
-    if judged := options.changed(set(options.order) - {"threshold", "gate", "fail_on", "noise"}):
+    if judged := options.changed(
+        options.parameters().keys() - {"threshold", "gate", "fail_on", "noise"}
+    ):
         if len(folders) > 1 or not results[0].run.two_sided:
             raise BadInput(f"{', '.join(judged)}: for the report of one run of versus")
         gate = read_flags(options)

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from serve_bench.cli.flag_values import check_number, names
+from serve_bench.cli.flag_values import names
 from serve_bench.cli.options import LadderOptions, RowOptions, StreamOptions, SuiteOptions
 from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import (
@@ -27,7 +27,7 @@ from serve_bench.core.ladder import LEAST_GAIN
 from serve_bench.core.load_spec import FIT_RESPONSES, STRETCHED_S
 from serve_bench.core.plan import Suite, client_of, duration_text, label_of, plan, rows_of
 from serve_bench.core.result import HANDLES, PlannedTrial, Result, Trial
-from serve_bench.core.suite import MOST_LAUNCHES, Overrides, read_suite
+from serve_bench.core.suite import Overrides, read_suite
 from serve_bench.core.variants import parse_env
 from serve_bench.observing.inside import Inside
 from serve_bench.observing.profiler import parse_targets, py_spy, why_not_allowed
@@ -93,7 +93,6 @@ def overrides(options: SuiteOptions) -> Overrides:
 
     Raises BadInput, which names the flag and what it takes.
     """
-    check_number("--launches", options.launches, 1, MOST_LAUNCHES)
     chat = isinstance(options, StreamOptions) and options.chat
     return Overrides(
         variants=names(options.variant),
@@ -110,8 +109,6 @@ def overrides(options: SuiteOptions) -> Overrides:
 
 def row_overrides(options: RowOptions) -> Overrides:
     """The same, with clients and windows."""
-    check_number("--windows", options.windows, 1)
-    check_number("--window-seconds", options.window_seconds, 0.01)
     windows, window_s = options.windows, options.window_seconds
     if options.quick:
         windows = QUICK_WINDOWS if windows is None else windows

@@ -22,7 +22,6 @@ import typer
 
 from serve_bench import __version__
 from serve_bench.cli.command import FAILED, INTERRUPTED
-from serve_bench.cli.flag_values import plain_lines
 from serve_bench.cli.gate import close_host, close_slo
 from serve_bench.cli.options import UNSAMPLED, RunOptions
 from serve_bench.cli.progress import Display
@@ -179,7 +178,7 @@ def sit(sitting: Sitting, options: RunOptions, show: Callable[[Result, Path], in
     if options.strict_host and options.no_sample:
         raise BadInput(UNSAMPLED)
     with signals():  # to the end: a second Ctrl-C must not take the report away
-        outcome = outcome_of(replace(sitting, plain=plain_lines(options.live)))
+        outcome = outcome_of(replace(sitting, plain=options.live == "plain"))
         code = show(outcome.result, outcome.folder)
     return _close(sitting, outcome, code, strict_host=options.strict_host)
 

@@ -34,6 +34,9 @@ Signed: TypeAlias = (
 )
 """Any number; a difference of two readings may be below 0."""
 
+MOST_LAUNCHES: Final = 1_000
+"""Launches of a run, and rounds of `versus`: a plan names each of them."""
+
 MOST_DIGITS: Final = 18
 """Of a whole number in a text. Python refuses to read thousands of them."""
 
@@ -42,3 +45,8 @@ def whole_number(text: str) -> int | None:
     """The number that a text of decimal digits says; None for any other text, or a longer one."""
     plain = text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
     return int(text) if plain else None
+
+
+def written(number: float) -> str:
+    """1000 as it would be written, and not as 1e+03."""
+    return str(int(number)) if number == int(number) else f"{number:g}"

@@ -24,6 +24,7 @@ from serve_bench.core.axes import (
 from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import COLLAPSE_RUNS, PRESS, PUBLISHED, Ladder, parse_ladder
 from serve_bench.core.load_spec import MAX_TIMEOUT_S, Streaming
+from serve_bench.core.numbers import MOST_LAUNCHES, written
 from serve_bench.core.own_app import Option, OwnApp
 from serve_bench.core.plan import Cell, Suite, label_of, parse_row
 from serve_bench.core.request_spec import SpecError
@@ -73,9 +74,6 @@ class Overrides:
     openai: bool = False  # streams are chat completions
     timeline: bool = False  # the file may have a timeline
 
-
-MOST_LAUNCHES: Final = 1_000
-"""As many as `versus` has rounds: a plan names each of them."""
 
 _TOP: Final = (
     *("name", "app", "variant", "launches", "load", "cell", "cells", "matrix", "variants"),
@@ -599,17 +597,10 @@ def _number(
     whole = isinstance(default, int)
     kinds = int if whole else (int, float)
     if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
-        kind = "a whole number" if whole else "a number"
+        kind, span = "a whole number" if whole else "a number", f"{written(low)} to {written(high)}"
         name = f"{where}: {key}" if where.endswith(".toml") else f"{where}.{key}"
-        raise BadInput(
-            f"{name}: {value!r} is not allowed; it takes {kind} from {_told(low)} to {_told(high)}"
-        )
+        raise BadInput(f"{name}: {value!r} is not allowed; it takes {kind} from {span}")
     return float(value)
-
-
-def _told(number: float) -> str:
-    """1000 as it would be written, and not as 1e+03."""
-    return str(int(number)) if number == int(number) else f"{number:g}"
 
 
 def _no_twins(names: Sequence[str], where: str) -> None:

@@ -184,7 +184,7 @@ def test_broken_toml_names_the_file(tmp_path: Path) -> None:
 def test_an_axis_that_a_command_does_not_list_has_its_flag_after_the_last_that_it_lists() -> None:
     class Listed(Options):
         command = "micro"
-        order = ("early", "num_replicas", "late")
+        order = "early num_replicas late"
 
         early: bool = flag(False, "Before.")
         late: int = flag(1, "After.")

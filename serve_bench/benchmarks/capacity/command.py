@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from serve_bench.cli.command import argument, command, flag
 from serve_bench.cli.options import OwnAppOptions, StreamOptions, SuiteOptions
+from serve_bench.core.capacity import MOST_LAUNCHES
+from serve_bench.core.load_spec import ARRIVALS
+
+MOST_START: Final = 100_000
+"""Upper end of a first rate, requests/s: what a client of some cores can send."""
 
 
 class CapacityOptions(SuiteOptions, OwnAppOptions, StreamOptions):
     """The options of `capacity`."""
 
     command = "capacity"
-    order = (
-        *("target", "slo", "url", "option", "app_name", "route", "paths", "method", "header"),
-        *("headers", "draw", "body", "expect_status", "request_timeout_s", "protocol", "events"),
-        *("event_timeout", "replicas", "arrivals", "start"),
-        *("connections", "launches", "launch_time", "precision", "budget", "quick", "need"),
-        *("variant", "env"),
-        *(
-            "out",
-            "resume",
-            "no_sample",
-            "strict_host",
-            "serve_metrics",
-            "dry_run",
-            "live",
-            "format",
-        ),
-    )
+    order = """target slo url option app_name route paths method header headers draw body
+        expect_status request_timeout_s protocol events event_timeout replicas arrivals start
+        connections launches launch_time precision budget quick need variant env out resume
+        no_sample strict_host serve_metrics dry_run live format"""
 
     with_resume = frozenset("resume budget no_sample strict_host dry_run live format".split())
 
@@ -47,12 +40,20 @@ class CapacityOptions(SuiteOptions, OwnAppOptions, StreamOptions):
         None, "Deployment.option=value,value...; of a suite axis=value,value...; repeatable."
     )
     replicas: str | None = flag(
-        None, "Of an app that Serve scales: fixed, the most that it may have, or auto [auto]."
+        None,
+        "Of an app that Serve scales: fixed, the most that it may have, or auto [auto].",
+        takes=("fixed", "auto"),
     )
-    arrivals: str = flag("poisson", "Arrivals: poisson or constant.")
-    start: float | None = flag(None, "First rate, requests/s [half of a closed loop's].")
-    connections: int = flag(10, "Connections of the closed loop before the search.")
-    launches: int | None = flag(None, "Fresh launches at least; 1: no more than one [3].")
+    arrivals: str = flag("poisson", "Arrivals: poisson or constant.", takes=ARRIVALS)
+    start: float | None = flag(
+        None, "First rate, requests/s [half of a closed loop's].", takes=(1, MOST_START)
+    )
+    connections: int = flag(
+        10, "Connections of the closed loop before the search.", takes=(1, 10_000)
+    )
+    launches: int | None = flag(
+        None, "Fresh launches at least; 1: no more than one [3].", takes=(1, MOST_LAUNCHES)
+    )
     precision: str = flag("5%", "Width of the 95 % interval that is narrow enough.")
     budget: str | None = flag(None, "Longest time of the run, or of its rest [20m for each cell].")
     launch_time: str | None = flag(None, "Measured time of the search on each launch [120s].")
@@ -69,7 +70,5 @@ def capacity(options: CapacityOptions) -> int:
     Example: serve-bench capacity examples/own_app/shop.py:app --route /best --slo p99=200ms
     """
     from serve_bench.benchmarks.capacity.drive import run
-    from serve_bench.cli.flag_values import check_texts
 
-    check_texts({name: getattr(options, name, None) for name in options.order})
     return run(options)

@@ -25,7 +25,6 @@ from serve_bench.benchmarks.own_app.flags import own_suite
 from serve_bench.benchmarks.parts.rows import front_of
 from serve_bench.cli.flag_values import (
     check_client,
-    check_number,
     content_of,
     in_flags,
     seconds_of,
@@ -44,7 +43,7 @@ from serve_bench.core.capacity import (
     closed_row,
 )
 from serve_bench.core.errors import BadInput
-from serve_bench.core.load_spec import ARRIVALS, MAX_DURATION_S, MAX_RATE, Load, Streaming
+from serve_bench.core.load_spec import MAX_DURATION_S, MAX_RATE, Load, Streaming
 from serve_bench.core.own_app import Option, option_values
 from serve_bench.core.plan import LaunchPlan, Suite, duration_text, label_of, plan, rows_of
 from serve_bench.core.redaction import hide_in_text
@@ -61,9 +60,6 @@ from serve_bench.serving.strays import marks
 
 QUICK_LAUNCH_S: Final = 60.0
 QUICK_PRECISION: Final = 0.1
-
-MOST_START: Final = 100_000
-"""Upper end of a first rate, requests/s: what a client of some cores can send."""
 
 LEAST_LAUNCH_S: Final = 10.0
 """Of a search: a few probes of three seconds."""
@@ -157,12 +153,6 @@ def _slo(options: CapacityOptions) -> Slo:
 
 def _asked(options: CapacityOptions, slo: Slo) -> CapacitySearch:
     """The search of the flags. Raises BadInput."""
-    if options.arrivals not in ARRIVALS:
-        allowed = ", ".join(ARRIVALS)
-        raise BadInput(f"--arrivals: {options.arrivals!r} is not allowed; it takes {allowed}")
-    check_number("--launches", options.launches, 1, MOST_LAUNCHES)
-    check_number("--start", options.start, 1, MOST_START)
-    check_number("--connections", options.connections, 1, 10_000)
     launches = options.launches or LAUNCHES
     quick = options.quick and "--precision" not in options.changed()
     search = CapacitySearch(
@@ -240,8 +230,6 @@ def _suite(options: CapacityOptions) -> Suite:
 
 def _scaled(suite: Suite, options: CapacityOptions) -> Suite:
     """The suite with its replicas as --replicas has them. Raises BadInput."""
-    if options.replicas not in (None, "fixed", "auto"):
-        raise BadInput(f"--replicas: {options.replicas!r} is not allowed; it takes fixed or auto")
     app = suite.app.own
     if options.replicas is None or (app is not None and options.replicas == "auto"):
         return suite

@@ -19,11 +19,8 @@ if TYPE_CHECKING:
 
 class SweepOptions(LadderOptions):
     command = "sweep"
-    order = (
-        *("app", *MATRIX, *MODEL, "variant", "env", "users", "duration", "launches", "url"),
-        *("header", "quick", "suite", "out", "resume", "trace", *RUN, "slo"),
-        *("format", "perf_metrics", "trace_out"),
-    )
+    order = f"""app {MATRIX} {MODEL} variant env users duration launches url header quick suite
+        out resume trace {RUN} slo format perf_metrics trace_out"""
 
     suite: str = flag("micro")
     app: str | None = flag(None, "App: noop, ranker or recsys [as in the suite: noop].")
@@ -59,12 +56,9 @@ def sweep(options: SweepOptions) -> int:
 
 class RecsysOptions(LadderOptions):
     command = "recsys"
-    order = (
-        *("ranker_replicas", "variant", "ranker", "device", "users", "duration", "threads"),
-        *("gpu_fraction", "table_rows", "max_batch_size", "launches", "env", "url", "header"),
-        *("quick", "suite", "out", "resume", "trace", *RUN, "slo", "format", "published"),
-        *("perf_metrics", "trace_out"),
-    )
+    order = f"""ranker_replicas variant ranker device users duration threads gpu_fraction
+        table_rows max_batch_size launches env url header quick suite out resume trace {RUN} slo
+        format published perf_metrics trace_out"""
 
     suite: str = flag("recsys")
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from serve_bench.analysis.climb import Climb
 from serve_bench.cli import rows
-from serve_bench.cli.flag_values import check_number, header_of
+from serve_bench.cli.flag_values import header_of
 from serve_bench.cli.options import WITH_URL, LadderOptions
 from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import Place, Sitting, sit
@@ -41,8 +41,6 @@ def timing_of(duration_s: float | None, quick: bool) -> Timing:
     """The step of --duration and --quick, in windows of about a second: at least three, for
     a spread."""
     seconds = duration_s or (QUICK_DURATION_S if quick else DURATION_S)
-    if duration_s is not None:
-        check_number("--duration", duration_s, 0.5, 86_400)
     windows = max(3, round(seconds))
     return Timing(WARMUP_MIN_S, WARMUP_MAX_S, windows, seconds / windows).stretchable()
 

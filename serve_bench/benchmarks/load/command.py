@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from serve_bench.cli.command import argument, command, flag
 from serve_bench.cli.options import (
-    LIVE_HELP,
+    LIVE,
     UNSAMPLED,
     ChatOptions,
     LoadOnOptions,
@@ -34,27 +34,11 @@ class LoadOptions(ChatOptions, LoadOnOptions, StreamOptions, TraceOptions):
     """The options of `load`."""
 
     command = "load"
-    order = (
-        *("url", "connections", "duration", "count", "rate", "arrivals", "stages", "ramp"),
-        *("client", "processes", "max_connections", "allow_late", "spin"),
-        *("method", "header", "body", "bodies"),
-        *("paths", "headers", "draw", "openai", "model", "input_tokens", "output_tokens"),
-        *("protocol", "events", "event_timeout", "keepalive", "timeout"),
-        *("connect_timeout", "retries"),
-        *("expect_status", "expect_body", "unix_socket", "insecure", "cacert", "warmup", "seed"),
-        *(
-            "profile",
-            "trace",
-            "no_sample",
-            "strict_host",
-            "load_on",
-            "load_nodes",
-            "json",
-            "slo",
-            "out",
-            "live",
-        ),
-    )
+    order = """url connections duration count rate arrivals stages ramp client processes
+        max_connections allow_late spin method header body bodies paths headers draw openai
+        model input_tokens output_tokens protocol events event_timeout keepalive timeout
+        connect_timeout retries expect_status expect_body unix_socket insecure cacert warmup
+        seed profile trace no_sample strict_host load_on load_nodes json slo out live"""
 
     url: str = argument("Address that is loaded, http:// or https://.", metavar="URL")
     connections: int = flag(
@@ -94,7 +78,7 @@ class LoadOptions(ChatOptions, LoadOnOptions, StreamOptions, TraceOptions):
     )
     no_sample: bool = flag(False, "Do not sample CPU and memory during the load.")
     json: bool = flag(False, "Print the records' figures as JSON.")
-    live: str = flag("auto", LIVE_HELP)
+    live: str = LIVE
     out: Path | None = flag(None, "Folder of the run [results/<time>].")
 
 
@@ -107,12 +91,11 @@ def load(options: LoadOptions) -> int:
     Example: serve-bench load http://127.0.0.1:8000/noop -c 100 -d 10s
     """
     from serve_bench.benchmarks.load.drive import run
-    from serve_bench.cli.flag_values import in_flags, plain_lines
+    from serve_bench.cli.flag_values import in_flags
     from serve_bench.core.errors import BadInput
     from serve_bench.core.request_spec import SpecError
     from serve_bench.runner.load_source import read_load_on
 
-    plain_lines(options.live)  # refused before anything begins
     slo = options.slo_source
     nodes = read_load_on(options.load_on, options.load_nodes)
     options.check_chat()

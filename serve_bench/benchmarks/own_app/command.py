@@ -3,16 +3,13 @@ requests goes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from serve_bench.cli.command import argument, command, flag
 from serve_bench.cli.options import RUN, USUAL_SHARE, OwnAppOptions, RowOptions, StreamOptions
 
 if TYPE_CHECKING:
     from serve_bench.core.plan import Suite
-
-#: Flags of text that may not be empty.
-TEXTS = ("app_name", "route", "method", "expect_status", "clients", "variant")
 
 #: Flags that say something of an app of one's own alone.
 OF_OWN_APPS = (
@@ -25,14 +22,10 @@ class OwnRunOptions(RowOptions, OwnAppOptions, StreamOptions):
     """The options of `run`."""
 
     command = "run"
-    order: ClassVar[tuple[str, ...]] = (
-        *("target", "arguments", "option", "arg", "app_name", "route", "paths", "method"),
-        *("header", "headers", "draw", "body", "bodies", "openai", "model", "input_tokens"),
-        *("output_tokens", "expect_status", "request_timeout_s", "protocol", "grpc_servicer"),
-        *("call", "events", "event_timeout", "clients", "windows", "window_seconds"),
-        *("launches", "quick", "variant", "env", "out", "resume", "profile", "trace", *RUN, "slo"),
-        *("format", "perf_metrics", "trace_out"),
-    )
+    order = f"""target arguments option arg app_name route paths method header headers draw body
+        bodies openai model input_tokens output_tokens expect_status request_timeout_s protocol
+        grpc_servicer call events event_timeout clients windows window_seconds launches quick
+        variant env out resume profile trace {RUN} slo format perf_metrics trace_out"""
 
     target: str | None = argument(
         "App: module:app, path/file.py:app, a suite (.toml) or a config file of Serve (.yaml).",
@@ -52,11 +45,9 @@ def run(options: OwnRunOptions) -> int:
 
     Example: serve-bench run examples/own_app/shop.py:app --route /best
     """
-    from serve_bench.cli.flag_values import check_texts
     from serve_bench.cli.rows import measure
 
     report = options.report_request()
-    check_texts({name: getattr(options, name) for name in TEXTS})
     options.check_chat()
     return measure(options, report, lambda: _suite(options))
 
@@ -65,12 +56,9 @@ class TraceRunOptions(OwnRunOptions):
     """The options of `trace`: those of `run`, for one load."""
 
     command = "trace"
-    order = (
-        *("target", "arguments", "option", "arg", "app_name", "route", "paths", "method"),
-        *("header", "headers", "draw", "body", "bodies", "expect_status", "request_timeout_s"),
-        *("clients", "windows", "window_seconds", "quick", "variant", "env", "out", "resume"),
-        *("trace", *RUN, "slo", "format", "trace_out"),
-    )
+    order = f"""target arguments option arg app_name route paths method header headers draw body
+        bodies expect_status request_timeout_s clients windows window_seconds quick variant env
+        out resume trace {RUN} slo format trace_out"""
 
     target: str | None = argument(
         "App: noop, module:app, path/file.py:app, or a config file of Serve (.yaml).",
@@ -91,11 +79,9 @@ def trace(options: TraceRunOptions) -> int:
     """
     from dataclasses import replace
 
-    from serve_bench.cli.flag_values import check_texts
     from serve_bench.cli.rows import measure, row_overrides, suite_of
 
     report = options.report_request()
-    check_texts({name: getattr(options, name) for name in TEXTS})
 
     def suite() -> Suite:
         if options.target != "noop":

@@ -11,11 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from serve_bench.cli.command import command, flag
+from serve_bench.cli.command import MOST, command, flag
 from serve_bench.cli.options import CLASSIC_HELP, RUN, LadderOptions
 from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import COLLAPSE_RUNS, PRESS, Ladder, parse_ladder
 from serve_bench.core.load_spec import MAX_TIMEOUT_S
+from serve_bench.serving.apps.press_samples import MOST_SAMPLES
 
 if TYPE_CHECKING:
     from serve_bench.benchmarks.ladder.flags import UrlRequest
@@ -30,25 +31,32 @@ SAMPLES, EACH, MAX_ROW_S, TIMEOUT_MS = 15, 100, 60.0, 200_000.0
 
 class PressOptions(LadderOptions):
     command = "press"
-    order = (
-        *("clients", "requests_per_client", "samples", "log_level", "device", "variant"),
-        *("callable", "app", "timeout_ms", "max_row_seconds", "num_replicas"),
-        *("max_ongoing_requests", "max_queued_requests", "ranker", "max_batch_size"),
-        *("batch_wait_timeout_s", "threads", "table_rows", "gpu_fraction", "launches", "env"),
-        *("url", "header", "quick", "log_requests", "exclude_connect", "suite", "out", "resume"),
-        *("trace", *RUN, "slo", "format", "published", "perf_metrics", "trace_out"),
-    )
+    order = f"""clients requests_per_client samples log_level device variant callable app
+        timeout_ms max_row_seconds num_replicas max_ongoing_requests max_queued_requests ranker
+        max_batch_size batch_wait_timeout_s threads table_rows gpu_fraction launches env url
+        header quick log_requests exclude_connect suite out resume trace {RUN} slo format
+        published perf_metrics trace_out"""
 
     suite: str = flag("press")
     format: str = flag("table", CLASSIC_HELP, "--format", "-f")
     clients: str | None = flag(None, "Numbers of clients, published or auto [published: 1-3000].")
-    requests_per_client: int | None = flag(None, "Requests that each client makes in a row [100].")
-    samples: int | None = flag(None, "Samples of a request, each of two strings [15].")
-    app: str | None = flag(
-        None, "App: ranker (DLRM), or noop, which reads the request alone [ranker]."
+    requests_per_client: int | None = flag(
+        None, "Requests that each client makes in a row [100].", takes=(1, MOST)
     )
-    timeout_ms: float | None = flag(None, "Longest time of a request [200000].")
-    max_row_seconds: float | None = flag(None, "Time after which a row is cut off [60].")
+    samples: int | None = flag(
+        None, "Samples of a request, each of two strings [15].", takes=(1, MOST_SAMPLES)
+    )
+    app: str | None = flag(
+        None,
+        "App: ranker (DLRM), or noop, which reads the request alone [ranker].",
+        takes=("ranker", "noop"),
+    )
+    timeout_ms: float | None = flag(
+        None, "Longest time of a request [200000].", takes=(1, MAX_TIMEOUT_S * 1000)
+    )
+    max_row_seconds: float | None = flag(
+        None, "Time after which a row is cut off [60].", takes=(0.5, 86_400)
+    )
     quick: bool = flag(False, "Measure 1 to 200 clients.")
     log_requests: Path | None = flag(
         None, "Write every request as CSV: client, start, latency, status."
@@ -131,29 +139,13 @@ def _ladder(options: PressOptions) -> Ladder | None:
     return parse_ladder(text, "--clients", ceiling=max(PRESS), published=PRESS)
 
 
-def _check_numbers(options: PressOptions) -> None:
-    """BadInput on a number of requests, samples, seconds or milliseconds that makes no sense."""
-    from serve_bench.cli.flag_values import check_number
-    from serve_bench.core.suite import MOST_LAUNCHES
-    from serve_bench.serving.apps.press_samples import MOST_SAMPLES
-
-    check_number("--requests-per-client", options.requests_per_client, 1)
-    check_number("--samples", options.samples, 1, MOST_SAMPLES)
-    check_number("--max-row-seconds", options.max_row_seconds, 0.5, 86_400)
-    check_number("--timeout-ms", options.timeout_ms, 1, MAX_TIMEOUT_S * 1000)
-    check_number("--launches", options.launches, 1, MOST_LAUNCHES)
-
-
 def _overrides(options: PressOptions) -> Overrides:
     """The flags as they go against the suite file. Raises BadInput."""
     from serve_bench.cli.rows import overrides
     from serve_bench.load.workers import usable_cores
 
-    if options.app not in (None, "ranker", "noop"):
-        raise BadInput(f"--app: {options.app!r} is not allowed; it takes ranker or noop")
     if options.app is not None and options.suite != "press":
         raise BadInput("--app: a suite names its app; it goes with the shipped suite press")
-    _check_numbers(options)
     flags, timeout_ms = overrides(options), options.timeout_ms
     settings = dict(flags.settings)
     if options.samples is not None:
@@ -176,7 +168,6 @@ def _url_request(options: PressOptions) -> UrlRequest:
     from serve_bench.core.app_spec import bodies
     from serve_bench.core.plan import JSON, row_timing
 
-    _check_numbers(options)
     ladder = _ladder(options) or Ladder(steps=PRESS)
     _check_reach(ladder)
     request = url_request(options, replace(ladder, runs=COLLAPSE_RUNS))

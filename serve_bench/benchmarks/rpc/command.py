@@ -61,13 +61,10 @@ ARGUMENTS = {
 
 class RpcOptions(RunOptions):
     command = "rpc"
-    order = (
-        *("world_size", "master_addr", "master_port", "batch", "state_size"),
-        *("nlayers", "out_features", "output_file_path", "backend", "episodes", "steps"),
-        *("seconds", "device", "threads", "launches", "warmup_s", "timeout_s", "policy_ms"),
-        *("suite", "out", "resume", "no_sample", "strict_host", "dry_run", "live"),
-        *("format", "published", "perf_metrics"),
-    )
+    order = """world_size master_addr master_port batch state_size nlayers out_features
+        output_file_path backend episodes steps seconds device threads launches warmup_s
+        timeout_s policy_ms suite out resume no_sample strict_host dry_run live format published
+        perf_metrics"""
 
     suite: str = flag("rpc")
     output_file_path: Path | None = flag(

@@ -90,11 +90,8 @@ def _command(workload: Workload) -> Command[ScaleOptions]:
     sizes = [name for name in SIZES if name in KEYS[workload]]
 
     class WorkloadOptions(ScaleOptions):
-        order = (
-            *(*sizes, "address", "variant", "env", "quick", "suite", "out", "resume"),
-            *("no_sample", "strict_host", "dry_run", "live", "slo"),
-            *("format", "published", "perf_metrics"),
-        )
+        order = f"""{" ".join(sizes)} address variant env quick suite out resume no_sample
+            strict_host dry_run live slo format published perf_metrics"""
 
         suite: str = flag(f"scale_{workload}", "Suite file, or the name of a shipped one.")
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from serve_bench.cli.command import argument, command, flag
 from serve_bench.cli.options import WITH_RESUME, OwnAppOptions, StreamOptions, SuiteOptions
+from serve_bench.core.load_spec import ARRIVALS, MAX_RATE
 
 
 class SoakOptions(SuiteOptions, OwnAppOptions, StreamOptions):
     command = "soak"
-    order = (
-        *("target", "soak_time", "rate", "clients", "arrivals", "url", "option", "app_name"),
-        *("route", "paths", "method", "header", "headers", "draw", "body", "expect_status"),
-        *("request_timeout_s", "protocol", "events", "event_timeout", "quick"),
-        *("variant", "env", "out", "resume", "leak", "fail_on", "slo"),
-        *("dry_run", "live", "format"),
-    )
+    order = """target soak_time rate clients arrivals url option app_name route paths method
+        header headers draw body expect_status request_timeout_s protocol events event_timeout
+        quick variant env out resume leak fail_on slo dry_run live format"""
 
     with_resume = WITH_RESUME
 
@@ -28,14 +25,18 @@ class SoakOptions(SuiteOptions, OwnAppOptions, StreamOptions):
         metavar="[TARGET]",
     )
     soak_time: str | None = flag(None, "Length of the load: 30s to 7d [1h].", "--for")
-    rate: float | None = flag(None, "Open loop: requests/s that are due [a closed loop].")
+    rate: float | None = flag(
+        None, "Open loop: requests/s that are due [a closed loop].", takes=(0.001, MAX_RATE)
+    )
     clients: str | None = flag(None, "Closed loop: raw:N connections [raw:10].", metavar="ROW")
-    arrivals: str = flag("constant", "Open loop: constant or poisson arrivals.")
+    arrivals: str = flag("constant", "Open loop: constant or poisson arrivals.", takes=ARRIVALS)
     url: str | None = flag(None, "Load a Serve of this host that is up already.", metavar="URL")
     option: list[str] | None = flag(None, "Deployment.option=value; repeatable.")
     quick: bool = flag(False, "Load for 1 minute.")
     leak: float | None = flag(
-        None, "Smallest growth that matters, in MB of memory per million requests [50]."
+        None,
+        "Smallest growth that matters, in MB of memory per million requests [50].",
+        takes=(0.001, MAX_RATE),
     )
     fail_on: list[str] | None = flag(
         None, "End with exit code 3 on: leak, slo; repeatable, or with commas."
@@ -51,7 +52,5 @@ def soak(options: SoakOptions) -> int:
     Example: serve-bench soak examples/own_app/shop.py:app --route /best --for 1h --rate 100
     """
     from serve_bench.benchmarks.soak.drive import run
-    from serve_bench.cli.flag_values import check_texts
 
-    check_texts({name: getattr(options, name, None) for name in options.order})
     return run(options)

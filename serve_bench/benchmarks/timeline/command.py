@@ -10,13 +10,9 @@ from serve_bench.cli.options import OwnAppOptions, SuiteOptions
 
 class TimelineOptions(SuiteOptions, OwnAppOptions):
     command = "timeline"
-    order = (
-        *("target", "url", "stages", "ramp", "fault", "after", "option", "app_name", "route"),
-        *("paths", "method", "header", "headers", "draw", "body", "bodies", "expect_status"),
-        *("request_timeout_s", "arrivals", "connections", "launches", "nodes"),
-        *("variant", "env"),
-        *("out", "resume", "dry_run", "live", "slo", "fail_on", "strict_host", "format"),
-    )
+    order = """target url stages ramp fault after option app_name route paths method header
+        headers draw body bodies expect_status request_timeout_s arrivals connections launches
+        nodes variant env out resume dry_run live slo fail_on strict_host format"""
 
     def of_file(self) -> bool:
         """A suite, by its file or its name."""
@@ -43,7 +39,7 @@ class TimelineOptions(SuiteOptions, OwnAppOptions):
     connections: int | None = flag(None, "Connections at first; up to 4000 as needed [100].")
     nodes: int | None = flag(None, "Nodes of the cluster, all on this host [1].")
     slo: str | None = flag(None, "What has to hold in each second, such as p99=200ms [errors=1%].")
-    fail_on: str | None = flag(None, "Exit code 3 on: slo (a second is out of it).")
+    fail_on: str | None = flag(None, "Exit code 3 on: slo (a second is out of it).", takes=("slo",))
 
 
 @command(TimelineOptions)
@@ -55,7 +51,5 @@ def timeline(options: TimelineOptions) -> int:
     Example: serve-bench timeline autoscale_step
     """
     from serve_bench.benchmarks.timeline.drive import run
-    from serve_bench.cli.flag_values import check_texts
 
-    check_texts({name: getattr(options, name, None) for name in options.order})
     return run(options)

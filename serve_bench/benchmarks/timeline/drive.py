@@ -14,13 +14,8 @@ from serve_bench.benchmarks.own_app.flags import own_suite
 from serve_bench.benchmarks.timeline.bench import LOOK_S, TimelineClusters, UrlTimeline
 from serve_bench.benchmarks.timeline.command import TimelineOptions
 from serve_bench.benchmarks.timeline.summary import gate
-from serve_bench.cli.flag_values import (
-    check_number,
-    content_of,
-    header_of,
-    statuses_of,
-)
-from serve_bench.cli.gate import check_fail_on, close_gate
+from serve_bench.cli.flag_values import content_of, header_of, statuses_of
+from serve_bench.cli.gate import close_gate
 from serve_bench.cli.rows import overrides
 from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import Place, Sitting, done, launch_lines, print_plan, request_of, sit
@@ -49,10 +44,6 @@ from serve_bench.serving.launch_spec import check_interpreter
 from serve_bench.serving.strays import marks
 from serve_bench.store.files import read_toml, shipped
 
-MOST_LAUNCHES: Final = 100
-
-FAIL_ON: Final = ("slo",)
-
 #: Flags that go with --url: nothing is launched.
 WITH_URL: Final = frozenset(
     """url stages ramp after method header body expect_status arrivals connections launches out
@@ -74,8 +65,6 @@ class UrlTimelineSuite:
 def run(options: TimelineOptions) -> int:
     """Measures, prints the report, and returns the exit code. Raises BadInput before it begins."""
     report = options.report_request()
-    check_fail_on(options.fail_on, FAIL_ON)
-    check_number("--launches", options.launches, 1, MOST_LAUNCHES)
     if options.url is not None:
         return _url(options, report)
     suite, earlier = request_of(

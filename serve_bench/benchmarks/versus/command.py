@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
-from serve_bench.cli.command import command, flag
+from serve_bench.cli.command import MOST, command, flag
 from serve_bench.cli.gate import GateOptions
 from serve_bench.cli.options import (
     WITH_RESUME,
@@ -13,6 +13,7 @@ from serve_bench.cli.options import (
     StreamOptions,
     TraceOptions,
 )
+from serve_bench.core.load_spec import MAX_RATE
 
 #: Flags of clusters that are started, and looked into: none with --url.
 OF_LAUNCHES = frozenset(
@@ -38,48 +39,10 @@ class VersusOptions(TraceOptions, RunOptions, OwnAppOptions, StreamOptions, Gate
 
     command = "versus"
     with_resume = WITH_RESUME - {"no_sample"} | {"rounds"}
-    order: ClassVar[tuple[str, ...]] = (
-        *(
-            "a",
-            "b",
-            "rounds",
-            "all_rounds",
-            "app",
-            "clients",
-            "rate",
-            "url",
-            "header",
-            "route",
-            "method",
-        ),
-        *(
-            "body",
-            "expect_status",
-            "protocol",
-            "grpc_servicer",
-            "events",
-            "event_timeout",
-            "aa",
-            "quick",
-            "threshold",
-            "gate",
-            "fail_on",
-            "noise",
-        ),
-        *("budget", "a_env", "b_env", "a_python", "b_python", "a_option", "b_option", "slice"),
-        *(
-            "seed",
-            "suite",
-            "out",
-            "resume",
-            "trace",
-            "no_sample",
-            "strict_host",
-            "dry_run",
-            "live",
-            "format",
-        ),
-    )
+    order = """a b rounds all_rounds app clients rate url header route method body expect_status
+        protocol grpc_servicer events event_timeout aa quick threshold gate fail_on noise budget
+        a_env b_env a_python b_python a_option b_option slice seed suite out resume trace
+        no_sample strict_host dry_run live format"""
 
     suite: str = flag("versus")
     a: str | None = flag(None, "First side: VARIANT, APP or VARIANT,APP.")
@@ -92,7 +55,9 @@ class VersusOptions(TraceOptions, RunOptions, OwnAppOptions, StreamOptions, Gate
     clients: str | None = flag(
         None, "Rows: N aiohttp clients, raw:N connections [raw:100].", metavar="ROW[,ROW...]"
     )
-    rate: float | None = flag(None, "Open loop at this rate; in windows, which are noisier.")
+    rate: float | None = flag(
+        None, "Open loop at this rate; in windows, which are noisier.", takes=(0.1, MAX_RATE)
+    )
     url: list[str] | None = flag(None, "Measure a service that is up already; repeatable.")
     header: list[str] | None = flag(
         None, "Header of requests to --url or own apps; repeatable.", "-H", "--header"
@@ -113,7 +78,7 @@ class VersusOptions(TraceOptions, RunOptions, OwnAppOptions, StreamOptions, Gate
     a_option: list[str] | None = flag(None, "Option of A, such as num_replicas=2; repeatable.")
     b_option: list[str] | None = flag(None, "Option of B; repeatable.")
     slice: str | None = flag(None, "Length of a slice, 10ms to 2s [7 drains].")
-    seed: int = flag(1, "Seed of the order in every pair.")
+    seed: int = flag(1, "Seed of the order in every pair.", takes=(0, MOST))
     format: str = flag("table", "Form: table, markdown, csv or json.", "--format", "-f")
 
     @property
@@ -134,13 +99,11 @@ def versus(options: VersusOptions) -> int:
 
     Example: serve-bench versus --a default --b optimized --quick
     """
-    from serve_bench.cli.flag_values import check_texts
     from serve_bench.cli.gate import read_flags
     from serve_bench.cli.show import check_format
     from serve_bench.core.errors import BadInput
     from serve_bench.report import COMPARED
 
-    check_texts({name: getattr(options, name, None) for name in options.order})
     check_format(options.format, COMPARED)
     gate = read_flags(options)
     from serve_bench.benchmarks.versus.drive import request, run
@@ -150,7 +113,7 @@ def versus(options: VersusOptions) -> int:
         suite, earlier = request(options, lambda: planned(options, gate))
         return run(suite, options, gate, earlier=earlier)
     if options.url:
-        wrong = options.changed(set(options.order) - OF_LAUNCHES)
+        wrong = options.changed(options.parameters().keys() - OF_LAUNCHES)
         if wrong:
             raise BadInput(f"--url drives what is there; it does not go with {', '.join(wrong)}")
         suite, services = with_urls(options, gate)

@@ -34,13 +34,13 @@ from serve_bench.benchmarks.versus.request import (
     sides_of,
 )
 from serve_bench.benchmarks.versus.slicing import LONGEST_S
-from serve_bench.cli.flag_values import check_number, names, seconds_of
+from serve_bench.cli.flag_values import names, seconds_of
 from serve_bench.cli.gate import Gate
 from serve_bench.cli.rows import known_device
 from serve_bench.core.app_spec import AppSpec
 from serve_bench.core.axes import Value, axis_named, settings
 from serve_bench.core.errors import BadInput
-from serve_bench.core.load_spec import MAX_RATE
+from serve_bench.core.numbers import MOST_LAUNCHES, whole_number
 from serve_bench.core.own_app import arguments_of, option_values, read_options
 from serve_bench.core.plan import Suite
 from serve_bench.core.redaction import hide_settings
@@ -52,7 +52,6 @@ from serve_bench.serving.launch_spec import check_interpreter
 from serve_bench.store.files import read_toml, suite_file
 
 SHORTEST_SLICE_S = 0.01
-MOST_ROUNDS = 1000
 
 Texts = Sequence[str]
 
@@ -157,8 +156,6 @@ def _suite(
     options: VersusOptions, gate: Gate, common: Suite, sides: tuple[Side, Side]
 ) -> VersusSuite:
     rounds = None if options.resume is not None else whole_rounds(options.rounds)
-    check_number("--rate", options.rate, 0.1, MAX_RATE)
-    check_number("--seed", options.seed, 0)
     slice_s = None if options.slice is None else seconds_of(options.slice, "--slice")
     if slice_s is not None and not SHORTEST_SLICE_S <= slice_s <= LONGEST_S:
         raise BadInput(f"--slice: {slice_s:g}s is not allowed; it takes 10ms to 2s")
@@ -191,12 +188,11 @@ def whole_rounds(text: str | None) -> int | None:
     """The value of --rounds. BadInput where it is no number of rounds."""
     if text is None:
         return None
-    if not text.isascii() or not text.isdigit() or len(text) > len(str(MOST_ROUNDS)):
+    if not 1 <= (whole_number(text) or 0) <= MOST_LAUNCHES:
         more = "; +N is for --resume" if text.startswith("+") else ""
         raise BadInput(
-            f"--rounds: {text[:40]!r} is not allowed; it takes 1 to {MOST_ROUNDS:,}{more}"
+            f"--rounds: {text[:40]!r} is not allowed; it takes 1 to {MOST_LAUNCHES:,}{more}"
         )
-    check_number("--rounds", int(text), 1, MOST_ROUNDS)
     return int(text)
 
 
@@ -211,7 +207,7 @@ def rounds_in_all(text: str | None, earlier: Result, planned: int) -> int:
         if rounds < measured:
             raise BadInput(f"--rounds: {rounds}: {measured} are measured; +N adds rounds to them")
         return rounds
-    return min(last + (whole_rounds(text[1:]) or 0), MOST_ROUNDS)
+    return min(last + (whole_rounds(text[1:]) or 0), MOST_LAUNCHES)
 
 
 def _row(row: Row, rate: float | None) -> Row:
