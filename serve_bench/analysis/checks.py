@@ -297,6 +297,13 @@ def _errors(trial: Trial) -> Iterator[Warning]:
         yield Warning("errors", message, hint, trial.key)
 
 
+def _bare(trial: Trial) -> Iterator[Warning]:
+    if bare := trial.client.get("bare"):
+        message = f"{bare:,} of {counted(trial.completed_in_windows, 'stream')} ended with [DONE] "
+        hint = "they count as whole, as clients take them"
+        yield Warning("bare-done", f"{message}in place of data: [DONE]", hint, trial.key)
+
+
 def _classes(trial: Trial) -> Iterator[tuple[str, str]]:
     """Classes of answers and of failures, each with the metric of its latencies."""
     for name in trial.metrics:
@@ -424,6 +431,7 @@ def _served(trial: Trial) -> Iterator[Warning]:
 
 TRIAL_CHECKS: Final[tuple[Callable[[Trial], Iterator[Warning]], ...]] = (
     _errors,
+    _bare,
     _client,
     _client_adds,
     _connections,

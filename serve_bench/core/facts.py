@@ -385,6 +385,8 @@ class ClientFacts(TypedDict, total=False):
     busy_s: Amount
     drained: Count
     stretched: str
+    bare: Count
+    seen: Mapping[str, str]
     waited: Count
     events: Count
     merged: Count

@@ -44,11 +44,16 @@ def _of_grpc(statuses: Mapping[int, int]) -> bool:
     return bool(statuses) and max(statuses) < 100
 
 
-def failures(failed: Mapping[str, int], statuses: Mapping[int, int] | None = None) -> str:
+def failures(
+    failed: Mapping[str, int],
+    statuses: Mapping[int, int] | None = None,
+    examples: Mapping[str, str] | None = None,
+) -> str:
     """`12 timed out, 3 with status 500`, the most frequent first; empty where none failed.
 
     `failed`: counts by error class. `statuses`: how often each status was seen, of good responses
-    too; without them, or where they do not tell which were wrong, no code is named.
+    too; without them, or where they do not tell which were wrong, no code is named. `examples`:
+    what was seen of each class or status; it follows in brackets.
     """
     codes = " or ".join(map(str, rejections(failed, statuses or {})))
     words = _WORDS | {"rejected": f"rejected with status {codes}" if codes else "rejected"}
@@ -60,7 +65,10 @@ def failures(failed: Mapping[str, int], statuses: Mapping[int, int] | None = Non
     if failed.get("status"):
         parts += _by_status(failed, statuses or {})
     ranked = sorted(parts, key=lambda one: (-one[1], one[0]))
-    return ", ".join(words for _, _, words in ranked)
+    seen = examples or {}
+    return ", ".join(
+        f"{words} (such as: {seen[name]})" if seen.get(name) else words for name, _, words in ranked
+    )
 
 
 def _by_status(
@@ -98,10 +106,12 @@ def failures_of(trials: Iterable[Trial]) -> str:
     """The same over trials."""
     failed: Counter[str] = Counter()
     statuses: Counter[int] = Counter()
+    examples: dict[str, str] = {}
     for trial in trials:
         failed.update(trial.counts.failed)
         statuses.update(statuses_of(trial))
-    return failures(failed, statuses)
+        examples = {**trial.client.get("seen", {}), **examples}
+    return failures(failed, statuses, examples)
 
 
 def statuses_of(trial: Trial) -> dict[int, int]:

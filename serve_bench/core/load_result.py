@@ -273,7 +273,9 @@ class LoadResult:
     `connecting_s`: without it. `connection_rate_max`: the most requests/s that one connection
     completed in one interval of 100 ms (`Load.connection_rates`). `nodes`: the share of each, where
     several loaded (nodes.py). `early`: answers within the windows that came before their request
-    was sent whole (the raw client).
+    was sent whole (the raw client); `bare`: streams that ended with `[DONE]` without `data:`.
+    `examples`: what was seen of a failed request, a short line for each class of failure, and for
+    each status that was not expected.
     """
 
     windows: tuple[int, ...]
@@ -320,6 +322,8 @@ class LoadResult:
     drained: Histogram = field(default_factory=Histogram)
     handling: Histogram = field(default_factory=Histogram)
     failed_times: Mapping[str, Histogram] = field(default_factory=dict)
+    bare: int = 0
+    examples: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def completed_in_windows(self) -> int:

@@ -492,6 +492,10 @@ def trial_of(
             f"{result.early:,} of {result.completed_in_windows:,} requests were answered before "
             "they were sent whole: MB/s counts their bodies in full",
         ]
+    if result.bare:
+        client["bare"] = result.bare
+    if result.examples:
+        client["seen"] = dict(result.examples)
     if result.busy_s is not None:
         client["busy_s"] = round(result.busy_s, 6)
     if drained.count:

@@ -284,11 +284,16 @@ class AiohttpEngine(AsyncEngine[SessionClient]):
                 body_read = await response.read()
                 status = response.status
         except (aiohttp.ClientError, OSError) as error:
-            return classify(error, client.wire), 0
-        if client.wire.surplus():
-            return "malformed", status
+            failure = classify(error, client.wire)
+            self.see(failure, reason_of(error))
+            return failure, 0
         expected = request.expect_body is None or body_read == request.expect_body
-        return response_class(request, status, None if expected else "body"), status
+        fault = response_class(request, status, None if expected else "body")
+        if client.wire.surplus():
+            fault = "malformed"
+        if fault is not None:
+            self.see(fault, b"status %d: %b" % (status, body_read), status)
+        return fault, status
 
     def _account(self, client: SessionClient) -> None:
         wire = client.wire

@@ -129,6 +129,7 @@ class AsyncEngine(Engine, Generic[C]):
             if failure is None:
                 tally.success(due, sent_at, now, status)
                 break
+            self.see(failure, "the answer had begun" if client.last else "no answer", status)
             if attempts == self.load.retries or self._over.is_set():
                 tally.failure(failure, due, now, status or None)
                 self._given_up(client, failure, now)
@@ -341,13 +342,19 @@ class CallEngine(AsyncEngine[K]):
             if client.events is not None:
                 client.events.add(now, 1)
             client.received += self._size(message)
-        return (None if client.last else "event"), 0
+        if client.last:
+            return None, 0
+        self.see("event", "the stream ended without a message")
+        return "event", 0
 
     def _answer(self, client: K, answer: Any) -> tuple[str | None, int]:
         """Count a whole answer; as `_attempt`."""
         client.received += self._size(answer)
         expected = self.load.request.expect_body
-        return ("body" if expected is not None and answer != expected else None), 0
+        if expected is None or answer == expected:
+            return None, 0
+        self.see("body", answer if isinstance(answer, bytes) else repr(answer))
+        return "body", 0
 
     def _given_up(self, client: K, failure: str, now: int) -> None:
         if self._streaming is not None and failure in GIVEN_UP:

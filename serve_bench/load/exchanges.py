@@ -186,6 +186,7 @@ class Exchanges(Engine):
             self.tally.retried += 1
             return
         conn.waiting = False
+        self.see("connect", self.connect_error)
         self._given_up(conn, "connect", now, None)
 
     def _resume(self, conn: Connection, now: int) -> None:
@@ -233,7 +234,7 @@ class Exchanges(Engine):
         try:
             conn.transmit()
         except OSError as error:
-            self._failed(conn, connection_class(error), now)
+            self._failed(conn, connection_class(error), now, reason_of(error))
             return
         if conn.pending is not None:
             conn.state = BUSY  # the short path would send the next request behind half of this one
@@ -264,8 +265,8 @@ class Exchanges(Engine):
             return
         self._reopen(conn, now)
 
-    def _complete(self, conn: Connection, now: int) -> None:
-        """A whole response is there."""
+    def _complete(self, conn: Connection, now: int, data: bytes = b"") -> None:
+        """A whole response is there. `data`: its last bytes."""
         framer = conn.framer
         failure = http1.judge(framer, self.load.request)
         status = framer.status
@@ -273,18 +274,20 @@ class Exchanges(Engine):
         reusable = reusable and framer.done != http1.SURPLUS
         if conn.state == FAST:
             conn.sent_at = conn.due
-        tokens = framer.reader.tokens if isinstance(framer, StreamFramer) else None
+        reader = framer.reader if isinstance(framer, StreamFramer) else None
+        stream = None if reader is None else (reader.tokens, reader.bare)
+        seen = b"" if failure is None else framer.seen(data)
         framer.reset()
         if failure is not None:
-            self._failed(conn, failure, now, status, reusable)
+            self._failed(conn, failure, now, seen, status, reusable)
             return
         self._flying -= 1
         conn.ended_well += 1
         if conn.pending is not None:
             self.tally.early += 1
         self.tally.success(conn.due, conn.sent_at, now, status)
-        if tokens is not None:
-            self.tally.tokens(*tokens)
+        if stream is not None:
+            self.tally.stream_ended(*stream)
         if self._notes is not None:
             self._note(conn, self._notes, now, status, None)
         if conn.trace:
@@ -304,10 +307,13 @@ class Exchanges(Engine):
         conn: Connection,
         failure: str,
         now: int,
+        seen: str | bytes,
         status: int | None = None,
         reusable: bool = False,
     ) -> None:
-        """The request in flight failed, and its connection with it unless that is reusable."""
+        """The request in flight failed, and its connection with it unless that is reusable. `seen`:
+        what was seen of it."""
+        self.see(failure, seen, status)
         if conn.attempts < self.load.retries and not self._over:
             conn.attempts += 1
             self.tally.retried += 1
@@ -372,7 +378,7 @@ class Exchanges(Engine):
         if conn is None or (data is None and error is None):
             self._dispatch(fd, mask)
         elif error is not None:
-            self._trouble(conn, error, now)
+            self._trouble(conn, error, now, data or b"")
         elif data is not None:
             self._fed(conn, data, now)
 
@@ -401,6 +407,7 @@ class Exchanges(Engine):
 
     def _read(self, conn: Connection) -> bool:
         """Read once. True if the next TLS record of an incomplete response may be there already."""
+        data: bytes | None = None
         try:
             data = conn.receive()
             if data is None:
@@ -409,24 +416,24 @@ class Exchanges(Engine):
             if conn.state >= FAST:
                 conn.framer.parser.feed_data(data)
         except (OSError, HttpParserError, HttpParserUpgrade) as error:
-            self._trouble(conn, error, perf())
+            self._trouble(conn, error, perf(), data or b"")
             return False
         self._fed(conn, data, perf())
         return conn.tls is not None and len(data) == RECORD and conn.framer.started
 
-    def _trouble(self, conn: Connection, error: Exception, now: int) -> None:
-        """Reading or parsing raised."""
+    def _trouble(self, conn: Connection, error: Exception, now: int, data: bytes = b"") -> None:
+        """Reading or parsing `data` raised."""
         switched = conn.framer.done and conn.framer.status == 101  # without naming a protocol
         if isinstance(error, HttpParserUpgrade) or switched:
             conn.framer.upgraded()
             self._complete(conn, now)
         elif isinstance(error, OSError):
             if not would_block(error):
-                self._lost(conn, connection_class(error), now)
+                self._lost(conn, connection_class(error), now, reason_of(error))
         else:
             if isinstance(conn.framer, StreamFramer) and conn.state >= FAST:
                 self._take_events(conn, conn.framer, now)  # those before what cannot be read
-            self._lost(conn, "malformed", now)
+            self._lost(conn, "malformed", now, conn.framer.seen(data))
 
     def _fed(self, conn: Connection, data: bytes, now: int) -> None:
         """The framer has parsed these bytes (none: the connection ended)."""
@@ -438,9 +445,11 @@ class Exchanges(Engine):
         if conn.state < FAST:
             self._lost(conn, "reset", now)  # idle: the end, or bytes without a request
         elif framer.done or (not data and framer.eof()):
-            self._complete(conn, now)
+            self._complete(conn, now, data)
         elif not data:
-            self._failed(conn, "truncated" if framer.started else "reset", now)
+            within = framer.started
+            seen = f"the connection ended {'within the' if within else 'before an'} answer"
+            self._failed(conn, "truncated" if within else "reset", now, framer.seen() or seen)
         else:
             framer.keep(data)
             if conn.state == FAST:
@@ -488,7 +497,7 @@ class Exchanges(Engine):
                 sent = sock.write(request) if tls else sock.send(request)  # type: ignore[union-attr]
             except OSError as error:
                 if not would_block(error):
-                    self._failed(conn, connection_class(error), now)
+                    self._lost(conn, connection_class(error), now, reason_of(error))
                     continue
                 sent = 0
             if sent != size:
@@ -502,15 +511,20 @@ class Exchanges(Engine):
         conn.pending = memoryview(conn.request)[sent:]
         self.poller.modify(conn.fd, READ | WRITE)
 
-    def _lost(self, conn: Connection, failure: str, now: int) -> None:
+    def _lost(self, conn: Connection, failure: str, now: int, seen: str | bytes = "") -> None:
         """A connection broke; the request on it, if there is one, failed."""
         if conn.state >= FAST:
-            self._failed(conn, failure, now)
+            self._failed(conn, failure, now, seen)
             return
         if conn in self._free:
             self._free.remove(conn)
         conn.state = CLOSED
         self._renew(conn, now)
+
+    def _silent(self, conn: Connection, failure: str, now: int) -> None:
+        """Nothing came in time, or too little."""
+        seen = "the answer had begun" if conn.framer.started else "no byte of an answer"
+        self._failed(conn, failure, now, conn.framer.seen() or seen)
 
     def _stalled(self, conn: Connection, now: int) -> bool:
         """Whether the next event of a stream is overdue."""
@@ -528,12 +542,12 @@ class Exchanges(Engine):
             state = conn.state
             if state == FAST:
                 if now - conn.due > self._timeout_ns:
-                    self._failed(conn, "timeout", now)
+                    self._silent(conn, "timeout", now)
             elif state == BUSY:
                 if now - conn.sent_at > self._timeout_ns:
-                    self._failed(conn, "timeout", now)
+                    self._silent(conn, "timeout", now)
                 elif self._streaming is not None and self._stalled(conn, now):
-                    self._failed(conn, "stalled", now)
+                    self._silent(conn, "stalled", now)
             elif state == PAUSED:
                 if now >= conn.since:
                     self._resume(conn, now)

@@ -9,7 +9,10 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from serve_bench.core.redaction import hash_value, hide_in_text
+from serve_bench.core.request_spec import Request
 
 if TYPE_CHECKING:
     from serve_bench.core.load_result import LoadResult
@@ -18,6 +21,16 @@ BROKEN: frozenset[int] = frozenset(
     {errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED, errno.ENOTCONN, errno.ESHUTDOWN}
 )
 """An established connection that the other side broke off."""
+
+
+LONGEST_EXAMPLE: Final = 120
+"""Characters of what was seen of a failed request: it stands in the line of an error."""
+
+_SHORTEST_SECRET: Final = 4
+"""Characters: to take out less would take letters out of words."""
+
+_READ: Final = 4096
+"""Bytes of an answer of which its example is made."""
 
 
 class LoadError(Exception):
@@ -68,3 +81,21 @@ def reason_of(error: BaseException) -> str:
     if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
         return os.strerror(error.errno).lower()
     return str(error) or type(error).__name__
+
+
+def describe_seen(seen: str | bytes, request: Request) -> str:
+    """A short line on what was seen of a failed request: words, or the start of an answer, of HTTP
+    its status line and body (values of headers may be secrets). What it repeats of the headers and
+    bodies that are sent is hidden."""
+    data = seen.encode(errors="replace") if isinstance(seen, str) else seen[:_READ]
+    head, _, body = data.partition(b"\r\n\r\n")
+    if head.startswith(b"HTTP/"):
+        data = b": ".join(filter(None, (head.partition(b"\r\n")[0], body)))
+    sent = [value for headers in (request.headers, *request.header_sets) for _, value in headers]
+    tokens = [value.split()[-1] for value in sent if value.split()]  # those without their scheme
+    for value in (*map(str.encode, (*sent, *tokens)), *request.all_bodies):
+        if len(value) >= _SHORTEST_SECRET and value in data:
+            data = data.replace(value, hash_value(value).encode())
+    text = hide_in_text(data.decode(errors="backslashreplace"))
+    text = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+    return text if len(text) <= LONGEST_EXAMPLE else text[: LONGEST_EXAMPLE - 3] + "..."

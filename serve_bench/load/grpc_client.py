@@ -113,18 +113,18 @@ class GrpcEngine(CallEngine[ChannelClient]):
                 return await self._stream(client)
             answer = await method(message, timeout=self.load.timeout_s, metadata=metadata)
         except grpc.aio.AioRpcError as error:
-            return self._failure(client, error)
+            if client.stalled:
+                return "stalled", 0
+            failure, status = self._failure(client, error)
+            self.see(failure, f"{error.code().name}: {error.details() or 'no details'}", status)
+            return failure, status
         except asyncio.CancelledError:
             if not client.stalled or self._over.is_set():
                 raise
             return "stalled", 0
         return self._answer(client, answer)
 
-    def _failure(
-        self, client: ChannelClient, error: grpc.aio.AioRpcError
-    ) -> tuple[str | None, int]:
-        if client.stalled:
-            return "stalled", 0
+    def _failure(self, client: ChannelClient, error: grpc.aio.AioRpcError) -> tuple[str, int]:
         code = error.code()
         number = int(code.value[0])
         if TOO_LARGE in (error.details() or ""):

@@ -99,17 +99,13 @@ class HandleEngine(CallEngine[CallClient]):
     ) -> tuple[str | None, int]:
         method, values = turn
         client.stalled = False
+        limit = asyncio.timeout(self.load.timeout_s)
         try:
-            async with asyncio.timeout(self.load.timeout_s) as limit:
+            async with limit:
                 client.call = self._methods[method].remote(*values)
                 if self._streaming is not None:
                     return await self._stream(client)
                 answer = await client.call
-        except TimeoutError as error:
-            if not limit.expired():
-                return class_of(error), 0
-            client.call.cancel()
-            return "timeout", 0
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is None or task.cancelling():  # the load is over
@@ -117,7 +113,13 @@ class HandleEngine(CallEngine[CallClient]):
                 raise
             return ("stalled" if client.stalled else "reset"), 0  # the call itself was cancelled
         except Exception as error:  # noqa: BLE001 - an exception of the app may be of any kind
-            return ("stalled" if client.stalled else class_of(error)), 0
+            if isinstance(error, TimeoutError) and limit.expired():
+                client.call.cancel()
+                return "timeout", 0
+            failure = "stalled" if client.stalled else class_of(error)
+            cause = getattr(error, "cause", None) or error  # without the traceback that Ray adds
+            self.see(failure, f"{type(cause).__name__}: {cause}")
+            return failure, 0
         return self._answer(client, answer)
 
     async def _disconnect(self, client: CallClient) -> None:

@@ -143,6 +143,10 @@ class ResponseFramer:
             if len(data) >= LARGE and _head_of(self._head) is not None:
                 self._room = 0
 
+    def seen(self, data: bytes = b"") -> bytes:
+        """What has come of the response. `data`: the last bytes, which were not kept."""
+        return b"".join((*self._head, data))
+
     def upgraded(self) -> None:
         """The server switched protocols: count it as a response of status 101."""
         if not self.done:

@@ -17,6 +17,7 @@ from typing import Protocol, TypeVar
 
 from serve_bench.core.load_spec import Arrivals, Load, Stage
 from serve_bench.load.connection import Address, tls_context
+from serve_bench.load.failures import describe_seen
 from serve_bench.load.request_log import CUT, UNSENT, Events, Notes
 from serve_bench.load.tally import NEVER, Tally
 from serve_bench.load.traces import Traces
@@ -335,6 +336,12 @@ class Engine(ABC):
         self._drain_until = NEVER
         self._notes = notes
         self.traces: Traces | None = None
+
+    def see(self, failure: str, seen: str | bytes, status: int | None = None) -> None:
+        """Keep what was seen of a failed try, the first of its class, or with its status."""
+        kind = str(status) if failure == "status" else failure
+        if kind not in self.tally.examples:
+            self.tally.examples[kind] = describe_seen(seen, self.load.request)
 
     @abstractmethod
     def watch(self, fd: int, call: Callable[[], None]) -> None:

@@ -29,11 +29,12 @@ class EventReader(ABC):
     """Counts the events of one response after another.
 
     `fresh`: events that are complete and that the engine has not taken yet. `any`: whether there
-    was one. `done`: the stream has announced its end. `fault`: class of failure; None: none yet.
+    was one. `done`: the stream has announced its end, `bare`: by a line without `data:`. `fault`:
+    class of failure; None: none yet. `seen`: what was wrong, as it came, empty where nothing came.
     `tokens`: of the prompt and of the answer, as the service counts them; None: it does not.
     """
 
-    __slots__ = ("any", "done", "fault", "fresh", "tokens")
+    __slots__ = ("any", "bare", "done", "fault", "fresh", "seen", "tokens")
 
     def __init__(self) -> None:
         self.reset()
@@ -41,8 +42,9 @@ class EventReader(ABC):
     def reset(self) -> None:
         """Begin another response."""
         self.fresh = 0
-        self.any = self.done = False
+        self.any = self.bare = self.done = False
         self.fault: str | None = None
+        self.seen = b""
         self.tokens: tuple[int, int] | None = None
 
     @abstractmethod
@@ -51,9 +53,14 @@ class EventReader(ABC):
 
     def end(self) -> str | None:
         """The body is complete. Returns the class of failure; None: the stream is whole."""
-        if self.fault is None and not self.any:
-            self.fault = "event"
+        if not self.any:
+            self.fail("event", b"")
         return self.fault
+
+    def fail(self, fault: str, seen: bytes) -> None:
+        """Something is wrong with the stream. What was wrong first counts."""
+        if self.fault is None:
+            self.fault, self.seen = fault, seen
 
     def add(self) -> None:
         """An event is complete."""
@@ -97,7 +104,8 @@ class SseReader(EventReader):
     """Server-sent events (WHATWG HTML, 9.2.6): blocks of lines with `data:`, ended by an empty one.
 
     Comments and fields without data are no event. A block that has neither data nor a field of the
-    standard is malformed. A body that ends within a block is truncated.
+    standard is malformed. A body that ends within a block is truncated. A line that is DONE alone
+    ends the stream too: clients ignore it as a field that they do not know.
     """
 
     __slots__ = ("_after_cr", "_data", "_first", "_garbage", "_parts")
@@ -109,7 +117,8 @@ class SseReader(EventReader):
         super().reset()
         self._parts: list[bytes] = []  # of a line without its end
         self._data: list[bytes] = []  # lines of a block without its end
-        self._garbage = self._after_cr = False
+        self._garbage = b""  # the first line of a block that is no field
+        self._after_cr = False
         self._first = True
 
     def feed(self, part: bytes) -> None:
@@ -145,17 +154,20 @@ class SseReader(EventReader):
             line = line.removeprefix(BOM)
         if not line:
             data, garbage = self._data, self._garbage
-            self._data, self._garbage = [], False
+            self._data, self._garbage = [], b""
             if data:
                 self._dispatch(b"\n".join(data))
             elif garbage:
-                self.fault = self.fault or "event"
+                self.fail("event", garbage)
+            return
+        if line.strip() == DONE:
+            self.done = self.bare = True
             return
         name, _, value = line.partition(b":")
         if name == b"data":
             self._data.append(value)
         elif name and name not in _FIELDS:  # without a name it is a comment
-            self._garbage = True
+            self._garbage = self._garbage or line
 
     def _dispatch(self, data: bytes) -> None:
         """A block with data is complete."""
@@ -171,7 +183,8 @@ class SseReader(EventReader):
         if len(self._data) == 1 and self._data[0].removeprefix(b" ") == DONE:
             self.done = True  # its empty line is often left out
         elif self._data or self._garbage or (self.announced and not self.done):
-            self.fault = self.fault or ("truncated" if self.any else "event")
+            rest = b"\n".join(self._data) or self._garbage or b"no [DONE] at the end"
+            self.fail("truncated" if self.any else "event", rest)
         return super().end()
 
 
@@ -229,10 +242,10 @@ class OpenAiReader(SseReader):
         try:
             chunk = _decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError):  # the first has ValidationError below it
-            self.fault = self.fault or "event"
+            self.fail("event", data)
             return
         if chunk.error is not None:  # in the place of further text, with a status of 200
-            self.fault = self.fault or "event"
+            self.fail("event", data)
         if chunk.usage is not None:
             self.tokens = (chunk.usage.prompt_tokens or 0, chunk.usage.completion_tokens or 0)
         for one in chunk.choices or ():
@@ -288,7 +301,12 @@ class StreamFramer(ResponseFramer):
             self._complete(status, keep_alive)
 
     def keep(self, data: bytes) -> None:
+        if not self.streams:
+            super().keep(data)
         self.started = True
+
+    def seen(self, data: bytes = b"") -> bytes:
+        return self.reader.seen or super().seen(data)
 
     def eof(self) -> bool:
         if self.done or not self.started:

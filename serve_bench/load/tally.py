@@ -184,7 +184,8 @@ class Tally:
         self._slots = {part: self._parts[part]["equal"][1:] for part in PARTS}
         self._use(REST)
         self.sent = self.completed = self.bytes = self.events = self.merged = 0
-        self.retried = self.reconnects = self.early = 0
+        self.retried = self.reconnects = self.early = self.bare = 0
+        self.examples: dict[str, str] = {}  # of failures, see `LoadResult`
         self.counted = self.prompt_tokens = self.answer_tokens = 0
         self.failed: dict[str, int] = dict.fromkeys(ERROR_CLASSES, 0)
         self.cohort = Cohort()
@@ -441,11 +442,14 @@ class Tally:
             part["itl"][1] += count - 1
             self.merged += count - 1
 
-    def tokens(self, prompt: int, answer: int) -> None:
-        """A request completed, and its service counted these."""
-        self.counted += 1
-        self.prompt_tokens += prompt
-        self.answer_tokens += answer
+    def stream_ended(self, tokens: tuple[int, int] | None, bare: bool) -> None:
+        """A stream completed. `tokens`: of prompt and answer, where its service counts them;
+        `bare`: with a bare DONE."""
+        self.bare += bare
+        if tokens is not None:
+            self.counted += 1
+            self.prompt_tokens += tokens[0]
+            self.answer_tokens += tokens[1]
 
     def no_event(self, due: int, last: int, now: int) -> None:
         """The first or next event of a stream is waited for no more."""
@@ -484,6 +488,7 @@ class Tally:
             "retried": self.retried,
             "reconnects": self.reconnects,
             "early": self.early,
+            "bare": self.bare,
             "in_flight": len(in_flight),
             "unsent": len(unsent),
         }
@@ -529,6 +534,7 @@ class Tally:
         return {
             "snapshots": self.snapshots,
             "cohort": cohort,
+            "examples": self.examples,
             "mean_in_flight": self._mean_in_flight(),
             "beyond_ns": self._beyond_ns,
             "drained": self.drained,

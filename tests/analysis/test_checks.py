@@ -58,6 +58,11 @@ def test_a_client_at_its_limit(wrap: Any) -> None:
     assert doubts(good(client=wrap({"client_bound": False, "reasons": []}))) == []
 
 
+def test_a_bare_done_is_accepted_with_a_warning() -> None:
+    (warning,) = doubts(good(client={"bare": 3}))
+    assert warning.message == "3 of 300 streams ended with [DONE] in place of data: [DONE]"
+
+
 def test_a_client_that_adds_much_to_the_latency() -> None:
     client = {"verdict": {"client_bound": False, "added_ns": 0.7 * MS, "mean_latency_ns": 2.2 * MS}}
     (warning,) = doubts(good(client=client))

@@ -41,6 +41,12 @@ def test_over_trials_statuses_are_added_up_as_they_were_stored() -> None:
     assert failures_of([one, one, other]) == "4 with status 500, 1 reset"
 
 
+def test_what_was_seen_follows_its_class_or_status() -> None:
+    client = {"status_codes": {"500": 2}, "seen": {"500": "HTTP/1.1 500 No: x", "reset": "y"}}
+    of_two = trial(planned(), failed={"status": 2, "timeout": 1}, client=client)
+    assert failures_of([of_two]) == "2 with status 500 (such as: HTTP/1.1 500 No: x), 1 timed out"
+
+
 def test_a_trial_without_a_completed_request() -> None:
     rejected = trial(planned(), failed={"status": 2}, client={"status_codes": {"408": 2}})
     rejected = replace(rejected, counts=replace(rejected.counts, completed=0))

@@ -62,6 +62,8 @@ def test_injected_failures_are_counted_by_class(client: Client, loop: str) -> No
     assert result.total.completed == server.actions["ok"] == result.latency.count
     assert result.failed_latency.count == expected.total()
     times = result.failed_times
+    assert set(result.examples) == {"rejected" if kind == "503" else kind for kind in times}
+    assert all(text.isprintable() for text in result.examples.values())
     assert {"500", "503"} < set(times) and not {"status", "rejected"} & set(times)
     assert sum(histogram.count for histogram in times.values()) == expected.total()
 

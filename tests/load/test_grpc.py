@@ -142,21 +142,22 @@ def test_calls_are_answered_and_counted(loop: str) -> None:
 
 
 ENDS: Final = {
-    "slow": ("timeout", {}),
-    "busy": ("rejected", {8: 6}),
-    "wrong": ("status", {13: 6}),
-    "gone": ("rejected", {14: 6}),
-    "lacking": ("status", {12: 6}),
+    "slow": ("timeout", {}, "timeout", "DEADLINE_EXCEEDED: "),
+    "busy": ("rejected", {8: 6}, "rejected", "RESOURCE_EXHAUSTED: too many requests"),
+    "wrong": ("status", {13: 6}, "13", "INTERNAL: oops"),
+    "gone": ("rejected", {14: 6}, "rejected", "UNAVAILABLE: going away"),
+    "lacking": ("status", {12: 6}, "12", "UNIMPLEMENTED: Method not found!"),
 }
 
 
 @pytest.mark.parametrize("method", ENDS)
 def test_a_code_is_a_class_of_failure(method: str) -> None:
-    failure, codes = ENDS[method]
+    failure, codes, name, seen = ENDS[method]
     with serving() as server:
         result = run_here(load(server, method, count=6, timeout_s=0.3))
     assert result.measured.failed == {failure: 6}
     assert (result.status_codes == codes) or failure == "timeout"
+    assert [*result.examples] == [name] and result.examples[name].startswith(seen)
     assert result.censored.count == (6 if failure == "timeout" else 0)
 
 
@@ -184,12 +185,18 @@ def test_times_of_a_stream_are_those_of_the_log_of_the_server(loop: str) -> None
     assert first is not None and first >= 0.999 * least
 
 
-@pytest.mark.parametrize(("method", "failure"), [("stall", "stalled"), ("empty", "event")])
-def test_what_is_wrong_with_a_stream(method: str, failure: str) -> None:
+@pytest.mark.parametrize(
+    ("method", "failure", "seen"),
+    [
+        ("stall", "stalled", "the answer had begun"),
+        ("empty", "event", "the stream ended without a message"),
+    ],
+)
+def test_what_is_wrong_with_a_stream(method: str, failure: str, seen: str) -> None:
     with serving() as server:
         one = load(server, method, count=6, streaming=Streaming(event_timeout_s=0.2))
         result = run_here(one)
-    assert result.measured.failed == {failure: 6}
+    assert result.measured.failed == {failure: 6} and result.examples == {failure: seen}
     assert result.itl_censored.count == (6 if failure == "stalled" else 0)
 
 

@@ -19,8 +19,10 @@ from serve_bench.core.request_spec import Request
 from serve_bench.load import http1
 from serve_bench.load.aiohttp_client import AiohttpEngine
 from serve_bench.load.connection import Address
+from serve_bench.load.failures import describe_seen
 from serve_bench.load.http1 import OTHER, PLAIN, SURPLUS, WAITING, ResponseFramer
 from serve_bench.load.pacing import WorkerShare
+from serve_bench.load.tally import Shared, Tally
 from tests import servers
 from tests.load.loads import run_here
 
@@ -352,6 +354,7 @@ def clients_read() -> Iterator[Callable[[list[bytes], bool], list[tuple[str | No
         load = Load(Request(server.url, expect_body=b"ok"), client="aiohttp", timeout_s=5.0)
         address = Address(socket.AF_INET, ("127.0.0.1", server.port))
         engine = AiohttpEngine(load, address, WorkerShare(0, 1, 1, 1, None))
+        engine.tally = Tally(Shared.create(1), 0, 1, 1, None, lambda: ([], []))
         engine.connect()
 
         def reads(given: list[bytes], kept: bool) -> list[tuple[str | None, int]]:
@@ -364,3 +367,14 @@ def clients_read() -> Iterator[Callable[[list[bytes], bool], list[tuple[str | No
         yield reads
         engine.close()
     del servers.ACTIONS["scripted"]
+
+
+def test_what_is_shown_of_an_answer_is_short_and_has_no_secrets_of_the_request() -> None:
+    headers = (("Authorization", "Bearer top-secret"), ("X-Short", "te"))
+    body = b"GET /a?key=abc of top-secret\x1b[31m: my body, text " + b"x" * 999
+    answer = b"HTTP/1.1 401 No\r\nSet-Cookie: id=1\r\n\r\n" + body
+    text = describe_seen(answer, Request("http://a", headers=headers, body=b"my body"))
+    assert text.startswith("HTTP/1.1 401 No: GET /a?key=sha256:") and len(text) < 130
+    assert "\\x1b[31m" in text and ", text x" in text and text.endswith("...")
+    assert not any(hidden in text for hidden in ("abc", "top-secret", "my body", "id=1"))
+    assert describe_seen(b"\xff\r\n", Request("http://a")) == "\\xff\\r\\n"

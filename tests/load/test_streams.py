@@ -130,6 +130,10 @@ def test_any_cut_of_a_chunked_response_gives_its_server_sent_events(
         (b"", 0, "event"),
         (b": only a comment\n\n", 0, "event"),
         (b"data: a\n\ndata: [DONE]\n\n", 1, None),
+        (b"data: a\n\n[DONE]", 1, None),
+        (b"data: a\n\n[DONE]\n\n", 1, None),
+        (b"data: a\n[DONE]", 0, "event"),
+        (b"[DONE]\n", 0, "event"),
         (b"data: a\n\ndata:[DONE]", 1, None),
         (b"data: [DONE]\n\n", 0, "event"),
     ],
@@ -160,6 +164,7 @@ def test_a_chat_completion_has_an_event_for_each_text_and_its_tokens() -> None:
     thinking = [b'data: {"choices":[{"delta":{"reasoning_content":"a"}}]}\n\n', done]
     assert read(OpenAiReader(), thinking) == (1, True, None)
     assert read(OpenAiReader(), chat("a")) == (1, False, "truncated")
+    assert read(OpenAiReader(), [*chat("a"), b"[DONE]"]) == (1, True, None)
     assert read(OpenAiReader(), [*chat(), done]) == (0, True, "event")
     empty = b'data: {"choices":null,"usage":{"prompt_tokens":null},"error":null}\n\n'
     assert read(OpenAiReader(), [*chat("a"), empty, done]) == (1, True, None)
@@ -298,23 +303,40 @@ def test_events_of_one_read_are_merged() -> None:
     assert (result.itl.count, zero) == (80, 40)
 
 
-WRONG: Final[dict[str, tuple[Steps, str]]] = {
-    "garbage": ([(0.0, HEAD + event() + chunks([b"garbage\n\n"]))], "event"),
-    "no event": ([(0.0, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")], "event"),
-    "cut within chunks": ([(0.0, HEAD + event()), (0.01, b"")], "truncated"),
-    "cut within an event": ([(0.0, HEAD + event() + chunks([b"data: b"]))], "truncated"),
-    "stalled": ([(0.0, HEAD + event()), (600.0, event())], "stalled"),
-    "no first event": ([(0.0, HEAD), (600.0, event())], "timeout"),
-    "bad chunk": ([(0.0, HEAD + event()), (0.02, b"zz\r\n")], "malformed"),
-    "error": ([(0.0, b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n")], "rejected"),
-    "refused": ([(0.0, b"")], "reset"),
+def test_a_bare_done_is_accepted_and_counted() -> None:
+    bare: Steps = [(0.0, HEAD + event()), (0.01, chunks([b"[DONE]"]))]
+    with serving(steps=lambda number: bare) as server:
+        result = run_here(stream_load(server, count=8))
+    assert (result.measured.completed, result.bare, result.examples) == (8, 8, {})
+
+
+BROKEN_OFF: Final = "the connection ended within the answer"
+BUSY: Final = b"HTTP/1.1 503 Busy\r\nSet-Cookie: a=b\r\nContent-Length: 4\r\n\r\n"
+WRONG: Final[dict[str, tuple[Steps, str, str]]] = {  # with its class, and what is shown of it
+    "garbage": ([(0.0, HEAD + event() + chunks([b"garbage\n\n"]))], "event", "garbage"),
+    "no event": (
+        [(0.0, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")],
+        "event",
+        "ok",
+    ),
+    "cut within chunks": ([(0.0, HEAD + event()), (0.01, b"")], "truncated", BROKEN_OFF),
+    "cut within an event": (
+        [(0.0, HEAD + event() + chunks([b"data: b"]))],
+        "truncated",
+        " b",
+    ),
+    "stalled": ([(0.0, HEAD + event()), (600.0, event())], "stalled", "the answer had begun"),
+    "no first event": ([(0.0, HEAD), (600.0, event())], "timeout", "the answer had begun"),
+    "bad chunk": ([(0.0, HEAD + event()), (0.02, b"zz\r\n")], "malformed", "zz\\r\\n"),
+    "error": ([(0.0, BUSY), (0.02, b"full")], "rejected", "HTTP/1.1 503 Busy: full"),
+    "refused": ([(0.0, b"")], "reset", "the connection ended before an answer"),
 }
 
 
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("what", WRONG)
 def test_what_is_wrong_with_a_stream_is_a_class_of_failure(what: str, loop: str) -> None:
-    wrong, failure = WRONG[what]
+    wrong, failure, seen = WRONG[what]
     well: Steps = [(0.0, HEAD + event() * 2 + LAST)]
     with serving(steps=lambda number: wrong if number % 2 else well) as server:
         load = stream_load(
@@ -327,6 +349,7 @@ def test_what_is_wrong_with_a_stream_is_a_class_of_failure(what: str, loop: str)
         result = run_here(load)
     assert result.measured.completed == 6
     assert result.measured.failed == {failure: 6}
+    assert result.examples == {failure: seen}
     first = what not in ("no event", "no first event", "error", "refused")
     assert result.ttft.count == 6 + 6 * first
     given_up = failure in ("timeout", "stalled")
@@ -355,9 +378,9 @@ def test_a_load_by_time_counts_events_by_window_and_keeps_a_log() -> None:
 def test_the_log_of_streams_has_the_class_and_the_events_of_each(loop: str) -> None:
     kinds = [
         [(0.0, HEAD + event() * 2), (0.01, event() + LAST)],
-        *(one for one, _ in WRONG.values()),
+        *(one for one, _, _ in WRONG.values()),
     ]
-    ends = {failure for _, failure in WRONG.values()}
+    ends = {failure for _, failure, _ in WRONG.values()}
     log = RequestLog()
     with serving(steps=lambda number: kinds[number % len(kinds)]) as server:
         streaming = Streaming(event_timeout_s=0.2)
