@@ -103,7 +103,7 @@ BAD = {
         ("press --log-requests /dev/null", "--log-requests: /dev/null exists already"),
         (f"press --resume {FORMATS}/2-press.jsonl --samples 5", "it does not go with --samples"),
         ("press --suite micro --app noop", "--app: a suite names its app"),
-        ("press --app mnist", "--app: 'mnist' is not allowed; it takes ranker or noop"),
+        ("press --app mnist", "--app: 'mnist' is not allowed; it takes ranker, noop"),
         ("press --app noop --ranker tuned", "--ranker: the app press_noop has no ranker"),
         ("press --suite micro", "--suite: micro needs app ="),
         ("press --log-requests /nowhere/x", "--log-requests: the folder of /nowhere/x does not"),
