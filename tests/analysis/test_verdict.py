@@ -55,6 +55,14 @@ CASES: Final[dict[str, tuple[Trial, str, str, str, str]]] = {
         measured(20, 50, serving((25, 2), (98, 1.5, 97), host=130)),
         *("replica CPU", "high", "replica CPU 98 % of a core", "host 130 of 200 %"),
     ),
+    "a child process of a replica burns": (
+        measured(8, 40, serving((19, 2), (16, 1), process(3, "child_of_replica", 98), host=144)),
+        *("replica CPU", "medium", "a child process of a replica uses 98 % of a core", ""),
+    ),
+    "a child process of a replica rests": (
+        measured(8, 40, serving((19, 2), (98, 1), process(3, "child_of_replica", 40), host=160)),
+        *("replica CPU", "", "replica CPU 98 % of a core", "host 160 of 200 %"),
+    ),
     "one replica of two": (
         measured(20, 50, serving((20, 1), (97, 1), process(3, "replica", 12, wait=1), host=140)),
         *("replica loop", "", "replica loop 97 % of a core, the other 12 %", ""),

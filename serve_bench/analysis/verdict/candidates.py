@@ -26,6 +26,7 @@ from serve_bench.analysis.verdict.limits import (
     WAIT_SHARE,
 )
 from serve_bench.analysis.verdict.usage import SERVER, ProcessUse, figure, is_named, short_name
+from serve_bench.core.proof import CHILD_OF_REPLICA
 from serve_bench.core.figures import counted
 
 Cause: TypeAlias = Literal[
@@ -78,8 +79,9 @@ class Candidate:
 
 
 def server_candidates(seen: Evidence) -> list[Candidate]:
-    """Proxy, HAProxy, each deployment and each GPU, the fullest first."""
-    return sorted([*_proxies(seen), *_replicas(seen), *_gpus(seen)], key=lambda one: -one.level)
+    """Proxy, HAProxy, deployments, busy children of replicas and GPUs, the fullest first."""
+    parts = [*_proxies(seen), *_replicas(seen), *_children(seen), *_gpus(seen)]
+    return sorted(parts, key=lambda part: -part.level)
 
 
 def host_candidate(seen: Evidence) -> Candidate | None:
@@ -287,6 +289,16 @@ def _replicas(seen: Evidence) -> Iterator[Candidate]:
             share = f"{100 * in_batch:.0f} %"
             words = f"replica loop {share} of the time in its batch function"
             yield _of(seen, name, "replica loop", in_batch, words, f"batch function {share}", top)
+
+
+def _children(seen: Evidence) -> Iterator[Candidate]:
+    """Processes that a replica started, as those of a pool: each computes for it, on a core of its
+    own. One that is idle at times is no limit, and which replica started it is not sampled."""
+    for use in seen.of_role(CHILD_OF_REPLICA):
+        if use.level >= NEAR:
+            words = f"a child process of a replica uses {_core(use)}"
+            short = f"child of a replica {100 * use.level:.0f} %"
+            yield Candidate("replica CPU", use.level, words, short, None, use.starved, use.awake)
 
 
 def _beside(others: Sequence[float], ahead: bool) -> str:

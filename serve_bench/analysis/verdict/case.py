@@ -345,9 +345,12 @@ def host_confidence(case: Case) -> Confidence:
 
 
 def cpu_confidence(case: Case, top: Candidate) -> Confidence:
-    """Sure if it is never idle, nothing else of the server is full, and cores are free."""
+    """Sure if it is never idle, nothing else of the server is full, and cores are free. A child
+    process of a replica may work for no request at all."""
     if top.level < SATURATED:
         return "low"
+    if top.cause == "replica CPU" and top.deployment is None:
+        return "medium"
     rivals = [one for one in case.busy(SATURATED) if not _same(one, top)]
     crowded = case.host_is_full and case.host is not None and case.host.level >= CERTAIN
     return "high" if top.level >= CERTAIN and not rivals and not crowded else "medium"
