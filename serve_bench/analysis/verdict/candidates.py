@@ -26,8 +26,8 @@ from serve_bench.analysis.verdict.limits import (
     WAIT_SHARE,
 )
 from serve_bench.analysis.verdict.usage import SERVER, ProcessUse, figure, is_named, short_name
-from serve_bench.core.proof import CHILD_OF_REPLICA
 from serve_bench.core.figures import counted
+from serve_bench.core.proof import CHILD_OF_REPLICA
 
 Cause: TypeAlias = Literal[
     "client",
