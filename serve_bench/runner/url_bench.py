@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from serve_bench.analysis.climb import Climb
@@ -25,6 +25,7 @@ from serve_bench.core.plan import trial_of
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import PlannedTrial, Row, Trial
 from serve_bench.core.schema import plain
+from serve_bench.core.usage import Track
 from serve_bench.load import LoadError, LoadInterrupted, drive_load
 from serve_bench.load.request_log import RequestLog
 from serve_bench.load.traces import TraceLog
@@ -40,14 +41,19 @@ from serve_bench.runner.traced import waterfall
 from serve_bench.serving.strays import marks
 from serve_bench.store import StoreError, now_iso
 
+C = TypeVar("C")  # a cell of a launch
+R = TypeVar("R")  # a row of a cell
+
 
 @dataclass(frozen=True)
 class Driven:
-    """A finished load: its trial, the lost workers, and the samples that could not be written."""
+    """A finished load: its trial, the lost workers, the samples that could not be written, and what
+    was read of each process."""
 
     trial: Trial
     lost: tuple[str, ...] = ()
     not_kept: tuple[str, ...] = ()
+    tracks: Sequence[Track] = ()
 
 
 @dataclass(frozen=True)
@@ -111,28 +117,86 @@ class UrlLadders:
         return sum(self._work(one).left_s() for one in self.services[place:])
 
 
-class UrlBench(Bench[Service, PlannedLoad]):
-    """A running service. Nothing is started, and nothing ended."""
+class ServiceBench(Bench[C, R]):
+    """A running service. Nothing is started, and nothing ended. `samples`: the folder for CPU and
+    memory beside the loads; None: no sampling."""
+
+    def __init__(
+        self, run_id: str, journal: Journal, place: LocalLoads | NodeLoads, samples: Path | None
+    ) -> None:
+        self._run_id, self._journal, self._place, self._samples = run_id, journal, place, samples
+
+    def _drive(
+        self,
+        planned: PlannedTrial,
+        load: Load,
+        timing: Timing,
+        finish: Callable[[Driven], Trial],
+        log: RequestLog | None = None,
+        *,
+        drive: LoadDriver | None = None,
+        server: Sequence[Profilable] = (),
+        children_every_s: float = 1.0,
+        may_fail: bool = False,
+    ) -> Loaded:
+        """Drives the load of a row. `finish`: makes its record of that of the load; `drive`,
+        `server` ... as in `drive_url`; `may_fail`: a load without a success is an answer, too."""
+        try:
+            driven = drive_url(
+                load,
+                timing,
+                planned,
+                self._run_id,
+                self._progress(planned.row),
+                self._samples,
+                log,
+                drive or self._place.drive(),
+                server,
+                children_every_s=children_every_s,
+            )
+        except LoadError as error:
+            return Loaded(faults=(Fault("trial", str(error), at=planned),))
+        trial = finish(driven)
+        problems = [("worker", one) for one in driven.lost]
+        problems += [("samples", one) for one in driven.not_kept]
+        interrupted = KeyboardInterrupt() if trial.flags.get("interrupted") else None
+        if interrupted is not None:
+            problems.append(("trial", "interrupted"))
+        elif not trial.counts.completed and not may_fail:
+            problems.append(("trial", none_succeeded(trial)))
+        faults = tuple(Fault(what, message, at=planned) for what, message in problems)
+        return Loaded((trial,), faults, interrupted, log)
+
+    def _settling(self, load: Load) -> Settling:
+        """What waits until one client is served steadily."""
+        progress = self._progress(None, "until one client is served steadily")
+        return Settling(load, marks(self._run_id), progress)
+
+    def _progress(self, row: Row | None, phase: str | None = None) -> Callable[[Progress], None]:
+        return lambda now: self._journal.say(phase or now.phase_text, row=row, load=now)
+
+
+class UrlBench(ServiceBench[Service, PlannedLoad]):
+    """A service that is climbed step by step."""
 
     def __init__(self, plan: UrlLadders, service: Service, number: int, journal: Journal) -> None:
-        self._plan, self._service, self._journal = plan, service, journal
+        super().__init__(plan.run_id, journal, plan.place, plan.folder if plan.sample else None)
+        self._plan, self._service = plan, service
         self._flags: dict[str, bool] = {}  # of the next trial
         self._cut = False  # the last row left requests behind
-        load = Load(service.request, timeout_s=plan.timeout_s)
-        progress = self._progress(None, "until one client is served steadily")
-        self._settling = Settling(load, marks(plan.run_id), progress)
+        self._settles = self._settling(Load(service.request, timeout_s=plan.timeout_s))
 
     def put(self, cell: Service) -> None:
         """Before rows without a warm-up: waits until one client is served steadily."""
-        if self._plan.each is not None and not is_settled(self._settling.first()):
+        if self._plan.each is not None and not is_settled(self._settles.first()):
             self._flags = {"unsettled": True}
 
     def load(self, row: PlannedLoad) -> Loaded:
         """A step of the ladder."""
         plan, planned = self._plan, row[0]
-        if self._cut and not self._settling.recovered():
+        if self._cut and not self._settles.recovered():
             self._flags = {"unsettled": True}
-        flags, self._flags, self._cut = self._flags, {}, False
+        flags, self._flags = self._flags, {}
         load = Load(
             self._service.request,
             connections=planned.row.connections,
@@ -140,33 +204,11 @@ class UrlBench(Bench[Service, PlannedLoad]):
             timeout_s=plan.timeout_s,
         )
         log = None if self._journal.requests is None else RequestLog()
-        try:
-            driven = drive_url(
-                load,
-                plan.timing,
-                planned,
-                plan.run_id,
-                self._progress(planned.row),
-                plan.folder if plan.sample else None,
-                log,
-                plan.place.drive(),
-            )
-        except LoadError as error:
-            return Loaded(faults=(Fault("trial", str(error), at=planned),))
-        trial = replace(driven.trial, flags={**driven.trial.flags, **flags})
-        self._cut = bool(trial.flags.get("cut"))
-        problems = [("worker", one) for one in driven.lost]
-        problems += [("samples", one) for one in driven.not_kept]
-        interrupted = KeyboardInterrupt() if trial.flags.get("interrupted") else None
-        if interrupted is not None:
-            problems.append(("trial", "interrupted"))
-        elif trial.counts.completed == 0:
-            problems.append(("trial", none_succeeded(trial)))
-        faults = tuple(Fault(what, message, at=planned) for what, message in problems)
-        return Loaded((trial,), faults, interrupted, log)
-
-    def _progress(self, row: Row | None, phase: str | None = None) -> Callable[[Progress], None]:
-        return lambda now: self._journal.say(phase or now.phase_text, row=row, load=now)
+        loaded = self._drive(
+            planned, load, plan.timing, lambda driven: driven.trial.flagged(*flags), log
+        )
+        self._cut = any(trial.flags.get("cut") for trial in loaded.trials)
+        return loaded
 
 
 def drive_url(
@@ -180,20 +222,22 @@ def drive_url(
     drive: LoadDriver = drive_load,
     server: Sequence[Profilable] = (),
     tracing: Tracing | None = None,
+    children_every_s: float = 1.0,
 ) -> Driven:
     """Loads a running server. Raises LoadError.
 
     Ctrl-C while it measures ends it early: the trial has what was measured, and the flag
     `interrupted`. `samples`: the folder for CPU and memory of the load and the host; None: no
     sampling. `log` gets every request. `drive`: what drives the load. `server`: processes
-    of the server, to sample too. `tracing`: None: no request is traced.
+    of the server, to sample too, with those that come later. `tracing`: None: no request is traced.
     """
     started_at, began = now_iso(), time.monotonic()
     interrupted = False
     not_kept: tuple[str, ...] = ()
     # A server here that is no Serve cannot be told from other programs.
     apart = bool(server) or not is_here(urlsplit(load.request.url).hostname or "")
-    with nullcontext() if samples is None else sampler_of(server, apart=apart) as sampler:
+    sampling = partial(sampler_of, server, children_every_s=children_every_s, apart=apart)
+    with nullcontext() if samples is None else sampling() as sampler:
         try:
             result = drive(
                 load,
@@ -229,7 +273,7 @@ def drive_url(
     }
     client = {**trial.client, "asked": described}
     trial = replace(trial, client=client, flags={**trial.flags, "interrupted": interrupted})
-    return Driven(trial, lost, not_kept)
+    return Driven(trial, lost, not_kept, () if sampler is None else sampler.tracks)
 
 
 def drive_profiled(

@@ -37,16 +37,13 @@ from serve_bench.core.plan import (
     label_of,
 )
 from serve_bench.core.result import PlannedTrial, Row, RunStop, Trial
-from serve_bench.load import LoadError
 from serve_bench.load.request_log import RequestLog
 from serve_bench.observing.inside import Observation
 from serve_bench.runner.agenda import PlannedLoad
-from serve_bench.runner.extra_loads import Settling
 from serve_bench.runner.load_source import LocalLoads
-from serve_bench.runner.runner import Bench, Fault, Journal, Loaded, Plan, PlannedLaunch
+from serve_bench.runner.runner import Journal, Loaded, Plan, PlannedLaunch
 from serve_bench.runner.served_bench import ServedBench, ServedClusters
-from serve_bench.runner.url_bench import drive_url
-from serve_bench.serving.strays import marks
+from serve_bench.runner.url_bench import Driven, ServiceBench
 from serve_bench.store import now_iso
 
 WARMUP_MIN_S, WARMUP_MAX_S = 0.5, 2.0
@@ -325,56 +322,42 @@ class UrlCapacities:
         return Probing(self.search(service, round_))
 
 
-class UrlProbes(Bench[str, PlannedLoad]):
-    """A running service. Nothing is started, and nothing ended."""
+class UrlProbes(ServiceBench[str, PlannedLoad]):
+    """A service whose capacity is searched."""
 
     def __init__(
         self, plan: UrlCapacities, service: str, round_: int, number: int, journal: Journal
     ) -> None:
-        self._plan, self._journal = plan, journal
+        super().__init__(plan.run_id, journal, plan.place, plan.folder if plan.sample else None)
         # With what earlier searches say, which was not known when the plan was made.
         self._search = plan.searches.renew(service, round_, {})
         self._load = plan.loads[service]
-        self._settling = Settling(self._load, marks(plan.run_id), self._say(None, SETTLE))
+        self._settles = self._settling(self._load)
         self._shaken, self._since_s = False, 0.0
 
     def put(self, cell: str) -> None:
         """Waits until one client is served steadily."""
         self._since_s = time.monotonic()
-        self._settling.first()
+        self._settles.first()
 
     def load(self, row: PlannedLoad) -> Loaded:
         """The closed loop, or a probe."""
         planned, search = row[0], self._search
-        unsettled = self._shaken and not self._settling.recovered()
-        self._shaken, log = False, RequestLog(gap_limits(search.slo))
-        try:
-            driven = drive_url(
-                load_of(search, self._load, planned.row, self._plan.run_id),
-                timing_of(search, planned.row),
-                planned,
-                self._plan.run_id,
-                self._say(planned.row),
-                self._plan.folder if self._plan.sample else None,
-                log,
-                self._plan.place.drive(),
-            )
-        except LoadError as error:
-            return Loaded(faults=(Fault("trial", str(error), at=planned),))
-        trial = with_slices(search, driven.trial, log, self._since_s)
-        trial = trial.flagged("unsettled") if unsettled else trial
-        self._shaken = self._settling.usual_ns is not None and missed(search, trial)
-        faults = [Fault("worker", one, at=planned) for one in driven.lost]
-        faults += [Fault("samples", one, at=planned) for one in driven.not_kept]
-        interrupted = KeyboardInterrupt() if trial.flags.get("interrupted") else None
-        if interrupted is not None:
-            faults.append(Fault("trial", "interrupted", at=planned))
-        elif not trial.counts.completed and planned.row.rate_per_s is None:
-            faults.append(Fault("trial", none_succeeded(trial), at=planned))
-        return Loaded((trial,), tuple(faults), interrupted)
+        unsettled = self._shaken and not self._settles.recovered()
+        log = RequestLog(gap_limits(search.slo))
 
-    def _say(self, row: Row | None, phase: str | None = None) -> Callable[..., None]:
-        return lambda now: self._journal.say(phase or now.phase_text, row=row, load=now)
+        def finish(driven: Driven) -> Trial:
+            trial = with_slices(search, driven.trial, log, self._since_s)
+            return trial.flagged("unsettled") if unsettled else trial
 
-
-SETTLE: Final = "until one client is served steadily"
+        loaded = self._drive(
+            planned,
+            load_of(search, self._load, planned.row, self._run_id),
+            timing_of(search, planned.row),
+            finish,
+            log,
+            may_fail=planned.row.rate_per_s is not None,
+        )
+        known = self._settles.usual_ns is not None
+        self._shaken = known and any(missed(search, trial) for trial in loaded.trials)
+        return replace(loaded, log=None)

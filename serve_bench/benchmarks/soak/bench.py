@@ -9,24 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
-from serve_bench.core.failed_requests import none_succeeded
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import CENSORED_BY
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.plan import LaunchPlan
 from serve_bench.core.result import Metric, PlannedTrial, Row, Trial
 from serve_bench.core.soak import SoakSpec
-from serve_bench.load import LoadError
 from serve_bench.observing.processes import behind
 from serve_bench.observing.profiler import Profilable
 from serve_bench.observing.sampler import levels_of
 from serve_bench.runner.agenda import Listed, PlannedLoad
 from serve_bench.runner.load_source import LocalLoads
-from serve_bench.runner.runner import Bench, Fault, Journal, Loaded, Plan, PlannedLaunch
+from serve_bench.runner.runner import Journal, Loaded, Plan, PlannedLaunch
 from serve_bench.runner.served_bench import ServedBench, ServedClusters
-from serve_bench.runner.url_bench import drive_url
+from serve_bench.runner.url_bench import ServiceBench
 
 COARSE_BITS: Final = 4
 """Sixteen slots of a histogram are one in the record of a block: a latency is 0.8 % off at most,
@@ -136,35 +134,19 @@ class UrlSoak:
         return Plan([launch], lambda place, at: len(loads) * each_s, about=False)
 
 
-class UrlBlocks(Bench[str, PlannedLoad]):
-    """A running Serve. Nothing is started, and nothing ended."""
+class UrlBlocks(ServiceBench[str, PlannedLoad]):
+    """A running Serve whose processes are read after each block."""
 
     def __init__(self, plan: UrlSoak, number: int, journal: Journal) -> None:
-        self._plan, self._journal = plan, journal
+        super().__init__(plan.run_id, journal, plan.place, None)
+        self._plan = plan
 
     def load(self, row: PlannedLoad) -> Loaded:
         """A block, and the levels behind it."""
         plan, planned = self._plan, row[0]
-
-        def say(now: Any) -> None:
-            self._journal.say(now.phase_text, row=planned.row, load=now)
-
-        try:
-            driven = drive_url(
-                load_of_block(plan.load, planned.row, plan.spec),
-                Timing(0.0, 0.0, 1, plan.spec.block_s),
-                planned,
-                plan.run_id,
-                say,
-                drive=plan.place.drive(),
-            )
-        except LoadError as error:
-            return Loaded(faults=(Fault("trial", str(error), at=planned),))
-        trial = thinned(driven.trial, behind(plan.load.request.url))
-        faults = [Fault("worker", one, at=planned) for one in driven.lost]
-        interrupted = KeyboardInterrupt() if trial.flags.get("interrupted") else None
-        if interrupted is not None:
-            faults.append(Fault("trial", "interrupted", at=planned))
-        elif not trial.counts.completed:
-            faults.append(Fault("trial", none_succeeded(trial), at=planned))
-        return Loaded((trial,), tuple(faults), interrupted)
+        return self._drive(
+            planned,
+            load_of_block(plan.load, planned.row, plan.spec),
+            Timing(0.0, 0.0, 1, plan.spec.block_s),
+            lambda driven: thinned(driven.trial, behind(plan.load.request.url)),
+        )

@@ -19,22 +19,21 @@ from serve_bench.analysis.capacity.launch import gap_limits
 from serve_bench.analysis.statistics import silent_from
 from serve_bench.benchmarks.timeline.measure import FaultClock, with_course
 from serve_bench.core.failed_requests import none_succeeded
-from serve_bench.core.load_result import LoadResult, Progress
+from serve_bench.core.load_result import LoadResult
 from serve_bench.core.load_spec import Load, Timing
-from serve_bench.core.plan import LaunchPlan, trial_of
+from serve_bench.core.plan import LaunchPlan
 from serve_bench.core.result import PlannedTrial, Row, Trial
 from serve_bench.core.slo import Slo
 from serve_bench.core.timeline import Timeline
-from serve_bench.load import LoadError, LoadInterrupted, drive_load
+from serve_bench.load import LoadInterrupted, drive_load
 from serve_bench.load.request_log import RequestLog
-from serve_bench.observing.inside import Observation, keep_samples
-from serve_bench.observing.sampler import sampler_of
+from serve_bench.observing.inside import Observation
 from serve_bench.runner.agenda import Listed, PlannedLoad
-from serve_bench.runner.runner import Bench, Fault, Journal, Loaded, Plan, PlannedLaunch
+from serve_bench.runner.load_source import LocalLoads
+from serve_bench.runner.runner import Journal, Loaded, Plan, PlannedLaunch
 from serve_bench.runner.served_bench import ServedBench, ServedClusters
+from serve_bench.runner.url_bench import Driven, ServiceBench
 from serve_bench.serving.server import LaunchFailed
-from serve_bench.serving.strays import marks
-from serve_bench.store import StoreError, now_iso
 
 WARMUP_S, WARMUP_MAX_S = 1.0, 5.0
 """Before the first stage, at its rate."""
@@ -68,9 +67,9 @@ def timing_of(timeline: Timeline) -> Timing:
     return Timing(WARMUP_S, WARMUP_MAX_S, timeline.seconds, 1.0)
 
 
-def measured_seconds(timeline: Timeline, result: LoadResult) -> int:
+def measured_seconds(timeline: Timeline, duration_s: float) -> int:
     """The seconds that were measured: fewer of a load that was interrupted."""
-    return min(timeline.seconds, max(1, math.ceil(result.duration_s - 0.05)))
+    return min(timeline.seconds, max(1, math.ceil(duration_s - 0.05)))
 
 
 def watch_after(timeline: Timeline, zero_ns: int, say: Callable[[str], None]) -> None:
@@ -136,11 +135,11 @@ class TimelineBench(ServedBench):
             self._all_done = self._faults.end(CALL_OFF_S)
             if result is None:
                 raise
-            self._seconds = measured_seconds(self._timeline, result)
+            self._seconds = measured_seconds(self._timeline, result.duration_s)
             raise LoadInterrupted(result) from pressed
         finally:  # however it ended, what is stopped goes on
             self._faults.end(CALL_OFF_S)
-        self._seconds = measured_seconds(self._timeline, result)
+        self._seconds = measured_seconds(self._timeline, result.duration_s)
         return result
 
     def _begin(self, measure_ns: int) -> None:
@@ -220,72 +219,53 @@ class UrlTimeline:
         return Plan(launches, lambda place, at: (len(launches) - place) * each_s, about=False)
 
 
-class UrlTimelineBench(Bench[str, PlannedTrial]):
+class UrlTimelineBench(ServiceBench[str, PlannedTrial]):
     """A running Serve."""
 
     def __init__(self, plan: UrlTimeline, number: int, journal: Journal) -> None:
-        self._plan, self._journal = plan, journal
+        super().__init__(plan.run_id, journal, LocalLoads(), plan.folder)
+        self._plan = plan
         self._zero_ns = 0
-
-    def put(self, cell: str) -> None:
-        """Does nothing: the app is there."""
 
     def load(self, row: PlannedTrial) -> Loaded:
         """A load over time."""
         plan, timeline = self._plan, self._plan.timeline
-        log, interrupted = RequestLog(gap_limits(plan.slo)), None
-        started_at, began = now_iso(), time.monotonic()
-        sampler = sampler_of(plan.processes(), children_every_s=LOOK_S)
-        load = load_of(timeline, plan.load, plan.run_id, row.key)
-        result: LoadResult | None = None
-        with sampler:
-            try:
-                result = drive_load(
-                    load,
-                    timing_of(timeline),
-                    on_progress=self._progress(row.row),
-                    mark=marks(plan.run_id),
-                    log=log,
-                    on_measure=self._begin,
-                )
-                watch_after(timeline, self._zero_ns, self._journal.say)
-            except LoadInterrupted as early:
-                result, interrupted = early.result, early
-            except KeyboardInterrupt as early:  # behind the load, which is whole
-                if result is None:
-                    raise
-                interrupted = LoadInterrupted(result)
-                interrupted.__cause__ = early
-            except LoadError as error:
-                return Loaded(faults=(Fault("trial", str(error), at=row),))
-        trial = trial_of(row, "", started_at, result, time.monotonic() - began)
-        trial = replace(trial, usage=sampler.summary(result.started_at_ns, result.duration_s))
-        trial = with_course(
-            trial,
+        log = RequestLog(gap_limits(plan.slo))
+
+        def finish(driven: Driven) -> Trial:
+            trial = driven.trial
+            return with_course(
+                trial,
+                log,
+                plan.slo,
+                self._zero_ns,
+                measured_seconds(timeline, trial.seconds["measured"]),
+                tracks=driven.tracks,
+                readings={},
+                faults=(),
+                after_s=timeline.after_s,
+                interrupted=trial.flags["interrupted"],
+            )
+
+        return self._drive(
+            row,
+            load_of(timeline, plan.load, plan.run_id, row.key),
+            timing_of(timeline),
+            finish,
             log,
-            plan.slo,
-            self._zero_ns,
-            measured_seconds(timeline, result),
-            tracks=sampler.tracks,
-            readings={},
-            faults=(),
-            after_s=timeline.after_s,
-            interrupted=interrupted is not None,
+            drive=self._over_time,
+            server=plan.processes(),
+            children_every_s=LOOK_S,
         )
-        faults = [Fault("worker", f"{one.who}: {one.reason}", at=row) for one in result.failures]
+
+    def _over_time(self, load: Load, timing: Timing, **beside: Any) -> LoadResult:
+        """Drives the load, and watches behind it. Raises as `drive_load` does."""
+        result = drive_load(load, timing, on_measure=self._begin, **beside)
         try:
-            keep_samples(plan.folder, sampler.samples(row.key))
-        except StoreError as error:
-            faults.append(Fault("samples", str(error), at=row))
-        if interrupted is not None:
-            faults.append(Fault("trial", "interrupted", at=row))
-            return Loaded((trial.flagged("interrupted"),), tuple(faults), interrupted, log)
-        if not trial.counts.completed:
-            faults.append(Fault("trial", none_succeeded(trial), at=row))
-        return Loaded((trial,), tuple(faults), None, log)
+            watch_after(self._plan.timeline, self._zero_ns, self._journal.say)
+        except KeyboardInterrupt as early:  # behind the load, which is whole
+            raise LoadInterrupted(result) from early
+        return result
 
     def _begin(self, measure_ns: int) -> None:
         self._zero_ns = measure_ns
-
-    def _progress(self, row: Row) -> Callable[[Progress], None]:
-        return lambda now: self._journal.say(now.phase_text, row=row, load=now)
