@@ -1,8 +1,10 @@
-"""Runs of one suite over time: the series of each row, and the newest run against those before it.
+"""Runs over time, by what they measured: the series of each row, and the newest run against those
+before it.
 
-Pure; made anew from the records each time. Rule: runs that are unlike never stand in one series
-(analysis/comparing/match.py says what that is), and what is passed over has its reason. A change of
-Ray or of the tool is no difference: a history is there to show it, at the run that brought it.
+Pure; made anew from the records each time. Rule: runs of two subjects, or that are unlike, never
+stand in one series (analysis/comparing/match.py says what that is), and what is passed over has its
+reason. A change of Ray or of the tool is no difference: a history is there to show it, at the run
+that brought it.
 """
 
 from __future__ import annotations
@@ -14,9 +16,12 @@ from typing import Final
 
 from serve_bench.analysis.comparing.match import (
     Difference,
+    few,
     software_changes,
     software_of,
+    subject_of,
     unlike,
+    unlike_apps,
     unlike_hosts,
     unlike_rows,
     versions_of,
@@ -117,10 +122,11 @@ class HistoryRun:
 
 @dataclass(frozen=True)
 class Group:
-    """The runs of one suite on one host, in order of time, the series of all their rows, and the
-    newest against `before` runs before it. `gaps`: what of the newest could not be judged, and
-    why."""
+    """The runs of one subject on one host, in order of time, the series of all their rows, and the
+    newest against `before` runs before it. `name`: no other group has it; `gaps`: what of the
+    newest could not be judged, and why."""
 
+    name: str
     runs: tuple[HistoryRun, ...]
     series: tuple[Series, ...]
     comparison: Comparing
@@ -170,14 +176,14 @@ def build_history(
     alone = [group[0] for group in every if len(group) < FEWEST_ALIKE]
     if not groups:
         raise BadInput(_no_two(alone, left))
-    left += [
-        PassedOver(run.where, _why_alone(groups, run), run.result.run.started_at) for run in alone
-    ]
+    for run in alone:
+        others = [[other] for other in alone if other is not run]
+        why = _why_alone([*groups, *others], run)
+        left.append(PassedOver(run.where, why, run.result.run.started_at))
     made = []
     for at, group in enumerate(groups):
-        sharing = [other for other in groups[:at] if _shares(other, group[0])]
-        notes = [f"a history of its own: {_why_alone(sharing, group[0])}"] if sharing else []
-        made.append(_group(group, metrics, threshold, last, notes))
+        alike = [other for other in groups[:at] if other[0].subject == group[0].subject]
+        made.append(_group(group, alike, metrics, threshold, last))
     if not any(group.series for group in made):
         raise BadInput(f"--metric: no run has a value of {', '.join(metrics)}")
     return History(
@@ -192,11 +198,12 @@ def build_history(
 
 def _group(
     runs: Sequence[MeasuredRun],
+    alike: Sequence[Sequence[MeasuredRun]],
     metrics: Sequence[str],
     threshold: float,
     last: int,
-    notes: Sequence[str],
 ) -> Group:
+    """`alike`: larger groups of the same subject."""
     before = runs[-1 - last : -1]
     comparison = compare_newest(before, runs[-1], threshold, metrics)
     measures = [measure for name in metrics for measure in MEASURES if measure.name == name]
@@ -206,13 +213,15 @@ def _group(
         for measure in measures
     ]
     series = [one for one in every if any(point.value is not None for point in one.points)]
+    own = [f"{one.what} {one.b}" for one in _unlike(alike[0], runs[0])] if alike else []
     return Group(
+        name=", ".join([str(runs[0].subject), *few(own)]),
         runs=tuple(_history_runs(runs)),
         series=tuple(series),
         comparison=comparison,
         before=len(before),
         gaps=tuple(_gaps(series, comparison)),
-        notes=tuple(notes),
+        notes=(f"a history of its own: {_why_alone(alike, runs[0])}",) if alike else (),
     )
 
 
@@ -375,13 +384,14 @@ def _grouped(runs: Iterable[MeasuredRun], force: bool) -> list[list[MeasuredRun]
 
 
 def _shares(group: Sequence[MeasuredRun], run: MeasuredRun) -> bool:
-    """Whether a run has a measured row in common with a group."""
-    return any(other.places & run.places for other in group)
+    """Whether a run has the subject of a group, and a measured row in common with it."""
+    return group[0].subject == run.subject and any(other.places & run.places for other in group)
 
 
 def _unlike(group: Sequence[MeasuredRun], run: MeasuredRun) -> list[Difference]:
     """In what a run is unlike a group; Ray's version is left out."""
-    differences = list(unlike(group[0].result, run.result, ({}, {})))
+    differences = [*unlike_apps(group[0].result, run.result)]
+    differences += unlike(group[0].result, run.result, ({}, {}))
     for other in (group[0], group[-1]):
         for variant in {name for name, _ in other.rows}:
             mine, theirs = (
@@ -398,20 +408,23 @@ def _unlike_hosts(group: Sequence[MeasuredRun], run: MeasuredRun) -> list[Differ
 
 def _why_alone(groups: Sequence[Sequence[MeasuredRun]], run: MeasuredRun) -> str:
     """Why a run is in none of the groups, by the one that it is most like."""
-    sharing = [group for group in groups if _shares(group, run)]
-    if not sharing:
-        return "without a row in common with the others"
-    nearest = min(sharing, key=lambda group: len(_unlike(group, run)))
+    alike = [group for group in groups if group[0].subject == run.subject]
+    if not alike:
+        return f"the only run of {run.subject}"
+    nearest = min(alike, key=lambda group: (not _shares(group, run), len(_unlike(group, run))))
     differences = [str(one) for one in _unlike(nearest, run)]
     hosts = {str(one) for one in _unlike_hosts(nearest, run)}
     hint = " (--force sets hosts aside)" if hosts and hosts >= set(differences) else ""
+    if not _shares(nearest, run):
+        differences.append("no row in common")
     return f"unlike {nearest[0].where}: {'; '.join(differences)}{hint}"
 
 
 def _no_two(alone: Sequence[MeasuredRun], left: Sequence[PassedOver]) -> str:
     """That there is no history, in one line."""
     if len(alone) >= FEWEST_ALIKE:
-        return f"no two runs are alike: {alone[1].where} is {_why_alone([[alone[0]]], alone[1])}"
+        earlier = [[run] for run in alone[:-1]]
+        return f"no two runs are alike: {alone[-1].where} is {_why_alone(earlier, alone[-1])}"
     usable = f"one run alone, {alone[0].where}" if alone else "no run that can be used"
     passed = f"; passed over: {left[0].where}: {left[0].why}" if left else ""
     more = f" (and {len(left) - 1} more)" if len(left) > 1 else ""
@@ -423,14 +436,17 @@ def _mark_late(
     left: Iterable[PassedOver],
     stored: Mapping[str, Result],
 ) -> Iterator[PassedOver]:
-    """What was passed over, with those marked that are newer than the runs which they are alike
-    with; what is alike with none, or cannot be read, is held against all."""
+    """What was passed over, with those marked that are newer than the runs of their subject, of
+    which those count that they are alike with, if any; what cannot be read may be of all."""
     for one in left:
         result = stored.get(one.where)
+        places = [
+            group for group in groups if result is None or subject_of(result) == group[0].subject
+        ]
         alike = [
             group
-            for group in groups
+            for group in places
             if result is not None and not list(unlike(group[0].result, result, ({}, {})))
         ]
-        newest = max(run.result.run.started_at for group in alike or groups for run in group)
-        yield replace(one, late=one.started_at > newest)
+        newest = [run.result.run.started_at for group in alike or places for run in group]
+        yield replace(one, late=bool(newest) and one.started_at > max(newest))

@@ -1,21 +1,30 @@
-"""`serve-bench compare`: two stored runs, one against the other, with a verdict."""
+"""`serve-bench compare`: stored runs, one against the other, with a verdict."""
 
 from __future__ import annotations
 
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from serve_bench.analysis.comparing.match import few
+from serve_bench.benchmarks.parts.csv import json_of
 from serve_bench.benchmarks.registry import read_rows
 from serve_bench.cli.command import argument, command, flag
-from serve_bench.cli.gate import GateOptions, read_flags, read_share
+from serve_bench.cli.gate import Gate, GateOptions, read_flags, read_share
 from serve_bench.cli.options import VERBOSE_HELP
-from serve_bench.cli.report import place_of_page, write_comparison
-from serve_bench.core.errors import BadInput
+from serve_bench.cli.report import place_of_page, write_text
+from serve_bench.core.errors import BadInput, visible
 from serve_bench.core.result import Result
+from serve_bench.store import RECORDS_FILE
 
 if TYPE_CHECKING:
     from serve_bench.analysis.comparing import Spreads
+    from serve_bench.analysis.comparing.model import Comparing
+    from serve_bench.analysis.comparing.pairs import RunPair
     from serve_bench.analysis.ratios import RunSpread
 
 
@@ -23,8 +32,8 @@ class CompareOptions(GateOptions):
     order = """run_a run_b threshold gate fail_on noise variant_a variant_b session_sd force
         format output verbose"""
 
-    run_a: Path = argument("Folder of a run, which is the base.", metavar="RUN_A")
-    run_b: Path = argument("Folder of the run that is compared with it.", metavar="RUN_B")
+    run_a: Path = argument("Folder of a run, or of several, as the base.", metavar="RUN_A")
+    run_b: Path = argument("Folder of what is compared with it.", metavar="RUN_B")
     variant_a: str | None = flag(None, "Compare this variant of RUN_A [those of the same name].")
     variant_b: str | None = flag(
         None, "Compare it with this variant of RUN_B [those of the same name]."
@@ -42,7 +51,8 @@ class CompareOptions(GateOptions):
 
 @command(CompareOptions, "Compare")
 def compare(options: CompareOptions) -> int:
-    """Compare two stored runs, with a verdict for each row.
+    """Compare two stored runs, with a verdict for each row; of folders of runs, those of one app
+    and suite.
 
     A verdict is regressed, slower, improved, faster, same or inconclusive.
 
@@ -51,73 +61,147 @@ def compare(options: CompareOptions) -> int:
 
     Example: serve-bench compare results/before results/after --fail-on regressed
     """
-    import sys
-
-    from serve_bench.analysis.comparing import of_runs
-    from serve_bench.analysis.comparing.model import GATE
-    from serve_bench.analysis.ratios import THRESHOLD, RunSpread
-    from serve_bench.cli.show import check_format, render_comparing
+    from serve_bench.benchmarks.versus.document import comparison_document
+    from serve_bench.cli.show import check_format
     from serve_bench.report import COMPARED
 
     html, format, output = options.format == "html", options.format, options.output
     check_format(format, (*COMPARED, "html"))
     if output is not None and not html:
         raise BadInput("--output: goes with --format html; other forms are printed")
-    asked = read_flags(options)
+    gate = read_flags(options)
     to = place_of_page(output, Path("compare.html")) if html else None
+    pairs, left, alone = _pair_sides(options)
+    done = list(_compare_pairs(options, gate, pairs, left))
+    if not done:
+        raise BadInput("; ".join(few([*left, *alone])))
+    for comparing, _ in done:
+        most = max(min(row.planned) for row in comparing.rows)
+        launches = f"{most} launch{'' if most == 1 else 'es'} a side"
+        gate.check_rounds(most, f"{launches} (measure with --launches 3)")
+    warnings = [
+        f"{letter}: {warning.message}"
+        for pair in pairs
+        for letter, result in zip("AB", pair.runs, strict=True)
+        for warning in result.warnings
+    ]
+    for text in (*warnings, *(f"not compared: {text}" for text in (*left, *alone))):
+        print(visible(f"warning: {text}"), file=sys.stderr)
+    if html:
+        from serve_bench.report.page import html_text
+
+        write_text(to, html_text([comparison_document(*one) for one in done]))
+    else:
+        print(_text(done, [*left, *alone], format, options.verbose), end="", flush=True)
+    gaps = [*left, *(alone if options.fail_on == "inconclusive" else ())]
+    return gate.close(*(comparing for comparing, _ in done), gaps=gaps)
+
+
+def _pair_sides(options: CompareOptions) -> tuple[list[RunPair], list[str], list[str]]:
+    """The runs that are compared, and sentences as of `pair_runs` on those that are not."""
+    from serve_bench.analysis.comparing.pairs import RunPair, pair_runs
+
+    a, b = _read_side(options.run_a), _read_side(options.run_b)
+    if options.run_a in a and options.run_b in b:
+        where = (str(options.run_a), str(options.run_b))
+        return [RunPair("", where, (a[options.run_a], b[options.run_b]), ())], [], []
+    first, second = ({str(place): run for place, run in side.items()} for side in (a, b))
+    return pair_runs(first, second, options.force)
+
+
+def _compare_pairs(
+    options: CompareOptions, gate: Gate, pairs: Sequence[RunPair], left: list[str]
+) -> Iterator[tuple[Comparing, tuple[str, str]]]:
+    """Each pair that can be compared, with its folders; why others cannot goes to `left`."""
+    from serve_bench.analysis.comparing import of_runs
+    from serve_bench.analysis.comparing.model import GATE
+    from serve_bench.analysis.ratios import THRESHOLD, RunSpread
+
     given = None
     if options.session_sd is not None:
         given = RunSpread(read_share(options.session_sd, "--session-sd"))
-    where = (str(options.run_a), str(options.run_b))
-    results = (read_rows(options.run_a), read_rows(options.run_b))
-    spreads = _spreads(options, given, *results)
-    comparing = of_runs(
-        *results,
-        THRESHOLD if asked.threshold is None else asked.threshold,
-        GATE if asked.metrics is None else asked.metrics,
-        asked.noise,
-        force=options.force,
-        chosen=(options.variant_a, options.variant_b),
-        where=where,
-        spreads=spreads,
-    )
-    most = max(min(row.planned) for row in comparing.rows)
-    launches = f"{most} launch{'' if most == 1 else 'es'} a side"
-    asked.check_rounds(most, f"{launches} (measure with --launches 3)")
-    for letter, result in zip("AB", results, strict=True):
-        for warning in result.warnings:
-            print(f"warning: {letter}: {warning.message}", file=sys.stderr)
-    if html:
-        write_comparison(comparing, where, to)
-        return asked.close(comparing)
-    width, color = 80, False
-    if format == "table":
-        from serve_bench.report.terminal import terminal
+    for pair in pairs:
+        try:
+            comparing = of_runs(
+                *pair.runs,
+                THRESHOLD if gate.threshold is None else gate.threshold,
+                GATE if gate.metrics is None else gate.metrics,
+                gate.noise,
+                force=options.force,
+                chosen=(options.variant_a, options.variant_b),
+                where=pair.where,
+                spreads=_spreads(pair, given),
+            )
+        except BadInput as error:
+            left.append(str(error))
+        else:
+            yield replace(comparing, of=pair.of, notes=(*comparing.notes, *pair.notes)), pair.where
 
-        width, color = terminal(sys.stdout)
-    text = render_comparing(comparing, format, where, width, color, options.verbose)
-    print(text, end="", flush=True)
-    return asked.close(comparing)
+
+def _text(
+    done: Sequence[tuple[Comparing, tuple[str, str]]],
+    left: Sequence[str],
+    format: str,
+    verbose: bool,
+) -> str:
+    """Comparisons in one form, one after the other; as JSON in one object where they are not two
+    runs that were named."""
+    from serve_bench.cli.show import render_comparing
+    from serve_bench.report.terminal import terminal
+
+    width, color = terminal(sys.stdout) if format == "table" else (80, False)
+    texts = [
+        render_comparing(comparing, format, where, width, color, verbose)
+        for comparing, where in done
+    ]
+    if format == "json" and (left or done[0][0].of):
+        return json_of({"comparisons": [*map(json.loads, texts)], "not_compared": list(left)})
+    if format == "csv":  # one header
+        return texts[0] + "".join(text.partition("\n")[2] for text in texts[1:])
+    return "\n".join(texts)
+
+
+def _read_side(place: Path) -> dict[Path, Result]:
+    """The run in a folder, or those below it. BadInput where one cannot be read."""
+    from serve_bench.store.search import search
+
+    if place.is_file() or (place / RECORDS_FILE).exists() or not place.is_dir():
+        return {place: read_rows(place)}
+    runs, unreadable = search([place], read_rows)
+    for one in unreadable:
+        raise BadInput(one.reason)
+    return runs
+
+
+def _join(texts: Sequence[str], format: str, left: Sequence[str]) -> str:
+    """Comparisons in one form as one text."""
+    if len(texts) == 1 and not left:
+        return texts[0]
+    if format == "json":
+        return json_of({"comparisons": [*map(json.loads, texts)], "not_compared": list(left)})
+    if format == "csv":  # one header
+        return texts[0] + "".join(text.partition("\n")[2] for text in texts[1:])
+    return "\n".join(texts)
 
 
 NEWEST: Final = 60
 """Runs of a folder that are read at most to tell how far runs differ."""
 
 
-def _spreads(options: CompareOptions, given: RunSpread | None, a: Result, b: Result) -> Spreads:
+def _spreads(pair: RunPair, given: RunSpread | None) -> Spreads:
     """How far runs of the suite differ: as given, or from the runs beside both."""
     from serve_bench.analysis.comparing.pooled import measure_spreads
     from serve_bench.analysis.comparing.values import NAMES, rows_of
     from serve_bench.analysis.statistics import variants
     from serve_bench.store.search import beside
 
+    a, b = pair.runs
     if given is not None:
         each = dict.fromkeys(NAMES, given)
         return {(name, place): each for name in variants(a) for place in rows_of(a, name)}
     alike = partial(read_rows, like=a.run)
     homes = [
-        (path if path.is_dir() else path.parent).resolve().parent
-        for path in (options.run_a, options.run_b)
+        (path if path.is_dir() else path.parent).resolve().parent for path in map(Path, pair.where)
     ]
     stored = {
         place: result

@@ -66,11 +66,19 @@ class Gate:
                 "this gate could never break"
             )
 
-    def close(self, comparing: Comparing) -> int:
-        """What `broken` finds, on stderr; see close_gate. Returns the exit code."""
+    def close(self, *comparings: Comparing, gaps: Sequence[str] = ()) -> int:
+        """What `broken` finds, and what could not be judged, on stderr; see close_gate. Returns the
+        exit code."""
         from serve_bench.analysis.comparing import broken
 
-        return 0 if self.fail_on is None else close_gate(broken(comparing, self.fail_on))
+        if self.fail_on is None:
+            return 0
+        reasons = [
+            f"{comparing.of}: {reason}".removeprefix(": ")
+            for comparing in comparings
+            for reason in broken(comparing, self.fail_on)
+        ]
+        return close_gate([*reasons, *(f"not judged: {text}" for text in gaps)])
 
 
 def close_gate(reasons: Sequence[str]) -> int:

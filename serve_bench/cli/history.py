@@ -1,4 +1,4 @@
-"""`serve-bench history`: stored runs of one suite over time, the newest against those before it."""
+"""`serve-bench history`: stored runs over time, the newest of each suite against those before."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ class HistoryOptions(GateOptions):
 
 @command(HistoryOptions, "Compare")
 def history(options: HistoryOptions) -> int:
-    """Show the runs of a suite over time, and judge the newest.
+    """Show stored runs over time, and judge the newest.
 
-    Each suite and host has its own history. The newest run is compared with the runs before it,
+    Each app, suite and host has its own history. The newest run is compared with those before it,
     which from four on tell how far runs differ.
 
     Example: serve-bench history results --metric throughput,p99 --fail-on regressed
@@ -135,14 +135,14 @@ def render_history(
 def close_history(history: History, fail_on: str | None) -> int:
     """Prints on stderr what broke the gate. Returns the exit code: 0, or GATE_BROKEN."""
     from serve_bench.analysis.comparing import broken
-    from serve_bench.benchmarks.history.document import group_name, late_runs
+    from serve_bench.benchmarks.history.document import late_runs
 
     if fail_on is None:
         return 0
     lines = []
     for group in history.groups:
         found = [*broken(group.comparison, fail_on), *(f"not judged: {gap}" for gap in group.gaps)]
-        lines += [f"{group_name(group)}: {line}" for line in found]
+        lines += [f"{group.name}: {line}" for line in found]
     return close_gate([*lines, *(f"not judged: {text}" for text in late_runs(history))])
 
 

@@ -24,7 +24,6 @@ from serve_bench.store.files import (
 )
 
 if TYPE_CHECKING:
-    from serve_bench.analysis.comparing.model import Comparing
     from serve_bench.cli.show import ReportRequest, RunReport
     from serve_bench.core.document import Document
 
@@ -248,14 +247,6 @@ def usual_place(places: Sequence[Path]) -> Path:
 
 def _home(place: Path) -> Path:
     return place if place.is_dir() else place.parent
-
-
-def write_comparison(comparing: Comparing, where: tuple[str, str], to: Path | None) -> None:
-    """Writes the page of two stored runs; None: to stdout. Raises BadInput as `write_page`."""
-    from serve_bench.benchmarks.versus.document import comparison_document
-    from serve_bench.report.page import html_text
-
-    write_text(to, html_text([comparison_document(comparing, where)]))
 
 
 def write_text(to: Path | None, text: str) -> None:

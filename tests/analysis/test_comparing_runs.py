@@ -177,11 +177,11 @@ def test_a_run_without_a_measured_row_is_refused() -> None:
         ({"machine": "aarch64"}, "machine x86_64 against aarch64"),
         ({"logical_cores": 8}, "cores 4 against 8"),
         ({"usable_cores": 2}, "usable cores 4 against 2"),
-        ({"cpu_quota_cores": 1.5}, "CPU quota None against 1.5"),
+        ({"cpu_quota_cores": 1.5}, "CPU quota none against 1.5"),
         ({"memory_bytes": 32 << 30}, "memory 16.0 GiB against 32.0 GiB"),
         ({"memory_limit_bytes": 4 << 30}, "memory limit none against 4.0 GiB"),
         ({"kernel": "Linux 5.15.0-1-generic"}, "kernel Linux 6.8.0-45-generic against Linux 5.15"),
-        ({"governor": "powersave"}, "CPU governor None against powersave"),
+        ({"governor": "powersave"}, "CPU governor none against powersave"),
     ],
 )
 def test_unlike_hosts_are_refused_and_named(facts: Mapping[str, Any], message: str) -> None:
@@ -227,10 +227,13 @@ def test_unlike_ray_versions_are_refused_by_what_ran() -> None:
 @pytest.mark.parametrize(
     ("suite", "message"),
     [
-        ({"window_s": 0.5}, "window_s 1 against 0.5"),
+        ({"window_s": 0.5}, "window 1 s against 0.5 s"),
         ({"windows": 3}, "windows 10 against 3"),
         ({"app": "ranker"}, "app noop against ranker"),
-        ({"load_on": {"address": "10.0.0.1"}}, "load_on None against {'address': '10.0.0.1'}"),
+        (
+            {"load_on": {"address": "10.0.0.1", "nodes": 2}},
+            "load from this host against from 2 nodes of 10.0.0.1",
+        ),
     ],
 )
 def test_unlike_suites_are_refused(suite: Mapping[str, Any], message: str) -> None:
@@ -247,13 +250,20 @@ def test_what_is_no_setting_of_the_load_may_differ(suite: Mapping[str, Any]) -> 
 
 
 def test_of_an_own_app_the_request_must_be_alike_and_the_code_may_differ() -> None:
-    def own(id: str, folder: str, body: str) -> Result:
-        app = {"target": f"{folder}/app.py:app", "folder": folder, "asked": {"body": body}}
+    def own(id: str, folder: str, body: str, name: str = "app") -> Result:
+        app = {"target": f"{folder}/app.py:{name}", "folder": folder, "asked": {"body": body}}
         return micro_result({ROW: BEFORE}, run=micro_run(id, app=app))
 
-    assert alike_runs(own("a", "base", "x"), own("b", "pr", "x")).unlike == ()
+    same = alike_runs(own("a", "base", "x"), own("b", "pr", "x"))
+    assert same.unlike == () and not any("not the same" in text for text in same.warnings)
+    other = alike_runs(own("a", "base", "x"), own("b", "base", "x", "fast"))
+    assert (
+        other.unlike == () and "not the same: app app.py:app against app.py:fast" in other.warnings
+    )
+    noop = micro_result({ROW: BEFORE})
+    assert "unlike: app app.py:app against noop (" in refusal(own("a", "base", "x"), noop)
     told = refusal(own("a", "base", "x"), own("b", "pr", "y"))
-    assert "unlike: request {'body': '" in told
+    assert "unlike: request body x against y (" in told
 
 
 def test_every_difference_is_named_at_once() -> None:
@@ -266,7 +276,7 @@ def test_every_difference_is_named_at_once() -> None:
 def test_rows_of_one_name_and_another_load_are_unlike() -> None:
     large = Row("100 connections", "raw", 100, 1, data_size="large")
     told = refusal(micro_result({ROW: BEFORE}), micro_result({large: BEFORE}, "after"))
-    assert "unlike: data_size of rows small against large (" in told
+    assert "unlike: data size of rows small against large (" in told
 
 
 def shifted(result: Result) -> Result:

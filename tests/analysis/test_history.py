@@ -138,6 +138,12 @@ def test_a_run_of_which_too_much_failed_is_shown_and_no_base() -> None:
     point = series_of(group).points[3]
     assert point.invalid and point.value is not None
     assert sorted(group.comparison.rows[0].line(MAIN).a_values) == [1, 2, 3, 5, 6, 7, 8]
+    comparison = group_of([failed_night(at) for at in range(3)]).comparison
+    assert comparison.alone == () and "too many requests failed" in comparison.warnings[1]
+
+
+def failed_night(at: int) -> Result:
+    return night(at, {ROW: [500.0]}, failed=100)
 
 
 SEED = 1
@@ -270,6 +276,46 @@ def test_a_commit_or_a_package_that_changed_is_told_at_its_run() -> None:
     }
 
 
+def own_app(at: int, target: str, rate: float, deployment: str = "Shop") -> Result:
+    """A run of a user's own app, in a folder of its own each night."""
+    parts = {"asked": {"route": "/"}, "deployments": [{"name": deployment}]}
+    app = {"target": target, "folder": f"/builds/{at}", **parts}
+    result = night(at, {ROW: [rate]}, suite={"name": target, "app": app})
+    run = replace(result.run, id=f"{target}-{deployment}-{at}", command="run")
+    return replace(result, run=run)
+
+
+def test_runs_of_two_apps_and_of_two_suites_are_never_in_one_series() -> None:
+    shop = [own_app(at, "/builds/shop.py:app", QUIET[at]) for at in range(4)]
+    cart = [own_app(at, "cart.py:app", 2 * FALLEN[at + 4]) for at in range(3)]
+    name = {"name": "night"}
+    other = [
+        replace(one, run=replace(one.run, id=f"o{one.run.id}"))
+        for one in nights({ROW: QUIET[:2]}, suite=name)
+    ]
+    found = build_history(in_folders([*shop, *cart, *other, *nights({ROW: QUIET})]))
+    groups = {group.name: [len(group.runs), group.notes] for group in found.groups}
+    assert groups == {
+        "micro noop": [9, ()],
+        "shop.py:app": [4, ()],
+        "cart.py:app": [3, ()],
+        "micro noop, night": [2, ()],
+    }
+    assert found.passed == ()
+
+
+def test_two_apps_of_one_file_name_are_told_apart_by_folder_and_deployments() -> None:
+    apps = [own_app(at, "app.py:app", 500.0, "Shop" if at < 4 else "Cart") for at in range(6)]
+    first, second = build_history(in_folders(apps)).groups
+    assert (first.name, second.name) == ("app.py:app", "app.py:app, folder of the app /builds/4")
+    assert "folder of the app /builds/0 against /builds/4" in second.notes[0]
+
+
+def test_a_newer_run_of_another_app_is_no_gap_in_a_history() -> None:
+    (passed,) = build_history(in_folders([*nine(), own_app(20, "shop.py:app", 1.0)])).passed
+    assert (passed.why, passed.late) == ("the only run of shop.py:app", False)
+
+
 def test_runs_of_another_suite_make_a_history_of_their_own() -> None:
     long = nights({ROW: QUIET[:5]})
     short = nights({ROW: QUIET[:3]}, suite={"windows": 3})
@@ -279,6 +325,7 @@ def test_runs_of_another_suite_make_a_history_of_their_own() -> None:
     assert found.passed == () and found.total == 8
     first, second = (group.notes for group in found.groups)
     assert first == () and "windows 10 against 3" in second[0]
+    assert found.groups[1].name == "micro noop, windows 3"
 
 
 def test_a_run_that_is_alone_is_passed_over_with_the_reason() -> None:
@@ -290,7 +337,7 @@ def test_a_run_that_is_alone_is_passed_over_with_the_reason() -> None:
     ]
     passed = [PassedOver("results/x", "results/x: broken")]
     found = build_history(in_folders([*nine(), *odd]), passed)
-    reasons = ("window_s 1", "CPU Test CPU", "a row in common", "no row was measured", "broken")
+    reasons = ("window 1 s", "CPU Test CPU", "no row in common", "no row was measured", "broken")
     for run, why in zip(sorted(found.passed, key=lambda run: run.where), reasons, strict=True):
         assert why in run.why, run.where
     assert found.total == 14 and len(found.groups[0].runs) == 9

@@ -11,7 +11,7 @@ import pytest
 from serve_bench.cli.program import run
 from tests.cli.test_gate_flags import TWINS, stored
 from tests.records import ROWS
-from tests.versus_records import micro_result, rates, versus_result
+from tests.versus_records import micro_result, micro_run, rates, versus_result
 
 ROW = ROWS[2]
 BEFORE, SLOWER = (500.0, 510.0, 490.0), (400.0, 404.0, 398.0)
@@ -91,6 +91,58 @@ def test_unlike_runs_are_refused_unless_forced(
     out = " ".join(capsys.readouterr().out.split())
     assert "! unlike runs, compared with --force: CPU Test CPU against Other CPU" in out
     assert "3 launches a side; unlike runs, compared by force" in out
+
+
+def two_folders(folder: Path, rates: dict[str, tuple[float, ...]]) -> tuple[str, str]:
+    """A folder with a run of each app, and a later one where they have these rates; beside them a
+    run of each folder that the other has no like of."""
+    for side, by_app in (("a", dict.fromkeys(rates, BEFORE)), ("b", rates)):
+        suites: dict[str, dict[str, object]] = {app: {"app": app} for app in rates}
+        suites["odd"] = {"name": f"only {side}"}
+        suites["short"] = {"app": "press", "windows": 10 if side == "a" else 3}
+        for name, suite in suites.items():
+            result = micro_result({ROW: by_app.get(name, BEFORE)}, run=micro_run(side, **suite))
+            stored(folder / side / name, result)
+    return str(folder / "a"), str(folder / "b")
+
+
+def test_runs_of_two_folders_are_paired_by_app_and_suite(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sides = two_folders(tmp_path, {"noop": BEFORE, "ranker": SLOWER})
+    assert run(["compare", *sides]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("micro noop: b against a: ")
+    assert "\nmicro ranker: b against a: regressed, throughput 0.801 x" in out
+    assert err.splitlines() == [
+        f"warning: not compared: {sides[0]}/short and {sides[1]}/short (micro press) are unlike: "
+        "windows 10 against 3",
+        f"warning: not compared: micro noop, only a is in A alone ({sides[0]}/odd)",
+        f"warning: not compared: micro noop, only b is in B alone ({sides[1]}/odd)",
+    ]
+    assert run(["compare", *sides, "--fail-on", "regressed"]) == 3
+    err = capsys.readouterr().err
+    assert "\ngate: micro ranker: regressed: 100 connections: throughput 0.801 x" in err
+    assert err.count("gate: ") == 2 and f"\ngate: not judged: {sides[0]}/short and" in err
+    assert run(["compare", *sides, "--format", "json"]) == 0
+    whole = json.loads(capsys.readouterr().out)
+    assert len(whole["comparisons"]) == 2 and len(whole["not_compared"]) == 3
+    assert run(["compare", *sides, "--format", "csv"]) == 0
+    assert capsys.readouterr().out.count("run_a,run_b") == 1
+
+
+def test_of_several_runs_that_are_alike_the_newest_are_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for at, found in enumerate((SLOWER, BEFORE)):
+        started = f"2026-01-0{at + 1}T00:00:00+00:00"
+        made = replace(micro_run(f"a{at}"), started_at=started)
+        stored(tmp_path / "a" / str(at), micro_result({ROW: found}, run=made))
+    b = stored(tmp_path / "b", micro_result({ROW: SLOWER}, "after"))
+    assert run(["compare", str(tmp_path / "a"), str(b)]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert out.startswith("micro noop: after against a1: regressed")
+    assert f"A: the newest of 2 runs ({tmp_path}/a/1)" in out
 
 
 def test_a_cut_off_last_line_is_read_up_to_and_said(

@@ -36,7 +36,9 @@ def test_the_newest_run_is_told_with_the_series_and_what_changed(
     out, err = capsys.readouterr()
     assert err == "" and max(map(len, out.splitlines())) <= 80
     told = " ".join(out.split())
-    assert told.startswith("micro: n6 against the 5 runs before: regressed in 1 of 2 rows (inco")
+    assert told.startswith(
+        "micro noop: n6 against the 5 runs before: regressed in 1 of 2 rows (inco"
+    )
     assert "With the newest run: ray 2.60.0 -> 2.61.0." in told
     assert "Runs before the newest spread by 1.8 % (standard deviation)." in told
     assert "runs 6 found, 6 in this history" in told
@@ -86,7 +88,24 @@ def test_a_gate_breaks_on_the_words_of_compare(
     assert [run(["history", str(folder), "--fail-on", word]) for word in words] == codes
     if 3 in codes:
         err = capsys.readouterr().err
-        assert f"gate: micro: {'regressed' if newest < 0.95 else 'slower'}: 100 connec" in err
+        assert f"gate: micro noop: {'regressed' if newest < 0.95 else 'slower'}: 100 connec" in err
+
+
+@pytest.mark.parametrize(("fallen", "code"), [("noop", 3), ("ranker", 3), (None, 0)])
+def test_a_gate_breaks_where_the_newest_run_of_any_app_is_regressed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], fallen: str | None, code: int
+) -> None:
+    for app in ("noop", "ranker"):
+        last = 400.0 if app == fallen else 500.0
+        made = nights({ROW: [500.0, 501.0, 499.0, 500.5, 499.5, last]}, suite={"app": app})
+        store(tmp_path / app, made)
+    assert run(["history", str(tmp_path), "--fail-on", "regressed"]) == code
+    out, err = capsys.readouterr()
+    words = [
+        f"micro {app}: {'regressed' if app == fallen else 'same'}" for app in ("noop", "ranker")
+    ]
+    assert " ".join(out.split()).startswith(f"2 histories: {'; '.join(words)}. micro noop: n6")
+    assert bool(code) is err.startswith(f"gate: micro {fallen}: regressed: 100 connections")
 
 
 def test_hosts_are_kept_apart_unless_forced(
@@ -180,7 +199,10 @@ def test_other_tools_take_one_history(
     store(results, [night(20 + at, {ROW: [500.0]}, suite={"windows": 3}) for at in range(2)])
     assert run(["history", str(results), "--format", form]) == 2
     out, err = capsys.readouterr()
-    assert out == "" and "--format: the runs are 2 histories, unlike each other" in err
+    assert (
+        out == ""
+        and "--format: the runs are 2 histories (micro noop; micro noop, windows 3)" in err
+    )
 
 
 def test_a_plot_and_a_report_go_to_a_new_file_each_and_replace_none(
@@ -200,7 +222,7 @@ def test_a_plot_and_a_report_go_to_a_new_file_each_and_replace_none(
         assert run(["history", str(results), *flags]) == 2
         assert "exists already; nothing is overwritten" in capsys.readouterr().err
     assert png.read_bytes().startswith(b"\x89PNG\r\n")
-    assert to.read_text().startswith("**micro: n9 against the 8 runs before: ")
+    assert to.read_text().startswith("**micro noop: n9 against the 8 runs before: ")
 
 
 def test_a_page_is_written_and_written_anew(
@@ -215,7 +237,7 @@ def test_a_page_is_written_and_written_anew(
         assert run(["history", str(results), "-f", "html"]) == 0
         assert capsys.readouterr() == ("", "wrote history.html\n")
     to = Path("history.html")
-    assert "micro over 9 runs" in to.read_text() and to.stat().st_size < 3_000_000
+    assert "micro noop over 9 runs" in to.read_text() and to.stat().st_size < 3_000_000
     to.write_text("mine")
     assert run(["history", str(results), "-f", "html"]) == 2
     assert to.read_text() == "mine"
@@ -263,8 +285,14 @@ def failed(result: Result, share: float) -> Result:
     ("kind", "told"),
     [
         ("all failed", "not judged: {folder}/n9: newer, and passed over: no request succeeded"),
-        ("half failed", "micro: regressed: 100 connections: 50 % of B's requests failed, 0 % of A"),
-        ("a row less", "micro: not judged: 8 clients (aiohttp) of default, bs1-ongoing10000-rep8:"),
+        (
+            "half failed",
+            "micro noop: regressed: 100 connections: 50 % of B's requests failed, 0 % of A",
+        ),
+        (
+            "a row less",
+            "micro noop: not judged: 8 clients (aiohttp) of default, bs1-ongoing10000-rep8:",
+        ),
         ("empty", "not judged: {folder}/n9: newer, and passed over: empty: no row was measured"),
         ("unlike", "not judged: {folder}/n9: newer, and passed over: unlike "),
         ("unreadable", "not judged: {folder}/n9: newer, and passed over: "),

@@ -220,7 +220,7 @@ def test_runs_with_one_request_are_alike() -> None:
         return result_of([replace(records.run(), command="run", suite=suite)])
 
     assert unlike(of(b"{}"), of(b"{}"), ({}, {})) == ()
-    assert [one.what for one in unlike(of(b"{}"), of(b"[]"), ({}, {}))] == ["request"]
+    assert [one.what for one in unlike(of(b"{}"), of(b"[]"), ({}, {}))] == ["request body"]
 
 
 BUILT_IN = {name: one.env for name, one in BUILT_IN_VARIANTS.items()}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from serve_bench.analysis.comparing.values import RowPlace, SideRow
@@ -72,6 +72,53 @@ def labels_of(a: Result, b: Result, pairs: Sequence[tuple[str, str]]) -> tuple[s
     return (a.run.id, b.run.id) if a.run.id != b.run.id else ("A", "B")
 
 
+@dataclass(frozen=True)
+class Subject:
+    """What a run measures, by the words that it was started with. `app`: of several sides or
+    services all; `suite`: where it has a name beside these."""
+
+    command: str
+    app: str
+    suite: str
+
+    def __str__(self) -> str:
+        """`micro noop`, `shop.py:app`, `versus noop, optimized against default`."""
+        names = dict.fromkeys((self.command, self.app))
+        words = " ".join(name for name in names if name not in ("", "run"))
+        if self.suite.startswith(self.command):  # scale_chain
+            return self.suite
+        return f"{words}, {self.suite}" if self.suite else words
+
+
+def subject_of(result: Result) -> Subject:
+    """What a stored run measures."""
+    run, suite = result.run, result.run.suite
+    sides = list(suite.get("sides") or ())
+    if services := suite.get("urls"):
+        apps = [] if sides else list(services)
+    else:
+        apps = list(map(_app_name, sides or [suite]))
+    apps += [str(trial.cell["url"]) for trial in result.trials if "url" in trial.cell]
+    app = ", ".join(filter(None, dict.fromkeys(apps)))
+    if sides and "tax" not in suite:
+        name = " against ".join(str(side.get("label")) for side in reversed(sides))
+    else:
+        name = _file_name(suite.get("name"))
+    known = (run.command, app, *(("versus",) if "tax" in suite else ()))
+    return Subject(run.command, app, "" if name in known else name)
+
+
+def _app_name(asked: Mapping[str, Any]) -> str:
+    """`noop`; of a user's own app its target without the folder, `shop.py:app`."""
+    app = asked.get("app")
+    target = app.get("target") or app.get("name") if isinstance(app, Mapping) else app
+    return _file_name(target)
+
+
+def _file_name(path: object) -> str:
+    return str(path or "").rpartition("/")[2]
+
+
 # In what two stored runs are unlike, so that their figures must not be held against each other.
 #
 # Pure. Rule: each difference names both values. What changes a figure by itself (the host, Ray, the
@@ -96,7 +143,7 @@ SIZES: Final = (("memory_bytes", "memory"), ("memory_limit_bytes", "memory limit
 #: Of a suite: what is no setting of the load, or is matched by itself (variants, cells, rows).
 NO_SETTING: Final = frozenset(
     """name variants cells rows ladder launches seed urls worlds backends x_axis master_addr
-    master_port output_file_path replicas address sample slo""".split()
+    master_port output_file_path replicas address sample slo load_on""".split()
 )
 
 
@@ -126,10 +173,24 @@ def unlike_rows(
         mine, theirs = (_load(side[place]) for side in (a, b))
         for name in mine:
             if mine[name] != theirs[name]:
-                differences.setdefault(
-                    name, _difference(f"{name} of rows", mine[name], theirs[name])
-                )
+                found = _difference(name, mine[name], theirs[name])
+                differences.setdefault(name, replace(found, what=f"{found.what} of rows"))
     return tuple(differences.values())
+
+
+def unlike_apps(a: Result, b: Result) -> Iterator[Difference]:
+    """Two apps of the user's own, where they are not one in two states: by target and folder, or by
+    a deployment that both have."""
+    mine, theirs = (
+        app if isinstance(app := run.suite.get("app"), Mapping) else {} for run in (a.run, b.run)
+    )
+    if not mine or not theirs:
+        return
+    names = [{one.get("name") for one in app.get("deployments") or ()} for app in (mine, theirs)]
+    if _app_name(a.run.suite) != _app_name(b.run.suite):
+        yield Difference("app", _app_name(a.run.suite), _app_name(b.run.suite))
+    elif all(names) and not names[0] & names[1] and mine["folder"] != theirs["folder"]:
+        yield Difference("folder of the app", str(mine["folder"]), str(theirs["folder"]))
 
 
 def doubtful(a: Result, b: Result, versions: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
@@ -149,7 +210,7 @@ def doubtful(a: Result, b: Result, versions: Sequence[Mapping[str, str]]) -> tup
     for what, one, other in pairs:
         if one and other and one != other and not (what == "kernel" and _line(one) != _line(other)):
             doubts.append(f"not the same: {_difference(what, one, other)}")
-    return tuple(doubts)
+    return (*doubts, *(f"not the same: {one}" for one in unlike_apps(a, b)))
 
 
 def versions_of(result: Result, variant: str) -> dict[str, str]:
@@ -251,22 +312,38 @@ def _ray(a: Result, b: Result, versions: Sequence[Mapping[str, str]]) -> Iterato
 def _suites(a: Result, b: Result) -> Iterator[Difference]:
     if a.run.command != b.run.command:
         yield _difference("command", a.run.command, b.run.command)
-    mine, theirs = a.run.suite, b.run.suite
+    mine, theirs = (
+        {name: value for name, value in run.suite.items() if name not in NO_SETTING}
+        for run in (a.run, b.run)
+    )
     for name in mine:
-        if name not in theirs or name in NO_SETTING:
-            continue
-        one, other = mine[name], theirs[name]
-        if name == "app" and isinstance(one, Mapping) and isinstance(other, Mapping):
-            name, one, other = (
-                "request",
-                one.get("asked"),
-                other.get("asked"),
-            )  # its code may differ
-        if one != other:
-            yield _difference(name, one, other)
-    places = [one.get("load_on") for one in (mine, theirs)]
-    if (places[0] is None) != (places[1] is None):  # else it was held against each other above
-        yield _difference("load_on", *places)
+        if name in theirs:
+            yield from _settings(name, mine[name], theirs[name])
+    places = [_load_place(run.suite.get("load_on")) for run in (a.run, b.run)]
+    if places[0] != places[1]:
+        yield Difference("load", *places)
+
+
+def _load_place(load_on: JsonObject | None) -> str:
+    if load_on is None:
+        return "from this host"
+    count, address = load_on.get("nodes"), load_on.get("address")
+    return f"from {count or 'all'} nodes of {address or 'its cluster'}"
+
+
+def _settings(name: str, a: Any, b: Any) -> Iterator[Difference]:
+    """In what two values of a setting differ, down to the parts of it that do."""
+    of_app = name.split()[-1] == "app"
+    if of_app and isinstance(a, Mapping) != isinstance(b, Mapping):
+        yield _difference(name, *(_app_name({"app": app}) for app in (a, b)))
+    elif of_app and isinstance(a, Mapping):  # its code may differ
+        yield from _settings("request", a.get("asked"), b.get("asked"))
+        yield from _settings("argument", *((one.get("config") or {}).get("args") for one in (a, b)))
+    elif isinstance(a, Mapping) and isinstance(b, Mapping):
+        for part in dict.fromkeys((*a, *b)):
+            yield from _settings(f"{name} {part}", a.get(part), b.get(part))
+    elif a != b and (a or b):
+        yield _difference(name, a, b)
 
 
 def _load(row: SideRow) -> dict[str, Any]:
@@ -277,12 +354,31 @@ def _load(row: SideRow) -> dict[str, Any]:
     return known
 
 
-def _difference(what: str, a: object, b: object) -> Difference:
-    return Difference(what, _shown(a), _shown(b))
+UNITS: Final = {"_per_s": "/s", "_s": " s", "_ms": " ms"}
+"""Of what the names of settings end in."""
+
+
+def _difference(name: str, a: object, b: object) -> Difference:
+    """Two values under a name as it is recorded, in words: `window_s` is a window in seconds."""
+    ending = next((ending for ending in UNITS if name.endswith(ending)), "")
+    units = (UNITS[ending] if ending and isinstance(value, int | float) else "" for value in (a, b))
+    texts = (f"{_shown(value)}{unit}" for value, unit in zip((a, b), units, strict=True))
+    return Difference(name.removesuffix(ending).replace("_", " "), *texts)
 
 
 def _shown(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:g}"
-    text = str(value)
+    match value:
+        case None | "":
+            return "none"
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:g}"
+        case Mapping():
+            text = " ".join(f"{name} {_shown(part)}" for name, part in value.items())
+        case list() | tuple():
+            text = ", ".join(map(_shown, value))
+        case _:
+            text = str(value)
+    text = text or "none"
     return text if len(text) <= 60 else text[:57] + "..."

@@ -158,7 +158,8 @@ class Comparing:
 
     `threshold` is as asked for; that of a metric is the larger of it and its floor. `noise`: the
     run of the floors; `unlike`: in what runs differ that were compared by force; `notes`: how sides
-    were matched; `unfair`: which other programs ran beside, in sentences.
+    were matched; `unfair`: which other programs ran beside, in sentences; `of`: what was measured,
+    where several comparisons stand together.
     """
 
     kind: Literal["versus", "compare", "history"]
@@ -175,6 +176,7 @@ class Comparing:
     notes: tuple[str, ...] = ()
     unfair: tuple[str, ...] = ()
     stop: RunStop | None = None
+    of: str = ""
 
     @property
     def names(self) -> tuple[str, str]:
@@ -283,10 +285,15 @@ def variant_of(row: ComparedRow) -> str | None:
     return row.variants[0] if len(set(row.variants)) == 1 else " and ".join(row.variants)
 
 
+def row_words(one: Alone) -> str:
+    """`100 connections (raw) of bs1-ongoing1-rep1`."""
+    of = ", ".join(word for word in (one.variant, cell_slug(one.cell)) if word)
+    return f"{one.row} ({one.client}) of {of}"
+
+
 def alone_words(one: Alone) -> str:
     """`100 connections (raw) of bs1-ongoing1-rep1: only in A`."""
-    of = ", ".join(word for word in (one.variant, cell_slug(one.cell)) if word)
-    return f"{one.row} ({one.client}) of {of}: only in {one.side}"
+    return f"{row_words(one)}: only in {one.side}"
 
 
 def rounds_words(comparing: Comparing) -> str:
@@ -322,7 +329,7 @@ def subject(comparing: Comparing) -> str:
     a, b = comparing.names
     if comparing.aa:
         return f"{a.removesuffix(' (A)')} against itself"
-    return f"{b} against {a}"
+    return f"{comparing.of}: {b} against {a}".removeprefix(": ")
 
 
 def headline(comparing: Comparing) -> str:

@@ -22,8 +22,8 @@ from serve_bench.analysis.comparing import (
     describe_run_warnings,
     judged_rows,
 )
-from serve_bench.analysis.comparing.match import unlike
-from serve_bench.analysis.comparing.model import About, Alone, Comparing, geometric_mean
+from serve_bench.analysis.comparing.match import Subject, subject_of, unlike
+from serve_bench.analysis.comparing.model import About, Alone, Comparing, geometric_mean, row_words
 from serve_bench.analysis.comparing.values import RowPlace, SideRow, by_key, rows_of
 from serve_bench.analysis.ratios import ASSUMED, RUNS_KNOWN, RunSpread
 from serve_bench.analysis.statistics import variants
@@ -47,6 +47,11 @@ class MeasuredRun:
     def warnings(self) -> tuple[Warning, ...]:
         """What doubts its figures."""
         return checks(self.result)
+
+    @cached_property
+    def subject(self) -> Subject:
+        """What it measured."""
+        return subject_of(self.result)
 
     @property
     def places(self) -> set[Place]:
@@ -77,7 +82,7 @@ def compare_newest(
     known_newest = by_key(newest.result, newest.warnings)
     names = list(dict.fromkeys(variant for variant, _ in newest.rows))
     several = len(names) > 1
-    matches, alone = [], []
+    matches, alone, invalid = [], [], []
     for place, row in newest.rows.items():
         base = {
             number: run.rows[place]
@@ -86,7 +91,11 @@ def compare_newest(
         }
         variant = place[0] if several else None
         if not base:
-            alone.append(Alone("B", variant, row.cell, place[1].row, place[1].client))
+            only = Alone("B", variant, row.cell, place[1].row, place[1].client)
+            if any(place in run.places for run in earlier):
+                invalid.append(f"{row_words(only)}: of the runs before too many requests failed")
+            else:
+                alone.append(only)
             continue
         matches.append(
             Match(
@@ -122,6 +131,7 @@ def compare_newest(
         failures=describe_failures(run, names),
         warnings=(
             *([assumed] if count < RUNS_KNOWN else []),
+            *(f"not compared: {text}" for text in invalid),
             *describe_run_warnings(newest.warnings),
         ),
         unfair=tuple(unfair_sentences(run.trials)),

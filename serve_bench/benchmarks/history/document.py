@@ -75,14 +75,6 @@ def late_runs(history: History) -> list[str]:
     return [f"{one.where}: newer, and passed over: {one.why}" for one in history.passed if one.late]
 
 
-def group_name(group: Group) -> str:
-    """`micro`, `press press_noop`; of a user's own app its target, `shop.py:app`."""
-    command, suite = group.newest.command, group.newest.suite.get("name")
-    if suite in (None, command):
-        return command
-    return str(suite) if command == "run" else f"{command} {suite}"
-
-
 def _document(history: History, at: int) -> Document:
     group = history.groups[at]
     last = at == len(history.groups) - 1
@@ -99,11 +91,11 @@ def _document(history: History, at: int) -> Document:
         *([("by force", "runs of unlike hosts are in one history")] if history.forced else []),
     )
     return Document(
-        title=f"{group_name(group)} over {len(group.runs)} runs",
+        title=f"{group.name} over {len(group.runs)} runs",
         command="history",
         run=Facts(request),
         machine=machine(group.newest),
-        findings=sentences(_findings(group)),
+        findings=sentences([*([] if at else _overview(history)), *_findings(group)]),
         doubts=(
             *(Finding(text, "not judged", "doubt") for text in gaps),
             *sentences((*group.comparison.warnings, *group.notes), "doubt"),
@@ -128,8 +120,14 @@ def moments(runs: Sequence[HistoryRun]) -> list[str]:
     return texts
 
 
+def _overview(history: History) -> Iterator[str]:
+    if len(history.groups) > 1:
+        words = "; ".join(f"{group.name}: {group.comparison.word}" for group in history.groups)
+        yield f"{len(history.groups)} histories: {words}."
+
+
 def _findings(group: Group) -> Iterator[str]:
-    yield f"{group_name(group)}: {headline(group.comparison)}."
+    yield f"{group.name}: {headline(group.comparison)}."
     spreads = [
         statistics.stdev(map(math.log, line.a_values.values()))
         for line in group.comparison.gated

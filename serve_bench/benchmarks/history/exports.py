@@ -41,6 +41,7 @@ def history_json(history: History) -> str:
 
 def _group(group: Group) -> dict[str, Any]:
     return {
+        "name": group.name,
         "command": group.newest.command,
         "suite": group.newest.suite.get("name"),
         "headline": headline(group.comparison),
@@ -185,10 +186,10 @@ EXPORTS: Final[Mapping[str, Callable[[History], str]]] = {
 def _only_group(history: History) -> Group:
     """The group of runs. BadInput for several: the tools keep one series by one name."""
     if len(history.groups) > 1:
-        places = " and ".join(group.runs[0].where for group in history.groups)
+        names = "; ".join(group.name for group in history.groups)
         raise BadInput(
-            f"--format: the runs are {len(history.groups)} histories, unlike each other (those of "
-            f"{places}); other tools take one: name the folders of its runs"
+            f"--format: the runs are {len(history.groups)} histories ({names}); other tools take "
+            "one: name the folders of its runs"
         )
     return history.groups[0]
 

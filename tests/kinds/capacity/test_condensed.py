@@ -218,7 +218,7 @@ def test_a_drop_is_found_in_the_history(tmp_path: Path, capsys: pytest.CaptureFi
     assert row["metrics"]["throughput"]["ratio"] == pytest.approx(0.8, abs=0.05)
     assert run(["history", str(tmp_path)]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert out.startswith("capacity app: n5 against the 4 runs before: regressed, throughput 0.")
+    assert out.startswith("capacity, app: n5 against the 4 runs before: regressed, throughput 0.")
 
 
 def test_a_newest_run_that_is_only_bounded_is_not_judged(
