@@ -381,7 +381,7 @@ LONG_TABLE: Final = 12
 the shape sees it first."""
 
 METHOD: Final = "method"
-"""The section of formulas and rules, the last one; folded: it has more words than all others."""
+"""The section of plan, proofs and rules, the last one; folded: few readers need it."""
 
 
 def _made(document: Document) -> list[Section]:
@@ -411,7 +411,7 @@ def _chart_first(section: Section) -> Section:
     """The charts of a section before its first long table; the method of a page folded."""
     blocks = section.blocks
     if section.name == METHOD:
-        return replace(section, blocks=(Folded("Formulas and rules of these figures", blocks),))
+        return replace(section, blocks=(Folded("Plan, proofs and rules of these figures", blocks),))
     first = next((at for at, one in enumerate(blocks) if _is_long(one)), len(blocks))
     later = [one for one in blocks[first:] if isinstance(one, Chart)]
     rest = [one for one in blocks[first:] if not isinstance(one, Chart)]

@@ -10,8 +10,6 @@ from serve_bench.analysis.capacity.launch import LaunchSearch
 from serve_bench.analysis.capacity.model import LaunchEstimate
 from serve_bench.analysis.statistics import mean_rate
 from serve_bench.benchmarks.capacity.summary import (
-    AROUND,
-    HEADROOM,
     CellCapacity,
     ProbeLine,
     about,
@@ -24,7 +22,7 @@ from serve_bench.benchmarks.capacity.summary import (
     sentences_of,
 )
 from serve_bench.benchmarks.parts import charts
-from serve_bench.benchmarks.parts.about_run import GENERAL_FORMULAS, method, run_document
+from serve_bench.benchmarks.parts.about_run import method, run_document
 from serve_bench.benchmarks.parts.blocks import (
     Fields,
     count,
@@ -60,30 +58,6 @@ from serve_bench.core.document import (
 from serve_bench.core.figures import number
 from serve_bench.core.result import Result, cell_slug
 from serve_bench.core.slo import ITL, LATENCY, Objective, parse_slo
-
-SOURCE: Final = "docs/capacity.md"
-
-FORMULAS: Final = (
-    (
-        "capacity",
-        "the arrival rate (open loop) at which the value of an objective is its limit; of several "
-        "objectives the lowest",
-        SOURCE,
-    ),
-    (
-        "interval",
-        "over launches, of ln(rate), with Student's t; the variance is at least that of blocks of "
-        "time within launches, each above five autocorrelation times",
-        SOURCE,
-    ),
-    (
-        "boundary",
-        "least squares of the time that binds over the rate, probes of "
-        f"{AROUND[0]:g} to {AROUND[1]:g} times the capacity",
-        SOURCE,
-    ),
-    ("a rate to run at", f"{HEADROOM:g} x the low end of the interval", SOURCE),
-)
 
 _TONES: Final[dict[str, Tone]] = {"met": "good", "missed": "bad", "client": "doubt"}
 
@@ -202,7 +176,7 @@ def _sections(result: Result, cells: Sequence[CellCapacity]) -> Iterator[Section
         yield Section(
             "results", "Results", (Prose(("Nothing was measured.",), "doubt"),), "headline"
         )
-        yield method(result, GENERAL_FORMULAS)
+        yield method(result)
         return
     several = len(cells) > 1
     title = "Capacities" if several else "Capacity"
@@ -221,7 +195,7 @@ def _sections(result: Result, cells: Sequence[CellCapacity]) -> Iterator[Section
     yield from section("rates", f"{what} and misses over the rate", drawn)
     yield Section("boundary", "At the capacity", tuple(_boundary(cells)), "table")
     yield Section("probes", "Probes", tuple(_probes(one, several) for one in cells), "table")
-    yield method(result, (*FORMULAS, *GENERAL_FORMULAS))
+    yield method(result)
 
 
 def _table(cells: Sequence[CellCapacity]) -> Table:

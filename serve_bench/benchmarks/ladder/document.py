@@ -32,8 +32,6 @@ from serve_bench.benchmarks.micro.document import cpu_tables, evidence
 from serve_bench.benchmarks.micro.summary import all_failures, names_of
 from serve_bench.benchmarks.parts import waterfall
 from serve_bench.benchmarks.parts.about_run import (
-    GENERAL_FORMULAS,
-    Formula,
     method,
     run_document,
 )
@@ -81,51 +79,9 @@ from serve_bench.core.document import (
     Tone,
     sentences,
 )
-from serve_bench.core.ladder import COLLAPSE, KNEE, LEAST_GAIN
+from serve_bench.core.ladder import KNEE
 from serve_bench.core.result import Result
 from serve_bench.core.usage import BATCH_SIZE, mean_forward_ns
-
-LADDERS: Final = "docs/recsys.md; serve_bench/core/ladder.py"
-
-
-def climb_formulas(noun: str, rate: str) -> tuple[Formula, Formula]:
-    """Knee and collapse. `noun`: what grows; `rate`: how its requests/s are called."""
-    return (
-        ("knee", f"the fewest {noun} with {rate} >= {KNEE:g} x the best of the ladder", LADDERS),
-        (
-            "collapse",
-            f"more {noun} than the best, and {rate} < {COLLAPSE:g} x the best; a step counts by "
-            "the median of its runs",
-            LADDERS,
-        ),
-    )
-
-
-FORMULAS: Final = (
-    *climb_formulas("users", "requests/s"),
-    (
-        "end of a ladder that grows by itself",
-        f"two steps in a row with requests/s < {1 + LEAST_GAIN:g} x the best before them; then up "
-        "to four steps around the best",
-        LADDERS,
-    ),
-    (
-        "requests/s of a step with several runs",
-        "the median of its runs in a launch, the mean of those over launches",
-        "serve_bench/benchmarks/ladder/summary.py",
-    ),
-    (
-        "ratio",
-        "the best requests/s over that of the first service of the same size",
-        "docs/recsys.md",
-    ),
-    (
-        "forward",
-        "time in the model / batches, over all batches of a step, warm-up included",
-        "docs/recsys.md; serve_bench/core/usage.py",
-    ),
-)
-"""Beside those that hold for all runs."""
 
 
 def document(result: Result, options: ReportOptions) -> Document:
@@ -293,7 +249,7 @@ def _sections(
     cpu = (*_cpu(services), *inside_blocks(page))
     yield from section("cpu", "CPU by process, and limits by step", cpu)
     yield from traced_sections((one.name, one.ladder) for one in services)
-    yield method(result, (*GENERAL_FORMULAS, *FORMULAS))
+    yield method(result)
 
 
 def traced_sections(ladders: Iterable[tuple[str, LadderLine]]) -> Iterator[Section]:

@@ -99,7 +99,7 @@ def document(result: Result, options: ReportOptions) -> Document:
         *waterfall.sections(traced),
         *section("profiled", "The load with a profiler", _repeated(page), "table"),
         *section("profiles", "Flamegraphs", profiles(page, names)),
-        about_run.method(result, (*about_run.GENERAL_FORMULAS, *formulas(loads))),
+        about_run.method(result),
     )
     urls = dict.fromkeys(str(one.line.cell.get("url", "")) for one in page.entries)
     return about_run.run_document(
@@ -359,15 +359,3 @@ def _repeated(page: Page) -> Iterator[Block]:
     for entry in slowed:
         yield _figures(entry)
         yield from [Prose(entry.facts, "quiet", listed=True)] if entry.facts else []
-
-
-def formulas(loads: Sequence[Entry]) -> Iterator[tuple[str, str, str]]:
-    """Formulas beside those of all runs: name, formula, source."""
-    yield "within one std", "share of all values v with |v - mean| <= std", "as wrk prints it"
-    if any(entry.line.row.loop == "open" for entry in loads):
-        yield (
-            "open loop",
-            "latency = service time + send lag of the same request; due times do not depend on the "
-            "server, so a stall of the server is in the latency of all that were due in it",
-            "GLOSSARY.md: latency, service time, send lag, coordinated omission",
-        )

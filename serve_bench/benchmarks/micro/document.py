@@ -10,13 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from serve_bench.analysis.ratios import CONFIDENCE, FEWEST
-from serve_bench.analysis.statistics import FEWEST as FEWEST_LAUNCHES
-from serve_bench.analysis.statistics import LIKE, Distribution, Spread
+from serve_bench.analysis.statistics import Distribution, Spread
 from serve_bench.analysis.verdict import Verdict
 from serve_bench.benchmarks.micro.charts import (
     cpu_charts,
-    ends_of,
     latencies,
     stream_times,
     throughput,
@@ -104,7 +101,7 @@ def document(result: Result, options: ReportOptions) -> Document:
         *section("details", "Every figure", _details(page, names)),
         *waterfall.sections(traced),
         *section("profiles", "Flamegraphs", profiles(page, names)),
-        about_run.method(result, (*about_run.GENERAL_FORMULAS, *formulas(page, own))),
+        about_run.method(result),
     )
     variants = {
         f"variant {part.name}": "; ".join((" ".join(part.env) or "no flags", *part.owners))
@@ -503,35 +500,3 @@ def _flamegraphs(entry: Entry, names: Names) -> Iterator[Flamegraph]:
                 f"flamegraph of {process} during {row}: the wider a frame, the more samples had it "
                 "on the stack",
             )
-
-
-def formulas(page: Page, own: bool) -> Iterator[about_run.Formula]:
-    """What these figures rest on beside the formulas of all runs."""
-    ends = [ends_of(entry.rate) for entry in page.entries if entry.rate is not None]
-    if any(one is not None and one.over == "launches" for one in ends):
-        yield (
-            f"{100 * CONFIDENCE:g} % interval over launches",
-            f"mean ± t({0.5 + CONFIDENCE / 2:g}, k - 1) x s / sqrt(k); s: the std over the means "
-            f"of k launches, k >= {FEWEST}",
-            "Student: The probable error of a mean. Biometrika 6(1), 1908; docs/ab.md",
-        )
-    if page.base is not None:
-        yield (
-            "ratio",
-            f"mean requests/s of a row / mean requests/s of the same row under {page.base}",
-            "GLOSSARY.md",
-        )
-    if any(entry.limited for entry in page.entries):
-        yield (
-            "CPU of a role",
-            "100 x CPU time of its processes / length of the windows; the mean over launches",
-            "serve_bench/core/usage.py; docs/verdicts.md",
-        )
-    if own:
-        yield (
-            "not clearly slower",
-            f"best <= {1 + LIKE:g} x other, or best - other < 2 x sqrt(e_best^2 + e_other^2); e: "
-            f"std over launches / sqrt(launches) of {FEWEST_LAUNCHES} launches or more, else std "
-            "over windows / sqrt(windows)",
-            "serve_bench/analysis/statistics.py",
-        )

@@ -35,6 +35,7 @@ from serve_bench.core.document import (
     Facts,
     Finding,
     Number,
+    Prose,
     Section,
     Table,
     Text,
@@ -267,42 +268,10 @@ def _span(values: Sequence[float], form: str) -> str:
 Formula: TypeAlias = tuple[str, str, str]
 """Name, formula in plain text, source."""
 
+FORMULAS: Final = "How each figure is computed, with sources: docs/methodology.md."
+
 COMMIT: Final = 12
 """Characters of a commit that tell it from all others; the records have the whole."""
-
-GENERAL_FORMULAS: Final[tuple[Formula, ...]] = (
-    (
-        "mean ± std of a row",
-        "mean = sum(w) / n, std = sqrt(sum((w - mean)^2) / n), w: its n windows (ddof 0); over "
-        "launches the mean of their means, and the root of the mean of their variances",
-        "as the published benchmark computes it; serve_bench/analysis/statistics.py",
-    ),
-    (
-        "std over launches",
-        "sqrt(sum((m - mean)^2) / (k - 1)), m: the means of k launches (ddof 1)",
-        "GLOSSARY.md; serve_bench/analysis/statistics.py",
-    ),
-    (
-        "p50, p90, p99",
-        "the smallest value that 50, 90, 99 % of all values do not exceed (nearest rank), in a "
-        "histogram with 1,024 slots for each power of two: at most 0.05 % off; histograms of "
-        "launches are added up",
-        "GLOSSARY.md; serve_bench/core/histogram.py",
-    ),
-    (
-        "latency",
-        "time at which the response was whole - time at which the request was due; in a closed "
-        "loop it is due when it is sent",
-        "GLOSSARY.md",
-    ),
-    (
-        "requests",
-        "carried in + sent = completed + failed + in flight; failed requests are no samples of "
-        "throughput or latency",
-        "GLOSSARY.md",
-    ),
-)
-"""What holds for every run with windows and latencies."""
 
 
 def run_document(
@@ -424,14 +393,13 @@ def _load(host: JsonObject) -> str:
 
 def method(result: Result, formulas: Sequence[Formula] = ()) -> Section:
     """How it was measured: each row as declared and as executed, the proof of each launch, the
-    formulas with their sources. What the run has none of is left out."""
+    place of the formulas. What the run has none of is left out."""
     blocks: list[Block] = []
     if lines := summarize(result):
         blocks.append(executed(lines, result.run.suite))
     if result.launches:
         blocks += [proofs(result.launches), *whole_proofs(result.launches)]
-    if formulas:
-        blocks.append(formula_table(formulas))
+    blocks.append(formula_table(formulas) if formulas else Prose((FORMULAS,), "quiet"))
     return Section("method", "Method", tuple(blocks))
 
 

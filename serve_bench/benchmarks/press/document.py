@@ -14,7 +14,6 @@ from serve_bench.benchmarks.ladder.charts import Curve, curves_of
 from serve_bench.benchmarks.ladder.document import (
     at_both,
     clients_cell,
-    climb_formulas,
     host_cell,
     how,
     inside_blocks,
@@ -25,7 +24,7 @@ from serve_bench.benchmarks.ladder.document import (
     traced_sections,
 )
 from serve_bench.benchmarks.ladder.summary import NOT_VISIBLE
-from serve_bench.benchmarks.parts.about_run import GENERAL_FORMULAS, method, run_document
+from serve_bench.benchmarks.parts.about_run import method, run_document
 from serve_bench.benchmarks.parts.blocks import (
     NOTHING,
     Fields,
@@ -66,42 +65,20 @@ from serve_bench.core.document import (
     Text,
     sentences,
 )
+from serve_bench.core.ladder import COLLAPSE, KNEE
 from serve_bench.core.result import Result
 
-PUBLISHED_TEST: Final = "docs/press.md, as published: recommand press test results, 2018-03-02"
-FORMULAS: Final = (
-    ("aveTime", "the mean latency of the completed requests", PUBLISHED_TEST),
-    (
-        "totalTime",
-        "from the first connect begun to the end of the last request; a row that time ends is cut",
-        PUBLISHED_TEST,
-    ),
-    (
-        "qps",
-        "completed requests / totalTime; published: clients x requests of each / totalTime, which "
-        "is the same where none failed and none was cut",
-        PUBLISHED_TEST,
-    ),
-    (
-        "CPU",
-        "of all processes of the service, % of a core, without the client; the mean over launches",
-        "docs/press.md",
-    ),
-    *climb_formulas("clients", "qps"),
-    (
-        "accounting of a row",
-        "clients x requests of each = completed + failed, by class + cut",
-        "docs/press.md",
-    ),
-    (
-        "settings compared",
-        "the best qps of one over the best of the other within a launch; a direction is claimed "
-        "where all of n launches have it, which chance brings 1 time in 2^(n - 1)",
-        "serve_bench/benchmarks/press/summary.py",
-    ),
+DEFINITIONS: Final = (
+    "aveTime: the mean latency of the completed requests",
+    "totalTime: from the first connect begun to the end of the last request; a row that time ends "
+    "is cut",
+    "qps: completed requests / totalTime; published: clients x requests of each / totalTime, which "
+    "is the same where none failed and none was cut",
+    "CPU: of all processes of the service, % of a core, without the client; the mean over launches",
+    f"knee: the fewest clients with qps >= {KNEE:g} x the best of the ladder",
+    f"collapse: more clients than the best, and qps < {COLLAPSE:g} x the best; a step counts by "
+    "the median of its runs",
 )
-"""Beside those that hold for all runs."""
-DEFINITIONS: Final = tuple(f"{name}: {text}" for name, text, _ in FORMULAS[:6])
 
 CAUSES: Final = {
     "replica loop": "one replica's event loop",
@@ -195,7 +172,7 @@ def _sections(
     use = (*_use(names, settings), *inside_blocks(page))
     yield from section("cpu", "CPU, GPU and limits by row", use)
     yield from traced_sections(zip(names, [one.ladder for one in settings], strict=True))
-    yield method(result, (*GENERAL_FORMULAS, *FORMULAS))
+    yield method(result)
 
 
 def _curves(settings: Sequence[Setting], published: bool) -> list[Curve]:

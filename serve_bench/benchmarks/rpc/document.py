@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, TypeAlias
 
-from serve_bench.benchmarks.parts.about_run import GENERAL_FORMULAS, method, run_document
+from serve_bench.benchmarks.parts.about_run import method, run_document
 from serve_bench.benchmarks.parts.blocks import (
     NOTHING,
     Fields,
@@ -79,53 +79,6 @@ OPEN: Final = 2
 
 MOST_NAMED: Final = 4
 """Worlds that a sentence names."""
-
-_SOURCE: Final = "docs/rpc.md, as published: Distributed RPC Benchmark (PyTorch)"
-
-FORMULAS: Final = (
-    (
-        "agent latency",
-        "from the first request of a batch that the agent took up until each request of the batch "
-        "has its action: with a batch it holds the wait for the batch's last request",
-        _SOURCE,
-    ),
-    ("agent throughput", "batch_size / agent latency, batch by batch", _SOURCE),
-    (
-        "observer latency",
-        "from an observer's call until it has its action: a request that waits in front of a busy "
-        "agent counts here alone",
-        _SOURCE,
-    ),
-    ("observer throughput", "1 / observer latency, call by call", _SOURCE),
-    (
-        "without a batch",
-        "observers queue for one agent: calls under way = observers, so mean observer latency x "
-        "requests/s of all comes to their number",
-        "docs/rpc.md",
-    ),
-    (
-        "percentile of a throughput",
-        "the p-th of n samples is batch_size / the k-th largest latency, k = ceil(p n): higher "
-        "percentiles are the fast end",
-        "serve_bench/benchmarks/rpc/summary.py",
-    ),
-    (
-        "requests/s of all observers",
-        "calls of an episode / time of the episode; mean ± std (ddof 0) over episodes",
-        "docs/rpc.md",
-    ),
-    (
-        "ratio",
-        "median / median of the same world on the first backend; of requests/s mean / mean",
-        "docs/rpc.md",
-    ),
-    (
-        "CPU of a call",
-        "ms = 10 x CPU % of all processes of the world / requests/s",
-        "docs/rpc.md; serve_bench/benchmarks/rpc/summary.py",
-    ),
-)
-"""Beside those that hold for all runs."""
 
 
 def document(result: Result, options: ReportOptions) -> Document:
@@ -322,7 +275,7 @@ def _sections(result: Result, summary: RpcSummary, published: bool) -> Iterator[
         yield from section("throughput", f"Throughput over {x_axis}", [Charts(throughput)])
         yield from section("latency", f"Latency over {x_axis}", [Charts(latencies)])
         yield from section("windows", "Episodes over time", _episode_charts(summary))
-    yield method(result, (*GENERAL_FORMULAS, *FORMULAS))
+    yield method(result)
 
 
 def _results(summary: RpcSummary) -> Iterator[Block]:

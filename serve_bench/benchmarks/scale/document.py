@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from serve_bench.analysis.statistics import LATENCY, MAIN, Line
-from serve_bench.benchmarks.parts.about_run import GENERAL_FORMULAS, Formula, method, run_document
+from serve_bench.benchmarks.parts.about_run import method, run_document
 from serve_bench.benchmarks.parts.blocks import (
     NOTHING,
     Fields,
@@ -75,73 +75,6 @@ from serve_bench.core.result import Result
 
 DETAILS: Final = ("latency_p50", "controller_loop", "teardown_time")
 """Quantities of a curve that go first where its table is too wide."""
-
-_NIGHTLY: Final = (
-    "docs/scale.md, as published: Ray Serve performance tuning page, nightly benchmarks"
-)
-NODES: Final = (
-    (
-        "per_thread_*, per_node_*",
-        "mean over nodes (avg) or highest of all nodes (max); a thread is a connection here; "
-        "max_tps is that of 100 ms of one connection; KB: 1024 bytes",
-        _NIGHTLY,
-    ),
-    ("cluster_max_P*", "the highest of the nodes' percentiles", _NIGHTLY),
-    (
-        "cluster_P*",
-        "percentiles of all requests together, from the merged histograms of all nodes",
-        "docs/scale.md",
-    ),
-    (
-        "cluster_total_thoughput",
-        "a count of completed requests, misspelt as published: cluster_total_requests",
-        _NIGHTLY,
-    ),
-)
-GRAPH: Final = (
-    (
-        "throughput_mean_tps, throughput_std_tps",
-        "mean and std (ddof 0) over windows, of all clients",
-        _NIGHTLY,
-    ),
-    (
-        "latency_mean_ms, latency_std_ms",
-        "mean and std (ddof 0) over each client's requests, one after the other",
-        _NIGHTLY,
-    ),
-)
-GROWTH: Final = (
-    (
-        "growth exponent",
-        "b in value = a x replicas^b: b = S_xy / S_xx with x = log(replicas), y = log(value), a "
-        "point a size (the mean of its launches), least squares; three sizes at least",
-        "docs/scale.md; serve_bench/benchmarks/scale/growth.py",
-    ),
-    (
-        "its standard error, its interval",
-        "e = sqrt(sum of squared residuals / (k - 2) / S_xx) for k sizes; b ± t(0.975, k - 2) x e",
-        "serve_bench/benchmarks/scale/growth.py",
-    ),
-    (
-        "memory per replica",
-        "proportional set of a replica, MB; CPU per request: of all processes of Ray and Serve",
-        "docs/scale.md",
-    ),
-)
-INVALID: Final = (
-    (
-        "invalid",
-        "failed / (completed + failed) > 1 %, or no request was completed",
-        "docs/scale.md",
-    ),
-    ("± of a figure", "std over launches (ddof 1); - for one launch", "docs/scale.md"),
-    (
-        "a node that was lost",
-        "is in no mean, maximum or total of nodes; the requests that it was last known to have sent"
-        " count as failed (class node)",
-        "docs/scale.md",
-    ),
-)
 
 
 def document(result: Result, options: ReportOptions) -> Document:
@@ -342,14 +275,7 @@ def _sections(result: Result, summary: ScaleSummary, published: bool) -> Iterato
     yield from section("windows", "Windows over time", drawn(charts.window_charts))
     cpu = (*_inside(summary), *drawn(charts.usage_charts))
     yield from section("cpu", "Limits by row", cpu, "table")
-    yield method(_as_planned(result), (*GENERAL_FORMULAS, *_formulas(summary), *INVALID))
-
-
-def _formulas(summary: ScaleSummary) -> tuple[Formula, ...]:
-    """Those of the workload."""
-    if summary.curve:
-        return (*GROWTH, *NODES[2:3])
-    return GRAPH if summary.graph else NODES
+    yield method(_as_planned(result))
 
 
 def _as_planned(result: Result) -> Result:

@@ -9,7 +9,7 @@ from typing import Final
 from serve_bench.analysis.checks import checks
 from serve_bench.analysis.drift import LevelDrift
 from serve_bench.benchmarks.parts import charts
-from serve_bench.benchmarks.parts.about_run import GENERAL_FORMULAS, method, run_document
+from serve_bench.benchmarks.parts.about_run import method, run_document
 from serve_bench.benchmarks.parts.blocks import (
     NOTHING,
     Fields,
@@ -53,28 +53,6 @@ from serve_bench.core.document import (
 from serve_bench.core.figures import counted, number
 from serve_bench.core.result import Result
 
-SOURCE: Final = "docs/soak.md"
-
-FORMULAS: Final = (
-    (
-        "slope",
-        "b of PSS = a + b x + c (1 - exp(-x / tau)), x: requests that ended since the launch; c "
-        "where the data tell a warm-up; feasible generalised least squares",
-        f"{SOURCE}; Perron and Yabu 2009",
-    ),
-    (
-        "interval of the slope",
-        "b ± t(0.975, n (1 - rho) / (1 + rho) - k) standard errors; rho: autocorrelation of "
-        "neighbouring readings, 1 where a random walk is not rejected",
-        SOURCE,
-    ),
-    (
-        "grows",
-        "b is at least the threshold and above 0 with 95 % for all processes at once (Bonferroni)",
-        SOURCE,
-    ),
-)
-
 _TONES: Final[dict[str, Tone]] = {"grows": "bad", "does not grow": "good", TOO_SHORT: "doubt"}
 
 
@@ -115,7 +93,7 @@ def _sections(soak: Soak) -> Iterator[Section]:
         yield from section("memory", "Memory over requests", [Charts(partial(_charts, soak))])
         yield Section("counts", "Threads and descriptors", (_counts(soak),), "table")
         yield Section("load", "Load", (_load(soak),), "table")
-    yield method(soak.rows, (*FORMULAS, *GENERAL_FORMULAS))
+    yield method(soak.rows)
 
 
 _Row = tuple[VariantSoak, ProcessDrift]

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from serve_bench.analysis.comparing.model import Compared, ComparedRow, ends, ratio_text
-from serve_bench.benchmarks.parts.about_run import GENERAL_FORMULAS, method, run_document
+from serve_bench.benchmarks.parts.about_run import method, run_document
 from serve_bench.benchmarks.parts.blocks import failure
 from serve_bench.benchmarks.parts.charts import Ratio, ratios
 from serve_bench.benchmarks.tax.summary import (
@@ -36,26 +36,6 @@ from serve_bench.core.document import (
 )
 from serve_bench.core.result import Result
 
-_SOURCE = "docs/tax.md"
-FORMULAS: Final = (
-    (
-        "share of a layer",
-        "d_i = ln(layer / reference) of round i; ratio and 95 % interval as of versus, from the "
-        "mean of d_i with t(0.975, n - 1); no correction for several layers",
-        f"{_SOURCE}, docs/ab.md",
-    ),
-    (
-        "adds",
-        "value of the reference * (ratio - 1), its ends from those of the ratio",
-        _SOURCE,
-    ),
-    (
-        "CPU per request",
-        "(CPU time of the processes on a request's way - idle use * time in which others were "
-        "loaded) / completed requests; of windows the CPU time of the windows",
-        _SOURCE,
-    ),
-)
 LAYER_NOTE = (
     "requests/s, p50, p99: client raw, of a handle a driver in Python, whose own work limits it; "
     "geometric means over rounds"
@@ -79,7 +59,7 @@ def document(result: Result, options: ReportOptions) -> Document:
         findings=sentences(sentences_of(figures)),
         doubts=(*map(failure, result.failures), *figures.doubts),
         facts=[one for one in facts if one[1]],
-        sections=(*_sections(figures), method(result, (*FORMULAS, *GENERAL_FORMULAS))),
+        sections=(*_sections(figures), method(result)),
     )
 
 

@@ -8,12 +8,11 @@ from typing import Final
 
 from serve_bench.analysis.checks import checks
 from serve_bench.analysis.course import (
-    HOLD_S,
     REPLICA_STATES,
     Mean,
     replica_lines,
 )
-from serve_bench.benchmarks.parts.about_run import GENERAL_FORMULAS, method, run_document
+from serve_bench.benchmarks.parts.about_run import method, run_document
 from serve_bench.benchmarks.parts.blocks import (
     Fields,
     count,
@@ -54,34 +53,6 @@ from serve_bench.core.document import (
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Result
 from serve_bench.core.usage import ORDER
-
-SOURCE: Final = "docs/timeline.md"
-
-FORMULAS: Final = (
-    (
-        "a second out of the SLO",
-        "an objective is missed by the requests that were due in it: of p99 more than 1 % of them "
-        "took longer; a second in which nothing was due is not judged",
-        SOURCE,
-    ),
-    (
-        "the SLO holds again",
-        f"the first moment (0.1 s) from which it holds for {HOLD_S} s, each for itself",
-        SOURCE,
-    ),
-    (
-        "needed replicas",
-        "those that ran when the SLO held again; the fewest of the stage where it held all along",
-        SOURCE,
-    ),
-    ("turns", "changes of direction of the number of wanted replicas within a stage", SOURCE),
-    (
-        "cost",
-        "seconds of all replicas (starting, running, draining), to those of the needed replicas",
-        SOURCE,
-    ),
-    ("interval", "95 %, Student's t over launches", SOURCE),
-)
 
 MOST_LANES: Final = 4
 """Launches whose lanes are drawn; of more there are tables."""
@@ -133,7 +104,7 @@ def _facts(cells: Sequence[TimelineCell]) -> Iterator[tuple[str, str]]:
 def _sections(result: Result, cells: Sequence[TimelineCell]) -> Iterator[Section]:
     if not cells:
         yield Section("results", "Results", (Prose(("Nothing was measured.",), "doubt"),))
-        yield method(result, GENERAL_FORMULAS)
+        yield method(result)
         return
     yield Section("results", "The whole", (_whole(cells),), "headline")
     yield Section("stages", "Stages", (_stages(cells),), "table")
@@ -148,7 +119,7 @@ def _sections(result: Result, cells: Sequence[TimelineCell]) -> Iterator[Section
         yield Section("events", "Events", events)
     seconds = tuple(Folded(_named(*one), (_seconds(one[1]),)) for one in every)
     yield Section("seconds", "Second by second", seconds)
-    yield method(result, (*FORMULAS, *GENERAL_FORMULAS))
+    yield method(result)
 
 
 def _drawn(cells: Sequence[TimelineCell]) -> list[tuple[TimelineCell, TimelineLaunch]]:

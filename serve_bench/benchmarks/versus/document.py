@@ -27,7 +27,6 @@ from serve_bench.analysis.comparing.model import (
 from serve_bench.analysis.comparing.values import OF_STREAMS
 from serve_bench.analysis.ratios import FEWEST, Interval
 from serve_bench.benchmarks.parts.about_run import (
-    GENERAL_FORMULAS,
     asked,
     command_line,
     formula_table,
@@ -163,7 +162,7 @@ narrow screen."""
 
 def document(result: Result, options: ReportOptions) -> Document:
     """What a run of versus says, with all that its launches prove."""
-    evidence = executed_method(result, (*PAIRED_FORMULAS, *FORMULAS, *GENERAL_FORMULAS))
+    evidence = executed_method(result, (*PAIRED_FORMULAS, *FORMULAS))
     known = proofs(result.launches)  # stands with the sides already
     evidence = replace(evidence, blocks=tuple(one for one in evidence.blocks if one != known))
     where = () if options.where is None else (options.where,)
@@ -191,7 +190,7 @@ def comparison_document(
         )
     if evidence is None:
         own = PAIRED_FORMULAS if comparing.paired else UNPAIRED_FORMULAS
-        formulas = formula_table((*own, *FORMULAS, *GENERAL_FORMULAS))
+        formulas = formula_table((*own, *FORMULAS))
         evidence = Section("method", "Method", (formulas,), "method")
     how = Prose(tuple(method(comparing)), "quiet", listed=True)
     return Document(
