@@ -15,8 +15,6 @@ from serve_bench.analysis.statistics import MAIN, Line
 from serve_bench.benchmarks.ladder.summary import LadderLine
 from serve_bench.benchmarks.parts import charts
 from serve_bench.benchmarks.parts.blocks import (
-    by_launch,
-    course_charts,
     in_parts,
     latency_curve,
     listed,
@@ -24,7 +22,7 @@ from serve_bench.benchmarks.parts.blocks import (
 )
 from serve_bench.benchmarks.parts.charts import LinePoint, Mark
 from serve_bench.benchmarks.parts.rows import NS_PER_MS
-from serve_bench.core.document import Block, Chart, Charts, Folded
+from serve_bench.core.document import Block, Chart, Charts
 from serve_bench.core.ladder import COLLAPSE, KNEE
 from serve_bench.core.result import cell_slug
 
@@ -164,8 +162,8 @@ def _faulty(line: Line) -> bool:
 
 
 def throughput_charts(title: str, curves: Sequence[Curve]) -> Iterator[Block]:
-    """Requests/s over clients, with knee and collapse; of many ladders all without marks, then each
-    alone with its own. Curves without a sound step are left out."""
+    """Requests/s over clients, with knee and collapse, of many ladders in words alone. Curves
+    without a sound step are left out."""
     curves = [one for one in curves if one.ladder.rates]
     if 0 < len(curves) <= MOST_MARKED:
         yield Charts(lambda: (_throughput(title, curves, True),))
@@ -176,10 +174,6 @@ def throughput_charts(title: str, curves: Sequence[Curve]) -> Iterator[Block]:
                 for part, own in in_parts({one.name: one for one in curves})
             )
         )
-        alone = Charts(
-            lambda: (_throughput(f"Requests/s: {one.name}", [one], True) for one in curves)
-        )
-        yield Folded("Each ladder alone, with its knee and its collapses", (alone,))
 
 
 def _throughput(title: str, curves: Sequence[Curve], marked: bool) -> Chart:
@@ -222,7 +216,7 @@ def _interval(ladder: LadderLine, users: int) -> tuple[float | None, float | Non
 
 
 def latency_charts(title: str, curves: Sequence[Curve]) -> Iterator[Block]:
-    """p50 and p99 over clients, in ms; of many ladders a chart for each, then each ladder alone."""
+    """p50 and p99 over clients, in ms; of many ladders a chart for each."""
     known = [one for one in curves if any("latency" in line.distributions for line in one.lines)]
     both = ("p50", "p99")
     if 0 < len(known) <= MOST_MARKED:
@@ -235,10 +229,6 @@ def latency_charts(title: str, curves: Sequence[Curve]) -> Iterator[Block]:
                 for part, own in in_parts({one.name: one for one in known})
             )
         )
-        alone = Charts(
-            lambda: (_latency(f"Latency: {one.name}", [one], both, True) for one in known)
-        )
-        yield Folded("Each ladder alone, p50 and p99", (alone,))
 
 
 def _latency(title: str, curves: Sequence[Curve], shares: Sequence[str], marked: bool) -> Chart:
@@ -274,19 +264,3 @@ def knee_curves(curves: Sequence[Curve], of: str = "") -> Iterator[Chart]:
     caption = "Each curve ends at the last percentile that one request lies beyond."
     text = " ".join([caption, *_legend(curves)])
     yield from percentile_charts(f"Latency at the knee{of}", series, text, parts)
-
-
-def knee_windows(curves: Sequence[Curve], of: str = "") -> Iterator[Chart]:
-    """Requests/s of the windows at each knee; none where a row is one window."""
-    series: dict[str, charts.Pairs] = {}
-    parts: dict[str, tuple[str, str]] = {}
-    for one in curves:
-        knee = one.ladder.knee
-        if knee is not None:
-            own = by_launch(f"{one.name}, {knee.row.label}", knee.trials)
-            series |= own
-            parts |= {key: (one.name, key) for key in own}
-    caption = "Seconds since the first window, each point at the middle of its window."
-    text = " ".join([caption, *_legend(curves)])
-    title = f"Requests/s at the knee, window by window{of}"
-    yield from course_charts(title, series, "requests/s", text, parts)

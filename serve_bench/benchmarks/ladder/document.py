@@ -17,7 +17,6 @@ from serve_bench.benchmarks.ladder.charts import (
     Curve,
     curves_of,
     knee_curves,
-    knee_windows,
     latency_charts,
     throughput_charts,
 )
@@ -244,8 +243,6 @@ def _sections(
     yield from how(page)
     groups = _groups(services)
     yield from load_sections("users", groups)
-    windows = [Charts(partial(knee_windows, own, _titled("", of))) for of, own in groups.items()]
-    yield from section("windows", "Windows over time", windows)
     cpu = (*_cpu(services), *inside_blocks(page))
     yield from section("cpu", "CPU by process, and limits by step", cpu)
     yield from traced_sections((one.name, one.ladder) for one in services)

@@ -1,7 +1,7 @@
 """What a single load of a URL (`serve-bench load`) says, and its profiled repetition.
 
-Rule: every request is accounted for. The value of a Number is the figure of `--format json`; what
-JSON does not hold (the share within one std) is plain text, made of the same histogram.
+Rule: every request is accounted for. What JSON does not hold (the share within one std) is plain
+text, made of the same histogram.
 """
 
 from __future__ import annotations

@@ -60,15 +60,12 @@ def published_for(cell: JsonObject, row: Row) -> Published | None:
 
 
 def published_notes(command: str = "micro") -> tuple[str, ...]:
-    """Where the figures come from, their hardware, and what is claimed in words. One line each."""
+    """Where the figures come from, their hardware, and what is claimed in words, beside tables that
+    name theirs. One line each."""
     if command == "recsys":
-        return _recsys_notes()
+        return ()
     if command == "press":
         return _press_notes()
-    if command == "rpc":
-        return rpc_published()
-    if command == "scale":
-        return tuple(note for one in _SCALE for note in scale_notes(one))
     micro, nightly = reference(MICRO), reference(NIGHTLY)
     wrk, claims = micro["noop_wrk"], nightly["claims"]
     latency = wrk["latency_ms"]
@@ -85,25 +82,6 @@ def published_notes(command: str = "micro") -> tuple[str, ...]:
 def _note(about: Mapping[str, Any], text: str) -> str:
     source = f"{about['source']}; hardware {about['hardware']}"
     return f"published (not measured here): {source}: {text}"
-
-
-def _recsys_notes() -> tuple[str, ...]:
-    tables = reference(RECSYS)
-    first = "; ".join(
-        f"{row['gpu_replicas']} GPU replicas: {name} {row[key]['req_s']} req/s, p50 "
-        f"{row[key]['p50_ms']} ms, {row[key]['users']} users"
-        for row in tables["rows"]
-        for key, name in (("oss", "open source"), ("turbo", "Turbo"))
-    )
-    later = tables["later"]
-    steps = "; ".join(
-        f"{row['variant']}, {row['users']} users: {row['req_s']} req/s, p50 {row['p50_ms']} ms"
-        for row in later["rows"]
-    )
-    return (
-        _note(tables, first),
-        _note(later, steps),
-    )
 
 
 PRESS_LEVELS: Final = {"DEBUG": 2, "INFO": 3, "ERROR": 5}
@@ -139,17 +117,6 @@ def rpc_source() -> str:
         f"{reference(RPC)['source']}; the hardware is not named; one process of its world is a "
         "coordinator, so that there are world_size - 2 observers"
     )
-
-
-def rpc_published() -> tuple[str, ...]:
-    """The published example in words, a line each."""
-    rows = "; ".join(
-        f"world_size {row['world_size']}: agent latency p50 {row['agent_latency'][0]} s, agent "
-        f"throughput {row['agent_throughput'][0]}, observer latency {row['observer_latency'][0]} "
-        f"s, observer throughput {row['observer_throughput'][0]}"
-        for row in reference(RPC)["example"]
-    )
-    return (f"published (not measured here), batch True: {rpc_source()}: {rows}",)
 
 
 _SCALE: Final = {"single": "single_deployment", "multi": "multi_deployment", "ensemble": "ensemble"}

@@ -164,8 +164,6 @@ def _sections(
         yield Section("results", "Results", (nothing,), "headline")
     if options.published:
         yield Section("published", "Published", tuple(_published(settings)), "table")
-    beside = _beside(result, settings)
-    yield Section("service", "Service", (beside,), "table" if options.published else "further")
     yield from how(page, DEFINITIONS, ("ratio:", "requests/s:", "hint, offered"))
     yield from load_sections("clients", {"": _curves(settings, options.published)})
     names = distinct([one.name for one in settings])
@@ -340,55 +338,6 @@ def _published(settings: Sequence[Setting]) -> Iterator[Block]:
             yield table_of(caption, PUBLISHED, table["rows"])
     notes = Prose(published_notes("press"), "quiet", listed=True)
     yield Folded("Published, not measured here", (notes,))
-
-
-def _beside(result: Result, settings: Sequence[Setting]) -> Table:
-    """Settings here, and what stands for them in the published run."""
-    about, most = reference(PRESS), result.run.suite.get("ladder") or {}
-    service, cells = about["service"], [one.cell for one in settings if one.cell]
-
-    def values(axis: str) -> str:
-        return " / ".join(dict.fromkeys(str(cell.get(axis, "-")) for cell in cells))
-
-    batch, samples = values("max_batch_size"), values("rows_per_request")
-
-    steps = [row.clients for one in settings for row in one.rows]
-    rows = [
-        (
-            f"clients up to {max([*(most.get('steps') or ()), *steps], default=0):,}",
-            f"at most {service['max_connection']:,} connections",
-        )
-    ]
-    if cells:
-        devices = sorted({one.device for one in settings if one.device})
-        on = " / ".join(axis_words("device", one) for one in devices) or "no model"
-        queued = values("max_queued_requests")
-        rows = [
-            (f"num_replicas {values('num_replicas')}", f"{service['batch_threads']} batch threads"),
-            (
-                f"max_ongoing_requests {values('max_ongoing_requests')}",
-                f"{service['worker_count']} workers",
-            ),
-            (
-                f"max_queued_requests {queued}{' (no limit)' if queued == '-1' else ''}",
-                f"queue of {service['batch_queue']} batches",
-            ),
-            (
-                f"max_batch_size {batch} of {samples} samples",
-                f"batches of {service['batch_size']} samples",
-            ),
-            *rows,
-            (
-                f"log level {values('log_level')}",
-                "2 / 3 / 5 (taken for DEBUG / INFO / ERROR)",
-            ),
-            (f"on {on}", about["hardware"]),
-        ]
-    fields: Fields[tuple[str, str]] = (
-        (Column("here", number=False), lambda row: row[0]),
-        (Column("published, not measured here", number=False), lambda row: row[1]),
-    )
-    return table_of("Here, and as published", fields, rows)
 
 
 def _use(names: Sequence[str], settings: Sequence[Setting]) -> Iterator[Block]:

@@ -1,4 +1,4 @@
-"""Charts of a run of rpc: the four metrics over the x axis, percentiles, episodes, CPU.
+"""Charts of a run of rpc: the four metrics over the x axis, percentiles, CPU.
 
 Rule: lines join worlds only where the x axis has numbers; else each world has a row of its own. The
 four metrics are drawn of a `MetricCurve`, so that a stored report is drawn like a run.
@@ -12,8 +12,6 @@ from typing import Final
 from serve_bench.analysis.statistics import merged
 from serve_bench.benchmarks.parts import charts
 from serve_bench.benchmarks.parts.blocks import (
-    by_launch,
-    course_charts,
     cpu_charts,
     curve_of,
     percentile_charts,
@@ -147,21 +145,6 @@ def latency_charts(summary: RpcSummary) -> Iterator[Chart]:
             }
             where = f"{summary.x_axis} {x}"
             yield from percentile_charts(f"{title}, {where}", curves)
-
-
-def episode_charts(summary: RpcSummary) -> Iterator[Chart]:
-    """Calls/s of each episode, a chart for each point of the x axis."""
-    for x in summary.xs:
-        series: dict[str, list[tuple[float, float]]] = {}
-        for one in summary.at(x):
-            series |= by_launch(one.backend, one.trials)
-        where = f"{summary.x_axis} {x}"
-        yield from course_charts(
-            f"Calls of all observers by episode, {where}",
-            series,
-            "requests/s",
-            "A point is an episode, at the mean length of an episode from the last.",
-        )
 
 
 def cpu_chart(summary: RpcSummary) -> Iterator[Chart]:

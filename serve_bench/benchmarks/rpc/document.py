@@ -35,7 +35,6 @@ from serve_bench.benchmarks.parts.published import rpc_source
 from serve_bench.benchmarks.parts.texts import latency, number
 from serve_bench.benchmarks.rpc.charts import (
     cpu_chart,
-    episode_charts,
     example_curve,
     latency_charts,
     metric_charts,
@@ -73,9 +72,6 @@ from serve_bench.core.document import (
     sentences,
 )
 from serve_bench.core.result import Result
-
-OPEN: Final = 2
-"""Charts of episodes that stand open."""
 
 MOST_NAMED: Final = 4
 """Worlds that a sentence names."""
@@ -274,7 +270,6 @@ def _sections(result: Result, summary: RpcSummary, published: bool) -> Iterator[
     if summary.measured:
         yield from section("throughput", f"Throughput over {x_axis}", [Charts(throughput)])
         yield from section("latency", f"Latency over {x_axis}", [Charts(latencies)])
-        yield from section("windows", "Episodes over time", _episode_charts(summary))
     yield method(result)
 
 
@@ -289,15 +284,6 @@ def _results(summary: RpcSummary) -> Iterator[Block]:
     yield _table(summary, "Agent and observers", FIGURES, summary.by_x, notes, doubts=True)
     if summary.measured:
         yield Folded("Every percentile of the four metrics", (_percentiles_table(summary),))
-
-
-def _episode_charts(summary: RpcSummary) -> Iterator[Block]:
-    """The first charts, the others folded: each world on each backend can have one."""
-    every = list(episode_charts(summary))
-    yield from every[:OPEN]
-    if rest := every[OPEN:]:
-        title = f"The other {len(rest)} charts" if len(rest) > 1 else "The other chart"
-        yield Folded(title, tuple(rest))
 
 
 PointFields: TypeAlias = Fields[RpcPoint]

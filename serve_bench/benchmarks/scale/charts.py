@@ -1,4 +1,4 @@
-"""Charts of a scale run: rates, growth over replicas, percentiles, nodes, windows, CPU.
+"""Charts of a scale run: rates, growth over replicas, percentiles, nodes, CPU.
 
 Rule: a point is a figure of a size over its launches, and its bar their lowest and highest; lines
 only join sizes that were measured. Values that differ much stand on a log axis.
@@ -14,8 +14,6 @@ from serve_bench.analysis.statistics import MAIN, Line
 from serve_bench.analysis.verdict import prevailing
 from serve_bench.benchmarks.parts import charts
 from serve_bench.benchmarks.parts.blocks import (
-    by_launch,
-    course_charts,
     cpu_charts,
     latency_curve,
     limit_note,
@@ -137,17 +135,6 @@ def latency_charts(summary: ScaleSummary) -> Iterator[Chart]:
         yield from percentile_charts(f"Latency{title}", curves, caption)
 
 
-def window_charts(summary: ScaleSummary) -> Iterator[Chart]:
-    """Requests/s of the windows of each row that has several; of a curve a chart a variant."""
-    caption = "Seconds since the first window, each point at the middle of its window."
-    for title, own in _apart(summary):
-        series: dict[str, list[tuple[float, float]]] = {}
-        for name, line in own:
-            series |= by_launch(name, line.trials)
-        name = f"Requests/s, window by window{title}"
-        yield from course_charts(name, series, "requests/s", caption)
-
-
 def _apart(summary: ScaleSummary) -> Iterator[tuple[str, list[tuple[str, Line]]]]:
     """The rows that share a chart by name, with what its title says of them."""
     parts = [part.sizes for part in summary.variants] if summary.curve else [summary.sizes]
@@ -179,7 +166,7 @@ def _of_node(summary: ScaleSummary, size: ScaleSize, launch: int) -> str:
 
 
 def usage_charts(summary: ScaleSummary) -> Iterator[Chart]:
-    """CPU by process of each row that was sampled on one machine, then on each node of several."""
+    """CPU by process of each row that was sampled on one machine."""
     caption = "100 % is one core; all processes of a role together, mean over launches."
     rows = [
         (
@@ -190,11 +177,3 @@ def usage_charts(summary: ScaleSummary) -> Iterator[Chart]:
         for row in summary.sampled
     ]
     yield from cpu_charts("CPU by process", rows, caption)
-    nodes = [
-        (f"{node_name(node, size)}, {_of_node(summary, size, node.launch)}", [node.usage], "")
-        for size in (() if summary.curve else summary.sizes)
-        for node in size.nodes
-        if node.usage
-    ]
-    if len(nodes) > 1:
-        yield from cpu_charts("CPU by process on each node", nodes, caption)

@@ -272,7 +272,6 @@ def _sections(result: Result, summary: ScaleSummary, published: bool) -> Iterato
     yield from section("throughput", "Throughput", drawn(charts.rate_charts))
     yield from section("latency", "Latency", drawn(charts.latency_charts))
     yield from section("nodes", "Nodes", _nodes(summary), "further" if summary.curve else "table")
-    yield from section("windows", "Windows over time", drawn(charts.window_charts))
     cpu = (*_inside(summary), *drawn(charts.usage_charts))
     yield from section("cpu", "Limits by row", cpu, "table")
     yield method(_as_planned(result))
