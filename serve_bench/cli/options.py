@@ -156,6 +156,11 @@ class RunOptions(FormatOptions, SloOptions):
 
     with_resume: ClassVar[frozenset[str]] = WITH_RESUME
 
+    def check_url(self, allowed: Collection[str] = WITH_URL) -> None:
+        """BadInput on flags that say something of a cluster that is launched: none is."""
+        if wrong := self.changed(allowed):
+            raise BadInput(f"--url drives what is there; it does not go with {', '.join(wrong)}")
+
     suite: str = flag("", "Suite file, or the name of a shipped one.")
     out: Path | None = flag(None, "Folder of the run [results/<time>].")
     resume: Path | None = flag(None, "Resume the run in this folder with its stored plan.")
@@ -328,3 +333,7 @@ class OwnAppOptions(ChatOptions):
         "Function that adds the app's gRPC service, as my_pb2_grpc.add_MyServicer_to_server; "
         "repeatable.",
     )
+
+
+class ServiceOptions(SuiteOptions, OwnAppOptions, StreamOptions):
+    """An app that is launched, or a service that is up already, by any protocol."""

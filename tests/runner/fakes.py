@@ -167,6 +167,8 @@ def record_text(record: Record) -> str:
 class Sampling:
     """In the place of a Sampler."""
 
+    tracks = ()
+
     def __init__(self, *_: object, **__: object) -> None: ...
 
     def __enter__(self) -> Self:

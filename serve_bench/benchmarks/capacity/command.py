@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from serve_bench.cli.command import argument, command, flag
-from serve_bench.cli.options import OwnAppOptions, StreamOptions, SuiteOptions
+from serve_bench.cli.options import ServiceOptions
 from serve_bench.core.capacity import MOST_LAUNCHES
 from serve_bench.core.load_spec import ARRIVALS
 
@@ -14,7 +14,7 @@ MOST_START: Final = 100_000
 """Upper end of a first rate, requests/s: what a client of some cores can send."""
 
 
-class CapacityOptions(SuiteOptions, OwnAppOptions, StreamOptions):
+class CapacityOptions(ServiceOptions):
     """The options of `capacity`."""
 
     command = "capacity"

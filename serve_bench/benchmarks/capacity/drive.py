@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from serve_bench.analysis.capacity.launch import Searches
 from serve_bench.benchmarks.capacity.bench import (
@@ -19,18 +19,14 @@ from serve_bench.benchmarks.capacity.bench import (
 )
 from serve_bench.benchmarks.capacity.command import CapacityOptions
 from serve_bench.benchmarks.capacity.summary import gate
-from serve_bench.benchmarks.ladder.flags import services_of
+from serve_bench.benchmarks.ladder.flags import load_of, services_of, traffic_of
 from serve_bench.benchmarks.own_app.command import OF_OWN_APPS
 from serve_bench.benchmarks.own_app.flags import own_suite
 from serve_bench.benchmarks.parts.rows import front_of
 from serve_bench.cli.flag_values import (
-    check_client,
-    content_of,
-    in_flags,
     seconds_of,
 )
 from serve_bench.cli.gate import close_gate, read_share
-from serve_bench.cli.options import StreamOptions
 from serve_bench.cli.rows import overrides, suite_of
 from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import Place, Sitting, launch_lines, print_plan, request_of, sit
@@ -43,12 +39,11 @@ from serve_bench.core.capacity import (
     closed_row,
 )
 from serve_bench.core.errors import BadInput
-from serve_bench.core.load_spec import MAX_DURATION_S, MAX_RATE, Load, Streaming
+from serve_bench.core.load_spec import MAX_DURATION_S, MAX_RATE, Streaming
 from serve_bench.core.own_app import Option, option_values
 from serve_bench.core.plan import LaunchPlan, Suite, duration_text, label_of, plan, rows_of
 from serve_bench.core.redaction import hide_in_text
-from serve_bench.core.request_spec import Request, SpecError
-from serve_bench.core.result import HANDLES, PlannedTrial, Protocol, Result, Traffic, trial_key
+from serve_bench.core.result import PlannedTrial, Result, Traffic, trial_key
 from serve_bench.core.schema import plain
 from serve_bench.core.slo import Slo, check_limits, parse_slo, read_slo
 from serve_bench.observing.inside import Inside
@@ -72,13 +67,17 @@ WITH_URL: Final = frozenset(
 )
 
 
+TIMEOUT_S: Final = 30.0
+"""Of a request to a running service."""
+
+
 @dataclass(frozen=True)
 class UrlSuite:
     """Services that run already, and the search for each."""
 
     urls: Mapping[str, str]
     capacity: CapacitySearch
-    timeout_s: float = 30.0
+    timeout_s: float
     name: str = "capacity"
     streaming: Streaming | None = None
 
@@ -316,24 +315,16 @@ def _plan_lines(suite: Suite, launches: Sequence[LaunchPlan]) -> Iterator[str]:
 def _urls(options: CapacityOptions) -> int:
     """Searches the capacity of services that run already."""
     report = options.report_request()
-    wrong = options.changed(WITH_URL)
-    if wrong:
-        raise BadInput(f"--url drives what is there; it does not go with {', '.join(wrong)}")
-    if options.protocols() & HANDLES:
-        raise BadInput("--protocol: handle: is for apps that are launched")
+    options.check_url(WITH_URL)
+    traffic = traffic_of(options)
     slo = _slo(options)
     asked = _asked(options, slo)
     services = services_of(options.url or (), options.header or (), users=False)
     asked = replace(asked, budget_s=_budget_s(options, len(services)))
     urls = {one.name: one.request.url for one in services}
-    try:
-        suite = UrlSuite(urls, asked, streaming=options.streaming())
-        loads = {one.name: _load(one.request, suite, options) for one in services}
-    except SpecError as error:
-        text = re.sub("^client grpc", "--protocol grpc:", re.sub("^url:", "--url:", str(error)))
-        raise BadInput(in_flags(text)) from None
+    loads = {one.name: load_of(options, one.request, TIMEOUT_S) for one in services}
+    suite = UrlSuite(urls, asked, TIMEOUT_S, streaming=loads[services[0].name].streaming)
     check_limits(slo, suite.timeout_s)
-    traffic = traffic_of(options)
     searches = Searches(asked, slo, traffic)
     if options.dry_run:
         return print_plan(_url_lines(suite, slo), options.out)
@@ -362,29 +353,6 @@ def _urls(options: CapacityOptions) -> int:
     )
 
     return sit(sitting, options, partial(_show, report))
-
-
-def traffic_of(options: StreamOptions) -> Traffic:
-    """The protocol of the flags. Raises BadInput."""
-    (protocol,) = options.protocols()
-    return Traffic(protocol=cast("Protocol", protocol))  # the axis has checked it
-
-
-def _load(request: Request, suite: UrlSuite, options: CapacityOptions) -> Load:
-    """The load of one client on a service, with the method and the body of the flags. Raises
-    BadInput, SpecError."""
-    grpc = traffic_of(options).client == "grpc"
-    body = b"" if options.body is None else content_of(options.body, "--body")
-    method = options.method or ("POST" if grpc or body else "GET")
-    statuses = () if grpc else request.expect_status
-    load = Load(
-        replace(request, method=method.upper(), body=body, expect_status=statuses),
-        client="grpc" if grpc else "raw",
-        timeout_s=suite.timeout_s,
-        streaming=suite.streaming,
-    )
-    check_client(load)
-    return load
 
 
 def _first(service: str, round_: int, asked: CapacitySearch, traffic: Traffic) -> PlannedTrial:

@@ -3,24 +3,26 @@ services that are there already."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from serve_bench.analysis.climb import Climb
 from serve_bench.cli import rows
-from serve_bench.cli.flag_values import header_of
-from serve_bench.cli.options import WITH_URL, LadderOptions
+from serve_bench.cli.flag_values import check_client, content_of, header_of, in_flags
+from serve_bench.cli.options import LadderOptions, ServiceOptions, StreamOptions
 from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import Place, Sitting, sit
 from serve_bench.core.app_spec import USERS
 from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import Ladder, parse_ladder
-from serve_bench.core.load_spec import Timing
+from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.plan import Suite
 from serve_bench.core.request_spec import Request, SpecError
+from serve_bench.core.result import HANDLES, Protocol, Traffic
 from serve_bench.runner.load_source import LoadOn, read_load_on
 from serve_bench.runner.runner import Plan
 from serve_bench.runner.url_bench import Service, UrlLadders
@@ -89,9 +91,7 @@ def measure(
         if options.header:
             raise BadInput("-H: is for --url")
         return rows.measure(options, report, suite, check=check, log_requests=log_requests)
-    wrong = options.changed(WITH_URL)
-    if wrong:
-        raise BadInput(f"--url drives what is there; it does not go with {', '.join(wrong)}")
+    options.check_url()
     return _measure_urls(options, report, urls(), log_requests)
 
 
@@ -167,3 +167,32 @@ def _service(text: str, headers: Sequence[str], users: bool) -> Service:
     except SpecError as error:
         raise BadInput(f"--url: {str(error).removeprefix('url: ')}") from None
     return Service(name.strip(), request)
+
+
+def traffic_of(options: StreamOptions) -> Traffic:
+    """The protocol of the flags, of a service that is up already. Raises BadInput."""
+    (protocol,) = options.protocols()
+    if protocol in HANDLES:
+        raise BadInput("--protocol: handle: is for apps that are launched")
+    return Traffic(protocol=cast("Protocol", protocol))  # the axis has checked it
+
+
+def load_of(options: ServiceOptions, request: Request, timeout_s: float) -> Load:
+    """The load of one client on a service, with protocol, method and body of the flags. Raises
+    BadInput."""
+    grpc = traffic_of(options).client == "grpc"
+    body = b"" if options.body is None else content_of(options.body, "--body")
+    method = options.method or ("POST" if grpc or body else "GET")
+    statuses = () if grpc else request.expect_status
+    try:
+        load = Load(
+            replace(request, method=method.upper(), body=body, expect_status=statuses),
+            client="grpc" if grpc else "raw",
+            timeout_s=timeout_s,
+            streaming=options.streaming(),
+        )
+    except SpecError as error:
+        text = re.sub("^client grpc", "--protocol grpc:", re.sub("^url:", "--url:", str(error)))
+        raise BadInput(in_flags(text)) from None
+    check_client(load)
+    return load

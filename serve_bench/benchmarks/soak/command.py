@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from serve_bench.cli.command import argument, command, flag
-from serve_bench.cli.options import WITH_RESUME, OwnAppOptions, StreamOptions, SuiteOptions
+from serve_bench.cli.options import WITH_RESUME, ServiceOptions
 from serve_bench.core.load_spec import ARRIVALS, MAX_RATE
 
 
-class SoakOptions(SuiteOptions, OwnAppOptions, StreamOptions):
+class SoakOptions(ServiceOptions):
     command = "soak"
     order = """target soak_time rate clients arrivals url option app_name route paths method
         header headers draw body expect_status request_timeout_s protocol events event_timeout

@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from serve_bench.benchmarks.capacity.drive import traffic_of
-from serve_bench.benchmarks.ladder.flags import services_of
+from serve_bench.benchmarks.capacity.drive import TIMEOUT_S
+from serve_bench.benchmarks.ladder.flags import load_of, services_of, traffic_of
 from serve_bench.benchmarks.own_app.command import OF_OWN_APPS
 from serve_bench.benchmarks.own_app.flags import own_suite
 from serve_bench.benchmarks.own_app.request import positive_s
@@ -19,9 +19,6 @@ from serve_bench.benchmarks.soak.command import SoakOptions
 from serve_bench.benchmarks.soak.summary import gate, soak_of
 from serve_bench.cli.command import FAILED
 from serve_bench.cli.flag_values import (
-    check_client,
-    content_of,
-    in_flags,
     names,
     seconds_of,
 )
@@ -38,7 +35,7 @@ from serve_bench.cli.sitting import (
     sit,
 )
 from serve_bench.core.errors import BadInput
-from serve_bench.core.load_spec import Load, Streaming
+from serve_bench.core.load_spec import Streaming
 from serve_bench.core.plan import (
     LaunchPlan,
     Suite,
@@ -50,8 +47,7 @@ from serve_bench.core.plan import (
     without,
 )
 from serve_bench.core.redaction import hide_in_text
-from serve_bench.core.request_spec import SpecError
-from serve_bench.core.result import HANDLES, PlannedTrial, Result, Row, Traffic
+from serve_bench.core.result import PlannedTrial, Result, Row, Traffic
 from serve_bench.core.schema import plain
 from serve_bench.core.soak import (
     CONNECTIONS,
@@ -87,7 +83,7 @@ class UrlSoakSuite:
 
     urls: Mapping[str, str]
     soak: SoakSpec
-    timeout_s: float = 30.0
+    timeout_s: float
     name: str = "soak"
     slo: str | None = None
     streaming: Streaming | None = None
@@ -260,35 +256,16 @@ def _blocks_text(spec: SoakSpec, row: Row, blocks: int) -> str:
 
 def _url(options: SoakOptions, report: ReportRequest, fail_on: Sequence[str]) -> int:
     """Loads a Serve that runs already."""
-    wrong = options.changed(WITH_URL)
-    if wrong:
-        raise BadInput(f"--url loads what is there; it does not go with {', '.join(wrong)}")
-    if options.protocols() & HANDLES:
-        raise BadInput("--protocol: handle: is for apps that are launched")
+    options.check_url(WITH_URL)
     spec, traffic = _spec(options), traffic_of(options)
     row, url = _row(options, traffic), str(options.url)
     named = url if re.match(r"\w[\w.-]*=", url) else f"service={url}"
     (service,) = services_of((named,), options.header or (), users=False)
     name, request = service.name, service.request
-    try:
-        suite = UrlSoakSuite(
-            {name: request.url}, spec, slo=options.slo_source, streaming=options.streaming()
-        )
-        grpc = traffic.client == "grpc"
-        body = b"" if options.body is None else content_of(options.body, "--body")
-        method = options.method or ("POST" if grpc or body else "GET")
-        statuses = () if grpc else request.expect_status
-        request = replace(request, method=method.upper(), body=body, expect_status=statuses)
-        load = Load(
-            request,
-            client="grpc" if grpc else "raw",
-            timeout_s=suite.timeout_s,
-            streaming=suite.streaming,
-        )
-    except SpecError as error:
-        text = re.sub("^client grpc", "--protocol grpc:", re.sub("^url:", "--url:", str(error)))
-        raise BadInput(in_flags(text)) from None
-    check_client(load)
+    load = load_of(options, request, TIMEOUT_S)
+    suite = UrlSoakSuite(
+        {name: request.url}, spec, TIMEOUT_S, slo=options.slo_source, streaming=load.streaming
+    )
     blocks = tuple(planned_blocks(spec, [name], {}, row))
     if options.dry_run:
         lines = [

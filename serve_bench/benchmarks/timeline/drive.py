@@ -243,9 +243,7 @@ def _url(options: TimelineOptions, report: ReportRequest) -> int:
         raise BadInput(
             "--fault: is done to an app and a cluster that this run starts, not to --url"
         )
-    wrong = options.changed(WITH_URL)
-    if wrong:
-        raise BadInput(f"--url drives what is there; it does not go with {', '.join(wrong)}")
+    options.check_url(WITH_URL)
     timeline = _timeline(options, {}, "")
     body = b"" if options.body is None else content_of(options.body, "--body")
     url = options.url or ""

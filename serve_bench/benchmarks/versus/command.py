@@ -101,7 +101,6 @@ def versus(options: VersusOptions) -> int:
     """
     from serve_bench.cli.gate import read_flags
     from serve_bench.cli.show import check_format
-    from serve_bench.core.errors import BadInput
     from serve_bench.report import COMPARED
 
     check_format(options.format, COMPARED)
@@ -113,9 +112,7 @@ def versus(options: VersusOptions) -> int:
         suite, earlier = request(options, lambda: planned(options, gate))
         return run(suite, options, gate, earlier=earlier)
     if options.url:
-        wrong = options.changed(options.parameters().keys() - OF_LAUNCHES)
-        if wrong:
-            raise BadInput(f"--url drives what is there; it does not go with {', '.join(wrong)}")
+        options.check_url(options.parameters().keys() - OF_LAUNCHES)
         suite, services = with_urls(options, gate)
         return run(suite, options, gate, services=services)
     return run(planned(options, gate), options, gate)
