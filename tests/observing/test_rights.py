@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import pwd
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Final
 
 import psutil
 import pytest
@@ -39,103 +37,26 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-#: Prints the top-level packages that the command needs, and where they are.
-NEEDED = """
-import sys
+#: A user without rights. All that a command needs is loaded before: it may read no file of root.
+STRANGER: Final = 65534
+AS_A_STRANGER: Final = """
+import os, sys
 from serve_bench.cli.program import run
+from serve_bench.observing.profiler import explain
 run(["profile", "--pid", "999999999"])
-for name in sorted({module.partition(".")[0] for module in sys.modules}):
-    place = getattr(sys.modules.get(name), "__file__", None) or ""
-    if "site-packages" in place or name == "serve_bench":
-        print(place)
+os.setgroups([])
+os.setresgid(*[int(sys.argv[1])] * 3)
+os.setresuid(*[int(sys.argv[1])] * 3)
+sys.stderr.write("\\n")
 """
 
 
-@dataclass(frozen=True)
-class Stranger:
-    """A user made for the test, and a place where all that serve-bench needs can be read by it."""
-
-    uid: int
-    gid: int
-    place: Path
-
-    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Runs a program as that user."""
-        return subprocess.run(
-            words,
-            user=self.uid,
-            group=self.gid,
-            extra_groups=[],
-            cwd=self.place,
-            env={"PATH": f"{self.place}:/usr/bin:/bin", **self.python_environment},
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-
-    @property
-    def python_environment(self) -> dict[str, str]:
-        """An interpreter of a home that only root may enter works from its copy."""
-        return {
-            "PYTHONHOME": str(self.place / "python"),
-            "PYTHONPATH": str(self.place / "packages"),
-            "LD_LIBRARY_PATH": str(self.place / "python" / "lib"),
-            "PYTHONDONTWRITEBYTECODE": "1",
-        }
-
-
-@pytest.fixture
-def stranger() -> Iterator[Stranger]:
-    name = f"sb-test-{os.getpid()}"
-    subprocess.run(["useradd", "--no-create-home", "--shell", "/bin/sh", name], check=True)
-    try:
-        found = pwd.getpwnam(name)
-        with tempfile.TemporaryDirectory(dir="/tmp") as folder:
-            place = Path(folder)
-            place.chmod(0o755)
-            _copy_interpreter(place / "python")
-            (place / "packages").mkdir()
-            for package in _needed():
-                _copy(package, place / "packages")
-            _copy(Path(py_spy()), place)
-            yield Stranger(found.pw_uid, found.pw_gid, place)
-    finally:
-        subprocess.run(["userdel", name], check=True)
-
-
-def _needed() -> list[Path]:
-    told = subprocess.run(
-        [sys.executable, "-c", NEEDED],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=Path(__file__).parents[2],
-    )
-    files = [Path(line) for line in told.stdout.splitlines()]
-    return [file.parent if file.name == "__init__.py" else file for file in files]
-
-
-def _copy(source: Path, folder: Path) -> None:
-    if source.is_dir():
-        ignore = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(source, folder / source.name, ignore=ignore)
-    else:
-        shutil.copy(source, folder / source.name)
-
-
-def _copy_interpreter(folder: Path) -> None:
-    """The interpreter and its standard library, without its tests and what was installed."""
-    library = Path(sysconfig.get_path("stdlib", vars={"installed_base": sys.base_prefix}))
-    skip = shutil.ignore_patterns("test", "tests", "site-packages", "__pycache__", "idlelib", "*.a")
-    shutil.copytree(library, folder / "lib" / library.name, ignore=skip)
-    for shared in (Path(sys.base_prefix) / "lib").glob("libpython3*.so*"):
-        shutil.copy(shared, folder / "lib" / shared.name)
-    (folder / "bin").mkdir()
-    shutil.copy(os.path.realpath(sys.executable), folder / "bin" / "python3")
-
-
-def serve_bench_as(user: Stranger, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    return user.run(str(user.place / "python" / "bin" / "python3"), "-m", "serve_bench", *words)
+def as_a_stranger(code: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Runs these lines as that user; stderr is what they write there."""
+    command = [sys.executable, "-c", f"{AS_A_STRANGER}{code}", str(STRANGER), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done.stderr = done.stderr.partition("\n\n")[2]
+    return done
 
 
 @pytest.mark.root
@@ -144,9 +65,10 @@ def serve_bench_as(user: Stranger, words: Sequence[str]) -> subprocess.Completed
     [["-o", "/dev/null/x.svg"], ["--dump"], ["--native"]],
     ids=["record", "dump", "native"],
 )
-def test_a_real_user_without_rights_gets_one_line(words: list[str], stranger: Stranger) -> None:
-    pid = os.getpid()
-    done = serve_bench_as(stranger, ["profile", "--pid", str(pid), *words])
+def test_a_real_user_without_rights_gets_one_line(words: list[str]) -> None:
+    pid = str(os.getpid())
+    command = ["profile", "--pid", pid, *words]
+    done = as_a_stranger("sys.exit(run(sys.argv[2:]))", *command)
     assert done.returncode == 1, done.stderr
     assert done.stdout == ""
     assert done.stderr == (
@@ -156,16 +78,18 @@ def test_a_real_user_without_rights_gets_one_line(words: list[str], stranger: St
 
 
 @pytest.mark.root
-def test_what_py_spy_says_to_that_user_means_the_same(stranger: Stranger) -> None:
+def test_what_py_spy_says_to_that_user_means_the_same() -> None:
     """Should rights be lost between our look and py-spy's, its own words come out as our line."""
     pid = os.getpid()
-    said = stranger.run(str(stranger.place / "py-spy"), "dump", "--pid", str(pid))
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        program = shutil.copy(py_spy(), folder)
+        words = [program, "dump", "--pid", str(pid)]
+        said = subprocess.run(
+            words, user=STRANGER, group=STRANGER, extra_groups=[], capture_output=True, text=True
+        )
     assert said.returncode != 0
-    script = (
-        "from serve_bench.observing.profiler import explain; "
-        f"print(explain({said.stderr!r}, {pid}))"
-    )
-    told = stranger.run(str(stranger.place / "python" / "bin" / "python3"), "-c", script)
+    told = as_a_stranger("print(explain(sys.argv[2], int(sys.argv[3])))", said.stderr, str(pid))
     assert told.stdout.startswith(f"process {pid} belongs to another user: sudo env"), said.stderr
     assert explain(said.stderr, pid).startswith("not allowed to look into process")  # as root
 
