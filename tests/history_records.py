@@ -8,9 +8,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from serve_bench.core.result import Record, Result, Row
-from serve_bench.store import RunFolder
-from tests.records import ROWS
+from serve_bench.core.result import Result, Row
+from tests.records import ROWS, store_run
 from tests.versus_records import HOST, micro_result, micro_run
 
 FIRST = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -77,8 +76,5 @@ def nine() -> list[Result]:
 def store(folder: Path, results: Sequence[Result]) -> Path:
     """Real folders of runs, each named as its run; returns the one around them."""
     for one in results:
-        records: list[Record] = [one.run, *one.launches, *one.trials, *one.failures]
-        with RunFolder.create(folder / one.run.id, now=FIRST) as run:
-            for record in records:
-                run.append(record)
+        store_run(folder / one.run.id, one)
     return folder

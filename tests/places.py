@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 TOP: Final = Path(__file__).parent.parent
 FORMATS: Final = TOP / "tests" / "formats"
@@ -23,6 +23,23 @@ def program(path: Path, script: str) -> Path:
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
     return path
+
+
+def execute(
+    *words: str | Path, timeout_s: float = 60, **about: Any
+) -> subprocess.CompletedProcess[str]:
+    """A program that ran to its end, with what it wrote."""
+    keep = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+    return subprocess.run([*map(str, words)], timeout=timeout_s, **{**keep, **about})
+
+
+def build_wheel(folder: Path) -> Path:
+    """The wheel of this checkout, built into a folder."""
+    words = (sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder)
+    done = execute(*words, cwd=TOP)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = folder.glob("serve_bench-*.whl")
+    return wheel
 
 
 def git(folder: Path, *words: str) -> str:

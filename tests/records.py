@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from serve_bench.benchmarks.rpc.request import RpcSuite, World, planned_trial, rpc_plan
@@ -26,6 +28,7 @@ from serve_bench.core.result import (
     result_of,
     trial_key,
 )
+from serve_bench.store import RunFolder
 
 AT = "2026-01-02T03:04:05+00:00"
 ROWS = (
@@ -109,6 +112,15 @@ def trial(
         client=client,
         flags={"profiled": True} if profiled else {},
     )
+
+
+def store_run(folder: Path, result: Result) -> Path:
+    """A real folder of a run with these records."""
+    records: list[Record] = [result.run, *result.launches, *result.trials, *result.failures]
+    with RunFolder.create(folder, now=datetime.now(UTC)) as run:
+        for record in records:
+            run.append(record)
+    return folder
 
 
 PRESS_CELL = {

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.places import execute
+
 TOP = Path(__file__).parent.parent
 
 TWO_TESTS = """
@@ -30,14 +32,9 @@ def run_pytest(folder: Path, *options: str, **env: str) -> subprocess.CompletedP
     (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n    torch: needs torch\n")
     (folder / "test_two.py").write_text(TWO_TESTS)
     inherited = {name: value for name, value in os.environ.items() if "SERVE_BENCH" not in name}
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options],
-        cwd=folder,
-        env={**inherited, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **env},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    words = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options)
+    env = {**inherited, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **env}
+    return execute(*words, cwd=folder, env=env)
 
 
 MISSING = "deselected: torch: no_torch is not installed"

@@ -8,7 +8,6 @@ The command of a kind of run lies in its folder of benchmarks and is of the room
 from __future__ import annotations
 
 import ast
-import subprocess
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache
@@ -17,6 +16,8 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+
+from tests.places import execute
 
 PACKAGE: Final = Path(__file__).parent.parent / "serve_bench"
 
@@ -274,14 +275,7 @@ def test_a_report_is_drawn_without_ray_and_all_that_is_heavy() -> None:
         " 'vl_convert', 'serve_bench.report.html'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        cwd=PACKAGE.parent,
-        timeout=60,
-        check=True,
-    )
+    done = execute(sys.executable, "-c", code, cwd=PACKAGE.parent, check=True)
     assert done.stdout.strip() == "[]"
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+
+from tests.places import build_wheel, execute
 
 TOP = Path(__file__).parent.parent
 
@@ -18,16 +19,7 @@ TOP = Path(__file__).parent.parent
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A built wheel, unpacked as an installer would."""
     folder = tmp_path_factory.mktemp("wheel")
-    done = subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
-        cwd=TOP,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    (wheel,) = folder.glob("serve_bench-*.whl")
-    zipfile.ZipFile(wheel).extractall(folder / "site")
+    zipfile.ZipFile(build_wheel(folder)).extractall(folder / "site")
     return folder / "site"
 
 
@@ -49,15 +41,8 @@ def test_the_shipped_data_is_found_from_the_wheel(unpacked: Path, tmp_path: Path
         "environment().get_template('page.html')\n"
         "print(s.shipped('scenarios'), s.shipped('profiles'), len(p.published_notes()), sep='|')"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={"PYTHONPATH": str(unpacked), "PYTHONDONTWRITEBYTECODE": "1"},
-        cwd=tmp_path,
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    env = {"PYTHONPATH": str(unpacked), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = execute(sys.executable, "-c", code, env=env, cwd=tmp_path, check=True)
     scenarios, profiles, notes = done.stdout.strip().split("|")
     assert Path(scenarios) == unpacked / "serve_bench" / "scenarios"
     assert Path(profiles) == unpacked / "serve_bench" / "profiles"
@@ -66,14 +51,8 @@ def test_the_shipped_data_is_found_from_the_wheel(unpacked: Path, tmp_path: Path
 
 @pytest.mark.wheel
 def test_the_cluster_child_starts_from_the_wheel_alone(unpacked: Path, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-I", "-B", "-u", str(unpacked / "serve_bench" / "serving" / "cluster")],
-        stdin=subprocess.DEVNULL,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    child = unpacked / "serve_bench" / "serving" / "cluster"
+    done = execute(sys.executable, "-I", "-B", "-u", child, cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")  # stdin ended: so it does
 
 
@@ -96,22 +75,11 @@ def test_pipx_installs_the_wheel_as_a_tool(unpacked: Path, tmp_path: Path) -> No
     places = {"PIPX_HOME": tmp_path / "home", "PIPX_BIN_DIR": tmp_path / "bin"}
     environment = {**os.environ, **{name: str(place) for name, place in places.items()}}
     pip = f"--pip-args=--constraint {pins} --no-cache-dir"
-    done = subprocess.run(
-        [sys.executable, "-m", "pipx", "install", "--python", sys.executable, pip, str(wheel)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
+    pipx = (sys.executable, "-m", "pipx", "install", "--python", sys.executable, pip, wheel)
+    done = execute(*pipx, env=environment, timeout_s=500)
     assert done.returncode == 0, done.stderr
-    shown = subprocess.run(
-        [str(tmp_path / "bin" / "serve-bench"), "micro", "--quick", "--dry-run"],
-        env=environment,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    words = (tmp_path / "bin" / "serve-bench", "micro", "--quick", "--dry-run")
+    shown = execute(*words, env=environment, cwd=tmp_path)
     assert shown.returncode == 0, shown.stderr
     assert "\n18 trials" in shown.stdout
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Final
+
+from tests.places import execute
 
 BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome")
 QUIET: Final = (
@@ -19,11 +20,7 @@ DARK: Final = "--blink-settings=preferredColorScheme=0"
 def chromium(tmp_path: Path, *arguments: str) -> tuple[str, list[str]]:
     """What it prints, and what the console of the page got."""
     browser = next(path for name in BROWSERS if (path := shutil.which(name)))
-    done = subprocess.run(
-        [browser, *QUIET, f"--user-data-dir={tmp_path / 'user'}", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    place = f"--user-data-dir={tmp_path / 'user'}"
+    done = execute(browser, *QUIET, place, *arguments, timeout_s=120)
     assert done.returncode == 0, done.stderr
     return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]

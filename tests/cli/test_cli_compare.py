@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from serve_bench.cli.program import run
-from tests.cli.test_gate_flags import TWINS, stored
-from tests.records import ROWS
+from tests.cli.test_gate_flags import TWINS
+from tests.records import ROWS, store_run
 from tests.versus_records import micro_result, micro_run, rates, versus_result
 
 ROW = ROWS[2]
@@ -21,8 +21,8 @@ BEFORE, SLOWER = (500.0, 510.0, 490.0), (400.0, 404.0, 398.0)
 def folders(tmp_path: Path) -> tuple[str, str]:
     """Two runs of which the second is slower."""
     return (
-        str(stored(tmp_path / "a", micro_result({ROW: BEFORE}))),
-        str(stored(tmp_path / "b", micro_result({ROW: SLOWER}, "after"))),
+        str(store_run(tmp_path / "a", micro_result({ROW: BEFORE}))),
+        str(store_run(tmp_path / "b", micro_result({ROW: SLOWER}, "after"))),
     )
 
 
@@ -60,8 +60,8 @@ def test_a_page_is_written_with_the_figures_of_the_json(
 
 
 def test_the_gate_takes_more_metrics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    a = stored(tmp_path / "a", micro_result({ROW: BEFORE}, cpu_percent=50.0))
-    b = stored(tmp_path / "b", micro_result({ROW: BEFORE}, "after", cpu_percent=99.0))
+    a = store_run(tmp_path / "a", micro_result({ROW: BEFORE}, cpu_percent=50.0))
+    b = store_run(tmp_path / "b", micro_result({ROW: BEFORE}, "after", cpu_percent=99.0))
     line = ["compare", str(a), str(b), "--fail-on", "regressed"]
     assert run(line) == 0
     assert run([*line, "--gate", "p99,cpu"]) == 3
@@ -72,7 +72,7 @@ def test_the_noise_floor_is_taken_from_a_run(
     folders: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wild = versus_result({ROW: rates(500.0, 500.0, wobble=40.0)}, labels=TWINS)
-    noise = str(stored(tmp_path / "noise", wild))
+    noise = str(store_run(tmp_path / "noise", wild))
     assert run(["compare", *folders, "--fail-on", "regressed", "--noise", noise]) == 0
     assert "noise floor of run" in capsys.readouterr().out
 
@@ -82,7 +82,7 @@ def test_unlike_runs_are_refused_unless_forced(
 ) -> None:
     other = micro_result({ROW: SLOWER}, "after", versions={"ray": "2.49.1"})
     other = replace(other, run=replace(other.run, host={**other.run.host, "cpu": "Other CPU"}))
-    a, b = stored(tmp_path / "a", micro_result({ROW: BEFORE})), stored(tmp_path / "b", other)
+    a, b = store_run(tmp_path / "a", micro_result({ROW: BEFORE})), store_run(tmp_path / "b", other)
     assert run(["compare", str(a), str(b)]) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1
@@ -102,7 +102,7 @@ def two_folders(folder: Path, rates: dict[str, tuple[float, ...]]) -> tuple[str,
         suites["short"] = {"app": "press", "windows": 10 if side == "a" else 3}
         for name, suite in suites.items():
             result = micro_result({ROW: by_app.get(name, BEFORE)}, run=micro_run(side, **suite))
-            stored(folder / side / name, result)
+            store_run(folder / side / name, result)
     return str(folder / "a"), str(folder / "b")
 
 
@@ -137,8 +137,8 @@ def test_of_several_runs_that_are_alike_the_newest_are_compared(
     for at, found in enumerate((SLOWER, BEFORE)):
         started = f"2026-01-0{at + 1}T00:00:00+00:00"
         made = replace(micro_run(f"a{at}"), started_at=started)
-        stored(tmp_path / "a" / str(at), micro_result({ROW: found}, run=made))
-    b = stored(tmp_path / "b", micro_result({ROW: SLOWER}, "after"))
+        store_run(tmp_path / "a" / str(at), micro_result({ROW: found}, run=made))
+    b = store_run(tmp_path / "b", micro_result({ROW: SLOWER}, "after"))
     assert run(["compare", str(tmp_path / "a"), str(b)]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert out.startswith("micro noop: after against a1: regressed")
@@ -161,7 +161,7 @@ def test_a_cut_off_last_line_is_read_up_to_and_said(
 def test_what_cannot_be_read_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    good = stored(tmp_path / "good", micro_result({ROW: BEFORE}))
+    good = store_run(tmp_path / "good", micro_result({ROW: BEFORE}))
     bad = tmp_path / "bad"
     bad.mkdir()
     (bad / "records.jsonl").write_text("hello\n")
@@ -175,7 +175,7 @@ def test_what_cannot_be_read_is_one_line(
 def test_a_run_of_versus_is_pointed_to_its_report(
     folders: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole = str(stored(tmp_path / "versus", versus_result()))
+    whole = str(store_run(tmp_path / "versus", versus_result()))
     assert run(["compare", whole, folders[1]]) == 2
     assert f"{whole}: is a run of versus, a comparison by itself" in capsys.readouterr().err
     assert run(["report", whole]) == 0

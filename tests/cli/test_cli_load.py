@@ -27,6 +27,7 @@ from serve_bench.cli.program import run
 from serve_bench.cli.progress import Display, load_texts
 from serve_bench.core.load_result import Phase, Progress
 from serve_bench.store import read
+from tests.places import execute
 from tests.servers import KnownServer, serving
 
 pytestmark = pytest.mark.process
@@ -268,12 +269,8 @@ def test_too_few_descriptors_are_named(tmp_path: Path) -> None:
         "sys.exit(run(sys.argv[1:]))"
     )
     with serving() as server:
-        done = subprocess.run(
-            [sys.executable, "-c", code, "load", server.url, "-c", "200", "-n", "200"],
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-        )
+        words = (sys.executable, "-c", code, "load", server.url, "-c", "200", "-n", "200")
+        done = execute(*words, cwd=tmp_path)
     assert done.returncode == 2 and list(tmp_path.iterdir()) == []
     assert "ulimit -Hn" in done.stderr and done.stderr.count("\n") == 1
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 64

@@ -6,21 +6,11 @@ import pytest
 
 from serve_bench.cli.gate import GateOptions, read_flags, read_noise, read_share
 from serve_bench.core.errors import BadInput
-from serve_bench.core.record_lines import to_line
-from serve_bench.core.result import Record, Result
-from tests.records import ROWS
+from serve_bench.core.result import Result
+from tests.records import ROWS, store_run
 from tests.versus_records import micro_result, rates, versus_result
 
 TWINS = ("default (A)", "default (B)")
-
-
-def stored(folder: Path, result: Result) -> Path:
-    """The records of a run in a folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    records: list[Record] = [result.run, *result.launches, *result.trials]
-    lines = [to_line(one) for one in records]
-    (folder / "records.jsonl").write_text("".join(lines))
-    return folder
 
 
 @pytest.mark.parametrize(
@@ -52,7 +42,7 @@ def test_throughput_is_always_in_the_gate(text: str, metrics: tuple[str, ...]) -
 
 def test_the_floor_is_read_from_an_a_a_run(tmp_path: Path) -> None:
     result = versus_result({ROWS[2]: rates(500.0, 500.0)}, labels=TWINS)
-    assert read_noise(stored(tmp_path, result)).aa
+    assert read_noise(store_run(tmp_path, result)).aa
     assert read_flags(GateOptions(threshold="1%", noise=tmp_path)).noise is not None
 
 
@@ -68,7 +58,7 @@ def test_the_floor_is_read_from_an_a_a_run(tmp_path: Path) -> None:
 def test_another_run_gives_no_floor(tmp_path: Path, result: Result | None, message: str) -> None:
     folder = tmp_path / "run"
     if result is not None:
-        stored(folder, result)
+        store_run(folder, result)
     with pytest.raises(BadInput) as refused:
         read_noise(folder)
     assert str(refused.value).startswith("--noise: ") and message in str(refused.value)

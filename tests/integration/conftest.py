@@ -29,6 +29,7 @@ from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import Serving
 from serve_bench.serving.strays import _holds_file_under, _mark_of, new_run, reap
 from serve_bench.store import read
+from tests.places import execute
 
 SERVE_BENCH = (sys.executable, "-m", "serve_bench")
 
@@ -94,15 +95,8 @@ def run_to_end(
     arguments: Sequence[str], cwd: Path, timeout_s: float = 300, columns: int = 80
 ) -> subprocess.CompletedProcess[str]:
     """Runs serve-bench on a terminal of `columns`; stdout and stderr apart."""
-    return subprocess.run(
-        [*SERVE_BENCH, *arguments],
-        cwd=cwd,
-        env={**os.environ, "COLUMNS": str(columns)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=timeout_s,
-    )
+    env = {**os.environ, "COLUMNS": str(columns)}
+    return execute(*SERVE_BENCH, *arguments, cwd=cwd, env=env, timeout_s=timeout_s)
 
 
 def wait_for_line(process: subprocess.Popen[str], pattern: str) -> re.Match[str]:

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from serve_bench.store import read
-from tests.places import git
+from tests.places import build_wheel, execute, git
 from tests.test_ci_example import EXAMPLE, commands
 
 TOP = Path(__file__).parents[2]
@@ -42,23 +42,9 @@ SPIN = """\
 def clean(tmp_path: Path) -> Say:
     """Says a command of the workflow to a shell, in a copy of the project, in an environment that
     has our wheel."""
-    wheel = subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
-        cwd=TOP,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert wheel.returncode == 0, wheel.stderr
     venv.create(tmp_path / "env", symlinks=True, with_pip=False)
-    (built,) = tmp_path.glob("serve_bench-*.whl")
-    pip = [sys.executable, "-m", "pip", "--python", str(tmp_path / "env" / "bin" / "python")]
-    put = subprocess.run(
-        [*pip, "install", "--no-index", "--no-deps", str(built)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    pip = (sys.executable, "-m", "pip", "--python", tmp_path / "env" / "bin" / "python")
+    put = execute(*pip, "install", "--no-index", "--no-deps", build_wheel(tmp_path))
     assert put.returncode == 0, put.stderr
     (site,) = (tmp_path / "env").glob("lib/python*/site-packages")
     (site / "heavy.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
@@ -71,15 +57,7 @@ def clean(tmp_path: Path) -> Say:
     }
 
     def say(command: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            ["bash", "-ec", command],
-            cwd=tmp_path / "shop",
-            env=env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=240,
-        )
+        return execute("bash", "-ec", command, cwd=tmp_path / "shop", env=env, timeout_s=240)
 
     where = say("python -c 'import serve_bench; print(serve_bench.__file__)'")
     assert where.stdout.startswith(str(site)), where.stdout

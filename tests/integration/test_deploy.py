@@ -34,6 +34,7 @@ from serve_bench.serving.apps.dlrm_shape import Shape
 from serve_bench.serving.launch_spec import free_block
 from serve_bench.serving.strays import _mark_of
 from tests.integration.conftest import remains
+from tests.places import execute
 
 ROOT: Final = Path(__file__).parent.parent.parent
 DEPLOY: Final = ROOT / "deploy"
@@ -223,18 +224,8 @@ def test_the_app_is_imported_as_in_the_image(tmp_path: Path) -> None:
     copied(workdir)
     assert (workdir / "serve_config.yaml").is_file()
     code = "import app, serve_bench; print(app.__file__, serve_bench.__file__, app.recsys_app)"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=elsewhere,
-        env={
-            "PATH": os.environ["PATH"],
-            "PYTHONPATH": str(workdir),
-            "PYTHONDONTWRITEBYTECODE": "1",
-        },
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(workdir), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = execute(sys.executable, "-c", code, cwd=elsewhere, env=env)
     assert done.returncode == 0, done.stderr
     app, package, service = done.stdout.split(maxsplit=2)
     assert (app, package) == (str(workdir / "app.py"), str(workdir / "serve_bench/__init__.py"))
@@ -316,27 +307,17 @@ def build(base_ray: str, venv: Path, index: Path, tmp_path: Path) -> tuple[Any, 
     copied(workdir, stop="RUN")
     workdir.chmod(0o555)
     (command,) = values("RUN")
-    done = subprocess.run(
-        ["/bin/sh", "-c", command],
-        cwd=workdir,
-        env={
-            "PATH": f"{venv / 'bin'}:/usr/bin:/bin",
-            "HOME": str(home),
-            "TMPDIR": os.environ["TMPDIR"],
-            "PIP_NO_INDEX": "1",
-            "PIP_FIND_LINKS": str(index),
-            "PIP_DISABLE_PIP_VERSION_CHECK": "1",
-        },
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    listing = subprocess.run(
-        [python, "-m", "pip", "list", "--format", "json", "--disable-pip-version-check"],
-        check=True,
-        capture_output=True,
-        timeout=60,
-    )
+    env = {
+        "PATH": f"{venv / 'bin'}:/usr/bin:/bin",
+        "HOME": str(home),
+        "TMPDIR": os.environ["TMPDIR"],
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(index),
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    }
+    done = execute("/bin/sh", "-c", command, cwd=workdir, env=env, timeout_s=100)
+    pip = (python, "-m", "pip", "list", "--format", "json", "--disable-pip-version-check")
+    listing = execute(*pip, check=True)
     return done, {one["name"]: one["version"] for one in json.loads(listing.stdout)}
 
 
@@ -368,8 +349,6 @@ def test_the_image_keeps_the_ray_of_its_base(
         "print(shipped('scenarios'), shipped('profiles'))"
     )
     python = str(empty_environment / "bin" / "python")
-    told = subprocess.run(
-        [python, "-c", code], check=True, cwd=tmp_path, capture_output=True, text=True, timeout=60
-    ).stdout.split()
+    told = execute(python, "-c", code, check=True, cwd=tmp_path).stdout.split()
     for place in told:
         assert Path(place).is_relative_to(empty_environment) and any(Path(place).iterdir())

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -27,6 +28,7 @@ from serve_bench.load import LoadError
 from serve_bench.nodes import NodeCrew, NodesFailed, NodesInterrupted
 from serve_bench.store import read
 from tests.integration.conftest import RayNodes, ray_nodes
+from tests.places import execute, program
 from tests.servers import serving
 
 pytestmark = [pytest.mark.ray, pytest.mark.ci, pytest.mark.timeout(240)]
@@ -184,7 +186,7 @@ def test_a_killed_parent_leaves_nothing(cluster: RayNodes, tmp_path: Path) -> No
         assert left(cluster, before) == {}
 
 
-OTHER_RAY = """#!/bin/sh
+OTHER_RAY = """\
 exec {python} -c "import ray, runpy
 ray.__version__ = '2.0.0'
 runpy.run_module('serve_bench.nodes', run_name='__main__')"
@@ -212,9 +214,7 @@ def test_what_cannot_be_joined_is_one_line(
         assert found == f"no Ray cluster answers at 127.0.0.1:{port} within 4 s"
     assert refusal(f"127.0.0.1:{port}") == f"no Ray cluster at 127.0.0.1:{port}: connection refused"
     assert "refuses the token" in refusal(cluster.address, RAY_AUTH_TOKEN="b" * 64)
-    other = tmp_path / "python"
-    other.write_text(OTHER_RAY.format(python=sys.executable))
-    other.chmod(0o755)
+    other = program(tmp_path / "python", OTHER_RAY.format(python=sys.executable))
     assert re.fullmatch(
         r"the cluster at \S+ runs Ray \S+ on Python \S+, and here are Ray 2\.0\.0 and Python \S+: "
         r"use an interpreter with the cluster's",
@@ -223,18 +223,14 @@ def test_what_cannot_be_joined_is_one_line(
 
 
 def test_any_load_can_be_dealt_out_to_nodes(cluster: RayNodes, tmp_path: Path) -> None:
-    before = cluster.running(OURS)
+    before, load = cluster.running(OURS), (sys.executable, "-m", "serve_bench", "load")
+    env = {**cluster.env, "PYTHONPATH": str(ROOT)}
+    about: dict[str, Any] = {"cwd": tmp_path, "env": env, "timeout_s": 90}
     with serving() as server:
-        ran = subprocess.run(
-            [
-                *(sys.executable, "-m", "serve_bench", "load", server.url, "-c", "5", "-d", "0.6s"),
-                *("--load-on", cluster.address, "--load-nodes", "3", "--json", "--out", "r"),
-            ],
-            cwd=tmp_path,
-            env={**cluster.env, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=90,
+        ran = execute(
+            *(*load, server.url, "-c", "5", "-d", "0.6s", "--json"),
+            *("--load-on", cluster.address, "--load-nodes", "3", "--out", "r"),
+            **about,
         )
         assert ran.returncode == 0, ran.stderr
         (trial,) = read(tmp_path / "r").trials
@@ -244,14 +240,7 @@ def test_any_load_can_be_dealt_out_to_nodes(cluster: RayNodes, tmp_path: Path) -
     assert sum(node["completed"] for node in nodes) == trial.counts.completed > 0
     assert any("load from 3 nodes of a Ray cluster" in note for note in trial.client["notes"])
     too_many = ("--load-on", cluster.address, "--load-nodes", "9", "--out", "r2")
-    ran = subprocess.run(
-        [sys.executable, "-m", "serve_bench", "load", "http://127.0.0.1:9/", *too_many],
-        cwd=tmp_path,
-        env={**cluster.env, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=90,
-    )
+    ran = execute(*load, "http://127.0.0.1:9/", *too_many, **about)
     assert ran.returncode == 1 and "--load-nodes 9: the cluster has 4 nodes alive" in ran.stderr
     assert left(cluster, before) == {}
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -173,13 +172,7 @@ folder.append(launch())  # there is room again
 
 
 def test_a_full_disk_loses_nothing_before(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", FULL_DISK, str(tmp_path / "out")],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        cwd=places.TOP,
-    )
+    done = places.execute(sys.executable, "-c", FULL_DISK, tmp_path / "out", cwd=places.TOP)
     assert done.stderr == ""
     assert done.stdout.endswith("the records up to here are kept\n")
     assert done.stdout.count("\n") == 1

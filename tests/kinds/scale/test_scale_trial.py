@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
@@ -23,6 +23,7 @@ from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import Counts
 from serve_bench.core.result import Result, Run, Trial, VariantUsed
 from tests.load.test_combine import MS, a_result
+from tests.runner.fakes import Sampling
 
 DEFAULT = (VariantUsed("default"),)
 HANDLE_ROW = scale_plan(ScaleSuite("chain", DEFAULT))[0].cells[0].rows[0]
@@ -105,24 +106,15 @@ def test_the_cpu_of_a_request_leaves_the_load_out() -> None:
     assert cpu_us_a_request({}, trial) is None
 
 
-class Sampling:
-    """A sampler that notes what it is asked for."""
+class Sampler(Sampling):
+    """Notes what it is asked for."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[int, float]] = []
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return
-
     def summary(self, began_ns: int, seconds: float) -> dict[str, Any]:
         self.asked.append((began_ns, seconds))
         return {}
-
-    def samples(self, key: str) -> list[Any]:
-        return []
 
 
 def test_the_cpu_of_a_row_through_a_handle_is_of_its_windows(
@@ -130,7 +122,7 @@ def test_the_cpu_of_a_row_through_a_handle_is_of_its_windows(
 ) -> None:
     """Two windows of a second, and 30 s of drain behind them."""
     result = HandleResult(2.0, (3, 2), (10, 20, 30, 40, 50), drained_s=30.0)
-    now_ns, sampling = 100_000_000_000, Sampling()
+    now_ns, sampling = 100_000_000_000, Sampler()
     clock = SimpleNamespace(time_ns=lambda: now_ns, monotonic=lambda: 0.0)
     monkeypatch.setattr(scale_bench, "time", clock)
     monkeypatch.setattr(scale_bench, "keep_samples", lambda *_: None)

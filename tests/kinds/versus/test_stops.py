@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
@@ -18,20 +17,11 @@ from serve_bench.benchmarks.versus.request import VersusSuite, expected_s, versu
 from serve_bench.cli.program import run
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Record, Result, Resume, RunStop, result_of
-from serve_bench.store import RunFolder
-from tests.records import AT, ROWS
+from tests.records import AT, ROWS, store_run
 from tests.versus_records import planned, rates, versus_result
 
 ROW = ROWS[2]
 SETTLED = RunStop(4, 6, "settled", AT)
-
-
-def written(folder: Path, result: Result) -> Path:
-    with RunFolder.create(folder, now=datetime.now(UTC)) as out:
-        records: list[Record] = [result.run, *result.launches, *result.trials]
-        for record in records:
-            out.append(record)
-    return folder
 
 
 def over(
@@ -39,7 +29,7 @@ def over(
 ) -> Callable[[int], RunStop | None]:
     """Why a run with these records ends after the round at a place."""
     suite = VersusSuite.from_json({**result.run.suite, "rounds": 6})
-    pairs = Pairs(suite, versus_plan(suite), written(folder, result), "x", budget_s=budget_s)
+    pairs = Pairs(suite, versus_plan(suite), store_run(folder, result), "x", budget_s=budget_s)
     plan = pairs.plan()
 
     def ask(place: int) -> RunStop | None:
@@ -141,7 +131,7 @@ def test_rounds_that_cannot_be_added_are_refused(text: str, message: str) -> Non
 def test_a_stored_run_is_judged_by_another_gate(
     flags: str, code: int, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = written(tmp_path / "run", versus_result({ROW: rates(500.0, 485.0, wobble=0.5)}))
+    folder = store_run(tmp_path / "run", versus_result({ROW: rates(500.0, 485.0, wobble=0.5)}))
     assert run(["report", str(folder), *flags.split()]) == code
     assert text in capsys.readouterr().out
 
