@@ -99,6 +99,15 @@ def run_to_end(
     return execute(*SERVE_BENCH, *arguments, cwd=cwd, env=env, timeout_s=timeout_s)
 
 
+def run_checked(
+    line: str | Sequence[str], cwd: Path, code: int = 0, timeout_s: float = 300
+) -> subprocess.CompletedProcess[str]:
+    """The same of a line or of its words, where the exit code is known."""
+    done = run_to_end(line.split() if isinstance(line, str) else line, cwd, timeout_s)
+    assert done.returncode == code, done.stderr + done.stdout
+    return done
+
+
 def wait_for_line(process: subprocess.Popen[str], pattern: str) -> re.Match[str]:
     """Reads the output until a line matches; fails with all that was read if none does."""
     assert process.stdout is not None

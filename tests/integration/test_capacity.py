@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from serve_bench.store import read
-from tests.integration.conftest import run_to_end, start, wait_for_line
+from tests.integration.conftest import run_checked, run_to_end, start, wait_for_line
 
 pytestmark = [pytest.mark.alone, pytest.mark.ray, pytest.mark.timeout(300)]
 
@@ -30,8 +30,7 @@ def test_a_launch_that_was_broken_off_is_searched_anew(tmp_path: Path) -> None:
     before = read(tmp_path / "r")
     assert {one.launch for one in before.trials} == {"1"}
 
-    done = run_to_end(["capacity", "--resume", "r", "--format", "json"], tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = run_checked(["capacity", "--resume", "r", "--format", "json"], tmp_path)
     after = read(tmp_path / "r")
     assert {one.launch for one in after.trials} >= {"2"}
     (one,) = json.loads(done.stdout)["capacities"]
@@ -56,10 +55,9 @@ def test_streams_of_grpc_have_a_capacity_at_first_events_and_gaps(tmp_path: Path
     what is held is the account."""
     words = ("--protocol", "grpc-stream", "--launches", "1", "--launch-time", "10s")
     slo = "ttft_p90=500ms,itl_p90=500ms"
-    run = run_to_end(
+    run = run_checked(
         ["capacity", "noop", "--slo", slo, *words, "--out", "r", "--format", "json"], tmp_path
     )
-    assert run.returncode == 0, run.stderr
     (one,) = json.loads(run.stdout)["capacities"]
     assert (one["client"], one["protocol"]) == ("grpc", "grpc-stream")
     assert one["binds"] in ("ttft_p90", "itl_p90", "errors", None) and one["probes"]

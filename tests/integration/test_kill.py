@@ -18,6 +18,7 @@ from serve_bench.store import read
 from tests.integration.conftest import (
     SHORT,
     cluster_child,
+    run_checked,
     run_to_end,
     start,
     wait_for_line,
@@ -75,8 +76,7 @@ def test_sigkill_leaves_nothing_and_resume_completes(tmp_path: Path) -> None:
             assert "the cluster process ended" in output
         assert readable_records(tmp_path / "run") == finished, (victim, line)
         arguments = ("micro", "--resume", "run")
-    resumed = run_to_end(arguments, tmp_path)
-    assert resumed.returncode == 0, resumed.stderr
+    run_checked(arguments, tmp_path)
     assert read(tmp_path / "run").complete
     assert readable_records(tmp_path / "run") == 3
 
@@ -98,8 +98,7 @@ def test_what_outlives_even_the_warden_is_swept_by_clean(tmp_path: Path) -> None
     for victim in (warden_of(process), cluster_child(process), psutil.Process(process.pid)):
         victim.kill()
     process.communicate(timeout=30)
-    cleaned = run_to_end(["clean"], tmp_path)
-    assert cleaned.returncode == 0
+    run_checked(["clean"], tmp_path)
     assert wait_until_clean(2) == []
     assert run_to_end(["clean"], tmp_path).stdout == "nothing to clean\n"
 

@@ -18,7 +18,7 @@ from serve_bench.core.usage import BATCH_SIZE
 from serve_bench.store import read
 from tests.integration.conftest import (
     SHORT,
-    run_to_end,
+    run_checked,
     start,
     wait_for_deploys,
     wait_for_line,
@@ -55,8 +55,7 @@ BODIES = ("--data-size", "large", "--body-type", "str", "--intermediate-handle")
 def test_two_cells_both_variants_all_rows_with_proof_and_exact_counts(tmp_path: Path) -> None:
     (tmp_path / "two.toml").write_text(TWO_CELLS)
     slo = ["--slo", "errors=0"]  # 100 connections wait 25 s for a slot: no p50 is known
-    done = run_to_end(["micro", "--suite", "./two.toml", *slo, "--out", "run"], tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = run_checked(["micro", "--suite", "./two.toml", *slo, "--out", "run"], tmp_path)
     assert "errors <= 0 %: met by all 12 rows" in " ".join(done.stdout.split())
     result = read(tmp_path / "run")
     assert len(result.trials) == 12 and result.complete
@@ -151,8 +150,7 @@ def test_options_and_flags_are_in_force_and_unknown_ones_fail_their_launch(
 ) -> None:
     (tmp_path / "mine.toml").write_text(MINE)
     monkeypatch.setenv("RAY_SERVE_ENABLE_HA_PROXY", "1")  # of the shell: makes no variant another
-    done = run_to_end(["micro", "--suite", "./mine.toml", *BODIES, "--out", "run"], tmp_path)
-    assert done.returncode == 1
+    done = run_checked(["micro", "--suite", "./mine.toml", *BODIES, "--out", "run"], tmp_path, 1)
     assert "note: RAY_SERVE_ENABLE_HA_PROXY of the shell is left out" in done.stderr
     result = read(tmp_path / "run")
     (good,) = result.launches
@@ -180,8 +178,8 @@ def test_ctrl_c_in_a_trial_prints_the_partial_table_and_resume_completes_it(tmp_
         cwd=tmp_path,
     )
     wait_for_line(process, r"launch: starting Ray")
-    other = run_to_end(["micro", "--resume", "run"], tmp_path)  # it is being written
-    assert other.returncode == 2 and other.stderr.count("\n") == 1
+    other = run_checked(["micro", "--resume", "run"], tmp_path, 2)  # it is being written
+    assert other.stderr.count("\n") == 1
     wait_for_line(process, r"\[1/3\].*8 clients.*req/s")
     wait_for_load_worker(process.pid, 1.5)  # of 3.5 s: it is warm after 0.3 to 0.5 s
     process.send_signal(signal.SIGINT)
@@ -197,8 +195,7 @@ def test_ctrl_c_in_a_trial_prints_the_partial_table_and_resume_completes_it(tmp_
     assert len(broken_off[0].metrics["throughput"].windows or ()) < 10
     assert [one.key for one in first.failures] == [broken_off[0].key]
 
-    resumed = run_to_end(["micro", "--resume", "run"], tmp_path)
-    assert resumed.returncode == 0, resumed.stderr
+    run_checked(["micro", "--resume", "run"], tmp_path)
     second = read(tmp_path / "run")
     assert second.complete and len(second.trials) == 3
     assert not any(trial.flags.get("interrupted") for trial in second.trials)
@@ -206,8 +203,8 @@ def test_ctrl_c_in_a_trial_prints_the_partial_table_and_resume_completes_it(tmp_
     lines = (tmp_path / "run" / "records.jsonl").read_text().splitlines()
     keys = [json.loads(line)["key"] for line in lines if json.loads(line)["kind"] == "trial"]
     assert sorted(keys) == sorted([*{t.key for t in second.trials}, broken_off[0].key])
-    again = run_to_end(["micro", "--resume", "run"], tmp_path)
-    assert again.returncode == 0 and len(read(tmp_path / "run").launches) == len(second.launches)
+    run_checked(["micro", "--resume", "run"], tmp_path)
+    assert len(read(tmp_path / "run").launches) == len(second.launches)
 
 
 @pytest.mark.ci
@@ -263,6 +260,5 @@ def test_two_runs_at_once_do_not_meet_and_can_be_compared(tmp_path: Path) -> Non
         assert len(result.trials) == 2
         for trial in result.trials:
             assert trial.counts.failed_total == 0 and trial.counts.completed > 0
-    compared = run_to_end(["compare", "a", "b"], tmp_path)
-    assert compared.returncode == 0, compared.stderr
+    compared = run_checked(["compare", "a", "b"], tmp_path)
     assert "inconclusive in 2 of 2 rows" in " ".join(compared.stdout.split())  # one launch each

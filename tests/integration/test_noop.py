@@ -20,7 +20,7 @@ from serve_bench.store import read
 from tests.integration.conftest import (
     cluster_child,
     own_place,
-    run_to_end,
+    run_checked,
     start,
     wait_for_line,
     wait_until_clean,
@@ -126,13 +126,11 @@ def test_wrk_and_ab_find_no_fault(noop: Noop) -> None:
 
 def test_requests_of_a_load_are_traced(noop: Noop, tmp_path: Path) -> None:
     load = ["load", noop.url, "-c", "4", "-d", "2s", "--trace", "5%", "--out", "out"]
-    done = run_to_end(load, tmp_path)
-    assert done.returncode == 0, done.stderr + done.stdout
+    done = run_checked(load, tmp_path)
     (trial,) = read(tmp_path / "out").trials
     assert trial.waterfall["traced"] >= 50 and not trial.waterfall["unseen"]
     assert "HAProxy to replica" in trial.waterfall["hops"] and "Where the time goes" in done.stdout
-    report = run_to_end(["report", "out", "--trace-out", "t.json"], tmp_path)
-    assert report.returncode == 0, report.stderr
+    run_checked(["report", "out", "--trace-out", "t.json"], tmp_path)
     events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
     names = {one["name"] for one in events if one["ph"] == "X"}
     assert {"request", "client to HAProxy", "user code"} <= names
@@ -141,8 +139,7 @@ def test_requests_of_a_load_are_traced(noop: Noop, tmp_path: Path) -> None:
 @pytest.mark.ptrace
 def test_a_load_is_repeated_with_py_spy(noop: Noop, tmp_path: Path) -> None:
     load = ["load", noop.url, "-c", "20", "-d", "1s", "--warmup", "0.2s"]
-    done = run_to_end([*load, "--profile", "proxy,replica", "--out", "run"], tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = run_checked([*load, "--profile", "proxy,replica", "--out", "run"], tmp_path)
     told = " ".join(done.stdout.split())
     assert re.search(r"cost of profiling \d process", told)
     assert re.search(r"stacks .*\(samples\) in", told)
@@ -154,17 +151,16 @@ def test_a_load_is_repeated_with_py_spy(noop: Noop, tmp_path: Path) -> None:
     assert sorted(sampled) == sorted(one["pid"] for one in replicas) == sorted(noop.replicas)
     assert all((tmp_path / "run" / one["path"]).stat().st_size for one in replicas)
     assert f"{trial.completed_in_windows:,} requests in" in told
-    as_json = run_to_end([*load, "--profile", "replica", "--json", "--out", "j"], tmp_path)
-    assert as_json.returncode == 0 and json.loads(as_json.stdout)
-    elsewhere = run_to_end(["load", "http://127.0.0.1:9/", "--profile", "replica"], tmp_path)
-    assert elsewhere.returncode == 2 and elsewhere.stderr.count("\n") == 1
+    as_json = run_checked([*load, "--profile", "replica", "--json", "--out", "j"], tmp_path)
+    assert json.loads(as_json.stdout)
+    elsewhere = run_checked(["load", "http://127.0.0.1:9/", "--profile", "replica"], tmp_path, 2)
+    assert elsewhere.stderr.count("\n") == 1
     assert "no Serve of this machine listens on port 9" in elsewhere.stderr
 
 
 def test_a_sweep_climbs_until_it_grows_no_more(noop: Noop, tmp_path: Path) -> None:
     sweep = ["sweep", "--url", f"up={noop.url}", "--users", "1,4", "--duration", "1"]
-    done = run_to_end([*sweep, "--out", "out"], tmp_path)
-    assert done.returncode == 0, done.stderr + done.stdout
+    run_checked([*sweep, "--out", "out"], tmp_path)
     result = read(tmp_path / "out")
     # A step that falls below the one before is measured again.
     assert {trial.row.connections for trial in result.trials} == {1, 4} and result.complete
@@ -182,5 +178,5 @@ def test_it_fails_when_its_cluster_dies(tmp_path: Path) -> None:
         output, _ = up.process.communicate(timeout=15)
         assert up.process.returncode == 1
         assert re.search(r"(raylet \d+|the cluster process) ended.*nothing is served", output)
-    done = run_to_end(["load", up.url, "-c", "4", "-d", "2s", "--trace", "5%"], tmp_path)
-    assert done.returncode == 2 and "no Serve of this machine answers" in done.stderr
+    done = run_checked(["load", up.url, "-c", "4", "-d", "2s", "--trace", "5%"], tmp_path, 2)
+    assert "no Serve of this machine answers" in done.stderr

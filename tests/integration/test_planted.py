@@ -24,7 +24,7 @@ from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import Serving
 from serve_bench.serving.strays import new_run, reap
 from serve_bench.store import read
-from tests.integration.conftest import own_place, run_to_end
+from tests.integration.conftest import own_place, run_checked
 from tests.load.test_client_bound import FAST_SERVER, pinned, running
 
 pytestmark = [pytest.mark.alone, pytest.mark.ray, pytest.mark.ci, pytest.mark.timeout(180)]
@@ -113,8 +113,7 @@ def test_a_planted_collapse_is_found_at_its_row_and_a_flat_ladder_has_none(
     url = field.plant(Case(how, (), how, 40, 0))
     flags = ["--clients", "4,8,24", "--requests-per-client", "8", "--format", "json"]
     command = ["press", f"--url=planted={url}", *flags, "--out", "r"]
-    ran = run_to_end(command, tmp_path)
-    assert ran.returncode == 0, ran.stderr
+    run_checked(command, tmp_path)
     result = read(tmp_path / "r")
     runs = Counter(one.row.connections for one in result.trials)
     assert runs == {4: 1, 8: 1, 24: 1} | fallen

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from serve_bench.store import read
-from tests.integration.conftest import run_to_end
+from tests.integration.conftest import run_checked, run_to_end
 
 pytestmark = pytest.mark.ray
 
@@ -21,8 +21,7 @@ ROWS = ["--clients", "1,4,30", "--requests-per-client", "40", "--max-row-seconds
 @pytest.mark.timeout(300)
 def test_two_log_levels_in_one_cluster_with_every_row_accounted(tmp_path: Path) -> None:
     command = ["press", "--app", "noop", "--log-level", "DEBUG,ERROR", *ROWS]
-    ran = run_to_end([*command, "--log-requests", "all.csv", "--out", "r"], tmp_path)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    ran = run_checked([*command, "--log-requests", "all.csv", "--out", "r"], tmp_path)
     result = read(tmp_path / "r")
     assert len(result.launches) == 1 and result.failures == ()
     first, second = result.deploys
@@ -57,8 +56,8 @@ def test_two_log_levels_in_one_cluster_with_every_row_accounted(tmp_path: Path) 
     assert [len(one["rows"]) for one in settings] == [
         sum(runs[level, clients] for clients in (1, 4, 30)) for level in ("DEBUG", "ERROR")
     ]
-    again = run_to_end(["press", "--resume", "r"], tmp_path)
-    assert again.returncode == 0 and len(read(tmp_path / "r").launches) == 1
+    run_checked(["press", "--resume", "r"], tmp_path)
+    assert len(read(tmp_path / "r").launches) == 1
 
 
 @pytest.mark.torch
@@ -66,8 +65,7 @@ def test_two_log_levels_in_one_cluster_with_every_row_accounted(tmp_path: Path) 
 def test_the_model_in_threads_on_cpu(tmp_path: Path) -> None:
     rows = ["--clients", "1,6", "--requests-per-client", "10", "--samples", "4"]
     kinds = ["--callable", "sync,fastapi-def", "--ranker", "tuned", "--device", "cpu"]
-    ran = run_to_end(["press", *rows, *kinds, "--serve-metrics", "--out", "r"], tmp_path)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    ran = run_checked(["press", *rows, *kinds, "--serve-metrics", "--out", "r"], tmp_path)
     result = read(tmp_path / "r")
     told = {one["callable"] for deploy in result.deploys for one in deploy.proof["replicas"]}
     assert told == {"sync", "fastapi-def"}

@@ -23,7 +23,7 @@ from serve_bench.report.profile_text import Reading, difference_of, reading_of
 from serve_bench.runner.recording import layer_rules, read_stacks
 from serve_bench.serving.server import Serving
 from serve_bench.store import read
-from tests.integration.conftest import SHORT, launched, run_to_end
+from tests.integration.conftest import SHORT, launched, run_checked, run_to_end
 
 pytestmark = [pytest.mark.alone, pytest.mark.ray, pytest.mark.ptrace, pytest.mark.timeout(240)]
 
@@ -119,12 +119,9 @@ def test_hot_functions_their_difference_and_what_cannot_be_seen(tmp_path: Path) 
         for which in ("one", "two"):
             with load(started.port, f"?hot={which}"):
                 before = ask(started.port, "")
-                done = run_to_end(
-                    ["profile", "--pid", str(replica.pid), "--duration", "4", "-o", f"{which}.svg"],
-                    tmp_path,
-                )
+                line = f"profile --pid {replica.pid} --duration 4 -o {which}.svg"
+                done = run_checked(line, tmp_path)
                 after = ask(started.port, "")
-            assert done.returncode == 0, done.stderr
             spent = after["spent"] - before["spent"]
             known = 100 * spent / (after["python"] - before["python"])
             stacks = read_stacks(tmp_path / f"{which}.raw.txt")
@@ -143,8 +140,7 @@ def test_hot_functions_their_difference_and_what_cannot_be_seen(tmp_path: Path) 
 
 def _whole_difference(readings: Mapping[str, Reading], folder: Path) -> None:
     """Between the two, one function came and the other went, and no other comes near."""
-    done = run_to_end(["profile", "diff", "one.raw.txt", "two.raw.txt"], folder)
-    assert done.returncode == 0, done.stderr
+    done = run_checked(["profile", "diff", "one.raw.txt", "two.raw.txt"], folder)
     assert "hot_one (hot.py)" in done.stdout and "hot_two (hot.py)" in done.stdout
     difference = difference_of(readings["one"], readings["two"], layer_rules())
     limit = by_chance(readings.values())
@@ -161,13 +157,11 @@ def by_chance(readings: Iterable[Reading]) -> float:
 @pytest.mark.long
 def test_resuming_with_profile_adds_the_missing_profiles_alone(tmp_path: Path) -> None:
     cell = ("--num-replicas", "1", "--max-ongoing-requests", "100", "--clients", "2,raw:8")
-    first = run_to_end(["micro", *SHORT, *cell, "--out", "run"], tmp_path)
-    assert first.returncode == 0, first.stderr
+    run_checked(["micro", *SHORT, *cell, "--out", "run"], tmp_path)
     profile = ["micro", "--resume", "run", "--profile", "proxy,replica"]
     planned = run_to_end([*profile, "--dry-run"], tmp_path)
     assert "2 trials" in planned.stdout and "2 of them profiled repetitions" in planned.stdout
-    again = run_to_end(profile, tmp_path)
-    assert again.returncode == 0, again.stderr
+    again = run_checked(profile, tmp_path)
     assert "[2/2]" in again.stderr and "/4]" not in again.stderr
     lines = (tmp_path / "run" / "records.jsonl").read_text().splitlines()
     trials = [json.loads(line) for line in lines if json.loads(line)["kind"] == "trial"]
@@ -192,14 +186,8 @@ def kept_profiles(trial: Trial, run: Path) -> set[str]:
 @pytest.mark.long
 def test_noop_prints_its_warm_up_repeats_it_with_py_spy_and_exits(tmp_path: Path) -> None:
     """And knows what each replica took; without samples, none are kept."""
-    done = run_to_end(
-        [
-            *("noop", "--num-replicas", "2", "--num-queries", "200", "--port", "0"),
-            *("--profile", "replica", "--no-sample", "--out", "run"),
-        ],
-        tmp_path,
-    )
-    assert done.returncode == 0, done.stderr
+    line = "noop --num-replicas 2 --num-queries 200 --port 0 --profile replica --no-sample"
+    done = run_checked(f"{line} --out run", tmp_path)
     assert re.search(r"count 200\b", done.stdout)
     for name in ("mean", "std", "min", "p50", "p90", "p95", "p99", "max"):
         assert re.search(rf"^ +{name} +[0-9.]+ ms$", done.stdout, re.MULTILINE), done.stdout
@@ -228,22 +216,14 @@ def _what_cannot_be_seen(started: Serving, replica: int, folder: Path) -> None:
         rf"^{replica} +replica +hot +Hot +\d+ +\d+ +--pid {replica}$", listed.stdout, re.M
     )
     haproxy = next(one.pid for one in started.processes() if one.role == "haproxy")
-    refused = run_to_end(["profile", "--pid", str(haproxy)], folder)
-    assert refused.returncode == 2
+    refused = run_checked(["profile", "--pid", str(haproxy)], folder, 2)
     assert f"process {haproxy} is haproxy, which is C" in refused.stderr
     assert re.search(rf"^{haproxy} +haproxy +\d+ +\d+ +it is C$", listed.stdout, re.M)
-    now = run_to_end(["profile", "--pid", str(replica), "--dump"], folder)
-    assert now.returncode == 0 and "main_loop" in now.stdout
-    none = run_to_end(["profile", "--target", "replica", "--app", "no"], folder)
-    assert none.returncode == 2 and "no such Serve process of app no" in none.stderr
-    both = run_to_end(
-        [
-            *("profile", "--target", "replica", "--app", "hot", "--duration", "0.5", "--idle"),
-            *("-o", "all.svg"),
-        ],
-        folder,
-    )
-    assert both.returncode == 0, both.stderr
+    now = run_checked(["profile", "--pid", str(replica), "--dump"], folder)
+    assert "main_loop" in now.stdout
+    none = run_checked(["profile", "--target", "replica", "--app", "no"], folder, 2)
+    assert "no such Serve process of app no" in none.stderr
+    run_checked("profile --target replica --app hot --duration 0.5 --idle -o all.svg", folder)
     assert (folder / "all.svg").exists() and (folder / "all.raw.txt").read_text()
     assert not list(folder.glob(".*.part"))
 
@@ -251,15 +231,9 @@ def _what_cannot_be_seen(started: Serving, replica: int, folder: Path) -> None:
 @pytest.mark.ci
 def test_micro_with_profiles_samples_and_metrics_behind_haproxy(tmp_path: Path) -> None:
     """Of `default`: profiles above, samples in test_micro.py, metrics in test_press_run.py."""
-    done = run_to_end(
-        [
-            *("micro", *SHORT, "--num-replicas", "1", "--max-ongoing-requests", "100"),
-            *("--clients", "8", "--window-seconds", "0.7", "--variant", "optimized"),
-            *("--profile", "proxy,replica", "--serve-metrics", "--out", "run"),
-        ],
-        tmp_path,
-    )
-    assert done.returncode == 0, done.stderr
+    cell = "--num-replicas 1 --max-ongoing-requests 100 --clients 8 --window-seconds 0.7"
+    looks = "--variant optimized --profile proxy,replica --serve-metrics --out run"
+    done = run_checked(["micro", *SHORT, *cell.split(), *looks.split()], tmp_path)
     result = read(tmp_path / "run")
     assert len(result.trials) == len(result.profiled) == 1 and result.complete
     for trial in (*result.trials, *result.profiled):

@@ -21,7 +21,7 @@ from serve_bench.core.result import Row
 from serve_bench.load import LoadError, drive_load
 from serve_bench.serving.server import Serving
 from serve_bench.store import read
-from tests.integration.conftest import put_on_path, run_to_end
+from tests.integration.conftest import put_on_path, run_checked
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 
@@ -45,15 +45,9 @@ BODY = {
 @pytest.mark.ci
 def test_rows_of_all_protocols(tmp_path: Path) -> None:
     protocols = ("http", "stream", "grpc", "grpc-stream", "handle", "handle-stream")
-    done = run_to_end(
-        [
-            *("micro", "--protocol", ",".join(protocols), "--stream-events", "4", "--quick"),
-            *("--clients", "raw:4", "--num-replicas", "1", "--variant", "default,optimized"),
-            *("--slo", "p50=10s", "--out", "out"),
-        ],
-        tmp_path,
-    )
-    assert done.returncode == 0, done.stderr + done.stdout
+    line = f"micro --protocol {','.join(protocols)} --stream-events 4 --quick --clients raw:4"
+    more = "--num-replicas 1 --variant default,optimized --slo p50=10s --out out"
+    done = run_checked(f"{line} {more}", tmp_path)
     result = read(tmp_path / "out")
     assert not result.failures and len(result.trials) == 12
     assert {one.row.protocol for one in result.trials} == set(protocols)
@@ -77,16 +71,10 @@ def test_rows_of_all_protocols(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_an_echo_by_every_protocol_and_through_a_deployment_in_front(tmp_path: Path) -> None:
     """Bodies are compared with what was sent; a stream's are counted."""
-    done = run_to_end(
-        [
-            *("micro", "--protocol", "http,stream,grpc,grpc-stream,handle,handle-stream"),
-            *("--response-size", "echo", "--data-size", "3000", "--stream-events", "4", "--quick"),
-            *("--clients", "raw:2", "--num-replicas", "1", "--variant", "optimized"),
-            *("--intermediate-handle", "--out", "out"),
-        ],
-        tmp_path,
-    )
-    assert done.returncode == 0, done.stderr + done.stdout
+    line = "micro --protocol http,stream,grpc,grpc-stream,handle,handle-stream --quick"
+    echo = "--response-size echo --data-size 3000 --stream-events 4 --intermediate-handle"
+    more = "--clients raw:2 --num-replicas 1 --variant optimized --out out"
+    run_checked(f"{line} {echo} {more}", tmp_path)
     result = read(tmp_path / "out")
     assert not result.failures and len(result.trials) == 6
     for trial in result.trials:
@@ -200,14 +188,8 @@ def test_how_calls_of_a_handle_fail(
 @pytest.mark.ci
 def test_an_app_of_ones_own_that_streams(tmp_path: Path) -> None:
     shutil.copy(STAND_IN, tmp_path)
-    done = run_to_end(
-        [
-            *("run", "stand_in.py:app", "--protocol", "stream", "--route", CHAT, "--quick"),
-            *("--body", json.dumps(BODY), "--clients", "raw:2", "--out", "out"),
-        ],
-        tmp_path,
-    )
-    assert done.returncode == 0, done.stderr + done.stdout
+    line = f"run stand_in.py:app --protocol stream --route {CHAT} --quick --clients raw:2"
+    run_checked([*line.split(), "--body", json.dumps(BODY), "--out", "out"], tmp_path)
     (trial,) = read(tmp_path / "out").trials
     assert trial.counts.completed > 0 and not trial.counts.failed
     # Who answers, the tokens, why it ends, and the usage: without [DONE].
@@ -220,8 +202,7 @@ def test_an_app_of_ones_own_completes_chats(tmp_path: Path) -> None:
     shutil.copy(STAND_IN, tmp_path)
     words = ["run", "stand_in.py:app", "--openai", "--model", "stand-in", "--quick"]
     words += ["--input-tokens", "30,5", "--output-tokens", f"{TOKENS}", "--clients", "raw:2,raw:4"]
-    done = run_to_end([*words, "--slo", "ttft_p50=10s", "--out", "out"], tmp_path)
-    assert done.returncode == 0, done.stderr + done.stdout
+    done = run_checked([*words, "--slo", "ttft_p50=10s", "--out", "out"], tmp_path)
     trials = read(tmp_path / "out").trials
     assert len(trials) == 2
     for trial in trials:
@@ -238,8 +219,7 @@ def test_an_app_of_ones_own_completes_chats(tmp_path: Path) -> None:
     lines = records.read_text().splitlines(keepends=True)
     last = next(one for one in lines if '"kind":"trial"' in one and "/4-connections" in one)
     records.write_text("".join(one for one in lines if one != last))
-    again = run_to_end([*words, "--slo", "ttft_p50=10s", "--resume", "out"], tmp_path)
-    assert again.returncode == 0, again.stderr + again.stdout
+    run_checked([*words, "--slo", "ttft_p50=10s", "--resume", "out"], tmp_path)
     (_, second) = read(tmp_path / "out").trials
     assert second.row.connections == 4 and second.client["tokens"]["answer"] > 0
 
@@ -252,8 +232,7 @@ def test_an_app_of_ones_own_is_asked_by_grpc(tmp_path: Path) -> None:
     words += ["--body", "@message.bin", "--clients", "raw:2", "--variant", "default,optimized"]
     for protocol, method, events in (("grpc", "Upper", 0), ("grpc-stream", "Words", 4)):
         route = ["--protocol", protocol, "--route", f"/examples.Text/{method}"]
-        done = run_to_end([*words, *route, "--out", protocol], tmp_path)
-        assert done.returncode == 0, done.stderr + done.stdout
+        done = run_checked([*words, *route, "--out", protocol], tmp_path)
         result = read(tmp_path / protocol)
         assert not result.failures and len(result.trials) == 2
         for trial in result.trials:
@@ -274,8 +253,7 @@ def test_an_app_without_the_method_is_refused_at_its_deploy(tmp_path: Path) -> N
     (tmp_path / "text.py").write_text(text.replace("async def Upper", "async def Lower"))
     words = ["run", "text.py:app", "--protocol", "grpc", "--grpc-servicer", "text_grpc.add_text"]
     words += ["--route", "/examples.Text/Upper", "--quick", "--out", "out"]
-    done = run_to_end(words, tmp_path)
-    assert done.returncode == 1
+    run_checked(words, tmp_path, 1)
     (failure,) = read(tmp_path / "out").failures
     assert "/examples.Text/Upper on port" in failure.message
     assert "Tried to call a method 'Upper' that does not exist" in failure.message
@@ -290,15 +268,9 @@ def test_a_load_of_an_openai_compatible_app_counts_tokens(
     serving = shared_serving("default")
     put_on_path(serving, STAND_IN)
     serving.deploy(app, {})
-    done = run_to_end(
-        [
-            *("load", serving.url, "--openai", "--model", "stand-in", "-c", "4", "-d", "3s"),
-            *("--output-tokens", f"{TOKENS}", "--input-tokens", "30", "--out", "out"),
-            *("--slo", "ttft_p50=10s,itl_p50=10s"),
-        ],
-        tmp_path,
-    )
-    assert done.returncode == 0, done.stderr + done.stdout
+    line = f"load {serving.url} --openai --model stand-in -c 4 -d 3s --output-tokens {TOKENS}"
+    more = "--input-tokens 30 --slo ttft_p50=10s,itl_p50=10s --out out"
+    done = run_checked(f"{line} {more}", tmp_path)
     (trial,) = read(tmp_path / "out").trials
     requests = trial.counts.completed
     assert requests > 0 and not trial.counts.failed

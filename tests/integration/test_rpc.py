@@ -25,7 +25,7 @@ from serve_bench.benchmarks.rpc.summary import NAMES, rpc_summary
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Result, Trial
 from serve_bench.store import read
-from tests.integration.conftest import run_to_end, start, wait_until_clean, warden_of
+from tests.integration.conftest import run_checked, start, wait_until_clean, warden_of
 
 TORCH = [pytest.mark.torch]
 RAY = [pytest.mark.torch, pytest.mark.ray, pytest.mark.timeout(300)]
@@ -202,8 +202,7 @@ def test_who_is_killed_is_named_and_resume_gives_the_figures_that_arithmetic_say
         assert len(trial.metrics["throughput"].windows or ()) == len(whole)
         assert trial.counts.completed == len(whole) * OBSERVERS * STEPS
     assert all(one.clean for one in result.teardowns)
-    resumed = run_to_end(["rpc", "--resume", "r"], tmp_path)
-    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
+    run_checked(["rpc", "--resume", "r"], tmp_path)
     result = read(folder)
     assert result.complete and len(result.launches) == 2 and result.failures == ()
     assert {trial.variant for trial in result.trials} == {backend}
@@ -277,8 +276,7 @@ def test_the_address_may_be_a_name_and_the_published_port_is_kept_to(tmp_path: P
     """Of this machine alone: nothing of a world listens to the network."""
     command = ["rpc", "-world_size=2", "-master_addr=localhost", "-state_size=4-5", "-nlayers=1"]
     more = ["--master-port", "0", "--episodes", "2", "--steps", "50", "-output_file_path=x.json"]
-    ran = run_to_end([*command, *more, "--out", "r"], tmp_path)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    run_checked([*command, *more, "--out", "r"], tmp_path)
     result = read(tmp_path / "r")
     (trial,), (deploy,), (launch,) = result.trials, result.deploys, result.launches
     assert trial.client["policy"] == "network" and trial.counts.completed == 100

@@ -9,7 +9,7 @@ import pytest
 
 from serve_bench.core.redaction import hash_value
 from serve_bench.store import read
-from tests.integration.conftest import run_to_end
+from tests.integration.conftest import run_checked
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
 
@@ -20,8 +20,7 @@ def test_an_app_is_swept_and_each_option_proven(tmp_path: Path) -> None:
     """The example's suite file, from a folder of the user's, then the same run gone on with."""
     shutil.copytree(EXAMPLE, tmp_path / "mine")
     out = tmp_path / "out"
-    done = run_to_end(["run", "mine/shop.toml", "--quick", "--out", str(out)], tmp_path)
-    assert done.returncode == 0, done.stderr + done.stdout
+    done = run_checked(["run", "mine/shop.toml", "--quick", "--out", str(out)], tmp_path)
     result = read(out)
     assert len(result.trials) == 4 and not result.failures
     assert all(one.counts.completed > 0 and not one.counts.failed for one in result.trials)
@@ -39,10 +38,10 @@ def test_an_app_is_swept_and_each_option_proven(tmp_path: Path) -> None:
     assert [one.in_place for one in result.deploys][1:] == [True] * 3
     best, text = "has the highest throughput: ", " ".join
     assert best in text(done.stdout.split()) and "limited by" in done.stdout
-    unnamed = run_to_end(["run", "--resume", str(out)], tmp_path)  # a record alone runs no app
-    assert unnamed.returncode == 2 and "the app mine/shop.py:app" in unnamed.stderr
-    again = run_to_end(["run", "mine/shop.toml", "--quick", "--resume", str(out)], tmp_path)
-    assert again.returncode == 0 and best in text(again.stdout.split()), again.stderr
+    unnamed = run_checked(["run", "--resume", str(out)], tmp_path, 2)  # a record alone runs no app
+    assert "the app mine/shop.py:app" in unnamed.stderr
+    again = run_checked(["run", "mine/shop.toml", "--quick", "--resume", str(out)], tmp_path)
+    assert best in text(again.stdout.split()), again.stderr
     assert len(read(out).trials) == 4  # nothing was left to be measured
 
 
@@ -70,8 +69,7 @@ def test_a_typed_builder_of_a_file_in_a_package_is_built_for_each_argument(tmp_p
     for name, text in (("__init__", ""), ("words", "WORD = 'hello'"), ("my-app", BUILDER)):
         (tmp_path / "pkg" / f"{name}.py").write_text(text)
     words = "run pkg/my-app.py:typed --arg copies=1,2 --clients raw:2 --quick --out out"
-    done = run_to_end(words.split(), tmp_path)
-    assert done.returncode == 0, done.stderr + done.stdout
+    run_checked(words.split(), tmp_path)
     deploys = read(tmp_path / "out").deploys
     assert [deploy.cell["args.copies"] for deploy in deploys] == ["1", "2"]
     assert [len(deploy.proof["replicas"]) for deploy in deploys] == [1, 2]
@@ -82,8 +80,7 @@ def test_a_typed_builder_of_a_file_in_a_package_is_built_for_each_argument(tmp_p
 def test_an_answer_that_is_no_success_is_told_before_any_load(tmp_path: Path) -> None:
     shutil.copytree(EXAMPLE, tmp_path / "mine")
     arguments = ["run", "mine/shop.py:app", "--route", "/rank", "--body", "{}", "--quick"]
-    done = run_to_end([*arguments, "--out", "out"], tmp_path)
-    assert done.returncode == 1
+    done = run_checked([*arguments, "--out", "out"], tmp_path, 1)
     assert "POST /rank on port" in done.stdout and "answered 422" in done.stdout
     assert not read(tmp_path / "out").trials
 
@@ -146,8 +143,7 @@ def test_a_config_file_is_deployed_whole_and_a_500_told_with_its_traceback(tmp_p
         (tmp_path / name).write_text(text)
     words = "run config.yaml --app-name shop --paths paths --headers headers --quick --out out"
     arguments = [*words.split(), "--clients", "raw:2", "--option", "Shop.user_config.broken=0,1"]
-    done = run_to_end(arguments, tmp_path)
-    assert done.returncode == 1, done.stderr + done.stdout
+    done = run_checked(arguments, tmp_path, 1)
     assert "the load goes to shop, with helper deployed beside it" in done.stderr
     assert "config.yaml: has no effect here: http_options.port" in done.stderr
     result = read(tmp_path / "out")

@@ -13,7 +13,13 @@ import pytest
 from serve_bench.benchmarks.scale.nodes import NODE_NAMES
 from serve_bench.core.result import Result
 from serve_bench.store import read
-from tests.integration.conftest import run_to_end, start, wait_for_line, wait_for_load_worker
+from tests.integration.conftest import (
+    run_checked,
+    run_to_end,
+    start,
+    wait_for_line,
+    wait_for_load_worker,
+)
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
 
@@ -22,8 +28,7 @@ GRAPH_NAMES = ("throughput_mean_tps", "throughput_std_tps", "latency_mean_ms", "
 
 def measured(folder: Path, *command: str, code: int = 0) -> Result:
     """The run of a command that ends with this exit code."""
-    ran = run_to_end([*command, "--out", "r"], folder)
-    assert ran.returncode == code, ran.stdout + ran.stderr
+    run_checked([*command, "--out", "r"], folder, code)
     return read(folder / "r")
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from serve_bench.store import read
 from tests.integration import soak_app
-from tests.integration.conftest import run_to_end, start, wait_for_line
+from tests.integration.conftest import run_checked, run_to_end, start, wait_for_line
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
 
@@ -27,8 +27,7 @@ def _app(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_a_leak_is_found_in_its_replica(tmp_path: Path) -> None:
     words = ["soak", "soak_app.py:leaking_4k", "--for", "75s", "--fail-on", "leak", "--out", "run"]
-    done = run_to_end(words, tmp_path, 200)
-    assert done.returncode == 3, done.stderr
+    done = run_checked(words, tmp_path, 3, timeout_s=200)
     assert "gate: replica Shop grows by" in done.stderr
     shown = run_to_end(["report", "run", "--format", "json"], tmp_path)
     (variant,) = json.loads(shown.stdout)["variants"]
@@ -52,7 +51,6 @@ def test_ctrl_c_keeps_its_blocks_and_a_resume_goes_on(tmp_path: Path) -> None:
     assert begun.returncode == 130
     kept = read(tmp_path / "run")
     assert {"block 1", "block 2"} <= {one.row.label for one in kept.trials}
-    done = run_to_end(["soak", "--resume", "run"], tmp_path, 120)
-    assert done.returncode == 0, done.stderr
+    run_checked(["soak", "--resume", "run"], tmp_path, timeout_s=120)
     whole = read(tmp_path / "run")
     assert whole.complete and len(whole.trials) == 6 and len(whole.launches) == 2

@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from serve_bench.store import read
-from tests.integration.conftest import run_to_end, start, wait_for_line, wait_until_clean
+from tests.integration.conftest import (
+    run_checked,
+    run_to_end,
+    start,
+    wait_for_line,
+    wait_until_clean,
+)
 
 pytestmark = [pytest.mark.alone, pytest.mark.ray, pytest.mark.timeout(240)]
 
@@ -53,8 +59,7 @@ composed = Composed.bind(1, inner=Plain.bind())
 @pytest.mark.ci
 def test_layers_of_the_no_op_are_measured_in_one_round(tmp_path: Path) -> None:
     layers = ["--layers", "uvicorn,fastapi,handle,default", "--clients", "raw:4"]
-    done = run_to_end(["tax", *layers, *QUICK], tmp_path, 200)
-    assert done.returncode == 0, done.stderr
+    run_checked(["tax", *layers, *QUICK], tmp_path, timeout_s=200)
     shown = run_to_end(["report", "run", "--format", "json"], tmp_path)
     (row,) = json.loads(shown.stdout)["rows"]
     by_name = {one["layer"]: one for one in row["layers"]}
@@ -75,8 +80,7 @@ def test_an_own_app_is_served_bare_with_its_instance(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(APP)
     stream = ["--route", "/name", "--protocol", "stream", "--clients", "raw:4"]
     line = ["tax", "shop.py:app", *stream, "--layers", "app,default", *QUICK]
-    done = run_to_end(line, tmp_path, 200)
-    assert done.returncode == 0, done.stderr
+    done = run_checked(line, tmp_path, timeout_s=200)
     assert "FastAPI on uvicorn" in done.stdout
     trials = {one.variant: one for one in read(tmp_path / "run").trials}
     for trial in trials.values():
@@ -86,11 +90,9 @@ def test_an_own_app_is_served_bare_with_its_instance(tmp_path: Path) -> None:
 
 def test_what_is_no_asgi_is_refused_and_what_is_composed_has_no_bare_server(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(APP)
-    refused = run_to_end(["tax", "shop.py:plain", "--dry-run"], tmp_path)
-    assert refused.returncode == 2
+    refused = run_checked(["tax", "shop.py:plain", "--dry-run"], tmp_path, 2)
     assert "TARGET: shop.py:plain: the ingress Plain is no ASGI app" in refused.stderr
-    planned = run_to_end(["tax", "shop.py:composed", "--dry-run"], tmp_path)
-    assert planned.returncode == 0, planned.stderr
+    planned = run_checked(["tax", "shop.py:composed", "--dry-run"], tmp_path)
     assert "left out: app: Composed is made with a deployment (inner)" in planned.stdout
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from serve_bench.store import read
-from tests.integration.conftest import run_to_end
+from tests.integration.conftest import run_checked
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
 
@@ -48,15 +48,8 @@ app = Front.bind(Down.bind())
 @pytest.mark.ci
 def test_the_hops_of_an_app_with_a_call_and_a_batch(tmp_path: Path) -> None:
     (tmp_path / "way.py").write_text(APP)
-    done = run_to_end(
-        [
-            *("run", "way.py:app", "--trace", "10%", "--clients", "raw:1", "--windows", "4"),
-            *("--window-seconds", "1", "--variant", "default,optimized", "--out", "out"),
-            *("--format", "json"),
-        ],
-        tmp_path,
-    )
-    assert done.returncode == 0, done.stderr + done.stdout
+    line = "run way.py:app --trace 10% --clients raw:1 --windows 4 --window-seconds 1"
+    done = run_checked(f"{line} --variant default,optimized --out out --format json", tmp_path)
     result = read(tmp_path / "out")
     assert len(result.trials) == 2
     for trial in result.trials:
@@ -90,13 +83,7 @@ def test_versus_says_in_which_hop_the_sides_differ(tmp_path: Path) -> None:
     (tmp_path / "way.py").write_text(APP)
     slow = APP.replace(f"sleep({FRONT_MS / 1e3})", f"sleep({(FRONT_MS + 40) / 1e3})")
     (tmp_path / "slow.py").write_text(slow)
-    done = run_to_end(
-        [
-            *("versus", "--a", "way.py:app", "--b", "slow.py:app", "--quick", "--all-rounds"),
-            *("--clients", "raw:1", "--trace", "20%", "--out", "out"),
-        ],
-        tmp_path,
-    )
-    assert done.returncode == 0, done.stderr + done.stdout
+    line = "versus --a way.py:app --b slow.py:app --quick --all-rounds --clients raw:1 --trace 20%"
+    done = run_checked(f"{line} --out out", tmp_path)
     text = " ".join(done.stdout.split())
     assert re.search(r"B takes [\d.]+ ms more than A, [\d.]+ of them user code", text), text

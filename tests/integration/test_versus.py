@@ -10,7 +10,7 @@ import pytest
 from serve_bench.cli.show import render
 from serve_bench.core.result import Result
 from serve_bench.store import read
-from tests.integration.conftest import run_to_end, start, wait_for_line, wait_until_clean
+from tests.integration.conftest import run_checked, start, wait_for_line, wait_until_clean
 
 pytestmark = [pytest.mark.alone, pytest.mark.ray, pytest.mark.timeout(240)]
 
@@ -30,8 +30,7 @@ def test_default_against_optimized_broken_off_settled_and_gone_on_with(tmp_path:
     assert {trial.round for trial in first.trials} == {1}
     assert len(first.teardowns) == 4 and all(one.clean for one in first.teardowns)
 
-    done = run_to_end(["versus", "--resume", "run"], tmp_path, 300)
-    assert done.returncode == 0, done.stderr
+    done = run_checked(["versus", "--resume", "run"], tmp_path, timeout_s=300)
     result = read(tmp_path / "run")
     assert result.complete and all(one.clean for one in result.teardowns)
     assert result.stop is not None and result.stop.why == "settled"
@@ -54,8 +53,8 @@ def test_default_against_optimized_broken_off_settled_and_gone_on_with(tmp_path:
     for format_ in ("json", "csv", "markdown"):
         assert render(result, format_).strip()
 
-    again = run_to_end(["versus", "--resume", "run"], tmp_path)
-    assert again.returncode == 0 and "--rounds +6 adds rounds" in again.stderr
+    again = run_checked(["versus", "--resume", "run"], tmp_path)
+    assert "--rounds +6 adds rounds" in again.stderr
     assert len(read(tmp_path / "run").launches) == len(launches) and wait_until_clean(1) == []
 
 
@@ -100,7 +99,6 @@ RAY_SERVE_THROUGHPUT_OPTIMISED = 1
 def test_a_side_that_does_not_start_ends_its_rounds(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(BROKEN)
     line = ["versus", "--a", "default", "--b", "broken", "--suite", "./mine.toml", "--rounds", "1"]
-    done = run_to_end(line, tmp_path)
-    assert done.returncode == 1
+    done = run_checked(line, tmp_path, 1)
     assert "knows no flag RAY_SERVE_THROUGHPUT_OPTIMISED" in done.stderr
     assert "resume: the same command line with --resume" in done.stderr
