@@ -58,7 +58,7 @@ class Parameter(NamedTuple):
     def of_axis(cls, one: AxisFlag) -> Parameter:
         """The flag of an axis; one that takes no value says yes."""
         names = (one.name, *one.axis.spellings) if one.flag.name is None else ()
-        default = False if one.switch else one.flag.default
+        default = False if one.switch else None
         spellings = tuple(map(_spelt, names)) if len(names) > 1 else ()
         return cls(default, one.flag.help, spellings, None if one.switch else one.shape)
 

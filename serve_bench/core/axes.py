@@ -37,15 +37,14 @@ class Flag:
     """The flag of an axis in some commands.
 
     `swept`: it takes several values, with commas; each makes cells of its own. `name`: of the flag,
-    where it is not that of the axis. `default`: the value without the flag; None: as in the suite.
-    `words`: texts that stand for several values. `most`: the upper end there, where it is lower.
+    where it is not that of the axis. `words`: texts that stand for several values. `most`: the
+    upper end there, where it is lower.
     """
 
     help: str
     commands: tuple[str, ...]
     swept: bool = False
     name: str | None = None
-    default: str | None = None
     words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     most: float | None = None
 
@@ -158,6 +157,16 @@ COUNT: Final = Kind(_count, COUNT_WORDS, "N")
 SECONDS: Final = Kind(_seconds, "seconds, 0 or more", "SECONDS")
 YES_NO: Final = Kind(_yes_no, "true or false")
 LAYERS: Final = Kind(_layers, "numbers from 1 with commas")
+SHARE: Final = Kind(_share, "a number above 0, up to 1", "NUMBER")
+SEED: Final = Kind(_seed, "a whole number from 0")
+QUEUE: Final = Kind(_queue, f"-1 (no limit) or {COUNT_WORDS}", "N")
+GAP_MS: Final = Kind(_gap_ms, "milliseconds from 0 to 60000", "MS")
+DATA_SIZE: Final = Kind(_data_size, "small, large or a number of bytes up to 1 GiB", "SIZE")
+RESPONSE_SIZE: Final = Kind(
+    lambda value: _data_size(value, ECHO),
+    "small, large, echo or a number of bytes up to 1 GiB",
+    "SIZE",
+)
 
 
 def one_of(*choices: str) -> Kind:
@@ -180,353 +189,184 @@ MODELS: Final = (*MATRICES, "recsys", "press")
 SWEEPS: Final = (*MATRICES, "press")
 ONE_PROTOCOL: Final = ("sweep", "noop", "versus", "capacity", "soak")
 
+
+def _of_cell(name: str, kind: Kind, default: Value, help: str, *flags: Flag, **more: Any) -> Axis:
+    return Axis(name, "deploy", kind, default, help, flags, **more)
+
+
+def _of_load(name: str, kind: Kind, default: Value, help: str, *flags: Flag, **more: Any) -> Axis:
+    return Axis(name, "load", kind, default, help, flags, **more)
+
+
+def _of_model(name: str, kind: Kind, default: Value, help: str, *flags: Flag, **more: Any) -> Axis:
+    return _of_cell(name, kind, default, help, *flags, **{"apps": MODEL_APPS, **more})
+
+
+def _swept(help: str, *commands: str, **more: Any) -> Flag:
+    """A flag that takes several values."""
+    return Flag(help, commands, swept=True, **more)
+
+
 #: What a DLRM ranker is made of; the defaults of its shape are those of serving/apps/dlrm_shape.py.
+_BOTH: Final = {"both": ("plain", "tuned")}
 _MODEL = (
-    Axis(
-        "ranker",
-        "deploy",
-        one_of("plain", "tuned"),
-        "plain",
-        "which",
-        flags=(
-            Flag(
-                "Ranker of the model: plain, tuned or both [plain].",
-                MODELS,
-                swept=True,
-                words={"both": ("plain", "tuned")},
-            ),
-        ),
-        apps=MODEL_APPS,
+    _of_model(
+        *("ranker", one_of("plain", "tuned"), "plain", "which"),
+        _swept("Ranker of the model: plain, tuned or both [plain].", *MODELS, words=_BOTH),
         named=True,
     ),
-    Axis(
-        "device",
-        "deploy",
-        one_of("auto", "cpu", "cuda"),
-        "auto",
-        "where",
-        flags=(
-            Flag("Device of the model: auto, cpu or cuda [auto].", (*MATRICES, "recsys")),
-            Flag("Devices of the model: auto, cpu, cuda [auto].", ("press",), swept=True),
-        ),
-        apps=MODEL_APPS,
+    _of_model(
+        *("device", one_of("auto", "cpu", "cuda"), "auto", "where"),
+        Flag("Device of the model: auto, cpu or cuda [auto].", (*MATRICES, "recsys")),
+        _swept("Devices of the model: auto, cpu, cuda [auto].", "press"),
         named=True,
     ),
-    Axis(
-        "threads",
-        "deploy",
-        COUNT,
-        1,
-        "of torch, in each ranker on a CPU",
-        flags=(Flag("Threads of torch in each ranker, on a CPU [1].", MODELS),),
-        apps=MODEL_APPS,
+    _of_model(
+        *("threads", COUNT, 1, "of torch, in each ranker on a CPU"),
+        Flag("Threads of torch in each ranker, on a CPU [1].", MODELS),
     ),
-    Axis(
-        "gpu_fraction",
-        "deploy",
-        Kind(_share, "a number above 0, up to 1", "NUMBER"),
-        1.0,
-        "of a GPU, each ranker",
-        flags=(Flag("Share of a GPU for each ranker replica [1].", MODELS),),
-        apps=MODEL_APPS,
+    _of_model(
+        *("gpu_fraction", SHARE, 1.0, "of a GPU, each ranker"),
+        Flag("Share of a GPU for each ranker replica [1].", MODELS),
     ),
-    Axis(
-        "seed",
-        "deploy",
-        Kind(_seed, "a whole number from 0"),
-        0,
-        "of weights and features",
-        apps=MODEL_APPS,
+    _of_model("seed", SEED, 0, "of weights and features", brief=""),
+    _of_model("rows_per_request", COUNT, 32, "candidates of a user", apps=REQUEST_APPS, brief=""),
+    _of_model("dense_features", COUNT, 13, "dense features of a candidate", brief=""),
+    _of_model(
+        "sparse_features", COUNT, 26, "sparse features, a table each", apps=REQUEST_APPS, brief=""
+    ),
+    _of_model("width", COUNT, 64, "length of an embedding", brief=""),
+    _of_model(
+        *("table_rows", COUNT, 100_000, "rows of each table"),
+        Flag("Rows of each embedding table [100000].", (*MATRICES, "recsys")),
+        Flag("Rows of each embedding table [1000].", ("press",)),
         brief="",
     ),
-    Axis(
-        "rows_per_request",
-        "deploy",
-        COUNT,
-        32,
-        "candidates of a user",
-        apps=REQUEST_APPS,
-        brief="",
-    ),
-    Axis(
-        "dense_features",
-        "deploy",
-        COUNT,
-        13,
-        "dense features of a candidate",
-        apps=MODEL_APPS,
-        brief="",
-    ),
-    Axis(
-        "sparse_features",
-        "deploy",
-        COUNT,
-        26,
-        "sparse features, a table each",
-        apps=REQUEST_APPS,
-        brief="",
-    ),
-    Axis("width", "deploy", COUNT, 64, "length of an embedding", apps=MODEL_APPS, brief=""),
-    Axis(
-        "table_rows",
-        "deploy",
-        COUNT,
-        100_000,
-        "rows of each table",
-        flags=(
-            Flag("Rows of each embedding table [100000].", (*MATRICES, "recsys")),
-            Flag("Rows of each embedding table [1000].", ("press",)),
-        ),
-        apps=MODEL_APPS,
-        brief="",
-    ),
-    Axis(
-        "bottom",
-        "deploy",
-        LAYERS,
-        "256,64",
-        "widths of the bottom layers",
-        apps=MODEL_APPS,
-        brief="",
-    ),
-    Axis(
-        "top", "deploy", LAYERS, "256,128,64", "widths of the top layers", apps=MODEL_APPS, brief=""
-    ),
-    Axis(
-        "ingress_per_ranker",
-        "deploy",
-        COUNT,
-        2,
-        "ingress replicas for each ranker replica",
-        apps=("recsys",),
+    _of_model("bottom", LAYERS, "256,64", "widths of the bottom layers", brief=""),
+    _of_model("top", LAYERS, "256,128,64", "widths of the top layers", brief=""),
+    _of_model(
+        "ingress_per_ranker", COUNT, 2, "ingress replicas for each ranker replica", apps=("recsys",)
     ),
 )
 
 #: How a service of many clients is set; Serve's own defaults.
 _PRESS = (
-    Axis(
-        "log_level",
-        "deploy",
-        one_of("DEBUG", "INFO", "WARNING", "ERROR"),
-        "INFO",
+    _of_cell(
+        *("log_level", one_of("DEBUG", "INFO", "WARNING", "ERROR"), "INFO"),
         "of Serve (proxy, controller, replicas) and of the app",
-        flags=(Flag("Log levels: DEBUG, INFO, WARNING, ERROR [INFO].", ("press",), swept=True),),
+        _swept("Log levels: DEBUG, INFO, WARNING, ERROR [INFO].", "press"),
         apps=PRESS_APPS,
         named=True,
     ),
-    Axis(
-        "callable",
-        "deploy",
-        one_of("async", "sync", "fastapi-def"),
-        "async",
+    _of_cell(
+        *("callable", one_of("async", "sync", "fastapi-def"), "async"),
         "what the handler is: a coroutine, blocking in a thread, a def endpoint of FastAPI",
-        flags=(
-            Flag(
-                "Handlers: async, sync, fastapi-def [async].",
-                ("press",),
-                swept=True,
-            ),
-        ),
+        _swept("Handlers: async, sync, fastapi-def [async].", "press"),
         apps=PRESS_APPS,
     ),
-    Axis(
-        "max_queued_requests",
-        "deploy",
-        Kind(_queue, f"-1 (no limit) or {COUNT_WORDS}", "N"),
-        -1,
+    _of_cell(
+        *("max_queued_requests", QUEUE, -1),
         "requests that wait at the proxy beyond those that replicas take; more get a 503",
-        flags=(
-            Flag(
-                "Requests that may wait for a replica; more get a 503 [-1: no limit].",
-                ("press",),
-                swept=True,
-            ),
-        ),
+        _swept("Requests that may wait for a replica; more get a 503 [-1: no limit].", "press"),
         apps=PRESS_APPS,
         option="max_queued_requests",
     ),
 )
 
+_BODY_TYPES: Final = "What is returned: response (Content-Length) or str (chunked, as published)."
+_PROTOCOLS: Final = "http, stream, grpc, grpc-stream, handle, handle-stream [http]."
 _DECLARED = (
-    Axis(
-        "num_replicas",
-        "deploy",
-        COUNT,
-        1,
-        "replicas of the measured deployment",
-        flags=(
-            Flag("Replicas of the measured deployment.", MATRICES, swept=True),
-            Flag("Replicas of the measured deployment [half the cores].", ("press",), swept=True),
-            Flag(
-                "Replicas of the ranker; 2 of the ingress for each [1,2,4].",
-                ("recsys",),
-                swept=True,
-                name="ranker_replicas",
-            ),
-            Flag("Replicas of the deployment.", ("noop",), default="8"),
+    _of_cell(
+        *("num_replicas", COUNT, 1, "replicas of the measured deployment"),
+        _swept("Replicas of the measured deployment.", *MATRICES),
+        _swept("Replicas of the measured deployment [half the cores].", "press"),
+        _swept(
+            "Replicas of the ranker; 2 of the ingress for each [1,2,4].",
+            "recsys",
+            name="ranker_replicas",
         ),
+        Flag("Replicas of the deployment [8].", ("noop",)),
         brief="replicas",
         option="num_replicas",
     ),
-    Axis(
-        "max_ongoing_requests",
-        "deploy",
-        COUNT,
-        10000,
+    _of_cell(
+        *("max_ongoing_requests", COUNT, 10000),
         "requests that one replica takes at once, as Serve calls it",
-        flags=(
-            Flag(
-                "Requests that one replica takes at once.",
-                SWEEPS,
-                swept=True,
-            ),
-            Flag("Requests that one replica takes at once.", ("noop",), default="10000"),
-            Flag("Requests that one replica takes at once.", ("scale",), most=1_000_000),
-        ),
+        _swept("Requests that one replica takes at once.", *SWEEPS),
+        Flag("Requests that one replica takes at once [10000].", ("noop",)),
+        Flag("Requests that one replica takes at once.", ("scale",), most=1_000_000),
         spellings=("max_concurrent_queries",),  # in published commands
         brief="ongoing",
         option="max_ongoing_requests",
     ),
-    Axis(
-        "max_batch_size",
-        "deploy",
-        COUNT,
-        1,
+    _of_cell(
+        *("max_batch_size", COUNT, 1),
         "requests that serve.batch may put together; 1 means no batching",
-        flags=(
-            Flag("Largest batch of serve.batch; 1: no batching.", SWEEPS, swept=True),
-            Flag("Requests that a ranker scores at once [100].", ("recsys",)),
-            Flag("Largest batch; 1: no batching.", ("noop",), default="1"),
-            Flag("Largest batch of serve.batch.", ("scale",), most=100_000),
-        ),
+        _swept("Largest batch of serve.batch; 1: no batching.", *SWEEPS),
+        Flag("Requests that a ranker scores at once [100].", ("recsys",)),
+        Flag("Largest batch [1: no batching].", ("noop",)),
+        Flag("Largest batch of serve.batch.", ("scale",), most=100_000),
         brief="batch",
         option="user_config.max_batch_size",
     ),
-    Axis(
-        "batch_wait_timeout_s",
-        "deploy",
-        SECONDS,
-        0.0,
-        "how long serve.batch waits for a batch to fill",
-        flags=(
-            Flag("How long serve.batch waits to fill a batch [0].", SWEEPS),
-            Flag("How long serve.batch waits to fill a batch.", ("noop",), default="0"),
-            Flag("How long serve.batch waits to fill a batch [0].", ("scale",), most=60.0),
-        ),
+    _of_cell(
+        *("batch_wait_timeout_s", SECONDS, 0.0, "how long serve.batch waits for a batch to fill"),
+        Flag("How long serve.batch waits to fill a batch [0].", (*SWEEPS, "noop")),
+        Flag("How long serve.batch waits to fill a batch [0].", ("scale",), most=60.0),
         option="user_config.batch_wait_timeout_s",
     ),
-    Axis(
-        "body_type",
-        "deploy",
-        one_of("response", "str"),
-        "response",
+    _of_cell(
+        *("body_type", one_of("response", "str"), "response"),
         "what the handler returns: a Response (Content-Length) or a string (chunked, as published)",
-        flags=(
-            Flag(
-                "What is returned: response (Content-Length) or str (chunked, as published).",
-                ("micro",),
-            ),
-            Flag(
-                "What is returned: response (Content-Length) or str (chunked, as published).",
-                ("noop",),
-                default="response",
-            ),
-        ),
+        Flag(_BODY_TYPES, ("micro", "noop")),
         apps=("noop",),
     ),
-    Axis(
-        "intermediate_handle",
-        "deploy",
-        YES_NO,
-        False,
+    _of_cell(
+        *("intermediate_handle", YES_NO, False),
         "put a deployment in front that forwards through a handle",
-        flags=(Flag("Put a forwarding deployment in front.", ("micro", "noop")),),
+        Flag("Put a forwarding deployment in front.", ("micro", "noop")),
         apps=("noop",),
     ),
-    Axis(
-        "intermediate_max_ongoing_requests",
-        "deploy",
-        COUNT,
-        1000,
+    _of_cell(
+        *("intermediate_max_ongoing_requests", COUNT, 1000),
         "requests that the forwarding deployment takes at once",
         apps=("noop",),
         brief="ongoing in front",
     ),
-    Axis(
-        "event_gap_ms",
-        "deploy",
-        Kind(_gap_ms, "milliseconds from 0 to 60000", "MS"),
-        0.0,
+    _of_cell(
+        *("event_gap_ms", GAP_MS, 0.0),
         "how long the no-op app waits before each event of a stream",
-        flags=(
-            Flag("Milliseconds before each event of the no-op app [0].", ("micro", "sweep")),
-            Flag("Milliseconds before each event of the app.", ("noop",), default="0"),
-        ),
+        Flag("Milliseconds before each event of the no-op app [0].", (*MATRICES, "noop")),
         apps=("noop",),
         brief="ms a gap",
         option="user_config.event_gap_ms",
     ),
     *_MODEL,
     *_PRESS,
-    Axis(
-        "data_size",
-        "load",
-        Kind(_data_size, "small, large or a number of bytes up to 1 GiB", "SIZE"),
-        "small",
-        "request body: none, 1 MiB, or so many bytes",
-        flags=(
-            Flag("Request bodies: small (none), large (1 MiB) or bytes.", ("micro",), swept=True),
-        ),
+    _of_load(
+        *("data_size", DATA_SIZE, "small", "request body: none, 1 MiB, or so many bytes"),
+        _swept("Request bodies: small (none), large (1 MiB) or bytes.", "micro"),
     ),
-    Axis(
-        "response_size",
-        "load",
-        Kind(
-            lambda value: _data_size(value, ECHO),
-            "small, large, echo or a number of bytes up to 1 GiB",
-            "SIZE",
-        ),
-        "small",
+    _of_load(
+        *("response_size", RESPONSE_SIZE, "small"),
         "response body of the no-op app: ok, 1 MiB, so many bytes, or the request's (echo)",
-        flags=(
-            Flag(
-                "Response bodies: small (ok), large (1 MiB), bytes, or echo (the request's).",
-                ("micro",),
-                swept=True,
-            ),
+        _swept(
+            "Response bodies: small (ok), large (1 MiB), bytes, or echo (the request's).", "micro"
         ),
         apps=("noop",),
     ),
-    Axis(
-        "protocol",
-        "load",
-        one_of(*PROTOCOLS),
-        "http",
+    _of_load(
+        *("protocol", one_of(*PROTOCOLS), "http"),
         "how a request is made, and answered: at once or as a stream of events that are timed",
-        flags=(
-            Flag(
-                "Protocols: http, stream, grpc, grpc-stream, handle, handle-stream [http].",
-                ("micro", "run"),
-                swept=True,
-            ),
-            Flag("Protocol: http, stream, grpc or grpc-stream [http].", ("load",)),
-            Flag("Protocol: http or stream [http].", ("tax",)),
-            Flag(
-                "Protocol: http, stream, grpc, grpc-stream, handle, handle-stream [http].",
-                ONE_PROTOCOL,
-            ),
-        ),
+        _swept(f"Protocols: {_PROTOCOLS}", "micro", "run"),
+        Flag("Protocol: http, stream, grpc or grpc-stream [http].", ("load",)),
+        Flag("Protocol: http or stream [http].", ("tax",)),
+        Flag(f"Protocol: {_PROTOCOLS}", ONE_PROTOCOL),
     ),
-    Axis(
-        "stream_events",
-        "load",
-        COUNT,
-        10,
-        "events of each stream of the no-op app",
-        flags=(
-            Flag("Events of each stream of the no-op app [10].", ("micro",), swept=True),
-            Flag("Events of each stream of the no-op app [10].", ("sweep", "noop")),
-        ),
+    _of_load(
+        *("stream_events", COUNT, 10, "events of each stream of the no-op app"),
+        _swept("Events of each stream of the no-op app [10].", "micro"),
+        Flag("Events of each stream of the no-op app [10].", ("sweep", "noop")),
         apps=("noop",),
     ),
 )
