@@ -3,7 +3,7 @@
 Its messages are texts (`google.protobuf.StringValue`); text_grpc.py adds its service to Serve.
 
 serve-bench run examples/grpc/text.py:app --protocol grpc --grpc-servicer text_grpc.add_text \
-    --route /examples.Text/Upper --body @examples/grpc/message.bin
+    --route /examples.Text/Upper --body '"how are you today"'
 """
 
 import asyncio

@@ -207,6 +207,10 @@ GRPC = f"run {TEXT}:app --protocol grpc"
             "text_grpc.add_text --route /examples.Text/Upper -H application:x",
             "--header: application: 'x' is not the app that is loaded, which is 'default'",
         ),
+        (
+            'text_grpc.add_text --route /examples.Text/Upper --body "a',
+            "--body: no google.protobuf.StringValue, serialized or as JSON: Failed to load JSON",
+        ),
     ],
 )
 def test_a_servicer_is_tried_before_anything_starts(

@@ -226,10 +226,11 @@ def test_an_app_of_ones_own_completes_chats(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_an_app_of_ones_own_is_asked_by_grpc(tmp_path: Path) -> None:
-    for name in ("text.py", "text_grpc.py", "message.bin"):
+    for name in ("text.py", "text_grpc.py"):
         shutil.copy(TEXT / name, tmp_path)
     words = ["run", "text.py:app", "--grpc-servicer", "text_grpc.add_text", "--quick"]
-    words += ["--body", "@message.bin", "--clients", "raw:2", "--variant", "default,optimized"]
+    words += ["--body", '"how are you today"', "--clients", "raw:2"]
+    words += ["--variant", "default,optimized"]
     for protocol, method, events in (("grpc", "Upper", 0), ("grpc-stream", "Words", 4)):
         route = ["--protocol", protocol, "--route", f"/examples.Text/{method}"]
         done = run_checked([*words, *route, "--out", protocol], tmp_path)

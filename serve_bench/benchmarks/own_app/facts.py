@@ -6,6 +6,7 @@ never here. An error in it becomes one line, with the file and the line that it 
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import subprocess
@@ -138,10 +139,16 @@ def _described(
     servicers: Servicers | None = None,
 ) -> OwnApp:
     about = {**_of_config(config, "name", "args", "deployments"), "folder": path[0]}
+    asked = asked or Asked()
+    if servicers is not None:
+        bodies = [base64.b64encode(body).decode() for body in asked.bodies or (asked.body,)]
+        about |= {"paths": asked.paths or (asked.route,), "bodies": bodies}
     answer = _ask(import_path, path, python, about, where, target, servicers)
     grpc = None
     if servicers is not None:
         grpc = built(OwnGrpc, {"servicers": servicers.functions, **answer}, servicers.where)
+        made = tuple(map(base64.b64decode, answer["messages"]))
+        asked = replace(asked, bodies=made) if asked.bodies else replace(asked, body=made[0])
     module, colon, _ = import_path.rpartition(":")
     return OwnApp(
         target,
@@ -149,12 +156,12 @@ def _described(
         path[0],
         built(tuple[OwnDeployment, ...], answer["deployments"], target),
         tuple(answer["options"]),
-        asked or Asked(),
+        asked,
         config,
         gpus=answer["gpus"],
         sources=tuple(answer["sources"]),
         grpc=grpc,
-        calls=answer["calls"] if asked is not None and asked.call is not None else {},
+        calls=answer["calls"] if asked.call is not None else {},
     )
 
 
@@ -336,6 +343,8 @@ def _ask(
         raise BadInput(f"{where}: {target}: {answer['no_config']}")
     if "no_app" in answer:
         raise BadInput(f"{where}: {target}: {answer['no_app']}")
+    if "no_message" in answer:
+        raise BadInput(f"--body: {answer['no_message']}")
     place = ""
     if "file" in answer:
         place = f" ({_short(answer['file'], path[0])}, line {answer['line']})"

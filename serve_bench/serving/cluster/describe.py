@@ -3,13 +3,15 @@
 It is started by path under the interpreter of a variant, with the app's folder on the path. It
 starts nothing, and refuses an app that would. On stdin it reads what is known of the app: `name`,
 `args` and `deployments` of a config file of Serve, `wishes`: options to try, as `[[deployment,
-{option: value}], ...]`, nested as in Serve, and `servicers`: functions that add services of gRPC.
+{option: value}], ...]`, nested as in Serve, and `servicers`: functions that add services of gRPC,
+with `paths` and `bodies`: their methods that are called in turn, and with what (base64).
 With `file` on stdin it answers with the content of that config file. Rule: an error of the app is
 reported as the app's: its kind, its text, and the line of the user's file that raised it.
 """
 
 from __future__ import annotations
 
+import base64
 import importlib
 import importlib.util
 import inspect
@@ -48,11 +50,18 @@ class NoServicer(Exception):
     """A function adds no services of gRPC; the message says why. With a cause: it raised that."""
 
 
+class NoMessage(Exception):
+    """A body is no message of the method that is called with it; the message says why."""
+
+
 class Server:
-    """Stands for Serve's gRPC server: takes the methods of services as that does."""
+    """Stands for Serve's gRPC server: takes the methods of services as that does. `kinds`: by path,
+    such as `unary-stream`; `messages`: the classes of their requests, where protoc made the code.
+    """
 
     def __init__(self) -> None:
         self.kinds: dict[str, str] = {}
+        self.messages: dict[str, Any] = {}
 
     def add_generic_rpc_handlers(self, handlers: Any) -> None:
         """As generated code calls it: one handler, of one service."""
@@ -66,11 +75,13 @@ class Server:
         for path, handler in handlers.items():
             sides = (handler.request_streaming, handler.response_streaming)
             self.kinds[path] = "-".join("stream" if one else "unary" for one in sides)
+            message = getattr(handler.request_deserializer, "__self__", None)  # of its FromString
+            if hasattr(message, "DESCRIPTOR"):
+                self.messages[path] = message
 
 
-def methods(functions: list[str]) -> dict[str, str]:
-    """The methods that functions add to Serve's gRPC server, by path, each with its kind, such as
-    `unary-stream`. Raises NoServicer."""
+def methods(functions: list[str]) -> Server:
+    """The methods that functions add to Serve's gRPC server. Raises NoServicer."""
     server = Server()
     for path in functions:
         module_name, _, name = path.rpartition(".")
@@ -88,7 +99,40 @@ def methods(functions: list[str]) -> dict[str, str]:
             raise NoServicer(path) from error
         if len(server.kinds) == before:
             raise NoServicer(f"{path}: adds no method of a service")
-    return server.kinds
+    return server
+
+
+def serialize(bodies: list[str], messages: list[Any]) -> list[str]:
+    """The bodies in base64, JSON as the message that it stands for. `messages`: classes of those of
+    the methods that are called in turn; None: not known. Raises NoMessage."""
+    made: dict[int, bytes] = {}
+    for turn in range(max(len(bodies), len(messages))):
+        at = turn % len(bodies)
+        content = to_message(base64.b64decode(bodies[at]), messages[turn % len(messages)])
+        if made.setdefault(at, content) != content:
+            raise NoMessage("JSON is another message for another method: load one at a time")
+    return [base64.b64encode(made[at]).decode() for at in sorted(made)]
+
+
+def to_message(body: bytes, kind: Any) -> bytes:
+    """A message of this class (None: not known), serialized, as JSON that it is made of, or so
+    already. No message looks like JSON of its own class. Raises NoMessage."""
+    if kind is None:
+        return body
+    from google.protobuf import json_format
+    from google.protobuf.message import Error
+
+    try:
+        made: bytes = json_format.Parse(body, kind()).SerializeToString(deterministic=True)
+        return made
+    except (json_format.Error, Error, ValueError) as error:
+        reason = " ".join(str(error).split())
+    try:
+        kind.FromString(body)
+    except Error:
+        name = kind.DESCRIPTOR.full_name
+        raise NoMessage(f"no {name}, serialized or as JSON: {reason}") from None
+    return body
 
 
 def of_apps(name: str) -> Any:
@@ -365,13 +409,16 @@ def describe_app(import_path: str, about: dict[str, Any]) -> dict[str, Any]:
         takes = inspect.isfunction(member) and bool(inspect.signature(member).parameters)
         raise BuilderFailed(takes) from error
     of_file, name = about.get("deployments", []), about.get("name", "default")
+    server = methods(about.get("servicers", []))
+    called = [server.messages.get(path) for path in about.get("paths", [])]
     return {
         "member": member_name,
         "deployments": described(app, name, of_file),
         "calls": calls(deployments(app, name)[-1]),
         "refusals": refusals(about.get("wishes", [])),
         "ingress": ingress(app, name) if about.get("ingress") else None,
-        "methods": methods(about.get("servicers", [])),
+        "methods": server.kinds,
+        "messages": serialize(about.get("bodies", []), called),
         "sources": sources(about["folder"]),
         "gpus": gpus(),
     }
@@ -381,6 +428,8 @@ def refuse(error: BaseException) -> dict[str, Any]:
     """The answer where something was raised."""
     if isinstance(error, NoConfig):
         return {"no_config": str(error)}
+    if isinstance(error, NoMessage):
+        return {"no_message": str(error)}
     if isinstance(error, NoDeployment | of_apps("own").NoApp):
         return {"no_app": str(error)}
     if isinstance(error, NoServicer):

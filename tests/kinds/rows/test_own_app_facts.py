@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import runpy
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import grpc
 import pytest
+from google.protobuf.api_pb2 import Mixin
 
 from serve_bench.benchmarks.own_app.facts import (
     check_options,
@@ -12,8 +16,11 @@ from serve_bench.benchmarks.own_app.facts import (
     place_of,
     with_arguments,
 )
+from serve_bench.benchmarks.own_app.request import Servicers
 from serve_bench.core.errors import BadInput
-from serve_bench.core.own_app import Option
+from serve_bench.core.load_spec import Load
+from serve_bench.core.own_app import Asked, Option, OwnApp
+from tests.load.loads import run_here
 
 APP = """
 from ray import serve
@@ -274,3 +281,45 @@ def test_the_module_form_of_a_file_is_named_where_its_imports_need_it(tmp_path: 
         with pytest.raises(BadInput) as caught:
             own_app(f"{file}:app", "x")
         assert str(caught.value).endswith(f"; name it as a module, {form}")
+
+
+SERVICE = """
+import grpc
+from google.protobuf.api_pb2 import Mixin
+def add(servicer, server):
+    form = Mixin.FromString, Mixin.SerializeToString
+    methods = {"Find": grpc.unary_unary_rpc_method_handler(servicer.Find, *form)}
+    handler = grpc.method_handlers_generic_handler("a.Mixins", methods)
+    server.add_generic_rpc_handlers((handler,))
+"""
+
+
+@pytest.mark.ray
+def test_bodies_of_grpc_may_be_json_of_their_message(shop: Path) -> None:
+    (shop.parent / "service.py").write_text(SERVICE)
+
+    def find(*bodies: bytes) -> OwnApp:
+        asked = Asked("/a.Mixins/Find", "POST", bodies=bodies)
+        return own_app(f"{shop}:app", "x", None, asked, Servicers(("service.add",), "x"))
+
+    seen = []
+
+    class Service:
+        def Find(self, request: Mixin, context: grpc.ServicerContext) -> Mixin:
+            seen.append(request.name)
+            return request
+
+    app = find(b'{"name": "a"}', Mixin(name="b").SerializeToString())
+    server = grpc.server(ThreadPoolExecutor(1))
+    runpy.run_path(f"{shop.parent}/service.py")["add"](Service(), server)
+    url = f"http://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    result = run_here(Load(app.request(url), client="grpc", connections=1, count=4))
+    server.stop(None)
+    assert result.measured.completed == 4 and seen == ["a", "b"] * 2
+    for body, why in ((b'{"nmae": "a"}', 'has no field named "nmae"'), (b'{"name"', "load JSON")):
+        with pytest.raises(BadInput, match=why) as caught:
+            find(b"", body)
+        line = str(caught.value)
+        assert line.startswith("--body: no google.protobuf.Mixin, serialized or as JSON: ")
+        assert "\n" not in line
