@@ -35,7 +35,7 @@ from serve_bench.core.load_spec import (
     Timing,
 )
 from serve_bench.core.request_spec import SpecError
-from serve_bench.load.failures import BrokenAccount, LoadInterrupted
+from serve_bench.load.failures import BrokenAccount, LoadInterrupted, TargetEnded
 from serve_bench.load.merge import combine, judged, losses, merge, result_of
 from serve_bench.load.request_log import RequestLog
 from serve_bench.load.tally import (
@@ -216,6 +216,31 @@ class Watch:
                 slots = words[1:].tolist()
                 counts = slots if counts is None else list(map(add, counts, slots))
         return Histogram(counts)
+
+
+ALIVE_EVERY_S = 1.0
+"""How often it is looked whether what is loaded still lives: of what has ended, requests would be
+waited for until their time-out, slice by slice."""
+
+
+def give_up_without(
+    targets: Sequence[tuple[Load, Callable[[], object]]], on_progress: OnProgress
+) -> OnProgress:
+    """Reports progress, and gives the load up when a process of a target has ended: TargetEnded.
+    Each target: its load, and what says (true) that one has."""
+    due_s = time.monotonic() + ALIVE_EVERY_S
+
+    def progress(now: Progress) -> None:
+        nonlocal due_s
+        on_progress(now)
+        if time.monotonic() < due_s:
+            return
+        due_s = time.monotonic() + ALIVE_EVERY_S
+        for load, ended in targets:
+            if ended():
+                raise TargetEnded(load.request.host, load.request.port)
+
+    return progress
 
 
 # One load.

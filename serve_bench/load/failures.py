@@ -48,6 +48,14 @@ class LoadError(Exception):
         super().__init__(f"{error_class}: {where}: {reason}")
 
 
+class TargetEnded(LoadError):
+    """A process of what is loaded has ended, and the load was given up. One line."""
+
+    def __init__(self, host: str, port: int) -> None:
+        super().__init__("worker", host, port, "")
+        self.args = ("the load was given up",)
+
+
 class LoadInterrupted(KeyboardInterrupt):
     """Ctrl-C while measuring. `result`: what was measured until then.
 

@@ -35,6 +35,7 @@ from serve_bench.core.plan import (
 )
 from serve_bench.core.result import Deploy, JsonObject, PlannedTrial, Row, Trial
 from serve_bench.load import LoadError, LoadInterrupted
+from serve_bench.load.driver import give_up_without
 from serve_bench.load.request_log import RequestLog
 from serve_bench.load.traces import TraceLog
 from serve_bench.observing.inside import Inside, Observation
@@ -218,10 +219,13 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         try:
             with looking or nullcontext() as look:
                 try:
+                    load = self._load(planned.row)
                     result = self._drive(
-                        self._load(planned.row),
+                        load,
                         self._timing(planned),
-                        on_progress=self._progress(planned.row),
+                        on_progress=give_up_without(
+                            [(load, self._lost)], self._progress(planned.row)
+                        ),
                         mark=marks(self._plan.run_id),
                         log=log,
                         traces=traces,
@@ -289,6 +293,10 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         planned, profiled = row
         what = what or ("profile" if profiled else "trial")
         return Fault(what, message, self._part, planned, keyed=not profiled)
+
+    def _lost(self) -> bool:
+        """Whether the cluster can do nothing more: the rest of a load would wait for it."""
+        return not self._serving.alive() or self._serving.broken() is not None
 
     def check(self) -> None:
         """Raises LaunchFailed without the cluster, or a process that it does not replace."""

@@ -279,6 +279,19 @@ def test_whatever_goes_wrong(
         assert {trial.key for trial in result.run.plan} <= {trial.key for trial in result.trials}
 
 
+@pytest.mark.parametrize("trouble", ["broken", "killed"])
+def test_a_load_is_given_up_once_its_cluster_can_do_nothing_more(
+    trouble: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = new_script("micro", tmp_path)
+    script.faults = {"load 2": TROUBLES[trouble](script)}
+    play(script, KINDS["micro"], tmp_path, monkeypatch)
+    result = read(tmp_path / "run")
+    lost = result.failures[0]
+    assert lost.message.startswith("the load was given up")
+    assert lost.key is not None and lost.key not in keys_of(result.trials)
+
+
 @pytest.mark.parametrize("name", ["micro", "versus", "tax", "rpc", "scale-attached"])
 def test_what_is_left_of_a_launch_is_a_failure(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -33,7 +34,7 @@ from serve_bench.core.marks import ProcessMarks
 from serve_bench.core.plan import client_of, trial_of
 from serve_bench.core.result import JsonObject, Metric, Trial, cell_slug
 from serve_bench.load import LoadError, drive_load
-from serve_bench.load.driver import Drive, drive_slices, drive_windows
+from serve_bench.load.driver import Drive, drive_slices, drive_windows, give_up_without
 from serve_bench.observing.host import cpu_ns
 from serve_bench.observing.inside import keep_samples
 from serve_bench.observing.sampler import Gpus, Sampler, sampler_of
@@ -54,10 +55,6 @@ WINDOW_WARMUP_S: Final = 0.25
 #: The same of a handle, which is new each time: in the first second its router learns of replicas,
 #: and calls that come before that wait (measured: a fifth of the rate in one window of four).
 HANDLE_WARMUP_S: Final = 1.5
-
-#: How often it is looked whether what is loaded still lives: of what has ended, requests would be
-#: waited for until their time-out, slice by slice.
-ALIVE_EVERY_S: Final = 1.0
 
 #: Pairs of slices that are looked at to choose their length; fewer where each takes long.
 LOOK_PAIRS, FEW_LOOK_PAIRS = 6, 3
@@ -80,14 +77,6 @@ class Target:
     marks: Callable[[], Sequence[ProcessMarks]] = tuple
     drive: Drive | None = None
     ended: Callable[[], Sequence[str]] = tuple
-
-
-class SideEnded(LoadError):
-    """A process of a side has ended while a row was measured. One line."""
-
-    def __init__(self, load: Load) -> None:
-        super().__init__("worker", load.request.host, load.request.port, "")
-        self.args = ("the load was given up",)
 
 
 @dataclass(frozen=True)
@@ -242,20 +231,9 @@ class PairRows:
     def _progress(
         self, at: Pairing, phase: str, targets: Sequence[Target]
     ) -> Callable[[Progress], None]:
-        """Reports how a load is, and gives it up when a process of a side has ended: SideEnded."""
-        due_s = time.monotonic() + ALIVE_EVERY_S
-
-        def progress(now: Progress) -> None:
-            nonlocal due_s
-            self.say(at, phase, now)
-            if time.monotonic() < due_s:
-                return
-            due_s = time.monotonic() + ALIVE_EVERY_S
-            for target in targets:
-                if target.ended():
-                    raise SideEnded(target.load)
-
-        return progress
+        """Reports how a load is, and gives it up when a process of a side has ended."""
+        ends = [(target.load, target.ended) for target in targets]
+        return give_up_without(ends, partial(self.say, at, phase))
 
     # ------------------------------------------------------------------------------- usage
 

@@ -16,7 +16,6 @@ import pytest
 from serve_bench.benchmarks.versus import measure as versus_rows
 from serve_bench.benchmarks.versus.measure import (
     PairRows,
-    SideEnded,
     Target,
     chosen_of,
     place_of,
@@ -29,6 +28,7 @@ from serve_bench.core.record_lines import to_line
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import Row
 from serve_bench.load import LoadError
+from serve_bench.load.failures import TargetEnded
 from serve_bench.serving.server import Process
 from serve_bench.serving.strays import new_run, reap
 from serve_bench.store import RunFolder
@@ -217,6 +217,6 @@ def test_a_drain_is_given_up_when_a_process_of_a_side_has_ended(
         targets = target(one), gone
         loads = tuple(replace(at.load, connections=2, timeout_s=600.0) for at in targets)
         rows, said = rows_of(whole, folder, run_id)
-        with pytest.raises(SideEnded, match="the load was given up") as caught:
+        with pytest.raises(TargetEnded, match="the load was given up") as caught:
             rows._slices(first(whole), loads, targets, Slicing("slices", 0.05, 2), 3)
     assert caught.value.port == hung.port and "slices in turn" in said
