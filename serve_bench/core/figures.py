@@ -49,6 +49,11 @@ def counted(count: int, thing: str, things: str = "") -> str:
     return f"{count:,} {thing if count == 1 else things or f'{thing}s'}"
 
 
+def percent(share: float) -> str:
+    """`5 %`, `2.1 %`."""
+    return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.3g} %"
+
+
 def ratio_text(value: float | None) -> str:
     """A ratio with the digits that its size allows: `0.912`, `1.004`, `11.8`, `1,240`."""
     if value is None or math.isnan(value):

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from serve_bench.analysis.comparing import broken, floors_of, of_runs, of_versus
-from serve_bench.analysis.comparing.model import Comparing, headline, ratio_text, row_title
+from serve_bench.analysis.comparing.model import Compared, Comparing, figures, headline, row_title
 from serve_bench.analysis.comparing.values import place_of, rows_of, values_of
+from serve_bench.analysis.ratios import Hypothesis, judge, paired
 from serve_bench.core.errors import BadInput, FormatError
+from serve_bench.core.figures import ratio_text
 from serve_bench.core.histogram import Histogram
-from serve_bench.core.result import Metric, Row, result_of
+from serve_bench.core.result import Better, Metric, Row, result_of
 from tests.records import ROWS, cell, press_trial
 from tests.versus_records import (
     measured,
@@ -345,16 +347,16 @@ def test_what_breaks_the_gate_is_named() -> None:
     pairs = rates(500.0, 800.0), rates(500.0, 490.0, wobble=15.0), rates(500.0, 400.0)
     found = of_versus(versus_result(dict(zip(ROWS, pairs, strict=True))))
     (line,) = broken(found, "regressed")
-    assert line.startswith("regressed: 100 connections: throughput 0.800 x")
-    words = [line.split(": throughput")[0] for line in broken(found, "inconclusive")]
-    assert words == ["inconclusive: 8 clients", "regressed: 100 connections"]
+    assert line.startswith("regressed: 100 connections: 20 % slower (19.")
+    words = [line.split(" ")[:3] for line in broken(found, "inconclusive")]
+    assert words == [["inconclusive:", "8", "clients:"], ["regressed:", "100", "connections:"]]
 
 
 def test_only_what_is_gated_breaks_it() -> None:
     result = versus_result({ROW: rates(500.0, 500.0)}, b={"cpu_us": 900.0})
     assert broken(of_versus(result), "inconclusive") == []
     (line,) = broken(of_versus(result, gate=("throughput", "cpu")), "regressed")
-    assert line.startswith("regressed: 100 connections: cpu 1.800 x")
+    assert line.startswith("regressed: 100 connections: 80 % more CPU per request (80 to 80 %)")
 
 
 def test_requests_that_fail_on_b_alone_break_it_whatever_the_figures_say() -> None:
@@ -400,6 +402,37 @@ def test_ratios_have_the_digits_that_they_can_bear() -> None:
     values = (None, math.nan, math.inf, 1234.5, 11.84, 1.0, 0.1234, 0.0123)
     texts = ["-", "-", "inf", "1,234", "11.8", "1.000", "0.123", "0.012"]
     assert [ratio_text(value) for value in values] == texts
+
+
+@pytest.mark.parametrize(
+    ("metric", "ratios", "text"),
+    [
+        ("throughput", (0.84, 0.86, 0.88), "14 % slower than A (8.9 to 18.8 %)"),
+        ("throughput", (11.0, 12.0, 13.0), "12.0 times as fast as A (9.728 to 14.7)"),
+        ("throughput", (0.9, 1.0, 1.1), "between 22.3 % slower and 27.9 % faster"),
+        ("throughput", (0.8,), "20 % slower than A"),
+        ("p99", (1.13, 1.14, 1.15), "14 % slower at p99 than A (11.5 to 16.5 %)"),
+        ("ttft_p50", (0.24, 0.25, 0.26), "4.002 times as fast at TTFT p50 as A (3.623 to 4.421)"),
+        ("p50", (2.0, 2.0, 2.0), "2.000 times as slow at p50 as A (2.000 to 2.000)"),
+        ("cpu", (0.7, 0.7, 0.7), "30 % less CPU per request than A (30 to 30 %)"),
+        (
+            "cpu",
+            (1.8, 2.0, 2.2),
+            "99.3 % more CPU per request than A (55.3 % more to 2.558 times as much)",
+        ),
+        ("p50", (1.0, 1.0, 1.0), "unchanged at p50"),
+    ],
+)
+def test_a_change_is_said_in_the_direction_of_its_metric(
+    metric: str, ratios: tuple[float, ...], text: str
+) -> None:
+    """A higher latency is slower, and so is a lower throughput."""
+    better: Better = "higher" if metric == "throughput" else "lower"
+    interval = paired([math.log(ratio) for ratio in ratios]) if len(ratios) > 1 else None
+    (judged,) = judge([Hypothesis(interval, better)])
+    values = dict(enumerate(ratios, 1))
+    found = Compared(metric, "", better, dict.fromkeys(values, 1.0), values, judged, True)
+    assert figures(found, "A") == text
 
 
 def test_rows_are_named_by_what_tells_them_apart() -> None:

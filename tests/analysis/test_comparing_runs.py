@@ -54,8 +54,8 @@ def test_two_stored_runs_are_compared_launch_by_launch() -> None:
     assert line.judged.word == "regressed"
     assert line.judged.interval is not None
     assert line.judged.interval.low == pytest.approx(known.low, rel=1e-4)
-    assert headline(found).startswith("after against before: regressed, throughput 0.801 x (95 %")
-    assert headline(found).endswith("3 launches a side")
+    assert headline(found).startswith("after is 19.9 % slower than before (")
+    assert headline(found).endswith(" %): regressed, 3 launches a side")
     assert {one.judged.word for one in found.lines} == {"regressed"}
 
 

@@ -31,10 +31,10 @@ def test_a_verdict_is_printed_and_fails_only_where_asked(
 ) -> None:
     assert run(["compare", *folders]) == 0
     out, err = capsys.readouterr()
-    assert out.startswith("after against before: regressed, throughput 0.801 x") and err == ""
+    assert out.startswith("after is 19.9 % slower than before (") and err == ""
     assert out.splitlines()[-2:] == [f"records: {folder}" for folder in folders]
     assert run(["compare", *folders, "--fail-on", "regressed"]) == 3
-    assert capsys.readouterr().err.startswith("gate: regressed: 100 connections: throughput 0.801")
+    assert capsys.readouterr().err.startswith("gate: regressed: 100 connections: 19.9 % slower")
     assert run(["compare", *folders, "--fail-on", "regressed", "--threshold", "40%"]) == 0
     assert run(["compare", *reversed(folders), "--fail-on", "inconclusive"]) == 0
 
@@ -65,7 +65,7 @@ def test_the_gate_takes_more_metrics(tmp_path: Path, capsys: pytest.CaptureFixtu
     line = ["compare", str(a), str(b), "--fail-on", "regressed"]
     assert run(line) == 0
     assert run([*line, "--gate", "p99,cpu"]) == 3
-    assert "gate: regressed: 100 connections: cpu 1.980 x" in capsys.readouterr().err
+    assert "gate: regressed: 100 connections: 98 % more CPU per request" in capsys.readouterr().err
 
 
 def test_the_noise_floor_is_taken_from_a_run(
@@ -113,7 +113,7 @@ def test_runs_of_two_folders_are_paired_by_app_and_suite(
     assert run(["compare", *sides]) == 0
     out, err = capsys.readouterr()
     assert out.startswith("micro noop: b against a: ")
-    assert "\nmicro ranker: b against a: regressed, throughput 0.801 x" in out
+    assert "\nmicro ranker: b is 19.9 % slower than a (" in out
     assert err.splitlines() == [
         f"warning: not compared: {sides[0]}/short and {sides[1]}/short (micro press) are unlike: "
         "windows 10 against 3",
@@ -141,7 +141,7 @@ def test_of_several_runs_that_are_alike_the_newest_are_compared(
     b = store_run(tmp_path / "b", micro_result({ROW: SLOWER}, "after"))
     assert run(["compare", str(tmp_path / "a"), str(b)]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert out.startswith("micro noop: after against a1: regressed")
+    assert out.startswith("micro noop: after is 19.9 % slower than a1 (")
     assert f"A: the newest of 2 runs ({tmp_path}/a/1)" in out
 
 
@@ -179,4 +179,4 @@ def test_a_run_of_versus_is_pointed_to_its_report(
     assert run(["compare", whole, folders[1]]) == 2
     assert f"{whole}: is a run of versus, a comparison by itself" in capsys.readouterr().err
     assert run(["report", whole]) == 0
-    assert capsys.readouterr().out.startswith("optimized against default: improved")
+    assert capsys.readouterr().out.startswith("optimized is 11.8 times as fast as default (")

@@ -18,7 +18,7 @@ from serve_bench.analysis.comparing.values import Doubt, Letter
 from serve_bench.analysis.ratios import FEWEST, MOST_ROUNDS, Interval, Judged, Word
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.analysis.waterfall import HopShift
-from serve_bench.core.figures import ratio_text as ratio_text
+from serve_bench.core.figures import percent, ratio_text
 from serve_bench.core.result import Better, JsonObject, Launch, Run, RunStop, cell_slug
 
 GATE: Final = (MAIN,)
@@ -231,6 +231,9 @@ class Comparing:
 # Pure. Rule: one line of text each, unbroken; the same words in every report and in what a gate
 # says.
 
+OPEN: Final = ("same", "inconclusive")
+"""The words of what is not proven to differ."""
+
 IN_THE_VERDICT = ("client-bound", "errors", "interrupted", "worker-failed", "steal")
 """Doubts that are named in the sentence of the verdict itself."""
 
@@ -242,13 +245,55 @@ def ends(interval: Interval | None) -> str:
     return f"{ratio_text(interval.low)} to {ratio_text(interval.high)}"
 
 
-def figures(line: Compared) -> str:
-    """`throughput 11.8 x (95 %: 11.2 to 12.5)`, or what there is of it."""
+def figures(line: Compared, a: str = "") -> str:
+    """`14 % slower (4 to 23 %)`; `between 4 % slower and 3 % faster`, where no change is in the
+    interval; or why there is no ratio. `a`: the name of A, for `14 % slower than A (4 to 23 %)`."""
+    interval = line.judged.interval
     if line.ratio is None:
         return f"{line.metric} {line.judged.why or 'not measured'}"
-    interval = line.judged.interval
-    known = f" ({100 * interval.confidence:g} %: {ends(interval)})" if interval else ""
-    return f"{line.metric} {ratio_text(line.ratio)} x{known}"
+    if interval is None:
+        return change_text(line, [line.ratio], a)
+    if interval.low <= 1 <= interval.high:
+        return change_text(line, [interval.low, interval.high])
+    outward = sorted((interval.low, interval.high), reverse=interval.high <= 1)
+    (near, *_), (far, *_) = ends = [_change(line, end) for end in outward]
+    words = {word for _, word in (*ends, _change(line, line.ratio))}
+    span = " to ".join(f"{amount} {word}" for amount, word in ends)
+    if len(words) == 1:
+        span = f"{near} to {far}{' %' if '%' in words.pop() else ''}"
+    return f"{change_text(line, [line.ratio], a)} ({span})"
+
+
+def change_text(line: Compared, ratios: Sequence[float], a: str = "") -> str:
+    """What B does at ratios of a metric: `4 to 23 % slower`, `11.8 times as fast`, `between 4 %
+    faster and 3 % slower at p99`, `6.1 % less CPU per request`."""
+    low, high = min(ratios), max(ratios)
+    outward = (high, low) if high <= 1 else (low, high)
+    (near, word), (far, last) = (_change(line, ratio) for ratio in outward)
+    text = f"between {near} {word} and {far} {last}"
+    if near == far == "0":
+        text = "unchanged"
+    elif word == last:
+        text = f"{' to '.join(dict.fromkeys((near, far)))} {word}"
+    kind, _, share = line.metric.rpartition("_")
+    of = {"throughput": "", "cpu": " CPU per request"}.get(
+        line.metric, f" at {f'{kind.upper()} {share}'.strip()}"
+    )
+    return f"{text}{of} {'as' if 'times' in last else 'than'} {a}" if a else text + of
+
+
+def _change(line: Compared, ratio: float) -> tuple[str, str]:
+    """How far B is from A, and in what: (`14`, `% slower`), (`11.8`, `times as fast`)."""
+    amount = percent(round(abs(ratio - 1), 5)).removesuffix(" %")
+    if line.metric == "cpu":
+        more = (ratio_text(ratio), "times as much") if ratio >= 2 else (amount, "% more")
+        return more if ratio > 1 else (amount, "% less")
+    speed = ratio if line.better == "higher" else 1 / ratio if ratio else math.inf
+    if speed >= 2:
+        return ratio_text(speed), "times as fast"
+    if line.better == "lower" and ratio >= 2:
+        return ratio_text(ratio), "times as slow"
+    return amount, f"% {'faster' if speed > 1 else 'slower'}"
 
 
 def settles(line: Compared, paired: bool) -> str:
@@ -333,10 +378,9 @@ def subject(comparing: Comparing) -> str:
 
 
 def headline(comparing: Comparing) -> str:
-    """The verdict in one sentence, by what the gate looks at.
-
-    `optimized against default: improved, throughput 11.8 x (95 %: 11.2 to 12.5), 6 rounds`
-    """
+    """The verdict in one sentence, by what the gate looks at: `optimized is 14 % slower than
+    default (4 to 23 %): regressed, 6 rounds`; of several figures, or of none that differs,
+    `optimized against default: same, between 1 % slower and 2 % faster, 6 rounds`."""
     word = comparing.word
     rows = [row for row in comparing.rows if row.word == word]
     leading = [
@@ -345,14 +389,19 @@ def headline(comparing: Comparing) -> str:
         for line in row.lines
         if line.gated and line.judged.word == word and not row.worse
     ]
+    texts = [*_worse(comparing), *_leading(comparing, leading)]
     sentence = f"{subject(comparing)}: {word}{_where(comparing, word)}"
-    sentence += "".join(f", {text}" for text in (*_worse(comparing), *_leading(comparing, leading)))
+    if len(leading) == len(comparing.rows) == 1 and word not in OPEN:
+        (_, line), (a, b), texts = leading[0], comparing.names, []
+        verb = "takes" if line.metric == "cpu" else "is"
+        sentence = f"{comparing.of}: {b} {verb} {figures(line, a)}: {word}".removeprefix(": ")
+    sentence += "".join(f", {text}" for text in texts)
     sentence += f", {rounds_words(comparing)}"
     if len(leading) == 1 and (more := settles(leading[0][1], comparing.paired)):
         sentence += f"; {more}"
     if leading and all(line.judged.p is None for _, line in leading):
         sentence += f"; a verdict takes {FEWEST}"
-    if comparing.aa and word not in ("same", "inconclusive"):
+    if comparing.aa and word not in OPEN:
         sentence += "; a false alarm, or the sides were not alike"
     return sentence + _raised(comparing) + _doubted(rows) + _others(comparing)
 
@@ -370,7 +419,11 @@ def _worse(comparing: Comparing) -> list[str]:
 def _leading(comparing: Comparing, leading: Sequence[tuple[ComparedRow, Compared]]) -> list[str]:
     """The figures behind the word: of one line all, of several their range."""
     if len(leading) != 1:
-        return _ranges([line for _, line in leading])
+        known: dict[str, list[Compared]] = {}
+        for _, line in leading:
+            if line.ratio is not None:
+                known.setdefault(line.metric, []).append(line)
+        return [range_text(lines) for lines in known.values()]
     row, line = leading[0]
     title = [row_title(comparing, row)] if len(comparing.rows) > 1 else []
     return [*title, figures(line)]
@@ -403,15 +456,17 @@ def _where(comparing: Comparing, word: Word) -> str:
     return f" in {counts[word]} of {len(comparing.rows)} rows{f' ({others})' if others else ''}"
 
 
-def _ranges(lines: Sequence[Compared]) -> list[str]:
-    """`throughput 0.82 to 0.91 x` for each metric."""
-    ranges = []
-    for metric in dict.fromkeys(line.metric for line in lines):
-        ratios = [one.ratio for one in lines if one.metric == metric and one.ratio is not None]
-        if ratios:
-            texts = dict.fromkeys((ratio_text(min(ratios)), ratio_text(max(ratios))))
-            ranges.append(f"{metric} {' to '.join(texts)} x")
-    return ranges
+def range_text(lines: Sequence[Compared]) -> str:
+    """`9 to 18 % slower`, of lines of one metric that have a ratio: of those that are open all
+    that their intervals hold."""
+    ratios: list[float] = []
+    for line in lines:
+        interval = line.judged.interval
+        if interval is not None and line.judged.word in OPEN:
+            ratios += (interval.low, interval.high)
+        elif line.ratio is not None:
+            ratios.append(line.ratio)
+    return change_text(lines[0], ratios)
 
 
 def _doubted(rows: Sequence[ComparedRow]) -> str:

@@ -22,7 +22,7 @@ from serve_bench.benchmarks.parts.charts import LinePoint, ladder
 from serve_bench.benchmarks.parts.texts import cell_title
 from serve_bench.benchmarks.versus.document import FORMULAS as VERDICT_FORMULAS
 from serve_bench.benchmarks.versus.document import verdict_table
-from serve_bench.benchmarks.versus.summary import SCALES, percent, span_text, value_text
+from serve_bench.benchmarks.versus.summary import SCALES, span_text, value_text
 from serve_bench.core.document import (
     Chart,
     Charts,
@@ -38,6 +38,7 @@ from serve_bench.core.document import (
     Text,
     sentences,
 )
+from serve_bench.core.figures import percent
 from serve_bench.core.result import cell_slug
 
 WIDE: Final = 4.0

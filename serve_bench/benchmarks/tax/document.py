@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
-from serve_bench.analysis.comparing.model import Compared, ComparedRow, ends, ratio_text
+from serve_bench.analysis.comparing.model import Compared, ComparedRow, ends
 from serve_bench.benchmarks.parts.about_run import method, run_document
 from serve_bench.benchmarks.parts.blocks import failure
 from serve_bench.benchmarks.parts.charts import Ratio, ratios
@@ -20,7 +20,7 @@ from serve_bench.benchmarks.tax.summary import (
     line_of,
     sentences_of,
 )
-from serve_bench.benchmarks.versus.summary import SCALES, metric_number, percent, value_text
+from serve_bench.benchmarks.versus.summary import SCALES, metric_number, value_text
 from serve_bench.core.document import (
     Chart,
     Charts,
@@ -34,6 +34,7 @@ from serve_bench.core.document import (
     TableRow,
     sentences,
 )
+from serve_bench.core.figures import percent, ratio_text
 from serve_bench.core.result import Result
 
 LAYER_NOTE = (

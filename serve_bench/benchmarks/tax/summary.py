@@ -17,10 +17,10 @@ from serve_bench.analysis.comparing.model import Compared, ComparedRow, geometri
 from serve_bench.analysis.comparing.values import SLICES, SideRow, by_key, rows_of
 from serve_bench.analysis.ratios import Interval
 from serve_bench.benchmarks.tax.request import Layer, TaxSuite
-from serve_bench.benchmarks.versus.summary import percent, value_text
+from serve_bench.benchmarks.versus.summary import value_text
 from serve_bench.core.document import Finding
 from serve_bench.core.errors import FormatError
-from serve_bench.core.figures import counted
+from serve_bench.core.figures import counted, percent
 from serve_bench.core.result import Result, Row
 
 METRICS: Final = ("throughput", "p50", "p99", "cpu")

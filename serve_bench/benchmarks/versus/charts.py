@@ -12,14 +12,14 @@ from serve_bench.analysis.comparing.model import (
     Comparing,
     ends,
     geometric_mean,
-    ratio_text,
     row_title,
 )
 from serve_bench.analysis.ratios import FEWEST, paired
 from serve_bench.benchmarks.parts.blocks import in_parts
 from serve_bench.benchmarks.parts.charts import LinePoint, Point, Ratio, intervals, ladder, ratios
-from serve_bench.benchmarks.versus.summary import SCALES, percent, raised_thresholds, span_text
+from serve_bench.benchmarks.versus.summary import SCALES, raised_thresholds, span_text
 from serve_bench.core.document import Chart
+from serve_bench.core.figures import percent, ratio_text
 
 
 def ratio_chart(comparing: Comparing) -> Iterator[Chart]:

@@ -19,7 +19,6 @@ from serve_bench.analysis.comparing.model import (
     ComparedRow,
     Comparing,
     alone_words,
-    ratio_text,
     row_title,
     subject,
     variant_of,
@@ -43,7 +42,6 @@ from serve_bench.benchmarks.versus.summary import (
     findings,
     method,
     metric_number,
-    percent,
     row_findings,
     side_changes,
     side_text,
@@ -68,6 +66,7 @@ from serve_bench.core.document import (
     Tone,
     sentences,
 )
+from serve_bench.core.figures import percent, ratio_text
 from serve_bench.core.result import Result, cell_slug
 
 _AB: Final = "docs/ab.md"

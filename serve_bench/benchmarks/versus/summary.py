@@ -21,7 +21,7 @@ from serve_bench.analysis.comparing.model import (
     RowSlices,
     ends,
     headline,
-    ratio_text,
+    range_text,
     row_title,
     settles,
 )
@@ -32,6 +32,7 @@ from serve_bench.benchmarks.parts.waterfall import shift_sentence
 from serve_bench.benchmarks.versus.slicing import ms_text
 from serve_bench.core.document import Finding, Number, sentences
 from serve_bench.core.errors import BadInput
+from serve_bench.core.figures import percent, ratio_text
 
 
 @dataclass(frozen=True)
@@ -73,11 +74,6 @@ def metric_number(metric: str, value: float | None) -> Number:
     """The same with the value in that unit, not rounded."""
     text = value_text(metric, value)
     return Number(text, None if value is None else value / SCALES[metric].size)
-
-
-def percent(share: float) -> str:
-    """`5 %`, `2.1 %`."""
-    return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.3g} %"
 
 
 def span_text(values: Sequence[float], text: Callable[[float], str] = ratio_text) -> str:
@@ -140,12 +136,11 @@ def findings(comparing: Comparing) -> Iterator[str]:
 
 
 def _of_metric(lines: Sequence[Compared]) -> str:
-    """`p99 0.102 x (improved)`; of several rows the range, and how often each word came."""
-    ratios = [line.ratio for line in lines if line.ratio is not None]
+    """`14 % slower at p99 (regressed)`; of several rows the range, and how often each word came."""
     words = Counter(line.judged.word for line in lines)
     several = len(words) > 1
     counts = ", ".join(f"{word} in {count}" if several else word for word, count in words.items())
-    return f"{SCALES[lines[0].metric].name} {span_text(ratios)} x ({counts})"
+    return f"{range_text(lines)} ({counts})"
 
 
 def _unsettled(comparing: Comparing) -> str | None:

@@ -130,10 +130,10 @@ def test_a_lower_capacity_breaks_the_gate(
     )
     assert run(["compare", *folders]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert re.match(r"after against before: regressed, throughput 0\.(79|80)\d x", out)
+    assert re.match(r"after is (19|20)(\.\d)? % slower than before \(.* %\): regressed, 5", out)
     assert "5 launches a side" in out and LABEL in out
     assert run(["compare", *folders, "--fail-on", "regressed"]) == 3
-    assert f"gate: regressed: {LABEL}: throughput 0." in capsys.readouterr().err
+    assert f"gate: regressed: {LABEL}: 19.8 % slower (" in capsys.readouterr().err
     assert run(["compare", *reversed(folders), "--fail-on", "regressed"]) == 0
 
 
@@ -218,7 +218,7 @@ def test_a_drop_is_found_in_the_history(tmp_path: Path, capsys: pytest.CaptureFi
     assert row["metrics"]["throughput"]["ratio"] == pytest.approx(0.8, abs=0.05)
     assert run(["history", str(tmp_path)]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert out.startswith("capacity, app: n5 against the 4 runs before: regressed, throughput 0.")
+    assert out.startswith("capacity, app: n5 is 19.2 % slower than the 4 runs before (17.8 to")
 
 
 def test_a_newest_run_that_is_only_bounded_is_not_judged(

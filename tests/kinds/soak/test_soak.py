@@ -327,10 +327,10 @@ def test_blocks_are_a_row_for_compare_and_history(
         assert row.metrics["throughput"].windows == (rate,) * 60
         assert row.counts.completed == 60 * 5 * rate
     assert run(["compare", "n1", "n2"]) == 0
-    assert "throughput 0.800 x" in capsys.readouterr().out
+    assert "20 % slower" in capsys.readouterr().out
     assert run(["history", "n1", "n2"]) == 0
     told = " ".join(capsys.readouterr().out.split())
-    assert "against the run before: inconclusive, throughput 0.800 x, 1 launch a side" in told
+    assert "against the run before: inconclusive, 20 % slower, 1 launch a side" in told
 
 
 def test_blocks_on_a_cluster_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
