@@ -27,6 +27,8 @@ HOPS: Final[Mapping[tuple[str, str], str]] = {
     ("due", "sent"): "client late",
     ("sent", "proxy"): "client to proxy",
     ("proxy", "route"): "proxy",
+    ("route", "given"): "argument",
+    ("given", "send"): "router",
     ("route", "send"): "router",
     ("send", "replica"): "router to replica",
     ("sent", "replica"): "client to replica",
@@ -49,10 +51,9 @@ code ends; then that lasts until the first byte."""
 
 ORDER: Final = (
     *("client late", "client to HAProxy", "HAProxy to proxy", "HAProxy to replica"),
-    *("client to proxy", "client to replica", "proxy", "router"),
-    *("router to replica", "replica", "replica slot", "replica loop", "batch wait", "user code"),
-    *("downstream", "answer to HAProxy", "HAProxy to client", "answer back", "client read"),
-    BETWEEN,
+    *("client to proxy", "client to replica", "proxy", "argument", "router", "router to replica"),
+    *("replica", "replica slot", "replica loop", "batch wait", "user code", "downstream"),
+    *("answer to HAProxy", "HAProxy to client", "answer back", "client read", BETWEEN),
 )
 """Hops in the order of a request's way."""
 
@@ -447,6 +448,8 @@ def _front(marks: Sequence[HopMark], by: str) -> _Call | None:
         moments: dict[str, int] = {}
         if route is not None:
             moments["route"] = route.begin_ns
+            if given := within.get((route.span, "argument")):
+                moments["given"] = given[0].end_ns
             sends = within.get((route.span, "send"), ())
             before = [one.begin_ns for one in sends if one.begin_ns <= replica.begin_ns]
             if before:  # the last: a replica that is full sends a request back

@@ -25,11 +25,12 @@ HEADER_BYTES: Final = 64
 SLOT: Final = struct.Struct("<16s8s8sqq16s64s")
 """Trace, span and parent (ids as bytes), begin and end (ns), kind, name of the deployment."""
 
-KINDS: Final = ("proxy", "route", "send", "replica", "slot", "user", "batch")
-"""What a mark of a process of Python is of. proxy, route and replica are spans of Serve. send: the
-router has chosen a replica and sends. slot: the wait in the replica for one of
-max_ongoing_requests. user: the code of the deployment. batch: the wait of a request until its batch
-begins. The last four have the span in which they lie as their parent."""
+KINDS: Final = ("proxy", "route", "argument", "send", "replica", "slot", "user", "batch")
+"""What a mark of a process of Python is of. proxy, route and replica are spans of Serve. argument:
+the wait for answers of other calls that a call passes on. send: the router has chosen a replica and
+sends. slot: the wait in the replica for one of max_ongoing_requests. user: the code of the
+deployment. batch: the wait of a request until its batch begins. All but the spans have the span in
+which they lie as their parent."""
 
 HAPROXY: Final = "haproxy"
 """A mark of HAProxy: from the request parsed until the head of its answer is there. Its name has

@@ -44,6 +44,8 @@ def test_the_line_at_which_requests_wait_is_named() -> None:
     assert verdict.figures == "asyncio.Lock.acquire at shop.py:31, where 19 of 20 requests wait"
     assert verdict.reasons == ("requests wait for one another: p50 630 ms, alone 40",)
     assert "requests wait for one another" in verdict.text
+    few = replica(("asyncio.Lock.acquire", "shop.py:31", 0.5), ("asyncio.sleep", "shop.py:32", 0.4))
+    assert limited_by(seen(few)).figures.endswith("shop.py:31, where 56 % of the requests wait")
 
 
 def test_requests_that_take_no_longer_than_one_alone_are_offered_load() -> None:
@@ -578,6 +580,11 @@ def traced(**hops_ms: float) -> JsonObject:
             "batch wait of Ranker 30 of 43 ms of traced requests",
         ),
         ({"replica_loop": 22.0}, "replica loop", "replica loop 22 of 43 ms"),
+        (  # what a call waits for before it is sent lies in the hops of another call
+            {"downstream": 31.0, "Ranker__batch_wait": 30.0, "Post__argument": 31.0},
+            "batch wait",
+            "batch wait of Ranker 30 of 43 ms",
+        ),
     ],
 )
 def test_a_wait_that_holds_most_of_the_time_of_traced_requests_is_the_limit(

@@ -87,6 +87,21 @@ def test_the_way_through_the_proxy() -> None:
     assert down.hops["batch wait"] == 330 and down.hops["user code"] == 100
 
 
+def test_a_call_waits_for_the_answer_that_it_passes_on_and_not_at_the_router() -> None:
+    marks = (
+        *DEFAULT,
+        mark("route", 205, 740, "r3", "f", "Post"),
+        mark("argument", 206, 710, parent="r3"),
+        mark("send", 715, 715, parent="r3"),
+        mark("replica", 730, 760, "o", "r3", "Post"),
+        mark("user", 740, 750, parent="o"),
+    )
+    made = waterfall_of(CLIENT, marks)
+    assert made is not None and made.hops["downstream"] == 560
+    _, post = made.calls
+    assert (post.hops["argument"], post.hops["router"], post.hops["user code"]) == (505, 5, 10)
+
+
 def test_the_way_past_the_proxy() -> None:
     made = waterfall_of(CLIENT, OPTIMIZED)
     assert made is not None and sum(made.hops.values()) == 950

@@ -15,11 +15,18 @@ pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
 
 BATCH_WAIT_MS, FRONT_MS, DOWN_MS = 30.0, 20.0, 10.0
 
-#: A front that works, then calls a deployment whose batches wait for their time-out.
+#: A front that works, then calls a deployment whose batches wait for their time-out, and passes
+#: the answer on to another. FastAPI makes spans of its own.
 APP = f"""
 import asyncio
+from fastapi import FastAPI
 from ray import serve
-from starlette.responses import PlainTextResponse
+
+api = FastAPI()
+
+@api.middleware("http")
+async def counted(request, call_next):
+    return await call_next(request)
 
 @serve.deployment(max_ongoing_requests=100)
 class Down:
@@ -32,21 +39,27 @@ class Down:
         return await self.batched(item)
 
 @serve.deployment(max_ongoing_requests=100)
+class Last:
+    async def __call__(self, item):
+        return item
+
+@serve.deployment(max_ongoing_requests=100)
+@serve.ingress(api)
 class Front:
-    def __init__(self, down):
-        self.down = down
+    def __init__(self, down, last):
+        self.down, self.last = down, last
 
-    async def __call__(self, request):
+    @api.get("/")
+    async def answer(self):
         await asyncio.sleep({FRONT_MS / 1e3})
-        await self.down.remote(1)
-        return PlainTextResponse("ok")
+        return await self.last.remote(self.down.remote(1))
 
-app = Front.bind(Down.bind())
+app = Front.bind(Down.bind(), Last.bind())
 """
 
 
 @pytest.mark.ci
-def test_the_hops_of_an_app_with_a_call_and_a_batch(tmp_path: Path) -> None:
+def test_the_hops_of_an_app_with_calls_and_a_batch(tmp_path: Path) -> None:
     (tmp_path / "way.py").write_text(APP)
     line = "run way.py:app --trace 10% --clients raw:1 --windows 4 --window-seconds 1"
     done = run_checked(f"{line} --variant default,optimized --out out --format json", tmp_path)
@@ -60,13 +73,13 @@ def test_the_hops_of_an_app_with_a_call_and_a_batch(tmp_path: Path) -> None:
         assert not fall["lost_marks"]
         for one in fall["requests"]:
             assert sum(ns for _, _, ns in one["spans"]) == one["total_ns"]
-            (call,) = one["calls"]
-            assert call["deployment"] == "Down" and call["total_ns"] < one["total_ns"]
+            assert [call["deployment"] for call in one["calls"]] == ["Down", "Last"]
+            assert all(call["total_ns"] < one["total_ns"] for call in one["calls"])
         mean_ms = {name: figures["mean"] / 1e6 for name, figures in fall["hops"].items()}
         assert mean_ms["user code"] >= FRONT_MS
         assert mean_ms["Down: batch wait"] >= BATCH_WAIT_MS
         assert mean_ms["Down: user code"] >= DOWN_MS
-        assert mean_ms["downstream"] >= BATCH_WAIT_MS + DOWN_MS
+        assert mean_ms["downstream"] >= mean_ms["Last: argument"] >= BATCH_WAIT_MS + DOWN_MS
         first = "client to HAProxy" if trial.variant == "optimized" else "client to proxy"
         assert first in mean_ms and "between" not in mean_ms
         assert ("HAProxy to client" in mean_ms) == ("Tr" in fall["haproxy_ms"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import os
 import subprocess
 import sys
@@ -60,6 +61,37 @@ def test_a_span_holds_what_is_marked_within_it_whatever_the_time_of_day(
     (one,) = kept.marks_of((tmp_path / str(os.getpid())).read_bytes()).marks
     assert before <= one.begin_ns <= within <= one.end_ns <= marks.perf()
     assert (one.kind, one.name, one.parent) == ("replica", "Front", "")
+
+
+def test_a_span_of_the_app_does_not_part_a_call_from_its_caller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FastAPI makes one that begins anew from the headers, beside that of Serve."""
+    sdk = pytest.importorskip("opentelemetry.sdk.trace")
+    serve = pytest.importorskip("ray.serve._private.tracing_utils")
+    ring, provider = marks.Ring(str(tmp_path)), sdk.TracerProvider()
+    provider.add_span_processor(marks._processor(ring))
+    monkeypatch.setattr(serve, "_tracing_enabled", True)
+    monkeypatch.setattr(serve, "_tracer", provider.get_tracer("serve"))
+    manager = serve.TraceContextManager
+    monkeypatch.setattr(manager, "__enter__", manager.__enter__)  # put back after the test
+    marker = marks.Marker(ring)
+    marks._skip_others(marker)
+    client_id = "cd" * 8
+    headers = serve.extract_propagated_context({"traceparent": f"00-{'ab' * 16}-{client_id}-01"})
+
+    def answer() -> None:
+        with manager("replica_handle_request Front __call__", trace_context=headers):
+            serve.set_trace_context(headers)
+            app = provider.get_tracer("app")
+            with app.start_as_current_span("GET /", headers), manager("route_to_replica"):
+                marker.add(marker.span(), 1, 2, "send")
+
+    contextvars.Context().run(answer)
+    send, route, replica = kept.marks_of((tmp_path / str(os.getpid())).read_bytes()).marks
+    assert [one.kind for one in (send, route, replica)] == ["send", "route", "replica"]
+    assert (send.parent, route.parent, replica.parent) == (route.span, replica.span, client_id)
+    assert contextvars.Context().run(marker.span) is None
 
 
 def test_an_interpreter_that_cannot_trace_is_refused(tmp_path: Path) -> None:

@@ -214,7 +214,8 @@ def traced_candidate(seen: Evidence) -> Candidate | None:
     if not whole:
         return None
     below = {name: ms for name, ms in seen.hops_ms.items() if ": " in name}
-    called = sum(ms for name, ms in below.items() if not name.endswith(": downstream"))
+    others = (": downstream", ": argument")  # lie in other hops below
+    called = sum(ms for name, ms in below.items() if not name.endswith(others))
     part = min(1.0, seen.hops_ms.get("downstream", 0.0) / called) if called > 0 else 1.0
     times: dict[tuple[Cause, str], float] = {}
     hops: dict[tuple[Cause, str], list[str]] = {}

@@ -155,7 +155,7 @@ def place_candidate(seen: Evidence) -> Candidate | None:
     if at.awaited.startswith(BATCH):
         return _batch(seen, at, leaves[at], share)
     called = _calls(seen, at.deployment)
-    words = _what(seen, at, leaves[at], f"{leaves[at]:.0f} of {requests:.0f} requests")
+    words = _what(seen, at, leaves[at], _part_of(leaves[at], requests))
     words = _named(seen, at.deployment, f"{words}, called {called}" if called else words)
     line = at.line or _in_a_thread(seen, at, leaves[at])
     short = f"wait at {line}"
@@ -180,7 +180,7 @@ def call_candidate(seen: Evidence) -> Candidate | None:
     method = caller.awaited.partition(" ")[2]
     what = ".".join(filter(None, [short_name(of), method])) or "another deployment"
     how = _calls(seen, of) or f"at {caller.line}"
-    words = f"calls of {what} {how}, where {count:.0f} of {requests:.0f} requests wait"
+    words = f"calls of {what} {how}, where {_part_of(count, requests)} wait"
     words, short = _named(seen, caller.deployment, words), f"wait in calls of {what} {how}"
     hint = CALL_HINT if _calls_made(seen, of)[0] >= SEVERAL else ""
     return Candidate("app wait", count / requests, words, short, caller.deployment, hint=hint)
@@ -190,6 +190,13 @@ CALL_HINT: Final = (
     "each call takes the way through the router and back: calls at once (asyncio.gather), or one "
     "call with all arguments"
 )
+
+
+def _part_of(count: float, requests: float) -> str:
+    """So many of the requests: of about one at a time it would be none or one."""
+    if round(requests) > 1:
+        return f"{count:.0f} of {requests:.0f} requests"
+    return f"{100 * min(1.0, count / requests):.0f} % of the requests"
 
 
 def _ongoing(seen: Evidence) -> dict[str, float]:

@@ -30,6 +30,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "HAProxy to proxy": "HAProxy's queue and connection, until the proxy's code has it",
     "HAProxy to replica": "HAProxy's queue and connection, then the replica's server",
     "proxy": "until the proxy asks for a replica",
+    "argument": "waiting for the answer of another call, which this call passes on",
     "router": "choosing a replica, and waiting for one that has room",
     "router to replica": "sent to the replica, until its code has it",
     "replica": "Serve's own work in the replica, before the code",

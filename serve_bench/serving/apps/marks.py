@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import functools
 import mmap
+import operator
 import os
 import struct
 import threading
 import time
 from collections.abc import Callable
 from contextlib import asynccontextmanager, nullcontext, suppress
+from contextvars import ContextVar
 from typing import Any
 
 from .tally import fill
@@ -77,18 +79,20 @@ class Ring:
 
 
 class Marker:
-    """Marks within the span that the present context has."""
+    """Marks within the innermost span of Serve. `within`: the context that has it. A span of the
+    app, as FastAPI makes one, may begin anew from the headers of the request."""
 
     def __init__(self, ring: Ring) -> None:
         from opentelemetry import trace
         from opentelemetry.context import get_current
 
         self._ring = ring
-        self._current, self._context = trace.get_current_span, get_current
+        self.within: ContextVar[Any] = ContextVar("within", default=None)
+        self._current, self.context = trace.get_current_span, get_current
 
     def span(self, context: Any = None) -> Any:
         """Where a context (None: the present one) is in a trace; None where it is not traced."""
-        if not context and not (context := self._context()):
+        if not context and not (context := self.within.get() or self.context()):
             return None  # empty, as of most requests: a look at the span takes five times as long
         where = self._current(context).get_span_context()
         return where if where.is_valid and where.trace_flags.sampled else None
@@ -96,6 +100,20 @@ class Marker:
     def add(self, span: Any, begin: int, end: int, kind: str) -> None:
         """A mark within a span."""
         self._ring.add((span.trace_id, 0, span.span_id), begin, end, kind, "")
+
+    def mark(self, owner: type, name: str, marked: Callable[..., Any]) -> None:
+        """Of a traced request `marked` gets its span, a method and the arguments of that, and is
+        called in its place."""
+        method = getattr(owner, name)
+
+        @functools.wraps(method)
+        def mark_traced(*args: Any, **options: Any) -> Any:
+            span = self.span()
+            if span is None:
+                return method(*args, **options)
+            return marked(span, method, *args, **options)
+
+        _put(owner, name, mark_traced)
 
 
 def _processor(ring: Ring) -> Any:
@@ -144,10 +162,13 @@ def _skip_others(marker: Marker) -> None:
 
     @functools.wraps(enter)
     def marked_enter(self: Any) -> Any:
+        self.trace_context = self.trace_context or marker.within.get()
         if marker.span(self.trace_context) is None:
             self.is_tracing_enabled = False
             return self
-        return enter(self)
+        enter(self)
+        marker.within.set(marker.context())
+        return self
 
     _put(TraceContextManager, "__enter__", marked_enter)
 
@@ -177,64 +198,52 @@ def _skip_others_in_replicas(marker: Marker) -> None:
 def _mark_sends(marker: Marker) -> None:
     from ray.serve._private.request_router.replica_wrapper import RunningReplica
 
-    send = RunningReplica.try_send_request
+    def marked(span: Any, send: Any, *args: Any, **options: Any) -> Any:
+        now = perf()
+        marker.add(span, now, now, "send")
+        return send(*args, **options)
 
-    @functools.wraps(send)
-    def try_send_request(self: Any, *args: Any, **options: Any) -> Any:
-        if (span := marker.span()) is not None:
-            now = perf()
-            marker.add(span, now, now, "send")
-        return send(self, *args, **options)
+    marker.mark(RunningReplica, "try_send_request", marked)
 
-    _put(RunningReplica, "try_send_request", try_send_request)
+
+def _mark_arguments(marker: Marker) -> None:
+    from ray.serve._private.router import AsyncioRouter
+
+    async def marked(span: Any, resolve: Any, router: Any, request: Any) -> None:
+        given, begin = [*request.args, *request.kwargs.values()], perf()
+        await resolve(router, request)
+        if any(map(operator.is_not, given, [*request.args, *request.kwargs.values()])):
+            marker.add(span, begin, perf(), "argument")
+
+    marker.mark(AsyncioRouter, "_resolve_request_arguments", marked)
 
 
 def _mark_user_code(marker: Marker) -> None:
     from ray.serve._private.replica import UserCallableWrapper
 
-    call = UserCallableWrapper._call_func_or_gen
-
-    async def marked(span: Any, self: Any, args: Any, options: Any) -> Any:
+    async def marked(span: Any, call: Any, *args: Any, **options: Any) -> Any:
         begin = perf()
         try:
-            return await call(self, *args, **options)
+            return await call(*args, **options)
         finally:
             marker.add(span, begin, perf(), "user")
 
-    @functools.wraps(call)
-    def _call_func_or_gen(self: Any, *args: Any, **options: Any) -> Any:
-        span = marker.span()
-        if span is None:
-            return call(self, *args, **options)
-        return marked(span, self, args, options)
-
-    _put(UserCallableWrapper, "_call_func_or_gen", _call_func_or_gen)
+    marker.mark(UserCallableWrapper, "_call_func_or_gen", marked)
 
 
 def _mark_slots(marker: Marker) -> None:
     from ray.serve._private import replica
 
-    for one in list(vars(replica).values()):
-        if isinstance(one, type) and "_start_request" in vars(one):
-            _put(one, "_start_request", _marked_start(vars(one)["_start_request"], marker))
-
-
-def _marked_start(start: Any, marker: Marker) -> Any:
     @asynccontextmanager
-    async def marked(span: Any, self: Any, args: Any, options: Any) -> Any:
+    async def marked(span: Any, start: Any, *args: Any, **options: Any) -> Any:
         begin = perf()
-        async with start(self, *args, **options) as value:
+        async with start(*args, **options) as value:
             marker.add(span, begin, perf(), "slot")
             yield value
 
-    @functools.wraps(start)
-    def _start_request(self: Any, *args: Any, **options: Any) -> Any:
-        span = marker.span()
-        if span is None:
-            return start(self, *args, **options)
-        return marked(span, self, args, options)
-
-    return _start_request
+    for one in list(vars(replica).values()):
+        if isinstance(one, type) and "_start_request" in vars(one):
+            marker.mark(one, "_start_request", marked)
 
 
 def _mark_batches(marker: Marker) -> None:
@@ -244,17 +253,16 @@ def _mark_batches(marker: Marker) -> None:
 
     @functools.wraps(put)
     def marked_put(self: Any, request: Any) -> Any:
-        request.put_ns = perf()
+        request.put_ns, request.within = perf(), marker.within.get()
         return put(self, request)
 
     @functools.wraps(process)
     async def marked_process(self: Any, func: Any, batch: Any) -> Any:
         begin = perf()
         for request in batch:
-            if request.trace_context is not None:
-                span = marker.span(request.trace_context)
-                if span is not None:
-                    marker.add(span, request.put_ns, begin, "batch")
+            if request.within is not None:
+                marker.add(marker.span(request.within), request.put_ns, begin, "batch")
+        marker.within.set(batch[0].within)  # the loop of a queue has that of its first request
         return await process(self, func, batch)
 
     _put(_BatchQueue, "put", marked_put)
@@ -265,6 +273,7 @@ _AROUND: tuple[Callable[[Marker], None], ...] = (
     _skip_others,
     _skip_others_in_replicas,
     _mark_sends,
+    _mark_arguments,
     _mark_user_code,
     _mark_slots,
     _mark_batches,

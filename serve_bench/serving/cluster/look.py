@@ -400,11 +400,13 @@ def _is_serve(frame: Frame) -> bool:
 
 
 LIBRARY = os.path.dirname(os.__file__)
+MARKS = "/serve_bench/serving/apps/marks.py"
+"""Around methods of Serve in a cluster that may be traced."""
 
 
 def _is_app(file: str) -> bool:
-    """Whether a file is of the app: neither of a package nor of Python itself."""
-    parts = ("/site-packages/", "/dist-packages/", "/ray/serve/", "/ray/_private/")
+    """Whether a file is of the app: neither of a package, nor of Python itself, nor our marks."""
+    parts = ("/site-packages/", "/dist-packages/", "/ray/serve/", "/ray/_private/", MARKS)
     of_others = file.startswith(LIBRARY) or any(part in file for part in parts)
     return os.path.isabs(file) and not of_others  # else it is made up, or compiled (grpc)
 
