@@ -153,9 +153,13 @@ def added_of(trial: Trial) -> tuple[float, float] | None:
 
 def client_words(verdict: Mapping[str, Any]) -> str:
     """How a bound client affects the figures. One that was idle for part of the time does not limit
-    the throughput, but was late to read or to send."""
-    idle = verdict.get("non_idle") is not None and verdict["non_idle"] <= NEVER_IDLE
-    return "the client adds to the latency" if idle else "the client was the limit"
+    the throughput, but was late to read or to send; one that waited for a CPU for longer than it
+    ran is held up by whatever runs there."""
+    busy, waited = verdict.get("non_idle"), verdict.get("run_queue_wait")
+    if busy is not None and busy <= NEVER_IDLE:
+        return "the client adds to the latency"
+    held_up = busy is not None and waited is not None and waited > busy / 2
+    return "the client waited for a CPU" if held_up else "the client was the limit"
 
 
 def backlog(trial: Trial) -> Iterator[Warning]:

@@ -55,6 +55,8 @@ def test_a_client_at_its_limit(wrap: Any) -> None:
     assert "the client was the limit" in warning.message
     (late,) = doubts(good(client=wrap({**verdict, "non_idle": 0.4})))
     assert late.message == "the client adds to the latency: non-idle 97 %"
+    (held_up,) = doubts(good(client=wrap({**verdict, "non_idle": 0.99, "run_queue_wait": 0.87})))
+    assert held_up.message == "the client waited for a CPU: non-idle 97 %"
     assert doubts(good(client=wrap({"client_bound": False, "reasons": []}))) == []
 
 

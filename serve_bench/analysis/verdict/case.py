@@ -389,9 +389,12 @@ def placed(case: Case, candidate: Candidate) -> Candidate:
 
 
 def runner_up(case: Case, candidate: Candidate) -> Candidate | None:
-    """The next limit: the fullest of all others."""
+    """The next limit: the fullest of all others. On a full host a client that waits for a core
+    limits nothing by itself."""
     host = None if candidate.crowded else case.host
-    others = [*case.server, host, case.client, case.slots, case.batch, case.queue]
+    late = case.host_is_full and case.client is not None and (case.client.starved or 0) >= STARVED
+    client = None if late else case.client
+    others = [*case.server, host, client, case.slots, case.batch, case.queue]
     left = [one for one in others if one is not None and not _same(one, candidate)]
     return max(left, key=lambda one: min(one.level, 1.0), default=None)
 
