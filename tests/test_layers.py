@@ -70,7 +70,7 @@ ONLY_IN: Final = {
     "pytest_benchmark": (),
     "aiohttp": ("load/",),
     "grpc": ("load/grpc_client.py", "serving/apps/", "serving/cluster/deployer.py"),
-    "google": ("serving/apps/",),
+    "google": ("serving/apps/", "serving/cluster/describe.py"),
     "httptools": ("load/",),
     "starlette": ("serving/apps/",),
     "fastapi": ("serving/apps/",),
