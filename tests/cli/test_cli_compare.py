@@ -122,7 +122,7 @@ def test_runs_of_two_folders_are_paired_by_app_and_suite(
     ]
     assert run(["compare", *sides, "--fail-on", "regressed"]) == 3
     err = capsys.readouterr().err
-    assert "\ngate: micro ranker: regressed: 100 connections: throughput 0.801 x" in err
+    assert "\ngate: micro ranker: regressed: 100 connections: 19.9 % slower (" in err
     assert err.count("gate: ") == 2 and f"\ngate: not judged: {sides[0]}/short and" in err
     assert run(["compare", *sides, "--format", "json"]) == 0
     whole = json.loads(capsys.readouterr().out)
