@@ -6,8 +6,6 @@ gone; the commit lists them and says why.
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from scripts.corpus import (
@@ -16,8 +14,6 @@ from scripts.corpus import (
     format_numbers,
     list_runs,
     parse_numbers,
-    read_json,
-    read_text,
 )
 
 
@@ -35,27 +31,3 @@ def test_a_changed_and_a_lost_number_are_seen_and_the_order_is_not() -> None:
     assert difference.gone == [kept[0]] and difference.new == [("text: Rows", "noop: 1 3")]
     assert Difference([kept[0], kept[0]], [kept[0]]).gone == [kept[0]]
     assert list(parse_numbers(format_numbers(kept))) == kept
-
-
-def test_elements_are_named_and_long_lists_summarized() -> None:
-    rows = [
-        {"row": {"label": "8 clients"}, "p50": {"unit": "ns", "value": 12345678, "count": 3}},
-        {"row": {"label": "raw"}, "windows": list(range(10)), "steady": True, "name": None},
-    ]
-    assert list(
-        read_json({"rows": rows, "host": {"kernel": "Linux", "cores": 2}}, "json:", "")
-    ) == [
-        ("json: / rows / [8 clients] / p50", "value 1.23457e+07 ns"),
-        ("json: / rows / [8 clients] / p50", "count 3"),
-        ("json: / rows / [raw]", "windows 10 of sum 45, 0 to 9"),
-    ]
-    assert sorted(read_json(json.loads(json.dumps({"rows": rows[::-1]})), "json:", "")) == sorted(
-        read_json({"rows": rows}, "json:", "")
-    )
-
-
-def test_numbers_of_text_stand_behind_the_first_words_of_their_line() -> None:
-    text = (
-        "Rows\nload  req/s\nnoop  1,234 ± 5.6\nRay 2.60.0, p50 at 08:15\n\ncommand serve-bench x 3"
-    )
-    assert list(read_text(text)) == [("text: Rows", "noop: 1,234 5.6")]

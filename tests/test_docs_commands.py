@@ -308,9 +308,3 @@ def test_services_that_are_up_are_measured(
         assert run(words) == 0, capsys.readouterr().err
     (stored,) = folder.rglob("records.jsonl")
     assert len(read(stored.parent).trials) >= 2
-
-
-def test_the_machine_is_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "serve-bench doctor" in SHOWN and "serve-bench clean" in SHOWN
-    assert run(["doctor", "--json"]) in (0, 1)
-    assert '"cores"' in capsys.readouterr().out

@@ -25,10 +25,3 @@ def test_make_targets_shown_exist() -> None:
     shown = set(re.findall(r"^    make (\S+)$", README, re.MULTILINE))
     targets = set(re.findall(r"^(\S+?):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert shown == {"micro", "test"} and shown <= targets
-
-
-def test_it_is_short_and_begins_with_the_main_job() -> None:
-    assert len(README.splitlines()) <= 130
-    lines = re.findall(r"^    (make \S+|\. \S+|serve-bench .*)$", README, re.MULTILINE)
-    assert lines[:3] == ["make micro", ". .venv/bin/activate", "make test"]
-    assert lines[3].startswith("serve-bench run examples/own_app/shop.py:app ")

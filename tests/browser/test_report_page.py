@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from base64 import b64encode
-from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import sha256
 from html import unescape
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -72,11 +69,10 @@ def written(
     tmp_path: Path,
     *sheets: Document,
     act: str = "",
-    policy: bool = True,
     scripts: bool = True,
 ) -> Path:
     """The page of these sheets; `act` is what the script of the test does when all is drawn.
-    Without `policy` all is allowed, without `scripts` no script may run."""
+    Without `scripts` no script may run."""
     svg = flame_svg(STACKS, "", layer_rules())
     records = RunFile("records.jsonl", len(LINES), LINES)
     folder = Folder(records, {"profiles/replica.raw.txt": svg})
@@ -89,9 +85,6 @@ def written(
         text = f"{body}<script>{script}</script>{end}{rest}"
     if not scripts:
         text = re.sub("script-src [^;]*", "script-src 'none'", text, count=1)
-    if not policy:
-        text, count = re.subn("<meta http-equiv=.Content-Security-Policy.*?>", "", text, count=1)
-        assert count == 1
     file = tmp_path / "page.html"
     file.write_text(text, encoding="utf-8")
     return file
@@ -120,32 +113,6 @@ def seen(
 def with_chart(chart: Chart) -> Document:
     first = sheet()
     return replace(first, sections=(Section("more", "More", (chart,)), *first.sections))
-
-
-@pytest.fixture
-def asked() -> Iterator[tuple[str, list[str]]]:
-    """The URL of a server, and the paths that it was asked for."""
-    paths: list[str] = []
-
-    class Answer(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            paths.append(self.path)
-            self.send_response(200)
-            self.send_header("Access-Control-Allow-Origin", "*")
-            self.end_headers()
-            self.wfile.write(b"[]")
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}/x.json", paths
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 @pytest.mark.parametrize("width", [1280, 390])
@@ -192,21 +159,6 @@ def test_a_chart_that_cannot_be_drawn_says_so_in_words(
     assert told["drawn"] == ["no", "yes", "yes", "yes"]
     assert "could not be drawn (" in told["said"] and "Rises from 1 to 2." in told["said"]
     assert console == []
-
-
-def test_no_chart_can_ask_the_network_even_if_it_wants_to(
-    tmp_path: Path, asked: tuple[str, list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    url, paths = asked
-    asking = drawn_as({"data": {"url": url}, "mark": "bar"}, "Nothing.", monkeypatch)
-    states = "done(places().map(function (one) { return one.dataset.drawn; }));"
-    told, console = seen(tmp_path, written(tmp_path, with_chart(asking), act=states))
-    assert paths == []
-    assert any("Content Security Policy" in line for line in console), "refused, and told"
-    assert told[1:] == ["yes"] * 3
-    # Without the policy the browser asks, so that the above can fail.
-    seen(tmp_path, written(tmp_path, with_chart(asking), act=states, policy=False))
-    assert paths == ["/x.json"]
 
 
 def test_the_records_are_saved_as_they_are(tmp_path: Path) -> None:

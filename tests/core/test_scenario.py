@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from serve_bench.core.axes import cell_defaults
 from serve_bench.core.errors import BadInput
 from serve_bench.core.plan import expected_s, label_of, parse_row, plan, without
 from serve_bench.core.result import Traffic
@@ -62,15 +61,6 @@ def test_a_cell_is_named_by_the_published_axes_and_what_differs_from_the_default
     published = ("max_batch_size", "max_ongoing_requests", "num_replicas")
     assert list(label_of(plain.cells[0]).items()) == [(name, 1) for name in published]
     assert label_of(other.cells[0])["body_type"] == "str"
-
-
-def test_a_cell_of_press_is_named_by_its_log_level_too() -> None:
-    cell = cell_defaults("press")
-    named = {"ranker": "plain", "device": "auto", "log_level": "INFO"}
-    assert label_of(cell).items() >= named.items()
-    assert not {"callable", "max_queued_requests"} & set(label_of(cell))
-    others = label_of({**cell, "callable": "sync", "max_queued_requests": 48})
-    assert (others["callable"], others["max_queued_requests"]) == ("sync", 48)
 
 
 @pytest.mark.parametrize(

@@ -289,16 +289,6 @@ def test_it_is_not_attached_to(
 
 
 @pytest.mark.ci
-def test_nobody_at_the_address(tmp_path: Path) -> None:
-    address = f"127.0.0.1:{free_block(1)[0]}"
-    with (
-        attached(address, tmp_path) as cluster,
-        pytest.raises(LaunchFailed, match=f"no Ray cluster can be reached at {address}"),
-    ):
-        cluster.start()
-
-
-@pytest.mark.ci
 def test_it_is_left_as_it_was_and_what_a_killed_run_left_is_replaced(
     others: Others, tmp_path: Path
 ) -> None:

@@ -34,27 +34,6 @@ def cells(line: str) -> int:
     return len(re.split(r"(?<!\\)\|", line.strip().strip("|")))
 
 
-@pytest.mark.parametrize("published", [False, True], ids=["", "published"])
-@pytest.mark.parametrize("name", STORED)
-def test_it_is_one_verdict_and_one_table_with_the_rest_folded(name: str, published: bool) -> None:
-    text = render(stored(name), "markdown", published=published, where="results/x")
-    before, fold, after = text.partition("<details>")
-    first, empty, *table = before.rstrip("\n").split("\n")
-    table = table[2:]  # its caption stands above it
-    assert re.fullmatch(r"\*\*[^*]+\.\*\*", first.replace("\\*", "")) and empty == ""
-    assert all(line.startswith("| ") for line in table) and len(table) > 2
-    assert {cells(line) for line in table} == {cells(table[0])}
-    assert text.count("<details>") == text.count("</details>") and fold
-    assert text.endswith("</details>\n") and "records: `results/x`" in after
-    lines = text.split("\n")
-    opened = [at for at, line in enumerate(lines) if line.startswith("<details>")]
-    assert all(lines[at + 1] == "" and lines[at - 1] == "" for at in opened)
-    closed = [at for at, line in enumerate(lines) if line == "</details>"]
-    assert all(lines[at - 1] == "" for at in closed)
-    starts = [at for at, line in enumerate(lines) if line.startswith("| ")]
-    assert all(lines[at - 1] == "" or lines[at - 1].startswith("| ") for at in starts)
-
-
 @pytest.mark.parametrize("name", STORED)
 def test_what_was_found_is_said_as_on_the_page_and_gaps_come_first(name: str) -> None:
     result = stored(name)

@@ -6,8 +6,6 @@ disagree, with requests rejected and a row that was cut.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from dataclasses import replace
 from typing import Any
@@ -59,42 +57,6 @@ def shown(*trials: Trial, **about: Any) -> str:
 
 
 FLAT = [press_trial(users, qps) for users, qps in {1: 300.0, 50: 1980.0, 100: 2000.0}.items()]
-
-
-@pytest.mark.parametrize(
-    ("trials", "words"),
-    [
-        (
-            [*FLAT, press_trial(200, 1990.0)],
-            ["no collapse up to 200 clients", "best: 2000 qps with 100 clients; knee: 50 clients"],
-        ),
-        (
-            [*FLAT, press_trial(200, 1990.0, lost=3)],
-            ["19,997 completed + 0 failed + 0 cut: do not trust this row"],
-        ),
-        (
-            [*FLAT, *(press_trial(200, qps, run=at) for at, qps in ((1, 15.0), (2, 300.0)))],
-            ["its 2 runs in qps: 15.00, 300.0; the runs disagree"],
-        ),
-        (
-            [*FLAT, press_trial(200, 800.0, failed={"rejected": 9000}, cpu=20.0)],
-            ["errors 0 -> 9000 (9,000 rejected); CPU 135 -> 30 %; "],
-        ),
-    ],
-)
-def test_what_a_table_adds_up_to_is_said(trials: list[Trial], words: list[str]) -> None:
-    text = shown(*trials)
-    for word in words:
-        assert word in text
-
-
-def test_a_step_in_doubt_says_why_and_is_no_best() -> None:
-    ended = [failure_of(FLAT[2], "a replica ended")]
-    text = flat(render(press_result(*FLAT, press_trial(200, 1900.0), others=ended)))
-    assert "failed: a replica ended" in text
-    assert "best: 1980 qps with 50 clients" in text
-    text = flat(render(press_result(*FLAT, others=ended)))
-    assert "not climbed to its end: no best, no knee" in text
 
 
 def test_times_without_connecting_are_shown_on_demand() -> None:
@@ -151,20 +113,3 @@ def test_json_holds_all_figures_and_every_ratio() -> None:
     for row in (*error["rows"], *debug["rows"]):
         assert row["asked"] == row["completed"] + sum(row["failed"].values()) + row["cut"]
         assert row["total_time_us"] > row["total_time_without_connecting_us"]
-
-
-@pytest.mark.parametrize("command", ["recsys", "sweep"])
-def test_the_other_ladders_are_whole_in_every_form(command: str) -> None:
-    rates = {10: 100.0, 20: 196.0, 40: 200.0, 80: 199.0, 160: 120.0}
-    trials = [press_trial(users, qps) for users, qps in rates.items()]
-    steps = [
-        replace(one, row=replace(one.row, requests_each=None, label=f"{users} users"))
-        for users, one in zip(rates, trials, strict=True)
-    ]
-    run = press_result(*steps, command=command)
-    assert "collapse with 160 users: 120.0 requests/s, 0.60 of the best" in render(run, "markdown")
-    rows = list(csv.DictReader(io.StringIO(render(run, "csv"))))
-    marks = [row["text"] for row in rows if row["column"] == "mark"]
-    assert marks == ["", "knee", "best", "", "collapse"]
-    (ladder,) = json.loads(render(run, "json"))["ladders"]
-    assert ladder["runs"] == [1] * 5 and len(ladder["signs"]) == 1

@@ -58,19 +58,6 @@ def trial(**changes: Any) -> Trial:
     return replace(made, **changes)
 
 
-def open_loop(**changes: Any) -> Trial:
-    base = trial()
-    service = Histogram.of([1 * MS] * 95 + [3 * MS] * 5)
-    lag = Histogram.of([0] * 10 + [20_000] * 80 + [47 * MS] * 10)
-    metrics = {
-        **base.metrics,
-        "service_time": Metric("ns", "lower", histogram=service.encode()),
-        "send_lag": Metric("ns", "lower", histogram=lag.encode()),
-    }
-    row = replace(base.row, loop="open", rate_per_s=50.0)
-    return replace(base, row=row, metrics=metrics, **changes)
-
-
 def result(*trials: Trial, failures: tuple[Failure, ...] = ()) -> Result:
     first = trials[0] if trials else trial()
     planned = PlannedTrial(first.key, 1, "url", first.cell, first.row)
@@ -96,18 +83,6 @@ def facts(one: Trial) -> dict[str, str]:
     """What is said of requests and client."""
     (pairs,) = every(part(sheet(one), "requests"), Facts)
     return dict(pairs.pairs)
-
-
-@pytest.mark.parametrize("made", [trial(), open_loop()], ids=["closed", "open"])
-def test_rate_and_times_have_a_row_each(made: Trial) -> None:
-    shown = by_name(results(sheet(made)))
-    rate = shown.pop("requests/s")
-    assert (rate["mean"].value, rate["std"].value) == (50.0, 10.0)
-    assert (rate["max"], rate["within one std"]) == ("60.00", "100.0 %")
-    assert len(shown) == (3 if made.row.loop == "open" else 1)
-    latency = shown["latency, ms"]
-    shares = ("mean", "p50", "p75", "p90", "p99", "p99.9")
-    assert [latency[key].text for key in shares] == ["1.58", "1.00", "1.00", "1.00", "2.00", "50.0"]
 
 
 def test_the_times_of_a_load_that_was_never_answered_are_lower_bounds() -> None:
