@@ -199,14 +199,12 @@ def measure(
             *(["--trace", f"{request.trace:g}"] if request.trace is not None else []),
         ]
     )
-    sitting = sitting_of(command, request, options.resume or options.out, earlier)
+    sitting = sitting_of(request, earlier)
     return sit(replace(sitting, again=again, log_requests=log_requests), options, report.close)
 
 
 def sitting_of(
-    command: str,
     request: RowsRequest,
-    out: Path | None,
     earlier: Result | None = None,
     *,
     host: str = "127.0.0.1",
@@ -243,11 +241,9 @@ def sitting_of(
             if request.trace is not None:
                 check_tracing(variant)
     return Sitting(
-        command,
         request.to_json(),
         [at for one in plan(suite) for _, trials in one.cells for at in trials],
         work,
-        out,
         earlier,
         left=bool(agenda.launches),
         load_on=request.load_on,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import typer
 
@@ -139,7 +139,8 @@ class Place:
 class Sitting:
     """What to measure now: a new run, or the rest of an earlier one.
 
-    `suite` and `plan`: of the whole run, for its record. `work`: the plan of what is left of it;
+    `suite` and `plan`: of the whole run, for its record; `command` and `out`, where it is kept:
+    `sit` knows them. `work`: the plan of what is left of it;
     `left`: whether anything is. `load_on`: nodes that the load comes from; None: this host.
     `rounds`: of a run that goes on, up to which round it is planned now; None: as before.
     `again`: the words of the command that resumes the run; None: it cannot be resumed. `set_env`:
@@ -147,12 +148,12 @@ class Sitting:
     lines, on a terminal too.
     """
 
-    command: str
     suite: Mapping[str, Any]
     plan: Sequence[PlannedTrial]
     work: Callable[[Place], Plan[Any, Any]]
-    out: Path | None
     earlier: Result | None = None
+    command: str = ""
+    out: Path | None = None
     left: bool = True
     rounds: int | None = None
     load_on: LoadOn | None = None
@@ -178,7 +179,10 @@ def sit(sitting: Sitting, options: RunOptions, show: Callable[[Result, Path], in
     if options.strict_host and options.no_sample:
         raise BadInput(UNSAMPLED)
     with signals():  # to the end: a second Ctrl-C must not take the report away
-        outcome = outcome_of(replace(sitting, plain=options.live == "plain"))
+        place = options.resume or options.out
+        plain = options.live == "plain"
+        sitting = replace(sitting, command=options.command, out=place, plain=plain)
+        outcome = outcome_of(sitting)
         code = show(outcome.result, outcome.folder)
     return _close(sitting, outcome, code, strict_host=options.strict_host)
 
@@ -289,7 +293,14 @@ def next_launch(folder: Path) -> int:
 
 # The request of a run, new or resumed, and its plan on a dry run.
 
-S = TypeVar("S")
+
+class Recorded(Protocol):
+    """A request that a run records."""
+
+    def to_json(self) -> dict[str, Any]: ...
+
+
+S = TypeVar("S", bound=Recorded)
 
 
 def request_of(
@@ -297,7 +308,7 @@ def request_of(
     *,
     from_flags: Callable[[], S],
     from_record: Callable[[Mapping[str, Any]], S],
-    content: Callable[[S, Result], Mapping[str, Any]],
+    content: Callable[[S, Result], Mapping[str, Any]] = lambda request, _: request.to_json(),
 ) -> tuple[S, Result | None]:
     """The request of a new run, or that of the run to resume with what is measured of it.
 

@@ -144,7 +144,7 @@ def test_the_end_of_a_run(
     def work(_: object) -> None:
         raise AssertionError("nothing is measured")
 
-    plan = Sitting("micro", {}, [], work, None, again="micro")  # type: ignore[arg-type]
+    plan = Sitting({}, [], work, again="micro")  # type: ignore[arg-type]
     assert sit(plan, RunOptions(), lambda *_: 0) == code
     err = capsys.readouterr().err
     missed = "slo: single client: errors 0.99 % is above 0 %"
@@ -176,6 +176,6 @@ def test_other_programs_end_a_strict_run(
 
 
 def test_a_strict_run_needs_samples() -> None:
-    plan = Sitting("micro", {}, [], lambda _: None, None)  # type: ignore[arg-type,return-value]
+    plan = Sitting({}, [], lambda _: None)  # type: ignore[arg-type,return-value]
     with pytest.raises(BadInput, match="--strict-host: needs the samples"):
         sit(plan, RunOptions(strict_host=True, no_sample=True), lambda *_: 0)

@@ -121,11 +121,9 @@ def run(options: CapacityOptions) -> int:
     for line in _short_budget(searches.asked, _round_s(suite, launches), "launches"):
         print(f"serve-bench: {line}", file=sys.stderr, flush=True)
     sitting = Sitting(
-        "capacity",
         suite.to_json(),
         [at for one in plan(suite) for _, trials in one.cells for at in trials],
         work,
-        options.resume or options.out,
         earlier,
         left=bool(launches),
         rounds=None if earlier is None else suite.launches,
@@ -340,7 +338,6 @@ def _urls(options: CapacityOptions) -> int:
         ).plan()
 
     sitting = Sitting(
-        "capacity",
         plain(suite),
         [
             _first(name, round_, asked, traffic)
@@ -348,7 +345,6 @@ def _urls(options: CapacityOptions) -> int:
             for name in urls
         ],
         work,
-        options.out,
         set_env=None,
     )
 

@@ -128,11 +128,9 @@ def _measure_urls(
         return ladders.plan()
 
     sitting = Sitting(
-        options.command,
         request.to_json(options.command),
         [planned for planned in first if planned is not None],
         work,
-        options.out,
         load_on=request.load_on,
         set_env=None,
         log_requests=log_requests,

@@ -132,11 +132,9 @@ def noop(options: NoopOptions) -> int:
             sys.stdout.flush()
             _wait_while_alive(serving)
 
-    sitting = sitting_of(
-        "noop", request, options.out, host=options.host, port=options.port, after_cell=ready
-    )
+    sitting = sitting_of(request, host=options.host, port=options.port, after_cell=ready)
     with signals():
-        outcome = outcome_of(sitting)
+        outcome = outcome_of(replace(sitting, command="noop", out=options.out))
     costs = profiling_costs(outcome.result)
     for trial in outcome.result.profiled:
         for line in facts(trial, costs):

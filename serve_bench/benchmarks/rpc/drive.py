@@ -41,11 +41,9 @@ def run(
         return report.close(result, folder) or (FAILED if troubles else 0)
 
     sitting = Sitting(
-        "rpc",
         suite.to_json(),
         [at for one in rpc_plan(suite) for _, at in one.worlds],
         lambda place: plan_of(suite, launches, place.folder, place.run_id),
-        options.resume or options.out,
         earlier,
         left=bool(launches),
         again="rpc",

@@ -137,7 +137,6 @@ def _run(workload: Workload, options: ScaleOptions) -> int:
         options,
         from_flags=planned,
         from_record=ScaleSuite.from_json,
-        content=lambda suite, _: suite.to_json(),
     )
     if earlier is not None:
         if suite.workload != workload:

@@ -22,11 +22,9 @@ def run(
         return print_plan(plan_lines(suite, launches), None if earlier else options.out, suite.slo)
 
     sitting = Sitting(
-        "scale",
         suite.to_json(),
         [one for at in scale_plan(suite) for cell in at.cells for one in cell.rows],
         lambda place: plan_of(suite, launches, place.folder, place.run_id),
-        options.resume or options.out,
         earlier,
         left=bool(launches),
         again=f"scale {suite.workload}",

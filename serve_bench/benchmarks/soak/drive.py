@@ -100,7 +100,6 @@ def run(options: SoakOptions) -> int:
         options,
         from_flags=lambda: _suite(options),
         from_record=Suite.from_json,
-        content=lambda suite, _: suite.to_json(),
     )
     spec = suite.soak
     if spec is None:
@@ -119,11 +118,9 @@ def run(options: SoakOptions) -> int:
     for variant in suite.variants if launches else ():
         check_interpreter(variant)
     sitting = Sitting(
-        "soak",
         suite.to_json(),
         [at for one in _launches(suite, spec) for _, blocks in one.cells for at in blocks],
         work,
-        options.resume or options.out,
         earlier,
         left=bool(launches),
         again="soak",
@@ -282,5 +279,5 @@ def _url(options: SoakOptions, report: ReportRequest, fail_on: Sequence[str]) ->
         return UrlSoak(name, load, spec, blocks, place.run_id, place.source).plan()
 
     listed: list[PlannedTrial] = list(blocks)
-    sitting = Sitting("soak", plain(suite), listed, work, options.out, set_env=None)
+    sitting = Sitting(plain(suite), listed, work, set_env=None)
     return sit(sitting, options, partial(_show, report, fail_on))

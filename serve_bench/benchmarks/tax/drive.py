@@ -6,7 +6,6 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
 from serve_bench.benchmarks.own_app.facts import ingress_of, is_own
@@ -76,35 +75,23 @@ def run(options: TaxOptions) -> int:
         return print_plan(_plan_lines(suite, left), options.out)
     for line in suite.left_out:
         print(f"note: {line}", file=sys.stderr)
-    sitting = _sitting(suite, every, left, options.resume or options.out, earlier)
-    return sit(sitting, options, report.close)
-
-
-def _sitting(
-    suite: TaxSuite,
-    every: tuple[TaxRound, ...],
-    left: tuple[TaxRound, ...],
-    out: Path | None,
-    earlier: Result | None,
-) -> Sitting:
     parts: list[Pairing] = [part for one in every for row in one.rows for part in row.parts]
 
     def work(place: Place) -> Plan[Any, Any]:
         chosen = {} if earlier is None else chosen_of(parts, earlier.trials)
         return TaxRun(suite, left, place.folder, place.run_id, chosen).plan()
 
-    return Sitting(
-        "tax",
+    sitting = Sitting(
         suite.to_json(),
         [planned for part in parts for planned in part.planned],
         work,
-        out,
         earlier,
         left=bool(left),
         rounds=None if earlier is None else suite.versus.rounds,
         again="tax",
         set_env="tax measures the variants as they are",
     )
+    return sit(sitting, options, report.close)
 
 
 def _content(suite: TaxSuite, earlier: Result) -> dict[str, Any]:

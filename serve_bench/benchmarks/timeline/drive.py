@@ -71,7 +71,6 @@ def run(options: TimelineOptions) -> int:
         options,
         from_flags=lambda: _suite(options),
         from_record=Suite.from_json,
-        content=lambda suite, _: suite.to_json(),
     )
     timeline = suite.timeline
     if timeline is None:
@@ -101,11 +100,9 @@ def run(options: TimelineOptions) -> int:
     for variant in suite.variants:
         check_interpreter(variant)
     sitting = Sitting(
-        "timeline",
         suite.to_json(),
         [at for one in plan(suite) for _, trials in one.cells for at in trials],
         work,
-        options.resume or options.out,
         earlier,
         left=bool(launches),
         again="timeline",
@@ -290,11 +287,9 @@ def _url(options: TimelineOptions, report: ReportRequest) -> int:
         ).plan()
 
     sitting = Sitting(
-        "timeline",
         plain(suite),
         planned,
         work,
-        options.out,
         set_env=None,
     )
     return sit(sitting, options, partial(_show, report, options.fail_on))

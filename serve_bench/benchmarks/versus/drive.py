@@ -99,14 +99,23 @@ def run(
             "launches",
             file=sys.stderr,
         )
-    sitting = _sitting(
-        suite,
-        rounds,
-        options.resume or options.out,
+    every = [one for plan in versus_plan(suite) for one in plan.pairings]
+    budget_s = suite.budget_s if earlier is None else None
+
+    def work(place: Place) -> Plan[Any, Any]:
+        chosen = chosen_of(every, earlier.trials) if earlier is not None else {}
+        pairs = Pairs(suite, rounds, place.folder, place.run_id, services, chosen, budget_s, trace)
+        return pairs.plan()
+
+    sitting = Sitting(
+        suite.to_json(),
+        [one for at in every for one in at.planned],
+        work,
         earlier,
-        services=services,
-        budget_s=suite.budget_s if earlier is None else None,
-        trace=trace,
+        left=bool(rounds),
+        rounds=None if earlier is None else suite.rounds,
+        again=None if services is not None else "versus",
+        set_env=None if services is not None else "--a-env, --b-env set it",
     )
 
     def show(result: Result, folder: Path) -> int:
@@ -124,38 +133,6 @@ def _trace(suite: VersusSuite, text: str | None) -> float | None:
         for side in suite.sides:
             check_tracing(side.variant)
     return share
-
-
-def _sitting(
-    suite: VersusSuite,
-    rounds: tuple[RoundPlan, ...],
-    out: Path | None,
-    earlier: Result | None,
-    *,
-    services: tuple[Service, Service] | None,
-    budget_s: float | None,
-    trace: float | None,
-) -> Sitting:
-    """What measures these rounds of the suite into `out`. The rest as in `Pairs`."""
-    every = [one for plan in versus_plan(suite) for one in plan.pairings]
-
-    def work(place: Place) -> Plan[Any, Any]:
-        chosen = chosen_of(every, earlier.trials) if earlier is not None else {}
-        pairs = Pairs(suite, rounds, place.folder, place.run_id, services, chosen, budget_s, trace)
-        return pairs.plan()
-
-    return Sitting(
-        "versus",
-        suite.to_json(),
-        [one for at in every for one in at.planned],
-        work,
-        out,
-        earlier,
-        left=bool(rounds),
-        rounds=None if earlier is None else suite.rounds,
-        again=None if services is not None else "versus",
-        set_env=None if services is not None else "--a-env, --b-env set it",
-    )
 
 
 def _show(result: Result, folder: Path, format: str, gate: Gate) -> int:

@@ -107,7 +107,7 @@ def test_a_run_goes_on_up_to(
     ("text", "message"),
     [
         ("3", "--rounds: 3: 6 are measured; .N adds rounds to them"),
-        ("+0", "--rounds: 0 is not allowed"),
+        ("+0", "--rounds: '0' is not allowed"),
         ("+", "--rounds: '' is not allowed; it takes 1 to 1,000"),
         ("+9999999", "--rounds: '9999999' is not allowed; it takes 1 to 1,000"),
     ],
