@@ -173,17 +173,6 @@ def _read_side(place: Path) -> dict[Path, Result]:
     return runs
 
 
-def _join(texts: Sequence[str], format: str, left: Sequence[str]) -> str:
-    """Comparisons in one form as one text."""
-    if len(texts) == 1 and not left:
-        return texts[0]
-    if format == "json":
-        return json_of({"comparisons": [*map(json.loads, texts)], "not_compared": list(left)})
-    if format == "csv":  # one header
-        return texts[0] + "".join(text.partition("\n")[2] for text in texts[1:])
-    return "\n".join(texts)
-
-
 NEWEST: Final = 60
 """Runs of a folder that are read at most to tell how far runs differ."""
 

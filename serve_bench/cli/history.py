@@ -10,9 +10,9 @@ from serve_bench.benchmarks.registry import read_rows
 from serve_bench.cli.command import MOST, argument, command, flag
 from serve_bench.cli.gate import FAIL_ON, GateOptions, close_gate, metric_names, read_share
 from serve_bench.cli.options import VERBOSE_HELP
-from serve_bench.cli.report import check_plot, is_page
+from serve_bench.cli.report import check_plot, place_of_page, write_plot, write_text
 from serve_bench.core.errors import BadInput, visible
-from serve_bench.store.files import check_writable, same_file, why, write_output
+from serve_bench.store.files import same_file
 
 if TYPE_CHECKING:
     from serve_bench.analysis.history import History
@@ -77,10 +77,7 @@ def history(options: HistoryOptions) -> int:
     threshold = THRESHOLD
     if options.threshold is not None:
         threshold = read_share(options.threshold, "--threshold")
-    if form == "html" and output is None:
-        output = PAGE
-    to = None if output is None or output == "-" else Path(output)
-    _check_files(form, to, options.plot)
+    to = _check_files(form, output, options.plot)
     runs, unreadable = search(options.dirs, read_rows)
     whole = build_history(
         {str(folder): result for folder, result in runs.items()},
@@ -97,13 +94,9 @@ def history(options: HistoryOptions) -> int:
 
         width, color = terminal(sys.stdout)
     text = render_history(whole, form, width, color, options.verbose)
-    if to is None:
-        print(text, end="", flush=True)
-    else:
-        _write(to, text)
+    write_text(to, text)
     if options.plot is not None:
         from serve_bench.benchmarks.history.document import documents
-        from serve_bench.cli.report import write_plot
 
         write_plot(options.plot, documents(whole))
     return close_history(whole, options.fail_on)
@@ -146,27 +139,17 @@ def close_history(history: History, fail_on: str | None) -> int:
     return close_gate([*lines, *(f"not judged: {text}" for text in late_runs(history))])
 
 
-def _check_files(form: str, output: Path | None, plot: Path | None) -> None:
-    """BadInput unless the files can be written. A page replaces a page of serve-bench; nothing else
-    is overwritten."""
+def _check_files(form: str, output: str | None, plot: Path | None) -> Path | None:
+    """Where the history goes; None: to stdout. BadInput unless the files can be written. A page
+    replaces a page of serve-bench; nothing else is overwritten."""
     from serve_bench.cli.show import check_target
 
     check_plot(plot, None)
-    if output is not None and plot is not None and same_file(output, plot):
+    to = None if output is None or output == "-" else Path(output)
+    if form == "html":
+        to = place_of_page(output, Path(PAGE))
+    elif to is not None:
+        check_target(to, "--output")
+    if to is not None and plot is not None and same_file(to, plot):
         raise BadInput(f"--output and --plot: both are {plot}")
-    for name, path in (("--output", output), ("--plot", plot)):
-        if path is None:
-            continue
-        try:
-            if path.is_char_device() or path.is_fifo():
-                continue
-            if not (path is output and form == "html" and path.is_file() and is_page(path)):
-                check_target(path, name)
-            check_writable(path)
-        except OSError as error:
-            raise BadInput(f"{name}: {path}: cannot be written: {why(error)}") from None
-
-
-def _write(path: Path, content: str | bytes) -> None:
-    write_output(path, content)
-    print(f"wrote {path}", file=sys.stderr)
+    return to

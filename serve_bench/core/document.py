@@ -99,14 +99,12 @@ def cell_text(cell: Cell) -> str:
 @dataclass(frozen=True)
 class Column:
     """Of a table. `unit` stands under the name; numbers are set to the right. A terminal shows a
-    `detail` with --verbose alone. Cells of a `drawn` one are drawings of characters: in a fixed
-    pitch, and in no Markdown."""
+    `detail` with --verbose alone."""
 
     name: str
     unit: str = ""
     number: bool = True
     detail: bool = False
-    drawn: bool = False
 
     @property
     def full_name(self) -> str:

@@ -70,21 +70,20 @@ def _table_lines(table: Table) -> list[str]:
     groups = list(dict.fromkeys(row.group for row in table.rows))
     named = len(groups) > 1
     codes = any(row.codes for row in table.rows)
-    columns = [(at, one) for at, one in enumerate(table.columns) if not one.drawn]
     heads = [
         *(["row"] if named else []),
-        *(column.full_name for _, column in columns),
+        *(column.full_name for column in table.columns),
         *(["doubts"] if codes else []),
     ]
     words = [
         *([True] if named else []),
-        *(not column.number for _, column in columns),
+        *(not column.number for column in table.columns),
         *([True] if codes else []),
     ]
     rows = [
         [
             *([row.group] if named else []),
-            *(_cell(row.cells[at]) for at, _ in columns),
+            *map(_cell, row.cells),
             *(["; ".join(row.codes)] if codes else []),
         ]
         for row in table.rows

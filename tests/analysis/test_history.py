@@ -183,19 +183,6 @@ def test_without_a_change_a_run_in_twenty_is_called_changed_at_most(
         assert count / NIGHTS <= share + 3 * math.sqrt(share * (1 - share) / NIGHTS)
 
 
-def test_launches_in_one_heap_would_be_called_changed_far_too_often() -> None:
-    """Why a run is the unit: the figure in the docstring of against_runs."""
-    draw, changed = random.Random(SEED), 0
-    for _ in range(500):
-        runs = [
-            [math.exp(draw.gauss(night, 0.01)) for _ in range(3)]
-            for night in (draw.gauss(0.0, 0.03) for _ in range(11))
-        ]
-        interval = unpaired([value for run in runs[:-1] for value in run], runs[-1])
-        changed += not interval.low <= 1 <= interval.high
-    assert 0.5 < changed / 500 < 0.65
-
-
 @pytest.mark.parametrize(("spread", "least"), [(0.016, 0.99), (0.03, 0.75)])
 def test_a_drop_of_ten_percent_is_found(spread: float, least: float) -> None:
     draw = random.Random(SEED)

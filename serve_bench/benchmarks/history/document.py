@@ -41,10 +41,6 @@ from serve_bench.core.document import (
 from serve_bench.core.figures import percent
 from serve_bench.core.result import cell_slug
 
-WIDE: Final = 4.0
-"""Rows that differ by such a factor are drawn as ratios to their first run: on one axis with the
-others a change of the smaller would not be seen."""
-
 MOST_PLACES: Final = 3
 """Runs that are named of those passed over for one reason; JSON names all."""
 
@@ -181,13 +177,12 @@ def _title(group: Group, series: Series) -> str:
 
 
 def _values(group: Group, times: Sequence[str]) -> Table:
-    """The runs that were compared, of every series, each beside a drawing of where it lies."""
+    """The runs that were compared, of every series."""
     shown = slice(-1 - group.before, None)
     columns = (
         Column("run", number=False),
         Column("value"),
         Column("95 % interval", detail=True),
-        Column("low to high", drawn=True),
         Column("", number=False),
     )
     rows = tuple(
@@ -198,15 +193,13 @@ def _values(group: Group, times: Sequence[str]) -> Table:
                 "-"
                 if point.interval is None
                 else _ends(series, point.interval.low, point.interval.high),
-                drawing,
                 Text("invalid", "bad") if point.invalid else Text("*" if run.changed else ""),
             ),
             group=f"{_title(group, series)}, {SCALES[series.measure.name].heading}",
         )
         for series in group.series
-        for when, run, point, drawing in zip(
-            *(part[shown] for part in (times, group.runs, series.points, strips(series))),
-            strict=True,
+        for when, run, point in zip(
+            *(part[shown] for part in (times, group.runs, series.points)), strict=True
         )
     )
     notes = (
@@ -240,25 +233,6 @@ def _versions(group: Group, times: Sequence[str]) -> Table:
     return Table("All runs in order of time", columns, rows)
 
 
-STRIP: Final = 17
-"""Characters of a strip: where a run lies between the least and the largest of its series."""
-NARROW: Final = 1.2
-"""Values within this factor of each other fill no more of a strip than their part of it: otherwise
-the least noise would look like much."""
-
-
-def strips(series: Series) -> list[str]:
-    """A strip for each run, with an `o` where it lies on a log scale."""
-    logs = [None if point.value is None else math.log(point.value) for point in series.points]
-    known = [log for log in logs if log is not None]
-    room = max(0.0, math.log(NARROW) - (max(known) - min(known))) / 2
-    low, high = min(known) - room, max(known) + room
-    places = [
-        None if log is None else round((STRIP - 1) * (log - low) / (high - low)) for log in logs
-    ]
-    return ["" if place is None else f"{' ' * place}o".ljust(STRIP) for place in places]
-
-
 def _charts(group: Group) -> Iterator[Chart]:
     """Charts of each cell and metric; runs by number, since nights are not evenly apart."""
     parts: dict[tuple[str, str, str], dict[str, Series]] = {}
@@ -271,17 +245,12 @@ def _charts(group: Group) -> Iterator[Chart]:
 
 
 def _chart(group: Group, rows: Mapping[str, Series]) -> Chart:
+    """Rows as ratios to their first run: on one axis with values a change of the smaller would not
+    be seen."""
     first = next(iter(rows.values()))
-    scale = SCALES[first.measure.name]
-    values = {
-        name: [point.value for point in series.points if point.value is not None]
-        for name, series in rows.items()
-    }
-    every = [value for known in values.values() for value in known]
-    relative = max(every) / min(every) >= WIDE
     lines: dict[str, list[LinePoint]] = {}
     for name, series in rows.items():
-        unit = values[name][0] if relative else scale.size
+        unit = next(point.value for point in series.points if point.value is not None)
         lines[name] = [
             LinePoint(
                 at,
@@ -293,12 +262,12 @@ def _chart(group: Group, rows: Mapping[str, Series]) -> Chart:
             if point.value is not None
         ]
     times = moments(group.runs)
-    shown = f"{scale.axis.split(',')[0]} to that of the first run" if relative else scale.axis
+    axis = SCALES[first.measure.name].axis.split(",")[0]
     return ladder(
-        f"{first.variant}, {cell_title(first.cell)}: {shown}",
+        f"{first.variant}, {cell_title(first.cell)}: {axis} to that of the first run",
         lines,
         "run, in order of time",
-        "ratio" if relative else scale.axis,
+        "ratio",
         log_x=False,
         log_y=True,
         caption="The axis is near the runs, not from 0. "

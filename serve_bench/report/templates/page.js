@@ -326,7 +326,7 @@
     if (!bodies.some(function (one) { return one.parts.rows.length >= LEAST; })) { return; }
     each("thead th", function (head, at) {
       var button = document.createElement("button"), down = head.classList.contains("number");
-      if (head.classList.contains("drawn") || (down && table.dataset.unlike)) { return; }
+      if (down && table.dataset.unlike) { return; }
       button.type = "button";
       button.className = "sort";
       button.append.apply(button, Array.prototype.slice.call(head.childNodes));
