@@ -103,6 +103,8 @@ def two_folders(folder: Path, rates: dict[str, tuple[float, ...]]) -> tuple[str,
         for name, suite in suites.items():
             result = micro_result({ROW: by_app.get(name, BEFORE)}, run=micro_run(side, **suite))
             store_run(folder / side / name, result)
+    third = replace(micro_run("third", windows=4), started_at="2026-01-01T00:00:00+00:00")
+    store_run(folder / "b" / "third", micro_result({ROW: BEFORE}, run=third))
     return str(folder / "a"), str(folder / "b")
 
 
@@ -115,18 +117,20 @@ def test_runs_of_two_folders_are_paired_by_app_and_suite(
     assert out.startswith("micro noop: b against a: ")
     assert "\nmicro ranker: b is 19.9 % slower than a (" in out
     assert err.splitlines() == [
-        f"warning: not compared: {sides[0]}/short and {sides[1]}/short (micro press) are unlike: "
+        f"warning: not compared: {sides[1]}/short is unlike {sides[0]}/short (micro press): "
         "windows 10 against 3",
+        f"warning: not compared: {sides[1]}/third is unlike {sides[0]}/noop (micro noop): windows "
+        "10 against 4",
         f"warning: not compared: micro noop, only a is in A alone ({sides[0]}/odd)",
         f"warning: not compared: micro noop, only b is in B alone ({sides[1]}/odd)",
     ]
     assert run(["compare", *sides, "--fail-on", "regressed"]) == 3
     err = capsys.readouterr().err
     assert "\ngate: micro ranker: regressed: 100 connections: 19.9 % slower (" in err
-    assert err.count("gate: ") == 2 and f"\ngate: not judged: {sides[0]}/short and" in err
+    assert err.count("gate: ") == 3 and f"\ngate: not judged: {sides[1]}/short is unlike" in err
     assert run(["compare", *sides, "--format", "json"]) == 0
     whole = json.loads(capsys.readouterr().out)
-    assert len(whole["comparisons"]) == 2 and len(whole["not_compared"]) == 3
+    assert len(whole["comparisons"]) == 2 and len(whole["not_compared"]) == 4
     assert run(["compare", *sides, "--format", "csv"]) == 0
     header, *lines = capsys.readouterr().out.splitlines()
     assert header not in lines

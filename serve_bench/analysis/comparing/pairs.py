@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from serve_bench.analysis.comparing.match import Subject, subject_of, unlike, unlike_apps
 from serve_bench.core.result import Result
@@ -20,62 +20,66 @@ class RunPair:
     notes: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class _Alike:
+    """Runs of a subject that are alike, by folder, the newest first."""
+
+    subject: Subject
+    newest: Result
+    sides: tuple[dict[str, Result], dict[str, Result]] = field(default_factory=lambda: ({}, {}))
+
+
 def pair_runs(
     a: Mapping[str, Result], b: Mapping[str, Result], force: bool
 ) -> tuple[list[RunPair], list[str], list[str]]:
     """The newest runs of each subject that are alike, `force` sets aside in what they are not; a
-    sentence about each subject of which no two are alike, and about each that one side alone has,
-    or that is a comparison by itself."""
-    sides = [_newest_first(side) for side in (a, b)]
-    unlike_runs = []
-    alone = [
-        f"{where} is a run of {run.run.command}, a comparison by itself"
-        for side in sides
-        for where, run in side.items()
-        if run.run.two_sided
-    ]
-    by_subject: dict[Subject, tuple[dict[str, Result], dict[str, Result]]] = {}
-    for at, side in enumerate(sides):
-        for where, run in side.items():
-            if not run.run.two_sided:
-                by_subject.setdefault(subject_of(run), ({}, {}))[at][where] = run
-    pairs: list[RunPair] = []
-    for subject, (first, second) in by_subject.items():
-        if not first or not second:
-            (where, *_), letter = first or second, "A" if first else "B"
-            alone.append(f"{subject} is in {letter} alone ({where})")
+    sentence about each that is unlike those of the other side, and about each whose subject one
+    side alone has, or that is a comparison by itself."""
+    groups: list[_Alike] = []
+    alone: list[str] = []
+    every = [(at, where, run) for at, side in enumerate((a, b)) for where, run in side.items()]
+    for at, where, run in sorted(every, key=lambda one: one[2].run.started_at, reverse=True):
+        if run.run.two_sided:
+            alone.append(f"{where} is a run of {run.run.command}, a comparison by itself")
             continue
-        found = list(_pairs(subject, first, second, force))
-        if not found:
-            (where, run), (other, newest) = next(iter(first.items())), next(iter(second.items()))
-            words = "; ".join(map(str, _differences(run, newest)))
-            unlike_runs.append(f"{where} and {other} ({subject}) are unlike: {words}")
-        pairs += found
+        subject = subject_of(run)
+        group = next(
+            (
+                group
+                for group in groups
+                if group.subject == subject and (force or not _differences(group.newest, run))
+            ),
+            None,
+        )
+        if group is None:
+            group = _Alike(subject, run)
+            groups.append(group)
+        group.sides[at][where] = run
+    pairs = [_pair(group) for group in groups if all(group.sides)]
+    unlike_runs: list[str] = []
+    for group in groups:
+        if all(group.sides):
+            continue
+        at = 0 if group.sides[0] else 1
+        where = next(iter(group.sides[at]))
+        others = [one for one in groups if one.subject == group.subject and one.sides[1 - at]]
+        if not others:
+            alone.append(f"{group.subject} is in {'AB'[at]} alone ({where})")
+        elif at == 1 or all(map(all, (one.sides for one in others))):  # else that one says it
+            other = next(iter(others[0].sides[1 - at]))
+            words = "; ".join(map(str, _differences(others[0].newest, group.newest)))
+            unlike_runs.append(f"{where} is unlike {other} ({group.subject}): {words}")
     return pairs, unlike_runs, alone
 
 
-def _pairs(
-    subject: Subject, first: Mapping[str, Result], second: Mapping[str, Result], force: bool
-) -> Iterator[RunPair]:
-    """One for each kind of alike runs, in order of the newest of B."""
-    rest = dict(second)
-    while rest:
-        where, run = next(iter(rest.items()))
-        alike = {other: one for other, one in rest.items() if force or not _differences(run, one)}
-        base = {other: one for other, one in first.items() if force or not _differences(run, one)}
-        rest = {other: one for other, one in rest.items() if other not in alike}
-        if base:
-            other, newest = next(iter(base.items()))
-            notes = [
-                f"{letter}: the newest of {len(runs)} runs ({place})"
-                for letter, runs, place in (("A", base, other), ("B", alike, where))
-                if len(runs) > 1
-            ]
-            yield RunPair(str(subject), (other, where), (newest, run), tuple(notes))
-
-
-def _newest_first(runs: Mapping[str, Result]) -> dict[str, Result]:
-    return dict(sorted(runs.items(), key=lambda item: item[1].run.started_at, reverse=True))
+def _pair(group: _Alike) -> RunPair:
+    (where_a, a), (where_b, b) = (next(iter(side.items())) for side in group.sides)
+    notes = [
+        f"{letter}: the newest of {len(side)} runs ({next(iter(side))})"
+        for letter, side in zip("AB", group.sides, strict=True)
+        if len(side) > 1
+    ]
+    return RunPair(str(group.subject), (where_a, where_b), (a, b), tuple(notes))
 
 
 def _differences(a: Result, b: Result) -> list[object]:
