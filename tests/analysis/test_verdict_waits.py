@@ -251,6 +251,10 @@ def test_a_helper_with_few_slots_to_which_few_requests_go_is_not_blamed() -> Non
     verdict = limited_by(replace(seen(calls, free, full), usage=usage(*uses, host=30)), "Front")
     assert (verdict.cause, verdict.deployment) == ("downstream deployment", "B")
     assert verdict.figures == "downstream B: concurrency limit, 18 for 2 slots"
+    # Slots of a helper serve calls: how many of them a request makes is not said.
+    idle = {**full, "ongoing": 0.4, "served": 6, "mean_ms": 20.0}
+    verdict = limited_by(replace(seen(calls, free, idle), usage=usage(*uses, host=30)), "Front")
+    assert verdict.figures.endswith("(never idle: about 100 calls/s)")
 
 
 def test_full_slots_are_the_limit_unless_requests_wait_for_one_another_inside() -> None:

@@ -152,7 +152,9 @@ def idle_words(seen: Evidence, deployment: str | None) -> str | None:
     words = f"idle {100 * (1 - use.share):.0f} % of the time while requests waited"
     if use.most is None:
         return words
-    return f"{words} (never idle: about {figure(float(f'{use.most:.2g}'))} requests/s)"
+    # One behind another serves calls, of which a request may make several.
+    unit = "requests/s" if deployment in (None, seen.front) else "calls/s"
+    return f"{words} (never idle: about {figure(float(f'{use.most:.2g}'))} {unit})"
 
 
 def refused_candidate(seen: Evidence) -> Candidate | None:
