@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 from serve_bench.benchmarks.registry import benchmark_of
@@ -19,58 +18,11 @@ from serve_bench.core.document import (
     Folded,
     Number,
     ReportOptions,
-    Section,
     Table,
     with_charts,
 )
 from serve_bench.core.result import Result
 from serve_bench.report.vega import vega
-
-
-def texts(of: Any) -> Iterator[str]:
-    """Every text of a part, those of its charts among them."""
-    if isinstance(of, str):
-        yield of
-    elif isinstance(of, Finding):
-        yield of.line
-    elif is_dataclass(of) and not isinstance(of, type):
-        for one in fields(of):
-            yield from texts(getattr(of, one.name))
-    elif isinstance(of, Mapping):
-        for key, value in of.items():
-            yield from texts(key)
-            yield from texts(value)
-    elif isinstance(of, Sequence):
-        for value in of:
-            yield from texts(value)
-
-
-def blocks(sheet: Document) -> Iterator[Any]:
-    """Every block of a page, the folded ones too."""
-    waiting: list[Any] = [
-        block for section in sheet.sections for block in with_charts(section.blocks)
-    ]
-    while waiting:
-        block = waiting.pop(0)
-        yield block
-        if isinstance(block, Folded):
-            waiting = [*with_charts(block.blocks), *waiting]
-
-
-def tables(sheet: Document) -> list[Table]:
-    """Every table of a page."""
-    return [one for one in blocks(sheet) if isinstance(one, Table)]
-
-
-def charts(sheet: Document) -> list[Chart]:
-    """Every chart of a page."""
-    return [one for one in blocks(sheet) if isinstance(one, Chart)]
-
-
-def chart(sheet: Document, title: str) -> Chart:
-    """The chart whose title begins so."""
-    return next(one for one in charts(sheet) if one.title.startswith(title))
-
 
 Part = TypeVar("Part", bound=Block)
 
@@ -86,6 +38,21 @@ def every(blocks: Iterable[Block], kind: type[Part]) -> list[Part]:
     return found
 
 
+def tables(sheet: Document) -> list[Table]:
+    """Every table of a page."""
+    return [table for section in sheet.sections for table in every(section.blocks, Table)]
+
+
+def charts(sheet: Document) -> list[Chart]:
+    """Every chart of a page."""
+    return [chart for section in sheet.sections for chart in every(section.blocks, Chart)]
+
+
+def chart(sheet: Document, title: str) -> Chart:
+    """The chart whose title begins so."""
+    return next(one for one in charts(sheet) if one.title.startswith(title))
+
+
 def opened(blocks: Iterable[Block], kind: type[Part]) -> list[Part]:
     """The blocks of a kind that are not folded."""
     return [one for one in with_charts(blocks) if isinstance(one, kind)]
@@ -99,11 +66,6 @@ def names(sheet: Document) -> list[str]:
 def part(sheet: Document, name: str) -> tuple[Block, ...]:
     """The blocks of the section of that name, which must be there."""
     return next(one.blocks for one in sheet.sections if one.name == name)
-
-
-def section(sheet: Document, name: str) -> Section | None:
-    """The section of that name."""
-    return next((one for one in sheet.sections if one.name == name), None)
 
 
 def at(of: Table, name: str, unit: str | None = None) -> int:

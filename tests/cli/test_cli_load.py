@@ -27,7 +27,6 @@ from serve_bench.cli.program import run
 from serve_bench.cli.progress import Display, load_texts
 from serve_bench.core.load_result import Phase, Progress
 from serve_bench.store import read
-from tests.places import execute
 from tests.servers import KnownServer, serving
 
 pytestmark = pytest.mark.process
@@ -115,7 +114,8 @@ def test_no_success_is_exit_code_1(
         assert run(arguments) == 1
     out, err = capsys.readouterr()
     assert "errors: 20 with status 200" in out
-    assert err == "serve-bench: no request succeeded: 20 with status 200\n"
+    said = "serve-bench: no request succeeded: 20 with status 200 (such as: "
+    assert err.startswith(said) and err.count("\n") == 1
 
 
 @pytest.mark.parametrize(("bad", "code"), [(1, 0), (2, 1)])
@@ -127,8 +127,8 @@ def test_more_than_1_percent_of_failures_is_exit_code_1(
         assert run(arguments) == code
     (trial,) = read(tmp_path / "run").trials
     assert trial.counts.failed_total == bad
-    said = "serve-bench: 2 % of the requests failed, more than 1 %: 2 with status 500\n"
-    assert capsys.readouterr().err.endswith(said) == bool(code)
+    said = "serve-bench: 2 % of the requests failed, more than 1 %: 2 with status 500 (such as: "
+    assert (said in capsys.readouterr().err) == bool(code)
 
 
 @pytest.mark.parametrize(("accepted", "code"), [((), 1), (("--allow-late",), 0)])
@@ -171,17 +171,6 @@ def test_a_refused_port_leaves_no_folder_behind(
     assert run(["load", "http://127.0.0.1:1/"]) == 1
     left = [one.name for one in tmp_path.rglob("*")]
     assert left == (["results"] if there else [])
-
-
-def test_tls_that_cannot_be_trusted_is_one_line(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    with serving() as server:
-        url = server.url.replace("http://", "https://")
-        arguments = ["load", url, "--connect-timeout", "500ms", "--out", str(tmp_path / "a")]
-        assert run(arguments) == 1
-    err = capsys.readouterr().err
-    assert "connect:" in err and err.count("\n") == 1
 
 
 def test_what_cannot_be_recorded_is_still_printed(
@@ -259,21 +248,6 @@ def test_a_body_may_be_any_bytes(tmp_path: Path) -> None:
         arguments = ["load", server.url, "-n", "1", "-c", "1", "--out", str(tmp_path / "run")]
         assert run([*arguments, "--body", os.fsdecode(b"\xff\x80"), "-X", "put"]) == 0
     assert (server.log[0].body, server.log[0].method) == (b"\xff\x80", "PUT")
-
-
-def test_too_few_descriptors_are_named(tmp_path: Path) -> None:
-    code = (
-        "import resource, sys\n"
-        "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n"
-        "from serve_bench.cli.program import run\n"
-        "sys.exit(run(sys.argv[1:]))"
-    )
-    with serving() as server:
-        words = (sys.executable, "-c", code, "load", server.url, "-c", "200", "-n", "200")
-        done = execute(*words, cwd=tmp_path)
-    assert done.returncode == 2 and list(tmp_path.iterdir()) == []
-    assert "ulimit -Hn" in done.stderr and done.stderr.count("\n") == 1
-    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 64
 
 
 def start_load(*words: str, cwd: Path) -> subprocess.Popen[str]:
