@@ -150,11 +150,6 @@ class AsyncEngine(Engine, Generic[C]):
     def _given_up(self, client: C, failure: str, now: int) -> None:
         """A request has failed for good."""
 
-    def try_once(self) -> tuple[str | None, int]:
-        """Send one request outside any load: (class of failure or None, status or 0)."""
-        client = self._clients[0]
-        return self._loop.run_until_complete(self._attempt(client, self._draw()))
-
     # -- the load -----------------------------------------------------------------------------
 
     def run(self, start: int, drain_ns: int) -> None:

@@ -328,11 +328,6 @@ class Connection:
                 return b""
             raise
 
-    def receive_stamped(self) -> tuple[bytes, int | None]:
-        """As the function of this name. Raises OSError."""
-        assert self.sock is not None
-        return receive_stamped(self.sock, READ_SIZE)
-
     def close(self) -> None:
         """Close the socket, if there is one."""
         if self.sock is not None:

@@ -292,6 +292,7 @@ def drive_load(
             [load], shares(load, processes), timing, shared, mark, logs=logs, traces=orders
         ) as crew:
             watch = Watch(shared, timing.warmup_min_s, timing.measured_s, on_progress)
+            may_measure = may_measure or (lambda: True)
             drive = _Drive(load, timing, shared, crew, watch, log, traces, may_measure, on_measure)
             result = drive.run()
         return result
@@ -319,7 +320,7 @@ class _Drive:
     watch: Watch
     log: RequestLog | None
     traces: TraceLog | None
-    may_measure: Callable[[], bool] | None
+    may_measure: Callable[[], bool]
     on_measure: Callable[[int], None] | None
     begun: int = field(default_factory=perf)
     stretched: str = ""
@@ -329,7 +330,7 @@ class _Drive:
         notes = self.crew.connect(lambda: self.watch.look("connect"))
         connected_s = (perf() - self.begun) / 1e9
         if self.load.total is not None:  # no warm-up: the connections wait for the start
-            while self.crew.alive and not self._may_measure():
+            while self.crew.alive and not self.may_measure():
                 self.crew.listen(SAMPLE_S)
                 self.watch.look("warmup")
         start = perf() + START_AHEAD_NS
@@ -392,9 +393,6 @@ class _Drive:
         sides = [side for one in self._reports().values() for side in one["reports"]]
         return bool(sides) and all("end" in side["snapshots"] for side in sides)
 
-    def _may_measure(self) -> bool:
-        return self.may_measure is None or self.may_measure()
-
     def _warm_up(self, start: int) -> tuple[Warmup, int]:
         """Wait until the rate is steady and `may_measure` returns True. Returns the warm-up and the
         first window's start."""
@@ -418,7 +416,7 @@ class _Drive:
                 warm = now >= latest or (now >= earliest and steady)
                 settled_s = settling_s(self.timing, response_s(ended, connections))
                 warm = warm and now - start >= int(1e9 * settled_s)
-            if not self.crew.alive or (warm and self._may_measure()):
+            if not self.crew.alive or (warm and self.may_measure()):
                 break
         if connections is not None and (lasts_s := response_s(ended, connections)) is not None:
             self._stretch(lasts_s)

@@ -26,12 +26,14 @@ from serve_bench.load.connection import (
     IDLE,
     PAUSED,
     READ,
+    READ_SIZE,
     RECORD,
     WRITE,
     Address,
     Connection,
     ConnectionRates,
     make_poller,
+    receive_stamped,
     would_block,
 )
 from serve_bench.load.failures import connection_class, reason_of
@@ -441,7 +443,10 @@ class Exchanges(Engine):
         if conn.trace and not conn.first_at:
             conn.first_at = now
         if self._streaming is not None and conn.state >= FAST:
-            self._streamed(conn, data, now)
+            assert isinstance(framer, StreamFramer)
+            if not data:
+                framer.eof()  # which may complete the last event
+            self._take_events(conn, framer, now)
         if conn.state < FAST:
             self._lost(conn, "reset", now)  # idle: the end, or bytes without a request
         elif framer.done or (not data and framer.eof()):
@@ -456,20 +461,12 @@ class Exchanges(Engine):
                 conn.sent_at = conn.due
                 conn.state = BUSY
 
-    def _streamed(self, conn: Connection, data: bytes, now: int) -> None:
-        """The framer has parsed these bytes of a stream (none: the connection ended)."""
-        framer = conn.framer
-        assert isinstance(framer, StreamFramer)
-        if not data:
-            framer.eof()  # which may complete the last event
-        self._take_events(conn, framer, now)
-
     def _take_events(self, conn: Connection, framer: StreamFramer, now: int) -> None:
         """Count what one read has brought."""
         if not framer.first:
             framer.first = now
         if framer.streams and framer.first != NEVER:  # of other responses it is no time of a stream
-            self.tally.first_byte(conn.due, framer.first)
+            self.tally.record_of(conn.due, "ttfb", framer.first - conn.due)
             framer.first = NEVER
         if count := framer.reader.fresh:
             framer.reader.fresh = 0
@@ -480,7 +477,8 @@ class Exchanges(Engine):
 
     def _stamped(self, conn: Connection) -> bytes:
         """Read once with the kernel's time of receipt."""
-        data, pickup_ns = conn.receive_stamped()
+        assert conn.sock is not None
+        data, pickup_ns = receive_stamped(conn.sock, READ_SIZE)
         if pickup_ns is not None:
             self.tally.record("pickup", pickup_ns)
         return data

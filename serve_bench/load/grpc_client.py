@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import grpc
 
 from serve_bench.core.load_spec import Load
-from serve_bench.core.request_spec import Headers
 from serve_bench.load.async_engine import CallClient, CallEngine
 from serve_bench.load.connection import Address
 from serve_bench.load.pacing import WorkerShare, next_turn
@@ -48,11 +48,6 @@ TOO_LARGE: Final = "message larger than max"
 """What a server says that refuses a message for its size, with RESOURCE_EXHAUSTED."""
 
 
-def _metadata(headers: Headers) -> Any:
-    """Metadata as grpcio has them: made once, since it would make them anew for each call."""
-    return grpc.aio.Metadata(*((name.lower(), value) for name, value in headers))
-
-
 @dataclass(slots=True, eq=False)
 class ChannelClient(CallClient):
     """One channel. `methods`: what calls each, by path."""
@@ -70,7 +65,10 @@ class GrpcEngine(CallEngine[ChannelClient]):
         self, load: Load, address: Address, share: WorkerShare, notes: Notes | None = None
     ) -> None:
         super().__init__(load, address, share, notes)
-        sets = {named: _metadata(named) for named in load.request.all_headers}
+        sets = {  # made once: grpcio would make them anew for each call
+            named: grpc.aio.Metadata(*((name.lower(), value) for name, value in named))
+            for named in load.request.all_headers
+        }
         turns = [(urlsplit(url).path, body, sets[named]) for url, body, named in load.request.turns]
         self._paths = tuple(dict.fromkeys(path for path, _, _ in turns))
         self._draw = next_turn(load, share, turns)
@@ -80,18 +78,14 @@ class GrpcEngine(CallEngine[ChannelClient]):
         target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         options = (*OPTIONS, ("grpc.default_authority", urlsplit(self.load.request.url).netloc))
         if self._tls is not None:
-            credentials = grpc.ssl_channel_credentials(self._roots())
+            ca_file = self.load.request.ca_file
+            roots = None if ca_file is None else Path(ca_file).read_bytes()
+            credentials = grpc.ssl_channel_credentials(roots)
             channel = grpc.aio.secure_channel(target, credentials, options)
         else:
             channel = grpc.aio.insecure_channel(target, options)
         kind = channel.unary_unary if self._streaming is None else channel.unary_stream
         return ChannelClient(channel, {path: kind(path) for path in self._paths})
-
-    def _roots(self) -> bytes | None:
-        if self.load.request.ca_file is None:
-            return None
-        with open(self.load.request.ca_file, "rb") as file:
-            return file.read()
 
     async def _preconnect(self, client: ChannelClient) -> bool:
         try:

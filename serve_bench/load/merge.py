@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import (
@@ -28,6 +28,12 @@ from serve_bench.core.load_result import (
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.load.failures import BrokenAccount
 from serve_bench.load.tally import Shared
+
+SUMMED: Final = ("retried", "reconnects", "early", "bare", "events", "merged")
+"""Counts of the windows, which have the same names in a tally and in a result."""
+
+BOTH: Final = ("latency", "service_time")
+"""Times of which a tally has those that are alike but once, as `equal`."""
 
 NO_VERDICT = ClientVerdict(False, (), None, None, None, None)
 
@@ -49,25 +55,19 @@ def result_of(
     cohort = report["cohort"]
     duration_s = (report["end_ns"] - report["measure_ns"]) / 1e9
     worker = report.get("worker")
+    alike: dict[str, Any] = {name: histograms[name] for name in HISTOGRAMS}
+    alike |= {name: alike[name].joined(histograms["equal"]) for name in BOTH}
+    alike |= {name: end[name] - begin[name] for name in SUMMED}
     result = LoadResult(
         windows=tuple(report["windows"]),
         window_s=duration_s if _by_count(load, report["windows"]) else timing.window_s,
         duration_s=duration_s,
         warmup=replace(warmup, completed=begin["completed"]),
-        latency=histograms["equal"].joined(histograms["latency"]),
-        service_time=histograms["equal"].joined(histograms["service_time"]),
-        send_lag=histograms["send_lag"],
-        pickup=histograms["pickup"],
-        handling=histograms["handling"],
-        failed_latency=histograms["failed_latency"],
+        **alike,
         measured=_counts(cohort),
         total=_counts(final),
         status_codes={int(code): n for code, n in sorted(cohort["codes"].items())},
         bytes_received=end["bytes"] - begin["bytes"],
-        retried=end["retried"] - begin["retried"],
-        reconnects=end["reconnects"] - begin["reconnects"],
-        early=end["early"] - begin["early"],
-        bare=end["bare"] - begin["bare"],
         examples=report["examples"],
         workers=(WorkerReport(**worker),) if worker is not None else (),
         waited=cohort["waited"],
@@ -78,21 +78,13 @@ def result_of(
         connection_rate_max=report["connection_rate_max"],
         in_windows=_counts(end, begin),
         mean_in_flight=report["mean_in_flight"],
-        censored=histograms["censored"],
         event_windows=tuple(report["event_windows"]) if load.streaming is not None else (),
-        events=end["events"] - begin["events"],
-        merged=end["merged"] - begin["merged"],
         token_counts=TokenCounts(
             *(after - before for before, after in zip(begin["tokens"], end["tokens"], strict=True))
         )
         if load.streaming is not None and load.streaming.openai
         else None,
         failed_times={kind: Histogram.decode(of) for kind, of in cohort["times"].items()},
-        ttfb=histograms["ttfb"],
-        ttft=histograms["ttft"],
-        itl=histograms["itl"],
-        ttft_censored=histograms["ttft_censored"],
-        itl_censored=histograms["itl_censored"],
     )
     _check(result)
     return result
@@ -200,6 +192,10 @@ def _added_up(load: Load, results: Sequence[LoadResult]) -> LoadResult:
     flying = [one.mean_in_flight for one in results if one.mean_in_flight is not None]
     duration_s = max(one.duration_s for one in results)
     busy = [result.busy_s for result in results]
+    summed: dict[str, Any] = {
+        name: sum(getattr(result, name) for result in results)
+        for name in (*SUMMED, "bytes_received", "waited")
+    }
     histograms: dict[str, Any] = {name: Histogram() for name in (*HISTOGRAMS, "drained")}
     for name, histogram in histograms.items():
         for one in results:
@@ -227,13 +223,8 @@ def _added_up(load: Load, results: Sequence[LoadResult]) -> LoadResult:
         measured=_summed([one.measured for one in results]),
         total=_summed([one.total for one in results]),
         status_codes=dict(sorted(_added(one.status_codes for one in results).items())),
-        bytes_received=sum(one.bytes_received for one in results),
-        retried=sum(one.retried for one in results),
-        reconnects=sum(one.reconnects for one in results),
-        early=sum(one.early for one in results),
-        bare=sum(one.bare for one in results),
+        **summed,
         examples=dict(pair for one in reversed(results) for pair in one.examples.items()),
-        waited=sum(one.waited for one in results),
         workers=tuple(worker for one in results for worker in one.workers),
         failures=tuple(failure for one in results for failure in one.failures),
         time_to_connect_s=max(one.time_to_connect_s for one in results),
@@ -243,8 +234,6 @@ def _added_up(load: Load, results: Sequence[LoadResult]) -> LoadResult:
         event_windows=tuple(
             map(sum, zip(*(one.event_windows for one in results), strict=False)),
         ),
-        events=sum(one.events for one in results),
-        merged=sum(one.merged for one in results),
         token_counts=_tokens([one.token_counts for one in results]),
     )
     _check(whole)

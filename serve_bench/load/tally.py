@@ -12,7 +12,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from operator import add
-from typing import Any
+from typing import Any, Final
 
 from serve_bench.core.histogram import SLOTS, Histogram, slot
 from serve_bench.core.load_result import ANSWERED, ERROR_CLASSES, GIVEN_UP, STREAM_HISTOGRAMS
@@ -30,6 +30,12 @@ SENT, COMPLETED, FAILED, LEFT = range(4)
 requests that have not ended."""
 
 LIVE_WORDS = 8
+
+COUNTED: Final = (
+    *("sent", "completed", "bytes", "events", "merged"),
+    *("retried", "reconnects", "early", "bare"),
+)
+"""Counters of a tally that are plain sums, as its snapshots have them."""
 
 KINDS = (
     *("equal", "latency", "service_time", "send_lag", "pickup", "handling", "failed_latency"),
@@ -425,10 +431,6 @@ class Tally:
         within = max(0, min(until, self.end_ns or until) - max(due, self.measure_ns))
         self._beyond_ns += within - (until - due if recorded else 0)
 
-    def first_byte(self, due: int, now: int) -> None:
-        """The first byte of the stream of a request that was due then."""
-        self.record_of(due, "ttfb", now - due)
-
     def streamed(self, due: int, last: int, now: int, count: int) -> None:
         """Events of one read of the request that was due then. `last`: when the event before came,
         0 without one. All but the first event of a read come 0 ns after the one before."""
@@ -478,17 +480,9 @@ class Tally:
         """All counters, with the requests in flight and those that wait to be sent."""
         in_flight, unsent = self._open_requests()
         return {
-            "sent": self.sent,
-            "completed": self.completed,
+            **{name: getattr(self, name) for name in COUNTED},
             "failed": dict(self.failed),
-            "bytes": self.bytes,
-            "events": self.events,
-            "merged": self.merged,
             "tokens": (self.counted, self.prompt_tokens, self.answer_tokens),
-            "retried": self.retried,
-            "reconnects": self.reconnects,
-            "early": self.early,
-            "bare": self.bare,
             "in_flight": len(in_flight),
             "unsent": len(unsent),
         }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import subprocess
@@ -177,33 +176,6 @@ def test_injected_failures_are_counted_from_the_warm_up_to_the_drain(
     assert result.total.completed == server.actions["ok"]
     assert result.total.in_flight == 0 and result.total.sent == len(server.log)
     assert result.failed_latency.count == result.measured.failed_total
-
-
-@pytest.mark.parametrize("client", CLIENTS)
-@pytest.mark.parametrize("check", [True, False])
-def test_a_response_split_at_every_byte(
-    client: Client, check: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def cut(data: bytes, place: int) -> servers.Action:
-        async def action(writer: asyncio.StreamWriter) -> bool:
-            for part in (data[:place], data[place:]):
-                writer.write(part)
-                await writer.drain()
-                await asyncio.sleep(0.0005)  # the client reads the first part by itself
-            return True
-
-        return action
-
-    whole = [data for data in (servers.OK, servers.CHUNKED) for _ in data]
-    for number, data in enumerate(whole):
-        place = number if data is servers.OK else number - len(servers.OK)
-        monkeypatch.setitem(servers.ACTIONS, f"cut{number}", cut(data, place))
-    with serving(lambda number: f"cut{number}") as server:
-        request = {"expect_body": b"ok" if check else None}
-        result = count_of(server, client, len(whole), request=request, timeout_s=5.0)
-    assert result.total.failed == {}
-    assert result.total.completed == len(whole) == len(server.log)
-    assert server.connections <= 4  # every one was framed to its last byte
 
 
 @pytest.mark.parametrize("client", CLIENTS)

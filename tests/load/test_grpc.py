@@ -241,15 +241,6 @@ def test_an_exception_that_nobody_expects_ends_the_load(monkeypatch: pytest.Monk
             run_here(load(server, "echo", **options))
 
 
-def test_no_server_is_one_error() -> None:
-    from serve_bench.load import LoadError
-
-    with serving() as server:
-        gone = load(server, "echo", count=3)
-    with pytest.raises(LoadError, match=r"connect: 127\.0\.0\.1"):
-        drive_load(gone, Timing(0.0, 0.0, windows=1, window_s=1.0))
-
-
 @pytest.mark.parametrize(
     ("request_", "options", "message"),
     [

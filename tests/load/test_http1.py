@@ -362,7 +362,9 @@ def clients_read() -> Iterator[Callable[[list[bytes], bool], list[tuple[str | No
             pieces[:], keep = given, kept
             result = run_here(replace(load, client="raw", count=1))
             (status,) = result.status_codes  # one whole response, whatever it was judged
-            return [(next(iter(result.total.failed), None), status), engine.try_once()]
+            tried = engine._attempt(engine._clients[0], engine._draw())
+            by_aiohttp = engine._loop.run_until_complete(tried)
+            return [(next(iter(result.total.failed), None), status), by_aiohttp]
 
         yield reads
         engine.close()

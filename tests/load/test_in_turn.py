@@ -14,7 +14,6 @@ from serve_bench.core.load_result import SlicedResult, Warmup
 from serve_bench.core.load_spec import Client, Load, Slices
 from serve_bench.core.request_spec import Request, SpecError
 from serve_bench.core.schema import built, plain
-from serve_bench.load import LoadError
 from serve_bench.load.driver import drive_slices, drive_windows, joined
 from serve_bench.load.tally import LATE_NS
 from serve_bench.load.worker import run_slices
@@ -129,11 +128,3 @@ def test_an_open_loop_meets_two_targets_in_turn() -> None:
     assert joined(loads[0], [result.sides[0], again]).warmup == result.sides[0].warmup
     assert result.slices[0].begun_s == 0.0
     check_turns(result, (one, two))
-
-
-def test_a_target_that_is_not_there_is_said() -> None:
-    with serving() as one:
-        good = Load(Request(one.url), rate=50.0)
-        bad = Load(Request("http://127.0.0.1:1/"), rate=50.0)
-        with pytest.raises(LoadError, match=r"127\.0\.0\.1:1"):
-            drive_windows((good, bad), Slices(pairs=1, slice_s=0.1, warmup_s=0.05))
