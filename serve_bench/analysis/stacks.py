@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
@@ -123,18 +123,16 @@ def package_relative(frame: str) -> str:
 
 def shortened(stacks: Stacks) -> Stacks:
     """The same stacks with `package_relative` frames."""
-    out: Counter[tuple[str, ...]] = Counter()
-    for frames, count in stacks.items():
-        out[tuple(package_relative(frame) for frame in frames)] += count
-    return out
+    return _renamed(stacks, package_relative)
 
 
 def by_function(stacks: Stacks) -> Stacks:
     """The same stacks without line numbers: one frame for a function."""
-    out: Counter[tuple[str, ...]] = Counter()
-    for frames, count in stacks.items():
-        out[tuple(function_of(frame) for frame in frames)] += count
-    return out
+    return _renamed(stacks, function_of)
+
+
+def _renamed(stacks: Stacks, rename: Callable[[str], str]) -> Stacks:
+    return merged({tuple(map(rename, frames)): count} for frames, count in stacks.items())
 
 
 @dataclass(frozen=True)

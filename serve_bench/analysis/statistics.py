@@ -221,19 +221,18 @@ def responses_long(trial: Trial) -> float | None:
     metric, row = trial.metrics.get(MAIN), trial.row
     if row.loop != "closed" or row.requests is not None or trial.in_windows is None:
         return None
-    if metric is None or not metric.windows:
+    if metric is None or not metric.windows or (rate := mean_rate(trial)) is None:
         return None
     failed = trial.in_windows.failed_total / len(metric.windows)
-    return (statistics.fmean(windows_of(trial)) * trial.window_s + failed) / max(1, row.connections)
+    return (rate * trial.window_s + failed) / max(1, row.connections)
 
 
 def has_spread(trial: Trial) -> bool:
     """Whether the windows of a trial are long enough for a spread of its rate."""
-    metric, long = trial.metrics.get(MAIN), responses_long(trial)
-    if metric is None or not metric.windows or trial.in_windows is None:
+    rate, long = mean_rate(trial), responses_long(trial)
+    if rate is None or trial.in_windows is None:
         return True  # the spread of something else than a load in windows
-    responses = statistics.fmean(windows_of(trial)) * trial.window_s
-    return responses >= FEWEST_RESPONSES and (long is None or long >= FEWEST_LONG)
+    return rate * trial.window_s >= FEWEST_RESPONSES and (long is None or long >= FEWEST_LONG)
 
 
 def spread(metrics: Sequence[Metric], of_windows: bool = True) -> Spread:

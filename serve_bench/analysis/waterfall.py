@@ -125,16 +125,6 @@ class _Call:
     batches: tuple[tuple[int, int], ...]
     children: tuple[_Call, ...]
 
-    @property
-    def begin_ns(self) -> int:
-        """When it was first seen in Serve."""
-        return min(self.moments.values())
-
-    @property
-    def end_ns(self) -> int:
-        """When it was last seen there."""
-        return max(self.moments.values())
-
     def in_order(self) -> list[tuple[str, int]]:
         """Its moments, none before the one that it comes after on its way."""
         reached, moments = 0, []
@@ -369,10 +359,8 @@ def _shift(
     if min(len(a), len(b)) < FEWEST:
         return HopShift(name, of_a, of_b)
     if pairs:
-        df, error = (
-            len(a) - 1.0,
-            stdev([late - early for early, late in zip(a, b, strict=True)]) / math.sqrt(len(a)),
-        )
+        differences = [late - early for early, late in zip(a, b, strict=True)]
+        df, error = len(a) - 1.0, stdev(differences) / math.sqrt(len(a))
     else:
         squares = variance(a) / len(a), variance(b) / len(b)
         error = math.sqrt(sum(squares))
@@ -410,7 +398,7 @@ def _fall(trace: str, moments: Sequence[tuple[str, int]], call: _Call) -> Waterf
 def _user_code(call: _Call, begin: int, end: int) -> Iterator[HopTime]:
     """User code, and what lies within: calls of others, and waits for a batch. What overlaps counts
     once, calls first."""
-    calls = [(one.begin_ns, one.end_ns) for one in call.children]
+    calls = [(min(one.moments.values()), max(one.moments.values())) for one in call.children]
 
     def hop_at(moment: int) -> str:
         for name, spans in (("downstream", calls), ("batch wait", call.batches)):
@@ -455,10 +443,9 @@ def _front(marks: Sequence[HopMark], by: str) -> _Call | None:
             if before:  # the last: a replica that is full sends a request back
                 moments["send"] = max(before)
         moments["replica"] = replica.begin_ns
-        for kind, name in (("slot", "asked"), ("user", "user")):
+        for kind, begin, end in (("slot", "asked", "slot"), ("user", "user", "answered")):
             if inside := within.get((replica.span, kind)):
-                moments[name], until = inside[0].begin_ns, inside[0].end_ns
-                moments["slot" if kind == "slot" else "answered"] = until
+                moments[begin], moments[end] = inside[0].begin_ns, inside[0].end_ns
         if "user" not in moments:
             moments["answered"] = replica.end_ns
         else:

@@ -14,7 +14,6 @@ import pytest
 
 from serve_bench.serving.apps.rpc.agent import (
     Agent,
-    ended,
     episode,
     figures,
     one_line,
@@ -79,12 +78,6 @@ def test_an_episode_lasts_from_the_first_to_the_last_of_its_observers() -> None:
     assert figures((3, 4), told) == {
         **{"agent_ns": [3, 4], "observer_ns": [[5, 6], [7, 8]], "began_ns": 10, "ended_ns": 90}
     }
-
-
-def test_a_process_that_ended_is_named_by_its_rank() -> None:
-    assert str(ended(0, 7, "ended")) == "the agent (pid 7) ended"
-    assert str(ended(2, 7, "was killed by signal 9")) == "observer 2 (pid 7) was killed by signal 9"
-    assert str(ended(2, None, "failed: x")) == "observer 2 failed: x"
 
 
 def test_a_process_that_a_signal_has_stopped_is_found_by_its_rank() -> None:

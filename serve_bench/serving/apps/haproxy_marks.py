@@ -43,11 +43,8 @@ def with_marks(config: str, fd: int) -> str:
     bind, end, rest = rest.partition("\n")
     if not frontend or not bind.lstrip().startswith("bind "):
         return config
-    return head + frontend + bind + end + _lines(fd) + rest
-
-
-def _lines(fd: int) -> str:
-    return "".join(f"    {line}\n" for line in LINES).replace("{fd}", str(fd))
+    lines = "".join(f"    {line}\n" for line in LINES).replace("{fd}", str(fd))
+    return head + frontend + bind + end + lines + rest
 
 
 def main(binary: str, log: str, args: Sequence[str]) -> None:

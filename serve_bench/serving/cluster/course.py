@@ -80,7 +80,8 @@ def state() -> dict[str, dict[str, Any]]:
             counts = dict.fromkeys(("starting", "running", "draining"), 0)
             running = []
             for replica in one.get("replicas") or ():
-                kind = STATES.get(_word(replica.get("state")))
+                state = replica.get("state")
+                kind = STATES.get(str(getattr(state, "value", state)))  # an enumeration or its name
                 if kind is None:  # STOPPED: it is gone
                     continue
                 counts[kind] += 1
@@ -92,8 +93,3 @@ def state() -> dict[str, dict[str, Any]]:
                 "pids": sorted(running),
             }
     return every
-
-
-def _word(state: Any) -> str:
-    """`RUNNING`, of an enumeration too."""
-    return str(getattr(state, "value", state))
