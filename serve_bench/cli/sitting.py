@@ -294,13 +294,13 @@ def next_launch(folder: Path) -> int:
 # The request of a run, new or resumed, and its plan on a dry run.
 
 
-class Recorded(Protocol):
+class SuiteRequest(Protocol):
     """A request that a run records."""
 
     def to_json(self) -> dict[str, Any]: ...
 
 
-S = TypeVar("S", bound=Recorded)
+S = TypeVar("S", bound=SuiteRequest)
 
 
 def request_of(
