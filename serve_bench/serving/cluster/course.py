@@ -80,8 +80,8 @@ def state() -> dict[str, dict[str, Any]]:
             counts = dict.fromkeys(("starting", "running", "draining"), 0)
             running = []
             for replica in one.get("replicas") or ():
-                state = replica.get("state")
-                kind = STATES.get(str(getattr(state, "value", state)))  # an enumeration or its name
+                word = replica.get("state")
+                kind = STATES.get(str(getattr(word, "value", word)))  # an enumeration or its name
                 if kind is None:  # STOPPED: it is gone
                     continue
                 counts[kind] += 1
