@@ -91,7 +91,7 @@ def test_a_queue_has_about_the_capacity_of_theory(tmp_path: Path) -> None:
         assert probe["completed"] + probe["unanswered"] + sum(probe["failed"].values()) > 0
     shown = run_to_end(["report", "r"], tmp_path).stdout.replace("\n  ", " ")
     figures = f"{round(one['req_per_s'])} req/s (95 %: {round(one['low'])} to "
-    assert f"capacity {figures}" in shown
+    assert f"Capacity {figures}" in shown
     refused = run_to_end(["capacity", "--resume", "r", "--budget", "1m"], tmp_path)
     assert refused.returncode == 2 and "holds a run of --url" in refused.stderr
 
@@ -167,7 +167,7 @@ def test_an_slo_that_no_rate_meets_is_said_with_the_latency_of_the_lowest(tmp_pa
         )
     assert done.returncode == 3, done.stderr
     text = done.stdout.replace("\n  ", " ")
-    assert re.match(r"no capacity: no rate down to [\d.]+ req/s meets p99 <= 20 ms", text), text
+    assert re.match(r"No capacity: no rate down to [\d.]+ req/s meets p99 <= 20 ms", text), text
     assert re.search(r"there p99 is [\d.]+ ms", text) and "1 search" in text
     assert "gate: no capacity" in done.stderr
 

@@ -33,6 +33,7 @@ from serve_bench.benchmarks.parts.blocks import (
     plain,
     section,
     sentence,
+    statement,
     table_of,
 )
 from serve_bench.benchmarks.parts.rows import NS_PER_MS
@@ -81,7 +82,9 @@ def _findings(result: Result, cells: Sequence[CellCapacity]) -> Iterator[str]:
     messages = [one.message for one in result.failures]
     first = list(gaps(missing, planned, messages, "search", "searches"))
     texts = ["Nothing was measured: there is no capacity."] if not cells else []
-    texts += [sentence(one) for one in (*sentences_of(cells), *need_words(cells))]
+    names = [one.name for one in cells]
+    told = (*sentences_of(cells), *need_words(cells))
+    texts += [statement(text, names) for text in told]
     yield " ".join((*first, texts[0]))
     yield from texts[1:]
 

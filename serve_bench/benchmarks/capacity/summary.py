@@ -401,7 +401,7 @@ def binding_words(one: CellCapacity) -> Iterator[str]:
     if one.binds is None:
         return
     objective = one.binding
-    text = f"{objective.text if objective is not None else one.binds} binds"
+    text = f"what binds: {objective.text if objective is not None else one.binds}"
     if (then := one.next_bound) is not None:
         text += f"; {then[0]} would be next, at {rate_text(then[1])} req/s"
     yield text

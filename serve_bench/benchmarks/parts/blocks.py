@@ -182,6 +182,10 @@ def gaps(
         which = f"{missing} of {planned} {nouns or f'{noun}s'}" if planned > 1 else f"The {noun}"
         words.append(f"{which} {verb} incomplete")
     messages = list(dict.fromkeys(failed))
+    if messages and planned > 1 and messages[0].startswith("no request succeeded"):
+        # Of some rows it may be true beside a rate of others.
+        rows = f"{failed.count(messages[0])} of {planned} {nouns or f'{noun}s'}"
+        messages[0] = f"in {rows} {messages[0]}"
     if messages:
         more = f" (and {len(messages) - 1} more)" if len(messages) > 1 else ""
         words.append(f"{'something' if words else 'Something'} failed: {messages[0]}{more}")

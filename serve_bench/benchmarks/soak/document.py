@@ -20,7 +20,7 @@ from serve_bench.benchmarks.parts.blocks import (
     milliseconds,
     plain,
     section,
-    sentence,
+    statement,
     table_of,
     whole_run,
 )
@@ -60,7 +60,8 @@ def document(result: Result, options: ReportOptions) -> Document:
     """What a run of soak says. Raises FormatError for damaged records."""
     soak = soak_of(result)
     missing, planned = len(result.missing), len(result.plan)
-    told = [sentence(one) for one in sentences_of(soak)] or ["Nothing was measured."]
+    names = [one.name for one in soak.variants]
+    told = [statement(one, names) for one in sentences_of(soak)] or ["Nothing was measured."]
     first = list(gaps(missing, planned, [one.message for one in result.failures], "block"))
     told = [" ".join((*first, told[0])), *told[1:]]
     return run_document(

@@ -361,7 +361,7 @@ def _sentences(of: VariantSoak) -> Iterator[str]:
         who = (
             "no process grows"
             if len(steady) == every
-            else (f"{len(steady)} of {every} processes does not grow")
+            else f"{len(steady)} of {every} processes does not grow"
         )
         yield f"memory of {who}: each by less than {high} MB per million requests ({most.name})"
     for one in steady:

@@ -8,7 +8,7 @@ from typing import Final
 
 from serve_bench.analysis.comparing.model import Compared, ComparedRow, ends
 from serve_bench.benchmarks.parts.about_run import method, run_document
-from serve_bench.benchmarks.parts.blocks import failure
+from serve_bench.benchmarks.parts.blocks import failure, statement
 from serve_bench.benchmarks.parts.charts import Ratio, ratios
 from serve_bench.benchmarks.tax.summary import (
     METRICS,
@@ -57,7 +57,7 @@ def document(result: Result, options: ReportOptions) -> Document:
     return run_document(
         result,
         options.where,
-        findings=sentences(sentences_of(figures)),
+        findings=sentences(map(statement, sentences_of(figures))),
         doubts=(*map(failure, result.failures), *figures.doubts),
         facts=[one for one in facts if one[1]],
         sections=(*_sections(figures), method(result)),

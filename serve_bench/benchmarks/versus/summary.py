@@ -26,6 +26,7 @@ from serve_bench.analysis.comparing.model import (
     settles,
 )
 from serve_bench.analysis.comparing.values import OF_ALL
+from serve_bench.benchmarks.parts.blocks import statement
 from serve_bench.benchmarks.parts.rows import engaged_of
 from serve_bench.benchmarks.parts.texts import bounded_number
 from serve_bench.benchmarks.parts.waterfall import shift_sentence
@@ -132,7 +133,7 @@ def findings(comparing: Comparing) -> Iterator[str]:
             yield f"{shift}."
     for text in (_unsettled(comparing), _own_floor(comparing), _floor(comparing)):
         if text is not None:
-            yield f"{text[0].upper()}{text[1:]}."
+            yield statement(text)
 
 
 def _of_metric(lines: Sequence[Compared]) -> str:

@@ -172,7 +172,7 @@ def test_a_leak_is_found_in_its_process(
     shown = capsys.readouterr()
     text = " ".join(shown.out.split())
     assert (
-        "replica Shop grows by 1,08" in text and "memory of 2 of 3 processes does not grow" in text
+        "Replica Shop grows by 1,08" in text and "Memory of 2 of 3 processes does not grow" in text
     )
     assert "gate: replica Shop grows by" in shown.err
     known = figures(capsys)
@@ -217,7 +217,7 @@ def test_a_cache_that_fills_is_a_warm_up(
     use(monkeypatch, Fake({"replica": caching}))
     assert run([*SOAK, "--fail-on", "leak"]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "warm-up: replica Shop grew by 6" in text and "then levelled off" in text
+    assert "Warm-up: replica Shop grew by 6" in text and "then levelled off" in text
     seen = 9 * math.exp(-0.0015 / 0.004)  # behind the first block
     assert figures(capsys)["replica Shop"]["warm_up_mb"] == pytest.approx(seen, rel=0.05)
 
@@ -228,7 +228,7 @@ def test_what_is_too_short_is_not_judged(
     use(monkeypatch, Fake({"replica": still}, noise=40.0))
     assert run([*SOAK, "--fail-on", "leak,slo", "--slo", "p99=50ms"]) == 1
     shown = capsys.readouterr()
-    assert "too short to say of replica Shop: another" in " ".join(shown.out.split())
+    assert "Too short to say of replica Shop: another" in " ".join(shown.out.split())
     assert "gate: not judged: too short to say of replica Shop" in shown.err
     assert "met; least margin" in " ".join(shown.out.split())
 
