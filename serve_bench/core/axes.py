@@ -10,13 +10,15 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from serve_bench.core.errors import BadInput
 from serve_bench.core.numbers import whole_number
 from serve_bench.core.result import DATA_SIZES, ECHO, PROTOCOLS
+from serve_bench.core.schema import built
 
 Value = int | float | str | bool
+T = TypeVar("T")
 Scope = Literal["launch", "deploy", "load"]
 
 LARGEST_COUNT: Final = 10_000_000
@@ -473,3 +475,10 @@ def only_keys(table: Mapping[str, Any], allowed: Sequence[str], where: str) -> N
     for key in table:
         if key not in allowed:
             raise BadInput(f"{where}: unknown key {key!r}{nearest(key, allowed)}")
+
+
+def read_table(kind: type[T], table: object, where: str) -> T:
+    """A table of a file as the user wrote it, with the keys and types of a TypedDict. BadInput
+    names the key."""
+    only_keys(built(dict[str, Any], table, where), [*kind.__annotations__], where)
+    return built(kind, table, where)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, TypedDict
 
-from serve_bench.core.axes import nearest, only_keys
+from serve_bench.core.axes import nearest
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import ARRIVALS, MAX_DURATION_S, Arrivals, Stage
 from serve_bench.core.numbers import Amount, Connections, Count, Positive
@@ -175,25 +175,16 @@ def parse_fault(text: str, where: str) -> PlannedFault:
     return PlannedFault(named, at_s, target, deployment or None, for_s)
 
 
-_KEYS: Final = ("stages", "ramp", "arrivals", "after", "faults", "connections", "nodes")
+class TimelineTable(TypedDict, total=False):
+    """The table [timeline] of a suite file, for `timeline_of`."""
 
-
-def keys_of_table(table: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The keys of the table [timeline] of a suite file, for `timeline_of`. Raises BadInput."""
-    only_keys(table, _KEYS, where)
-    texts = {key: table[key] for key in ("stages", "arrivals", "after") if key in table}
-    for key, value in texts.items():
-        if not isinstance(value, str):
-            raise BadInput(f"{where}.{key}: {value!r} is not allowed; it takes text")
-    faults = table.get("faults", [])
-    if not isinstance(faults, list) or not all(isinstance(one, str) for one in faults):
-        raise BadInput(f"{where}.faults: takes a list of texts, as [{EXAMPLE.split(',')[0]!r}]")
-    for key in ("connections", "nodes"):
-        if type(table.get(key, 1)) is not int:
-            raise BadInput(f"{where}.{key}: {table[key]!r} is not allowed; it takes a number")
-    if not isinstance(table.get("ramp", False), bool):
-        raise BadInput(f"{where}.ramp: {table['ramp']!r} is not allowed; it takes true or false")
-    return dict(table)
+    stages: str
+    ramp: bool
+    arrivals: str
+    after: str
+    faults: list[str]
+    connections: int
+    nodes: int
 
 
 def timeline_of(

@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
-from serve_bench.core.axes import only_keys
+from serve_bench.core.axes import read_table
 from serve_bench.core.errors import BadInput
 from serve_bench.core.redaction import hide_env_value
 from serve_bench.core.result import VariantUsed
@@ -87,33 +87,33 @@ def all_with_env(named: Sequence[VariantUsed], env: Mapping[str, str]) -> tuple[
     return used
 
 
+class VariantTable(TypedDict, total=False):
+    """A table [variants.NAME] of a suite file."""
+
+    base: str
+    env: dict[str, bool | str | int | float]
+    http_options: dict[str, Any]
+    python: str
+
+
 def read_variant(name: str, table: Any, where: str) -> VariantUsed:
     """A `[variants.NAME]` table. BadInput names the key and what is allowed."""
     if not _NAME.fullmatch(name):
         raise BadInput(f"{where}: variant name {name!r} may hold letters, digits and . _ + = -")
     if name in BUILT_IN_VARIANTS:
         raise BadInput(f"{where}: {name} is built in; choose another name and base = {name!r}")
-    if not isinstance(table, dict):
-        raise BadInput(f"{where}: must be a table with env, http_options, python or base")
-    only_keys(table, ("base", "env", "http_options", "python"), where)
-    base = table.get("base", "default")
-    if not isinstance(base, str) or base not in BUILT_IN_VARIANTS:
+    known = read_table(VariantTable, table, where)
+    base, http_options = known.get("base", "default"), known.get("http_options", {})
+    if base not in BUILT_IN_VARIANTS:
         allowed = ", ".join(BUILT_IN_VARIANTS)
         raise BadInput(f"{where}: base {base!r} is not a built-in variant; allowed: {allowed}")
-    env = table.get("env", {})
-    if not isinstance(env, dict) or not all(isinstance(v, str | int | float) for v in env.values()):
-        raise BadInput(f"{where}: env must be a table of NAME = value")
-    http_options = table.get("http_options", {})
-    if not isinstance(http_options, dict):
-        raise BadInput(f"{where}: http_options must be a table")
     for taken in ("host", "port", "location"):
         if taken in http_options:
             raise BadInput(f"{where}: http_options.{taken} is set by serve-bench itself")
-    python = table.get("python")
-    if python is not None and not (isinstance(python, str) and python):
+    if not (python := known.get("python")) and python is not None:
         raise BadInput(f"{where}: python must be the path of an interpreter")
     merged = dict(BUILT_IN_VARIANTS[base].env)
-    for key, value in env.items():
+    for key, value in known.get("env", {}).items():
         merged[_env_name(key, where)] = _env_value(value, where)
     return VariantUsed(name, env=merged, http_options=http_options, python=python)
 

@@ -6,7 +6,6 @@ does.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -16,8 +15,9 @@ from typing import Any, Final
 
 from serve_bench.core.app_spec import APPS_PACKAGE, AppSpec
 from serve_bench.serving.child import Child, ChildError, last_lines
+from serve_bench.serving.launch_spec import program_environment
 from serve_bench.serving.server import LaunchFailed, Process
-from serve_bench.serving.strays import LAUNCH_MARK, Reaped, marks, reap, run_directory
+from serve_bench.serving.strays import Reaped, reap, run_directory
 
 START_TIMEOUT_S: Final = 60.0
 ROLE: Final = "uvicorn"
@@ -51,19 +51,11 @@ class BareServer:
         directory = run_directory(self.run_id) / self.name
         (directory / "p").mkdir(parents=True)
         (directory / "p" / APPS_PACKAGE).symlink_to(_SERVING / "apps")
-        env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
-        path = [str(directory / "p"), *self.app.folders]
-        path += [env["PYTHONPATH"]] if env.get("PYTHONPATH") else []
-        env |= marks(self.run_id) | {
-            LAUNCH_MARK: f"{self.run_id}.{self.name}",
-            "PYTHONPATH": os.pathsep.join(path),
-            "RAY_USAGE_STATS_ENABLED": "0",
-        }
         self._child = Child(
             [sys.executable, "-u", "-m", f"{APPS_PACKAGE}.bare"],
             log=self.log,
             cwd=directory,
-            env=env,
+            env=program_environment(directory, self.run_id, self.name, self.app.folders),
             name="the bare server",
         )
         try:

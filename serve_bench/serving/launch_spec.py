@@ -130,28 +130,38 @@ class LaunchSpec:
         return float(self.variant.env.get(METRICS_INTERVAL, METRICS_INTERVAL_MS)) / 1000.0
 
 
+def program_environment(
+    directory: Path, run_id: str, name: str, folders: Sequence[str] = (), *, ours: bool = True
+) -> dict[str, str]:
+    """The environment of a program of a launch: marks, and nothing of Ray's from the shell: with
+    it, `default` would not be the default. It imports our apps from the launch's `directory`, and
+    from `folders`. `ours`: it runs in this interpreter; another must not see our packages."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+    path = [str(directory / "p"), *folders]
+    path += [env["PYTHONPATH"]] if ours and env.get("PYTHONPATH") else []
+    return {
+        **env,
+        **marks(run_id),
+        LAUNCH_MARK: f"{run_id}.{name}",
+        "PYTHONPATH": os.pathsep.join(path),
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+
+
 def child_environment(spec: LaunchSpec, ports: range) -> dict[str, str]:
     """The environment of a launch: marks, the variant's flags, ports and paths of its own.
 
     `ports`: one for HTTP, four for HAProxy and the fallback proxy, one for gRPC, then those for
     direct ingress and those of further raylets.
-    RAY_* names of the shell are left out: with them, `default` would not be the default.
     """
-    env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
-    path = [str(spec.directory / "p"), *spec.folders]
-    if spec.variant.python is None and env.get("PYTHONPATH"):
-        path.append(env["PYTHONPATH"])  # another interpreter must not see our packages
+    ours = spec.variant.python is None
     haproxy = spec.directory / "h"
     ingress = ports[FIRST_PORTS : len(ports) - PORTS_PER_RAYLET * (spec.raylets - 1)]
     http, grpc = ingress[: len(ingress) // 2], ingress[len(ingress) // 2 :]
     return (
-        env
-        | marks(spec.run_id)
+        program_environment(spec.directory, spec.run_id, spec.name, spec.folders, ours=ours)
         | {
-            LAUNCH_MARK: f"{spec.run_id}.{spec.name}",
             counts.FOLDER: str(spec.counts_folder),
-            "PYTHONPATH": os.pathsep.join(path),
-            "RAY_USAGE_STATS_ENABLED": "0",
             TOKEN_PATH: str(spec.directory / TOKEN_FILE),
             "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(haproxy / "haproxy.cfg"),
             "RAY_SERVE_HAPROXY_SOCKET_PATH": str(haproxy / "a.sock"),

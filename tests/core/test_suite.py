@@ -10,11 +10,11 @@ import pytest
 
 from serve_bench.benchmarks.rpc.request import read_rpc
 from serve_bench.cli.command import Options, flag
-from serve_bench.core.axes import axis_flags, sweeps
+from serve_bench.core.axes import axis_flags, read_table, sweeps
 from serve_bench.core.errors import BadInput
 from serve_bench.core.plan import Suite
 from serve_bench.core.suite import Overrides, read_suite
-from serve_bench.core.timeline import keys_of_table, timeline_of
+from serve_bench.core.timeline import TimelineTable, timeline_of
 from serve_bench.store.files import read_toml, shipped, suite_file
 from tests.refused import refusal
 
@@ -61,7 +61,7 @@ def test_every_shipped_suite_loads(file: Path) -> None:
         return
     if "timeline" in (data := read_toml(file)):  # over an own app: tests/kinds/timeline
         assert data["name"] == file.stem
-        assert timeline_of(**keys_of_table(data["timeline"], file.name)).seconds <= 60
+        assert timeline_of(**read_table(TimelineTable, data["timeline"], file.name)).seconds <= 60
         with pytest.raises(BadInput, match=r"is a suite of serve-bench timeline$"):
             read_suite(data, file.name)
         return
@@ -155,7 +155,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"variants": {"a": {"enw": {}}}}, "unknown key 'enw'; did you mean 'env'?"),
     ({"variants": {"a": {"env": {"1x": "x"}}}}, "'1x' is not an environment name"),
     ({"variants": {"a": {"http_options": {"port": 1}}}}, "http_options.port is set by serve-bench"),
-    ({"variants": {"a": {"python": 3}}}, "python must be the path"),
+    ({"variants": {"a": {"python": 3}}}, "variants.a.python is 3, not a text"),
     ({"launches": 10**9}, "it takes a whole number from 1 to 1000"),
     ({"name": 3}, "f.toml: name: 3 is not allowed; it takes text"),
     ({"cells": []}, "f.toml: cells: at least one is needed"),
@@ -163,7 +163,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"variants": {"a": {"env": {"X": "a\0b"}}}}, "cannot hold a null character"),
     ({"variants": {"a": {"python": ""}}}, "python must be the path"),
     ({"variants": {"default": {}}}, "default is built in"),
-    ({"variants": {"a": {"base": []}}}, "base [] is not a built-in variant"),
+    ({"variants": {"a": {"base": []}}}, "variants.a.base is [], not a text"),
     ({"cell": {"batch_wait_timeout_s": 10**400}}, "cell.batch_wait_timeout_s: 1000"),
     ({"cells": [{"num_replicas": "1_0"}]}, "'1_0' is not allowed"),
 ]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from serve_bench.core.axes import read_table
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import Stage
 from serve_bench.core.schema import built, plain
 from serve_bench.core.timeline import (
     PlannedFault,
     Timeline,
+    TimelineTable,
     check_faults,
-    keys_of_table,
     parse_fault,
     timeline_of,
 )
@@ -90,14 +91,14 @@ def test_a_timeline_that_is_refused(options: dict[str, object], why: str) -> Non
 @pytest.mark.parametrize(
     ("table", "why"),
     [
-        ({"stages": 5}, "timeline.stages: 5 is not allowed; it takes text"),
-        ({"stages": "5:1s", "faults": "deploy@0s"}, "timeline.faults: takes a list of texts"),
-        ({"stages": "5:1s", "nodes": "two"}, "timeline.nodes: 'two' is not allowed"),
-        ({"stages": "5:1s", "ramp": 1}, "timeline.ramp: 1 is not allowed"),
+        ({"stages": 5}, "timeline.stages is 5, not a text"),
+        ({"stages": "5:1s", "faults": "deploy@0s"}, 'timeline.faults is "deploy@0s", not a list'),
+        ({"stages": "5:1s", "nodes": "two"}, 'timeline.nodes is "two", not a whole number'),
+        ({"stages": "5:1s", "ramp": 1}, "timeline.ramp is 1, not true or false"),
     ],
 )
 def test_the_table_of_a_file(table: dict[str, object], why: str) -> None:
-    assert why in refusal(keys_of_table, table, "a.toml: timeline")
+    assert why in refusal(read_table, TimelineTable, table, "a.toml: timeline")
 
 
 def test_a_deployment_that_is_not_there() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 from urllib.parse import urlsplit
 
-from serve_bench.core.axes import nearest, only_keys
+from serve_bench.core.axes import nearest, read_table
 from serve_bench.core.errors import BadInput
 from serve_bench.core.own_app import Option
 from serve_bench.core.result import GRPC, HANDLES
@@ -18,11 +18,30 @@ from serve_bench.core.variants import parse_env
 # Rule: pure. `parts_of` takes out of the file what core/suite.py does not know and hands the rest
 # on. What is named by a path is read elsewhere (benchmarks/own_app/flags.py).
 
-_REQUEST: Final = (
-    *("route", "method", "headers", "body", "body_file", "expect_status"),
-    *("bodies_file", "paths_file", "headers_file", "draw", "call"),
-)
-_SERVE: Final = ("env", "request_timeout_s", "grpc_servicers")
+
+class RequestTable(TypedDict, total=False):
+    """The table [request]. What ends with `_file` is a path beside the suite file."""
+
+    route: str
+    method: str
+    headers: dict[str, Any]
+    body: str
+    body_file: str
+    bodies_file: str
+    paths_file: str
+    headers_file: str
+    draw: str
+    call: str
+    expect_status: list[int]
+
+
+class ServeTable(TypedDict, total=False):
+    """The table [serve]."""
+
+    env: dict[str, Any]
+    request_timeout_s: float
+    grpc_servicers: str | list[str]
+
 
 #: Keys of the file that core/suite.py does not know.
 _OWN: Final = ("request", "serve", "options", "app", "app_name")
@@ -49,40 +68,16 @@ class OwnParts:
 
 def parts_of(data: Mapping[str, Any], file: str) -> OwnParts:
     """The parts of a file whose app is the user's own. BadInput names the file and the key."""
-    request, serve = _table(data, "request", file), _table(data, "serve", file)
-    only_keys(request, _REQUEST, f"{file}: request")
-    only_keys(serve, _SERVE, f"{file}: serve")
+    request = read_table(RequestTable, data.get("request", {}), f"{file}: request")
+    serve = read_table(ServeTable, data.get("serve", {}), f"{file}: serve")
     if "body" in request and "body_file" in request:
         raise BadInput(f"{file}: request: give body or body_file, not both")
-    for key, kind, words in (
-        ("route", str, "text"),
-        ("method", str, "text"),
-        ("body", str, "text"),
-        ("body_file", str, "the path of a file"),
-        ("bodies_file", str, "the path of a file"),
-        ("paths_file", str, "the path of a file"),
-        ("headers_file", str, "the path of a file"),
-        ("draw", str, "cycle or random"),
-        ("call", str, "the name of a method"),
-        ("headers", dict, "a table of Name = value"),
-        ("expect_status", list, "a list of numbers"),
-    ):
-        if key in request and not isinstance(request[key], kind):
-            raise BadInput(f"{file}: request.{key}: {request[key]!r} is not allowed; it is {words}")
-    for code in request.get("expect_status", ()):
-        if not isinstance(code, int) or isinstance(code, bool):
-            raise BadInput(
-                f"{file}: request.expect_status: {code!r} is not allowed; it is a list of numbers"
-            )
     if "route" in request and "paths_file" in request:
         raise BadInput(f"{file}: request: give route or paths_file, not both")
     app_name = data.get("app_name")
     if app_name is not None and (not isinstance(app_name, str) or not app_name):
         raise BadInput(f"{file}: app_name: {app_name!r} is not allowed; it takes a name")
-    env = serve.get("env", {})
-    if not isinstance(env, dict):
-        raise BadInput(f"{file}: serve.env must be a table of NAME = value")
-    pairs = [f"{name}={value}" for name, value in env.items()]
+    pairs = [f"{name}={value}" for name, value in serve.get("env", {}).items()]
     timeout_s = serve.get("request_timeout_s")
     servicers = serve.get("grpc_servicers", [])
     named = tuple(map(str, servicers if isinstance(servicers, list) else [servicers]))

@@ -37,9 +37,10 @@ from serve_bench.serving.launch_spec import (
     make_token,
     open_to_network,
     own_ray_version,
+    program_environment,
 )
 from serve_bench.serving.server import LaunchFailed
-from serve_bench.serving.strays import LAUNCH_MARK, Reaped, marks, reap, run_directory
+from serve_bench.serving.strays import Reaped, reap, run_directory
 
 # What a run of `serve-bench rpc` needs and whether this host has it: torch, Ray, a device, memory,
 # open files, the master port.
@@ -188,7 +189,9 @@ class RpcBackend:
             [sys.executable, "-u", "-m", f"{APPS_PACKAGE}.rpc"],
             log=self.log,
             cwd=self.directory,
-            env=self._environment(),
+            env=program_environment(self.directory, self.run_id, self.name)
+            | {TOKEN_PATH: str(self.directory / TOKEN_FILE)}
+            | LOOPBACK,
             name="the rpc program",
         )
         body = {
@@ -298,23 +301,6 @@ class RpcBackend:
             return None  # its closed output tells that better
         return (
             f"the rpc program (pid {self._child.pid}) is stopped by a signal" if stopped else None
-        )
-
-    def _environment(self) -> dict[str, str]:
-        """Marks, and nothing of Ray's from the shell: with it, the backends would be others."""
-        env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
-        path = [str(self.directory / "p")]
-        path += [env["PYTHONPATH"]] if env.get("PYTHONPATH") else []
-        return (
-            env
-            | marks(self.run_id)
-            | {
-                LAUNCH_MARK: f"{self.run_id}.{self.name}",
-                "PYTHONPATH": os.pathsep.join(path),
-                "RAY_USAGE_STATS_ENABLED": "0",
-                TOKEN_PATH: str(self.directory / TOKEN_FILE),
-            }
-            | LOOPBACK
         )
 
 

@@ -19,6 +19,7 @@ from serve_bench.cli.gate import close_gate
 from serve_bench.cli.rows import overrides
 from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import Place, Sitting, done, launch_lines, print_plan, request_of, sit
+from serve_bench.core.axes import read_table
 from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import counted
 from serve_bench.core.load_spec import Load
@@ -31,8 +32,8 @@ from serve_bench.core.timeline import (
     ERRORS_ALONE,
     NODE,
     Timeline,
+    TimelineTable,
     check_faults,
-    keys_of_table,
     timeline_of,
 )
 from serve_bench.observing.inside import Inside
@@ -151,15 +152,13 @@ def _suite(options: TimelineOptions) -> Suite:
     """The suite of the target and its flags: its cells, and one row. Raises BadInput."""
     if options.target is None:
         raise BadInput("TARGET: name an app (module:app, path/file.py:app), a suite, or --url")
-    target, table, slo = options.target, {}, options.slo
+    target, slo = options.target, options.slo
+    table: TimelineTable = {}
     if re.fullmatch(r"\w+", target):
         target = str(_shipped(target))
     if target.endswith(".toml"):
         data = read_toml(Path(target))
-        table = data.get("timeline", {})
-        if not isinstance(table, dict):
-            raise BadInput(f"{target}: timeline must be a table, as [timeline]")
-        table = keys_of_table(table, f"{target}: timeline")
+        table = read_table(TimelineTable, data.get("timeline", {}), f"{target}: timeline")
         slo = slo if slo is not None else data.get("slo")
         if slo is not None and not isinstance(slo, str):
             raise BadInput(f"{target}: slo: {slo!r} is not allowed; it takes text")
