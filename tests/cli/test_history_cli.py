@@ -108,19 +108,6 @@ def test_a_gate_breaks_where_the_newest_run_of_any_app_is_regressed(
     assert bool(code) is err.startswith(f"gate: micro {fallen}: regressed: 100 connections")
 
 
-def test_hosts_are_kept_apart_unless_forced(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    runs = [night(0, {ROW: [500.0]}), night(1, {ROW: [500.0]}, host={"cpu": "Other CPU"})]
-    folder = store(tmp_path, runs)
-    assert run(["history", str(folder)]) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and err.count("\n") == 1
-    assert f"{folder}/n2 is unlike {folder}/n1: CPU Test CPU against Other CPU" in err
-    assert run(["history", str(folder), "--force"]) == 0
-    assert "CPU Test CPU -> Other CPU" in capsys.readouterr().out
-
-
 def exported(folder: Path, form: str, capsys: pytest.CaptureFixture[str], *flags: str) -> str:
     assert run(["history", str(folder), "--format", form, *flags]) == 0
     out, err = capsys.readouterr()
