@@ -33,6 +33,12 @@ def execute(
     return subprocess.run([*map(str, words)], timeout=timeout_s, **{**keep, **about})
 
 
+def begin(*words: str | Path, **about: Any) -> subprocess.Popen[str]:
+    """A program that runs, with pipes of what it writes."""
+    keep = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen([*map(str, words)], text=True, **{**keep, **about})
+
+
 def build_wheel(folder: Path) -> Path:
     """The wheel of this checkout, built into a folder."""
     words = (sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder)

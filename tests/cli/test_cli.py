@@ -129,13 +129,8 @@ def test_ctrl_c_while_it_is_imported_ends_it_without_a_word_of_python(tmp_path: 
     (tmp_path / "typer.py").write_text(
         "print('importing', flush=True)\nimport time\ntime.sleep(60)"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-m", "serve_bench", "--version"],
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    process = places.begin(sys.executable, "-m", "serve_bench", "--version", env=env)
     assert process.stdout is not None and process.stdout.readline() == "importing\n"
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=20) == ("", "")

@@ -27,6 +27,7 @@ from serve_bench.cli.program import run
 from serve_bench.cli.progress import Display, load_texts
 from serve_bench.core.load_result import Phase, Progress
 from serve_bench.store import read
+from tests.places import begin
 from tests.servers import KnownServer, serving
 
 pytestmark = pytest.mark.process
@@ -251,13 +252,7 @@ def test_a_body_may_be_any_bytes(tmp_path: Path) -> None:
 
 
 def start_load(*words: str, cwd: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "serve_bench", "load", *words],
-        cwd=cwd,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    return begin(sys.executable, "-m", "serve_bench", "load", *words, cwd=cwd)
 
 
 def wait_until(ready: Callable[[], bool]) -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from serve_bench.cli.program import run
 from serve_bench.store import read
+from tests.places import begin
 from tests.servers import every, serving
 
 pytestmark = pytest.mark.process
@@ -73,14 +74,8 @@ def test_a_signal_to_the_whole_group_keeps_the_row_in_hand(tmp_path: Path) -> No
     """As from `timeout`, a batch system or a terminal that is closed."""
     with serving(delay_s=0.005) as server:
         flags = ["--clients", "2", "--requests-per-client", "100000", "--out", "r"]
-        running = subprocess.Popen(
-            [sys.executable, "-m", "serve_bench", "press", f"--url=s={server.url}", *flags],
-            cwd=tmp_path,
-            start_new_session=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        words = (sys.executable, "-m", "serve_bench", "press", f"--url=s={server.url}", *flags)
+        running = begin(*words, cwd=tmp_path, start_new_session=True, stderr=subprocess.STDOUT)
         while len({one.peer for one in list(server.log)}) < 3:  # one of the settling, two clients
             assert running.poll() is None
             time.sleep(0.05)

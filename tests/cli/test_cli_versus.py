@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from serve_bench.cli.program import run
 from serve_bench.core.load_spec import Timing
 from serve_bench.store import read
 from tests import servers
+from tests.places import begin
 from tests.servers import KnownServer, serving
 
 pytestmark = pytest.mark.alone
@@ -85,12 +85,7 @@ def test_ctrl_c_is_exit_code_130_with_the_rounds_so_far(
     two: tuple[KnownServer, KnownServer], tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
-    process = subprocess.Popen(
-        [sys.executable, "-m", "serve_bench", *urls(*two), *SHORT, "--out", str(out)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = begin(sys.executable, "-m", "serve_bench", *urls(*two), *SHORT, "--out", out)
     assert process.stderr is not None and process.stdout is not None
     for line in process.stderr:
         if line.startswith("[2/6]"):

@@ -29,7 +29,7 @@ from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import Serving
 from serve_bench.serving.strays import _holds_file_under, _mark_of, new_run, reap
 from serve_bench.store import read
-from tests.places import execute
+from tests.places import begin, execute
 
 SERVE_BENCH = (sys.executable, "-m", "serve_bench")
 
@@ -76,19 +76,10 @@ def _leaves_nothing() -> Iterator[None]:
         yield
 
 
-def start(
-    *arguments: str, cwd: Path, stdout: int = subprocess.PIPE, stderr: int = subprocess.STDOUT
-) -> subprocess.Popen[str]:
+def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
     """Starts serve-bench as a process of its own."""
-    return subprocess.Popen(
-        [*SERVE_BENCH, *arguments],
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        stdout=stdout,
-        stderr=stderr,
-        text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    )
+    env = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    return begin(*SERVE_BENCH, *arguments, cwd=cwd, env=env, stderr=subprocess.STDOUT)
 
 
 def run_to_end(
@@ -233,15 +224,10 @@ class RayNodes:
 
     def start(self, script: str, *words: str) -> subprocess.Popen[str]:
         """Starts a script of this folder beside the cluster. It ends with its stdin."""
-        return subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name(script)), *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd=self.place,
-            env={**self.env, "TMPDIR": self.place},
-            text=True,
-        )
+        streams = {"stdin": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        env = {**self.env, "TMPDIR": self.place}
+        program = Path(__file__).with_name(script)
+        return begin(sys.executable, program, *words, cwd=self.place, env=env, **streams)
 
 
 @contextlib.contextmanager

@@ -28,6 +28,7 @@ from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.serving.launch_spec import LaunchSpec, free_block
 from serve_bench.serving.server import LaunchFailed
 from serve_bench.serving.strays import new_run, reap
+from tests.places import begin
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(170)]
 
@@ -204,13 +205,8 @@ class Others:
         self._directory = tempfile.mkdtemp(prefix="f", dir="/tmp")
         program = [sys.executable, str(HERE / "foreign_cluster.py")]
         with log.open("w") as stderr:
-            self._process = subprocess.Popen(
-                [*program, self._directory, str(self.port), FOREIGN],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                text=True,
-            )
+            words = (*program, self._directory, str(self.port), FOREIGN)
+            self._process = begin(*words, stdin=subprocess.PIPE, stderr=stderr)
         told = self._line()
         self.address, self.mode = str(told["address"]), str(told["mode"])
 
@@ -349,12 +345,8 @@ time.sleep(120)
 
 @pytest.mark.ci
 def test_sigkill_of_the_parent_takes_our_application_away(others: Others, tmp_path: Path) -> None:
-    parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT, others.address, str(tmp_path)],
-        cwd=HERE.parent.parent,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    words = (sys.executable, "-c", PARENT, others.address, tmp_path)
+    parent = begin(*words, cwd=HERE.parent.parent, stderr=None)
     assert parent.stdout is not None and parent.stdout.readline() == "up\n"
     assert others.ask("apps") == [FOREIGN, NAME]
     parent.kill()

@@ -20,6 +20,7 @@ import pytest
 
 from serve_bench.serving import strays
 from serve_bench.serving.strays import LAUNCH_MARK, RUN_MARK
+from tests.places import begin
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 
@@ -138,12 +139,7 @@ time.sleep(60)
 
 def start_owner(*words: str, **env: str) -> tuple[subprocess.Popen[str], str, psutil.Process]:
     """The owner of a run, the run and its worker."""
-    owner = subprocess.Popen(
-        [sys.executable, "-c", OWNER, *words],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **env},
-    )
+    owner = begin(sys.executable, "-c", OWNER, *words, env={**os.environ, **env}, stderr=None)
     assert owner.stdout is not None
     run_id, pid = owner.stdout.readline().split()
     return owner, run_id, psutil.Process(int(pid))

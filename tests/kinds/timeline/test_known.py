@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -25,6 +24,7 @@ from serve_bench.core.timeline import timeline_of
 from serve_bench.load import drive_load
 from serve_bench.load.request_log import RequestLog
 from serve_bench.store import read
+from tests.places import begin
 from tests.stepped_server import SteppedServer
 
 SERVICE_S = 0.05
@@ -137,12 +137,7 @@ def test_ctrl_c_keeps_the_seconds_so_far(tmp_path: Path) -> None:
     server = SteppedServer([(0.0, 1)], 1.5)  # a queue that grows: requests are in flight
     with server:
         words = ["timeline", "--url", server.url, "--stages", "5:30s", "--out", str(tmp_path / "r")]
-        process = subprocess.Popen(
-            [sys.executable, "-m", "serve_bench", *words, "--live", "plain"],
-            stderr=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        process = begin(sys.executable, "-m", "serve_bench", *words, "--live", "plain")
         assert process.stderr is not None
         for line in process.stderr:
             if "measure" in line:
