@@ -47,7 +47,7 @@ def check_theory(one: dict[str, Any], rate: float) -> None:
     p99. Of 2,000 simulated launches of 20 s of M/M/1 (1,000/s, p90 <= 10 ms) two were farther off,
     and none had an interval wider than 0.38; with p99 <= 20 ms, which is the same rate, 5 % were.
     """
-    low, middle, high = one["low"], one["req_per_s"], one["high"]
+    low, middle, high = one["low"], one["rate"], one["high"]
     assert low < middle < high
     assert low * low / middle <= rate <= high * high / middle, one
     assert high - low <= 0.5 * middle, one
@@ -86,11 +86,11 @@ def test_a_queue_has_about_the_capacity_of_theory(tmp_path: Path) -> None:
     (one,) = json.loads(done.stdout)["capacities"]
     assert one["ceiling"] is None and one["binds"] == "p90" and one["holds"] is not True
     check_theory(one, MU + math.log(0.1) / 0.010)
-    assert one["closed_loop"]["req_per_s"] > one["req_per_s"]
+    assert one["closed_loop"]["rate"] > one["rate"]
     for probe in one["probes"]:
         assert probe["completed"] + probe["unanswered"] + sum(probe["failed"].values()) > 0
     shown = run_to_end(["report", "r"], tmp_path).stdout.replace("\n  ", " ")
-    figures = f"{round(one['req_per_s'])} req/s (95 %: {round(one['low'])} to "
+    figures = f"{round(one['rate'])} req/s (95 %: {round(one['low'])} to "
     assert f"Capacity {figures}" in shown
     refused = run_to_end(["capacity", "--resume", "r", "--budget", "1m"], tmp_path)
     assert refused.returncode == 2 and "holds a run of --url" in refused.stderr
@@ -149,7 +149,7 @@ def test_a_cliff_is_one_and_what_fails_beyond_it_is_named(tmp_path: Path) -> Non
     with queue("cliff") as url:
         one = search(tmp_path, url, "p99=50ms,errors=1%", *SHORT)
     assert one["binds"] == "errors"
-    rate = one["req_per_s"] or one["high"]
+    rate = one["rate"] or one["high"]
     assert 700 < rate < 900
     assert {probe["slo"] for probe in one["probes"]} == {"met", "missed"}
     beyond = [probe for probe in one["probes"] if probe["slo"] == "missed"]

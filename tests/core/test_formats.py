@@ -178,7 +178,7 @@ def figures(result: Result, page: Mapping[str, Any]) -> list[str]:
         shown = [size["metrics"].get("cluster_requests_per_s") for size in sizes]
         return [number(one["mean"]) for one in shown if one and one["mean"] is not None]
     if command == "soak":
-        parts = [part for one in page["variants"] for part in one["load"]]
+        parts = [part for one in page["variants"] for part in one["parts"]]
         return [number(part["rate"]) for part in parts]
     if command == "tax":
         lines = [one["ratios"].get("throughput") for row in page["rows"] for one in row["layers"]]

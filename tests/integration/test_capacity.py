@@ -36,7 +36,7 @@ def test_a_launch_that_was_broken_off_is_searched_anew(tmp_path: Path) -> None:
     (one,) = json.loads(done.stdout)["capacities"]
     second = [each for each in after.trials if each.launch == "2" and each.row.rate_per_s]
     assert [probe["rate"] for probe in one["probes"]] == [each.row.rate_per_s for each in second]
-    assert one["cores"] > 0 and one["closed_loop"]["req_per_s"] > 10
+    assert one["cores"] > 0 and one["closed_loop"]["rate"] > 10
     assert one["launches"][0]["low"] or one["launches"][0]["high"]
     for trial in second:
         counts = trial.slices["bounds"]["errors"]

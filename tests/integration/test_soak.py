@@ -31,7 +31,7 @@ def test_a_leak_is_found_in_its_replica(tmp_path: Path) -> None:
     assert "gate: replica Shop grows by" in done.stderr
     shown = run_to_end(["report", "run", "--format", "json"], tmp_path)
     (variant,) = json.loads(shown.stdout)["variants"]
-    by_name = {one["process"]: one for one in variant["processes"]}
+    by_name = {one["name"]: one for one in variant["processes"]}
     slope = by_name["replica Shop"]["pss_mb"]["per_million"]["slope"]
     # The replica itself warms up by some MB, and the leak is some 40; docs/soak.md has 1 kB for a
     # request, over 5 minutes.

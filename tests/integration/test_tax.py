@@ -62,13 +62,13 @@ def test_layers_of_the_no_op_are_measured_in_one_round(tmp_path: Path) -> None:
     run_checked(["tax", *layers, *QUICK], tmp_path, timeout_s=200)
     shown = run_to_end(["report", "run", "--format", "json"], tmp_path)
     (row,) = json.loads(shown.stdout)["rows"]
-    by_name = {one["layer"]: one for one in row["layers"]}
+    by_name = {one["name"]: one for one in row["layers"]}
     rates = {name: one["values"]["throughput"] for name, one in by_name.items()}
     assert rates["uvicorn"] > rates["default"] and rates["fastapi"] > rates["default"]
     assert set(by_name["uvicorn"]["cpu_us"]) == {"uvicorn"}
     assert set(by_name["handle"]["cpu_us"]) == {"replica"}
     assert set(by_name["default"]["cpu_us"]) == {"proxy", "replica"}
-    assert by_name["default"]["idle_cores"].keys() == {"proxy", "replica"}
+    assert by_name["default"]["idle"].keys() == {"proxy", "replica"}
     result = read(tmp_path / "run")
     assert result.complete and not result.warnings and all(one.clean for one in result.teardowns)
     assert all(not trial.counts.failed for trial in result.trials)

@@ -13,7 +13,7 @@ from serve_bench.benchmarks.capacity.summary import (
     need_words,
     sentences_of,
 )
-from serve_bench.benchmarks.parts.csv import json_of
+from serve_bench.benchmarks.parts.csv import json_of, pick
 from serve_bench.core.document import ReportOptions
 from serve_bench.core.result import Result
 
@@ -34,34 +34,18 @@ def json_text(result: Result, options: ReportOptions) -> str:
 
 
 def _cell(one: CellCapacity) -> dict[str, Any]:
-    has, limit, closed = one.capacity, one.limit, one.closed
+    has, closed, asked = one.capacity, one.closed, one.asked
+    found = ("ceiling", "cliff", "binds", "limit", "steepness", "cores", "per_core", "safe_rate")
     return {
-        "variant": one.variant,
-        "cell": dict(one.cell),
+        **pick(one, "variant", "cell", *found, "next_bound", "ratio"),
+        **pick(one.traffic, "client", "protocol"),
+        **pick(has, "rate", "low", "high", "precise", "spread"),
+        **pick(asked, "arrivals", "need"),
         "slo": one.slo.text,
-        "arrivals": one.asked.arrivals,
-        "client": one.traffic.client,
-        "protocol": one.traffic.protocol,
-        "req_per_s": has.rate,
-        "low": has.low,
-        "high": has.high,
-        "precise": has.precise,
-        "spread_over_launches": has.spread,
-        "ceiling": one.ceiling,
-        "cliff": one.cliff,
-        "binds": one.binds,
-        "next": None if one.next_bound is None else list(one.next_bound),
-        "limited_by": None if limit is None else asdict(limit),
-        "ms_per_req_per_s": one.steepness,
         "closed_loop": None
         if closed is None
-        else {"req_per_s": closed[0], **{f"{name}_ns": p99 for name, p99 in closed[1].items()}},
-        "cores": one.cores,
-        "req_per_s_per_core": one.per_core,
-        "run_at": one.safe_rate,
-        "ratio": None if one.ratio is None else list(one.ratio),
-        "need": one.asked.need,
-        "holds": None if one.asked.need is None else one.holds(one.asked.need),
+        else {"rate": closed[0], **{f"{name}_ns": p99 for name, p99 in closed[1].items()}},
+        "holds": None if asked.need is None else one.holds(asked.need),
         "launches": [
             {"round": search.round, **asdict(estimate)}
             for search, estimate in zip(one.ended, has.launches, strict=True)
@@ -77,13 +61,10 @@ def _probes(one: CellCapacity) -> Iterator[dict[str, Any]]:
         yield {
             "round": line.round,
             "probe": line.number,
-            "rate": line.probe.rate,
-            "seconds": line.probe.seconds,
-            "answered_req_per_s": mean_rate(line.trial),
+            **pick(line.probe, "rate", "seconds", "replicas"),
+            "answered": mean_rate(line.trial),
             "slo": line.word,
-            "replicas": line.probe.replicas,
             "values": {objective.name: value for objective, value in values},
-            "completed": counts.completed,
-            "failed": dict(counts.failed),
+            **pick(counts, "completed", "failed"),
             "unanswered": counts.in_flight + counts.unsent,
         }

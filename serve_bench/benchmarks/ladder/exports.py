@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from serve_bench.analysis.statistics import Line
 from serve_bench.benchmarks.ladder.summary import LadderLine, ladder_lines
 from serve_bench.benchmarks.micro.exports import page_data
-from serve_bench.benchmarks.parts.csv import json_of
+from serve_bench.benchmarks.parts.csv import json_of, pick
 from serve_bench.benchmarks.parts.published import RECSYS, reference
 from serve_bench.benchmarks.parts.rows import page_of
 from serve_bench.core.document import ReportOptions
@@ -32,20 +31,16 @@ def _ladder(ladder: LadderLine) -> dict[str, Any]:
 
     knee = ladder.knee
     return {
-        "variant": ladder.variant,
-        "cell": dict(ladder.cell),
+        **pick(ladder, "variant", "cell", "errors", "end", "signs"),
         "users": [users(step) for step in ladder.steps],
         "runs": [step.row.run for step in ladder.steps],
         "knee_users": users(knee),
         "best_users": users(ladder.best),
         "collapse_users": [users(step) for step in ladder.collapses],
-        "errors": ladder.errors,
-        "end": ladder.end,
-        "signs": list(ladder.signs),
         "at_knee": knee
         and {
             "requests_per_s": ladder.rate(knee),
-            "latency_ns": asdict(knee.distributions["latency"]),
+            "latency_ns": knee.distributions["latency"],
             "forward_ns_per_batch": mean_forward_ns(trial.forward for trial in knee.trials),
         },
     }

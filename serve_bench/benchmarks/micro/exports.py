@@ -7,12 +7,12 @@ with a status. It is a report: the records themselves are in records.jsonl.
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from serve_bench.benchmarks.micro.summary import best_text
 from serve_bench.benchmarks.parts import streams
-from serve_bench.benchmarks.parts.csv import json_of, run_json
+from serve_bench.benchmarks.parts.csv import json_of, pick, run_json
 from serve_bench.benchmarks.parts.rows import CellPart, Entry, Page, VariantPart, page_of
 from serve_bench.benchmarks.parts.slo import slo_json
 from serve_bench.core.document import ReportOptions
@@ -41,31 +41,26 @@ def page_data(page: Page) -> dict[str, Any]:
     return {
         "run": run_json(page.run, page.where),
         "host": dict(page.run.host),
-        "base": page.base,
         "variants": [_variant(part, page.run) for part in page.variants],
-        "warnings": [asdict(one) for one in page.warnings],
-        "failures": [asdict(one) for one in page.failures],
-        "notes": list(page.notes),
+        **pick(page, "base", "warnings", "failures", "notes"),
     }
 
 
 def _variant(part: VariantPart, run: Run) -> dict[str, Any]:
     return {
-        "name": part.name,
-        "env": list(part.env),
-        "engaged": part.engaged,
-        "warnings": [asdict(one) for one in part.warnings],
-        "failures": [asdict(one) for one in part.failures],
+        **pick(part, "name", "env", "engaged", "warnings", "failures"),
         "cells": [_cell(cell, run) for cell in part.cells],
     }
 
 
 def _cell(part: CellPart, run: Run) -> dict[str, Any]:
     return {
-        "cell": dict(part.cell),
-        "failures": [asdict(one) for one in part.failures],
+        **pick(part, "cell", "failures"),
         "rows": [{**_row(entry), **slo_json(run, entry.line)} for entry in part.entries],
     }
+
+
+IN_CLIENT: Final = ("in_windows", "mean_in_flight", "status_codes")
 
 
 def _requests(trial: Trial) -> dict[str, Any]:
@@ -79,53 +74,36 @@ def _requests(trial: Trial) -> dict[str, Any]:
     """
     counts = trial.counts
     return {
-        "carried_in": counts.carried_in,
-        "sent": counts.sent,
-        "completed": counts.completed,
-        "failed": dict(counts.failed),
-        "in_flight": counts.in_flight,
+        **pick(counts, "carried_in", "sent", "completed", "failed", "in_flight"),
         "not_sent": counts.unsent,
         "unanswered": trial.unanswered,
-        "in_windows": trial.client.get("in_windows"),
-        "mean_in_flight": trial.client.get("mean_in_flight"),
-        "status_codes": trial.client.get("status_codes"),
+        **{name: trial.client.get(name) for name in IN_CLIENT},
         **streams.json_counts(trial),
     }
 
 
 def _row(entry: Entry) -> dict[str, Any]:
     line = entry.line
-    traced = {trial.launch: dict(trial.waterfall) for trial in line.trials if trial.waterfall}
+    figures = ("row", "status", "keys", "spreads", "distributions", "completed", "failed", "ratio")
+    seen = ("usage", "served", "serve_metrics", "waterfall")
     return {
-        "row": asdict(line.row),
-        "status": line.status,
-        "keys": list(line.keys),
-        "spreads": {name: asdict(figures) for name, figures in line.spreads.items()},
-        "distributions": {name: asdict(figures) for name, figures in line.distributions.items()},
-        "completed": line.completed,
-        "failed": line.failed,
+        **pick(line, *figures),
         "requests": {trial.launch: _requests(trial) for trial in line.trials},
         "windows": {
             trial.launch: {
-                name: list(metric.windows)
+                name: metric.windows
                 for name, metric in trial.metrics.items()
                 if metric.windows is not None
             }
             for trial in line.trials
         },
-        "ratio": line.ratio,
-        "published": None if entry.published is None else asdict(entry.published),
-        "warnings": [asdict(one) for one in entry.warnings],
-        "failures": [asdict(one) for one in entry.failures],
-        "usage": {trial.launch: dict(trial.usage) for trial in line.trials if trial.usage},
-        "limited_by": {launch: asdict(verdict) for launch, verdict in entry.verdicts.items()},
-        "served": {trial.launch: dict(trial.served) for trial in line.trials if trial.served},
-        "serve_metrics": {
-            trial.launch: dict(trial.serve_metrics) for trial in line.trials if trial.serve_metrics
+        **pick(entry, "published", "warnings", "failures", "facts"),
+        "limited_by": entry.verdicts,
+        **{
+            name: {one.launch: value for one in line.trials if (value := getattr(one, name))}
+            for name in seen
         },
-        "profiles": [dict(one) for trial in line.trials for one in trial.profiles],
-        "facts": list(entry.facts),
-        **({"waterfall": traced} if traced else {}),
+        "profiles": [one for trial in line.trials for one in trial.profiles],
     }
 
 

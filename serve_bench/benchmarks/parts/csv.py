@@ -10,6 +10,7 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
 from serve_bench.core.document import Document, Number, Table, cell_text, unfolded
@@ -25,14 +26,27 @@ DOUBTS: Final = "doubts"
 
 
 def json_of(content: object) -> str:
-    """Content as JSON, indented."""
-    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    """Content as JSON, indented: a dataclass as an object of its fields."""
+    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False, default=_encoded)
+    return f"{text}\n"
+
+
+def _encoded(value: Any) -> dict[str, Any]:
+    """What json does not know itself: dataclasses, and mappings that are no dict."""
+    if is_dataclass(value):
+        return {one.name: getattr(value, one.name) for one in fields(value)}
+    return dict(value)
+
+
+def pick(item: object, *names: str) -> dict[str, Any]:
+    """These figures of an item, by their names."""
+    return {name: getattr(item, name) for name in names}
 
 
 def run_json(run: Run, where: str | None) -> dict[str, Any]:
     """The key `run`. `where`: the place of the records, as it is shown."""
     names = ("id", "command", "argv", "started_at", "tool_version", "git_commit")
-    return {name: getattr(run, name) for name in names} | {"records": where}
+    return pick(run, *names) | {"records": where}
 
 
 def csv_text(document: Document, run: str) -> str:

@@ -6,12 +6,10 @@ columns keep their names, units and digits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any, Final
 
 from serve_bench.benchmarks.micro.exports import page_data
-from serve_bench.benchmarks.parts.csv import json_of
+from serve_bench.benchmarks.parts.csv import json_of, pick
 from serve_bench.benchmarks.parts.published import PRESS, reference
 from serve_bench.benchmarks.parts.rows import page_of
 from serve_bench.benchmarks.press.summary import (
@@ -40,96 +38,39 @@ def json_text(result: Result, options: ReportOptions) -> str:
 
 def _setting(setting: Setting) -> dict[str, Any]:
     ladder, best, knee = setting.ladder, setting.best, setting.knee
+    about = ("name", "variant", "cell", "device", "visible", "launches", "first_ms", "settled")
     return {
-        "name": setting.name,
-        "variant": setting.variant,
-        "cell": dict(setting.cell),
-        "device": setting.device,
-        "visible": setting.visible,
-        "launches": setting.launches,
-        "first_request_ms": list(setting.first_ms),
-        "settled": [dict(one) for one in setting.settled],
+        **pick(setting, *about, "best_qps"),
         "rows": [_row(setting, row) for row in setting.rows],
-        "best_qps": setting.best_qps,
         "best_clients": None if best is None else best.clients,
         "knee_clients": None if knee is None else knee.clients,
         "knee_qps": None if knee is None else ladder.rate(knee.line),
         "collapses": [
-            {
-                "clients": one.at.clients,
-                "qps": one.qps,
-                "share_of_best": one.share,
-                "runs_agree": one.agree,
-                "runs": [asdict(run) for run in one.runs],
-            }
+            {"clients": one.at.clients, **pick(one, "qps", "share", "agree", "router", "runs")}
             for one in setting.collapses
         ],
         "rounds": [
-            {"round": round_, "best_qps": ladder.best_of(round_), "qps_by_clients": _keyed(rates)}
+            {"round": round_, "best_qps": ladder.best_of(round_), "qps_by_clients": rates}
             for round_, rates in ladder.rounds.items()
         ],
-        "signs": list(ladder.signs),
-        "end": ladder.end,
+        **pick(ladder, "signs", "end"),
     }
 
 
 def _row(setting: Setting, row: PressRow) -> dict[str, Any]:
-    limited = row.limited
+    times = ("ave_us", "total_us", "without_us", "p50_ms", "p99_ms")
+    account = ("asked", "cut", "late", "unaccounted")
     return {
-        **_figures(row),
-        "clients": row.clients,
-        "run": row.run,
-        "status": row.line.status,
+        **pick(row, "name", "clients", "run", *times, "qps", "qps_without", *account),
+        **pick(row, "use", "levels", "client_bound", "limited"),
+        **pick(row.line, "status", "completed", "failed"),
         "mark": setting.ladder.mark(row.line),
-        "asked": row.asked,
-        "completed": row.line.completed,
-        "failed": row.line.failed,
-        "cut": row.cut,
-        "late": row.late,
-        "unaccounted": row.unaccounted,
-        "levels": dict(row.levels),
-        "client_bound": row.client_bound,
-        "limited_by": None if limited is None else {**asdict(limited), "text": limited.text},
-    }
-
-
-def _figures(row: PressRow) -> dict[str, Any]:
-    """The figures that JSON and CSV both have."""
-    return {
-        "test_name": row.name,
-        "ave_time_us": row.ave_us,
-        "total_time_us": row.total_us,
-        "qps": row.qps,
-        "total_time_without_connecting_us": row.without_us,
-        "qps_without_connecting": row.qps_without,
-        "p50_ms": row.p50_ms,
-        "p99_ms": row.p99_ms,
-        "service_cpu_percent": row.use.service,
-        "client_cpu_percent": row.use.client,
-        "host_cpu_percent": row.use.host,
-        "host_cores": row.use.cores,
-        "gpu_percent": row.use.gpu,
     }
 
 
 def _comparison(one: Comparison) -> dict[str, Any]:
-    return {
-        "axis": one.axis,
-        "setting": one.other.name,
-        "base": one.base.name,
-        "ratio": one.ratio,
-        "found": one.support,
-        "sentence": one.sentence,
-        "ratio_of_best_by_round": _keyed(one.rounds),
-        "ratio_by_clients_and_round": {
-            str(users): _keyed(ratios) for users, ratios in one.steps.items()
-        },
-    }
-
-
-def _keyed(values: Mapping[int, float]) -> dict[str, float]:
-    """Keys of JSON are texts."""
-    return {str(key): value for key, value in values.items()}
+    figures = pick(one, "axis", "ratio", "support", "sentence", "rounds", "steps")
+    return {"setting": one.other.name, "base": one.base.name, **figures}
 
 
 CLASSIC: Final = ("testName", "aveTime(us)", "totalTime(us)", "qps")

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from serve_bench.analysis.checks import Warning
 from serve_bench.benchmarks.micro.summary import all_failures
-from serve_bench.benchmarks.parts.blocks import doubted, gaps, percent, sentence
+from serve_bench.benchmarks.parts.blocks import doubted, gaps, sentence
 from serve_bench.benchmarks.parts.rows import Page
 from serve_bench.benchmarks.parts.texts import latency, number
 from serve_bench.benchmarks.press.summary import (
@@ -19,7 +19,6 @@ from serve_bench.benchmarks.press.summary import (
     comparisons,
 )
 from serve_bench.core.document import Finding, sentences
-from serve_bench.core.failed_requests import failures_of
 
 MOST_COMPARED: Final = 2
 """Comparisons among the findings; all of them stand with their ratios."""
@@ -93,25 +92,16 @@ def setting_lines(setting: Setting) -> Iterator[str]:
         yield f"first request after the start: {each}"
     if setting.settled:
         yield f"before the first row: {_settled(setting.settled)}"
-    best, knee = setting.best, setting.knee
-    if best is None or knee is None:
+    best = setting.best
+    if best is None:
         sound = "no row can be relied on" if setting.ladder.finished else setting.ladder.without
         yield f"{sound}: no best, no knee"
     else:
-        yield (
-            f"best: {rate(setting.best_qps)} qps with {clients(best.clients)}; knee: "
-            f"{clients(knee.clients)}, {rate(setting.ladder.rate(knee.line))} qps, p50 "
-            f"{latency(knee.p50_ms)} ms"
-        )
         if not setting.collapses:
             yield _no_collapse(setting, best)
         for collapse in setting.collapses:
-            yield from _collapse_lines(setting, collapse, best)
-        for what, row in (("knee", knee), ("best", best)):
-            if row.limited is not None and (what == "knee" or row is not knee):
-                yield f"limited by, at the {what}: {row.limited.text}"
+            yield from _collapse_lines(collapse)
     yield from (f"sign: {sign}" for sign in setting.ladder.signs)
-    yield from _client(setting)
     if setting.ladder.end != "the list is measured":
         yield setting.ladder.end
 
@@ -143,22 +133,8 @@ def _span(values: Sequence[float], text: Callable[[float], str]) -> str:
     return " to ".join(dict.fromkeys((text(min(values)), text(max(values)))))
 
 
-def _client(setting: Setting) -> Iterator[str]:
-    """What the client and the host used, and whether the client was ever the limit."""
-    bound = [str(row.clients) for row in setting.rows if row.client_bound]
-    shares = [row.use.client for row in setting.rows if row.use.client is not None]
-    hosts = [row.use.host for row in setting.rows if row.use.host is not None]
-    words = [f"up to {max(shares):.0f} % of a core"] if shares else []
-    limit = f"the limit with {', '.join(bound)} clients" if bound else "never the limit"
-    cores = next((row.use.cores for row in setting.rows if row.use.cores), None)
-    if hosts and cores:
-        words.append(f"host up to {max(hosts):.0f} of {100 * cores} %")
-    if any(row.line.trials for row in setting.rows):
-        yield f"client: {'; '.join([limit, *words])}"
-
-
-def _collapse_lines(setting: Setting, collapse: Collapse, best: PressRow) -> Iterator[str]:
-    """A collapse: how far, each of its runs, and what is not as in the best row."""
+def _collapse_lines(collapse: Collapse) -> Iterator[str]:
+    """A collapse: how far, each of its runs, and what gives it."""
     at = collapse.at
     kept = f"{rate(collapse.qps)} qps, {collapse.share:.2f} of the best"
     yield f"collapse with {clients(at.clients)}: {kept}"
@@ -178,7 +154,6 @@ def _collapse_lines(setting: Setting, collapse: Collapse, best: PressRow) -> Ite
         yield "it was run once: a collapse is rarely the same twice"
     if collapse.router is not None:
         yield collapse.router
-    yield f"from the best row to this one: {'; '.join(_changes(setting, best, at))}"
     if at.limited is not None:
         yield f"limited by, with {clients(at.clients)}: {at.limited.text}"
 
@@ -191,26 +166,6 @@ def _run_words(one: RunFigure) -> str:
         "" if one.fell else "held",
     ]
     return " ".join(word for word in words if word)
-
-
-def _changes(setting: Setting, best: PressRow, at: PressRow) -> Iterator[str]:
-    """Errors, CPU, GPU and queueing, each `before -> after`."""
-    failed = failures_of(at.line.trials)
-    yield f"errors {best.line.errors} -> {at.line.errors}{f' ({failed})' if failed else ''}"
-    if setting.visible:
-        yield f"CPU {percent(best.use.service).text} -> {percent(at.use.service).text} %"
-    if setting.device == "cuda":
-        yield f"GPU {percent(best.use.gpu).text} -> {percent(at.use.gpu).text} %"
-    yield f"p50 {latency(best.p50_ms)} -> {latency(at.p50_ms)} ms"
-    cell = setting.cell
-    slots = int(cell.get("max_ongoing_requests", 0)) * int(cell.get("num_replicas", 0))
-    if slots:
-        yield f"clients for {slots:,} slots {best.clients:,} -> {at.clients:,}"
-    names = {"ongoing": "at work", "queued": "queued", "router_queue": "router queue"}
-    for name, word in names.items():
-        before, after = best.levels.get(name), at.levels.get(name)
-        if before is not None or after is not None:
-            yield f"{word} {number(before, 2)} -> {number(after, 2)}"
 
 
 def _warnings(row: PressRow) -> list[Warning]:

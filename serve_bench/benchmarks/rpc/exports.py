@@ -10,10 +10,9 @@ nothing is rounded. All backends, further figures, the host and doubts stand und
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any, Final
 
-from serve_bench.benchmarks.parts.csv import json_of, run_json
+from serve_bench.benchmarks.parts.csv import json_of, pick, run_json
 from serve_bench.benchmarks.parts.published import RPC, reference
 from serve_bench.benchmarks.rpc.request import PUBLISHED_ARGUMENTS
 from serve_bench.benchmarks.rpc.summary import (
@@ -96,38 +95,24 @@ def _ours(summary: RpcSummary, result: Result, where: str | None) -> dict[str, A
         "base": backends[0] if len(backends) > 1 else None,
         "backends": {name: [_entry(one) for one in summary.of(name)] for name in backends},
         "not_measured": [planned.key for planned in result.missing],
-        "failures": [asdict(one) for one in result.failures],
-        "warnings": [asdict(one) for one in warnings],
+        "failures": result.failures,
+        "warnings": warnings,
     }
 
 
 def _entry(point: RpcPoint) -> dict[str, Any]:
-    rate, cpu = point.rate, point.cpu
+    cpu = point.cpu
     return {
         "x": point.cell.get(point.x_axis),
-        "cell": dict(point.cell),
         "status": point.line.status,
+        "throughput": point.rate,
         "metrics": {name: _metric(name, figures) for name, figures in point.figures.items()},
-        "throughput": None
-        if rate is None
-        else {
-            "mean": rate.mean,
-            "std": rate.std,
-            "episodes": rate.windows,
-            "launches": rate.launches,
-            "std_over_launches": rate.launch_std,
-            "unit": rate.unit,
-        },
-        "ratios": dict(point.ratios) or None,
-        "memory_bytes": point.memory_bytes,
-        "batch_size": point.batch_size,
+        **pick(point, "cell", "ratios", "memory_bytes", "batch_size", "remarks"),
         "cpu_percent": {
-            "agent": cpu.groups.get(AGENT),
+            **{name: cpu.groups.get(name) for name in (AGENT, OBSERVERS)},
             "agent_busiest": cpu.busiest.get(AGENT),
-            "observers": cpu.groups.get(OBSERVERS),
-            "others": cpu.groups.get(OTHERS, 0 if cpu.groups else None),
-            "host": cpu.host,
-            "cores": cpu.cores,
+            OTHERS: cpu.groups.get(OTHERS, 0 if cpu.groups else None),
+            **pick(cpu, "host", "cores"),
             "limited_by": point.limited,
         },
         "client": [
@@ -136,19 +121,10 @@ def _entry(point: RpcPoint) -> dict[str, Any]:
             for one in point.trials
         ],
         "failed": [one.message for one in point.failures],
-        "remarks": list(point.remarks),
     }
 
 
 def _metric(name: str, figures: Figures) -> dict[str, Any]:
-    return {
-        **_percentiles(figures, (*PERCENTILES, 99)),
-        "count": figures.count,
-        "mean": figures.mean,
-        "std": figures.std,
-        "unit": _unit(name),
-    }
-
-
-def _unit(name: str) -> str:
-    return "s" if "latency" in name else "requests/s"
+    unit = "s" if "latency" in name else "requests/s"
+    every = _percentiles(figures, (*PERCENTILES, 99))
+    return {**every, **pick(figures, "count", "mean", "std"), "unit": unit}

@@ -7,12 +7,12 @@ listed. Names are exactly the published ones.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
 from serve_bench.analysis.statistics import LATENCY, MAIN, Line, LowerBound
-from serve_bench.benchmarks.parts.csv import json_of, run_json
+from serve_bench.benchmarks.parts.csv import json_of, pick, run_json
 from serve_bench.benchmarks.parts.published import scale_notes, scale_published
 from serve_bench.benchmarks.parts.slo import slo_json
 from serve_bench.benchmarks.scale.figures import CLUSTER_NAMES, Figure
@@ -37,12 +37,9 @@ def json_text(result: Result, options: ReportOptions) -> str:
         "host": dict(run.host),
         "workload": summary.workload,
         "asked": dict(run.suite),
-        "invalid": list(summary.invalid),
         "base": base,
         "variants": [_variant(part, run) for part in summary.variants],
-        "not_measured": list(summary.not_measured),
-        "warnings": _dicts(summary.warnings),
-        "failures": _dicts(summary.failures),
+        **pick(summary, "invalid", "not_measured", "warnings", "failures"),
         "notes": list(scale_notes(summary.workload)) if options.published else [],
     }
     if options.published:
@@ -50,63 +47,37 @@ def json_text(result: Result, options: ReportOptions) -> str:
     return json_of(content)
 
 
-def _dicts(items: Iterable[Any]) -> list[dict[str, Any]]:
-    return [asdict(one) for one in items]
-
-
 def _variant(part: ScaleVariant, run: Run) -> dict[str, Any]:
     return {
-        "name": part.name,
-        "env": list(part.env),
-        "engaged": part.engaged,
-        "warnings": _dicts(part.warnings),
-        "failures": _dicts(part.failures),
+        **pick(part, "name", "env", "engaged", "warnings", "failures"),
         "sizes": [_size(one, run) for one in part.sizes],
         "growth": {one.quantity.name: _grown(one) for one in part.grown},
     }
 
 
 def _size(size: ScaleSize, run: Run) -> dict[str, Any]:
+    found = ("nodes", "invalid", "warnings", "failures", "limits")
     return {
-        "cell": dict(size.cell),
-        "launches": list(size.launches),
+        **pick(size, "cell", "launches", *found),
         "status": size.gap or "measured",
         "metrics": {name: _figure(one) for name, one in size.figures.items()},
         "rows": [{**_row(line), **slo_json(run, line)} for line in size.lines],
-        "nodes": _dicts(size.nodes),
-        "invalid": _dicts(size.invalid),
-        "warnings": _dicts(size.warnings),
-        "failures": _dicts(size.failures),
-        "limits": list(size.limits),
     }
 
 
 def _figure(figure: Figure) -> dict[str, Any]:
-    return {
-        "unit": figure.unit,
-        "type": figure.kind,
-        "mean": figure.mean,
-        "std": figure.std,
-        "count": figure.count,
-        "lower_bound": isinstance(figure.mean, LowerBound),
-        "launches": list(figure.values),
-    }
+    lower = {"lower_bound": isinstance(figure.mean, LowerBound)}
+    return pick(figure, "unit", "kind", "mean", "std", "count", "values") | lower
 
 
 def _row(line: Line) -> dict[str, Any]:
-    rate, latency = line.spreads.get(MAIN), line.distributions.get(LATENCY)
     return {
         "row": line.row.label,
-        "client": line.row.client,
-        "status": line.status,
-        "keys": list(line.keys),
+        **pick(line.row, "client", "requests_each"),
+        **pick(line, "status", "keys", "completed", "failed", "ratio"),
         "connections": [trial.row.connections for trial in line.trials],
-        "requests_each": line.row.requests_each,
-        "completed": line.completed,
-        "failed": line.failed,
-        "throughput": None if rate is None else asdict(rate),
-        "latency": None if latency is None else asdict(latency),
-        "ratio": line.ratio,
+        "throughput": line.spreads.get(MAIN),
+        "latency": line.distributions.get(LATENCY),
     }
 
 
@@ -115,7 +86,7 @@ def _grown(grown: Grown) -> dict[str, Any]:
     return {
         "unit": grown.quantity.unit,
         "points": [
-            {"replicas": replicas, "mean": figure.mean, "launches": list(figure.values)}
+            {"replicas": replicas, **pick(figure, "mean", "values")}
             for replicas, figure in grown.points
         ],
         "fit": None if fit is None else {**asdict(fit), "words": fit.words},

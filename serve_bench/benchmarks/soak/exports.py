@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
-from serve_bench.analysis.drift import LevelDrift
 from serve_bench.analysis.statistics import summarize
-from serve_bench.benchmarks.parts.csv import json_of
+from serve_bench.benchmarks.parts.csv import json_of, pick
 from serve_bench.benchmarks.parts.slo import slo_json
 from serve_bench.benchmarks.soak.summary import ProcessDrift, VariantSoak, sentences_of, soak_of
 from serve_bench.core.document import ReportOptions
@@ -26,11 +24,7 @@ def json_text(result: Result, options: ReportOptions) -> str:
         "block_s": soak.spec.block_s,
         "variants": [
             {
-                "name": of.name,
-                "requests": of.answered,
-                "req_per_s": of.rate,
-                "free_mb": of.free_mb,
-                "load": [asdict(part) for part in of.parts],
+                **pick(of, "name", "answered", "rate", "free_mb", "parts"),
                 **(slo_json(result.run, lines[of.name]) if of.name in lines else {}),
                 "processes": [_process(of, one) for one in of.processes],
             }
@@ -44,41 +38,20 @@ def json_text(result: Result, options: ReportOptions) -> str:
 
 def _process(of: VariantSoak, one: ProcessDrift) -> dict[str, Any]:
     drift = one.memory
+    levels = (("pss_mb", drift), ("threads", one.threads), ("descriptors", one.descriptors))
     return {
-        "process": one.name,
+        **pick(one, "name", "minutes", "word", "leaks", "more_minutes", "warmed"),
         "pids": [launch.pid for launch in one.launches],
-        "launches": len(one.launches),
         "million_requests": one.requests,
-        "minutes": one.minutes,
-        "verdict": one.word,
-        "leaks": one.leaks,
-        "more_minutes": one.more_minutes,
+        "launches": len(one.launches),
         "mb_per_hour": None if drift is None else of.mb_per_hour(drift),
         "hours_left": None if drift is None else of.hours_left(drift),
-        "warm_up_mb": one.warmed,
         **{
             level: {
                 "begin": one.figure(level, 0),
                 "end": one.figure(level, -1),
-                "per_million": _drift(known),
+                "per_million": known,
             }
-            for level, known in (
-                ("pss_mb", drift),
-                ("threads", one.threads),
-                ("descriptors", one.descriptors),
-            )
+            for level, known in levels
         },
-    }
-
-
-def _drift(drift: LevelDrift | None) -> dict[str, Any] | None:
-    if drift is None:
-        return None
-    return {
-        "slope": drift.slope,
-        "low": drift.low,
-        "high": drift.high,
-        "autocorrelation": drift.rho,
-        "df": drift.df,
-        "slows": drift.slows,
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from serve_bench.analysis.comparing.model import ComparedRow
-from serve_bench.benchmarks.parts.csv import json_of
+from serve_bench.benchmarks.parts.csv import json_of, pick
 from serve_bench.benchmarks.tax.summary import (
     LayerFigures,
     RowFigures,
@@ -45,18 +45,12 @@ def _row(row: RowFigures) -> dict[str, Any]:
 def _layer(one: LayerFigures, row: RowFigures) -> dict[str, Any]:
     before = row.step_of(one)
     return {
-        "layer": one.layer.name,
-        "title": one.layer.title,
+        **pick(one.layer, "name", "title"),
         "client": one.row.row.client,
         "measured": len(one.row.rounds),
         "values": {name: one.value(name) for name in one.row.values},
-        "by_round": {
-            name: {str(at): value for at, value in some.items()}
-            for name, some in one.row.values.items()
-        },
-        "cpu_us": dict(one.cpu_us),
-        "idle_cores": dict(one.idle),
-        "idle_all_cores": one.idle_all,
+        "by_round": one.row.values,
+        **pick(one, "cpu_us", "idle", "idle_all"),
         "against": row.base.layer.name if one.first is not None else None,
         "ratios": _lines(one.first),
         "before": None if before is None else before.name,

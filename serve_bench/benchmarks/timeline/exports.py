@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from serve_bench.analysis.course import REPLICA_STATES, Mean
-from serve_bench.benchmarks.parts.csv import json_of
+from serve_bench.analysis.course import REPLICA_STATES
+from serve_bench.benchmarks.parts.csv import json_of, pick
 from serve_bench.benchmarks.timeline.summary import (
     TimelineCell,
     TimelineLaunch,
@@ -28,10 +28,10 @@ def json_text(result: Result, options: ReportOptions) -> str:
         "run": result.run.id,
         "records": options.where,
         "slo": cells[0].slo.text,
-        "stages": [asdict(one) for one in cells[0].timeline.stages],
+        "stages": cells[0].timeline.stages,
         "faults": [one.source for one in cells[0].timeline.faults],
         "findings": list(sentences_of(cells)),
-        "best": None if best is None else {"variant": best.variant, "cell": dict(best.cell)},
+        "best": None if best is None else pick(best, "variant", "cell"),
         "cells": [_cell(one) for one in cells],
         "failures": [one.message for one in result.failures],
         "host": dict(result.run.host),
@@ -39,44 +39,27 @@ def json_text(result: Result, options: ReportOptions) -> str:
     return json_of(whole)
 
 
-def _mean(mean: Mean | None) -> dict[str, Any] | None:
-    return None if mean is None else asdict(mean)
-
-
 def _cell(one: TimelineCell) -> dict[str, Any]:
     return {
-        "variant": one.variant,
-        "cell": dict(one.cell),
-        "out_of_slo_s": _mean(one.mean(lambda each: each.out_s)),
-        "lost": dict(one.lost),
-        "lost_each": _mean(one.mean(lambda each: each.lost_total)),
-        "replica_s": _mean(one.mean(lambda each: each.replica_s)),
-        "cost": _mean(one.cost),
-        "turns_per_minute": _mean(one.turns_per_minute),
-        "down_s": _mean(one.mean(lambda each: each.down_s)),
+        **pick(one, "variant", "cell", "lost", "cost", "turns_per_minute"),
+        "out_of_slo_s": one.mean(lambda each: each.out_s),
+        "lost_each": one.mean(lambda each: each.lost_total),
+        "replica_s": one.mean(lambda each: each.replica_s),
+        "down_s": one.mean(lambda each: each.down_s),
         "launches": [_launch(each) for each in one.launches],
     }
 
 
 def _launch(one: TimelineLaunch) -> dict[str, Any]:
     figures = one.transient
+    whole = ("out_s", "due", "answered", "lost", "replica_s", "least_s", "down_s", "faults")
     return {
         "round": one.trial.round,
-        "out_of_slo_s": figures.out_s,
-        "due": figures.due,
-        "answered": figures.answered,
-        "lost": dict(figures.lost),
-        "lost_after": dict(one.near_events()),
-        "replica_s": figures.replica_s,
-        "needed_replica_s": figures.least_s,
-        "down_s": figures.down_s,
-        "stages": [
-            {**asdict(stage), "lost": dict(stage.lost), "overshoot": stage.overshoot}
-            for stage in figures.stages
-        ],
-        "faults": [{**asdict(fault), "lost": dict(fault.lost)} for fault in figures.faults],
-        "events": [asdict(event) for event in one.events],
-        "replicas": [asdict(count) for count in figures.replicas.counts],
+        **pick(figures, *whole),
+        "lost_after": one.near_events(),
+        "stages": [{**asdict(stage), "overshoot": stage.overshoot} for stage in figures.stages],
+        "events": one.events,
+        "replicas": figures.replicas.counts,
         "seconds": list(_seconds(one)),
     }
 

@@ -104,12 +104,12 @@ def test_json_holds_all_figures_and_every_ratio() -> None:
     assert (error["best_clients"], error["knee_clients"], error["collapses"]) == (100, 50, [])
     assert [one["round"] for one in debug["rounds"]] == [1, 2, 3]
     (collapse,) = debug["collapses"]
-    assert len(collapse["runs"]) == 7 and collapse["runs_agree"] is False
+    assert len(collapse["runs"]) == 7 and collapse["agree"] is False
     (found,) = page["press"]["comparisons"]
-    assert found["found"] == "distinguished"
-    assert found["ratio_of_best_by_round"]["2"] == pytest.approx(1405 / 1805)
-    assert set(found["ratio_by_clients_and_round"]) == {"1", "10", "50", "100", "200"}
+    assert found["support"] == "distinguished"
+    assert found["rounds"]["2"] == pytest.approx(1405 / 1805)
+    assert set(found["steps"]) == {"1", "10", "50", "100", "200"}
     assert page["published"] == reference(PRESS)
     for row in (*error["rows"], *debug["rows"]):
         assert row["asked"] == row["completed"] + sum(row["failed"].values()) + row["cut"]
-        assert row["total_time_us"] > row["total_time_without_connecting_us"]
+        assert row["total_us"] > row["without_us"]

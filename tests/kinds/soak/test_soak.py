@@ -142,7 +142,7 @@ def figures(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     capsys.readouterr()
     assert run(["report", "run", "--format", "json"]) == 0
     whole = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
-    return {one["process"]: one for one in whole["variants"][0]["processes"]}
+    return {one["name"]: one for one in whole["variants"][0]["processes"]}
 
 
 def soaked(fake: Fake, folder: Path) -> Result:
@@ -181,7 +181,7 @@ def test_a_leak_is_found_in_its_process(
     assert slope["low"] < 1080 < slope["high"] and slope["slope"] == pytest.approx(1080, rel=0.01)
     assert replica["mb_per_hour"] == pytest.approx(1080 * RATE * 3600 / 1e6 * 5 / 5.2, rel=0.01)
     assert replica["hours_left"] == pytest.approx(4000 / replica["mb_per_hour"])
-    assert [known[name]["verdict"] for name in ("proxy", "controller")] == ["does not grow"] * 2
+    assert [known[name]["word"] for name in ("proxy", "controller")] == ["does not grow"] * 2
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -208,7 +208,7 @@ def test_a_growth_that_may_be_a_warm_up_is_not_judged(
     use(monkeypatch, Fake({"controller": lambda x: 90 + slope * x}, noise=0.02))
     line = ["soak", "noop", "--for", time, "--out", "run", "--fail-on", "leak", "--leak", "5"]
     assert run(line) == (3 if verdict == "grows" else 1)
-    assert figures(capsys)["controller"]["verdict"] == verdict
+    assert figures(capsys)["controller"]["word"] == verdict
 
 
 def test_a_cache_that_fills_is_a_warm_up(
@@ -219,7 +219,7 @@ def test_a_cache_that_fills_is_a_warm_up(
     text = " ".join(capsys.readouterr().out.split())
     assert "Warm-up: replica Shop grew by 6" in text and "then levelled off" in text
     seen = 9 * math.exp(-0.0015 / 0.004)  # behind the first block
-    assert figures(capsys)["replica Shop"]["warm_up_mb"] == pytest.approx(seen, rel=0.05)
+    assert figures(capsys)["replica Shop"]["warmed"] == pytest.approx(seen, rel=0.05)
 
 
 def test_what_is_too_short_is_not_judged(

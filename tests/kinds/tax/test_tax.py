@@ -93,9 +93,9 @@ def test_each_layer_is_compared_with_the_first_and_the_one_before(
     assert "Serve, default costs 93.8 % of the requests/s of bare uvicorn" in text
     assert "the largest step is Serve by handle, after FastAPI on uvicorn: 75 %" in text
     one, hundred = figures(capsys)["rows"]
-    assert [layer["layer"] for layer in one["layers"]] == [layer.name for layer in LAYERS]
+    assert [layer["name"] for layer in one["layers"]] == [layer.name for layer in LAYERS]
     assert one["connections"] == 1 and hundred["connections"] == 100
-    by_name = {layer["layer"]: layer for layer in hundred["layers"]}
+    by_name = {layer["name"]: layer for layer in hundred["layers"]}
     for name, rate in RATES.items():
         assert by_name[name]["values"]["throughput"] == pytest.approx(rate, rel=0.01)
         if name != "uvicorn":
@@ -110,7 +110,7 @@ def test_each_layer_is_compared_with_the_first_and_the_one_before(
     assert steps["haproxy"] == pytest.approx(3.0, rel=0.01)
     assert by_name["handle"]["client"] == "handle" and by_name["handle"]["before"] == "fastapi"
     assert by_name["default"]["cpu_us"] == pytest.approx(CPU)
-    assert by_name["default"]["idle_cores"] == {"proxy": 0.02, "replica": 0.01}
+    assert by_name["default"]["idle"] == {"proxy": 0.02, "replica": 0.01}
 
 
 def test_intervals_are_those_of_rounds_in_pairs(
