@@ -7,10 +7,9 @@ with a status. It is a report: the records themselves are in records.jsonl.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any, Final
 
-from serve_bench.benchmarks.micro.summary import best_text
+from serve_bench.benchmarks.micro.summary import findings, names_of
 from serve_bench.benchmarks.parts import streams
 from serve_bench.benchmarks.parts.csv import json_of, pick, run_json
 from serve_bench.benchmarks.parts.rows import CellPart, Entry, Page, VariantPart, page_of
@@ -21,19 +20,13 @@ from serve_bench.core.result import Result, Run, Trial
 
 def json_text(result: Result, options: ReportOptions) -> str:
     """The figures of the run."""
-    return json_of(page_data(_page(result, options)))
+    page = page_of(result, published=options.published, where=options.where)
+    return json_of({**page_data(page), "findings": list(findings(page, names_of(page)))})
 
 
 def classic_text(result: Result, options: ReportOptions) -> str:
     """The lines of the published microbenchmark."""
-    return page_classic(_page(result, options))
-
-
-def _page(result: Result, options: ReportOptions) -> Page:
-    page = page_of(result, published=options.published, where=options.where)
-    if result.run.command == "run" and (best := best_text(page)) is not None:
-        return replace(page, notes=(best, *page.notes))
-    return page
+    return page_classic(page_of(result, published=options.published, where=options.where))
 
 
 def page_data(page: Page) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from serve_bench.analysis.statistics import FEWEST, LIKE, MAIN, Best, Line, best
+from serve_bench.analysis.statistics import FEWEST, LIKE, MAIN, Best, best
 from serve_bench.benchmarks.parts import streams, waterfall
 from serve_bench.benchmarks.parts.blocks import (
     doubted,
@@ -22,7 +22,7 @@ from serve_bench.benchmarks.parts.blocks import (
     sentence,
 )
 from serve_bench.benchmarks.parts.rows import Entry, Page
-from serve_bench.benchmarks.parts.texts import cell_title, latency, mean_and_std, number
+from serve_bench.benchmarks.parts.texts import cell_title, latency, number
 from serve_bench.core import ladder
 from serve_bench.core.figures import counted
 from serve_bench.core.ladder import Rung
@@ -280,28 +280,3 @@ def causes(page: Page) -> str:
     texts = ", ".join(f"{cause} in {count}" for cause, count in counted.most_common())
     rows = counted.total()
     return f"Of the {rows} rows whose CPU was sampled, limited by: {texts}." if rows > 1 else ""
-
-
-def best_text(page: Page) -> str | None:
-    """The best cell of an own app in words, with those that are not clearly slower, as `--format
-    json` has it among its notes; None without a choice."""
-    top: Best | None = best(entry.line for entry in page.entries)
-    if top is None:
-        return None
-    rows = len({entry.line.row for entry in page.entries}) > 1
-
-    def name(line: Line) -> str:
-        words = [cell_title(line.cell)]
-        words += [line.row.label] if rows else []
-        words += [f"variant {line.variant}"] if len(page.variants) > 1 else []
-        return ", ".join(words)
-
-    spread = top.line.spreads[MAIN]
-    text = f"best: {name(top.line)}: {mean_and_std(spread)} requests/s"
-    if top.like:
-        others = "; ".join(f"{name(one)} ({number(one.spreads[MAIN].mean)})" for one in top.like)
-        text += f"; not clearly slower ({_LIKE}): {others}"
-    if spread.launches < FEWEST:
-        text += f". From {spread.launches} launch{'es' if spread.launches > 1 else ''}: "
-        text += f"--launches {FEWEST} tells how far launches differ"
-    return text
