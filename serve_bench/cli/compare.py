@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from os.path import isdir
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -61,6 +62,7 @@ def compare(options: CompareOptions) -> int:
 
     Example: serve-bench compare results/before results/after --fail-on regressed
     """
+    from serve_bench.analysis.ratios import RunSpread
     from serve_bench.benchmarks.versus.document import comparison_document
     from serve_bench.cli.show import check_format
     from serve_bench.report import COMPARED
@@ -71,8 +73,11 @@ def compare(options: CompareOptions) -> int:
         raise BadInput("--output: goes with --format html; other forms are printed")
     gate = read_flags(options)
     to = place_of_page(output, Path("compare.html")) if html else None
+    given = None
+    if options.session_sd is not None:
+        given = RunSpread(read_share(options.session_sd, "--session-sd"))
     pairs, left, alone = _pair_sides(options)
-    done = list(_compare_pairs(options, gate, pairs, left))
+    done = list(_compare_pairs(options, gate, given, pairs, left))
     if not done:
         raise BadInput("; ".join(few([*left, *alone])))
     for comparing, _ in done:
@@ -110,16 +115,17 @@ def _pair_sides(options: CompareOptions) -> tuple[list[RunPair], list[str], list
 
 
 def _compare_pairs(
-    options: CompareOptions, gate: Gate, pairs: Sequence[RunPair], left: list[str]
+    options: CompareOptions,
+    gate: Gate,
+    given: RunSpread | None,
+    pairs: Sequence[RunPair],
+    left: list[str],
 ) -> Iterator[tuple[Comparing, tuple[str, str]]]:
     """Each pair that can be compared, with its folders; why others cannot goes to `left`."""
     from serve_bench.analysis.comparing import of_runs
     from serve_bench.analysis.comparing.model import GATE
-    from serve_bench.analysis.ratios import THRESHOLD, RunSpread
+    from serve_bench.analysis.ratios import THRESHOLD
 
-    given = None
-    if options.session_sd is not None:
-        given = RunSpread(read_share(options.session_sd, "--session-sd"))
     for pair in pairs:
         try:
             comparing = of_runs(
@@ -165,7 +171,7 @@ def _read_side(place: Path) -> dict[Path, Result]:
     """The run in a folder, or those below it. BadInput where one cannot be read."""
     from serve_bench.store.search import search
 
-    if place.is_file() or (place / RECORDS_FILE).exists() or not place.is_dir():
+    if not isdir(place) or (place / RECORDS_FILE).exists():
         return {place: read_rows(place)}
     runs, unreadable = search([place], read_rows)
     for one in unreadable:
