@@ -9,7 +9,6 @@ import asyncio
 import functools
 import inspect
 import socket
-import sys
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -37,11 +36,8 @@ _LONG_HEADS: dict[str, Any] = {"max_line_size": MAX_HEAD, "max_field_size": MAX_
 if "max_headers" in inspect.signature(aiohttp.ClientSession).parameters:  # aiohttp 3.14 has it
     _LONG_HEADS["max_headers"] = MAX_HEAD // 4  # the shortest line of a head: "a:\r\n"
 
-STAMPED = (
-    sys.platform == "linux"
-    and "socket_factory" in inspect.signature(aiohttp.TCPConnector).parameters  # aiohttp 3.12
-)
-"""Whether the sockets of a session can be timed."""
+STAMPED = "socket_factory" in inspect.signature(aiohttp.TCPConnector).parameters
+"""Whether the sockets of a session can be timed: since aiohttp 3.12."""
 
 perf = time.perf_counter_ns
 

@@ -1,5 +1,5 @@
 """One connection of the raw client, and what opening connections needs: addresses, sockets, TLS,
-descriptors, ports, a poller.
+descriptors, ports.
 
 Rule: a connection decides nothing. The engine (`raw.py`) decides when to connect, send or give up.
 All sockets of a load are non-blocking.
@@ -11,14 +11,13 @@ import errno
 import os
 import resource
 import select
-import selectors
 import socket
 import struct
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from serve_bench.core.request_spec import Request
 from serve_bench.load.failures import LoadError, reason_of
@@ -136,61 +135,8 @@ def allow_descriptors(connections: int) -> str | None:
     return lacking
 
 
-# Waiting for sockets: epoll where there is one, else `selectors`, behind the same four methods.
-#
-# Rule: masks are epoll's numbers on every system, so that the clients know one set of names.
-
 READ, WRITE = 0x001, 0x004
 """EPOLLIN and EPOLLOUT."""
-
-
-class Poller(Protocol):
-    """The methods that the clients need; `select.epoll` has them."""
-
-    def register(self, fd: int, eventmask: int, /) -> None: ...
-    def modify(self, fd: int, eventmask: int, /) -> None: ...
-    def unregister(self, fd: int, /) -> None: ...
-    def poll(self, timeout: float, maxevents: int, /) -> list[tuple[int, int]]: ...
-    def close(self) -> None: ...
-
-
-class SelectorsPoller:
-    """The fallback. Slower, and it reports errors as readiness to read and write."""
-
-    def __init__(self) -> None:
-        self._selector = selectors.DefaultSelector()
-
-    @staticmethod
-    def _events(mask: int) -> int:
-        return selectors.EVENT_READ * bool(mask & READ) | selectors.EVENT_WRITE * bool(mask & WRITE)
-
-    def register(self, fd: int, eventmask: int, /) -> None:
-        """Watch a descriptor."""
-        self._selector.register(fd, self._events(eventmask))
-
-    def modify(self, fd: int, eventmask: int, /) -> None:
-        """Watch it for something else."""
-        self._selector.modify(fd, self._events(eventmask))
-
-    def unregister(self, fd: int, /) -> None:
-        """Watch it no longer."""
-        self._selector.unregister(fd)
-
-    def poll(self, timeout: float, maxevents: int, /) -> list[tuple[int, int]]:
-        """Wait at most `timeout` seconds; returns (descriptor, mask) of at most `maxevents`."""
-        ready = self._selector.select(timeout)[:maxevents]
-        masks = (READ, selectors.EVENT_READ), (WRITE, selectors.EVENT_WRITE)
-        return [(key.fd, sum(m for m, event in masks if events & event)) for key, events in ready]
-
-    def close(self) -> None:
-        """Release the system's poller."""
-        self._selector.close()
-
-
-def make_poller() -> Poller:
-    """epoll where the system has it."""
-    return select.epoll() if hasattr(select, "epoll") else SelectorsPoller()
-
 
 CLOSED, CONNECTING, HANDSHAKE, PAUSED, IDLE, FAST, BUSY = range(7)
 """States. The first four have no usable socket. FAST and BUSY wait for a response. FAST: the plain
@@ -221,7 +167,7 @@ class Connection:
 
     address: Address
     framer: http1.ResponseFramer
-    poller: Poller
+    poller: select.epoll
     timestamps: bool
     tls: ssl.SSLContext | None
     tls_name: str

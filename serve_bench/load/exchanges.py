@@ -7,8 +7,8 @@ react to events on sockets; `raw.RawEngine` waits for the events.
 
 from __future__ import annotations
 
+import select
 import socket
-import sys
 import time
 from collections.abc import Callable
 
@@ -32,7 +32,6 @@ from serve_bench.load.connection import (
     Address,
     Connection,
     ConnectionRates,
-    make_poller,
     receive_stamped,
     would_block,
 )
@@ -63,10 +62,10 @@ class Exchanges(Engine):
         self, load: Load, address: Address, share: WorkerShare, notes: Notes | None = None
     ) -> None:
         super().__init__(load, address, share, notes)
-        self.poller = make_poller()
+        self.poller = select.epoll()
         self.requests = http1.request_bytes(load.request, load.keepalive)
         self._draw = next_turn(load, share, self.requests)
-        stamped = sys.platform == "linux" and address.family != socket.AF_UNIX and not self._tls
+        stamped = address.family != socket.AF_UNIX and not self._tls
         self.timestamps = stamped and load.pickup_every > 0
         self._every = load.pickup_every if self.timestamps else NEVER
         self.connections: list[Connection] = []

@@ -137,13 +137,11 @@ def max_rss_mb() -> float:
     Not ru_maxrss if /proc has it: that is at least the parent's, whose memory the child has before
     exec.
     """
-    if os.path.exists("/proc/self/status"):
-        with open("/proc/self/status", encoding="ascii") as file:
-            for line in file:
-                if line.startswith("VmHWM:"):
-                    return int(line.split()[1]) * 1024 / 1e6
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak * (1 if sys.platform == "darwin" else 1024) / 1e6
+    with open("/proc/self/status", encoding="ascii") as file:
+        for line in file:
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024 / 1e6
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
 
 
 def used_between(

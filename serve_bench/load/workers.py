@@ -84,9 +84,8 @@ def small_file(file: Path) -> str | None:
 
 def usable_cores() -> int:
     """Whole cores this process may use: by affinity and by quota, at least 1."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    quota = cpu_quota_cores()
-    return max(1, min(cores or 1, int(quota) if quota is not None else cores or 1))
+    cores, quota = len(os.sched_getaffinity(0)), cpu_quota_cores()
+    return max(1, cores if quota is None else min(cores, int(quota)))
 
 
 def enough_processes(load: Load, cores: int) -> int:

@@ -11,7 +11,6 @@ import hashlib
 import os
 import platform
 import subprocess
-import sys
 import time
 from importlib import metadata
 from pathlib import Path
@@ -27,10 +26,9 @@ from serve_bench.load.workers import cgroup_files, cpu_quota_cores, small_file
 # One reading of a process, its threads, and the host.
 #
 # Rule: cheap enough for several times a second; None, never 0, for an ended process or an unknown
-# figure. Linux is read by /proc and the CPU clocks of processes; other systems by psutil.
+# figure. /proc and the CPU clocks of processes are read.
 # sampler.py times the readings, core/usage.py adds up.
 
-LINUX: Final = sys.platform.startswith("linux")
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _TICK_NS: Final = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
@@ -38,27 +36,19 @@ perf = time.perf_counter_ns
 
 
 def cpu_ns(pid: int) -> int | None:
-    """CPU time of a process so far, with its ended threads; None if the process has ended.
-
-    On Linux by the process's CPU clock, whose id is that of `clock_getcpuclockid(3)` and needs no
-    rights. Elsewhere by psutil, which counts in ticks of 10 ms.
-    """
+    """CPU time of a process so far, with its ended threads; None if the process has ended. It is
+    the process's CPU clock, whose id is that of `clock_getcpuclockid(3)` and needs no rights."""
     try:
-        if LINUX:
-            return time.clock_gettime_ns((~pid << 3) | 2)
-        times = psutil.Process(pid).cpu_times()
-        return int((times.user + times.system) * 1e9)
-    except (OSError, psutil.Error):
+        return time.clock_gettime_ns((~pid << 3) | 2)
+    except OSError:
         return None
 
 
 def rss_bytes(pid: int) -> int | None:
     """Resident memory; None if the process has ended."""
     try:
-        if LINUX:
-            return int(_text(f"/proc/{pid}/statm").split()[1]) * _PAGE
-        return int(psutil.Process(pid).memory_info().rss)
-    except (OSError, IndexError, psutil.Error):
+        return int(_text(f"/proc/{pid}/statm").split()[1]) * _PAGE
+    except (OSError, IndexError):
         return None
 
 
@@ -82,17 +72,16 @@ def pss_bytes(pid: int) -> int | None:
 def descriptors(pid: int) -> int | None:
     """How many descriptors a process has open; None without the right."""
     try:
-        return len(os.listdir(f"/proc/{pid}/fd")) if LINUX else int(psutil.Process(pid).num_fds())
-    except (OSError, psutil.Error):
+        return len(os.listdir(f"/proc/{pid}/fd"))
+    except OSError:
         return None
 
 
 def thread_count(pid: int) -> int | None:
     """How many threads a process has; None if it has ended."""
     try:
-        tasks = f"/proc/{pid}/task"
-        return len(os.listdir(tasks)) if LINUX else int(psutil.Process(pid).num_threads())
-    except (OSError, psutil.Error):
+        return len(os.listdir(f"/proc/{pid}/task"))
+    except OSError:
         return None
 
 
@@ -115,26 +104,19 @@ def threads_of(pid: int) -> Threads | None:
 
 
 def host_reading() -> HostReading | None:
-    """Busy time of all cores so far, without idle, waiting for I/O, and stolen time."""
+    """Busy time of all cores so far, without idle, waiting for I/O, and stolen time; None where the
+    kernel does not count them."""
     try:
         user, nice, system, _, _, irq, soft, steal = map(int, _text("/proc/stat").split()[1:9])
     except (OSError, ValueError):
-        times = psutil.cpu_times()
-        busy = times.user + times.system + getattr(times, "nice", 0.0)
-        return HostReading(perf(), int(busy * 1e9), None)
+        return None
     busy_ticks = user + nice + system + irq + soft
     return HostReading(perf(), busy_ticks * _TICK_NS, steal * _TICK_NS)
 
 
-def children_of_this() -> set[int]:
-    """The pids of this process's children."""
-    if os.path.exists("/proc/self/task"):
-        return children_of("self")
-    return {child.pid for child in psutil.Process().children()}
-
-
 def children_of(process: str) -> set[int]:
-    """The pids of a process's children, by its name in /proc; empty if it has ended."""
+    """The pids of a process's children, by its name in /proc (`self`: this one); empty if it has
+    ended."""
     try:
         threads = os.listdir(f"/proc/{process}/task")
         texts = [_text(f"/proc/{process}/task/{tid}/children") for tid in threads]
@@ -203,9 +185,7 @@ def fingerprint(root: Path = Path("/")) -> dict[str, Any]:
         "cpu": cpu_model(root),
         "logical_cores": psutil.cpu_count(logical=True),
         "physical_cores": psutil.cpu_count(logical=False),
-        "usable_cores": len(psutil.Process().cpu_affinity())
-        if hasattr(psutil.Process, "cpu_affinity")
-        else psutil.cpu_count(logical=True),
+        "usable_cores": len(psutil.Process().cpu_affinity()),
         "cpu_quota_cores": cpu_quota_cores(root),
         "memory_bytes": psutil.virtual_memory().total,
         "memory_limit_bytes": memory_limit_bytes(root),

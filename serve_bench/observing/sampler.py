@@ -29,9 +29,7 @@ from serve_bench.core.usage import (
     summary_of,
 )
 from serve_bench.observing.host import (
-    LINUX,
     children_of,
-    children_of_this,
     cpu_ns,
     descriptors,
     free_memory_bytes,
@@ -209,11 +207,11 @@ class Sampler:
     def start(self) -> None:
         """Reads everything once, then at each interval. Call it before the load."""
         self._wall_ahead_ns = time.time_ns() - perf()
-        self._known_children = children_of_this()
+        self._known_children = children_of("self")
         for one in self.watched:
             self._watch(Track(one.pid, one.role, one.title))
         self._watch(Track(os.getpid(), "serve_bench", "serve-bench"))
-        self._others = OtherPrograms(self._tracks) if self.apart and LINUX else None
+        self._others = OtherPrograms(self._tracks) if self.apart else None
         self._tick()
         for pid in tuple(self._living):
             self._read_threads(self._tracks[pid])
@@ -293,7 +291,7 @@ class Sampler:
     def _tick(self, budget_s: float = 0.0) -> int:
         """Reads everything cheap, then threads within the budget. Returns its CPU cost in ns."""
         before = time.thread_time_ns()
-        for pid in children_of_this() - self._known_children:
+        for pid in children_of("self") - self._known_children:
             self._known_children.add(pid)
             self._watch(Track(pid, self.late_role, self.late_role.replace("_", " ")))
         if perf() - self._looked_ns >= self.children_every_s * 1e9:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import select
 import socket
 import ssl
 import subprocess
@@ -24,13 +23,7 @@ from serve_bench.core.request_spec import Request
 from serve_bench.core.result import PlannedTrial
 from serve_bench.load import LoadError, drive_load, raw
 from serve_bench.load import exchanges as reactions
-from serve_bench.load.connection import (
-    READ,
-    RECORD,
-    WRITE,
-    SelectorsPoller,
-    make_poller,
-)
+from serve_bench.load.connection import RECORD
 from serve_bench.load.pacing import Timer
 from serve_bench.load.tally import MEASURE
 from tests import servers
@@ -457,33 +450,11 @@ def test_an_idle_connection_that_ends_is_replaced_and_no_failure(client: Client)
     assert result.reconnects >= 5
 
 
-def test_a_load_on_selectors_and_the_pollers_own_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(select, "epoll", raising=False)
-
+def test_a_load_on_the_pollers_own_timeout() -> None:
     def plain_timer(engine: Any) -> None:
         engine.timer = Timer()
 
     with serving(servers.every(5, "close_before")) as server:
-        closed = run(Request(server.url), "raw")
         opened = run_here(load_of(Request(server.url), "raw", rate=300.0), plain_timer)
-    for result in (closed, opened):
-        assert result.total.failed == {"reset": 6}
-        assert result.total.completed == 24
+    assert opened.total.failed == {"reset": 6} and opened.total.completed == 24
     assert opened.send_lag.count == 30
-
-
-def test_a_poller_without_epoll(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(select, "epoll", raising=False)
-    poller = make_poller()
-    assert isinstance(poller, SelectorsPoller)
-    near, far = socket.socketpair()
-    with near, far:
-        poller.register(near.fileno(), READ | WRITE)
-        assert poller.poll(0.0, 8) == [(near.fileno(), WRITE)]
-        far.send(b"x")
-        assert poller.poll(0.1, 8) == [(near.fileno(), READ | WRITE)]
-        poller.modify(near.fileno(), READ)
-        assert poller.poll(0.1, 8) == [(near.fileno(), READ)]
-        poller.unregister(near.fileno())
-        assert poller.poll(0.0, 8) == []
-    poller.close()

@@ -16,7 +16,7 @@ from serve_bench.load.workers import cpu_quota_cores
 from serve_bench.observing import host
 from serve_bench.observing.host import (
     busy_cores,
-    children_of_this,
+    children_of,
     cpu_ns,
     pss_bytes,
     rss_bytes,
@@ -158,7 +158,7 @@ def test_children_are_those_of_every_thread() -> None:
     thread.join()
     (process,) = started
     try:
-        assert process.pid in children_of_this()
+        assert process.pid in children_of("self")
     finally:
         process.kill()
         process.wait()

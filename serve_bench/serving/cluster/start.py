@@ -13,6 +13,7 @@ import importlib.util
 import os
 import platform
 import re
+import resource
 import socket
 import subprocess
 import sys
@@ -165,18 +166,13 @@ def check_http_options(wanted: dict[str, Any]) -> None:
             raise Refused(f"http_options: Serve has no option {name}{hint}")
 
 
-def raise_open_files() -> int | None:
+def raise_open_files() -> int:
     """Raises the soft limit of open files as far as it may be, for this process and all that it
-    starts; the limit in force. None where there is no such limit."""
-    try:
-        import resource
-    except ImportError:
-        return None
+    starts; the limit in force."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MOST_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < most:
-        with contextlib.suppress(OSError, ValueError):  # macOS says "no limit", allows fewer
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 

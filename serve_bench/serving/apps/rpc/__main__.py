@@ -7,7 +7,6 @@ becomes the program that does so (agent.end_launch).
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import resource
@@ -103,8 +102,7 @@ def _raise_open_files() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MOST_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < most:
-        with contextlib.suppress(OSError, ValueError):  # macOS says "no limit", allows fewer
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _versions(packages: tuple[str, ...]) -> dict[str, str]:

@@ -16,7 +16,6 @@ import os
 import queue
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -262,9 +261,8 @@ def _on_command(line: Connection, do: Callable[[Mapping[str, Any]], Any]) -> Non
 
 
 def _end_with_parent() -> None:
-    """The kernel ends this process when the one that forked it has ended (Linux)."""
-    if sys.platform.startswith("linux"):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    """The kernel ends this process when the one that forked it has ended."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _answer(line: Connection, message: Any) -> None:
