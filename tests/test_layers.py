@@ -75,7 +75,7 @@ ONLY_IN: Final = {
     "starlette": ("serving/apps/",),
     "fastapi": ("serving/apps/",),
     "anyio": ("serving/apps/", "serving/cluster/look.py"),
-    "numpy": ("serving/apps/", "analysis/looks.py"),
+    "numpy": ("serving/apps/", "analysis/looks.py", "analysis/drift.py"),
     "vl_convert": ("report/page.py", "report/picture.py"),
     "scipy": ("analysis/ratios.py", "analysis/looks.py"),
     "pandas": (),

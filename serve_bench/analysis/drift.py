@@ -16,10 +16,9 @@ told where Schwarz's criterion prefers it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from serve_bench.analysis.ratios import quantile
 
@@ -101,65 +100,55 @@ class LevelDrift:
 def drift_of(xs: Sequence[float], ys: Sequence[float]) -> LevelDrift | None:
     """The slope of a series in the order of x; None for fewer than FEWEST readings, where x does
     not grow, and for levels beyond all bounds. Raises BadInput without scipy."""
-    xs, ys = _thinned(xs), _thinned(ys)
-    n = len(xs)
-    if n < FEWEST or xs[-1] <= xs[0]:
+    import numpy as np
+
+    if len(xs) < FEWEST or xs[-1] <= xs[0]:
         return None
-    span = xs[-1] - xs[0]
-    us = [(x - xs[0]) / span for x in xs]
+    if len(xs) > MOST:
+        kept = [round(at * (len(xs) - 1) / (MOST - 1)) for at in range(MOST)]
+        xs, ys = [xs[at] for at in kept], [ys[at] for at in kept]
+    n, span = len(xs), xs[-1] - xs[0]
     if max(ys) == min(ys):
         return LevelDrift(0.0, 0.0, 0.0, 0.0, float(n), 0.0)
-    straight = [[1.0] * n, us]
-    tau = _tau(straight, us, ys, TAUS, 0.0)
-    rho = _rho([*straight, _warming(us, tau)], ys)
-    tau = _tau(straight, us, ys, TAUS, rho)
-    tau = _tau(straight, us, ys, [tau * one for one in NEAR], rho)
-    bent = [*straight, _warming(us, tau)]
-    warms = _better(straight, bent, ys, rho)
-    columns = [*bent, _change(us, tau)] if warms else straight
-    rho = rho if warms else _rho(straight, ys)
-    beta, errors = _fit(columns, ys, rho)
+    us, levels = (np.array(xs) - xs[0]) / span, np.array(ys, float)
+    straight = [np.ones(n), us]
+
+    def best_tau(taus: Iterable[float], rho: float) -> float:
+        return min(taus, key=lambda tau: _squares([*straight, _warming(us, tau)], levels, rho))
+
+    with np.errstate(all="ignore"):
+        rho = _rho([*straight, _warming(us, best_tau(TAUS, 0.0))], levels)
+        coarse = best_tau(TAUS, rho)
+        tau = best_tau([coarse * factor for factor in NEAR], rho)
+        bent = [*straight, _warming(us, tau)]
+        warms = _better(straight, bent, levels, rho)
+        # With how a warm-up changes with tau, the slope has the error of tau too [Gauss, Newton].
+        columns = [*bent, us / tau * np.exp(-us / tau)] if warms else straight
+        rho = rho if warms else _rho(straight, levels)
+        beta, errors = _fit(columns, levels, rho)
+        slows = _slows(columns, us, levels, rho)
     k = len(columns)
     free = (n - k) if rho == 1 else n * (1 - rho) / (1 + rho) - k
     df = max(LEAST_DF, min(free, n - k))
-    half = quantile(df, 0.5 + LEVEL / 2) * errors[1]
-    slope = beta[1]
+    slope, error = beta[1] / span, errors[1] / span
+    half = quantile(df, 0.5 + LEVEL / 2) * error
     if not (math.isfinite(slope) and math.isfinite(half)):
         return None
-    return LevelDrift(
-        slope / span,
-        (slope - half) / span,
-        (slope + half) / span,
-        errors[1] / span,
-        df,
-        rho,
-        beta[2] if warms else 0.0,
-        _slows(columns, us, ys, rho),
-    )
+    warm_up = beta[2] if warms else 0.0
+    return LevelDrift(slope, slope - half, slope + half, error, df, rho, warm_up, slows)
 
 
-def _tau(
-    straight: Sequence[Sequence[float]],
-    us: Sequence[float],
-    ys: Sequence[float],
-    taus: Sequence[float],
-    rho: float,
-) -> float:
-    """The tau of the best fit."""
-    return min(taus, key=lambda tau: _squares([*straight, _warming(us, tau)], ys, rho))
-
-
-def _slows(
-    columns: Sequence[Sequence[float]], us: Sequence[float], ys: Sequence[float], rho: float
-) -> bool:
+def _slows(columns: Sequence[Any], us: Any, ys: Any, rho: float) -> bool:
     """Whether the growth becomes slower up to the end: it bends further than the fit does, or is
     as well a logarithm without any steady growth."""
+    import numpy as np
+
     for tau in SLOW_TAUS:
         slower = [*columns, _warming(us, tau)]
         if _better(columns, slower, ys, rho) and _fit(slower, ys, rho)[0][-1] > 0:
             return True
     for start in LOG_STARTS:
-        alone = [columns[0], [math.log1p(u / start) for u in us]]
+        alone = [columns[0], np.log1p(us / start)]
         as_well = not _better(alone, columns, ys, rho)
         if len(columns) == 2:
             as_well = _squares(alone, ys, rho) < _squares(columns, ys, rho) / 2
@@ -189,31 +178,14 @@ def joined(drifts: Sequence[LevelDrift]) -> LevelDrift:
     )
 
 
-def _thinned(values: Sequence[float]) -> Sequence[float]:
-    """At most MOST values at equal distances, the first and the last among them."""
-    n = len(values)
-    if n <= MOST:
-        return values
-    return [values[round(at * (n - 1) / (MOST - 1))] for at in range(MOST)]
-
-
-def _warming(us: Sequence[float], tau: float) -> list[float]:
+def _warming(us: Any, tau: float) -> Any:
     """The column of a warm-up."""
-    return [1 - math.exp(-u / tau) for u in us]
+    import numpy as np
+
+    return 1 - np.exp(-us / tau)
 
 
-def _change(us: Sequence[float], tau: float) -> list[float]:
-    """How that changes with tau: with this column the slope has the error of tau too [Gauss and
-    Newton]."""
-    return [u / tau * math.exp(-u / tau) for u in us]
-
-
-def _better(
-    columns: Sequence[Sequence[float]],
-    more: Sequence[Sequence[float]],
-    ys: Sequence[float],
-    rho: float,
-) -> bool:
+def _better(columns: Sequence[Any], more: Sequence[Any], ys: Any, rho: float) -> bool:
     """Whether Schwarz's criterion prefers the fit of `more` columns."""
     m = len(ys) - (rho == 1)
     left, least = _squares(columns, ys, rho), _squares(more, ys, rho)
@@ -221,72 +193,47 @@ def _better(
     return left > 0 and (least <= 0 or m * math.log(left / least) > extra * math.log(m))
 
 
-def _whitened(values: Sequence[float], rho: float) -> list[float]:
-    """Readings without their autocorrelation; a random walk has one fewer."""
-    rest = [after - rho * before for before, after in pairwise(values)]
-    return rest if rho == 1 else [math.sqrt(1 - rho * rho) * values[0], *rest]
+def _solved(columns: Sequence[Any], ys: Any, rho: float) -> tuple[Any, Any, float]:
+    """Coefficients, the inverse of X'X, and the sum of squares, of readings without their
+    autocorrelation. A random walk has one of these fewer, and its constant is not known."""
+    import numpy as np
+
+    def whitened(values: Any) -> Any:
+        rest = values[1:] - rho * values[:-1]
+        return rest if rho == 1 else np.concatenate(([math.sqrt(1 - rho**2) * values[0]], rest))
+
+    rows = np.array([whitened(column) for column in columns[rho == 1 :]])
+    target = whitened(ys)
+    inverse = np.linalg.pinv(rows @ rows.T, hermitian=True)
+    beta = inverse @ (rows @ target)
+    rests = target - beta @ rows
+    return beta, inverse, float(rests @ rests)
 
 
-def _solved(
-    columns: Sequence[Sequence[float]], ys: Sequence[float], rho: float
-) -> tuple[list[float], list[list[float]], float]:
-    """Coefficients, the inverse of X'X, and the sum of squares. With a random walk the constant
-    is not known, and 0."""
-    every = [_whitened(one, rho) for one in columns]
-    if rho == 1:
-        every = every[1:]
-    target = _whitened(ys, rho)
-    size = len(every)
-    rows = [
-        [sum(a * b for a, b in zip(left, right, strict=True)) for right in every]
-        + [float(at == to) for to in range(size)]
-        for at, left in enumerate(every)
-    ]
-    moments = [sum(a * b for a, b in zip(one, target, strict=True)) for one in every]
-    for at in range(size):  # Gauss-Jordan; at most three by three
-        pivot = rows[at][at] or TINY
-        rows[at] = [value / pivot for value in rows[at]]
-        for to in range(size):
-            if to != at:
-                factor = rows[to][at]
-                rows[to] = [a - factor * b for a, b in zip(rows[to], rows[at], strict=True)]
-    inverse = [row[size:] for row in rows]
-    beta = [sum(a * b for a, b in zip(row, moments, strict=True)) for row in inverse]
-    rests = [
-        y - sum(b * column[at] for b, column in zip(beta, every, strict=True))
-        for at, y in enumerate(target)
-    ]
-    left = sum(rest * rest for rest in rests)
-    return beta, inverse, left
-
-
-def _squares(columns: Sequence[Sequence[float]], ys: Sequence[float], rho: float) -> float:
+def _squares(columns: Sequence[Any], ys: Any, rho: float) -> float:
     return _solved(columns, ys, rho)[2]
 
 
-def _fit(
-    columns: Sequence[Sequence[float]], ys: Sequence[float], rho: float
-) -> tuple[list[float], list[float]]:
+def _fit(columns: Sequence[Any], ys: Any, rho: float) -> tuple[list[float], list[float]]:
     """Coefficients with their standard errors; the constant of a random walk is 0."""
+    import numpy as np
+
     beta, inverse, left = _solved(columns, ys, rho)
-    count = len(ys) - (rho == 1)
-    variance = left / max(1, count - len(beta))
-    errors = [math.sqrt(max(0.0, variance * inverse[at][at])) for at in range(len(beta))]
-    return ([0.0, *beta], [0.0, *errors]) if rho == 1 else (beta, errors)
+    variance = left / max(1, len(ys) - (rho == 1) - len(beta))
+    errors = np.sqrt(np.maximum(0.0, variance * np.diag(inverse)))
+    first = [0.0] * (rho == 1)
+    return [*first, *beta.tolist()], [*first, *errors.tolist()]
 
 
-def _rho(columns: Sequence[Sequence[float]], ys: Sequence[float]) -> float:
+def _rho(columns: Sequence[Any], ys: Any) -> float:
     """The autocorrelation of neighbouring readings around a fit, corrected for its bias; 1 where it
     cannot be told from 1."""
-    beta = _solved(columns, ys, 0.0)[0]
-    rests = [
-        y - sum(b * column[at] for b, column in zip(beta, columns, strict=True))
-        for at, y in enumerate(ys)
-    ]
-    n, squares = len(rests), sum(rest * rest for rest in rests[:-1])
+    beta, _, _ = _solved(columns, ys, 0.0)
+    rests = ys - sum(b * column for b, column in zip(beta, columns, strict=True))
+    n, squares = len(rests), float(rests[:-1] @ rests[:-1])
     if squares <= 0:
         return 0.0
-    rho = sum(before * after for before, after in pairwise(rests)) / squares
+    rho = float(rests[:-1] @ rests[1:]) / squares
     if rho > 1 - UNIT_ROOT[len(columns) > 2] / n:
         return 1.0
     return max(0.0, rho + (2 + 4 * rho) / n)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Final
 
 from serve_bench.analysis.comparing.match import (
@@ -24,15 +25,15 @@ from serve_bench.analysis.comparing.match import (
     unlike_apps,
     unlike_hosts,
     unlike_rows,
-    versions_of,
 )
 from serve_bench.analysis.comparing.model import ComparedRow, Comparing, geometric_mean
 from serve_bench.analysis.comparing.pooled import MeasuredRun, Place, compare_newest, read_run
 from serve_bench.analysis.comparing.values import MEASURES, Measure, RowPlace
 from serve_bench.analysis.ratios import FEWEST, THRESHOLD, Interval, paired
-from serve_bench.analysis.statistics import MAIN, variants
+from serve_bench.analysis.statistics import MAIN
 from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.failed_requests import INVALID_SHARE
+from serve_bench.core.figures import counted
 from serve_bench.core.result import JsonObject, Result, Run, cell_slug
 
 FEWEST_ALIKE: Final = 2
@@ -58,27 +59,9 @@ class PassedOver:
     late: bool = False
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """What a person wants to see alone; None: all. `cell` as in the names of trials, such as
-    bs1-ongoing1-rep1."""
-
-    variant: str | None = None
-    cell: str | None = None
-    row: str | None = None
-
-    def has(self, place: Place) -> bool:
-        """Whether the row is one of them."""
-        wanted = zip(
-            (self.variant, self.cell, self.row),
-            (place[0], place[1].cell, place[1].row),
-            strict=True,
-        )
-        return all(name is None or name == known for name, known in wanted)
-
-    def __str__(self) -> str:
-        flags = (("variant", self.variant), ("cell", self.cell), ("row", self.row))
-        return " ".join(f"--{name} {value!r}" for name, value in flags if value is not None)
+def _names(place: Place) -> dict[str, str]:
+    """By what a person chooses a row; `cell` as in the names of trials: bs1-ongoing1-rep1."""
+    return {"variant": place[0], "cell": place[1].cell, "row": place[1].row}
 
 
 @dataclass(frozen=True)
@@ -111,23 +94,13 @@ class Series:
 
 
 @dataclass(frozen=True)
-class HistoryRun:
-    """A run of a history. `changed`: what is not as in the run before, `ray 2.59.0 -> 2.60.0`."""
-
-    where: str
-    run: Run
-    versions: Mapping[str, str]
-    changed: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class Group:
     """The runs of one subject on one host, in order of time, the series of all their rows, and the
     newest against `before` runs before it. `name`: no other group has it; `gaps`: what of the
     newest could not be judged, and why."""
 
     name: str
-    runs: tuple[HistoryRun, ...]
+    runs: tuple[MeasuredRun, ...]
     series: tuple[Series, ...]
     comparison: Comparing
     before: int
@@ -157,12 +130,13 @@ def build_history(
     *,
     metrics: Sequence[str] = (MAIN,),
     threshold: float = THRESHOLD,
-    chosen: Chosen | None = None,
+    chosen: Mapping[str, str] | None = None,
     last: int = LAST,
     force: bool = False,
 ) -> History:
-    """The history of stored runs, by folder; `passed` could not be read. `last`: runs before the
-    newest that it is compared with; `force` sets hosts aside.
+    """The history of stored runs, by folder; `passed` could not be read. `chosen`: the variant,
+    cell or row to show alone; `last`: runs before the newest that it is compared with; `force` sets
+    hosts aside.
 
     Raises BadInput where no two runs are alike, where none has a value of these metrics, and for a
     variant, cell or row that no run has.
@@ -170,7 +144,7 @@ def build_history(
     left = list(passed)
     in_order = sorted(stored.items(), key=lambda item: (item[1].run.started_at, item[0]))
     measured = list(_measured(in_order, left))
-    every = _grouped(_chosen(measured, left, chosen or Chosen()), force)
+    every = _grouped(_chosen(measured, left, chosen or {}), force)
     groups = [group for group in every if len(group) >= FEWEST_ALIKE]
     groups.sort(key=len, reverse=True)
     alone = [group[0] for group in every if len(group) < FEWEST_ALIKE]
@@ -179,7 +153,7 @@ def build_history(
     for run in alone:
         others = [[other] for other in alone if other is not run]
         why = _why_alone([*groups, *others], run)
-        left.append(PassedOver(run.where, why, run.result.run.started_at))
+        left.append(PassedOver(run.where, why, run.run.started_at))
     made = []
     for at, group in enumerate(groups):
         alike = [other for other in groups[:at] if other[0].subject == group[0].subject]
@@ -216,7 +190,10 @@ def _group(
     own = [f"{one.what} {one.b}" for one in _unlike(alike[0], runs[0])] if alike else []
     return Group(
         name=", ".join([str(runs[0].subject), *few(own)]),
-        runs=tuple(_history_runs(runs)),
+        runs=(
+            runs[0],
+            *(replace(run, changed=tuple(_changes(old, run))) for old, run in pairwise(runs)),
+        ),
         series=tuple(series),
         comparison=comparison,
         before=len(before),
@@ -272,37 +249,16 @@ def _place_of(row: ComparedRow, comparison: Comparing) -> Place:
     return variant, RowPlace(cell_slug(row.cell), row.row, row.client)
 
 
-def _history_runs(runs: Sequence[MeasuredRun]) -> Iterator[HistoryRun]:
-    before: MeasuredRun | None = None
-    for run in runs:
-        changed = () if before is None else tuple(_changes(before, run))
-        yield HistoryRun(run.where, run.result.run, _versions(run), changed)
-        before = run
-
-
-def _versions(run: MeasuredRun) -> dict[str, str]:
-    """What ran, as the launches of all variants prove it, and the tool."""
-    by_name: dict[str, dict[str, None]] = {}
-    for variant in variants(run.result):
-        for name, value in versions_of(run.result, variant).items():
-            by_name.setdefault(name, {})[value] = None
-    versions = {name: " and ".join(values) for name, values in by_name.items()}
-    versions["serve-bench"] = run.result.run.tool_version
-    if kernel := run.result.run.host.get("kernel"):
-        versions["kernel"] = str(kernel)
-    return versions
-
-
 def _changes(before: MeasuredRun, run: MeasuredRun) -> Iterator[str]:
     """What is not as in the run before; what one of them does not tell is passed over."""
-    old, new = _versions(before), _versions(run)
+    old, new = before.versions, run.versions
     for name, value in new.items():
         if name in old and old[name] != value:
             yield f"{name} {old[name]} -> {value}"
     known = tuple(f"{name} " for name in new)  # Ray is among the packages too
     measured = [software_of(one.result.launches) for one in (before, run)]
     yield from (text for text in software_changes(*measured) if not text.startswith(known))
-    for other in unlike_hosts(before.result.run.host, run.result.run.host):
+    for other in unlike_hosts(before.run.host, run.run.host):
         if other.what != "kernel":  # told above
             yield f"{other.what} {other.a} -> {other.b}"
 
@@ -316,7 +272,7 @@ def _measured(
         kept, longest = max(copies, key=lambda item: len(item[1].trials))
         if kept != where:
             more = len(longest.trials) - len(result.trials)
-            cut = f", which has {more} trial{'' if more == 1 else 's'} more" if more else ""
+            cut = f", which has {counted(more, 'trial')} more" if more else ""
             left.append(PassedOver(where, f"the same run as {kept}{cut}"))
             continue
         try:
@@ -342,31 +298,26 @@ def _why_empty(result: Result) -> str:
 
 
 def _chosen(
-    runs: Sequence[MeasuredRun], left: list[PassedOver], chosen: Chosen
+    runs: Sequence[MeasuredRun], left: list[PassedOver], chosen: Mapping[str, str]
 ) -> Iterator[MeasuredRun]:
     """Runs with the rows that were chosen alone. BadInput where no run has any."""
-    places = [place for run in runs for place in sorted(run.places, key=str)]
-    if places and not any(map(chosen.has, places)):
-        raise BadInput(_nothing_of(places, chosen))
+    words = " ".join(f"--{name} {value!r}" for name, value in chosen.items())
+    names = [_names(place) for run in runs for place in sorted(run.places, key=str)]
+    if names and not any(chosen.items() <= known.items() for known in names):
+        for name, value in chosen.items():
+            values = dict.fromkeys(known[name] for known in names)
+            if value not in values:
+                raise BadInput(f"--{name}: no run has {value!r}; they have {', '.join(values)}")
+        raise BadInput(f"no run has {words} together")
     for run in runs:
-        rows = {place: row for place, row in run.rows.items() if chosen.has(place)}
+        rows = {
+            place: row for place, row in run.rows.items() if chosen.items() <= _names(place).items()
+        }
         if any(row.values for row in rows.values()):
             yield MeasuredRun(run.where, run.result, rows)
         else:
-            why = f"nothing of {chosen} was measured"
-            left.append(PassedOver(run.where, why, run.result.run.started_at))
-
-
-def _nothing_of(places: Sequence[Place], chosen: Chosen) -> str:
-    have = (
-        ("variant", chosen.variant, [variant for variant, _ in places]),
-        ("cell", chosen.cell, [place.cell for _, place in places]),
-        ("row", chosen.row, [place.row for _, place in places]),
-    )
-    for name, value, known in have:
-        if value is not None and value not in known:
-            return f"--{name}: no run has {value!r}; they have {', '.join(dict.fromkeys(known))}"
-    return f"no run has {chosen} together"
+            why = f"nothing of {words} was measured"
+            left.append(PassedOver(run.where, why, run.run.started_at))
 
 
 def _grouped(runs: Iterable[MeasuredRun], force: bool) -> list[list[MeasuredRun]]:
@@ -393,17 +344,12 @@ def _unlike(group: Sequence[MeasuredRun], run: MeasuredRun) -> list[Difference]:
     differences = [*unlike_apps(group[0].result, run.result)]
     differences += unlike(group[0].result, run.result, ({}, {}))
     for other in (group[0], group[-1]):
-        for variant in {name for name, _ in other.rows}:
-            mine, theirs = (
-                {place: row for (name, place), row in of.rows.items() if name == variant}
-                for of in (other, run)
-            )
-            differences += unlike_rows(mine, theirs)
+        differences += unlike_rows(other.rows, run.rows)
     return list({str(one): one for one in differences}.values())
 
 
 def _unlike_hosts(group: Sequence[MeasuredRun], run: MeasuredRun) -> list[Difference]:
-    return list(unlike_hosts(group[0].result.run.host, run.result.run.host))
+    return list(unlike_hosts(group[0].run.host, run.run.host))
 
 
 def _why_alone(groups: Sequence[Sequence[MeasuredRun]], run: MeasuredRun) -> str:
@@ -448,5 +394,5 @@ def _mark_late(
             for group in places
             if result is not None and not list(unlike(group[0].result, result, ({}, {})))
         ]
-        newest = [run.result.run.started_at for group in alike or places for run in group]
+        newest = [run.run.started_at for group in alike or places for run in group]
         yield replace(one, late=bool(newest) and one.started_at > max(newest))

@@ -34,50 +34,37 @@ def nominal(n: int, planned: int, alpha: float, first: int = FIRST) -> float:
     """
     if not first <= min(n, planned):
         raise ValueError(f"looks begin after round {first}, not {min(n, planned)}")
-    return _walk(planned, alpha, first).level(n)
+    for earlier in range(first, n):  # each look follows from the one before
+        _look(earlier, planned, alpha, first)
+    return _look(n, planned, alpha, first)[0]
 
 
 @cache
-def _walk(planned: int, alpha: float, first: int) -> _Walk:
-    return _Walk(planned, alpha, first)
+def _look(n: int, planned: int, alpha: float, first: int) -> tuple[float, Any, Any]:
+    """The level of a look; of the sum of standard normal steps, as far as no look up to this one
+    has ended it, where on a grid it may be, and how likely."""
+    import numpy as np
+    from scipy.optimize import brentq
+    from scipy.special import ndtr
 
+    before, grid, density = 0.0, None, None
+    if n > first:
+        before = spent(n - 1, planned, alpha)
+        _, grid, density = _look(n - 1, planned, alpha, first)
+    due = spent(n, planned, alpha) - before
 
-class _Walk:
-    """The sum of standard normal steps, as far as no look has ended it: its density on a grid."""
+    def beyond(bound: float) -> float:
+        """How likely the walk ends at this look, at |sum| >= bound."""
+        if grid is None:
+            return float(2 * ndtr(-bound / np.sqrt(n)))
+        up, down = ndtr(grid - bound), ndtr(-grid - bound)
+        return float(np.trapezoid((up + down) * density, grid))
 
-    def __init__(self, planned: int, alpha: float, first: int) -> None:
-        self._plan = (planned, alpha)
-        self._first = first
-        self._levels: list[float] = []
-        self._grid: Any = None  # where the sum may be, and how likely, after the newest look
-        self._density: Any = None
-
-    def level(self, n: int) -> float:
-        while len(self._levels) <= n - self._first:
-            self._look(self._first + len(self._levels))
-        return self._levels[n - self._first]
-
-    def _look(self, n: int) -> None:
-        import numpy as np
-        from scipy.optimize import brentq
-        from scipy.special import ndtr
-
-        before = spent(n - 1, *self._plan) if self._levels else 0.0
-        due = spent(n, *self._plan) - before
-
-        def beyond(bound: float) -> float:
-            """How likely the walk ends at this look, at |sum| >= bound."""
-            if self._grid is None:
-                return float(2 * ndtr(-bound / np.sqrt(n)))
-            up, down = ndtr(self._grid - bound), ndtr(-self._grid - bound)
-            return float(np.trapezoid((up + down) * self._density, self._grid))
-
-        bound = brentq(lambda at: beyond(at) - due, 0.0, 12 * np.sqrt(n), xtol=1e-10)
-        grid = np.linspace(-bound, bound, _POINTS)
-        if self._grid is None:
-            density = np.exp(-(grid**2) / (2 * n)) / np.sqrt(2 * np.pi * n)
-        else:
-            steps = np.exp(-((grid[:, None] - self._grid[None, :]) ** 2) / 2) / np.sqrt(2 * np.pi)
-            density = np.trapezoid(steps * self._density, self._grid, axis=1)
-        self._grid, self._density = grid, density
-        self._levels.append(float(2 * ndtr(-bound / np.sqrt(n))))
+    bound = brentq(lambda at: beyond(at) - due, 0.0, 12 * np.sqrt(n), xtol=1e-10)
+    after = np.linspace(-bound, bound, _POINTS)
+    if grid is None:
+        likely = np.exp(-(after**2) / (2 * n)) / np.sqrt(2 * np.pi * n)
+    else:
+        steps = np.exp(-((after[:, None] - grid[None, :]) ** 2) / 2) / np.sqrt(2 * np.pi)
+        likely = np.trapezoid(steps * density, grid, axis=1)
+    return float(2 * ndtr(-bound / np.sqrt(n))), after, likely

@@ -65,7 +65,7 @@ def history(options: HistoryOptions) -> int:
 
     Example: serve-bench history results --metric throughput,p99 --fail-on regressed
     """
-    from serve_bench.analysis.history import Chosen, PassedOver, build_history
+    from serve_bench.analysis.history import PassedOver, build_history
     from serve_bench.analysis.ratios import THRESHOLD
     from serve_bench.benchmarks.history.exports import EXPORTS
     from serve_bench.cli.show import check_format
@@ -79,12 +79,13 @@ def history(options: HistoryOptions) -> int:
         threshold = read_share(options.threshold, "--threshold")
     to = _check_files(form, output, options.plot)
     runs, unreadable = search(options.dirs, read_rows)
+    chosen = {"variant": options.variant, "cell": options.cell, "row": options.row}
     whole = build_history(
         {str(folder): result for folder, result in runs.items()},
         [PassedOver(str(one.folder), one.reason, one.written_at) for one in unreadable],
         metrics=metrics,
         threshold=threshold,
-        chosen=Chosen(options.variant, options.cell, options.row),
+        chosen={name: value for name, value in chosen.items() if value is not None},
         last=options.last,
         force=options.force,
     )

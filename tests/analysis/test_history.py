@@ -12,7 +12,6 @@ import pytest
 
 from serve_bench.analysis.comparing import broken
 from serve_bench.analysis.history import (
-    Chosen,
     Group,
     PassedOver,
     Series,
@@ -362,15 +361,15 @@ def test_fewer_than_two_runs_that_are_alike_are_refused() -> None:
 
 def test_a_person_chooses_what_to_see() -> None:
     results = nights({ROWS[0]: QUIET, ROW: FALLEN}, variants=("default", "optimized"))
-    group = group_of(results, chosen=Chosen(variant="optimized", row="100 connections"))
+    group = group_of(results, chosen=dict(variant="optimized", row="100 connections"))
     (series,) = group.series
     assert (series.variant, series.row) == ("optimized", ROW.label)
     assert [row.row for row in group.comparison.rows] == [ROW.label]
     assert group.comparison.sides[1].variant == "optimized"
     for chosen, line in (
-        (Chosen(variant="fast"), "--variant: no run has 'fast'; they have default, optimized"),
-        (Chosen(cell="bs1-ongoing1-rep1"), "--cell: no run has 'bs1-ongoing1-rep1'; they have"),
-        (Chosen(row="8 clients"), "--row: no"),
+        (dict(variant="fast"), "--variant: no run has 'fast'; they have default, optimized"),
+        (dict(cell="bs1-ongoing1-rep1"), "--cell: no run has 'bs1-ongoing1-rep1'; they have"),
+        (dict(row="8 clients"), "--row: no"),
     ):
         assert refusal(results, chosen=chosen).startswith(line)
     blind = nights({ROW: QUIET[:4]}, cpu_percent=None)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from serve_bench.analysis.checks import Warning, checks, unfair_sentences
 from serve_bench.analysis.comparing.match import (
@@ -283,16 +283,12 @@ def of_versus(
     doubts = checks(result)
     known = by_key(result, doubts)
     first, second = (rows_of(result, label) for label in labels)
-    matches = [
-        Match(
-            _or_none(first, place, at),
-            _or_none(second, place, at),
-            (known, known),
-            pairs=True,
-            planned=_looks(suite),
-        )
-        for place, at in {**first, **second}.items()
-    ]
+    rounds = suite.get("rounds") if suite.get("looks") is True else None
+    matches = []
+    for place, row in {**first, **second}.items():
+        missing = SideRow(row.cell, row.row)
+        sides = first.get(place, missing), second.get(place, missing)
+        matches.append(Match(*sides, (known, known), pairs=True, planned=rounds))
     floors = floors_of(noise) if noise is not None else dict(suite.get("floors") or {})
     holds = threshold if threshold is not None else float(suite.get("threshold") or THRESHOLD)
     gated = tuple(gate if gate is not None else suite.get("gate") or GATE)
@@ -315,12 +311,6 @@ def of_versus(
     )
 
 
-def _looks(suite: JsonObject) -> int | None:
-    """The rounds that were planned first, where the run is judged after each; else None."""
-    rounds = suite.get("rounds")
-    return rounds if suite.get("looks") is True and isinstance(rounds, int) else None
-
-
 def _sides(suite: JsonObject) -> tuple[list[str], list[JsonObject]]:
     """Labels of A and B, and what each sets; FormatError where the suite does not say."""
     try:
@@ -331,11 +321,6 @@ def _sides(suite: JsonObject) -> tuple[list[str], list[JsonObject]]:
         return labels, [dict(side.get("settings") or {}) for side in sides]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise FormatError(f"line 1: the suite of the run names no two sides: {error!r}") from None
-
-
-def _or_none(rows: Mapping[RowPlace, SideRow], place: RowPlace, at: SideRow) -> SideRow:
-    """The row of a side, or one of which nothing was measured."""
-    return rows.get(place, SideRow(at.cell, at.row))
 
 
 def of_runs(
@@ -367,26 +352,27 @@ def of_runs(
             raise BadInput(f"{name}: no row was measured: nothing to compare")
     pairs, notes = matched(a, b, chosen, where)
     alike = a.run == b.run
-    rows = [(_rows(a, one, where[0]), _rows(b, other, where[1])) for one, other in pairs]
-    differences, doubts = ((), ()) if alike else _checked(a, b, pairs, rows, where, force)
+    mine = {(pair, at): row for pair in pairs for at, row in _rows(a, pair[0], where[0])}
+    theirs = {(pair, at): row for pair in pairs for at, row in _rows(b, pair[1], where[1])}
+    differences, doubts = ((), ()) if alike else _checked(a, b, pairs, (mine, theirs), where, force)
     doubts_a, doubts_b = checks(a), checks(b)
     known = by_key(a, doubts_a), by_key(b, doubts_b)
     several = len(pairs) > 1
     matches = [
         Match(
-            mine[place],
-            theirs[place],
+            row,
+            theirs[pair, place],
             known,
             alike,
             pair if several else None,
             spreads=None if alike else (spreads or {}).get((pair[0], place), {}),
         )
-        for pair, (mine, theirs) in zip(pairs, rows, strict=True)
-        for place in mine
-        if place in theirs
+        for (pair, place), row in mine.items()
+        if (pair, place) in theirs
     ]
+    alone = (*_alone("A", mine, theirs, several), *_alone("B", theirs, mine, several))
     if not matches:
-        lines = few([alone_words(one) for one in _alone(pairs, rows)])
+        lines = few([alone_words(one) for one in alone])
         raise BadInput(
             f"{where[0]} and {where[1]} have no row in common (cell, row and client): "
             + "; ".join(lines)
@@ -405,7 +391,7 @@ def of_runs(
         gate=tuple(gate),
         floors=floors,
         noise=noise.sides[0].run.id if noise is not None else None,
-        alone=_alone(pairs, rows),
+        alone=alone,
         failures=_told_twice(describe_failures(a, names[0]), describe_failures(b, names[1])),
         unlike=differences,
         warnings=(
@@ -421,6 +407,9 @@ def of_runs(
         ),
     )
 
+
+PairedRows: TypeAlias = Mapping[tuple[tuple[str, str], RowPlace], SideRow]
+"""The rows of a side, each with the variants of A and B that are compared."""
 
 Spreads = Mapping[tuple[str, RowPlace], Mapping[str, RunSpread]]
 """How far runs of a suite differ, by variant and row, then metric."""
@@ -440,14 +429,14 @@ def _checked(
     a: Result,
     b: Result,
     pairs: Sequence[tuple[str, str]],
-    rows: Sequence[tuple[Mapping[RowPlace, SideRow], Mapping[RowPlace, SideRow]]],
+    rows: tuple[PairedRows, PairedRows],
     where: tuple[str, str],
     force: bool,
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """In what the runs are unlike and what may be: BadInput where they are, unless forced."""
     versions = [[versions_of(a, one), versions_of(b, other)] for one, other in pairs]
     differences = [str(one) for of in versions for one in unlike(a, b, of)]
-    differences += [str(one) for mine, theirs in rows for one in unlike_rows(mine, theirs)]
+    differences += [str(one) for one in unlike_rows(*rows)]
     differences = list(dict.fromkeys(differences))
     if differences and not force:
         raise BadInput(
@@ -458,31 +447,19 @@ def _checked(
     return tuple(differences), tuple(doubts)
 
 
-def _rows(result: Result, variant: str, where: str) -> dict[RowPlace, SideRow]:
+def _rows(result: Result, variant: str, where: str) -> Iterable[tuple[RowPlace, SideRow]]:
     try:
-        return rows_of(result, variant)
+        return rows_of(result, variant).items()
     except FormatError as error:
         raise BadInput(f"{where}: {error}") from None
 
 
-def _alone(
-    pairs: Sequence[tuple[str, str]],
-    rows: Sequence[tuple[Mapping[RowPlace, SideRow], Mapping[RowPlace, SideRow]]],
-) -> tuple[Alone, ...]:
-    rows_alone = []
-    for pair, (mine, theirs) in zip(pairs, rows, strict=True):
-        sides: tuple[tuple[Letter, Any, Any, str], ...] = (
-            ("A", mine, theirs, pair[0]),
-            ("B", theirs, mine, pair[1]),
-        )
-        for side, own, other, name in sides:
-            of = name if len(pairs) > 1 else None
-            rows_alone += [
-                Alone(side, of, row.cell, place.row, place.client)
-                for place, row in own.items()
-                if place not in other
-            ]
-    return tuple(rows_alone)
+def _alone(side: Letter, rows: PairedRows, other: PairedRows, several: bool) -> Iterator[Alone]:
+    """The rows of a side that the other lacks. `several`: variants are compared."""
+    for (pair, place), row in rows.items():
+        if (pair, place) not in other:
+            variant = pair["AB".index(side)] if several else None
+            yield Alone(side, variant, row.cell, place.row, place.client)
 
 
 def _launches(result: Result, *names: str) -> tuple[Any, ...]:

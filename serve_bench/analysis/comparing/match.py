@@ -10,13 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from serve_bench.analysis.comparing.values import RowPlace, SideRow
+from serve_bench.analysis.comparing.values import SideRow
 from serve_bench.analysis.statistics import variants
 from serve_bench.core.axes import nearest
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import JsonObject, Launch, Result
+
+_P = TypeVar("_P")  # the place of a row
 
 
 def matched(
@@ -164,9 +166,7 @@ def unlike(a: Result, b: Result, versions: Sequence[Mapping[str, str]]) -> tuple
     return (*unlike_hosts(a.run.host, b.run.host), *_ray(a, b, versions), *_suites(a, b))
 
 
-def unlike_rows(
-    a: Mapping[RowPlace, SideRow], b: Mapping[RowPlace, SideRow]
-) -> tuple[Difference, ...]:
+def unlike_rows(a: Mapping[_P, SideRow], b: Mapping[_P, SideRow]) -> tuple[Difference, ...]:
     """Rows that bear the same name and are another load: another rate or body."""
     differences: dict[str, Difference] = {}
     for place in (place for place in a if place in b):

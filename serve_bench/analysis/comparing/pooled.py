@@ -22,14 +22,14 @@ from serve_bench.analysis.comparing import (
     describe_run_warnings,
     judged_rows,
 )
-from serve_bench.analysis.comparing.match import Subject, subject_of, unlike
+from serve_bench.analysis.comparing.match import Subject, subject_of, unlike, versions_of
 from serve_bench.analysis.comparing.model import About, Alone, Comparing, geometric_mean, row_words
 from serve_bench.analysis.comparing.values import RowPlace, SideRow, by_key, rows_of
 from serve_bench.analysis.ratios import ASSUMED, RUNS_KNOWN, RunSpread
 from serve_bench.analysis.statistics import variants
 from serve_bench.core.errors import FormatError
 from serve_bench.core.failed_requests import INVALID_SHARE
-from serve_bench.core.result import Result, Trial
+from serve_bench.core.result import Result, Run, Trial
 
 Place: TypeAlias = tuple[str, RowPlace]
 """A variant, and a row of it."""
@@ -37,11 +37,17 @@ Place: TypeAlias = tuple[str, RowPlace]
 
 @dataclass(frozen=True)
 class MeasuredRun:
-    """A stored run with its rows. `where`: its folder."""
+    """A stored run with its rows. `where`: its folder; `changed`: of a history, what is not as in
+    the run before, `ray 2.59.0 -> 2.60.0`."""
 
     where: str
     result: Result
     rows: Mapping[Place, SideRow]
+    changed: tuple[str, ...] = ()
+
+    @property
+    def run(self) -> Run:
+        return self.result.run
 
     @cached_property
     def warnings(self) -> tuple[Warning, ...]:
@@ -52,6 +58,19 @@ class MeasuredRun:
     def subject(self) -> Subject:
         """What it measured."""
         return subject_of(self.result)
+
+    @cached_property
+    def versions(self) -> Mapping[str, str]:
+        """What ran, as the launches of all variants prove it, and the tool."""
+        by_name: dict[str, dict[str, None]] = {}
+        for variant in variants(self.result):
+            for name, value in versions_of(self.result, variant).items():
+                by_name.setdefault(name, {})[value] = None
+        versions = {name: " and ".join(values) for name, values in by_name.items()}
+        versions["serve-bench"] = self.run.tool_version
+        if kernel := self.run.host.get("kernel"):
+            versions["kernel"] = str(kernel)
+        return versions
 
     @property
     def places(self) -> set[Place]:

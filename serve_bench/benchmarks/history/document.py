@@ -14,7 +14,8 @@ from typing import Final
 
 from serve_bench.analysis.comparing.match import few
 from serve_bench.analysis.comparing.model import alone_words, headline
-from serve_bench.analysis.history import Group, History, HistoryRun, PassedOver, Series
+from serve_bench.analysis.comparing.pooled import MeasuredRun
+from serve_bench.analysis.history import Group, History, PassedOver, Series
 from serve_bench.analysis.ratios import RUNS_KNOWN
 from serve_bench.benchmarks.parts.about_run import command_line, formula_table, machine
 from serve_bench.benchmarks.parts.blocks import in_parts
@@ -108,7 +109,7 @@ def _document(history: History, at: int) -> Document:
     )
 
 
-def moments(runs: Sequence[HistoryRun]) -> list[str]:
+def moments(runs: Sequence[MeasuredRun]) -> list[str]:
     """When the runs began (UTC), in minutes if that tells them apart: `2026-01-02 03:04`."""
     for length in (16, 19):
         texts = [one.run.started_at[:length].replace("T", " ") for one in runs]
