@@ -30,7 +30,7 @@ from pathlib import Path
 from serve_bench.core.load_result import LoadResult
 from serve_bench.core.load_spec import Client, Load, Timing
 from serve_bench.core.request_spec import Request
-from serve_bench.load import drive_load
+from serve_bench.load.driver import drive_load
 
 HERE = Path(__file__).parent
 CONNECTIONS = (1, 8, 100, 1000)

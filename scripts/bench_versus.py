@@ -40,7 +40,7 @@ from serve_bench.core.figures import host_line
 from serve_bench.core.load_spec import Load
 from serve_bench.core.plan import load_of
 from serve_bench.core.result import Result
-from serve_bench.load import drive_load
+from serve_bench.load.driver import drive_load
 from serve_bench.observing.host import cpu_ns, fingerprint
 from serve_bench.runner.runner import Part
 from serve_bench.serving.launch_spec import LaunchSpec

@@ -24,7 +24,7 @@ from serve_bench.core.own_app import limits_of, slots_of
 from serve_bench.core.plan import row_of, trial_of
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import PlannedTrial, Trial, trial_key
-from serve_bench.load import drive_load
+from serve_bench.load.driver import drive_load
 from serve_bench.observing.inside import Inside
 from serve_bench.runner.extra_loads import look as look_at_waits
 from serve_bench.runner.url_bench import drive_url

@@ -24,7 +24,8 @@ from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.proof import role_of
 from serve_bench.core.schema import built, plain
-from serve_bench.load import LoadError, LoadInterrupted, drive_load
+from serve_bench.load.driver import drive_load
+from serve_bench.load.failures import LoadError, LoadInterrupted
 from serve_bench.observing.processes import ServeProcess, serve_processes
 from serve_bench.observing.sampler import sampler_of
 

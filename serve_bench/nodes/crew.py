@@ -23,7 +23,7 @@ from serve_bench.core.nodes import Lost, Node, node_fact
 from serve_bench.core.own_module import finding_ours, own_module
 from serve_bench.core.result import JsonObject
 from serve_bench.core.schema import built, plain
-from serve_bench.load import LoadError
+from serve_bench.load.failures import LoadError
 from serve_bench.load.merge import combine
 from serve_bench.serving.child import DETAIL_LINES, Child, ChildError, last_lines
 from serve_bench.serving.strays import marks

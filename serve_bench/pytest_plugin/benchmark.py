@@ -24,7 +24,8 @@ from serve_bench.core.own_app import Asked, Option
 from serve_bench.core.plan import parse_row, row_of, trial_of
 from serve_bench.core.result import PlannedTrial, Traffic, Trial
 from serve_bench.core.slo import EXAMPLE, Slo, read_slo
-from serve_bench.load import LoadError, drive_load
+from serve_bench.load.driver import drive_load
+from serve_bench.load.failures import LoadError
 from serve_bench.observing.host import fingerprint
 from serve_bench.pytest_plugin.figures import RoundFigures, Served, compute_figures
 from serve_bench.pytest_plugin.target import ServeTarget, one_line, request_of

@@ -12,7 +12,8 @@ from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.plan import settled_of
 from serve_bench.core.result import JsonObject, Trial
-from serve_bench.load import LoadError, drive_load
+from serve_bench.load.driver import drive_load
+from serve_bench.load.failures import LoadError
 from serve_bench.runner.load_source import LoadDriver
 from serve_bench.serving.server import LaunchFailed, Serving
 

@@ -17,13 +17,13 @@ from serve_bench.core.errors import BadInput
 from serve_bench.core.load_result import LoadResult, WorkerFailure
 from serve_bench.core.load_spec import Load, Stage, Timing
 from serve_bench.core.request_spec import SpecError
-from serve_bench.load import LoadError, LoadInterrupted, drive_load
-from serve_bench.load.driver import OnProgress
+from serve_bench.load.driver import OnProgress, drive_load
+from serve_bench.load.failures import LoadError, LoadInterrupted
 from serve_bench.load.merge import losses
 from serve_bench.load.request_log import RequestLog
 from serve_bench.load.traces import TraceLog
 from serve_bench.load.workers import divide
-from serve_bench.nodes import NodeCrew, NodesFailed, NodesInterrupted, NodesResult
+from serve_bench.nodes.crew import NodeCrew, NodesFailed, NodesInterrupted, NodesResult
 from serve_bench.serving.launch_spec import reachable
 
 # One load split into several that add up to it, one for each node. Pure.

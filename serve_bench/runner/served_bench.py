@@ -34,8 +34,8 @@ from serve_bench.core.plan import (
     trial_of,
 )
 from serve_bench.core.result import Deploy, JsonObject, PlannedTrial, Row, Trial
-from serve_bench.load import LoadError, LoadInterrupted
 from serve_bench.load.driver import give_up_without
+from serve_bench.load.failures import LoadError, LoadInterrupted
 from serve_bench.load.request_log import RequestLog
 from serve_bench.load.traces import TraceLog
 from serve_bench.observing.inside import Inside, Observation

@@ -26,7 +26,8 @@ from serve_bench.core.request_spec import Request
 from serve_bench.core.result import PlannedTrial, Row, Trial
 from serve_bench.core.schema import plain
 from serve_bench.core.usage import Track
-from serve_bench.load import LoadError, LoadInterrupted, drive_load
+from serve_bench.load.driver import drive_load
+from serve_bench.load.failures import LoadError, LoadInterrupted
 from serve_bench.load.request_log import RequestLog
 from serve_bench.load.traces import TraceLog
 from serve_bench.observing.inside import keep_samples

@@ -15,8 +15,8 @@ from serve_bench.core.load_spec import Load
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import VariantUsed
 from serve_bench.doctor.software import ask_interpreter
-from serve_bench.load import drive_load
-from serve_bench.nodes import NodeCrew, NodesFailed
+from serve_bench.load.driver import drive_load
+from serve_bench.nodes.crew import NodeCrew, NodesFailed
 from serve_bench.runner import model_needs
 from serve_bench.serving import strays
 from serve_bench.serving.launch_spec import check_interpreter

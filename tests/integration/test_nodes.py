@@ -24,8 +24,8 @@ from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.nodes import Lost
 from serve_bench.core.request_spec import Request
-from serve_bench.load import LoadError
-from serve_bench.nodes import NodeCrew, NodesFailed, NodesInterrupted
+from serve_bench.load.failures import LoadError
+from serve_bench.nodes.crew import NodeCrew, NodesFailed, NodesInterrupted
 from serve_bench.store import read
 from tests.integration.conftest import RayNodes, ray_nodes
 from tests.places import execute, program
@@ -149,7 +149,7 @@ PARENT = """
 import sys
 from pathlib import Path
 from serve_bench.core.load_spec import Load, Timing
-from serve_bench.nodes import NodeCrew
+from serve_bench.nodes.crew import NodeCrew
 from serve_bench.core.request_spec import Request
 from serve_bench.store import read
 address, log, url = sys.argv[1:]

@@ -18,7 +18,8 @@ from serve_bench.core.load_spec import Load, Streaming, Timing
 from serve_bench.core.own_app import Asked
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import Row
-from serve_bench.load import LoadError, drive_load
+from serve_bench.load.driver import drive_load
+from serve_bench.load.failures import LoadError
 from serve_bench.serving.server import Serving
 from serve_bench.store import read
 from tests.integration.conftest import put_on_path, run_checked

@@ -17,7 +17,7 @@ import pytest
 from serve_bench.core.load_result import ClientVerdict
 from serve_bench.core.load_spec import Client, Load, Timing
 from serve_bench.core.request_spec import Request
-from serve_bench.load import drive_load
+from serve_bench.load.driver import drive_load
 from tests.load.loads import CLIENTS
 from tests.servers import serving
 

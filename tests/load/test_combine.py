@@ -20,8 +20,8 @@ from serve_bench.core.load_result import (
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.request_spec import Request, SpecError
 from serve_bench.core.schema import built, plain
-from serve_bench.load import drive_load
 from serve_bench.load.connection import ConnectionRates
+from serve_bench.load.driver import drive_load
 from serve_bench.load.failures import BrokenAccount
 from serve_bench.load.merge import combine
 from tests.load.loads import run_here

@@ -20,7 +20,8 @@ from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import Client, Load, Timing
 from serve_bench.core.request_spec import Request
 from serve_bench.core.schema import built, plain
-from serve_bench.load import LoadError, LoadInterrupted, drive_load
+from serve_bench.load.driver import drive_load
+from serve_bench.load.failures import LoadError, LoadInterrupted
 from serve_bench.load.workers import Crew, Worker
 from tests import servers
 from tests.load.loads import CLIENTS, injected_failures, run_here
@@ -342,7 +343,7 @@ def test_a_worker_that_does_not_answer_is_said_to_be_silent() -> None:
 
 PARENT = """
 import sys
-from serve_bench.load import drive_load
+from serve_bench.load.driver import drive_load
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.request_spec import Request
 load = Load(Request(sys.argv[1]), client=sys.argv[2], connections=2, processes=2)
@@ -374,7 +375,8 @@ def wait_until(ready: Any, timeout_s: float = 10.0) -> None:
 
 LIMITED = """
 import resource, sys
-from serve_bench.load import LoadError, drive_load
+from serve_bench.load.driver import drive_load
+from serve_bench.load.failures import LoadError
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.request_spec import Request
 url, hard, connections, kind, count = sys.argv[1:]

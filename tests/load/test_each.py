@@ -20,9 +20,10 @@ from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import Client, Load, Timing
 from serve_bench.core.request_spec import Request
 from serve_bench.core.schema import built, plain
-from serve_bench.load import LoadInterrupted, connection, drive_load
+from serve_bench.load import connection
 from serve_bench.load.connection import lacking_ports
-from serve_bench.load.failures import BrokenAccount
+from serve_bench.load.driver import drive_load
+from serve_bench.load.failures import BrokenAccount, LoadInterrupted
 from serve_bench.load.request_log import CUT, UNSENT, LoggedRequest, Notes, RequestLog, StreamTimes
 from serve_bench.load.tally import NEVER
 from tests import servers

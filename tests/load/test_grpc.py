@@ -21,7 +21,7 @@ from serve_bench.cli.program import run
 from serve_bench.core.load_spec import Load, Streaming, Timing
 from serve_bench.core.plan import bytes_value
 from serve_bench.core.request_spec import Request, SpecError
-from serve_bench.load import drive_load
+from serve_bench.load.driver import drive_load
 from serve_bench.load.grpc_client import GrpcEngine
 from serve_bench.load.request_log import RequestLog
 from tests.load.loads import check_log, run_here

@@ -13,7 +13,7 @@ import pytest
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_spec import Client, Load, Stage, Timing
 from serve_bench.core.request_spec import Request
-from serve_bench.load import drive_load
+from serve_bench.load.driver import drive_load
 from serve_bench.load.merge import added_share
 from serve_bench.load.tally import MEASURE, PARTS
 from tests.load.loads import CLIENTS, Ends, engine_here, run_here

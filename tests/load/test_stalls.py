@@ -27,8 +27,7 @@ from serve_bench.core.nodes import Node, node_fact
 from serve_bench.core.plan import row_of, trial_of
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import Metric, PlannedTrial, Result, Row, Run, Trial
-from serve_bench.load import drive_load
-from serve_bench.load.driver import drive_slices
+from serve_bench.load.driver import drive_load, drive_slices
 from tests.load.test_combine import a_result
 from tests.servers import serving
 

@@ -16,7 +16,7 @@ from serve_bench.core.histogram import slot_middle
 from serve_bench.core.load_result import LoadResult
 from serve_bench.core.load_spec import EVENTS, Load, Streaming, Timing
 from serve_bench.core.request_spec import Request, SpecError
-from serve_bench.load import drive_load
+from serve_bench.load.driver import drive_load
 from serve_bench.load.http1 import OTHER, PLAIN, judge
 from serve_bench.load.request_log import RequestLog
 from serve_bench.load.streams import (

@@ -9,7 +9,7 @@ import pytest
 
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.request_spec import Request
-from serve_bench.load import drive_load
+from serve_bench.load.driver import drive_load
 from serve_bench.load.traces import TraceLog, TraceOrder, Traces
 from tests.load.test_drive import mixed
 from tests.servers import serving

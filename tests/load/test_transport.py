@@ -21,9 +21,11 @@ from serve_bench.core.load_spec import Client, Load, Timing
 from serve_bench.core.plan import row_of, trial_of
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import PlannedTrial
-from serve_bench.load import LoadError, drive_load, raw
 from serve_bench.load import exchanges as reactions
+from serve_bench.load import raw
 from serve_bench.load.connection import RECORD
+from serve_bench.load.driver import drive_load
+from serve_bench.load.failures import LoadError
 from serve_bench.load.pacing import Timer
 from serve_bench.load.tally import MEASURE
 from tests import servers

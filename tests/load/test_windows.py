@@ -20,8 +20,7 @@ from serve_bench.core.load_spec import Client, Load, Timing
 from serve_bench.core.plan import row_of, trial_of
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import PlannedTrial, Result, result_of
-from serve_bench.load import drive_load
-from serve_bench.load.driver import SAMPLE_S, response_s, settling_s, stretch_note
+from serve_bench.load.driver import SAMPLE_S, drive_load, response_s, settling_s, stretch_note
 from serve_bench.load.merge import result_of as result_of_load
 from serve_bench.load.pacing import due_times
 from serve_bench.load.tally import MEASURE, WINDOW_NS, WINDOWS, Shared, Tally

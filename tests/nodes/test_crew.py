@@ -19,9 +19,8 @@ from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.nodes import Lost, Node, node_fact
 from serve_bench.core.request_spec import Request
 from serve_bench.core.schema import built, plain
-from serve_bench.nodes import NodeCrew, NodesFailed, NodesResult
 from serve_bench.nodes.actors import LoadActor
-from serve_bench.nodes.crew import Part, part_of, reach, summed
+from serve_bench.nodes.crew import NodeCrew, NodesFailed, NodesResult, Part, part_of, reach, summed
 from serve_bench.serving.child import Child, ChildError
 from tests.load.test_combine import MS, a_result
 from tests.servers import serving
@@ -132,7 +131,7 @@ def test_loads_of_nodes_that_are_not_there(tmp_path: Path) -> None:
 
 def test_the_parents_side_imports_no_ray() -> None:
     code = (
-        "import sys; sys.modules['ray'] = None; import serve_bench.nodes as n; n.NodeCrew;"
+        "import sys; sys.modules['ray'] = None; import serve_bench.nodes.crew as n; n.NodeCrew;"
         "import serve_bench.nodes.actors; print(sorted({'rich', 'typer'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

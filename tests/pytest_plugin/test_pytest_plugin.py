@@ -25,7 +25,7 @@ from serve_bench.core.load_result import Counts, LoadResult
 from serve_bench.core.load_spec import Load
 from serve_bench.core.request_spec import Request
 from serve_bench.core.variants import BUILT_IN_VARIANTS
-from serve_bench.load import LoadError
+from serve_bench.load.failures import LoadError
 from tests.rounds import Scripted, round_of
 from tests.servers import KnownServer, every, serving
 

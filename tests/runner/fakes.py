@@ -34,8 +34,8 @@ from serve_bench.core.load_spec import Load, Slices, Timing
 from serve_bench.core.nodes import Lost, Node
 from serve_bench.core.record_lines import to_line
 from serve_bench.core.result import Failure, Record, Trial
-from serve_bench.load import LoadError, LoadInterrupted
-from serve_bench.nodes import NodesInterrupted, NodesResult
+from serve_bench.load.failures import LoadError, LoadInterrupted
+from serve_bench.nodes.crew import NodesInterrupted, NodesResult
 from serve_bench.observing import inside, sampler
 from serve_bench.runner.load_source import LocalLoads
 from serve_bench.serving.bare import BareServer

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.load import LoadError
+from serve_bench.load.failures import LoadError
 from serve_bench.runner.load_source import LoadOn, NodeLoads, read_load_on
 from tests import places
 

@@ -28,7 +28,8 @@ from serve_bench.core.plan import row_of
 from serve_bench.core.redaction import hide_in_text
 from serve_bench.core.request_spec import SpecError
 from serve_bench.core.result import Failure, PlannedTrial, Result, Run, trial_key
-from serve_bench.load import LoadError, drive_load
+from serve_bench.load.driver import drive_load
+from serve_bench.load.failures import LoadError
 from serve_bench.observing.processes import ServeProcess, behind
 from serve_bench.observing.profiler import (
     Profiling,

@@ -50,8 +50,9 @@ from serve_bench.core.load_spec import HANDLE, Load, Timing
 from serve_bench.core.plan import trial_of
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import Deploy, JsonObject, PlannedTrial, Trial
-from serve_bench.load import LoadError, LoadInterrupted, drive_load
-from serve_bench.nodes import NodeCrew, NodesInterrupted
+from serve_bench.load.driver import drive_load
+from serve_bench.load.failures import LoadError, LoadInterrupted
+from serve_bench.nodes.crew import NodeCrew, NodesInterrupted
 from serve_bench.observing.host import pss_bytes
 from serve_bench.observing.inside import keep_samples
 from serve_bench.observing.sampler import Sampler, sampler_of

@@ -21,7 +21,7 @@ from serve_bench.benchmarks.versus.slicing import Slicing
 from serve_bench.core.load_result import LoadResult, SlicedResult
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.result import Metric, Trial
-from serve_bench.load import drive_load
+from serve_bench.load.driver import drive_load
 from serve_bench.observing.host import cpu_ns
 from serve_bench.serving.server import Process
 

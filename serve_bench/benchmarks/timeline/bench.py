@@ -25,7 +25,8 @@ from serve_bench.core.plan import LaunchPlan
 from serve_bench.core.result import PlannedTrial, Row, Trial
 from serve_bench.core.slo import Slo
 from serve_bench.core.timeline import Timeline
-from serve_bench.load import LoadInterrupted, drive_load
+from serve_bench.load.driver import drive_load
+from serve_bench.load.failures import LoadInterrupted
 from serve_bench.load.request_log import RequestLog
 from serve_bench.observing.inside import Observation
 from serve_bench.runner.agenda import Listed, PlannedLoad

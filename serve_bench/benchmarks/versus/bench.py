@@ -28,7 +28,7 @@ from serve_bench.core.load_result import Progress
 from serve_bench.core.load_spec import Load
 from serve_bench.core.plan import PUBLISHED_AXES, Cell, Suite, load_of, streaming_of
 from serve_bench.core.result import Deploy, Launch, RunStop, Trial
-from serve_bench.load import LoadError
+from serve_bench.load.failures import LoadError
 from serve_bench.runner.agenda import Listed
 from serve_bench.runner.runner import (
     Bench,

@@ -33,8 +33,8 @@ from serve_bench.core.load_spec import HANDLE, Load, Slices, Timing
 from serve_bench.core.marks import ProcessMarks
 from serve_bench.core.plan import client_of, trial_of
 from serve_bench.core.result import JsonObject, Metric, Trial, cell_slug
-from serve_bench.load import LoadError, drive_load
-from serve_bench.load.driver import Drive, drive_slices, drive_windows, give_up_without
+from serve_bench.load.driver import Drive, drive_load, drive_slices, drive_windows, give_up_without
+from serve_bench.load.failures import LoadError
 from serve_bench.observing.host import cpu_ns
 from serve_bench.observing.inside import keep_samples
 from serve_bench.observing.sampler import Gpus, Sampler, sampler_of

@@ -29,7 +29,7 @@ from serve_bench.core.request_spec import Request
 from serve_bench.core.result import Metric, PlannedTrial, Result, Traffic, Trial
 from serve_bench.core.soak import SoakSpec, block_length_s, planned_blocks, soak_row
 from serve_bench.core.suite import read_suite
-from serve_bench.load import LoadError
+from serve_bench.load.failures import LoadError
 from serve_bench.observing.sampler import levels_of
 from serve_bench.runner.agenda import Agenda
 from serve_bench.runner.runner import Runner

@@ -21,7 +21,7 @@ from serve_bench.core.request_spec import Request
 from serve_bench.core.result import PlannedTrial, Row
 from serve_bench.core.slo import parse_slo
 from serve_bench.core.timeline import timeline_of
-from serve_bench.load import drive_load
+from serve_bench.load.driver import drive_load
 from serve_bench.load.request_log import RequestLog
 from serve_bench.store import read
 from tests.places import begin

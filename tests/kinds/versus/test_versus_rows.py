@@ -27,8 +27,7 @@ from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.record_lines import to_line
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import Row
-from serve_bench.load import LoadError
-from serve_bench.load.failures import TargetEnded
+from serve_bench.load.failures import LoadError, TargetEnded
 from serve_bench.serving.server import Process
 from serve_bench.serving.strays import new_run, reap
 from serve_bench.store import RunFolder
