@@ -17,7 +17,7 @@ SUITES = {
     "inline tables nested 5,000 deep": (TABLES, "not valid TOML: it is nested too deeply"),
     "an integer of 6,000 digits": (f"launches = {'9' * 6_000}\n", "not valid TOML: a number has"),
     "a time of 400 digits": (f"[cell]\nbatch_wait_timeout_s = {'9' * 400}\n", "cell.batch_wait"),
-    "base is an array": ("[variants.mine]\nbase = []\n", "variants.mine: base [] is not a"),
+    "base is an array": ("[variants.mine]\nbase = []\n", "variants.mine.base is [], not a text"),
 }
 COMMANDS = ("micro", "sweep", "recsys", "press", "versus --a default --b mine", "scale curve")
 
