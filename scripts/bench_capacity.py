@@ -16,8 +16,7 @@ import statistics
 from dataclasses import dataclass
 from typing import Final
 
-from serve_bench.analysis.capacity.estimate import estimate
-from serve_bench.analysis.capacity.interval import enough, over_launches, ratio
+from serve_bench.analysis.capacity.estimate import enough, estimate, over_launches, ratio
 from serve_bench.analysis.capacity.model import PRECISION, Capacity, LaunchEstimate, SearchEnd
 from serve_bench.analysis.capacity.search import RateSearch
 from tests.capacity_servers import HARD, SERVERS, Server

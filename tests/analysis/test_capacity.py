@@ -10,9 +10,16 @@ from dataclasses import replace
 import pytest
 
 from serve_bench.analysis.capacity.boundary import BLOCK_S, CORRELATIONS, boundary, correlation_s
-from serve_bench.analysis.capacity.estimate import estimate
-from serve_bench.analysis.capacity.interval import enough, over_launches, ratio
-from serve_bench.analysis.capacity.levels import bracket, ceiling, fresh, levels_of
+from serve_bench.analysis.capacity.estimate import (
+    bracket,
+    ceiling,
+    enough,
+    estimate,
+    fresh,
+    levels_of,
+    over_launches,
+    ratio,
+)
 from serve_bench.analysis.capacity.model import (
     Ask,
     Bound,

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, TypeAlias
 
-from serve_bench.analysis.capacity.estimate import estimate
-from serve_bench.analysis.capacity.interval import enough, over_launches
+from serve_bench.analysis.capacity.estimate import enough, estimate, over_launches
 from serve_bench.analysis.capacity.model import (
     Ask,
     Bound,
@@ -255,6 +254,7 @@ class LaunchSearch:
     probes: list[Probe] = field(default_factory=list)
     failed: int = 0  # loads in a row that gave nothing
     _search: RateSearch | None = None
+    _estimate: LaunchEstimate | None = None  # by the probes so far, once it is asked for
 
     def next(self) -> PlannedTrial | None:
         """The next load; None at the end."""
@@ -370,6 +370,7 @@ class LaunchSearch:
             self.trials.append(trial)
             self.probes.append(probe)
             self.search.add(probe)
+            self._estimate = None
 
     @property
     def finished(self) -> bool:
@@ -384,12 +385,18 @@ class LaunchSearch:
     def estimate(self) -> LaunchEstimate:
         """What its probes say so far. That no rate meets the SLO is said only where that is sure,
         and not where the time was used up before."""
-        said = estimate(self.probes, self.bounds)
-        lowest = min((one.rate for one in self.probes), default=math.inf)
-        if said.ceiling != "floor" or self.hopeless or lowest <= LEAST_RATE:
-            return replace(said, ceiling="floor", rate=None) if self.hopeless else said
-        doubt = "no rate met before the time of the launch was used (--start, --launch-time)"
-        return replace(said, ceiling=None, doubts=(*said.doubts, doubt))
+        if self._estimate is None:
+            said = estimate(self.probes, self.bounds)
+            lowest = min((one.rate for one in self.probes), default=math.inf)
+            if self.hopeless:
+                said = replace(said, ceiling="floor", rate=None)
+            elif said.ceiling == "floor" and lowest > LEAST_RATE:
+                doubt = (
+                    "no rate met before the time of the launch was used (--start, --launch-time)"
+                )
+                said = replace(said, ceiling=None, doubts=(*said.doubts, doubt))
+            self._estimate = said
+        return self._estimate
 
     @property
     def room(self) -> tuple[int, int] | None:
@@ -447,7 +454,6 @@ class Searches:
         self.asked, self.slo = asked, slo
         self._traffic, self._front = traffic, front
         self._searches: dict[tuple[str, str, int], LaunchSearch] = {}
-        self._estimates: dict[tuple[str, str, int], tuple[int, LaunchEstimate]] = {}
         if earlier is not None:
             self._read(earlier)
 
@@ -468,7 +474,7 @@ class Searches:
         slug = cell_slug(cell)
         place = (variant, slug, round_)
         if place not in self._searches:
-            known = [self._estimate(one) for one in self.of((variant, slug)) if one.finished]
+            known = [one.estimate() for one in self.of((variant, slug)) if one.finished]
             rates = [one.rate for one in known if one.rate is not None]
             self._searches[place] = LaunchSearch(
                 self.asked,
@@ -510,16 +516,7 @@ class Searches:
 
     def estimates(self, place: Place) -> list[LaunchEstimate]:
         """What those say."""
-        return [self._estimate(one) for one in self.ended(place)]
-
-    def _estimate(self, search: LaunchSearch) -> LaunchEstimate:
-        key = (search.variant, cell_slug(search.cell), search.round)
-        count = len(search.probes)
-        known = self._estimates.get(key)
-        if known is None or known[0] != count:
-            known = count, search.estimate()
-            self._estimates[key] = known
-        return known[1]
+        return [one.estimate() for one in self.ended(place)]
 
     def capacity(self, place: Place) -> Capacity:
         """The capacity of a place, over its launches."""
@@ -529,12 +526,12 @@ class Searches:
         """Whether every place is known as closely as was asked. One that is only bounded, at the
         first rate or by the client, is no closer after more launches, and one whose service does
         not answer is no better."""
-        return bool(self.places) and all(map(self._enough, self.places))
-
-    def _enough(self, place: Place) -> bool:
-        estimates = self.estimates(place)
-        if any(one.given_up for key, one in self._searches.items() if key[:2] == place):
-            return True
-        if estimates and all(one.ceiling is not None for one in estimates):
-            return True
-        return enough(estimates, self.asked.precision, self.asked.launches)
+        for place in self.places:
+            estimates = self.estimates(place)
+            if any(one.given_up for key, one in self._searches.items() if key[:2] == place):
+                continue
+            if estimates and all(one.ceiling is not None for one in estimates):
+                continue
+            if not enough(estimates, self.asked.precision, self.asked.launches):
+                return False
+        return bool(self.places)

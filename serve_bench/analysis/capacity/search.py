@@ -13,15 +13,16 @@ from collections.abc import Sequence
 from typing import Final
 
 from serve_bench.analysis.capacity.boundary import BEND, BLOCK_S
-from serve_bench.analysis.capacity.estimate import boundaries, estimate
-from serve_bench.analysis.capacity.levels import (
+from serve_bench.analysis.capacity.estimate import (
     AGREED,
     CLIFF_FACTOR,
     CLIFF_GAP,
     RateLevel,
+    boundaries,
     bracket,
     ceiling,
     cliff,
+    estimate,
     fresh,
     gap,
     gradual,

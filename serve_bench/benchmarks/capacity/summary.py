@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
-from serve_bench.analysis.capacity.interval import ratio
+from serve_bench.analysis.capacity.estimate import ratio
 from serve_bench.analysis.capacity.launch import LaunchSearch, Searches, meets
 from serve_bench.analysis.capacity.model import Capacity, Probe
 from serve_bench.analysis.statistics import latency_figures, merged
