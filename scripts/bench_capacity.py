@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from serve_bench.analysis.capacity.estimate import enough, estimate, over_launches, ratio
-from serve_bench.analysis.capacity.model import PRECISION, Capacity, LaunchEstimate, SearchEnd
+from serve_bench.analysis.capacity.model import PRECISION, Capacity, LaunchEstimate
 from serve_bench.analysis.capacity.search import RateSearch
 from tests.capacity_servers import HARD, SERVERS, Server
 
@@ -43,7 +43,7 @@ def launch(server: Server, seed: int, start: float | None) -> tuple[LaunchEstima
     """One launch, searched to its end."""
     live = server.launch(seed)
     search = RateSearch(server.bounds, start=start)
-    while not isinstance(step := search.next(), SearchEnd):
+    while (step := search.next()) is not None:
         search.add(live.probe(step.rate, step.seconds))
     return estimate(search.probes, server.bounds), sum(one.seconds for one in search.probes)
 

@@ -210,7 +210,7 @@ def _windows(trial: Trial) -> Iterator[Warning]:
         return
     count = len(metric.windows)
     if count < FEWEST_WINDOWS and trial.row.requests is None:
-        message = f"{count} window{'s' if count != 1 else ''}: spread unknown"
+        message = f"{counted(count, 'window')}: spread unknown"
         yield Warning("few-windows", message, f"measure {FEWEST_WINDOWS} or more", trial.key)
     if (silent := silent_from(trial)) is not None:
         at_s, silent_s = (n * trial.window_s for n in (silent, count - silent))
@@ -330,7 +330,7 @@ def _samples(trial: Trial) -> Iterator[Warning]:
     count = merged([trial], "latency").count if "latency" in trial.metrics else FEWEST_SAMPLES
     count += int(trial.client.get("drained") or 0)
     if trial.counts.completed and count < FEWEST_SAMPLES:
-        message = f"p99 rests on {count} response{'s' if count != 1 else ''}"
+        message = f"p99 rests on {counted(count, 'response')}"
         yield Warning("few-samples", message, "measure longer", trial.key)
 
 
@@ -353,7 +353,9 @@ def _little(trial: Trial) -> Iterator[Warning]:
         busy_s = sum((h.mean or 0.0) * h.count for h in (latency, failed)) / 1e9
         longest_s = max(h.max or 0.0 for h in (latency, failed)) / 1e9
     in_flight, edge = busy_s / measured_s, longest_s / measured_s
-    connections = trial.row.connections - _lost_connections(trial)
+    # Requests of lost nodes are in no latency.
+    lost = [one for one in trial.client.get("nodes") or () if one.get("lost")]
+    connections = trial.row.connections - sum(int(one.get("connections") or 0) for one in lost)
     share = in_flight / connections if connections > 0 else 1.0
     if share < 1 and trial.row.client == OBSERVER:
         return  # an episode ends with the last call of the slowest observer
@@ -371,12 +373,6 @@ def _little(trial: Trial) -> Iterator[Warning]:
     if share > 1:
         hint = "impossible: ignore this row"
     yield Warning("littles-law", message, hint, trial.key)
-
-
-def _lost_connections(trial: Trial) -> int:
-    """Connections of lost nodes, whose requests are in no latency."""
-    lost = [one for one in trial.client.get("nodes") or () if one.get("lost")]
-    return sum(int(one.get("connections") or 0) for one in lost)
 
 
 def unanswered(trial: Trial) -> Iterator[Warning]:

@@ -33,37 +33,40 @@ At = tuple[int, int]
 
 @dataclass
 class Climb:
-    """One ladder. `order`: all steps in their first order. `rates`: their throughput (requests/s; 0
-    if nothing was served). `again`: steps in doubt. `each`: requests of each client in a step; None
-    if time ends it. `dead`: clients of steps in doubt without a successful request: they are
-    measured again, but still mark the end of the ladder."""
+    """One ladder. `rates`: all steps in their first order with their throughput (requests/s; 0 if
+    nothing was served); None: in doubt. `each`: requests of each client in a step; None if time
+    ends it. `dead`: clients of steps in doubt without a successful request: they are measured
+    again, but still mark the end of the ladder."""
 
     ladder: Ladder
     variant: str
     round: int
     cell: JsonObject
     each: int | None = None
-    order: list[At] = field(default_factory=list)
-    rates: dict[At, float] = field(default_factory=dict)
-    again: list[At] = field(default_factory=list)
+    rates: dict[At, float | None] = field(default_factory=dict)
     dead: set[int] = field(default_factory=set)
+
+    @property
+    def again(self) -> list[At]:
+        """The steps in doubt."""
+        return [at for at, rate in self.rates.items() if rate is None]
 
     @property
     def finished(self) -> bool:
         """Whether it reached its end: no new step comes, and neither the step with the most clients
         nor the last of a list is in doubt. Repetitions may be missing, and other steps in doubt."""
         doubted = {clients for clients, _ in self.again} - self.dead
-        lasts = {max((clients for clients, _ in self.order), default=0)}
+        lasts = {max((clients for clients, _ in self.rates), default=0)}
         lasts |= set(self.ladder.steps[-1:]) if self.ladder.steps is not None else set()
         if lasts & doubted:
             return False
         # The next step follows from all steps, those in doubt too.
-        every = tuple(Rung(at[0], self.rates.get(at, 0.0)) for at in self.order)
+        every = tuple(Rung(clients, rate or 0.0) for (clients, _), rate in self.rates.items())
         return isinstance(onward(self.ladder, every), Stop)
 
     @property
     def steps(self) -> tuple[Rung, ...]:
-        return tuple(Rung(at[0], self.rates[at]) for at in self.order if at in self.rates)
+        return tuple(Rung(at[0], rate) for at, rate in self.rates.items() if rate is not None)
 
     def decide(self) -> Next | Stop:
         """The next step."""
@@ -78,26 +81,16 @@ class Climb:
             return None
         if step.why == "again":
             return self.planned(*self.again[0])
-        runs = sum(1 for clients, _ in self.order if clients == step.clients)
+        runs = sum(1 for clients, _ in self.rates if clients == step.clients)
         return self.planned(step.clients, runs + 1)
 
     def add(self, row: Row, throughput: float) -> None:
         """A step was measured."""
-        at = (row.connections, row.run)
-        if at not in self.order:
-            self.order.append(at)
-        self.rates[at] = throughput
-        if at in self.again:
-            self.again.remove(at)
+        self.rates[row.connections, row.run] = throughput
 
     def doubt(self, row: Row) -> None:
         """Mark a step to be measured again, after a failure."""
-        at = (row.connections, row.run)
-        if at not in self.order:
-            self.order.append(at)
-        if at not in self.again:
-            self.again.append(at)
-        self.rates.pop(at, None)
+        self.rates[row.connections, row.run] = None
 
     @property
     def expected_left(self) -> int:
@@ -105,7 +98,7 @@ class Climb:
         move = self.decide()
         if isinstance(move, Stop):
             return 0
-        measured = len({clients for clients, _ in self.rates})
+        measured = len({step.clients for step in self.steps})
         left = len(self.again) + max(0, self.ladder.expected_steps - measured)
         return max(1, left + (1 if move.why == "repeat" else 0))
 
@@ -115,7 +108,7 @@ class Climb:
         if isinstance(self.decide(), Stop):
             return []
         again = [self.planned(*at).row for at in self.again]
-        known = [one for one in self.ladder.known if (one, 1) not in self.order]
+        known = [one for one in self.ladder.known if (one, 1) not in self.rates]
         return again + [self.planned(one).row for one in known]
 
     def planned(self, clients: int, run: int = 1) -> PlannedTrial:

@@ -613,21 +613,22 @@ def events_of(course: JsonObject) -> list[CourseEvent]:
     lines = replica_lines(course)
     every = all_replicas(lines)
     for one in course.get("lives") or ():
-        who = f"{str(one['title']).rpartition(':')[2]} {one['pid']}"
-        role, born, died = str(one["role"]), one["from_s"], one["to_s"]
+        role, born, died, who = str(one["role"]), one["from_s"], one["to_s"], str(one["pid"])
         if role == "haproxy" and born is not None:
-            events.append(CourseEvent(float(born), "HAProxy reloaded", _pid(one["pid"])))
+            events.append(CourseEvent(float(born), "HAProxy reloaded", who))
         if role == "haproxy" and died is not None:
             word = "killed" if one["pid"] in killed else "before a reload ended"
-            events.append(CourseEvent(float(died), f"HAProxy {word}", _pid(one["pid"])))
-        if role in ("replica", "proxy", "controller") and born is not None:
-            named = who if role == "replica" else _pid(one["pid"])
-            events.append(CourseEvent(float(born), f"{role} started", named))
-        if role in ("replica", "proxy", "controller") and died is not None:
-            named = who if role == "replica" else _pid(one["pid"])
+            events.append(CourseEvent(float(died), f"HAProxy {word}", who))
+        if role not in (REPLICA, "proxy", "controller"):
+            continue
+        if role == REPLICA:
+            who = f"{str(one['title']).rpartition(':')[2]} {who}"
+        if born is not None:
+            events.append(CourseEvent(float(born), f"{role} started", who))
+        if died is not None:
             drained = role == REPLICA and _taken_away(every, float(died))
             word = "killed" if one["pid"] in killed else "stopped" if drained else "ended"
-            events.append(CourseEvent(float(died), f"{role} {word}", named))
+            events.append(CourseEvent(float(died), f"{role} {word}", who))
     return sorted(events, key=lambda event: (event.at_s, event.what, event.who))
 
 

@@ -17,12 +17,12 @@ from typing import Final
 
 from serve_bench.analysis.comparing.match import (
     Difference,
+    differences_of,
     few,
     software_changes,
     software_of,
     subject_of,
     unlike,
-    unlike_apps,
     unlike_hosts,
     unlike_rows,
 )
@@ -341,8 +341,7 @@ def _shares(group: Sequence[MeasuredRun], run: MeasuredRun) -> bool:
 
 def _unlike(group: Sequence[MeasuredRun], run: MeasuredRun) -> list[Difference]:
     """In what a run is unlike a group; Ray's version is left out."""
-    differences = [*unlike_apps(group[0].result, run.result)]
-    differences += unlike(group[0].result, run.result, ({}, {}))
+    differences = differences_of(group[0].result, run.result)
     for other in (group[0], group[-1]):
         differences += unlike_rows(other.rows, run.rows)
     return list({str(one): one for one in differences}.values())

@@ -221,10 +221,8 @@ def against_runs(runs: Sequence[Sequence[float]], newest: Sequence[float]) -> In
 
 
 def _finite(logs: Sequence[float]) -> None:
-    if len(logs) < 2:
-        raise ValueError(f"an interval takes two launches or more, got {len(logs)}")
-    if not all(math.isfinite(one) for one in logs):
-        raise ValueError(f"logarithms of ratios must be numbers, got {list(logs)}")
+    if len(logs) < 2 or not all(math.isfinite(one) for one in logs):
+        raise ValueError(f"an interval takes two launches or more, all numbers, got {list(logs)}")
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
-from serve_bench.core.errors import BadInput
+from msgspec import Meta, Struct
+
+from serve_bench.core.errors import BadInput, FormatError
+from serve_bench.core.schema import built
 
 Stacks: TypeAlias = Mapping[tuple[str, ...], int]
 """Samples by stack, the outermost frame first."""
@@ -234,52 +237,38 @@ IDLE: Final = "idle"
 USER_CODE: Final = "user code"
 
 
-@dataclass(frozen=True)
-class LayerRule:
+class LayerRule(Struct, frozen=True, forbid_unknown_fields=True):
     """Frames of a layer: patterns of files and of functions; empty means any.
 
     `leaf`: only as the innermost frame. `under`: only if a function like one of these is further
     out.
     """
 
-    name: str
+    name: Annotated[str, Meta(min_length=1)]
     files: tuple[str, ...] = ()
     functions: tuple[str, ...] = ()
     under: tuple[str, ...] = ()
     leaf: bool = False
 
+    def __post_init__(self) -> None:
+        if not self.files and not self.functions:
+            raise ValueError("it takes one of files and functions")
 
-@dataclass(frozen=True)
-class LayerRules:
+
+class LayerRules(Struct, frozen=True, rename={"rules": "layer"}):
     """How stacks are split into layers. reference/layers.toml explains each part."""
 
-    rules: tuple[LayerRule, ...]
-    passed: tuple[str, ...]
-    user_entry: tuple[str, ...]
+    rules: tuple[LayerRule, ...] = ()
+    passed: tuple[str, ...] = ()
+    user_entry: tuple[str, ...] = ()
 
 
 def read_rules(data: Mapping[str, Any], where: str) -> LayerRules:
     """Rules from the content of a TOML file. BadInput names a wrong rule."""
-    rules = []
-    for number, table in enumerate(data.get("layer", ()), 1):
-        unknown = set(table) - {"name", "files", "functions", "under", "leaf"}
-        if unknown or not table.get("name") or not (table.get("files") or table.get("functions")):
-            raise BadInput(
-                f"{where}: layer {number}: it takes name, files, functions, under and leaf; name "
-                "and one of files and functions are needed"
-            )
-        rules.append(
-            LayerRule(
-                str(table["name"]),
-                tuple(table.get("files", ())),
-                tuple(table.get("functions", ())),
-                tuple(table.get("under", ())),
-                bool(table.get("leaf", False)),
-            )
-        )
-    return LayerRules(
-        tuple(rules), tuple(data.get("passed", ())), tuple(data.get("user_entry", ()))
-    )
+    try:
+        return built(LayerRules, data, where)
+    except FormatError as error:
+        raise BadInput(str(error)) from None
 
 
 def layers(stacks: Stacks, rules: LayerRules) -> dict[str, float]:

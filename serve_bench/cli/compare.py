@@ -24,8 +24,8 @@ from serve_bench.store import RECORDS_FILE
 
 if TYPE_CHECKING:
     from serve_bench.analysis.comparing import Spreads
+    from serve_bench.analysis.comparing.match import RunPair
     from serve_bench.analysis.comparing.model import Comparing
-    from serve_bench.analysis.comparing.pairs import RunPair
     from serve_bench.analysis.ratios import RunSpread
 
 
@@ -104,7 +104,7 @@ def compare(options: CompareOptions) -> int:
 
 def _pair_sides(options: CompareOptions) -> tuple[list[RunPair], list[str], list[str]]:
     """The runs that are compared, and sentences as of `pair_runs` on those that are not."""
-    from serve_bench.analysis.comparing.pairs import RunPair, pair_runs
+    from serve_bench.analysis.comparing.match import RunPair, pair_runs
 
     a, b = _read_side(options.run_a), _read_side(options.run_b)
     if options.run_a in a and options.run_b in b:

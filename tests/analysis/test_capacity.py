@@ -25,7 +25,6 @@ from serve_bench.analysis.capacity.model import (
     Bound,
     LaunchEstimate,
     Probe,
-    SearchEnd,
     SliceCounts,
 )
 from serve_bench.analysis.capacity.search import ATTEMPTS, BUDGET_S, LONGEST_S, RateSearch
@@ -61,18 +60,18 @@ def searched(
     values: dict[str, Value],
     bounds: tuple[Bound, ...] = (P99,),
     most: float = math.inf,
-) -> tuple[list[Ask], SearchEnd]:
+) -> list[Ask]:
     """A search to its end on a service with these values; the client sends `most` at most."""
     asks: list[Ask] = []
     now = 0.0
-    while not isinstance(step := search.next(), SearchEnd):
+    while (step := search.next()) is not None:
         assert len(asks) < 100
         asks.append(step)
         share = {name: of(step.rate) for name, of in values.items()}
         made = probe(step.rate, step.seconds, now, bounds, **share)
         search.add(replace(made, client_bound=step.rate > most))
         now += step.seconds + 1
-    return asks, step
+    return asks
 
 
 def power(place: float, slope: float, most: float = 0.01) -> Value:
@@ -88,7 +87,7 @@ def server(name: str) -> Server:
 def on(live: Launch, of: Server, start: float | None = None) -> LaunchEstimate:
     """The estimate of a complete search on a launch."""
     search = RateSearch(of.bounds, start=start)
-    while not isinstance(step := search.next(), SearchEnd):
+    while (step := search.next()) is not None:
         search.add(live.probe(step.rate, step.seconds))
     return estimate(search.probes, of.bounds)
 
@@ -96,32 +95,30 @@ def on(live: Launch, of: Server, start: float | None = None) -> LaunchEstimate:
 @pytest.mark.parametrize("slope", [3.0, 15.0, 40.0])
 def test_it_finds_the_place_of_a_service_without_noise(slope: float) -> None:
     search = RateSearch([P99])
-    asks, _ = searched(search, {"p99": power(640.0, slope)})
+    asks = searched(search, {"p99": power(640.0, slope)})
     found = estimate(search.probes, [P99])
     assert found.rate == pytest.approx(640, rel=0.005)
     assert found.slope == pytest.approx(slope, rel=0.25)
     assert found.binds == "p99" and not found.cliff and not found.drift and not found.doubts
-    assert asks[:2] == [Ask(10.0, 3.0, "start"), Ask(20.0, 3.0, "grow")]
+    assert asks[:2] == [Ask(10.0, 3.0), Ask(20.0, 3.0)]
     assert sum(one.seconds for one in asks) <= BUDGET_S
 
 
 def test_overload_is_short_and_the_boundary_is_long() -> None:
-    asks, _ = searched(RateSearch([P99], start=1200.0), {"p99": power(640.0, 15.0)})
+    asks = searched(RateSearch([P99], start=1200.0), {"p99": power(640.0, 15.0)})
     assert max(one.seconds for one in asks if one.rate > 1.2 * 640) <= 5
-    assert min(one.seconds for one in asks if one.why == "fit") >= 10
-    sides = [one.rate > 640 for one in asks if one.why == "fit"]
-    assert abs(sum(sides) - len(sides) / 2) <= 1
+    sides = [one.rate > 640 for one in asks if one.seconds >= 10]
+    assert len(sides) >= 4 and abs(sum(sides) - len(sides) / 2) <= 1
 
 
 def test_a_cliff_is_bisected_until_it_is_narrow() -> None:
     search = RateSearch([P99], start=300.0)
-    asks, stop = searched(search, {"p99": lambda rate: 0.5 if rate > 777 else 0.0})
+    searched(search, {"p99": lambda rate: 0.5 if rate > 777 else 0.0})
     found = estimate(search.probes, [P99])
     assert found.cliff and found.slope is None and found.binds == "p99"
     assert found.low is not None and found.high is not None
     assert found.low <= 777 < found.high <= found.low * math.exp(0.05 / 4) * 1.001
     assert found.low < (found.rate or 0) < found.high
-    assert asks[-1].why == "cliff" and "breaks between" in stop.why
     capacity = over_launches([found] * 3)
     assert capacity.low is not None and capacity.high is not None
     assert capacity.low <= found.low and found.high <= capacity.high and capacity.precise
@@ -129,9 +126,8 @@ def test_a_cliff_is_bisected_until_it_is_narrow() -> None:
 
 def test_a_floor_stops_after_the_lowest_rate() -> None:
     search = RateSearch([P99], start=8.0)
-    asks, stop = searched(search, {"p99": lambda rate: 0.9})
-    assert [one.rate for one in asks][-2:] == [1.0, 1.0] and asks[-1].why == "again"
-    assert "lowest rate" in stop.why and len(asks) <= 8
+    asks = searched(search, {"p99": lambda rate: 0.9})
+    assert [one.rate for one in asks][-2:] == [1.0, 1.0] and len(asks) <= 8
     found = estimate(search.probes, [P99])
     assert (found.ceiling, found.rate, found.low, found.high) == ("floor", None, None, 1.0)
     assert found.binds == "p99"
@@ -139,13 +135,12 @@ def test_a_floor_stops_after_the_lowest_rate() -> None:
 
 def test_what_the_client_can_send_is_a_lower_bound() -> None:
     search = RateSearch([P99], start=100.0)
-    asks, stop = searched(search, {"p99": lambda rate: 0.0}, most=500.0)
+    asks = searched(search, {"p99": lambda rate: 0.0}, most=500.0)
     found = estimate(search.probes, [P99])
     assert (found.ceiling, found.rate, found.high) == ("client", None, None)
     assert found.low is not None and 450 <= found.low <= 500
-    assert "client cannot" in stop.why
     first = next(at for at, one in enumerate(asks) if one.rate > 500)
-    assert asks[first + 1] == replace(asks[first], why="again")
+    assert asks[first + 1] == asks[first]
     assert ceiling(search.probes) is not None
     assert all(one.rate <= asks[first].rate for one in asks)
 
@@ -154,7 +149,7 @@ def test_one_client_bound_probe_alone_is_no_ceiling() -> None:
     search = RateSearch([P99], start=100.0)
     search.add(replace(probe(100.0, p99=0.5), client_bound=True))
     step = search.next()
-    assert isinstance(step, Ask) and (step.rate, step.why) == (100.0, "again")
+    assert step is not None and step.rate == 100.0
     assert estimate(search.probes, [P99]).doubts == ("no probe is sound",)
     searched(search, {"p99": power(640.0, 15.0)})
     assert estimate(search.probes, [P99]).rate == pytest.approx(640, rel=0.01)
@@ -164,7 +159,7 @@ def test_a_miss_with_fewer_replicas_is_no_upper_end() -> None:
     """Each replica can do 40/s; Serve starts one more after a miss, up to four, and the probe in
     which it does says nothing."""
     search, replicas, changes = RateSearch([P99], start=30.0), 1, False
-    while not isinstance(step := search.next(), SearchEnd):
+    while (step := search.next()) is not None:
         share = power(40.0 * replicas, 15.0)(step.rate)
         made = probe(step.rate, step.seconds, p99=0.5 if changes else share)
         search.add(replace(made, replicas=replicas, steady=not changes))
@@ -181,12 +176,12 @@ def test_a_broken_off_probe_is_measured_again_and_says_nothing() -> None:
     broken = replace(probe(125.0, 3.0, p99=1.0), whole=False)
     search.add(broken)
     step = search.next()
-    assert isinstance(step, Ask) and (step.rate, step.why) == (125.0, "again")
+    assert step is not None and step.rate == 125.0
     assert estimate(search.probes, [P99]).high is None
     for _ in range(ATTEMPTS - 1):
         search.add(broken)
     step = search.next()
-    assert isinstance(step, SearchEnd) and "broken off" in step.why
+    assert step is None
 
 
 @pytest.mark.parametrize("name", ["M/M/1", "bucket", "stalls"])
@@ -194,7 +189,7 @@ def test_a_search_is_a_function_of_its_probes(name: str) -> None:
     of = server(name)
     live, search = of.launch(3), RateSearch(of.bounds, start=400.0)
     steps = []
-    while not isinstance(step := search.next(), SearchEnd):
+    while (step := search.next()) is not None:
         steps.append(step)
         search.add(live.probe(step.rate, step.seconds))
     again = RateSearch(of.bounds, start=400.0)
@@ -238,7 +233,7 @@ def test_of_no_error_at_all_one_is_enough() -> None:
 
 def test_a_service_that_changes_by_much_is_searched_anew() -> None:
     search, now = RateSearch([P99], start=300.0), 0.0
-    while not isinstance(step := search.next(), SearchEnd):
+    while (step := search.next()) is not None:
         value = power(640.0 if now < 40 else 320.0, 15.0)
         search.add(probe(step.rate, step.seconds, now, p99=value(step.rate)))
         now += step.seconds
@@ -253,10 +248,10 @@ def test_an_end_that_one_probe_set_is_measured_again_where_the_newest_deny_it() 
     for rate, seconds, value in values[:3]:
         search.add(probe(rate, seconds, p99=value))
     step = search.next()
-    assert isinstance(step, Ask) and step.why == "fit"
+    assert step is not None and 600 < step.rate < 640
     search.add(probe(*values[3][:2], p99=values[3][2]))
     step = search.next()
-    assert isinstance(step, Ask) and (step.rate, step.why) == (640.0, "again")
+    assert step is not None and step.rate == 640.0
 
 
 WOBBLE = (0.9, 1.1, 1.1, 0.9)
@@ -369,7 +364,7 @@ def test_a_percentile_with_too_few_requests_is_doubted(
 ) -> None:
     search = RateSearch([P999], start=start)
     value = power(place, 15.0, 0.001) if place else lambda rate: 0.0
-    asks, _ = searched(search, {"p99.9": value}, (P999,), math.inf if place else 5 * start)
+    asks = searched(search, {"p99.9": value}, (P999,), math.inf if place else 5 * start)
     found = estimate(search.probes, [P999])
     words = f"p99.9 takes about {needs} requests near the boundary"
     assert any(doubt.startswith(words) for doubt in found.doubts) == doubted

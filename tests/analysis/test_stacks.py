@@ -221,5 +221,5 @@ def test_layers_are_shares_of_all_samples_and_idle_can_be_left_out() -> None:
     "table", [{"name": "x"}, {"files": ["a"]}, {"name": "x", "files": ["a"], "fils": ["b"]}]
 )
 def test_a_wrong_rule_is_named(table: dict[str, object]) -> None:
-    with pytest.raises(BadInput, match=r"^mine\.toml: layer 2: it takes name, files"):
+    with pytest.raises(BadInput, match=r"^mine\.toml\.layer\[1\]"):
         read_rules({"layer": [{"name": "ok", "files": ["a"]}, table]}, "mine.toml")

@@ -56,9 +56,9 @@ def earlier(*records: Trial | Failure) -> Result:
 
 def test_a_ladder_grows_until_it_gains_no_more_and_refines() -> None:
     climb = climbed(Ladder(refinements=2))
-    order = [clients for clients, _ in climb.order]
+    order = [clients for clients, _ in climb.rates]
     assert order[:6] == [10, 15, 20, 30, 40, 50]
-    assert 20 < order[6] < 30 and len(climb.order) == 8
+    assert 20 < order[6] < 30 and len(climb.rates) == 8
     assert climb.expected_left == 0 and climb.next() is None
 
 
@@ -117,7 +117,7 @@ def test_a_failure_without_a_trial_is_measured_again() -> None:
     lost = step(20, 1)
     before = earlier(step(10, 40), failure_of(lost, "a replica ended"))
     climb = climbs_of(before, LISTED)[("default", 1, "bs1-ongoing10000-rep1")]
-    assert (climb.order, climb.again) == ([(10, 1), (20, 1)], [(20, 1)])
+    assert ([*climb.rates], climb.again) == ([(10, 1), (20, 1)], [(20, 1)])
 
 
 PRESS = replace(suite(Ladder(steps=(1, 10, 100), runs=3)), requests_per_client=50)

@@ -21,7 +21,6 @@ from serve_bench.analysis.capacity.model import (
     Capacity,
     LaunchEstimate,
     Probe,
-    SearchEnd,
     SliceCounts,
 )
 from serve_bench.analysis.capacity.search import RateSearch
@@ -264,7 +263,7 @@ class LaunchSearch:
             row = closed_row(self.asked.connections, self.traffic)
             return self._planned(row)
         ask = self.ask
-        if isinstance(ask, SearchEnd):
+        if ask is None:
             return None
         row = probe_row(
             len(self.trials) + 1, round(ask.rate, 3), self.connections(ask.rate)[0], self.traffic
@@ -299,7 +298,7 @@ class LaunchSearch:
         return beyond and left <= LEFT * trial.counts.sent
 
     @property
-    def ask(self) -> Ask | SearchEnd:
+    def ask(self) -> Ask | None:
         """What the search asks for."""
         return self.search.next()
 

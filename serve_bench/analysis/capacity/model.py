@@ -12,10 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-Why = Literal["start", "grow", "shrink", "bisect", "fit", "cliff", "again"]
-"""Why a probe is asked for: the first, up or down by a factor, between a rate that met and one
-that missed, where the fit needs it, at a cliff, or a rate whose probe was not sound."""
-
 PRECISION: Final = 0.05
 """Width of the 95 % interval, as a share of the capacity, that is narrow enough."""
 
@@ -85,14 +81,6 @@ class Ask:
 
     rate: float
     seconds: float
-    why: Why
-
-
-@dataclass(frozen=True)
-class SearchEnd:
-    """The search on this launch is over. `why`: a line for a person."""
-
-    why: str
 
 
 @dataclass(frozen=True)

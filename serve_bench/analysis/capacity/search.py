@@ -29,7 +29,7 @@ from serve_bench.analysis.capacity.estimate import (
     levels_of,
     of_replicas,
 )
-from serve_bench.analysis.capacity.model import PRECISION, Ask, Bound, Probe, SearchEnd, Why
+from serve_bench.analysis.capacity.model import PRECISION, Ask, Bound, Probe
 
 BUDGET_S: Final = 120.0
 """Measured seconds on a launch: what a person waits for, with 80 s of it at the boundary."""
@@ -98,7 +98,8 @@ class RateSearch:
         self._least, self._most = least, most
         self._hint = start
         self._probes: list[Probe] = []
-        self._move: Ask | SearchEnd | None = None  # what follows from them, once it is asked for
+        self._move: Ask | None = None  # what follows from them
+        self._decided = False
 
     @property
     def probes(self) -> tuple[Probe, ...]:
@@ -116,30 +117,32 @@ class RateSearch:
     @property
     def expected_left_s(self) -> float:
         """The measured seconds that are likely to follow: most searches use their budget."""
-        return 0.0 if isinstance(self.next(), SearchEnd) else max(0.0, self.left_s)
+        return 0.0 if self.next() is None else max(0.0, self.left_s)
 
     def add(self, probe: Probe) -> None:
         """A probe was measured."""
         self._probes.append(probe)
-        self._move = None
+        self._decided = False
 
-    def next(self) -> Ask | SearchEnd:
-        """The next probe, or the end."""
-        if self._move is None:
-            self._move = self._next()
+    def next(self) -> Ask | None:
+        """The next probe; None at the end."""
+        if not self._decided:
+            self._move, self._decided = self._next(), True
         return self._move
 
-    def _next(self) -> Ask | SearchEnd:
-        if (again := self._again()) is not None:
-            return again
-        if self.left_s < SHORT_S:
-            return SearchEnd(f"the {self._budget_s:g} s of a launch are used")
+    def _next(self) -> Ask | None:
+        newest = self._probes[-ATTEMPTS:]
+        broken_off = len(newest) == ATTEMPTS and not any(one.whole for one in newest)
+        if broken_off or self.left_s < SHORT_S:
+            return None
+        if newest and self._is_doubted(newest[-1]):
+            return self._ask(newest[-1].rate, SHORT_S)
         kept = fresh(self._probes, self._bounds)
         levels = levels_of(kept, self._bounds)
         if not levels:
             if (most := ceiling(self._probes)) is not None:
                 return self._below(most)
-            return self._ask(self._hint or FIRST_RATE, 0.0, "start")
+            return self._ask(self._hint or FIRST_RATE, 0.0)
         low, high = bracket(levels)
         if low is None:
             return self._down(levels)
@@ -147,11 +150,11 @@ class RateSearch:
             return self._up(levels)
         if not gradual(low, high):
             if gap(low, high) > CLIFF_GAP:
-                return self._ask(math.sqrt(low.rate * high.rate), BLOCK_S, "bisect")
+                return self._ask(math.sqrt(low.rate * high.rate), BLOCK_S)
             if cliff(low, high):
                 return self._cliff(low, high)
         if (doubted := self._doubted(kept, low, high)) is not None:
-            return self._ask(doubted, BLOCK_S, "again")
+            return self._ask(doubted, BLOCK_S)
         return self._fit(kept, low, high)
 
     def _doubted(self, kept: Sequence[Probe], low: RateLevel, high: RateLevel) -> float | None:
@@ -164,53 +167,42 @@ class RateSearch:
             return high.rate
         return None
 
-    def _again(self) -> Ask | SearchEnd | None:
-        """The last rate once more, where its probe is not to be relied on."""
-        if not self._probes:
-            return None
-        last = self._probes[-1]
+    def _is_doubted(self, last: Probe) -> bool:
+        """Whether the last probe is not to be relied on."""
         if last.client_bound:
-            alike = [one for one in self._probes if one.client_bound and one.rate <= last.rate]
-            if len(alike) >= AGREED:
-                return None
-        elif last.whole and last.steady:
-            return None
-        newest = self._probes[-ATTEMPTS:]
-        if len(newest) == ATTEMPTS and not any(one.whole for one in newest):
-            return SearchEnd(f"{ATTEMPTS} probes in a row were broken off")
-        if self.left_s < SHORT_S:
-            return SearchEnd(f"the {self._budget_s:g} s of a launch are used")
-        return self._ask(last.rate, SHORT_S, "again")
+            bound = [one for one in self._probes if one.client_bound and one.rate <= last.rate]
+            return len(bound) < AGREED
+        return not (last.whole and last.steady)
 
-    def _below(self, most: float) -> Ask | SearchEnd:
+    def _below(self, most: float) -> Ask | None:
         """Half of a rate that the client could not send, where nothing is known of the service."""
         if most <= self._least * (1 + 1e-9):
-            return SearchEnd(f"the client cannot send {most:.4g}/s")
-        return self._ask(most / 2, 0.0, "shrink")
+            return None
+        return self._ask(most / 2, 0.0)
 
-    def _up(self, levels: Sequence[RateLevel]) -> Ask | SearchEnd:
+    def _up(self, levels: Sequence[RateLevel]) -> Ask | None:
         top = levels[-1]
         most = ceiling(self._probes)
         if most is not None and most <= top.rate * math.exp(CLOSE):
-            return SearchEnd(f"the client cannot send more than {top.rate:.4g}/s")
+            return None
         if top.rate >= self._most:
-            return SearchEnd(f"{top.rate:.4g}/s met, and no higher rate is allowed")
+            return None
         rate = top.rate * self._factor(top.ratio > NEARLY, top.ratio > NEARLY / 10)
         if most is not None and rate >= most:
-            return self._ask(math.sqrt(top.rate * most), SHORT_S, "bisect")
+            return self._ask(math.sqrt(top.rate * most), SHORT_S)
         near = top.ratio > NEARLY / 10
-        return self._ask(rate, LONG_S if top.ratio > NEARLY else SHORT_S if near else 0.0, "grow")
+        return self._ask(rate, LONG_S if top.ratio > NEARLY else SHORT_S if near else 0.0)
 
-    def _down(self, levels: Sequence[RateLevel]) -> Ask | SearchEnd:
+    def _down(self, levels: Sequence[RateLevel]) -> Ask | None:
         bottom = levels[0]
         if bottom.rate <= self._least * (1 + 1e-9):
             if bottom.probes < AGREED:
-                return self._ask(bottom.rate, SHORT_S, "again")
-            return SearchEnd(f"the lowest rate, {bottom.rate:.4g}/s, missed")
+                return self._ask(bottom.rate, SHORT_S)
+            return None
         rate = bottom.rate / self._factor(bottom.ratio < 1 / NEARLY, bottom.ratio < 10 / NEARLY)
         near = bottom.ratio < 10 / NEARLY
         seconds = LONG_S if bottom.ratio < 1 / NEARLY else SHORT_S if near else 0.0
-        return self._ask(rate, seconds, "shrink")
+        return self._ask(rate, seconds)
 
     def _factor(self, next_to: bool, near: bool) -> float:
         """Of a step: small near the boundary, where overload is dear, and first from a hint."""
@@ -218,34 +210,34 @@ class RateSearch:
         hinted = {1: 1.25, 2: 1.5}.get(steps, 2.0) if self._hint else 2.0
         return min(hinted, 1.2 if next_to else 1.5 if near else 2.0)
 
-    def _cliff(self, low: RateLevel, high: RateLevel) -> Ask | SearchEnd:
+    def _cliff(self, low: RateLevel, high: RateLevel) -> Ask | None:
         """Both ends for LONG_S, then halves until the bracket is a quarter of the precision: the
         launches have the rest. A queue near to full use takes long to grow, so that shorter probes
         show a steep boundary as a cliff, and too high."""
         for end in (low, high):
             if end.seconds < LONG_S:
-                return self._ask(end.rate, LONG_S, "cliff")
+                return self._ask(end.rate, LONG_S)
         if gap(low, high) <= self._precision / 4:
-            return SearchEnd(f"it breaks between {low.rate:.4g} and {high.rate:.4g}/s")
-        return self._ask(math.sqrt(low.rate * high.rate), LONG_S, "cliff")
+            return None
+        return self._ask(math.sqrt(low.rate * high.rate), LONG_S)
 
-    def _fit(self, kept: Sequence[Probe], low: RateLevel, high: RateLevel) -> Ask | SearchEnd:
+    def _fit(self, kept: Sequence[Probe], low: RateLevel, high: RateLevel) -> Ask | None:
         seconds = min(LONG_S, self.left_s)
         if seconds < BLOCK_S:
-            return SearchEnd(f"the {self._budget_s:g} s of a launch are used")
+            return None
         if self.left_s - seconds < BLOCK_S:
             seconds = min(LONGEST_S, self.left_s)
         found = boundaries(kept, self._bounds)
         if not found:
-            return self._ask(math.sqrt(low.rate * high.rate), seconds, "fit")
+            return self._ask(math.sqrt(low.rate * high.rate), seconds)
         at = found[0][1]
         if at.seconds >= BELIEVED_S and at.error is not None:
             known = estimate(self._probes, self._bounds)
             if known.error is not None and known.error <= SHARE * self._precision:
-                return SearchEnd(f"the error of this launch is {100 * known.error:.2g} %")
+                return None
         most = ceiling(self._probes)
         if most is not None and math.exp(at.place) >= most:
-            return SearchEnd(f"the client cannot send more than {most:.4g}/s")
+            return None
         # The bracket needs no line: it holds back one that few blocks have led astray.
         place = min(max(at.place, math.log(low.rate) - STEPS[0]), math.log(high.rate) + STEPS[0])
         widest = STEPS[1] if at.error is None else min(STEPS[1], BEND / 2 * at.error)
@@ -254,11 +246,11 @@ class RateSearch:
         above = sum(one.seconds for one in kept if 0 <= math.log(one.rate) - place <= 2 * step)
         if above < below:
             most = min(most * 0.98 if most else math.inf, high.rate if _far(high) else math.inf)
-            return self._ask(min(math.exp(place + step), most), seconds, "fit")
+            return self._ask(min(math.exp(place + step), most), seconds)
         rate = math.exp(place - step)
-        return self._ask(max(rate, low.rate) if _far(low) else rate, seconds, "fit")
+        return self._ask(max(rate, low.rate) if _far(low) else rate, seconds)
 
-    def _ask(self, rate: float, seconds: float, why: Why) -> Ask:
+    def _ask(self, rate: float, seconds: float) -> Ask:
         """A probe, long enough for the percentile with the fewest requests beyond it; of 0 s: as
         short as can be, far from the boundary."""
         rate = min(self._most, max(self._least, float(f"{rate:.4g}")))
@@ -266,7 +258,7 @@ class RateSearch:
         tightest = min((one for one in shares if one >= TIGHTEST), default=1.0)
         needed = math.ceil(2 * BEYOND / tightest / rate) / 2
         length = max(seconds, min(LONGEST_S, needed)) if seconds else SHORT_S
-        return Ask(rate, max(SHORT_S, min(length, self.left_s)), why)
+        return Ask(rate, max(SHORT_S, min(length, self.left_s)))
 
 
 def _far(end: RateLevel) -> bool:

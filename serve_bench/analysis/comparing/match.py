@@ -1,15 +1,15 @@
-"""Which variants of two stored runs are held against each other, and what the sides are called.
+"""Which stored runs are compared, of folders of them, and which of their variants.
 
-Pure. Rule: variants are matched by name; those of runs with one each also where their names differ,
-which is said; else a person chooses. Rows are matched where they are
-compared.
+Pure. Rule: of runs that are alike the newest are compared; variants are matched by name, those of
+runs with one each also where their names differ, which is said; else a person chooses. Rows are
+matched where they are compared.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from serve_bench.analysis.comparing.values import SideRow
@@ -121,6 +121,82 @@ def _file_name(path: object) -> str:
     return str(path or "").rpartition("/")[2]
 
 
+# The newest runs of two folders that are alike.
+
+
+@dataclass(frozen=True)
+class RunPair:
+    """Two runs that are compared, and the folder of each. `of`: what both measured, where there
+    are several pairs; `notes`: of which runs they are the newest."""
+
+    of: str
+    where: tuple[str, str]
+    runs: tuple[Result, Result]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Alike:
+    """Runs of a subject that are alike, by folder, the newest first."""
+
+    subject: Subject
+    newest: Result
+    sides: tuple[dict[str, Result], dict[str, Result]] = field(default_factory=lambda: ({}, {}))
+
+
+def pair_runs(
+    a: Mapping[str, Result], b: Mapping[str, Result], force: bool
+) -> tuple[list[RunPair], list[str], list[str]]:
+    """The newest runs of each subject that are alike, `force` sets aside in what they are not; a
+    sentence about each that is unlike those of the other side, and about each whose subject one
+    side alone has, or that is a comparison by itself."""
+    groups: list[_Alike] = []
+    alone: list[str] = []
+    every = [(at, where, run) for at, side in enumerate((a, b)) for where, run in side.items()]
+    for at, where, run in sorted(every, key=lambda one: one[2].run.started_at, reverse=True):
+        if run.run.two_sided:
+            alone.append(f"{where} is a run of {run.run.command}, a comparison by itself")
+            continue
+        subject = subject_of(run)
+        group = next(
+            (
+                group
+                for group in groups
+                if group.subject == subject and (force or not differences_of(group.newest, run))
+            ),
+            None,
+        )
+        if group is None:
+            group = _Alike(subject, run)
+            groups.append(group)
+        group.sides[at][where] = run
+    pairs = [_pair(group) for group in groups if all(group.sides)]
+    unlike_runs: list[str] = []
+    for group in groups:
+        if all(group.sides):
+            continue
+        at = 0 if group.sides[0] else 1
+        where = next(iter(group.sides[at]))
+        others = [one for one in groups if one.subject == group.subject and one.sides[1 - at]]
+        if not others:
+            alone.append(f"{group.subject} is in {'AB'[at]} alone ({where})")
+        elif at == 1 or all(map(all, (one.sides for one in others))):  # else that one says it
+            other = next(iter(others[0].sides[1 - at]))
+            words = "; ".join(map(str, differences_of(others[0].newest, group.newest)))
+            unlike_runs.append(f"{where} is unlike {other} ({group.subject}): {words}")
+    return pairs, unlike_runs, alone
+
+
+def _pair(group: _Alike) -> RunPair:
+    (where_a, a), (where_b, b) = (next(iter(side.items())) for side in group.sides)
+    notes = [
+        f"{letter}: the newest of {len(side)} runs ({next(iter(side))})"
+        for letter, side in zip("AB", group.sides, strict=True)
+        if len(side) > 1
+    ]
+    return RunPair(str(group.subject), (where_a, where_b), (a, b), tuple(notes))
+
+
 # In what two stored runs are unlike, so that their figures must not be held against each other.
 #
 # Pure. Rule: each difference names both values. What changes a figure by itself (the host, Ray, the
@@ -163,7 +239,14 @@ class Difference:
 
 def unlike(a: Result, b: Result, versions: Sequence[Mapping[str, str]]) -> tuple[Difference, ...]:
     """What forbids to compare: hosts, Ray versions (`versions` of A and B), commands, suites."""
-    return (*unlike_hosts(a.run.host, b.run.host), *_ray(a, b, versions), *_suites(a, b))
+    mine, theirs = (one.get("ray") for one in versions)  # None of a service that was there
+    ray = [Difference("Ray", mine, theirs)] if mine and theirs and mine != theirs else []
+    return (*unlike_hosts(a.run.host, b.run.host), *ray, *_suites(a, b))
+
+
+def differences_of(a: Result, b: Result) -> list[Difference]:
+    """In what two runs are unlike, apps too; Ray's version is left out."""
+    return [*unlike_apps(a, b), *unlike(a, b, ({}, {}))]
 
 
 def unlike_rows(a: Mapping[_P, SideRow], b: Mapping[_P, SideRow]) -> tuple[Difference, ...]:
@@ -279,17 +362,13 @@ def unlike_hosts(a: JsonObject, b: JsonObject) -> Iterator[Difference]:
         if name in a and name in b and a[name] != b[name]:
             yield _difference(what, a[name], b[name])
     for name, what in SIZES:
-        if name in a and name in b and not _same_size(a[name], b[name]):
-            yield Difference(what, _gib(a[name]), _gib(b[name]))
+        mine, theirs = a.get(name) or 0, b.get(name) or 0
+        apart = abs(mine - theirs) > SIZES_ALIKE * max(mine, theirs)
+        if name in a and name in b and apart:
+            yield Difference(what, _gib(mine), _gib(theirs))
     mine, theirs = a.get("kernel"), b.get("kernel")
     if mine and theirs and _line(mine) != _line(theirs):
         yield _difference("kernel", mine, theirs)
-
-
-def _same_size(a: Any, b: Any) -> bool:
-    if not a or not b:
-        return bool(a) == bool(b)
-    return bool(abs(a - b) <= SIZES_ALIKE * max(a, b))
 
 
 def _gib(size: Any) -> str:
@@ -302,13 +381,6 @@ def _line(kernel: object) -> str:
     return match.group() if match else str(kernel)
 
 
-def _ray(a: Result, b: Result, versions: Sequence[Mapping[str, str]]) -> Iterator[Difference]:
-    """By what ran; where no launch tells (a service that was there), nothing is known."""
-    mine, theirs = (one.get("ray") for one in versions)
-    if mine and theirs and mine != theirs:
-        yield Difference("Ray", mine, theirs)
-
-
 def _suites(a: Result, b: Result) -> Iterator[Difference]:
     if a.run.command != b.run.command:
         yield _difference("command", a.run.command, b.run.command)
@@ -319,16 +391,14 @@ def _suites(a: Result, b: Result) -> Iterator[Difference]:
     for name in mine:
         if name in theirs:
             yield from _settings(name, mine[name], theirs[name])
-    places = [_load_place(run.suite.get("load_on")) for run in (a.run, b.run)]
+    places = [
+        f"from {load_on.get('nodes') or 'all'} nodes of {load_on.get('address') or 'its cluster'}"
+        if (load_on := run.suite.get("load_on")) is not None
+        else "from this host"
+        for run in (a.run, b.run)
+    ]
     if places[0] != places[1]:
         yield Difference("load", *places)
-
-
-def _load_place(load_on: JsonObject | None) -> str:
-    if load_on is None:
-        return "from this host"
-    count, address = load_on.get("nodes"), load_on.get("address")
-    return f"from {count or 'all'} nodes of {address or 'its cluster'}"
 
 
 def _settings(name: str, a: Any, b: Any) -> Iterator[Difference]:

@@ -12,7 +12,7 @@ import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from serve_bench.analysis.checks import Warning
 from serve_bench.analysis.ratios import FEWEST, Judged
@@ -190,13 +190,10 @@ def _cpu_ns(trial: Trial) -> float | None:
         return 1e9 * sum(metric.windows) / (requests or math.inf)
     if sliced or trial.client.get("nodes"):  # of a load from many nodes only one host is sampled
         return None
-    shares = [share for one in _processes(trial) if (share := one.get("cpu_percent")) is not None]
+    way = [one for one in trial.usage.get("processes", ()) if one["role"] in WAY]
+    shares = [share for one in way if (share := one.get("cpu_percent")) is not None]
     completed = trial.completed_in_windows
     return 1e7 * sum(shares) * measured_s(trial) / completed if shares and completed else None
-
-
-def _processes(trial: Trial) -> Iterable[Mapping[str, Any]]:
-    return (one for one in trial.usage.get("processes", ()) if one.get("role") in WAY)
 
 
 # What casts doubt on a side of a comparison, by row, and what a doubt does to a verdict.

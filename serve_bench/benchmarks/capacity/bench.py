@@ -23,7 +23,6 @@ from serve_bench.analysis.capacity.launch import (
     probe_of,
     slices_of,
 )
-from serve_bench.analysis.capacity.model import Ask
 from serve_bench.core.capacity import CLOSED_WINDOWS, SLICE_S, CapacitySearch
 from serve_bench.core.failed_requests import none_succeeded
 from serve_bench.core.load_result import LoadResult
@@ -63,7 +62,7 @@ BESIDE_S: Final = 3.0
 def timing_of(search: LaunchSearch, row: Row) -> Timing:
     """The timing of the load that the search asks for."""
     ask = search.ask if row.rate_per_s is not None else None
-    if not isinstance(ask, Ask):
+    if ask is None:
         return CLOSED_TIMING
     windows = max(1, round(ask.seconds))
     drain_s = None if search.limit_s is None else max(1.0, DRAIN * search.limit_s)
