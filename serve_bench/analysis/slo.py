@@ -140,8 +140,9 @@ def _timed(one: Objective, answered: Histogram, given_up: Histogram) -> Judgemen
     """A percentile or a mean. One that depends on requests without an answer is between that with
     each at the time that it was waited for, and that with each at infinity."""
     count = answered.count + given_up.count
+    waits, end = _OF.get(one.metric, _OF[LATENCY])
     if count < one.fewest:
-        return _few(one, count)
+        return _open(one, f"{one.name} needs {one.fewest:,} {waits}, {count:,} were measured")
     low: float | None
     if one.share is None:
         low, open_ = answered.joined(given_up).mean, given_up.count > 0
@@ -157,7 +158,6 @@ def _timed(one: Objective, answered: Histogram, given_up: Histogram) -> Judgemen
         return _at_most(one, value)
     if surely:
         return Judgement(one, value, True)
-    waits, end = _OF.get(one.metric, _OF[LATENCY])
     why = f"{one.name} depends on {given_up.count:,} {waits} without an {end}"
     return Judgement(one, value, None, why_not=why)
 
@@ -165,11 +165,6 @@ def _timed(one: Objective, answered: Histogram, given_up: Histogram) -> Judgemen
 def _at_most(one: Objective, value: float) -> Judgement:
     margin = (one.limit - value) / one.limit if one.limit else None
     return Judgement(one, value, value <= one.limit + NOISE, margin)
-
-
-def _few(one: Objective, count: int) -> Judgement:
-    waits, _ = _OF.get(one.metric, _OF[LATENCY])
-    return _open(one, f"{one.name} needs {one.fewest:,} {waits}, {count:,} were measured")
 
 
 _OF: Final = {

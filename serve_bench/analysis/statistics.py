@@ -355,22 +355,19 @@ def _line(keys: tuple[str, ...], trials: list[Trial], at: Trial | PlannedTrial) 
 
 def _with_ratios(lines: list[Line]) -> tuple[Line, ...]:
     base = lines[0].variant if lines else ""
-    compared = [
-        line
+    means = {
+        (line.variant, cell_slug(line.cell), line.row): line.spreads[MAIN].mean
         for line in lines
         if line.status != "profiled" and not line.broken and MAIN in line.spreads
-    ]
-    means = {
-        (cell_slug(line.cell), line.row): line.spreads[MAIN].mean
-        for line in compared
-        if line.variant == base
     }
 
     def ratio(line: Line) -> float | None:
-        mean = means.get((cell_slug(line.cell), line.row))
-        if line.variant == base or line not in compared:
+        own, of_base = (
+            means.get((variant, cell_slug(line.cell), line.row)) for variant in (line.variant, base)
+        )
+        if line.variant == base or line.status == "profiled" or own is None:
             return None
-        return line.spreads[MAIN].mean / mean if mean else None
+        return own / of_base if of_base else None
 
     return tuple(replace(line, ratio=ratio(line)) for line in lines)
 
@@ -420,29 +417,17 @@ FEWEST: Final = 3
 """Fewest launches for a spread over launches."""
 
 
-@dataclass(frozen=True)
-class Best:
-    """The row with the highest throughput. `like`: the rows that are not clearly slower."""
-
-    line: Line
-    like: tuple[Line, ...]
-
-    @property
-    def alone(self) -> bool:
-        """Whether every other row is clearly slower."""
-        return not self.like
-
-
-def best(lines: Iterable[Line]) -> Best | None:
-    """The best of these rows; None if fewer than two are measured."""
+def best(lines: Iterable[Line]) -> tuple[Line, ...]:
+    """The row with the highest throughput, then those that are not clearly slower; none if fewer
+    than two are measured."""
     known = (one for one in lines if MAIN in one.spreads)
     measured = [one for one in known if one.status != "profiled" and not one.broken]
     if len(measured) < 2:
-        return None
+        return ()
     sound = [one for one in measured if not one.errors] or measured
     first = max(sound, key=rate)
     like = [one for one in sound if one is not first and _like(first, one)]
-    return Best(first, tuple(sorted(like, key=rate, reverse=True)))
+    return first, *sorted(like, key=rate, reverse=True)
 
 
 def rate(line: Line) -> float:

@@ -74,14 +74,16 @@ Place: TypeAlias = tuple[str, str]
 
 def bounds_of(slo: Slo) -> tuple[Bound, ...]:
     """The objectives as a search sees them."""
-    return tuple(map(_bound, slo.objectives))
-
-
-def _bound(one: Objective) -> Bound:
-    if one.allowed is None:
-        return Bound(one.name, one.limit, "mean", one.limit)
-    limit_ns = one.limit if one.timed else one.within_ns
-    return Bound(one.name, max(one.allowed, LEAST_MOST), limit_ns=limit_ns)
+    return tuple(
+        Bound(one.name, one.limit, "mean", one.limit)
+        if one.allowed is None
+        else Bound(
+            one.name,
+            max(one.allowed, LEAST_MOST),
+            limit_ns=one.limit if one.timed else one.within_ns,
+        )
+        for one in slo.objectives
+    )
 
 
 def gap_limits(slo: Slo) -> tuple[int, ...]:

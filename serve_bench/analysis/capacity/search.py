@@ -141,7 +141,8 @@ class RateSearch:
         levels = levels_of(kept, self._bounds)
         if not levels:
             if (most := ceiling(self._probes)) is not None:
-                return self._below(most)
+                lowest = most <= self._least * (1 + 1e-9)
+                return None if lowest else self._ask(most / 2, 0.0)
             return self._ask(self._hint or FIRST_RATE, 0.0)
         low, high = bracket(levels)
         if low is None:
@@ -173,12 +174,6 @@ class RateSearch:
             bound = [one for one in self._probes if one.client_bound and one.rate <= last.rate]
             return len(bound) < AGREED
         return not (last.whole and last.steady)
-
-    def _below(self, most: float) -> Ask | None:
-        """Half of a rate that the client could not send, where nothing is known of the service."""
-        if most <= self._least * (1 + 1e-9):
-            return None
-        return self._ask(most / 2, 0.0)
 
     def _up(self, levels: Sequence[RateLevel]) -> Ask | None:
         top = levels[-1]

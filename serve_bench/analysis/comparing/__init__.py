@@ -12,7 +12,6 @@ from serve_bench.analysis.checks import Warning, checks, unfair_sentences
 from serve_bench.analysis.comparing.match import (
     doubtful,
     few,
-    labels_of,
     matched,
     unlike,
     unlike_hosts,
@@ -379,7 +378,10 @@ def of_runs(
         )
     floors = floors_of(noise) if noise is not None else {}
     names = [tuple(dict.fromkeys(pair[at] for pair in pairs)) for at in (0, 1)]
-    labels = labels_of(a, b, pairs)
+    labels = (a.run.id, b.run.id) if a.run.id != b.run.id else ("A", "B")
+    if not several and pairs[0][0] != pairs[0][1]:
+        labels = pairs[0]
+    assumed = not alike and any(MAIN not in (match.spreads or {}) for match in matches)
     return Comparing(
         kind="compare",
         sides=(
@@ -396,7 +398,7 @@ def of_runs(
         unlike=differences,
         warnings=(
             *_of_noise(b, noise),
-            *([] if alike or not _assumed(matches) else [ASSUMED_TEXT]),
+            *([ASSUMED_TEXT] if assumed else []),
             *doubts,
             *_told_twice(describe_run_warnings(doubts_a), describe_run_warnings(doubts_b)),
         ),
@@ -418,11 +420,6 @@ ASSUMED_TEXT: Final = (
     f"the spread between runs is assumed, {100 * ASSUMED.sd:g} %, since fewer than {RUNS_KNOWN} "
     "other runs of this suite lie beside these two (set it with --session-sd 3%)"
 )
-
-
-def _assumed(matches: Sequence[Match]) -> bool:
-    """Whether the main metric of a row has no spread between runs that is known."""
-    return any(MAIN not in (match.spreads or {}) for match in matches)
 
 
 def _checked(

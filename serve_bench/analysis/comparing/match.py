@@ -67,13 +67,6 @@ def _only(known: Sequence[str], other: str, flag: str) -> str:
     raise BadInput(f"--variant-{flag}: choose one of {', '.join(known)}")
 
 
-def labels_of(a: Result, b: Result, pairs: Sequence[tuple[str, str]]) -> tuple[str, str]:
-    """What the sides are called: by what tells them apart."""
-    if len(pairs) == 1 and pairs[0][0] != pairs[0][1]:
-        return pairs[0]
-    return (a.run.id, b.run.id) if a.run.id != b.run.id else ("A", "B")
-
-
 @dataclass(frozen=True)
 class Subject:
     """What a run measures, by the words that it was started with. `app`: of several sides or

@@ -136,11 +136,12 @@ def compare_newest(
         " runs lie before the newest"
     )
     count = len(earlier)
+    name = "the run before" if count == 1 else f"the {count} runs before"
     before, run = earlier[-1].result, newest.result
     return Comparing(
         kind="history",
         sides=(
-            About(_name_base(count), ", ".join(names), before.run, before.launches),
+            About(name, ", ".join(names), before.run, before.launches),
             About(run.run.id, ", ".join(names), run.run, run.launches),
         ),
         rows=judged_rows(matches, threshold, gate, {}, fewest=1),
@@ -155,10 +156,6 @@ def compare_newest(
         ),
         unfair=tuple(unfair_sentences(run.trials)),
     )
-
-
-def _name_base(count: int) -> str:
-    return "the run before" if count == 1 else f"the {count} runs before"
 
 
 def pool_rows(runs: Mapping[int, SideRow]) -> SideRow:

@@ -68,7 +68,6 @@ from serve_bench.analysis.verdict.waits import (
     blocked_candidate,
     call_candidate,
     called_candidate,
-    computes,
     differing_candidate,
     full_pool,
     idle_slow_candidate,
@@ -280,7 +279,9 @@ def _despite_cpu(case: Case, verdict: Verdict) -> Verdict | None:
     if (slow := idle_slow_candidate(seen)) is not None:
         return _of(case, placed(case, slow), "low")
     place, longer = place_candidate(seen), seen.waits.longer
-    if computes(seen) or differing_candidate(seen) is not None:
+    blocked = blocked_candidate(seen)
+    computes = blocked is not None and blocked.cause == "replica CPU"
+    if computes or differing_candidate(seen) is not None:
         return None
     if place is not None and place.level >= NEAR:
         full = case.busy(SATURATED)

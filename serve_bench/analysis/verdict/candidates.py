@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from serve_bench.analysis.connections import HINT
-from serve_bench.analysis.verdict.evidence import Batches, Evidence
+from serve_bench.analysis.verdict.evidence import Evidence
 from serve_bench.analysis.verdict.limits import (
     BACK_OFF_S,
     BATCH_FULL,
@@ -178,7 +178,10 @@ def batch_candidate(seen: Evidence) -> Candidate | None:
     if batches is None or not p50_ms:
         return None
     wait_ms = batches.wait_ms if batches.waited_ms is None else batches.waited_ms
-    fill = _fill(seen, batches)
+    fill = batches.fill
+    if fill is None:  # as full as the requests in flight at a replica allow
+        replicas = len(seen.deployments.get(seen.measured or "", ())) or 1
+        fill = min(1.0, (seen.offered.in_flight or 0.0) / replicas / batches.most)
     if fill >= BATCH_FULL or not WAIT_SHARE * p50_ms <= wait_ms <= p50_ms / WAIT_MEAN:
         return None
     what = "timeout" if batches.waited_ms is None else "mean"
@@ -236,15 +239,6 @@ def traced_candidate(seen: Evidence) -> Candidate | None:
     short = f"{named}{' and '.join(hops[most])}{at} {figure(ms)} of {figure(whole)} ms"
     words = f"{short} of traced requests"
     return Candidate(cause, min(1.0, ms / whole), words, short, deployment or seen.front)
-
-
-def _fill(seen: Evidence, batches: Batches) -> float:
-    """How full batches were; if the app did not count, as full as the requests in flight at a
-    replica allow."""
-    if batches.fill is not None:
-        return batches.fill
-    replicas = len(seen.deployments.get(seen.measured or "", ())) or 1
-    return min(1.0, (seen.offered.in_flight or 0.0) / replicas / batches.most)
 
 
 def beside_candidates(seen: Evidence) -> list[Candidate]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from serve_bench.analysis.connections import ConnectionWait, connection_wait
 from serve_bench.analysis.statistics import latency_figures, mean_rate, measured_s, merged
-from serve_bench.analysis.verdict.limits import WHOLE
+from serve_bench.analysis.verdict.limits import RESTING, WHOLE
 from serve_bench.analysis.verdict.usage import (
     SERVER,
     HostUse,
@@ -23,7 +23,6 @@ from serve_bench.analysis.verdict.usage import (
     gpus,
     host_use,
     is_named,
-    number,
     short_name,
     uses_of,
     waits_of,
@@ -34,7 +33,6 @@ from serve_bench.core.result import Trial
 from serve_bench.core.usage import BATCH_SIZE, mean_forward_ns
 
 NS_PER_MS: Final = 1e6
-HALF: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -129,7 +127,7 @@ def evidence_of(trial: Trial, front: str | None = None) -> Evidence:
     first, measured = _places(trial, uses, front)
     slots, slots_at, slots_words = _slots(trial, uses, measured, first or front)
     metrics = trial.serve_metrics if trial.serve_metrics.get("status") != "absent" else {}
-    offered = _offered(trial)
+    offered, ongoing = _offered(trial), metrics.get("levels", {}).get("ongoing")
     return Evidence(
         uses=uses,
         host=host_use(trial.usage, uses),
@@ -146,7 +144,7 @@ def evidence_of(trial: Trial, front: str | None = None) -> Evidence:
         refused_by=tuple(rejections(trial.counts.failed, statuses_of(trial))),
         batches=_batches(trial, metrics, measured),
         forward=_forward(trial, offered.rate, len([u for u in uses if u.deployment == measured])),
-        ongoing=number(_part(metrics, "levels").get("ongoing")),
+        ongoing=None if ongoing == "stale" else ongoing,
         router_wait_ms=_by_deployment(metrics, "routers", "wait_ms"),
         processing_ms=_by_deployment(metrics, "deployments", "processing_ms"),
         waits=waits_of(trial.waits),
@@ -203,7 +201,7 @@ def _slots(
         # Another application of the same config file may have a deployment of that name.
         app, colon, _ = (front or "").rpartition(":")
         name = f"{app}{colon}{at}"
-        limits = _part(trial.limits, at)
+        limits = trial.limits.get(at, {})
         ran, most = limits.get("ran"), limits.get("most")
         if ran and most:
             scaled = int(limits.get("each", 1)) * int(ran[-1])
@@ -222,9 +220,9 @@ def _slots(
 
 def _queue(trial: Trial, at: str | None) -> int | None:
     """Requests that may wait for a slot; Serve writes -1 for any number."""
-    queue = number(trial.cell.get("max_queued_requests"))
+    queue = trial.cell.get("max_queued_requests")
     if at is not None:
-        queue = number(_part(trial.limits, short_name(at)).get("queued"))
+        queue = trial.limits.get(short_name(at), {}).get("queued")
     return int(queue) if queue is not None and queue >= 0 else None
 
 
@@ -238,9 +236,9 @@ def _refused(trial: Trial) -> float:
 def _client(trial: Trial) -> ClientUse:
     verdict: Any = trial.client.get("verdict", trial.client)
     spins = any(one.get("timer") == "spin" for one in trial.client.get("workers", ()))
-    busy, wait = number(verdict.get("non_idle")), number(verdict.get("run_queue_wait"))
+    busy, wait = verdict.get("non_idle"), verdict.get("run_queue_wait")
     # By its few answers a client can look slow that waited for the rest all the time.
-    waited = bool(trial.flags.get("cut")) and busy is not None and busy < HALF
+    waited = bool(trial.flags.get("cut")) and busy is not None and busy < RESTING
     return ClientUse(
         bound=bool(verdict.get("client_bound")) and not waited,
         reasons=tuple(verdict.get("reasons", ())),
@@ -260,7 +258,7 @@ def _offered(trial: Trial) -> Offered:
     lost = merged([trial], "failed_latency")
     spent_s = sum((one.mean or 0.0) * one.count for one in (inside, lost)) / 1e9
     in_flight = spent_s / seconds if inside.count and seconds > 0 else None
-    seen = number(trial.client.get("mean_in_flight"))
+    seen = trial.client.get("mean_in_flight")
     if seen is not None:  # of the accounting: the latencies of a few windows miss long waits
         in_flight = seen
     if in_flight is None and trial.row.loop == "closed":
@@ -272,7 +270,7 @@ def _offered(trial: Trial) -> Offered:
     due = within.sent + within.unsent
     behind = within.in_flight + within.unsent - within.carried_in
     ended = counts.completed + counts.failed_total
-    most = _part(trial.client, "asked").get("max_connections") or 0
+    most = (trial.client.get("asked") or {}).get("max_connections") or 0
     return Offered(
         loop=trial.row.loop,
         connections=max(trial.row.connections, int(most)),
@@ -314,9 +312,9 @@ def _partly_seen(trial: Trial) -> Iterator[str]:
     harmlessly."""
     seconds = measured_s(trial)
     for one in trial.usage.get("processes", ()):
-        seen, role = number(one.get("seen_s")), one.get("role")
+        seen, role = one.get("seen_s"), one["role"]
         if role in SERVER and role != "haproxy" and seen is not None and seen < WHOLE * seconds:
-            yield f"{one['role']} {one['pid']} was there for {seen:.1f} of {seconds:.1f} s"
+            yield f"{role} {one['pid']} was there for {seen:.1f} of {seconds:.1f} s"
 
 
 def _not_told(
@@ -339,25 +337,18 @@ def _not_told(
 
 def _by_deployment(metrics: Mapping[str, Any], group: str, name: str) -> dict[str, float]:
     """A figure of each deployment with a fresh group, by "app:Name" (recorded as "app#Name")."""
-    figures = {}
-    for where, fields in _part(metrics, group).items():
-        value = number(fields.get(name)) if isinstance(fields, Mapping) else None
-        if value is not None:
-            figures[str(where).replace("#", ":")] = value
-    return figures
+    return {
+        where.replace("#", ":"): value
+        for where, fields in metrics.get(group, {}).items()
+        if isinstance(fields, Mapping) and (value := fields.get(name)) is not None
+    }
 
 
 def _hops_ms(waterfall: Mapping[str, Any]) -> dict[str, float]:
-    total = _part(waterfall, "total")
-    if not total:
+    if not (total := waterfall.get("total")):
         return {}
-    every = {"latency": total, **_part(waterfall, "hops")}
-    return {name: (number(one.get("mean")) or 0.0) / 1e6 for name, one in every.items()}
-
-
-def _part(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    part = content.get(name)
-    return part if isinstance(part, Mapping) else {}
+    every = {"latency": total, **waterfall.get("hops", {})}
+    return {name: one.get("mean", 0.0) / NS_PER_MS for name, one in every.items()}
 
 
 def _ms(value_ns: float | None) -> float | None:

@@ -106,7 +106,7 @@ def is_named(deployment: str | None, name: str | None) -> bool:
 def uses_of(usage: Mapping[str, Any]) -> Iterator[ProcessUse]:
     """The processes with a known CPU use."""
     for one in usage.get("processes", ()):
-        cpu = _percent(one.get("cpu_percent"))
+        cpu = _share(one.get("cpu_percent"))
         if cpu is not None:
             named = _REPLICA.match(str(one.get("title", "")))
             where = f"{named['app']}:{named['deployment']}" if named else ""
@@ -115,40 +115,30 @@ def uses_of(usage: Mapping[str, Any]) -> Iterator[ProcessUse]:
                 role=str(one["role"]),
                 deployment=where if one["role"] == "replica" else None,
                 cpu=cpu,
-                thread=_percent(one.get("busiest_thread_percent")),
-                wait=_percent(one.get("run_queue_wait_percent")),
-                thread_wait=_percent(one.get("busiest_thread_wait_percent")),
+                thread=_share(one.get("busiest_thread_percent")),
+                wait=_share(one.get("run_queue_wait_percent")),
+                thread_wait=_share(one.get("busiest_thread_wait_percent")),
             )
 
 
 def host_use(usage: Mapping[str, Any], uses: tuple[ProcessUse, ...]) -> HostUse | None:
     """The use of the host; None if it was not sampled."""
     host = usage.get("host", {})
-    cpu = _percent(host.get("cpu_percent"))
+    cpu = _share(host.get("cpu_percent"))
     if cpu is None or not host.get("cores"):
         return None
     watched = sum(use.cpu for use in uses)
-    steal = _percent(host.get("steal_percent")) or 0.0
+    steal = _share(host.get("steal_percent")) or 0.0
     return HostUse(int(host["cores"]), cpu, steal, cpu - watched, others_words([usage]))
 
 
 def gpus(usage: Mapping[str, Any]) -> dict[int, float]:
     """The share of time that each GPU was in use, by its number."""
-    shares = {}
-    for one in usage.get("gpus", ()):
-        used = _percent(one.get("use_percent"))
-        if used is not None:
-            shares[int(one["device"])] = used
-    return shares
+    shares = {one["device"]: _share(one.get("use_percent")) for one in usage.get("gpus", ())}
+    return {device: share for device, share in shares.items() if share is not None}
 
 
-def number(value: object) -> float | None:
-    """A number of a record; None for anything else."""
-    return float(value) if isinstance(value, int | float) else None
-
-
-def _percent(value: object) -> float | None:
-    percent = number(value)
+def _share(percent: float | None) -> float | None:
     return None if percent is None else percent / 100.0
 
 
@@ -244,18 +234,13 @@ class Waits:
 def waits_of(record: Mapping[str, Any]) -> Waits:
     """The `waits` of a record; empty without observations. Replicas with too few looks are left
     out."""
-    every = tuple(_replica(one) for one in record.get("replicas", ()))
+    every = [_replica(one) for one in record.get("replicas", ())]
     seen = tuple(one for one in every if one.looks >= FEWEST_LOOKS)
     of: dict[str, tuple[ReplicaLook, ...]] = {}
     for one in seen:
         of[one.deployment] = (*of.get(one.deployment, ()), one)
-    return Waits(
-        seen,
-        number(record.get("p50_ms")),
-        number(record.get("alone_p50_ms")),
-        number(record.get("seconds")),
-        of,
-    )
+    times = (record.get("p50_ms"), record.get("alone_p50_ms"), record.get("seconds"))
+    return Waits(seen, *times, of)
 
 
 def deployment_of(record: Mapping[str, Any]) -> str:
@@ -276,7 +261,7 @@ def _replica(record: Mapping[str, Any]) -> ReplicaLook:
         most=record.get("max_ongoing"),
         ongoing=float(record.get("ongoing") or 0.0),
         served=int(record.get("served", 0)),
-        mean_ms=number(record.get("mean_ms")),
+        mean_ms=record.get("mean_ms"),
         places=places("places"),
         own=places("own"),
         loop={str(line): float(share) for line, share in record.get("loop", ())},

@@ -62,12 +62,6 @@ def blocked_candidate(seen: Evidence) -> Candidate | None:
     return None
 
 
-def computes(seen: Evidence) -> bool:
-    """Whether a loop computes: then requests wait for CPU."""
-    blocked = blocked_candidate(seen)
-    return blocked is not None and blocked.cause == "replica CPU"
-
-
 def differing_candidate(seen: Evidence) -> Candidate | None:
     """One replica that answers fewer requests than the others, each in a longer time."""
     for name, replicas in seen.waits.of.items():

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from serve_bench.analysis.statistics import FEWEST, LIKE, MAIN, Best, best
+from serve_bench.analysis.statistics import FEWEST, LIKE, MAIN, Line, best
 from serve_bench.benchmarks.parts import streams, waterfall
 from serve_bench.benchmarks.parts.blocks import (
     doubted,
@@ -162,7 +162,7 @@ def findings(page: Page, names: Names) -> Iterator[str]:
         return
     top = best(one.line for one in rows)
     sound = next((one for one in rows if not one.line.broken), rows[0])
-    shown = sound if top is None else next(one for one in rows if one.line is top.line)
+    shown = next((one for one in rows if one.line is top[0]), sound) if top else sound
     headline, *like = _headline(rows, names, shown, top)
     yield " ".join((*first, headline))
     yield from like
@@ -199,21 +199,23 @@ def figures(entry: Entry) -> str:
     return ", ".join(words) + streams.words(entry)
 
 
-def _headline(rows: Sequence[Entry], names: Names, first: Entry, top: Best | None) -> Iterator[str]:
+def _headline(
+    rows: Sequence[Entry], names: Names, first: Entry, top: Sequence[Line]
+) -> Iterator[str]:
     """The row with the highest throughput and what limited it; then what is like it."""
-    if top is None:
+    if not top:
         text = f"{names.whole(first)}: {figures(first)}"
     else:
         sound = [one.line for one in rows if not one.line.broken]
-        higher = any(one.spreads[MAIN].mean > top.line.spreads[MAIN].mean for one in sound)
+        higher = any(one.spreads[MAIN].mean > top[0].spreads[MAIN].mean for one in sound)
         which = "throughput without a failed request" if higher else "throughput"
         text = f"{names.whole(first)} has the highest {which}: {figures(first)}"
     if first.limited is not None:
         its = "its limit is" if first.limited.cause == "unclear" else "it is limited by"
         text += f"; {its} {first.limited.text}"
     yield sentence(text)
-    if top is not None and top.like:
-        like = [one for line in top.like for one in rows if one.line is line]
+    if top[1:]:
+        like = [one for line in top[1:] for one in rows if one.line is line]
         texts = [f"{names.whole(one)} ({number(one.line.spreads[MAIN].mean)})" for one in like]
         more = f" and {len(texts) - 3} more" if len(texts) > 3 else ""
         yield sentence(f"Not clearly slower ({_LIKE}): {'; '.join(texts[:3])}{more}")
