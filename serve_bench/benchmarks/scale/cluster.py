@@ -255,7 +255,6 @@ class AttachedCluster(ScaleCluster):
             "package": str(package),
             "names": list(self.names),
             "port": self.port,
-            "log": str(self.log.resolve()),
         }
         try:
             answer = self._child.ask("attach", body, ATTACH_TIMEOUT_S, phase_ended)

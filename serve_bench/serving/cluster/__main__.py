@@ -61,12 +61,7 @@ class Cluster:
     def attach(self, spec: dict[str, Any]) -> dict[str, Any]:
         """Connects to a cluster of others. Returns what is there."""
         self.attached = Attached(self._applications, self._phase_ended)
-        return self.attached.attach({**spec, "give_up": self._give_up})
-
-    def _give_up(self, message: str) -> None:
-        """Where a call into Ray does not come back: the parent is told, and that is all."""
-        self._say(event="refused", message=message, detail=[])
-        os._exit(1)
+        return self.attached.attach(spec)
 
     def put(self, spec: dict[str, Any]) -> dict[str, Any]:
         """Deploys applications beside those that there are, and waits until they answer."""

@@ -14,7 +14,6 @@ import os
 import platform
 import re
 import resource
-import socket
 import subprocess
 import sys
 import threading
@@ -320,9 +319,6 @@ def joining_environment() -> dict[str, str]:
 # it is removed again however the run ends: the parent may be killed, and nobody else would do it.
 # An application counts as ours by its code, not by its name.
 
-REACH_TIMEOUT_S = 5.0
-SILENT_TIMEOUT_S = 10.0
-CONNECT_TIMEOUT_S = 30.0
 WATCH_S = 0.5
 END_KNOWN_TIMEOUT_S = 5.0
 LEAVE_TIMEOUT_S = 18.0
@@ -465,10 +461,7 @@ def _connect(spec: dict[str, Any]) -> Any:
     import ray
 
     address = spec["address"]
-    _reach(address)
-    over = threading.Event()
-    watch = threading.Thread(target=_watch, args=(spec, over), daemon=True)
-    watch.start()
+    in_time(f"{address} was reached, but as a GCS of Ray it", lambda: _greet(address))
     try:
         return ray.init(
             address=address,
@@ -478,40 +471,23 @@ def _connect(spec: dict[str, Any]) -> Any:
         )
     except Exception as error:  # of many kinds by version; each is one line
         raise Refused(f"cluster {address}: {one_line(error)}") from error
-    finally:
-        over.set()
 
 
-def _watch(spec: dict[str, Any], over: threading.Event) -> None:
-    """Gives up on a connection that Ray would try for a minute or for ever: where its own log says
-    that it is not let in, and where what listens gives no answer."""
-    address, log = spec["address"], Path(spec["log"])
-    began, size = time.monotonic(), log.stat().st_size
-    while not over.wait(WATCH_S):
-        with log.open("rb") as file:
-            file.seek(size)
-            lines = file.read()
-            if b"InvalidAuthToken" in lines:
-                spec["give_up"](
-                    f"cluster {address} does not let us in: it wants RAY_AUTH_MODE=token and its "
-                    "token (RAY_AUTH_TOKEN, or a file named by RAY_AUTH_TOKEN_PATH)"
-                )
-            silent = b"Failed to connect to GCS" in lines
-        patience_s = SILENT_TIMEOUT_S if silent else CONNECT_TIMEOUT_S
-        if time.monotonic() - began > patience_s:
-            spec["give_up"](
-                f"{address} was reached, but gave no answer as a GCS of Ray does in "
-                f"{patience_s:.0f} s"
-            )
-
-
-def _reach(address: str) -> None:
-    host, _, port = address.rpartition(":")
+def _greet(address: str) -> None:
+    """Asks the cluster for its name. Where it does not let us in, or what listens is no GCS,
+    `ray.init` would try for minutes. Raises Refused for a wrong token."""
+    raylet: Any = importlib.import_module("ray._raylet")  # without types
     try:
-        socket.create_connection((host.strip("[]"), int(port)), REACH_TIMEOUT_S).close()
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise Refused(f"no Ray cluster can be reached at {address}: {why.lower()}") from None
+        raylet.GcsClient(address=address)
+    except AttributeError:
+        return  # another Ray may have it elsewhere: then `ray.init` is waited for
+    except Exception as error:
+        if type(error).__name__ != "AuthenticationError":  # an older Ray has no tokens
+            raise Refused(f"cluster {address}: {one_line(error)}") from error
+        raise Refused(
+            f"cluster {address} does not let us in: it wants RAY_AUTH_MODE=token and its "
+            "token (RAY_AUTH_TOKEN, or a file named by RAY_AUTH_TOKEN_PATH)"
+        ) from error
 
 
 def _start_serve(port: int) -> None:
