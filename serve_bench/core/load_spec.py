@@ -118,8 +118,8 @@ class Load:
     then open loop: requests are due at fixed times, whether responses come or not.
     `processes` None means enough for the load, and never more than the machine leaves.
     `max_connections` (open loop): connections may grow from `connections` up to this.
-    `count`: stop after so many requests. `each`: of each connection so many, and no more (client
-    raw, closed loop). `spin`: wait for due times by spinning, not by a timer.
+    `count`: stop after so many requests. `each`: of each connection so many, and no more
+    (clients raw and handle, closed loop). `spin`: wait for due times by spinning, not by a timer.
     `ramp`: the rate moves linearly from the former stage's rate to this one's.
     `pickup_every`: one read in so many asks the kernel for its receive time; 0 means none.
     `connection_rates`: also take the rate of each connection each 100 ms (client raw, closed loop).
@@ -189,7 +189,8 @@ class Load:
             require(self.each >= 1, f"each must be 1 or more, got {self.each}")
             require(self.count is None, "each and count exclude each other: give one")
             require(not self.open_loop, "each is for a closed loop: give no rate and no stages")
-            require(self.client == "raw", f"each is for the client raw, not {self.client}")
+            each = f"each is for the clients raw and handle, not {self.client}"
+            require(self.client in ("raw", HANDLE), each)
         if self.max_connections is not None:
             require(self.open_loop, "max_connections is for an open loop: give a rate or stages")
             require(

@@ -203,11 +203,13 @@ class AsyncEngine(Engine, Generic[C]):
 
     async def _repeat(self, client: C) -> None:
         """Closed loop: the next request when the last one has ended."""
-        while self.tally.may_send():
+        left = NEVER if self.share.each is None else self.share.each
+        while left and self.tally.may_send():
             now = perf()
             if now >= self.tally.edge:  # it is sent in the window in which it is counted
                 self._turn(now)
                 continue
+            left -= 1
             self._begin(client, now)
             await self._request(client, now, now)
 
@@ -346,9 +348,12 @@ class CallEngine(AsyncEngine[K]):
         """Count a whole answer; as `_attempt`."""
         client.received += self._size(answer)
         expected = self.load.request.expect_body
-        if expected is None or answer == expected:
+        if expected is None:
             return None, 0
-        self.see("body", answer if isinstance(answer, bytes) else repr(answer))
+        content = answer if isinstance(answer, bytes) else str(answer).encode()
+        if content == expected:
+            return None, 0
+        self.see("body", content)
         return "body", 0
 
     def _given_up(self, client: K, failure: str, now: int) -> None:

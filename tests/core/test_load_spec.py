@@ -65,7 +65,7 @@ def test_bad_requests_are_refused(options: dict[str, Any], line: str) -> None:
         ({"each": 0}, "each must be 1 or more, got 0"),
         ({"each": 3, "count": 3}, "each and count exclude each other"),
         ({"each": 3, "rate": 1.0}, "each is for a closed loop"),
-        ({"each": 3, "client": "aiohttp"}, "each is for the client raw, not aiohttp"),
+        ({"each": 3, "client": "aiohttp"}, "each is for the clients raw and handle, not aiohttp"),
         ({"max_connections": 5}, "max_connections is for an open loop"),
         ({"pickup_every": -1}, "pickup_every"),
     ],

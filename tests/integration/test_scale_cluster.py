@@ -21,10 +21,13 @@ import psutil
 import pytest
 
 from serve_bench.benchmarks.scale import Workload
-from serve_bench.benchmarks.scale.cluster import AttachedCluster, HandleLoad, OwnCluster
+from serve_bench.benchmarks.scale.cluster import AttachedCluster, OwnCluster
 from serve_bench.benchmarks.scale.request import ScaleApp, ScaleSuite, apps_of
-from serve_bench.benchmarks.scale.trial import HandleResult
+from serve_bench.core.load_result import LoadResult
+from serve_bench.core.load_spec import Timing
 from serve_bench.core.variants import BUILT_IN_VARIANTS
+from serve_bench.load.driver import drive_load
+from serve_bench.load.failures import LoadError
 from serve_bench.serving.launch_spec import LaunchSpec, free_block
 from serve_bench.serving.server import LaunchFailed
 from serve_bench.serving.strays import new_run, reap
@@ -34,6 +37,8 @@ pytestmark = [pytest.mark.ray, pytest.mark.timeout(170)]
 
 HERE: Final = Path(__file__).parent
 FOREIGN: Final = "of_others"
+TIMING: Final = Timing(0.2, 0.2, 3, 0.3)
+ONCE: Final = Timing(0.0, 0.0, 1, 60.0)  # requests by number
 LOST_S: Final = 5.0  # an answer that takes longer than that is not to come
 
 
@@ -62,25 +67,19 @@ def get_from(url: str, app: ScaleApp) -> str:
     return get(url + app.route)
 
 
-def load_of(app: ScaleApp, **changes: Any) -> HandleLoad:
-    usual = HandleLoad(
-        app.name, 3, app.answer, warmup_s=0.2, timeout_s=30.0, windows=3, window_s=0.3
-    )
-    return dataclasses.replace(usual, **changes)
+def load_by_handle(
+    cluster: OwnCluster | AttachedCluster, app: ScaleApp, *, timing: Timing = TIMING, **changes: Any
+) -> LoadResult:
+    """What three callers of a handle measure."""
+    load = dataclasses.replace(cluster.handle_load(app, {}), connections=3, timeout_s=30.0)
+    return drive_load(dataclasses.replace(load, **changes), timing)
 
 
-def check_windows(result: HandleResult, clients: int = 3, may_lose: bool = False) -> None:
+def check_windows(result: LoadResult, may_lose: bool = False) -> None:
     """`may_lose`: what calls itself loses an answer now and then (docs/scale.md)."""
-    assert set(result.failed) <= ({"timeout"} if may_lose else set())
-    assert bool(result.examples) == bool(result.failed)
+    assert set(result.measured.failed) <= ({"timeout"} if may_lose else set())
     assert sum(result.windows) == result.in_windows.completed > 0
-    assert result.completed == len(result.latencies_ns) == result.sent - len(result.censored_ns)
-    assert len(result.windows) == 3 and result.seconds == pytest.approx(0.9)
-    assert result.late <= clients and result.in_windows.balanced
-    # Clients wait for their answers: none can have been busy for longer than it was measured.
-    assert 0 < result.flown_ns <= clients * result.seconds * 1e9
-    assert result.flown_ns <= sum((*result.latencies_ns, *result.censored_ns))
-    assert result.warmup_completed > 0
+    assert len(result.windows) == 3 and result.measured.balanced and result.in_windows.balanced
 
 
 @pytest.fixture(scope="module")
@@ -129,24 +128,23 @@ def test_every_application_answers_by_every_proxy_and_by_its_handle(own: OwnClus
         assert get(f"{node.url}{ENSEMBLE[0].route}?input=2") == "9"
         assert get(f"{node.url}{CHAIN[0].route}?input=5") == "8"
     for app in (SINGLE[0], ENSEMBLE[0], CHAIN[0]):
-        check_windows(own.handle_load(load_of(app)))
-    check_windows(own.handle_load(load_of(MULTI[0], timeout_s=LOST_S)), may_lose=True)
+        check_windows(load_by_handle(own, app))
+    check_windows(load_by_handle(own, MULTI[0], timeout_s=LOST_S), may_lose=True)
     assert own.prove()["port_owner"]["role"] == "proxy"
     assert own.casualties() == []
 
 
 @pytest.mark.long
 def test_latency_is_of_so_many_requests_each_and_a_wrong_sum_is_none(own: OwnCluster) -> None:
-    each = own.handle_load(load_of(CHAIN[0], windows=0, requests_each=4))
-    assert (each.windows, each.completed, each.sent, each.failed) == ((), 12, 12, {})
+    each = load_by_handle(own, CHAIN[0], each=4, timing=ONCE)
+    assert (each.measured.completed, each.measured.sent, each.measured.failed) == (12, 12, {})
     # The sum of one node more than there are: what the application answers is wrong.
-    wrong = own.handle_load(load_of(ENSEMBLE[0], windows=0, requests_each=4, expect="6"))
-    assert wrong.failed == {"body": 12} and wrong.latencies_ns == () and wrong.sent == 12
-    assert wrong.examples == ("answered 3, expected 6",)
-    wrong = own.handle_load(load_of(ENSEMBLE[0], expect="6"))
-    assert set(wrong.failed) == {"body"} and wrong.windows == (0, 0, 0)
-    slow = own.handle_load(load_of(CHAIN[0], windows=0, requests_each=1, timeout_s=1e-6))
-    assert slow.failed == {"timeout": 3}
+    more = dataclasses.replace(ENSEMBLE[0], answer="6")
+    wrong = load_by_handle(own, more, each=4, timing=ONCE)
+    assert wrong.measured.failed == {"body": 12} and wrong.latency.count == 0
+    assert wrong.examples["body"] == "3"
+    slow = load_by_handle(own, CHAIN[0], each=1, timeout_s=1e-6, timing=ONCE)
+    assert slow.measured.failed == {"timeout": 3}
     told = own.controller()
     assert told["control_loop_ms"] is not None and told["control_loop_ms"] > 0
     assert told["loops"] is not None and told["loops"] > 1
@@ -156,11 +154,10 @@ def test_latency_is_of_so_many_requests_each_and_a_wrong_sum_is_none(own: OwnClu
 def test_each_replica_counts_and_hops_are_as_many_as_asked(own: OwnCluster) -> None:
     hops = [one.pid for one in own.put(MULTI).replicas]
     before = sum(own.counts()[pid].requests for pid in hops)
-    load = load_of(MULTI[0], warmup_s=0.0, windows=0, requests_each=5, timeout_s=LOST_S)
-    result = own.handle_load(load)
+    result = load_by_handle(own, MULTI[0], each=5, timeout_s=LOST_S, timing=ONCE)
     taken = sum(own.counts()[pid].requests for pid in hops) - before
     # An answer may be lost on its way back, and is told then; every call was made.
-    assert result.sent == 15 and set(result.failed) <= {"timeout"}
+    assert result.measured.sent == 15 and set(result.measured.failed) <= {"timeout"}
     assert taken == 15 * (1 + 5)
 
 
@@ -175,8 +172,8 @@ def test_what_cannot_be_built_is_refused_and_removed_is_gone(own: OwnCluster) ->
     assert own.replicas() == [] and own.casualties() == []
     with pytest.raises(urllib.error.HTTPError, match="404"):
         get(url)
-    with pytest.raises(LaunchFailed, match="does not exist"):
-        own.handle_load(load_of(SINGLE[0]))
+    with pytest.raises(LoadError, match="does not exist"):
+        load_by_handle(own, SINGLE[0])
 
 
 @pytest.mark.long
@@ -189,7 +186,7 @@ def test_behind_haproxy_all_is_the_same(tmp_path: Path) -> None:
             cluster.put(these)
             for app in these:
                 assert get(cluster.url + app.route) == app.answer
-                check_windows(cluster.handle_load(load_of(app)))
+                check_windows(load_by_handle(cluster, app))
             (node,) = cluster.proxies()
             assert node.healthy and node.url == cluster.url and node.why is None
             assert cluster.prove()["port_owner"]["role"] == "haproxy"
@@ -297,7 +294,7 @@ def test_it_is_left_as_it_was_and_what_a_killed_run_left_is_replaced(
         assert node.healthy and node.port == others.port
         assert get(node.url + SINGLE[0].route) == "hi"
         assert get(f"{node.url}/{FOREIGN}") == "foreign"
-        check_windows(cluster.handle_load(load_of(SINGLE[0])))
+        check_windows(load_by_handle(cluster, SINGLE[0]))
         roles = [process.role for process in cluster.processes()]
         assert roles.count("replica") == 2 and {"driver", "proxy", "controller"} <= set(roles)
         proof = cluster.prove()

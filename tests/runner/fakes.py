@@ -271,17 +271,6 @@ def _answer(script: Script, command: str) -> Any:
         "proxies": {"proxies": PROXIES},
         "controller": {"controller": {"control_loop_ms": 3.0}},
         "proof": {"flags": {}, "environment": {}, "packages": []},
-        "handle_load": {
-            "seconds": 2.0,
-            "drained_s": 0.1,
-            "windows": [3, 2],
-            "latencies_ns": [10, 20, 30],
-            **dict.fromkeys(("late", "late_failed", "flown_ns", "warmup_failed"), 0),
-            "warmup_completed": 4,
-            "failed": {},
-            "censored_ns": [],
-            "examples": [],
-        },
     }
     return script.call(command, "", answers[command])
 

@@ -195,7 +195,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     ),
     "scale-graph": Kind(
         scale("chain"),
-        "handle_load 1: fails; load 1: silent interrupted; load 2: refused killed",
+        "load 1: fails silent interrupted; load 2: refused killed",
     ),
     "scale-attached": Kind(scale("curve", replicas=(1, 2), **ATTACHED), "put 2: dies"),
 }

@@ -1,8 +1,7 @@
 """What `serve-bench scale` measures on: a cluster of ours, or one of others, size after size.
 
 The applications of a size are put, loaded and removed: through a handle, by HTTP from this host, or
-from every node. Rule: how nodes load is nodes/, how a handle is called the cluster's program, what
-a record holds trial.py.
+from every node. Rule: how nodes load is nodes/, what a record holds trial.py.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ import psutil
 
 from serve_bench.benchmarks.scale.cluster import (
     AttachedCluster,
-    HandleLoad,
     NodeProxy,
     OwnCluster,
 )
@@ -38,7 +36,6 @@ from serve_bench.benchmarks.scale.request import (
 )
 from serve_bench.benchmarks.scale.trial import (
     cpu_us_a_request,
-    handle_trial,
     nodes_trial,
     why_invalid,
     with_values,
@@ -49,7 +46,7 @@ from serve_bench.core.load_result import Progress
 from serve_bench.core.load_spec import HANDLE, Load, Timing
 from serve_bench.core.plan import trial_of
 from serve_bench.core.request_spec import Request
-from serve_bench.core.result import Deploy, JsonObject, PlannedTrial, Trial
+from serve_bench.core.result import Deploy, JsonObject, PlannedTrial, Row, Trial
 from serve_bench.load.driver import drive_load
 from serve_bench.load.failures import LoadError, LoadInterrupted
 from serve_bench.nodes.crew import NodeCrew, NodesInterrupted
@@ -212,10 +209,8 @@ class ScaleBench(Bench[ScaleCell, PlannedTrial]):
         """The trial of a row; None where it could not be loaded."""
         self._say("connect", planned)
         try:
-            if planned.row.client == HANDLE:
-                trial = self._by_handle(planned)
-            elif self._suite.workload in GRAPHS:
-                trial = self._by_http(planned)
+            if self._suite.workload in GRAPHS:
+                trial = self._from_here(planned)
             else:
                 trial = self._from_nodes(planned)
         except (LoadError, RunFailed) as error:
@@ -235,39 +230,10 @@ class ScaleBench(Bench[ScaleCell, PlannedTrial]):
             trial = trial.flagged("invalid")
         return trial
 
-    def _by_handle(self, planned: PlannedTrial) -> Trial:
-        row, suite, app = planned.row, self._suite, self._apps[0]
-        started_at, began = now_iso(), time.monotonic()
-        with self._sampling() as sampler:
-            self._say("measure through the handle", planned)
-            load = HandleLoad(
-                app.name,
-                clients=row.connections,
-                expect=app.answer,
-                warmup_s=suite.warmup_s,
-                timeout_s=suite.timeout_s,
-                windows=0 if row.requests_each else suite.windows,
-                window_s=suite.window_s,
-                requests_each=row.requests_each,
-            )
-            result = self._cluster.handle_load(load)
-            ended_ns = time.time_ns()
-        total_s = time.monotonic() - began
-        number = self._part.number
-        trial = handle_trial(planned, number, started_at, result, suite.warmup_s, total_s)
-        began_ns = ended_ns - int(1e9 * (result.seconds + result.drained_s))
-        return self._with_usage(trial, sampler, began_ns)
-
-    def _by_http(self, planned: PlannedTrial) -> Trial:
-        """Driven from this process. A latency row is preceded by a warm-up of its own, as the
-        clients of a handle have."""
-        suite = self._suite
-        load = Load(
-            self._request(self._proxy_here(), self._apps[0]),
-            connections=planned.row.connections,
-            each=planned.row.requests_each,
-            timeout_s=suite.timeout_s,
-        )
+    def _from_here(self, planned: PlannedTrial) -> Trial:
+        """Driven from this host, by HTTP or a handle. A latency row is preceded by a warm-up of its
+        own."""
+        suite, load = self._suite, self._load_from_here(planned.row)
         drive = partial(drive_load, on_progress=self._progress(planned), mark=marks(self._run_id))
         started_at, began = now_iso(), time.monotonic()
         with self._sampling() as sampler:
@@ -317,6 +283,17 @@ class ScaleBench(Bench[ScaleCell, PlannedTrial]):
                 self._note("node", f"node {name}: {node['lost']}", planned)
         trial = self._with_usage(trial, sampler, min(result.began_at_ns.values()))
         return self._with_costs(trial) if suite.workload == "curve" else trial
+
+    def _load_from_here(self, row: Row) -> Load:
+        """The load of a row: by a handle, or by HTTP."""
+        app, timeout_s = self._apps[0], self._suite.timeout_s
+        if row.client == HANDLE:
+            load = self._cluster.handle_load(app, self._part.variant.env)
+        else:
+            load = Load(self._request(self._proxy_here(), app))
+        return replace(
+            load, connections=row.connections, each=row.requests_each, timeout_s=timeout_s
+        )
 
     def _request(self, proxy: NodeProxy, app: ScaleApp) -> Request:
         return Request(

@@ -1,7 +1,7 @@
 """The cluster that `scale` measures, as one of our own; and one of others.
 
-Both put whole applications on it, list the proxies of its nodes, load through a handle, and remove
-their applications again. Rule: nothing here imports ray; the child of cluster/ does what needs it.
+Both put whole applications on it, list the proxies of its nodes, and remove their applications
+again. Rule: nothing here imports ray; the child of cluster/ does what needs it.
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import psutil
 
 from serve_bench.benchmarks.scale.request import ScaleApp
-from serve_bench.benchmarks.scale.trial import HandleResult  # what a handle load gives
 from serve_bench.core.app_spec import APPS_PACKAGE, DEPLOY_TIMEOUT_PER_REPLICA_S, DEPLOY_TIMEOUT_S
+from serve_bench.core.load_spec import Load
+from serve_bench.core.plan import JSON
+from serve_bench.core.request_spec import Request
 from serve_bench.core.schema import built
 from serve_bench.observing.processes import serve_processes
 from serve_bench.serving.child import DETAIL_LINES, Child, ChildError, last_lines
@@ -85,26 +87,11 @@ class NodeProxy:
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
 
-@dataclass(frozen=True)
-class HandleLoad:
-    """A load through the handle of an application's ingress, which is called with 0.
-
-    `windows` of `window_s` after the warm-up, or `requests_each` one after the other by each client
-    (then there are no windows). `expect`: the right answer as text.
-    """
-
-    app: str
-    clients: int
-    expect: str
-    warmup_s: float
-    timeout_s: float
-    windows: int = 0
-    window_s: float = 1.0
-    requests_each: int | None = None
-
-
 class ScaleCluster:
-    """What both do once they are up. All methods raise LaunchFailed."""
+    """What both do once they are up. Methods that ask the cluster raise LaunchFailed."""
+
+    gcs_address: str
+    joining: dict[str, str]
 
     def put(self, apps: Sequence[ScaleApp], report: Say = lambda phase: None) -> Put:
         """Deploys applications at once, beside those that there are, and waits until all replicas
@@ -127,14 +114,17 @@ class ScaleCluster:
         answer = self._ask("proxies", {}, ASK_TIMEOUT_S)
         return built(tuple[NodeProxy, ...], answer["proxies"], "proxies")
 
-    def handle_load(self, load: HandleLoad) -> HandleResult:
-        """Drives the load, and waits for its end."""
-        measured_s = load.windows * load.window_s + (load.requests_each or 0) * load.timeout_s
-        # The last request of the warm-up, and of the measured part, may each take their timeout.
-        longest_s = load.warmup_s + measured_s + 2 * load.timeout_s
-        body = {**asdict(load), "longest_s": longest_s}
-        answer = self._ask("handle_load", body, longest_s + ASK_TIMEOUT_S)
-        return built(HandleResult, answer, "handle_load")
+    def handle_load(self, app: ScaleApp, env: Mapping[str, str]) -> Load:
+        """A load through the handle of an application, from drivers with `env`. The ingress is
+        called with 0, and its answer counts as text."""
+        request = Request(
+            f"http://{self.gcs_address}/{app.name}/__call__",
+            headers=JSON,
+            body=b"0",
+            expect_body=app.answer.encode(),
+        )
+        environment = {**self.joining, **env, "RAY_USAGE_STATS_ENABLED": "0"}
+        return Load(request, client="handle", environment=environment)
 
     def controller(self) -> Mapping[str, float | None]:
         """What Serve says of its controller: `control_loop_ms` (mean of its last 100 loops),
@@ -222,6 +212,7 @@ class AttachedCluster(ScaleCluster):
     port: int = 8000
     seconds: dict[str, float] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
+    joining: dict[str, str] = field(default_factory=dict)  # what another driver's env must hold
     _child: Child | None = None
     _closed: Reaped | None = None
 
@@ -261,13 +252,7 @@ class AttachedCluster(ScaleCluster):
         except ChildError as error:
             raise self._failed(error) from None
         self.facts = {name: value for name, value in answer.items() if name != "event"}
-
-    @property
-    def joining(self) -> Mapping[str, str]:
-        """What the environment of another driver must hold to join: how Ray authenticates, with the
-        token where it was given by a variable."""
-        environment: Mapping[str, str] = self.facts.get("environment", {})
-        return environment
+        self.joining = self.facts["environment"]
 
     def prove(self) -> dict[str, Any]:
         """What was found when it was attached to, the flags in force as Serve's actors resolved

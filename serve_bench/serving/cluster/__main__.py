@@ -27,7 +27,7 @@ import ending
 import look
 import measured
 from actors import Refused, one_line
-from applications import Applications, HandleLoads, proxies
+from applications import Applications, proxies
 from course import Course
 from deployer import Deployer
 from start import LEAVE_TIMEOUT_S, Attached, http_wanted, start
@@ -45,7 +45,6 @@ class Cluster:
         self._say = say
         self._deployer = Deployer(self._phase_ended)
         self._applications = Applications(self._phase_ended)
-        self._handle_loads = HandleLoads()
         self._course = Course()
         self.attached: Attached | None = None
 
@@ -104,7 +103,6 @@ class Cluster:
             "put": self.put,
             "remove": lambda spec: {"seconds": self._applications.remove(spec.get("apps"))},
             "proxies": lambda _: {"proxies": proxies()},
-            "handle_load": self._handle_loads.load,
             "controller": lambda _: {"controller": actors.controller()},
             "look": self.look,
             "course": self.course,

@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 from serve_bench.benchmarks.scale.cluster import NodeProxy
-from serve_bench.benchmarks.scale.trial import HandleResult
 from serve_bench.core import usage as counts
-from serve_bench.core.load_result import Counts
 from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.serving.launch_spec import (
     LaunchSpec,
@@ -65,10 +63,3 @@ def test_the_url_of_a_proxy_is_that_of_its_own_node() -> None:
     assert url("0.0.0.0") == url("127.0.0.1") == "http://127.0.0.1:8000"
     assert url("::") == "http://[::1]:8000"
     assert url("10.1.0.2") == "http://10.1.0.2:8000"
-
-
-def test_sent_is_completed_and_failed_whenever_that_was() -> None:
-    failed = {"body": 3, "timeout": 1}
-    result = HandleResult(1.0, (1,), (5, 7), failed, (9,), late=3, late_failed=2)
-    assert (result.completed, result.sent) == (2, 6)
-    assert result.in_windows == Counts(6, 1, {"all": 2}, 3) and result.in_windows.balanced
