@@ -12,7 +12,7 @@ import statistics
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any, Final
 
 from serve_bench.analysis.capacity.launch import Requests
@@ -190,10 +190,8 @@ class ReplicaLine:
         levels = [
             one.all if one.wanted is None else one.wanted for one in self.between(begin_s, end_s)
         ]
-        signs = [
-            1 if after > before else -1 for before, after in pairwise(levels) if after != before
-        ]
-        return sum(before != after for before, after in pairwise(signs))
+        ups = [after > before for before, after in pairwise(levels) if after != before]
+        return sum(before != after for before, after in pairwise(ups))
 
 
 def replica_lines(course: JsonObject) -> tuple[ReplicaLine, ...]:
@@ -486,12 +484,8 @@ def _needed(
         return min(one.running for one in states), begin
     before = [one for one in states if one.at_s <= held_at] or list(states[:1])
     needed = before[-1].running
-    since = before[-1].at_s
-    for one in reversed(before):
-        if one.running < needed:
-            break
-        since = one.at_s
-    return needed, max(begin, since)
+    since = [*takewhile(lambda one: one.running >= needed, reversed(before))][-1]
+    return needed, max(begin, since.at_s)
 
 
 def _down_s(every: ReplicaLine, end_s: float, after_s: float) -> float | None:
@@ -499,10 +493,8 @@ def _down_s(every: ReplicaLine, end_s: float, after_s: float) -> float | None:
     first = every.at(0.0)
     if first is None or after_s <= 0:
         return None
-    for one in every.between(end_s, end_s + after_s):
-        if one.all <= first.all:
-            return max(0.0, one.at_s - end_s)
-    return None
+    few = (one for one in every.between(end_s, end_s + after_s) if one.all <= first.all)
+    return next((max(0.0, one.at_s - end_s) for one in few), None)
 
 
 def _faults(

@@ -15,17 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
 
-from serve_bench.analysis.comparing.match import (
-    Difference,
-    differences_of,
-    few,
-    software_changes,
-    software_of,
-    subject_of,
-    unlike,
-    unlike_hosts,
-    unlike_rows,
-)
+from serve_bench.analysis.comparing import match
 from serve_bench.analysis.comparing.model import ComparedRow, Comparing, geometric_mean
 from serve_bench.analysis.comparing.pooled import MeasuredRun, Place, compare_newest, read_run
 from serve_bench.analysis.comparing.values import MEASURES, Measure, RowPlace
@@ -189,7 +179,7 @@ def _group(
     series = [one for one in every if any(point.value is not None for point in one.points)]
     own = [f"{one.what} {one.b}" for one in _unlike(alike[0], runs[0])] if alike else []
     return Group(
-        name=", ".join([str(runs[0].subject), *few(own)]),
+        name=", ".join([str(runs[0].subject), *match.few(own)]),
         runs=(
             runs[0],
             *(replace(run, changed=tuple(_changes(old, run))) for old, run in pairwise(runs)),
@@ -216,8 +206,7 @@ def _points(
 ) -> tuple[HistoryPoint, ...]:
     points = []
     for run in runs:
-        row = run.rows.get(place)
-        if row is None:
+        if (row := run.rows.get(place)) is None:
             points.append(HistoryPoint())
             continue
         values = list(row.values.get(measure.name, {}).values())
@@ -237,11 +226,13 @@ def _gaps(series: Sequence[Series], comparison: Comparing) -> Iterator[str]:
             continue
         title = f"{one.row} ({one.client}) of {one.variant}, {cell_slug(one.cell)}"
         if newest.invalid:
-            judged.add(one.place)
-            yield f"{title}: more than {100 * INVALID_SHARE:g} % of its requests failed"
+            why = f"more than {100 * INVALID_SHARE:g} % of its requests failed"
         elif newest.value is None and before.value is not None:
-            judged.add(one.place)
-            yield f"{title}: {one.measure.name} not measured, as it was in the run before"
+            why = f"{one.measure.name} not measured, as it was in the run before"
+        else:
+            continue
+        judged.add(one.place)
+        yield f"{title}: {why}"
 
 
 def _place_of(row: ComparedRow, comparison: Comparing) -> Place:
@@ -256,9 +247,9 @@ def _changes(before: MeasuredRun, run: MeasuredRun) -> Iterator[str]:
         if name in old and old[name] != value:
             yield f"{name} {old[name]} -> {value}"
     known = tuple(f"{name} " for name in new)  # Ray is among the packages too
-    measured = [software_of(one.result.launches) for one in (before, run)]
-    yield from (text for text in software_changes(*measured) if not text.startswith(known))
-    for other in unlike_hosts(before.run.host, run.run.host):
+    measured = [match.software_of(one.result.launches) for one in (before, run)]
+    yield from (text for text in match.software_changes(*measured) if not text.startswith(known))
+    for other in match.unlike_hosts(before.run.host, run.run.host):
         if other.what != "kernel":  # told above
             yield f"{other.what} {other.a} -> {other.b}"
 
@@ -339,16 +330,16 @@ def _shares(group: Sequence[MeasuredRun], run: MeasuredRun) -> bool:
     return group[0].subject == run.subject and any(other.places & run.places for other in group)
 
 
-def _unlike(group: Sequence[MeasuredRun], run: MeasuredRun) -> list[Difference]:
+def _unlike(group: Sequence[MeasuredRun], run: MeasuredRun) -> list[match.Difference]:
     """In what a run is unlike a group; Ray's version is left out."""
-    differences = differences_of(group[0].result, run.result)
+    differences = match.differences_of(group[0].result, run.result)
     for other in (group[0], group[-1]):
-        differences += unlike_rows(other.rows, run.rows)
+        differences += match.unlike_rows(other.rows, run.rows)
     return list({str(one): one for one in differences}.values())
 
 
-def _unlike_hosts(group: Sequence[MeasuredRun], run: MeasuredRun) -> list[Difference]:
-    return list(unlike_hosts(group[0].run.host, run.run.host))
+def _unlike_hosts(group: Sequence[MeasuredRun], run: MeasuredRun) -> list[match.Difference]:
+    return list(match.unlike_hosts(group[0].run.host, run.run.host))
 
 
 def _why_alone(groups: Sequence[Sequence[MeasuredRun]], run: MeasuredRun) -> str:
@@ -386,12 +377,14 @@ def _mark_late(
     for one in left:
         result = stored.get(one.where)
         places = [
-            group for group in groups if result is None or subject_of(result) == group[0].subject
+            group
+            for group in groups
+            if result is None or match.subject_of(result) == group[0].subject
         ]
         alike = [
             group
             for group in places
-            if result is not None and not list(unlike(group[0].result, result, ({}, {})))
+            if result is not None and not list(match.unlike(group[0].result, result, ({}, {})))
         ]
         newest = [run.run.started_at for group in alike or places for run in group]
         yield replace(one, late=bool(newest) and one.started_at > max(newest))

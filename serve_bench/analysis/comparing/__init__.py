@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
+from serve_bench.analysis import ratios
 from serve_bench.analysis.checks import Warning, checks, unfair_sentences
 from serve_bench.analysis.comparing.match import (
     doubtful,
@@ -47,20 +48,6 @@ from serve_bench.analysis.comparing.values import (
     weighed,
     worse,
 )
-from serve_bench.analysis.ratios import (
-    ASSUMED,
-    FEWEST,
-    RUNS_KNOWN,
-    THRESHOLD,
-    Hypothesis,
-    Interval,
-    Judged,
-    RunSpread,
-    against_runs,
-    judge,
-    paired,
-    unpaired,
-)
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.analysis.waterfall import shifts
 from serve_bench.core.errors import BadInput, FormatError
@@ -86,7 +73,7 @@ class Match:
     pairs: bool
     variants: tuple[str, str] | None = None
     planned: int | None = None  # the rounds of a run that is judged after each
-    spreads: Mapping[str, RunSpread] | None = None  # between runs, by metric; None: one run
+    spreads: Mapping[str, ratios.RunSpread] | None = None  # between runs, by metric; None: one run
     base: tuple[SideRow, ...] = ()  # the row of each run, where A is several
 
     def values(self, metric: str) -> tuple[Mapping[int, float], Mapping[int, float]]:
@@ -103,18 +90,18 @@ class Match:
         streams = self.a.row.traffic.streams or self.b.row.traffic.streams
         return tuple(one for one in MEASURES if streams or one.name in OF_ALL)
 
-    def interval(self, metric: str) -> Interval | None:
+    def interval(self, metric: str) -> ratios.Interval | None:
         """None below two launches a side; of several runs as against_runs says."""
         a, b = self.values(metric)
         if self.base:
             runs = [list(of.values()) for row in self.base if (of := row.values.get(metric))]
-            return against_runs(runs, list(b.values())) if runs and b else None
+            return ratios.against_runs(runs, list(b.values())) if runs and b else None
         if min(len(a), len(b)) < 2:
             return None
         if self.pairs:
-            return paired([math.log(b[at] / a[at]) for at in a], self.planned)
-        spread = None if self.spreads is None else self.spreads.get(metric, ASSUMED)
-        return unpaired(list(a.values()), list(b.values()), spread)
+            return ratios.paired([math.log(b[at] / a[at]) for at in a], self.planned)
+        spread = None if self.spreads is None else self.spreads.get(metric, ratios.ASSUMED)
+        return ratios.unpaired(list(a.values()), list(b.values()), spread)
 
 
 def judged_rows(
@@ -122,21 +109,23 @@ def judged_rows(
     threshold: float,
     gate: Sequence[str],
     floors: Mapping[str, float],
-    fewest: int = FEWEST,
+    fewest: int = ratios.FEWEST,
 ) -> tuple[ComparedRow, ...]:
     """All rows with their verdicts. What is gated is judged together, what is not likewise.
     `fewest`: launches a side that a verdict takes."""
     doubts = [_doubts(match) for match in matches]
     measures = [match.measures for match in matches]
-    judged: dict[tuple[int, str], Judged] = {}
+    judged: dict[tuple[int, str], ratios.Judged] = {}
     for gated in (True, False):
         family = {
-            (at, of.name): Hypothesis(match.interval(of.name), of.better, floors.get(of.name, 0.0))
+            (at, of.name): ratios.Hypothesis(
+                match.interval(of.name), of.better, floors.get(of.name, 0.0)
+            )
             for at, match in enumerate(matches)
             for of in measures[at]
             if (of.name in gate) is gated
         }
-        judged |= zip(family, judge(list(family.values()), threshold, fewest), strict=True)
+        judged |= zip(family, ratios.judge(list(family.values()), threshold, fewest), strict=True)
     return tuple(
         _row(
             match,
@@ -165,7 +154,7 @@ def _odd(match: Match) -> Iterator[Doubt]:
 
 
 def _line(
-    match: Match, doubts: Sequence[Doubt], of: Measure, judged: Judged, gated: bool
+    match: Match, doubts: Sequence[Doubt], of: Measure, judged: ratios.Judged, gated: bool
 ) -> Compared:
     a, b = match.values(of.name)
     if judged.interval is None:
@@ -181,16 +170,16 @@ def _missing(match: Match, a: Mapping[int, float], b: Mapping[int, float]) -> st
     if not a and not b:
         return "not measured"
     if match.pairs:
-        return f"{len(a)} round{'' if len(a) == 1 else 's'}: a verdict takes {FEWEST}"
+        return f"{len(a)} round{'' if len(a) == 1 else 's'}: a verdict takes {ratios.FEWEST}"
     if not a or not b:
         return f"not measured in {'A' if not a else 'B'}"
     if match.base:
         runs = f"{len(a)} run{'' if len(a) == 1 else 's'} before"
-        return f"{runs}: a verdict takes {RUNS_KNOWN}, or {FEWEST} launches a side"
+        return f"{runs}: a verdict takes {ratios.RUNS_KNOWN}, or {ratios.FEWEST} launches a side"
     count = f"{len(a)} launch{'' if len(a) == 1 else 'es'} a side"
     if len(a) != len(b):
         count = f"{len(a)} and {len(b)} launches"
-    return f"{count}: a verdict takes {FEWEST}"
+    return f"{count}: a verdict takes {ratios.FEWEST}"
 
 
 def _row(match: Match, doubts: tuple[Doubt, ...], lines: tuple[Compared, ...]) -> ComparedRow:
@@ -232,7 +221,7 @@ def _effects(match: Match) -> Iterator[Effect]:
             if rate > 0:
                 logs.append(math.log(values[trial.round] / rate))
         if logs:
-            interval = paired(logs) if len(logs) > 1 else None
+            interval = ratios.paired(logs) if len(logs) > 1 else None
             yield Effect(letter, math.exp(statistics.fmean(logs)), len(logs), interval)
 
 
@@ -289,7 +278,9 @@ def of_versus(
         sides = first.get(place, missing), second.get(place, missing)
         matches.append(Match(*sides, (known, known), pairs=True, planned=rounds))
     floors = floors_of(noise) if noise is not None else dict(suite.get("floors") or {})
-    holds = threshold if threshold is not None else float(suite.get("threshold") or THRESHOLD)
+    holds = (
+        threshold if threshold is not None else float(suite.get("threshold") or ratios.THRESHOLD)
+    )
     gated = tuple(gate if gate is not None else suite.get("gate") or GATE)
     a, b = (
         About(label, label, result.run, _launches(result, label), own)
@@ -325,7 +316,7 @@ def _sides(suite: JsonObject) -> tuple[list[str], list[JsonObject]]:
 def of_runs(
     a: Result,
     b: Result,
-    threshold: float = THRESHOLD,
+    threshold: float = ratios.THRESHOLD,
     gate: Sequence[str] = GATE,
     noise: Comparing | None = None,
     *,
@@ -413,12 +404,13 @@ def of_runs(
 PairedRows: TypeAlias = Mapping[tuple[tuple[str, str], RowPlace], SideRow]
 """The rows of a side, each with the variants of A and B that are compared."""
 
-Spreads = Mapping[tuple[str, RowPlace], Mapping[str, RunSpread]]
+Spreads = Mapping[tuple[str, RowPlace], Mapping[str, ratios.RunSpread]]
 """How far runs of a suite differ, by variant and row, then metric."""
 
 ASSUMED_TEXT: Final = (
-    f"the spread between runs is assumed, {100 * ASSUMED.sd:g} %, since fewer than {RUNS_KNOWN} "
-    "other runs of this suite lie beside these two (set it with --session-sd 3%)"
+    f"the spread between runs is assumed, {100 * ratios.ASSUMED.sd:g} %, since fewer than "
+    f"{ratios.RUNS_KNOWN} other runs of this suite lie beside these two "
+    "(set it with --session-sd 3%)"
 )
 
 
@@ -505,10 +497,14 @@ def floors_of(noise: Comparing) -> dict[str, float]:
     floors: dict[str, float] = {}
     for line in noise.lines:
         interval = line.judged.interval
-        if interval is not None and interval.fewest >= FEWEST and math.isfinite(interval.distance):
+        if (
+            interval is not None
+            and interval.fewest >= ratios.FEWEST
+            and math.isfinite(interval.distance)
+        ):
             floors[line.metric] = max(floors.get(line.metric, 0.0), interval.distance)
     if MAIN not in floors:
-        raise BadInput(f"--noise: run {run.id} has fewer than {FEWEST} rounds of throughput")
+        raise BadInput(f"--noise: run {run.id} has fewer than {ratios.FEWEST} rounds of throughput")
     return floors
 
 

@@ -163,7 +163,16 @@ def pair_runs(
             group = _Alike(subject, run)
             groups.append(group)
         group.sides[at][where] = run
-    pairs = [_pair(group) for group in groups if all(group.sides)]
+    pairs = []
+    for group in groups:
+        if all(group.sides):
+            (where_a, run_a), (where_b, run_b) = (next(iter(side.items())) for side in group.sides)
+            notes = tuple(
+                f"{letter}: the newest of {len(side)} runs ({next(iter(side))})"
+                for letter, side in zip("AB", group.sides, strict=True)
+                if len(side) > 1
+            )
+            pairs.append(RunPair(str(group.subject), (where_a, where_b), (run_a, run_b), notes))
     unlike_runs: list[str] = []
     for group in groups:
         if all(group.sides):
@@ -178,16 +187,6 @@ def pair_runs(
             words = "; ".join(map(str, differences_of(others[0].newest, group.newest)))
             unlike_runs.append(f"{where} is unlike {other} ({group.subject}): {words}")
     return pairs, unlike_runs, alone
-
-
-def _pair(group: _Alike) -> RunPair:
-    (where_a, a), (where_b, b) = (next(iter(side.items())) for side in group.sides)
-    notes = [
-        f"{letter}: the newest of {len(side)} runs ({next(iter(side))})"
-        for letter, side in zip("AB", group.sides, strict=True)
-        if len(side) > 1
-    ]
-    return RunPair(str(group.subject), (where_a, where_b), (a, b), tuple(notes))
 
 
 # In what two stored runs are unlike, so that their figures must not be held against each other.

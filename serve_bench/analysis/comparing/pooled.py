@@ -204,8 +204,7 @@ def measure_spreads(a: Result, b: Result, others: Sequence[Result]) -> Spreads:
         if other.run.id not in (a.run.id, b.run.id) and not unlike(a, other, ({}, {}))
     ]
     alike.sort(key=lambda other: other.run.started_at)
-    logs: dict[Place, dict[str, list[float]]] = {}
-    launches: dict[Place, dict[str, list[int]]] = {}
+    logs: dict[tuple[Place, str], list[list[float]]] = {}
     for other in alike:
         try:
             rows = read_run("", other).rows
@@ -215,18 +214,14 @@ def measure_spreads(a: Result, b: Result, others: Sequence[Result]) -> Spreads:
             if row.failed_share > INVALID_SHARE:
                 continue
             for name, values in row.values.items():
-                mean = statistics.fmean(math.log(value) for value in values.values())
-                logs.setdefault(place, {}).setdefault(name, []).append(mean)
-                launches.setdefault(place, {}).setdefault(name, []).append(len(values))
-    spreads = {
-        place: {
-            name: estimate_spread(runs, statistics.fmean(launches[place][name]))
-            for name, runs in by_metric.items()
-            if len(runs) >= RUNS_KNOWN
-        }
-        for place, by_metric in logs.items()
-    }
-    return {place: by_metric for place, by_metric in spreads.items() if by_metric}
+                logs.setdefault((place, name), []).append([*map(math.log, values.values())])
+    spreads: dict[Place, dict[str, RunSpread]] = {}
+    for (place, name), runs in logs.items():
+        if len(runs) >= RUNS_KNOWN:
+            launches = statistics.fmean(map(len, runs))
+            spread = estimate_spread([*map(statistics.fmean, runs)], launches)
+            spreads.setdefault(place, {})[name] = spread
+    return spreads
 
 
 def estimate_spread(logs: Sequence[float], launches: float) -> RunSpread:

@@ -17,6 +17,7 @@ from typing import Final
 
 from serve_bench.analysis.connections import ON_TIME
 from serve_bench.analysis.statistics import silent_from
+from serve_bench.analysis.verdict import limits, waits
 from serve_bench.analysis.verdict.candidates import (
     HINTS,
     REFUSED,
@@ -44,36 +45,7 @@ from serve_bench.analysis.verdict.case import (
     runner_up,
 )
 from serve_bench.analysis.verdict.evidence import evidence_of, rate_of
-from serve_bench.analysis.verdict.limits import (
-    ALIKE,
-    CERTAIN,
-    DISAGREE,
-    FAILED,
-    FULL_SLOTS,
-    IDLE,
-    NEAR,
-    QUEUES,
-    RESTING,
-    SATURATED,
-    SLOW_MS,
-    SOME_FAILED,
-    STARVED,
-    TRACED_MOST,
-    WAIT_MOST,
-    WELL_FULL,
-)
 from serve_bench.analysis.verdict.usage import figure, short_name
-from serve_bench.analysis.verdict.waits import (
-    alone_words,
-    blocked_candidate,
-    call_candidate,
-    called_candidate,
-    differing_candidate,
-    full_pool,
-    idle_slow_candidate,
-    place_candidate,
-    waits_in_turn,
-)
 from serve_bench.core.figures import counted
 from serve_bench.core.ladder import COLLAPSE
 from serve_bench.core.own_app import rescaled, scaling_hint
@@ -147,7 +119,7 @@ def worth_a_look(trial: Trial, front: str | None = None) -> bool:
         return bool(trial.slots) and verdict.confidence != "high" and several
     if offered.loop == "open":
         return verdict.cause != "offered load"
-    return offered.connections > 1 or (offered.p50_ms or 0.0) >= SLOW_MS
+    return offered.connections > 1 or (offered.p50_ms or 0.0) >= limits.SLOW_MS
 
 
 EXPLAINED: Final = ("client", "proxy CPU", "haproxy CPU", "replica CPU", "host CPU", "GPU")
@@ -167,7 +139,9 @@ def _silent(case: Case) -> Verdict | None:
         return None
     since = f"from second {window * case.trial.window_s:g} to the end"
     seen = case.seen
-    place = blocked_candidate(seen) or place_candidate(seen) or call_candidate(seen)
+    place = (
+        waits.blocked_candidate(seen) or waits.place_candidate(seen) or waits.call_candidate(seen)
+    )
     if place is None or not seen.waits.replicas:
         return _unclear(case, f"no request succeeded {since}")
     words = f"a standstill {since}: {place.figures}"
@@ -187,10 +161,10 @@ def _impossible(case: Case) -> Verdict | None:
     seen, trial = case.seen, case.trial
     if not trial.counts.completed:
         return _unclear(case, "no request was completed")
-    if seen.offered.failed >= FAILED:
+    if seen.offered.failed >= limits.FAILED:
         return _unclear(case, f"{100 * seen.offered.failed:.0f} % of the requests failed")
     host = seen.host
-    if host is not None and -host.others - host.steal > DISAGREE * host.cores:
+    if host is not None and -host.others - host.steal > limits.DISAGREE * host.cores:
         used, all_used = 100 * (host.cpu - host.others), 100 * host.cpu
         return _unclear(
             case, f"processes used {used:.0f} % of a core, but the host {all_used:.0f} %"
@@ -205,16 +179,16 @@ def _client(case: Case) -> Verdict | None:
     seen, client = case.seen, case.client
     if client is None or not seen.client.bound:
         return None
-    worked = seen.client.busy is not None and seen.client.busy >= NEAR
-    waited = client.starved is not None and client.starved >= STARVED
+    worked = seen.client.busy is not None and seen.client.busy >= limits.NEAR
+    waited = client.starved is not None and client.starved >= limits.STARVED
     if case.host_is_full and not worked:
         return None  # it is late, as all are that wait for a core
     if waited and (case.host_is_full or (not worked and case.host_has_no_core)):
         return None  # others fill the host and delay it
-    rivals = case.busy(SATURATED)
+    rivals = case.busy(limits.SATURATED)
     if rivals:
         return _unclear(case, client.figures, rivals[0].figures)
-    sure = worked and case.watched and case.top < NEAR
+    sure = worked and case.watched and case.top < limits.NEAR
     return _of(case, client, "high" if sure else "medium")
 
 
@@ -222,10 +196,12 @@ def _kept_up(case: Case) -> Verdict | None:
     """An open loop with every answer in time was limited by its own rate; a client that was late to
     send or to read only added to the latency."""
     offered = case.seen.offered
-    if offered.loop != "open" or offered.late > ON_TIME or offered.failed >= SOME_FAILED:
+    if offered.loop != "open" or offered.late > ON_TIME or offered.failed >= limits.SOME_FAILED:
         return None
     full = max(case.top, case.host.level if case.host is not None and case.host_is_full else 0.0)
-    confidence: Confidence = "high" if full < IDLE else "medium" if full < SATURATED else "low"
+    confidence: Confidence = (
+        "high" if full < limits.IDLE else "medium" if full < limits.SATURATED else "low"
+    )
     if not case.watched or (case.seen.client.bound and confidence == "high"):
         confidence = "medium"
     words = f"offered load {figure(offered.rate)} requests/s, all answered in time"
@@ -238,13 +214,13 @@ def _cpu(case: Case) -> Verdict | None:
     before a replica, which may spin while it waits for it; a process that waits for cores comes
     after the host, if others use more of that."""
     host = case.host
-    near = case.busy(NEAR)
-    always = [one for one in near if one.cause == "GPU" and one.level >= SATURATED]
+    near = case.busy(limits.NEAR)
+    always = [one for one in near if one.cause == "GPU" and one.level >= limits.SATURATED]
     top = next(iter([*always, *near]), None)
     if host is not None and host_first(case, top):
         verdict = _of(case, host, host_confidence(case))
     elif top is not None:
-        if top.level < NEAR and top is case.sole:
+        if top.level < limits.NEAR and top is case.sole:
             of_time = f"which ran or waited for one {100 * (top.awake or 0.0):.0f} % of the time"
             top = replace(top, figures=f"{top.figures}, {of_time}")
         verdict = _of(case, placed(case, top), cpu_confidence(case, top))
@@ -265,7 +241,7 @@ def _connections(case: Case) -> Verdict | None:
         return None
     short = f"{counted(wait.connections, 'connection')} of the load"
     candidate = Candidate("connections", 1.0, f"{short}: {wait.part_text}", short)
-    return _of(case, candidate, "high" if case.watched and case.top < RESTING else "medium")
+    return _of(case, candidate, "high" if case.watched and case.top < limits.RESTING else "medium")
 
 
 def _despite_cpu(case: Case, verdict: Verdict) -> Verdict | None:
@@ -276,21 +252,23 @@ def _despite_cpu(case: Case, verdict: Verdict) -> Verdict | None:
     seen = case.seen
     if seen.offered.loop == "closed" and seen.offered.connections == 1:
         return None
-    if (slow := idle_slow_candidate(seen)) is not None:
+    if (slow := waits.idle_slow_candidate(seen)) is not None:
         return _of(case, placed(case, slow), "low")
-    place, longer = place_candidate(seen), seen.waits.longer
-    blocked = blocked_candidate(seen)
+    place, longer = waits.place_candidate(seen), seen.waits.longer
+    blocked = waits.blocked_candidate(seen)
     computes = blocked is not None and blocked.cause == "replica CPU"
-    if computes or differing_candidate(seen) is not None:
+    if computes or waits.differing_candidate(seen) is not None:
         return None
-    if place is not None and place.level >= NEAR:
-        full = case.busy(SATURATED)
+    if place is not None and place.level >= limits.NEAR:
+        full = case.busy(limits.SATURATED)
         # Computing takes the threads of a pool, too.
         busy = any(
             candidate.cause == "GPU" or candidate.deployment == place.deployment
             for candidate in full
         )
-        if not busy and (full_pool(seen, place) or (longer is not None and longer <= ALIKE)):
+        if not busy and (
+            waits.full_pool(seen, place) or (longer is not None and longer <= limits.ALIKE)
+        ):
             return _of(case, place, "low", *_alone(case, more=False))
     if not case.mostly_waits or (verdict.confidence != "low" and verdict.cause != "host CPU"):
         return None
@@ -300,7 +278,7 @@ def _despite_cpu(case: Case, verdict: Verdict) -> Verdict | None:
 
 def _refused(case: Case) -> Verdict | None:
     """Requests were refused, since slots and queue were full."""
-    refusal = refused_candidate(case.seen) if case.seen.refused >= SOME_FAILED else None
+    refusal = refused_candidate(case.seen) if case.seen.refused >= limits.SOME_FAILED else None
     if refusal is None:
         return None
     hint = REFUSED_HINT.format(by=",".join(map(str, case.seen.refused_by)) or "503")
@@ -311,28 +289,28 @@ def _inside(case: Case) -> Verdict | None:
     """Observations inside the replicas: a blocked loop, a replica slower than the others, requests
     that wait for slots of a deployment, the line of the app where requests wait."""
     seen = case.seen
-    blocked = blocked_candidate(seen)
+    blocked = waits.blocked_candidate(seen)
     if blocked is not None and blocked.cause == "replica CPU":
         return _of(case, placed(case, blocked), "medium")
     if blocked is not None and seen.waits.replicas:
-        queued = (seen.waits.longer or 0.0) >= QUEUES and blocked.level >= CERTAIN
-        return _of(case, blocked, "high" if queued and case.top < RESTING else "medium")
+        queued = (seen.waits.longer or 0.0) >= limits.QUEUES and blocked.level >= limits.CERTAIN
+        return _of(case, blocked, "high" if queued and case.top < limits.RESTING else "medium")
     if seen.offered.loop == "closed" and seen.offered.connections == 1:
         return None
-    other = differing_candidate(seen) or called_candidate(seen)
+    other = waits.differing_candidate(seen) or waits.called_candidate(seen)
     if other is not None:
-        return _of(case, placed(case, other), "medium" if case.top < IDLE else "low")
-    if case.slots is not None and not waits_in_turn(seen):
+        return _of(case, placed(case, other), "medium" if case.top < limits.IDLE else "low")
+    if case.slots is not None and not waits.waits_in_turn(seen):
         return None
-    place = place_candidate(seen) or (call_candidate(seen) if case.watched else None)
+    place = waits.place_candidate(seen) or (waits.call_candidate(seen) if case.watched else None)
     if place is None:
         return None
     if _rests(case, place):
         words = f"{latency_bound(case).figures}, whose requests {place.short}"
         rests = replace(place, cause="offered load", level=0.0, figures=words, short=words)
-        sure = (seen.waits.longer or 0.0) <= FULL_SLOTS
+        sure = (seen.waits.longer or 0.0) <= limits.FULL_SLOTS
         return _of(case, rests, "medium" if sure else "low", *_alone(case))
-    likely = place.level >= NEAR and case.top < IDLE
+    likely = place.level >= limits.NEAR and case.top < limits.IDLE
     return _of(case, place, "medium" if likely else "low", *_alone(case, more=False))
 
 
@@ -340,43 +318,43 @@ def _rests(case: Case, place: Candidate) -> bool:
     """Whether each request takes about as long as one alone, nearly all at one place of which there
     is more: then more clients bring more requests."""
     longer = case.seen.waits.longer
-    if case.seen.offered.loop != "closed" or longer is None or place.level < NEAR:
+    if case.seen.offered.loop != "closed" or longer is None or place.level < limits.NEAR:
         return False
-    if case.top >= IDLE or place.cause == "batch wait" or full_pool(case.seen, place):
+    if case.top >= limits.IDLE or place.cause == "batch wait" or waits.full_pool(case.seen, place):
         return False
-    return longer <= ALIKE and constant(case.trial, case.ladder) is None
+    return longer <= limits.ALIKE and constant(case.trial, case.ladder) is None
 
 
 def _traced(case: Case) -> Verdict | None:
     """No CPU is short, and traced requests spend most of their time in one wait."""
     wait = traced_candidate(case.seen)
-    if wait is None or wait.level < TRACED_MOST:
+    if wait is None or wait.level < limits.TRACED_MOST:
         return None
-    return _of(case, wait, "high" if case.top < RESTING else "medium")
+    return _of(case, wait, "high" if case.top < limits.RESTING else "medium")
 
 
 def _waits(case: Case) -> Verdict | None:
     """No CPU is short: requests wait for slots or batches."""
     confidence: Confidence = "low"
     front = case.seen.front
-    if case.top < IDLE:
+    if case.top < limits.IDLE:
         confidence = "medium"
     if case.slots is not None:
-        if case.top < RESTING and case.slots.level >= WELL_FULL:
+        if case.top < limits.RESTING and case.slots.level >= limits.WELL_FULL:
             confidence = "high"
         if case.trial.slots and not case.seen.waits.replicas and case.slots.deployment != front:
             why = "whether requests go there was not looked at"
             return _of(case, placed(case, case.slots), "low", why)
         ongoing, slots = case.seen.ongoing, case.seen.slots
         looked = case.seen.waits.slot_use(case.slots.deployment) is not None
-        if not looked and ongoing is not None and slots and ongoing < RESTING * slots:
+        if not looked and ongoing is not None and slots and ongoing < limits.RESTING * slots:
             against = f"Serve counted {ongoing:.0f} requests at its {slots} slots"
             return _of(case, placed(case, case.slots), "low", against)
         return _of(case, placed(case, case.slots), confidence)
     if case.queue is not None:
         return _of(case, placed(case, case.queue), "low")
     if case.batch is not None:
-        if case.top < RESTING and case.batch.level >= WAIT_MOST:
+        if case.top < limits.RESTING and case.batch.level >= limits.WAIT_MOST:
             confidence = "high"
         return _of(case, case.batch, confidence)
     return None
@@ -389,7 +367,7 @@ def _downstream(case: Case) -> Verdict | None:
     if front is None or not mean_ms or not behind:
         return None
     name = max(behind, key=lambda one: behind[one])
-    if behind[name] < WAIT_MOST * mean_ms:
+    if behind[name] < limits.WAIT_MOST * mean_ms:
         return None
     short = short_name(name)
     words = f"downstream deployment {short} takes {figure(behind[name])} of {figure(mean_ms)} ms"
@@ -400,7 +378,7 @@ def _downstream(case: Case) -> Verdict | None:
 def _hidden(case: Case) -> Verdict | None:
     """Nothing is full, but more clients brought no more requests: they wait inside, or for slots
     that are in use already."""
-    if not case.watched or case.top >= IDLE or case.may_want_cpu:
+    if not case.watched or case.top >= limits.IDLE or case.may_want_cpu:
         return None
     flat = constant(case.trial, case.ladder)
     if flat is not None:
@@ -410,7 +388,7 @@ def _hidden(case: Case) -> Verdict | None:
         return None
     elif (full := _full_slots(case)) is not None:
         full = replace(full, figures=f"{full.figures}, and {_no_more(heavier)}")
-        return _of(case, placed(case, full), "high" if case.top < RESTING else "medium")
+        return _of(case, placed(case, full), "high" if case.top < limits.RESTING else "medium")
     elif _collapses(case.trial, heavier):
         return None  # what more clients would have brought before is not known
     else:
@@ -421,9 +399,13 @@ def _hidden(case: Case) -> Verdict | None:
 
 def _full_slots(case: Case) -> Candidate | None:
     """Slots that all have a request, as far as was seen, or else is likely by its time."""
-    full = concurrency_candidate(case.seen, SATURATED)
+    full = concurrency_candidate(case.seen, limits.SATURATED)
     use = None if full is None else case.seen.waits.slot_use(full.deployment)
-    held = (case.seen.offered.p50_ms or 0.0) >= SLOW_MS if use is None else use.share >= NEAR
+    held = (
+        (case.seen.offered.p50_ms or 0.0) >= limits.SLOW_MS
+        if use is None
+        else use.share >= limits.NEAR
+    )
     return full if held else None
 
 
@@ -450,13 +432,13 @@ def _offered(case: Case) -> Verdict | None:
         return _unclear(case, f"{behind}, {failed}, and nothing sampled is at its limit")
     confidence, heavier = offered_confidence(case), no_gain(case.trial, case.ladder)
     why = _alone(case) if heavier is None else (_no_more(heavier),)
-    likely = confidence != "low" or case.apart or (offered.p50_ms or 0.0) < SLOW_MS
+    likely = confidence != "low" or case.apart or (offered.p50_ms or 0.0) < limits.SLOW_MS
     if likely and heavier is None:
         return _of(case, latency_bound(case), confidence, *why)
     if heavier is not None and _collapses(case.trial, heavier):
         return replace(_of(case, latency_bound(case), "low", *why), hint=BETWEEN)
     more = why if heavier is not None else ()
-    if case.top >= IDLE:
+    if case.top >= limits.IDLE:
         return _unclear(case, f"nothing is at its limit, {case.server[0].figures}", *more)
     if case.host is not None and case.may_want_cpu:
         rests = "and each process on the way rests at times"
@@ -470,7 +452,7 @@ def _alone(case: Case, more: bool = True) -> tuple[str, ...]:
     clients may bring more requests."""
     if case.seen.offered.loop == "closed" and case.seen.offered.connections == 1:
         return ()
-    words = alone_words(case.seen.waits, more and no_gain(case.trial, case.ladder) is None)
+    words = waits.alone_words(case.seen.waits, more and no_gain(case.trial, case.ladder) is None)
     return () if words is None else (words,)
 
 
@@ -545,7 +527,7 @@ def _unclear(case: Case, *reasons: str) -> Verdict:
 def _weighed(verdict: Verdict, case: Case) -> Verdict:
     """One step less confident if requests failed, or a process of the server started or ended."""
     failed = case.seen.offered.failed
-    lost = [f"{100 * failed:.0f} % of the requests failed"] if failed >= SOME_FAILED else []
+    lost = [f"{100 * failed:.0f} % of the requests failed"] if failed >= limits.SOME_FAILED else []
     refused = case.seen.refused and REFUSED in verdict.figures
     if refused or silent_from(case.trial) is not None:
         lost = []  # the verdict is about these failures

@@ -11,20 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from serve_bench.analysis.connections import HINT
+from serve_bench.analysis.verdict import limits
 from serve_bench.analysis.verdict.evidence import Evidence
-from serve_bench.analysis.verdict.limits import (
-    BACK_OFF_S,
-    BATCH_FULL,
-    CERTAIN,
-    FULL_SLOTS,
-    GAP,
-    NEAR,
-    OTHERS,
-    QUEUED_BATCHES,
-    SATURATED,
-    WAIT_MEAN,
-    WAIT_SHARE,
-)
 from serve_bench.analysis.verdict.usage import SERVER, ProcessUse, figure, is_named, short_name
 from serve_bench.core.figures import counted
 from serve_bench.core.proof import CHILD_OF_REPLICA
@@ -91,11 +79,11 @@ def host_candidate(seen: Evidence) -> Candidate | None:
         return None
     share = f"{100 * host.cpu:.0f} of {100 * host.cores} %"
     words, short, more = f"host CPU {share}", f"host {share}", ""
-    if host.others >= OTHERS * host.cores:
+    if host.others >= limits.OTHERS * host.cores:
         whose = "by others" if seen.of_role(*SERVER) else "not by the load"
         more += f", {100 * host.others:.0f} % {whose}"
         more += f": {host.programs}" if host.programs else ""
-    if host.steal >= OTHERS * host.cores:
+    if host.steal >= limits.OTHERS * host.cores:
         more += f", {100 * host.steal:.0f} % taken by the hypervisor"
     return Candidate("host CPU", host.level, words + more, short, starved=seen.starved)
 
@@ -107,20 +95,20 @@ def client_candidate(seen: Evidence) -> Candidate | None:
         return None
     short = "client" if client.busy is None else f"client {100 * client.busy:.0f} % not idle"
     words = short
-    if client.bound and (client.busy is None or client.busy < SATURATED):
+    if client.bound and (client.busy is None or client.busy < limits.SATURATED):
         words = f"client: {client.reasons[0]}" if client.reasons else f"{short}, by its own verdict"
-    if client.bound and client.busy is not None and client.busy < NEAR:
+    if client.bound and client.busy is not None and client.busy < limits.NEAR:
         short = "client late"
     level = max(client.busy or 0.0, 1.0 if client.bound else 0.0)
     return Candidate("client", level, words, short, starved=client.starved)
 
 
-def concurrency_candidate(seen: Evidence, full: float = FULL_SLOTS) -> Candidate | None:
+def concurrency_candidate(seen: Evidence, full: float = limits.FULL_SLOTS) -> Candidate | None:
     """More requests in flight than the replicas take at once, by this factor; None if all have a
     slot. With Serve's own metrics also a wait for a slot of any deployment."""
     in_flight, slots, mean_ms = seen.offered.in_flight, seen.slots, seen.offered.mean_ms
     for name, wait_ms in seen.router_wait_ms.items():
-        if mean_ms and wait_ms >= WAIT_SHARE * mean_ms:
+        if mean_ms and wait_ms >= limits.WAIT_SHARE * mean_ms:
             words = f"{figure(wait_ms)} of {figure(mean_ms)} ms waiting for a slot"
             return slots_candidate(seen, _named(seen, name), wait_ms / mean_ms, words, words)
     if in_flight is None or not slots or in_flight < full * slots:
@@ -145,7 +133,7 @@ def idle_words(seen: Evidence, deployment: str | None) -> str | None:
     idle for no longer than it takes to hand one over. Longer is the sleep of Serve's router between
     its tries; HAProxy leads requests past that router."""
     use = seen.waits.slot_use(deployment)
-    if use is None or use.share >= NEAR or use.gap_s < BACK_OFF_S:
+    if use is None or use.share >= limits.NEAR or use.gap_s < limits.BACK_OFF_S:
         return None
     if deployment == seen.front and seen.of_role("haproxy"):
         return None
@@ -182,7 +170,10 @@ def batch_candidate(seen: Evidence) -> Candidate | None:
     if fill is None:  # as full as the requests in flight at a replica allow
         replicas = len(seen.deployments.get(seen.measured or "", ())) or 1
         fill = min(1.0, (seen.offered.in_flight or 0.0) / replicas / batches.most)
-    if fill >= BATCH_FULL or not WAIT_SHARE * p50_ms <= wait_ms <= p50_ms / WAIT_MEAN:
+    if (
+        fill >= limits.BATCH_FULL
+        or not limits.WAIT_SHARE * p50_ms <= wait_ms <= p50_ms / limits.WAIT_MEAN
+    ):
         return None
     what = "timeout" if batches.waited_ms is None else "mean"
     short = f"batch wait: {what} {figure(wait_ms)} ms, p50 {figure(p50_ms)} ms"
@@ -193,10 +184,10 @@ def batch_candidate(seen: Evidence) -> Candidate | None:
 def queue_candidate(seen: Evidence) -> Candidate | None:
     """Full batches while more than another one waits: serve.batch runs one at a time."""
     batches, in_flight = seen.batches, seen.offered.in_flight
-    if batches is None or batches.fill is None or batches.fill < BATCH_FULL or not in_flight:
+    if batches is None or batches.fill is None or batches.fill < limits.BATCH_FULL or not in_flight:
         return None
     each = in_flight / (len(seen.deployments.get(seen.measured or "", ())) or 1)
-    if each < QUEUED_BATCHES * batches.most:
+    if each < limits.QUEUED_BATCHES * batches.most:
         return None
     words = f"batches full, {each:.0f} in flight for {batches.most} a batch"
     return _at(seen, seen.measured, "replica loop", 1.0, words)
@@ -246,7 +237,7 @@ def beside_candidates(seen: Evidence) -> list[Candidate]:
     return [
         Candidate("unclear", use.level, words, words, starved=use.starved)
         for use in seen.of_role(*BESIDE)
-        if use.level >= SATURATED
+        if use.level >= limits.SATURATED
         for words in [f"{use.role.replace('_', ' ')} CPU {_core(use)}"]
     ]
 
@@ -274,9 +265,9 @@ def _replicas(seen: Evidence) -> Iterator[Candidate]:
     for name, uses in seen.deployments.items():
         top = max(uses, key=lambda use: use.level)
         others = [use.level for use in uses if use is not top]
-        ahead = bool(others) and top.level - statistics.fmean(others) >= GAP
-        restless = ahead and (top.not_idle or top.level) >= CERTAIN
-        alone = restless or (ahead and top.level >= NEAR)
+        ahead = bool(others) and top.level - statistics.fmean(others) >= limits.GAP
+        restless = ahead and (top.not_idle or top.level) >= limits.CERTAIN
+        alone = restless or (ahead and top.level >= limits.NEAR)
         cause: Cause = "replica loop" if alone else "replica CPU"
         words = f"{cause} {_core(top)}{_beside(others, ahead)}"
         short = f"replica CPU {100 * top.level:.0f} %"
@@ -292,7 +283,7 @@ def _children(seen: Evidence) -> Iterator[Candidate]:
     """Processes that a replica started, as those of a pool: each computes for it, on a core of its
     own. One that is idle at times is no limit, and which replica started it is not sampled."""
     for use in seen.of_role(CHILD_OF_REPLICA):
-        if use.level >= NEAR:
+        if use.level >= limits.NEAR:
             words = f"a child process of a replica uses {_core(use)}"
             short = f"child of a replica {100 * use.level:.0f} %"
             yield Candidate("replica CPU", use.level, words, short, None, use.starved, use.awake)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from serve_bench.analysis.statistics import latency_figures
+from serve_bench.analysis.verdict import limits
 from serve_bench.analysis.verdict.candidates import (
     Candidate,
     batch_candidate,
@@ -21,24 +22,6 @@ from serve_bench.analysis.verdict.candidates import (
     server_candidates,
 )
 from serve_bench.analysis.verdict.evidence import Evidence, evidence_of, rate_of
-from serve_bench.analysis.verdict.limits import (
-    ALIKE,
-    CERTAIN,
-    FEW_CONNECTIONS,
-    FLAT,
-    FOLLOWS,
-    IDLE,
-    NEAR,
-    RESTING,
-    RESTLESS,
-    SATURATED,
-    SLOW_MS,
-    SOME_FAILED,
-    STARVED,
-    STEP,
-    UNHINDERED,
-    WAIT_SHARE,
-)
 from serve_bench.analysis.verdict.usage import SERVER, ProcessUse, figure
 from serve_bench.core.result import Trial
 
@@ -103,7 +86,7 @@ def constant(trial: Trial, ladder: Sequence[Trial]) -> Symptom | None:
     top = rate_of(trial)
     for low in _lighter(trial, ladder):
         before = rate_of(low)
-        if before > 0 and abs(top / before - 1.0) <= FLAT:
+        if before > 0 and abs(top / before - 1.0) <= limits.FLAT:
             clients = (low.row.connections, trial.row.connections)
             return Symptom("constant requests", clients, (before, top), "client")
     return None
@@ -119,7 +102,7 @@ def climbing(trial: Trial, ladder: Sequence[Trial]) -> Symptom | None:
         if not before or not after:
             continue
         grown = trial.row.connections / low.row.connections
-        if after / before >= FOLLOWS * grown:
+        if after / before >= limits.FOLLOWS * grown:
             clients = (low.row.connections, trial.row.connections)
             source = "replica" if by_replica else "client"
             return Symptom("climbing latency", clients, (before, after), source)
@@ -132,25 +115,29 @@ def follows(trial: Trial, ladder: Sequence[Trial]) -> bool:
     if not lighter or not rate_of(lighter[-1]):
         return False
     grown = trial.row.connections / lighter[-1].row.connections
-    return rate_of(trial) / rate_of(lighter[-1]) >= FOLLOWS * grown
+    return rate_of(trial) / rate_of(lighter[-1]) >= limits.FOLLOWS * grown
 
 
 def no_gain(trial: Trial, ladder: Sequence[Trial]) -> Trial | None:
     """The load with the most requests/s of those with STEP times the clients, where it has hardly
     more than this trial; None: more clients bring more requests, or none were measured."""
-    heavier = [load for load in ladder if load.row.connections >= STEP * trial.row.connections]
+    heavier = [
+        load for load in ladder if load.row.connections >= limits.STEP * trial.row.connections
+    ]
     sound = [load for load in heavier if not load.flags.get("cut") and not _fails(load)]
     most = max(sound, key=rate_of, default=None)
-    return None if most is None or rate_of(most) > (1.0 + FLAT) * rate_of(trial) else most
+    return None if most is None or rate_of(most) > (1.0 + limits.FLAT) * rate_of(trial) else most
 
 
 def _fails(trial: Trial) -> bool:
     failed = trial.counts.failed_total
-    return failed >= SOME_FAILED * (trial.counts.completed + failed) > 0
+    return failed >= limits.SOME_FAILED * (trial.counts.completed + failed) > 0
 
 
 def _lighter(trial: Trial, ladder: Sequence[Trial]) -> list[Trial]:
-    return [load for load in ladder if 0 < load.row.connections * STEP <= trial.row.connections]
+    return [
+        load for load in ladder if 0 < load.row.connections * limits.STEP <= trial.row.connections
+    ]
 
 
 def _processing_ms(trial: Trial) -> float | None:
@@ -200,7 +187,7 @@ class Case:
         return [
             one
             for one in self.server
-            if one.level >= least or (least <= NEAR and (one.restless or one is self.sole))
+            if one.level >= least or (least <= limits.NEAR and (one.restless or one is self.sole))
         ]
 
     @property
@@ -211,8 +198,8 @@ class Case:
         if self.host is None or self.host_has_no_core:
             return None
         ways = [1.0 if one.awake is None else one.awake for one in self.server]
-        full = [one for one in self.server if (one.awake or 0.0) >= SATURATED]
-        return full[0] if len(full) == 1 and sum(map(RESTLESS.__le__, ways)) == 1 else None
+        full = [one for one in self.server if (one.awake or 0.0) >= limits.SATURATED]
+        return full[0] if len(full) == 1 and sum(map(limits.RESTLESS.__le__, ways)) == 1 else None
 
     @property
     def others_take_most(self) -> bool:
@@ -239,7 +226,7 @@ class Case:
     def mostly_waits(self) -> bool:
         """Whether the larger part of a request alone is known to be no CPU."""
         wait_ms, alone_ms = self.wait_ms, self.seen.waits.alone_ms
-        return wait_ms is not None and wait_ms > WAIT_SHARE * (alone_ms or 0.0)
+        return wait_ms is not None and wait_ms > limits.WAIT_SHARE * (alone_ms or 0.0)
 
     @property
     def cpu_explains(self) -> bool:
@@ -247,12 +234,14 @@ class Case:
         or, alone, for half of their time; or they queue behind a thread that is never idle, and
         what else one alone waits for is less than half."""
         mean_ms, cpu_ms = self.seen.offered.mean_ms or 0.0, self.cpu_ms or 0.0
-        if cpu_ms >= WAIT_SHARE * mean_ms or (self.wait_ms is not None and not self.mostly_waits):
+        if cpu_ms >= limits.WAIT_SHARE * mean_ms or (
+            self.wait_ms is not None and not self.mostly_waits
+        ):
             return True
         # The sum of threads that wait in turn would look like one that is never idle.
         ways = [use.not_idle if use.awake is None else use.awake for use in self._way]
         queue = max([*(share or 0.0 for share in ways), self.seen.client.busy or 0.0])
-        return queue >= CERTAIN and (self.wait_ms or 0.0) < WAIT_SHARE * mean_ms
+        return queue >= limits.CERTAIN and (self.wait_ms or 0.0) < limits.WAIT_SHARE * mean_ms
 
     @property
     def _way(self) -> list[ProcessUse]:
@@ -263,11 +252,15 @@ class Case:
         """Whether so few connections hardly wait for one another: one; or two that are answered
         quickly, keep a CPU busy, take no longer than one alone, or give twice its requests."""
         offered, longer = self.seen.offered, self.seen.waits.longer
-        if offered.connections > FEW_CONNECTIONS:
+        if offered.connections > limits.FEW_CONNECTIONS:
             return False
-        if offered.connections == 1 or (offered.p50_ms or 0.0) < SLOW_MS or self.top >= RESTING:
+        if (
+            offered.connections == 1
+            or (offered.p50_ms or 0.0) < limits.SLOW_MS
+            or self.top >= limits.RESTING
+        ):
             return True
-        return (longer or math.inf) <= ALIKE or follows(self.trial, self.ladder)
+        return (longer or math.inf) <= limits.ALIKE or follows(self.trial, self.ladder)
 
     @property
     def host_is_full(self) -> bool:
@@ -276,14 +269,14 @@ class Case:
         and limit nothing."""
         if self.host is None or not self.host_has_no_core:
             return False
-        if self.host.starved is not None and self.host.starved < UNHINDERED:
+        if self.host.starved is not None and self.host.starved < limits.UNHINDERED:
             return False
         return self.never_rests
 
     @property
     def host_has_no_core(self) -> bool:
         """No core is free."""
-        return self.host is not None and self.host.level >= SATURATED
+        return self.host is not None and self.host.level >= limits.SATURATED
 
     @property
     def may_want_cpu(self) -> bool:
@@ -300,7 +293,7 @@ class Case:
         no wait for a CPU is known."""
         ways = [use.not_idle for use in self._way]
         known = [share for share in ways if share is not None]
-        return not known or max([*known, self.seen.client.busy or 0.0]) >= RESTLESS
+        return not known or max([*known, self.seen.client.busy or 0.0]) >= limits.RESTLESS
 
 
 def case_of(trial: Trial, front: str | None, beside: Sequence[Trial]) -> Case:
@@ -327,42 +320,42 @@ def host_first(case: Case, top: Candidate | None) -> bool:
     if host is None:
         return False
     if case.host_is_full:
-        full = top is not None and (host.level < CERTAIN or top.level >= SATURATED)
-        return (case.others_take_most or case.top < IDLE) and not full
-    starved = (host.starved or 0.0) >= STARVED and case.never_rests
-    return top is None and host.level >= NEAR and starved
+        full = top is not None and (host.level < limits.CERTAIN or top.level >= limits.SATURATED)
+        return (case.others_take_most or case.top < limits.IDLE) and not full
+    starved = (host.starved or 0.0) >= limits.STARVED and case.never_rests
+    return top is None and host.level >= limits.NEAR and starved
 
 
 def host_confidence(case: Case) -> Confidence:
     """Sure if no core was free, most of it for others, the server's processes are known to have
     waited, and CPU explains most of the latency."""
     host = case.host
-    if host is None or host.level < SATURATED:
+    if host is None or host.level < limits.SATURATED:
         return "low"
-    known = host.starved is not None and host.starved >= STARVED
-    sure = known and host.level >= CERTAIN and case.others_take_most and case.cpu_explains
+    known = host.starved is not None and host.starved >= limits.STARVED
+    sure = known and host.level >= limits.CERTAIN and case.others_take_most and case.cpu_explains
     return "high" if sure else "medium"
 
 
 def cpu_confidence(case: Case, top: Candidate) -> Confidence:
     """Sure if it is never idle, nothing else of the server is full, and cores are free. A child
     process of a replica may work for no request at all."""
-    if top.level < SATURATED:
+    if top.level < limits.SATURATED:
         return "low"
     if top.cause == "replica CPU" and top.deployment is None:
         return "medium"
-    rivals = [one for one in case.busy(SATURATED) if not _same(one, top)]
-    crowded = case.host_is_full and case.host is not None and case.host.level >= CERTAIN
-    return "high" if top.level >= CERTAIN and not rivals and not crowded else "medium"
+    rivals = [one for one in case.busy(limits.SATURATED) if not _same(one, top)]
+    crowded = case.host_is_full and case.host is not None and case.host.level >= limits.CERTAIN
+    return "high" if top.level >= limits.CERTAIN and not rivals and not crowded else "medium"
 
 
 def offered_confidence(case: Case) -> Confidence:
     """One connection always waits for its answer; many may wait for something unobserved."""
     grows = follows(case.trial, case.ladder)
     host = case.host.level if case.host is not None else 0.0
-    if max(case.top, host) >= NEAR:
+    if max(case.top, host) >= limits.NEAR:
         return "low"
-    if max(case.top, host) < IDLE and (case.seen.offered.connections == 1 or grows):
+    if max(case.top, host) < limits.IDLE and (case.seen.offered.connections == 1 or grows):
         return "high"
     return "medium" if grows or case.apart else "low"
 
@@ -381,7 +374,7 @@ def placed(case: Case, candidate: Candidate) -> Candidate:
     if front is None or behind in (None, front):
         return candidate
     at_front = [one for one in case.server if one.deployment == front]
-    if any(one.level >= SATURATED for one in at_front):
+    if any(one.level >= limits.SATURATED for one in at_front):
         return candidate
     return replace(
         candidate, cause="downstream deployment", figures=f"downstream {candidate.figures}"
@@ -392,7 +385,11 @@ def runner_up(case: Case, candidate: Candidate) -> Candidate | None:
     """The next limit: the fullest of all others. On a full host a client that waits for a core
     limits nothing by itself."""
     host = None if candidate.crowded else case.host
-    late = case.host_is_full and case.client is not None and (case.client.starved or 0) >= STARVED
+    late = (
+        case.host_is_full
+        and case.client is not None
+        and (case.client.starved or 0) >= limits.STARVED
+    )
     client = None if late else case.client
     others = [*case.server, host, client, case.slots, case.batch, case.queue]
     left = [one for one in others if one is not None and not _same(one, candidate)]

@@ -11,22 +11,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from serve_bench.analysis.verdict import limits
 from serve_bench.analysis.verdict.candidates import Candidate, slots_candidate
 from serve_bench.analysis.verdict.evidence import Evidence
-from serve_bench.analysis.verdict.limits import (
-    ALIKE,
-    BATCH_FULL,
-    CERTAIN,
-    DIFFER,
-    FEWEST_REQUESTS,
-    FULL_SLOTS,
-    IN_SEQUENCE,
-    NEAR,
-    QUEUES,
-    SEVERAL,
-    WAIT_MOST,
-    WAIT_SHARE,
-)
 from serve_bench.analysis.verdict.usage import ReplicaLook, WaitPlace, Waits, figure, short_name
 
 HANDLE: Final = "ray.DeploymentResponse"
@@ -43,18 +30,18 @@ def blocked_candidate(seen: Evidence) -> Candidate | None:
         every = [one for one in replicas if one.ongoing > 0]
         shares = {one.pid: sum(one.loop.values()) for one in every}
         most = max(shares.values(), default=0.0)
-        if most < NEAR:
+        if most < limits.NEAR:
             continue
         lines = _added(one.loop for one in replicas)
         line = max(lines, key=lambda one: lines[one])
-        many = sum(map(NEAR.__le__, shares.values()))
+        many = sum(map(limits.NEAR.__le__, shares.values()))
         some = "" if many == len(shares) else f", in {many} of {len(shares)} replicas"
         short, looks = f"loop in {line}", f"{100 * most:.0f} % of the looks{some}"
         uses = seen.deployments.get(name, ())
         at = max(shares, key=lambda pid: shares[pid])
         own = [one for one in uses if one.pid == at] or uses
         busy = max((one.not_idle or one.level for one in own), default=0.0)
-        if busy >= WAIT_MOST * most:
+        if busy >= limits.WAIT_MOST * most:
             words = f"replica CPU: {line} in {looks}"
             return Candidate("replica CPU", most, _named(seen, name, words), short, name)
         words = f"replica loop blocked in {line}, {looks}"
@@ -66,14 +53,16 @@ def differing_candidate(seen: Evidence) -> Candidate | None:
     """One replica that answers fewer requests than the others, each in a longer time."""
     for name, replicas in seen.waits.of.items():
         known = [(one, ms) for one in replicas if (ms := _takes_ms(one, seen.waits.seconds))]
-        enough = [at for at in known if round(at[0].served + at[0].ongoing) >= FEWEST_REQUESTS]
+        enough = [
+            at for at in known if round(at[0].served + at[0].ongoing) >= limits.FEWEST_REQUESTS
+        ]
         if len(known) < 2 or not enough:
             continue
         slow, slow_ms = max(enough, key=lambda at: at[1])
         others = [(one, ms) for one, ms in known if one is not slow]
         usual = statistics.median(ms for _, ms in others)
         served = statistics.median(one.served for one, _ in others)
-        if slow_ms < DIFFER * usual or slow.served * DIFFER > served:
+        if slow_ms < limits.DIFFER * usual or slow.served * limits.DIFFER > served:
             continue
         takes = f"{'' if slow.served else 'more than '}{figure(slow_ms)} ms"
         words = (
@@ -91,7 +80,7 @@ def idle_slow_candidate(seen: Evidence) -> Candidate | None:
     slow = differing_candidate(seen)
     uses = () if slow is None else seen.deployments.get(slow.deployment or "", ())
     busy = [one.not_idle or one.level for one in uses if slow and one.pid == slow.pid]
-    return None if max(busy, default=0.0) >= NEAR else slow
+    return None if max(busy, default=0.0) >= limits.NEAR else slow
 
 
 def _takes_ms(one: ReplicaLook, seconds: float | None) -> float | None:
@@ -124,7 +113,7 @@ def called_candidate(seen: Evidence) -> Candidate | None:
     name = max(full, key=lambda one: full[one])
     held, slots = behind[name]
     # The router tries again only after 25 to 500 ms, so few slots are not always busy.
-    if queued < 1.0 or queued + held < FULL_SLOTS * slots:
+    if queued < 1.0 or queued + held < limits.FULL_SLOTS * slots:
         return None
     waiting = queued + held
     places = f"for {slots} slot{'s' if slots > 1 else ''}"
@@ -144,7 +133,7 @@ def place_candidate(seen: Evidence) -> Candidate | None:
         return None
     at = max(leaves, key=lambda one: leaves[one])
     share = min(1.0, leaves[at] / requests)
-    if share < WAIT_SHARE:
+    if share < limits.WAIT_SHARE:
         return None
     if at.awaited.startswith(BATCH):
         return _batch(seen, at, leaves[at], share)
@@ -169,14 +158,14 @@ def call_candidate(seen: Evidence) -> Candidate | None:
     count = min(requests, _calling(seen, caller.deployment)[caller])
     behind = [name for name in seen.waits.of if name not in (seen.front, caller.deployment)]
     if len(behind) > 1:  # one line may call any of them
-        behind = [name for name in behind if _calls_made(seen, name)[0] >= SEVERAL]
+        behind = [name for name in behind if _calls_made(seen, name)[0] >= limits.SEVERAL]
     of = behind[0] if len(behind) == 1 else ""
     method = caller.awaited.partition(" ")[2]
     what = ".".join(filter(None, [short_name(of), method])) or "another deployment"
     how = _calls(seen, of) or f"at {caller.line}"
     words = f"calls of {what} {how}, where {_part_of(count, requests)} wait"
     words, short = _named(seen, caller.deployment, words), f"wait in calls of {what} {how}"
-    hint = CALL_HINT if _calls_made(seen, of)[0] >= SEVERAL else ""
+    hint = CALL_HINT if _calls_made(seen, of)[0] >= limits.SEVERAL else ""
     return Candidate("app wait", count / requests, words, short, caller.deployment, hint=hint)
 
 
@@ -214,7 +203,7 @@ def _caller(seen: Evidence) -> WaitPlace | None:
     within = _ongoing(seen)
     most = max(within.values(), default=0.0)
     tops = [calls.most_common(1)[0] for name in within if (calls := _calling(seen, name))]
-    places = [at for at, count in tops if count >= WAIT_SHARE * most > 0]
+    places = [at for at, count in tops if count >= limits.WAIT_SHARE * most > 0]
     return min(places, key=lambda at: within[at.deployment], default=None)
 
 
@@ -230,9 +219,9 @@ def _calls(seen: Evidence, name: str) -> str:
     """How requests call a deployment that they call several times, in words; else empty."""
     count, at_once = _calls_made(seen, name)
     caller = _caller(seen)
-    if count < SEVERAL or caller is None or caller.deployment == name:
+    if count < limits.SEVERAL or caller is None or caller.deployment == name:
         return ""
-    how = "in sequence" if at_once <= IN_SEQUENCE else f"{figure(at_once)} at once"
+    how = "in sequence" if at_once <= limits.IN_SEQUENCE else f"{figure(at_once)} at once"
     return f"{how}, {figure(count)} a request, at {caller.line}"
 
 
@@ -242,7 +231,7 @@ def full_pool(seen: Evidence, candidate: Candidate) -> bool:
         return False
     replicas = seen.waits.of.get(candidate.deployment or "", ())
     pools = [pool for one in replicas for pool in one.pools.values()]
-    return any(pool["threads"] >= 1 and pool["full"] >= CERTAIN for pool in pools)
+    return any(pool["threads"] >= 1 and pool["full"] >= limits.CERTAIN for pool in pools)
 
 
 def waits_in_turn(seen: Evidence) -> bool:
@@ -255,7 +244,7 @@ def waits_in_turn(seen: Evidence) -> bool:
         for one in seen.waits.replicas
         if seconds
     ]
-    return bool(alone and inside) and max(inside) >= QUEUES * (alone or 0.0)
+    return bool(alone and inside) and max(inside) >= limits.QUEUES * (alone or 0.0)
 
 
 def _batch(seen: Evidence, at: WaitPlace, count: float, share: float) -> Candidate | None:
@@ -277,7 +266,7 @@ def _batch(seen: Evidence, at: WaitPlace, count: float, share: float) -> Candida
             f"loop that makes its batches ended with {ended}"
         )
         return Candidate("app wait", share, _named(seen, name, words), short, name, hint=BATCH_HINT)
-    if waiting >= WAIT_SHARE and waiting > running and held < BATCH_FULL * most:
+    if waiting >= limits.WAIT_SHARE and waiting > running and held < limits.BATCH_FULL * most:
         words = (
             f"batch wait: batches of {function} wait {figure(1e3 * wait_s)} ms for more, "
             f"about {held:.0f} of {most:.0f} in one"
@@ -311,7 +300,7 @@ def _what(seen: Evidence, at: WaitPlace, count: float, who: str) -> str:
         named = {one: n for one, n in inside.items() if one.awaited in dict(pools)}
         busy = f" ({max(named, key=lambda place: named[place]).line})" if named else ""
         pool = f"{threads} thread{'s' if threads > 1 else ''} of a pool{busy}"
-        if count >= FULL_SLOTS * threads:
+        if count >= limits.FULL_SLOTS * threads:
             return f"{pool}, for which {who} wait{_at(at)}"
         return f"{pool}, all in use by {who}{_at(at)}"
     if line := _in_a_thread(seen, at, count):
@@ -328,7 +317,7 @@ def _in_a_thread(seen: Evidence, at: WaitPlace, count: float) -> str | None:
         return None
     inside = _added(one.threads for one in seen.waits.of[at.deployment])
     top = max(inside, key=lambda one: inside[one], default=None)
-    return top.line if top is not None and inside[top] >= WAIT_SHARE * count else None
+    return top.line if top is not None and inside[top] >= limits.WAIT_SHARE * count else None
 
 
 def _pools(seen: Evidence, at: WaitPlace) -> list[tuple[str, Mapping[str, float]]]:
@@ -339,7 +328,7 @@ def _pools(seen: Evidence, at: WaitPlace) -> list[tuple[str, Mapping[str, float]
         (name, pool)
         for one in seen.waits.of[at.deployment]
         for name, pool in one.pools.items()
-        if pool["full"] >= NEAR and pool["threads"] >= 1
+        if pool["full"] >= limits.NEAR and pool["threads"] >= 1
     ]
 
 
@@ -354,7 +343,7 @@ def _server(replicas: Sequence[ReplicaLook]) -> str:
     tasks, threads = _added(one.own for one in replicas), _added(one.threads for one in replicas)
     places = {**tasks, **threads}
     top = max(places, key=lambda one: places[one], default=None)
-    if top is None or places[top] < WAIT_SHARE * len(replicas):
+    if top is None or places[top] < limits.WAIT_SHARE * len(replicas):
         return ""
     return f" while {top.function} is at {top.line}"
 
@@ -366,9 +355,9 @@ def alone_words(waits: Waits, more: bool = True) -> str | None:
     if longer is None:
         return None
     figures = f"p50 {figure(waits.p50_ms or 0)} ms, alone {figure(waits.alone_ms or 0)}"
-    if longer >= QUEUES:
+    if longer >= limits.QUEUES:
         return f"requests wait for one another: {figures}"
-    if longer <= ALIKE and more:
+    if longer <= limits.ALIKE and more:
         return f"a request alone takes as long ({figures}): more clients bring more requests"
     return figures
 
