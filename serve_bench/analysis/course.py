@@ -257,11 +257,6 @@ class Bounds:
     of: Mapping[str, Sequence[float]]
     bad: Mapping[str, Sequence[float]]
 
-    @property
-    def count(self) -> int:
-        """The number of slices."""
-        return len(next(iter(self.of.values()), ()))
-
     def holds(self, begin: int, end: int) -> bool | None:
         """Whether the SLO holds over the slices [begin, end); None: nothing was due."""
         some = False
@@ -288,7 +283,8 @@ class Bounds:
         """The first moment of a span from which the SLO holds for HOLD_S seconds, each for itself,
         or to its end, for a second at least; None: there is none. Seconds without a request do not
         count against it."""
-        each, last = round(1 / self.step_s), min(self.count, self.place(end_s))
+        count = len(next(iter(self.of.values()), ()))
+        each, last = round(1 / self.step_s), min(count, self.place(end_s))
         begin = self.place(begin_s)
         for start in range(begin, max(begin + (begin < last), last - each + 1)):
             until = min(last, start + HOLD_S * each)

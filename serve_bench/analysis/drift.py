@@ -45,9 +45,6 @@ UNIT_ROOT: Final = {False: 26.0, True: 45.0}
 
 LEVEL: Final = 0.95
 
-TINY: Final = 1e-300
-"""In the place of 0 below a fraction."""
-
 LEAST_DF: Final = 2.0
 """Degrees of freedom at least."""
 
@@ -162,7 +159,7 @@ def joined(drifts: Sequence[LevelDrift]) -> LevelDrift:
     inverse of their variances; degrees of freedom add up. The warm-up is that of the first."""
     if len(drifts) == 1 or any(one.error <= 0 for one in drifts):
         return min(drifts, key=lambda one: one.error)
-    weights = [1 / max(one.error * one.error, TINY) for one in drifts]
+    weights = [1 / max(one.error**2, 1e-300) for one in drifts]
     slope = sum(w * one.slope for w, one in zip(weights, drifts, strict=True)) / sum(weights)
     error, df = sum(weights) ** -0.5, sum(one.df for one in drifts)
     half = quantile(df, 0.5 + LEVEL / 2) * error

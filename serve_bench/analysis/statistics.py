@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias, TypeVar
@@ -132,12 +133,10 @@ class Line:
     @property
     def failed(self) -> dict[str, int]:
         """Failed requests by class, the most frequent first."""
-        total: dict[str, int] = {}
+        total: Counter[str] = Counter()
         for trial in self.trials:
-            for name, count in trial.counts.failed.items():
-                total[name] = total.get(name, 0) + count
-        ranked = sorted(total.items(), key=lambda item: (-item[1], item[0]))
-        return {name: count for name, count in ranked if count}
+            total.update(trial.counts.failed)
+        return dict(sorted((+total).items(), key=lambda item: (-item[1], item[0])))
 
     @property
     def errors(self) -> int:
@@ -260,13 +259,9 @@ def distribution(
     given_up = censored if censored is not None else Histogram(unit=histogram.unit)
     everything = histogram.joined(given_up)
     low = bool(given_up.count)
-    known: dict[str, tuple[float | None, bool]] = {
-        "mean": (everything.mean, low),
-        "max": (everything.max, low),
-    }
-    known |= zip(
-        PERCENTILES, bounded(histogram, given_up, tuple(PERCENTILES.values())), strict=True
-    )
+    known = {"mean": (everything.mean, low), "max": (everything.max, low)}
+    shares = tuple(PERCENTILES.values())
+    known |= zip(PERCENTILES, bounded(histogram, given_up, shares), strict=True)
     figures = {
         name: LowerBound(_known(value)) if lower else _known(value)
         for name, (value, lower) in known.items()

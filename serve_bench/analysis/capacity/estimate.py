@@ -211,8 +211,13 @@ def estimate(probes: Sequence[Probe], bounds: Sequence[Bound]) -> LaunchEstimate
     found = [] if broken else boundaries(kept, bounds)
     if found and low is None and high is not None and found[0][1].place > math.log(high.rate):
         found = []  # nothing met, and a line drawn over what missed says it would
-    if found and ((low and high) or _inside(found[0][1], kept, ceiling(probes) is None)):
-        return _fitted(found, bounds, low, high, drift)
+    if found:
+        # Among the rates of probes, or next above where the client is free to send more, it is a
+        # boundary though noise has set no bracket.
+        logs = [math.log(one.rate) for one in kept]
+        above = max(logs) + (REACH if ceiling(probes) is None else 0.0)
+        if (low and high) or min(logs) <= found[0][1].place <= above:
+            return _fitted(found, bounds, low, high, drift)
     ends = (low.rate if low else None, high.rate if high else None)
     binds = _worst(kept, bounds, high) if high else None
     if low is not None and high is not None:
@@ -305,13 +310,6 @@ def boundaries(kept: Sequence[Probe], bounds: Sequence[Bound]) -> list[tuple[str
     return sorted(found, key=lambda one: one[1].place)
 
 
-def _inside(at: Boundary, kept: Sequence[Probe], free: bool) -> bool:
-    """Whether a boundary lies among the rates of probes, or next above where the client is `free`
-    to send more, though noise has set no bracket."""
-    logs = [math.log(one.rate) for one in kept]
-    return min(logs) <= at.place <= max(logs) + (REACH if free else 0.0)
-
-
 def _worst(probes: Sequence[Probe], bounds: Sequence[Bound], at: RateLevel) -> str:
     """The bound that is farthest beyond at a rate."""
     worst = [one for one in probes if one.rate == at.rate]
@@ -341,7 +339,10 @@ def over_launches(estimates: Sequence[LaunchEstimate], precision: float = PRECIS
     half = quantile(df, 1 - LOOKS / 2) * math.sqrt(variance / n)
     # Of a cliff only the bracket is known, and the middle of brackets says nothing of inside.
     half += statistics.fmean(_half_bracket(one) for one in counted)
-    low = math.exp(center - half - statistics.fmean(_bias(one) for one in counted))
+    # By how much few bursts make a launch look better (boundary.py) is taken off already, but known
+    # no better than the error that it follows from, so that the lower end reaches further.
+    bias = statistics.fmean((one.slope or 0.0) * (one.error or 0.0) ** 2 / 2 for one in counted)
+    low = math.exp(center - half - bias)
     high = math.exp(center + half)
     rate = math.exp(center)
     precise = (high - low) / rate <= precision and n > 1
@@ -349,12 +350,6 @@ def over_launches(estimates: Sequence[LaunchEstimate], precision: float = PRECIS
     if left_out:
         doubts.append(f"{len(left_out)} of {len(every)} launches: no rate missed; left out")
     return Capacity(rate, low, high, every, precise, spread, tuple(doubts))
-
-
-def _bias(one: LaunchEstimate) -> float:
-    """By how much few bursts make a launch look better (boundary.py): it is taken off already, but
-    known no better than the error that it follows from, so that the lower end reaches further."""
-    return (one.slope or 0.0) * (one.error or 0.0) ** 2 / 2
 
 
 def _half_bracket(one: LaunchEstimate) -> float:

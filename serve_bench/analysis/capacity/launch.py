@@ -442,7 +442,8 @@ LEAST_LIMIT_S: Final = 0.1
 
 
 class Searches:
-    """All searches of a run, by variant, cell and round."""
+    """All searches of a run, by variant, cell and round; those of `earlier` records go on, of each
+    round those of its last launch."""
 
     def __init__(
         self,
@@ -455,13 +456,9 @@ class Searches:
         self.asked, self.slo = asked, slo
         self._traffic, self._front = traffic, front
         self._searches: dict[tuple[str, str, int], LaunchSearch] = {}
-        if earlier is not None:
-            self._read(earlier)
-
-    def _read(self, result: Result) -> None:
-        """The searches of the records: of each round those of its last launch."""
         groups: dict[tuple[str, str, int], list[Trial]] = {}
-        for trial in sorted(result.trials, key=lambda one: one.started_at):
+        trials_before = () if earlier is None else earlier.trials
+        for trial in sorted(trials_before, key=lambda one: one.started_at):
             place = (trial.variant, cell_slug(trial.cell), trial.round)
             groups.setdefault(place, []).append(trial)
         for (variant, _, round_), trials in sorted(groups.items(), key=lambda item: item[0][2]):

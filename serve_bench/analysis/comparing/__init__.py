@@ -113,7 +113,14 @@ def judged_rows(
 ) -> tuple[ComparedRow, ...]:
     """All rows with their verdicts. What is gated is judged together, what is not likewise.
     `fewest`: launches a side that a verdict takes."""
-    doubts = [_doubts(match) for match in matches]
+    doubts = [
+        (
+            *doubts_of("A", match.a, match.known[0]),
+            *doubts_of("B", match.b, match.known[1]),
+            *(_odd(match) if match.pairs else ()),
+        )
+        for match in matches
+    ]
     measures = [match.measures for match in matches]
     judged: dict[tuple[int, str], ratios.Judged] = {}
     for gated in (True, False):
@@ -136,14 +143,6 @@ def judged_rows(
             ),
         )
         for at, match in enumerate(matches)
-    )
-
-
-def _doubts(match: Match) -> tuple[Doubt, ...]:
-    return (
-        *doubts_of("A", match.a, match.known[0]),
-        *doubts_of("B", match.b, match.known[1]),
-        *(_odd(match) if match.pairs else ()),
     )
 
 

@@ -243,11 +243,12 @@ def differences_of(a: Result, b: Result) -> list[Difference]:
 
 def unlike_rows(a: Mapping[_P, SideRow], b: Mapping[_P, SideRow]) -> tuple[Difference, ...]:
     """Rows that bear the same name and are another load: another rate or body."""
+    matched_by, chosen_by_engine = ("label", "client", "run"), ("processes",)
     differences: dict[str, Difference] = {}
     for place in (place for place in a if place in b):
-        mine, theirs = (_load(side[place]) for side in (a, b))
+        mine, theirs = (asdict(side[place].row) for side in (a, b))
         for name in mine:
-            if mine[name] != theirs[name]:
+            if name not in (*matched_by, *chosen_by_engine) and mine[name] != theirs[name]:
                 found = _difference(name, mine[name], theirs[name])
                 differences.setdefault(name, replace(found, what=f"{found.what} of rows"))
     return tuple(differences.values())
@@ -406,14 +407,6 @@ def _settings(name: str, a: Any, b: Any) -> Iterator[Difference]:
             yield from _settings(f"{name} {part}", a.get(part), b.get(part))
     elif a != b and (a or b):
         yield _difference(name, a, b)
-
-
-def _load(row: SideRow) -> dict[str, Any]:
-    """A row's load, without what it is matched by and what the engine chooses."""
-    known = asdict(row.row)
-    for name in ("label", "client", "run", "processes"):
-        del known[name]
-    return known
 
 
 UNITS: Final = {"_per_s": "/s", "_s": " s", "_ms": " ms"}

@@ -23,7 +23,7 @@ from serve_bench.analysis.comparing import (
     judged_rows,
 )
 from serve_bench.analysis.comparing.match import Subject, subject_of, unlike, versions_of
-from serve_bench.analysis.comparing.model import About, Alone, Comparing, geometric_mean, row_words
+from serve_bench.analysis.comparing.model import About, Alone, Comparing, row_words
 from serve_bench.analysis.comparing.values import RowPlace, SideRow, by_key, rows_of
 from serve_bench.analysis.ratios import ASSUMED, RUNS_KNOWN, RunSpread
 from serve_bench.analysis.statistics import variants
@@ -164,6 +164,7 @@ def pool_rows(runs: Mapping[int, SideRow]) -> SideRow:
     trials: list[Trial] = []
     planned: list[int] = []
     broken: list[int] = []
+    values: dict[str, dict[int, float]] = {}
     for number, row in runs.items():
         first = len(planned)
         numbers = {round_: first + at for at, round_ in enumerate(row.planned, 1)}
@@ -173,23 +174,10 @@ def pool_rows(runs: Mapping[int, SideRow]) -> SideRow:
             replace(trial, key=f"{number}/{trial.key}", round=numbers[trial.round])
             for trial in row.trials
         )
-    metrics = dict.fromkeys(name for row in runs.values() for name in row.values)
+        for name, of_launches in row.values.items():
+            values.setdefault(name, {})[number] = statistics.geometric_mean(of_launches.values())
     newest = list(runs.values())[-1]
-    return SideRow(
-        cell=newest.cell,
-        row=newest.row,
-        planned=tuple(planned),
-        trials=tuple(trials),
-        broken=tuple(broken),
-        values={
-            name: {
-                number: value
-                for number, row in runs.items()
-                if (value := geometric_mean(row.values.get(name, {}).values())) is not None
-            }
-            for name in metrics
-        },
-    )
+    return SideRow(newest.cell, newest.row, tuple(planned), tuple(trials), tuple(broken), values)
 
 
 # How far runs of a suite differ, for two stored runs that are compared.

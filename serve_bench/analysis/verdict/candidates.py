@@ -6,7 +6,7 @@ Rule: a candidate describes one resource. __init__.py chooses among candidates.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
@@ -68,7 +68,11 @@ class Candidate:
 
 def server_candidates(seen: Evidence) -> list[Candidate]:
     """Proxy, HAProxy, deployments, busy children of replicas and GPUs, the fullest first."""
-    parts = [*_proxies(seen), *_replicas(seen), *_children(seen), *_gpus(seen)]
+    parts = [*_proxies(seen), *_replicas(seen), *_children(seen)]
+    for device, used in seen.gpus.items():
+        share = f"{100 * used:.0f} %"
+        words = f"GPU {device} in use {share} of the time"
+        parts.append(Candidate("GPU", used, words, f"GPU {share}"))
     return sorted(parts, key=lambda part: -part.level)
 
 
@@ -269,7 +273,12 @@ def _replicas(seen: Evidence) -> Iterator[Candidate]:
         restless = ahead and (top.not_idle or top.level) >= limits.CERTAIN
         alone = restless or (ahead and top.level >= limits.NEAR)
         cause: Cause = "replica loop" if alone else "replica CPU"
-        words = f"{cause} {_core(top)}{_beside(others, ahead)}"
+        words = f"{cause} {_core(top)}"
+        if ahead:
+            mean = 100 * statistics.fmean(others)
+            words += f", the other{'s' if others[1:] else ''} {mean:.0f} %"
+        elif others:
+            words += f", busiest of {len(uses)}"
         short = f"replica CPU {100 * top.level:.0f} %"
         yield replace(_of(seen, name, cause, top.level, words, short, top), restless=restless)
         in_batch = seen.forward if name == seen.measured else None
@@ -289,14 +298,6 @@ def _children(seen: Evidence) -> Iterator[Candidate]:
             yield Candidate("replica CPU", use.level, words, short, None, use.starved, use.awake)
 
 
-def _beside(others: Sequence[float], ahead: bool) -> str:
-    if not others:
-        return ""
-    if ahead:
-        return f", the other{'s' if others[1:] else ''} {100 * statistics.fmean(others):.0f} %"
-    return f", busiest of {len(others) + 1}"
-
-
 def _of(
     seen: Evidence, name: str, cause: Cause, level: float, words: str, short: str, use: ProcessUse
 ) -> Candidate:
@@ -304,12 +305,6 @@ def _of(
     if len(seen.deployments) > 1:
         words, short = f"{short_name(name)}: {words}", f"{short_name(name)} {short}"
     return Candidate(cause, level, words, short, name, use.starved, use.awake)
-
-
-def _gpus(seen: Evidence) -> Iterator[Candidate]:
-    for device, used in seen.gpus.items():
-        words = f"GPU {device} in use {100 * used:.0f} % of the time"
-        yield Candidate("GPU", used, words, f"GPU {100 * used:.0f} %")
 
 
 def _core(use: ProcessUse) -> str:

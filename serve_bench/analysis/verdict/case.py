@@ -85,8 +85,7 @@ def constant(trial: Trial, ladder: Sequence[Trial]) -> Symptom | None:
     """A rate that stays constant up to this trial, from the lightest such load on."""
     top = rate_of(trial)
     for low in _lighter(trial, ladder):
-        before = rate_of(low)
-        if before > 0 and abs(top / before - 1.0) <= limits.FLAT:
+        if (before := rate_of(low)) > 0 and abs(top / before - 1.0) <= limits.FLAT:
             clients = (low.row.connections, trial.row.connections)
             return Symptom("constant requests", clients, (before, top), "client")
     return None
@@ -96,13 +95,10 @@ def climbing(trial: Trial, ladder: Sequence[Trial]) -> Symptom | None:
     """A latency that grows with the clients: the added requests wait in a queue."""
     by_replica = all(_processing_ms(one) is not None for one in ladder)
     latency = _processing_ms if by_replica else _p50_ms
-    after = latency(trial)
+    after = latency(trial) or 0.0
     for low in _lighter(trial, ladder):
-        before = latency(low)
-        if not before or not after:
-            continue
         grown = trial.row.connections / low.row.connections
-        if after / before >= limits.FOLLOWS * grown:
+        if (before := latency(low)) and after >= limits.FOLLOWS * grown * before:
             clients = (low.row.connections, trial.row.connections)
             source = "replica" if by_replica else "client"
             return Symptom("climbing latency", clients, (before, after), source)
