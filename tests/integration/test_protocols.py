@@ -213,7 +213,7 @@ def test_an_app_of_ones_own_completes_chats(tmp_path: Path) -> None:
         assert tokens["answer"] == tokens["requests"] * TOKENS
         assert 20 < tokens["prompt"] / tokens["requests"] < 40
     text = " ".join(done.stdout.split())
-    for word in ("tokens/s of answers", "TTFT p99", "prompts of 30 ± 5 tokens, answers up to 20"):
+    for word in ("tokens/s of answers", "TTFT p50", "prompts of 30 ± 5 tokens, answers up to 20"):
         assert word in text
     # A row that is missing is measured again, with the same chats.
     records = tmp_path / "out" / "records.jsonl"
