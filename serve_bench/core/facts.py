@@ -98,11 +98,7 @@ class HostFacts(TypedDict, total=False):
     memory_bytes: Count | None
     memory_limit_bytes: Count | None
     kernel: str | None
-    machine: str | None
     busy_cores: Amount | None
-    load_1m: Amount | None
-    load_5m: Amount | None
-    load_15m: Amount | None
     governor: str | None
     python: str | None
     ray: str | None
@@ -190,19 +186,10 @@ class ProcessFacts(TypedDict, total=False):
     title: str
 
 
-class OpenPort(TypedDict, total=False):
-    """A port that the network can reach."""
-
-    role: str | None
-    address: str
-    port: Count
-
-
 class ProxyFacts(TypedDict, total=False):
     """A proxy of a cluster of several nodes: `benchmarks.scale.cluster`."""
 
     node_id: Required[str]
-    node_ip: Required[str]
     hostname: str
     host: str
     port: Count | None
@@ -232,9 +219,7 @@ class LaunchProof(TypedDict, total=False):
     environment: Mapping[str, Mapping[str, str | None]]
     versions: Mapping[str, str | None]
     http_options: Mapping[str, Any]
-    logical_cpus: Amount | None
     open_files: Count | None
-    open_to_network: list[OpenPort]
     proxies: list[ProxyFacts]
     master_port: Count | None
     app: AppSources
@@ -266,12 +251,10 @@ class DeployProof(TypedDict, total=False):
     """What is in force after a deploy."""
 
     replicas: list[ReplicaFacts]
-    import_path: str
     first_request: FirstRequest | None
     log_level: Mapping[str, Any]
     agent: Count
     observers: list[Count]
-    open_to_network: list[OpenPort]
 
 
 class SettledFacts(TypedDict, total=False):
@@ -335,13 +318,9 @@ class LoadFacts(TypedDict, total=False):
     connections: Connections
     processes: Count | None
     timeout_s: Amount
-    connect_timeout_s: Amount
-    keepalive: bool
-    retries: Count
     rate: Amount | None
     arrivals: str
     stages: list[Stage]
-    ramp: bool
     count: Count | None
     max_connections: Connections | None
     each: Count | None
@@ -359,7 +338,6 @@ class SlicesFacts(TypedDict, total=False):
     why: Required[str]
     drain_s: Amount
     seed: Signed
-    begun_s: Required[list[Amount]]
     length_s: Required[list[Amount]]
     completed: Required[list[Count]]
     failed: Required[list[Count]]

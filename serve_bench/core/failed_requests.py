@@ -39,11 +39,6 @@ _CLASSED: Final = (0, 4, 8, 14)
 """Codes of gRPC that have classes of their own: OK, and those of time-outs and rejections."""
 
 
-def _of_grpc(statuses: Mapping[int, int]) -> bool:
-    """Whether these are codes of gRPC (0 to 16), and none of HTTP."""
-    return bool(statuses) and max(statuses) < 100
-
-
 def failures(
     failed: Mapping[str, int],
     statuses: Mapping[int, int] | None = None,
@@ -77,7 +72,7 @@ def _by_status(
     """The class `status`: which codes were not expected is known only where the counts agree, with
     all but 2xx, or with all that were seen."""
     count = failed["status"]
-    if _of_grpc(statuses):
+    if statuses and max(statuses) < 100:  # codes of gRPC
         known = {code: n for code, n in statuses.items() if code not in _CLASSED}
         if sum(known.values()) == count:
             return [(str(code), n, f"{n:,} with code {code}") for code, n in known.items()]

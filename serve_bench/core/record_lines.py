@@ -94,7 +94,12 @@ def parse(lines: Iterable[str]) -> Result:
         except (ValueError, RecursionError):  # the latter: brackets without an end
             if number == 1:
                 raise FormatError("line 1 is not the record of a run") from None
-            warnings.append(_broken(number, number == kept[-1][0]))
+            if number == kept[-1][0]:
+                message = f"line {number}, the last, is cut off: read up to it"
+                warnings.append(ReadWarning("cut-off", message))
+            else:
+                message = f"line {number} is no whole record: passed over"
+                warnings.append(ReadWarning("broken-line", message))
             continue
         try:
             if line.count("[") + line.count("{") > DEEPEST:  # else nothing in it can be too deep
@@ -135,12 +140,6 @@ def _content(line: str) -> Any:
         return msgspec.json.decode(line)
     except (msgspec.DecodeError, RecursionError):
         return json.loads(line, parse_constant=str, parse_float=_finite)
-
-
-def _broken(number: int, last: bool) -> ReadWarning:
-    if last:
-        return ReadWarning("cut-off", f"line {number}, the last, is cut off: read up to it")
-    return ReadWarning("broken-line", f"line {number} is no whole record: passed over")
 
 
 def _check_version(version: object) -> None:

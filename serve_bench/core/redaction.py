@@ -15,6 +15,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from serve_bench.core.schema import shown
+
 HASH: Final = r"sha256:[0-9a-f]{8}"
 
 _NUMBER: Final = re.compile(r"[+-]?\d+(\.\d+)?")
@@ -169,10 +171,5 @@ def _difference(was: Mapping[str, Any], now: Mapping[str, Any], above: str = "")
             continue
         if isinstance(old, Mapping) and isinstance(new, Mapping):
             within = _difference(old, new, f"{above}{name}.")
-        return within or f"{above}{name} is {_short(new)}, and was {_short(old)}"
+        return within or f"{above}{name} is {shown(new, 100)}, and was {shown(old, 100)}"
     return None
-
-
-def _short(value: object) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 100 else text[:97] + "..."

@@ -152,7 +152,7 @@ def _fault(kind: type[Any], data: Any) -> str | None:
     return None
 
 
-def shown(value: object) -> str:
-    """A value in a message, cut to 40 characters."""
+def shown(value: object, most: int = 40) -> str:
+    """A value in a message, cut to so many characters."""
     text = json.dumps(value, default=str)
-    return text if len(text) <= 40 else text[:37] + "..."
+    return text if len(text) <= most else text[: most - 3] + "..."
