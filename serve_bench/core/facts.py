@@ -99,6 +99,9 @@ class HostFacts(TypedDict, total=False):
     memory_limit_bytes: Count | None
     kernel: str | None
     busy_cores: Amount | None
+    load_1m: Amount | None
+    load_5m: Amount | None
+    load_15m: Amount | None
     governor: str | None
     python: str | None
     ray: str | None
@@ -186,10 +189,19 @@ class ProcessFacts(TypedDict, total=False):
     title: str
 
 
+class OpenPort(TypedDict, total=False):
+    """A port that the network can reach."""
+
+    role: str | None
+    address: str
+    port: Count
+
+
 class ProxyFacts(TypedDict, total=False):
     """A proxy of a cluster of several nodes: `benchmarks.scale.cluster`."""
 
     node_id: Required[str]
+    node_ip: Required[str]
     hostname: str
     host: str
     port: Count | None
@@ -220,6 +232,7 @@ class LaunchProof(TypedDict, total=False):
     versions: Mapping[str, str | None]
     http_options: Mapping[str, Any]
     open_files: Count | None
+    open_to_network: list[OpenPort]
     proxies: list[ProxyFacts]
     master_port: Count | None
     app: AppSources
@@ -321,11 +334,11 @@ class LoadFacts(TypedDict, total=False):
     rate: Amount | None
     arrivals: str
     stages: list[Stage]
+    ramp: bool
     count: Count | None
     max_connections: Connections | None
     each: Count | None
     seed: Signed
-    spin: bool
 
 
 class SlicesFacts(TypedDict, total=False):

@@ -30,10 +30,8 @@ _WORDS: Final = {
 #: By which Serve answers a request that it gave up after `request_timeout_s`.
 GAVE_UP: Final = 408
 
-
 INVALID_SHARE: Final = 0.01
 """Above 1 % of failed requests a figure is one of the requests that were left: invalid."""
-
 
 _CLASSED: Final = (0, 4, 8, 14)
 """Codes of gRPC that have classes of their own: OK, and those of time-outs and rejections."""

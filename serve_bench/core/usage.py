@@ -2,8 +2,7 @@
 
 A reading is a running total at an instant (CPU time, time spent waiting for a CPU) or a level
 (memory, threads). Rule: 100 % is one core; times are nanoseconds of one clock; a figure that the
-readings do not carry is None, never 0. How readings are got belongs to
-observing/sampler.py.
+readings do not carry is None, never 0. How readings are got: observing/sampler.py.
 """
 
 from __future__ import annotations

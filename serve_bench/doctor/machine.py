@@ -58,8 +58,7 @@ ROOT: Final = Path("/")
 
 def check_cores(root: Path = ROOT) -> CheckFinding:
     """Server and client want cores of their own; `taskset` and cpusets take some away."""
-    logical, process = psutil.cpu_count(logical=True) or 0, psutil.Process()
-    usable = len(process.cpu_affinity()) if hasattr(process, "cpu_affinity") else logical
+    logical, usable = psutil.cpu_count(logical=True) or 0, len(psutil.Process().cpu_affinity())
     model = host.cpu_model(root)
     text = f"{usable} usable of {logical}" + (f", {model}" if model else "")
     if usable >= FEW_CORES:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self, TypeAlias
 
-from serve_bench.core.errors import RunFailed
+from serve_bench.core.errors import BadInput, RunFailed
 from serve_bench.core.load_result import LoadResult, Phase, Progress
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.nodes import Lost, Node, node_fact
@@ -26,6 +25,7 @@ from serve_bench.core.schema import built, plain
 from serve_bench.load.failures import LoadError
 from serve_bench.load.merge import combine
 from serve_bench.serving.child import DETAIL_LINES, Child, ChildError, last_lines
+from serve_bench.serving.launch_spec import reachable
 from serve_bench.serving.strays import marks
 
 # What all nodes of a load give back: progress while it runs, each one's part, the sum of all.
@@ -114,7 +114,6 @@ def summed(states: Iterable[Mapping[str, Any]]) -> Progress | None:
     )
 
 
-REACH_S: Final = 5.0
 JOIN_S: Final = 18.0
 """A Ray that is there is joined in 2 s; one that only listens makes `ray.init` try for minutes."""
 
@@ -344,13 +343,8 @@ class NodeCrew:
 
 def reach(address: str) -> None:
     """Raises NodesFailed unless something listens at the address; `auto` is Ray's to find."""
-    if address == "auto":
-        return
-    host, _, port = address.rpartition(":")
-    if "://" in address or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise NodesFailed(f"the address of a Ray cluster is HOST:PORT or auto, got {address!r}")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), REACH_S).close()
-    except OSError as error:
-        reason = "no answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
-        raise NodesFailed(f"no Ray cluster at {address}: {reason.lower()}") from None
+        if address != "auto":
+            reachable(address)
+    except BadInput as error:
+        raise NodesFailed(str(error).removeprefix("--address: ")) from None

@@ -14,13 +14,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import takewhile
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from serve_bench.core.errors import BadInput, FormatError, RunFailed
 from serve_bench.core.record_lines import parse, to_line
 from serve_bench.core.result import Record, Result
-from serve_bench.store.files import check_reachable, remove_empty
+from serve_bench.store.files import check_reachable, remove_empty, why
 
 RECORDS_FILE: Final = "records.jsonl"
 RESULTS: Final = Path("results")
@@ -54,7 +53,7 @@ class RunFolder:
             )
         except OSError as error:
             place = results if path is None else path
-            raise BadInput(f"{place}: cannot make a folder for the run: {_why(error)}") from None
+            raise BadInput(f"{place}: cannot make a folder for the run: {why(error)}") from None
         _lock(fd, folder)
         return cls(folder, fd, made if path is not None else [folder, *made])
 
@@ -70,7 +69,7 @@ class RunFolder:
         try:
             fd = os.open(folder / RECORDS_FILE, os.O_RDWR | os.O_APPEND)
         except OSError as error:
-            raise BadInput(f"{folder}: cannot resume the run: {_why(error)}") from None
+            raise BadInput(f"{folder}: cannot resume the run: {why(error)}") from None
         _lock(fd, folder)
         return cls(folder, fd), result
 
@@ -86,7 +85,7 @@ class RunFolder:
         except OSError as error:
             os.ftruncate(self._fd, before)  # to shrink a file needs no room
             raise StoreError(
-                f"{self.path / RECORDS_FILE}: cannot write: {_why(error)}; "
+                f"{self.path / RECORDS_FILE}: cannot write: {why(error)}; "
                 "the records up to here are kept"
             ) from None
         self._torn = False
@@ -106,12 +105,7 @@ class RunFolder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -133,7 +127,7 @@ def read(path: Path) -> Result:
     except FormatError as error:
         raise BadInput(f"{file}: {error}") from None
     except OSError as error:
-        raise BadInput(f"{file}: cannot read: {_why(error)}") from None
+        raise BadInput(f"{file}: cannot read: {why(error)}") from None
 
 
 def fresh_folder(results: Path, now: datetime) -> Path:
@@ -163,7 +157,7 @@ def check_new(path: Path | None) -> None:
         if not os.access(path, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
-        raise BadInput(f"{path}: cannot make a folder for the run: {_why(error)}") from None
+        raise BadInput(f"{path}: cannot make a folder for the run: {why(error)}") from None
     finally:
         remove_empty([folder for folder in new if folder.is_dir()])
 
@@ -199,10 +193,6 @@ def _ends_whole(fd: int) -> bool:
     """False when a kill cut off the last line, so that the next record needs a line of its own."""
     size = os.fstat(fd).st_size
     return size == 0 or os.pread(fd, 1, size - 1) == b"\n"
-
-
-def _why(error: OSError) -> str:
-    return error.strerror or str(error)
 
 
 # The time of day, as records carry it.

@@ -196,7 +196,7 @@ def test_what_cannot_be_recorded_is_still_printed(
     out, err = capsys.readouterr()
     assert code == 1
     assert "100 sent = 100 completed" in out
-    assert "records.jsonl: cannot write: File too large" in err and err.count("\n") == 1
+    assert "records.jsonl: cannot write: file too large" in err and err.count("\n") == 1
     assert (tmp_path / "run" / "records.jsonl").stat().st_size == size[0]
 
 

@@ -108,7 +108,7 @@ def test_what_came_of_a_node() -> None:
     "address", ["ray://h:10001", "http://h:8265", "h", "h:", ":6379", "h:99999", "h:x", "local", ""]
 )
 def test_what_is_no_address(address: str) -> None:
-    with pytest.raises(NodesFailed, match=r"is HOST:PORT or auto, got "):
+    with pytest.raises(NodesFailed, match=r"is not allowed; it takes HOST:PORT"):
         reach(address)
 
 

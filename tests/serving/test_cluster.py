@@ -3,17 +3,14 @@ with known answers for a handle."""
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import json
-import sys
 import threading
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import version
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -196,56 +193,6 @@ def test_a_setting_that_is_not_in_force_is_reported(
         deployer._wait_settings(spec)
     told = [str(refused.value), *refused.value.detail]
     assert "'old', asked for 'new'" in told[0] and "1, asked for 2" in told[1]
-
-
-TIMEOUT_S = 0.2
-SPEC = {"expect": "1", "timeout_s": TIMEOUT_S}
-WINDOW_S = 0.05
-
-
-class Handle:
-    """Answers its first request at once, and its second one after so many seconds."""
-
-    def __init__(self, second_s: float) -> None:
-        self._waits = iter((0.0, second_s))
-
-    def remote(self, _: int) -> Awaitable[int]:
-        return asyncio.sleep(next(self._waits), 1)
-
-
-@pytest.mark.parametrize(
-    ("second_s", "latencies", "failed"),
-    [(0.1, 2, {}), (60.0, 1, {"timeout": 1})],
-    ids=["answered after the windows", "never answered"],
-)
-def test_what_is_under_way_at_the_end_is_followed_to_its_own(
-    second_s: float, latencies: int, failed: dict[str, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(str(CLUSTER))
-    applications: Any = importlib.import_module("applications")
-    client = applications._Client(Handle(second_s), SPEC)
-    tally = asyncio.run(applications._until([client], SPEC, WINDOW_S, 1))
-    assert (tally.windows, len(tally.latencies_ns)) == ([1], latencies)
-    assert (tally.late, tally.late_failed, dict(tally.failed)) == (1, len(failed), failed)
-    longest = max((*tally.latencies_ns, *tally.censored_ns))
-    assert longest >= 1e9 * (0.1 if latencies == 2 else TIMEOUT_S)
-    assert len(tally.censored_ns) == len(failed)
-    assert 0 < tally.flown_ns <= WINDOW_S * 1e9
-    assert len(tally.examples) == len(failed)
-
-
-def test_the_drain_is_told_beside_the_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(CLUSTER))
-    handle = Handle(0.1)  # its second answer comes 0.05 s after the window at the least
-    serve = SimpleNamespace(get_app_handle=lambda app: handle)
-    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(serve=serve))
-    applications: Any = importlib.import_module("applications")
-    spec = {**SPEC, "app": "a", "clients": 1, "warmup_s": 0.0, "windows": 1, "window_s": WINDOW_S}
-    result = asyncio.run(applications._load(spec))
-    assert result["seconds"] == WINDOW_S and result["drained_s"] >= 0.9 * WINDOW_S
-    handle._waits = iter((0.0, 0.0))
-    result = asyncio.run(applications._load({**spec, "requests_each": 2}))
-    assert result["seconds"] > 0 == result["drained_s"]
 
 
 IN_RAY = '  File "/v/lib/python3.11/site-packages/ray/serve/__init__.py", line 4, in <module>'

@@ -65,20 +65,12 @@ class Ranker(ABC):
     device: Any
 
     @abstractmethod
-    def load(self, payloads: Sequence[Payload]) -> Any:
-        """Features of several requests, in the ranker's own form, as input on the device."""
-
-    @abstractmethod
-    def forward(self, loaded: Any) -> Any:
-        """Scores of all rows, on the device."""
-
-    @abstractmethod
     def score(self, payloads: Sequence[Payload]) -> list[list[float]]:
         """From requests to the scores of each."""
 
-    @abstractmethod
     def answers(self, payloads: Sequence[Payload]) -> list[Answer]:
-        """The same in the form in which it leaves the ranker."""
+        """The same in the form in which it leaves the ranker: lists, as published."""
+        return self.score(payloads)
 
     def facts(self) -> dict[str, Any]:
         """What is in force, for a record."""
@@ -151,10 +143,6 @@ class PlainRanker(Ranker):
         sizes = [len(payload["dense"]) for payload in payloads]
         parts = self.forward(self.load(payloads)).split(sizes, dim=0)
         return [part.detach().cpu().tolist() for part in parts]
-
-    def answers(self, payloads: Sequence[Payload]) -> list[Answer]:
-        """Lists, as published."""
-        return self.score(payloads)
 
 
 CHUNK_ROWS = 128

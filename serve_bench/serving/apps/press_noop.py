@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from anyio import from_thread
 from fastapi import Depends, FastAPI
@@ -28,36 +28,12 @@ MEASURED = "Press"
 logger = logging.getLogger("ray.serve")
 
 
-class SampleWorker(Protocol):
-    """What is done with the samples of a request."""
-
-    def payload(self, samples: Samples) -> Any:
-        """Samples in the form that the worker takes."""
-
-    async def __call__(self, payload: Any) -> Any:
-        """The answer; through serve.batch when max_batch_size is above 1."""
-
-    def now(self, payload: Any) -> Any:
-        """The answer, to several threads at once; never through serve.batch."""
-
-    def body(self, answer: Any) -> bytes:
-        """An answer as JSON."""
-
-    def reconfigure(self, config: dict[str, Any]) -> None:
-        """Takes max_batch_size and batch_wait_timeout_s."""
-
-    def settings(self) -> dict[str, Any]:
-        """What it uses now, for the proof."""
-
-
 class _Handler:
     """A worker behind HTTP. Its lines of log: several at DEBUG, one at INFO, then none."""
 
     kind: str
 
-    def __init__(
-        self, make: Callable[..., SampleWorker], arguments: tuple[Any, ...], features: Any
-    ):
+    def __init__(self, make: Callable[..., Any], arguments: tuple[Any, ...], features: Any):
         self._worker = make(*arguments)
         self._features = tuple(features)
 
@@ -173,7 +149,7 @@ HANDLERS: dict[str, Any] = {
 
 def deployment(
     args: Mapping[str, Any],
-    make: Callable[..., SampleWorker],
+    make: Callable[..., Any],
     arguments: tuple[Any, ...] = (),
     resources: Mapping[str, float] | None = None,
 ) -> Any:

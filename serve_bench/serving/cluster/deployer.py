@@ -356,7 +356,7 @@ def _wait_settings(spec: dict[str, Any]) -> list[dict[str, Any]]:
             mine = [one for one in replicas if one["deployment"] == check["deployment"]]
             wrong += [
                 f"replica {replica['pid']} of {check['deployment']} uses "
-                f"{_other(check, name, '=', replica.get(name), value)}"
+                f"{name}={replica.get(name)!r}, asked for {value!r}"
                 for replica in mine
                 for name, value in check["expect"].items()
                 if replica.get(name) != value
@@ -374,11 +374,6 @@ def _wait_settings(spec: dict[str, Any]) -> list[dict[str, Any]]:
         time.sleep(POLL_S)
 
 
-def _other(check: dict[str, Any], name: str, verb: str, actual: Any, wanted: Any) -> str:
-    """An option with another value than requested."""
-    return f"{name}{verb}{actual!r}, asked for {wanted!r}"
-
-
 def _contradicted(spec: dict[str, Any]) -> list[str]:
     """Options that replicas cannot report, and for which Serve reports another value."""
     if not any(check["told"] for check in spec["checks"]):
@@ -392,8 +387,8 @@ def _contradicted(spec: dict[str, Any]) -> list[str]:
             for part in name.split("."):
                 actual = actual.get(part) if isinstance(actual, dict) else None
             if actual != value:
-                text = _other(check, name, " is ", actual, value)
-                wrong.append(f"by Serve's own word {check['deployment']}.{text}")
+                text = f"{check['deployment']}.{name} is {actual!r}, asked for {value!r}"
+                wrong.append(f"by Serve's own word {text}")
     return wrong
 
 

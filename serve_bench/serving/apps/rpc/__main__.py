@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import socket
 import sys
 import time
@@ -18,9 +17,7 @@ from collections.abc import Callable, Mapping
 from importlib import metadata
 from typing import Any
 
-from .agent import Broken, RpcWorld, end_launch, one_line
-
-MOST_OPEN_FILES = 1 << 20
+from .agent import Broken, RpcWorld, end_launch, of_cluster, one_line
 
 
 class Program:
@@ -34,7 +31,7 @@ class Program:
     def launch(self, spec: Mapping[str, Any]) -> dict[str, Any]:
         """Loads the backend, and starts Ray or Serve where it is one of theirs."""
         began = time.monotonic()
-        _raise_open_files()
+        of_cluster("start").raise_open_files()  # of torch an agent has a dozen for each observer
         backend = str(spec["backend"])
         packages = {"torch": ("torch",), "ray": ("ray", "torch"), "serve": ("ray", "torch")}
         self._make = {"torch": self._torch, "ray": _ray, "serve": _serve}[backend](spec)
@@ -95,14 +92,6 @@ def _serve(spec: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], RpcWorld]:
     from .serve_world import ServeWorld
 
     return ServeWorld
-
-
-def _raise_open_files() -> None:
-    """As far as it may be: an agent of torch has more than a dozen for each observer."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = MOST_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_OPEN_FILES)
-    if soft != resource.RLIM_INFINITY and soft < most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _versions(packages: tuple[str, ...]) -> dict[str, str]:

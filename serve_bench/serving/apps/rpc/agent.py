@@ -9,10 +9,10 @@ Times are ns of `time.perf_counter_ns`, which all processes of a Linux host shar
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import math
-import re
 import select
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -108,8 +108,17 @@ PARENT = 0
 """Descriptor of the parent's commands; it sends none while one is under way, so it is readable
 only when the parent has gone."""
 
-_ANSI = re.compile(r"\x1b\[[0-9;]*m")
-_RAISED = re.compile(r"[\w.]*(Error|Exception|Timeout)\b.*: .")
+
+def of_cluster(name: str) -> Any:
+    """A module of the program of the cluster, whose modules know each other by plain names."""
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "cluster"))
+    try:
+        return importlib.import_module(name)
+    finally:
+        del sys.path[0]
+
+
+one_line: Callable[[BaseException], str] = of_cluster("actors").one_line
 
 
 class Broken(Exception):
@@ -164,16 +173,6 @@ def figures(agent_ns: Sequence[int], reports: Sequence[Mapping[str, Any]]) -> di
     }
 
 
-def one_line(error: BaseException) -> str:
-    """The error itself. One of a remote call holds a whole traceback: its last error counts."""
-    lines = [line.strip() for line in _ANSI.sub("", str(error)).splitlines()]
-    raised = [line for line in lines if _RAISED.match(line)]
-    if len(lines) > 1 and raised:
-        return raised[-1]
-    text = " ".join(" ".join(lines).split())
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
 def end_if_orphan() -> None:
     """Ends the launch if the parent has gone."""
     if select.select([PARENT], [], [], 0)[0]:
@@ -183,9 +182,4 @@ def end_if_orphan() -> None:
 def end_launch() -> None:
     """Goes on as the program of the cluster that ends a launch: the parent has gone, and its warden
     may have. It does not return."""
-    place = Path(__file__).resolve().parents[2] / "cluster" / "ending.py"
-    spec = importlib.util.spec_from_file_location("ending", place)
-    assert spec is not None and spec.loader is not None
-    ending = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(ending)
-    ending.become()
+    of_cluster("ending").become()
