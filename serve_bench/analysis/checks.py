@@ -109,8 +109,9 @@ class Warning:
 
 def checks(result: Result) -> tuple[Warning, ...]:
     """All doubts about a run: about the whole run first, then by trial in the order measured."""
-    doubts_of_run: list[Warning] = []
-    for about_run in (_records, _host, _engaged, _teardowns):
+    unread = "what stood there is in no figure"
+    doubts_of_run = [Warning(one.code, one.message, unread) for one in result.warnings]
+    for about_run in (_host, _engaged, _teardowns):
         doubts_of_run += about_run(result)
     for trial in (*result.trials, *result.profiled):
         for about_trial in TRIAL_CHECKS:
@@ -130,18 +131,12 @@ def _client(trial: Trial) -> Iterator[Warning]:
         hint = f"the server may be faster: use {_MORE_CLIENT[trial.row.client != 'aiohttp']}"
         message = f"{client_words(verdict)}: {reasons}"
         yield Warning("client-bound", message, hint, trial.key)
-
-
-def _connections(trial: Trial) -> Iterator[Warning]:
-    if (wait := connection_wait(trial)) is not None:
-        yield Warning("connections", wait.text, HINT, trial.key)
-
-
-def _client_adds(trial: Trial) -> Iterator[Warning]:
     added = added_of(trial)
     if added is not None and added[0] > ADDED * added[1] and trial.row.client != "raw":
         message = f"the {trial.row.client} client adds {part_text(*added)} of the latency"
         yield Warning("client-adds", message, "the raw client adds less", trial.key)
+    if (wait := connection_wait(trial)) is not None:
+        yield Warning("connections", wait.text, HINT, trial.key)
 
 
 def added_of(trial: Trial) -> tuple[float, float] | None:
@@ -409,7 +404,7 @@ def unfair_sentences(trials: Sequence[Trial], of: str = "") -> Iterator[str]:
         yield f"Not a fair measurement{of and f' of {of}'}: {words}{where}."
 
 
-def _scaled(trial: Trial) -> Iterator[Warning]:
+def _replicas(trial: Trial) -> Iterator[Warning]:
     if (changed := rescaled(trial.limits)) is not None:
         name, message = changed
         yield Warning("rescaled", message, scaling_hint(name, trial.limits) or "", trial.key)
@@ -419,9 +414,6 @@ def _scaled(trial: Trial) -> Iterator[Warning]:
             message = f"{name}: {ran[-1]} of {wanted} replicas ran that Serve wanted"
             hint = "the cluster has no room for the others, or they take long to start"
             yield Warning("replicas-missing", message, hint, trial.key)
-
-
-def _served(trial: Trial) -> Iterator[Warning]:
     idle = [name for name, count in trial.served.items() if count == 0]
     if idle:
         message = f"{len(idle)} of {len(trial.served)} replicas got no request"
@@ -433,8 +425,6 @@ TRIAL_CHECKS: Final[tuple[Callable[[Trial], Iterator[Warning]], ...]] = (
     _errors,
     _bare,
     _client,
-    _client_adds,
-    _connections,
     _little,
     unanswered,
     backlog,
@@ -443,15 +433,9 @@ TRIAL_CHECKS: Final[tuple[Callable[[Trial], Iterator[Warning]], ...]] = (
     _slow,
     _windows,
     _samples,
-    _scaled,
-    _served,
+    _replicas,
     _others,
 )
-
-
-def _records(result: Result) -> Iterator[Warning]:
-    for warning in result.warnings:
-        yield Warning(warning.code, warning.message, "what stood there is in no figure")
 
 
 def _host(result: Result) -> Iterator[Warning]:

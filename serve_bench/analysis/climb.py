@@ -84,13 +84,9 @@ class Climb:
         runs = sum(1 for clients, _ in self.rates if clients == step.clients)
         return self.planned(step.clients, runs + 1)
 
-    def add(self, row: Row, throughput: float) -> None:
-        """A step was measured."""
+    def add(self, row: Row, throughput: float | None) -> None:
+        """A step was measured; None: it is in doubt after a failure, and measured again."""
         self.rates[row.connections, row.run] = throughput
-
-    def doubt(self, row: Row) -> None:
-        """Mark a step to be measured again, after a failure."""
-        self.rates[row.connections, row.run] = None
 
     @property
     def expected_left(self) -> int:
@@ -137,14 +133,12 @@ def climbs_of(result: Result, ladder: Ladder) -> Mapping[LadderPlace, Climb]:
 
     for trial in result.trials:
         climb = climb_at(trial.variant, trial.round, trial.cell, trial.row)
-        climb.add(trial.row, throughput_of(trial))
-        if trial.key not in sound:
-            climb.doubt(trial.row)
+        climb.add(trial.row, throughput_of(trial) if trial.key in sound else None)
     for failure in result.failures:
         if failure.key is None or failure.row is None or failure.cell is None:
             continue
         climb = climb_at(str(failure.variant), failure.round or 1, failure.cell, failure.row)
-        climb.doubt(failure.row)
+        climb.add(failure.row, None)
         if failure.key in sound:
             climb.dead.add(failure.row.connections)
     return climbs

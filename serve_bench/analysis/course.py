@@ -12,7 +12,7 @@ import statistics
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise, takewhile
+from itertools import accumulate, pairwise, takewhile
 from typing import Any, Final
 
 from serve_bench.analysis.capacity.launch import Requests
@@ -76,17 +76,13 @@ def seconds_of_requests(requests: Requests, count: int, broken_off: bool = False
         if end_ns < count * 10**9:
             ended[end_ns // 10**9] += 1
         latencies[at].append(latency_ns)
-    waiting, open_ = [], 0
-    for one in change[:count]:
-        open_ += one
-        waiting.append(open_)
     return {
         "due": due,
         "sent": sent,
         "answered": answered,
         "ended": ended,
         "failed": failed,
-        "waiting": waiting,
+        "waiting": list(accumulate(change[:count])),
         "latency": [
             Histogram.of(some).coarser(COARSE_BITS).encode() if some else None for some in latencies
         ],

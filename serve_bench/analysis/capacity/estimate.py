@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -241,15 +241,13 @@ def estimate(probes: Sequence[Probe], bounds: Sequence[Bound]) -> LaunchEstimate
 
 def _short(
     kept: Sequence[Probe], bounds: Sequence[Bound], rates: Sequence[float], allowed: float
-) -> list[str]:
+) -> Iterator[str]:
     """Of each bound that is a share: how many requests at `rates` it takes before `allowed` of them
     may be beyond it, where there were fewer."""
-    texts = []
     for bound in bounds:
         expected = math.fsum(counts(one, bound)[0] for one in kept if one.rate in rates)
         if bound.kind == "share" and bound.most and expected < allowed:
-            texts.append(_needs(bound, allowed, f"{expected / bound.most:,.0f} were measured"))
-    return texts
+            yield _needs(bound, allowed, f"{expected / bound.most:,.0f} were measured")
 
 
 def _needs(bound: Bound, allowed: float, measured: str) -> str:

@@ -207,12 +207,10 @@ def _is_clients_fault(trial: Trial, missed: Sequence[Bound], front: str | None) 
     if not (trial.client.get("verdict") or {}).get("client_bound"):
         return False
     due = trial.counts.sent + trial.counts.unsent
-    slow = falls_short((trial.in_windows or trial.counts).sent, due)
-    if not slow and not any(
+    late = falls_short((trial.in_windows or trial.counts).sent, due) or any(
         _added_ns(trial, bound) > NOTED * (bound.limit_ns or 0) for bound in missed
-    ):
-        return False
-    return limited_by(trial, front).cause in CLIENTS_FAULT
+    )
+    return late and limited_by(trial, front).cause in CLIENTS_FAULT
 
 
 def _added_ns(trial: Trial, bound: Bound) -> float:
@@ -262,15 +260,11 @@ class LaunchSearch:
         if self.given_up or self.hopeless:
             return None
         if self.closed is None:
-            row = closed_row(self.asked.connections, self.traffic)
-            return self._planned(row)
-        ask = self.ask
-        if ask is None:
+            return self._planned(closed_row(self.asked.connections, self.traffic))
+        if (ask := self.ask) is None:
             return None
-        row = probe_row(
-            len(self.trials) + 1, round(ask.rate, 3), self.connections(ask.rate)[0], self.traffic
-        )
-        return self._planned(row)
+        number, connections = len(self.trials) + 1, self.connections(ask.rate)[0]
+        return self._planned(probe_row(number, round(ask.rate, 3), connections, self.traffic))
 
     @property
     def given_up(self) -> bool:

@@ -182,11 +182,11 @@ class RateSearch:
             return None
         if top.rate >= self._most:
             return None
-        rate = top.rate * self._factor(top.ratio > NEARLY, top.ratio > NEARLY / 10)
+        factor, seconds = self._step(top.ratio > NEARLY, top.ratio > NEARLY / 10)
+        rate = top.rate * factor
         if most is not None and rate >= most:
             return self._ask(math.sqrt(top.rate * most), SHORT_S)
-        near = top.ratio > NEARLY / 10
-        return self._ask(rate, LONG_S if top.ratio > NEARLY else SHORT_S if near else 0.0)
+        return self._ask(rate, seconds)
 
     def _down(self, levels: Sequence[RateLevel]) -> Ask | None:
         bottom = levels[0]
@@ -194,16 +194,17 @@ class RateSearch:
             if bottom.probes < AGREED:
                 return self._ask(bottom.rate, SHORT_S)
             return None
-        rate = bottom.rate / self._factor(bottom.ratio < 1 / NEARLY, bottom.ratio < 10 / NEARLY)
-        near = bottom.ratio < 10 / NEARLY
-        seconds = LONG_S if bottom.ratio < 1 / NEARLY else SHORT_S if near else 0.0
-        return self._ask(rate, seconds)
+        factor, seconds = self._step(bottom.ratio < 1 / NEARLY, bottom.ratio < 10 / NEARLY)
+        return self._ask(bottom.rate / factor, seconds)
 
-    def _factor(self, next_to: bool, near: bool) -> float:
-        """Of a step: small near the boundary, where overload is dear, and first from a hint."""
+    def _step(self, next_to: bool, near: bool) -> tuple[float, float]:
+        """The factor of a step, small near the boundary, where overload is dear, and first from a
+        hint; and the seconds of its probe."""
         steps = len({one.rate for one in self._probes})
         hinted = {1: 1.25, 2: 1.5}.get(steps, 2.0) if self._hint else 2.0
-        return min(hinted, 1.2 if next_to else 1.5 if near else 2.0)
+        if next_to:
+            return min(hinted, 1.2), LONG_S
+        return (min(hinted, 1.5), SHORT_S) if near else (hinted, 0.0)
 
     def _cliff(self, low: RateLevel, high: RateLevel) -> Ask | None:
         """Both ends for LONG_S, then halves until the bracket is a quarter of the precision: the

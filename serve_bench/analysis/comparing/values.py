@@ -257,18 +257,15 @@ def doubts_of(side: Letter, row: SideRow, known: Mapping[str, Sequence[Warning]]
             by_code.setdefault(one.code, []).append(one)
             rounds.setdefault(one.code, set()).add(trial.round)
     of = len({trial.round for trial in row.trials})
+    messages = {code: some[0].message for code, some in by_code.items()}
+    if "errors" in messages:
+        failed = sum(trial.counts.failed_total for trial in row.trials)
+        why = f"({share_text(row.failed_share)}): {failures_of(row.trials)}"
+        messages["errors"] = f"{failed:,} requests failed {why}"
     return [
-        Doubt(side, code, _message(code, some, row), some[0].hint, len(rounds[code]), of)
+        Doubt(side, code, messages[code], some[0].hint, len(rounds[code]), of)
         for code, some in by_code.items()
     ]
-
-
-def _message(code: str, some: Sequence[Warning], row: SideRow) -> str:
-    if code != "errors":
-        return some[0].message
-    failed = sum(trial.counts.failed_total for trial in row.trials)
-    share = share_text(row.failed_share)
-    return f"{failed:,} requests failed ({share}): {failures_of(row.trials)}"
 
 
 def _of_trial(trial: Trial) -> Iterator[Warning]:

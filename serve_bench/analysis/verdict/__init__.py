@@ -401,12 +401,9 @@ def _full_slots(case: Case) -> Candidate | None:
     """Slots that all have a request, as far as was seen, or else is likely by its time."""
     full = concurrency_candidate(case.seen, limits.SATURATED)
     use = None if full is None else case.seen.waits.slot_use(full.deployment)
-    held = (
-        (case.seen.offered.p50_ms or 0.0) >= limits.SLOW_MS
-        if use is None
-        else use.share >= limits.NEAR
-    )
-    return full if held else None
+    if use is None:
+        return full if (case.seen.offered.p50_ms or 0.0) >= limits.SLOW_MS else None
+    return full if use.share >= limits.NEAR else None
 
 
 def _collapses(trial: Trial, heavier: Trial) -> bool:
