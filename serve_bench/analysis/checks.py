@@ -77,12 +77,10 @@ windows the part within them counts. Where a record does not have that, they add
 and remove some: at most one a connection each, and no longer than the longest latency. So longest /
 measured time is allowed on top there."""
 
-
 TOO_SHORT_S: Final = 0.1
 """Little's law needs a measured part of at least this: a worker that waits for a core begins up to
 10 ms after the others (measured on 2 cores), a tenth of this, and a load by count ends with its
 last connection."""
-
 
 ADDED: Final = 0.20
 """Above this share of the latency a client that the user may change is warned of."""
@@ -173,13 +171,11 @@ def backlog(trial: Trial) -> Iterator[Warning]:
 
 
 def _warmup(trial: Trial) -> Iterator[Warning]:
-    if trial.row.client == HANDLE:
-        return  # its warm-up has a fixed length, as published
-    if not trial.counts.completed:
+    if trial.row.client == HANDLE or trial.row.requests is not None:
+        return  # its warm-up has a fixed length, as published, or none
+    if not trial.counts.completed or not trial.warmup.seconds:
         return  # another check says why requests failed
-    if not trial.warmup.seconds:
-        return  # a number of requests has none
-    if trial.row.requests is None and trial.warmup.judged is False:
+    if trial.warmup.judged is False:
         done, seconds = trial.warmup.completed, trial.warmup.seconds
         message = f"warm-up not judged: {done:,} requests of {trial.row.label} in {seconds:.1f} s"
         hint = (
@@ -187,7 +183,7 @@ def _warmup(trial: Trial) -> Iterator[Warning]:
             "connections"
         )
         yield Warning("unjudged-warmup", message, hint, trial.key)
-    elif trial.row.requests is None and not trial.warmup.steady:
+    elif not trial.warmup.steady:
         message = f"the rate was not steady after {trial.warmup.seconds:.1f} s of warm-up"
         yield Warning("unsteady-warmup", message, "give it a longer warm-up", trial.key)
 
@@ -232,11 +228,10 @@ def _slow(trial: Trial) -> Iterator[Warning]:
         f"s, a window {trial.window_s:g} s; needs {count * length_s:,.0f} s"
     )
     if drained := trial.client.get("drained"):
-        which = "its latency is a lower bound"
-        if drained > 1:
-            which = "their latencies are lower bounds"
-        message += f"; {counted(drained, 'response')} came after the windows, without new load: "
-        message += which
+        bounds = "its latency is a lower bound"
+        bounds = bounds if drained == 1 else "their latencies are lower bounds"
+        late = f"{counted(drained, 'response')} came after the windows, without new load"
+        message += f"; {late}: {bounds}"
     hint = f"measure {count} windows of {length_s:,.1f} s"
     yield Warning("too-slow", message, hint, trial.key)
 

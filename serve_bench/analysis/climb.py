@@ -26,7 +26,6 @@ from serve_bench.core.result import (
 LadderPlace = tuple[str, int, str]
 """The key of a ladder: variant, round, and the slug of its cell."""
 
-
 At = tuple[int, int]
 """A step of a ladder: its clients, and which run of it."""
 

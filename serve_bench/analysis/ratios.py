@@ -36,7 +36,6 @@ MOST_ROUNDS: Final = 200
 """The largest number of rounds to suggest. Beyond, the ratio lies at the threshold itself, or the
 noise is too large."""
 
-
 ROUNDING: Final = 1e-12
 """Logarithms that differ by less are equal: 475/500 lies at a threshold of 5 %, not beyond it."""
 

@@ -351,9 +351,7 @@ def over_launches(estimates: Sequence[LaunchEstimate], precision: float = PRECIS
 
 
 def _half_bracket(one: LaunchEstimate) -> float:
-    if not one.cliff or one.low is None or one.high is None:
-        return 0.0
-    return math.log(one.high / one.low) / 2
+    return math.log(one.high / one.low) / 2 if one.cliff and one.low and one.high else 0.0
 
 
 def _bounded(every: tuple[LaunchEstimate, ...]) -> Capacity:

@@ -325,9 +325,7 @@ def row_title(comparing: Comparing, row: ComparedRow) -> str:
 
 def variant_of(row: ComparedRow) -> str | None:
     """The variant of a row, where a run has several."""
-    if row.variants is None:
-        return None
-    return row.variants[0] if len(set(row.variants)) == 1 else " and ".join(row.variants)
+    return None if row.variants is None else " and ".join(dict.fromkeys(row.variants))
 
 
 def row_words(one: Alone) -> str:

@@ -126,11 +126,9 @@ def compare_newest(
                 base=tuple(base.values()),
             )
         )
-    for place in earlier[-1].rows:
-        if place in earlier[-1].places and place not in newest.rows:
-            variant, at = place
-            cell = earlier[-1].rows[place].cell
-            alone.append(Alone("A", variant if several else None, cell, at.row, at.client))
+    for (name, at), row in earlier[-1].rows.items():
+        if row.values and (name, at) not in newest.rows:
+            alone.append(Alone("A", name if several else None, row.cell, at.row, at.client))
     assumed = (
         f"the spread between runs is assumed, {100 * ASSUMED.sd:g} %, since fewer than {RUNS_KNOWN}"
         " runs lie before the newest"

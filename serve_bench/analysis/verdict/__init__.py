@@ -335,14 +335,15 @@ def _traced(case: Case) -> Verdict | None:
 
 def _waits(case: Case) -> Verdict | None:
     """No CPU is short: requests wait for slots or batches."""
-    confidence: Confidence = "low"
-    front = case.seen.front
-    if case.top < limits.IDLE:
-        confidence = "medium"
+    confidence: Confidence = "medium" if case.top < limits.IDLE else "low"
     if case.slots is not None:
         if case.top < limits.RESTING and case.slots.level >= limits.WELL_FULL:
             confidence = "high"
-        if case.trial.slots and not case.seen.waits.replicas and case.slots.deployment != front:
+        if (
+            case.trial.slots
+            and not case.seen.waits.replicas
+            and case.slots.deployment != case.seen.front
+        ):
             why = "whether requests go there was not looked at"
             return _of(case, placed(case, case.slots), "low", why)
         ongoing, slots = case.seen.ongoing, case.seen.slots

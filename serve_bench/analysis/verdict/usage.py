@@ -71,9 +71,8 @@ class ProcessUse:
     @property
     def starved(self) -> float | None:
         """The share of its demand for CPU that it waited."""
-        if self.held_up is None or self.level + self.held_up <= 0:
-            return None
-        return self.held_up / (self.level + self.held_up)
+        demand = self.level + (self.held_up or 0.0)
+        return None if self.held_up is None or demand <= 0 else self.held_up / demand
 
 
 @dataclass(frozen=True)
