@@ -270,8 +270,8 @@ class Connection:
         except OSError as error:
             if would_block(error):
                 return None
-            if self.tls is not None and is_tls_eof(error):
-                return b""
+            if type(error).__name__ in ("SSLEOFError", "SSLZeroReturnError"):
+                return b""  # the other side ended it, with or without a close message
             raise
 
     def close(self) -> None:
@@ -300,11 +300,6 @@ def would_block(error: OSError) -> bool:
     if isinstance(error, BlockingIOError):
         return True
     return type(error).__name__ in ("SSLWantReadError", "SSLWantWriteError")
-
-
-def is_tls_eof(error: OSError) -> bool:
-    """Whether the other side ended a TLS connection, with or without a close message."""
-    return type(error).__name__ in ("SSLEOFError", "SSLZeroReturnError")
 
 
 # The rate of single connections: how many requests one completed in an interval of 100 ms.

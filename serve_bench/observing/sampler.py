@@ -83,13 +83,6 @@ class Gpus:
         """For each device: use in percent over the last interval, memory, and processes."""
         return [self._device(index, handle) for index, handle in enumerate(self._devices)]
 
-    def close(self) -> None:
-        """Releases NVML."""
-        if self._nvml is not None:
-            self._nvml.nvmlShutdown()
-            self._nvml = None
-            self._devices = []
-
     def _device(self, index: int, handle: Any) -> dict[str, Any]:
         nvml = self._nvml
         rates = self._read(nvml.nvmlDeviceGetUtilizationRates, handle)

@@ -225,7 +225,7 @@ def test_half_a_character_costs_its_record_alone(
 ) -> None:
     first, second, *rest = (places.FORMATS / "2-press-url-collapse.jsonl").read_text().splitlines()
     record = json.loads(second)
-    record["client"]["asked"]["client"] = "\ud800"  # JSON can spell it
+    record["client"]["asked"]["timeout_s"] = "\ud800"  # JSON can spell it
     (tmp_path / "records.jsonl").write_text("\n".join([first, json.dumps(record), *rest]) + "\n")
     (warning,) = read(tmp_path).warnings
     assert warning.message.startswith("line 2: trial.client ") and "not Unicode" in warning.message

@@ -147,7 +147,6 @@ def test_latency_is_of_so_many_requests_each_and_a_wrong_sum_is_none(own: OwnClu
     assert slow.measured.failed == {"timeout": 3}
     told = own.controller()
     assert told["control_loop_ms"] is not None and told["control_loop_ms"] > 0
-    assert told["loops"] is not None and told["loops"] > 1
 
 
 @pytest.mark.long

@@ -127,9 +127,8 @@ class ScaleCluster:
         return Load(request, client="handle", environment=environment)
 
     def controller(self) -> Mapping[str, float | None]:
-        """What Serve says of its controller: `control_loop_ms` (mean of its last 100 loops),
-        `control_loop_max_ms`, `loops` so far, `loops_per_second`, `event_loop_delay_ms`,
-        `deployment_update_ms`, `memory_mb`. None where this Ray does not say."""
+        """What Serve says of its controller: `control_loop_ms`, the mean of its last 100 loops;
+        None where this Ray does not say."""
         answer = self._ask("controller", {}, ASK_TIMEOUT_S)
         return built(dict[str, float | None], answer["controller"], "controller")
 

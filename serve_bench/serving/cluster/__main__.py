@@ -101,7 +101,7 @@ class Cluster:
             "deploy": self._deployer.deploy,
             "proof": self.proof,
             "put": self.put,
-            "remove": lambda spec: {"seconds": self._applications.remove(spec.get("apps"))},
+            "remove": lambda _: {"seconds": self._applications.remove()},
             "proxies": lambda _: {"proxies": proxies()},
             "controller": lambda _: {"controller": actors.controller()},
             "look": self.look,

@@ -215,25 +215,10 @@ def deployers(app: str) -> list[str]:
 
 
 def controller() -> dict[str, Any]:
-    """Figures of the controller's last 100 control loops. None where this Serve has no such
-    figure."""
+    """Mean of the controller's last 100 control loops, ms; None where this Serve does not say."""
     health = serve_details().get("controller_health_metrics") or {}
-    loop = health.get("loop_duration_s") or {}
-    return {
-        "control_loop_ms": _ms(loop.get("mean")),
-        "control_loop_max_ms": _ms(loop.get("max")),
-        "loops": health.get("num_control_loops"),
-        "loops_per_second": health.get("loops_per_second"),
-        "event_loop_delay_ms": _ms(health.get("event_loop_delay_s")),
-        "deployment_update_ms": _ms(
-            (health.get("deployment_state_update_duration_s") or {}).get("mean")
-        ),
-        "memory_mb": health.get("process_memory_mb"),
-    }
-
-
-def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else 1000.0 * seconds
+    mean_s = (health.get("loop_duration_s") or {}).get("mean")
+    return {"control_loop_ms": None if mean_s is None else 1000.0 * mean_s}
 
 
 def _deployers(controller: Any) -> dict[str, list[str]]:

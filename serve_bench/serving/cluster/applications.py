@@ -65,18 +65,12 @@ class Applications:
         self._say("proxies")
         return {"seconds": seconds, "replicas": replicas_of(list(wanted))}
 
-    def remove(self, names: list[str] | None = None) -> float:
-        """Deletes applications (all of ours), and waits until they are gone. Seconds.
-
-        One that is gone already is no error. Raises Refused for one that is not ours.
-        """
-        chosen = sorted(self.put_by_us) if names is None else names
-        foreign = [name for name in chosen if name not in self.put_by_us]
-        if foreign:
-            raise Refused(f"application {foreign[0]!r} was not put here, and is left alone")
+    def remove(self) -> float:
+        """Deletes all of ours, and waits until they are gone; one that is gone already is no error.
+        Seconds."""
         began = time.monotonic()
-        delete(chosen, REMOVE_TIMEOUT_S)
-        self.put_by_us -= set(chosen)
+        delete(sorted(self.put_by_us), REMOVE_TIMEOUT_S)
+        self.put_by_us.clear()
         return time.monotonic() - began
 
     def leave(self, timeout_s: float) -> list[str]:

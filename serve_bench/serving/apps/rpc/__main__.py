@@ -14,7 +14,6 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from importlib import metadata
 from typing import Any
 
 from .agent import Broken, RpcWorld, end_launch, of_cluster, one_line
@@ -31,14 +30,15 @@ class Program:
     def launch(self, spec: Mapping[str, Any]) -> dict[str, Any]:
         """Loads the backend, and starts Ray or Serve where it is one of theirs."""
         began = time.monotonic()
-        of_cluster("start").raise_open_files()  # of torch an agent has a dozen for each observer
+        start = of_cluster("start")
+        start.raise_open_files()  # of torch an agent has a dozen for each observer
         backend = str(spec["backend"])
         packages = {"torch": ("torch",), "ray": ("ray", "torch"), "serve": ("ray", "torch")}
         self._make = {"torch": self._torch, "ray": _ray, "serve": _serve}[backend](spec)
         return {
             "seconds": round(time.monotonic() - began, 4),
             "port": None if self._listener is None else self._listener.getsockname()[1],
-            "versions": {"python": sys.version.split()[0], **_versions(packages[backend])},
+            "versions": {"python": sys.version.split()[0], **start.installed(*packages[backend])},
         }
 
     def world(self, spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,16 +92,6 @@ def _serve(spec: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], RpcWorld]:
     from .serve_world import ServeWorld
 
     return ServeWorld
-
-
-def _versions(packages: tuple[str, ...]) -> dict[str, str]:
-    versions = {}
-    for package in packages:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions
 
 
 def _lines() -> Any:
