@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import (
     Annotated,
     Any,
@@ -87,6 +88,8 @@ class Parameter(NamedTuple):
         allowed, shown = "", repr(value)
         if value == "" and name not in MAY_BE_EMPTY:
             allowed = "a value"
+        elif self.named and isinstance(value, Path) and str(value).startswith("--"):
+            allowed, shown = f"a path (./{value} for one of that name)", repr(str(value))
         elif self.takes and isinstance(value, str) and value not in self.takes:
             allowed = ", ".join(self.takes)
         elif self.takes and type(value) in (int, float):

@@ -45,8 +45,8 @@ class RunFolder:
         Raises BadInput when `path` is a file or a folder that holds anything.
         """
         above = (*results.parents,) if path is None else (*path.parents,)
-        made = [one for one in (path or results, *above) if not one.exists()]
         try:
+            made = [folder for folder in (path or results, *above) if not folder.exists()]
             folder = fresh_folder(results, now) if path is None else _claim(path)
             fd = os.open(
                 folder / RECORDS_FILE, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o644

@@ -104,7 +104,7 @@ def test_starting_up_imports_nothing_heavy() -> None:
     "line",
     [
         *("report {0}", "report . --format html -o {0}.html", "history {0}", "compare {0} {0}"),
-        "report . --format json -o {0}",
+        *("report . --format json -o {0}", "load http://127.0.0.1:1/ --out {0}"),
     ],
 )
 def test_a_path_that_no_file_can_have_is_one_line(

@@ -208,6 +208,7 @@ BAD = {
         ("http://h/ --protocol stream --events=", "--events: '' is not allowed"),
         ("http://h/ --openai --model=", "--model: '' is not allowed"),
         ("http://h/ --slo _p99=1ms", "--slo: '_p99': the prefix must be"),
+        ("http://h/ --out --json", "--out: '--json' is not allowed; it takes a path (./--json"),
         ("http://h/ --timeout １s", "--timeout: '１s' is not allowed"),
         ("http://h/ --protocol stream --client aiohttp", "--protocol stream is for the clients"),
         ("http://h/ --protocol grpc --client aiohttp", "--client: aiohttp speaks no gRPC"),
