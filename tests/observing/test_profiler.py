@@ -110,10 +110,12 @@ def test_one_that_fails_does_not_end_the_others(start: Start, tmp_path: Path) ->
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     pids = (gone.pid, start(TWO, "30"))
-    outcome = record([Recording(pid, tmp_path / f"{pid}.txt") for pid in pids], 2.0)
-    assert [one.pid for one in outcome.done] == [pids[1]]
+    # Stacks come to the folder at the end: it is empty when the first of them fails.
+    out, mark = tmp_path / "out", {DIRECTORY_MARK: str(tmp_path)}
+    outcome = record([Recording(pid, out / f"{pid}.txt", mark=mark) for pid in pids], 2.0)
+    assert [recorded.pid for recorded in outcome.done] == [pids[1]]
     assert str(outcome.failed[0]) == f"process {gone.pid} ended before a sample was taken"
-    assert only(tmp_path) == [f"{pids[1]}.txt"]
+    assert only(out) == [f"{pids[1]}.txt"]
 
 
 def test_ctrl_c_keeps_what_was_sampled(start: Start, tmp_path: Path) -> None:
