@@ -296,22 +296,19 @@ class Recording:
 
     def _end(self, seconds: float) -> Recorded:
         assert self._process is not None and self._reader is not None
-        ran = self._ran()
+        ran, spy = self._ran(), f"py-spy on process {self.pid}"
         if self.running:
             self._process.send_signal(signal.SIGINT)
         try:
             self._process.wait(STOP_S)
         except subprocess.TimeoutExpired:
             self._kill()
-            raise ProfileFailed(
-                f"py-spy on process {self.pid} did not end in {STOP_S:.0f} s"
-            ) from None
+            raise ProfileFailed(f"{spy} did not end in {STOP_S:.0f} s") from None
         self._reader.join(STOP_S)
         output = "\n".join(self._output)
         summary = _SAMPLES.search(output)
         if self._process.returncode < 0:
-            signal_ = -self._process.returncode
-            raise ProfileFailed(f"py-spy on process {self.pid} was ended by signal {signal_}")
+            raise ProfileFailed(f"{spy} was ended by signal {-self._process.returncode}")
         if self._process.returncode != 0 or summary is None:
             raise ProfileFailed(explain(output, self.pid), tuple(self._output[:3]))
         samples, errors = int(summary[1]), int(summary[2])
