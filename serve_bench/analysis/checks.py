@@ -108,7 +108,7 @@ class Warning:
 def checks(result: Result) -> tuple[Warning, ...]:
     """All doubts about a run: about the whole run first, then by trial in the order measured."""
     unread = "what stood there is in no figure"
-    doubts_of_run = [Warning(one.code, one.message, unread) for one in result.warnings]
+    doubts_of_run = [Warning(warning.code, warning.message, unread) for warning in result.warnings]
     for about_run in (_host, _engaged, _teardowns):
         doubts_of_run += about_run(result)
     for trial in (*result.trials, *result.profiled):
@@ -345,7 +345,7 @@ def _little(trial: Trial) -> Iterator[Warning]:
     in_flight, edge = busy_s / measured_s, longest_s / measured_s
     # Requests of lost nodes are in no latency.
     lost = [one for one in trial.client.get("nodes") or () if one.get("lost")]
-    connections = trial.row.connections - sum(int(one.get("connections") or 0) for one in lost)
+    connections = trial.row.connections - sum(int(node.get("connections") or 0) for node in lost)
     share = in_flight / connections if connections > 0 else 1.0
     if share < 1 and trial.row.client == OBSERVER:
         return  # an episode ends with the last call of the slowest observer

@@ -95,7 +95,7 @@ def compare(options: CompareOptions) -> int:
     if html:
         from serve_bench.report.page import html_text
 
-        write_text(to, html_text([comparison_document(*one) for one in done]))
+        write_text(to, html_text([comparison_document(*pair) for pair in done]))
     else:
         print(_text(done, [*left, *alone], format, options.verbose), end="", flush=True)
     gaps = [*left, *(alone if options.fail_on == "inconclusive" else ())]
@@ -174,8 +174,8 @@ def _read_side(place: Path) -> dict[Path, Result]:
     if not isdir(place) or (place / RECORDS_FILE).exists():
         return {place: read_rows(place)}
     runs, unreadable = search([place], read_rows)
-    for one in unreadable:
-        raise BadInput(one.reason)
+    if unreadable:
+        raise BadInput(unreadable[0].reason)
     return runs
 
 

@@ -307,8 +307,8 @@ def _change(blocks: Sequence[Block], line: BoundaryLine) -> int | None:
     """The first block since the service changed; None where it did not."""
     if len(blocks) < 3 * FEWEST_BLOCKS:
         return None
-    means = [line.mean(one) * line.weight(one) for one in blocks]
-    bads = [one.bad * line.weight(one) for one in blocks]
+    means = [line.mean(block) * line.weight(block) for block in blocks]
+    bads = [block.bad * line.weight(block) for block in blocks]
     total, rest = sum(means), sum(bads) - sum(means)
     sums, passed, largest, place = 0.0, 0.0, 0.0, 0
     for at, (bad, mean) in enumerate(zip(bads, means, strict=True), 1):

@@ -108,7 +108,7 @@ def of_replicas(probes: Sequence[Probe], bounds: Sequence[Bound]) -> list[Probe]
 
 def ceiling(probes: Sequence[Probe]) -> float | None:
     """The lowest rate that the client can not send; one probe of it alone does not prove it."""
-    bound = sorted(one.rate for one in probes if one.client_bound)
+    bound = sorted(probe.rate for probe in probes if probe.client_bound)
     return bound[AGREED - 1] if len(bound) >= AGREED else None
 
 
@@ -132,12 +132,12 @@ def levels_of(probes: Sequence[Probe], bounds: Sequence[Bound]) -> list[RateLeve
     A higher rate cannot be better in the long run: neighbours that say so are pooled (pool adjacent
     violators [Ayer et al. 1955]), for each bound.
     """
-    rates = sorted({one.rate for one in probes})
+    rates = sorted({probe.rate for probe in probes})
     best: dict[float, tuple[float, float]] = {rate: (-1.0, 0.0) for rate in rates}
     for bound in bounds:
         pools: list[tuple[list[float], float, float]] = []
         for rate in rates:
-            pairs = [counts(one, bound) for one in probes if one.rate == rate]
+            pairs = [counts(probe, bound) for probe in probes if probe.rate == rate]
             pool = ([rate], sum(e for e, _ in pairs), sum(b for _, b in pairs))
             while pools and _ratio(bound, *pools[-1][1:]) > _ratio(bound, *pool[1:]):
                 last = pools.pop()
@@ -148,14 +148,14 @@ def levels_of(probes: Sequence[Probe], bounds: Sequence[Bound]) -> list[RateLeve
             for rate in members:
                 if ratio > best[rate][0]:
                     best[rate] = (ratio, expected)
-    lengths = {rate: [one.seconds for one in probes if one.rate == rate] for rate in rates}
+    lengths = {rate: [probe.seconds for probe in probes if probe.rate == rate] for rate in rates}
     return [RateLevel(r, *best[r], len(lengths[r]), math.fsum(lengths[r])) for r in rates]
 
 
 def bracket(levels: Sequence[RateLevel]) -> tuple[RateLevel | None, RateLevel | None]:
     """The highest rate that met, and the lowest above it that missed."""
-    met = [one for one in levels if one.ratio <= 1]
-    missed = [one for one in levels if one.ratio > 1]
+    met = [level for level in levels if level.ratio <= 1]
+    missed = [level for level in levels if level.ratio > 1]
     return (met[-1] if met else None), (missed[0] if missed else None)
 
 
@@ -181,13 +181,13 @@ def fresh(probes: Sequence[Probe], bounds: Sequence[Bound]) -> list[Probe]:
     kept = sound(probes, bounds)
     for end in range(len(kept), AGREED, -1):
         before, newest = kept[: end - AGREED], kept[end - AGREED : end]
-        low, high = min(one.rate for one in newest), max(one.rate for one in newest)
-        of_new = [_alone(one, bounds) for one in newest]
+        low, high = min(probe.rate for probe in newest), max(probe.rate for probe in newest)
+        of_new = [_alone(probe, bounds) for probe in newest]
         fell = min(of_new) > CLIFF_FACTOR and any(
-            one.rate >= high and _alone(one, bounds) < 1 / CLIFF_FACTOR for one in before
+            probe.rate >= high and _alone(probe, bounds) < 1 / CLIFF_FACTOR for probe in before
         )
         rose = max(of_new) < 1 / CLIFF_FACTOR and any(
-            one.rate <= low and _alone(one, bounds) > CLIFF_FACTOR for one in before
+            probe.rate <= low and _alone(probe, bounds) > CLIFF_FACTOR for probe in before
         )
         if fell or rose:
             return kept[end - AGREED :]
@@ -214,7 +214,7 @@ def estimate(probes: Sequence[Probe], bounds: Sequence[Bound]) -> LaunchEstimate
     if found:
         # Among the rates of probes, or next above where the client is free to send more, it is a
         # boundary though noise has set no bracket.
-        logs = [math.log(one.rate) for one in kept]
+        logs = [math.log(probe.rate) for probe in kept]
         above = max(logs) + (REACH if ceiling(probes) is None else 0.0)
         if (low and high) or min(logs) <= found[0][1].place <= above:
             return _fitted(found, bounds, low, high, drift)
@@ -322,10 +322,10 @@ def _worst(probes: Sequence[Probe], bounds: Sequence[Bound], at: RateLevel) -> s
 def over_launches(estimates: Sequence[LaunchEstimate], precision: float = PRECISION) -> Capacity:
     """The capacity over launches. Bounded alone where a launch is only bounded."""
     every = tuple(estimates)
-    open_ended = [one for one in every if one.rate is None and one.ceiling is None]
+    open_ended = [found for found in every if found.rate is None and found.ceiling is None]
     left_out = open_ended if len(open_ended) <= UNFINISHED * len(every) else []
-    counted = [one for one in every if one not in left_out]
-    known = [(one.rate, one.error or 0.0) for one in counted if one.rate is not None]
+    counted = [found for found in every if found not in left_out]
+    known = [(found.rate, found.error or 0.0) for found in counted if found.rate is not None]
     if not counted or len(known) < len(counted):
         return _bounded(every)
     logs = [math.log(rate) for rate, _ in known]
@@ -336,10 +336,11 @@ def over_launches(estimates: Sequence[LaunchEstimate], precision: float = PRECIS
     df = float(n - 1) if n > 1 else ONE_DF
     half = quantile(df, 1 - LOOKS / 2) * math.sqrt(variance / n)
     # Of a cliff only the bracket is known, and the middle of brackets says nothing of inside.
-    half += statistics.fmean(_half_bracket(one) for one in counted)
+    half += statistics.fmean(_half_bracket(found) for found in counted)
     # By how much few bursts make a launch look better (boundary.py) is taken off already, but known
     # no better than the error that it follows from, so that the lower end reaches further.
-    bias = statistics.fmean((one.slope or 0.0) * (one.error or 0.0) ** 2 / 2 for one in counted)
+    bends = [(found.slope or 0.0) * (found.error or 0.0) ** 2 for found in counted]
+    bias = statistics.fmean(bends) / 2
     low = math.exp(center - half - bias)
     high = math.exp(center + half)
     rate = math.exp(center)
@@ -356,19 +357,18 @@ def _half_bracket(one: LaunchEstimate) -> float:
 
 def _bounded(every: tuple[LaunchEstimate, ...]) -> Capacity:
     """At least what every launch met, at most what every launch missed."""
-    lows = [one.low if one.rate is None else one.rate for one in every]
-    highs = [one.high if one.rate is None else one.rate for one in every]
-    low = min((one for one in lows if one is not None), default=None)
-    high = max((one for one in highs if one is not None), default=None)
-    count = sum(one.rate is None for one in every)
+    lows = [found.low if found.rate is None else found.rate for found in every]
+    highs = [found.high if found.rate is None else found.rate for found in every]
+    low = min((low for low in lows if low is not None), default=None)
+    high = max((high for high in highs if high is not None), default=None)
+    count = sum(found.rate is None for found in every)
+    only = f"the capacity of {count} of {len(every)} launches is only bounded"
     return Capacity(
         None,
         None if None in lows else low,
         None if None in highs else high,
         every,
-        doubts=(f"the capacity of {count} of {len(every)} launches is only bounded",)
-        if every
-        else (),
+        doubts=(only,) if every else (),
     )
 
 

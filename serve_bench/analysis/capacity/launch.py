@@ -75,14 +75,14 @@ Place: TypeAlias = tuple[str, str]
 def bounds_of(slo: Slo) -> tuple[Bound, ...]:
     """The objectives as a search sees them."""
     return tuple(
-        Bound(one.name, one.limit, "mean", one.limit)
-        if one.allowed is None
+        Bound(objective.name, objective.limit, "mean", objective.limit)
+        if objective.allowed is None
         else Bound(
-            one.name,
-            max(one.allowed, LEAST_MOST),
-            limit_ns=one.limit if one.timed else one.within_ns,
+            objective.name,
+            max(objective.allowed, LEAST_MOST),
+            limit_ns=objective.limit if objective.timed else objective.within_ns,
         )
-        for one in slo.objectives
+        for objective in slo.objectives
     )
 
 
@@ -382,7 +382,7 @@ class LaunchSearch:
         and not where the time was used up before."""
         if self._estimate is None:
             said = estimate(self.probes, self.bounds)
-            lowest = min((one.rate for one in self.probes), default=math.inf)
+            lowest = min((probe.rate for probe in self.probes), default=math.inf)
             if self.hopeless:
                 said = replace(said, ceiling="floor", rate=None)
             elif said.ceiling == "floor" and lowest > LEAST_RATE:
@@ -466,7 +466,7 @@ class Searches:
         slug = cell_slug(cell)
         place = (variant, slug, round_)
         if place not in self._searches:
-            known = [one.estimate() for one in self.of((variant, slug)) if one.finished]
+            known = [search.estimate() for search in self.of((variant, slug)) if search.finished]
             rates = [one.rate for one in known if one.rate is not None]
             self._searches[place] = LaunchSearch(
                 self.asked,
@@ -508,7 +508,7 @@ class Searches:
 
     def estimates(self, place: Place) -> list[LaunchEstimate]:
         """What those say."""
-        return [one.estimate() for one in self.ended(place)]
+        return [search.estimate() for search in self.ended(place)]
 
     def capacity(self, place: Place) -> Capacity:
         """The capacity of a place, over its launches."""
@@ -522,7 +522,7 @@ class Searches:
             estimates = self.estimates(place)
             if any(one.given_up for key, one in self._searches.items() if key[:2] == place):
                 continue
-            if estimates and all(one.ceiling is not None for one in estimates):
+            if estimates and all(estimate.ceiling is not None for estimate in estimates):
                 continue
             if not enough(estimates, self.asked.precision, self.asked.launches):
                 return False

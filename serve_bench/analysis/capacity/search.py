@@ -132,7 +132,7 @@ class RateSearch:
 
     def _next(self) -> Ask | None:
         newest = self._probes[-ATTEMPTS:]
-        broken_off = len(newest) == ATTEMPTS and not any(one.whole for one in newest)
+        broken_off = len(newest) == ATTEMPTS and not any(probe.whole for probe in newest)
         if broken_off or self.left_s < SHORT_S:
             return None
         if newest and self._is_doubted(newest[-1]):
@@ -171,8 +171,8 @@ class RateSearch:
     def _is_doubted(self, last: Probe) -> bool:
         """Whether the last probe is not to be relied on."""
         if last.client_bound:
-            bound = [one for one in self._probes if one.client_bound and one.rate <= last.rate]
-            return len(bound) < AGREED
+            lower = (probe for probe in self._probes if probe.rate <= last.rate)
+            return sum(probe.client_bound for probe in lower) < AGREED
         return not (last.whole and last.steady)
 
     def _up(self, levels: Sequence[RateLevel]) -> Ask | None:

@@ -179,10 +179,10 @@ def pair_runs(
             continue
         at = 0 if group.sides[0] else 1
         where = next(iter(group.sides[at]))
-        others = [one for one in groups if one.subject == group.subject and one.sides[1 - at]]
+        others = [like for like in groups if like.subject == group.subject and like.sides[1 - at]]
         if not others:
             alone.append(f"{group.subject} is in {'AB'[at]} alone ({where})")
-        elif at == 1 or all(map(all, (one.sides for one in others))):  # else that one says it
+        elif at == 1 or all(map(all, (like.sides for like in others))):  # else those say it
             other = next(iter(others[0].sides[1 - at]))
             words = "; ".join(map(str, differences_of(others[0].newest, group.newest)))
             unlike_runs.append(f"{where} is unlike {other} ({group.subject}): {words}")
@@ -231,7 +231,7 @@ class Difference:
 
 def unlike(a: Result, b: Result, versions: Sequence[Mapping[str, str]]) -> tuple[Difference, ...]:
     """What forbids to compare: hosts, Ray versions (`versions` of A and B), commands, suites."""
-    mine, theirs = (one.get("ray") for one in versions)  # None of a service that was there
+    mine, theirs = (version.get("ray") for version in versions)  # None of a service that was there
     ray = [Difference("Ray", mine, theirs)] if mine and theirs and mine != theirs else []
     return (*unlike_hosts(a.run.host, b.run.host), *ray, *_suites(a, b))
 
@@ -262,7 +262,7 @@ def unlike_apps(a: Result, b: Result) -> Iterator[Difference]:
     )
     if not mine or not theirs:
         return
-    names = [{one.get("name") for one in app.get("deployments") or ()} for app in (mine, theirs)]
+    names = [{part.get("name") for part in app.get("deployments") or ()} for app in (mine, theirs)]
     if _app_name(a.run.suite) != _app_name(b.run.suite):
         yield Difference("app", _app_name(a.run.suite), _app_name(b.run.suite))
     elif all(names) and not names[0] & names[1] and mine["folder"] != theirs["folder"]:
@@ -286,7 +286,7 @@ def doubtful(a: Result, b: Result, versions: Sequence[Mapping[str, str]]) -> tup
     for what, one, other in pairs:
         if one and other and one != other and not (what == "kernel" and _line(one) != _line(other)):
             doubts.append(f"not the same: {_difference(what, one, other)}")
-    return (*doubts, *(f"not the same: {one}" for one in unlike_apps(a, b)))
+    return (*doubts, *(f"not the same: {what}" for what in unlike_apps(a, b)))
 
 
 def versions_of(result: Result, variant: str) -> dict[str, str]:
@@ -401,7 +401,7 @@ def _settings(name: str, a: Any, b: Any) -> Iterator[Difference]:
         yield _difference(name, *(_app_name({"app": app}) for app in (a, b)))
     elif of_app and isinstance(a, Mapping):  # its code may differ
         yield from _settings("request", a.get("asked"), b.get("asked"))
-        yield from _settings("argument", *((one.get("config") or {}).get("args") for one in (a, b)))
+        yield from _settings("argument", *((app.get("config") or {}).get("args") for app in (a, b)))
     elif isinstance(a, Mapping) and isinstance(b, Mapping):
         for part in dict.fromkeys((*a, *b)):
             yield from _settings(f"{name} {part}", a.get(part), b.get(part))

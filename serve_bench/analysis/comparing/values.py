@@ -191,7 +191,7 @@ def _cpu_ns(trial: Trial) -> float | None:
     if sliced or trial.client.get("nodes"):  # of a load from many nodes only one host is sampled
         return None
     way = [one for one in trial.usage.get("processes", ()) if one["role"] in WAY]
-    shares = [share for one in way if (share := one.get("cpu_percent")) is not None]
+    shares = [share for use in way if (share := use.get("cpu_percent")) is not None]
     completed = trial.completed_in_windows
     return 1e7 * sum(shares) * measured_s(trial) / completed if shares and completed else None
 

@@ -194,7 +194,7 @@ class Case:
         if self.host is None or self.host_has_no_core:
             return None
         ways = [1.0 if one.awake is None else one.awake for one in self.server]
-        full = [one for one in self.server if (one.awake or 0.0) >= limits.SATURATED]
+        full = [part for part in self.server if (part.awake or 0.0) >= limits.SATURATED]
         return full[0] if len(full) == 1 and sum(map(limits.RESTLESS.__le__, ways)) == 1 else None
 
     @property

@@ -82,7 +82,7 @@ def _findings(result: Result, cells: Sequence[CellCapacity]) -> Iterator[str]:
     messages = [one.message for one in result.failures]
     first = list(gaps(missing, planned, messages, "search", "searches"))
     texts = ["Nothing was measured: there is no capacity."] if not cells else []
-    names = [one.name for one in cells]
+    names = [cell.name for cell in cells]
     told = (*sentences_of(cells), *need_words(cells))
     texts += [statement(text, names) for text in told]
     yield " ".join((*first, texts[0]))

@@ -320,7 +320,7 @@ def _urls(options: CapacityOptions) -> int:
     services = services_of(options.url or (), options.header or (), users=False)
     asked = replace(asked, budget_s=_budget_s(options, len(services)))
     urls = {one.name: one.request.url for one in services}
-    loads = {one.name: load_of(options, one.request, TIMEOUT_S) for one in services}
+    loads = {service.name: load_of(options, service.request, TIMEOUT_S) for service in services}
     suite = UrlSuite(urls, asked, TIMEOUT_S, streaming=loads[services[0].name].streaming)
     check_limits(slo, suite.timeout_s)
     searches = Searches(asked, slo, traffic)

@@ -149,7 +149,7 @@ def _findings(page: Page, services: Sequence[ServiceSummary]) -> Iterator[str]:
         yield f"{why}: there is no knee and no best."
         return
     top = max(sound, key=lambda one: one.best_rate or 0.0)
-    base = next(one for one in services if one.ladder is top.base)
+    base = next(service for service in services if service.ladder is top.base)
     yield _headline(top, services, base)
     # The reason of a ratio may stand in the slower one.
     for one in [top, base] if base in sound and base is not top else [top]:

@@ -223,7 +223,7 @@ def windows(page: Page, names: Names) -> Iterator[Block]:
 
 
 def _unsteady(panel: Panel) -> bool:
-    codes = {one.code for _, entry in panel.rows for one in entry.warnings}
+    codes = {warning.code for _, entry in panel.rows for warning in entry.warnings}
     return not codes.isdisjoint({"unsteady-windows", "standstill"})
 
 

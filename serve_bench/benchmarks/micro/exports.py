@@ -93,7 +93,7 @@ def _row(entry: Entry) -> dict[str, Any]:
         **pick(entry, "published", "warnings", "failures", "facts"),
         "limited_by": entry.verdicts,
         **{
-            name: {one.launch: value for one in line.trials if (value := getattr(one, name))}
+            name: {trial.launch: value for trial in line.trials if (value := getattr(trial, name))}
             for name in seen
         },
         "profiles": [one for trial in line.trials for one in trial.profiles],

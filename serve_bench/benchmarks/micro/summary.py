@@ -160,9 +160,9 @@ def findings(page: Page, names: Names) -> Iterator[str]:
     if not rows:
         yield " ".join((*first, "No row was measured."))
         return
-    top = best(one.line for one in rows)
-    sound = next((one for one in rows if not one.line.broken), rows[0])
-    shown = next((one for one in rows if one.line is top[0]), sound) if top else sound
+    top = best(row.line for row in rows)
+    sound = next((row for row in rows if not row.line.broken), rows[0])
+    shown = next((row for row in rows if row.line is top[0]), sound) if top else sound
     headline, *like = _headline(rows, names, shown, top)
     yield " ".join((*first, headline))
     yield from like
@@ -215,7 +215,7 @@ def _headline(
         text += f"; {its} {first.limited.text}"
     yield sentence(text)
     if top[1:]:
-        like = [one for line in top[1:] for one in rows if one.line is line]
+        like = [row for line in top[1:] for row in rows if row.line is line]
         texts = [f"{names.whole(one)} ({number(one.line.spreads[MAIN].mean)})" for one in like]
         more = f" and {len(texts) - 3} more" if len(texts) > 3 else ""
         yield sentence(f"Not clearly slower ({_LIKE}): {'; '.join(texts[:3])}{more}")
@@ -257,7 +257,7 @@ def _ratios(page: Page, names: Names, shown: Entry) -> Iterator[str]:
     may stand in the slower row: so what limits either is said of that farthest from 1, but of
     `shown`, which the headline has."""
     for part in page.variants:
-        compared = [(one.line.ratio, one) for one in part.entries if one.line.ratio is not None]
+        compared = [(row.line.ratio, row) for row in part.entries if row.line.ratio is not None]
         if not compared:
             continue
         ratios = [ratio for ratio, _ in compared]

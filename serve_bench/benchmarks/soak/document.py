@@ -60,7 +60,7 @@ def document(result: Result, options: ReportOptions) -> Document:
     """What a run of soak says. Raises FormatError for damaged records."""
     soak = soak_of(result)
     missing, planned = len(result.missing), len(result.plan)
-    names = [one.name for one in soak.variants]
+    names = [variant.name for variant in soak.variants]
     told = [statement(one, names) for one in sentences_of(soak)] or ["Nothing was measured."]
     first = list(gaps(missing, planned, [one.message for one in result.failures], "block"))
     told = [" ".join((*first, told[0])), *told[1:]]

@@ -75,7 +75,7 @@ def document(result: Result, options: ReportOptions) -> Document:
 def _findings(result: Result, cells: Sequence[TimelineCell]) -> Iterator[str]:
     messages = [one.message for one in result.failures]
     first = list(gaps(len(result.missing), len(result.plan), messages, "load", "loads"))
-    texts = [statement(text, [one.name for one in cells]) for text in sentences_of(cells)]
+    texts = [statement(text, [cell.name for cell in cells]) for text in sentences_of(cells)]
     yield " ".join((*first, texts[0]))
     yield from texts[1:]
 
