@@ -159,6 +159,22 @@ def test_the_manifests_have_documented_fields_alone() -> None:
     assert list(undocumented(read("anyscale-service.yaml"), "ServiceConfig", ANYSCALE)) == []
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("serveConfigV2:", "serveConfig:", ".spec.serveConfig: ServiceSpec has no such field"),
+        ("maxReplicas: 1", "maxReplica: 1", "workerGroupSpecs[0].maxReplica: WorkerGroup has no"),
+        ('num-cpus: "0"', "num-cpus: 0", ".rayStartParams.num-cpus: 0 is not str"),
+        ("resources:", "resource:", ".containers[0].resource: Container has no such field"),
+    ],
+)
+def test_a_field_that_is_not_documented_is_found(old: str, new: str, told: str) -> None:
+    text = (DEPLOY / "rayservice.yaml").read_text()
+    assert old in text
+    manifest = yaml.safe_load(text.replace(old, new))
+    assert any(told in line for line in undocumented(manifest, "RayService", KUBERAY))
+
+
 def test_the_cluster_of_the_rayservice_fits_the_app() -> None:
     manifest = read("rayservice.yaml")
     assert (manifest["apiVersion"], manifest["kind"]) == ("ray.io/v1", "RayService")

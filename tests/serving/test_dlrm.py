@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serve_bench.serving.apps.dlrm_features import (
@@ -84,6 +84,13 @@ def test_any_user_has_features_in_range(user: int) -> None:
     dense, ids = features(user, SMALL)
     assert dense.min() >= 0 and dense.max() < 1
     assert ids.min() >= 0 and ids.max() < SMALL.table_rows
+
+
+def test_features_are_spread_evenly() -> None:
+    ids = np.concatenate([features(user, SMALL)[1].ravel() for user in range(500)])
+    counts = np.bincount(ids, minlength=50)
+    expected = len(ids) / 50
+    assert ((counts - expected) ** 2 / expected).sum() < 100  # chi-squared, 49 df: p < 1e-4
 
 
 def test_blocks_hold_what_lists_hold() -> None:
@@ -193,6 +200,25 @@ def test_scores_are_those_of_the_model_written_down_once_more() -> None:
     expected = 1 / (1 + np.exp(-logits))
     for kind in ("plain", "tuned"):
         assert np.abs(scores_of(kind, SMALL, range(3, 4))[0] - expected).max() < 1e-5
+
+
+@pytest.mark.torch
+@settings(max_examples=25, deadline=None)
+@given(rows=st.integers(1, 300), seed=st.integers(0, 2**32 - 1))
+def test_random_features_get_equal_scores(rows: int, seed: int) -> None:
+    from serve_bench.serving.apps.dlrm import PlainRanker, TunedRanker
+
+    if not _RANDOM:
+        _RANDOM.extend([PlainRanker(SMALL, "cpu", 1), TunedRanker(SMALL, "cpu", 1)])
+    random = np.random.default_rng(seed)
+    dense = random.normal(0, 2, (rows, SMALL.dense_features)).astype(np.float32)
+    ids = random.integers(0, SMALL.table_rows, (rows, SMALL.sparse_features)).astype(np.int32)
+    plain, tuned = _RANDOM
+    wanted = plain.score([as_lists(dense, ids)])
+    assert np.abs(np.array(tuned.score([as_block(dense, ids)])) - np.array(wanted)).max() < 1e-5
+
+
+_RANDOM: list[Any] = []
 
 
 @pytest.mark.torch
