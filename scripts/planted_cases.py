@@ -92,7 +92,7 @@ TUNE: Final = (
     Case("low rate", ("offered load",), "nothing", 0, 10, rate=20),
     Case("loop blocked", ("replica loop",), "block", 30, 10),
     Case("loop blocked (ladder)", ("replica loop",), "block", 30, 10, lighter=2),
-    Case("one of 3 hot", ("replica loop",), "hot", 100, 12, replicas=3),
+    Case("one of 3 hot", ("replica loop",), "hot", 100, 6, replicas=3),
     Case("downstream burns", _DOWN, "burn", 20, 8, front=True),
     Case("downstream slots", _DOWN, "sleep", 50, 10, slots=1, front=True),
     Case("client", ("client",), "", 0, 100, on=()),

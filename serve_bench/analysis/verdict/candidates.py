@@ -270,9 +270,9 @@ def _replicas(seen: Evidence) -> Iterator[Candidate]:
         top = max(uses, key=lambda use: use.level)
         others = [use.level for use in uses if use is not top]
         ahead = bool(others) and top.level - statistics.fmean(others) >= limits.GAP
-        restless = ahead and (top.not_idle or top.level) >= limits.CERTAIN
-        alone = restless or (ahead and top.level >= limits.NEAR)
-        cause: Cause = "replica loop" if alone else "replica CPU"
+        not_idle = top.not_idle or top.level
+        restless = ahead and not_idle >= limits.CERTAIN
+        cause: Cause = "replica loop" if ahead and not_idle >= limits.NEAR else "replica CPU"
         words = f"{cause} {_core(top)}"
         if ahead:
             mean = 100 * statistics.fmean(others)
