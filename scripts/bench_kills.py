@@ -32,13 +32,7 @@ ARGUMENTS = (
     *("micro", "--max-ongoing-requests", "1,100", "--num-replicas", "2"),
     *("--clients", "1,raw:10", "--windows", "3", "--window-seconds", "0.4"),
 )
-OURS = (
-    "raylet",
-    "gcs_server",
-    "ray::",
-    "haproxy",
-    "serve_bench/serving/cluster",
-)
+OURS = ("raylet", "gcs_server", "ray::", "haproxy", "serve_bench/serving/cluster")
 WITHIN_S = 10.0
 
 

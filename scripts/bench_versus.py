@@ -340,10 +340,7 @@ def summary(result: Result) -> dict[str, Any]:
         at = judged.interval
         interval = None if at is None else [at.ratio, at.low, at.high]
         told[metric] = {"interval": interval, "word": judged.word, "why": judged.why}
-    return {
-        "rounds": max((one.round for one in result.trials), default=0),
-        **told,
-    }
+    return {"rounds": max((one.round for one in result.trials), default=0), **told}
 
 
 def stored_in(folder: Path) -> Result | None:

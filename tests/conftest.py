@@ -188,10 +188,7 @@ class _NoTorch(PathFinder):
 
     @classmethod
     def find_spec(
-        cls,
-        fullname: str,
-        path: Sequence[str] | None = None,
-        target: ModuleType | None = None,
+        cls, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if fullname.partition(".")[0] == "torch":
             return None

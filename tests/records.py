@@ -44,10 +44,7 @@ def cell(batch: int = 1, queries: int = 1, replicas: int = 1) -> dict[str, int]:
 
 
 def planned(
-    variant: str = "default",
-    row: Row = ROWS[0],
-    round_: int = 1,
-    of: dict[str, int] | None = None,
+    variant: str = "default", row: Row = ROWS[0], round_: int = 1, of: dict[str, int] | None = None
 ) -> PlannedTrial:
     """A planned trial, its key made the usual way."""
     where = of or cell()

@@ -155,10 +155,7 @@ def scale_trial(
     return replace(trial, **other)
 
 
-def graph_trials(
-    suite: ScaleSuite,
-    **where: Any,
-) -> list[Trial]:
+def graph_trials(suite: ScaleSuite, **where: Any) -> list[Trial]:
     """The four rows of a graph: rates of the windows, and latencies in ms of sequential requests
     (each taken 40 times). Between them Little's law holds for 4 clients."""
     rows = planned(suite, **where)

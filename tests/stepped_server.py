@@ -22,10 +22,7 @@ class SteppedServer:
     """
 
     def __init__(
-        self,
-        slots: Sequence[tuple[float, int]],
-        service_s: float,
-        drops: Collection[int] = (),
+        self, slots: Sequence[tuple[float, int]], service_s: float, drops: Collection[int] = ()
     ) -> None:
         self.slots, self.service_s, self.drops = list(slots), service_s, set(drops)
         self.dropped: list[int] = []

@@ -8,13 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from scripts.corpus import (
-    Difference,
-    compare_run,
-    format_numbers,
-    list_runs,
-    parse_numbers,
-)
+from scripts.corpus import Difference, compare_run, format_numbers, list_runs, parse_numbers
 
 
 @pytest.mark.parametrize("name", list_runs())

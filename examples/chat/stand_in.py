@@ -30,8 +30,7 @@ def chunk(delta: dict[str, str], reason: str | None = None) -> str:
 
 
 @serve.deployment(
-    max_ongoing_requests=1000,
-    user_config={"first_ms": 50.0, "gap_ms": 10.0, "slots": 64},
+    max_ongoing_requests=1000, user_config={"first_ms": 50.0, "gap_ms": 10.0, "slots": 64}
 )
 @serve.ingress(api)
 class Engine:

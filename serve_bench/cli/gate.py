@@ -38,9 +38,7 @@ class GateOptions(Options):
         None, "Metrics in the gate besides throughput: p50, p99, cpu [versus: cpu]."
     )
     fail_on: str | None = flag(
-        None,
-        "End with exit code 3 on: regressed, slower (any loss), inconclusive.",
-        takes=FAIL_ON,
+        None, "End with exit code 3 on: regressed, slower (any loss), inconclusive.", takes=FAIL_ON
     )
     noise: Path | None = flag(None, "Folder of an A/A run (versus --aa), whose noise is the floor.")
 

@@ -13,14 +13,7 @@ from typing import Any
 from serve_bench.cli.flag_values import names
 from serve_bench.cli.options import LadderOptions, RowOptions, StreamOptions, SuiteOptions
 from serve_bench.cli.show import ReportRequest
-from serve_bench.cli.sitting import (
-    Place,
-    Sitting,
-    launch_lines,
-    print_plan,
-    request_of,
-    sit,
-)
+from serve_bench.cli.sitting import Place, Sitting, launch_lines, print_plan, request_of, sit
 from serve_bench.core.axes import MODEL_APPS, settings, sweeps
 from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import LEAST_GAIN

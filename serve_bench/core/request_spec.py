@@ -212,8 +212,7 @@ def _check_url(url: str) -> None:
         raise SpecError(f"url: bad port in {url!r}; allowed: 1 to 65535") from None
     require(port != 0, f"url: port 0 in {url!r}; allowed: 1 to 65535")
     require(
-        not _odd(url),
-        f"url: a space, control or non-ASCII character in {url!r}; percent-encode it",
+        not _odd(url), f"url: a space, control or non-ASCII character in {url!r}; percent-encode it"
     )
     require(
         "@" not in parts.netloc,

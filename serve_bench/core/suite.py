@@ -13,14 +13,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final
 
 from serve_bench.core.app_spec import AppSpec, app_named, check_cell
-from serve_bench.core.axes import (
-    AXES,
-    Axis,
-    Value,
-    axis_named,
-    cell_defaults,
-    only_keys,
-)
+from serve_bench.core.axes import AXES, Axis, Value, axis_named, cell_defaults, only_keys
 from serve_bench.core.errors import BadInput
 from serve_bench.core.ladder import COLLAPSE_RUNS, PRESS, PUBLISHED, Ladder, parse_ladder
 from serve_bench.core.load_spec import MAX_TIMEOUT_S, Streaming
@@ -41,11 +34,7 @@ from serve_bench.core.result import (
 )
 from serve_bench.core.row_places import MetricNames, PlacedRow
 from serve_bench.core.slo import LATENCY, METRICS, read_slo, slo_of_file
-from serve_bench.core.variants import (
-    BUILT_IN_VARIANTS,
-    all_with_env,
-    read_variant,
-)
+from serve_bench.core.variants import BUILT_IN_VARIANTS, all_with_env, read_variant
 
 
 @dataclass(frozen=True)
@@ -585,13 +574,7 @@ def _list(value: Any) -> list[Any]:
 
 
 def _number(
-    table: Mapping[str, Any],
-    key: str,
-    default: float,
-    where: str,
-    *,
-    low: float,
-    high: float = 1e9,
+    table: Mapping[str, Any], key: str, default: float, where: str, *, low: float, high: float = 1e9
 ) -> float:
     value = table.get(key, default)
     whole = isinstance(default, int)

@@ -21,8 +21,7 @@ BUILT_IN_VARIANTS: Final[dict[str, VariantUsed]] = {
     "default": VariantUsed("default"),
     "haproxy": VariantUsed("haproxy", env={"RAY_SERVE_ENABLE_HA_PROXY": "1"}),
     "optimized": VariantUsed(
-        "optimized",
-        env={"RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1"},
+        "optimized", env={"RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1"}
     ),
 }
 

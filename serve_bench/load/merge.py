@@ -231,9 +231,7 @@ def _added_up(load: Load, results: Sequence[LoadResult]) -> LoadResult:
         connecting_s=max(one.connecting_s for one in results),
         notes=_unique(note for one in results for note in one.notes),
         connection_rate_max=highest(one.connection_rate_max for one in results),
-        event_windows=tuple(
-            map(sum, zip(*(one.event_windows for one in results), strict=False)),
-        ),
+        event_windows=tuple(map(sum, zip(*(one.event_windows for one in results), strict=False))),
         token_counts=_tokens([one.token_counts for one in results]),
     )
     _check(whole)

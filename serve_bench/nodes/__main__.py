@@ -102,10 +102,7 @@ class LoadActors:
             if node not in self._actors:
                 place = NodeAffinitySchedulingStrategy(node_id=node, soft=False)
                 self._actors[node] = remote.options(
-                    num_cpus=0,
-                    max_restarts=0,
-                    max_concurrency=THREADS,
-                    scheduling_strategy=place,
+                    num_cpus=0, max_restarts=0, max_concurrency=THREADS, scheduling_strategy=place
                 ).remote()
         answers = {node: self._actors[node].hello.remote() for node in nodes}
         ray.wait(list(answers.values()), num_returns=len(answers), timeout=timeout_s)
@@ -359,10 +356,7 @@ def nodes() -> list[dict[str, Any]]:
 def commands_of(loads: LoadActors) -> dict[str, Callable[..., Any]]:
     """The commands by name: each takes the body of a command and returns its answer, if any."""
     return {
-        "join": lambda address, namespace: {
-            "versions": join(address, namespace),
-            "nodes": nodes(),
-        },
+        "join": lambda address, namespace: {"versions": join(address, namespace), "nodes": nodes()},
         "nodes": lambda: {"nodes": nodes()},
         # A load from an actor on each node: `status` says how it stands, `collect` what came of it.
         "start": lambda **body: {"actors": loads.start(**body)},

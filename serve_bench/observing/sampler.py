@@ -21,13 +21,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from serve_bench.core.proof import CHILD_OF_REPLICA, role_of, without_method
-from serve_bench.core.usage import (
-    HostReading,
-    Track,
-    host_summary,
-    others_summary,
-    summary_of,
-)
+from serve_bench.core.usage import HostReading, Track, host_summary, others_summary, summary_of
 from serve_bench.observing.host import (
     children_of,
     cpu_ns,

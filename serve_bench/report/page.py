@@ -47,15 +47,7 @@ from serve_bench.core.document import (
 )
 from serve_bench.core.errors import BadInput, visible
 from serve_bench.report.flamegraph import flame_svg
-from serve_bench.report.theme import (
-    DARK,
-    LIGHT,
-    TEMPLATES,
-    Looks,
-    file_text,
-    light_dark,
-    looks_of,
-)
+from serve_bench.report.theme import DARK, LIGHT, TEMPLATES, Looks, file_text, light_dark, looks_of
 from serve_bench.report.vega import siblings, vega
 
 MADE_BY: Final = '<meta name="generator" content="serve-bench '
@@ -462,10 +454,7 @@ def _titled(section: Section) -> list[Block]:
 
 
 def html_text(
-    documents: Sequence[Document],
-    *,
-    library: Bundle | None = None,
-    folders: Sequence[Folder] = (),
+    documents: Sequence[Document], *, library: Bundle | None = None, folders: Sequence[Folder] = ()
 ) -> str:
     """The whole page, for one document or several, one after the other.
 

@@ -81,11 +81,7 @@ def terminal_text(
 
     out = io.StringIO()
     console = Console(
-        file=out,
-        width=width,
-        force_terminal=True,
-        color_system="standard",
-        legacy_windows=False,
+        file=out, width=width, force_terminal=True, color_system="standard", legacy_windows=False
     )
     for line, tone in lines:
         console.print(Text(visible(line), style=STYLES[tone]), soft_wrap=True, highlight=False)

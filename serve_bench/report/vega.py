@@ -211,10 +211,7 @@ def _intervals(
                 "color": look.colour,
             },
         },
-        {
-            "mark": DOT,
-            "encoding": {"y": rows.y, "x": x, **look.both, "tooltip": tooltip(*fields)},
-        },
+        {"mark": DOT, "encoding": {"y": rows.y, "x": x, **look.both, "tooltip": tooltip(*fields)}},
         {
             "mark": {"type": "text", "style": "value", "align": "right", "dx": room},
             "encoding": {"y": rows.y, "x": {"value": "width"}, "text": {"field": "shown"}},
@@ -597,11 +594,7 @@ class LabelledRows:
             {
                 "data": {"values": texts},
                 "mark": {"type": "text", "style": style, "align": "left", "dy": down},
-                "encoding": {
-                    "y": self.y,
-                    "x": {"value": self._left},
-                    "text": {"field": "words"},
-                },
+                "encoding": {"y": self.y, "x": {"value": self._left}, "text": {"field": "words"}},
             }
             for texts, style, down in (
                 (self._above, self._style, self._down),

@@ -220,10 +220,9 @@ def _x_axis(chart: Lines, places: Sequence[float]) -> Spec:
 
 def _tooltip(chart: Lines) -> list[Spec]:
     """What a point shows under the pointer: its series, its place, its figure."""
-    place = {
-        "share": ("share", "share", ".9~%"),
-        "time": ("x", "second", ".4~r"),
-    }.get(chart.x_scale, ("x", chart.x_name, ",~r"))
+    place = {"share": ("share", "share", ".9~%"), "time": ("x", "second", ".4~r")}.get(
+        chart.x_scale, ("x", chart.x_name, ",~r")
+    )
     figure = (
         ("value", "ms", ",.3~r") if chart.x_scale == "share" else ("value", chart.unit, ",.4~r")
     )

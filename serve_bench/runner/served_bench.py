@@ -66,12 +66,7 @@ NOOP_SERVICER: Final = f"{APPS_PACKAGE}.noop_grpc.add_noop"
 
 
 def launch_spec(
-    part: Part,
-    run_id: str,
-    folder: Path,
-    app: AppSpec,
-    cells: Sequence[Cell],
-    rows: Sequence[Row],
+    part: Part, run_id: str, folder: Path, app: AppSpec, cells: Sequence[Cell], rows: Sequence[Row]
 ) -> LaunchSpec:
     """What to launch for an app that is deployed with each of these cells, and loaded by rows of
     these kinds. `folder`: of the run."""

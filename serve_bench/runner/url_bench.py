@@ -95,10 +95,7 @@ class UrlLadders:
         """A launch for each service, which starts nothing."""
         launches = [
             PlannedLaunch(
-                one.name,
-                1,
-                [(one, partial(self._work, one))],
-                partial(UrlBench, self, one),
+                one.name, 1, [(one, partial(self._work, one))], partial(UrlBench, self, one)
             )
             for one in self.services
         ]

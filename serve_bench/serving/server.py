@@ -22,13 +22,7 @@ import psutil
 from serve_bench.core.app_spec import APPS_PACKAGE, AppSpec, deploy_spec
 from serve_bench.core.axes import Value
 from serve_bench.core.errors import RunFailed
-from serve_bench.core.marks import (
-    FOLDER,
-    HAPROXY_LOG,
-    ProcessMarks,
-    haproxy_marks,
-    marks_of,
-)
+from serve_bench.core.marks import FOLDER, HAPROXY_LOG, ProcessMarks, haproxy_marks, marks_of
 from serve_bench.core.proof import contradictions, role_of, without_method
 from serve_bench.core.result import Row
 from serve_bench.core.usage import FORWARD_SUFFIX, ReplicaCounts, counts_of

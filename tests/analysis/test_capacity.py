@@ -20,13 +20,7 @@ from serve_bench.analysis.capacity.estimate import (
     over_launches,
     ratio,
 )
-from serve_bench.analysis.capacity.model import (
-    Ask,
-    Bound,
-    LaunchEstimate,
-    Probe,
-    SliceCounts,
-)
+from serve_bench.analysis.capacity.model import Ask, Bound, LaunchEstimate, Probe, SliceCounts
 from serve_bench.analysis.capacity.search import ATTEMPTS, BUDGET_S, LONGEST_S, RateSearch
 from tests.capacity_servers import SERVERS, Launch, Server
 

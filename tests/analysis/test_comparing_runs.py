@@ -19,11 +19,7 @@ from serve_bench.analysis.statistics import summarize
 from serve_bench.cli.show import render
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Metric, Result, Row, Teardown
-from tests.records import (
-    ROWS,
-    cell,
-    failure_of,
-)
+from tests.records import ROWS, cell, failure_of
 from tests.scale_records import graph_trials, scale_result, scale_suite
 from tests.versus_records import HOST, alike_runs, micro_result, micro_run, versus_result
 

@@ -11,12 +11,7 @@ from typing import Any
 import pytest
 
 from serve_bench.analysis.comparing import broken
-from serve_bench.analysis.history import (
-    Group,
-    PassedOver,
-    Series,
-    build_history,
-)
+from serve_bench.analysis.history import Group, PassedOver, Series, build_history
 from serve_bench.analysis.ratios import (
     ASSUMED,
     RUNS_KNOWN,

@@ -109,11 +109,7 @@ def test_a_lower_bound_is_met_where_even_endless_waits_would_not_change_that() -
     ("text", "of", "why"),
     [
         ("p99=1s", [measured(*[1.0] * 99)], "p99 needs 100 requests, 99 were measured"),
-        (
-            "p99.9=1s",
-            [measured(*[1.0] * 120)] * 8,
-            "p99.9 needs 1,000 requests, 960 were measured",
-        ),
+        ("p99.9=1s", [measured(*[1.0] * 120)] * 8, "p99.9 needs 1,000 requests, 960 were measured"),
         ("p50=1s", [measured(failed={"reset": 9})], "no request was answered"),
         ("goodput=5%@1s", [measured()], "no request was measured"),
         ("errors=1%", [measured()], "no request was measured"),

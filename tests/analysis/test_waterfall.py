@@ -142,10 +142,7 @@ def test_a_line_of_haproxy_is_a_mark() -> None:
     assert made["haproxy_ms"] == {"TR": 0, "Tw": 1, "Tc": 2, "Tr": 3, "Ta": 6}
 
 
-@pytest.mark.parametrize(
-    ("left_out", "between"),
-    [("send", 40), ("slot", 40), ("user", 780)],
-)
+@pytest.mark.parametrize(("left_out", "between"), [("send", 40), ("slot", 40), ("user", 780)])
 def test_what_no_mark_covers_is_a_hop_of_its_own(left_out: str, between: int) -> None:
     """A mark that a Ray does not make leaves one longer hop, and the sum stands."""
     marks = [one for one in DEFAULT if one.kind != left_out or one.name == "Down"]

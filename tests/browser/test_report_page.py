@@ -65,12 +65,7 @@ LOOK = """done({
 });"""
 
 
-def written(
-    tmp_path: Path,
-    *sheets: Document,
-    act: str = "",
-    scripts: bool = True,
-) -> Path:
+def written(tmp_path: Path, *sheets: Document, act: str = "", scripts: bool = True) -> Path:
     """The page of these sheets; `act` is what the script of the test does when all is drawn.
     Without `scripts` no script may run."""
     svg = flame_svg(STACKS, "", layer_rules())

@@ -162,11 +162,7 @@ def test_a_growing_load_and_a_search_keep_the_traffic() -> None:
         ({"protocol": "stream"}, {"clients": ("8",)}, "--clients: '8': the aiohttp client speaks"),
         ({"protocol": "grpc-stream", "events": "lines"}, {}, "lines: of grpc-stream each message"),
         ({"protocol": "stream"}, {"app": "recsys"}, "stream: is for the app noop; recsys has http"),
-        (
-            {"protocol": "grpc", "users": [1], "requests_per_client": 5},
-            {},
-            "requests_per_client",
-        ),
+        ({"protocol": "grpc", "users": [1], "requests_per_client": 5}, {}, "requests_per_client"),
         ({"protocol": ["http", "stream"]}, {"ladder": Ladder()}, "a load that grows takes one"),
     ],
 )
@@ -298,11 +294,7 @@ def test_rows_are_measured_where_they_belong() -> None:
         ([{**FIVE, "metrics": {"rate": "x", "suffix": "y"}}], {}, "gaps and suffix go together"),
         ([{**FIVE, "metrics": {"rate": "a b"}}], {}, "metrics.rate: 'a b' is not allowed"),
         ([NAMED, {**NAMED, "client": "raw:3"}], {}, "rows[2].metrics: x rate is the name of a"),
-        (
-            [{**FIVE, "protocol": "handle-stream"}],
-            {"events": "lines"},
-            "--events: lines: of",
-        ),
+        ([{**FIVE, "protocol": "handle-stream"}], {"events": "lines"}, "--events: lines: of"),
     ],
 )
 def test_rows_that_make_no_sense_are_one_line(

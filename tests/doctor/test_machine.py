@@ -30,12 +30,7 @@ WHOLE = {"cpu.max": "400000 100000"}
     ],
 )
 def test_cores(
-    usable: int,
-    logical: int,
-    tone: str,
-    hint: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    usable: int, logical: int, tone: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path, "proc/cpuinfo", "model name : Fast CPU\n")
     monkeypatch.setattr(psutil, "cpu_count", lambda **_: logical)
@@ -58,11 +53,7 @@ def test_cores(
     ],
 )
 def test_quota(
-    files: Mapping[str, str],
-    tone: str,
-    text: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    files: Mapping[str, str], tone: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 4)
     for name, content in files.items():

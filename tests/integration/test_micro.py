@@ -166,7 +166,7 @@ def test_options_and_flags_are_in_force_and_unknown_ones_fail_their_launch(
     assert "knows no flag RAY_SERVE_THROUGHPUT_OPTIMISED" in done.stderr
     assert "nearest: RAY_SERVE_THROUGHPUT_OPTIMIZED" in done.stderr
     assert [(one.what, one.variant) for one in result.failures] == [
-        *(("launch", "option"), ("launch", "flag")),
+        *(("launch", "option"), ("launch", "flag"))
     ]
     assert "launch-2.log" in done.stderr and "not measured" in done.stdout
     assert (tmp_path / "run" / "logs" / "launch-2.log").exists()

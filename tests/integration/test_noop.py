@@ -30,10 +30,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.ci, pytest.mark.timeout(240)]
 
 
 #: What is open to other machines, two replicas being up: the README says the same.
-OPEN = {
-    "default": {"ray::ServeReplica": 2},
-    "optimized": {"ray::ServeReplica": 2, "haproxy": 2},
-}
+OPEN = {"default": {"ray::ServeReplica": 2}, "optimized": {"ray::ServeReplica": 2, "haproxy": 2}}
 
 
 @dataclass(frozen=True)

@@ -102,9 +102,7 @@ def test_a_wait_of_an_own_app_is_named_with_its_line(field: Field, case: Wait) -
 
 
 @pytest.mark.parametrize(
-    ("how", "fallen"),
-    [("crowd", {8: 3, 24: 3}), ("queue", {})],
-    ids=["collapses", "flat"],
+    ("how", "fallen"), [("crowd", {8: 3, 24: 3}), ("queue", {})], ids=["collapses", "flat"]
 )
 def test_a_planted_collapse_is_found_at_its_row_and_a_flat_ladder_has_none(
     field: Field, how: str, fallen: dict[int, int], tmp_path: Path

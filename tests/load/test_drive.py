@@ -392,11 +392,7 @@ print(result.total.completed)
 
 @pytest.mark.parametrize(
     ("hard", "load", "said"),
-    [
-        (200, "50 count 50", "50\n"),
-        (60, "50 count 50", "ulimit -Hn"),
-        (200, "60 each 3", "180\n"),
-    ],
+    [(200, "50 count 50", "50\n"), (60, "50 count 50", "ulimit -Hn"), (200, "60 each 3", "180\n")],
 )
 def test_a_low_limit_of_open_files(hard: int, load: str, said: str) -> None:
     with serving() as server:

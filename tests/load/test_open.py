@@ -175,11 +175,7 @@ def test_what_cannot_be_sent_is_counted(client: Client) -> None:
 def test_connections_grow_with_the_need(client: Client) -> None:
     with serving(delay_s=0.1) as server:
         load = Load(
-            Request(server.url),
-            client=client,
-            connections=1,
-            max_connections=60,
-            rate=100.0,
+            Request(server.url), client=client, connections=1, max_connections=60, rate=100.0
         )
         result = drive_load(load, Timing(windows=1, window_s=0.5, **NOW))
     assert result.waited == 0 == result.total.unsent
@@ -225,12 +221,7 @@ def test_a_client_that_sleeps_over_the_end_of_a_window_still_begins_what_was_due
 def test_a_count_is_kept_by_several_workers(client: Client) -> None:
     with serving() as server:
         load = Load(
-            Request(server.url),
-            client=client,
-            connections=4,
-            processes=2,
-            rate=300.0,
-            count=61,
+            Request(server.url), client=client, connections=4, processes=2, rate=300.0, count=61
         )
         result = drive_load(load, Timing(windows=1, window_s=30.0))
     assert result.total.sent == 61 == len(server.log)

@@ -314,17 +314,9 @@ BROKEN_OFF: Final = "the connection ended within the answer"
 BUSY: Final = b"HTTP/1.1 503 Busy\r\nSet-Cookie: a=b\r\nContent-Length: 4\r\n\r\n"
 WRONG: Final[dict[str, tuple[Steps, str, str]]] = {  # with its class, and what is shown of it
     "garbage": ([(0.0, HEAD + event() + chunks([b"garbage\n\n"]))], "event", "garbage"),
-    "no event": (
-        [(0.0, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")],
-        "event",
-        "ok",
-    ),
+    "no event": ([(0.0, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")], "event", "ok"),
     "cut within chunks": ([(0.0, HEAD + event()), (0.01, b"")], "truncated", BROKEN_OFF),
-    "cut within an event": (
-        [(0.0, HEAD + event() + chunks([b"data: b"]))],
-        "truncated",
-        " b",
-    ),
+    "cut within an event": ([(0.0, HEAD + event() + chunks([b"data: b"]))], "truncated", " b"),
     "stalled": ([(0.0, HEAD + event()), (600.0, event())], "stalled", "the answer had begun"),
     "no first event": ([(0.0, HEAD), (600.0, event())], "timeout", "the answer had begun"),
     "bad chunk": ([(0.0, HEAD + event()), (0.02, b"zz\r\n")], "malformed", "zz\\r\\n"),
@@ -340,11 +332,7 @@ def test_what_is_wrong_with_a_stream_is_a_class_of_failure(what: str, loop: str)
     well: Steps = [(0.0, HEAD + event() * 2 + LAST)]
     with serving(steps=lambda number: wrong if number % 2 else well) as server:
         load = stream_load(
-            server,
-            count=12,
-            timeout_s=0.5,
-            streaming=Streaming(event_timeout_s=0.2),
-            **LOOPS[loop],
+            server, count=12, timeout_s=0.5, streaming=Streaming(event_timeout_s=0.2), **LOOPS[loop]
         )
         result = run_here(load)
     assert result.measured.completed == 6

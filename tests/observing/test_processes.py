@@ -85,8 +85,7 @@ def test_app_and_deployment_are_in_the_title(
 
 
 @pytest.mark.parametrize(
-    ("target", "pids"),
-    [("proxy", [1, 6]), ("replica", [2, 3]), ("all", [1, 2, 3, 4, 6])],
+    ("target", "pids"), [("proxy", [1, 6]), ("replica", [2, 3]), ("all", [1, 2, 3, 4, 6])]
 )
 def test_a_target_means_roles(target: str, pids: list[int]) -> None:
     assert [one.pid for one in chosen(EVERY, target)] == pids

@@ -61,9 +61,7 @@ def as_a_stranger(code: str, *words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.root
 @pytest.mark.parametrize(
-    "words",
-    [["-o", "/dev/null/x.svg"], ["--dump"], ["--native"]],
-    ids=["record", "dump", "native"],
+    "words", [["-o", "/dev/null/x.svg"], ["--dump"], ["--native"]], ids=["record", "dump", "native"]
 )
 def test_a_real_user_without_rights_gets_one_line(words: list[str]) -> None:
     pid = str(os.getpid())

@@ -81,9 +81,7 @@ def test_a_known_use_is_seen_within_three_points(
     assert seen["turns_per_s"] > 0
 
 
-def test_children_that_come_later_are_seen_and_may_end(
-    burner: list[subprocess.Popen[str]],
-) -> None:
+def test_children_that_come_later_are_seen_and_may_end(burner: list[subprocess.Popen[str]]) -> None:
     with Sampler([]) as sampler:
         began_ns = time.time_ns()
         process = burn(0.5, 3.0, burner)  # new ones are looked for each second

@@ -160,11 +160,7 @@ def test_an_slo_that_is_met_is_told_and_stored(inner: pytest.Pytester, scripted:
     ],
 )
 def test_an_slo_that_is_missed_fails_the_test_in_one_line(
-    arguments: str,
-    failed: int,
-    line: str,
-    inner: pytest.Pytester,
-    scripted: Drive,
+    arguments: str, failed: int, line: str, inner: pytest.Pytester, scripted: Drive
 ) -> None:
     load = Load(Request("http://127.0.0.1:9/"), count=10)
     scripted(round_of(load, 1.0, failed={"reset": 1}) if failed else 1.0)
@@ -195,9 +191,7 @@ def test_a_round_that_is_not_timed_has_no_slo(inner: pytest.Pytester, scripted: 
 
 def test_the_marker_of_a_test_keeps_what_it_says(inner: pytest.Pytester, scripted: Drive) -> None:
     scripted(1.0)
-    inner.makepyfile(
-        test_speed="import pytest\n@pytest.mark.benchmark(group='shop')" + ONE_TEST,
-    )
+    inner.makepyfile(test_speed="import pytest\n@pytest.mark.benchmark(group='shop')" + ONE_TEST)
     run(inner, "--strict-markers", "--benchmark-json=out.json").assert_outcomes(passed=1)
     (one,) = stored(inner.path / "out.json")
     assert (one["group"], one["options"]["timer"]) == ("shop", "load_time")
@@ -205,7 +199,7 @@ def test_the_marker_of_a_test_keeps_what_it_says(inner: pytest.Pytester, scripte
 
 def test_a_timer_of_their_own_is_refused(inner: pytest.Pytester) -> None:
     inner.makepyfile(
-        test_speed="import pytest, time\n@pytest.mark.benchmark(timer=time.time)" + ONE_TEST,
+        test_speed="import pytest, time\n@pytest.mark.benchmark(timer=time.time)" + ONE_TEST
     )
     result = run(inner)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -263,10 +257,7 @@ def test_a_slower_round_breaks_the_gate(
     ],
 )
 def test_a_round_that_is_not_whole_fails_the_test(
-    turn: LoadResult | BaseException,
-    line: str,
-    inner: pytest.Pytester,
-    scripted: Drive,
+    turn: LoadResult | BaseException, line: str, inner: pytest.Pytester, scripted: Drive
 ) -> None:
     scripted(turn)
     slo_test(inner, "requests=50, round_timeout_s=9")
@@ -280,10 +271,7 @@ def test_rounds_of_a_test_that_fails_after_them_are_not_stored(
     inner: pytest.Pytester, scripted: Drive
 ) -> None:
     scripted(1.0)
-    inner.makepyfile(
-        test_speed=ONE_TEST + "    assert found.p99_ms < 0\n",
-        test_right=ONE_TEST,
-    )
+    inner.makepyfile(test_speed=ONE_TEST + "    assert found.p99_ms < 0\n", test_right=ONE_TEST)
     result = run(inner, "--benchmark-json=out.json")
     result.assert_outcomes(failed=1, passed=1)
     assert [one["fullname"] for one in stored(inner.path / "out.json")] == [

@@ -18,9 +18,7 @@ FAILED = ({"role": "replica", "pid": 1, "failed": "was idle"},)
 
 def suite() -> Suite:
     flags = Overrides(
-        variants=("default",),
-        matrix={"max_ongoing_requests": (1, 100)},
-        clients=("1", "raw:100"),
+        variants=("default",), matrix={"max_ongoing_requests": (1, 100)}, clients=("1", "raw:100")
     )
     return read_suite({}, "x.toml", flags)
 

@@ -193,10 +193,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         "nodes 1: lost-node lost-part broken; nodes 2: interrupted-nodes; remove 1: fails;"
         "load 1: fails; samples 1: full; append-trial 1: full",
     ),
-    "scale-graph": Kind(
-        scale("chain"),
-        "load 1: fails silent interrupted; load 2: refused killed",
-    ),
+    "scale-graph": Kind(scale("chain"), "load 1: fails silent interrupted; load 2: refused killed"),
     "scale-attached": Kind(scale("curve", replicas=(1, 2), **ATTACHED), "put 2: dies"),
 }
 CASES: Final = [

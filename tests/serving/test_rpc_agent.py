@@ -12,13 +12,7 @@ from typing import Any
 
 import pytest
 
-from serve_bench.serving.apps.rpc.agent import (
-    Agent,
-    episode,
-    figures,
-    one_line,
-    stopped,
-)
+from serve_bench.serving.apps.rpc.agent import Agent, episode, figures, one_line, stopped
 
 SPEC: dict[str, Any] = {
     **{"observers": 4, "batch": True, "state_size": [3, 2, 5], "nlayers": 2, "out_features": 6},

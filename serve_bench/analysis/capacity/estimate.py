@@ -15,13 +15,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from serve_bench.analysis.capacity.boundary import CORRELATIONS, REACH, Boundary, boundary
-from serve_bench.analysis.capacity.model import (
-    PRECISION,
-    Bound,
-    Capacity,
-    LaunchEstimate,
-    Probe,
-)
+from serve_bench.analysis.capacity.model import PRECISION, Bound, Capacity, LaunchEstimate, Probe
 from serve_bench.analysis.ratios import CONFIDENCE, quantile
 
 NEAR: Final = 8.0

@@ -116,11 +116,7 @@ def slices_of(requests: Requests, slo: Slo, seconds: float, slice_s: float) -> J
 
 
 def _counts(
-    one: Objective,
-    until_ns: float,
-    error: str | None,
-    stream: Stream | None,
-    limits: Sequence[int],
+    one: Objective, until_ns: float, error: str | None, stream: Stream | None, limits: Sequence[int]
 ) -> tuple[int, int]:
     """What a request adds to the two counts of an objective. `until_ns`: from its due time to its
     end, of one without an end to that of the probe."""
@@ -140,11 +136,7 @@ def _counts(
 
 
 def _times(
-    one: Objective,
-    until_ns: float,
-    error: str | None,
-    stream: Stream | None,
-    limits: Sequence[int],
+    one: Objective, until_ns: float, error: str | None, stream: Stream | None, limits: Sequence[int]
 ) -> tuple[int, int, float, float | None]:
     """The times of a request that an objective is about: how many are over, how many of them are
     beyond its limit, their sum, and since when, from its due time, the request has waited for one

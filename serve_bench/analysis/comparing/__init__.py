@@ -393,10 +393,7 @@ def of_runs(
             *_told_twice(describe_run_warnings(doubts_a), describe_run_warnings(doubts_b)),
         ),
         notes=tuple(notes),
-        unfair=(
-            *unfair_sentences(a.trials, labels[0]),
-            *unfair_sentences(b.trials, labels[1]),
-        ),
+        unfair=(*unfair_sentences(a.trials, labels[0]), *unfair_sentences(b.trials, labels[1])),
     )
 
 

@@ -19,15 +19,7 @@ from serve_bench.analysis.ratios import FEWEST, Judged
 from serve_bench.analysis.statistics import MAIN, LowerBound, latency_figures, mean_rate, measured_s
 from serve_bench.core.errors import FormatError
 from serve_bench.core.failed_requests import INVALID_SHARE, failures_of
-from serve_bench.core.result import (
-    Better,
-    JsonObject,
-    PlannedTrial,
-    Result,
-    Row,
-    Trial,
-    cell_slug,
-)
+from serve_bench.core.result import Better, JsonObject, PlannedTrial, Result, Row, Trial, cell_slug
 
 SLICES: Final = "slices"
 """In a trial's `client`: what a run of versus keeps of its slices, or of windows in their place."""

@@ -27,14 +27,7 @@ from serve_bench.core.capacity import CLOSED_WINDOWS, SLICE_S, CapacitySearch
 from serve_bench.core.failed_requests import none_succeeded
 from serve_bench.core.load_result import LoadResult
 from serve_bench.core.load_spec import Load, Timing
-from serve_bench.core.plan import (
-    CHANGE_S,
-    FIRST_DEPLOY_S,
-    LAUNCH_S,
-    Cell,
-    LaunchPlan,
-    label_of,
-)
+from serve_bench.core.plan import CHANGE_S, FIRST_DEPLOY_S, LAUNCH_S, Cell, LaunchPlan, label_of
 from serve_bench.core.result import PlannedTrial, Row, RunStop, Trial
 from serve_bench.load.request_log import RequestLog
 from serve_bench.observing.inside import Observation

@@ -23,21 +23,13 @@ from serve_bench.benchmarks.ladder.flags import load_of, services_of, traffic_of
 from serve_bench.benchmarks.own_app.command import OF_OWN_APPS
 from serve_bench.benchmarks.own_app.flags import own_suite
 from serve_bench.benchmarks.parts.rows import front_of
-from serve_bench.cli.flag_values import (
-    seconds_of,
-)
+from serve_bench.cli.flag_values import seconds_of
 from serve_bench.cli.gate import close_gate, read_share
 from serve_bench.cli.rows import overrides, suite_of
 from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import Place, Sitting, launch_lines, print_plan, request_of, sit
 from serve_bench.core.axes import axis_named
-from serve_bench.core.capacity import (
-    BUDGET_S,
-    LAUNCHES,
-    MOST_LAUNCHES,
-    CapacitySearch,
-    closed_row,
-)
+from serve_bench.core.capacity import BUDGET_S, LAUNCHES, MOST_LAUNCHES, CapacitySearch, closed_row
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import MAX_DURATION_S, MAX_RATE, Streaming
 from serve_bench.core.own_app import Option, option_values
@@ -88,10 +80,7 @@ def run(options: CapacityOptions) -> int:
     if options.url:
         return _urls(options)
     suite, earlier = request_of(
-        options,
-        from_flags=lambda: _suite(options),
-        from_record=Suite.from_json,
-        content=_content,
+        options, from_flags=lambda: _suite(options), from_record=Suite.from_json, content=_content
     )
     if suite.capacity is None:
         raise BadInput("the stored suite cannot be resumed: suite.capacity is missing")

@@ -14,12 +14,7 @@ from serve_bench.analysis.climb import throughput_of
 from serve_bench.analysis.statistics import MAIN, Line
 from serve_bench.benchmarks.ladder.summary import LadderLine
 from serve_bench.benchmarks.parts import charts
-from serve_bench.benchmarks.parts.blocks import (
-    in_parts,
-    latency_curve,
-    listed,
-    percentile_charts,
-)
+from serve_bench.benchmarks.parts.blocks import in_parts, latency_curve, listed, percentile_charts
 from serve_bench.benchmarks.parts.charts import LinePoint, Mark
 from serve_bench.benchmarks.parts.rows import NS_PER_MS
 from serve_bench.core.document import Block, Chart, Charts

@@ -30,10 +30,7 @@ from serve_bench.benchmarks.ladder.summary import (
 from serve_bench.benchmarks.micro.document import cpu_tables, evidence
 from serve_bench.benchmarks.micro.summary import all_failures, names_of
 from serve_bench.benchmarks.parts import waterfall
-from serve_bench.benchmarks.parts.about_run import (
-    method,
-    run_document,
-)
+from serve_bench.benchmarks.parts.about_run import method, run_document
 from serve_bench.benchmarks.parts.blocks import (
     NOTHING,
     Fields,

@@ -13,14 +13,7 @@ from typing import Final
 
 from serve_bench.analysis.statistics import FEWEST, LIKE, MAIN, Line, best
 from serve_bench.benchmarks.parts import streams, waterfall
-from serve_bench.benchmarks.parts.blocks import (
-    doubted,
-    gaps,
-    limit_words,
-    listed,
-    rate,
-    sentence,
-)
+from serve_bench.benchmarks.parts.blocks import doubted, gaps, limit_words, listed, rate, sentence
 from serve_bench.benchmarks.parts.rows import Entry, Page
 from serve_bench.benchmarks.parts.texts import cell_title, latency, number
 from serve_bench.core import ladder

@@ -153,10 +153,7 @@ def _suite_of(
     if timeout_s is not None:
         http["request_timeout_s"] = timeout_s
         client_s = max(30.0, timeout_s + BEYOND_TIMEOUT_S, overrides.timeout_s or 0.0)
-        overrides = replace(
-            overrides,
-            timeout_s=min(client_s, MAX_TIMEOUT_S),
-        )
+        overrides = replace(overrides, timeout_s=min(client_s, MAX_TIMEOUT_S))
     overrides = replace(overrides, http_options=http)
     about = (variants[0].python, asked, servicers, arguments)
     if config is not None:

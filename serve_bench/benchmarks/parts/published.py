@@ -105,10 +105,7 @@ def _press_notes() -> tuple[str, ...]:
         f"{row['ave_printed']} ms, CPU {row['cpu_percent']} %, GPU {row['gpu_percent']} %"
         for row in tables["comparison"]
     )
-    return (
-        _note(tables, best),
-        f"published log levels: {tables['log_levels']}",
-    )
+    return (_note(tables, best), f"published log levels: {tables['log_levels']}")
 
 
 def rpc_source() -> str:

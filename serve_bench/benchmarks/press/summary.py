@@ -342,12 +342,7 @@ def _deploys(ladder: LadderLine, result: Result) -> list[Deploy]:
 
 
 def _setting(
-    name: str,
-    ladder: LadderLine,
-    cell: JsonObject,
-    device: str | None,
-    result: Result,
-    page: Page,
+    name: str, ladder: LadderLine, cell: JsonObject, device: str | None, result: Result, page: Page
 ) -> Setting:
     entries = entries_of(ladder, page)
     # The line is that of the ladder, since its knee, best and collapses are told by identity.

@@ -11,13 +11,7 @@ from serve_bench.benchmarks.micro.summary import all_failures
 from serve_bench.benchmarks.parts.blocks import doubted, gaps, sentence
 from serve_bench.benchmarks.parts.rows import Page
 from serve_bench.benchmarks.parts.texts import latency, number
-from serve_bench.benchmarks.press.summary import (
-    Collapse,
-    PressRow,
-    RunFigure,
-    Setting,
-    comparisons,
-)
+from serve_bench.benchmarks.press.summary import Collapse, PressRow, RunFigure, Setting, comparisons
 from serve_bench.core.document import Finding, sentences
 
 MOST_COMPARED: Final = 2

@@ -11,11 +11,7 @@ from typing import Final
 
 from serve_bench.analysis.statistics import merged
 from serve_bench.benchmarks.parts import charts
-from serve_bench.benchmarks.parts.blocks import (
-    cpu_charts,
-    curve_of,
-    percentile_charts,
-)
+from serve_bench.benchmarks.parts.blocks import cpu_charts, curve_of, percentile_charts
 from serve_bench.benchmarks.parts.charts import LinePoint, Point
 from serve_bench.benchmarks.parts.published import RPC, reference
 from serve_bench.benchmarks.parts.texts import latency, number

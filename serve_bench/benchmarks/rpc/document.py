@@ -391,10 +391,7 @@ def _percentiles_table(summary: RpcSummary) -> Table:
 
     fields: Fields[MetricRow] = (
         (Column("metric", number=False), lambda row: row[1].removesuffix(" (seconds)")),
-        (
-            Column("unit", number=False),
-            lambda row: "ms" if "latency" in row[1] else "requests/s",
-        ),
+        (Column("unit", number=False), lambda row: "ms" if "latency" in row[1] else "requests/s"),
         *map(percentile, (*PERCENTILES, 99)),
         (Column("mean"), lambda row: _metric(row[1], row[2].mean)),
         (Column("std"), lambda row: _metric(row[1], row[2].std)),

@@ -17,11 +17,7 @@ from typing import Final
 
 import psutil
 
-from serve_bench.benchmarks.scale.cluster import (
-    AttachedCluster,
-    NodeProxy,
-    OwnCluster,
-)
+from serve_bench.benchmarks.scale.cluster import AttachedCluster, NodeProxy, OwnCluster
 from serve_bench.benchmarks.scale.needs import check_cluster
 from serve_bench.benchmarks.scale.request import (
     GRAPHS,

@@ -140,10 +140,7 @@ def _apart(summary: ScaleSummary) -> Iterator[tuple[str, list[tuple[str, Line]]]
     parts = [part.sizes for part in summary.variants] if summary.curve else [summary.sizes]
     for sizes in parts:
         title = f", variant {sizes[0].variant}" if len(parts) > 1 else ""
-        yield (
-            title,
-            [(row_name(summary, one, line), line) for one in sizes for line in one.lines],
-        )
+        yield (title, [(row_name(summary, one, line), line) for one in sizes for line in one.lines])
 
 
 def node_charts(summary: ScaleSummary) -> Iterator[Chart]:

@@ -133,11 +133,7 @@ def _run(workload: Workload, options: ScaleOptions) -> int:
         )
         return checked(suite)
 
-    suite, earlier = request_of(
-        options,
-        from_flags=planned,
-        from_record=ScaleSuite.from_json,
-    )
+    suite, earlier = request_of(options, from_flags=planned, from_record=ScaleSuite.from_json)
     if earlier is not None:
         if suite.workload != workload:
             raise BadInput(f"--resume: {options.resume} holds a run of scale {suite.workload}")

@@ -24,12 +24,7 @@ from serve_bench.analysis.statistics import (
     merged,
 )
 from serve_bench.benchmarks.parts.rows import NS_PER_MS
-from serve_bench.benchmarks.scale.nodes import (
-    NODE_METRICS,
-    Kind,
-    node_figures,
-    nodes_of,
-)
+from serve_bench.benchmarks.scale.nodes import NODE_METRICS, Kind, node_figures, nodes_of
 from serve_bench.benchmarks.scale.request import GRAPHS
 from serve_bench.core.load_spec import HANDLE
 from serve_bench.core.result import Trial

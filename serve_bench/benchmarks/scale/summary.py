@@ -427,10 +427,7 @@ def scale_summary(result: Result) -> ScaleSummary:
 
 
 def _variant(
-    result: Result,
-    sizes: tuple[ScaleSize, ...],
-    warnings: tuple[Warning, ...],
-    curve: bool,
+    result: Result, sizes: tuple[ScaleSize, ...], warnings: tuple[Warning, ...], curve: bool
 ) -> ScaleVariant:
     name = sizes[0].variant
     launches = [launch for launch in result.launches if launch.variant.name == name]

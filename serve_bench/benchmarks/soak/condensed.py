@@ -12,14 +12,7 @@ from typing import Any
 
 from serve_bench.analysis.statistics import MAIN, merged
 from serve_bench.core.load_result import Counts, Warmup
-from serve_bench.core.result import (
-    Metric,
-    PlannedTrial,
-    Result,
-    Row,
-    Trial,
-    trial_key,
-)
+from serve_bench.core.result import Metric, PlannedTrial, Result, Row, Trial, trial_key
 from serve_bench.core.schema import built, plain
 from serve_bench.core.soak import soak_row
 

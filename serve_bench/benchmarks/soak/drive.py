@@ -18,22 +18,11 @@ from serve_bench.benchmarks.soak.bench import BETWEEN_S, SoakClusters, UrlSoak
 from serve_bench.benchmarks.soak.command import SoakOptions
 from serve_bench.benchmarks.soak.summary import gate, soak_of
 from serve_bench.cli.command import FAILED
-from serve_bench.cli.flag_values import (
-    names,
-    seconds_of,
-)
+from serve_bench.cli.flag_values import names, seconds_of
 from serve_bench.cli.gate import close_gate
 from serve_bench.cli.rows import overrides, suite_of
 from serve_bench.cli.show import ReportRequest
-from serve_bench.cli.sitting import (
-    Place,
-    Sitting,
-    done,
-    launch_lines,
-    print_plan,
-    request_of,
-    sit,
-)
+from serve_bench.cli.sitting import Place, Sitting, done, launch_lines, print_plan, request_of, sit
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import Streaming
 from serve_bench.core.plan import (
@@ -97,9 +86,7 @@ def run(options: SoakOptions) -> int:
     if options.url:
         return _url(options, report, fail_on)
     suite, earlier = request_of(
-        options,
-        from_flags=lambda: _suite(options),
-        from_record=Suite.from_json,
+        options, from_flags=lambda: _suite(options), from_record=Suite.from_json
     )
     spec = suite.soak
     if spec is None:

@@ -7,11 +7,7 @@ from functools import partial
 from typing import Final
 
 from serve_bench.analysis.checks import checks
-from serve_bench.analysis.course import (
-    REPLICA_STATES,
-    Mean,
-    replica_lines,
-)
+from serve_bench.analysis.course import REPLICA_STATES, Mean, replica_lines
 from serve_bench.benchmarks.parts.about_run import method, run_document
 from serve_bench.benchmarks.parts.blocks import (
     Fields,
@@ -144,10 +140,7 @@ def _whole(cells: Sequence[TimelineCell]) -> Table:
         (Column("out of SLO", "s"), lambda one: _mean(one.mean(lambda t: t.out_s))),
         (Column("due"), lambda one: _mean(one.mean(lambda t: t.due), 6)),
         (Column("lost"), lambda one: _mean(one.mean(lambda t: t.lost_total))),
-        (
-            Column("replicas", "seconds"),
-            lambda one: _mean(one.mean(lambda t: t.replica_s)),
-        ),
+        (Column("replicas", "seconds"), lambda one: _mean(one.mean(lambda t: t.replica_s))),
         (Column("cost", "x needed", detail=True), lambda one: _mean(one.cost)),
         (Column("turns", "per min", detail=True), lambda one: _mean(one.turns_per_minute)),
         (Column("back after", "s", detail=True), lambda one: _mean(one.mean(lambda t: t.down_s))),

@@ -69,9 +69,7 @@ def run(options: TimelineOptions) -> int:
     if options.url is not None:
         return _url(options, report)
     suite, earlier = request_of(
-        options,
-        from_flags=lambda: _suite(options),
-        from_record=Suite.from_json,
+        options, from_flags=lambda: _suite(options), from_record=Suite.from_json
     )
     timeline = suite.timeline
     if timeline is None:
@@ -285,10 +283,5 @@ def _url(options: TimelineOptions, report: ReportRequest) -> int:
             lambda: behind(request.url),
         ).plan()
 
-    sitting = Sitting(
-        plain(suite),
-        planned,
-        work,
-        set_env=None,
-    )
+    sitting = Sitting(plain(suite), planned, work, set_env=None)
     return sit(sitting, options, partial(_show, report, options.fail_on))

@@ -8,12 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from serve_bench.analysis.comparing.model import (
-    Comparing,
-    ends,
-    geometric_mean,
-    row_title,
-)
+from serve_bench.analysis.comparing.model import Comparing, ends, geometric_mean, row_title
 from serve_bench.analysis.ratios import FEWEST, paired
 from serve_bench.benchmarks.parts.blocks import in_parts
 from serve_bench.benchmarks.parts.charts import LinePoint, Point, Ratio, intervals, ladder, ratios

@@ -14,25 +14,12 @@ from serve_bench.analysis.ratios import FEWEST
 from serve_bench.benchmarks.versus.bench import Pairs
 from serve_bench.benchmarks.versus.flags import rounds_in_all
 from serve_bench.benchmarks.versus.measure import chosen_of
-from serve_bench.benchmarks.versus.request import (
-    RoundPlan,
-    VersusSuite,
-    expected_s,
-    versus_plan,
-)
+from serve_bench.benchmarks.versus.request import RoundPlan, VersusSuite, expected_s, versus_plan
 from serve_bench.benchmarks.versus.slicing import turns_words
 from serve_bench.cli.gate import Gate
 from serve_bench.cli.rows import share_of
 from serve_bench.cli.show import render_comparing
-from serve_bench.cli.sitting import (
-    Place,
-    Sitting,
-    done,
-    print_plan,
-    request_of,
-    settings_text,
-    sit,
-)
+from serve_bench.cli.sitting import Place, Sitting, done, print_plan, request_of, settings_text, sit
 from serve_bench.core.errors import BadInput
 from serve_bench.core.plan import client_of, duration_text
 from serve_bench.core.redaction import hide_env_value, hide_in_text, hide_settings
@@ -55,10 +42,7 @@ def request(
     """The suite of the flags, or that of the run to resume with what is measured of it. Raises
     BadInput."""
     suite, earlier = request_of(
-        options,
-        from_flags=from_flags,
-        from_record=VersusSuite.from_json,
-        content=content,
+        options, from_flags=from_flags, from_record=VersusSuite.from_json, content=content
     )
     if earlier is None:
         return suite, None

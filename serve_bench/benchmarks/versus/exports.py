@@ -12,13 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from serve_bench.analysis.comparing import of_versus
-from serve_bench.analysis.comparing.model import (
-    About,
-    Compared,
-    ComparedRow,
-    Comparing,
-    headline,
-)
+from serve_bench.analysis.comparing.model import About, Compared, ComparedRow, Comparing, headline
 from serve_bench.analysis.ratios import Interval
 from serve_bench.benchmarks.parts.csv import json_of
 from serve_bench.benchmarks.versus.summary import side_changes

@@ -177,11 +177,7 @@ class PairRows:
         return (result.latency.percentile(0.5) or 0) / 1e9
 
     def _steady(
-        self,
-        at: Pairing,
-        loads: tuple[Load, ...],
-        slicing: Slicing,
-        targets: Sequence[Target],
+        self, at: Pairing, loads: tuple[Load, ...], slicing: Slicing, targets: Sequence[Target]
     ) -> dict[int, _Steady]:
         """Each side by itself, warmed up and without slices, in drawn order."""
         whole_s = max(self.suite.steady_s, DRAINS * slicing.drain_s)
@@ -296,12 +292,7 @@ def _drains(sides: int, slices: Sequence[Slice], slicing: Slicing) -> tuple[floa
 
 
 def _as_slices(
-    trial: Trial,
-    slices: Sequence[Slice],
-    side: int,
-    slicing: Slicing,
-    seed: int,
-    requests: int,
+    trial: Trial, slices: Sequence[Slice], side: int, slicing: Slicing, seed: int, requests: int
 ) -> Trial:
     """The trial with a rate for each slice, and what a comparison needs of them. `requests`: all
     that were completed while CPU was counted, those of the warm-up of windows too."""
@@ -350,10 +341,7 @@ def _on_way(processes: Iterable[Process]) -> list[int]:
 
 
 def _with_cpu(
-    trial: Trial,
-    before: Mapping[int, int | None],
-    after: Mapping[int, int | None],
-    way: set[int],
+    trial: Trial, before: Mapping[int, int | None], after: Mapping[int, int | None], way: set[int]
 ) -> Trial:
     """CPU seconds of the request's way; none where a process of it is not known, came or ended.
     `way`: the processes on it when all was measured."""

@@ -115,11 +115,7 @@ class Deployer:
         self._app = spec
         kept = len(before & after)
         in_place = bool(before) and kept == min(len(before), len(after))
-        proof = {
-            "replicas": replicas,
-            "replicas_kept": kept,
-            "import_path": spec["import_path"],
-        }
+        proof = {"replicas": replicas, "replicas_kept": kept, "import_path": spec["import_path"]}
         if not in_place:
             proof["first_request"] = first
         if system_level is not None:

@@ -90,9 +90,7 @@ def start(spec: dict[str, Any], phase_ended: Callable[[str], None]) -> dict[str,
     try:
         location = spec.get("proxy_location", "HeadOnly")
         serve.start(
-            proxy_location=location,
-            http_options=http_wanted(spec),
-            grpc_options=grpc_wanted(spec),
+            proxy_location=location, http_options=http_wanted(spec), grpc_options=grpc_wanted(spec)
         )
     except (TypeError, ValueError) as error:
         raise Refused(f"http_options: {one_line(error)}") from error

@@ -9,12 +9,7 @@ from typing import Any
 import pytest
 
 from serve_bench.analysis.capacity.launch import LaunchSearch, Searches
-from serve_bench.benchmarks.capacity.bench import (
-    Progressing,
-    UrlCapacities,
-    UrlProbes,
-    timing_of,
-)
+from serve_bench.benchmarks.capacity.bench import Progressing, UrlCapacities, UrlProbes, timing_of
 from serve_bench.benchmarks.capacity.drive import _left, _plan_lines, _searches
 from serve_bench.core.capacity import CapacitySearch, closed_row
 from serve_bench.core.histogram import Histogram

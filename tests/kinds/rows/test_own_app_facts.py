@@ -10,12 +10,7 @@ import grpc
 import pytest
 from google.protobuf.api_pb2 import Mixin
 
-from serve_bench.benchmarks.own_app.facts import (
-    check_options,
-    own_app,
-    place_of,
-    with_arguments,
-)
+from serve_bench.benchmarks.own_app.facts import check_options, own_app, place_of, with_arguments
 from serve_bench.benchmarks.own_app.request import Servicers
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import Load
@@ -78,10 +73,7 @@ def shop(tmp_path: Path) -> Path:
         ("gone.py:app", "gone.py: there is no such file"),
         ("a/b:app", "neither a module nor a file that ends with .py"),
         ("1.py:app", "there is no such file"),
-        (
-            "http://h:8000/",
-            "http://h:8000/ is a service that is up already: serve-bench load",
-        ),
+        ("http://h:8000/", "http://h:8000/ is a service that is up already: serve-bench load"),
     ],
 )
 def test_what_names_no_app(target: str, says: str) -> None:
@@ -172,11 +164,7 @@ def test_its_own_modules_are_told_and_none_that_is_installed_below_its_folder(sh
         (f"{TYPED}", "typed", "and raised ValidationError: word: Field required"),
         ("import fastapi\nweb = fastapi.FastAPI()", "web", "web is an app of FastAPI, and no appl"),
         ("", "", "has 3 applications; name one: app, auto, kind"),
-        (
-            "import shop.part",
-            "app",
-            "No module named 'shop.part'; 'shop' is not a package",
-        ),
+        ("import shop.part", "app", "No module named 'shop.part'; 'shop' is not a package"),
         ("import nowhere", "app", "ModuleNotFoundError: No module named 'nowhere' (shop.py, line "),
         ("1 +", "app", "SyntaxError: invalid syntax (shop.py, line "),
         ("raise SystemExit(3)", "app", "its import ended the interpreter"),
@@ -205,10 +193,7 @@ def test_an_interpreter_that_is_none(shop: Path) -> None:
         ),
         ("serve.start(detached=True)", "calls serve.start"),
         ("serve.get_app_handle('x').remote()", "calls serve.get_app_handle"),
-        (
-            "ray.put(1)",
-            "calls ray.put, and .*: do it in the constructor of a deployment, or",
-        ),
+        ("ray.put(1)", "calls ray.put, and .*: do it in the constructor of a deployment, or"),
         ("ray.remote(Plain).options(num_cpus=0).remote()", "calls Plain.remote"),
         ("ray.remote(lambda: 1).remote()", "calls <lambda>.remote"),
         ("try: ray.get([])\nexcept BaseException: raise SystemExit(0)", "calls ray.get"),

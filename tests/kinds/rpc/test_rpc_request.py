@@ -96,8 +96,7 @@ def test_any_one_argument_may_be_a_list_and_is_the_x_axis(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "spellings"),
-    [(True, "True true TRUE yes t Y 1"), (False, "False false no F n 0")],
+    ("value", "spellings"), [(True, "True true TRUE yes t Y 1"), (False, "False false no F n 0")]
 )
 def test_batch_has_many_spellings(value: bool, spellings: str) -> None:
     assert {worlds_of(batch=text)[0][0].batch for text in spellings.split()} == {value}

@@ -146,10 +146,7 @@ def test_no_limit_is_told_of_a_row_through_a_handle() -> None:
     suite = scale_suite("chain")
     trials = [replace(one, usage=usage(proxy=99.0, host=120.0)) for one in graph_trials(suite)]
     (size,) = scale_summary(scale_result(suite, *trials)).sizes
-    assert [one.partition(":")[0] for one in size.limits] == [
-        "HTTP, throughput",
-        "HTTP, latency",
-    ]
+    assert [one.partition(":")[0] for one in size.limits] == ["HTTP, throughput", "HTTP, latency"]
 
 
 def named(result: Result) -> tuple[dict[str, Any], dict[str, Any]]:

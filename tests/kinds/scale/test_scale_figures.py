@@ -9,20 +9,10 @@ import pytest
 
 from serve_bench.analysis.statistics import LowerBound
 from serve_bench.benchmarks.scale.document import figure_text
-from serve_bench.benchmarks.scale.figures import (
-    CLUSTER_NAMES,
-    GRAPH_NAMES,
-    HTTP,
-    QUANTITIES,
-)
+from serve_bench.benchmarks.scale.figures import CLUSTER_NAMES, GRAPH_NAMES, HTTP, QUANTITIES
 from serve_bench.benchmarks.scale.growth import Growth, growth
 from serve_bench.benchmarks.scale.nodes import NODE_NAMES
-from serve_bench.benchmarks.scale.summary import (
-    ScaleSize,
-    scale_lines,
-    scale_sizes,
-    scale_summary,
-)
+from serve_bench.benchmarks.scale.summary import ScaleSize, scale_lines, scale_sizes, scale_summary
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Metric
 from tests.scale_records import (
@@ -353,10 +343,7 @@ def test_variants_grow_each_for_itself_and_launches_are_averaged() -> None:
         for variant, b in (("default", 1.0), ("haproxy", 0.5))
         for round_, factor in ((1, 0.9), (2, 1.1))
         for one in curve_trials(
-            suite,
-            {"deploy_time": (2.0 * factor, b)},
-            variant=variant,
-            round_=round_,
+            suite, {"deploy_time": (2.0 * factor, b)}, variant=variant, round_=round_
         )
     ]
     variants = scale_summary(scale_result(suite, *trials)).variants

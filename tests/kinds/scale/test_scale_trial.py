@@ -7,11 +7,7 @@ from typing import Any
 import pytest
 
 from serve_bench.benchmarks.scale.request import ScaleSuite, on_nodes, scale_plan
-from serve_bench.benchmarks.scale.trial import (
-    cpu_us_a_request,
-    nodes_trial,
-    why_invalid,
-)
+from serve_bench.benchmarks.scale.trial import cpu_us_a_request, nodes_trial, why_invalid
 from serve_bench.core.load_result import Counts
 from serve_bench.core.result import Trial, VariantUsed
 from tests.load.test_combine import MS, a_result

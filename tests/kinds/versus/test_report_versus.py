@@ -21,11 +21,7 @@ from tests.records import AT, ROWS
 from tests.sheet_parts import as_lines, versus_document
 from tests.versus_records import micro_result, one_launch, rates, sliced, versus_result, versus_run
 
-THREE = {
-    ROWS[0]: rates(325.0, 3188.0),
-    ROWS[1]: rates(452.0, 440.0),
-    ROWS[2]: rates(580.0, 520.0),
-}
+THREE = {ROWS[0]: rates(325.0, 3188.0), ROWS[1]: rates(452.0, 440.0), ROWS[2]: rates(580.0, 520.0)}
 TWINS = ("default (A)", "default (B)")
 BOUND = {"client_bound": True, "reasons": ["never idle: 0.93"]}
 

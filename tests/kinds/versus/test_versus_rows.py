@@ -14,12 +14,7 @@ from typing import Any
 import pytest
 
 from serve_bench.benchmarks.versus import measure as versus_rows
-from serve_bench.benchmarks.versus.measure import (
-    PairRows,
-    Target,
-    chosen_of,
-    place_of,
-)
+from serve_bench.benchmarks.versus.measure import PairRows, Target, chosen_of, place_of
 from serve_bench.benchmarks.versus.request import Pairing, Side, VersusSuite, versus_plan
 from serve_bench.benchmarks.versus.slicing import Slicing
 from serve_bench.core.load_result import LoadResult, SlicedResult, WorkerFailure
