@@ -172,15 +172,15 @@ def test_a_batch_function_of_an_own_app() -> None:
 CALL = "ray.DeploymentResponse get"
 
 
-def tiers(calls: float, outside: float, helper: dict[str, Any]) -> Trial:
+def tiers(calls: float, outside: float, helper: dict[str, Any], cpu: float = 8) -> Trial:
     """A front of which so many requests are in a call of the helper, and so many elsewhere."""
     front = replica(
         (CALL, "shop.py:5", calls), ("asyncio.sleep", "shop.py:6", outside), name="Front"
     )
     trial = seen(front, helper)
-    uses = [process(1, "proxy", 9, wait=1), process(2, "replica", 8, wait=1, of="app:Front")]
+    uses = [process(1, "proxy", 9, wait=1), process(2, "replica", cpu, wait=1, of="app:Front")]
     uses.append(process(3, "replica", 3, wait=1, of="app:Helper"))
-    return replace(trial, usage=usage(*uses, host=30))
+    return replace(trial, usage=usage(*uses, host=22 + cpu))
 
 
 def test_slots_of_a_helper_limit_only_where_requests_wait_for_them() -> None:
@@ -233,6 +233,30 @@ def test_calls_that_hold_requests_in_no_line_of_the_called(
     whole = f"Front: calls of Helper.get {words}, where 20 of 20 requests wait"
     assert verdict.figures == whole
     assert ("asyncio.gather" in verdict.hint) == (calls is not None and calls["a_request"] > 1)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "alone_ms", "calls", "figures"),
+    [
+        (82, 30, 20.0, "Front: replica CPU 82 % of a core, while most requests wait in {calls}"),
+        (82, 500, 20.0, "Front: {calls}, where 20 of 20 requests wait"),  # as long as alone
+        (92, 500, 20.0, "Front: replica CPU 92 % of a core, while most requests wait in {calls}"),
+        (82, 30, 1.0, "Front: replica CPU 82 % of a core"),
+    ],
+)
+def test_calls_in_sequence_stand_beside_a_cpu_or_before_it(
+    cpu: float, alone_ms: float, calls: float, figures: str
+) -> None:
+    """The CPU is what the calls cost, unless a request takes as long where nothing else runs."""
+    place, several = ("asyncio.sleep", "shop.py:40", 2.0), {"a_request": calls, "at_once": 1.0}
+    helper = replica(place, name="Helper", max_ongoing=100, calls=several)
+    trial = tiers(20.0, 0.0, helper, cpu)
+    trial = replace(trial, waits={**trial.waits, "alone_p50_ms": alone_ms})
+    verdict = limited_by(trial, "Front")
+    words = "calls of Helper.get in sequence, 20 a request, at shop.py:5"
+    assert verdict.figures == figures.format(calls=words)
+    assert ("asyncio.gather" in verdict.hint) == (calls > 1)
+    assert verdict.confidence == ("medium" if cpu == 92 else "low")
 
 
 def test_a_helper_with_few_slots_to_which_few_requests_go_is_not_blamed() -> None:

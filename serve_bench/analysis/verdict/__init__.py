@@ -231,7 +231,19 @@ def _cpu(case: Case) -> Verdict | None:
         verdict = _of(case, top, "medium" if case.cpu_explains else "low")
     else:
         return None
-    return verdict if verdict.confidence == "high" else _despite_cpu(case, verdict) or verdict
+    if verdict.confidence == "high":
+        return verdict
+    return _despite_cpu(case, verdict) or _beside_calls(case, verdict)
+
+
+def _beside_calls(case: Case, verdict: Verdict) -> Verdict:
+    """The verdict about a CPU, and the several calls a request in which most requests are: that CPU
+    and the time of a request both go into them, as far as was seen."""
+    calls = waits.several_calls(case.seen)
+    if calls is None:
+        return verdict
+    words = f"{verdict.figures}, while most requests {calls.short}"
+    return replace(verdict, figures=words, hint=f"{calls.hint}; {verdict.hint}")
 
 
 def _connections(case: Case) -> Verdict | None:
@@ -246,9 +258,10 @@ def _connections(case: Case) -> Verdict | None:
 
 def _despite_cpu(case: Case, verdict: Verdict) -> Verdict | None:
     """A CPU is near its limit but idle at times, and requests were observed to wait for something
-    else: a replica that is slower than the others and does not compute, or a line of the app where
-    they take no longer than one alone, or where all threads of a pool are in use; or it is known
-    that a request alone mostly waits for no CPU. `verdict`: the one about the CPU."""
+    else: a replica that is slower than the others and does not compute, or a line of the app, or
+    several calls, where they take no longer than one alone, or where all threads of a pool are in
+    use; or it is known that a request alone mostly waits for no CPU. `verdict`: the one about the
+    CPU."""
     seen = case.seen
     if seen.offered.loop == "closed" and seen.offered.connections == 1:
         return None
@@ -259,17 +272,20 @@ def _despite_cpu(case: Case, verdict: Verdict) -> Verdict | None:
     computes = blocked is not None and blocked.cause == "replica CPU"
     if computes or waits.differing_candidate(seen) is not None:
         return None
-    if place is not None and place.level >= limits.NEAR:
-        full = case.busy(limits.SATURATED)
-        # Computing takes the threads of a pool, too.
+    for candidate in (place, waits.several_calls(seen)):
+        if candidate is None or candidate.level < limits.NEAR:
+            continue
+        # Computing takes the threads of a pool, too, and the time of what is called.
         busy = any(
-            candidate.cause == "GPU" or candidate.deployment == place.deployment
-            for candidate in full
+            full.cause == "GPU"
+            or full.deployment == candidate.deployment
+            or (candidate is not place and full.deployment is not None)
+            for full in case.busy(limits.SATURATED)
         )
         if not busy and (
-            waits.full_pool(seen, place) or (longer is not None and longer <= limits.ALIKE)
+            waits.full_pool(seen, candidate) or (longer is not None and longer <= limits.ALIKE)
         ):
-            return _of(case, place, "low", *_alone(case, more=False))
+            return _of(case, candidate, "low", *_alone(case, more=False))
     if not case.mostly_waits or (verdict.confidence != "low" and verdict.cause != "host CPU"):
         return None
     wait = _traced(case) or _inside(case) or _waits(case)

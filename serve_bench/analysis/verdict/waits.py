@@ -169,6 +169,12 @@ def call_candidate(seen: Evidence) -> Candidate | None:
     return Candidate("app wait", count / requests, words, short, caller.deployment, hint=hint)
 
 
+def several_calls(seen: Evidence) -> Candidate | None:
+    """The same where a request makes several calls."""
+    calls = call_candidate(seen)
+    return calls if calls is not None and calls.hint else None
+
+
 CALL_HINT: Final = (
     "each call takes the way through the router and back: calls at once (asyncio.gather), or one "
     "call with all arguments"
