@@ -233,6 +233,12 @@ def test_calls_that_hold_requests_in_no_line_of_the_called(
     whole = f"Front: calls of Helper.get {words}, where 20 of 20 requests wait"
     assert verdict.figures == whole
     assert ("asyncio.gather" in verdict.hint) == (calls is not None and calls["a_request"] > 1)
+    # Which of two deployments a line calls is not seen, and `__call__` is no word of the user's.
+    called = replica(("ray.DeploymentResponse __call__", "shop.py:5", 20.0), name="Front")
+    either = replica(place, name="Post", max_ongoing=100)
+    trial = replace(seen(called, helper, either), usage=tiers(20.0, 0.0, helper).usage)
+    figures = limited_by(trial, "Front").figures
+    assert ("calls of another deployment at shop.py:5" in figures) == ("a request" not in words)
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,8 @@ def call_candidate(seen: Evidence) -> Candidate | None:
         behind = [name for name in behind if _calls_made(seen, name)[0] >= limits.SEVERAL]
     of = behind[0] if len(behind) == 1 else ""
     method = caller.awaited.partition(" ")[2]
-    what = ".".join(filter(None, [short_name(of), method])) or "another deployment"
+    known = [short_name(of), "" if not of and method == "__call__" else method]
+    what = ".".join(filter(None, known)) or "another deployment"
     how = _calls(seen, of) or f"at {caller.line}"
     words = f"calls of {what} {how}, where {_part_of(count, requests)} wait"
     words, short = _named(seen, caller.deployment, words), f"wait in calls of {what} {how}"
