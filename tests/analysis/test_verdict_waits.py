@@ -64,6 +64,9 @@ def test_requests_that_take_no_longer_than_one_alone_are_offered_load() -> None:
         verdict = limited_by(seen(pooled, alone_ms=600))
         assert verdict.cause == cause and "shop.py:7" in verdict.figures
         assert ("more clients bring more" in verdict.text) == (not full)
+    waits = replica(("asyncio.sleep", "shop.py:9", 0.95))
+    single = limited_by(seen(waits, alone_ms=600, connections=1)).figures
+    assert single == "offered load, 1 connection, whose requests wait in asyncio.sleep at shop.py:9"
     # A fifth of them wait elsewhere: for a permit, say.
     half = replica(("asyncio.sleep", "shop.py:9", 15.0), ("asyncio.locks", "shop.py:8", 5.0))
     assert limited_by(seen(half, alone_ms=600)).cause == "app wait"

@@ -239,8 +239,8 @@ def _cpu(case: Case) -> Verdict | None:
 def _beside_calls(case: Case, verdict: Verdict) -> Verdict:
     """The verdict about a CPU, and the several calls a request in which most requests are: that CPU
     and the time of a request both go into them, as far as was seen."""
-    calls = waits.several_calls(case.seen)
-    if calls is None:
+    calls = waits.call_candidate(case.seen)
+    if calls is None or not calls.hint:
         return verdict
     words = f"{verdict.figures}, while most requests {calls.short}"
     return replace(verdict, figures=words, hint=f"{calls.hint}; {verdict.hint}")
@@ -272,7 +272,8 @@ def _despite_cpu(case: Case, verdict: Verdict) -> Verdict | None:
     computes = blocked is not None and blocked.cause == "replica CPU"
     if computes or waits.differing_candidate(seen) is not None:
         return None
-    for candidate in (place, waits.several_calls(seen)):
+    calls = waits.call_candidate(seen)
+    for candidate in (place, calls if calls and calls.hint else None):
         if candidate is None or candidate.level < limits.NEAR:
             continue
         # Computing takes the threads of a pool, too, and the time of what is called.
@@ -322,12 +323,16 @@ def _inside(case: Case) -> Verdict | None:
     if place is None:
         return None
     if _rests(case, place):
-        words = f"{latency_bound(case).figures}, whose requests {place.short}"
-        rests = replace(place, cause="offered load", level=0.0, figures=words, short=words)
         sure = (seen.waits.longer or 0.0) <= limits.FULL_SLOTS
-        return _of(case, rests, "medium" if sure else "low", *_alone(case))
+        return _of(case, _bound_at(case, place), "medium" if sure else "low", *_alone(case))
     likely = place.level >= limits.NEAR and case.top < limits.IDLE
     return _of(case, place, "medium" if likely else "low", *_alone(case, more=False))
+
+
+def _bound_at(case: Case, place: Candidate) -> Candidate:
+    """A load whose connections wait for their answers alone, and where these are."""
+    words = f"{latency_bound(case).figures}, whose requests {place.short}"
+    return replace(place, cause="offered load", level=0.0, figures=words, short=words)
 
 
 def _rests(case: Case, place: Candidate) -> bool:
@@ -448,7 +453,9 @@ def _offered(case: Case) -> Verdict | None:
     why = _alone(case) if heavier is None else (_no_more(heavier),)
     likely = confidence != "low" or case.apart or (offered.p50_ms or 0.0) < limits.SLOW_MS
     if likely and heavier is None:
-        return _of(case, latency_bound(case), confidence, *why)
+        places = waits.place_candidate(case.seen), waits.call_candidate(case.seen)
+        bound = (_bound_at(case, at) for at in places if at and at.level >= limits.NEAR)
+        return _of(case, next(bound, latency_bound(case)), confidence, *why)
     if heavier is not None and _collapses(case.trial, heavier):
         return replace(_of(case, latency_bound(case), "low", *why), hint=BETWEEN)
     more = why if heavier is not None else ()

@@ -150,7 +150,8 @@ def place_candidate(seen: Evidence) -> Candidate | None:
 
 def call_candidate(seen: Evidence) -> Candidate | None:
     """The line of the app at which most requests wait for calls of another deployment, where they
-    are in no line of that: the innermost deployment that calls."""
+    are in no line of that: the innermost deployment that calls. It has a hint if a request makes
+    several."""
     caller = _caller(seen)
     if caller is None:
         return None
@@ -168,12 +169,6 @@ def call_candidate(seen: Evidence) -> Candidate | None:
     words, short = _named(seen, caller.deployment, words), f"wait in calls of {what} {how}"
     hint = CALL_HINT if _calls_made(seen, of)[0] >= limits.SEVERAL else ""
     return Candidate("app wait", count / requests, words, short, caller.deployment, hint=hint)
-
-
-def several_calls(seen: Evidence) -> Candidate | None:
-    """The same where a request makes several calls."""
-    calls = call_candidate(seen)
-    return calls if calls is not None and calls.hint else None
 
 
 CALL_HINT: Final = (
