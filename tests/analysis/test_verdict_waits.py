@@ -250,6 +250,7 @@ def test_calls_that_hold_requests_in_no_line_of_the_called(
         (82, 30, 20.0, "Front: replica CPU 82 % of a core, while most requests wait in {calls}"),
         (82, 500, 20.0, "Front: {calls}, where 20 of 20 requests wait"),  # as long as alone
         (92, 500, 20.0, "Front: replica CPU 92 % of a core, while most requests wait in {calls}"),
+        (97, 30, 20.0, "Front: replica CPU 97 % of a core, while most requests wait in {calls}"),
         (82, 30, 1.0, "Front: replica CPU 82 % of a core"),
     ],
 )
@@ -265,7 +266,7 @@ def test_calls_in_sequence_stand_beside_a_cpu_or_before_it(
     words = "calls of Helper.get in sequence, 20 a request, at shop.py:5"
     assert verdict.figures == figures.format(calls=words)
     assert ("asyncio.gather" in verdict.hint) == (calls > 1)
-    assert verdict.confidence == ("medium" if cpu == 92 else "low")
+    assert verdict.confidence == {82.0: "low", 92.0: "medium", 97.0: "high"}[cpu]
 
 
 def test_a_helper_with_few_slots_to_which_few_requests_go_is_not_blamed() -> None:

@@ -231,9 +231,8 @@ def _cpu(case: Case) -> Verdict | None:
         verdict = _of(case, top, "medium" if case.cpu_explains else "low")
     else:
         return None
-    if verdict.confidence == "high":
-        return verdict
-    return _despite_cpu(case, verdict) or _beside_calls(case, verdict)
+    despite = None if verdict.confidence == "high" else _despite_cpu(case, verdict)
+    return despite or _beside_calls(case, verdict)
 
 
 def _beside_calls(case: Case, verdict: Verdict) -> Verdict:
