@@ -134,9 +134,9 @@ def stretch_note(asked: Timing, fitted: Timing, response_s: float) -> str:
     if fitted == asked:
         return ""
     return (
-        f"a response takes {response_s:.2g} s: {fitted.windows} windows of {fitted.window_s:g} s "
-        f"in place of {asked.windows} of {asked.window_s:g} s, {fitted.measured_s:g} s in place "
-        f"of {asked.measured_s:g} s"
+        f"a response took {response_s:.2g} s in the warm-up: {fitted.windows} windows of "
+        f"{fitted.window_s:g} s in place of {asked.windows} of {asked.window_s:g} s, "
+        f"{fitted.measured_s:g} s in place of {asked.measured_s:g} s"
     )
 
 

@@ -202,7 +202,8 @@ def test_windows_become_longer_and_fewer() -> None:
     assert within.fitted(0.5).windows == 3 and within.fitted(1.0) == within
     assert Timing(windows=10, window_s=1.0).fitted(0.3).windows == 10  # fixed
     assert stretch_note(asked, asked.fitted(1.0), 1.0) == (
-        "a response takes 1 s: 3 windows of 5.5 s in place of 10 of 1 s, 16.5 s in place of 10 s"
+        "a response took 1 s in the warm-up: 3 windows of 5.5 s in place of 10 of 1 s, "
+        "16.5 s in place of 10 s"
     )
 
 
