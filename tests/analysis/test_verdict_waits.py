@@ -307,6 +307,11 @@ def test_full_slots_are_the_limit_unless_requests_wait_for_one_another_inside() 
             "router back-off, 30 for 2 slots, idle 95 % of the time while requests waited (never "
             "idle: about 170 requests/s)",
         ),
+        (  # two tasks try in turn, each 25 ms after its last try
+            *(0.8, 130, False),
+            "router back-off, 30 for 2 slots, idle 59 % of the time while requests waited (never "
+            "idle: about 170 requests/s)",
+        ),
         (1.9, 300, False, "concurrency limit, 30 for 2 slots"),
         (1.0, 190, False, "concurrency limit, 30 for 2 slots"),  # handed over within 10 ms
         (0.1, 15, True, "concurrency limit, 30 for 2 slots"),  # requests pass no router
@@ -472,6 +477,9 @@ def test_a_wait_that_is_the_larger_part_comes_before_a_full_host() -> None:
         verdict = limited_by(crowded(seen_, alone_ms=alone_ms))
         assert (verdict.cause, verdict.confidence) == ("app wait", "low")
         assert "shop.py:9" in verdict.figures and verdict.runner_up == "host 200 of 200 %"
+    idle = replica(("asyncio.sleep", "shop.py:9", 0.4), max_ongoing=1, served=60, mean_ms=5.0)
+    slept = limited_by(replace(crowded(idle, alone_ms=25), slots={"Shop": 1}))
+    assert (slept.cause, slept.confidence) == ("router back-off", "low")
     # A request alone takes no longer than it runs and waits for a CPU.
     computes = limited_by(crowded(locked, alone_ms=25))
     assert computes.cause == "replica CPU"
@@ -594,6 +602,8 @@ def test_what_is_worth_a_further_load() -> None:
     assert worth_a_look(replace(measured(20, 32, near), slots={"Shop": 5}))
     assert not worth_a_look(replace(measured(20, 32, full), slots={"Shop": 5}))
     assert not worth_a_look(measured(20, 32, near))  # of the built-in apps the waits are known
+    few = {"max_ongoing_requests": 1, "num_replicas": 1}  # but whether slots are left idle
+    assert worth_a_look(measured(20, 32, near, of=few))
     assert not worth_a_look(measured(50, 20, IDLE, loop="open", latency_ms=5))
     assert not worth_a_look(replace(measured(20, 32, IDLE), usage={}))
 

@@ -106,7 +106,7 @@ OF_REPLICAS: Final = frozenset[Cause](
 def worth_a_look(trial: Trial, front: str | None = None) -> bool:
     """Whether a further load, to see what requests wait in (waits.py), is worth its time: no full
     CPU explains the row, and its time is not that of Serve's own code. For an app of the user,
-    whose waits are not known, a CPU explains it only with confidence "high"."""
+    whose waits are not known, or too few slots, a CPU explains it only with confidence "high"."""
     if silent_from(trial) is not None:
         return bool(trial.usage)
     verdict, offered = limited_by(trial, front), evidence_of(trial, front).offered
@@ -116,7 +116,8 @@ def worth_a_look(trial: Trial, front: str | None = None) -> bool:
         return False  # another state than that of the row would be seen
     if verdict.cause in EXPLAINED:
         several = offered.loop == "closed" and offered.connections > 1
-        return bool(trial.slots) and verdict.confidence != "high" and several
+        may_wait = bool(trial.slots) or concurrency_candidate(evidence_of(trial, front)) is not None
+        return may_wait and verdict.confidence != "high" and several
     if offered.loop == "open":
         return verdict.cause != "offered load"
     return offered.connections > 1 or (offered.p50_ms or 0.0) >= limits.SLOW_MS
@@ -259,8 +260,7 @@ def _despite_cpu(case: Case, verdict: Verdict) -> Verdict | None:
     """A CPU is near its limit but idle at times, and requests were observed to wait for something
     else: a replica that is slower than the others and does not compute, or a line of the app, or
     several calls, where they take no longer than one alone, or where all threads of a pool are in
-    use; or it is known that a request alone mostly waits for no CPU. `verdict`: the one about the
-    CPU."""
+    use; or it is known that requests mostly wait for no CPU. `verdict`: the one about the CPU."""
     seen = case.seen
     if seen.offered.loop == "closed" and seen.offered.connections == 1:
         return None

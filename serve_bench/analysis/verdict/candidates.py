@@ -13,6 +13,7 @@ from typing import Final, Literal, TypeAlias
 from serve_bench.analysis.connections import HINT
 from serve_bench.analysis.verdict import limits
 from serve_bench.analysis.verdict.evidence import Evidence
+from serve_bench.analysis.verdict.router import ROUTER_TASKS
 from serve_bench.analysis.verdict.usage import SERVER, ProcessUse, figure, is_named, short_name
 from serve_bench.core.figures import counted
 from serve_bench.core.proof import CHILD_OF_REPLICA
@@ -137,7 +138,7 @@ def idle_words(seen: Evidence, deployment: str | None) -> str | None:
     idle for no longer than it takes to hand one over. Longer is the sleep of Serve's router between
     its tries; HAProxy leads requests past that router."""
     use = seen.waits.slot_use(deployment)
-    if use is None or use.share >= limits.NEAR or use.gap_s < limits.BACK_OFF_S:
+    if use is None or use.share >= limits.NEAR or use.gap_s < limits.BACK_OFF_S / ROUTER_TASKS:
         return None
     if deployment == seen.front and seen.of_role("haproxy"):
         return None

@@ -71,8 +71,7 @@ def comparable(trial: Trial, others: Iterable[Trial]) -> list[Trial]:
 
 
 def symptoms(trials: Sequence[Trial]) -> tuple[Symptom, ...]:
-    """The signs in the trials of one cell, each from the load where it begins to the heaviest.
-    Empty
+    """The signs in the trials of one cell, each from the load where it begins to the heaviest; none
     if the server follows the load, or no load has twice the clients of another."""
     if not trials:
         return ()
@@ -154,8 +153,7 @@ WORDS: Final[tuple[Confidence, ...]] = ("none", "low", "medium", "high")
 
 @dataclass(frozen=True)
 class Case:
-    """A trial with its evidence and all its candidates; those of `server` with the fullest
-    first."""
+    """A trial with its evidence and all its candidates; those of `server` the fullest first."""
 
     trial: Trial
     seen: Evidence
@@ -178,8 +176,7 @@ class Case:
         return bool(self._way)
 
     def busy(self, least: float) -> list[Candidate]:
-        """Parts of the server with at least this level; one that is never idle counts as near its
-        limit."""
+        """Parts of the server at this level; one that is never idle counts as near its limit."""
         return [
             one
             for one in self.server
@@ -220,9 +217,11 @@ class Case:
 
     @property
     def mostly_waits(self) -> bool:
-        """Whether the larger part of a request alone is known to be no CPU."""
-        wait_ms, alone_ms = self.wait_ms, self.seen.waits.alone_ms
-        return wait_ms is not None and wait_ms > limits.WAIT_SHARE * (alone_ms or 0.0)
+        """Whether the larger part of a request is known to be no CPU: of one alone, or since it
+        waits for a slot that is left idle."""
+        wait_ms, most_ms = self.wait_ms, limits.WAIT_SHARE * (self.seen.waits.alone_ms or 0.0)
+        left_idle = self.slots is not None and self.slots.cause == "router back-off"
+        return left_idle or (wait_ms is not None and wait_ms > most_ms)
 
     @property
     def cpu_explains(self) -> bool:

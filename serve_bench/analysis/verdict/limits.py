@@ -71,8 +71,8 @@ WELL_FULL: Final = 1.50
 
 BACK_OFF_S: Final = 0.025
 """The shortest sleep of Serve's router between two tries (ROUTER_RETRY_INITIAL_BACKOFF_S, Ray
-2.60). A slot that is idle for less between two requests is handed over; one that is idle for longer
-while requests wait for it waits for the router."""
+2.60). Two tasks try for each replica: a slot that is idle for less than half of it between two
+requests is handed over; one that is idle for longer while they wait for it waits for the router."""
 
 BATCH_FULL: Final = 0.90
 """Batches filled to more than this on average do not wait for their timeout."""
