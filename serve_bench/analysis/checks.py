@@ -22,7 +22,7 @@ from serve_bench.analysis.statistics import (
     responses_long,
     silent_from,
 )
-from serve_bench.core.failed_requests import failures_of, given_up_after_s
+from serve_bench.core.failed_requests import failures_of, given_up_after_s, of_windows
 from serve_bench.core.figures import counted, part_text
 from serve_bench.core.load_result import FAILED_LATENCY, GIVEN_UP, REQUESTS_EACH
 from serve_bench.core.load_spec import FEWEST_WINDOWS, HANDLE, fitted_windows
@@ -279,8 +279,8 @@ def _drift(windows: Sequence[float]) -> float | None:
 def _errors(trial: Trial) -> Iterator[Warning]:
     failed = trial.counts.failed_total
     if failed:
-        total = trial.counts.completed + failed
-        message = f"{failed:,} of {total:,} requests failed: {failures_of([trial])}"
+        which = f"{failed:,} of {trial.counts.completed + failed:,} requests{of_windows(trial)}"
+        message = f"{which} failed: {failures_of([trial])}"
         medians = [(name, merged([trial], at).percentile(0.5)) for name, at in _classes(trial)]
         if len(medians) > 1:
             times = (f"{time_text(float(f'{ns:.2g}'))} ({name})" for name, ns in medians if ns)

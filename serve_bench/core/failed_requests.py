@@ -6,7 +6,7 @@ Rule: one wording for runners, checks, comparisons and reports. Pure.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from serve_bench.core.load_result import REJECTIONS
@@ -50,15 +50,11 @@ def failures(
     """
     codes = " or ".join(map(str, rejections(failed, statuses or {})))
     words = _WORDS | {"rejected": f"rejected with status {codes}" if codes else "rejected"}
-    parts = [
-        (name, count, f"{count:,} {words.get(name, name)}")
-        for name, count in failed.items()
-        if count and name != "status"
-    ]
+    counts = {name: count for name, count in failed.items() if count and name != "status"}
+    parts = [(name, count, f"{count:,} {words.get(name, name)}") for name, count in counts.items()]
     if failed.get("status"):
         parts += _by_status(failed, statuses or {})
-    ranked = sorted(parts, key=lambda one: (-one[1], one[0]))
-    seen = examples or {}
+    ranked, seen = sorted(parts, key=lambda part: (-part[1], part[0])), examples or {}
     return ", ".join(
         f"{words} (such as: {seen[name]})" if seen.get(name) else words for name, _, words in ranked
     )
@@ -80,18 +76,15 @@ def _by_status(
         left = sum(statuses[code] for code in rejected) - failed["rejected"]
         seen = {code: n for code, n in statuses.items() if code not in rejected}
         seen |= {rejected[0]: left} if left else {}
-    bad = {code: n for code, n in seen.items() if not 200 <= code < 300}
-    for codes in (bad, seen):
+    for codes in ({code: n for code, n in seen.items() if not 200 <= code < 300}, seen):
         if sum(codes.values()) == count:
             return [(str(code), n, f"{n:,} with status {code}") for code, n in codes.items()]
-    listed = ", ".join(str(code) for code in sorted(seen))
-    among = f" (seen: {listed})" if listed else ""
+    among = f" (seen: {', '.join(map(str, sorted(seen)))})" if seen else ""
     return [("status", count, f"{count:,} with another status{among}")]
 
 
 def rejections(failed: Mapping[str, int], statuses: Mapping[int, int]) -> tuple[int, ...]:
-    """The statuses of HTTP by which requests were rejected; none where none were, or it was
-    gRPC."""
+    """The statuses of HTTP by which requests were rejected, if they were."""
     return tuple(code for code in REJECTIONS if failed.get("rejected") and statuses.get(code))
 
 
@@ -112,21 +105,32 @@ def statuses_of(trial: Trial) -> dict[int, int]:
     return {int(code): int(n) for code, n in (trial.client.get("status_codes") or {}).items()}
 
 
-def none_succeeded(trial: Trial) -> str:
-    """Of a trial without a completed request: `no request succeeded: 205 with status 408`."""
+def of_windows(trial: Trial) -> str:
+    """Which requests all failed, where the rate of a row is that of earlier ones."""
+    rates = trial.metrics["throughput"].windows if "throughput" in trial.metrics else None
+    return " that began in the windows" if not trial.counts.completed and any(rates or ()) else ""
+
+
+def why_failed(trial: Trial) -> str | None:
+    """Why a row is a failure of its run: no request succeeded. None where some did, or all of its
+    windows were refused while earlier ones were answered: both are a warning."""
+    refused = 0 < trial.counts.failed.get("rejected", 0) == trial.counts.failed_total
+    fails = not trial.counts.completed and not (refused and of_windows(trial))
+    return _none_succeeded(trial) if fails else None
+
+
+def _none_succeeded(trial: Trial) -> str:
     failed = failures_of([trial])
     if not failed and not trial.counts.sent:
         return "no request began in the windows: those of the warm-up outlasted them"
-    which = "that began in the windows " if trial.completed_in_windows else ""
-    return f"no request {which}succeeded: {failed or 'none was answered in time'}"
+    return f"no request{of_windows(trial)} succeeded: {failed or 'none was answered in time'}"
 
 
 def too_many_failed(trial: Trial) -> str | None:
-    """Why a trial is invalid, in a line: more than INVALID_SHARE of its requests failed, or none
-    succeeded; None where it is valid."""
+    """Why a trial is invalid, in a line; None where it is valid."""
     completed, failed = trial.counts.completed, trial.counts.failed_total + trial.unanswered
     if not completed:
-        return none_succeeded(trial)
+        return _none_succeeded(trial)
     share = failed / (completed + failed)
     if share <= INVALID_SHARE:
         return None
@@ -141,9 +145,5 @@ def given_up_after_s(trial: Trial, result: Result) -> float | None:
     none did, or the launch had no such limit."""
     if not statuses_of(trial).get(GAVE_UP) or not trial.counts.failed.get("status"):
         return None
-    launches: Sequence[float | None] = [
-        one.variant.http_options.get("request_timeout_s")
-        for one in result.launches
-        if one.id == trial.launch
-    ]
-    return launches[0] if launches else None
+    launch = next((launch for launch in result.launches if launch.id == trial.launch), None)
+    return None if launch is None else launch.variant.http_options.get("request_timeout_s")

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from serve_bench.analysis.verdict import worth_a_look
 from serve_bench.core.app_spec import APPS_PACKAGE, AppSpec
-from serve_bench.core.failed_requests import none_succeeded
+from serve_bench.core.failed_requests import why_failed
 from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.own_app import limits_of, slots_of
@@ -278,8 +278,8 @@ class ServedBench(Bench[Cell, PlannedLoad]):
             self._fault(row, f"{lost.who} failed: {lost.reason}", "worker")
             for lost in result.failures
         ]
-        if trial.counts.completed == 0:
-            faults.append(self._fault(row, none_succeeded(trial)))
+        if (why := why_failed(trial)) is not None:
+            faults.append(self._fault(row, why))
         self._measured += [] if trial.profiled else [trial]
         return Loaded((trial,), tuple(faults), interrupted, log)
 

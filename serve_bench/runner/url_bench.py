@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from serve_bench.analysis.climb import Climb
-from serve_bench.core.failed_requests import none_succeeded
+from serve_bench.core.failed_requests import why_failed
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.load_result import Progress
 from serve_bench.core.load_spec import Load, Timing
@@ -160,8 +160,8 @@ class ServiceBench(Bench[C, R]):
         interrupted = KeyboardInterrupt() if trial.flags.get("interrupted") else None
         if interrupted is not None:
             problems.append(("trial", "interrupted"))
-        elif not trial.counts.completed and not may_fail:
-            problems.append(("trial", none_succeeded(trial)))
+        elif not may_fail and (why := why_failed(trial)) is not None:
+            problems.append(("trial", why))
         faults = tuple(Fault(what, message, at=planned) for what, message in problems)
         return Loaded((trial,), faults, interrupted, log)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 
-from serve_bench.core.failed_requests import failures, failures_of, none_succeeded
+from serve_bench.analysis.checks import TRIAL_CHECKS
+from serve_bench.core.failed_requests import failures, failures_of, why_failed
 from tests.records import planned, trial
 
 
@@ -47,12 +48,26 @@ def test_what_was_seen_follows_its_class_or_status() -> None:
     assert failures_of([of_two]) == "2 with status 500 (such as: HTTP/1.1 500 No: x), 1 timed out"
 
 
-def test_a_trial_without_a_completed_request() -> None:
-    rejected = trial(planned(), failed={"status": 2}, client={"status_codes": {"408": 2}})
-    rejected = replace(rejected, counts=replace(rejected.counts, completed=0))
-    assert none_succeeded(rejected) == "no request succeeded: 2 with status 408"
-    within = asdict(replace(rejected.counts, completed=2))
-    before = replace(rejected, client={**rejected.client, "in_windows": within})
-    assert none_succeeded(before).startswith("no request that began in the windows succeeded: 2 ")
-    silent = replace(rejected, counts=replace(rejected.counts, failed={}))
-    assert none_succeeded(silent) == "no request succeeded: none was answered in time"
+@pytest.mark.parametrize(
+    ("failed", "statuses", "rate", "why"),
+    [
+        ({"status": 2}, {"408": 2}, 0.0, "no request succeeded: 2 with status 408"),
+        ({"status": 2}, {"408": 2}, 2.0, "no request that began in the windows succeeded: 2 with"),
+        ({}, {}, 0.0, "no request succeeded: none was answered in time"),
+        ({"rejected": 9}, {"503": 9}, 0.0, "no request succeeded: 9 rejected with status 503"),
+        # By design, beside answers, however many: as where one of these began in the windows.
+        ({"rejected": 9}, {"503": 9, "200": 2}, 2.0, None),
+        ({"rejected": 3, "status": 2}, {"503": 3, "500": 2}, 2.0, "no request that began in the "),
+    ],
+)
+def test_a_row_without_a_completed_request(
+    failed: dict[str, int], statuses: dict[str, int], rate: float, why: str | None
+) -> None:
+    asked = trial(planned(), 0.0, rate, failed=failed, client={"status_codes": statuses})
+    row = replace(asked, counts=replace(asked.counts, completed=0, sent=9))
+    said = why_failed(row)
+    assert said is None if why is None else said is not None and said.startswith(why)
+    assert why_failed(asked) is None or not rate
+    if failed:  # which contradicts no rate beside it
+        (warning,) = (one for check in TRIAL_CHECKS for one in check(row) if one.code == "errors")
+        assert ("that began in the windows failed: " in warning.message) is (rate > 0)

@@ -24,7 +24,7 @@ from serve_bench.analysis.capacity.launch import (
     slices_of,
 )
 from serve_bench.core.capacity import CLOSED_WINDOWS, SLICE_S, CapacitySearch
-from serve_bench.core.failed_requests import none_succeeded
+from serve_bench.core.failed_requests import why_failed
 from serve_bench.core.load_result import LoadResult
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.plan import CHANGE_S, FIRST_DEPLOY_S, LAUNCH_S, Cell, LaunchPlan, label_of
@@ -100,10 +100,10 @@ def missed(search: LaunchSearch, trial: Trial) -> bool:
 
 def without_failed(loaded: Loaded, trial: Trial) -> Loaded:
     """Without the fault that no request succeeded: of a probe that is an answer, and a miss."""
-    if trial.row.loop != "open" or trial.counts.completed:
+    if trial.row.loop != "open":
         return loaded
-    words = none_succeeded(trial)
-    return replace(loaded, faults=tuple(one for one in loaded.faults if one.why != words))
+    answer = why_failed(trial)
+    return replace(loaded, faults=tuple(one for one in loaded.faults if one.why != answer))
 
 
 class Probing:

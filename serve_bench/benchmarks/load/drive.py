@@ -21,7 +21,7 @@ from serve_bench.cli.rows import share_of
 from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import run_mark, run_record, signals, source_of
 from serve_bench.core.errors import BadInput, RunFailed
-from serve_bench.core.failed_requests import none_succeeded, too_many_failed
+from serve_bench.core.failed_requests import too_many_failed, why_failed
 from serve_bench.core.load_result import Progress
 from serve_bench.core.load_spec import EVENTS, Load, Streaming, Timing
 from serve_bench.core.plan import row_of
@@ -216,8 +216,8 @@ def _keep(folder: RunFolder, run: Run, driven: Driven) -> tuple[Result, list[str
     failures = [Failure("worker", lost, now_iso(), key=trial.key) for lost in driven.lost]
     if trial.flags.get("interrupted"):  # which keeps it out of comparisons
         failures.append(Failure("trial", "interrupted", now_iso(), key=trial.key))
-    if trial.counts.completed == 0:
-        failures.append(Failure("trial", none_succeeded(trial), now_iso(), key=trial.key))
+    if (why := why_failed(trial)) is not None:
+        failures.append(Failure("trial", why, now_iso(), key=trial.key))
     try:
         folder.append(trial)
         for failure in failures:

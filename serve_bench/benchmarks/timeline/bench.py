@@ -18,7 +18,7 @@ from zlib import crc32
 from serve_bench.analysis.capacity.launch import gap_limits
 from serve_bench.analysis.statistics import silent_from
 from serve_bench.benchmarks.timeline.measure import FaultClock, with_course
-from serve_bench.core.failed_requests import none_succeeded
+from serve_bench.core.failed_requests import why_failed
 from serve_bench.core.load_result import LoadResult
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.plan import LaunchPlan
@@ -188,8 +188,8 @@ class TimelineBench(ServedBench):
             if one["at_s"] is None or one.get("why_not"):
                 why = one.get("why_not", "")
                 faults.append(self._fault(row, f"{one['text']}: not done: {why}"))
-        if trial.counts.completed == 0:
-            faults.append(self._fault(row, none_succeeded(trial)))
+        if (why := why_failed(trial)) is not None:
+            faults.append(self._fault(row, why))
         return Loaded((trial,), tuple(faults), None, log)
 
 

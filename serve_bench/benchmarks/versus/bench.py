@@ -23,7 +23,7 @@ from serve_bench.benchmarks.versus.measure import PairRows, Target, place_of
 from serve_bench.benchmarks.versus.request import Pairing, RoundPlan, Side, VersusSuite, expected_s
 from serve_bench.benchmarks.versus.slicing import Slicing
 from serve_bench.core.errors import RunFailed
-from serve_bench.core.failed_requests import none_succeeded
+from serve_bench.core.failed_requests import why_failed
 from serve_bench.core.load_result import Progress
 from serve_bench.core.load_spec import Load
 from serve_bench.core.plan import PUBLISHED_AXES, Cell, Suite, load_of, streaming_of
@@ -318,9 +318,8 @@ class PairBench(Bench[Cell, Pairing]):
         ]
         if faults:  # the figures are of a broken cluster: they stand in the failure alone
             return Loaded(faults=tuple(faults), ended=LaunchOver("a process of a side ended"))
-        silent = {
-            side: none_succeeded(trial) for side, trial in enumerate(trials) if _silent(trial)
-        }
+        reasons = {side: why_failed(trial) for side, trial in enumerate(trials)}
+        silent = {side: reason for side, reason in reasons.items() if reason is not None}
         self._plan.note_failures(list(silent.values()))
         if len(silent) < len(trials):
             self._plan.note_measured()
@@ -406,11 +405,6 @@ class PairBench(Bench[Cell, Pairing]):
             load=load,
             who=f"round {self._round}, {who}",
         )
-
-
-def _silent(trial: Trial) -> bool:
-    """Whether no request was answered right."""
-    return trial.counts.completed == 0
 
 
 def _rate(trial: Trial) -> str:
