@@ -278,7 +278,6 @@ def _measured(
 
 
 def _why_empty(result: Result) -> str:
-    """Why a run has no figure."""
     reason = f": {result.failures[0].message}" if result.failures else ""
     if any(trial.counts.completed for trial in result.trials):
         return f"every row of it broke{reason}"
@@ -357,7 +356,6 @@ def _why_alone(groups: Sequence[Sequence[MeasuredRun]], run: MeasuredRun) -> str
 
 
 def _no_two(alone: Sequence[MeasuredRun], left: Sequence[PassedOver]) -> str:
-    """That there is no history, in one line."""
     if len(alone) >= FEWEST_ALIKE:
         earlier = [[run] for run in alone[:-1]]
         return f"no two runs are alike: {alone[-1].where} is {_why_alone(earlier, alone[-1])}"

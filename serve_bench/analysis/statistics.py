@@ -374,7 +374,6 @@ def _everything(result: Result) -> Iterator[PlannedTrial | Trial]:
 
 
 def _grouped(every: Iterable[_At]) -> dict[_Place, list[_At]]:
-    """Trials by variant, cell and row."""
     groups: dict[_Place, list[_At]] = {}
     for at in every:
         groups.setdefault((at.variant, cell_slug(at.cell), at.row), []).append(at)

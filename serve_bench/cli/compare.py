@@ -168,7 +168,6 @@ def _text(
 
 
 def _read_side(place: Path) -> dict[Path, Result]:
-    """The run in a folder, or those below it. BadInput where one cannot be read."""
     from serve_bench.store.search import search
 
     if not isdir(place) or (place / RECORDS_FILE).exists():

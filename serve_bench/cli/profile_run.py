@@ -105,7 +105,6 @@ def print_failures(failures: Sequence[RunFailed], *, partial: bool) -> None:
 
 
 def _draw(profile: Profile, wish: Wish, rules: LayerRules) -> None:
-    """Draws the flamegraph of a profile, and prints which files there are."""
     from serve_bench.report.flamegraph import flame_svg
     from serve_bench.runner.recording import raw_beside
 

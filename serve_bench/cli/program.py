@@ -71,7 +71,6 @@ app = typer.Typer(
 
 
 def _add(name: str, command: Any) -> None:
-    """One more command, or a group of them."""
     if isinstance(command, typer.Typer):
         app.add_typer(command, name=name)
     else:

@@ -233,7 +233,6 @@ def _check_metrics(
 
 
 def _row_of(table: Mapping[str, Any], where: str, app: AppSpec) -> Row:
-    """The row of a table of [[rows]]."""
     load = {key: table[key] for key in _TRAFFIC if key in table}
     traffics = _traffics(load, Overrides(), where, app)
     if len(traffics) != 1 or isinstance(table.get("client"), list):
@@ -360,7 +359,6 @@ def _values(
 def _slo(
     data: Mapping[str, Any], flags: Overrides, file: str, traffics: Sequence[Traffic]
 ) -> str | None:
-    """The SLO of the flag or the file, of histograms that every row has."""
     metrics = METRICS if all(one.streams for one in traffics) else (LATENCY,)
     if flags.slo is not None:
         return read_slo(flags.slo, metrics=metrics).source
@@ -418,7 +416,6 @@ def _raw(text: object) -> object:
 def _ladder(
     load: Mapping[str, Any], flags: Overrides, file: str, traffics: Sequence[Traffic]
 ) -> Ladder | None:
-    """The growing load, if there is one in place of rows."""
     ladder = flags.ladder or _ladder_of_file(load, file)
     if ladder is None:
         return None

@@ -289,7 +289,6 @@ class Recording:
             self._process.wait(STOP_S)
 
     def _tidy(self) -> None:
-        """Removes the draft, and new folders that are empty."""
         if self.started:
             self._draft.unlink(missing_ok=True)
         remove_empty(self._new_folders)

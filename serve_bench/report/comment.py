@@ -129,7 +129,6 @@ def inline(text: str) -> str:
 def _markdown_table(
     names: Sequence[str], rows: Sequence[Sequence[str]], left: Collection[int]
 ) -> list[str]:
-    """A table of Markdown; columns in `left` are flush left, others right."""
     marks = [":--" if at in left else "--:" for at in range(len(names))]
     lines = [[inline(text).replace("|", "\\|") for text in row] for row in (names, marks, *rows)]
     return [f"| {' | '.join(line)} |" for line in lines]

@@ -97,7 +97,6 @@ def _spec(documents: Sequence[Document], charts: Sequence[Chart]) -> dict[str, A
 
 
 def _child(chart: Chart, width: int, looks: Looks, beside: Sequence[Chart]) -> dict[str, Any]:
-    """A chart with its title and, below it, its caption."""
     spec = vega(chart, width, looks, beside)
     del spec["description"]
     spec["title"] = {
@@ -112,7 +111,6 @@ def _child(chart: Chart, width: int, looks: Looks, beside: Sequence[Chart]) -> d
 
 
 def _about(documents: Sequence[Document]) -> list[str]:
-    """The headline, the request and the machine."""
     lines = []
     for document in documents:
         lines += [one.line for one in document.findings[:1]]

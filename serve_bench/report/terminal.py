@@ -145,7 +145,6 @@ def _block(block: Block, width: int, verbose: bool, unfold: bool) -> Iterator[Li
 
 
 def _table(table: Table, width: int, verbose: bool) -> Iterator[Line]:
-    """Its caption, names, units, rows in their groups, and notes."""
     yield from _wrapped(table.caption, width, tone=None)
     if not table.rows:
         return

@@ -143,7 +143,6 @@ def _figures(chart: Chart) -> list[float]:
 
 
 def _longest(charts: Iterable[Bars]) -> float:
-    """The sum of the longest bar."""
     sums: dict[tuple[int, str], float] = {}
     for at, chart in enumerate(charts):
         for one in chart.shares:
@@ -321,7 +320,6 @@ def _bars(chart: Bars, width: int | None, looks: Looks, scale: Sequence[Bars]) -
 
 
 def _bar(key: str, bar: Sequence[BarPart], unit: str) -> Iterator[Spec]:
-    """The parts of a bar, one behind the other."""
     at = 0.0
     for one in bar:
         yield {

@@ -219,7 +219,6 @@ def _x_axis(chart: Lines, places: Sequence[float]) -> Spec:
 
 
 def _tooltip(chart: Lines) -> list[Spec]:
-    """What a point shows under the pointer: its series, its place, its figure."""
     place = {"share": ("share", "share", ".9~%"), "time": ("x", "second", ".4~r")}.get(
         chart.x_scale, ("x", chart.x_name, ",~r")
     )
@@ -312,7 +311,6 @@ def _marks(
 
 
 def _band(around: tuple[float, float], y: Spec) -> list[Spec]:
-    """A band over the whole width, and the rule of 1."""
     own: Spec = {"data": {"values": [{"low": around[0], "high": around[1], "one": 1}]}}
     ends = {"y": {**y, "field": "low"}, "y2": {"field": "high"}}
     return [

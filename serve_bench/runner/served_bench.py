@@ -359,7 +359,6 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         return progress
 
     def _done(self, trial: Trial, result: LoadResult) -> str:
-        """The progress of an interrupted row, in words."""
         requests = trial.row.requests
         if requests is not None:
             return f"{trial.counts.completed:,} of {requests:,} requests"

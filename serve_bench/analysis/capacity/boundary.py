@@ -288,7 +288,6 @@ def _fitted(blocks: Sequence[Block], guess: BoundaryLine) -> BoundaryLine | None
 
 
 def _jackknife(blocks: Sequence[Block], line: BoundaryLine) -> tuple[float, float | None]:
-    """The place without its bias, and its standard error."""
     n = len(blocks)
     if n < FEWEST_BLOCKS:
         return line.place, None

@@ -165,7 +165,6 @@ def _line(
 
 
 def _missing(match: Match, a: Mapping[int, float], b: Mapping[int, float]) -> str:
-    """Why there is no interval."""
     if not a and not b:
         return "not measured"
     if match.pairs:

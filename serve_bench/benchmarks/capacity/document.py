@@ -106,7 +106,6 @@ def _missing(result: Result, cells: Sequence[CellCapacity]) -> tuple[int, int]:
 
 
 def _facts(result: Result, cells: Sequence[CellCapacity]) -> Iterator[tuple[str, str]]:
-    """What was asked for, and why the run ended."""
     if not cells:
         return
     asked = cells[0].asked
@@ -120,7 +119,6 @@ def _facts(result: Result, cells: Sequence[CellCapacity]) -> Iterator[tuple[str,
 
 
 def _end(result: Result, cells: Sequence[CellCapacity]) -> str:
-    """Why no more was measured."""
     if all(one.ceiling is not None for one in cells):
         return "more launches would not tell more"
     if result.failures:
@@ -202,7 +200,6 @@ def _sections(result: Result, cells: Sequence[CellCapacity]) -> Iterator[Section
 
 
 def _table(cells: Sequence[CellCapacity]) -> Table:
-    """Each cell with its capacity, ratio and cost."""
     need = cells[0].asked.need
     fields: Fields[CellCapacity] = (
         (Column("cell", number=False), lambda one: one.name or one.variant),
@@ -261,7 +258,6 @@ def _holds(one: CellCapacity, need: float | None) -> Cell:
 
 
 def _launches(cells: Sequence[CellCapacity]) -> Table:
-    """The estimate of each launch."""
     rows = [
         (one, search, estimate)
         for one in cells
@@ -290,7 +286,6 @@ def _launches(cells: Sequence[CellCapacity]) -> Table:
 
 
 def _boundary(cells: Sequence[CellCapacity]) -> Iterator[Block]:
-    """Latency and CPU of the probes at the capacity of each cell."""
     rows = [(one, line) for one in cells for line in one.boundary]
     yield _lines("The probes nearest to the capacity", rows)
     bars = [
@@ -307,12 +302,10 @@ def _boundary(cells: Sequence[CellCapacity]) -> Iterator[Block]:
 
 
 def _at(one: CellCapacity) -> float | None:
-    """The rate that stands for a capacity."""
     return one.capacity.rate or one.capacity.low or one.capacity.high
 
 
 def _probes(one: CellCapacity, several: bool) -> Block:
-    """Every probe of a cell in the order in which it was measured."""
     table = _lines("Every probe", [(one, line) for line in one.probes])
     return Folded(one.name, (table,)) if several else table
 

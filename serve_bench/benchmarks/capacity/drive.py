@@ -123,7 +123,6 @@ def run(options: CapacityOptions) -> int:
 
 
 def _show(report: ReportRequest, result: Result, folder: Path) -> int:
-    """Prints the report, and what breaks the gate. Returns the exit code of the gate."""
     report.close(result, folder)
     return close_gate(gate(result))
 
@@ -138,7 +137,6 @@ def _slo(options: CapacityOptions) -> Slo:
 
 
 def _asked(options: CapacityOptions, slo: Slo) -> CapacitySearch:
-    """The search of the flags. Raises BadInput."""
     launches = options.launches or LAUNCHES
     quick = options.quick and "--precision" not in options.changed()
     search = CapacitySearch(
@@ -178,7 +176,6 @@ def _rate(text: str, flag: str) -> float:
 
 
 def _suite(options: CapacityOptions) -> Suite:
-    """The suite of the target and its flags: its cells, without its rows. Raises BadInput."""
     slo = _slo(options)
     asked = _asked(options, slo)
     if options.target is None:
@@ -282,7 +279,6 @@ def _left(suite: Suite, searches: Searches, earlier: Result | None) -> tuple[Lau
 
 
 def _plan_lines(suite: Suite, launches: Sequence[LaunchPlan]) -> Iterator[str]:
-    """The plan of a dry run, and about how long it takes."""
     asked = suite.capacity
     assert asked is not None
     yield f"SLO: {parse_slo(asked.slo).text}"
@@ -300,7 +296,6 @@ def _plan_lines(suite: Suite, launches: Sequence[LaunchPlan]) -> Iterator[str]:
 
 
 def _urls(options: CapacityOptions) -> int:
-    """Searches the capacity of services that run already."""
     report = options.report_request()
     options.check_url(WITH_URL)
     traffic = traffic_of(options)
@@ -346,7 +341,6 @@ def _first(service: str, round_: int, asked: CapacitySearch, traffic: Traffic) -
 
 
 def _url_lines(suite: UrlSuite, slo: Slo) -> Iterator[str]:
-    """The plan of a dry run, and about how long it takes."""
     asked = suite.capacity
     yield f"SLO: {slo.text}"
     for name, url in suite.urls.items():
@@ -365,7 +359,6 @@ def _round_s(suite: Suite, launches: Sequence[LaunchPlan]) -> float:
 
 
 def _short_budget(asked: CapacitySearch, round_s: float, launches: str) -> Iterator[str]:
-    """What the budget will not buy."""
     if asked.budget_s is None or not round_s:
         return
     rounds = max(1, int(asked.budget_s // round_s))

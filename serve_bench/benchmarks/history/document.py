@@ -150,7 +150,6 @@ def _results(group: Group) -> Iterator[Table | Prose]:
 
 
 def _closing(history: History) -> Iterator[Section]:
-    """What holds for all groups."""
     if lines := tuple(_passed_over(history.passed)):
         blocks = (Prose(lines, "quiet", listed=True),)
         yield Section("passed-over", "Skipped runs", blocks, "table")
@@ -158,7 +157,6 @@ def _closing(history: History) -> Iterator[Section]:
 
 
 def _passed_over(passed: Sequence[PassedOver]) -> Iterator[str]:
-    """The runs that are in no group, by the reason."""
     reasons: dict[str, list[str]] = {}
     for one in passed:
         reasons.setdefault(one.why.removeprefix(f"{one.where}: "), []).append(one.where)
@@ -178,7 +176,6 @@ def _title(group: Group, series: Series) -> str:
 
 
 def _values(group: Group, times: Sequence[str]) -> Table:
-    """The runs that were compared, of every series."""
     shown = slice(-1 - group.before, None)
     columns = (
         Column("run", number=False),
@@ -215,7 +212,6 @@ def _ends(series: Series, low: float, high: float) -> str:
 
 
 def _versions(group: Group, times: Sequence[str]) -> Table:
-    """The runs: what ran, what changed with each, and where its records are."""
     names = ("began (UTC)", "run", "Ray", "serve-bench", "changed", "records")
     rows = tuple(
         TableRow(

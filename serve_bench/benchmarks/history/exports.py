@@ -87,7 +87,6 @@ def _point(point: HistoryPoint) -> dict[str, Any]:
 
 
 def _ends(point: HistoryPoint) -> tuple[float | None, float | None]:
-    """The 95 % interval of a run over its launches, where there is one."""
     interval = point.interval
     return (None, None) if interval is None else (interval.low, interval.high)
 

@@ -107,7 +107,6 @@ def _over_users(
     marked: bool,
     parts: charts.Parts = charts.NO_PARTS,
 ) -> Chart:
-    """The series over users, with the knees and collapses, and what is to be said of the names."""
     return charts.ladder(
         title,
         series,

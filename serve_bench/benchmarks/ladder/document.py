@@ -206,7 +206,6 @@ def _ladder_words(one: ServiceSummary) -> str:
 
 
 def _collapse_words(one: ServiceSummary) -> Iterator[str]:
-    """Each collapse; that there is none, or that none could be seen."""
     if one.best is None:
         return
     if not one.ladder.collapses:
@@ -406,7 +405,6 @@ _TIERS: Final = {
 
 
 def _cpu_of(one: ServiceSummary, tier: str) -> Number:
-    """CPU of a tier at the knee."""
     usages = [] if one.knee is None else [trial.usage for trial in one.knee.trials]
     return percent(grouped_cpu(usages, _tier).groups.get(tier))
 
@@ -491,7 +489,6 @@ PUBLISHED: Final[Fields[Mapping[str, Any]]] = (
 
 
 def _knees(services: Sequence[ServiceSummary]) -> Table:
-    """Each service where it is saturated, by size."""
     groups = list(dict.fromkeys(one.group for one in services))
     return table_of(
         f"At saturation: the fewest users with {100 * KNEE:.0f} % of the best requests/s",
@@ -533,7 +530,6 @@ def brief(findings: Mapping[str, Sequence[Finding]]) -> list[Finding]:
 
 
 def _inside(services: Sequence[ServiceSummary]) -> Table:
-    """Batches and CPU of each tier."""
     cpu = (
         "CPU: all processes of the tier, 100 % is one core; host: of all its cores, the client "
         "included."
@@ -549,7 +545,6 @@ def _inside(services: Sequence[ServiceSummary]) -> Table:
 
 
 def _steps(services: Sequence[ServiceSummary]) -> Table:
-    """Every step of every ladder, doubts under the step that they are about."""
     return table_of(
         "Every step",
         STEPS,
@@ -564,7 +559,6 @@ def _steps(services: Sequence[ServiceSummary]) -> Table:
 
 
 def _published() -> Iterator[Table]:
-    """Both published tables, with their hardware."""
     first = reference(RECSYS)
     rows = [
         {"variant": f"{row['gpu_replicas']} GPU, {name}", **row[key]}

@@ -109,7 +109,6 @@ def url_request(options: LadderOptions, ladder: Ladder, *, users: bool = False) 
 def _measure_urls(
     options: LadderOptions, report: ReportRequest, request: UrlRequest, log_requests: Path | None
 ) -> int:
-    """Measures all services, prints the report, and returns the exit code."""
     ladder, each = request.ladder, request.each
     first = [Climb(ladder, one.name, 1, {}, each).next() for one in request.services]
 

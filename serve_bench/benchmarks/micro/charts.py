@@ -158,7 +158,6 @@ def _throughput(names: Names, panel: Panel) -> Iterator[Chart]:
 
 
 def _interval_words(over: set[str]) -> str:
-    """What the intervals of a chart are."""
     words = {
         "launches": f"the {100 * CONFIDENCE:g} % interval of Student's t over launches, of rows "
         f"with {FEWEST} or more",

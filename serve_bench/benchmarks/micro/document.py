@@ -169,7 +169,6 @@ def request_text(asked: Mapping[str, Any], protocol: str = "HTTP") -> str:
 
 
 def _results(page: Page, names: Names) -> Iterator[Block]:
-    """The table, what to try, the logs of failures."""
     if page.entries:
         yield _table(page, names)
     rows = measured(page)
@@ -245,7 +244,6 @@ Field = tuple[Column, Callable[[Entry], Cell]]
 
 
 def _fields(page: Page, names: Names) -> Iterator[Field]:
-    """The columns, each with what makes its cell."""
     yield from _name_fields(names)
     yield Column("requests/s"), _rate
     if any(one.line.row.traffic.payload for one in page.entries):
@@ -316,7 +314,6 @@ def _latency(name: str) -> Callable[[Entry], Cell]:
 
 
 def _errors(entry: Entry) -> Number:
-    """Failed requests of all classes; none are known of a row that was not measured."""
     failed = entry.line.errors
     return count(failed, "doubt" if failed else "plain") if entry.line.trials else NOTHING
 
@@ -367,7 +364,6 @@ def _usage(page: Page, names: Names) -> Iterator[Block]:
 
 
 def _best(entries: Sequence[Entry]) -> Entry | None:
-    """The one with the highest requests/s."""
     return max(entries, key=lambda one: one.rate.mean if one.rate else 0.0, default=None)
 
 
@@ -408,7 +404,6 @@ def evidence(page: Page, names: Names) -> tuple[Block, ...]:
 
 
 def _details(page: Page, names: Names) -> Iterator[Block]:
-    """Every metric of every row, its requests, and Serve's own metrics."""
     entries = [entry for entry in page.entries if entry.line.trials]
     if not entries:
         return

@@ -104,7 +104,6 @@ def _check_noop(options: OwnRunOptions) -> None:
 
 
 def _suite(options: OwnRunOptions) -> Suite:
-    """The suite of the target and its flags. Raises BadInput."""
     from serve_bench.benchmarks.own_app.flags import own_suite
     from serve_bench.cli.rows import row_overrides, suite_of
     from serve_bench.core.errors import BadInput

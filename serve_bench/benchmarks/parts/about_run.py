@@ -147,7 +147,6 @@ def _thing(lines: Sequence[Line]) -> str:
 
 
 def _workers(line: Line) -> list[Sequence[Mapping[str, Any]]]:
-    """The load workers of each launch whose client tells of them."""
     return [trial.client["workers"] for trial in line.trials if trial.client.get("workers")]
 
 

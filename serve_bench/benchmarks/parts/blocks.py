@@ -446,7 +446,6 @@ def _rounds(launches: Sequence[Launch]) -> str:
 
 
 def _flags(launch: Launch) -> tuple[str, ...]:
-    """The flags, HTTP options and interpreter of a variant."""
     used = launch.variant
     python = () if used.python is None else (f"python {used.python}",)
     options = (f"{name} {value}" for name, value in used.http_options.items())
@@ -510,7 +509,6 @@ _TABLES: Final[Mapping[str, Callable[[Any], Table]]] = {
 
 
 def _flat(value: Any) -> str:
-    """A value of a record in words."""
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {_flat(one)}" for name, one in value.items()) or "none"
     if isinstance(value, list | tuple):

@@ -333,7 +333,6 @@ def _hints(parts: Sequence[VariantPart]) -> Iterable[str]:
 
 
 def _method(lines: Sequence[Line]) -> Iterable[str]:
-    """How the figures were got: windows, spread, latency."""
     shapes = {
         (len(metric.windows), trial.window_s)
         for line in lines

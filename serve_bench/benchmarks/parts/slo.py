@@ -108,7 +108,6 @@ def reasons(rows: Sequence[RowSlo], word: SloWord) -> str:
 
 
 def _table(slo: Slo, rows: Sequence[RowSlo]) -> Table:
-    """A row for each row of the run, a column for each objective with its limit."""
     columns = (
         Column("row", number=False),
         *(Column(one.name, _limit(one)) for one in slo.objectives),

@@ -106,7 +106,6 @@ def sections(rows: Iterable[TracedRow]) -> Iterator[Section]:
 
 
 def _blocks(rows: Iterable[TracedRow]) -> Iterator[Block]:
-    """A table of hops for each row that was traced."""
     seen: set[str] = set()
     for row in rows:
         if not row.falls:

@@ -140,7 +140,6 @@ def _ladder(options: PressOptions) -> Ladder | None:
 
 
 def _overrides(options: PressOptions) -> Overrides:
-    """The flags as they go against the suite file. Raises BadInput."""
     from serve_bench.cli.rows import overrides
     from serve_bench.load.workers import usable_cores
 

@@ -107,7 +107,6 @@ def document(result: Result, options: ReportOptions) -> Document:
 
 
 def _request(result: Result) -> Iterator[tuple[str, str]]:
-    """The service, the requests and the client in words."""
     suite = result.run.suite
     yield "service", services_there(result) or _app_words(result)
     each = suite.get("requests_per_client")
@@ -221,7 +220,6 @@ def _knee(cell: Callable[[PressRow], Cell]) -> Callable[[Setting], Cell]:
 
 
 def _alone(one: Setting) -> Cell:
-    """The mean latency of one client."""
     return NOTHING if one.one_client is None else _us(one.one_client.ave_us)
 
 
@@ -277,7 +275,6 @@ PUBLISHED: Final[Fields[Mapping[str, Any]]] = (
 
 
 def _ratios(one: Comparison) -> Table:
-    """The ratio of every launch: best to best, and at each number of clients."""
 
     def at(round_: int) -> Callable[[tuple[str, Mapping[int, float]]], Cell]:
         return lambda row: (

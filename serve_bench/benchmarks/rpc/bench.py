@@ -253,7 +253,6 @@ class RpcBench(Bench[Cell, PlannedTrial]):
 
     @property
     def _done(self) -> str:
-        """How far it came, in words."""
         suite = self._suite
         of = f"{suite.episodes} episode{'' if suite.episodes == 1 else 's'}"
         if suite.seconds is not None:

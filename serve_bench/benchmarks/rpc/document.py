@@ -91,7 +91,6 @@ def document(result: Result, options: ReportOptions) -> Document:
 
 
 def _request(summary: RpcSummary) -> Iterator[tuple[str, str]]:
-    """The world, its policy and its episodes in words."""
     suite, cells = summary.run.suite, [one.cell for one in summary.points]
     if not cells:
         return
@@ -139,7 +138,6 @@ def _episodes(summary: RpcSummary) -> str:
 
 
 def _versions(summary: RpcSummary) -> Iterator[tuple[str, str]]:
-    """Of each backend, as its trials say; several where they differ."""
     for backend in summary.backends:
         texts = [
             ", ".join(f"{name} {value}" for name, value in versions.items() if value)
@@ -313,7 +311,6 @@ def _table(
 
 
 def _metric(name: str, value: float) -> Number:
-    """A figure of one of the four metrics: latencies in seconds, shown in ms."""
     return milliseconds(1e9 * value) if "latency" in name else plain(value)
 
 
@@ -345,7 +342,6 @@ FIGURES: Final[PointFields] = (
 
 
 def _ratios(summary: RpcSummary) -> Iterator[Table]:
-    """Every backend but the first, to the same world on the first."""
     first = summary.backends[0] if summary.backends else ""
     points = [one for one in summary.measured if one.backend != first]
     if not any(one.ratios for one in points):
@@ -384,7 +380,6 @@ MetricRow: TypeAlias = tuple[RpcPoint, str, Figures]
 
 
 def _percentiles_table(summary: RpcSummary) -> Table:
-    """The four metrics of every world with all of their percentiles."""
 
     def percentile(share: int) -> tuple[Column, Callable[[MetricRow], Cell]]:
         return (Column(f"p{share}"), lambda row: _metric(row[1], row[2].percentiles[share]))

@@ -190,7 +190,6 @@ class ScaleBench(Bench[ScaleCell, PlannedTrial]):
     def _say(
         self, phase: str, planned: PlannedTrial | None = None, load: Progress | None = None
     ) -> None:
-        """Reports a phase, with the size where there are several."""
         if len(self._suite.replicas) > 1:
             phase = f"{self._cell.replicas:,} replicas: {phase}"
         self._journal.say(phase, row=None if planned is None else planned.row, load=load)

@@ -108,7 +108,6 @@ def _command(workload: Workload) -> Command[ScaleOptions]:
 
 
 def _run(workload: Workload, options: ScaleOptions) -> int:
-    """Measures what the options ask for, or prints its plan. Returns the exit code."""
     from serve_bench.benchmarks.scale.needs import checked
     from serve_bench.benchmarks.scale.request import ScaleSuite, read_scale
     from serve_bench.cli.flag_values import names

@@ -92,7 +92,6 @@ def document(result: Result, options: ReportOptions) -> Document:
 
 
 def _request(summary: ScaleSummary) -> Iterator[tuple[str, str]]:
-    """The workload, its load and its cluster."""
     suite, workload = summary.run.suite, summary.workload
 
     def value(name: str) -> str:
@@ -141,7 +140,6 @@ def _request(summary: ScaleSummary) -> Iterator[tuple[str, str]]:
 
 
 def _variants(summary: ScaleSummary) -> Iterator[tuple[str, str]]:
-    """Each variant with its flags and what is in force; a cluster that was there has its own."""
     for part in summary.variants:
         flags = " ".join(part.env) or "no flags"
         flags = "the flags that the cluster has" if part.name == AS_IT_IS else flags
@@ -315,7 +313,6 @@ def _measured(figure: Figure | None) -> Number:
 
 
 def _by_name(summary: ScaleSummary, variant: str) -> str:
-    """The group of the rows of a variant, where there are several."""
     return f"variant {variant}" if len(summary.variants) > 1 else ""
 
 
@@ -372,7 +369,6 @@ def _rate(size: ScaleSize, line: Line) -> Number:
 
 
 def _curve_table(summary: ScaleSummary) -> Table:
-    """A row for each number of replicas: throughput, latency, what each further one costs."""
 
     def of(one: Quantity) -> tuple[Column, Callable[[ScaleSize], Cell]]:
         column = Column(one.short, one.unit, detail=one.name in DETAILS)
@@ -496,7 +492,6 @@ NODE_FIELDS: Final[Fields[SizeNode]] = (
 
 
 def _nodes(summary: ScaleSummary) -> Iterator[Block]:
-    """Each node in each launch, and what was lost."""
     rows = [(size, node) for size in summary.sizes for node in size.nodes]
     if not rows:
         return

@@ -75,7 +75,6 @@ def document(result: Result, options: ReportOptions) -> Document:
 
 
 def _facts(result: Result, soak: Soak) -> Iterator[tuple[str, str]]:
-    """What was asked for."""
     spec, measured = soak.spec, len(result.trials)
     row = next((one.row for one in soak.rows.run.plan), None)
     if row is not None:

@@ -143,7 +143,6 @@ def _fail_on(options: SoakOptions) -> tuple[str, ...]:
 
 
 def _spec(options: SoakOptions) -> SoakSpec:
-    """The length of the flags. Raises BadInput."""
     for_s = QUICK_S if options.quick else USUAL_S
     if options.soak_time is not None:
         if options.quick:
@@ -164,7 +163,6 @@ def _spec(options: SoakOptions) -> SoakSpec:
 
 
 def _row(options: SoakOptions, traffic: Traffic) -> Row:
-    """The load of the flags. Raises BadInput."""
     if options.rate is not None:
         if options.clients is not None:
             raise BadInput("--rate: an open loop has no --clients: give one of them")
@@ -178,7 +176,6 @@ def _row(options: SoakOptions, traffic: Traffic) -> Row:
 
 
 def _suite(options: SoakOptions) -> Suite:
-    """The suite of the target and its flags, with one row and one cell. Raises BadInput."""
     spec = _spec(options)
     _row(options, Traffic())  # refused before an app is imported
     target = options.target
@@ -224,7 +221,6 @@ def _launches(suite: Suite, spec: SoakSpec) -> tuple[LaunchPlan, ...]:
 
 
 def _plan_lines(suite: Suite, spec: SoakSpec, launches: Sequence[LaunchPlan]) -> Iterator[str]:
-    """The plan of a dry run, and about how long it takes."""
     for launch in launches:
         cells = (
             (label_of(cell), [_blocks_text(spec, suite.rows[0], len(blocks))])
@@ -239,7 +235,6 @@ def _blocks_text(spec: SoakSpec, row: Row, blocks: int) -> str:
 
 
 def _url(options: SoakOptions, report: ReportRequest, fail_on: Sequence[str]) -> int:
-    """Loads a Serve that runs already."""
     options.check_url(WITH_URL)
     spec, traffic = _spec(options), traffic_of(options)
     row, url = _row(options, traffic), str(options.url)

@@ -74,7 +74,6 @@ def _sections(figures: TaxFigures) -> Iterator[Section]:
 
 
 def _values(figures: TaxFigures) -> Table:
-    """The figures of each layer themselves."""
     streams = figures.suite.traffic.streams
     metrics = (*METRICS, *(STREAM_METRICS if streams else ()))
     columns = (Column("layer", number=False), *(_column(name) for name in metrics))
@@ -171,7 +170,6 @@ _ROLES: Final = ("uvicorn", "haproxy", "proxy", "fallback_proxy", "replica")
 
 
 def _cpu(figures: TaxFigures) -> Table:
-    """CPU per request by process, and what the processes use without any request."""
     every = [one for row in figures.rows for one in row.layers]
     roles = [role for role in _ROLES if any(role in one.cpu_us for one in every)]
     quiet = any(one.idle for one in every)
@@ -211,7 +209,6 @@ def _sums(one: LayerFigures, quiet: bool) -> Iterator[Number]:
 
 
 def _rounds(figures: TaxFigures) -> Folded:
-    """The requests/s of each round."""
     layers = figures.suite.layers
     columns = (Column("round"), *(Column(one.name) for one in layers))
     rows = []

@@ -100,7 +100,6 @@ def _content(suite: TaxSuite, earlier: Result) -> dict[str, Any]:
 
 
 def _from_flags(options: TaxOptions) -> TaxSuite:
-    """The suite of the flags. Raises BadInput."""
     rounds = None if options.resume is not None else whole_rounds(options.rounds)
     target, own = options.target, is_own(options.target)
     if not own and target != "noop":
@@ -139,7 +138,6 @@ def _from_flags(options: TaxOptions) -> TaxSuite:
 
 
 def _common(options: TaxOptions, of: str) -> VersusSuite:
-    """Rows, cells and times by the rules of versus. Raises BadInput."""
     protocol = options.texts.get("protocol", "http")
     if protocol not in PROTOCOLS:
         raise BadInput(
@@ -163,7 +161,6 @@ def _common(options: TaxOptions, of: str) -> VersusSuite:
 
 
 def _chosen(layers: tuple[Layer, ...], wanted: tuple[str, ...] | None) -> tuple[Layer, ...]:
-    """The layers that are named; all without names."""
     if not wanted:
         return layers
     known = [one.name for one in layers]
@@ -179,7 +176,6 @@ def _chosen(layers: tuple[Layer, ...], wanted: tuple[str, ...] | None) -> tuple[
 
 
 def _plan_lines(suite: TaxSuite, left: tuple[TaxRound, ...]) -> Iterator[str]:
-    """The plan of a dry run, and about how long it takes."""
     versus = suite.versus
     yield f"app {versus.sides[0].app.name}"
     for layer in suite.layers:

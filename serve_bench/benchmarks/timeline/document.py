@@ -283,7 +283,6 @@ def _seconds(launch: TimelineLaunch) -> Table:
 
 
 def _lanes(cell: TimelineCell, launch: TimelineLaunch) -> Iterator[Chart]:
-    """Load, latency, replicas, CPU and events of a launch, on one axis of time."""
     course, transient = launch.trial.course, launch.transient
     whole = launch.seconds + float(course.get("after_s") or 0.0)
     lane = Lane(whole, tuple(launch.shades()))

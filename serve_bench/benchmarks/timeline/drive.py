@@ -110,7 +110,6 @@ def run(options: TimelineOptions) -> int:
 
 
 def _show(report: ReportRequest, fail_on: str | None, result: Result, folder: Path) -> int:
-    """Prints the report, and what breaks the gate. Returns its exit code."""
     report.close(result, folder)
     return close_gate(gate(result)) if fail_on == "slo" else 0
 
@@ -119,7 +118,6 @@ def _show(report: ReportRequest, fail_on: str | None, result: Result, folder: Pa
 
 
 def _timeline(options: TimelineOptions, table: Mapping[str, Any], file: str) -> Timeline:
-    """The timeline of the flags, else that of the file. Raises BadInput."""
     keys = {name: value for name, value in table.items() if name != "stages"}
     stages, where = table.get("stages"), f"{file}: timeline."
     given = {
@@ -147,7 +145,6 @@ def _slo(options: TimelineOptions) -> str:
 
 
 def _suite(options: TimelineOptions) -> Suite:
-    """The suite of the target and its flags: its cells, and one row. Raises BadInput."""
     if options.target is None:
         raise BadInput("TARGET: name an app (module:app, path/file.py:app), a suite, or --url")
     target, slo = options.target, options.slo
@@ -206,7 +203,6 @@ def _row(timeline: Timeline) -> Row:
 def _plan_lines(
     suite: Suite, timeline: Timeline, launches: tuple[LaunchPlan, ...]
 ) -> Iterator[str]:
-    """The plan of a dry run, and about how long it takes."""
     yield f"SLO of each second: {parse_slo(timeline.slo).text}"
     at_s = 0.0
     for stage in timeline.stages:
@@ -232,7 +228,6 @@ def _plan_lines(
 
 
 def _url(options: TimelineOptions, report: ReportRequest) -> int:
-    """Loads a Serve that is up already."""
     if options.fault:
         raise BadInput(
             "--fault: is done to an app and a cluster that this run starts, not to --url"

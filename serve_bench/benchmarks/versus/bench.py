@@ -239,7 +239,6 @@ class PairBench(Bench[Cell, Pairing]):
         self.parts = [up.part for up in self._ups.values()]
 
     def _up(self, launch: RoundPlan, side: Side, number: int) -> Up:
-        """A side that is to be started."""
         part, spec = self._spec(launch, side, number)
         return Up(side, part, Serving(spec))
 

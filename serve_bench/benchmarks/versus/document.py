@@ -274,7 +274,6 @@ def _sections(comparing: Comparing) -> Iterator[Section]:
 
 
 def _results(comparing: Comparing) -> Iterator[Block]:
-    """The table of verdicts, what failed, what was not compared, how sides were matched."""
     yield verdict_table(comparing)
     notes = list(comparing.notes)
     if comparing.kind == "compare" and any(min(row.measured) < FEWEST for row in comparing.rows):
@@ -357,7 +356,6 @@ def _ends(interval: Interval | None) -> tuple[Number, Number]:
 
 
 def _rounds(comparing: Comparing) -> Iterator[Block]:
-    """The figures of each round (launch, of two stored runs) of what is in the gate."""
     rows = []
     for row in comparing.rows:
         for line in (line for line in row.lines if line.gated):

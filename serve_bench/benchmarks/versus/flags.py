@@ -217,7 +217,6 @@ def _row(row: Row, rate: float | None) -> Row:
 
 
 def _side(options: VersusOptions, number: int, common: Suite) -> Side:
-    """A or B, as its flags have it."""
     flag = f"--{'ab'[number]}"
     flags = options.sides[number]
     word = flags.word

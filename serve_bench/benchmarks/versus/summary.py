@@ -145,7 +145,6 @@ def _of_metric(lines: Sequence[Compared]) -> str:
 
 
 def _unsettled(comparing: Comparing) -> str | None:
-    """What would settle gated lines that are inconclusive."""
     lines = [line for line in comparing.gated if line.judged.word == "inconclusive"]
     needed = [line.judged.rounds_needed for line in lines if line.judged.rounds_needed is not None]
     # The headline says it of a single line, and why lines were not tested.
