@@ -228,7 +228,7 @@ def _gaps(series: Sequence[Series], comparison: Comparing) -> Iterator[str]:
         if newest.invalid:
             why = f"more than {100 * INVALID_SHARE:g} % of its requests failed"
         elif newest.value is None and before.value is not None:
-            why = f"{one.measure.name} not measured, as it was in the run before"
+            why = f"{one.measure.name} was not measured; the run before has it"
         else:
             continue
         judged.add(one.place)

@@ -297,18 +297,17 @@ def _change(line: Compared, ratio: float) -> tuple[str, str]:
 
 
 def settles(line: Compared, paired: bool) -> str:
-    """`about 14 rounds would settle it`; empty where nothing is to be settled."""
-    judged = line.judged
+    """`about 14 rounds needed`; empty where nothing is to be settled."""
+    judged, things = line.judged, "rounds" if paired else "launches a side"
     if judged.word != "inconclusive" or judged.interval is None or judged.p is None:
         return ""
     if judged.rounds_needed is not None:
-        things = "rounds" if paired else "launches a side"
         return f"about {judged.rounds_needed} {things} needed"
     if judged.weighed:
         return ""
     if judged.interval.between:
         return "the spread between runs hides it: serve-bench versus avoids it"
-    return f"more than {MOST_ROUNDS} {'rounds' if paired else 'launches a side'} would be needed"
+    return f"more than {MOST_ROUNDS} {things} needed"
 
 
 def row_title(comparing: Comparing, row: ComparedRow) -> str:
@@ -397,8 +396,9 @@ def headline(comparing: Comparing) -> str:
     sentence += f", {rounds_words(comparing)}"
     if len(leading) == 1 and (more := settles(leading[0][1], comparing.paired)):
         sentence += f"; {more}"
-    if leading and all(line.judged.p is None for _, line in leading):
-        sentence += f"; a verdict takes {FEWEST}"
+    if all(line.judged.p is None for _, line in leading):
+        takes = {line.judged.why.partition(": ")[2]: None for _, line in leading}
+        sentence += "".join(f"; {text}" for text in takes if text and text not in sentence)
     if comparing.aa and word not in OPEN:
         sentence += "; a false alarm, or the sides were not alike"
     return sentence + _raised(comparing) + _doubted(rows) + _others(comparing)

@@ -70,7 +70,7 @@ def documents(history: History) -> tuple[Document, ...]:
 
 def late_runs(history: History) -> list[str]:
     """Runs that were passed over and are newer than those of their history."""
-    return [f"{one.where}: newer, and passed over: {one.why}" for one in history.passed if one.late]
+    return [f"{run.where}: newer, and passed over: {run.why}" for run in history.passed if run.late]
 
 
 def _document(history: History, at: int) -> Document:
@@ -150,7 +150,8 @@ def _results(group: Group) -> Iterator[Table | Prose]:
 
 
 def _closing(history: History) -> Iterator[Section]:
-    if lines := tuple(_passed_over(history.passed)):
+    # Newer runs stand among the warnings.
+    if lines := tuple(_passed_over([run for run in history.passed if not run.late])):
         blocks = (Prose(lines, "quiet", listed=True),)
         yield Section("passed-over", "Skipped runs", blocks, "table")
     yield Section("method", "Method", (formula_table(FORMULAS),), "method")
@@ -158,8 +159,8 @@ def _closing(history: History) -> Iterator[Section]:
 
 def _passed_over(passed: Sequence[PassedOver]) -> Iterator[str]:
     reasons: dict[str, list[str]] = {}
-    for one in passed:
-        reasons.setdefault(one.why.removeprefix(f"{one.where}: "), []).append(one.where)
+    for run in passed:
+        reasons.setdefault(run.why.removeprefix(f"{run.where}: "), []).append(run.where)
     for why, places in reasons.items():
         more = f" and {len(places) - MOST_PLACES} more" if len(places) > MOST_PLACES else ""
         yield f"passed over: {', '.join(places[:MOST_PLACES])}{more}: {why}"

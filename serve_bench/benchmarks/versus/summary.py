@@ -154,10 +154,10 @@ def _unsettled(comparing: Comparing) -> str | None:
     count = f"{len(lines)} of {len(comparing.gated)} gated figures are inconclusive"
     if not needed:
         return f"{count}; more {things} would not decide them"
-    settled = f"{count}: about {max(needed)} {things} would settle"
+    settled = f"{count}: about {max(needed)} {things} needed"
     if len(needed) == len(lines):
-        return f"{settled} all"
-    return f"{settled} {len(needed)} of them; the others need more than is practical"
+        return settled
+    return f"{settled} for {len(needed)} of them; the others need more than is practical"
 
 
 def _floor(comparing: Comparing) -> str | None:
