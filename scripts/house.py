@@ -54,7 +54,7 @@ ROOMS: Final = (
         "runner",
         """runner/* benchmarks/*/backend.py benchmarks/*/bench.py benchmarks/*/cluster.py
         benchmarks/*/measure.py benchmarks/*/needs.py benchmarks/*/nodes.py
-        benchmarks/*/slicing.py benchmarks/*/trial.py""",
+        benchmarks/*/slicing.py""",
         6_291,
         4_600,
         4_200,

@@ -43,7 +43,7 @@ COMMANDS: Final = frozenset({"command", "drive", "flags"})
 
 #: Modules of benchmarks that start processes, use the clock or read files; the others are pure.
 MEASURING: Final = frozenset(
-    """at_once attached_cluster backend bench cluster episodes facts measure needs runner sides
+    """attached_cluster backend bench cluster episodes facts measure needs runner sides
     plot registry""".split()
 )
 
@@ -75,9 +75,9 @@ ONLY_IN: Final = {
     "starlette": ("serving/apps/",),
     "fastapi": ("serving/apps/",),
     "anyio": ("serving/apps/", "serving/cluster/look.py"),
-    "numpy": ("serving/apps/", "analysis/looks.py", "analysis/drift.py"),
+    "numpy": ("serving/apps/", "analysis/ratios.py", "analysis/drift.py"),
     "vl_convert": ("report/page.py", "report/picture.py"),
-    "scipy": ("analysis/ratios.py", "analysis/looks.py"),
+    "scipy": ("analysis/ratios.py",),
     "pandas": (),
     "pickle": (),
 }

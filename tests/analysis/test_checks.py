@@ -1,13 +1,19 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Final
 
+import numpy as np
 import pytest
 
-from serve_bench.analysis.checks import Warning, checks, unsteady
-from serve_bench.analysis.statistics import summarize
+from serve_bench.analysis.checks import TRIAL_CHECKS, Warning, checks, unsteady
+from serve_bench.analysis.ratios import paired
+from serve_bench.analysis.statistics import MAIN, silent_from, summarize
+from serve_bench.analysis.verdict import limited_by, worth_a_look
+from serve_bench.benchmarks.timeline.summary import _drops
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import Counts
 from serve_bench.core.result import (
@@ -22,6 +28,7 @@ from serve_bench.core.result import (
     result_of,
 )
 from tests.records import AT, ROWS, launch, planned, run, trial
+from tests.verdict_trials import IDLE, measured
 
 FIRST = planned()
 MS = 1_000_000
@@ -305,3 +312,106 @@ def test_an_open_loop_that_answers_more_than_was_due_was_behind() -> None:
     found = doubts(replace(trial, client={"in_windows": more}))
     assert [one.message.partition(" of ")[0] for one in found if one.code == "backlog"] == ["150"]
     assert "backlog" not in codes(replace(trial, client={"in_windows": asdict(trial.counts)}))
+
+
+ROUNDS, PAIRS, SLICE_S = 3, 40, 0.05
+LAUNCH_SD, SPEED_SD, RHO_100_MS = 0.014, 0.26, 0.74
+REQUESTS_PER_S, TAKEN = 3000.0, 0.4
+PLANTED: Final = 400
+
+
+def log_of_round(draw: np.random.Generator, ratio: float, period_s: float) -> float:
+    """What a round says of a planted ratio, as a logarithm. `period_s`: the neighbour runs for
+    half of it."""
+    b = draw.permuted(np.tile([False, True], (PAIRS, 1)), axis=1).ravel()
+    begins = np.arange(2 * PAIRS) * SLICE_S + draw.uniform(0, 10)
+    rho = RHO_100_MS ** (SLICE_S / 0.1)
+    steps = draw.normal(0, SPEED_SD * math.sqrt(1 - rho * rho), 2 * PAIRS)
+    speed = [draw.normal(0, SPEED_SD)]
+    for step in steps[1:]:
+        speed.append(rho * speed[-1] + step)
+
+    def ran_s(until: np.ndarray) -> np.ndarray:
+        whole = np.floor(until / period_s)
+        return whole * period_s / 2 + np.minimum(until - whole * period_s, period_s / 2)
+
+    beside = (ran_s(begins + SLICE_S) - ran_s(begins)) / SLICE_S
+    rate = np.exp(speed) * (1 - TAKEN * beside) * np.where(b, ratio, 1.0)
+    completed = draw.poisson(rate * REQUESTS_PER_S * SLICE_S)
+    launches = draw.normal(0, LAUNCH_SD, 2)
+    return math.log(completed[b].sum() / completed[~b].sum()) + float(launches[1] - launches[0])
+
+
+@pytest.mark.parametrize("period_s", [0.02, 0.1, 1.0, 7.0])
+def test_intervals_hold_19_of_20_planted_changes(period_s: float) -> None:
+    draw, covered = np.random.default_rng(38), 0
+    for _ in range(PLANTED):
+        ratio = math.exp(draw.uniform(-0.15, 0.15))
+        interval = paired([log_of_round(draw, ratio, period_s) for _ in range(ROUNDS)])
+        covered += interval.low <= ratio <= interval.high
+    share = 19 / 20
+    assert covered / PLANTED >= share - 2 * math.sqrt(share * (1 - share) / PLANTED)
+
+
+BEFORE = [50.0, 48.0, 52.0, 19.0]
+"""The service stops in the last of these windows."""
+
+
+def stopped(*rates: float, failed: int = 8, latency_ms: float = 160.0) -> Trial:
+    """Windows of 1 s with these rates; so many requests had no answer."""
+    trial = measured(8, 50, IDLE, latency_ms=latency_ms, failed=failed)
+    metric = replace(trial.metrics[MAIN], windows=rates)
+    return replace(trial, metrics={**trial.metrics, MAIN: metric})
+
+
+STOPPED = stopped(*BEFORE, *[0.0] * 6)
+
+
+@pytest.mark.parametrize(
+    ("trial", "window"),
+    [
+        (STOPPED, 4),
+        (stopped(*BEFORE, 0.0), None),  # the next answer may be due
+        (stopped(*BEFORE, *[0.0] * 6, failed=0), None),  # all were answered after the windows
+        (stopped(*BEFORE, *[0.0] * 6, latency_ms=4000), None),  # responses that take so long
+        (stopped(*BEFORE, *[0.0] * 5, 1.0), None),
+        (stopped(*[0.0] * 6), None),
+        # Of a load over time nothing was due in the last five seconds.
+        (replace(STOPPED, course={"due": [50] * 5 + [0] * 5}), None),
+        (replace(STOPPED, course={"due": [50] * 10}), 4),
+    ],
+)
+def test_from_when_on_nothing_succeeds(trial: Trial, window: int | None) -> None:
+    assert silent_from(trial) == window
+
+
+def test_the_rate_is_of_the_time_before_and_a_warning_says_so() -> None:
+    (line,) = summarize(result_of([run(), STOPPED]))
+    assert line.spreads[MAIN].mean == 50 and line.spreads[MAIN].windows == 3
+    warnings = {one.code: one.message for check in TRIAL_CHECKS for one in check(STOPPED)}
+    assert warnings["standstill"] == "no request succeeded from second 4 to the end (6 s)"
+    assert "unsteady-windows" not in warnings
+
+
+def test_the_verdict_says_where_all_requests_wait() -> None:
+    assert worth_a_look(STOPPED) and not worth_a_look(replace(STOPPED, usage={}))
+    assert limited_by(STOPPED).text == "unclear: no request succeeded from second 4 to the end"
+    queue = {"most": 8, "wait_s": 0.01, "waiting": 0.0, "running": 0.0, "held": 7.0}
+    replica = {
+        **{"app": "app", "deployment": "NoOp", "looks": 16, "ongoing": 8.0, "served": 0},
+        "places": [["serve.batch Model.predict", "model.py:9", "Model.__call__", 8.0]],
+        "batches": {"predict": {**queue, "ended": "KeyError: 'size'"}},
+    }
+    trial = replace(STOPPED, waits={"seconds": 0.8, "replicas": [replica]})
+    verdict = limited_by(trial)
+    assert (verdict.cause, verdict.confidence) == ("app wait", "medium")
+    assert verdict.figures == (
+        "a standstill from second 4 to the end: the batch queue of predict, in which 8 requests "
+        "wait at model.py:9: Serve's loop that makes its batches ended with KeyError: 'size'"
+    )
+    launch = SimpleNamespace(
+        trial=replace(trial, course={"due": [50] * 10, "ended": [50] * 4 + [0] * 6}),
+        transient=SimpleNamespace(out=()),
+    )
+    one: Any = SimpleNamespace(launches=[launch])
+    assert list(_drops(one)) == [f"it is limited by {verdict.text}"]

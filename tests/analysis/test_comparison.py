@@ -10,15 +10,16 @@ from collections.abc import Sequence
 import pytest
 from scipy import stats
 
-from serve_bench.analysis.looks import nominal, spent
 from serve_bench.analysis.ratios import (
     Hypothesis,
     Interval,
     Judged,
     judge,
+    nominal,
     paired,
     quantile,
     rounds_needed,
+    spent,
     trimmed,
     unpaired,
 )

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from serve_bench.cli.live import HEIGHT, SECONDS, View, chart, load_figures
-from serve_bench.cli.progress import Display, step_texts
+from serve_bench.cli.progress import HEIGHT, SECONDS, Display, View, chart, load_figures, step_texts
 from serve_bench.cli.sitting import long_name, long_notice
 from serve_bench.core.load_result import Progress
 from serve_bench.runner.runner import Plan, RunStep

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
+import socket
+import sys
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from serve_bench.benchmarks.own_app.request import parts_of
 from serve_bench.core.app_spec import app_from_json, deploy_spec, own_spec
 from serve_bench.core.chat import Completions, Lengths
 from serve_bench.core.errors import BadInput
+from serve_bench.core.load_spec import Load
 from serve_bench.core.own_app import (
     Asked,
     MethodKind,
@@ -26,10 +34,22 @@ from serve_bench.core.own_app import (
     read_options,
     slots_of,
 )
-from serve_bench.core.plan import label_of, request_of
+from serve_bench.core.plan import Suite, label_of, request_of
 from serve_bench.core.redaction import hash_value, hide_suite
+from serve_bench.core.request_spec import Request
+from serve_bench.core.result import VariantUsed
+from serve_bench.core.suite import Overrides, read_suite
+from serve_bench.doctor.software import ask_interpreter
+from serve_bench.load.driver import drive_load
+from serve_bench.nodes.crew import NodeCrew, NodesFailed
+from serve_bench.runner import model_needs
+from serve_bench.serving import strays
+from serve_bench.serving.launch_spec import check_interpreter
+from tests.load.loads import TIMING
+from tests.places import program
 from tests.records import ROWS
 from tests.refused import refusal
+from tests.servers import serving
 
 OPTIONS = ("num_replicas", "max_ongoing_requests", "ray_actor_options.num_cpus", "user_config.*")
 RANKER = OwnDeployment("Ranker", 2, 0.5, {"ray_actor_options": {"num_cpus": 0.5, "num_gpus": 0}})
@@ -280,3 +300,124 @@ def test_paths_come_back_from_a_record_without_values_of_queries_and_headers() -
     assert (spec["name"], spec["route_prefix"], spec["ready"]["path"]) == ("shop", "/a", "/a")
     assert spec["ready"]["headers"] == {"serve_multiplexed_model_id": "m1"}
     assert spec["own"] and deploy_spec(own_spec(SHOP), {})["name"] == "default"
+
+
+@pytest.fixture
+def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """In the current folder lie modules that make this file when they are run."""
+    made = tmp_path / "ran"
+    (tmp_path / "serve_bench").mkdir()
+    for name in ("json.py", "csv.py", "psutil.py", "serve_bench/__init__.py"):
+        (tmp_path / name).write_text(f"open({str(made)!r}, 'w').close()\nraise SystemExit(9)\n")
+    monkeypatch.chdir(tmp_path)
+    return made
+
+
+def _warden() -> None:
+    run_id = strays.new_run()
+    warden = strays.start_warden(run_id)
+    assert warden.stdin is not None
+    warden.stdin.close()
+    assert warden.wait(20) == 0
+
+
+def _workers() -> None:
+    with serving() as server:
+        load = Load(Request(server.url), connections=1, count=5)
+        assert drive_load(load, TIMING).total.completed == 5
+
+
+def _doctor() -> None:
+    assert ask_interpreter(sys.executable).python
+
+
+def _launch() -> None:
+    with contextlib.suppress(BadInput):  # without Ray
+        check_interpreter(VariantUsed("x", python=sys.executable))
+
+
+def _torch() -> None:
+    model_needs._probe.__wrapped__(sys.executable)
+
+
+@pytest.mark.parametrize("start", [_warden, _workers, _doctor, _launch, _torch])
+def test_nothing_of_the_current_folder_is_run(start: Callable[[], None], ran: Path) -> None:
+    start()
+    assert not ran.exists()
+
+
+def test_the_program_of_the_nodes_runs_nothing_beside_its_log(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    python = program(tmp_path / "python", f'echo "$PWD $*" > {told}')
+    with socket.create_server(("127.0.0.1", 0)) as cluster:
+        address = f"127.0.0.1:{cluster.getsockname()[1]}"
+        crew = NodeCrew(address, "ab12cd", tmp_path / "logs" / "x.log", python=str(python))
+        with pytest.raises(NodesFailed, match="ended during join"):
+            crew.start()
+    assert told.read_text() == "/ -u -P -m serve_bench.nodes\n"
+
+
+APP = own_spec(OwnApp("a:b", "a:b", "/", (OwnDeployment("One", 1),), ("num_replicas", "x")))
+
+
+def test_a_file_is_taken_apart() -> None:
+    serve: dict[str, Any] = {"request_timeout_s": 5, "env": {"OMP_NUM_THREADS": 1}}
+    data = {
+        "name": "mine",
+        "app": "shop.py:app",
+        "request": {"route": "/best", "method": "POST", "body": "[1]", "expect_status": [200]},
+        "serve": {**serve, "grpc_servicers": "a_pb2_grpc.add_a"},
+        "options": {"One.num_replicas": [1, 2], "One.x": 3},
+        "load": {"windows": 2},
+    }
+    parts = parts_of(data, "s.toml")
+    assert parts.options == (("One.num_replicas", (1, 2)), ("One.x", (3,)))
+    assert (parts.env, parts.request_timeout_s) == ({"OMP_NUM_THREADS": "1"}, 5.0)
+    assert parts.request["route"] == "/best" and parts.servicers is not None
+    assert parts.servicers.functions == ("a_pb2_grpc.add_a",)
+    assert parts.rest == {"name": "mine", "load": {"windows": 2, "clients": ["raw:100"]}}
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        ({"request": {"rout": "/"}}, "s.toml: request: unknown key 'rout'; did you mean 'route'?"),
+        ({"request": {"expect_status": ["a"]}}, "s.toml: request.expect_status[0] is"),
+        ({"request": {"body": "a", "body_file": "b"}}, "give body or body_file, not both"),
+        ({"serve": {"request_timeout_s": 0}}, "serve.request_timeout_s: 0.0 is not allowed"),
+        ({"serve": {"env": {"RAY_ADDRESS": "x"}}}, "RAY_ADDRESS is set by serve-bench itself"),
+        ({"options": {"One": {"x": 1}}}, "write 'One' with its option in quotes"),
+        ({"options": {"One.x": [[1]]}}, "options: One.x: [1] is not allowed; it takes plain"),
+    ],
+)
+def test_what_is_wrong_with_a_file(data: dict[str, Any], says: str) -> None:
+    assert says in refusal(parts_of, data, "s.toml")
+
+
+def test_all_combinations_and_replicas_change_last() -> None:
+    options = {"One.num_replicas": (1, 2), "One.x": (3, 4)}
+    rest = parts_of({}, "s.toml").rest
+    suite = read_suite(rest, "s.toml", Overrides(own=APP, options=options))
+    assert suite.cells == (
+        {"One.num_replicas": 1, "One.x": 3},
+        {"One.num_replicas": 2, "One.x": 3},
+        {"One.num_replicas": 1, "One.x": 4},
+        {"One.num_replicas": 2, "One.x": 4},
+    )
+    assert [row.label for row in suite.rows] == ["100 connections"]
+
+
+def test_without_options_there_is_the_app_as_it_is_and_http_options_go_to_every_variant() -> None:
+    options: dict[str, Any] = {"request_timeout_s": 5.0}
+    flags = Overrides(own=APP, variants=("default", "optimized"), http_options=options)
+    suite = read_suite(parts_of({}, "s").rest, "s", flags)
+    assert suite.cells == ({},) and Suite.from_json(suite.to_json()) == suite
+    assert [variant.http_options for variant in suite.variants] == [options] * 2
+
+
+def test_the_axes_and_bodies_of_our_apps_are_none_of_it() -> None:
+    for key in ("cell", "cells", "matrix"):
+        with pytest.raises(BadInput, match=f"s: {key} is for the apps that come with the tool"):
+            read_suite({key: {}}, "s", Overrides(own=APP))
+    with pytest.raises(BadInput, match="the app a:b has a body of its own"):
+        read_suite({"load": {"data_size": "large"}}, "s", Overrides(own=APP))

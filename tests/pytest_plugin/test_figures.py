@@ -9,7 +9,7 @@ import pytest
 from serve_bench.core.load_result import Counts, LoadResult
 from serve_bench.core.load_spec import Load
 from serve_bench.core.request_spec import Request
-from serve_bench.pytest_plugin.figures import RoundFigures, Served, compute_figures
+from serve_bench.pytest_plugin.benchmark import RoundFigures, Served, compute_figures
 from tests.rounds import round_of
 
 LOAD = Load(Request("http://127.0.0.1:8000/best?user=3"), connections=8, count=100)

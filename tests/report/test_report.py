@@ -11,10 +11,16 @@ from __future__ import annotations
 
 import io
 import json
+import re
+import shutil
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
+from typing import Final
 
 import pytest
 
+from scripts.corpus import list_runs, report
 from serve_bench.benchmarks.parts.about_run import method
 from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
 from serve_bench.benchmarks.parts.rows import page_of
@@ -22,8 +28,10 @@ from serve_bench.benchmarks.scale.request import WORKLOADS
 from serve_bench.cli.show import render
 from serve_bench.core.document import Number, Table, Text
 from serve_bench.core.histogram import Histogram
+from serve_bench.core.ladder import COLLAPSE
 from serve_bench.core.result import Failure, Metric, PlannedTrial, Record, Result, Trial, result_of
 from serve_bench.report import COMPARED, FORMATS
+from serve_bench.report.comment import escaped
 from serve_bench.report.terminal import terminal
 from serve_bench.store import read
 from tests import places
@@ -40,7 +48,8 @@ from tests.records import (
     trial,
 )
 from tests.scale_records import scale_result, scale_suite
-from tests.sheet_parts import as_lines, at, every
+from tests.sheet_parts import as_lines, at, every, is_sound
+from tests.sheet_parts import sheet as sheet_of
 
 GOLDEN = places.GOLDEN
 
@@ -266,3 +275,124 @@ def test_a_run_of_which_nothing_was_measured_still_says_so(kind: str, format: st
     text = render(UNMEASURED[kind], format)
     assert text.endswith("\n") and ("not measured" in text or "not_measured" in text)
     assert NEVER.message in text
+
+
+#: Kinds whose comment has another layout.
+APART: Final = ("versus", "tax", "soak", "timeline")
+STORED: Final = [
+    file.stem.removeprefix("2-")
+    for file in sorted(places.FORMATS.glob("2-*.jsonl"))
+    if not file.stem.removeprefix("2-").startswith(APART)
+]
+
+
+def stored(name: str) -> Result:
+    return read(places.FORMATS / f"2-{name}.jsonl")
+
+
+def cells(line: str) -> int:
+    return len(re.split(r"(?<!\\)\|", line.strip().strip("|")))
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_what_was_found_is_said_as_on_the_page_and_gaps_come_first(name: str) -> None:
+    result = stored(name)
+    text = render(result, "markdown")
+    page = sheet_of(result, None)
+    is_sound(page)
+    sentences = as_lines(page.findings)
+    assert all(escaped(one) in text for one in sentences)
+    first, missing = text.split("\n")[0], result.missing or result.failures
+    assert escaped(sentences[0]) in first
+    assert not missing or "incomplete" in first or "failed" in first
+
+
+def test_names_and_messages_break_neither_table_nor_fold() -> None:
+    odd = "a|b\nc"
+    at = planned(odd, replace(ROWS[0], label="<b>"))
+    other = planned("plain", replace(ROWS[0], label="<b>"))
+    struck = Failure("trial", "</details>\n* **no**", AT, key=other.key)
+    made = result_of([run(at, other), trial(at), struck])
+    text = render(made, "markdown")
+    table = [line for line in text.partition("<details>")[0].split("\n") if line.startswith("| ")]
+    assert len(table) == 4 and len({cells(line) for line in table}) == 1
+    assert "a\\|b c" in table[2]
+    assert "&lt;/details> \\* \\*\\*no\\*\\*" in text
+    assert text.count("</details>") == text.count("<details>")
+
+
+CONTRADICTORY: Final = (
+    (r"the SLO holds all along", r"[1-9][\d.]* of \d+ s are out of the SLO"),
+    (r"[Ss]omething failed: no request succeeded", r"(?<!\d)[1-9][\d,.]*( ± [\d,.]+)? requests/s"),
+    (r"(?i)client: (not|never) the limit", r"(all|both) \d* ?connections were busy"),
+    (r"more clients (would )?bring more", r"collapses? with"),
+)
+"""Pairs that stood in one output."""
+
+BROKEN: Final = (
+    r"\bis limited by \d+ of \d+ requests wait",
+    r"\b([a-z]+) \1\b",
+    r"\.\.(?!\.)|[,;:]\.| ,|\(\)",
+)
+"""What is no sentence: two verbs, a word twice, signs that nothing stands between."""
+
+
+def contradictions(text: str) -> list[str]:
+    """The pairs of which both stand in a text."""
+    return [f"{a} / {b}" for a, b in CONTRADICTORY if re.search(a, text) and re.search(b, text)]
+
+
+def faults(sentence: str, names: set[str]) -> Iterator[str]:
+    """Why a finding is no sentence. `names`: with which it may begin."""
+    if not re.match(r"[A-Z0-9]", sentence) and not sentence.startswith(tuple(names)):
+        yield "begins with no capital, figure or name"
+    if not sentence.endswith("."):
+        yield "has no full stop"
+    yield from (pattern for pattern in BROKEN if re.search(pattern, sentence))
+
+
+def words_of(part: PlannedTrial) -> Iterator[str]:
+    """With what a finding may begin: names of a variant, a row, an axis and its value."""
+    yield from (part.variant, part.row.label, *part.cell, *map(str, part.cell.values()))
+
+
+@pytest.mark.parametrize("name", list_runs())
+def test_a_stored_run_is_said_in_sentences_that_agree(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
+    shutil.copy(list_runs()[name], tmp_path / "records.jsonl")
+    text, result = report(str(tmp_path)), read(tmp_path)
+    findings = [line for line in text.split("\n\n")[0].splitlines() if line[:2] not in ("! ", "x ")]
+    names = {one.partition(" (")[0] for part in result.plan for one in words_of(part)}
+    assert findings and not contradictions(text)
+    assert {line: found for line in findings if (found := list(faults(line, names)))} == {}
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in list_runs() if name.startswith(("micro", "run"))]
+)
+def test_no_row_is_offered_load_that_others_refute(name: str, tmp_path: Path) -> None:
+    """Where more of the same clients get fewer answers, they were not too few."""
+    shutil.copy(list_runs()[name], tmp_path / "records.jsonl")
+    ladders: dict[str, list[tuple[int, float, str]]] = {}
+    for entry in page_of(read(tmp_path)).entries:
+        line, cause = entry.line, "" if entry.limited is None else entry.limited.cause
+        if entry.rate is not None and line.row.loop == "closed":
+            place = f"{line.variant} {line.cell} {line.row.client}"
+            ladders.setdefault(place, []).append((line.row.connections, entry.rate.mean, cause))
+    for rows in ladders.values():
+        for clients, rate, limit in rows:
+            more = [other for other in rows if other[0] > clients]
+            assert limit != "offered load" or all(one[1] >= COLLAPSE * rate for one in more)
+
+
+def test_what_was_seen_is_found() -> None:
+    assert contradictions(
+        "3 of 22 s are out of the SLO (p99 <= 1 s). At 4 s: the SLO holds all along."
+    )
+    assert contradictions("Something failed: no request succeeded (9 rejected). 1.333 requests/s")
+    assert not contradictions("none of 240 requests was lost; 0 of 22 s are out of the SLO.")
+    assert list(faults("It is limited by 4 of 4 requests wait in Queue.get.", set())) == [BROKEN[0]]
+    assert len(list(faults("the largest step is is the handle", {"a"}))) == 3
+    assert not list(faults("b is 14 % slower than a (4 to 23 %): regressed, 3 rounds.", {"b"}))

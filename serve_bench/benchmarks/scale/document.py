@@ -1,7 +1,9 @@
 """What a scale run says: sizes and variants, metrics by their published names, nodes, growth.
 
 Rule: an invalid result says so before any figure. What is not known is `-`, never 0; what Ray
-publishes stands in a column of its own, as published and not as measured here.
+publishes stands in a column of its own, as published and not as measured here. A point
+of a chart is a figure of a size over its launches, and its bar their lowest and highest; lines only
+join sizes that were measured. Values that differ much stand on a log axis.
 """
 
 from __future__ import annotations
@@ -11,18 +13,25 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeAlias
 
+from serve_bench.analysis.climb import throughput_of
 from serve_bench.analysis.statistics import LATENCY, MAIN, Line
+from serve_bench.analysis.verdict import prevailing
+from serve_bench.benchmarks.parts import charts
 from serve_bench.benchmarks.parts.about_run import method, run_document
 from serve_bench.benchmarks.parts.blocks import (
     NOTHING,
     Fields,
     count,
+    cpu_charts,
     doubted,
     errors,
     gaps,
     host_percent,
+    latency_curve,
+    limit_note,
     listed,
     percent,
+    percentile_charts,
     plain,
     rate,
     section,
@@ -31,6 +40,7 @@ from serve_bench.benchmarks.parts.blocks import (
     table_of,
     whole_run,
 )
+from serve_bench.benchmarks.parts.charts import LinePoint, Point
 from serve_bench.benchmarks.parts.published import scale_notes, scale_published
 from serve_bench.benchmarks.parts.texts import (
     bounded_number,
@@ -40,7 +50,6 @@ from serve_bench.benchmarks.parts.texts import (
     number,
     ratio,
 )
-from serve_bench.benchmarks.scale import charts
 from serve_bench.benchmarks.scale.figures import HTTP, QUANTITIES, Figure, Quantity
 from serve_bench.benchmarks.scale.growth import FEWEST, Grown
 from serve_bench.benchmarks.scale.nodes import ScaleNode, cpu_of
@@ -52,6 +61,7 @@ from serve_bench.benchmarks.scale.summary import (
     ScaleSummary,
     scale_summary,
     short_label,
+    usages_of,
 )
 from serve_bench.core.document import (
     Block,
@@ -267,10 +277,10 @@ def _sections(result: Result, summary: ScaleSummary, published: bool) -> Iterato
     yield from section("growth", "Cost per replica", _growth(summary), "table")
     yield from section("metrics", "Published metrics", _metrics(summary, beside), "table")
     yield from section("published", "Published, not measured here", prose, "table")
-    yield from section("throughput", "Throughput", drawn(charts.rate_charts))
-    yield from section("latency", "Latency", drawn(charts.latency_charts))
+    yield from section("throughput", "Throughput", drawn(rate_charts))
+    yield from section("latency", "Latency", drawn(latency_charts))
     yield from section("nodes", "Nodes", _nodes(summary), "further" if summary.curve else "table")
-    cpu = (*_inside(summary), *drawn(charts.usage_charts))
+    cpu = (*_inside(summary), *drawn(usage_charts))
     yield from section("cpu", "Limits by row", cpu, "table")
     yield method(_as_planned(result))
 
@@ -406,7 +416,7 @@ def _growth(summary: ScaleSummary) -> Iterator[Block]:
         " has no one exponent: look at the charts",
     )
     yield Table("Growth over the number of replicas n", columns, rows, notes)
-    yield Charts(partial(charts.growth_charts, summary))
+    yield Charts(partial(growth_charts, summary))
 
 
 def _grown(grown: Grown) -> tuple[Cell, ...]:
@@ -480,7 +490,7 @@ def _node_cpu(name: str) -> tuple[Column, Callable[[SizeNode], Cell]]:
 
 
 NODE_FIELDS: Final[Fields[SizeNode]] = (
-    (Column("node", number=False), lambda row: charts.node_name(row[1], row[0])),
+    (Column("node", number=False), lambda row: node_name(row[1], row[0])),
     (Column("hostname", number=False, detail=True), lambda row: row[1].hostname or "-"),
     (Column("connections", detail=True), lambda row: count(row[1].connections)),
     (Column("requests"), lambda row: NOTHING if row[1].lost else count(row[1].completed)),
@@ -505,7 +515,7 @@ def _nodes(summary: ScaleSummary) -> Iterator[Block]:
         return () if why is None else (Finding(why, "lost", "bad"),)
 
     yield table_of("The load from each node", NODE_FIELDS, rows, doubts=lost, group=group)
-    yield Charts(partial(charts.node_charts, summary))
+    yield Charts(partial(node_charts, summary))
 
 
 def _inside(summary: ScaleSummary) -> Iterator[Block]:
@@ -516,7 +526,7 @@ def _inside(summary: ScaleSummary) -> Iterator[Block]:
         return (column, lambda row: percent(row.cpu.groups.get(name)))
 
     fields: Fields[RowCpu] = (
-        (Column("row", number=False), lambda row: charts.row_name(summary, row.size, row.line)),
+        (Column("row", number=False), lambda row: row_name(summary, row.size, row.line)),
         *map(group, ("proxy", "replicas")),
         (
             Column("busiest", "CPU %", detail=True),
@@ -532,3 +542,151 @@ def _inside(summary: ScaleSummary) -> Iterator[Block]:
     note = "CPU: % of a core; busiest: of the replicas; host: all that runs there"
     if summary.sampled:
         yield table_of("CPU by process", fields, summary.sampled, (note,))
+
+
+LOG_Y: Final = 5.0
+"""From so many times the least value on, an axis is logarithmic; on a narrower one the scatter of a
+quantity that does not change would look like growth."""
+
+_PANELS: Final[Mapping[str, Mapping[str, str]]] = {
+    "Throughput": {"throughput": ""},
+    "Latency": {"latency_p50": "p50", "latency_p99": "p99"},
+    "Deploy time": {"deploy_time": ""},
+    "Memory of a replica": {"memory_per_replica": ""},
+    "CPU of a request": {"cpu_per_request": ""},
+    "The controller's loop": {"controller_loop": ""},
+    "Teardown time": {"teardown_time": ""},
+}
+"""Quantities of a curve that share a chart, and what each is called in it."""
+
+
+def row_name(summary: ScaleSummary, size: ScaleSize, line: Line) -> str:
+    """What tells a row from the others of the run."""
+    names = [size.variant] if len(summary.variants) > 1 else []
+    if len({one.replicas for one in summary.sizes}) > 1:
+        names.append(counted(size.replicas, "replica"))
+    names += [short_label(line.row.label)] if len(size.lines) > 1 else []
+    return ", ".join(names) or size.variant
+
+
+def node_name(node: ScaleNode, size: ScaleSize) -> str:
+    """A node by its address; where several have one, with the beginning of its id."""
+    same = (one for one in size.nodes if (one.launch, one.ip) == (node.launch, node.ip))
+    others = [one.node for one in same if one.node != node.node]
+    return f"{node.ip} {node.node[:6]}" if others else node.ip
+
+
+def rate_charts(summary: ScaleSummary) -> Iterator[Chart]:
+    """Requests/s of every row that has a throughput, where there are several; not of a curve."""
+    points = []
+    for size in () if summary.curve else summary.sizes:
+        for line in size.lines:
+            spread = line.spreads.get(MAIN)
+            if spread is None or line.row.requests_each is not None:
+                continue
+            rates = [throughput_of(trial) for trial in line.trials if MAIN in trial.metrics]
+            low, high = (min(rates), max(rates)) if len(rates) > 1 else spread.ends
+            name = row_name(summary, size, line)
+            points.append(Point(name, size.variant, spread.mean, low, high))
+    if len(points) > 1:
+        caption = "Bars: lowest and highest launch; of one launch ± the std of its windows."
+        yield charts.intervals("Requests/s", points, "requests/s", caption=caption)
+
+
+def growth_charts(summary: ScaleSummary) -> Iterator[Chart]:
+    """Each quantity of a curve over the number of replicas, with the exponents of its fits."""
+    several = len(summary.variants) > 1
+    for title, shared in _PANELS.items():
+        series: dict[str, list[LinePoint]] = {}
+        fits, unit = [], ""
+        for part in summary.variants:
+            for grown in (one for one in part.grown if one.quantity.name in shared):
+                word = shared[grown.quantity.name]
+                names = [part.name] if several or not word else []
+                name = ", ".join([*names, *([word] if word else [])])
+                if grown.usable:
+                    positive = (one for one in grown.points if (one[1].mean or 0.0) > 0)
+                    series[name] = [_step(*point) for point in positive]
+                    unit = grown.quantity.unit
+                    fits.append(_fit(name, grown))
+        values = [step.value for steps in series.values() for step in steps]
+        if not values:
+            continue
+        ends = "; ".join(
+            f"{name}: {bounded_number(steps[0].value)} at {steps[0].x:g}, "
+            f"{bounded_number(steps[-1].value)} at {steps[-1].x:g}"
+            for name, steps in series.items()
+        )
+        yield charts.ladder(
+            title,
+            series,
+            x_name="replicas",
+            unit=unit,
+            words=f"{title} over replicas, in {unit}. {ends}.",
+            log_y=max(values) >= LOG_Y * min(values),
+            caption=f"{'; '.join(fits)}.",
+        )
+
+
+def _step(replicas: int, figure: Figure) -> LinePoint:
+    low, high = min(figure.known), max(figure.known)
+    several = figure.count > 1
+    return LinePoint(
+        replicas, figure.mean or 0.0, low if several else None, high if several else None
+    )
+
+
+def _fit(name: str, grown: Grown) -> str:
+    fit = grown.fit
+    if fit is None:
+        return f"{name}: too few sizes for an exponent"
+    return f"{name}: n^{fit.text} (95 %: {fit.low:.2f} to {fit.high:.2f}), {fit.words}"
+
+
+def latency_charts(summary: ScaleSummary) -> Iterator[Chart]:
+    """Percentiles of all requests of each row; of a curve a chart for each variant."""
+    caption = "Launches and nodes merged; each curve ends where one request is slower."
+    for title, own in _apart(summary):
+        curves = {name: points for name, line in own if (points := latency_curve(line.trials))}
+        yield from percentile_charts(f"Latency{title}", curves, caption)
+
+
+def _apart(summary: ScaleSummary) -> Iterator[tuple[str, list[tuple[str, Line]]]]:
+    """The rows that share a chart by name, with what its title says of them."""
+    parts = [part.sizes for part in summary.variants] if summary.curve else [summary.sizes]
+    for sizes in parts:
+        title = f", variant {sizes[0].variant}" if len(parts) > 1 else ""
+        yield (title, [(row_name(summary, one, line), line) for one in sizes for line in one.lines])
+
+
+def node_charts(summary: ScaleSummary) -> Iterator[Chart]:
+    """Requests/s of each node, where several loaded."""
+    points = [
+        Point(node_name(node, size), _of_node(summary, size, node.launch), node.rate)
+        for size in summary.sizes
+        for node in size.nodes
+        if node.rate is not None
+    ]
+    if len({one.label for one in points}) > 1:
+        points.sort(key=lambda one: one.label)
+        caption = "Nodes that were lost have no rate."
+        yield charts.intervals("Requests/s of each node", points, "requests/s", caption=caption)
+
+
+def _of_node(summary: ScaleSummary, size: ScaleSize, launch: int) -> str:
+    name = size.title if len(summary.sizes) > 1 else size.variant
+    return f"{name}, launch {launch}" if len(size.launches) > 1 else name
+
+
+def usage_charts(summary: ScaleSummary) -> Iterator[Chart]:
+    """CPU by process of each row that was sampled on one machine."""
+    caption = "100 % is one core; all processes of a role together, mean over launches."
+    rows = [
+        (
+            row_name(summary, row.size, row.line),
+            [usage for trial in row.line.trials for usage in usages_of(trial)],
+            limit_note(prevailing(row.verdicts)) if row.verdicts else "",
+        )
+        for row in summary.sampled
+    ]
+    yield from cpu_charts("CPU by process", rows, caption)

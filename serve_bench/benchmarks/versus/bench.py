@@ -2,23 +2,26 @@
 
 How a row is measured is measure.py, what the figures mean analysis/ratios.py. Rule: whatever
 fails on a side ends its round, on both sides, and the next round goes on.
+Jobs run at once, each in a thread; only the thread that asked reports, so that a listener need know
+nothing of threads. No job is left behind, after Ctrl-C too, provided that `stop` ends each.
 """
 
 from __future__ import annotations
 
 import math
+import queue
 import re
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from serve_bench.analysis.comparing import of_versus
 from serve_bench.analysis.ratios import FEWEST
-from serve_bench.benchmarks.versus.at_once import run_at_once
 from serve_bench.benchmarks.versus.measure import PairRows, Target, place_of
 from serve_bench.benchmarks.versus.request import Pairing, RoundPlan, Side, VersusSuite, expected_s
 from serve_bench.benchmarks.versus.slicing import Slicing
@@ -417,3 +420,68 @@ def _to_blame(targets: Sequence[Target], error: LoadError) -> int | None:
     places = [(url.hostname, url.port or (443 if url.scheme == "https" else 80)) for url in urls]
     numbers = [number for number, at in enumerate(places) if at == (error.host, error.port)]
     return numbers[0] if len(numbers) == 1 else None
+
+
+T = TypeVar("T")
+
+Job: TypeAlias = Callable[[Callable[[str], None]], T]
+"""Does its work, and reports in words how far it is."""
+
+_POLL_S: Final = 0.2  # a wait without an end would hold back Ctrl-C
+
+
+def run_at_once(
+    jobs: Sequence[Job[T]],
+    report: Callable[[int, str], None],
+    stop: Callable[[], None],
+    failures: type[Exception] | tuple[type[Exception], ...],
+    *,
+    all_or_none: bool = False,
+) -> list[T | BaseException | None]:
+    """What came of each job, in their order: its result, or the one of `failures` that it raised.
+
+    `report`: takes what a job reports, with its place. `stop`: must end all that still run; it is
+    called when a job raises something else or Ctrl-C comes, which is then raised, and with
+    `all_or_none` on the first failure: None stands for those that it stopped.
+    """
+    reports: queue.Queue[tuple[int, str | None]] = queue.Queue()
+    stopped: set[int] = set()
+
+    def put_end(place: int, _: Future[Any]) -> None:
+        reports.put((place, None))
+
+    def put_words(place: int, words: str) -> None:
+        reports.put((place, words))
+
+    with ThreadPoolExecutor(len(jobs)) as threads:
+        try:
+            futures: list[Future[T]] = []
+            for place, job in enumerate(jobs):
+                futures.append(threads.submit(job, partial(put_words, place)))
+                futures[place].add_done_callback(partial(put_end, place))
+            running = set(range(len(jobs)))
+            while running:
+                try:
+                    place, words = reports.get(timeout=_POLL_S)
+                except queue.Empty:
+                    continue
+                if words is not None:
+                    report(place, words)
+                    continue
+                running.discard(place)
+                error = futures[place].exception()
+                if error is None or place in stopped:
+                    continue
+                if not isinstance(error, failures):
+                    raise error
+                if all_or_none and running:
+                    stopped |= running
+                    stop()
+        except BaseException:  # Ctrl-C as well: the other jobs would go on in their threads
+            stop()
+            raise
+    errors = [future.exception() for future in futures]
+    return [
+        future.result(timeout=0) if error is None else None if place in stopped else error
+        for place, (future, error) in enumerate(zip(futures, errors, strict=True))
+    ]

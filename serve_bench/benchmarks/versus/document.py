@@ -1,7 +1,8 @@
 """A comparison as a document: verdicts, ratios, rounds, both sides, how it was measured.
 
 Pure. Figures are those of analysis/comparing, sentences those of summary.py. A run of versus and
-two stored runs have one document; what one of them does not have is left out.
+two stored runs have one document; what one of them does not have is left out. Charts draw no
+interval where there is none.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from serve_bench.analysis.comparing.model import (
     ComparedRow,
     Comparing,
     alone_words,
+    ends,
+    geometric_mean,
     row_title,
     subject,
     variant_of,
 )
 from serve_bench.analysis.comparing.values import OF_STREAMS
-from serve_bench.analysis.ratios import FEWEST, Interval
+from serve_bench.analysis.ratios import FEWEST, Interval, paired
 from serve_bench.benchmarks.parts.about_run import (
     asked,
     command_line,
@@ -33,22 +36,25 @@ from serve_bench.benchmarks.parts.about_run import (
     moment,
 )
 from serve_bench.benchmarks.parts.about_run import method as executed_method
-from serve_bench.benchmarks.parts.blocks import proofs, section
+from serve_bench.benchmarks.parts.blocks import in_parts, proofs, section
+from serve_bench.benchmarks.parts.charts import LinePoint, Point, Ratio, intervals, ladder, ratios
 from serve_bench.benchmarks.parts.texts import cell_title
 from serve_bench.benchmarks.parts.waterfall import shift_blocks
-from serve_bench.benchmarks.versus.charts import ratio_chart, round_charts, side_charts
 from serve_bench.benchmarks.versus.summary import (
     SCALES,
     findings,
     method,
     metric_number,
+    raised_thresholds,
     row_findings,
     side_changes,
     side_text,
+    span_text,
 )
 from serve_bench.core.document import (
     Block,
     Cell,
+    Chart,
     Charts,
     Column,
     Detail,
@@ -277,9 +283,7 @@ def _results(comparing: Comparing) -> Iterator[Block]:
     yield verdict_table(comparing)
     notes = list(comparing.notes)
     if comparing.kind == "compare" and any(min(row.measured) < FEWEST for row in comparing.rows):
-        notes.append(
-            f"hint: a verdict takes {FEWEST} launches a side: measure with --launches {FEWEST}"
-        )
+        notes.append(f"hint: measure with --launches {FEWEST}")
     texts: tuple[tuple[Sequence[str], Tone], ...] = (
         ([] if comparing.rows else ["Nothing was planned."], "doubt"),
         ([f"failed: {one}" for one in comparing.failures], "bad"),
@@ -371,3 +375,101 @@ def _rounds(comparing: Comparing) -> Iterator[Block]:
         ratio_column = (Column("B/A"),) if comparing.paired else ()
         columns = (Column(noun, number=False), *_sides(comparing), *ratio_column)
         yield Folded(f"Figures of each {noun}", (Table(f"Each {noun}", columns, tuple(rows)),))
+
+
+def ratio_chart(comparing: Comparing) -> Iterator[Chart]:
+    """All intervals of B/A on one axis."""
+    points, texts = [], []
+    for row in comparing.rows:
+        for line in row.lines:
+            interval, word = line.judged.interval, line.judged.word
+            if line.ratio is None or interval is None:
+                continue
+            label, name = row_title(comparing, row), SCALES[line.metric].name
+            points.append(Ratio(label, name, line.ratio, interval.low, interval.high, word))
+            texts.append(f"{label}, {name}: {ratio_text(line.ratio)} ({ends(interval)}), {word}")
+    if not points:
+        return
+    raised = "".join(
+        f" Of {SCALES[name].name} the threshold is {percent(value)}, by the noise floor."
+        for name, value in raised_thresholds(comparing).items()
+    )
+    yield ratios(
+        "B/A with its 95 % interval",
+        points,
+        comparing.threshold,
+        "; ".join(texts),
+        f"The band is 1 ± {percent(comparing.threshold)}: same where a whole interval lies in it, "
+        f"regressed or improved where it lies beyond. Latency and CPU: lower is better.{raised}",
+    )
+
+
+def round_charts(comparing: Comparing) -> Iterator[Chart]:
+    """B/A of the metrics in the gate in each round; none of runs whose launches are no pairs."""
+    for metric in comparing.gate if comparing.paired else ():
+        lines = {
+            row_title(comparing, row): [
+                LinePoint(at, line.b_values[at] / value) for at, value in line.a_values.items()
+            ]
+            for row in comparing.rows
+            for line in row.lines
+            if line.metric == metric and line.a_values
+        }
+        for _, some in in_parts(lines):
+            texts = [
+                f"{label}: {span_text([one.value for one in points])} in {len(points)} rounds"
+                for label, points in some.items()
+            ]
+            yield ladder(
+                f"B/A of {SCALES[metric].name} in each round",
+                some,
+                "round",
+                "B/A",
+                "; ".join(texts),
+                log_x=False,
+                log_y=True,
+                caption="A round is a fresh launch of both sides: rounds are what is repeated, and "
+                "how far they lie from each other is the width of the interval. The band is that "
+                "of the verdict.",
+                around=(1 - comparing.threshold, 1 + comparing.threshold),
+            )
+
+
+def side_charts(comparing: Comparing, *metrics: str) -> Iterator[Chart]:
+    """What each side did by itself: geometric means with an interval over its launches."""
+    for metric in metrics:
+        scale = SCALES[metric]
+        points = [
+            _point(row_title(comparing, row), f"{letter} {side}", values, scale.size)
+            for row in comparing.rows
+            for line in row.lines
+            if line.metric == metric
+            for letter, side, values in zip(
+                "AB", comparing.names, (line.a_values, line.b_values), strict=True
+            )
+            if values
+        ]
+        if not points:
+            continue
+        wider = ": wider than that of B/A, in which what both sides share cancels"
+        caption = (
+            f"Geometric means; bars are 95 % intervals over the launches of a side, from {FEWEST} "
+            f"on{wider if comparing.paired else ''}."
+        )
+        head = scale.name if metric in ("p50", "p99") else scale.name[0].upper() + scale.name[1:]
+        yield intervals(
+            f"{head} of A and B",
+            points,
+            scale.unit,
+            "; ".join(f"{one.label}, {one.group}: {one.value:,.4g} {scale.unit}" for one in points),
+            "" if metric == "p99" else caption,
+        )
+
+
+def _point(label: str, group: str, values: Mapping[int, float], size: float) -> Point:
+    center = geometric_mean(values.values()) or 0.0
+    if len(values) < FEWEST:
+        return Point(label, group, center / size)
+    own = paired([math.log(value) for value in values.values()])
+    high = own.high / size if math.isfinite(own.high) else None
+    return Point(label, group, center / size, own.low / size, high)

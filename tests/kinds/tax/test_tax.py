@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from serve_bench.benchmarks.tax.measure import LayerCpu
+from serve_bench.benchmarks.tax.bench import LayerCpu
 from serve_bench.benchmarks.tax.request import LAYERS, TaxSuite, expected_s, tax_plan
 from serve_bench.benchmarks.versus.slicing import Slicing
 from serve_bench.cli import sitting as sittings

@@ -12,8 +12,7 @@ import pytest
 
 from serve_bench.analysis.course import bounds_of, transient_of
 from serve_bench.benchmarks.timeline import bench
-from serve_bench.benchmarks.timeline.bench import load_of, timing_of
-from serve_bench.benchmarks.timeline.measure import with_course
+from serve_bench.benchmarks.timeline.bench import load_of, timing_of, with_course
 from serve_bench.cli.program import run
 from serve_bench.core.load_spec import Load
 from serve_bench.core.plan import trial_of

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,14 +11,16 @@ from typing import Literal
 
 import pytest
 
+from scripts import bench_versus
 from serve_bench.analysis.comparing import of_versus
 from serve_bench.analysis.comparing.model import headline
-from serve_bench.benchmarks.versus.bench import Pairs
+from serve_bench.benchmarks.versus.bench import SHORTEST_SIDE_S, Pairs
 from serve_bench.benchmarks.versus.flags import rounds_in_all
-from serve_bench.benchmarks.versus.request import VersusSuite, expected_s, versus_plan
+from serve_bench.benchmarks.versus.request import VersusSuite, check_budget, expected_s, versus_plan
 from serve_bench.cli.program import run
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Record, Result, Resume, RunStop, result_of
+from tests.kinds.versus.test_versus_request import suite
 from tests.records import AT, ROWS, store_run
 from tests.versus_records import planned, rates, versus_result
 
@@ -141,3 +145,90 @@ def test_a_gate_is_for_one_run_of_versus(capsys: pytest.CaptureFixture[str]) -> 
     for folders in (runs[:1], runs[1:] * 2):
         assert run(["report", *folders, "--threshold", "2%"]) == 2
         assert "--threshold: for the report of one run of versus" in capsys.readouterr().err
+
+
+def test_intervals_are_held_against_the_truth(tmp_path: Path) -> None:
+    known = {"part": "truth", "case": "cpu-5", "variant": "default", "cpu": 0.0}
+    lines = [json.dumps(known | {"launch": at, "rate": 0.001 * at}) for at in (-1, 1)]
+    for launch, rate in enumerate((581.0, 690.0), 1):
+        run = {"part": "coverage", "case": "cpu-5", "variant": "default", "launch": launch}
+        told = bench_versus.summary(versus_result({ROWS[2]: rates(580.0, rate)}))
+        lines.append(json.dumps(run | {"with": ""} | told))
+    file = tmp_path / "figures.jsonl"
+    file.write_text("\n".join(lines))
+    shown = list(bench_versus.coverage_lines(file))
+    assert "throughput: holds the truth in 1 of 2, agrees with it in 1" in shown
+
+
+@pytest.mark.parametrize(("rounds", "least"), [(20, "3 rounds"), (3, "3 rounds"), (1, "1 round")])
+def test_a_budget_has_room_for_a_verdict(rounds: int, least: str) -> None:
+    asked = suite(rounds=rounds)
+    fewest = replace(asked, rounds=min(3, rounds))
+    takes_s = expected_s(fewest, versus_plan(fewest))
+    check_budget(asked)
+    check_budget(replace(asked, budget_s=takes_s + 1))
+    with pytest.raises(BadInput, match=rf"^--budget: .* is not enough: {least} of 16 s a .* min"):
+        check_budget(replace(asked, budget_s=takes_s - 1))
+
+
+def rounds_in_budget(
+    late_s: float, room_s: float, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Pairs, list[float], float, str]:
+    """A run of three rounds that each last longer than planned, in a budget with so much room: the
+    seconds that a side is loaded in each, how much of the budget is left, and why it ended."""
+    asked = suite(rounds=3)
+    plan, now_s, sides = versus_plan(asked), 0.0, []
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    budget_s = expected_s(asked, plan) + room_s
+    pairs = Pairs(asked, plan, folder, "abc", budget_s=budget_s)
+    for place in range(3):
+        pairs._expected_s(place, None)
+        sides.append(pairs.rows.suite.side_s)
+        now_s += expected_s(pairs.suite, plan[place : place + 1]) + late_s
+        if place < 2 and (stop := pairs._over()) is not None:
+            return pairs, sides, budget_s - now_s, stop.why
+    return pairs, sides, budget_s - now_s, ""
+
+
+@pytest.mark.parametrize(("late_s", "room_s"), [(5.0, 0.0), (10.0, 2.0), (3.0, 9.0)])
+def test_rounds_that_take_longer_are_followed_by_shorter_ones(
+    late_s: float, room_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, sides, left_s, why = rounds_in_budget(late_s, room_s, tmp_path, monkeypatch)
+    assert why == "" and left_s >= 0
+    assert (sides[2] < sides[0]) is (3 * late_s > room_s)
+
+
+def test_a_round_is_not_shortened_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs, sides, left_s, why = rounds_in_budget(60.0, 0.0, tmp_path, monkeypatch)
+    assert why == "budget" and pairs.suite.side_s == SHORTEST_SIDE_S
+    assert len(sides) < 3 and left_s > 0
+
+
+TIMED_OUT = "GET / on port {} had no answer in 30 s"
+
+
+@pytest.mark.parametrize(
+    ("rounds", "ends"),
+    [
+        ([[TIMED_OUT.format(1001), TIMED_OUT.format(1051)]], True),
+        ([[TIMED_OUT.format(1001), "the app 'default' is DEPLOY_FAILED"]], False),
+        ([[TIMED_OUT.format(1001)]], False),
+        ([[TIMED_OUT.format(1001)], [TIMED_OUT.format(1101)]], True),
+        ([[TIMED_OUT.format(1001)], ["raylet 7 ended"]], False),
+    ],
+)
+def test_a_failure_of_both_sides_or_of_two_rounds_ends_the_run(
+    rounds: list[list[str]], ends: bool, tmp_path: Path
+) -> None:
+    asked = suite(rounds=3)
+    for measured in (False, True):
+        pairs = Pairs(asked, versus_plan(asked), tmp_path, "abc")
+        if measured:
+            pairs.note_measured()
+        for messages in rounds:
+            pairs.note_failures(messages)
+        stop = pairs._over()
+        assert (stop is not None and stop.why == "failure") is (ends and not measured)
