@@ -535,7 +535,7 @@ def scaling_hint(name: str, limits: Mapping[str, Mapping[str, Any]]) -> str | No
         return None
     return (
         f"Serve scales {name}: serve-bench timeline shows how it follows a load, and --option "
-        f"{name}.autoscaling_config.min_replicas={most} fixes the number of its replicas"
+        f"{name}.autoscaling_config.min_replicas={most} fixes its replicas, if so many fit"
     )
 
 

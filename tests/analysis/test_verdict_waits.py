@@ -391,7 +391,8 @@ def test_of_a_deployment_that_serve_scales_the_replicas_are_told() -> None:
     assert verdict.figures == (
         "concurrency limit, 20 for 2 slots (1 replica, which Serve scales up to 4)"
     )
-    assert "timeline" in verdict.hint and "Shop.autoscaling_config.min_replicas=4" in verdict.hint
+    assert "timeline" in verdict.hint
+    assert "Shop.autoscaling_config.min_replicas=4 fixes its replicas, if so many" in verdict.hint
     # It has all replicas that it may have: more slots or more replicas are what is left.
     assert "raise max_ongoing_requests" in limited_by(scaled(4), "Shop").hint
 
