@@ -241,11 +241,11 @@ def _row_sentences(row: RowFigures) -> Iterator[str]:
         verb = "costs" if ratio < 1 else "gains"
         share = abs(1 - ratio)
         ends = shares(interval_of(one.first, "throughput"), gained=ratio >= 1)
-        p50 = [value_text("p50", each.value("p50")) for each in (base, one)]
-        yield (
-            f"{one.layer.title} {verb} {percent(share)} of the requests/s of {base.layer.title}"
-            f"{ends}; p50 {p50[1]} ms, not {p50[0]} ms"
-        )
+        text = f"{one.layer.title} {verb} {percent(share)} of the requests/s of {base.layer.title}"
+        medians = [layer.value("p50") for layer in (one, base)]
+        p50 = [value_text("p50", median) for median in medians]
+        # That of most requests is a lower bound where they ended in the drain.
+        yield f"{text}{ends}" + ("" if None in medians else f"; p50 {p50[0]} ms, not {p50[1]} ms")
     largest = row.largest_step
     if largest is not None and (before := row.step_of(largest)) is not None:
         ratio = ratio_of(largest.step, "throughput") or 1.0

@@ -359,7 +359,8 @@ class PairBench(Bench[Cell, Pairing]):
     def _not_measured(self, at: Pairing, message: str, guilty: int | None) -> Loaded:
         """No side of a row is measured; `guilty` is to blame, where that is known."""
         faults, broken = [], False
-        for side in range(len(at.planned)):
+        # What is said of the others is no reason: the first fault is that of the guilty side.
+        for side in sorted(range(len(at.planned)), key=lambda side: side != guilty):
             ended = self._ended(at, side)
             broken = broken or bool(ended)
             own = message

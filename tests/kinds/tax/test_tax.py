@@ -84,6 +84,23 @@ def figures(capsys: pytest.CaptureFixture[str], folder: str = "run") -> dict[str
     return whole
 
 
+def test_a_median_that_is_not_known_is_not_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As where most responses of a slow layer come in the drain."""
+    fake = use(monkeypatch, Fake())
+
+    def trial(at: PlannedTrial, measured: Any = fake.trial) -> Trial:
+        whole: Trial = measured(at)
+        kept = {name: one for name, one in whole.metrics.items() if name != "latency"}
+        return replace(whole, metrics=kept) if at.variant == "default" else whole
+
+    monkeypatch.setattr(fake, "trial", trial)
+    assert run(["tax", "--out", "run"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "Serve, default costs 93.8 % of the requests/s" in text and "p50 - ms" not in text
+
+
 def test_each_layer_is_compared_with_the_first_and_the_one_before(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
