@@ -8,6 +8,7 @@ The command of a kind of run lies in its folder of benchmarks and is of the room
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache
@@ -227,6 +228,13 @@ def test_heavy_libraries_stay_in_their_place() -> None:
             for module, names in heavy.items()
         }
     )
+
+
+def test_lines_on_stderr_go_out_in_one_place() -> None:
+    # It writes control characters out: names in records may be a stranger's.
+    texts = {name: (PACKAGE / name).read_text(encoding="utf-8") for name in MODULES}
+    printing = [name for name, text in texts.items() if re.search("file=sys.stderr|err=True", text)]
+    assert printing == ["cli/command.py"]
 
 
 def test_the_child_needs_no_serve_bench() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from serve_bench.cli.command import Options, command
+from serve_bench.cli.command import Options, command, print_note
 
 
 @command(Options, "House-keeping")
@@ -21,7 +21,7 @@ def clean(_options: Options) -> int:
     for run_id, reaped in swept.items():
         typer.echo(f"run {run_id}: {reaped.killed} processes ended, directory removed")
         for left in reaped.leftovers:
-            typer.echo(f"run {run_id}: could not remove {left}", err=True)
+            print_note(f"run {run_id}: could not remove {left}")
     if not swept:
         typer.echo("nothing to clean")
     return 1 if any(reaped.leftovers for reaped in swept.values()) else 0

@@ -9,6 +9,7 @@ the registry gives to the command needs no mention: its flag follows the last on
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -30,11 +31,17 @@ import typer
 
 from serve_bench.cli.panels import PANELS, PanelCommand, shape
 from serve_bench.core.axes import AxisFlag, axis_flags
-from serve_bench.core.errors import BadInput
+from serve_bench.core.errors import BadInput, visible
 from serve_bench.core.numbers import written
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 """Exit codes."""
+
+
+def print_note(text: str) -> None:
+    """Prints lines on stderr, and nothing else prints there: names in them may be a stranger's."""
+    print(visible(text), file=sys.stderr, flush=True)
+
 
 Group = Literal["Measure", "Compare", "Look inside", "Published benchmarks", "House-keeping"]
 """Where a command stands in `serve-bench --help`."""

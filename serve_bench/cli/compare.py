@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final
 from serve_bench.analysis.comparing.match import few
 from serve_bench.benchmarks.parts.csv import json_of
 from serve_bench.benchmarks.registry import read_rows
-from serve_bench.cli.command import argument, command, flag
+from serve_bench.cli.command import argument, command, flag, print_note
 from serve_bench.cli.gate import Gate, GateOptions, read_flags, read_share
 from serve_bench.cli.options import VERBOSE_HELP
 from serve_bench.cli.report import place_of_page, write_text
-from serve_bench.core.errors import BadInput, visible
+from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Result
 from serve_bench.store import RECORDS_FILE
 
@@ -91,7 +91,7 @@ def compare(options: CompareOptions) -> int:
         for warning in result.warnings
     ]
     for text in (*warnings, *(f"not compared: {text}" for text in (*left, *alone))):
-        print(visible(f"warning: {text}"), file=sys.stderr)
+        print_note(f"warning: {text}")
     if html:
         from serve_bench.report.page import html_text
 

@@ -6,7 +6,6 @@ names is found before anything is measured. What breaks a gate is decided in ana
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from serve_bench.analysis.checks import unfair_sentences
 from serve_bench.benchmarks.registry import benchmark_of
-from serve_bench.cli.command import FAILED, Options, flag
-from serve_bench.core.errors import BadInput, visible
+from serve_bench.cli.command import FAILED, Options, flag, print_note
+from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Result
 from serve_bench.store import read
 
@@ -82,7 +81,7 @@ class Gate:
 def close_gate(reasons: Sequence[str]) -> int:
     """Prints on stderr what broke the gate. Returns the exit code: 0, or GATE_BROKEN."""
     for reason in reasons:
-        print(visible(f"gate: {reason}"), file=sys.stderr)
+        print_note(f"gate: {reason}")
     return GATE_BROKEN if reasons else 0
 
 
@@ -95,7 +94,7 @@ def close_slo(result: Result) -> int:
     missed, not_judged = reasons(rows, "missed"), reasons(rows, "not judged")
     for line in (missed, f"not judged: {not_judged}" if not_judged else ""):
         if line:
-            print(visible(f"slo: {line}"), file=sys.stderr)
+            print_note(f"slo: {line}")
     return GATE_BROKEN if missed else FAILED if not_judged else 0
 
 
@@ -106,10 +105,10 @@ def close_host(result: Result) -> int:
     unknown = sum(trial.usage.get("others") is None for trial in result.trials)
     if unknown and not unfair:
         what = "trial: other programs cannot be told from the service, or CPU was not sampled"
-        print(f"strict host: not judged: {unknown} {what}", file=sys.stderr)
+        print_note(f"strict host: not judged: {unknown} {what}")
         return FAILED
     for text in unfair:
-        print(visible(f"strict host: {text}"), file=sys.stderr)
+        print_note(f"strict host: {text}")
     return GATE_BROKEN if unfair else 0
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 import typer
 
-from serve_bench.cli.command import INTERRUPTED
+from serve_bench.cli.command import INTERRUPTED, print_note
 from serve_bench.cli.progress import Display
 from serve_bench.core.errors import RunFailed, visible
 from serve_bench.store.files import write_output
@@ -101,7 +101,7 @@ def print_failures(failures: Sequence[RunFailed], *, partial: bool) -> None:
     if failures and not partial:
         raise RunFailed(str(failures[0]), tuple(str(other) for other in failures[1:]))
     for failure in failures:
-        print(f"serve-bench: {failure}", file=sys.stderr)
+        print_note(f"serve-bench: {failure}")
 
 
 def _draw(profile: Profile, wish: Wish, rules: LayerRules) -> None:
@@ -109,7 +109,7 @@ def _draw(profile: Profile, wish: Wish, rules: LayerRules) -> None:
     from serve_bench.runner.recording import raw_beside
 
     for note in profile.notes:
-        print(f"note: {note}", file=sys.stderr)
+        print_note(f"note: {note}")
     title = f"{profile.role} {profile.pid}: {profile.samples} samples"
     svg = flame_svg(profile.stacks, title, rules, keep_idle=wish.options.idle)
     write_output(profile.place, svg)
@@ -124,7 +124,7 @@ def print_stacks(processes: Sequence[ServeProcess], native: bool) -> int:
     for process in processes:
         if len(processes) > 1:
             typer.echo(f"== {process.role} {process.pid}")
-        typer.echo(dump(process.pid, native=native), nl=False)
+        typer.echo(visible(dump(process.pid, native=native)), nl=False)
     return 0
 
 

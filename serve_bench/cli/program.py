@@ -23,14 +23,14 @@ from typer.models import CommandInfo, TyperInfo
 from serve_bench import __version__
 from serve_bench.benchmarks.registry import BENCHMARKS
 from serve_bench.cli.clean import clean
-from serve_bench.cli.command import BAD_INPUT, FAILED, GROUPS, INTERRUPTED, OK
+from serve_bench.cli.command import BAD_INPUT, FAILED, GROUPS, INTERRUPTED, OK, print_note
 from serve_bench.cli.compare import compare
 from serve_bench.cli.doctor import doctor
 from serve_bench.cli.history import history
 from serve_bench.cli.options import USUAL_SHARE
 from serve_bench.cli.profile import profile
 from serve_bench.cli.report import report
-from serve_bench.core.errors import BadInput, RunFailed, visible
+from serve_bench.core.errors import BadInput, RunFailed
 
 #: typer carries its own click and exports this one of its errors; its base is what a parser raises.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
@@ -196,5 +196,5 @@ def _usage(error: BaseException) -> str:
 
 
 def _say(text: str, code: int) -> int:
-    print(visible(text), file=sys.stderr)
+    print_note(text)
     return code

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from serve_bench.cli.command import argument, command, flag
+from serve_bench.cli.command import argument, command, flag, print_note
 from serve_bench.cli.gate import Gate, GateOptions, read_flags
 from serve_bench.cli.options import VERBOSE_HELP, FormatOptions
 from serve_bench.core.errors import BadInput
@@ -125,7 +124,7 @@ def write_plot(plot: Path, documents: Sequence[Document], chart: str | None = No
     from serve_bench.report.picture import charts_of, picture
 
     write_output(plot, picture(documents, charts_of(documents, chart), plot.suffix))
-    print(f"wrote {plot}", file=sys.stderr)
+    print_note(f"wrote {plot}")
 
 
 def judged_by(result: Result, gate: Gate) -> Result:
@@ -228,7 +227,7 @@ def write_page(runs: Sequence[tuple[Path, RunReport]], output: str | None) -> No
     to = place_of_page(output, usual_place([place for place, _ in runs]))
     for _, report in runs:
         for warning in report.result.warnings:
-            print(f"warning: {warning.message}", file=sys.stderr)
+            print_note(f"warning: {warning.message}")
     documents = [report.document for _, report in runs]
     base = Path() if to is None else to.parent
     rules = layer_rules()
@@ -262,7 +261,7 @@ def write_text(to: Path | None, text: str) -> None:
         write_whole(to, content)
     except OSError as error:
         raise BadInput(f"{to}: cannot be written: {why(error)}") from None
-    print(f"wrote {to} ({size_text(len(content))})", file=sys.stderr)
+    print_note(f"wrote {to} ({size_text(len(content))})")
 
 
 def place_of_page(output: str | None, usual: Path) -> Path | None:

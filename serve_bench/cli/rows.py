@@ -4,12 +4,12 @@ press and noop. From flags and a suite to a sitting, and the plan that a dry run
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from serve_bench.cli.command import print_note
 from serve_bench.cli.flag_values import names
 from serve_bench.cli.options import LadderOptions, RowOptions, StreamOptions, SuiteOptions
 from serve_bench.cli.show import ReportRequest
@@ -121,7 +121,7 @@ def suite_of(name: str, flags: Overrides) -> Suite:
 def known_device(suite: Suite) -> Suite:
     """The suite with the device of its model, where that is "auto". Raises BadInput."""
     if suite.app.name in MODEL_APPS:  # torch takes seconds to load
-        print("asking torch which device it has", file=sys.stderr, flush=True)
+        print_note("asking torch which device it has")
     return with_device(suite)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from serve_bench.benchmarks.parts.csv import csv_text
 from serve_bench.benchmarks.registry import BENCHMARKS, benchmark_of
+from serve_bench.cli.command import print_note
 from serve_bench.core.document import Document, ReportOptions
 from serve_bench.core.errors import BadInput, visible
 from serve_bench.core.result import Result
@@ -118,7 +119,7 @@ class ReportRequest:
         """A report as stdout takes it, or a file: without colours. Prints on stderr what was passed
         over while reading."""
         for warning in report.result.warnings:
-            print(f"warning: {warning.message}", file=sys.stderr)
+            print_note(f"warning: {warning.message}")
         width, color = 80, False
         if self.format == "table" and not to_file:
             from serve_bench.report.terminal import terminal
@@ -143,7 +144,7 @@ class ReportRequest:
             if traced_trials(result):
                 write_output(self.trace_out, trace_text(result))
             else:
-                print("note: --trace-out: the records have no traced request", file=sys.stderr)
+                print_note("note: --trace-out: the records have no traced request")
 
     def close(self, result: Result, folder: Path) -> int:
         """Reports a run that has just been measured. The exit code."""

@@ -10,7 +10,6 @@ import contextlib
 import importlib
 import re
 import signal
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -21,7 +20,7 @@ from typing import Any, Final, Protocol, TypeVar
 import typer
 
 from serve_bench import __version__
-from serve_bench.cli.command import FAILED, INTERRUPTED
+from serve_bench.cli.command import FAILED, INTERRUPTED, print_note
 from serve_bench.cli.gate import close_host, close_slo
 from serve_bench.cli.options import UNSAMPLED, RunOptions
 from serve_bench.cli.progress import Display
@@ -202,12 +201,12 @@ def outcome_of(sitting: Sitting) -> Outcome:
         run_mark() as run_id,
     ):
         for name in ignored_environment() if sitting.set_env is not None else ():
-            print(f"note: {name} of the shell is left out; {sitting.set_env}", file=sys.stderr)
+            print_note(f"note: {name} of the shell is left out; {sitting.set_env}")
         source = source_of(sitting.load_on, folder.path, run_id)
         with Display(plain=sitting.plain) as display, contextlib.closing(source):
             work = sitting.work(Place(folder.path, run_id, source))
             if (notice := long_notice(work)) is not None:
-                print(notice, file=sys.stderr, flush=True)
+                print_note(notice)
             first = next_launch(folder.path)
             runner = Runner(work, folder, display, first_launch=first, requests=requests)
             interrupted = _work_off(runner)
@@ -247,7 +246,7 @@ def _work_off(runner: Runner[Any, Any]) -> bool:
     except KeyboardInterrupt:
         return True
     except StoreError as error:  # a full disk: what is there is reported all the same
-        print(f"serve-bench: {error}", file=sys.stderr)
+        print_note(f"serve-bench: {error}")
         runner.failed = True
     return False
 
@@ -269,12 +268,12 @@ def _close(sitting: Sitting, outcome: Outcome, code: int, *, strict_host: bool) 
             how = f"resume: the same command line with --resume {outcome.folder} instead of --out"
     if not outcome.interrupted and not result.trials:
         way = "start a new run" if sitting.again is None else how
-        print(f"nothing was measured: fix the failure, then {way}", file=sys.stderr)
+        print_note(f"nothing was measured: fix the failure, then {way}")
         return code or FAILED
     if outcome.interrupted:
-        print(f"interrupted; {how}", file=sys.stderr)
+        print_note(f"interrupted; {how}")
         return INTERRUPTED
-    print(f"incomplete; {how}", file=sys.stderr)
+    print_note(f"incomplete; {how}")
     return code or FAILED  # a broken gate is the verdict, whatever else failed
 
 
@@ -431,14 +430,14 @@ def run_mark() -> Iterator[str]:
     for stray, reaped in sweep().items():
         ended = f"ended {counted(reaped.killed, 'process', 'processes')}"
         what = ended if reaped.killed else "removed the directory"
-        print(f"note: {what} of dead run {stray}", file=sys.stderr)
+        print_note(f"note: {what} of dead run {stray}")
     run = Marked.begin()
     try:
         yield run.run_id
     finally:
         _, died = run.end()
         if died:
-            print("note: the process that cleans up after a killed run had died", file=sys.stderr)
+            print_note("note: the process that cleans up after a killed run had died")
 
 
 @contextlib.contextmanager

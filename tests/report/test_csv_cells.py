@@ -12,6 +12,7 @@ import pytest
 from serve_bench.analysis.comparing import of_versus
 from serve_bench.analysis.history import build_history
 from serve_bench.benchmarks.parts.csv import csv_of
+from serve_bench.cli.command import print_note
 from serve_bench.cli.gate import Gate
 from serve_bench.cli.history import close_history, render_history
 from serve_bench.cli.profile_run import process_lines
@@ -82,8 +83,9 @@ def test_no_form_of_several_runs_holds_raw_control_characters(form: str) -> None
 def test_lines_beside_a_report_hold_none_either(capsys: pytest.CaptureFixture[str]) -> None:
     Gate(fail_on="regressed").close(of_versus(versus_result({TURNED: rates(500.0, 400.0)})))
     close_history(build_history(in_folders(nights({TURNED: FALLEN}))), "regressed")
+    print_note(f"warning: {TURNED.label}")
     err = capsys.readouterr().err
-    assert not unseen(err) and err.count("x\\u009b[2J\\u202ey") >= 2
+    assert not unseen(err) and err.count("x\\u009b[2J\\u202ey") >= 3
     process = ServeProcess(1, "replica", "title", "x\x1b", "app\x1b[2J", "\u202eD")
     out = "\n".join(process_lines([InUse(process, 0.0, 1_000_000)], 80))
     assert not unseen(out) and "app\\u001b[2J" in out and "\\u202eD" in out

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,6 +22,7 @@ from serve_bench.benchmarks.ladder.flags import load_of, services_of, traffic_of
 from serve_bench.benchmarks.own_app.command import OF_OWN_APPS
 from serve_bench.benchmarks.own_app.flags import own_suite
 from serve_bench.benchmarks.parts.rows import front_of
+from serve_bench.cli.command import print_note
 from serve_bench.cli.flag_values import seconds_of
 from serve_bench.cli.gate import close_gate, read_share
 from serve_bench.cli.rows import overrides, suite_of
@@ -108,7 +108,7 @@ def run(options: CapacityOptions) -> int:
     for variant in suite.variants:
         check_interpreter(variant)
     for line in _short_budget(searches.asked, _round_s(suite, launches), "launches"):
-        print(f"serve-bench: {line}", file=sys.stderr, flush=True)
+        print_note(f"serve-bench: {line}")
     sitting = Sitting(
         suite.to_json(),
         [at for one in plan(suite) for _, trials in one.cells for at in trials],
@@ -312,7 +312,7 @@ def _urls(options: CapacityOptions) -> int:
         return print_plan(_url_lines(suite, slo), options.out)
 
     for line in _short_budget(asked, len(services) * search_s(asked), "searches"):
-        print(f"serve-bench: {line}", file=sys.stderr, flush=True)
+        print_note(f"serve-bench: {line}")
 
     def work(place: Place) -> Plan[Any, Any]:
         assert isinstance(place.source, LocalLoads)

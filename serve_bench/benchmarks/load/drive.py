@@ -14,13 +14,13 @@ from urllib.parse import urlsplit
 
 from serve_bench.analysis.connections import connection_wait
 from serve_bench.benchmarks.parts.inside import facts, profiling_costs
-from serve_bench.cli.command import FAILED, INTERRUPTED
+from serve_bench.cli.command import FAILED, INTERRUPTED, print_note
 from serve_bench.cli.gate import GATE_BROKEN, close_host, close_slo
 from serve_bench.cli.progress import Display
 from serve_bench.cli.rows import share_of
 from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import run_mark, run_record, signals, source_of
-from serve_bench.core.errors import BadInput, RunFailed
+from serve_bench.core.errors import BadInput, RunFailed, visible
 from serve_bench.core.failed_requests import too_many_failed, why_failed
 from serve_bench.core.load_result import Progress
 from serve_bench.core.load_spec import EVENTS, Load, Streaming, Timing
@@ -139,7 +139,7 @@ def _drive(
             folder.discard()
             raise
         if hint is not None:
-            print(f"serve-bench: {hint}", file=sys.stderr)
+            print_note(f"serve-bench: {hint}")
         this_run = run_record(folder, "load", (planned,), {} if slo is None else {"slo": slo})
         folder.append(this_run)
         place = source_of(nodes, folder.path, run_id)
@@ -162,7 +162,7 @@ def _drive(
             raise BadInput(str(error)) from None
         except KeyboardInterrupt:
             folder.append(Failure("trial", "interrupted", now_iso(), key=planned.key))
-            print("serve-bench: interrupted before anything was measured", file=sys.stderr)
+            print_note("serve-bench: interrupted before anything was measured")
             return INTERRUPTED
         except LoadError as error:
             folder.discard()
@@ -175,19 +175,19 @@ def _drive(
         request = ReportRequest("json" if options.json else "table")
         request.show(request.report(result, folder.path))
     for trouble in troubles:
-        print(f"serve-bench: {trouble}", file=sys.stderr)
+        print_note(f"serve-bench: {trouble}")
     if trial.flags.get("interrupted"):
-        print("serve-bench: interrupted: the figures end there", file=sys.stderr)
+        print_note("serve-bench: interrupted: the figures end there")
         return INTERRUPTED
     host = close_host(result) if options.strict_host else 0
     wait = None if options.allow_late else connection_wait(trial)
     late = wait is not None and wait.missed
     if wait is not None and late:
-        print(f"serve-bench: {wait.text} (--allow-late accepts that)", file=sys.stderr)
+        print_note(f"serve-bench: {wait.text} (--allow-late accepts that)")
     if slo is not None:
         return max(host, close_slo(result)) or (FAILED if troubles or late else 0)
     if (words := too_many_failed(trial)) is not None:
-        print(f"serve-bench: {words}", file=sys.stderr)
+        print_note(f"serve-bench: {words}")
     return host or (FAILED if troubles or late or words is not None else 0)
 
 
@@ -296,7 +296,7 @@ def _repeat(
                     load, timing, planned, run_id, on_progress, profiling, chosen
                 )
         except KeyboardInterrupt:
-            print("serve-bench: interrupted before anything was profiled", file=sys.stderr)
+            print_note("serve-bench: interrupted before anything was profiled")
             return INTERRUPTED
         except LoadError as error:
             folder.append(Failure("profile", str(error), now_iso()))
@@ -307,7 +307,7 @@ def _repeat(
             folder.append(Failure("profile", lost, now_iso()))
     print("\nprofiled: the load once more with py-spy, which is in no figure above", file=stream)
     for line in facts(trial, profiling_costs(read(place))):
-        print(f"    {line}", file=stream)
+        print(visible(f"    {line}"), file=stream)
     if trial.flags.get("interrupted"):
         return INTERRUPTED
     return 0 if any("failed" not in one for one in trial.profiles) else 1

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +34,7 @@ from serve_bench.benchmarks.own_app.request import (
     protocol_of,
     servicers_of,
 )
+from serve_bench.cli.command import print_note
 from serve_bench.cli.flag_values import (
     bodies_of,
     content_of,
@@ -134,7 +134,7 @@ def _suite_of(
         route = None if servicers else flags.route or next(iter(paths), None)
         chosen = config.choose(name, route)
         for line in config.notices(chosen, bool(name or route), servicers):
-            print(line, file=sys.stderr, flush=True)
+            print_note(line)
         if servicers is None and protocol not in HANDLES:
             below = f"{chosen.prefix.rstrip('/')}/v1" if flags.openai else chosen.prefix
             request.setdefault("route", below or "/")
@@ -157,7 +157,7 @@ def _suite_of(
     overrides = replace(overrides, http_options=http)
     about = (variants[0].python, asked, servicers, arguments)
     if config is not None:
-        print(f"importing the applications of {app}", file=sys.stderr, flush=True)
+        print_note(f"importing the applications of {app}")
         described = app_of_config(config, name or "", where, *about)
     else:
         described = _imported(app, where, *about, name=name or APP_NAME)
@@ -195,7 +195,7 @@ def app_of(
 def _imported(app: str, where: str, *about: Any, name: str = APP_NAME) -> OwnApp:
     """`about`: interpreter, request, servicers and arguments, as `own_app` takes them."""
     place_of(app, where)  # a word that names none needs no interpreter
-    print(f"importing {app}", file=sys.stderr, flush=True)
+    print_note(f"importing {app}")
     return own_app(app, where, *about, name=name)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from serve_bench.benchmarks.rpc.request import (
     expected_s,
     rpc_plan,
 )
-from serve_bench.cli.command import FAILED
+from serve_bench.cli.command import FAILED, print_note
 from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import Sitting, done, launch_lines, print_plan, sit
 from serve_bench.core.document import ReportOptions
@@ -37,7 +36,7 @@ def run(
     def show(result: Result, folder: Path) -> int:
         troubles = _write_reports(suite, result, folder)
         for trouble in troubles:  # the figures are shown all the same
-            print(f"serve-bench: {trouble}", file=sys.stderr)
+            print_note(f"serve-bench: {trouble}")
         return report.close(result, folder) or (FAILED if troubles else 0)
 
     sitting = Sitting(
@@ -77,7 +76,7 @@ def _write_reports(suite: RpcSuite, result: Result, folder: Path) -> list[str]:
     if suite.output_file_path is not None:
         place = Path(suite.output_file_path)
         if place.exists() and not place.is_char_device() and not _of_run(place, result.run.id):
-            print(f"serve-bench: {place} is of another run: left as it is", file=sys.stderr)
+            print_note(f"serve-bench: {place} is of another run: left as it is")
         else:
             places.append(place)
     troubles = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
@@ -32,6 +31,7 @@ from serve_bench.benchmarks.versus.drive import content as versus_content
 from serve_bench.benchmarks.versus.flags import planned, rounds_in_all, whole_rounds
 from serve_bench.benchmarks.versus.measure import chosen_of
 from serve_bench.benchmarks.versus.request import Pairing, VersusSuite
+from serve_bench.cli.command import print_note
 from serve_bench.cli.flag_values import names
 from serve_bench.cli.gate import read_flags
 from serve_bench.cli.sitting import Place, Sitting, done, print_plan, request_of, sit
@@ -74,7 +74,7 @@ def run(options: TaxOptions) -> int:
     if options.dry_run:
         return print_plan(_plan_lines(suite, left), options.out)
     for line in suite.left_out:
-        print(f"note: {line}", file=sys.stderr)
+        print_note(f"note: {line}")
     parts: list[Pairing] = [part for one in every for row in one.rows for part in row.parts]
 
     def work(place: Place) -> Plan[Any, Any]:

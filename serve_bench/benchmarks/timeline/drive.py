@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,6 +13,7 @@ from serve_bench.benchmarks.own_app.flags import own_suite
 from serve_bench.benchmarks.timeline.bench import LOOK_S, TimelineClusters, UrlTimeline
 from serve_bench.benchmarks.timeline.command import TimelineOptions
 from serve_bench.benchmarks.timeline.summary import gate
+from serve_bench.cli.command import print_note
 from serve_bench.cli.flag_values import content_of, header_of, statuses_of
 from serve_bench.cli.gate import close_gate
 from serve_bench.cli.rows import overrides
@@ -261,10 +261,9 @@ def _url(options: TimelineOptions, report: ReportRequest) -> int:
         lines.append(f"SLO of each second: {slo}; {timeline.seconds} s each")
         return print_plan(lines, options.out)
     if not behind(request.url):
-        print(
+        print_note(
             "note: no Serve of this host answers there: replicas and CPU of the server are not "
-            "known",
-            file=sys.stderr,
+            "known"
         )
 
     def work(place: Place) -> Plan[Any, Any]:

@@ -16,6 +16,7 @@ from serve_bench.benchmarks.versus.flags import rounds_in_all
 from serve_bench.benchmarks.versus.measure import chosen_of
 from serve_bench.benchmarks.versus.request import RoundPlan, VersusSuite, expected_s, versus_plan
 from serve_bench.benchmarks.versus.slicing import turns_words
+from serve_bench.cli.command import print_note
 from serve_bench.cli.gate import Gate
 from serve_bench.cli.rows import share_of
 from serve_bench.cli.show import render_comparing
@@ -73,15 +74,11 @@ def run(
     if options.dry_run:
         return print_plan(plan_lines(suite, rounds))
     if earlier is not None and earlier.stop is not None and not rounds:
-        print(
-            f"note: nothing to measure: {stop_text(earlier.stop)}; --rounds +6 adds rounds",
-            file=sys.stderr,
-        )
+        print_note(f"note: nothing to measure: {stop_text(earlier.stop)}; --rounds +6 adds rounds")
     if services is not None:
-        print(
+        print_note(
             "note: running services are not launched: the interval excludes the spread between "
-            "launches",
-            file=sys.stderr,
+            "launches"
         )
     every = [one for plan in versus_plan(suite) for one in plan.pairings]
     budget_s = suite.budget_s if earlier is None else None
@@ -123,7 +120,7 @@ def _show(result: Result, folder: Path, format: str, gate: Gate) -> int:
     """Prints the report, and what breaks the gate: of one and the same comparison. Returns the exit
     code of the gate."""
     for warning in result.warnings:
-        print(f"warning: {warning.message}", file=sys.stderr)
+        print_note(f"warning: {warning.message}")
     comparing = of_versus(result, gate.threshold, gate.metrics, gate.noise)
     width, color = terminal(sys.stdout) if format == "table" else (80, False)
     print(render_comparing(comparing, format, (str(folder),), width, color), end="", flush=True)
