@@ -7,6 +7,7 @@ interpreter for its Ray.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import ipaddress
 import math
@@ -17,7 +18,7 @@ import secrets
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -365,14 +366,23 @@ def free_block(width: int, apart_from: Sequence[range] = ()) -> range:
     raise RunFailed(f"no {width} ports in a row are free between 20000 and 32000")
 
 
-def open_to_network(roles: Mapping[int, str]) -> list[dict[str, Any]]:
-    """Listening ports of these processes (pid to role) that are bound to more than loopback."""
-    listening = [
-        {"port": c.laddr.port, "address": c.laddr.ip, "role": roles[c.pid]}
-        for c in _listening()
-        if c.pid in roles and not is_loopback(c.laddr.ip)
-    ]
-    return sorted(listening, key=lambda entry: int(entry["port"]))
+def listening_ports(roles: Mapping[int, str]) -> list[dict[str, Any]]:
+    """What these processes (pid to role) listen on. Each is asked for its own: of a socket that two
+    of them have, as HAProxy and its successor do, a list of all sockets names one."""
+    entries: dict[tuple[str, int], dict[str, Any]] = {}
+    for pid, role in roles.items():
+        with contextlib.suppress(psutil.Error):  # it has ended, or is another user's
+            process = psutil.Process(pid)  # which has the method under another name before 6.0
+            ask = getattr(process, "net_connections", None) or process.connections
+            for c in ask("tcp"):
+                if c.status == psutil.CONN_LISTEN:
+                    entries[c.laddr] = {"port": c.laddr.port, "address": c.laddr.ip, "role": role}
+    return sorted(entries.values(), key=lambda entry: int(entry["port"]))
+
+
+def open_to_network(ports: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Those of listening ports that are bound to more than loopback."""
+    return [dict(entry) for entry in ports if not is_loopback(entry["address"])]
 
 
 def is_loopback(address: str) -> bool:

@@ -32,6 +32,7 @@ from serve_bench.serving.launch_spec import (
     LaunchSpec,  # what Serving is made of
     child_environment,
     free_block,
+    listening_ports,
     make_token,
     open_to_network,
     port_owner,
@@ -140,7 +141,6 @@ class Serving:
 
     @property
     def url(self) -> str:
-        """The address of the HTTP port, without a path."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.spec.host, self.spec.host)
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
@@ -244,10 +244,10 @@ class Serving:
         """
         body = {"names": list(self.spec.variant.env), "sources": dict(self.spec.sources)}
         answer = self._ask("proof", body, LAUNCH_TIMEOUT_S)
-        processes = self.processes()
+        owner, processes, ports = self._listeners()
         proof: dict[str, Any] = {
             "port": self.port,
-            "port_owner": self._owner(),
+            "port_owner": owner,
             "processes": [asdict(process) for process in processes],
             "flags": answer["flags"],
             "environment": answer["environment"],
@@ -255,7 +255,7 @@ class Serving:
             "http_options": self.http_options,
             "logical_cpus": self.spec.logical_cpus,
             "open_files": self.open_files,
-            "open_to_network": open_to_network({p.pid: p.role for p in processes}),
+            "open_to_network": open_to_network(ports),
             "packages": answer["packages"],
             **({"app": answer["app"]} if "app" in answer else {}),
         }
@@ -265,20 +265,22 @@ class Serving:
             raise self._failed(f"variant {name} is not engaged: {wrong[0]}", wrong[1:])
         return proof
 
-    def _owner(self) -> dict[str, Any] | None:
-        """Who listens on the HTTP port. HAProxy hands it over to a new process at a deploy: for a
-        moment nobody can be found, or one that is just about to end."""
+    def _listeners(self) -> tuple[dict[str, Any] | None, list[Process], list[dict[str, Any]]]:
+        """Who listens on the HTTP port, the processes, and what these listen on, of one look that
+        has all: HAProxy hands its ports over to a new process at a deploy."""
         deadline = time.monotonic() + OWNER_TIMEOUT_S
-        while time.monotonic() < deadline:
-            owner = port_owner(self.port)
-            try:
-                if owner is not None:
+        while True:
+            named = None
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if (owner := port_owner(self.port)) is not None:
                     name = owner.name()
-                    return {"pid": owner.pid, "name": name, "role": role_of(name)}
-            except psutil.NoSuchProcess:
-                continue
+                    named = {"pid": owner.pid, "name": name, "role": role_of(name)}
+            processes = self.processes()
+            ports = listening_ports({p.pid: p.role for p in processes})
+            found = named is not None and self.port in {entry["port"] for entry in ports}
+            if found or time.monotonic() > deadline:
+                return named, processes, ports
             time.sleep(0.05)
-        return None
 
     def processes(self) -> list[Process]:
         """The processes of the launch now, with their roles; none once it has ended. HAProxy's pid

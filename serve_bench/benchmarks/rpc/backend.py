@@ -34,6 +34,7 @@ from serve_bench.serving.launch_spec import (
     TOKEN_FILE,
     TOKEN_PATH,
     check_port,
+    listening_ports,
     make_token,
     open_to_network,
     own_ray_version,
@@ -267,7 +268,8 @@ class RpcBackend:
 
     def open_to_network(self) -> list[dict[str, Any]]:
         """Ports of the launch that more than this machine can reach."""
-        return open_to_network({one.pid: one.role for one in self.processes()})
+        roles = {process.pid: process.role for process in self.processes()}
+        return open_to_network(listening_ports(roles))
 
     def alive(self) -> bool:
         """Whether the program still runs."""
