@@ -21,6 +21,7 @@ _WORDS: Final = {
     "malformed": "malformed",
     "truncated": "truncated",
     "body": "with another body",
+    "too-large": "with a head above 1 MiB, or an event or message above 16 MB",
     "event": "with a malformed event, or without any",
     "stalled": "stalled between two events",
     "exception": "ended by an exception of the app",
@@ -89,7 +90,6 @@ def rejections(failed: Mapping[str, int], statuses: Mapping[int, int]) -> tuple[
 
 
 def failures_of(trials: Iterable[Trial]) -> str:
-    """The same over trials."""
     failed: Counter[str] = Counter()
     statuses: Counter[int] = Counter()
     examples: dict[str, str] = {}

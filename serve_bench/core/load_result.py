@@ -24,6 +24,7 @@ HTTP_ERRORS: tuple[str, ...] = (
     "malformed",
     "truncated",
     "body",
+    "too-large",
 )
 """Why a request failed.
 
@@ -31,12 +32,12 @@ connect: no connection (refused, unresolved, TLS, no answer in `connect_timeout_
 reset: the connection broke (RST) or ended before the first byte of the response.
 timeout: no whole response within `timeout_s`.
 status: a whole response whose status was not expected.
-rejected: such a response with a status of REJECTIONS, by which a service refuses what it cannot
-take (Serve when `max_queued_requests` is reached).
-malformed: bytes that are not HTTP, or more than one response to one request (surplus).
+rejected: such a response with a status of REJECTIONS (Serve at `max_queued_requests`).
+malformed: no HTTP, more than one response to a request (surplus), no message of gRPC.
 truncated: the connection ended inside the head or the body of the response, or a stream within an
 event or before the end that it announces.
 body: a whole response with the expected status and another body than expected.
+too-large: a head or trailers above 1 MiB, an event or a message of gRPC above 16 MB.
 """
 
 REJECTIONS: tuple[int, ...] = (503, 429)
@@ -49,8 +50,7 @@ event: an event that is malformed, or a whole response without any.
 stalled: no further event within `event_timeout_s` of the last.
 """
 
-HANDLE_ERRORS: tuple[str, ...] = ("exception",)
-"""Why a call of a handle failed beside that: it ended with an exception of the application."""
+HANDLE_ERRORS: tuple[str, ...] = ("exception",)  # of the application, by a call of a handle
 
 ERROR_CLASSES: tuple[str, ...] = (*HTTP_ERRORS, *STREAM_ERRORS, *HANDLE_ERRORS)
 """Why any request failed."""

@@ -34,7 +34,7 @@ FOREVER_S = 1e9
 
 _LONG_HEADS: dict[str, Any] = {"max_line_size": MAX_HEAD, "max_field_size": MAX_HEAD}
 if "max_headers" in inspect.signature(aiohttp.ClientSession).parameters:  # aiohttp 3.14 has it
-    _LONG_HEADS["max_headers"] = MAX_HEAD // 4  # the shortest line of a head: "a:\r\n"
+    _LONG_HEADS["max_headers"] = MAX_HEAD // 64  # each takes 400 bytes more in memory
 
 STAMPED = "socket_factory" in inspect.signature(aiohttp.TCPConnector).parameters
 """Whether the sockets of a session can be timed: since aiohttp 3.12."""
@@ -51,8 +51,8 @@ class Wire:
     """What happened on the wire of one client during its request."""
 
     __slots__ = (
-        *("awaited", "bytes", "ended", "error", "handler", "messages", "opened", "received_at"),
-        *("sent_at", "started", "timed"),
+        *("awaited", "bytes", "ended", "error", "handler", "head", "messages", "opened"),
+        *("received_at", "sent_at", "started", "timed"),
     )
 
     def __init__(self) -> None:
@@ -68,6 +68,7 @@ class Wire:
         self.started = self.ended = False
         self.awaited = True
         self.messages = 0
+        self.head = 0  # bytes since the last of a body: of a head, of trailers, of chunk sizes
         self.error: BaseException | None = None
         self.timed, self.sent_at, self.received_at = timed, 0, 0
 
@@ -110,8 +111,17 @@ class NotedHandler(ResponseHandler):
             self.close()  # as the raw client does with bytes on an idle connection
             return
         self._wire.bytes += len(data)
+        self._wire.head += len(data)
         self._wire.started = True
+        before = self._body_bytes()
         super().data_received(data)
+        if self._body_bytes() != before:
+            self._wire.head = 0
+        elif self._wire.head > MAX_HEAD and self.transport is not None:
+            self.transport.abort()
+
+    def _body_bytes(self) -> int:
+        return 0 if self._payload is None else self._payload.total_bytes
 
     def feed_data(self, data: Any, size: int = 0) -> None:
         status = data[0].code
@@ -151,7 +161,6 @@ class TimedSocket(socket.socket):
 
 
 def timed_socket(wire: Wire, address: Any) -> TimedSocket:
-    """A socket for an address as getaddrinfo has it."""
     sock = TimedSocket(*address[:3])
     sock.wire = wire
     sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
@@ -176,7 +185,8 @@ class FixedResolver(AbstractResolver):
 
 
 def classify(error: BaseException, wire: Wire) -> str:
-    """The class of what aiohttp raised."""
+    if wire.head > MAX_HEAD or "Too many headers" in str(error):
+        return "too-large"
     if isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)):
         return "connect"
     if isinstance(error, TimeoutError):
@@ -277,18 +287,17 @@ class AiohttpEngine(AsyncEngine[SessionClient]):
             async with client.session.request(
                 request.method, url, data=body or None, headers=headers, allow_redirects=False
             ) as response:
-                body_read = await response.read()
+                seen, expected = await _read(response.content, request.expect_body)
                 status = response.status
         except (aiohttp.ClientError, OSError) as error:
             failure = classify(error, client.wire)
             self.see(failure, reason_of(error))
             return failure, 0
-        expected = request.expect_body is None or body_read == request.expect_body
         fault = response_class(request, status, None if expected else "body")
         if client.wire.surplus():
             fault = "malformed"
         if fault is not None:
-            self.see(fault, b"status %d: %b" % (status, body_read), status)
+            self.see(fault, b"status %d: %b" % (status, seen), status)
         return fault, status
 
     def _account(self, client: SessionClient) -> None:
@@ -302,3 +311,13 @@ class AiohttpEngine(AsyncEngine[SessionClient]):
 
     async def _disconnect(self, client: SessionClient) -> None:
         await client.session.close()
+
+
+async def _read(content: aiohttp.StreamReader, expected: bytes | None) -> tuple[bytes, bool]:
+    """Read a body to its end: its first part, and whether it is the one expected."""
+    first, same = b"", 0
+    async for part in content.iter_any():
+        first = first or part
+        if expected is not None:
+            same = same + len(part) if expected.startswith(part, same) else len(expected) + 1
+    return first, expected is None or same == len(expected)

@@ -99,7 +99,6 @@ class AsyncEngine(Engine, Generic[C]):
         return sum(opened)
 
     def _add_client(self) -> C:
-        """One more client, with its place in the log."""
         client = self._make_client()
         client.number = self.share.first + len(self._clients)
         client.events = None if self._notes is None else self._notes.events()
@@ -115,7 +114,6 @@ class AsyncEngine(Engine, Generic[C]):
         self.tally.begun(due)
 
     async def _request(self, client: C, due: int, sent_at: int) -> None:
-        """Send a request that has begun, and count how it ended."""
         tally = self.tally
         turn = self._draw()
         attempts = 0
@@ -345,7 +343,6 @@ class CallEngine(AsyncEngine[K]):
         return "event", 0
 
     def _answer(self, client: K, answer: Any) -> tuple[str | None, int]:
-        """Count a whole answer; as `_attempt`."""
         client.received += self._size(answer)
         expected = self.load.request.expect_body
         if expected is None:

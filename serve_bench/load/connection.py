@@ -190,7 +190,6 @@ class Connection:
 
     @property
     def in_flight(self) -> bool:
-        """Whether a request is begun and not ended."""
         return self.waiting or self.state >= FAST
 
     def open(self, now: int) -> None:
@@ -275,7 +274,6 @@ class Connection:
             raise
 
     def close(self) -> None:
-        """Close the socket, if there is one."""
         if self.sock is not None:
             self.poller.unregister(self.fd)
             self.sock.close()
@@ -325,13 +323,11 @@ class ConnectionRates:
         self.highest: float | None = None
 
     def begin(self, now: int) -> None:
-        """The measured part begins."""
         self._counts = [conn.ended_well for conn in self._connections]
         self._since = now
         self._due = now + INTERVAL_NS
 
     def look(self, now: int) -> None:
-        """End the interval if it is over."""
         if not self._due or now < self._due:
             return
         counts = [conn.ended_well for conn in self._connections]

@@ -38,7 +38,7 @@ from serve_bench.load.connection import (
 from serve_bench.load.failures import connection_class, reason_of
 from serve_bench.load.pacing import Engine, WorkerShare, next_turn
 from serve_bench.load.request_log import Notes
-from serve_bench.load.streams import StreamFramer, stream_framer
+from serve_bench.load.streams import MAX_EVENT, StreamFramer, stream_framer
 from serve_bench.load.tally import NEVER
 from serve_bench.load.traces import Traces
 
@@ -51,6 +51,9 @@ SCAN_NS = 100_000_000
 RECORDS_AT_ONCE = 8
 """TLS records read from a connection before others are looked at. A full one is followed by another
 in most cases: to wait for each by the poller costs 20 % of the CPU of a body of 1 MB."""
+
+MOST_HELD = 2 * MAX_EVENT
+"""Bytes that are kept of unfinished events in all, before those above 1 MiB are given up."""
 
 perf = time.perf_counter_ns
 
@@ -145,7 +148,6 @@ class Exchanges(Engine):
         self._open(conn, now)
 
     def _open(self, conn: Connection, now: int) -> None:
-        """Close the old socket, and begin to connect."""
         if conn.sock is not None:
             self._by_fd.pop(conn.fd, None)
             conn.close()
@@ -226,7 +228,6 @@ class Exchanges(Engine):
         self.tally.had_waited(due)
 
     def _send(self, conn: Connection, now: int) -> None:
-        """Send the request that waits on an open connection."""
         conn.waiting = False
         conn.sent_at = now
         conn.state = FAST if self._hot and conn.due == now and not conn.trace else BUSY
@@ -328,7 +329,6 @@ class Exchanges(Engine):
         self._go_on(conn, now, reusable)
 
     def _given_up(self, conn: Connection, failure: str, now: int, status: int | None) -> None:
-        """The request on this connection has failed, for good."""
         self._flying -= 1
         self.tally.failure(failure, conn.due, now, status)
         if self._streaming is not None and failure in GIVEN_UP:
@@ -423,7 +423,6 @@ class Exchanges(Engine):
         return conn.tls is not None and len(data) == RECORD and conn.framer.started
 
     def _trouble(self, conn: Connection, error: Exception, now: int, data: bytes = b"") -> None:
-        """Reading or parsing `data` raised."""
         switched = conn.framer.done and conn.framer.status == 101  # without naming a protocol
         if isinstance(error, HttpParserUpgrade) or switched:
             conn.framer.upgraded()
@@ -454,14 +453,22 @@ class Exchanges(Engine):
             within = framer.started
             seen = f"the connection ended {'within the' if within else 'before an'} answer"
             self._failed(conn, "truncated" if within else "reset", now, framer.seen() or seen)
+        elif not framer.keep(data) or self._crowded(framer):
+            self._failed(conn, "too-large", now, framer.seen())
         else:
-            framer.keep(data)
             if conn.state == FAST:
                 conn.sent_at = conn.due
                 conn.state = BUSY
 
+    def _crowded(self, framer: http1.ResponseFramer) -> bool:
+        """Whether its event is large, and those of all connections hold more than they may."""
+        if not isinstance(framer, StreamFramer) or framer.reader.held <= http1.MAX_HEAD:
+            return False
+        framers = (conn.framer for conn in self.connections)
+        held = sum(other.reader.held for other in framers if isinstance(other, StreamFramer))
+        return held > MOST_HELD
+
     def _take_events(self, conn: Connection, framer: StreamFramer, now: int) -> None:
-        """Count what one read has brought."""
         if not framer.first:
             framer.first = now
         if framer.streams and framer.first != NEVER:  # of other responses it is no time of a stream
@@ -475,7 +482,6 @@ class Exchanges(Engine):
                 conn.events.add(now, count)
 
     def _stamped(self, conn: Connection) -> bytes:
-        """Read once with the kernel's time of receipt."""
         assert conn.sock is not None
         data, pickup_ns = receive_stamped(conn.sock, READ_SIZE)
         if pickup_ns is not None:
@@ -524,7 +530,6 @@ class Exchanges(Engine):
         self._failed(conn, failure, now, conn.framer.seen() or seen)
 
     def _stalled(self, conn: Connection, now: int) -> bool:
-        """Whether the next event of a stream is overdue."""
         last = _latest(conn)
         return last > 0 and now - last > self._gap_ns
 

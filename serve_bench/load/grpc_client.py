@@ -20,10 +20,11 @@ from serve_bench.load.async_engine import CallClient, CallEngine
 from serve_bench.load.connection import Address
 from serve_bench.load.pacing import WorkerShare, next_turn
 from serve_bench.load.request_log import Notes
+from serve_bench.load.streams import MAX_EVENT
 
 OPTIONS: Final = (
     ("grpc.use_local_subchannel_pool", 1),  # else all channels of a process share a connection
-    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_receive_message_length", MAX_EVENT),
     ("grpc.max_send_message_length", -1),
     ("grpc.enable_retries", 0),  # unseen, they would be part of a latency
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -45,7 +46,8 @@ BROKEN: Final = {
 """The class of a call that was UNAVAILABLE, by the state of its channel: nobody answered."""
 
 TOO_LARGE: Final = "message larger than max"
-"""What a server says that refuses a message for its size, with RESOURCE_EXHAUSTED."""
+"""What a server says that refuses a message for its size, with RESOURCE_EXHAUSTED. Our own side
+says it of an answer, behind `CLIENT: `."""
 
 
 @dataclass(slots=True, eq=False)
@@ -116,13 +118,17 @@ class GrpcEngine(CallEngine[ChannelClient]):
             if not client.stalled or self._over.is_set():
                 raise
             return "stalled", 0
+        if answer is None:  # of grpcio: the call ended well without a whole message
+            self.see("malformed", "no whole message")
+            return "malformed", 0
         return self._answer(client, answer)
 
     def _failure(self, client: ChannelClient, error: grpc.aio.AioRpcError) -> tuple[str, int]:
         code = error.code()
         number = int(code.value[0])
-        if TOO_LARGE in (error.details() or ""):
-            return "status", number
+        details = error.details() or ""
+        if TOO_LARGE in details:
+            return ("too-large", 0) if details.startswith("CLIENT: ") else ("status", number)
         if code is grpc.StatusCode.UNAVAILABLE:
             broken = BROKEN.get(client.channel.get_state())
             if broken is not None:

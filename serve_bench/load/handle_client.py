@@ -61,7 +61,6 @@ class HandleEngine(CallEngine[CallClient]):
         self._methods: dict[str, Any] = {}
 
     def connect(self) -> int:
-        """Join the cluster, and get the handle."""
         handlers = {number: signal.getsignal(number) for number in HANDLED}
         try:
             ray.init(
@@ -127,7 +126,6 @@ class HandleEngine(CallEngine[CallClient]):
 
 
 def arguments(body: bytes, headers: Headers) -> tuple[Any, ...]:
-    """What a method is called with."""
     if not body:
         return ()
     return (json.loads(body) if is_json(headers) else body,)
@@ -139,7 +137,6 @@ def size_of(answer: Any) -> int:
 
 
 def class_of(error: Exception) -> str:
-    """The class of failure of a call that ended with an exception."""
     for kinds, name in CLASSES:
         if isinstance(error, kinds):
             return name

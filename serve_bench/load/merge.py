@@ -269,7 +269,6 @@ def _summed(every: Sequence[Counts]) -> Counts:
 
 
 def highest(rates: Iterable[float | None]) -> float | None:
-    """The highest known rate; None without any."""
     return max((rate for rate in rates if rate is not None), default=None)
 
 

@@ -194,7 +194,6 @@ class ArrivalClock:
             self._settle()
 
     def step(self) -> None:
-        """Go on to the next due time."""
         self.due = self._base + offset if (offset := next(self._times, None)) is not None else NEVER
         if self._warm:
             self._settle()
@@ -288,7 +287,6 @@ class TimerFd(Timer):
 
 
 def make_timer(spin: bool) -> Timer:
-    """The best timer of this system, or SpinTimer with `spin`."""
     if spin:
         return SpinTimer()
     if sys.platform == "linux" and ctypes.sizeof(ctypes.c_long) == 8:

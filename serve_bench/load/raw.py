@@ -108,7 +108,6 @@ class RawEngine(Exchanges):
         return begun
 
     def _fill(self) -> None:
-        """Assign a request to every idle connection."""
         for conn in self.connections:
             if conn.state == IDLE:
                 self._next(conn, perf())
@@ -169,7 +168,6 @@ class RawEngine(Exchanges):
             self._pump()
 
     def _launch(self, due: int, now: int) -> None:
-        """Send the request, or open a connection for it, or queue it."""
         if self._free:
             conn = self._free.pop()
             self._assign(conn, due)

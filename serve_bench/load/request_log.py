@@ -194,7 +194,6 @@ class RequestLog:
                     column.fromfile(file, count)
 
     def close(self) -> None:
-        """Close the files; the rows stay."""
         for fd in self._fds:
             os.close(fd)
         self._fds = []

@@ -14,12 +14,16 @@ from typing import Final
 import msgspec
 
 from serve_bench.core.load_spec import Streaming
+from serve_bench.load import http1
 from serve_bench.load.http1 import OTHER, PLAIN, WAITING, ResponseFramer, ends_itself
 
 BOM: Final = b"\xef\xbb\xbf"
 
 DONE: Final = b"[DONE]"
 """Data of the event that ends the stream of an OpenAI-compatible service. It is no event itself."""
+
+MAX_EVENT: Final = 16_000_000
+"""Bytes of the longest event of SSE or message of gRPC."""
 
 _LINE_END: Final = re.compile(rb"\r\n|\r|\n")
 _FIELDS: Final = frozenset((b"event", b"id", b"retry"))
@@ -32,16 +36,17 @@ class EventReader(ABC):
     was one. `done`: the stream has announced its end, `bare`: by a line without `data:`. `fault`:
     class of failure; None: none yet. `seen`: what was wrong, as it came, empty where nothing came.
     `tokens`: of the prompt and of the answer, as the service counts them; None: it does not.
+    `held`: bytes that are kept of an event without its end.
     """
 
-    __slots__ = ("any", "bare", "done", "fault", "fresh", "seen", "tokens")
+    __slots__ = ("any", "bare", "done", "fault", "fresh", "held", "seen", "tokens")
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
         """Begin another response."""
-        self.fresh = 0
+        self.fresh = self.held = 0
         self.any = self.bare = self.done = False
         self.fault: str | None = None
         self.seen = b""
@@ -60,10 +65,9 @@ class EventReader(ABC):
     def fail(self, fault: str, seen: bytes) -> None:
         """Something is wrong with the stream. What was wrong first counts."""
         if self.fault is None:
-            self.fault, self.seen = fault, seen
+            self.fault, self.seen = fault, seen[: http1.LARGE]
 
     def add(self) -> None:
-        """An event is complete."""
         self.fresh += 1
         self.any = True
 
@@ -108,15 +112,15 @@ class SseReader(EventReader):
     ends the stream too: clients ignore it as a field that they do not know.
     """
 
-    __slots__ = ("_after_cr", "_data", "_first", "_garbage", "_parts")
+    __slots__ = ("_after_cr", "_data", "_first", "_garbage", "_rest")
 
     announced = False
     """Whether a stream must end with DONE; one without it is truncated."""
 
     def reset(self) -> None:
         super().reset()
-        self._parts: list[bytes] = []  # of a line without its end
-        self._data: list[bytes] = []  # lines of a block without its end
+        self._rest = bytearray()  # of a line without its end
+        self._data = bytearray()  # lines of a block without its end, each behind a line end
         self._garbage = b""  # the first line of a block that is no field
         self._after_cr = False
         self._first = True
@@ -127,7 +131,7 @@ class SseReader(EventReader):
             part.startswith(b"data:")
             and part.find(b"\n") == len(part) - 2
             and part.endswith(b"\n\n")
-            and not (self._parts or self._after_cr or self._garbage)
+            and not (self._rest or self._after_cr or self._garbage)
             and not self._data
             and b"\r" not in part
         ):
@@ -140,13 +144,15 @@ class SseReader(EventReader):
         if not part:
             return
         if b"\n" not in part and b"\r" not in part:
-            self._parts.append(part)
+            self._rest += part
+            self.held += len(part)
             return
         self._after_cr = part.endswith(b"\r")
-        *lines, rest = _LINE_END.split(b"".join((*self._parts, part)))
-        self._parts = [rest] if rest else []
+        *lines, rest = _LINE_END.split(self._rest + part if self._rest else part)
+        self._rest = bytearray(rest)
         for line in lines:
             self._line(line)
+        self.held = len(rest) + len(self._data)
 
     def _line(self, line: bytes) -> None:
         if self._first:
@@ -154,9 +160,9 @@ class SseReader(EventReader):
             line = line.removeprefix(BOM)
         if not line:
             data, garbage = self._data, self._garbage
-            self._data, self._garbage = [], b""
+            self._data, self._garbage = bytearray(), b""
             if data:
-                self._dispatch(b"\n".join(data))
+                self._dispatch(bytes(memoryview(data)[1:]))
             elif garbage:
                 self.fail("event", garbage)
             return
@@ -165,9 +171,9 @@ class SseReader(EventReader):
             return
         name, _, value = line.partition(b":")
         if name == b"data":
-            self._data.append(value)
+            self._data += b"\n" + value
         elif name and name not in _FIELDS:  # without a name it is a comment
-            self._garbage = self._garbage or line
+            self._garbage = self._garbage or line[: http1.LARGE]
 
     def _dispatch(self, data: bytes) -> None:
         """A block with data is complete."""
@@ -177,13 +183,14 @@ class SseReader(EventReader):
             self.add()
 
     def end(self) -> str | None:
-        if self._parts:
-            rest, self._parts = b"".join(self._parts), []
-            self._line(rest)
-        if len(self._data) == 1 and self._data[0].removeprefix(b" ") == DONE:
+        if self._rest:
+            self._line(bytes(self._rest))
+            self._rest.clear()
+        data = bytes(self._data[1:])
+        if self._data and data.removeprefix(b" ") == DONE:
             self.done = True  # its empty line is often left out
         elif self._data or self._garbage or (self.announced and not self.done):
-            rest = b"\n".join(self._data) or self._garbage or b"no [DONE] at the end"
+            rest = data or self._garbage or b"no [DONE] at the end"
             self.fail("truncated" if self.any else "event", rest)
         return super().end()
 
@@ -276,18 +283,17 @@ class StreamFramer(ResponseFramer):
         self._bounded = self._head_read = self.streams = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """llhttp's callback."""
         own_end = ends_itself(name, value)
         self._bounded = self._bounded if own_end is None else own_end
 
     def on_headers_complete(self) -> None:
-        """llhttp's callback."""
         status = self.parser.get_status_code()
         self._head_read, self.streams = status >= 200, 200 <= status < 300
 
     def on_body(self, part: bytes) -> None:
         """llhttp's callback, for each piece of the body."""
         if self.streams:
+            self._room = http1.MAX_HEAD
             self.reader.feed(part)
 
     def on_message_complete(self) -> None:
@@ -300,10 +306,12 @@ class StreamFramer(ResponseFramer):
         else:
             self._complete(status, keep_alive)
 
-    def keep(self, data: bytes) -> None:
+    def keep(self, data: bytes) -> bool:
         if not self.streams:
-            super().keep(data)
+            return super().keep(data)
         self.started = True
+        self._room -= len(data)  # full again with each piece of the body
+        return self._room > 0 and self.reader.held <= MAX_EVENT
 
     def seen(self, data: bytes = b"") -> bytes:
         return self.reader.seen or super().seen(data)
@@ -329,12 +337,11 @@ class ChunkFramer(StreamFramer):
         self._chunked = self._filled = False
 
     def on_chunk_header(self) -> None:
-        """llhttp's callback."""
         self._chunked = True
 
     def on_body(self, part: bytes) -> None:
         if self._chunked:
-            self._filled = self.streams
+            self._filled, self._room = self.streams, http1.MAX_HEAD
         else:
             super().on_body(part)
 
@@ -346,7 +353,6 @@ class ChunkFramer(StreamFramer):
 
 
 def stream_framer(streaming: Streaming) -> StreamFramer:
-    """The framer for a kind of stream."""
     if streaming.events == "chunks":
         return ChunkFramer(PieceReader())
     if streaming.events == "lines":

@@ -94,13 +94,11 @@ class Traces:
         return number, f"traceparent: 00-{ids}-01\r\n".encode()
 
     def add(self, number: int, due: int, sent: int, first: int, end: int, status: int) -> None:
-        """A traced request has ended, or the load with it in flight."""
         row = (number, due, sent, first or end, end, status)
         for column, value in zip(self._columns, row, strict=True):
             column.append(value)
 
     def write(self) -> int:
-        """Writes all for the parent; returns how many."""
         with open(self._order.fd, "wb", closefd=False) as file:
             for column in self._columns:
                 column.tofile(file)
@@ -117,13 +115,11 @@ class TraceLog:
         self.requests: tuple[TracedRequest, ...] = ()
 
     def open(self, workers: int) -> list[TraceOrder]:
-        """An empty file for each worker to write to."""
         self._fds = [anonymous_file() for _ in range(workers)]
         each_s = self._per_s / workers
         return [TraceOrder(fd, self._prefix, self._share, each_s) for fd in self._fds]
 
     def take(self, written: Mapping[int, int]) -> None:
-        """Read what the workers wrote: worker -> number of requests."""
         rows: list[TracedRequest] = []
         for worker, count in sorted(written.items()):
             fd = self._fds[worker]
@@ -139,7 +135,6 @@ class TraceLog:
         self.requests = tuple(sorted(rows, key=lambda one: one.due))
 
     def close(self) -> None:
-        """Close the files; the requests stay."""
         for fd in self._fds:
             os.close(fd)
         self._fds = []

@@ -161,11 +161,9 @@ class Worker:
 
     @property
     def report(self) -> dict[str, Any] | None:
-        """Its report, once it is done."""
         return self.messages.get("done")
 
     def failure(self, completed: int) -> WorkerFailure:
-        """Why it sent no report."""
         code = self.process.poll()
         self.errors.seek(0)
         told = self.errors.read().decode(errors="replace").strip().splitlines()
@@ -256,7 +254,6 @@ class Crew:
 
     @property
     def alive(self) -> list[Worker]:
-        """Workers whose stdout is open."""
         return [worker for worker in self.workers if not worker.ended]
 
     def listen(self, timeout_s: float) -> None:
@@ -330,7 +327,6 @@ class Crew:
         return ns / 1e9
 
     def all_lost(self, failures: Sequence[WorkerFailure]) -> LoadError:
-        """The error when no worker is left."""
         request = self._loads[0].request
         reasons = "; ".join(f"worker {one.pid}: {one.reason}" for one in failures)
         return LoadError("worker", request.host, request.port, f"no worker is left: {reasons}")

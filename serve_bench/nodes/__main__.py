@@ -160,15 +160,12 @@ class LoadActors:
         return {"nodes": states, "ended": ended, "broken": self._broken}
 
     def collect(self) -> dict[str, Any]:
-        """What came of each node, once all have ended."""
         return {"outcomes": {one.node: one.outcome for one in self._tasks}, "skew_s": self._skew_s}
 
     def call_off(self) -> None:
-        """End the load early."""
         self._off.set()
 
     def stop(self) -> None:
-        """Dismiss all actors."""
         for node in list(self._actors):
             self._dismiss(node)
 
@@ -379,7 +376,6 @@ def _read_commands(commands: Queue[dict[str, Any]], source: TextIO) -> None:
 
 
 def main() -> None:
-    """Serves commands until stdin ends."""
     protocol = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # Ray prints to stdout: to the log with it
 

@@ -76,7 +76,6 @@ class LoadTask:
         return True
 
     def state(self) -> dict[str, Any]:
-        """How it stands, for the program: plain content."""
         return {
             "progress": None if self.progress is None else asdict(self.progress),
             "at_gate": self._at_gate,
@@ -91,7 +90,6 @@ class LoadActor:
         self._task: LoadTask | None = None
 
     def hello(self) -> dict[str, Any]:
-        """That it is up, and from where it has this package."""
         return {"pid": os.getpid(), "package": serve_bench.__file__}
 
     def _current(self, number: int) -> LoadTask | None:
@@ -99,12 +97,10 @@ class LoadActor:
         return task if task is not None and task.number == number else None
 
     def progress(self, number: int) -> dict[str, Any] | None:
-        """How this load stands; None before it has begun."""
         task = self._current(number)
         return None if task is None else task.state()
 
     def call_off(self, number: int) -> None:
-        """End this load early."""
         if (task := self._current(number)) is not None:
             task.off.set()
 
@@ -137,7 +133,6 @@ class LoadActor:
         return {**outcome, "usage": usage, **gate}
 
     def begin(self, number: int) -> None:
-        """Open the gate of this drive."""
         if (drive := self._current(number)) is not None:
             drive.begin_ns = time.perf_counter_ns()
 

@@ -78,7 +78,6 @@ def _load_error(outcome: Mapping[str, Any]) -> LoadError:
 
 
 def part_of(outcome: Mapping[str, Any]) -> Part:
-    """What came of a node, from the program's answer about it."""
     kind = outcome["kind"]
     if kind == "load":
         return built(LoadResult, outcome["result"], "result")
@@ -245,7 +244,6 @@ class NodeCrew:
         return self._collect(lost)
 
     def close(self) -> None:
-        """End the actors and the program."""
         child, self._child = self._child, None
         if child is None:
             return
