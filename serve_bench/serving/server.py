@@ -244,7 +244,12 @@ class Serving:
         """
         body = {"names": list(self.spec.variant.env), "sources": dict(self.spec.sources)}
         answer = self._ask("proof", body, LAUNCH_TIMEOUT_S)
-        owner, processes, ports = self._listeners()
+        deadline = time.monotonic() + OWNER_TIMEOUT_S
+        while True:  # until one look has all: HAProxy may hand its ports over to a new process
+            owner, processes = self._owner(), self.processes()
+            ports = listening_ports({p.pid: p.role for p in processes})
+            if self.port in {entry["port"] for entry in ports} or time.monotonic() > deadline:
+                break
         proof: dict[str, Any] = {
             "port": self.port,
             "port_owner": owner,
@@ -265,22 +270,20 @@ class Serving:
             raise self._failed(f"variant {name} is not engaged: {wrong[0]}", wrong[1:])
         return proof
 
-    def _listeners(self) -> tuple[dict[str, Any] | None, list[Process], list[dict[str, Any]]]:
-        """Who listens on the HTTP port, the processes, and what these listen on, of one look that
-        has all: HAProxy hands its ports over to a new process at a deploy."""
+    def _owner(self) -> dict[str, Any] | None:
+        """Who listens on the HTTP port. HAProxy hands it over to a new process at a deploy: for a
+        moment nobody can be found, or one that is just about to end."""
         deadline = time.monotonic() + OWNER_TIMEOUT_S
-        while True:
-            named = None
-            with contextlib.suppress(psutil.NoSuchProcess):
-                if (owner := port_owner(self.port)) is not None:
+        while time.monotonic() < deadline:
+            owner = port_owner(self.port)
+            try:
+                if owner is not None:
                     name = owner.name()
-                    named = {"pid": owner.pid, "name": name, "role": role_of(name)}
-            processes = self.processes()
-            ports = listening_ports({p.pid: p.role for p in processes})
-            found = named is not None and self.port in {entry["port"] for entry in ports}
-            if found or time.monotonic() > deadline:
-                return named, processes, ports
+                    return {"pid": owner.pid, "name": name, "role": role_of(name)}
+            except psutil.NoSuchProcess:
+                continue
             time.sleep(0.05)
+        return None
 
     def processes(self) -> list[Process]:
         """The processes of the launch now, with their roles; none once it has ended. HAProxy's pid
@@ -303,11 +306,9 @@ class Serving:
         return _with_fallback(out)
 
     def begin_look(self) -> None:
-        """Starts to look at what the replicas wait in. Raises LaunchFailed."""
         self._ask("look", {}, LOOK_TIMEOUT_S)
 
     def end_look(self, from_ns: int, to_ns: int) -> list[Mapping[str, Any]]:
-        """What each replica saw between two moments of time.time_ns. Raises LaunchFailed."""
         return list(
             self._ask("look", {"from_ns": from_ns, "to_ns": to_ns}, LOOK_TIMEOUT_S)["replicas"]
         )
@@ -317,7 +318,6 @@ class Serving:
         self._ask("course", {} if every_s is None else {"every_s": every_s}, LOOK_TIMEOUT_S)
 
     def replica_states(self) -> Mapping[str, Any]:
-        """What was read last, by deployment. Raises LaunchFailed."""
         return dict(self._ask("course", {"now": True}, LOOK_TIMEOUT_S)["states"])
 
     def end_course(self) -> Mapping[str, Any]:
@@ -340,7 +340,6 @@ class Serving:
         return _counts_in(beside) if beside.is_dir() else {}
 
     def marks(self) -> list[ProcessMarks]:
-        """The marks of traced requests so far, by process; empty without."""
         return read_marks(self.spec.marks_folder)
 
     def replicas(self) -> list[int]:
@@ -429,7 +428,6 @@ class Serving:
         return self._closed
 
     def alive(self) -> bool:
-        """Whether the child process, and with it the cluster, still runs."""
         return self._child is not None and self._child.alive()
 
     def _ask(

@@ -6,12 +6,14 @@ import os
 import socket
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from serve_bench.core.errors import BadInput, RunFailed
 from serve_bench.core.result import VariantUsed
 from serve_bench.serving.launch_spec import (
+    LaunchSpec,
     check_port,
     free_block,
     is_loopback,
@@ -19,7 +21,7 @@ from serve_bench.serving.launch_spec import (
     open_to_network,
     port_owner,
 )
-from serve_bench.serving.server import LaunchSpec, Process, Serving
+from serve_bench.serving.server import Process, Serving
 
 
 def test_a_block_is_below_the_ephemeral_range_and_its_first_ports_can_be_bound() -> None:
@@ -72,8 +74,8 @@ def test_what_is_open_to_the_network(address: str, open_: bool) -> None:
 def test_a_port_that_two_processes_hold_is_that_of_either() -> None:
     """As HAProxy hands its ports over: a list of all sockets names one of the two."""
     with socket.create_server(("0.0.0.0", 0)) as server:
-        held = {"stdin": subprocess.PIPE, "pass_fds": [server.fileno()]}
-        with subprocess.Popen(["cat"], **held) as heir:
+        fds = [server.fileno()]
+        with subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=fds) as heir:
             for pid in (os.getpid(), heir.pid):
                 found = open_to_network(listening_ports({pid: "haproxy"}))
                 assert server.getsockname()[1] in {entry["port"] for entry in found}
@@ -84,14 +86,17 @@ def test_a_proof_is_of_the_process_that_has_taken_the_ports_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A list of processes from before a reload has no port of HAProxy any more."""
-    with socket.create_server(("0.0.0.0", 0)) as server:
+    with socket.create_server(("0.0.0.0", 0)) as held:
         serving = Serving(LaunchSpec(VariantUsed("default"), "abcdef", "1", Path("log")))
-        serving.port = server.getsockname()[1]
+        serving.port = held.getsockname()[1]
         looks = iter([[Process(1, "haproxy", "old")], [Process(os.getpid(), "haproxy", "new")]])
         monkeypatch.setattr(serving, "processes", lambda: next(looks))
-        owner, processes, ports = serving._listeners()
-    assert owner is not None and owner["pid"] == processes[0].pid == os.getpid()
-    assert open_to_network(ports)[0]["role"] == "haproxy"
+        facts: dict[str, Any] = {"flags": {}, "environment": {}, "packages": []}
+        monkeypatch.setattr(serving, "_ask", lambda *asked: facts)
+        monkeypatch.setattr("serve_bench.serving.server.contradictions", lambda *proof: [])
+        proof = serving.prove()
+    assert [one["pid"] for one in proof["processes"]] == [os.getpid()]
+    assert "haproxy" in {entry["role"] for entry in proof["open_to_network"]}
 
 
 def test_a_host_that_cannot_be_resolved_is_named() -> None:
