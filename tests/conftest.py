@@ -24,6 +24,7 @@ import pytest
 from hypothesis import settings
 
 from serve_bench.cli.program import run
+from serve_bench.core.secrets import KNOWN
 from serve_bench.observing import host
 from serve_bench.observing.profiler import why_not_allowed
 from serve_bench.serving import strays
@@ -210,8 +211,10 @@ def _torch_only_where_marked(
 
 @pytest.fixture(autouse=True)
 def _quiet_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No second of looking at the host before each run of a test, nor doubts by what it finds."""
+    """No second of looking at the host before each run of a test, nor doubts by what it finds; and
+    nothing is a secret that was one in another test."""
     monkeypatch.setattr(host, "busy_cores", lambda: 0.0)
+    KNOWN.clear()
 
 
 @pytest.fixture

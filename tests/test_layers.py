@@ -51,7 +51,7 @@ MEASURING: Final = frozenset(
 #: What pure modules may use of the standard library: no clock, no file, no process, no network.
 PURE: Final = frozenset(
     """__future__ abc base64 bisect collections copy csv dataclasses difflib enum fnmatch
-    functools hashlib heapq io ipaddress itertools json math msgspec random re shlex statistics
+    functools hashlib heapq html io ipaddress itertools json math msgspec random re shlex statistics
     string struct textwrap types typing urllib""".split()
 )
 

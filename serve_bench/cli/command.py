@@ -33,6 +33,7 @@ from serve_bench.cli.panels import PANELS, PanelCommand, shape
 from serve_bench.core.axes import AxisFlag, axis_flags
 from serve_bench.core.errors import BadInput, visible
 from serve_bench.core.numbers import written
+from serve_bench.core.redaction import hide_option
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 """Exit codes."""
@@ -143,6 +144,9 @@ class Options:
 
     def __init__(self, **values: Any) -> None:
         flags = self.flags()
+        for name, value in values.items():  # known before anything is refused in words
+            for word in value if isinstance(value, list) else [value]:
+                hide_option(name, str(word))
         for name in values.keys() & flags.keys():
             flags[name].check(name, values[name])
         self.__dict__.update({name: one.default for name, one in flags.items()} | values)

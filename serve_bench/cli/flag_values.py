@@ -16,6 +16,7 @@ from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import Load
 from serve_bench.core.numbers import whole_number
 from serve_bench.core.request_spec import Draw, Headers, path_fault
+from serve_bench.core.secrets import MOST, hash_value
 from serve_bench.core.timeline import seconds_of as seconds_of
 from serve_bench.core.timeline import stages_of as stages_of
 
@@ -144,17 +145,20 @@ def _bytes_in(file: str, flag: str) -> bytes:
             raise BadInput(
                 f"{flag}: {file} has {path.stat().st_size:,} bytes; allowed: {MOST_BYTES:,}"
             )
-        return path.read_bytes()
+        content = path.read_bytes()
     except OSError as error:
         reason = (error.strerror or "error").lower()
         raise BadInput(f"{flag}: {file} cannot be read: {reason}") from None
+    for value in (content, *content.splitlines()[:MOST]):
+        hash_value(value)
+    return content
 
 
 def header_of(text: str) -> tuple[str, str]:
     """`Name: value` as a pair."""
     name, colon, value = text.partition(":")
     if not colon:
-        raise BadInput(f"--header: {text!r} is not allowed; it takes 'Name: value'")
+        raise BadInput(f"--header: {hash_value(text)!r} is not allowed; it takes 'Name: value'")
     return name.strip(), value.strip()
 
 

@@ -31,6 +31,7 @@ from serve_bench.cli.options import USUAL_SHARE
 from serve_bench.cli.profile import profile
 from serve_bench.cli.report import report
 from serve_bench.core.errors import BadInput, RunFailed
+from serve_bench.core.secrets import hide
 
 #: typer carries its own click and exports this one of its errors; its base is what a parser raises.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
@@ -142,7 +143,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without ± still gets the figures
+            stream.write = _hiding(stream.write)  # type: ignore[method-assign]
     sys.exit(run(sys.argv[1:] if argv is None else list(argv)))
+
+
+def _hiding(write: Callable[[str], int]) -> Callable[[str], int]:
+    """How a stream writes, with nothing in it that may be a secret."""
+    return lambda text: write(hide(text))
 
 
 def run(argv: Sequence[str]) -> int:

@@ -27,16 +27,7 @@ from serve_bench.cli.progress import Display
 from serve_bench.core.errors import BadInput, visible
 from serve_bench.core.figures import counted
 from serve_bench.core.plan import duration_text
-from serve_bench.core.redaction import (
-    differs,
-    hide_body,
-    hide_env_pair,
-    hide_env_value,
-    hide_header,
-    hide_in_text,
-    hide_suite,
-    named_by,
-)
+from serve_bench.core.redaction import differs, hide_env_value, hide_option, hide_suite, named_by
 from serve_bench.core.result import PlannedTrial, Result, Resume, Run
 from serve_bench.core.slo import parse_slo
 from serve_bench.core.variants import BUILT_IN_VARIANTS
@@ -52,14 +43,6 @@ from serve_bench.store import RunFolder, StoreError, check_new, now_iso, read
 #
 # Rule: the command line is made of the parsed options, however they were spelt and joined.
 # core/redaction.py decides what of a value is kept.
-
-#: How the values of an option are kept; of all others as texts that may hold an address.
-KEPT: Final[Mapping[str, Callable[[str], str]]] = {
-    "header": hide_header,
-    "body": hide_body,
-    "expect_body": hide_body,
-    **dict.fromkeys(("env", "a_env", "b_env"), hide_env_pair),
-}
 
 
 def run_record(
@@ -113,12 +96,12 @@ def _words(context: Any) -> Iterator[str]:
         if isinstance(value, bool):
             yield long_name(parameter.opts if value else parameter.secondary_opts)
             continue
-        kept = KEPT.get(parameter.name, hide_in_text)
         for each in value if isinstance(value, list | tuple) else [value]:
+            text = hide_option(parameter.name, str(each))
             if parameter.param_type_name == "argument":
-                yield kept(str(each))
+                yield text
                 continue
-            flag, text = long_name(parameter.opts), kept(str(each))
+            flag = long_name(parameter.opts)
             yield from [f"{flag}={text}"] if text.startswith("-") else [flag, text]
 
 

@@ -17,10 +17,11 @@ from serve_bench.core.axes import LARGEST_COUNT, nearest
 from serve_bench.core.chat import Completions
 from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.numbers import Amount, Count
-from serve_bench.core.redaction import hash_value, hide_in_text
+from serve_bench.core.redaction import hide_in_text
 from serve_bench.core.request_spec import Draw, Headers, Request
 from serve_bench.core.result import STREAMS
 from serve_bench.core.schema import built, built_with, plain
+from serve_bench.core.secrets import hash_value
 
 Option: TypeAlias = int | float | str | bool
 
@@ -331,7 +332,8 @@ class OwnApp:
                     gpus[key] = each * count
                 kind = here.get(f"{one.name}.ray_actor_options.accelerator_type")
                 for name in (*one.resources, *([f"{ACCELERATOR}{kind}"] if kind else ())):
-                    if self._may_have(name):
+                    # Ray gives each node a resource of its name, and of the kind of its GPUs.
+                    if self.gpus != 0 if name.startswith(ACCELERATOR) else name[:5] == "node:":
                         continue
                     raise BadInput(
                         f"{where}: {self.target}: {one.name} asks Ray for the resource {name!r}, "
@@ -348,13 +350,6 @@ class OwnApp:
                     f"{total:g} GPU{'s' if total != 1 else ''} in all (num_gpus), and this host "
                     f"has {has}: {out} places it on the CPU, if its code can do without"
                 )
-
-    def _may_have(self, resource: str) -> bool:
-        """Whether the cluster that is started here may have a resource: Ray gives each node one of
-        its name, and one of the kind of its GPUs."""
-        if resource.startswith(ACCELERATOR):
-            return self.gpus != 0
-        return resource.startswith("node:")
 
     def to_json(self) -> dict[str, Any]:
         """Plain content, with hashes in the place of what may be a secret."""

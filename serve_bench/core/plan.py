@@ -468,7 +468,9 @@ def trial_of(
         events = events or (result.events / result.duration_s if result.duration_s > 0 else 0.0,)
         metrics["events"] = Metric("events/s", "higher", windows=events)
     histograms = {name: getattr(result, name) for name in HISTOGRAMS}
-    drained = result.drained if _drained_matters(planned.row, result) else Histogram()
+    timed = planned.row.loop == "closed" and planned.row.requests is None
+    many = FEWEST_EACH * result.drained.count > result.latency.count  # they bear on the percentiles
+    drained = result.drained if timed and many else Histogram()
     if drained.count:
         histograms["latency"] = result.latency.without(drained)
         histograms["censored"] = result.censored.joined(drained)
@@ -526,12 +528,6 @@ def trial_of(
 FEWEST_EACH: Final = 10
 """With fewer responses of each connection in the windows of a closed loop, the latencies of those
 that ended behind them are lower bounds: a good part of their time no new load was sent."""
-
-
-def _drained_matters(row: Row, result: LoadResult) -> bool:
-    """Whether so many responses ended behind the windows that they bear on the percentiles."""
-    timed = row.loop == "closed" and row.requests is None
-    return timed and FEWEST_EACH * result.drained.count > result.latency.count
 
 
 def row_of(load: Load) -> Row:

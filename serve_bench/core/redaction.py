@@ -1,14 +1,13 @@
 """What of a command line, an address or a suite is kept in records, and what only as a hash.
 
-Rule: what may be a secret by its place is kept as a hash, always, whatever its name: values of
-headers, bodies, values of the environment but for Ray's flags and plain numbers, and the users and
-query values of addresses. A hash is the same in every run, so that runs that differ in such a value
-are told apart, and those that do not are alike; a short value can be guessed from it. Pure.
+Rule: what may be a secret by its place is kept as a hash, always: values of headers, bodies, values
+of the environment but for Ray's flags and plain numbers, and users, parameters, queries, fragments
+of addresses. A hash is the same in every run, so that runs that differ in such a value are told
+apart; a short value can be guessed from it. Every other text then has it too (core/secrets.py).
 """
 
 from __future__ import annotations
 
-import hashlib
 import ipaddress
 import json
 import re
@@ -16,10 +15,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from serve_bench.core.schema import shown
-
-HASH: Final = r"sha256:[0-9a-f]{8}"
-
-_NUMBER: Final = re.compile(r"[+-]?\d+(\.\d+)?")
+from serve_bench.core.secrets import HASH, hash_value, hide
 
 #: Flags of Ray that hold a secret (ray/_private/authentication, ray/_private/ray_constants.py,
 #: ray/_private/runtime_env/protocol.py, Ray 2.60); a value of its others is kept.
@@ -33,8 +29,13 @@ _WEB: Final = "|".join(f"(?<={scheme}://)" for scheme in ("http", "https", "ws",
 _HOST: Final = r"(?:\[[^]\s]*\]|[^/@:\s?#\"']+)(?::\d+)?[/?#]"
 _USER: Final = re.compile(rf"(?<=://)(?!(?:{_WEB}){_HOST})[^\s\"'<>]+(?=@)", re.IGNORECASE)
 
-#: The query of an address or a path within a text.
+#: The query of an address or a path within a text, and the fragment of an address.
 _QUERY: Final = re.compile(r"(?<=/)([^\s\"?]*\?)([^\s\"#]+)")
+_FRAGMENT: Final = re.compile(r"(?<=://)([^\s\"#]*#)([^\s\"]+)")
+
+#: The path of an address, or a path alone, that has parameters, and each of them.
+_PATH: Final = re.compile(r"(?:(?<=://)|^(?=/))[^\s\"?#;]*;[^\s\"?#]*")
+_PARAMETER: Final = re.compile(r"(;)([^;/]+)")
 
 #: A hash ends where it ends: in the key of a trial the name of its row stands behind it.
 _HASH_FIRST: Final = re.compile(rf"{HASH}(?=[/:&#\s\"]|$)")
@@ -43,18 +44,10 @@ _HASH_FIRST: Final = re.compile(rf"{HASH}(?=[/:&#\s\"]|$)")
 _ENVIRONMENTS: Final = frozenset(("env", "env_vars", "environment"))
 
 
-def hash_value(value: str | bytes) -> str:
-    """`sha256:` and 8 hexadecimal digits; what is a hash already stays, and so does no value."""
-    if isinstance(value, str) and (not value or re.fullmatch(HASH, value)):
-        return value
-    content = value.encode(errors="surrogateescape") if isinstance(value, str) else value
-    return f"sha256:{hashlib.sha256(content).hexdigest()[:8]}"
-
-
 def hide_env_value(name: str, value: str) -> str:
     """The value of a variable of the environment."""
     is_flag = name.startswith("RAY_") and name not in SECRET_FLAGS
-    return value if is_flag or _NUMBER.fullmatch(value) else hash_value(value)
+    return value if is_flag or re.fullmatch(r"[+-]?\d+(\.\d+)?", value) else hash_value(value)
 
 
 def hide_env_pair(pair: str) -> str:
@@ -69,28 +62,34 @@ def hide_header(header: str) -> str:
     return f"{name}: {hash_value(value.strip())}" if colon else hash_value(header)
 
 
-def hide_body(text: str) -> str:
-    """A body, or @FILE as it is."""
-    return text if text.startswith("@") else hash_value(text)
+def hide_option(name: str, text: str) -> str:
+    """A value of an option of the command line, by the parameter."""
+    if name in ("body", "expect_body"):  # or @FILE as it is
+        return text if text.startswith("@") else hash_value(text)
+    kept = {"header": hide_header, **dict.fromkeys(("env", "a_env", "b_env"), hide_env_pair)}
+    return kept.get(name, hide_in_text)(text)
 
 
 def hide_in_text(text: str) -> str:
-    """A text in which addresses and paths stand, without their users and the values of their
-    queries."""
+    """A text without what may be a secret in the addresses and paths of it, nor what is known."""
     text = _USER.sub(lambda match: hash_value(match[0]), text)
-    return _QUERY.sub(lambda match: match[1] + "&".join(map(_hide_part, match[2].split("&"))), text)
+    text = _PATH.sub(lambda match: _PARAMETER.sub(_hide_rest, match[0]), text)
+    return hide(_FRAGMENT.sub(_hide_rest, _QUERY.sub(_hide_rest, text)))
+
+
+def _hide_rest(match: re.Match[str]) -> str:
+    return match[1] + "&".join(map(_hide_part, match[2].split("&")))
 
 
 def _hide_part(part: str) -> str:
-    """A part of a query, `name=value` or a value alone."""
+    """`name=value` or a value alone."""
     name, equals, value = part.rpartition("=") if "=" not in part else part.partition("=")
     return name + equals + (value if _HASH_FIRST.match(value) else hash_value(value))
 
 
 def hide_suite(suite: Mapping[str, Any]) -> dict[str, Any]:
     """A suite as it is recorded: two that are alike are equal."""
-    hidden: dict[str, Any] = hide_settings(json.loads(json.dumps(suite, default=dict)))
-    return hidden
+    return dict(hide_settings(json.loads(json.dumps(suite, default=dict))))
 
 
 def hide_settings(value: Any) -> Any:
@@ -100,7 +99,7 @@ def hide_settings(value: Any) -> Any:
             key: _hide_env(part) if key in _ENVIRONMENTS else hide_settings(part)
             for key, part in value.items()
         }
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [hide_settings(part) for part in value]
     return hide_in_text(value) if isinstance(value, str) else value
 

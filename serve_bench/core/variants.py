@@ -14,7 +14,7 @@ from typing import Any, Final, TypedDict
 
 from serve_bench.core.axes import read_table
 from serve_bench.core.errors import BadInput
-from serve_bench.core.redaction import hide_env_value
+from serve_bench.core.redaction import hide_env_pair, hide_env_value
 from serve_bench.core.result import VariantUsed
 
 BUILT_IN_VARIANTS: Final[dict[str, VariantUsed]] = {
@@ -46,7 +46,7 @@ def parse_env(pairs: Iterable[str], where: str) -> dict[str, str]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals:
-            raise BadInput(f"{where}: {pair!r} is not allowed; it takes NAME=VALUE")
+            raise BadInput(f"{where}: {hide_env_pair(pair)!r} is not allowed; it takes NAME=VALUE")
         if _env_name(name, where) in env:
             raise BadInput(f"{where}: {name} is given twice")
         env[name] = value
@@ -113,12 +113,7 @@ def read_variant(name: str, table: Any, where: str) -> VariantUsed:
         raise BadInput(f"{where}: python must be the path of an interpreter")
     merged = dict(BUILT_IN_VARIANTS[base].env)
     for key, value in known.get("env", {}).items():
-        merged[_env_name(key, where)] = _env_value(value, where)
+        merged[_env_name(key, where)] = str(int(value) if isinstance(value, bool) else value)
+        if "\0" in merged[key]:
+            raise BadInput(f"{where}: an environment value cannot hold a null character")
     return VariantUsed(name, env=merged, http_options=http_options, python=python)
-
-
-def _env_value(value: str | int | float | bool, where: str) -> str:
-    text = str(int(value)) if isinstance(value, bool) else str(value)
-    if "\0" in text:
-        raise BadInput(f"{where}: an environment value cannot hold a null character")
-    return text

@@ -11,8 +11,9 @@ import os
 import socket
 from typing import TYPE_CHECKING, Final
 
-from serve_bench.core.redaction import hash_value, hide_in_text
+from serve_bench.core.redaction import hide_in_text
 from serve_bench.core.request_spec import Request
+from serve_bench.core.secrets import MOST, hash_value
 
 if TYPE_CHECKING:
     from serve_bench.core.load_result import LoadResult
@@ -101,6 +102,9 @@ def describe_seen(seen: str | bytes, request: Request) -> str:
         data = b": ".join(filter(None, (head.partition(b"\r\n")[0], body)))
     sent = [value for headers in (request.headers, *request.header_sets) for _, value in headers]
     tokens = [value.split()[-1] for value in sent if value.split()]  # those without their scheme
+    for value in (*map(str.encode, sent[:MOST]), *request.all_bodies[:MOST]):
+        hash_value(value)  # however else the answer spells it
+    hide_in_text(request.url)
     for value in (*map(str.encode, (*sent, *tokens)), *request.all_bodies):
         if len(value) >= _SHORTEST_SECRET and value in data:
             data = data.replace(value, hash_value(value).encode())

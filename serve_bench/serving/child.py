@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final
 
+from serve_bench.core.secrets import hide
+
 DETAIL_LINES: Final = 12
 """The most lines that explain a failure."""
 
@@ -52,7 +54,7 @@ class Child:
         env: Mapping[str, str],
         name: str = "the cluster process",
     ) -> None:
-        self._name = name
+        self._name, self._log = name, log
         log.parent.mkdir(parents=True, exist_ok=True)
         self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
         with log.open("ab") as stderr:
@@ -129,11 +131,17 @@ class Child:
         self._process.kill()
 
     def wait(self) -> None:
-        """Waits for the end of a killed process and closes its pipes."""
+        """Waits for the end of a killed process; its log then has nothing to be hidden."""
         with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel holds it: a leftover
             self._process.wait(KILLED_S)
         with contextlib.suppress(BrokenPipeError):  # bytes left in the buffer for a dead process
             self._stdin.close()
+        draft = self._log.with_suffix(".part")
+        with contextlib.suppress(OSError), self._log.open("rb") as log, draft.open("wb") as hidden:
+            while lines := b"".join(log.readlines(1 << 22)).decode(errors="surrogateescape"):
+                hidden.write(hide(lines).encode(errors="surrogateescape"))
+            draft.replace(self._log)
+        draft.unlink(missing_ok=True)
 
     def _died(self, command: str) -> ChildError:
         try:

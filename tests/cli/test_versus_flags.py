@@ -24,7 +24,8 @@ from serve_bench.core.app_spec import AppSpec, own_spec
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import Timing
 from serve_bench.core.own_app import Asked, OwnApp, OwnDeployment, OwnGrpc
-from serve_bench.core.redaction import hash_value, hide_suite
+from serve_bench.core.redaction import hide_suite
+from serve_bench.core.secrets import hash_value
 from serve_bench.runner.url_bench import Service
 from serve_bench.store import read
 from tests import servers

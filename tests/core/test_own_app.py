@@ -35,9 +35,10 @@ from serve_bench.core.own_app import (
     slots_of,
 )
 from serve_bench.core.plan import Suite, label_of, request_of
-from serve_bench.core.redaction import hash_value, hide_suite
+from serve_bench.core.redaction import hide_suite
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import VariantUsed
+from serve_bench.core.secrets import hash_value
 from serve_bench.core.suite import Overrides, read_suite
 from serve_bench.doctor.software import ask_interpreter
 from serve_bench.load.driver import drive_load

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.core.redaction import hash_value
+from serve_bench.core.secrets import hash_value
 from serve_bench.store import read
 from tests.integration.conftest import run_checked
 

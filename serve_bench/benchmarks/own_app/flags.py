@@ -74,7 +74,7 @@ def own_suite(target: str, flags: OwnAppOptions, overrides: Overrides) -> Suite 
     Raises BadInput before anything starts.
     """
     file = Path(target)
-    if is_config(target):
+    if target.endswith((".yaml", ".yml")):  # a config file of Serve
         config, parts = _read_config(target, "TARGET", overrides), OwnParts(rest=_bare(target))
         return _suite_of(target, "TARGET", parts, target, flags, overrides, config)
     if not target.endswith(".toml"):
@@ -86,11 +86,6 @@ def own_suite(target: str, flags: OwnAppOptions, overrides: Overrides) -> Suite 
     if split_target(app)[0].endswith(".py"):  # beside the file, wherever the tool is started
         app = f"{file.parent / app}"
     return _suite_of(app, f"{target}: app", parts_of(data, target), target, flags, overrides)
-
-
-def is_config(target: str) -> bool:
-    """Whether a word names a config file of Serve."""
-    return target.endswith((".yaml", ".yml"))
 
 
 def _read_config(target: str, where: str, overrides: Overrides) -> ServeConfig:

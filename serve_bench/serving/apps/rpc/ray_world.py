@@ -69,10 +69,7 @@ class Watcher:
 
     def episode(self, steps: int) -> Any:
         """So many calls in a row."""
-        return episode(self._ask, self._state, steps)
-
-    def _state(self) -> Any:
-        return self._drawn.random(self._size, numpy.float32)
+        return episode(self._ask, lambda: self._drawn.random(self._size, numpy.float32), steps)
 
     def _ask(self, state: Any) -> int:
         raise NotImplementedError

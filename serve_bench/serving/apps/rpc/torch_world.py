@@ -191,7 +191,8 @@ class TorchWorld:
 def _be(rank: int, spec: Mapping[str, Any], line: Connection, listener: socket.socket) -> None:
     """Never returns."""
     try:
-        _end_with_parent()
+        # The kernel ends this process when the one that forked it has ended.
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         os.dup2(os.open(os.devnull, os.O_RDONLY), PARENT)
         if spec["interface"] is not None:
             os.environ["TP_SOCKET_IFNAME"] = str(spec["interface"])
@@ -258,11 +259,6 @@ def _on_command(line: Connection, do: Callable[[Mapping[str, Any]], Any]) -> Non
     """Does what each command asks, until the line ends (EOFError)."""
     while True:
         _answer(line, do(json.loads(line.recv_bytes())))
-
-
-def _end_with_parent() -> None:
-    """The kernel ends this process when the one that forked it has ended."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _answer(line: Connection, message: Any) -> None:
