@@ -127,12 +127,13 @@ def _measured(
     rate = planned.row.rate_per_s
     served = min(1.2 * service.capacity or SLOW if rate is None else rate, service.client)
     done = max(1, round(served * seconds))
+    windows = max(1, round(seconds))
     trial = planned.measured(
         f"{planned.variant}-{planned.round}",
         (FIRST + timedelta(minutes=10 * planned.round, seconds=20 * at)).isoformat(),
-        1.0,
+        seconds / windows,
         Warmup(0.5, True, 100, True),
-        {"throughput": Metric("requests/s", "higher", (served,) * max(1, round(seconds)))},
+        {"throughput": Metric("requests/s", "higher", (served,) * windows)},
         Counts(done, done, {}, 0, unsent=max(0, round(((rate or 0.0) - served) * seconds))),
         {"total": seconds + 1, "measured": seconds},
     )

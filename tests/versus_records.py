@@ -12,7 +12,7 @@ from serve_bench.analysis.comparing.values import NAMES, rows_of
 from serve_bench.analysis.ratios import RunSpread
 from serve_bench.analysis.statistics import variants
 from serve_bench.benchmarks.versus.request import Side, VersusSuite
-from serve_bench.core.histogram import Histogram, HistogramFacts
+from serve_bench.core.histogram import Histogram, HistogramFacts, slot
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.result import (
     Launch,
@@ -85,9 +85,14 @@ def one_launch(
 
 def latency_of(rate: float, connections: int, count: int = 1000) -> HistogramFacts:
     """By Little's law; one in fifty takes four times as long."""
+    if not count:
+        return Histogram().encode()
     slow = count // 50
     middle = round(1e9 * connections / rate / (1 + 3 * slow / count))
-    return Histogram.of([middle] * (count - slow) + [4 * middle] * slow).encode()
+    histogram = Histogram.of([middle, 4 * middle] if slow else [middle])
+    histogram.counts[slot(middle)] += count - slow - 1
+    histogram.counts[slot(4 * middle)] += max(0, slow - 1)
+    return histogram.encode()
 
 
 def planned(label: str, round_: int, row: Row, of: Mapping[str, Any]) -> PlannedTrial:
@@ -111,7 +116,7 @@ def sliced(
     lengths = [one / rate for one in done]
     metrics = {
         "throughput": Metric("requests/s", "higher", windows=(rate,) * count),
-        "latency": Metric("ns", "lower", histogram=latency_of(rate, at.row.connections)),
+        "latency": Metric("ns", "lower", histogram=latency_of(rate, at.row.connections, sum(done))),
     }
     if steady is not None:
         metrics["steady_throughput"] = Metric("requests/s", "higher", windows=(steady * rate,) * 4)

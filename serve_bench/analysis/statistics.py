@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias, TypeVar
 
-from serve_bench.core.errors import FormatError
 from serve_bench.core.figures import LowerBound as LowerBound
 from serve_bench.core.histogram import Histogram, bounded
 from serve_bench.core.load_result import CENSORED_BY
@@ -294,20 +293,17 @@ def latency_figures(
 
 
 def merged(trials: Iterable[Trial], name: str) -> Histogram:
-    """The merged histogram of a metric of these trials. FormatError names the trial."""
+    """The merged histogram of a metric of these trials."""
     total: Histogram | None = None
     for trial in trials:
         metric = trial.metrics.get(name)
         if metric is None or metric.histogram is None:
             continue
-        try:
-            histogram = Histogram.decode(metric.histogram)
-            if total is None:
-                total = histogram
-            else:
-                total.merge(histogram)
-        except ValueError as error:  # of another unit than the trials before
-            raise FormatError(f"trial {trial.key}: metric {name}: {error}") from None
+        histogram = Histogram.decode(metric.histogram)
+        if total is None:
+            total = histogram
+        else:
+            total.merge(histogram)
     return total or Histogram()
 
 

@@ -414,34 +414,27 @@ class AxisFlag:
 
 def axis_flags(command: str) -> dict[str, AxisFlag]:
     """The flags of axes that a command has, by the names of their parameters."""
-    every = (
-        AxisFlag(axis, flag)
-        for axis in _DECLARED
-        for flag in axis.flags
-        if command in flag.commands
-    )
-    return {one.name: one for one in every}
+    flags = (AxisFlag(axis, flag) for axis in _DECLARED for flag in axis.flags)
+    return {one.name: one for one in flags if command in one.flag.commands}
 
 
 def sweeps(command: str, texts: Mapping[str, str]) -> dict[str, tuple[Value, ...]]:
     """The axes that the flags of a command sweep, by the texts of those that were given. Raises
     BadInput."""
-    flags = axis_flags(command)
-    return {
-        flags[name].axis.name: flags[name].values(text)
-        for name, text in texts.items()
-        if flags[name].flag.swept
-    }
+    return _read_flags(command, texts, swept=True)
 
 
 def settings(command: str, texts: Mapping[str, str]) -> dict[str, Value]:
     """The axes that the flags of a command set alike in every cell. Raises BadInput."""
+    return {name: value for name, (value,) in _read_flags(command, texts, swept=False).items()}
+
+
+def _read_flags(
+    command: str, texts: Mapping[str, str], *, swept: bool
+) -> dict[str, tuple[Value, ...]]:
     flags = axis_flags(command)
-    return {
-        flags[name].axis.name: flags[name].values(text)[0]
-        for name, text in texts.items()
-        if not flags[name].flag.swept
-    }
+    given = ((flags[name], text) for name, text in texts.items())
+    return {one.axis.name: one.values(text) for one, text in given if one.flag.swept is swept}
 
 
 def nearest(name: str, allowed: Iterable[str]) -> str:

@@ -121,7 +121,10 @@ class Histogram:
         counts = list(self.counts)
         for index, count in other.occupied():
             counts[index] -= count
-        return Histogram(counts, self._max, self.unit)
+        out = Histogram(counts, self._max, self.unit)
+        if not counts[slot(self._max)]:  # it was the other's
+            out._max = slot_middle(max((index for index, _ in out.occupied()), default=0))
+        return out
 
     def without_highest(self, n: int) -> Histogram:
         """A copy that lacks the `n` highest values."""
@@ -164,10 +167,7 @@ class Histogram:
     @property
     def min(self) -> int | None:
         """The lowest value (start of the lowest slot: exact below 2,048 ns, else within 0.1 %)."""
-        for index, n in enumerate(self.counts):
-            if n:
-                return slot_start(index)
-        return None
+        return next((slot_start(index) for index, n in enumerate(self.counts) if n), None)
 
     def percentile(self, q: float) -> int | None:
         """The value that a share `q` (0 to 1) of all values does not exceed; None when empty.

@@ -17,6 +17,7 @@ import msgspec
 from serve_bench.core.errors import FormatError
 from serve_bench.core.facts import FACTS
 from serve_bench.core.redaction import hide_settings
+from serve_bench.core.relations import check_relations
 from serve_bench.core.result import (
     FORMAT_VERSION,
     RECORDS,
@@ -24,6 +25,7 @@ from serve_bench.core.result import (
     Record,
     Result,
     Run,
+    Trial,
     result_of,
 )
 from serve_bench.core.schema import built, shown
@@ -61,8 +63,8 @@ def _encoded(value: object) -> object:
 def from_json(data: object) -> Record | None:
     """The record of one JSON value; None for a kind this version does not know.
 
-    Unknown fields are passed over. Raises FormatError on another format, a missing field or a
-    field of another type, and names it.
+    Unknown fields are passed over. Raises FormatError on another format, a missing field, a field
+    of another type, or figures that do not go together, and names it.
     """
     if not isinstance(data, dict) or not isinstance(data.get("kind"), str):
         raise FormatError("not a record: it has no kind")
@@ -75,6 +77,8 @@ def from_json(data: object) -> Record | None:
     for name, facts in FACTS.get(kind, {}).items():
         if name in data:
             built(facts, data[name], f"{data['kind']}.{name}")
+    if isinstance(record, Trial):
+        check_relations(record)
     return record
 
 

@@ -157,7 +157,7 @@ def test_parse_records(benchmark: Any) -> None:
     ]
     lines = [to_line(records.run(*plan))]
     lines += [to_line(records.launch(variant)) for variant in ("default", "optimized")]
-    lines += [to_line(records.trial(one, latency=latency)) for one in plan]
+    lines += [to_line(records.trial(one, OPERATIONS, latency=latency)) for one in plan]
     result = benchmark.pedantic(lambda: parse(lines), rounds=ROUNDS, warmup_rounds=2)
     assert len(result.trials) == 48
     assert not result.warnings

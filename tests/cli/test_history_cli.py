@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from serve_bench.cli.program import run
-from serve_bench.core.result import Result
+from serve_bench.core.load_result import Counts
+from serve_bench.core.result import Metric, Result
 from tests.history_records import QUIET, SPLIT, night, nights, nine, store
 from tests.records import ROWS
 
@@ -266,10 +267,11 @@ def failed(result: Result, share: float) -> Result:
     """The same with so large a share of the requests failed."""
     trials = []
     for trial in result.trials:
-        ended = trial.counts.completed
-        lost = round(share * ended)
-        counts = replace(trial.counts, completed=ended - lost, failed={"status": lost})
-        trials.append(replace(trial, counts=counts))
+        done = trial.counts.completed if share < 1 else 0
+        lost = round(share / (1 - share) * done) if done else trial.counts.completed
+        counts = Counts(done + lost, done, {"status": lost}, 0)
+        metrics = trial.metrics if done else {"throughput": Metric("requests/s", "higher", (0.0,))}
+        trials.append(replace(trial, counts=counts, metrics=metrics))
     return replace(result, trials=tuple(trials))
 
 

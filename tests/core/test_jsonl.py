@@ -29,7 +29,7 @@ EVERY: list[Record] = [
     Resume(argv=("a", "b"), started_at=AT, host={"cores": 2}),
     launch(),
     Deploy("default-1", cell(), 1.25, True, {"replicas": [{"pid": 1}]}),
-    trial(FIRST, 1.5, 2.0, failed={"reset": 2}, latency=Histogram.of([1, 5000]).encode()),
+    trial(FIRST, 1.5, 2.0, failed={"reset": 2}, latency=Histogram.of([1, 5, 50, 5000]).encode()),
     Failure("trial", "no answer", AT, key=FIRST.key, cell=cell(), row=ROWS[0], detail=("x", "y")),
     Teardown("default-1", 0.5, 12, False, ("pid 3",)),
 ]
@@ -133,6 +133,15 @@ SLOTS: dict[str, Any] = {"unit": "ns", "sub_bits": 10, "max": 5, "index": [999_9
 HISTOGRAM = {**NEITHER, "histogram": SLOTS}
 
 
+def latency(index: list[int], count: list[int], most: int, unit: str = "ns") -> dict[str, Any]:
+    """The latencies of a trial of 300 requests, as they are stored."""
+    slots = {**SLOTS, "unit": unit, "index": index, "count": count, "max": most}
+    return {"unit": unit, "better": "lower", "histogram": slots}
+
+
+COUNTS = {"sent": 9, "completed": 3, "failed": {"reset": 2}, "in_flight": 1}
+
+
 def wrong(path: str, value: object) -> dict[str, Any]:
     """A trial with one field replaced."""
     data = to_json(trial(FIRST))
@@ -163,6 +172,19 @@ def wrong(path: str, value: object) -> dict[str, Any]:
         ("metrics.latency", HISTOGRAM, "trial.metrics.latency.histogram.index[0] is 999999"),
         ("limits", {"A": {}, "B": {"each": "1"}}, 'trial.limits.B.each is "1", not a whole number'),
         ("metrics.throughput.windows", [], "trial.metrics.throughput.windows is [], not a list"),
+        ("metrics.latency", latency([5, 3], [1, 299], 5), "metrics.latency: the slots of a hist"),
+        ("metrics.latency", latency([3, 3], [1, 299], 3), "metrics.latency: the slots of a hist"),
+        ("metrics.latency", latency([3, 5], [0, 300], 5), "metrics.latency: the slots of a hist"),
+        ("metrics.latency", latency([3, 5], [1, 299], 9), "metrics.latency: its max is 9, which"),
+        ("metrics.latency", latency([3, 5], [1, 298], 5), "metrics.latency: its counts do not"),
+        ("metrics.latency", latency([3], [300], 3, "us"), "metrics.latency: its unit is us, not"),
+        ("course", {"latency": [{**SLOTS, "index": [3]}]}, "course.latency[0]: its max is 5"),
+        ("metrics.throughput.unit", "MB", "metrics.throughput: its unit is MB, not requests/s"),
+        ("counts.sent", 299, "trial.counts: sent is not the sum of completed, failed and in_fl"),
+        ("client", {"total": COUNTS}, "trial.client.total: sent is not the sum of completed"),
+        ("client", {"in_windows": COUNTS}, "trial.client.in_windows: sent is not the sum of"),
+        ("metrics.throughput.windows", [99.0], "throughput: 99 requests by its windows, 300"),
+        ("window_s", 2.0, "trial.metrics.throughput: 600 requests by its windows, 300 by the"),
         ("metrics.throughput", NEITHER, "throughput: a metric holds either windows or a histogram"),
     ],
 )

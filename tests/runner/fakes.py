@@ -22,6 +22,7 @@ import pytest
 
 from serve_bench.benchmarks.rpc.backend import RpcBackend, WorldPids
 from serve_bench.benchmarks.scale.cluster import AttachedCluster, OwnCluster
+from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import (
     Counts,
     LoadResult,
@@ -494,13 +495,15 @@ def interrupt_nodes(result: NodesResult) -> NodesResult:
 def silence(result: LoadResult) -> LoadResult:
     """Nothing is answered."""
     nothing = Counts(100, 0, {"reset": 100}, 0)
-    return replace(result, measured=nothing, total=nothing)
+    made = replace(result, windows=(0,), latency=Histogram(), service_time=Histogram())
+    return replace(made, measured=nothing, in_windows=nothing, total=nothing)
 
 
 def cut(result: LoadResult) -> LoadResult:
     """The time is up before the requests are done."""
-    counts = Counts(100, 60, {}, 40)
-    return replace(result, measured=counts, in_windows=counts)
+    counts, latency = Counts(100, 60, {}, 40), Histogram.of([1_000_000] * 60)
+    made = replace(result, windows=(60,), latency=latency, service_time=latency)
+    return replace(made, measured=counts, in_windows=counts)
 
 
 #: What can go wrong with a call, by name.

@@ -33,7 +33,9 @@ and a histogram of a hundred thousand requests takes 3 kB in place of 30."""
 KEPT: Final = frozenset({"latency", "ttft", "itl", *CENSORED_BY.values()})
 """Histograms of a block."""
 
-KEPT_OF_CLIENT: Final = ("verdict", "total", "in_windows", "mean_in_flight", "notes", "events")
+KEPT_OF_CLIENT: Final = (
+    *("verdict", "total", "in_windows", "mean_in_flight", "notes", "events", "drained"),
+)
 
 MOST_CONNECTIONS: Final = 1000
 """Of an open loop that falls behind."""

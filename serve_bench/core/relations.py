@@ -1,0 +1,82 @@
+"""Relations between the figures of a trial: what breaks one was not written by this tool. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from serve_bench.core.errors import FormatError
+from serve_bench.core.histogram import HistogramFacts, slot
+from serve_bench.core.load_result import Counts
+from serve_bench.core.result import Trial
+from serve_bench.core.schema import built
+from serve_bench.core.usage import BATCH_SIZE, UNIT
+
+COARSE_BITS: Final = (0, 4, 5)
+"""By how many bits the slots of a stored histogram are coarser: of most, of a soak, of a course."""
+
+
+def check_relations(trial: Trial) -> None:
+    """Raises FormatError, which names the field, for figures that cannot all be true."""
+    for fault in (*_histograms(trial), *_counts(trial), *_rates(trial)):
+        raise FormatError(f"trial.{fault}")
+
+
+def _histograms(trial: Trial) -> Iterator[str]:
+    for name, metric in trial.metrics.items():
+        unit = "requests/s" if name.endswith("throughput") else metric.unit
+        if metric.histogram is not None:
+            unit = UNIT if name == BATCH_SIZE else "ns"
+            yield from _faults(metric.histogram, f"metrics.{name}")
+        if metric.unit != unit:
+            yield f"metrics.{name}: its unit is {metric.unit}, not {unit}"
+    for at, histogram in enumerate(trial.course.get("latency") or ()):
+        yield from _faults(histogram, f"course.latency[{at}]") if histogram is not None else ()
+
+
+def _faults(histogram: HistogramFacts, name: str) -> Iterator[str]:
+    index, count, highest = histogram["index"], histogram["count"], histogram["max"]
+    if len(index) != len(count) or index != sorted({*index}) or 0 in count:
+        yield f"{name}: the slots of a histogram rise, and each has a count"
+        return
+    ends = {(slot(highest) >> bits << bits) + (1 << bits >> 1) for bits in COARSE_BITS}
+    if index[-1] not in ends if index else highest:
+        yield f"{name}: its max is {highest}, which is not in the last slot"
+
+
+def _counts(trial: Trial) -> Iterator[str]:
+    counts, drained = trial.counts, int(trial.client.get("drained") or 0)
+    for name in ("in_windows", "total"):
+        if (stored := trial.client.get(name)) and not built(Counts, stored, name).balanced:
+            yield f"client.{name}: sent is not the sum of completed, failed and in_flight"
+    if not counts.balanced:
+        yield "counts: sent is not the sum of completed, failed and in_flight"
+    latency, known = trial.metrics.get("latency"), counts.completed - drained
+    if latency and latency.histogram and sum(latency.histogram["count"]) != known:
+        yield f"metrics.latency: its counts do not add up to {known} completed requests"
+
+
+def _rates(trial: Trial) -> Iterator[str]:
+    """In a closed loop a window has its shares of the responses in flight at its ends."""
+    main, within = trial.metrics.get("throughput"), trial.in_windows
+    if main is None or (rates := main.windows) is None:
+        return
+    completed, shared = trial.completed_in_windows, trial.row.connections
+    least = most = sum(rates) * trial.window_s
+    if sliced := trial.client.get("slices"):
+        lengths = sliced["length_s"]
+        least = most = sum(rate * length for rate, length in zip(rates, lengths, strict=False))
+        completed = sum(sliced["completed"])
+        shared *= 0 if sliced["method"] == "slices" else len(rates)
+    elif trial.row.requests_each is not None:
+        seconds = sum(trial.seconds.get(name, 0.0) for name in ("connecting", "measured"))
+        least = most = sum(rates) * (seconds or trial.window_s)
+    elif within is not None:
+        shared = max(within.carried_in, within.in_flight)
+    elif 0.0 not in rates:  # windows of as many calls each: `window_s` is their mean length
+        least = len(rates) ** 2 / sum(1 / rate for rate in rates) * trial.window_s
+    if trial.flags.get("interrupted"):  # the last window was not whole, and has no rate
+        most = max(most, completed)
+    slack = 1 + shared + completed / 100  # rates, and the times that they are of, are rounded
+    if not least - slack <= completed <= most + slack:
+        yield f"metrics.throughput: {most:.0f} requests by its windows, {completed} by the counts"
