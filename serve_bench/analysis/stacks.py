@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from fnmatch import translate
 from functools import cache
 from typing import Annotated, Any, Final, TypeAlias
 
@@ -295,42 +295,46 @@ def layer_of(frames: tuple[str, ...], rules: LayerRules) -> str:
 @dataclass(frozen=True)
 class Layered:
     """The layer of a stack down to a frame. `onward`: the same for frames further in, to which
-    rules of innermost frames do not pass; `functions`: those of all its frames."""
+    rules of innermost frames do not pass; `under`: patterns of rules that a function of it is like,
+    and not the functions: a stack may have tens of thousands."""
 
     name: str
     onward: str
-    functions: frozenset[str]
+    under: frozenset[tuple[str, ...]]
 
 
 def layered(frame: str, outer: Layered | None, rules: LayerRules) -> Layered:
     """The layer of a stack that goes on with this frame; `outer`: of what it goes on from."""
     onward = OTHER if outer is None else outer.onward
-    before: frozenset[str] = frozenset() if outer is None else outer.functions
-    function, file = split_frame(frame)
-    own = [
-        rule
-        for rule in _rules_of(function, file, rules)
-        if not rule.under or _under(before, rule.under)
-    ]
+    before: frozenset[tuple[str, ...]] = frozenset() if outer is None else outer.under
+    its_rules, plain, under = _frame_facts(frame, rules)
+    own = [rule for rule in its_rules if not rule.under or rule.under in before]
     passing = next((rule.name for rule in own if not rule.leaf), None)
-    if passing is None and file and not _any(file, rules.passed):
-        passing = USER_CODE if _under(before, rules.user_entry) else OTHER
+    if passing is None and plain:
+        passing = USER_CODE if rules.user_entry in before else OTHER
     onward = onward if passing is None else passing
     name = own[0].name if own else onward
     if outer is None and frame == NO_FRAME:
         name = NO_FRAME
-    return Layered(name, onward, before if function in before else before | {function})
+    return Layered(name, onward, before if under <= before else before | under)
 
 
 @cache
-def _rules_of(function: str, file: str, rules: LayerRules) -> tuple[LayerRule, ...]:
-    """The rules that a frame has by itself, whatever is further out."""
-    return tuple(
+def _frame_facts(
+    frame: str, rules: LayerRules
+) -> tuple[tuple[LayerRule, ...], bool, frozenset[tuple[str, ...]]]:
+    """What a frame is by itself, whatever is further out: its rules, whether it may be user code,
+    and the patterns for frames further out that it is like."""
+    function, file = split_frame(frame)
+    its_rules = tuple(
         rule
         for rule in rules.rules
         if (not rule.files or _any(file, rule.files))
         and (not rule.functions or _any(function, rule.functions))
     )
+    under = {rules.user_entry, *(rule.under for rule in rules.rules)}
+    plain = bool(file) and not _any(file, rules.passed)
+    return its_rules, plain, frozenset(one for one in under if _any(function, one))
 
 
 def without(stacks: Stacks, layer: str, rules: LayerRules) -> Stacks:
@@ -338,10 +342,11 @@ def without(stacks: Stacks, layer: str, rules: LayerRules) -> Stacks:
     return {frames: n for frames, n in stacks.items() if layer_of(frames, rules) != layer}
 
 
-def _under(outer: Iterable[str], patterns: tuple[str, ...]) -> bool:
-    return any(_any(function, patterns) for function in outer)
+@cache
+def _any(text: str, patterns: tuple[str, ...]) -> bool:
+    return bool(patterns) and _like(patterns).match(text) is not None
 
 
 @cache
-def _any(text: str, patterns: tuple[str, ...]) -> bool:
-    return any(fnmatchcase(text, pattern) for pattern in patterns)
+def _like(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(map(translate, patterns)))

@@ -18,6 +18,7 @@ from serve_bench.analysis.stacks import (
     by_thread_ran,
     changes,
     layer_of,
+    layered,
     layers,
     merged,
     noise_points,
@@ -51,6 +52,13 @@ STACKS = st.dictionaries(
 
 def shares(stacks: Stacks) -> dict[str, tuple[float, float]]:
     return {one.name: (one.self_percent, one.total_percent) for one in top_functions(stacks)}
+
+
+def test_of_20_000_frames_a_layer_keeps_only_what_rules_ask_for() -> None:
+    rules, at = layer_rules(), None
+    for number in range(20_000):
+        at = layered(f"f{number} (app.py:{number})", at, rules)
+    assert at is not None and len(at.under) <= len(rules.rules)
 
 
 def test_functions_are_added_up_over_lines() -> None:
