@@ -273,7 +273,7 @@ def _place(cell: JsonObject, order: list[str]) -> int:
 def _point(
     line: Line, x_axis: str, doubts: Sequence[Warning], failures: Sequence[Failure]
 ) -> RpcPoint:
-    for name in ("world_size", "batch"):
+    for name in ("world_size", "batch", x_axis):
         if name not in line.cell:
             raise FormatError(f"{line.keys[0]}: its cell has no {name}")
     point = RpcPoint(

@@ -21,9 +21,11 @@ from serve_bench.benchmarks.rpc.summary import (
     rpc_summary,
     throughput_figures,
 )
+from serve_bench.cli.show import render
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Failure, Result, Trial
 from tests.records import AT, failure_of, rpc_result, rpc_suite, rpc_trial, rpc_world
+from tests.refused import refusal
 from tests.sheet_parts import as_lines, sheet, shown
 
 WORLDS = [rpc_world(10), rpc_world(20)]
@@ -43,6 +45,11 @@ def pair(backend: str, factor: float, **about: Any) -> list[Trial]:
         )
         for n, world in enumerate(WORLDS, 1)
     ]
+
+
+def test_an_x_axis_that_no_world_has_is_named() -> None:
+    result = rpc_result(rpc_suite(x_axis="x"), rpc_trial(WORLDS[0]))
+    assert refusal(render, result, "json").endswith("its cell has no x")
 
 
 def golden() -> Result:
