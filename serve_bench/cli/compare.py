@@ -106,12 +106,16 @@ def _pair_sides(options: CompareOptions) -> tuple[list[RunPair], list[str], list
     """The runs that are compared, and sentences as of `pair_runs` on those that are not."""
     from serve_bench.analysis.comparing.match import RunPair, pair_runs
 
-    a, b = _read_side(options.run_a), _read_side(options.run_b)
+    (a, left), (b, more) = _read_side(options.run_a), _read_side(options.run_b)
     if options.run_a in a and options.run_b in b:
         where = (str(options.run_a), str(options.run_b))
         return [RunPair("", where, (a[options.run_a], b[options.run_b]), ())], [], []
+    chosen = options.variant_a or options.variant_b
+    if options.run_a.resolve() == options.run_b.resolve() and not chosen:
+        raise BadInput(f"{options.run_a} and {options.run_b} are the same runs: name two folders")
     first, second = ({str(place): run for place, run in side.items()} for side in (a, b))
-    return pair_runs(first, second, options.force)
+    pairs, unlike, alone = pair_runs(first, second, options.force)
+    return pairs, [*left, *more, *unlike], alone
 
 
 def _compare_pairs(
@@ -167,15 +171,16 @@ def _text(
     return "\n".join(texts)
 
 
-def _read_side(place: Path) -> dict[Path, Result]:
+def _read_side(place: Path) -> tuple[dict[Path, Result], list[str]]:
+    """The runs of a side, and why others cannot be read. BadInput where none can."""
     from serve_bench.store.search import search
 
     if not isdir(place) or (place / RECORDS_FILE).exists():
-        return {place: read_rows(place)}
+        return {place: read_rows(place)}, []
     runs, unreadable = search([place], read_rows)
-    if unreadable:
+    if not runs:
         raise BadInput(unreadable[0].reason)
-    return runs
+    return runs, [one.reason for one in unreadable]
 
 
 NEWEST: Final = 60

@@ -41,6 +41,21 @@ def test_a_verdict_is_printed_and_fails_only_where_asked(
     assert run(["compare", *reversed(folders), "--fail-on", "inconclusive"]) == 0
 
 
+def test_a_run_that_cannot_be_read_ends_no_comparison_of_others(
+    folders: tuple[str, str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"all-{name}" / "x").mkdir(parents=True)
+        (tmp_path / name).rename(tmp_path / f"all-{name}" / name)
+    (tmp_path / "all-b" / "x" / "records.jsonl").write_text("no record\n")
+    every = [str(tmp_path / f"all-{name}") for name in ("a", "b")]
+    assert run(["compare", *every]) == 0
+    out, err = capsys.readouterr()
+    assert "19.9 % slower" in out and "not compared: " in err and "line 1 is not the" in err
+    assert run(["compare", every[0], every[0]]) == 2
+    assert "are the same runs: name two folders" in capsys.readouterr().err
+
+
 def test_a_page_is_written_with_the_figures_of_the_json(
     folders: tuple[str, str],
     capsys: pytest.CaptureFixture[str],
