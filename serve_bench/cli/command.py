@@ -238,7 +238,10 @@ class Command(Generic[O]):
 
     def __call__(self, **values: Any) -> int | None:
         """Runs the command; the exit code."""
-        return self._function(self._options.of(values))
+        try:
+            return self._function(self._options.of(values))
+        except KeyboardInterrupt:  # of which typer would end without a word
+            raise typer.Abort from None
 
 
 def command(

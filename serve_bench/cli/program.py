@@ -7,18 +7,17 @@ file.
 from __future__ import annotations
 
 import errno
-import functools
 import io
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
-from typer.models import CommandInfo, TyperInfo
 
 from serve_bench import __version__
 from serve_bench.benchmarks.registry import BENCHMARKS
@@ -85,40 +84,13 @@ for command in (compare, history, report, doctor, clean):
     _add(command.__name__, command)
 
 
+#: Flags of paths.
+PATHS: Final = frozenset(
+    "--out -o --resume --noise --run --plot --perf-metrics --trace-out".split()
+)
+
 #: A word of an error that nobody reads to its end: a path is shorter.
 _LONG: Final = re.compile(r"\S{400,}")
-
-
-class _Interrupted(Exception):
-    """Ctrl-C reached a command that does not end in its own way. typer would end without a word."""
-
-
-def _saying(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The command, whose Ctrl-C is an exception that typer lets through."""
-
-    @functools.wraps(command)
-    def run_it(*args: Any, **options: Any) -> Any:
-        try:
-            return command(*args, **options)
-        except KeyboardInterrupt:
-            raise _Interrupted from None
-
-    return run_it
-
-
-def _commands(program: typer.Typer) -> Iterator[CommandInfo | TyperInfo]:
-    """All commands, those of groups too, and what groups do without one."""
-    yield from program.registered_commands
-    if program.registered_callback is not None:
-        yield program.registered_callback
-    for group in program.registered_groups:
-        if group.typer_instance is not None:
-            yield from _commands(group.typer_instance)
-
-
-for info in _commands(app):
-    if info.callback is not None:
-        info.callback = _saying(info.callback)
 
 
 def _version(wanted: bool) -> None:
@@ -140,11 +112,31 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Runs the CLI and exits. Bad input is one line and exit code 2, a failed run exit code 1."""
     if sys.stderr is None:  # closed by the caller: print would take stdout in its place
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  # until the end
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without ± still gets the figures
-            stream.write = _hiding(stream.write)  # type: ignore[method-assign]
+    sys.stdout, sys.stderr = lasting(sys.stdout), lasting(sys.stderr)
     sys.exit(run(sys.argv[1:] if argv is None else list(argv)))
+
+
+class _Terminal(io.FileIO):
+    """A terminal. One that was closed takes nothing: a run must still end, and keep its records."""
+
+    def write(self, content: Any) -> int:
+        try:
+            return super().write(content)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            return len(content)
+
+
+def lasting(stream: Any) -> Any:
+    """The stream, which fails neither on what it cannot show nor as a terminal that was closed."""
+    if isinstance(stream, io.TextIOWrapper):
+        if stream.isatty():
+            terminal = io.BufferedWriter(_Terminal(stream.fileno(), "w", closefd=False))
+            stream = io.TextIOWrapper(terminal, stream.encoding, line_buffering=True)
+        stream.reconfigure(errors="replace")
+        stream.write = _hiding(stream.write)  # type: ignore[method-assign]
+    return stream
 
 
 def _hiding(write: Callable[[str], int]) -> Callable[[str], int]:
@@ -156,6 +148,9 @@ def run(argv: Sequence[str]) -> int:
     """Runs the CLI with these arguments and returns the exit code."""
     try:
         words = with_share(list(argv)) or ["--help"]
+        for name, value in pairwise(words):  # as a path it would be the current folder
+            if name in PATHS and not value:
+                raise BadInput(f"{name}: '' is not allowed; it takes a path")
         outcome = app(words, standalone_mode=False, prog_name="serve-bench")
         if sys.stdout is not None:  # closed by the caller (`>&-`): Python has none then
             sys.stdout.flush()
@@ -168,7 +163,7 @@ def run(argv: Sequence[str]) -> int:
         return _say("\n".join([f"serve-bench: {error}", *error.detail]), FAILED)
     except _UsageError as error:
         return _say(f"serve-bench: {_usage(error)}", BAD_INPUT)
-    except (_Interrupted, KeyboardInterrupt, typer.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         return _say("serve-bench: interrupted", INTERRUPTED)
     except BrokenPipeError:  # `serve-bench report ... | head`
         _drop_stdout()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import signal
 import socket
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.cli.program import run
+from serve_bench.cli.program import lasting, run
 from serve_bench.cli.sitting import next_launch
 from tests import places
 from tests.places import FORMATS
@@ -137,6 +138,16 @@ def test_ctrl_c_while_it_is_imported_ends_it_without_a_word_of_python(tmp_path: 
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=20) == ("", "")
     assert process.returncode == -signal.SIGINT
+
+
+def test_a_terminal_that_was_closed_takes_the_rest_without_an_error() -> None:
+    parent, child = pty.openpty()
+    stream = os.fdopen(child, "w")
+    terminal = lasting(stream)
+    os.close(parent)
+    print("interrupted", file=terminal, flush=True)
+    with pytest.raises(OSError, match="Input/output error"):
+        os.write(child, b"as it is by itself")
 
 
 def test_ctrl_c_is_never_without_a_word(
