@@ -10,7 +10,7 @@ from serve_bench.benchmarks.registry import read_rows
 from serve_bench.cli.command import MOST, argument, command, flag
 from serve_bench.cli.gate import FAIL_ON, GateOptions, close_gate, metric_names, read_share
 from serve_bench.cli.options import VERBOSE_HELP
-from serve_bench.cli.report import check_plot, place_of_page, write_plot, write_text
+from serve_bench.cli.report import check_plot, place_of_page, target_of, write_plot, write_text
 from serve_bench.core.errors import BadInput, visible
 from serve_bench.store.files import same_file
 
@@ -143,14 +143,8 @@ def close_history(history: History, fail_on: str | None) -> int:
 def _check_files(form: str, output: str | None, plot: Path | None) -> Path | None:
     """Where the history goes; None: to stdout. BadInput unless the files can be written. A page
     replaces a page of serve-bench; nothing else is overwritten."""
-    from serve_bench.cli.show import check_target
-
     check_plot(plot, None)
-    to = None if output is None or output == "-" else Path(output)
-    if form == "html":
-        to = place_of_page(output, Path(PAGE))
-    elif to is not None:
-        check_target(to, "--output")
+    to = place_of_page(output, Path(PAGE)) if form == "html" else target_of(output)
     if to is not None and plot is not None and same_file(to, plot):
         raise BadInput(f"--output and --plot: both are {plot}")
     return to

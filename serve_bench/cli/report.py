@@ -68,6 +68,7 @@ def report(options: ReportCommandOptions) -> int:
     """
     from serve_bench.analysis.comparing import of_versus
     from serve_bench.cli.show import ReportRequest
+    from serve_bench.report.picture import charts_of
 
     html, folders, output = options.format == "html", options.folders, options.output
     published, perf_metrics = options.published, options.perf_metrics
@@ -80,7 +81,7 @@ def report(options: ReportCommandOptions) -> int:
         options.trace_out,
     )
     _check(request, len(folders), html)
-    to = None if html else _target(output)
+    to = None if html else target_of(output)
     _check_apart(output, perf_metrics, folders, html)
     check_plot(options.plot, options.chart)
     results = [read(folder) for folder in folders]
@@ -93,6 +94,8 @@ def report(options: ReportCommandOptions) -> int:
         gate = read_flags(options)
         results = [judged_by(results[0], gate)]
     reports = [request.report(one, folder) for one, folder in zip(results, folders, strict=True)]
+    if options.plot is not None:  # a chart that is not there is refused before anything is printed
+        charts_of([report.document for report in reports], options.chart)
     if html:
         write_page(list(zip(folders, reports, strict=True)), output)
         request.write_beside(reports[0].result)
@@ -171,7 +174,7 @@ def _check_apart(
         raise BadInput(f"--output and --perf-metrics: both are {perf_metrics}")
 
 
-def _target(output: str | None) -> Path | None:
+def target_of(output: str | None) -> Path | None:
     """Where a report in words goes, None for stdout. BadInput where no new file can be written."""
     from serve_bench.cli.show import check_target
 

@@ -251,6 +251,8 @@ def _client(options: LoadOptions) -> Client:
     if not options.protocols() & GRPC:
         if options.client == "grpc":
             raise BadInput("--client: grpc goes with --protocol grpc or grpc-stream")
+        if options.client not in ("raw", "aiohttp"):
+            raise BadInput(f"--client: {options.client!r} is not allowed; it takes raw or aiohttp")
         return cast("Client", options.client)  # checked where the load is made
     if options.client not in ("raw", "grpc"):
         raise BadInput(f"--client: {options.client} speaks no gRPC; leave it out")
