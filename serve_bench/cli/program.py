@@ -85,9 +85,7 @@ for command in (compare, history, report, doctor, clean):
 
 
 #: Flags of paths.
-PATHS: Final = frozenset(
-    "--out -o --resume --noise --run --plot --perf-metrics --trace-out".split()
-)
+PATHS: Final = "--out -o --resume --noise --run --plot --perf-metrics --trace-out".split()
 
 #: A word of an error that nobody reads to its end: a path is shorter.
 _LONG: Final = re.compile(r"\S{400,}")
@@ -135,7 +133,7 @@ def lasting(stream: Any) -> Any:
             terminal = io.BufferedWriter(_Terminal(stream.fileno(), "w", closefd=False))
             stream = io.TextIOWrapper(terminal, stream.encoding, line_buffering=True)
         stream.reconfigure(errors="replace")
-        stream.write = _hiding(stream.write)  # type: ignore[method-assign]
+        stream.write = _hiding(stream.write)
     return stream
 
 

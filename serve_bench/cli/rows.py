@@ -4,7 +4,7 @@ press and noop. From flags and a suite to a sitting, and the plan that a dry run
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,11 @@ from serve_bench.cli.command import print_note
 from serve_bench.cli.flag_values import names
 from serve_bench.cli.options import LadderOptions, RowOptions, StreamOptions, SuiteOptions
 from serve_bench.cli.show import ReportRequest
-from serve_bench.cli.sitting import Place, Sitting, launch_lines, print_plan, request_of, sit
+from serve_bench.cli.sitting import Place, Sitting, agenda_lines, print_plan, request_of, sit
 from serve_bench.core.axes import MODEL_APPS, settings, sweeps
 from serve_bench.core.errors import BadInput
-from serve_bench.core.ladder import LEAST_GAIN
-from serve_bench.core.load_spec import FIT_RESPONSES, STRETCHED_S
-from serve_bench.core.plan import Suite, client_of, duration_text, label_of, plan, rows_of
-from serve_bench.core.result import HANDLES, PlannedTrial, Result, Trial
+from serve_bench.core.plan import Suite, client_of, plan, rows_of
+from serve_bench.core.result import HANDLES, Result, Trial
 from serve_bench.core.suite import Overrides, read_suite
 from serve_bench.core.variants import parse_env
 from serve_bench.observing.inside import Inside
@@ -182,7 +180,7 @@ def measure(
         trace=share_of(options.trace, options.trace_out),
     )
     if options.dry_run:
-        lines = plan_lines(request.suite, request.agenda(earlier))
+        lines = agenda_lines(request.suite, request.agenda(earlier))
         return print_plan(lines, None if earlier else options.out, request.suite.slo)
     command = options.command
     again = " ".join(
@@ -240,52 +238,4 @@ def sitting_of(
         earlier,
         left=bool(agenda.launches),
         load_on=request.load_on,
-    )
-
-
-def plan_lines(suite: Suite, agenda: Agenda) -> Iterator[str]:
-    """The plan of a dry run, and about how long it takes."""
-    for launch in agenda.launches:
-        cells = ((label_of(cell), _row_texts(suite, agenda, rows)) for cell, rows in launch.cells)
-        yield from launch_lines(launch.variant.name, launch.round, cells, launch.variant.env)
-    loads = agenda.loads()
-    launches = len(agenda.launches)
-    clusters = f"{launches} cluster{'' if launches == 1 else 's'}"
-    again = f", {sum(loads)} of them profiled repetitions" if any(loads) else ""
-    guess = "about " if suite.ladder is not None and suite.ladder.steps is None else ""
-    length = f"{suite.windows} x {suite.window_s:g} s"
-    if suite.requests_per_client is not None:
-        length = f"{suite.requests_per_client} requests a client, {suite.max_row_s:g} s at most,"
-    own = sum(one.shape != (None, None) for one in suite.places or ())
-    length += f" ({own} of windows of their own)" if own else ""
-    every = f"{len(loads)} trial{'' if len(loads) == 1 else 's'}"
-    yield (
-        f"{guess}{every} of {length} on {clusters}{again}; "
-        f"about {duration_text(agenda.expected_s())} in all"
-    )
-    if suite.requests_per_client is None:
-        slow_s = suite.window_s / FIT_RESPONSES
-        yield f"a row of responses over {slow_s:.2g} s takes longer, up to {STRETCHED_S:g} s"
-
-
-def _row_texts(suite: Suite, agenda: Agenda, rows: Sequence[PlannedTrial]) -> list[str]:
-    if suite.ladder is not None:
-        return [ladder_text(suite)]
-    return [
-        f"{row.row.label} ({row.row.client}{', profiled' if profiled else ''})"
-        for row, profiled in agenda.of(rows)
-    ]
-
-
-def ladder_text(suite: Suite) -> str:
-    """The ladder of a suite in one line."""
-    ladder, noun = suite.ladder, "users" if suite.requests_per_client is None else "clients"
-    assert ladder is not None, "the suite has a ladder"
-    again = f"; one that falls {ladder.runs} times" if ladder.runs > 1 else ""
-    if ladder.steps is not None:
-        return f"{noun}: {', '.join(str(one) for one in ladder.steps)}{again}"
-    then = f"; then up to {ladder.refinements} steps around the best" if ladder.refinements else ""
-    return (
-        f"{noun}: from {ladder.start} up, until two steps gain less than {100 * LEAST_GAIN:.0f} %, "
-        f"at most {ladder.ceiling}{then}{again}"
     )

@@ -26,12 +26,14 @@ from serve_bench.cli.options import UNSAMPLED, RunOptions
 from serve_bench.cli.progress import Display
 from serve_bench.core.errors import BadInput, visible
 from serve_bench.core.figures import counted
-from serve_bench.core.plan import duration_text
+from serve_bench.core.load_spec import FIT_RESPONSES, STRETCHED_S
+from serve_bench.core.plan import Suite, duration_text, label_of
 from serve_bench.core.redaction import differs, hide_env_value, hide_option, hide_suite, named_by
 from serve_bench.core.result import PlannedTrial, Result, Resume, Run
 from serve_bench.core.slo import parse_slo
 from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.observing.host import fingerprint, git_commit
+from serve_bench.runner.agenda import Agenda
 from serve_bench.runner.load_source import LoadOn, LocalLoads, NodeLoads
 from serve_bench.runner.requests_file import requests_file
 from serve_bench.runner.runner import Plan, Runner
@@ -333,6 +335,31 @@ def launch_lines(
         yield f"  {settings_text(label)}"
         for row in rows:
             yield f"    {row}"
+
+
+def agenda_lines(suite: Suite, agenda: Agenda) -> Iterator[str]:
+    """The plan of a dry run, and about how long it takes."""
+    for launch in agenda.launches:
+        cells = ((label_of(cell), agenda.texts_of(rows)) for cell, rows in launch.cells)
+        yield from launch_lines(launch.variant.name, launch.round, cells, launch.variant.env)
+    loads = agenda.loads()
+    launches = len(agenda.launches)
+    clusters = f"{launches} cluster{'' if launches == 1 else 's'}"
+    again = f", {sum(loads)} of them profiled repetitions" if any(loads) else ""
+    guess = "about " if suite.ladder is not None and suite.ladder.steps is None else ""
+    length = f"{suite.windows} x {suite.window_s:g} s"
+    if suite.requests_per_client is not None:
+        length = f"{suite.requests_per_client} requests a client, {suite.max_row_s:g} s at most,"
+    own = sum(one.shape != (None, None) for one in suite.places or ())
+    length += f" ({own} of windows of their own)" if own else ""
+    every = f"{len(loads)} trial{'' if len(loads) == 1 else 's'}"
+    yield (
+        f"{guess}{every} of {length} on {clusters}{again}; "
+        f"about {duration_text(agenda.expected_s())} in all"
+    )
+    if suite.requests_per_client is None:
+        slow_s = suite.window_s / FIT_RESPONSES
+        yield f"a row of responses over {slow_s:.2g} s takes longer, up to {STRETCHED_S:g} s"
 
 
 def settings_text(settings: Mapping[str, object]) -> str:

@@ -421,17 +421,15 @@ def axis_flags(command: str) -> dict[str, AxisFlag]:
 def sweeps(command: str, texts: Mapping[str, str]) -> dict[str, tuple[Value, ...]]:
     """The axes that the flags of a command sweep, by the texts of those that were given. Raises
     BadInput."""
-    return _read_flags(command, texts, swept=True)
+    return _given(command, texts, True)
 
 
 def settings(command: str, texts: Mapping[str, str]) -> dict[str, Value]:
     """The axes that the flags of a command set alike in every cell. Raises BadInput."""
-    return {name: value for name, (value,) in _read_flags(command, texts, swept=False).items()}
+    return {name: value for name, (value,) in _given(command, texts, False).items()}
 
 
-def _read_flags(
-    command: str, texts: Mapping[str, str], *, swept: bool
-) -> dict[str, tuple[Value, ...]]:
+def _given(command: str, texts: Mapping[str, str], swept: bool) -> dict[str, tuple[Value, ...]]:
     flags = axis_flags(command)
     given = ((flags[name], text) for name, text in texts.items())
     return {one.axis.name: one.values(text) for one, text in given if one.flag.swept is swept}

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from serve_bench.analysis.climb import Climb, LadderPlace, climbs_of, throughput_of
-from serve_bench.core.ladder import Ladder
+from serve_bench.core.ladder import LEAST_GAIN, Ladder
 from serve_bench.core.plan import (
     A_RATE,
     Cell,
@@ -50,6 +50,15 @@ class Agenda:
     climbed: Mapping[LadderPlace, Climb] = field(
         default_factory=dict
     )  # ladders of an earlier sitting
+
+    def texts_of(self, rows: Sequence[PlannedTrial]) -> list[str]:
+        """These rows of a cell, for people; of a ladder its steps."""
+        if self.suite.ladder is not None:
+            return [_ladder_text(self.suite)]
+        return [
+            f"{row.row.label} ({row.row.client}{', profiled' if profiled else ''})"
+            for row, profiled in self.of(rows)
+        ]
 
     def of(self, trials: Iterable[PlannedTrial]) -> list[PlannedLoad]:
         """The loads of a cell in order: the plain ones, then the profiled ones (True)."""
@@ -190,3 +199,16 @@ def _rest_of_ladders(earlier: Result, suite: Suite) -> Agenda:
 
 def _slug(cell: Cell) -> str:
     return cell_slug(label_of(cell))
+
+
+def _ladder_text(suite: Suite) -> str:
+    ladder, noun = suite.ladder, "users" if suite.requests_per_client is None else "clients"
+    assert ladder is not None, "the suite has a ladder"
+    again = f"; one that falls {ladder.runs} times" if ladder.runs > 1 else ""
+    if ladder.steps is not None:
+        return f"{noun}: {', '.join(str(one) for one in ladder.steps)}{again}"
+    then = f"; then up to {ladder.refinements} steps around the best" if ladder.refinements else ""
+    return (
+        f"{noun}: from {ladder.start} up, until two steps gain less than {100 * LEAST_GAIN:.0f} %, "
+        f"at most {ladder.ceiling}{then}{again}"
+    )
