@@ -147,7 +147,7 @@ def _followed(
 def _fault(kind: type[Any], data: Any) -> str | None:
     try:
         msgspec.convert(data, kind, str_keys=True, dec_hook=_decoded)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
         return str(error)
     return None
 

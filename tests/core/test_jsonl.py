@@ -192,6 +192,12 @@ def test_a_field_of_another_type_is_named(path: str, value: object, message: str
     assert message in refusal(from_json, wrong(path, value))
 
 
+def test_half_a_character_behind_a_wrong_type_hides_no_name() -> None:
+    data = wrong("metrics.latency", {"unit": 1})
+    data["counts"]["sent"] = "\ud800"  # JSON can spell it
+    assert refusal(from_json, data) == "trial.metrics.latency.unit is 1, not a text"
+
+
 def test_a_missing_field_is_named_with_its_line() -> None:
     data = to_json(launch())
     del data["started_at"]
