@@ -13,10 +13,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from operator import add
 from typing import Any
 
-from serve_bench.core.histogram import Histogram
+from serve_bench.core.live_percentiles import percentiles_in_use
 from serve_bench.core.load_result import (
     REQUESTS_EACH,
     LoadResult,
@@ -52,7 +51,7 @@ from serve_bench.load.tally import (
     Shared,
 )
 from serve_bench.load.traces import TraceLog
-from serve_bench.load.workers import Crew, enough_processes, shares, usable_cores
+from serve_bench.load.workers import Crew, enough_processes, shares, usable_cores, yield_to_workers
 
 OnProgress = Callable[[Progress], None]
 
@@ -143,7 +142,9 @@ def stretch_note(asked: Timing, fitted: Timing, response_s: float) -> str:
 # The live view of a load: the parent reads shared memory and calls back.
 
 INTERVAL_NS = 250_000_000
-"""Four times a second. Reading the histograms costs the parent 0.6 ms with one worker."""
+
+LATENCY_NS = 1_000_000_000
+"""Percentiles are looked up once a second: on the core of a worker that delays its requests."""
 
 
 @dataclass
@@ -165,6 +166,8 @@ class Watch:
     _last: int = field(default_factory=perf)
     _last_completed: int = 0
     _base: tuple[int, int] = (0, 0)
+    #: The percentiles, of which part of the requests, and when they were looked up.
+    _latency: tuple[list[int | None], str, int] = ([None, None], "", 0)
     #: Responses of any kind so far, and when the last was counted.
     _heard: tuple[int, int] = field(default_factory=lambda: (0, perf()))
 
@@ -183,8 +186,7 @@ class Watch:
             self._base = (completed, failed)
             phase = "warmup" if phase != "connect" else phase
         measuring = phase in ("measure", "drain")
-        latency = self._latency("measured" if measuring else "rest")
-        p50, p99 = latency.percentiles((0.5, 0.99))
+        p50, p99 = self._percentiles("measured" if measuring else "rest", now)
         base = self._base if measuring else (0, 0)
         self.on_progress(
             Progress(
@@ -206,21 +208,17 @@ class Watch:
             return max(0.0, ((self.drained_ns if phase == "drain" else self.end_ns) - now) / 1e9)
         return max(0.0, self.warmup_s - (now - self._begun) / 1e9) + self.measured_s
 
-    def _latency(self, part: str) -> Histogram:
-        counts: list[int] | None = None
-        for board in range(self.shared.boards):
-            for kind in ("equal", "latency"):
-                words = self.shared.histogram(board, part, kind)
-                if kind == "latency" and not words[0]:
-                    continue  # nothing recorded: its maximum is written with the first value
-                slots = words[1:].tolist()
-                counts = slots if counts is None else list(map(add, counts, slots))
-        return Histogram(counts)
+    def _percentiles(self, part: str, now: int) -> list[int | None]:
+        known, of_part, at = self._latency
+        if of_part != part or known[0] is None or now - at >= LATENCY_NS:
+            boards, kinds = range(self.shared.boards), ("equal", "latency")
+            words = [self.shared.histogram(board, part, kind) for board in boards for kind in kinds]
+            self._latency = percentiles_in_use(words, (0.5, 0.99)), part, now
+        return self._latency[0]
 
 
 ALIVE_EVERY_S = 1.0
-"""How often it is looked whether what is loaded still lives: of what has ended, requests would be
-waited for until their time-out, slice by slice."""
+"""How often it is looked whether the target lives: if not, requests wait for their time-out."""
 
 
 def give_up_without(
@@ -294,6 +292,7 @@ def drive_load(
             watch = Watch(shared, timing.warmup_min_s, timing.measured_s, on_progress)
             may_measure = may_measure or (lambda: True)
             drive = _Drive(load, timing, shared, crew, watch, log, traces, may_measure, on_measure)
+            yield_to_workers(True)
             result = drive.run()
         return result
     except KeyboardInterrupt as pressed:
@@ -302,6 +301,7 @@ def drive_load(
         crew.stop()  # Ctrl-C came while the workers were ended: a driver of Ray takes its time
         raise LoadInterrupted(result) from pressed
     finally:
+        yield_to_workers(False)
         shared.close()
         if log is not None:
             log.close()
@@ -380,7 +380,6 @@ class _Drive:
         return result
 
     def _reports(self) -> dict[int, dict[str, Any]]:
-        """The reports of the workers that are done, by their number."""
         done = ((worker.index, worker.report) for worker in self.crew.workers)
         return {index: report for index, report in done if report is not None}
 
@@ -434,7 +433,6 @@ class _Drive:
         self.shared.words[WINDOW_NS] = int(1e9 * self.timing.window_s)
 
     def _at_once(self) -> float:
-        """Concurrent requests: the connections, or those in flight of an open loop."""
         if not self.load.open_loop:
             return self.load.connections
         shared = self.shared
@@ -567,7 +565,6 @@ def drive_windows(
 
 
 def _as_slice(result: LoadResult, side: int, pair: int, began_ns: int) -> Slice:
-    """A load of one window in the form of a slice."""
     return Slice(
         side=side,
         pair=pair,

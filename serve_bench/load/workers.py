@@ -106,6 +106,12 @@ def enough_processes(load: Load, cores: int) -> int:
     return max(1, min(wanted, cores // 2, load.connections))
 
 
+def yield_to_workers(yields: bool) -> None:
+    """Whether this thread, when it wakes, waits until a worker on the same core sleeps."""
+    if hasattr(os, "SCHED_BATCH") and os.sched_getscheduler(0) in (os.SCHED_OTHER, os.SCHED_BATCH):
+        os.sched_setscheduler(0, os.SCHED_BATCH if yields else os.SCHED_OTHER, os.sched_param(0))
+
+
 def divide(total: int, workers: int) -> list[int]:
     """`total` in as equal parts as whole numbers allow; the first ones are the larger."""
     base, extra = divmod(total, workers)

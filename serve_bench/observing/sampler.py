@@ -38,6 +38,7 @@ from serve_bench.core.usage import (
     others_summary,
     summary_of,
 )
+from serve_bench.load.workers import yield_to_workers
 from serve_bench.observing.host import (
     arguments_of,
     children_of,
@@ -287,6 +288,7 @@ class Sampler:
 
     def _run(self) -> None:
         delay_s = self.interval_s
+        yield_to_workers(True)
         while not self._stop.wait(delay_s):
             cost_s = self._tick(self.interval_s * OWN_SHARE) / 1e9
             delay_s = max(self.interval_s, cost_s / OWN_SHARE)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 import statistics
+from array import array
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from serve_bench.core.histogram import MAX_VALUE, SLOTS, Histogram, slot, slot_middle, slot_start
+from serve_bench.core.live_percentiles import percentiles_in_use
 
 VALUES = st.integers(0, MAX_VALUE)
 
@@ -38,6 +40,18 @@ def test_percentiles_are_the_nearest_rank(values: list[int], q: float) -> None:
     assert got is not None
     assert abs(got - exact) <= exact * 0.0005
     assert got <= max(values)
+
+
+@given(st.lists(st.lists(st.integers(1, MAX_VALUE), max_size=9), min_size=1, max_size=3))
+def test_percentiles_in_shared_memory_are_those_of_the_whole(parts: list[list[int]]) -> None:
+    whole = [Histogram.of(values) for values in parts]
+    words = [
+        memoryview(array("Q", [max(values, default=0), *histogram.counts]))
+        for values, histogram in zip(parts, whole, strict=True)
+    ]
+    shares = (0.0, 0.5, 0.99, 1.0)
+    together = Histogram.of(value for values in parts for value in values)
+    assert percentiles_in_use(words, shares) == Histogram(together.counts).percentiles(shares)
 
 
 @given(st.lists(VALUES), st.lists(VALUES))

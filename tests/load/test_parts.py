@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from dataclasses import asdict
 from itertools import accumulate
@@ -10,10 +11,11 @@ from typing import Any
 import pytest
 
 from serve_bench.core.histogram import Histogram
-from serve_bench.core.load_result import Warmup, WorkerReport
+from serve_bench.core.load_result import Progress, Warmup, WorkerReport
 from serve_bench.core.load_spec import Load, Stage, Timing
 from serve_bench.core.request_spec import Request
-from serve_bench.load.driver import is_steady
+from serve_bench.load import driver
+from serve_bench.load.driver import Watch, is_steady
 from serve_bench.load.failures import BrokenAccount
 from serve_bench.load.merge import client_verdict, judged, result_of
 from serve_bench.load.pacing import ArrivalClock, next_turn
@@ -21,13 +23,14 @@ from serve_bench.load.tally import (
     COMPLETED,
     MEASURE,
     NEVER,
+    PARTS,
     PUBLISH_AHEAD_NS,
     TICK_NS,
     Shared,
     Tally,
 )
 from serve_bench.load.worker import Usage, used_between
-from serve_bench.load.workers import divide, enough_processes, shares
+from serve_bench.load.workers import divide, enough_processes, shares, yield_to_workers
 
 DRAW = random.Random(5)
 
@@ -394,3 +397,35 @@ def test_a_load_without_warmup_starts_with_the_schedule() -> None:
     load = Load(Request("http://h/"), rate=100.0)
     clock = ArrivalClock(load, 5, shares(load, 2)[1], measure=5)
     assert dues(clock, 3) == [5 + 10 * MS, 5 + 30 * MS, 5 + 50 * MS]
+
+
+def test_most_ticks_of_the_parent_read_no_histogram(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it shares a core with a worker, a tick delays the requests that are due meanwhile."""
+    now, seen, read = [1], list[Progress](), list[str]()
+    monkeypatch.setattr(driver, "perf", lambda: now[0])
+    monkeypatch.setattr(Histogram, "__init__", None)  # nor is a whole one made
+    shared = Shared.create(1)
+    for part in PARTS:
+        words = shared.histogram(0, part, "latency")
+        words[0] = words[1 + 500] = 500
+    histogram = shared.histogram
+
+    def reading(board: int, part: str, kind: str) -> memoryview[int]:
+        read.append(part)
+        return histogram(board, part, kind)
+
+    monkeypatch.setattr(shared, "histogram", reading)
+    watch = Watch(shared, 1.0, 1.0, seen.append, 10**9, 2 * 10**9, _begun=0, _last=0)
+    for tick in range(1, 9):
+        now[0] = tick * 250_000_001
+        watch.look("warmup" if tick < 4 else "measure")
+    assert [one.p50_ns for one in seen] == [500] * 8
+    assert read == [*["rest"] * 2, *["measured"] * 4]
+    shared.close()
+
+
+def test_the_parent_stands_behind_the_workers_while_they_load() -> None:
+    yield_to_workers(True)
+    assert os.sched_getscheduler(0) == os.SCHED_BATCH
+    yield_to_workers(False)
+    assert os.sched_getscheduler(0) == os.SCHED_OTHER
