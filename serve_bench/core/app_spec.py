@@ -304,7 +304,6 @@ def _base64(content: bytes) -> str:
 
 
 def _options(cell: Mapping[str, Value]) -> dict[str, Any]:
-    """The options of the measured deployment that the axes of a cell set."""
     options: dict[str, Any] = {}
     for axis in AXES.values():
         if axis.option is not None and axis.name in cell:

@@ -205,7 +205,6 @@ def _of_model(name: str, kind: Kind, default: Value, help: str, *flags: Flag, **
 
 
 def _swept(help: str, *commands: str, **more: Any) -> Flag:
-    """A flag that takes several values."""
     return Flag(help, commands, swept=True, **more)
 
 

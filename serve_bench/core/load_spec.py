@@ -242,7 +242,6 @@ class Load:
         )
 
     def _check_grpc(self) -> None:
-        """What gRPC has not is refused."""
         request = self.request
         for url in request.all_urls:
             parts = urlsplit(url).path.split("/")

@@ -315,7 +315,6 @@ class OwnApp:
     def _places(
         self, cell: Mapping[str, Option]
     ) -> Iterator[tuple[OwnDeployment, int, Mapping[str, Option]]]:
-        """Each deployment, of the applications beside too, with its replicas and its cell."""
         for deployment in self.deployments_in(cell):
             yield deployment, self.count(deployment, cell) or 1, cell
         for app in self.beside:

@@ -162,7 +162,6 @@ def _odd(text: str) -> bool:
 
 
 def _over(headers: Headers, more: Headers) -> Headers:
-    """The headers with `more` in place of those of the same name."""
     names = {name.lower() for name, _ in more}
     return (*(one for one in headers if one[0].lower() not in names), *more)
 

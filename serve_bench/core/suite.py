@@ -126,7 +126,6 @@ def _base(
     cells: tuple[Cell, ...],
     traffics: Sequence[Traffic],
 ) -> Suite:
-    """A suite without its rows, of which `traffics` are known. Raises BadInput."""
     warmup_min_s = _number(load, "warmup_seconds", 0.5, f"{file}: load", low=0.0)
     for cell in cells if app.own is None else ():
         check_cell(cell)
@@ -303,7 +302,6 @@ def _traffics(
 
 
 def _check_handles(traffics: Sequence[Traffic], variants: Sequence[VariantUsed]) -> None:
-    """BadInput on rows of a handle for a variant whose Ray this interpreter does not have."""
     for one in traffics:
         for variant in variants:
             if one.protocol in HANDLES and variant.python is not None:
@@ -330,7 +328,6 @@ def protocols_of(data: Mapping[str, Any], file: str, flags: Overrides) -> tuple[
 
 
 def _check_own_protocols(protocols: Sequence[str], where: str, app: OwnApp) -> None:
-    """BadInput unless the one request to an app of the user's own can be made by all of them."""
     for one in (name for name in protocols if name in GRPC | HANDLES):
         if one in GRPC and app.grpc is None:
             raise BadInput(f"{where}: {one}: is of apps with a servicer (--grpc-servicer)")
@@ -341,7 +338,6 @@ def _check_own_protocols(protocols: Sequence[str], where: str, app: OwnApp) -> N
 def _values(
     name: str, load: Mapping[str, Any], flags: Overrides, place: str
 ) -> tuple[tuple[Value, ...], str]:
-    """The values of an axis of the load, and where they are from: its flag, or the file."""
     given = flags.matrix.get(name) or tuple(
         value for key, value in flags.settings.items() if key == name
     )
@@ -368,7 +364,6 @@ def _slo(
 def _streaming(
     load: Mapping[str, Any], flags: Overrides, file: str, traffics: Sequence[Traffic]
 ) -> Streaming | None:
-    """How streams are read; None where no row is one."""
     if not any(one.streams for one in traffics):
         for name, value in (("events", flags.events), ("event-timeout", flags.event_timeout_s)):
             if value is not None:
@@ -461,7 +456,6 @@ def variants_of(
 
 
 def _cells(data: Mapping[str, Any], flags: Overrides, file: str, app: str) -> tuple[Cell, ...]:
-    """Every cell complete. Flags that name a matrix replace the file's cells and matrix."""
     common = cell_defaults(app)
     common.update(_settings(_table(data, "cell", file), f"{file}: cell", app))
     settings = {n: v for n, v in flags.settings.items() if AXES[n].scope == "deploy"}

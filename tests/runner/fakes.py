@@ -72,7 +72,6 @@ class Script:
     _counts: Counter[str] = field(default_factory=Counter)
 
     def note(self, text: str) -> None:
-        """Adds an event."""
         self.events.append(text.replace(str(self.folder), "FOLDER"))
 
     def call(self, name: str, who: object = "", result: Any = None) -> Any:
@@ -93,12 +92,10 @@ class Script:
 
     @property
     def unused(self) -> list[str]:
-        """Faults that never came."""
         every = (name.split() for name in self.faults)
         return [name for name, number in every if self._counts[name] < int(number)]
 
     def kill(self, result: Any) -> Any:
-        """A fault: the cluster ends."""
         self.dead = True
         return result
 
@@ -119,7 +116,6 @@ class Script:
         on_progress: Callable[[Progress], None] | None = None,
         **_: object,
     ) -> LoadResult:
-        """In the place of `drive_load`."""
         if on_progress is not None:
             on_progress(Progress("warmup", 0.0, 3.0, 90.0, 9, 0))
         made = rounds.round_of(load, 2.0, done=load.total or 100)
@@ -131,7 +127,6 @@ class Script:
     def slices(
         self, loads: tuple[Load, ...], plan: Slices, *, on_progress: Any, mark: object
     ) -> Any:
-        """In the place of `drive_slices`."""
         sides = [self.drive(load, Timing(), on_progress=on_progress) for load in loads]
         every = [
             Slice(side, pair, 0.1 * pair + 0.05 * side, 0.05, 10, 0, 0.01)
@@ -141,15 +136,12 @@ class Script:
         return self.call("slices", plan.pairs, SlicedResult(tuple(sides), tuple(every)))
 
     def step(self, step: Any) -> None:
-        """Keeps a step of progress."""
         self.steps.append(step)
 
     def trial(self, trial: Trial, number: int, of: int) -> None:
-        """Keeps a trial that is shown."""
         self.told.append(trial)
 
     def failure(self, failure: Failure) -> None:
-        """Keeps a failure that is shown."""
         self.told.append(failure)
 
 
@@ -179,11 +171,9 @@ class Sampling:
         return
 
     def summary(self, began_ns: int, seconds: float) -> dict[str, Any]:
-        """What was used, which is nothing."""
         return {"processes": [], "of": [began_ns, seconds]}
 
     def samples(self, key: str) -> list[Any]:
-        """No samples."""
         return []
 
 
@@ -196,16 +186,13 @@ class Looking:
     metrics: bool = False
 
     def deployed(self, serving: object) -> None:
-        """Told of each deploy."""
         self.script.note("inside deployed")
 
     def loaded_between(self) -> None:
-        """Told of loads of no trial."""
         self.script.note("inside loaded between")
 
     @contextmanager
     def around(self, serving: object, planned: object, *, profiled: bool = False) -> Iterator[Any]:
-        """Marks what is profiled."""
 
         def add_to(trial: Trial, result: LoadResult) -> Trial:
             return trial.flagged("profiled") if profiled else trial
@@ -223,21 +210,17 @@ class Crew:
         self.nodes = [Node(name, f"10.0.0.{name}", name, True, name == "1", 2.0) for name in "12"]
 
     def start(self) -> None:
-        """The actors."""
         self.script.call("crew")
 
     def look(self) -> list[Node]:
-        """The nodes."""
         return self.nodes
 
     def close(self) -> None:
-        """Ends them."""
         self.script.note("call crew close")
 
     def drive(
         self, loads: Mapping[str, Load], timing: Timing, *, on_progress: Any, sample: bool = False
     ) -> Any:
-        """A part from each node."""
         parts: dict[str, Any] = {
             name: self.script.drive(load, timing, on_progress=on_progress)
             for name, load in loads.items()
@@ -277,7 +260,6 @@ def _answer(script: Script, command: str) -> Any:
 
 
 def install(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Puts everything of `script` in place."""
     monkeypatch.setattr(time, "monotonic", lambda: script.now_s)
     monkeypatch.setattr(time, "time_ns", lambda: int(1e9 * script.now_s))
     _everywhere(
@@ -311,7 +293,6 @@ def install(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _everywhere(monkeypatch: pytest.MonkeyPatch, **others: Any) -> None:
-    """Replaces names wherever a module of ours knows them."""
     keep = (inside.__name__, sampler.__name__, "serve_bench.store")
     for name, module in list(sys.modules.items()):
         if name.startswith("serve_bench.") and not name.startswith(keep):
@@ -468,7 +449,6 @@ GONE = "replica 7 ended"
 
 
 def raise_after(change: Change, error: BaseException) -> Change:
-    """A fault: something changes, and then the call fails."""
 
     def fail(result: Any) -> Any:
         change(result)
@@ -478,7 +458,6 @@ def raise_after(change: Change, error: BaseException) -> Change:
 
 
 def launch_failed() -> LaunchFailed:
-    """A launch that does not come up."""
     return LaunchFailed("it did not come up", ("a line",), Path("logs/launch.log"))
 
 
@@ -488,19 +467,16 @@ def interrupt(result: LoadResult) -> LoadResult:
 
 
 def interrupt_nodes(result: NodesResult) -> NodesResult:
-    """Ctrl-C within a load from nodes."""
     raise NodesInterrupted(result)
 
 
 def silence(result: LoadResult) -> LoadResult:
-    """Nothing is answered."""
     nothing = Counts(100, 0, {"reset": 100}, 0)
     made = replace(result, windows=(0,), latency=Histogram(), service_time=Histogram())
     return replace(made, measured=nothing, in_windows=nothing, total=nothing)
 
 
 def cut(result: LoadResult) -> LoadResult:
-    """The time is up before the requests are done."""
     counts, latency = Counts(100, 60, {}, 40), Histogram.of([1_000_000] * 60)
     made = replace(result, windows=(60,), latency=latency, service_time=latency)
     return replace(made, measured=counts, in_windows=counts)

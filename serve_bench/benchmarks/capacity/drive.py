@@ -22,7 +22,7 @@ from serve_bench.benchmarks.ladder.flags import load_of, services_of, traffic_of
 from serve_bench.benchmarks.own_app.command import OF_OWN_APPS
 from serve_bench.benchmarks.own_app.flags import own_suite
 from serve_bench.benchmarks.parts.rows import front_of
-from serve_bench.cli.command import print_note
+from serve_bench.cli import print_note
 from serve_bench.cli.flag_values import seconds_of
 from serve_bench.cli.gate import close_gate, read_share
 from serve_bench.cli.rows import overrides, suite_of
@@ -164,7 +164,6 @@ def _budget_s(options: CapacityOptions, cells: int) -> float:
 
 
 def _rate(text: str, flag: str) -> float:
-    """`2000/s` or `2000`, in requests/s."""
     number = text.strip().removesuffix("/s").strip()
     try:
         rate = float(number)
@@ -352,7 +351,6 @@ def _url_lines(suite: UrlSuite, slo: Slo) -> Iterator[str]:
 
 
 def _round_s(suite: Suite, launches: Sequence[LaunchPlan]) -> float:
-    """Expected seconds of the first round that is left; 0 without one."""
     assert suite.capacity is not None
     first = [launch for launch in launches if launch.round == launches[0].round]
     return expected_s(replace(suite.capacity, launches=1), first)
