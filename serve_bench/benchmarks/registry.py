@@ -1,8 +1,7 @@
 """The kinds of run, one line each: the folder of its modules by the command that makes it.
 
-A folder has `command.py` with the command, a function or a group of typer, by its name;
-`document.py` with `document(result, options)`, which says what a run says to people; and
-`exports.py` with `json_text`, which machines read, and of kinds with a published form
+A folder has `document.py` with `document(result, options)`, which says what a run says to people;
+and `exports.py` with `json_text`, which machines read, and of kinds with a published form
 `classic_text`; some have `condensed.py`. They are imported when they are needed. Nothing else
 in the package compares the command of a run.
 """
@@ -34,10 +33,6 @@ class Benchmark:
     data: str | None = None
     condenses: bool = False
     classic: bool = False
-
-    def command(self, name: str) -> Any:
-        """Its command of that name: a function, or a group of typer."""
-        return self._of_module(self.folder, "command", name)
 
     def document(self, result: Result, options: ReportOptions) -> Document:
         """What a run of this kind says. Raises FormatError for damaged records."""

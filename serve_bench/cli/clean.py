@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import typer
 
-from serve_bench.cli.command import Options, command, print_note
+from serve_bench.cli import print_note
+from serve_bench.cli.command import Options, command
 
 
-@command(Options, "House-keeping")
+@command(Options)
 def clean(_options: Options) -> int:
     """Remove what dead runs left: processes and temporary files.
 

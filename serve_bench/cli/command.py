@@ -9,7 +9,6 @@ the registry gives to the command needs no mention: its flag follows the last on
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -19,34 +18,19 @@ from typing import (
     ClassVar,
     Final,
     Generic,
-    Literal,
     NamedTuple,
     Self,
     TypeVar,
     dataclass_transform,
-    get_args,
 )
 
 import typer
 
 from serve_bench.cli.panels import PANELS, PanelCommand, shape
 from serve_bench.core.axes import AxisFlag, axis_flags
-from serve_bench.core.errors import BadInput, visible
+from serve_bench.core.errors import BadInput
 from serve_bench.core.numbers import written
 from serve_bench.core.redaction import hide_option
-
-OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
-"""Exit codes."""
-
-
-def print_note(text: str) -> None:
-    """Prints lines on stderr, and nothing else prints there: names in them may be a stranger's."""
-    print(visible(text), file=sys.stderr, flush=True)
-
-
-Group = Literal["Measure", "Compare", "Look inside", "Published benchmarks", "House-keeping"]
-"""Where a command stands in `serve-bench --help`."""
-GROUPS: Final[tuple[Group, ...]] = get_args(Group)
 
 _REQUIRED: Any = inspect.Parameter.empty
 
@@ -226,11 +210,10 @@ class Command(Generic[O]):
         self,
         options: type[O],
         function: Callable[[O], int | None],
-        group: Group = "Measure",
         parser: type[PanelCommand] = PanelCommand,
     ) -> None:
         self._options, self._function = options, function
-        self.group, self.parser = group, parser
+        self.parser = parser
         parameters = options.parameters()
         self.__signature__ = inspect.Signature(list(parameters.values()))
         self.__annotations__ = {name: one.annotation for name, one in parameters.items()}
@@ -245,10 +228,10 @@ class Command(Generic[O]):
 
 
 def command(
-    options: type[O], group: Group = "Measure", parser: type[PanelCommand] = PanelCommand
+    options: type[O], parser: type[PanelCommand] = PanelCommand
 ) -> Callable[[Callable[[O], int | None]], Command[O]]:
-    """Makes a command of a function of these options, listed in this group."""
-    return lambda function: Command(options, function, group, parser)
+    """Makes a command of a function of these options."""
+    return lambda function: Command(options, function, parser)
 
 
 @cache

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 from serve_bench.analysis.comparing.match import few
 from serve_bench.benchmarks.parts.csv import json_of
 from serve_bench.benchmarks.registry import read_rows
-from serve_bench.cli.command import argument, command, flag, print_note
+from serve_bench.cli import print_note
+from serve_bench.cli.command import argument, command, flag
 from serve_bench.cli.gate import Gate, GateOptions, read_flags, read_share
 from serve_bench.cli.options import VERBOSE_HELP
 from serve_bench.cli.report import place_of_page, write_text
@@ -50,7 +51,7 @@ class CompareOptions(GateOptions):
     )
 
 
-@command(CompareOptions, "Compare")
+@command(CompareOptions)
 def compare(options: CompareOptions) -> int:
     """Compare two stored runs, with a verdict for each row; of folders of runs, those of one app
     and suite.

@@ -21,7 +21,7 @@ class DoctorOptions(Options):
     python: str | None = flag(None, "Look at the Ray of this interpreter [its own].")
 
 
-@command(DoctorOptions, "House-keeping")
+@command(DoctorOptions)
 def doctor(options: DoctorOptions) -> int:
     """Check whether this machine is fit to measure on.
 

@@ -125,7 +125,6 @@ def header_sets_of(file: str | None, flag: str = "--headers") -> tuple[Headers, 
 
 
 def _lines_of(file: str, flag: str) -> Iterator[tuple[str, str]]:
-    """What stands in a file, line by line, each with its place."""
     if file in ("", "-"):
         raise BadInput(f"{flag}: {file!r} is not allowed; it takes a file")
     # A byte that is no UTF-8 is kept, so that the refusal names its line.

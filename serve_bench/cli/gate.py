@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from serve_bench.analysis.checks import unfair_sentences
 from serve_bench.benchmarks.registry import benchmark_of
-from serve_bench.cli.command import FAILED, Options, flag, print_note
+from serve_bench.cli import FAILED, print_note
+from serve_bench.cli.command import Options, flag
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Result
 from serve_bench.store import read

@@ -56,7 +56,7 @@ class HistoryOptions(GateOptions):
     plot: Path | None = flag(None, "Draw it too, into this file: .png or .svg.")
 
 
-@command(HistoryOptions, "Compare")
+@command(HistoryOptions)
 def history(options: HistoryOptions) -> int:
     """Show stored runs over time, and judge the newest.
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from serve_bench.cli.command import MOST, Options, argument, flag
+from serve_bench.cli.panels import USUAL_SHARE
 from serve_bench.core.axes import axis_flags
 from serve_bench.core.chat import Completions, read_lengths
 from serve_bench.core.errors import BadInput
@@ -186,9 +187,6 @@ class LoadOnOptions(Options):
     )
     load_nodes: int | None = flag(None, "Number of nodes that load with --load-on [all].")
     serve_metrics: bool = flag(False, "Read Serve's own metrics too; about 1 s more per row.")
-
-
-USUAL_SHARE = "1%"
 
 
 class TraceOptions(Options):

@@ -7,11 +7,14 @@ what is measured, as are the axes of a deployment.
 from __future__ import annotations
 
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, get_args, get_origin
 
 from typer.core import TyperCommand, TyperGroup
+
+USUAL_SHARE: Final = "1%"
+"""Of a `--trace` without a share."""
 
 PANELS: Final[Mapping[str, str]] = {
     name: panel
@@ -95,7 +98,6 @@ def shape(name: str, kind: Any) -> str | None:
 
 
 def _write(command: Any, ctx: Any, formatter: Any) -> None:
-    """A section for the arguments, then one for each panel."""
     sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], **{one: [] for one in ORDER}}
     for param in command.get_params(ctx):
         if (record := param.get_help_record(ctx)) is not None:
@@ -117,6 +119,17 @@ class PanelCommand(TyperCommand):
         """`[OPTIONS] URL`: arguments as their help shows them."""
         arguments = (one for one in self.get_params(ctx) if one.param_type_name == "argument")
         return ["[OPTIONS]", *(str(one.metavar or one.name) for one in arguments)]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The same with a share for a `--trace` without one: typer has no value that may be left
+        out. That of `noop` takes none."""
+        options: Sequence[Any] = self.params
+        takes_share = any(one.name == "trace" and not one.is_flag for one in options)
+        if takes_share and "--trace" in args:
+            at = args.index("--trace") + 1
+            if not args[at:] or args[at].startswith("-"):
+                args = [*args[:at], USUAL_SHARE, *args[at:]]
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         _write(self, ctx, formatter)

@@ -47,7 +47,7 @@ class ProfileOptions(Options):
     )
 
 
-@profile.callback(rich_help_panel="Look inside")
+@profile.callback()
 @command(ProfileOptions)
 def record(options: ProfileOptions) -> int | None:
     """Record flamegraphs of Serve or any process with py-spy.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 import typer
 
-from serve_bench.cli.command import INTERRUPTED, print_note
+from serve_bench.cli import INTERRUPTED, print_note
 from serve_bench.cli.progress import Display
 from serve_bench.core.errors import RunFailed, visible
 from serve_bench.store.files import write_output

@@ -1,7 +1,7 @@
 """The command line: all commands, and what an error of one becomes. Exit codes go out here.
 
 A kind of run brings its command in `benchmarks/<kind>/command.py`; the others stand beside this
-file.
+file. A command is imported when it is called: `--help` knows it from benchmarks/commands.py.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from functools import cache
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -20,15 +22,8 @@ import typer
 from typer.core import TyperGroup
 
 from serve_bench import __version__
-from serve_bench.benchmarks.registry import BENCHMARKS
-from serve_bench.cli.clean import clean
-from serve_bench.cli.command import BAD_INPUT, FAILED, GROUPS, INTERRUPTED, OK, print_note
-from serve_bench.cli.compare import compare
-from serve_bench.cli.doctor import doctor
-from serve_bench.cli.history import history
-from serve_bench.cli.options import USUAL_SHARE
-from serve_bench.cli.profile import profile
-from serve_bench.cli.report import report
+from serve_bench.benchmarks.commands import COMMANDS
+from serve_bench.cli import BAD_INPUT, FAILED, INTERRUPTED, OK, print_note
 from serve_bench.core.errors import BadInput, RunFailed
 from serve_bench.core.secrets import hide
 
@@ -38,6 +33,15 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 class _Grouped(TyperGroup):
     """All commands, listed by their groups. Without rich: its import slows the start."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        names: Any = {name: None for commands in COMMANDS.values() for name in commands}
+        self.commands = names
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of this name, which is imported now."""
+        return load_command(cmd_name) if cmd_name in self.commands else None
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Writes the commands, then the few options."""
@@ -49,14 +53,10 @@ class _Grouped(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Writes a section for each group."""
         wide = max(map(len, self.commands))
-        for group in GROUPS:
+        for group, commands in COMMANDS.items():
             with formatter.section(group):
                 formatter.write_dl(
-                    [
-                        (name.ljust(wide), one.get_short_help_str(formatter.width - 6 - wide))
-                        for name, one in self.commands.items()
-                        if getattr(one, "rich_help_panel", None) == group
-                    ]
+                    [(name.ljust(wide), help) for name, (_, help) in commands.items()]
                 )
 
 
@@ -70,18 +70,17 @@ app = typer.Typer(
 )
 
 
-def _add(name: str, command: Any) -> None:
+@cache
+def load_command(name: str) -> Any:
+    """A command, or a group of them, as typer parses it."""
+    (place,) = (commands[name][0] for commands in COMMANDS.values() if name in commands)
+    module = f"serve_bench.{place}{'.command' if place.startswith('benchmarks') else ''}"
+    command, holder = getattr(import_module(module), name), typer.Typer(rich_markup_mode=None)
     if isinstance(command, typer.Typer):
-        app.add_typer(command, name=name)
+        holder.add_typer(command, name=name)
     else:
-        app.command(name=name, cls=command.parser, rich_help_panel=command.group)(command)
-
-
-_add("profile", profile)
-for name, kind in BENCHMARKS.items():
-    _add(name, kind.command(name))
-for command in (compare, history, report, doctor, clean):
-    _add(command.__name__, command)
+        holder.command(name=name, cls=command.parser)(command)
+    return typer.main.get_group(holder).commands[name]
 
 
 #: Flags of paths.
@@ -145,7 +144,7 @@ def _hiding(write: Callable[[str], int]) -> Callable[[str], int]:
 def run(argv: Sequence[str]) -> int:
     """Runs the CLI with these arguments and returns the exit code."""
     try:
-        words = with_share(list(argv)) or ["--help"]
+        words = list(argv) or ["--help"]
         for name, value in pairwise(words):  # as a path it would be the current folder
             if name in PATHS and not value:
                 raise BadInput(f"{name}: '' is not allowed; it takes a path")
@@ -171,16 +170,6 @@ def run(argv: Sequence[str]) -> int:
             raise
         _drop_stdout()
         return _say("serve-bench: the output cannot be written: no space left", FAILED)
-
-
-def with_share(words: list[str]) -> list[str]:
-    """The words with the share of a `--trace` that has none: typer has no value that may be left
-    out. That of `noop` takes none."""
-    if words[:1] == ["noop"] or "--trace" not in words:
-        return words
-    at = words.index("--trace") + 1
-    share = [] if words[at:] and not words[at].startswith("-") else [USUAL_SHARE]
-    return [*words[:at], *share, *words[at:]]
 
 
 def _drop_stdout() -> None:

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from serve_bench.cli.command import argument, command, flag, print_note
+from serve_bench.cli import print_note
+from serve_bench.cli.command import argument, command, flag
 from serve_bench.cli.gate import Gate, GateOptions, read_flags
 from serve_bench.cli.options import VERBOSE_HELP, FormatOptions
 from serve_bench.core.errors import BadInput
@@ -56,7 +57,7 @@ class ReportCommandOptions(FormatOptions, GateOptions):
     chart: str | None = flag(None, "Draw only charts with these words in their title (--plot).")
 
 
-@command(ReportCommandOptions, "Look inside")
+@command(ReportCommandOptions)
 def report(options: ReportCommandOptions) -> int:
     """Print the report of a run, or write it as one HTML page.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from serve_bench.benchmarks.parts.csv import csv_text
 from serve_bench.benchmarks.registry import BENCHMARKS, benchmark_of
-from serve_bench.cli.command import print_note
+from serve_bench.cli import print_note
 from serve_bench.core.document import Document, ReportOptions
 from serve_bench.core.errors import BadInput, visible
 from serve_bench.core.result import Result

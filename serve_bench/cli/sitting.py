@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol, TypeVar
 import typer
 
 from serve_bench import __version__
-from serve_bench.cli.command import FAILED, INTERRUPTED, print_note
+from serve_bench.cli import FAILED, INTERRUPTED, print_note
 from serve_bench.cli.gate import close_host, close_slo
 from serve_bench.cli.options import UNSAMPLED, RunOptions
 from serve_bench.cli.progress import Display
@@ -32,7 +32,7 @@ from serve_bench.core.redaction import differs, hide_env_value, hide_option, hid
 from serve_bench.core.result import PlannedTrial, Result, Resume, Run
 from serve_bench.core.slo import parse_slo
 from serve_bench.core.variants import BUILT_IN_VARIANTS
-from serve_bench.observing.host import fingerprint, git_commit
+from serve_bench.observing.host import fingerprint
 from serve_bench.runner.agenda import Agenda
 from serve_bench.runner.load_source import LoadOn, LocalLoads, NodeLoads
 from serve_bench.runner.requests_file import requests_file
@@ -54,16 +54,17 @@ def run_record(
     suite: Mapping[str, Any] | None = None,
 ) -> Run:
     """The record of a run that begins now."""
+    host = fingerprint()
     return Run(
         id=folder.path.name,
         argv=command_line(),
         command=command,
         started_at=now_iso(),
         tool_version=__version__,
-        git_commit=git_commit(),
+        git_commit=host["git_commit"],
         suite=hide_suite(suite or {}),
         plan=plan,
-        host=fingerprint(),
+        host=host,
     )
 
 

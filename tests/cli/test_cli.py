@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.cli.program import lasting, run
+from serve_bench.benchmarks.commands import COMMANDS
+from serve_bench.cli.program import lasting, load_command, run
 from serve_bench.cli.sitting import next_launch
 from tests import places
 from tests.places import FORMATS
@@ -93,14 +94,23 @@ def test_an_ascii_terminal_still_gets_the_figures(tmp_path: Path) -> None:
     assert b"requests/s" in done.stdout
 
 
-def test_starting_up_imports_nothing_heavy() -> None:
+def test_help_imports_no_command_nor_records() -> None:
     code = (
         "import sys; from serve_bench.cli.program import run; run(['--help']);"
-        "heavy = {'ray', 'torch', 'scipy', 'aiohttp', 'numpy', 'rich', 'pydantic', 'psutil'};"
-        "print(sorted(heavy & set(sys.modules)))"
+        "heavy = 'ray torch scipy aiohttp numpy rich pydantic psutil msgspec'.split();"
+        "few = ' .benchmarks .benchmarks.commands .cli .cli.program .core .core.errors';"
+        "few = {'serve_bench' + name for name in [*few.split(' '), '.core.secrets']};"
+        "ours = {name for name in sys.modules if name.startswith('serve_bench')};"
+        "print(sorted(ours - few), sorted(sys.modules.keys() & heavy))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"
+    assert done.stdout.splitlines()[-1] == "[] []"
+
+
+def test_the_list_of_commands_says_what_their_help_says() -> None:
+    for commands in COMMANDS.values():
+        for name, (_, help) in commands.items():
+            assert load_command(name).help.startswith(help.removesuffix(".")), name
 
 
 @pytest.mark.parametrize(
@@ -184,7 +194,7 @@ SUITES = {
     "a time of 400 digits": (f"[cell]\nbatch_wait_timeout_s = {'9' * 400}\n", "cell.batch_wait"),
     "base is an array": ("[variants.mine]\nbase = []\n", "variants.mine.base is [], not a text"),
 }
-COMMANDS = ("micro", "sweep", "recsys", "press", "versus --a default --b mine", "scale curve")
+TAKING_FILES = ("micro", "sweep", "recsys", "press", "versus --a default --b mine", "scale curve")
 
 
 @pytest.mark.parametrize("name", SUITES)
@@ -194,7 +204,7 @@ def test_a_suite_that_is_hostile_is_refused_in_one_line(
     content, says = SUITES[name]
     suite = tmp_path / "mine.toml"
     suite.write_text(content)
-    for command in COMMANDS:
+    for command in TAKING_FILES:
         assert run([*command.split(), "--suite", str(suite), "--dry-run"]) == 2, command
         out, err = capsys.readouterr()
         assert out == "" and err.count("\n") == 1 and len(err) < 2_000, command

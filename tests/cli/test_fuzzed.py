@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-import typer
 
 from serve_bench.benchmarks.rpc.request import read_rpc
 from serve_bench.benchmarks.scale import KEYS
 from serve_bench.benchmarks.scale.request import read_scale
-from serve_bench.cli.program import app, run
+from serve_bench.cli.program import load_command, run
 from serve_bench.core.errors import BadInput
 from serve_bench.core.suite import read_suite
 from serve_bench.store.files import shipped
@@ -44,8 +43,8 @@ READ: Final = ("report", "compare", "history")
 
 def flags_of(*names: str) -> list[Any]:
     """The parameters of a command."""
-    command: Any = typer.main.get_command(app)
-    for name in names:
+    command = load_command(names[0])
+    for name in names[1:]:
         command = command.commands[name]
     return [one for one in command.params if one.name not in ("help", "context")]
 

@@ -12,7 +12,7 @@ import pytest
 from serve_bench.analysis.comparing import of_versus
 from serve_bench.analysis.history import build_history
 from serve_bench.benchmarks.parts.csv import csv_of
-from serve_bench.cli.command import print_note
+from serve_bench.cli import print_note
 from serve_bench.cli.gate import Gate
 from serve_bench.cli.history import close_history, render_history
 from serve_bench.cli.profile_run import process_lines

@@ -63,7 +63,7 @@ class RecsysOptions(LadderOptions):
     suite: str = flag("recsys")
 
 
-@command(RecsysOptions, "Published benchmarks")
+@command(RecsysOptions)
 def recsys(options: RecsysOptions) -> int:
     """Measure a recommender of ingress and DLRM ranker.
 

@@ -173,7 +173,6 @@ def _check_together(options: LoadOptions, variants: Variants) -> None:
 
 
 def _load(options: LoadOptions, variants: Variants) -> Load:
-    """The load of the flags. Raises BadInput or SpecError."""
     from serve_bench.cli.flag_values import (
         content_of,
         draw_of,
@@ -231,7 +230,6 @@ def _load(options: LoadOptions, variants: Variants) -> Load:
 
 
 def _method(options: LoadOptions, body: bool) -> str:
-    """The HTTP method; that of gRPC is always the same."""
     from serve_bench.core.result import GRPC
 
     if options.method is not None:
@@ -240,7 +238,6 @@ def _method(options: LoadOptions, body: bool) -> str:
 
 
 def _client(options: LoadOptions) -> Client:
-    """Which client: that of the flag, or the one that speaks gRPC. Raises BadInput."""
     from serve_bench.core.errors import BadInput
     from serve_bench.core.load_spec import HANDLE
     from serve_bench.core.result import GRPC, HANDLES
@@ -260,7 +257,6 @@ def _client(options: LoadOptions) -> Client:
 
 
 def _check_here(load: Load) -> None:
-    """Raises BadInput on what this machine lacks for the load, before anything starts."""
     from serve_bench.cli.flag_values import check_client
     from serve_bench.core.errors import BadInput
     from serve_bench.load.connection import lacking_descriptors, tls_context
@@ -280,7 +276,6 @@ def _check_here(load: Load) -> None:
 
 
 def _timing(load: Load, duration: str | None, warmup: str | None) -> Timing:
-    """Windows of a second, or ten of them in a shorter load."""
     from serve_bench.cli.flag_values import seconds_of
     from serve_bench.core.errors import BadInput
     from serve_bench.core.load_spec import Timing

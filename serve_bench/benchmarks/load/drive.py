@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from serve_bench.analysis.connections import connection_wait
 from serve_bench.benchmarks.parts.inside import facts, profiling_costs
-from serve_bench.cli.command import FAILED, INTERRUPTED, print_note
+from serve_bench.cli import FAILED, INTERRUPTED, print_note
 from serve_bench.cli.gate import GATE_BROKEN, close_host, close_slo
 from serve_bench.cli.progress import Display
 from serve_bench.cli.rows import share_of
@@ -106,7 +106,6 @@ def check_first(load: Load, nodes: LoadOn | None, show: Callable[[str, str], Non
 
 
 def _no_event(load: Load, streaming: Streaming, url: str) -> str:
-    """What a first response without an event, or with a malformed one, says of the flags."""
     if load.client == "grpc":
         return f"--protocol grpc-stream: the first stream of {url} has no message"
     if streaming.openai:
@@ -271,7 +270,6 @@ def processes_behind(url: str, targets: str) -> list[ServeProcess]:
 
 
 def _folder(out: Path | None) -> Path:
-    """The folder of --out, else a new one named after the time."""
     if out is not None:
         return out
     try:

@@ -80,7 +80,7 @@ class NoopOptions(LoadOnOptions, SloOptions):
     out: Path | None = flag(None, "Folder of the run [results/<time>].")
 
 
-@command(NoopOptions, "Published benchmarks")
+@command(NoopOptions)
 def noop(options: NoopOptions) -> int:
     """Deploy the no-op app, and print how to load it.
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from serve_bench.cli.command import argument, command, flag
-from serve_bench.cli.options import RUN, USUAL_SHARE, OwnAppOptions, RowOptions, StreamOptions
+from serve_bench.cli.options import RUN, OwnAppOptions, RowOptions, StreamOptions
+from serve_bench.cli.panels import USUAL_SHARE
 
 if TYPE_CHECKING:
     from serve_bench.core.plan import Suite
@@ -69,7 +70,7 @@ class TraceRunOptions(OwnRunOptions):
     trace: str | None = flag(USUAL_SHARE)
 
 
-@command(TraceRunOptions, "Look inside")
+@command(TraceRunOptions)
 def trace(options: TraceRunOptions) -> int:
     """Show where the time of requests goes, hop by hop.
 
@@ -94,7 +95,6 @@ def trace(options: TraceRunOptions) -> int:
 
 
 def _check_noop(options: OwnRunOptions) -> None:
-    """BadInput on flags that say something of an app of one's own."""
     from serve_bench.core.errors import BadInput
 
     wrong = [f"--{name.replace('_', '-')}" for name in OF_OWN_APPS if getattr(options, name)]

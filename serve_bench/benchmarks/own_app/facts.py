@@ -166,7 +166,6 @@ def _described(
 
 
 def _of_config(config: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """What the interpreter must know of a config file."""
     return {name: config[name] for name in names if name in config}
 
 

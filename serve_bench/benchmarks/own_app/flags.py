@@ -34,7 +34,7 @@ from serve_bench.benchmarks.own_app.request import (
     protocol_of,
     servicers_of,
 )
-from serve_bench.cli.command import print_note
+from serve_bench.cli import print_note
 from serve_bench.cli.flag_values import (
     bodies_of,
     content_of,

@@ -70,7 +70,7 @@ class PressOptions(LadderOptions):
         return super().of({**values, "log_level": levels and levels.upper()})
 
 
-@command(PressOptions, "Published benchmarks")
+@command(PressOptions)
 def press(options: PressOptions) -> int:
     """Load a scoring service with 1 to 3,000 clients.
 
@@ -105,7 +105,6 @@ def press(options: PressOptions) -> int:
 
 
 def _check_log(options: PressOptions) -> None:
-    """BadInput unless --log-requests can be written, by this host."""
     from serve_bench.cli.show import check_target
 
     log = options.log_requests
@@ -119,7 +118,6 @@ def _check_log(options: PressOptions) -> None:
 
 
 def _check_reach(ladder: Ladder | None) -> None:
-    """BadInput when this host has too few ports or open files for the most clients of a ladder."""
     from serve_bench.load.connection import lacking_descriptors, lacking_ports
 
     assert ladder is not None, "a press test climbs a ladder"
@@ -130,7 +128,6 @@ def _check_reach(ladder: Ladder | None) -> None:
 
 
 def _ladder(options: PressOptions) -> Ladder | None:
-    """What --clients and --quick say; None: as in the suite. Raises BadInput."""
     if options.clients is None and not options.quick:
         return None
     if options.clients is not None and options.quick:
@@ -162,7 +159,6 @@ def _overrides(options: PressOptions) -> Overrides:
 
 
 def _url_request(options: PressOptions) -> UrlRequest:
-    """What `--url` asks for: the same requests to services of one's own. Raises BadInput."""
     from serve_bench.benchmarks.ladder.flags import url_request
     from serve_bench.core.app_spec import bodies
     from serve_bench.core.plan import JSON, row_timing

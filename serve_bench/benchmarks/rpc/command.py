@@ -77,7 +77,7 @@ class RpcOptions(RunOptions):
         return {name: Parameter(None, help) for name, help in ARGUMENTS.items()}
 
 
-@command(RpcOptions, "Published benchmarks", PublishedSpelling)
+@command(RpcOptions, PublishedSpelling)
 def rpc(options: RpcOptions) -> int:
     """Measure torch RPC against Ray actors and a Serve handle.
 

@@ -16,7 +16,7 @@ from serve_bench.benchmarks.rpc.request import (
     expected_s,
     rpc_plan,
 )
-from serve_bench.cli.command import FAILED, print_note
+from serve_bench.cli import FAILED, print_note
 from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import Sitting, done, launch_lines, print_plan, sit
 from serve_bench.core.document import ReportOptions

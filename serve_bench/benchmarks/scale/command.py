@@ -27,7 +27,7 @@ scale = typer.Typer(
 )
 
 
-@scale.callback(rich_help_panel="Published benchmarks")
+@scale.callback()
 def _alone(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
@@ -86,7 +86,6 @@ EXAMPLES: Final = {
 
 
 def _command(workload: Workload) -> Command[ScaleOptions]:
-    """The command of a workload, with the sizes that it has."""
     sizes = [name for name in SIZES if name in KEYS[workload]]
 
     class WorkloadOptions(ScaleOptions):

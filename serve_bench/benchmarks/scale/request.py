@@ -310,7 +310,6 @@ def read_scale(
 
 
 def _settings(arguments: Arguments) -> dict[str, Any]:
-    """What there is one of: the fields of a ScaleSuite."""
     values: dict[str, Any] = {
         _FIELDS.get(name, name): arguments.whole(name, *bounds)
         for name, bounds in _WHOLE.items()
@@ -332,7 +331,6 @@ def _settings(arguments: Arguments) -> dict[str, Any]:
 
 
 def _of_file(workload: Workload, data: Mapping[str, Any], file: str, quick: bool) -> Arguments:
-    """The table `scale` of a file, with its table `quick` over it where that is wanted."""
     only_keys(data, ("name", "variant", "variants", "scale", "quick", "slo"), file)
     table = data.get("scale")
     if not isinstance(table, Mapping):
@@ -360,7 +358,6 @@ def _of_file(workload: Workload, data: Mapping[str, Any], file: str, quick: bool
 
 
 def _seconds(arguments: Arguments, name: str, least: float, most: float) -> float:
-    """A time with its unit. Raises BadInput unless it lies within these seconds."""
     parts = _TIME.fullmatch(arguments.text(name))
     seconds = float(parts[1]) * _UNITS.get(parts[2], 1.0) if parts else -1.0
     if not least <= seconds <= most:

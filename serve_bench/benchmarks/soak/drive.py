@@ -17,7 +17,7 @@ from serve_bench.benchmarks.own_app.request import positive_s
 from serve_bench.benchmarks.soak.bench import BETWEEN_S, SoakClusters, UrlSoak
 from serve_bench.benchmarks.soak.command import SoakOptions
 from serve_bench.benchmarks.soak.summary import gate, soak_of
-from serve_bench.cli.command import FAILED
+from serve_bench.cli import FAILED
 from serve_bench.cli.flag_values import names, seconds_of
 from serve_bench.cli.gate import close_gate
 from serve_bench.cli.rows import overrides, suite_of
@@ -210,7 +210,6 @@ def _suite(options: SoakOptions) -> Suite:
 
 
 def _launches(suite: Suite, spec: SoakSpec) -> tuple[LaunchPlan, ...]:
-    """One of each variant, with all its blocks."""
     (cell,), (row,) = suite.cells, suite.rows
     return tuple(
         LaunchPlan(

@@ -34,7 +34,7 @@ class TaxOptions(VersusOptions):
     quick: bool = flag(False, "Measure 3 rounds of 2 s on each layer.")
 
 
-@command(TaxOptions, "Compare")
+@command(TaxOptions)
 def tax(options: TaxOptions) -> int:
     """Measure what each layer of Serve adds to a handler.
 

@@ -31,7 +31,7 @@ from serve_bench.benchmarks.versus.drive import content as versus_content
 from serve_bench.benchmarks.versus.flags import planned, rounds_in_all, whole_rounds
 from serve_bench.benchmarks.versus.measure import chosen_of
 from serve_bench.benchmarks.versus.request import Pairing, VersusSuite
-from serve_bench.cli.command import print_note
+from serve_bench.cli import print_note
 from serve_bench.cli.flag_values import names
 from serve_bench.cli.gate import read_flags
 from serve_bench.cli.sitting import Place, Sitting, done, print_plan, request_of, sit

@@ -138,7 +138,6 @@ def named(layers: Sequence[Layer], bare: str) -> tuple[Layer, ...]:
 
 
 def _cluster(variant: str, side: Side) -> Side:
-    """The cluster of a built-in variant."""
     return replace(side, label=variant, variant=BUILT_IN_VARIANTS[variant])
 
 

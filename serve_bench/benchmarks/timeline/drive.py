@@ -13,7 +13,7 @@ from serve_bench.benchmarks.own_app.flags import own_suite
 from serve_bench.benchmarks.timeline.bench import LOOK_S, TimelineClusters, UrlTimeline
 from serve_bench.benchmarks.timeline.command import TimelineOptions
 from serve_bench.benchmarks.timeline.summary import gate
-from serve_bench.cli.command import print_note
+from serve_bench.cli import print_note
 from serve_bench.cli.flag_values import content_of, header_of, statuses_of
 from serve_bench.cli.gate import close_gate
 from serve_bench.cli.rows import overrides
@@ -140,7 +140,6 @@ def _timeline(options: TimelineOptions, table: Mapping[str, Any], file: str) -> 
 
 
 def _slo(options: TimelineOptions) -> str:
-    """The SLO of the flag; errors alone without it. Raises BadInput."""
     return ERRORS_ALONE if options.slo is None else read_slo(options.slo).source
 
 
@@ -183,7 +182,6 @@ def _suite(options: TimelineOptions) -> Suite:
 
 
 def _shipped(name: str) -> Path:
-    """The shipped suite of that name. BadInput lists those of timeline."""
     folder = shipped("scenarios")
     known = sorted(
         one.stem for one in folder.glob("*.toml") if "\n[timeline]" in one.read_text("utf-8")

@@ -90,7 +90,7 @@ class VersusOptions(TraceOptions, RunOptions, OwnAppOptions, StreamOptions, Gate
         )
 
 
-@command(VersusOptions, "Compare")
+@command(VersusOptions)
 def versus(options: VersusOptions) -> int:
     """Compare two sides: their ratio, its interval, a verdict.
 

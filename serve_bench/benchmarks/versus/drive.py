@@ -16,7 +16,7 @@ from serve_bench.benchmarks.versus.flags import rounds_in_all
 from serve_bench.benchmarks.versus.measure import chosen_of
 from serve_bench.benchmarks.versus.request import RoundPlan, VersusSuite, expected_s, versus_plan
 from serve_bench.benchmarks.versus.slicing import turns_words
-from serve_bench.cli.command import print_note
+from serve_bench.cli import print_note
 from serve_bench.cli.gate import Gate
 from serve_bench.cli.rows import share_of
 from serve_bench.cli.show import render_comparing
@@ -106,7 +106,6 @@ def run(
 
 
 def _trace(suite: VersusSuite, text: str | None) -> float | None:
-    """The share of requests of `--trace`. Raises BadInput where none of this suite can be."""
     share = share_of(text)
     if share is not None:
         if not any(client_of(row) == "raw" for row in suite.rows):

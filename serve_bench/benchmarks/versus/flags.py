@@ -120,7 +120,6 @@ def with_urls(options: VersusOptions, gate: Gate) -> tuple[VersusSuite, tuple[Se
 
 
 def _common(options: VersusOptions) -> Suite:
-    """Cells and rows, from the suite file and the flags that hold for both sides."""
     file = suite_file(options.suite)
     flags = Overrides(
         app=options.app,
@@ -248,7 +247,6 @@ def _side(options: VersusOptions, number: int, common: Suite) -> Side:
 
 
 def _parts(word: str, flag: str) -> tuple[str | None, str | None]:
-    """The variant and the app that a word names; an app has a colon."""
     first, comma, second = (part.strip() for part in word.partition(","))
     if not first or (comma and (is_own(first) or not is_own(second))):
         raise BadInput(
@@ -261,7 +259,6 @@ def _parts(word: str, flag: str) -> tuple[str | None, str | None]:
 
 
 def _variant(name: str, flag: str, suite: str) -> VariantUsed:
-    """A variant of the suite file, or a built-in one."""
     file = suite_file(suite)
     try:
         (variant,) = variants_of(read_toml(file), file.name, (name,), {})
@@ -271,7 +268,6 @@ def _variant(name: str, flag: str, suite: str) -> VariantUsed:
 
 
 def _check_options(suite: VersusSuite) -> None:
-    """Has each side's Serve look at its options. Raises BadInput."""
     for number, side in enumerate(suite.sides):
         if side.app.own is None:
             continue
@@ -282,7 +278,6 @@ def _check_options(suite: VersusSuite) -> None:
 
 
 def _settings(pairs: Texts, flag: str, app: AppSpec) -> dict[str, Value]:
-    """`NAME=VALUE` pairs as settings of the deployment."""
     settings: dict[str, Value] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
