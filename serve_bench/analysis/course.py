@@ -406,6 +406,8 @@ def transient_of(
             raise FormatError(f"course.{name}: has not one value for each second")
     if "failed" not in course or any(len(one) != count for one in course["failed"].values()):
         raise FormatError("course.failed: has not one value for each second")
+    if any(one and len(one["index"]) != len(one["count"]) for one in course["latency"]):
+        raise FormatError("course.latency: a histogram has as many counts as slots")
     lines = replica_lines(course)
     every = all_replicas(lines)
     out = tuple(None if held is None else not held for held in map(bounds.second, range(count)))

@@ -155,7 +155,7 @@ BAD = {
         ("http://h/ --header x", "--header: 'sha256:2d711642' is not allowed; it takes 'Name:"),
         ("http://h/ --expect-status ok", "--expect-status: 'ok' is not allowed"),
         ("http://h/ --draw best", "--draw: 'best' is not allowed; it takes cycle or random"),
-        ("http://h/ --client wrk", "client must be one of raw, aiohttp, grpc, handle"),
+        ("http://h/ --client wrk", "--client: 'wrk' is not allowed; it takes raw or aiohttp"),
         ("http://h/ --arrivals x", "arrivals must be one of constant, poisson"),
         ("http://h/ --spin", "spin is for an open loop"),
         ("http://h/ --timeout 0s", "--timeout: '0s' is not allowed"),
