@@ -39,7 +39,6 @@ ROWS = (
 
 
 def cell(batch: int = 1, queries: int = 1, replicas: int = 1) -> dict[str, int]:
-    """A cell of the micro matrix."""
     return {"max_batch_size": batch, "max_ongoing_requests": queries, "num_replicas": replicas}
 
 
@@ -52,7 +51,6 @@ def planned(
 
 
 def run(*plan: PlannedTrial) -> Run:
-    """The first record of a run."""
     return Run(
         id="r1",
         argv=("serve-bench", "micro"),

@@ -42,7 +42,6 @@ READ: Final = ("report", "compare", "history")
 
 
 def flags_of(*names: str) -> list[Any]:
-    """The parameters of a command."""
     command = load_command(names[0])
     for name in names[1:]:
         command = command.commands[name]
@@ -142,7 +141,6 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def put(data: dict[str, Any], path: tuple[Any, ...], value: Any) -> None:
-    """Sets what lies at a path."""
     at: Any = data
     for key in path[:-1]:
         at = at[key]

@@ -256,13 +256,13 @@ def test_dry_run_prints_the_plan_and_starts_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-pytestmark = pytest.mark.alone
-
 SHORT = ("--quick", "--clients", "raw:2")
 
 
 @pytest.fixture(autouse=True)
-def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+def _quickly(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.node.get_closest_marker("alone") is None:
+        return
     monkeypatch.setattr(versus_flags, "QUICK_SIDE_S", 0.3)
     monkeypatch.setattr(versus_flags, "QUICK_STEADY_S", 0.2)
     monkeypatch.setattr(versus_rows, "WARMING", Timing(0.1, 0.3, 1, 0.05))
@@ -279,6 +279,7 @@ def urls(fast: KnownServer, slow: KnownServer) -> list[str]:
     return ["versus", "--url", f"old={fast.url}", "--url", f"new={slow.url}"]
 
 
+@pytest.mark.alone
 def test_a_regression_is_told_and_breaks_the_gate(
     two: tuple[KnownServer, KnownServer], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -296,6 +297,7 @@ def test_a_regression_is_told_and_breaks_the_gate(
     assert "regressed" in capsys.readouterr().out
 
 
+@pytest.mark.alone
 def test_a_side_that_fails_is_exit_code_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -308,6 +310,7 @@ def test_a_side_that_fails_is_exit_code_1(
     assert not result.trials and len(result.failures) == 6
 
 
+@pytest.mark.alone
 def test_a_side_that_answers_nothing_right_is_exit_code_1(tmp_path: Path) -> None:
     out = tmp_path / "run"
     with serving() as good, serving(servers.always("error500")) as bad:
@@ -317,6 +320,7 @@ def test_a_side_that_answers_nothing_right_is_exit_code_1(tmp_path: Path) -> Non
     assert "no request succeeded" in failure.message and failure.variant == "b"
 
 
+@pytest.mark.alone
 @pytest.mark.long
 def test_ctrl_c_is_exit_code_130_with_the_rounds_so_far(
     two: tuple[KnownServer, KnownServer], tmp_path: Path
@@ -337,6 +341,7 @@ def test_ctrl_c_is_exit_code_130_with_the_rounds_so_far(
     assert len(result.missing) == 4
 
 
+@pytest.mark.alone
 def test_a_run_of_urls_is_not_gone_on_with(
     two: tuple[KnownServer, KnownServer], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -122,7 +122,6 @@ RUNS: Final[dict[str, list[Any]]] = {
 
 
 def lines_of(file: str) -> list[str]:
-    """The lines of a stored run."""
     return list(_written(file))
 
 

@@ -38,7 +38,6 @@ def stub_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def stored(place: Path, lines: bytes | None = None) -> Path:
-    """The folder of a run."""
     (place / "profiles").mkdir(parents=True)
     (place / "records.jsonl").write_bytes(lines or GOLDEN.read_bytes())
     (place / "profiles" / "replica.raw.txt").write_bytes(STACKS)

@@ -37,7 +37,6 @@ def suite_of(*backends: str, **given: Any) -> RpcSuite:
 
 
 def refusal(suite: RpcSuite) -> str:
-    """The line that refuses it."""
     with pytest.raises(BadInput) as refused:
         checked(suite)
     return str(refused.value)

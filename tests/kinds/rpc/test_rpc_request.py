@@ -43,7 +43,6 @@ def worlds_of(**flags: str) -> tuple[tuple[World, ...], str]:
 
 
 def refusal(data: Mapping[str, Any] = SHIPPED, /, **flags: str) -> str:
-    """The line that refuses them."""
     with pytest.raises(BadInput) as refused:
         read_rpc(data, "f.toml", flags)
     assert "\n" not in str(refused.value)
