@@ -39,18 +39,18 @@ def hash_value(value: str | bytes) -> str:
         return value
     text = value if isinstance(value, str) else value.decode(errors="surrogateescape")
     hashed = f"sha256:{sha256(text.encode(errors='surrogateescape')).hexdigest()[:8]}"
-    for part in _parts(text) if re.sub(_FOLD, "", text) not in KNOWN else ():
+    for part in _parts(text) if _unfold(text) not in KNOWN else ():
         if len(KNOWN) >= MOST:
             break
-        for spelling in _spellings(part):
+        for spelling in _spellings(part) if _unfold(part) not in KNOWN else ():
             if len(spelling) >= 6 and not _PLAIN.fullmatch(spelling):
-                KNOWN.setdefault(re.sub(_FOLD, "", spelling), hashed)
+                KNOWN.setdefault(_unfold(spelling), hashed)
     return hashed
 
 
 def hide(text: str) -> str:
     """The text with hashes in the place of what is known."""
-    solid = re.sub(_FOLD, "", text) if KNOWN else ""
+    solid = _unfold(text) if KNOWN else ""
     found: dict[str, str] = {}
     for known, hashed in KNOWN.items():
         if (at := solid.find(known[:12])) >= 0:
@@ -60,9 +60,11 @@ def hide(text: str) -> str:
     patterns = [HASH]  # what is a hash stays
     for one in sorted(found, key=len, reverse=True):
         patterns.append(_FOLD.join(map(re.escape, one)) + ("" if one in KNOWN else _CUT))
-    return re.sub(
-        "|".join(patterns), lambda match: found.get(re.sub(_FOLD, "", match[0]), match[0]), text
-    )
+    return re.sub("|".join(patterns), lambda match: found.get(_unfold(match[0]), match[0]), text)
+
+
+def _unfold(text: str) -> str:
+    return "".join(text.split()).replace("\\n", "")
 
 
 def _parts(value: str) -> Iterator[str]:
@@ -71,7 +73,7 @@ def _parts(value: str) -> Iterator[str]:
     try:
         inner: list[Any] = [json.loads(value)]
     except (ValueError, RecursionError):
-        inner = re.split(r"[\s;:,=&?\"']+", value)
+        inner = re.split(r"[\s;:,=&?\"']+", value[: 32 * _BLOCK])
     while inner:
         part = inner.pop()
         if isinstance(part, dict | list):

@@ -454,7 +454,7 @@ def test_the_variant_is_that_of_options_then_of_the_configuration(
 @pytest.mark.parametrize(
     ("arguments", "ini", "says"),
     [
-        (("--serve-env", "x"), "", "--serve-env: 'x' is not allowed; it takes NAME=VALUE"),
+        (("--serve-env", "x"), "", "--serve-env: 'sha256:2d711642' is not allowed; it takes NAME"),
         (("--serve-env", "PYTHONPATH=x"), "", "PYTHONPATH is set by serve-bench itself"),
         ((), "serve_bench_variant = fast", "it takes default, haproxy, optimized"),
         (("--serve-variant=fast",), "", "invalid choice: 'fast'"),
