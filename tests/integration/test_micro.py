@@ -176,14 +176,14 @@ def test_options_and_flags_are_in_force_and_unknown_ones_fail_their_launch(
 def test_ctrl_c_in_a_trial_prints_the_partial_table_and_resume_completes_it(tmp_path: Path) -> None:
     process = start(
         *("micro", *SHORT, "--max-ongoing-requests", "100", "--num-replicas", "2"),
-        *("--clients", "8,raw:100,1", "--windows", "10", "--out", "run"),
+        *("--clients", "8,raw:100,1", "--windows", "20", "--out", "run"),
         cwd=tmp_path,
     )
     wait_for_line(process, r"launch: starting Ray")
     other = run_checked(["micro", "--resume", "run"], tmp_path, 2)  # it is being written
     assert other.stderr.count("\n") == 1
     wait_for_line(process, r"\[1/3\].*8 clients.*req/s")
-    wait_for_load_worker(process.pid, 1.5)  # of 3.5 s: it is warm after 0.3 to 0.5 s
+    wait_for_load_worker(process.pid, 3)  # of 6.5 s: it starts and is warm in 0.5 to 2 s
     process.send_signal(signal.SIGINT)
     rest = process.stdout.read() if process.stdout else ""
     assert process.wait(15) == 130
@@ -194,7 +194,7 @@ def test_ctrl_c_in_a_trial_prints_the_partial_table_and_resume_completes_it(tmp_
     finished = [trial for trial in first.trials if trial not in broken_off]
     assert len(finished) == len(broken_off) == 1
     assert broken_off[0].counts.completed > 0
-    assert len(broken_off[0].metrics["throughput"].windows or ()) < 10
+    assert len(broken_off[0].metrics["throughput"].windows or ()) < 20
     assert [one.key for one in first.failures] == [broken_off[0].key]
 
     run_checked(["micro", "--resume", "run"], tmp_path)
