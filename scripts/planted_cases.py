@@ -93,7 +93,7 @@ TUNE: Final = (
     Case("loop blocked", ("replica loop",), "block", 30, 10),
     Case("loop blocked (ladder)", ("replica loop",), "block", 30, 10, lighter=2),
     Case("one of 3 hot", ("replica loop",), "hot", 100, 6, replicas=3),
-    Case("downstream burns", _DOWN, "burn", 20, 8, front=True),
+    Case("downstream burns", _DOWN, "burn", 40, 8, front=True),
     Case("downstream slots", _DOWN, "sleep", 50, 10, slots=1, front=True),
     Case("client", ("client",), "", 0, 100, on=()),
 )
@@ -184,7 +184,7 @@ WAITS: Final = (
     _wait("one thread", "Executor", 30, 20, _IN, "thread", _HERE),
     _wait("own batch", "Batch", 0, 10, ("batch wait",), "200 ms"),
     _wait(
-        "rare helper", "Rare", 150, 20, _RESTS, "sleep", _HERE, behind="CalledSleep", helper_slots=2
+        "rare helper", "Rare", 150, 6, _RESTS, "sleep", _HERE, behind="CalledSleep", helper_slots=2
     ),
     _wait(
         "helper's slots",

@@ -85,6 +85,9 @@ NEEDS: Final[dict[str, Callable[[], str | None]]] = {
     "ptrace": _ptrace,
 }
 
+#: A test on a real Ray that takes so long, seconds, hangs; other tests: pyproject.toml.
+HANGS_S: Final = 600
+
 #: Tests that did not run: for want of something here, by the reason; or since a larger set has
 #: them, by the target of make that runs them.
 _deselected: Counter[str] = Counter()
@@ -108,7 +111,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Which tests one worker of pytest-xdist runs: those of a file, or all that share clusters."""
+    """Which tests one worker of pytest-xdist runs: those of a file, or all that share clusters; and
+    when a test on a real Ray hangs: its launches take minutes on a slow host."""
+    if item.get_closest_marker("ray"):
+        item.add_marker(pytest.mark.timeout(HANGS_S))
     shares = "shared_serving" in getattr(item, "fixturenames", ())
     item.add_marker(pytest.mark.xdist_group("shared" if shares else item.path.stem))
 

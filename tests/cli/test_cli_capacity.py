@@ -70,7 +70,6 @@ def search(folder: Path, url: str, slo: str, *words: str) -> dict[str, Any]:
     return cell_of(folder / "r")
 
 
-@pytest.mark.timeout(180)
 def test_a_queue_has_about_the_capacity_of_theory(tmp_path: Path) -> None:
     """M/M/1, 1,000/s: p90 is 10 ms at 769.7/s. --need has its exit code."""
     with queue("mm1") as url:
@@ -96,7 +95,6 @@ def test_a_queue_has_about_the_capacity_of_theory(tmp_path: Path) -> None:
     assert refused.returncode == 2 and "holds a run of --url" in refused.stderr
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.long
 def test_a_queue_of_streams_has_about_the_capacity_of_its_first_events(tmp_path: Path) -> None:
     """TTFT is the time in the M/M/1, and the whole response takes 100 ms more: the objective of
@@ -115,7 +113,6 @@ def test_a_queue_of_streams_has_about_the_capacity_of_its_first_events(tmp_path:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
 def test_a_queue_of_events_has_about_the_capacity_of_its_gaps(tmp_path: Path) -> None:
     """Each event waits in the M/M/1 anew, so that each gap, and TTFT, is a time in it at the rate
     of events, of which a request has 5 (arrival theorem of product-form networks): ITL p90 is 10 ms
@@ -127,7 +124,6 @@ def test_a_queue_of_events_has_about_the_capacity_of_its_gaps(tmp_path: Path) ->
     check_theory(one, (MU + math.log(0.1) / 0.010) / EVENTS)
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.long
 def test_a_cliff_behind_grpc_is_where_it_refuses_one_in_a_hundred(tmp_path: Path) -> None:
     """A bucket of 400/s refuses 1 % at 383.6/s (766.9 at 800/s: scripts/bench capacity). Of 500
@@ -141,7 +137,6 @@ def test_a_cliff_behind_grpc_is_where_it_refuses_one_in_a_hundred(tmp_path: Path
         assert (probe["values"]["errors"] > 0) == bool(probe["failed"])
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.long
 def test_a_cliff_is_one_and_what_fails_beyond_it_is_named(tmp_path: Path) -> None:
     """Above 800/s requests are refused; up to there all are answered at once, so that each is sent
@@ -156,7 +151,6 @@ def test_a_cliff_is_one_and_what_fails_beyond_it_is_named(tmp_path: Path) -> Non
     assert beyond and all(probe["failed"].get("rejected") for probe in beyond)
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.long
 def test_an_slo_that_no_rate_meets_is_said_with_the_latency_of_the_lowest(tmp_path: Path) -> None:
     """Each answer takes 500 ms: no launch after the first, exit code 3."""
@@ -172,7 +166,6 @@ def test_an_slo_that_no_rate_meets_is_said_with_the_latency_of_the_lowest(tmp_pa
     assert "gate: no capacity" in done.stderr
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.long
 def test_ctrl_c_keeps_the_probes_and_shows_the_bracket(tmp_path: Path) -> None:
     """The run ends with code 130, the probes of before are there, and so is what they say."""
@@ -191,7 +184,6 @@ def test_ctrl_c_keeps_the_probes_and_shows_the_bracket(tmp_path: Path) -> None:
     assert words[:2] == ["met", "met"] and len(words) in (2, 3)
 
 
-@pytest.mark.timeout(120)
 def test_a_service_that_is_not_there(tmp_path: Path) -> None:
     """One attempt, one line, exit code 1."""
     arguments = ["capacity", "--slo", "p99=20ms", "--url", "gone=http://127.0.0.1:1/", "--out", "r"]
@@ -201,7 +193,6 @@ def test_a_service_that_is_not_there(tmp_path: Path) -> None:
     assert "Nothing was measured: there is no capacity." in done.stdout
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.long
 def test_a_service_that_dies_in_a_probe(tmp_path: Path) -> None:
     """What was measured is kept and shown, with what failed."""

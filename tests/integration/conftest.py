@@ -49,7 +49,7 @@ def remains(place: Path | None = None) -> list[str]:
     return found
 
 
-def wait_until_clean(seconds: float = 10.0, place: Path | None = None) -> list[str]:
+def wait_until_clean(seconds: float = 30.0, place: Path | None = None) -> list[str]:
     """What remains after at most so many seconds; empty when all is gone."""
     deadline = time.monotonic() + seconds
     while (left := remains(place)) and time.monotonic() < deadline:
@@ -113,7 +113,7 @@ def wait_for_line(process: subprocess.Popen[str], pattern: str) -> re.Match[str]
 
 def wait_for_deploys(process: subprocess.Popen[str], folder: Path, count: int) -> Result:
     """What is recorded once so many deploys are in force; the records must be begun."""
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 240
     while len((found := read(folder)).deploys) < count:
         assert process.poll() is None, process.communicate()[0]
         assert time.monotonic() < deadline, f"{len(found.deploys)} deploys, not {count}"
@@ -178,7 +178,7 @@ def put_on_path(serving: Serving, *files: Path) -> None:
 def wait_for_load_worker(owner: int, then_s: float) -> None:
     """Until a load worker below this process has its connections, and `then_s` more: the warm-up
     begins with them, and what is measured follows it."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while time.monotonic() < deadline:
         for child in psutil.Process(owner).children(recursive=True):
             with contextlib.suppress(psutil.Error):

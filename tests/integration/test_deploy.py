@@ -106,7 +106,7 @@ def service(tmp_path: Path) -> Iterator[str]:
             for pid in processes_left():
                 os.kill(pid, signal.SIGKILL)
             raise
-    deadline = time.monotonic() + 10.0
+    deadline = time.monotonic() + 100
     while processes_left() and time.monotonic() < deadline:
         time.sleep(0.1)
     assert processes_left() == []
@@ -158,7 +158,6 @@ def replicas() -> Iterator[str]:
 
 @pytest.mark.ray
 @pytest.mark.torch
-@pytest.mark.timeout(300)
 def test_serve_run_serves_the_scores_of_the_model(service: str) -> None:
     from serve_bench.serving.apps import dlrm
 
@@ -315,14 +314,13 @@ def build(base_ray: str, venv: Path, index: Path, tmp_path: Path) -> tuple[Any, 
         "PIP_FIND_LINKS": str(index),
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
     }
-    done = execute("/bin/sh", "-c", command, cwd=workdir, env=env, timeout_s=100)
+    done = execute("/bin/sh", "-c", command, cwd=workdir, env=env, timeout_s=400)
     pip = (python, "-m", "pip", "list", "--format", "json", "--disable-pip-version-check")
     listing = execute(*pip, check=True)
     return done, {one["name"]: one["version"] for one in json.loads(listing.stdout)}
 
 
 @pytest.mark.wheel
-@pytest.mark.timeout(300)
 @pytest.mark.long
 def test_the_image_keeps_the_ray_of_its_base(
     empty_environment: Path, index: Path, tmp_path: Path

@@ -27,7 +27,7 @@ from serve_bench.store import read
 from tests.integration.conftest import own_place, run_checked
 from tests.load.test_client_bound import FAST_SERVER, pinned, running
 
-pytestmark = [pytest.mark.alone, pytest.mark.ray, pytest.mark.ci, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.alone, pytest.mark.ray, pytest.mark.ci]
 
 VARIANT = "default"
 TIMING = Timing(warmup_min_s=0.4, warmup_max_s=0.8, windows=3, window_s=0.5)
@@ -107,8 +107,8 @@ def test_a_wait_of_an_own_app_is_named_with_its_line(field: Field, case: Wait) -
 def test_a_planted_collapse_is_found_at_its_row_and_a_flat_ladder_has_none(
     field: Field, how: str, fallen: dict[int, int], tmp_path: Path
 ) -> None:
-    """Eight at once take 40 ms, 200 requests/s; 24 take 360 ms and 67/s, or 120 ms in a queue."""
-    url = field.plant(Case(how, (), how, 40, 0))
+    """Eight at once take 80 ms, 100 requests/s; 24 take 720 ms and 33/s, or 240 ms in a queue."""
+    url = field.plant(Case(how, (), how, 80, 0))
     flags = ["--clients", "4,8,24", "--requests-per-client", "8", "--format", "json"]
     command = ["press", f"--url=planted={url}", *flags, "--out", "r"]
     run_checked(command, tmp_path)

@@ -106,7 +106,6 @@ def scores_alone(ranker: str) -> Any:
 
 
 @pytest.mark.torch
-@pytest.mark.timeout(300)
 def test_every_handler_ranker_and_batch_gives_the_same_scores(
     shared_serving: Callable[[str], Serving],
 ) -> None:
@@ -155,7 +154,6 @@ def full_queue(serving: Serving, **settings: Any) -> Counter[int]:
 
 
 @pytest.mark.ci
-@pytest.mark.timeout(300)
 def test_behind_haproxy_all_is_the_same(shared_serving: Callable[[str], Serving]) -> None:
     serving = shared_serving("optimized")
     done = deploy(serving, NOOP, callable="sync", log_level="DEBUG")
@@ -186,7 +184,6 @@ SERVE_DEBUG = "Started executing request"
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
 def test_what_is_logged_is_what_the_level_says(on_the_loop: Serving) -> None:
     serving = on_the_loop
     words = (*APP_INFO, *APP_DEBUG, SERVE_INFO, SERVE_DEBUG)
@@ -217,7 +214,6 @@ def test_what_is_logged_is_what_the_level_says(on_the_loop: Serving) -> None:
 
 
 @pytest.mark.ci
-@pytest.mark.timeout(300)
 def test_a_full_queue_is_503_and_a_blocking_handler_needs_its_threads(on_the_loop: Serving) -> None:
     statuses = full_queue(on_the_loop)
     assert set(statuses) == {200, 503} and statuses[200] >= 2

@@ -18,7 +18,6 @@ ROWS = ["--clients", "1,4,30", "--requests-per-client", "40", "--max-row-seconds
 
 
 @pytest.mark.ci
-@pytest.mark.timeout(300)
 def test_two_log_levels_in_one_cluster_with_every_row_accounted(tmp_path: Path) -> None:
     command = ["press", "--app", "noop", "--log-level", "DEBUG,ERROR", *ROWS]
     ran = run_checked([*command, "--log-requests", "all.csv", "--out", "r"], tmp_path)
@@ -61,7 +60,6 @@ def test_two_log_levels_in_one_cluster_with_every_row_accounted(tmp_path: Path) 
 
 
 @pytest.mark.torch
-@pytest.mark.timeout(300)
 def test_the_model_in_threads_on_cpu(tmp_path: Path) -> None:
     rows = ["--clients", "1,6", "--requests-per-client", "10", "--samples", "4"]
     kinds = ["--callable", "sync,fastapi-def", "--ranker", "tuned", "--device", "cpu"]

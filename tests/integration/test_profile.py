@@ -25,7 +25,7 @@ from serve_bench.serving.server import Serving
 from serve_bench.store import read
 from tests.integration.conftest import SHORT, launched, run_checked, run_to_end
 
-pytestmark = [pytest.mark.alone, pytest.mark.ray, pytest.mark.ptrace, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.alone, pytest.mark.ray, pytest.mark.ptrace]
 
 #: Burns in one of two functions and reports how much of the CPU of Python's threads they have had.
 #: py-spy sees no other: Ray's native threads had 3 to 13 % of this replica's CPU here, and 18 % on

@@ -24,7 +24,7 @@ from serve_bench.serving.server import Serving
 from serve_bench.store import read
 from tests.integration.conftest import put_on_path, run_checked
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ray]
 
 STAND_IN = Path(__file__).parent.parent.parent / "examples" / "chat" / "stand_in.py"
 

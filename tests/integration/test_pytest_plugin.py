@@ -12,7 +12,7 @@ import pytest
 
 from tests.integration.conftest import wait_for_line, wait_until_clean
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.ray]
 
 #: Two apps whose deployment has the same name: only an answer tells which one is in force.
 APP = """
@@ -87,7 +87,7 @@ def test_one_cluster_for_a_session_and_nothing_after_ctrl_c(tmp_path: Path) -> N
     )
     seen = wait_for_line(process, "endless|FAILED|ERROR").group()
     process.send_signal(signal.SIGINT)
-    rest = process.communicate(timeout=60)[0]
+    rest = process.communicate(timeout=120)[0]
     assert seen == "endless", rest
     assert process.returncode == pytest.ExitCode.INTERRUPTED, rest
     assert "3 passed" in rest

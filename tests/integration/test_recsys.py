@@ -92,7 +92,6 @@ def served(url: str) -> Any:
     return np.array([content["scores"] for _, content in answers])
 
 
-@pytest.mark.timeout(300)
 def test_both_rankers_serve_the_scores_of_the_model_and_answer_and_refuse_alike(
     shared_serving: Callable[[str], Serving],
 ) -> None:
@@ -151,7 +150,7 @@ def refuses_as_serve_does(serving: Serving, ranker: str) -> None:
     spec["deployments"][0] |= {"max_ongoing_requests": 1, "max_queued_requests": 1}
     serving._ask("deploy", spec, 180)
     statuses: set[int] = set()
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 100
     while statuses != {200, 503} and time.monotonic() < deadline:  # the ingress is told after it
         with ThreadPoolExecutor(24) as pool:
             answers = pool.map(get, [f"{serving.url}/recsys/?user_id=7"] * 24)

@@ -55,7 +55,6 @@ num_replicas = 2
 CELLS = [("plain", 1), ("plain", 2), ("tuned", 2)]
 
 
-@pytest.mark.timeout(300)
 def test_both_rankers_climb_and_one_that_is_killed_costs_its_step_alone(tmp_path: Path) -> None:
     (tmp_path / "small.toml").write_text(SMALL)
     run = start("recsys", "--suite", "./small.toml", "--out", "r", cwd=tmp_path)
@@ -142,7 +141,6 @@ def test_both_rankers_and_their_replicas_are_planned_by_flags(tmp_path: Path) ->
     assert planned == [("1", "plain"), ("2", "plain"), ("1", "tuned"), ("2", "tuned")]
 
 
-@pytest.mark.timeout(300)
 def test_micro_measures_a_ranker_of_one_tier(tmp_path: Path) -> None:
     command = ["micro", "--app", "ranker", "--device", "cpu", "--table-rows", "500", *SHORT]
     axes = ["--max-batch-size", "1,8", "--clients", "2,raw:4", "--ranker", "tuned"]

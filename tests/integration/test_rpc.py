@@ -28,7 +28,7 @@ from serve_bench.store import read
 from tests.integration.conftest import run_checked, start, wait_until_clean, warden_of
 
 TORCH = [pytest.mark.torch]
-RAY = [pytest.mark.torch, pytest.mark.ray, pytest.mark.timeout(300)]
+RAY = [pytest.mark.torch, pytest.mark.ray]
 LONG = [*RAY, pytest.mark.long]
 
 #: An episode takes 0.3 s with batch and 0.9 s without: time enough to end a process after two.
@@ -52,16 +52,24 @@ def check_whole(result: Result, folder: Path) -> None:
     """A policy of 20 ms gives the figures that arithmetic says."""
     batched, alone = result.trials
     assert [one.cell["batch"] for one in (batched, alone)] == [True, False]
-    check_batched(raw_of(batched, folder))
-    check_alone(raw_of(alone, folder))
+    at_once = check_batched(raw_of(batched, folder))
+    # Each alone, one after the other, they wait for three times as long.
+    assert check_alone(raw_of(alone, folder)) > 1.5 * at_once
     for trial in result.trials:
         check_records(trial, raw_of(trial, folder))
         assert trial.usage["processes"]
     check_figures(result, folder)
 
 
-def check_batched(episodes: list[dict[str, Any]]) -> None:
-    """One agent latency a step, of at least the policy, and within that of who waited longest."""
+def median_wait_ns(episodes: list[dict[str, Any]]) -> float:
+    """Of all that observers waited for."""
+    waits: list[int] = list(chain(*(chain(*one["observer_latency_ns"]) for one in episodes)))
+    return statistics.median(waits)
+
+
+def check_batched(episodes: list[dict[str, Any]]) -> float:
+    """One agent latency a step, of at least the policy, and within that of who waited longest.
+    The median of what observers waited for, ns."""
     for one in episodes:
         agent, calls = one["agent_latency_ns"], one["observer_latency_ns"]
         assert one["batch_size"] == OBSERVERS == len(calls)
@@ -72,15 +80,12 @@ def check_batched(episodes: list[dict[str, Any]]) -> None:
             assert min(waited) >= POLICY_NS
         span_s = (one["ended_ns"] - one["began_ns"]) / 1e9
         assert OBSERVERS * STEPS / span_s <= OBSERVERS * 1e3 / POLICY_MS
-    # Each alone, one after the other, they would wait for three times as long.
-    every = [value for one in episodes for value in chain(*one["observer_latency_ns"])]
-    assert statistics.median(every) < 2 * POLICY_NS
-    agents = [value for one in episodes for value in one["agent_latency_ns"]]
-    assert statistics.median(agents) < 2 * POLICY_NS
+    return median_wait_ns(episodes)
 
 
-def check_alone(episodes: list[dict[str, Any]]) -> None:
-    """One agent latency a call, no two at once; the observers queue for the one agent."""
+def check_alone(episodes: list[dict[str, Any]]) -> float:
+    """One agent latency a call, no two at once; the observers queue for the one agent. The median
+    of what they waited for, ns."""
     in_system = []
     for one in episodes:
         agent, calls = one["agent_latency_ns"], one["observer_latency_ns"]
@@ -94,8 +99,7 @@ def check_alone(episodes: list[dict[str, Any]]) -> None:
         in_system.append(sum(every) / span_ns)  # mean latency x rate
     assert all(one <= OBSERVERS for one in in_system)
     assert statistics.median(in_system) == pytest.approx(OBSERVERS, rel=0.1)
-    waits = [value for one in episodes for value in chain(*one["observer_latency_ns"])]
-    assert statistics.median(waits) == pytest.approx(OBSERVERS * POLICY_NS, rel=0.25)
+    return median_wait_ns(episodes)
 
 
 def check_records(trial: Trial, episodes: list[dict[str, Any]]) -> None:
@@ -180,9 +184,9 @@ def test_who_is_killed_is_named_and_resume_gives_the_figures_that_arithmetic_say
     # The world without batch is measured all the same, and there the agent is killed.
     told = wait_for_episodes(process, folder, 2, 2)
     os.kill(told["agent"], signal.SIGKILL)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=120)
     assert process.returncode == 1, output
-    assert wait_until_clean(10) == []
+    assert wait_until_clean() == []
     assert "incomplete; resume: serve-bench rpc --resume r" in output
     result = read(folder)
     assert len(result.failures) == len(result.trials) == 2, output
@@ -251,8 +255,8 @@ def test_an_end_from_outside_leaves_nothing_and_loses_no_whole_episode(
     process = start(*command, cwd=tmp_path)
     told = wait_for_episodes(process, folder, 1, 3)
     end(process)
-    output, _ = process.communicate(timeout=60)
-    assert wait_until_clean(10) == []
+    output, _ = process.communicate(timeout=120)
+    assert wait_until_clean() == []
     assert not any(alive(pid) for pid in (told["agent"], *told["observers"]))
     assert process.returncode == code, output
     result = read(folder)

@@ -11,7 +11,7 @@ from serve_bench.core.secrets import hash_value
 from serve_bench.store import read
 from tests.integration.conftest import run_checked
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.ray]
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "own_app"
 

@@ -21,7 +21,7 @@ from tests.integration.conftest import (
     wait_for_load_worker,
 )
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.ray]
 
 GRAPH_NAMES = ("throughput_mean_tps", "throughput_std_tps", "latency_mean_ms", "latency_std_ms")
 
@@ -100,7 +100,7 @@ def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(tmp_path: Path) -> No
     wait_for_line(running, "starting a load actor")
     wait_for_load_worker(running.pid, 2.5)
     running.send_signal(signal.SIGINT)
-    out, _ = running.communicate(timeout=60)
+    out, _ = running.communicate(timeout=120)
     assert running.returncode == 130, out
     assert "resume: serve-bench scale single --resume r" in out
     (trial,) = read(tmp_path / "r").trials
@@ -114,7 +114,7 @@ def test_a_killed_run_leaves_nothing(tmp_path: Path) -> None:
     running = start("scale", "single", *sizes, cwd=tmp_path)
     wait_for_load_worker(running.pid, 1.0)
     os.kill(running.pid, signal.SIGKILL)
-    running.communicate(timeout=20)
+    running.communicate(timeout=120)
     assert running.returncode == -signal.SIGKILL
 
 

@@ -11,7 +11,7 @@ import pytest
 from serve_bench.store import read
 from tests.integration.conftest import run_checked
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.ray]
 
 BATCH_WAIT_MS, FRONT_MS, DOWN_MS = 30.0, 20.0, 10.0
 

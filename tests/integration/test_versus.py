@@ -12,25 +12,24 @@ from serve_bench.core.result import Result
 from serve_bench.store import read
 from tests.integration.conftest import run_checked, start, wait_for_line, wait_until_clean
 
-pytestmark = [pytest.mark.alone, pytest.mark.ray, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.alone, pytest.mark.ray]
 
 
 @pytest.mark.ci
-@pytest.mark.timeout(480)  # some ten launches
 def test_default_against_optimized_broken_off_settled_and_gone_on_with(tmp_path: Path) -> None:
-    line = ["versus", "--a", "default", "--b", "optimized", "--quick", "--rounds", "6"]
-    process = start(*line, "--fail-on", "slower", "--out", "run", cwd=tmp_path)
+    line = ["versus", "--a", "default", "--b", "optimized", "--clients", "raw:20", "--quick"]
+    process = start(*line, "--rounds", "6", "--fail-on", "slower", "--out", "run", cwd=tmp_path)
     wait_for_line(process, r"round 2, .*deploy")
     process.send_signal(signal.SIGINT)
     rest = process.stdout.read() if process.stdout else ""
-    assert process.wait(30) == 130, rest
+    assert process.wait(60) == 130, rest
     assert wait_until_clean(1) == []
     assert "interrupted" in rest and "--resume run" in rest
     first = read(tmp_path / "run")
     assert {trial.round for trial in first.trials} == {1}
     assert len(first.teardowns) == 4 and all(one.clean for one in first.teardowns)
 
-    done = run_checked(["versus", "--resume", "run"], tmp_path, timeout_s=300)
+    done = run_checked(["versus", "--resume", "run"], tmp_path, timeout_s=400)
     result = read(tmp_path / "run")
     assert result.complete and all(one.clean for one in result.teardowns)
     assert result.stop is not None and result.stop.why == "settled"
@@ -64,7 +63,7 @@ def check_sliced(result: Result) -> None:
     for trial in result.trials:
         told = trial.client["slices"]
         assert told["method"] == "slices" and trial.counts.failed_total == 0
-        assert told["connections"] == 100  # the load is the one named
+        assert told["connections"] == 20  # the load is the one named
         assert len(told["completed"]) == len(told["begun_s"]) == len(told["length_s"])
         (cpu_s,) = trial.metrics["server_cpu"].windows or ()
         assert 0.1 < cpu_s < 2 * 30
@@ -85,8 +84,8 @@ def test_a_kill_leaves_neither_side(tmp_path: Path) -> None:
     process = start(*line, cwd=tmp_path)
     wait_for_line(process, r"optimized \(B\) \| deploy")
     process.send_signal(signal.SIGKILL)
-    process.wait(10)
-    assert wait_until_clean(15) == []
+    process.wait(60)
+    assert wait_until_clean() == []
 
 
 BROKEN = """
