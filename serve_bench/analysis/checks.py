@@ -439,7 +439,7 @@ def _host(result: Result) -> Iterator[Warning]:
         # `busy_cores` counts all cores, including those that we may not run on.
         busy, cores = host.get("busy_cores"), host.get("logical_cores")
         if busy is not None and cores and busy > BUSY_SHARE * cores:
-            message = f"{busy:.1f} of {cores} cores were in use in the second before the start"
+            message = f"{busy:.1f} of {cores} cores were in use before the start"
             yield Warning("busy-host", message, "wait for other work to end, then repeat")
     if len({host.get("id") for host in sittings if host.get("id")}) > 1:
         message = "the run was resumed on another host"

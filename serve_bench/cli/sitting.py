@@ -52,9 +52,10 @@ def run_record(
     command: str,
     plan: tuple[PlannedTrial, ...] = (),
     suite: Mapping[str, Any] | None = None,
+    watch_s: float | None = None,
 ) -> Run:
-    """The record of a run that begins now."""
-    host = fingerprint()
+    """The record of a run that begins now. `watch_s`: for so long the use of the host is seen."""
+    host = fingerprint(watch_s=watch_s)
     return Run(
         id=folder.path.name,
         argv=command_line(),
@@ -344,8 +345,7 @@ def agenda_lines(suite: Suite, agenda: Agenda) -> Iterator[str]:
         cells = ((label_of(cell), agenda.texts_of(rows)) for cell, rows in launch.cells)
         yield from launch_lines(launch.variant.name, launch.round, cells, launch.variant.env)
     loads = agenda.loads()
-    launches = len(agenda.launches)
-    clusters = f"{launches} cluster{'' if launches == 1 else 's'}"
+    clusters = counted(len(agenda.launches), "cluster")
     again = f", {sum(loads)} of them profiled repetitions" if any(loads) else ""
     guess = "about " if suite.ladder is not None and suite.ladder.steps is None else ""
     length = f"{suite.windows} x {suite.window_s:g} s"
@@ -353,9 +353,8 @@ def agenda_lines(suite: Suite, agenda: Agenda) -> Iterator[str]:
         length = f"{suite.requests_per_client} requests a client, {suite.max_row_s:g} s at most,"
     own = sum(one.shape != (None, None) for one in suite.places or ())
     length += f" ({own} of windows of their own)" if own else ""
-    every = f"{len(loads)} trial{'' if len(loads) == 1 else 's'}"
     yield (
-        f"{guess}{every} of {length} on {clusters}{again}; "
+        f"{guess}{counted(len(loads), 'trial')} of {length} on {clusters}{again}; "
         f"about {duration_text(agenda.expected_s())} in all"
     )
     if suite.requests_per_client is None:

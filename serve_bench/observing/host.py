@@ -171,15 +171,15 @@ WATCH_S = 1.0
 """How long the use of the host is measured before a run."""
 
 
-def fingerprint(root: Path = Path("/")) -> dict[str, Any]:
+def fingerprint(root: Path = Path("/"), watch_s: float | None = None) -> dict[str, Any]:
     """The host as plain JSON content.
 
     `usable_cores`: those this process may run on. `cpu_quota_cores` and `memory_limit_bytes`: of
-    the cgroup (None: no limit). `busy_cores`: used by others, over `WATCH_S`. `load_*`: load
+    the cgroup (None: no limit). `busy_cores`: used by others, over `watch_s`. `load_*`: load
     averages, which include an earlier run of ours for minutes. Call it before the load starts.
     `root`: the parent of /proc and /sys, for tests.
     """
-    load, busy = os.getloadavg(), busy_cores()
+    load, busy = os.getloadavg(), busy_cores(watch_s)
     return {
         "id": host_id(),
         "cpu": cpu_model(root),

@@ -59,6 +59,7 @@ def test_two_log_levels_in_one_cluster_with_every_row_accounted(tmp_path: Path) 
     assert len(read(tmp_path / "r").launches) == 1
 
 
+@pytest.mark.long
 @pytest.mark.torch
 def test_the_model_in_threads_on_cpu(tmp_path: Path) -> None:
     rows = ["--clients", "1,6", "--requests-per-client", "10", "--samples", "4"]

@@ -37,7 +37,7 @@ def perf_metrics(file: Path) -> dict[str, float]:
     return {one["perf_metric_name"]: one["perf_metric_value"] for one in told}
 
 
-@pytest.mark.ci
+@pytest.mark.long
 def test_an_ensemble_is_summed_right_by_handle_and_by_http(tmp_path: Path) -> None:
     sizes = ("--fanout", "3", "--duration", "1s", "--warmup", "0.5s", "--requests", "5")
     result = measured(tmp_path, "scale", "ensemble", *sizes, "--perf-metrics", "p.json")

@@ -40,7 +40,7 @@ def test_faults_on_the_clock(tmp_path: Path) -> None:
     assert all(one.clean for one in result.teardowns) and wait_until_clean(1) == []
 
 
-@pytest.mark.ci
+@pytest.mark.long
 def test_replicas_that_serve_adds_and_takes_away(tmp_path: Path) -> None:
     """Replicas come when the load rises, by Serve's word and by the processes that are there."""
     option = "Elastic.autoscaling_config.max_replicas=3"

@@ -123,15 +123,15 @@ def test_windows_and_accounts_of_a_timed_load(client: Client) -> None:
     assert len(result.windows) == 3
     within = result.in_windows
     assert within is not None and within.balanced
-    # The client of aiohttp that meets the edge of a window is between two requests there.
-    between = 1 if client == "aiohttp" else 0
+    # At an edge a client may be between two requests, or sends in a turn that began before it.
+    between = 1
     assert 4 - between <= min(within.carried_in, within.in_flight)
     assert max(within.carried_in, within.in_flight) <= 4
     assert sum(result.windows) == within.completed == result.completed_in_windows
     # Four of the windows' requests were answered behind them, four answers were of the warm-up's.
     assert result.measured.completed == result.latency.count
     assert abs(within.completed - result.measured.completed) <= between
-    assert result.measured.sent == within.sent
+    assert abs(within.sent - result.measured.sent) <= between
     assert result.latency == result.service_time and result.censored.count == 0
     assert result.duration_s == pytest.approx(0.6, abs=1e-6)
     assert result.mean_in_flight == pytest.approx(4, rel=0.1)

@@ -146,6 +146,7 @@ ENDS: Final = {
     "busy": ("rejected", {8: 6}, "rejected", "RESOURCE_EXHAUSTED: too many requests"),
     "wrong": ("status", {13: 6}, "13", "INTERNAL: oops"),
     "gone": ("rejected", {14: 6}, "rejected", "UNAVAILABLE: going away"),
+    "empty": ("malformed", {}, "malformed", "no whole message"),  # OK, and no message
     "lacking": ("status", {12: 6}, "12", "UNIMPLEMENTED: Method not found!"),
 }
 

@@ -331,7 +331,7 @@ CONTRADICTORY: Final = (
 
 BROKEN: Final = (
     r"\bis limited by \d+ of \d+ requests wait",
-    r"\b([a-z]+) \1\b",
+    r"\b([a-z]+) \1\b|(?<![\w-])- (ms|s|%)(?!\w)",
     r"\.\.(?!\.)|[,;:]\.| ,|\(\)",
 )
 """What is no sentence: two verbs, a word twice, signs that nothing stands between."""

@@ -139,7 +139,8 @@ def _drive(
             raise
         if hint is not None:
             print_note(f"serve-bench: {hint}")
-        this_run = run_record(folder, "load", (planned,), {} if slo is None else {"slo": slo})
+        told = {} if slo is None else {"slo": slo}
+        this_run = run_record(folder, "load", (planned,), told, WATCH_S)
         folder.append(this_run)
         place = source_of(nodes, folder.path, run_id)
         try:
@@ -236,6 +237,9 @@ FLAG = "--profile"
 
 NO_METHOD = 12
 """The code UNIMPLEMENTED of gRPC."""
+
+WATCH_S = 0.2
+"""How long the use of the host is seen before: what others use is seen in the windows too."""
 
 SHOWN_AFTER_S = 2.0
 """A first request that takes longer is shown."""

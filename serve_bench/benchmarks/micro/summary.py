@@ -207,8 +207,10 @@ def _headline(
         its = "its limit is" if first.limited.cause == "unclear" else "it is limited by"
         text += f"; {its} {first.limited.text}"
     yield sentence(text)
-    if top[1:]:
-        like = [row for line in top[1:] for row in rows if row.line is line]
+    # Few counts differ by chance; of what is far lower the collapse is told.
+    least = ladder.COLLAPSE * top[0].spreads[MAIN].mean if top else 0.0
+    if near := [line for line in top[1:] if line.spreads[MAIN].mean >= least]:
+        like = [row for line in near for row in rows if row.line is line]
         texts = [f"{names.whole(one)} ({number(one.line.spreads[MAIN].mean)})" for one in like]
         more = f" and {len(texts) - 3} more" if len(texts) > 3 else ""
         yield sentence(f"Not clearly slower ({_LIKE}): {'; '.join(texts[:3])}{more}")
