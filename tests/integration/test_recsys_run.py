@@ -76,10 +76,9 @@ def test_both_rankers_climb_and_one_that_is_killed_costs_its_step_alone(tmp_path
     hurt_rates, rates = (one.metrics["throughput"].windows or () for one in (hurt, others[0]))
     assert hurt.counts.failed_total > 0 or min(hurt_rates) < min(rates) / 10
     assert all(one.counts.failed == {} for one in others)
-    (failure,) = result.failures
-    assert (
-        failure.key == hurt.key and f"replica {ours[0]} ended during the trial" in failure.message
-    )
+    # Or it came so early that no request began in the windows: then that is said too.
+    assert {failure.key for failure in result.failures} == {hurt.key}
+    assert f"replica {ours[0]} ended during the trial" in result.failures[0].message
     assert "failed: replica" in rest
     assert ("requests failed: " in rest) == (hurt.counts.failed_total > 0)
     assert f"replica {ours[0]}" not in others[0].served
