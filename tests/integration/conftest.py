@@ -49,7 +49,7 @@ def remains(place: Path | None = None) -> list[str]:
     return found
 
 
-def wait_until_clean(seconds: float = 30.0, place: Path | None = None) -> list[str]:
+def wait_until_clean(seconds: float = 10.0, place: Path | None = None) -> list[str]:
     """What remains after at most so many seconds; empty when all is gone."""
     deadline = time.monotonic() + seconds
     while (left := remains(place)) and time.monotonic() < deadline:

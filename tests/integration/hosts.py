@@ -106,7 +106,7 @@ class Hosts:
             assert host.holder.stdin is not None
             host.holder.stdin.close()
             try:
-                host.holder.wait(60)
+                host.holder.wait(5)
             except subprocess.TimeoutExpired:
                 os.kill(host.pid, signal.SIGKILL)
                 host.holder.wait()
@@ -151,7 +151,7 @@ def _hold(name: str, ip: str, kinds: Sequence[str]) -> Host:
         stdin=subprocess.PIPE,
         start_new_session=True,  # Ctrl-C at the terminal is for the test
     )
-    deadline = time.monotonic() + 100
+    deadline = time.monotonic() + 10.0
     while time.monotonic() < deadline:
         pid = _first_of(holder.pid) if fork else holder.pid
         if pid is not None and HOLD.encode() in _command_line(pid):

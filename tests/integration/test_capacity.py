@@ -23,7 +23,7 @@ def test_a_launch_that_was_broken_off_is_searched_anew(tmp_path: Path) -> None:
     run = start(*ARGUMENTS, "--out", "r", cwd=tmp_path)
     wait_for_line(run, r"probe 2 \(raw\)")
     run.send_signal(signal.SIGINT)
-    rest, _ = run.communicate(timeout=120)
+    rest, _ = run.communicate(timeout=90)
     assert run.returncode == 130, rest
     assert re.search(r"Capacity (at least|above|below|\d)", rest), rest
     assert "interrupted; resume: serve-bench capacity --resume r" in rest

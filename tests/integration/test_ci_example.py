@@ -57,7 +57,7 @@ def clean(tmp_path: Path) -> Say:
     }
 
     def say(command: str) -> subprocess.CompletedProcess[str]:
-        return execute("bash", "-ec", command, cwd=tmp_path / "shop", env=env, timeout_s=400)
+        return execute("bash", "-ec", command, cwd=tmp_path / "shop", env=env, timeout_s=240)
 
     where = say("python -c 'import serve_bench; print(serve_bench.__file__)'")
     assert where.stdout.startswith(str(site)), where.stdout

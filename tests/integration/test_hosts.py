@@ -63,7 +63,7 @@ class Cluster:
         return {**plain, **TOKEN, **own, "PATH": path}
 
     def _ray(self, number: int, *words: str) -> None:
-        self.hosts[number].run("ray", *words, env=self.env(number), timeout_s=400)
+        self.hosts[number].run("ray", *words, env=self.env(number), timeout_s=90)
 
     def scale(self, *words: str, cwd: Path) -> subprocess.Popen[str]:
         """`serve-bench scale` on the first host."""
@@ -158,7 +158,7 @@ def test_a_killed_run_leaves_nothing_on_any_host(cluster: Cluster, tmp_path: Pat
         _wait_for_load([cluster.first], ran, 3.0)
         (inside,) = psutil.Process(ran.pid).children()
         os.kill(inside.pid, signal.SIGKILL)
-        ran.wait(60)
+        ran.wait(20)
     finally:
         ran.kill()
     assert wait_until_gone(cluster) == NOTHING

@@ -68,8 +68,8 @@ def test_sigkill_leaves_nothing_and_resume_completes(tmp_path: Path) -> None:
             process.kill()
         else:
             cluster_child(process).kill()
-        output, _ = process.communicate(timeout=120)
-        assert wait_until_clean() == []
+        output, _ = process.communicate(timeout=30)
+        assert wait_until_clean(10) == []
         assert process.returncode == (-9 if victim == "cli" else 1), output
         if victim == "child":
             assert "the cluster process ended" in output
@@ -86,8 +86,8 @@ def test_where_the_warden_dies_too_the_cluster_ends_itself(tmp_path: Path) -> No
     wait_for_line(process, r"\| (connect|warmup)|req/s")
     warden_of(process).kill()
     process.kill()
-    process.communicate(timeout=120)
-    assert wait_until_clean() == []
+    process.communicate(timeout=30)
+    assert wait_until_clean(15) == []
 
 
 @pytest.mark.ci
@@ -96,7 +96,7 @@ def test_what_outlives_even_the_warden_is_swept_by_clean(tmp_path: Path) -> None
     wait_for_line(process, r"launch: Serve is up")
     for victim in (warden_of(process), cluster_child(process), psutil.Process(process.pid)):
         victim.kill()
-    process.communicate(timeout=120)
+    process.communicate(timeout=30)
     run_checked(["clean"], tmp_path)
     assert wait_until_clean(2) == []
     assert run_to_end(["clean"], tmp_path).stdout == "nothing to clean\n"
@@ -120,10 +120,10 @@ def test_haproxy_that_ends_in_a_deploy_is_told_at_once(tmp_path: Path) -> None:
     process = start(*ARGUMENTS, "--variant", "haproxy", cwd=tmp_path)
     wait_for_line(process, r"\| deploy")
     kill_all(cluster_child(process), "haproxy")
-    output, _ = process.communicate(timeout=120)
+    output, _ = process.communicate(timeout=60)
     assert process.returncode == 1, output
     assert re.search(r"haproxy \d+ ended during deploy", output), output
     assert "404" not in output and " answered " not in output
     (failure,) = {one.message for one in read(tmp_path / "run").failures}
     assert re.fullmatch(r"haproxy \d+ ended during deploy", failure)
-    assert wait_until_clean() == []
+    assert wait_until_clean(10) == []

@@ -87,7 +87,7 @@ def test_one_cluster_for_a_session_and_nothing_after_ctrl_c(tmp_path: Path) -> N
     )
     seen = wait_for_line(process, "endless|FAILED|ERROR").group()
     process.send_signal(signal.SIGINT)
-    rest = process.communicate(timeout=120)[0]
+    rest = process.communicate(timeout=60)[0]
     assert seen == "endless", rest
     assert process.returncode == pytest.ExitCode.INTERRUPTED, rest
     assert "3 passed" in rest

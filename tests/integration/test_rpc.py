@@ -183,9 +183,9 @@ def test_who_is_killed_is_named_and_resume_gives_the_figures_that_arithmetic_say
     # The world without batch is measured all the same, and there the agent is killed.
     told = wait_for_episodes(process, folder, 2, 2)
     os.kill(told["agent"], signal.SIGKILL)
-    output, _ = process.communicate(timeout=120)
+    output, _ = process.communicate(timeout=60)
     assert process.returncode == 1, output
-    assert wait_until_clean() == []
+    assert wait_until_clean(10) == []
     assert "incomplete; resume: serve-bench rpc --resume r" in output
     result = read(folder)
     assert len(result.failures) == len(result.trials) == 2, output
@@ -254,8 +254,8 @@ def test_an_end_from_outside_leaves_nothing_and_loses_no_whole_episode(
     process = start(*command, cwd=tmp_path)
     told = wait_for_episodes(process, folder, 1, 3)
     end(process)
-    output, _ = process.communicate(timeout=120)
-    assert wait_until_clean() == []
+    output, _ = process.communicate(timeout=60)
+    assert wait_until_clean(10) == []
     assert not any(alive(pid) for pid in (told["agent"], *told["observers"]))
     assert process.returncode == code, output
     result = read(folder)

@@ -100,7 +100,7 @@ def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(tmp_path: Path) -> No
     wait_for_line(running, "starting a load actor")
     wait_for_load_worker(running.pid, 2.5)
     running.send_signal(signal.SIGINT)
-    out, _ = running.communicate(timeout=120)
+    out, _ = running.communicate(timeout=60)
     assert running.returncode == 130, out
     assert "resume: serve-bench scale single --resume r" in out
     (trial,) = read(tmp_path / "r").trials
@@ -114,7 +114,7 @@ def test_a_killed_run_leaves_nothing(tmp_path: Path) -> None:
     running = start("scale", "single", *sizes, cwd=tmp_path)
     wait_for_load_worker(running.pid, 1.0)
     os.kill(running.pid, signal.SIGKILL)
-    running.communicate(timeout=120)
+    running.communicate(timeout=20)
     assert running.returncode == -signal.SIGKILL
 
 

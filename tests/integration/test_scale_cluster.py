@@ -218,7 +218,7 @@ class Others:
 
     def end(self) -> None:
         below = psutil.Process(self._process.pid).children(recursive=True)
-        self._process.communicate(timeout=120)
+        self._process.communicate(timeout=30)
         for process in below:  # Ray's agents may outlive it
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
@@ -347,7 +347,7 @@ def test_sigkill_of_the_parent_takes_our_application_away(others: Others, tmp_pa
     assert others.ask("apps") == [FOREIGN, NAME]
     parent.kill()
     parent.communicate()
-    deadline = time.monotonic() + 100
+    deadline = time.monotonic() + 20
     while others.ask("apps") != [FOREIGN] and time.monotonic() < deadline:
         time.sleep(0.2)
     assert others.ask("apps") == [FOREIGN]  # and that no process is left is seen by the fixture

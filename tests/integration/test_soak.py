@@ -27,7 +27,7 @@ def _app(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_a_leak_is_found_in_its_replica(tmp_path: Path) -> None:
     words = ["soak", "soak_app.py:leaking_4k", "--for", "75s", "--fail-on", "leak", "--out", "run"]
-    done = run_checked(words, tmp_path, 3, timeout_s=400)
+    done = run_checked(words, tmp_path, 3, timeout_s=200)
     assert "gate: replica Shop grows by" in done.stderr
     shown = run_to_end(["report", "run", "--format", "json"], tmp_path)
     (variant,) = json.loads(shown.stdout)["variants"]
@@ -47,10 +47,10 @@ def test_ctrl_c_keeps_its_blocks_and_a_resume_goes_on(tmp_path: Path) -> None:
     begun = start(*words, cwd=tmp_path)
     wait_for_line(begun, "block 3")
     begun.send_signal(signal.SIGINT)
-    begun.communicate(timeout=120)
+    begun.communicate(timeout=30)
     assert begun.returncode == 130
     kept = read(tmp_path / "run")
     assert {"block 1", "block 2"} <= {one.row.label for one in kept.trials}
-    run_checked(["soak", "--resume", "run"], tmp_path, timeout_s=400)
+    run_checked(["soak", "--resume", "run"], tmp_path, timeout_s=120)
     whole = read(tmp_path / "run")
     assert whole.complete and len(whole.trials) == 6 and len(whole.launches) == 2

@@ -59,7 +59,7 @@ composed = Composed.bind(1, inner=Plain.bind())
 @pytest.mark.ci
 def test_layers_of_the_no_op_are_measured_in_one_round(tmp_path: Path) -> None:
     layers = ["--layers", "uvicorn,fastapi,handle,default", "--clients", "raw:4"]
-    run_checked(["tax", *layers, *QUICK], tmp_path, timeout_s=400)
+    run_checked(["tax", *layers, *QUICK], tmp_path, timeout_s=200)
     shown = run_to_end(["report", "run", "--format", "json"], tmp_path)
     (row,) = json.loads(shown.stdout)["rows"]
     by_name = {one["name"]: one for one in row["layers"]}
@@ -80,7 +80,7 @@ def test_an_own_app_is_served_bare_with_its_instance(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(APP)
     stream = ["--route", "/name", "--protocol", "stream", "--clients", "raw:4"]
     line = ["tax", "shop.py:app", *stream, "--layers", "app,default", *QUICK]
-    done = run_checked(line, tmp_path, timeout_s=400)
+    done = run_checked(line, tmp_path, timeout_s=200)
     assert "FastAPI on uvicorn" in done.stdout
     trials = {one.variant: one for one in read(tmp_path / "run").trials}
     for trial in trials.values():
@@ -101,5 +101,5 @@ def test_sigkill_leaves_no_bare_server(tmp_path: Path) -> None:
     process = start("tax", "--layers", "uvicorn,default", *QUICK, cwd=tmp_path)
     wait_for_line(process, r"launch: starting Serve")
     process.kill()
-    process.communicate(timeout=120)
-    assert wait_until_clean() == []
+    process.communicate(timeout=30)
+    assert wait_until_clean(15) == []

@@ -20,7 +20,7 @@ def test_faults_on_the_clock(tmp_path: Path) -> None:
     faults = ("deploy:in-place@1s", "kill:replica:Elastic@4s", "stop:replica@9s+1s", "deploy@12s")
     words = [word for fault in faults for word in ("--fault", fault)]
     stages = ["--stages", "20:24s", "--launches", "1", "--out", "run"]
-    run_checked(["timeline", "rolling_update", *stages, *words], tmp_path, timeout_s=400)
+    run_checked(["timeline", "rolling_update", *stages, *words], tmp_path, timeout_s=220)
     result = read(tmp_path / "run")
     (trial,) = result.trials
     course = trial.course
@@ -45,7 +45,7 @@ def test_replicas_that_serve_adds_and_takes_away(tmp_path: Path) -> None:
     """Replicas come when the load rises, by Serve's word and by the processes that are there."""
     option = "Elastic.autoscaling_config.max_replicas=3"
     stages = ["--stages", "10:2s,80:12s", "--after", "1s", "--option", option]
-    run_checked(["timeline", "autoscale_step", *stages, "--out", "run"], tmp_path, timeout_s=400)
+    run_checked(["timeline", "autoscale_step", *stages, "--out", "run"], tmp_path, timeout_s=220)
     (trial,) = read(tmp_path / "run").trials
     changes = trial.course["changes"]
     assert changes[0]["running"] == 1 and max(one["wanted"] for one in changes) == 3

@@ -22,14 +22,14 @@ def test_default_against_optimized_broken_off_settled_and_gone_on_with(tmp_path:
     wait_for_line(process, r"round 2, .*deploy")
     process.send_signal(signal.SIGINT)
     rest = process.stdout.read() if process.stdout else ""
-    assert process.wait(60) == 130, rest
+    assert process.wait(30) == 130, rest
     assert wait_until_clean(1) == []
     assert "interrupted" in rest and "--resume run" in rest
     first = read(tmp_path / "run")
     assert {trial.round for trial in first.trials} == {1}
     assert len(first.teardowns) == 4 and all(one.clean for one in first.teardowns)
 
-    done = run_checked(["versus", "--resume", "run"], tmp_path, timeout_s=400)
+    done = run_checked(["versus", "--resume", "run"], tmp_path, timeout_s=300)
     result = read(tmp_path / "run")
     assert result.complete and all(one.clean for one in result.teardowns)
     assert result.stop is not None and result.stop.why == "settled"
@@ -84,8 +84,8 @@ def test_a_kill_leaves_neither_side(tmp_path: Path) -> None:
     process = start(*line, cwd=tmp_path)
     wait_for_line(process, r"optimized \(B\) \| deploy")
     process.send_signal(signal.SIGKILL)
-    process.wait(60)
-    assert wait_until_clean() == []
+    process.wait(10)
+    assert wait_until_clean(15) == []
 
 
 BROKEN = """

@@ -140,7 +140,7 @@ def _drive(
         if hint is not None:
             print_note(f"serve-bench: {hint}")
         told = {} if slo is None else {"slo": slo}
-        this_run = run_record(folder, "load", (planned,), told, WATCH_S)
+        this_run = run_record(folder, "load", (planned,), told, WATCH_S if sample else None)
         folder.append(this_run)
         place = source_of(nodes, folder.path, run_id)
         try:
@@ -239,7 +239,8 @@ NO_METHOD = 12
 """The code UNIMPLEMENTED of gRPC."""
 
 WATCH_S = 0.2
-"""How long the use of the host is seen before: what others use is seen in the windows too."""
+"""How long the use of the host is seen before a load that is sampled: what others use is seen in
+its windows too."""
 
 SHOWN_AFTER_S = 2.0
 """A first request that takes longer is shown."""

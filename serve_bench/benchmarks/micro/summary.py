@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from serve_bench.analysis.statistics import FEWEST, LIKE, MAIN, Line, best
+from serve_bench.analysis.statistics import rate as measured_rate
 from serve_bench.benchmarks.parts import streams, waterfall
 from serve_bench.benchmarks.parts.blocks import doubted, gaps, limit_words, listed, rate, sentence
 from serve_bench.benchmarks.parts.rows import Entry, Page
@@ -207,10 +208,10 @@ def _headline(
         its = "its limit is" if first.limited.cause == "unclear" else "it is limited by"
         text += f"; {its} {first.limited.text}"
     yield sentence(text)
-    # Few counts differ by chance; of what is far lower the collapse is told.
-    least = ladder.COLLAPSE * top[0].spreads[MAIN].mean if top else 0.0
-    if near := [line for line in top[1:] if line.spreads[MAIN].mean >= least]:
-        like = [row for line in near for row in rows if row.line is line]
+    # Few counts differ by chance by more, but what would be a collapse is not called alike.
+    near = [one for one in top[1:] if measured_rate(one) >= ladder.COLLAPSE * measured_rate(top[0])]
+    like = [row for line in near for row in rows if row.line is line]
+    if like:
         texts = [f"{names.whole(one)} ({number(one.line.spreads[MAIN].mean)})" for one in like]
         more = f" and {len(texts) - 3} more" if len(texts) > 3 else ""
         yield sentence(f"Not clearly slower ({_LIKE}): {'; '.join(texts[:3])}{more}")

@@ -128,9 +128,12 @@ def test_a_throughput_that_collapses_with_more_clients_is_named() -> None:
     plan = [planned(row=Row(f"{at} connections", "raw", at, 1)) for at in (1, 5, 20)]
     trials = [trial(at, rate) for at, rate in zip(plan, (9.4, 5.2, 2.0), strict=True)]
     told = "collapses with more clients, from 9.400 requests/s with 1 client to 5.200 with 5 and"
-    assert any(told in text for text in findings(sheet(run(*plan), launch("default", 1), *trials)))
+    fell = findings(sheet(run(*plan), launch("default", 1), *trials))
+    # Nine counts differ by chance as much; what collapses is not called alike beside it.
+    assert any(told in text for text in fell) and "Not clearly slower" not in str(fell)
     rises = [trial(at, rate) for at, rate in zip(plan, (5.2, 9.4, 9.0), strict=True)]
-    assert "collapse" not in str(findings(sheet(run(*plan), launch("default", 1), *rises)))
+    grown = str(findings(sheet(run(*plan), launch("default", 1), *rises)))
+    assert "collapse" not in grown and "20 connections (9.000)" in grown
 
 
 APP = OwnApp(
