@@ -219,7 +219,7 @@ def _torch_only_where_marked(
 def _quiet_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """No second of looking at the host before each run of a test, nor doubts by what it finds; and
     nothing is a secret that was one in another test."""
-    monkeypatch.setattr(host, "busy_cores", lambda watch_s=None: 0.0)
+    monkeypatch.setattr(host, "busy_cores", lambda watch=None: 0.0)
     KNOWN.clear()
 
 

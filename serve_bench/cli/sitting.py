@@ -26,13 +26,13 @@ from serve_bench.cli.options import UNSAMPLED, RunOptions
 from serve_bench.cli.progress import Display
 from serve_bench.core.errors import BadInput, visible
 from serve_bench.core.figures import counted
-from serve_bench.core.load_spec import FIT_RESPONSES, STRETCHED_S
+from serve_bench.core.load_spec import FIT_RESPONSES, QUICK_STRETCHED_S, STRETCHED_S
 from serve_bench.core.plan import Suite, duration_text, label_of
 from serve_bench.core.redaction import differs, hide_env_value, hide_option, hide_suite, named_by
 from serve_bench.core.result import PlannedTrial, Result, Resume, Run
 from serve_bench.core.slo import parse_slo
 from serve_bench.core.variants import BUILT_IN_VARIANTS
-from serve_bench.observing.host import fingerprint
+from serve_bench.observing.host import CpuWatch, fingerprint
 from serve_bench.runner.agenda import Agenda
 from serve_bench.runner.load_source import LoadOn, LocalLoads, NodeLoads
 from serve_bench.runner.requests_file import requests_file
@@ -52,10 +52,10 @@ def run_record(
     command: str,
     plan: tuple[PlannedTrial, ...] = (),
     suite: Mapping[str, Any] | None = None,
-    watch_s: float | None = None,
+    watch: CpuWatch | None = None,
 ) -> Run:
-    """The record of a run that begins now. `watch_s`: for so long the use of the host is seen."""
-    host = fingerprint(watch_s=watch_s)
+    """The record of a run that begins now. `watch`: of the use of the host before it."""
+    host = fingerprint(watch=watch)
     return Run(
         id=folder.path.name,
         argv=command_line(),
@@ -344,7 +344,7 @@ def agenda_lines(suite: Suite, agenda: Agenda) -> Iterator[str]:
     for launch in agenda.launches:
         cells = ((label_of(cell), agenda.texts_of(rows)) for cell, rows in launch.cells)
         yield from launch_lines(launch.variant.name, launch.round, cells, launch.variant.env)
-    loads = agenda.loads()
+    loads = [profiled for _, profiled in agenda.loads()]
     clusters = counted(len(agenda.launches), "cluster")
     again = f", {sum(loads)} of them profiled repetitions" if any(loads) else ""
     guess = "about " if suite.ladder is not None and suite.ladder.steps is None else ""
@@ -359,7 +359,8 @@ def agenda_lines(suite: Suite, agenda: Agenda) -> Iterator[str]:
     )
     if suite.requests_per_client is None:
         slow_s = suite.window_s / FIT_RESPONSES
-        yield f"a row of responses over {slow_s:.2g} s takes longer, up to {STRETCHED_S:g} s"
+        most_s = QUICK_STRETCHED_S if suite.quick else STRETCHED_S
+        yield f"a row of responses over {slow_s:.2g} s takes longer, up to {most_s:g} s"
 
 
 def settings_text(settings: Mapping[str, object]) -> str:

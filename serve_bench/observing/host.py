@@ -12,6 +12,7 @@ import os
 import platform
 import subprocess
 import time
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -167,19 +168,26 @@ def _text(path: str) -> str:
 
 _GIT_TIMEOUT_S: Final = 5.0
 
-WATCH_S = 1.0
-"""How long the use of the host is measured before a run."""
+
+@dataclass(frozen=True)
+class CpuWatch:
+    """The use of the host from now on, for `least_s` at least, as before a run."""
+
+    least_s: float = 1.0
+    reading: HostReading | None = field(default_factory=host_reading)
+    own_ns: int = field(default_factory=time.process_time_ns)
+    begun_ns: int = field(default_factory=perf)
 
 
-def fingerprint(root: Path = Path("/"), watch_s: float | None = None) -> dict[str, Any]:
+def fingerprint(root: Path = Path("/"), watch: CpuWatch | None = None) -> dict[str, Any]:
     """The host as plain JSON content.
 
     `usable_cores`: those this process may run on. `cpu_quota_cores` and `memory_limit_bytes`: of
-    the cgroup (None: no limit). `busy_cores`: used by others, over `watch_s`. `load_*`: load
+    the cgroup (None: no limit). `busy_cores`: used by others, during `watch`. `load_*`: load
     averages, which include an earlier run of ours for minutes. Call it before the load starts.
     `root`: the parent of /proc and /sys, for tests.
     """
-    load, busy = os.getloadavg(), busy_cores(watch_s)
+    load, busy = os.getloadavg(), busy_cores(watch)
     return {
         "id": host_id(),
         "cpu": cpu_model(root),
@@ -203,12 +211,12 @@ def fingerprint(root: Path = Path("/"), watch_s: float | None = None) -> dict[st
     }
 
 
-def busy_cores(watch_s: float | None = None) -> float | None:
-    """Mean number of cores that all other processes of the host use, over `watch_s` (default:
-    `WATCH_S`). None if that is too short for the clock of the system."""
-    before, own = host_reading(), time.process_time_ns()
-    time.sleep(WATCH_S if watch_s is None else watch_s)
-    after, own = host_reading(), time.process_time_ns() - own
+def busy_cores(watch: CpuWatch | None = None) -> float | None:
+    """Mean number of cores that all other processes of the host use, since `watch` was made
+    (default: now). None if that is too short for the clock of the system."""
+    watch = watch or CpuWatch()
+    time.sleep(max(0.0, watch.least_s - (perf() - watch.begun_ns) / 1e9))
+    before, after, own = watch.reading, host_reading(), time.process_time_ns() - watch.own_ns
     if before is None or after is None or after.at_ns <= before.at_ns:
         return None
     used = after.busy_ns - before.busy_ns - own

@@ -122,7 +122,7 @@ def test_the_commit_of_the_tool(tmp_path: Path) -> None:
 def test_a_program_that_runs_is_seen() -> None:
     program = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
-        told = busy_cores(0.5)
+        told = busy_cores(host.CpuWatch(0.5))
     finally:
         program.kill()
         program.wait()

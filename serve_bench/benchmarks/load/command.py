@@ -90,13 +90,15 @@ def load(options: LoadOptions) -> int:
 
     Example: serve-bench load http://127.0.0.1:8000/noop -c 100 -d 10s
     """
+    from serve_bench.observing.host import CpuWatch
+
+    watch = None if options.no_sample else CpuWatch(0.2)  # others are seen in its windows, too
     from serve_bench.benchmarks.load.drive import run
     from serve_bench.cli.flag_values import in_flags
     from serve_bench.core.errors import BadInput
     from serve_bench.core.request_spec import SpecError
     from serve_bench.runner.load_source import read_load_on
 
-    slo = options.slo_source
     nodes = read_load_on(options.load_on, options.load_nodes)
     options.check_chat()
     variants = _variants(options)
@@ -107,7 +109,7 @@ def load(options: LoadOptions) -> int:
     except SpecError as error:
         raise BadInput(in_flags(str(error))) from None
     _check_here(request)
-    return run(request, timing, options, nodes, slo)
+    return run(request, timing, options, nodes, watch)
 
 
 class Variants(NamedTuple):

@@ -30,6 +30,7 @@ from serve_bench.core.request_spec import SpecError
 from serve_bench.core.result import Failure, PlannedTrial, Result, Run, trial_key
 from serve_bench.load.driver import drive_load
 from serve_bench.load.failures import LoadError
+from serve_bench.observing.host import CpuWatch
 from serve_bench.observing.processes import ServeProcess, behind
 from serve_bench.observing.profiler import (
     Profiling,
@@ -52,16 +53,16 @@ if TYPE_CHECKING:
 
 
 def run(
-    load: Load, timing: Timing, options: LoadOptions, nodes: LoadOn | None, slo: str | None
+    load: Load, timing: Timing, options: LoadOptions, nodes: LoadOn | None, watch: CpuWatch | None
 ) -> int:
     """Drives the load, keeps its record, prints the summary, and with --profile drives it once
     more. 1 when more than 1 % of the requests failed, or our own connections were too few for the
     rate; with an SLO see close_slo."""
     if options.profile is None:
-        return _drive(load, timing, options, options.out, nodes, slo)
+        return _drive(load, timing, options, options.out, nodes, watch)
     chosen = processes_behind(load.request.url, options.profile)
     place = _folder(options.out)
-    code = _drive(load, timing, options, place, nodes, slo)
+    code = _drive(load, timing, options, place, nodes, watch)
     if code not in (0, GATE_BROKEN):
         return code
     return _repeat(load, timing, place, chosen, options) or code
@@ -123,9 +124,9 @@ def _drive(
     options: LoadOptions,
     out: Path | None,
     nodes: LoadOn | None,
-    slo: str | None,
+    watch: CpuWatch | None,
 ) -> int:
-    where, sample = load.request, not options.no_sample
+    where, sample, slo = load.request, not options.no_sample, options.slo_source
     tracing = tracing_of(options.trace, load, timing)
     cell, row = {"url": hide_in_text(where.url)}, row_of(load)
     planned = PlannedTrial(trial_key("url", 1, cell, row.label), 1, "url", cell, row)
@@ -140,7 +141,7 @@ def _drive(
         if hint is not None:
             print_note(f"serve-bench: {hint}")
         told = {} if slo is None else {"slo": slo}
-        this_run = run_record(folder, "load", (planned,), told, WATCH_S if sample else None)
+        this_run = run_record(folder, "load", (planned,), told, watch)
         folder.append(this_run)
         place = source_of(nodes, folder.path, run_id)
         try:
@@ -237,10 +238,6 @@ FLAG = "--profile"
 
 NO_METHOD = 12
 """The code UNIMPLEMENTED of gRPC."""
-
-WATCH_S = 0.2
-"""How long the use of the host is seen before a load that is sampled: what others use is seen in
-its windows too."""
 
 SHOWN_AFTER_S = 2.0
 """A first request that takes longer is shown."""
