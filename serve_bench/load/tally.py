@@ -445,8 +445,7 @@ class Tally:
             self.merged += count - 1
 
     def stream_ended(self, tokens: tuple[int, int] | None, bare: bool) -> None:
-        """A stream completed. `tokens`: of prompt and answer, where its service counts them;
-        `bare`: with a bare DONE."""
+        """A stream completed, with the tokens that its service counts; `bare`: with a bare DONE."""
         self.bare += bare
         if tokens is not None:
             self.counted += 1
@@ -458,9 +457,8 @@ class Tally:
         self.record_of(due, "itl_censored" if last else "ttft_censored", now - (last or due))
 
     def add_plain(self, n: int, size: int, longest: int) -> None:
-        """Add `n` requests, sent and completed with status 200, whose latencies are recorded.
-
-        Once measuring has begun all of them belong to the cohort.
+        """Add `n` requests, sent and completed with status 200, whose latencies are recorded: of
+        the cohort, once measuring has begun.
         """
         self.sent += n
         self.completed += n
@@ -525,6 +523,8 @@ class Tally:
         )
         if recorded != self.completed:
             raise BrokenAccount(f"{recorded} latencies for {self.completed} completed requests")
+        # Of requests without an end no share is known: then windows count whole responses.
+        shares = list(map(add, self.windows, self._moved))
         return {
             "snapshots": self.snapshots,
             "cohort": cohort,
@@ -532,7 +532,7 @@ class Tally:
             "mean_in_flight": self._mean_in_flight(),
             "beyond_ns": self._beyond_ns,
             "drained": self.drained,
-            "shares": list(map(add, self.windows, self._moved)),
+            "shares": self.windows if self._open_requests()[0] else shares,
             "windows": self.windows,
             "event_windows": self.event_windows,
             "measure_ns": self.measure_ns,
