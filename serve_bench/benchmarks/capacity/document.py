@@ -22,7 +22,7 @@ from serve_bench.benchmarks.capacity.summary import (
     sentences_of,
 )
 from serve_bench.benchmarks.parts import charts
-from serve_bench.benchmarks.parts.about_run import method, run_document
+from serve_bench.benchmarks.parts.about_run import common_axes, method, run_document
 from serve_bench.benchmarks.parts.blocks import (
     Fields,
     count,
@@ -37,6 +37,7 @@ from serve_bench.benchmarks.parts.blocks import (
     table_of,
 )
 from serve_bench.benchmarks.parts.rows import NS_PER_MS
+from serve_bench.benchmarks.parts.texts import cell_title
 from serve_bench.core.charts import Lines
 from serve_bench.core.document import (
     Block,
@@ -222,7 +223,9 @@ def _table(cells: Sequence[CellCapacity]) -> Table:
 def headline_note(cells: Sequence[CellCapacity]) -> str:
     """What the figures hold at."""
     ratio = f"ratio to {cells[0].name}; " if len(cells) > 1 else ""
-    return f"at {cells[0].slo.text}; {ratio}cores: of all processes but the load"
+    axes = common_axes([one.cell for one in cells])
+    alike = f"every cell: {cell_title(axes)}; " if axes else ""
+    return f"at {cells[0].slo.text}; {alike}{ratio}cores: of all processes but the load"
 
 
 def _rate(rate: float | None) -> Number:

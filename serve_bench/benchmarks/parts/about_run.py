@@ -54,7 +54,7 @@ from serve_bench.core.result import JsonObject, Result, Run, Trial
 def executed(lines: Sequence[Line], suite: JsonObject) -> Table:
     """Each row: asked and executed connections, rates and windows, the warm-up, and what was
     answered."""
-    alike = _alike([line.cell for line in lines])
+    alike = common_axes([line.cell for line in lines])
     clients = {_client(line) for line in lines}
 
     def group(line: Line) -> str:
@@ -129,7 +129,7 @@ def _notes(lines: Sequence[Line], suite: JsonObject) -> Iterator[str]:
         yield PROFILED
 
 
-def _alike(cells: Sequence[JsonObject]) -> dict[str, Any]:
+def common_axes(cells: Sequence[JsonObject]) -> dict[str, Any]:
     """The axes that every cell has with one value: said once, not with each row."""
     return {
         name: value
