@@ -37,7 +37,7 @@ ALONE: Final = {"p50_ms": 500.0, "alone_p50_ms": 500.0}
 @pytest.mark.parametrize(
     ("trial", "cause", "confidence", "figures"),
     [
-        (slots(10, 20), "concurrency limit", "high", "concurrency limit, 10 for 1 slot"),
+        (slots(10, 20), "concurrency limit", "high", "concurrency limit, 10 requests for 1 slot"),
         (slots(2, 4, replicas=2, waits=ALONE), "offered load", "medium", ""),  # nobody waits
         (slots(10, 20, FULL), "replica CPU", "high", ""),
         (slots(10, 20, serve_metrics=FEW), "concurrency limit", "low", ""),  # Serve saw none
@@ -109,13 +109,13 @@ def test_slots_of_a_deployment_behind_the_front_are_downstream() -> None:
     at = measured(50, 20, tiers(5, 3), of=cell(queries=1))
     verdict = limited_by(at, front="Ingress")
     assert verdict.cause == "downstream deployment"
-    assert verdict.figures == "downstream Ranker: concurrency limit, 50 for 1 slot"
+    assert verdict.figures == "downstream Ranker: concurrency limit, 50 requests for 1 slot"
 
 
 @pytest.mark.parametrize(
     ("slots", "cause", "figures"),
     [
-        ({"Ranker": 50, "Ingress": 5}, "concurrency limit", "Ingress: concurrency limit, 50 for 5"),
+        ({"Ranker": 50, "Ingress": 5}, "concurrency limit", "Ingress: concurrency limit, 50 req"),
         ({"Ranker": 1, "Ingress": 5}, "downstream deployment", "downstream Ranker: concurrency"),
         ({"Ranker": 100, "Ingress": 100}, "app wait", "a wait inside the app"),
     ],

@@ -174,7 +174,7 @@ def test_no_load_is_called_the_limit_where_more_clients_bring_no_more() -> None:
     verdict = limited_by(slot[0], beside=slot)
     assert (verdict.cause, verdict.confidence) == ("concurrency limit", "high")
     assert verdict.figures == (
-        "concurrency limit, 1 for 1 slot, and 5 clients bring no more (5.2 requests/s)"
+        "concurrency limit, 1 request for 1 slot, and 5 clients bring no more (5.2 requests/s)"
     )
     # A resource that one client uses all the time.
     flat = limited_by(measured(1, 20, IDLE), beside=[measured(50, 20, IDLE)])
@@ -223,7 +223,7 @@ def test_a_row_that_was_cut_counts_what_never_came_back_as_in_flight() -> None:
     slow = measured(200, 13, seen, of=cell(queries=32), latency_ms=2600, left=198)
     for flags in ({}, {"cut": True}):  # by the few that came back there would be room
         verdict = limited_by(replace(slow, flags=flags))
-        assert verdict.cause == "concurrency limit" and "198 for 32 slots" in verdict.text
+        assert verdict.cause == "concurrency limit" and "198 requests for 32 slots" in verdict.text
 
 
 def test_a_client_that_waited_for_a_row_that_was_cut_was_not_the_limit() -> None:

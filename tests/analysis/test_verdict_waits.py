@@ -190,11 +190,11 @@ def test_slots_of_a_helper_limit_only_where_requests_wait_for_them() -> None:
     helper = replica(("asyncio.sleep", "shop.py:40", 1.9), name="Helper", max_ongoing=2)
     verdict = limited_by(tiers(19.9, 0.0, helper), "Front")
     assert (verdict.cause, verdict.deployment) == ("downstream deployment", "Helper")
-    assert verdict.figures == "downstream Helper: concurrency limit, 20 for 2 slots"
+    assert verdict.figures == "downstream Helper: concurrency limit, 20 requests for 2 slots"
     for held in (0.3, 0.0):  # looks may miss all of 60 requests of 10 ms in 1.9 s
         brief = {**helper, "ongoing": held, "mean_ms": 10.0}
         sleeps = limited_by(tiers(19.9, 0.0, brief), "Front")
-        assert "router back-off, 20 for 2 slots, idle 84 %" in sleeps.figures
+        assert "router back-off, 20 requests for 2 slots, idle 84 %" in sleeps.figures
     helper = {**helper, "ongoing": 0.3, "places": [["asyncio.sleep", "shop.py:40", "H.work", 0.3]]}
     rare = limited_by(tiers(0.4, 19.5, helper), "Front")
     assert (rare.cause, rare.deployment) == ("app wait", "Front")
@@ -284,7 +284,7 @@ def test_a_helper_with_few_slots_to_which_few_requests_go_is_not_blamed() -> Non
     free = {**lock, "ongoing": 2.0}
     verdict = limited_by(replace(seen(calls, free, full), usage=usage(*uses, host=30)), "Front")
     assert (verdict.cause, verdict.deployment) == ("downstream deployment", "B")
-    assert verdict.figures == "downstream B: concurrency limit, 18 for 2 slots"
+    assert verdict.figures == "downstream B: concurrency limit, 18 requests for 2 slots"
     # Slots of a helper serve calls: how many of them a request makes is not said.
     idle = {**full, "ongoing": 0.4, "served": 6, "mean_ms": 20.0}
     verdict = limited_by(replace(seen(calls, free, idle), usage=usage(*uses, host=30)), "Front")
@@ -294,7 +294,7 @@ def test_a_helper_with_few_slots_to_which_few_requests_go_is_not_blamed() -> Non
 def test_full_slots_are_the_limit_unless_requests_wait_for_one_another_inside() -> None:
     slots = replica(("asyncio.sleep", "shop.py:5", 2.0), max_ongoing=2, mean_ms=52.0)
     verdict = limited_by(seen(slots, alone_ms=50), "Shop")
-    assert verdict.cause == "concurrency limit" and "20 for 2 slots" in verdict.figures
+    assert verdict.cause == "concurrency limit" and "20 requests for 2 slots" in verdict.figures
     lock = replica(("asyncio.Lock.acquire", "shop.py:5", 5.0), max_ongoing=6, mean_ms=240.0)
     assert limited_by(seen(lock, alone_ms=40), "Shop").cause == "app wait"
 
@@ -304,17 +304,17 @@ def test_full_slots_are_the_limit_unless_requests_wait_for_one_another_inside() 
     [
         (
             *(0.1, 15, False),
-            "router back-off, 30 for 2 slots, idle 95 % of the time while requests waited (never "
-            "idle: about 170 requests/s)",
+            "router back-off, 30 requests for 2 slots, idle 95 % of the time while requests waited "
+            "(never idle: about 170 requests/s)",
         ),
-        (  # two tasks try in turn, each 25 ms after its last try
-            *(0.8, 130, False),
-            "router back-off, 30 for 2 slots, idle 59 % of the time while requests waited (never "
-            "idle: about 170 requests/s)",
+        (  # 11 ms between two requests: two tasks try, each 25 ms after its last try
+            *(0.9, 165, False),
+            "router back-off, 30 requests for 2 slots, idle 48 % of the time while requests waited "
+            "(never idle: about 170 requests/s)",
         ),
-        (1.9, 300, False, "concurrency limit, 30 for 2 slots"),
-        (1.0, 190, False, "concurrency limit, 30 for 2 slots"),  # handed over within 10 ms
-        (0.1, 15, True, "concurrency limit, 30 for 2 slots"),  # requests pass no router
+        (1.9, 300, False, "concurrency limit, 30 requests for 2 slots"),
+        (1.0, 190, False, "concurrency limit, 30 requests for 2 slots"),  # handed over within 8 ms
+        (0.1, 15, True, "concurrency limit, 30 requests for 2 slots"),  # requests pass no router
     ],
 )
 def test_slots_that_are_idle_while_requests_wait_for_them_are_the_router_s(
@@ -383,16 +383,18 @@ def scaled(*ran: int) -> Trial:
     """A row of a deployment of which Serve runs so many replicas in turn, of 2 slots each."""
     limits = {"Shop": {"replicas": 1, "each": 2, "queued": -1, "most": 4, "ran": [*ran]}}
     slots = replica(("asyncio.sleep", "shop.py:5", 2.0), max_ongoing=2, mean_ms=50.0)
-    return replace(seen(slots), limits=limits, slots={"Shop": 2})
+    return replace(seen(*ran[-1] * [slots]), limits=limits, slots={"Shop": 2})
 
 
 def test_of_a_deployment_that_serve_scales_the_replicas_are_told() -> None:
     verdict = limited_by(scaled(1), "Shop")
     assert verdict.figures == (
-        "concurrency limit, 20 for 2 slots (1 replica, which Serve scales up to 4)"
+        "concurrency limit, 20 requests for 2 slots (1 replica, which Serve scales up to 4)"
     )
     assert "timeline" in verdict.hint
     assert "Shop.autoscaling_config.min_replicas=4 fixes its replicas, if so many" in verdict.hint
+    then = limited_by(replace(scaled(1), waits=scaled(3).waits), "Shop")  # later it had more
+    assert then.figures == verdict.figures and "3 replicas of Shop ran then" in str(then.unseen)
     # It has all replicas that it may have: more slots or more replicas are what is left.
     assert "raise max_ongoing_requests" in limited_by(scaled(4), "Shop").hint
 
@@ -427,7 +429,7 @@ def test_deployments_of_one_name_in_two_applications_are_two() -> None:
     for trial in (both, replace(both, waits={})):
         verdict = limited_by(trial, "b:Ingress")
         assert verdict.cause == "concurrency limit"
-        assert verdict.figures == "Ingress: concurrency limit, 8 for 5 slots"
+        assert verdict.figures == "Ingress: concurrency limit, 8 requests for 5 slots"
     # Nor is it the faster one of two.
     one = replica(place, name="Ingress", app="b", mean_ms=101.0, served=60)
     other = replica(name="Ingress", app="a", mean_ms=6.0, served=900)

@@ -103,19 +103,22 @@ OF_REPLICAS: Final = frozenset[Cause](
 """Causes that the number of replicas of a deployment decides on."""
 
 
+def answered(trial: Trial) -> bool:
+    """Whether any request succeeded: of those that began in the windows, or in the warm-up."""
+    return bool(trial.counts.completed or trial.completed_in_windows)
+
+
 def worth_a_look(trial: Trial, front: str | None = None) -> bool:
     """Whether a further load, to see what requests wait in (waits.py), is worth its time: no full
     CPU explains the row, and its time is not that of Serve's own code. For an app of the user,
     whose waits are not known, or too few slots, a CPU explains it only with confidence "high"."""
     if silent_from(trial) is not None:
         return bool(trial.usage)
+    if not trial.usage or not answered(trial) or rescaled(trial.limits):
+        return False  # of another number of replicas another state than the row's would be seen
     verdict, offered = limited_by(trial, front), evidence_of(trial, front).offered
-    if not trial.usage or not trial.counts.completed or verdict.cause == "client":
-        return False
-    if rescaled(trial.limits) is not None:
-        return False  # another state than that of the row would be seen
     if verdict.cause in EXPLAINED:
-        several = offered.loop == "closed" and offered.connections > 1
+        several = offered.loop == "closed" and offered.connections > 1 and verdict.cause != "client"
         may_wait = bool(trial.slots) or concurrency_candidate(evidence_of(trial, front)) is not None
         return may_wait and verdict.confidence != "high" and several
     if offered.loop == "open":
@@ -160,7 +163,7 @@ def _transient(case: Case) -> Verdict | None:
 def _impossible(case: Case) -> Verdict | None:
     """No request completed, no process was sampled, or the readings contradict each other."""
     seen, trial = case.seen, case.trial
-    if not trial.counts.completed:
+    if not answered(trial):
         return _unclear(case, "no request was completed")
     if seen.offered.failed >= limits.FAILED:
         return _unclear(case, f"{100 * seen.offered.failed:.0f} % of the requests failed")

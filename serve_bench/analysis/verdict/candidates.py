@@ -13,7 +13,6 @@ from typing import Final, Literal, TypeAlias
 from serve_bench.analysis.connections import HINT
 from serve_bench.analysis.verdict import limits
 from serve_bench.analysis.verdict.evidence import Evidence
-from serve_bench.analysis.verdict.router import ROUTER_TASKS
 from serve_bench.analysis.verdict.usage import SERVER, ProcessUse, figure, is_named, short_name
 from serve_bench.core.figures import counted
 from serve_bench.core.proof import CHILD_OF_REPLICA
@@ -115,22 +114,19 @@ def concurrency_candidate(seen: Evidence, full: float = limits.FULL_SLOTS) -> Ca
     for name, wait_ms in seen.router_wait_ms.items():
         if mean_ms and wait_ms >= limits.WAIT_SHARE * mean_ms:
             words = f"{figure(wait_ms)} of {figure(mean_ms)} ms waiting for a slot"
-            return slots_candidate(seen, _named(seen, name), wait_ms / mean_ms, words, words)
+            return slots_candidate(seen, _named(seen, name), wait_ms / mean_ms, words)
     if in_flight is None or not slots or in_flight < full * slots:
         return None
-    places = f"for {seen.slots_words}"
-    words, short = f"{in_flight:.0f} {places}", f"{in_flight:.0f} requests {places}"
+    words = f"{counted(round(in_flight), 'request')} for {seen.slots_words}"
     at = seen.measured if seen.slots_at is None else _named(seen, seen.slots_at)
-    return slots_candidate(seen, at, in_flight / slots, words, short)
+    return slots_candidate(seen, at, in_flight / slots, words)
 
 
-def slots_candidate(
-    seen: Evidence, at: str | None, level: float, words: str, short: str
-) -> Candidate:
+def slots_candidate(seen: Evidence, at: str | None, level: float, words: str) -> Candidate:
     """Requests that wait for slots which are in use, or which the router leaves idle."""
     idle = idle_words(seen, at)
     cause: Cause = "concurrency limit" if idle is None else "router back-off"
-    return _at(seen, at, cause, level, words if idle is None else f"{words}, {idle}", short)
+    return _at(seen, at, cause, level, words if idle is None else f"{words}, {idle}", words)
 
 
 def idle_words(seen: Evidence, deployment: str | None) -> str | None:
@@ -138,7 +134,7 @@ def idle_words(seen: Evidence, deployment: str | None) -> str | None:
     idle for no longer than it takes to hand one over. Longer is the sleep of Serve's router between
     its tries; HAProxy leads requests past that router."""
     use = seen.waits.slot_use(deployment)
-    if use is None or use.share >= limits.NEAR or use.gap_s < limits.BACK_OFF_S / ROUTER_TASKS:
+    if use is None or use.share >= limits.NEAR or use.gap_s < limits.HAND_OVER_S:
         return None
     if deployment == seen.front and seen.of_role("haproxy"):
         return None

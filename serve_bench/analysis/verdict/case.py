@@ -21,7 +21,7 @@ from serve_bench.analysis.verdict.candidates import (
     queue_candidate,
     server_candidates,
 )
-from serve_bench.analysis.verdict.evidence import Evidence, evidence_of, rate_of
+from serve_bench.analysis.verdict.evidence import Evidence, evidence_of, looked_alike, rate_of
 from serve_bench.analysis.verdict.usage import SERVER, ProcessUse, figure
 from serve_bench.core.result import Trial
 
@@ -293,7 +293,7 @@ class Case:
 
 def case_of(trial: Trial, front: str | None, beside: Sequence[Trial]) -> Case:
     """The case of a trial; `beside` may have its ladder."""
-    seen = evidence_of(trial, front)
+    seen = evidence_of(trial := looked_alike(trial), front)
     return Case(
         trial=trial,
         seen=seen,

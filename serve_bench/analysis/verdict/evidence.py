@@ -7,8 +7,9 @@ they were scraped and fresh.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from serve_bench.analysis.connections import ConnectionWait, connection_wait
@@ -118,6 +119,16 @@ class Evidence:
         held_up = sum(use.held_up or 0.0 for use in known)
         want = sum(use.level for use in known) + held_up
         return held_up / want if want > 0 else None
+
+
+def looked_alike(trial: Trial) -> Trial:
+    """The trial; without its look inside where Serve ran another number of replicas by then."""
+    looked = Counter(replica["deployment"] for replica in trial.waits.get("replicas", ()))
+    for name, limit in trial.limits.items():
+        if (ran := limit.get("ran")) and looked[name] not in (0, ran[-1]):
+            why = f"{counted(looked[name], 'replica')} of {name} ran then, in the row {ran[-1]}"
+            return replace(trial, waits={"why_not": why})
+    return trial
 
 
 def evidence_of(trial: Trial, front: str | None = None) -> Evidence:

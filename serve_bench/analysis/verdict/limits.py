@@ -69,10 +69,10 @@ law in a closed loop (analysis/checks.py lets 5 to 10 % pass): some wait for a s
 WELL_FULL: Final = 1.50
 """With half as many requests again as slots, the queue is no error of counting."""
 
-BACK_OFF_S: Final = 0.025
-"""The shortest sleep of Serve's router between two tries (ROUTER_RETRY_INITIAL_BACKOFF_S, Ray
-2.60). Two tasks try for each replica: a slot that is idle for less than half of it between two
-requests is handed over; one that is idle for longer while they wait for it waits for the router."""
+HAND_OVER_S: Final = 0.025 / 3
+"""A slot that is idle for longer between requests that wait for it waits for Serve's router: of its
+two tasks a replica, each of which tries once in 25 ms at most (ROUTER_RETRY_INITIAL_BACKOFF_S, Ray
+2.60), the earlier one comes after a third of that, on average."""
 
 BATCH_FULL: Final = 0.90
 """Batches filled to more than this on average do not wait for their timeout."""
@@ -93,8 +93,7 @@ WAIT_MOST: Final = 0.80
 FEW_CONNECTIONS: Final = 2
 """A closed loop with at most this many connections and nothing saturated is bound by latency, if
 they hardly wait for one another: two whose requests are no slower than alone, quicker than any wait
-of the app, or busy on a CPU. With more, a wait that no process shows (a blocked loop, a lock, a
-service outside) is as likely, unless a ladder excludes it."""
+of the app, or busy on a CPU. With more, a wait is as likely, unless a ladder excludes it."""
 
 FAILED: Final = 0.50
 """If half of the requests failed, the limit of the other half is of no use."""

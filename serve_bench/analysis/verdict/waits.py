@@ -15,6 +15,7 @@ from serve_bench.analysis.verdict import limits
 from serve_bench.analysis.verdict.candidates import Candidate, slots_candidate
 from serve_bench.analysis.verdict.evidence import Evidence
 from serve_bench.analysis.verdict.usage import ReplicaLook, WaitPlace, Waits, figure, short_name
+from serve_bench.core.figures import counted
 
 HANDLE: Final = "ray.DeploymentResponse"
 """The awaited class in a call of another deployment (in ray.serve.handle), before its method."""
@@ -116,9 +117,8 @@ def called_candidate(seen: Evidence) -> Candidate | None:
     if queued < 1.0 or queued + held < limits.FULL_SLOTS * slots:
         return None
     waiting = queued + held
-    places = f"for {slots} slot{'s' if slots > 1 else ''}"
-    words, short = f"{waiting:.0f} {places}", f"{waiting:.0f} requests {places}"
-    return slots_candidate(seen, name, waiting / slots, words, short)
+    words = f"{counted(round(waiting), 'request')} for {counted(slots, 'slot')}"
+    return slots_candidate(seen, name, waiting / slots, words)
 
 
 def place_candidate(seen: Evidence) -> Candidate | None:

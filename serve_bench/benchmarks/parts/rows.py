@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from serve_bench.analysis.checks import Warning, checks
 from serve_bench.analysis.statistics import MAIN, Line, Spread, summarize, variants
-from serve_bench.analysis.verdict import Verdict, limited_by, prevailing
+from serve_bench.analysis.verdict import Verdict, answered, limited_by, prevailing
 from serve_bench.benchmarks.parts.inside import facts, metrics_note, profiling_costs, served_facts
 from serve_bench.benchmarks.parts.published import Published, published_for, published_notes
 from serve_bench.benchmarks.parts.texts import limited_line
@@ -243,7 +243,7 @@ def _entry(
     verdicts = {
         trial.launch: limited_by(trial, front, beside=ladder)
         for trial in (() if profiled else line.trials)
-        if trial.usage and (trial.counts.completed or trial.counts.failed.get("rejected"))
+        if trial.usage and (answered(trial) or trial.counts.failed.get("rejected"))
     }
     return Entry(
         line=line,

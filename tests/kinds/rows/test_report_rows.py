@@ -111,7 +111,7 @@ def test_the_golden_run_in_sentences(golden: Result) -> None:
     assert (
         "optimized has the highest throughput: 4,500 ± 90 requests/s, p50 21.1 ms, p99 26.4" in gap
     )
-    assert "concurrency limit, 99 for 1 slot" in gap and "replica CPU 20 %" in gap
+    assert "concurrency limit, 99 requests for 1 slot" in gap and "replica CPU 20 %" in gap
     assert ratio.startswith("optimized has 2.00 to 5.00 times the requests/s of default, in the 5")
     # The reason of the largest ratio stands in the row that lost.
     assert "num_replicas 1, default: limited by proxy CPU 97 % of a core (high conf" in ratio
