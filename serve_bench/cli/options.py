@@ -219,7 +219,7 @@ class RowOptions(SuiteOptions):
     )
     windows: int | None = flag(None, "Windows of each row [10].", takes=(1, MOST))
     window_seconds: float | None = flag(None, "Length of a window [1].", takes=(0.01, MOST))
-    quick: bool = flag(False, "Measure 3 windows of 0.5 s in each row.")
+    quick: bool = flag(False, "Measure 3 windows of 0.5 s in each row, await answers for 3 s.")
     profile: str | None = flag(None, "Repeat each row with py-spy on proxy, replica, controller.")
 
 

@@ -105,7 +105,11 @@ def row_overrides(options: RowOptions) -> Overrides:
         windows = QUICK_WINDOWS if windows is None else windows
         window_s = QUICK_WINDOW_S if window_s is None else window_s
     return replace(
-        overrides(options), clients=names(options.clients), windows=windows, window_s=window_s
+        overrides(options),
+        clients=names(options.clients),
+        windows=windows,
+        window_s=window_s,
+        quick=options.quick,
     )
 
 

@@ -112,10 +112,11 @@ def of_windows(trial: Trial) -> str:
 
 
 def why_failed(trial: Trial) -> str | None:
-    """Why a row is a failure of its run: no request succeeded. None where some did, or all of its
-    windows were refused while earlier ones were answered: both are a warning."""
-    refused = 0 < trial.counts.failed.get("rejected", 0) == trial.counts.failed_total
-    fails = not trial.counts.completed and not (refused and of_windows(trial))
+    """Why a row is a failure of its run: no request succeeded. None where some did, or where those
+    of its windows were all refused or have no answer yet while earlier ones were answered: both
+    are a warning."""
+    other_failures = trial.counts.failed_total - trial.counts.failed.get("rejected", 0)
+    fails = not trial.counts.completed and (other_failures or not of_windows(trial))
     return _none_succeeded(trial) if fails else None
 
 

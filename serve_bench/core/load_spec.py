@@ -57,6 +57,12 @@ LONGEST_RESPONSE_S: Final = 5.0
 STRETCHED_S: Final = FEWEST_WINDOWS * FIT_RESPONSES * LONGEST_RESPONSE_S
 """The windows of a row are stretched to so much, 82.5 s."""
 
+QUICK_STRETCHED_S: Final = 20.0
+"""Under --quick they are stretched to no more: enough for responses of 1.2 s."""
+
+QUICK_DRAIN_S: Final = 3.0
+"""Under --quick answers are awaited for so long; what has none then is a lower bound."""
+
 MAX_PROCESSES = 256
 """Upper end of the worker processes: each is an interpreter of its own (18 MB)."""
 
@@ -376,9 +382,11 @@ class Timing:
         """The length of all windows together."""
         return self.windows * self.window_s
 
-    def stretchable(self) -> Timing:
-        """The same, for a row whose windows may become longer."""
-        return replace(self, stretched_s=max(STRETCHED_S, self.measured_s))
+    def stretchable(self, quick: bool = False) -> Timing:
+        """The same, for a row whose windows may become longer. `quick`: by less, and the drain has
+        a bound."""
+        most_s, drain_s = (QUICK_STRETCHED_S, QUICK_DRAIN_S) if quick else (STRETCHED_S, None)
+        return replace(self, stretched_s=max(most_s, self.measured_s), drain_s=drain_s)
 
     def fitted(self, response_s: float) -> Timing:
         """With windows of FIT_RESPONSES responses: as many as the time asked for holds, and not

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -73,6 +72,7 @@ class Suite:
     streaming: Streaming | None = None  # how the responses of rows of streams are read
     places: tuple[PlacedRow, ...] | None = None  # which rows are of which cells; None: all of all
     timeline: Timeline | None = None  # an open loop in stages, in place of rows
+    quick: bool = False  # drains and looks at waits have bounds, stretched windows a lower one
 
     def rows_in(self, cell: Cell) -> tuple[Row, ...]:
         """The rows of a cell that are known beforehand."""
@@ -158,13 +158,8 @@ def plan(suite: Suite) -> tuple[LaunchPlan, ...]:
             cells = list(suite.cells)
             random.Random(suite.seed * 1000 + round_).shuffle(cells)
         for variant in suite.variants:
-            launches.append(
-                LaunchPlan(
-                    variant,
-                    round_,
-                    tuple((cell, _trials(suite, variant, round_, cell)) for cell in cells),
-                )
-            )
+            of_cells = tuple((cell, _trials(suite, variant, round_, cell)) for cell in cells)
+            launches.append(LaunchPlan(variant, round_, of_cells))
     return tuple(launches)
 
 
@@ -252,8 +247,10 @@ def expected_trial_s(suite: Suite, row: Row | None = None, rate: float = A_RATE)
     `rate`: what the service is taken to serve (requests/s), where requests end a row.
     """
     if suite.requests_per_client is None:
-        windows = (suite.windows, suite.window_s) if row is None else suite.windows_of(row)
-        return suite.warmup_min_s + math.prod(windows) + TRIAL_S
+        measured_s = suite.windows * suite.window_s
+        if row is not None and suite.requests is None:
+            measured_s = timing_of(suite, row).fitted(row.connections / A_RATE).measured_s
+        return suite.warmup_min_s + measured_s + TRIAL_S
     rows = [row] if row is not None else rows_of(suite)
     each = [(one.requests or 0) / rate for one in rows]
     each = [one if one < suite.max_row_s else suite.max_row_s + CUT_S for one in each]
@@ -275,10 +272,7 @@ def expected_s(suite: Suite, launches: Iterable[LaunchPlan]) -> float:
                 total += MODEL_S * max(0, int(cell["num_replicas"]) - rankers)
                 rankers = int(cell["num_replicas"])
             replicas = now
-            if suite.requests_per_client is None:
-                total += sum(expected_trial_s(suite, one.row) for one in trials)
-            else:
-                total += len(trials) * expected_trial_s(suite)
+            total += sum(expected_trial_s(suite, trial.row) for trial in trials)
     return total
 
 
@@ -303,7 +297,6 @@ JOIN_S: Final = 60.0
 
 #: A load by count ends with its last response; this bounds one against a server that hangs.
 LONGEST_QUERY_S = 30.0
-
 
 #: What bodies of an app are; FastAPI takes no others for JSON.
 JSON: Final = (("content-type", "application/json"),)
@@ -422,13 +415,8 @@ def timing_of(suite: Suite, row: Row) -> Timing:
         return row_timing(suite.max_row_s)
     if suite.requests is not None:
         return Timing(0.0, 0.0, windows=1, window_s=LONGEST_QUERY_S * suite.requests)
-    windows, window_s = suite.windows_of(row)
-    return Timing(
-        warmup_min_s=suite.warmup_min_s,
-        warmup_max_s=suite.warmup_max_s,
-        windows=windows,
-        window_s=window_s,
-    ).stretchable()
+    timing = Timing(suite.warmup_min_s, suite.warmup_max_s, *suite.windows_of(row))
+    return timing.stretchable(suite.quick)
 
 
 def row_timing(max_row_s: float) -> Timing:

@@ -62,6 +62,7 @@ class Overrides:
     event_timeout_s: float | None = None
     openai: bool = False  # streams are chat completions
     timeline: bool = False  # the file may have a timeline
+    quick: bool = False  # --quick, where it is about windows
 
 
 _TOP: Final = (
@@ -151,6 +152,7 @@ def _base(
         / 1e3,
         slo=_slo(data, flags, file, traffics),
         streaming=_streaming(load, flags, file, traffics),
+        quick=flags.quick,
     )
 
 

@@ -117,12 +117,12 @@ def response_s(ended: Sequence[int], connections: int | None) -> float | None:
 
 
 def settling_s(timing: Timing, response_s: float | None) -> float:
-    """How long the warm-up lasts at least for responses that take so long; None: as long as it
-    takes to see that they are too slow for the windows. No longer than where the windows fit."""
+    """How long the warm-up lasts at least for responses that take so long; None: until they are
+    known to be too slow for the windows. At least for LONGEST_RESPONSE_S if a drain awaits all."""
     if timing.stretched_s is None or not timing.warmup_max_s:
         return 0.0
     fits_s = timing.stretched_s / (FEWEST_WINDOWS * FIT_RESPONSES)
-    longest_s = max(LONGEST_RESPONSE_S, fits_s)
+    longest_s = max(LONGEST_RESPONSE_S, fits_s) if timing.drain_s is None else fits_s
     if response_s is None:
         return longest_s
     return SETTLING_RESPONSES * min(response_s, longest_s)

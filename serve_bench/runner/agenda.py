@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from serve_bench.analysis.climb import Climb, LadderPlace, climbs_of, throughput_of
@@ -47,9 +48,7 @@ class Agenda:
     profile: bool = False
     measured: frozenset[str] = frozenset()
     profiled: frozenset[str] = frozenset()
-    climbed: Mapping[LadderPlace, Climb] = field(
-        default_factory=dict
-    )  # ladders of an earlier sitting
+    climbed: Mapping[LadderPlace, Climb] = field(default_factory=dict)  # of an earlier sitting
 
     def texts_of(self, rows: Sequence[PlannedTrial]) -> list[str]:
         """These rows of a cell, for people; of a ladder its steps."""
@@ -84,16 +83,17 @@ class Agenda:
         each = self.suite.requests_per_client
         return Climb(ladder, launch.variant.name, launch.round, label, each)
 
-    def loads(self, launches: Sequence[LaunchPlan] | None = None) -> list[bool]:
-        """Every load of these launches (default: all) that is known yet; True: a profiled one."""
-        every = self.launches if launches is None else launches
-        out: list[bool] = []
-        for launch in every:
+    def loads(self, launches: Sequence[LaunchPlan] | None = None) -> list[tuple[Row | None, bool]]:
+        """Every load of these launches (default: all) that is known yet: its row, None of a ladder,
+        and True where it is profiled."""
+        out: list[tuple[Row | None, bool]] = []
+        for launch in self.launches if launches is None else launches:
             for cell, trials in launch.cells:
                 if self.suite.ladder is None:
-                    out += [profiled for _, profiled in self.of(trials)]
+                    out += [(planned.row, profiled) for planned, profiled in self.of(trials)]
                 else:
-                    out += [False] * self._climb(self.suite.ladder, launch, cell).expected_left
+                    left = self._climb(self.suite.ladder, launch, cell).expected_left
+                    out += [(None, False)] * left
         return out
 
     def expected_load_s(self, profiled: bool, row: Row | None = None) -> float:
@@ -104,8 +104,8 @@ class Agenda:
         """Expected seconds of these launches (default: all)."""
         left = self.launches if launches is None else launches
         cells = [trials for launch in left for _, trials in launch.cells]
-        loads_s = sum(self.expected_load_s(profiled) for profiled in self.loads(left))
-        plain_s = sum(len(trials) for trials in cells) * expected_trial_s(self.suite)
+        loads_s = sum(self.expected_load_s(profiled, row) for row, profiled in self.loads(left))
+        plain_s = sum(self.expected_load_s(False, planned.row) for planned in chain(*cells))
         return expected_s(self.suite, left) - plain_s + loads_s
 
 

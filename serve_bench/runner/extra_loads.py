@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from serve_bench.analysis.statistics import merged, silent_from
+from serve_bench.analysis.statistics import latency_figures, silent_from
 from serve_bench.core.load_result import LoadResult, Progress
-from serve_bench.core.load_spec import Load, Timing
+from serve_bench.core.load_spec import QUICK_DRAIN_S, Load, Timing
 from serve_bench.core.plan import settled_of
 from serve_bench.core.result import JsonObject, Trial
 from serve_bench.load.driver import drive_load
@@ -112,23 +112,30 @@ MOST_S: Final = 5.0
 
 
 def look(
-    serving: Serving, trial: Trial, load: Load, drive: LoadDriver, mark: Mapping[str, str]
+    serving: Serving,
+    trial: Trial,
+    load: Load,
+    drive: LoadDriver,
+    mark: Mapping[str, str],
+    quick: bool = False,
 ) -> JsonObject:
-    """What requests of this row wait in; `why_not` if it could not be observed."""
-    p50_ns = merged([trial], "latency").percentile(0.5) or 0.0
-    seconds = min(MOST_S, max(LEAST_S, 3 * p50_ns / 1e9))
+    """What requests of this row wait in; `why_not` if it could not be observed. `quick`: windows
+    and drain together last at most QUICK_DRAIN_S."""
+    most_s, drain_s = (QUICK_DRAIN_S / 2, QUICK_DRAIN_S / 2) if quick else (MOST_S, None)
+    p50_ns = latency_figures([trial], (0.5,))[0] or 0.0
+    seconds = min(most_s, max(LEAST_S, 3 * p50_ns / 1e9))
     one = load.one_by_one(ALONE_REQUESTS)
     most = replace(load, count=None, each=None)
     begun, alone = False, None
     try:
         if silent_from(trial) is None:
-            timing = Timing(0.0, 0.0, windows=1, window_s=ALONE_MOST_S)
+            timing = Timing(0.0, 0.0, windows=1, window_s=ALONE_MOST_S, drain_s=drain_s)
             alone = drive(one, timing, mark=mark)
         else:  # nobody waits long for answers that do not come
             most = replace(one, count=None, connections=load.connections, timeout_s=SILENT_MOST_S)
         serving.begin_look()
         begun = True
-        result = drive(most, Timing(0.3, 0.3, windows=1, window_s=seconds), mark=mark)
+        result = drive(most, Timing(0.3, 0.3, 1, seconds, drain_s), mark=mark)
         until_ns = result.started_at_ns + int(result.duration_s * 1e9)
         begun = False
         replicas = serving.end_look(result.started_at_ns, until_ns)
@@ -156,7 +163,8 @@ def _abandon_look(serving: Serving) -> None:
 
 
 def _p50_ms(result: LoadResult) -> float | None:
-    value = result.latency.percentile(0.5)
+    """The median; of requests without an answer, which took at least so long, too."""
+    value = result.latency.joined(result.censored).percentile(0.5)
     return None if value is None else round(value / 1e6, 3)
 
 

@@ -421,7 +421,8 @@ class ServedBench(Bench[Cell, PlannedLoad]):
             return trial
         self._journal.say("look at what requests wait in", cell=self._cell, row=trial.row)
         load, mark = self._load(trial.row), marks(self._plan.run_id)
-        seen = look_at_waits(self._serving, trial, load, place.drive(self._serving), mark)
+        drive, quick = place.drive(self._serving), self._suite.quick
+        seen = look_at_waits(self._serving, trial, load, drive, mark, quick)
         inside.loaded_between()
         return replace(trial, waits=seen)
 

@@ -54,6 +54,7 @@ def test_what_was_seen_follows_its_class_or_status() -> None:
         ({"status": 2}, {"408": 2}, 0.0, "no request succeeded: 2 with status 408"),
         ({"status": 2}, {"408": 2}, 2.0, "no request that began in the windows succeeded: 2 with"),
         ({}, {}, 0.0, "no request succeeded: none was answered in time"),
+        ({}, {}, 2.0, None),  # they wait for longer than the drain
         ({"rejected": 9}, {"503": 9}, 0.0, "no request succeeded: 9 rejected with status 503"),
         # By design, beside answers, however many: as where one of these began in the windows.
         ({"rejected": 9}, {"503": 9, "200": 2}, 2.0, None),

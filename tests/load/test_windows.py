@@ -15,6 +15,7 @@ import pytest
 
 from serve_bench.analysis.checks import checks
 from serve_bench.analysis.statistics import Line, LowerBound, summarize
+from serve_bench.core.failed_requests import why_failed
 from serve_bench.core.load_result import LoadResult, Warmup
 from serve_bench.core.load_spec import Client, Load, Timing
 from serve_bench.core.plan import row_of, trial_of
@@ -69,6 +70,8 @@ class Service:
         ended, sample = [0], int(SAMPLE_S * S)
         while not tally.finished or self.flying:
             now = min([at for at, _ in self.ends[:1]] + [at for at in (due,) if at is not None])
+            if tally.finished and now > tally.end_ns + S * timing.drain_at_most_s(load):
+                break
             while not tally.measure_known and sample <= now:
                 ended.append(tally.completed)
                 lasts_s = response_s(ended, None if open_loop else load.connections)
@@ -192,6 +195,18 @@ def test_what_is_too_slow_for_any_window_says_what_it_needs() -> None:
     assert not {"unsteady-windows", "littles-law"} & {warning.code for warning in checks(records)}
 
 
+def test_a_quick_row_has_the_rate_of_its_slots_and_bounds_of_its_latency() -> None:
+    """100 connections on a slot of 0.25 s: what was asked in the windows waits for 25 s."""
+    timing = Timing(0.5, 3.0, windows=3, window_s=0.5).stretchable(quick=True)
+    service = Service(closed(100), lambda: 0.25, 1)
+    line, records = recorded(service.load, service.measure(timing))
+    (trial,), p50 = line.trials, line.distributions["latency"].p50
+    assert not trial.counts.completed and trial.counts.in_flight == trial.completed_in_windows == 6
+    assert line.spreads["throughput"].mean == pytest.approx(4, rel=0.02)
+    assert isinstance(p50, LowerBound) and 3e9 < p50 < 5e9 and why_failed(trial) is None
+    assert "too-slow" in {warning.code for warning in checks(records)}
+
+
 def test_windows_become_longer_and_fewer() -> None:
     asked = Timing(windows=10, window_s=1.0).stretchable()
     assert asked.fitted(0.18) == asked
@@ -201,6 +216,8 @@ def test_windows_become_longer_and_fewer() -> None:
     within = Timing(windows=10, window_s=1.0, stretched_s=10.0)  # no longer than it was asked for
     assert within.fitted(0.5).windows == 3 and within.fitted(1.0) == within
     assert Timing(windows=10, window_s=1.0).fitted(0.3).windows == 10  # fixed
+    quick = Timing(windows=3, window_s=0.5).stretchable(quick=True)
+    assert [round(quick.fitted(s).measured_s, 1) for s in (0.09, 1.2, 1.3)] == [1.5, 19.8, 1.5]
     assert stretch_note(asked, asked.fitted(1.0), 1.0) == (
         "a response took 1 s in the warm-up: 3 windows of 5.5 s in place of 10 of 1 s, "
         "16.5 s in place of 10 s"
@@ -214,16 +231,17 @@ def test_the_warm_up_lasts_two_responses() -> None:
     assert response_s([0, 0, 1, 2, 3, 4], None) == pytest.approx(0.1)
     settling = [settling_s(QUICK, seconds) for seconds in (0.1, 3.0, 25.0, None)]
     assert settling == [0.2, 6.0, 10.0, 5.0]
+    quick = Timing().stretchable(quick=True)
+    assert settling_s(quick, 25.0) == 2 * settling_s(quick, None) == pytest.approx(40 / 16.5)
     assert settling_s(Timing(0.0, 0.0), None) == 0.0
 
 
 @pytest.mark.alone
 @pytest.mark.parametrize("client", CLIENTS)
 def test_windows_of_a_real_load_are_stretched(client: Client) -> None:
-    timing = Timing(0.2, 0.3, windows=5, window_s=0.1).stretchable()
     with serving(delay_s=0.1) as server:
         load = Load(Request(server.url), client=client, connections=4)
-        result = drive_load(load, timing)
+        result = drive_load(load, Timing(0.2, 0.3, windows=5, window_s=0.1).stretchable())
     assert len(result.windows) == len(result.shares) == 3
     assert 5 * (result.latency.mean or 0.0) < 1e9 * result.window_s
     assert result.rate * (result.latency.mean or 0.0) / 1e9 == pytest.approx(4, rel=0.02)

@@ -48,6 +48,7 @@ def sweep(options: SweepOptions) -> int:
             ladder=ladder(),
             windows=timing.windows,
             window_s=timing.window_s,
+            quick=options.quick,
         )
         return suite_of(options.suite, flags)
 
@@ -84,7 +85,7 @@ def recsys(options: RecsysOptions) -> int:
             flags = replace(flags, ladder=ladder_of(users or "auto", quick))
         if options.duration is not None or quick:
             timing = timing_of(options.duration, quick)
-            flags = replace(flags, windows=timing.windows, window_s=timing.window_s)
+            flags = replace(flags, windows=timing.windows, window_s=timing.window_s, quick=quick)
         return suite_of(options.suite, flags)
 
     def check(suite: Suite) -> None:

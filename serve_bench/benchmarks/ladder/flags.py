@@ -44,7 +44,7 @@ def timing_of(duration_s: float | None, quick: bool) -> Timing:
     a spread."""
     seconds = duration_s or (QUICK_DURATION_S if quick else DURATION_S)
     windows = max(3, round(seconds))
-    return Timing(WARMUP_MIN_S, WARMUP_MAX_S, windows, seconds / windows).stretchable()
+    return Timing(WARMUP_MIN_S, WARMUP_MAX_S, windows, seconds / windows).stretchable(quick)
 
 
 @dataclass(frozen=True)
