@@ -224,14 +224,14 @@ def test_a_dead_worker_is_a_value(client: Client) -> None:
 
     with serving(delay_s=0.001) as server:
         load = Load(Request(server.url), client=client, connections=2, processes=2)
-        timing = Timing(0.1, 0.1, windows=2, window_s=0.4)
-        result = drive_load(load, timing, on_progress=kill_one)
+        result = drive_load(load, Timing(0.1, 0.1, 2, 0.4), on_progress=kill_one)
     assert [failure.pid for failure in result.failures] == killed
     assert "signal 9" in result.failures[0].reason
     (note,) = [note for note in result.notes if "was lost" in note]
     assert f"load worker {killed[0]} was lost (killed by signal 9" in note
     assert len(result.workers) == 1
-    assert result.measured.completed == sum(result.windows) > 0
+    difference = result.measured.completed - sum(result.windows)  # of one connection, at an edge
+    assert abs(difference) <= 1 < sum(result.windows)
 
 
 def test_all_workers_dead_raises() -> None:
