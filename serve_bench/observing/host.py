@@ -171,7 +171,7 @@ _GIT_TIMEOUT_S: Final = 5.0
 
 @dataclass(frozen=True)
 class CpuWatch:
-    """The use of the host from now on, for `least_s` at least, as before a run."""
+    """The use of the host from now on, seen for `least_s` at least."""
 
     least_s: float = 1.0
     reading: HostReading | None = field(default_factory=host_reading)

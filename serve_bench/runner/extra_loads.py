@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from serve_bench.analysis.statistics import latency_figures, silent_from
+from serve_bench.core.histogram import bounded
 from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import QUICK_DRAIN_S, Load, Timing
 from serve_bench.core.plan import settled_of
@@ -119,8 +120,8 @@ def look(
     mark: Mapping[str, str],
     quick: bool = False,
 ) -> JsonObject:
-    """What requests of this row wait in; `why_not` if it could not be observed. `quick`: windows
-    and drain together last at most QUICK_DRAIN_S."""
+    """What requests of this row wait in; `why_not` if it could not be observed. `quick`: window
+    and drain of the second load together last at most QUICK_DRAIN_S."""
     most_s, drain_s = (QUICK_DRAIN_S / 2, QUICK_DRAIN_S / 2) if quick else (MOST_S, None)
     p50_ns = latency_figures([trial], (0.5,))[0] or 0.0
     seconds = min(most_s, max(LEAST_S, 3 * p50_ns / 1e9))
@@ -163,9 +164,9 @@ def _abandon_look(serving: Serving) -> None:
 
 
 def _p50_ms(result: LoadResult) -> float | None:
-    """The median; of requests without an answer, which took at least so long, too."""
-    value = result.latency.joined(result.censored).percentile(0.5)
-    return None if value is None else round(value / 1e6, 3)
+    """The median; None where it is one of requests without an answer: two bounds are no ratio."""
+    ((value, at_least),) = bounded(result.latency, result.censored, (0.5,))
+    return None if value is None or at_least else round(value / 1e6, 3)
 
 
 def _rounded(content: Any) -> Any:

@@ -420,9 +420,8 @@ class ServedBench(Bench[Cell, PlannedLoad]):
         if trial.flags.get("cut") or not worth_a_look(trial, front):
             return trial
         self._journal.say("look at what requests wait in", cell=self._cell, row=trial.row)
-        load, mark = self._load(trial.row), marks(self._plan.run_id)
-        drive, quick = place.drive(self._serving), self._suite.quick
-        seen = look_at_waits(self._serving, trial, load, drive, mark, quick)
+        how = place.drive(self._serving), marks(self._plan.run_id), self._suite.quick
+        seen = look_at_waits(self._serving, trial, self._load(trial.row), *how)
         inside.loaded_between()
         return replace(trial, waits=seen)
 

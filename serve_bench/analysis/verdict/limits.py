@@ -93,7 +93,8 @@ WAIT_MOST: Final = 0.80
 FEW_CONNECTIONS: Final = 2
 """A closed loop with at most this many connections and nothing saturated is bound by latency, if
 they hardly wait for one another: two whose requests are no slower than alone, quicker than any wait
-of the app, or busy on a CPU. With more, a wait is as likely, unless a ladder excludes it."""
+of the app, or busy on a CPU. With more, a wait that no process shows is as
+likely, unless a ladder excludes it."""
 
 FAILED: Final = 0.50
 """If half of the requests failed, the limit of the other half is of no use."""

@@ -223,7 +223,7 @@ def _table(cells: Sequence[CellCapacity]) -> Table:
 def headline_note(cells: Sequence[CellCapacity]) -> str:
     """What the figures hold at."""
     ratio = f"ratio to {cells[0].name}; " if len(cells) > 1 else ""
-    axes = common_axes([one.cell for one in cells])
+    axes = common_axes([capacity.cell for capacity in cells])
     alike = f"every cell: {cell_title(axes)}; " if axes else ""
     return f"at {cells[0].slo.text}; {alike}{ratio}cores: of all processes but the load"
 

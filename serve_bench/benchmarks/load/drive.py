@@ -55,14 +55,14 @@ if TYPE_CHECKING:
 def run(
     load: Load, timing: Timing, options: LoadOptions, nodes: LoadOn | None, watch: CpuWatch | None
 ) -> int:
-    """Drives the load, keeps its record, prints the summary, and with --profile drives it once
-    more. 1 when more than 1 % of the requests failed, or our own connections were too few for the
-    rate; with an SLO see close_slo."""
+    """Drives the load, with --profile once more, keeps its record and prints the summary. 1 when
+    more than 1 % failed or our connections were too few for the rate; with an SLO see close_slo."""
+    slo = options.slo_source  # refused before anything is made
     if options.profile is None:
-        return _drive(load, timing, options, options.out, nodes, watch)
+        return _drive(load, timing, options, options.out, nodes, slo, watch)
     chosen = processes_behind(load.request.url, options.profile)
     place = _folder(options.out)
-    code = _drive(load, timing, options, place, nodes, watch)
+    code = _drive(load, timing, options, place, nodes, slo, watch)
     if code not in (0, GATE_BROKEN):
         return code
     return _repeat(load, timing, place, chosen, options) or code
@@ -124,9 +124,10 @@ def _drive(
     options: LoadOptions,
     out: Path | None,
     nodes: LoadOn | None,
+    slo: str | None,
     watch: CpuWatch | None,
 ) -> int:
-    where, sample, slo = load.request, not options.no_sample, options.slo_source
+    where, sample = load.request, not options.no_sample
     tracing = tracing_of(options.trace, load, timing)
     cell, row = {"url": hide_in_text(where.url)}, row_of(load)
     planned = PlannedTrial(trial_key("url", 1, cell, row.label), 1, "url", cell, row)
