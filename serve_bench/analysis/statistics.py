@@ -204,6 +204,11 @@ def mean_rate(trial: Trial) -> float | None:
     return statistics.fmean(windows) if windows else None
 
 
+def answered(trial: Trial) -> bool:
+    """Whether any request succeeded: of those that began in the windows, or in the warm-up."""
+    return bool(trial.counts.completed or trial.completed_in_windows)
+
+
 FEWEST_RESPONSES: Final = 10
 """With fewer responses a window, one more or less is the spread."""
 

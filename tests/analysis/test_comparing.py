@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 
 from serve_bench.analysis.comparing import broken, floors_of, of_runs, of_versus
-from serve_bench.analysis.comparing.model import Compared, Comparing, figures, headline, row_title
-from serve_bench.analysis.comparing.values import place_of, rows_of, values_of
+from serve_bench.analysis.comparing.model import Compared, Comparing, figures, row_title
+from serve_bench.analysis.comparing.values import SideRow, place_of, rows_of, values_of
 from serve_bench.analysis.ratios import Hypothesis, judge, paired
+from serve_bench.benchmarks.versus.words import headline
 from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.figures import ratio_text
 from serve_bench.core.histogram import Histogram
@@ -86,7 +87,17 @@ def test_a_value_that_is_no_rate_is_none(rate: float) -> None:
 
 def test_a_launch_that_completed_nothing_has_no_values() -> None:
     trial = measured(AT, 500.0)
-    assert values_of(replace(trial, counts=replace(trial.counts, completed=0))) == {}
+    trial = replace(trial, counts=replace(trial.counts, completed=0, in_flight=100))
+    assert values_of(replace(trial, client={})) == {}
+    waiting = replace(
+        trial,  # all that were answered began before the windows
+        client={**trial.client, "in_windows": asdict(replace(trial.counts, completed=40))},
+        seconds={"connect": 0.1, "warmup": 3.0, "total": 7.6},
+    )
+    assert values_of(waiting)["throughput"] == pytest.approx(500.0)
+    for connections, share in ((100, 1.0), (2500, 0.0)):  # due after 0.2 s, after 5 s
+        late = replace(waiting, row=replace(waiting.row, connections=connections))
+        assert SideRow({}, late.row, trials=(late,)).failed_share == share
 
 
 def test_a_step_that_was_measured_again_counts_by_its_median() -> None:

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from serve_bench.analysis.comparing import broken, of_runs
-from serve_bench.analysis.comparing.model import Comparing, headline
+from serve_bench.analysis.comparing.model import Comparing
 from serve_bench.analysis.comparing.pooled import estimate_spread, measure_spreads
 from serve_bench.analysis.history import build_history
 from serve_bench.analysis.ratios import ASSUMED, RunSpread, unpaired
 from serve_bench.analysis.statistics import summarize
+from serve_bench.benchmarks.versus.words import headline
 from serve_bench.cli.show import render
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Metric, Result, Row, Teardown

@@ -16,7 +16,14 @@ from typing import Final, Literal, TypeAlias
 
 from serve_bench.analysis.checks import Warning
 from serve_bench.analysis.ratios import FEWEST, Judged
-from serve_bench.analysis.statistics import MAIN, LowerBound, latency_figures, mean_rate, measured_s
+from serve_bench.analysis.statistics import (
+    MAIN,
+    LowerBound,
+    answered,
+    latency_figures,
+    mean_rate,
+    measured_s,
+)
 from serve_bench.core.errors import FormatError
 from serve_bench.core.failed_requests import INVALID_SHARE, failures_of
 from serve_bench.core.result import Better, JsonObject, PlannedTrial, Result, Row, Trial, cell_slug
@@ -79,14 +86,14 @@ class SideRow:
 
     @property
     def rounds(self) -> tuple[int, ...]:
-        """Those in which it was measured: requests were completed."""
-        return tuple(sorted({one.round for one in self.trials if one.counts.completed > 0}))
+        """Those in which it was measured: requests were answered."""
+        return tuple(sorted({one.round for one in self.trials if answered(one)}))
 
     @property
     def failed_share(self) -> float:
-        """Failed requests and those that were never answered, as a share of all that ended or were
-        given up; 0 where none did."""
-        failed = sum(trial.counts.failed_total + trial.unanswered for trial in self.trials)
+        """Failed requests and those that were due and not answered, as a share of all that ended or
+        were given up; 0 where none did."""
+        failed = sum(trial.counts.failed_total + overdue(trial) for trial in self.trials)
         ended = failed + sum(trial.counts.completed for trial in self.trials)
         return failed / ended if ended else 0.0
 
@@ -144,7 +151,7 @@ def _row(every: list[PlannedTrial | Trial], trials: list[Trial], dropped: list[T
 def values_of(trial: Trial) -> dict[str, float]:
     """The value of a trial for each metric that it has: requests/s, and ns for the others. A lower
     bound is no value: what was given up would make a side look faster than it is."""
-    if trial.counts.completed <= 0:
+    if not answered(trial):
         return {}
     try:
         figures: dict[str, float | None] = {MAIN: _throughput(trial), "cpu": _cpu_ns(trial)}
@@ -164,6 +171,16 @@ def values_of(trial: Trial) -> dict[str, float]:
         if value is not None and math.isfinite(value) and value > 0
         if not isinstance(value, LowerBound)
     }
+
+
+def overdue(trial: Trial) -> int:
+    """Requests without an answer when the drain ended. None in a closed loop whose queue is longer
+    (Little: connections / rate) than windows and drain: their turn had not come."""
+    rate, seconds = mean_rate(trial), trial.seconds
+    if trial.row.loop == "closed" and rate and {"connect", "warmup", "total"} <= seconds.keys():
+        waited_s = seconds["total"] - seconds["connect"] - seconds["warmup"]
+        return 0 if trial.row.connections / rate > waited_s else trial.unanswered
+    return trial.unanswered
 
 
 def _throughput(trial: Trial) -> float | None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from serve_bench.analysis.connections import ON_TIME
-from serve_bench.analysis.statistics import silent_from
+from serve_bench.analysis.statistics import answered, silent_from
 from serve_bench.analysis.verdict import limits, waits
 from serve_bench.analysis.verdict.candidates import (
     HINTS,
@@ -101,11 +101,6 @@ OF_REPLICAS: Final = frozenset[Cause](
     {"concurrency limit", "router back-off", "replica CPU", "downstream deployment", "unclear"}
 )
 """Causes that the number of replicas of a deployment decides on."""
-
-
-def answered(trial: Trial) -> bool:
-    """Whether any request succeeded: of those that began in the windows, or in the warm-up."""
-    return bool(trial.counts.completed or trial.completed_in_windows)
 
 
 def worth_a_look(trial: Trial, front: str | None = None) -> bool:

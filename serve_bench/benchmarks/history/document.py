@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from serve_bench.analysis.comparing.match import few
-from serve_bench.analysis.comparing.model import alone_words, headline
+from serve_bench.analysis.comparing.model import alone_words
 from serve_bench.analysis.comparing.pooled import MeasuredRun
 from serve_bench.analysis.history import Group, History, PassedOver, Series
 from serve_bench.analysis.ratios import RUNS_KNOWN
@@ -24,6 +24,7 @@ from serve_bench.benchmarks.parts.texts import cell_title
 from serve_bench.benchmarks.versus.document import FORMULAS as VERDICT_FORMULAS
 from serve_bench.benchmarks.versus.document import verdict_table
 from serve_bench.benchmarks.versus.summary import SCALES, span_text, value_text
+from serve_bench.benchmarks.versus.words import headline
 from serve_bench.core.document import (
     Chart,
     Charts,

@@ -13,8 +13,8 @@ from itertools import groupby
 from typing import Any, Final
 
 from serve_bench.analysis.checks import Warning, checks
-from serve_bench.analysis.statistics import MAIN, Line, Spread, summarize, variants
-from serve_bench.analysis.verdict import Verdict, answered, limited_by, prevailing
+from serve_bench.analysis.statistics import MAIN, Line, Spread, answered, summarize, variants
+from serve_bench.analysis.verdict import Verdict, limited_by, prevailing
 from serve_bench.benchmarks.parts.inside import facts, metrics_note, profiling_costs, served_facts
 from serve_bench.benchmarks.parts.published import Published, published_for, published_notes
 from serve_bench.benchmarks.parts.texts import limited_line

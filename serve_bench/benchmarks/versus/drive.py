@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from serve_bench.analysis.comparing import of_versus
-from serve_bench.analysis.comparing.model import stop_text
 from serve_bench.analysis.ratios import FEWEST
 from serve_bench.benchmarks.versus.bench import Pairs
 from serve_bench.benchmarks.versus.flags import rounds_in_all
 from serve_bench.benchmarks.versus.measure import chosen_of
 from serve_bench.benchmarks.versus.request import RoundPlan, VersusSuite, expected_s, versus_plan
 from serve_bench.benchmarks.versus.slicing import turns_words
+from serve_bench.benchmarks.versus.words import stop_text
 from serve_bench.cli import print_note
 from serve_bench.cli.gate import Gate
 from serve_bench.cli.rows import share_of

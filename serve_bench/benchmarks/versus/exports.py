@@ -12,10 +12,11 @@ from dataclasses import asdict
 from typing import Any
 
 from serve_bench.analysis.comparing import of_versus
-from serve_bench.analysis.comparing.model import About, Compared, ComparedRow, Comparing, headline
+from serve_bench.analysis.comparing.model import About, Compared, ComparedRow, Comparing
 from serve_bench.analysis.ratios import Interval
 from serve_bench.benchmarks.parts.csv import json_of
 from serve_bench.benchmarks.versus.summary import side_changes
+from serve_bench.benchmarks.versus.words import headline
 from serve_bench.core.document import ReportOptions
 from serve_bench.core.result import Result
 

@@ -20,10 +20,7 @@ from serve_bench.analysis.comparing.model import (
     Comparing,
     RowSlices,
     ends,
-    headline,
-    range_text,
     row_title,
-    settles,
 )
 from serve_bench.analysis.comparing.values import OF_ALL
 from serve_bench.benchmarks.parts.blocks import statement
@@ -31,6 +28,7 @@ from serve_bench.benchmarks.parts.rows import engaged_of
 from serve_bench.benchmarks.parts.texts import bounded_number
 from serve_bench.benchmarks.parts.waterfall import shift_sentence
 from serve_bench.benchmarks.versus.slicing import ms_text
+from serve_bench.benchmarks.versus.words import headline, range_text, settles
 from serve_bench.core.document import Finding, Number, sentences
 from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import percent, ratio_text

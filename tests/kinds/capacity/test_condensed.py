@@ -13,10 +13,10 @@ from serve_bench.analysis.capacity.launch import Searches
 from serve_bench.analysis.capacity.model import LaunchEstimate
 from serve_bench.analysis.comparing import broken, of_runs
 from serve_bench.analysis.comparing.match import unlike
-from serve_bench.analysis.comparing.model import headline
 from serve_bench.analysis.comparing.values import RowPlace, rows_of
 from serve_bench.benchmarks.capacity.condensed import condensed
 from serve_bench.benchmarks.capacity.summary import cells_of
+from serve_bench.benchmarks.versus.words import headline
 from serve_bench.cli.program import run
 from serve_bench.core.record_lines import to_line
 from serve_bench.core.result import Result, Resume, RunStop

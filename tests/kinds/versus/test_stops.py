@@ -13,10 +13,10 @@ import pytest
 
 from scripts import bench_versus
 from serve_bench.analysis.comparing import of_versus
-from serve_bench.analysis.comparing.model import headline
 from serve_bench.benchmarks.versus.bench import SHORTEST_SIDE_S, Pairs
 from serve_bench.benchmarks.versus.flags import rounds_in_all
 from serve_bench.benchmarks.versus.request import VersusSuite, check_budget, expected_s, versus_plan
+from serve_bench.benchmarks.versus.words import headline
 from serve_bench.cli.program import run
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Record, Result, Resume, RunStop, result_of
