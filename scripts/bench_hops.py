@@ -2,7 +2,7 @@
 
 Eight hops, 5 and 20 ms, two variants: 32 cases, and one of each variant with nothing planted. About
 one request in twenty is delayed, so the slowest 1 % are delayed ones. All requests are traced. A
-case is named if the finding of the slowest 1 % (benchmarks/parts/waterfall.py) has the hop. Each
+case is named if the finding of the slowest 1 % (view/waterfall.py) has the hop. Each
 variant is launched once; the app is planted_hops.py. Where a variant has not the hop, the delay is
 where its requests pass instead: `HOPS` says both, and what the tool is to say.
 
@@ -31,7 +31,6 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from serve_bench.benchmarks.parts import waterfall
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.request_spec import Request
 from serve_bench.core.variants import BUILT_IN_VARIANTS
@@ -42,6 +41,7 @@ from serve_bench.runner.traced import waterfall as waterfall_of_load
 from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import Serving
 from serve_bench.serving.strays import marks, new_run, reap
+from serve_bench.view import waterfall
 
 APP: Final = Path(__file__).with_name("planted_hops.py")
 ROUTE: Final = "/hops"

@@ -49,7 +49,7 @@ ROOMS: Final = (
         1_600,
         1_400,
     ),
-    Room("view", "benchmarks/parts/* core/charts.py core/document.py", 3_394, 2_100, 1_800),
+    Room("view", "view/* benchmarks/arguments.py benchmarks/perf_metrics.py", 3_394, 2_100, 1_800),
     Room(
         "runner",
         """runner/* benchmarks/*/backend.py benchmarks/*/bench.py benchmarks/*/cluster.py

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from serve_bench.benchmarks.parts.charts import Point, intervals, percentile_curves
-from serve_bench.core.document import (
+from serve_bench.report.page import Bundle
+from serve_bench.view.document import (
     Chart,
     Code,
     Column,
@@ -22,7 +22,7 @@ from serve_bench.core.document import (
     Text,
     sentences,
 )
-from serve_bench.report.page import Bundle
+from serve_bench.view.drawn import Point, intervals, percentile_curves
 
 EVIL = "</script><script>alert('evil')</script><img src=x onerror=alert('evil')>\u2028&amp;"
 

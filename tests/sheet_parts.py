@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 
 from serve_bench.benchmarks.registry import benchmark_of
 from serve_bench.cli.show import render
-from serve_bench.core.document import (
+from serve_bench.core.result import Result
+from serve_bench.report.vega import vega
+from serve_bench.view.document import (
     Block,
     Chart,
     Document,
@@ -21,8 +23,6 @@ from serve_bench.core.document import (
     Table,
     with_charts,
 )
-from serve_bench.core.result import Result
-from serve_bench.report.vega import vega
 
 Part = TypeVar("Part", bound=Block)
 

@@ -36,7 +36,7 @@ def test_data_is_shipped_whole(unpacked: Path, name: str) -> None:
 @pytest.mark.wheel
 def test_the_shipped_data_is_found_from_the_wheel(unpacked: Path, tmp_path: Path) -> None:
     code = (
-        "import serve_bench.store.files as s, serve_bench.benchmarks.parts.published as p\n"
+        "import serve_bench.store.files as s, serve_bench.view.published as p\n"
         "from serve_bench.report.page import environment\n"
         "environment().get_template('page.html')\n"
         "print(s.shipped('scenarios'), s.shipped('profiles'), len(p.published_notes()), sep='|')"

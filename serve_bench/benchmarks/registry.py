@@ -17,8 +17,9 @@ from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.store import read
 
 if TYPE_CHECKING:
-    from serve_bench.core.document import Document, ReportOptions
     from serve_bench.core.result import Result, Run
+    from serve_bench.view.document import Document, ReportOptions
+    from serve_bench.view.lens import RunLook
 
 
 @dataclass(frozen=True)
@@ -26,22 +27,27 @@ class Benchmark:
     """A kind of run. `folder`: of its modules, below benchmarks/; `pages` and `data`: of its
     `document.py` and `exports.py`, where it has those of another kind. `condenses`: it has a
     `condensed.py`, since its trials are no rows to compare. `classic`: its figures were published
-    in a form of their own, which its exports write."""
+    in a form of their own, which its exports write. `lens`: it has a `lens.py` in their place."""
 
     folder: str
     pages: str | None = None
     data: str | None = None
     condenses: bool = False
     classic: bool = False
+    lens: bool = False
 
     def document(self, result: Result, options: ReportOptions) -> Document:
         """What a run of this kind says. Raises FormatError for damaged records."""
+        if self.lens:
+            return self._look(result, options).document()
         make = self._of_module(self.pages or self.folder, "document", "document")
         return cast("Document", make(result, options))
 
     def text(self, form: str, result: Result, options: ReportOptions) -> str:
         """A run of this kind for programs (json), or in the published form (classic), where it has
         one; ends with a newline. Raises FormatError for damaged records."""
+        if self.lens:
+            return cast(str, getattr(self._look(result, options), f"{form}_text")())
         write = self._of_module(self.data or self.folder, "exports", f"{form}_text")
         return cast(str, write(result, options))
 
@@ -50,6 +56,11 @@ class Benchmark:
         if not self.condenses:
             return result
         return cast("Result", self._of_module(self.folder, "condensed", "condensed")(result))
+
+    def _look(self, result: Result, options: ReportOptions) -> RunLook:
+        from serve_bench.view.lens import look
+
+        return look(result, options, self._of_module(self.folder, "lens", "LENS"))
 
     def _of_module(self, folder: str, module: str, name: str) -> Any:
         return getattr(import_module(f"serve_bench.benchmarks.{folder}.{module}"), name)
@@ -66,9 +77,9 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "load": Benchmark("load", data=ROWS.folder),
     "capacity": Benchmark("capacity", condenses=True),
     "soak": Benchmark("soak", condenses=True),
-    "sweep": Benchmark("ladder"),
-    "recsys": Benchmark("ladder"),
-    "press": Benchmark("press", classic=True),
+    "sweep": Benchmark("ladder", lens=True),
+    "recsys": Benchmark("ladder", lens=True),
+    "press": Benchmark("press", classic=True, lens=True),
     "rpc": Benchmark("rpc"),
     "scale": Benchmark("scale"),
     "versus": Benchmark("versus"),

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from serve_bench.analysis.comparing.match import few
-from serve_bench.benchmarks.parts.csv import json_of
 from serve_bench.benchmarks.registry import read_rows
 from serve_bench.cli import print_note
 from serve_bench.cli.command import argument, command, flag
@@ -22,6 +21,7 @@ from serve_bench.cli.report import place_of_page, write_text
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Result
 from serve_bench.store import RECORDS_FILE
+from serve_bench.view.csv import json_of
 
 if TYPE_CHECKING:
     from serve_bench.analysis.comparing import Spreads

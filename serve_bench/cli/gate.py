@@ -89,7 +89,7 @@ def close_gate(reasons: Sequence[str]) -> int:
 def close_slo(result: Result) -> int:
     """Says on stderr which row of a run missed its SLO, and which cannot be judged, in a line each.
     Returns the exit code: GATE_BROKEN, FAILED, or 0 where all met it and where there is none."""
-    from serve_bench.benchmarks.parts.slo import judged_rows, reasons
+    from serve_bench.view.slo import judged_rows, reasons
 
     rows = judged_rows(benchmark_of(result.run).condensed(result))
     missed, not_judged = reasons(rows, "missed"), reasons(rows, "not judged")

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self, TextIO
 
 from serve_bench.analysis.statistics import has_spread, latency_figures, windows_of
-from serve_bench.benchmarks.parts.texts import bound_sign
 from serve_bench.core.axes import AXES
 from serve_bench.core.errors import visible
 from serve_bench.core.load_result import Progress
@@ -25,6 +24,7 @@ from serve_bench.core.plan import label_of
 from serve_bench.core.redaction import hide_in_text
 from serve_bench.core.result import Failure, Trial
 from serve_bench.runner.runner import RunStep
+from serve_bench.view.texts import bound_sign
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -129,7 +129,7 @@ class Display:
     ) -> None:
         self._stream: TextIO | None = stream or sys.stderr
         self._plain, self._clock = plain, clock
-        self._view = View()
+        self._view = LineView()
         self._live: Live | None = None
         self._last: object = None
         self._said_at = self._heard_at = clock()
@@ -270,7 +270,7 @@ def _ms(ns: int) -> str:
 
 
 @dataclass
-class View:
+class LineView:
     """What is drawn now, by a thread of rich, so that each field is replaced whole. `samples`: rate
     and p99 (ms) of the present row, by second."""
 

@@ -25,7 +25,7 @@ from serve_bench.store.files import (
 
 if TYPE_CHECKING:
     from serve_bench.cli.show import ReportRequest, RunReport
-    from serve_bench.core.document import Document
+    from serve_bench.view.document import Document
 
 
 class ReportCommandOptions(FormatOptions, GateOptions):

@@ -9,14 +9,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from serve_bench.benchmarks.parts.csv import csv_text
 from serve_bench.benchmarks.registry import BENCHMARKS, benchmark_of
 from serve_bench.cli import print_note
-from serve_bench.core.document import Document, ReportOptions
 from serve_bench.core.errors import BadInput, visible
 from serve_bench.core.result import Result
 from serve_bench.report import COMPARED, FORMATS, FORMS, Layout
 from serve_bench.store.files import check_reachable, write_output
+from serve_bench.view.csv import csv_text
+from serve_bench.view.document import Document, ReportOptions
 
 if TYPE_CHECKING:
     from serve_bench.analysis.comparing.model import Comparing
@@ -135,11 +135,11 @@ class ReportRequest:
     def write_beside(self, result: Result) -> None:
         """Writes the files beside a report. RunFailed when one cannot be written."""
         if self.perf_metrics is not None:
-            from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
+            from serve_bench.benchmarks.perf_metrics import perf_metrics
 
             write_output(self.perf_metrics, perf_metrics(result))
         if self.trace_out is not None:
-            from serve_bench.benchmarks.parts.trace_files import trace_text, traced_trials
+            from serve_bench.view.trace_files import trace_text, traced_trials
 
             if traced_trials(result):
                 write_output(self.trace_out, trace_text(result))

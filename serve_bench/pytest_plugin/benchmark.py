@@ -17,7 +17,6 @@ import pytest
 
 from serve_bench.analysis.slo import RowSlo, judge
 from serve_bench.analysis.statistics import LowerBound
-from serve_bench.benchmarks.parts.slo import slo_facts
 from serve_bench.core.errors import BadInput, RunFailed
 from serve_bench.core.failed_requests import failures
 from serve_bench.core.histogram import Histogram, bounded
@@ -31,6 +30,7 @@ from serve_bench.load.driver import drive_load
 from serve_bench.load.failures import LoadError
 from serve_bench.observing.host import fingerprint
 from serve_bench.pytest_plugin.target import ServeTarget, one_line, request_of
+from serve_bench.view.slo import slo_facts
 
 WHERE: Final = "serve_benchmark"
 

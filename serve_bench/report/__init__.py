@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from serve_bench.core.document import Document
 from serve_bench.core.errors import visible
+from serve_bench.view.document import Document
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
-from serve_bench.core.document import (
+from serve_bench.view.document import (
     Block,
     Cell,
     Document,

@@ -28,7 +28,11 @@ from markupsafe import Markup
 
 from serve_bench import __version__
 from serve_bench.analysis.stacks import LayerRules, parse_raw
-from serve_bench.core.document import (
+from serve_bench.core.errors import BadInput, visible
+from serve_bench.report.flamegraph import flame_svg
+from serve_bench.report.theme import DARK, LIGHT, TEMPLATES, Looks, file_text, light_dark, looks_of
+from serve_bench.report.vega import siblings, vega
+from serve_bench.view.document import (
     Block,
     Cell,
     Chart,
@@ -45,10 +49,6 @@ from serve_bench.core.document import (
     unfolded,
     with_charts,
 )
-from serve_bench.core.errors import BadInput, visible
-from serve_bench.report.flamegraph import flame_svg
-from serve_bench.report.theme import DARK, LIGHT, TEMPLATES, Looks, file_text, light_dark, looks_of
-from serve_bench.report.vega import siblings, vega
 
 MADE_BY: Final = '<meta name="generator" content="serve-bench '
 """Stands near the beginning of every page: what has it may be replaced by a newer page."""

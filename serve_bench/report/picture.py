@@ -10,11 +10,11 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from serve_bench.core.charts import Chart
-from serve_bench.core.document import Document, Facts, unfolded, with_charts
 from serve_bench.core.errors import BadInput, visible
 from serve_bench.report.theme import LIGHT, Looks, looks_of
 from serve_bench.report.vega import siblings, vega
+from serve_bench.view.charts import Chart
+from serve_bench.view.document import Document, Facts, unfolded, with_charts
 
 KINDS: Final = (".svg", ".png")
 """The ends of the name of a picture."""

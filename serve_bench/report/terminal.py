@@ -11,7 +11,9 @@ import io
 from collections.abc import Iterator, Sequence
 from typing import Final, TextIO
 
-from serve_bench.core.document import (
+from serve_bench.core.errors import visible
+from serve_bench.report.columns import table_blocks, wrapped
+from serve_bench.view.document import (
     Block,
     Code,
     Document,
@@ -26,8 +28,6 @@ from serve_bench.core.document import (
     Tone,
     as_text,
 )
-from serve_bench.core.errors import visible
-from serve_bench.report.columns import table_blocks, wrapped
 
 Line = tuple[str, Tone | None]
 """A line and its tone; None is a heading."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from serve_bench.core.charts import Bars, Dots, Drawing, Lines
+from serve_bench.view.charts import Bars, Dots, Drawing, Lines
 
 TEMPLATES: Final = Path(__file__).resolve().parent / "templates"
 

@@ -16,7 +16,9 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Any, Final, TypeAlias
 
-from serve_bench.core.charts import (
+from serve_bench.core.figures import number, ratio_text
+from serve_bench.report.theme import SHAPES, Looks, looks_of
+from serve_bench.view.charts import (
     BarPart,
     Bars,
     Chart,
@@ -28,8 +30,6 @@ from serve_bench.core.charts import (
     Ratio,
     Ratios,
 )
-from serve_bench.core.figures import number, ratio_text
-from serve_bench.report.theme import SHAPES, Looks, looks_of
 
 Spec: TypeAlias = dict[str, Any]
 

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Final
 
-from serve_bench.core.charts import Happenings, Lane, LinePoint, Lines, Mark, XScale
 from serve_bench.core.figures import LowerBound
 from serve_bench.report.theme import DASHES, SHAPES, Looks
 from serve_bench.report.vega import (
@@ -25,6 +24,7 @@ from serve_bench.report.vega import (
     round_to,
     wide,
 )
+from serve_bench.view.charts import Happenings, Lane, LinePoint, Lines, Mark, XScale
 
 HEIGHT: Final = 260
 """Pixels of a chart of lines, without its legend."""

@@ -19,12 +19,12 @@ from typing import Any
 import pytest
 
 from serve_bench.analysis.stacks import Stacks
-from serve_bench.benchmarks.parts.charts import over_time
-from serve_bench.core.document import Chart, Column, Document, Number, Section, Table, TableRow
 from serve_bench.report.flamegraph import flame_svg
 from serve_bench.report.page import Folder, RunFile, html_text
 from serve_bench.report.vega import vega
 from serve_bench.runner.recording import layer_rules
+from serve_bench.view.document import Chart, Column, Document, Number, Section, Table, TableRow
+from serve_bench.view.drawn import over_time
 from tests.browser.chromium import DARK, chromium
 from tests.html_sample import chart, sheet
 

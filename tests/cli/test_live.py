@@ -12,7 +12,15 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from serve_bench.cli.progress import HEIGHT, SECONDS, Display, View, chart, load_figures, step_texts
+from serve_bench.cli.progress import (
+    HEIGHT,
+    SECONDS,
+    Display,
+    LineView,
+    chart,
+    load_figures,
+    step_texts,
+)
 from serve_bench.cli.sitting import long_name, long_notice
 from serve_bench.core.load_result import Progress
 from serve_bench.runner.runner import Plan, RunStep
@@ -28,7 +36,7 @@ def step(load: Progress | None) -> RunStep:
     return RunStep(12, 18, "optimized", 1, cell, at.row, "measure", None, 744.0, True, load)
 
 
-def drawn(view: View, width: int, height: int) -> list[str]:
+def drawn(view: LineView, width: int, height: int) -> list[str]:
     """The view as rich prints it into a terminal of this size."""
     console = Console(file=io.StringIO(), width=width, height=height, force_terminal=False)
     with console.capture() as capture:
@@ -40,16 +48,16 @@ def test_rate_latency_errors_and_time_left_are_there_at_80_columns_whatever_they
     for load in (NOW, HEAVY):
         figures, words = step_texts(step(load))
         assert len(figures) <= 80
-        line = drawn(View(figures, words), 80, 24)[0]
+        line = drawn(LineView(figures, words), 80, 24)[0]
         assert line == figures and load_figures(load) in line and "12:24 left" in line
     assert load_figures(NOW) == "4,552 req/s | p50 20.5 p99 139 ms | 0 errors"
     assert load_figures(HEAVY).endswith("p50 1,204 p99 12,345 ms | 12,345 errors")
 
 
-def measured(rates: list[float]) -> View:
+def measured(rates: list[float]) -> LineView:
     """A view after one row, a second for each rate."""
     at = iter(float(second) for second in range(1000))
-    view = View("figures", "words", clock=lambda: next(at))
+    view = LineView("figures", "words", clock=lambda: next(at))
     for rate in rates:
         view.load(replace(NOW, rate=rate), "row")
     return view
@@ -66,7 +74,7 @@ def test_charts_of_the_last_30_s_where_there_are_20_lines() -> None:
 
 
 def test_the_last_state_of_a_second_counts_and_another_row_begins_anew() -> None:
-    view = View(clock=lambda: 5.2)
+    view = LineView(clock=lambda: 5.2)
     for rate in (1.0, 2.0):
         view.load(replace(NOW, rate=rate), "row")
     assert [one[1] for one in view.samples] == [2.0]

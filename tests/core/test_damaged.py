@@ -20,7 +20,7 @@ import pytest
 
 from serve_bench.analysis.comparing import of_runs
 from serve_bench.analysis.history import build_history
-from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
+from serve_bench.benchmarks.perf_metrics import perf_metrics
 from serve_bench.benchmarks.registry import benchmark_of
 from serve_bench.benchmarks.rpc.request import RpcSuite
 from serve_bench.benchmarks.scale.request import ScaleSuite
@@ -29,7 +29,6 @@ from serve_bench.cli.history import render_history
 from serve_bench.cli.program import run
 from serve_bench.cli.show import render, render_comparing
 from serve_bench.cli.sitting import whole_suite
-from serve_bench.core.document import ReportOptions
 from serve_bench.core.errors import BadInput
 from serve_bench.core.plan import Suite
 from serve_bench.core.record_lines import parse
@@ -37,6 +36,7 @@ from serve_bench.core.redaction import differs, named_by
 from serve_bench.core.result import Result
 from serve_bench.report.page import html_text
 from serve_bench.store import read
+from serve_bench.view.document import ReportOptions
 from tests import places
 from tests.html_sample import STUB
 

@@ -22,7 +22,6 @@ from rich.cells import cell_len
 from serve_bench.analysis.comparing import of_runs
 from serve_bench.analysis.history import build_history
 from serve_bench.benchmarks.capacity.summary import rate_text
-from serve_bench.benchmarks.parts.texts import number
 from serve_bench.benchmarks.registry import BENCHMARKS as SHEETS
 from serve_bench.benchmarks.rpc.request import RpcSuite
 from serve_bench.benchmarks.scale.request import ScaleSuite
@@ -38,6 +37,7 @@ from serve_bench.core.result import FORMAT_VERSION, Result
 from serve_bench.report import COMPARED
 from serve_bench.report.page import html_text
 from serve_bench.store import read
+from serve_bench.view.texts import number
 from tests import places
 from tests.html_sample import STUB
 from tests.sheet_parts import sheet as sheet_of

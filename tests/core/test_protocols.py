@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
+from serve_bench.benchmarks.perf_metrics import perf_metrics
 from serve_bench.cli.rows import RowsRequest
 from serve_bench.core.app_spec import deploy_spec, own_spec
 from serve_bench.core.capacity import closed_row, probe_row

@@ -16,7 +16,6 @@ import pytest
 from scripts.planted_cases import TUNE, WAITS, Case, Field, Wait, client_trial, verdict_on
 from serve_bench.analysis.verdict.evidence import evidence_of
 from serve_bench.analysis.verdict.limits import OTHERS
-from serve_bench.benchmarks.ladder.summary import ladder_lines
 from serve_bench.core.load_spec import Timing
 from serve_bench.core.result import Trial
 from serve_bench.core.variants import BUILT_IN_VARIANTS
@@ -24,6 +23,7 @@ from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import Serving
 from serve_bench.serving.strays import new_run, reap
 from serve_bench.store import read
+from serve_bench.view.ladders import ladder_lines
 from tests.integration.conftest import own_place, run_checked
 from tests.load.test_client_bound import FAST_SERVER, pinned, running
 

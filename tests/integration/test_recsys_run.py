@@ -13,9 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from serve_bench.benchmarks.ladder.summary import ladder_lines
 from serve_bench.core.result import Result
 from serve_bench.store import read
+from serve_bench.view.ladders import ladder_lines
 from tests.integration.conftest import (
     SHORT,
     run_to_end,

@@ -17,7 +17,6 @@ from serve_bench.analysis.checks import checks
 from serve_bench.analysis.comparing.values import doubts_of, rows_of, values_of
 from serve_bench.analysis.statistics import LowerBound, distribution, latency_figures
 from serve_bench.benchmarks.micro.command import latency_text
-from serve_bench.benchmarks.parts.blocks import latency_curve
 from serve_bench.cli.progress import trial_text
 from serve_bench.cli.show import render
 from serve_bench.core.histogram import Histogram, bounded
@@ -28,6 +27,7 @@ from serve_bench.core.plan import row_of, trial_of
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import Metric, PlannedTrial, Result, Row, Run, Trial
 from serve_bench.load.driver import drive_load, drive_slices
+from serve_bench.view.blocks import latency_curve
 from tests.load.test_combine import a_result
 from tests.servers import serving
 

@@ -11,7 +11,6 @@ import pytest
 
 from serve_bench.analysis.comparing import of_versus
 from serve_bench.analysis.history import build_history
-from serve_bench.benchmarks.parts.csv import csv_of
 from serve_bench.cli import print_note
 from serve_bench.cli.gate import Gate
 from serve_bench.cli.history import close_history, render_history
@@ -20,6 +19,7 @@ from serve_bench.cli.progress import failure_text
 from serve_bench.cli.show import render, render_comparing
 from serve_bench.core.result import Failure, result_of
 from serve_bench.observing.processes import InUse, ServeProcess
+from serve_bench.view.csv import csv_of
 from tests import records
 from tests.history_records import QUIET, in_folders, nights
 from tests.versus_records import rates, versus_result

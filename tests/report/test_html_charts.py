@@ -9,7 +9,11 @@ from typing import Any
 
 import pytest
 
-from serve_bench.benchmarks.parts.charts import (
+from serve_bench.report.theme import DARK, LIGHT
+from serve_bench.report.vega import vega
+from serve_bench.view.charts import Bars
+from serve_bench.view.document import Chart
+from serve_bench.view.drawn import (
     BarPart,
     LinePoint,
     Mark,
@@ -21,10 +25,6 @@ from serve_bench.benchmarks.parts.charts import (
     percentile_curves,
     ratios,
 )
-from serve_bench.core.charts import Bars
-from serve_bench.core.document import Chart
-from serve_bench.report.theme import DARK, LIGHT
-from serve_bench.report.vega import vega
 
 HOSTILE = "</script>\"'|, datum[0] ${x} \\"
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from serve_bench.cli.program import run
-from serve_bench.core.document import Document, Flamegraph, ReportOptions, Section
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Result
 from serve_bench.report.page import bundle
 from serve_bench.store import read
+from serve_bench.view.document import Document, Flamegraph, ReportOptions, Section
 from tests.html_sample import STUB, sheet
 from tests.report.test_html_frame import GOLDEN, STACKS, Read
 

@@ -13,17 +13,6 @@ from typing import Any
 
 import pytest
 
-from serve_bench.core.document import (
-    Column,
-    Document,
-    Facts,
-    Flamegraph,
-    Folded,
-    Number,
-    Section,
-    Table,
-    TableRow,
-)
 from serve_bench.report.page import (
     MOST_RECORDS,
     Folder,
@@ -34,6 +23,17 @@ from serve_bench.report.page import (
     script_json,
 )
 from serve_bench.runner.recording import layer_rules
+from serve_bench.view.document import (
+    Column,
+    Document,
+    Facts,
+    Flamegraph,
+    Folded,
+    Number,
+    Section,
+    Table,
+    TableRow,
+)
 from tests import places
 from tests.html_sample import EVIL, STUB, sheet
 

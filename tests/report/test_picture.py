@@ -10,10 +10,10 @@ import pytest
 
 from serve_bench.benchmarks.registry import benchmark_of
 from serve_bench.cli.program import run
-from serve_bench.core.document import Document, ReportOptions
 from serve_bench.core.errors import BadInput
 from serve_bench.report.picture import charts_of, picture
 from serve_bench.store import read
+from serve_bench.view.document import Document, ReportOptions
 from tests import places
 
 

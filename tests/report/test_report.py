@@ -21,12 +21,9 @@ from typing import Final
 import pytest
 
 from scripts.corpus import list_runs, report
-from serve_bench.benchmarks.parts.about_run import method
-from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
-from serve_bench.benchmarks.parts.rows import page_of
+from serve_bench.benchmarks.perf_metrics import perf_metrics
 from serve_bench.benchmarks.scale.request import WORKLOADS
 from serve_bench.cli.show import render
-from serve_bench.core.document import Number, Table, Text
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.ladder import COLLAPSE
 from serve_bench.core.result import Failure, Metric, PlannedTrial, Record, Result, Trial, result_of
@@ -34,6 +31,9 @@ from serve_bench.report import COMPARED, FORMATS
 from serve_bench.report.comment import escaped
 from serve_bench.report.terminal import terminal
 from serve_bench.store import read
+from serve_bench.view.about_run import method
+from serve_bench.view.document import Number, Table, Text
+from serve_bench.view.rows import page_of
 from tests import places
 from tests.records import (
     AT,

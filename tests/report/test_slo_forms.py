@@ -14,15 +14,15 @@ import pytest
 
 from serve_bench.analysis.comparing.match import unlike
 from serve_bench.analysis.slo import RowSlo
-from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
-from serve_bench.benchmarks.parts.slo import judged_rows, reasons, slo_of
+from serve_bench.benchmarks.perf_metrics import perf_metrics
 from serve_bench.cli.show import RunReport, render
-from serve_bench.core.document import ReportOptions
 from serve_bench.core.errors import FormatError
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Result, result_of
 from serve_bench.report.page import html_text
 from serve_bench.store import read
+from serve_bench.view.document import ReportOptions
+from serve_bench.view.slo import judged_rows, reasons, slo_of
 from tests import places
 from tests.html_sample import STUB
 from tests.records import ROWS, cell, planned, run, trial

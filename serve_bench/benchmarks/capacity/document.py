@@ -21,9 +21,12 @@ from serve_bench.benchmarks.capacity.summary import (
     rate_text,
     sentences_of,
 )
-from serve_bench.benchmarks.parts import charts
-from serve_bench.benchmarks.parts.about_run import common_axes, method, run_document
-from serve_bench.benchmarks.parts.blocks import (
+from serve_bench.core.figures import number
+from serve_bench.core.result import Result, cell_slug
+from serve_bench.core.slo import ITL, LATENCY, Objective, parse_slo
+from serve_bench.view import drawn as charts
+from serve_bench.view.about_run import common_axes, method, run_document
+from serve_bench.view.blocks import (
     Fields,
     count,
     cpu_of_rows,
@@ -36,10 +39,8 @@ from serve_bench.benchmarks.parts.blocks import (
     statement,
     table_of,
 )
-from serve_bench.benchmarks.parts.rows import NS_PER_MS
-from serve_bench.benchmarks.parts.texts import cell_title
-from serve_bench.core.charts import Lines
-from serve_bench.core.document import (
+from serve_bench.view.charts import Lines
+from serve_bench.view.document import (
     Block,
     Cell,
     Chart,
@@ -57,9 +58,8 @@ from serve_bench.core.document import (
     Tone,
     sentences,
 )
-from serve_bench.core.figures import number
-from serve_bench.core.result import Result, cell_slug
-from serve_bench.core.slo import ITL, LATENCY, Objective, parse_slo
+from serve_bench.view.rows import NS_PER_MS
+from serve_bench.view.texts import cell_title
 
 _TONES: Final[dict[str, Tone]] = {"met": "good", "missed": "bad", "client": "doubt"}
 

@@ -21,7 +21,6 @@ from serve_bench.benchmarks.capacity.summary import gate
 from serve_bench.benchmarks.ladder.flags import load_of, services_of, traffic_of
 from serve_bench.benchmarks.own_app.command import OF_OWN_APPS
 from serve_bench.benchmarks.own_app.flags import own_suite
-from serve_bench.benchmarks.parts.rows import front_of
 from serve_bench.cli import print_note
 from serve_bench.cli.flag_values import seconds_of
 from serve_bench.cli.gate import close_gate, read_share
@@ -44,6 +43,7 @@ from serve_bench.runner.load_source import LocalLoads
 from serve_bench.runner.runner import Plan
 from serve_bench.serving.launch_spec import check_interpreter
 from serve_bench.serving.strays import marks
+from serve_bench.view.rows import front_of
 
 QUICK_LAUNCH_S: Final = 60.0
 QUICK_PRECISION: Final = 0.1

@@ -8,9 +8,9 @@ from typing import Any
 
 from serve_bench.analysis.statistics import mean_rate
 from serve_bench.benchmarks.capacity.summary import CellCapacity, cells_of, need_words, sentences_of
-from serve_bench.benchmarks.parts.csv import json_of, pick
-from serve_bench.core.document import ReportOptions
 from serve_bench.core.result import Result
+from serve_bench.view.csv import json_of, pick
+from serve_bench.view.document import ReportOptions
 
 
 def json_text(result: Result, options: ReportOptions) -> str:

@@ -18,14 +18,14 @@ from serve_bench.analysis.capacity.launch import LaunchSearch, Searches, meets
 from serve_bench.analysis.capacity.model import Capacity, Probe
 from serve_bench.analysis.statistics import latency_figures, merged
 from serve_bench.analysis.verdict import Verdict, limited_by
-from serve_bench.benchmarks.parts.rows import front_of
-from serve_bench.benchmarks.parts.texts import LOAD_ROLES, cell_title
 from serve_bench.core.capacity import CapacitySearch
 from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.figures import counted, number
 from serve_bench.core.result import JsonObject, Result, Traffic, Trial, cell_slug
 from serve_bench.core.schema import built
 from serve_bench.core.slo import LATENCY, Objective, Slo, parse_slo, share_text, time_text
+from serve_bench.view.rows import front_of
+from serve_bench.view.texts import LOAD_ROLES, cell_title
 
 HEADROOM: Final = 0.8
 """The share of the interval's low end that a service is to run at: a fifth is kept for bursts that

@@ -17,15 +17,15 @@ from serve_bench.analysis.comparing.model import alone_words
 from serve_bench.analysis.comparing.pooled import MeasuredRun
 from serve_bench.analysis.history import Group, History, PassedOver, Series
 from serve_bench.analysis.ratios import RUNS_KNOWN
-from serve_bench.benchmarks.parts.about_run import command_line, formula_table, machine
-from serve_bench.benchmarks.parts.blocks import in_parts
-from serve_bench.benchmarks.parts.charts import LinePoint, ladder
-from serve_bench.benchmarks.parts.texts import cell_title
 from serve_bench.benchmarks.versus.document import FORMULAS as VERDICT_FORMULAS
 from serve_bench.benchmarks.versus.document import verdict_table
 from serve_bench.benchmarks.versus.summary import SCALES, span_text, value_text
 from serve_bench.benchmarks.versus.words import headline
-from serve_bench.core.document import (
+from serve_bench.core.figures import percent
+from serve_bench.core.result import cell_slug
+from serve_bench.view.about_run import command_line, formula_table, machine
+from serve_bench.view.blocks import in_parts
+from serve_bench.view.document import (
     Chart,
     Charts,
     Column,
@@ -40,8 +40,8 @@ from serve_bench.core.document import (
     Text,
     sentences,
 )
-from serve_bench.core.figures import percent
-from serve_bench.core.result import cell_slug
+from serve_bench.view.drawn import LinePoint, ladder
+from serve_bench.view.texts import cell_title
 
 MOST_PLACES: Final = 3
 """Runs that are named of those passed over for one reason; JSON names all."""

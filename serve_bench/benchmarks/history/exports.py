@@ -15,11 +15,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from serve_bench.analysis.history import Group, History, HistoryPoint, Series
-from serve_bench.benchmarks.parts.csv import csv_of, json_of
 from serve_bench.benchmarks.versus.exports import row_json
 from serve_bench.benchmarks.versus.words import headline
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import cell_slug
+from serve_bench.view.csv import csv_of, json_of
 
 ATTRIBUTES: Final = ("run", "ray", "serve_bench")
 OTAVA_TEST: Final = "serve-bench"

@@ -15,16 +15,15 @@ from serve_bench.analysis.statistics import LATENCY, MAIN, merged, silent_from, 
 from serve_bench.analysis.verdict import Verdict, limited_by
 from serve_bench.analysis.verdict.evidence import rate_of
 from serve_bench.benchmarks.micro.charts import cpu_charts, windows
-from serve_bench.benchmarks.micro.document import (
-    cpu_tables,
-    evidence,
-    failures,
-    metrics_table,
-    profiles,
-)
-from serve_bench.benchmarks.micro.summary import figures, names_of
-from serve_bench.benchmarks.parts import about_run, streams, waterfall
-from serve_bench.benchmarks.parts.blocks import (
+from serve_bench.benchmarks.micro.document import failures, metrics_table, profiles
+from serve_bench.benchmarks.micro.summary import figures
+from serve_bench.core.errors import FormatError
+from serve_bench.core.failed_requests import failures_of
+from serve_bench.core.figures import part_text
+from serve_bench.core.load_result import CENSORED_BY, FAILED_LATENCY, STREAM_TIMES
+from serve_bench.core.result import Result, Trial
+from serve_bench.view import about_run, streams, waterfall
+from serve_bench.view.blocks import (
     NOTHING,
     curve_of,
     doubted,
@@ -39,9 +38,7 @@ from serve_bench.benchmarks.parts.blocks import (
     statement,
     whole_run,
 )
-from serve_bench.benchmarks.parts.rows import NS_PER_MS, Entry, Page, page_of
-from serve_bench.benchmarks.parts.texts import decimals, latency, number, used_words
-from serve_bench.core.document import (
+from serve_bench.view.document import (
     Block,
     Cell,
     Chart,
@@ -58,11 +55,10 @@ from serve_bench.core.document import (
     TableRow,
     sentences,
 )
-from serve_bench.core.errors import FormatError
-from serve_bench.core.failed_requests import failures_of
-from serve_bench.core.figures import part_text
-from serve_bench.core.load_result import CENSORED_BY, FAILED_LATENCY, STREAM_TIMES
-from serve_bench.core.result import Result, Trial
+from serve_bench.view.names import names_of
+from serve_bench.view.rows import NS_PER_MS, Entry, Page, page_of
+from serve_bench.view.seen import cpu_tables, evidence
+from serve_bench.view.texts import decimals, latency, number, used_words
 
 MEASURED: Final = ("latency", "service_time", "send_lag")
 """Histograms of a load: the last two are of an open loop, where they differ from the first."""

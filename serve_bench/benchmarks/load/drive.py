@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from serve_bench.analysis.connections import connection_wait
-from serve_bench.benchmarks.parts.inside import facts, profiling_costs
 from serve_bench.cli import FAILED, INTERRUPTED, print_note
 from serve_bench.cli.gate import GATE_BROKEN, close_host, close_slo
 from serve_bench.cli.progress import Display
@@ -47,6 +46,7 @@ from serve_bench.serving.server import marks_folder, read_marks
 from serve_bench.serving.strays import marks
 from serve_bench.store import RESULTS, RunFolder, StoreError, fresh_folder, now_iso, read
 from serve_bench.store.files import why
+from serve_bench.view.inside import facts, profiling_costs
 
 if TYPE_CHECKING:
     from serve_bench.benchmarks.load.command import LoadOptions

@@ -16,9 +16,10 @@ from typing import Final
 
 from serve_bench.analysis.ratios import CONFIDENCE, FEWEST, quantile
 from serve_bench.analysis.statistics import LATENCY, MAIN, Spread
-from serve_bench.benchmarks.micro.summary import Names, measured
-from serve_bench.benchmarks.parts import charts, streams
-from serve_bench.benchmarks.parts.blocks import (
+from serve_bench.core.result import cell_slug
+from serve_bench.view import drawn as charts
+from serve_bench.view import streams
+from serve_bench.view.blocks import (
     by_launch,
     course_charts,
     cpu_of_rows,
@@ -26,10 +27,10 @@ from serve_bench.benchmarks.parts.blocks import (
     latency_curve,
     percentile_charts,
 )
-from serve_bench.benchmarks.parts.inside import mean_by_role
-from serve_bench.benchmarks.parts.rows import Entry, Page
-from serve_bench.core.document import Block, Chart, Charts, Folded, Prose
-from serve_bench.core.result import cell_slug
+from serve_bench.view.document import Block, Chart, Charts, Folded, Prose
+from serve_bench.view.inside import mean_by_role
+from serve_bench.view.names import Names, measured
+from serve_bench.view.rows import Entry, Page
 
 OPEN: Final = 2
 """So many charts of a kind stand open; with more, those that matter do, the others are folded."""

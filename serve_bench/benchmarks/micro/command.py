@@ -88,7 +88,6 @@ def noop(options: NoopOptions) -> int:
 
     Example: serve-bench noop --blocking --num-replicas 8 --variant optimized
     """
-    from serve_bench.benchmarks.parts.inside import facts, profiling_costs
     from serve_bench.cli.rows import RowsRequest, sitting_of, suite_of, targets_of
     from serve_bench.cli.sitting import outcome_of, signals
     from serve_bench.core.plan import request_of
@@ -96,6 +95,7 @@ def noop(options: NoopOptions) -> int:
     from serve_bench.core.variants import parse_env
     from serve_bench.runner.load_source import read_load_on
     from serve_bench.serving.launch_spec import check_port
+    from serve_bench.view.inside import facts, profiling_costs
 
     flags = Overrides(
         variants=(options.variant,),
@@ -165,7 +165,7 @@ def latency_text(trial: Trial) -> str:
         latency_figures,
         merged,
     )
-    from serve_bench.benchmarks.parts.texts import bound_sign
+    from serve_bench.view.texts import bound_sign
 
     answered, given_up = merged([trial], LATENCY), merged([trial], CENSORED)
     figures: dict[str, float | None] = {}

@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 from serve_bench.analysis.statistics import Distribution, Spread
-from serve_bench.analysis.verdict import Verdict
 from serve_bench.benchmarks.micro.charts import (
     cpu_charts,
     latencies,
@@ -19,18 +18,12 @@ from serve_bench.benchmarks.micro.charts import (
     throughput,
     windows,
 )
-from serve_bench.benchmarks.micro.summary import (
-    Names,
-    all_failures,
-    broken_off,
-    causes,
-    collapses,
-    findings,
-    measured,
-    names_of,
-)
-from serve_bench.benchmarks.parts import about_run, streams, waterfall
-from serve_bench.benchmarks.parts.blocks import (
+from serve_bench.benchmarks.micro.summary import broken_off, causes, collapses, findings
+from serve_bench.core.chat import Lengths
+from serve_bench.core.own_app import APP_NAME
+from serve_bench.core.result import Result
+from serve_bench.view import about_run, streams, waterfall
+from serve_bench.view.blocks import (
     NOTHING,
     Fields,
     count,
@@ -42,11 +35,7 @@ from serve_bench.benchmarks.parts.blocks import (
     table_of,
     whole_run,
 )
-from serve_bench.benchmarks.parts.inside import mean_by_role, usage_table
-from serve_bench.benchmarks.parts.rows import Entry, Page, page_of
-from serve_bench.benchmarks.parts.texts import cell_title, limited_line, number, ratio
-from serve_bench.core.chat import Lengths
-from serve_bench.core.document import (
+from serve_bench.view.document import (
     Block,
     Cell,
     Code,
@@ -65,8 +54,11 @@ from serve_bench.core.document import (
     Tone,
     sentences,
 )
-from serve_bench.core.own_app import APP_NAME
-from serve_bench.core.result import Result
+from serve_bench.view.inside import mean_by_role, usage_table
+from serve_bench.view.names import Names, measured, names_of
+from serve_bench.view.rows import Entry, Page, page_of
+from serve_bench.view.seen import cpu_tables, evidence
+from serve_bench.view.texts import cell_title, limited_line, number, ratio
 
 HINT: Final = "hint, "
 """What a note of the page begins with that says what to try."""
@@ -341,7 +333,7 @@ def _cause(entry: Entry) -> str:
 def failures(page: Page) -> Iterator[Folded]:
     """The failures whose last lines are known; the messages alone stand where they struck."""
     blocks: list[Block] = []
-    for one in all_failures(page):
+    for one in page.all_failures:
         if one.detail:
             blocks.append(Prose((f"failed: {one.what}: {one.message}",), "bad"))
             blocks.append(Code("\n".join(one.detail)))
@@ -375,32 +367,6 @@ def _cpu(page: Page, names: Names) -> Iterator[Block]:
     yield from cpu_charts(page, names)
     yield from cpu_tables(page)
     yield from evidence(page, names)
-
-
-def cpu_tables(page: Page) -> tuple[Block, ...]:
-    """CPU by process and memory of each cell, folded; the figures of the chart and the host's."""
-    tables = []
-    for part in page.variants:
-        for cell in part.cells:
-            sampled = [one for one in cell.entries if one.line.status != "profiled"]
-            columns = [(one.line.row.label, one.line.trials) for one in sampled]
-            columns = [one for one in columns if mean_by_role(one[1])]
-            caption = f"Variant {part.name}: {cell_title(cell.cell)}, % of a core"
-            tables += [usage_table(caption, columns)] if columns else []
-    return (Folded("CPU and memory by process, in figures", tuple(tables)),) if tables else ()
-
-
-def evidence(page: Page, names: Names) -> tuple[Block, ...]:
-    """Limits by row, with evidence, by launch; folded."""
-    fields: Fields[tuple[Entry, str, Verdict]] = (
-        (Column("launch", number=False), lambda row: row[1]),
-        (Column("limited by", number=False), lambda row: row[2].text),
-        (Column("reasons", number=False), lambda row: "; ".join(row[2].reasons) or "-"),
-        (Column("not seen", number=False), lambda row: "; ".join(row[2].unseen) or "-"),
-    )
-    rows = [(entry, *launch) for entry in page.entries for launch in entry.verdicts.items()]
-    table = table_of("By launch", fields, rows, group=lambda row: names.whole(row[0]))
-    return (Folded("Limits by row, with evidence", (table,)),) if rows else ()
 
 
 def _details(page: Page, names: Names) -> Iterator[Block]:

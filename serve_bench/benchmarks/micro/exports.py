@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from serve_bench.benchmarks.micro.summary import findings, names_of
-from serve_bench.benchmarks.parts import streams
-from serve_bench.benchmarks.parts.csv import json_of, pick, run_json
-from serve_bench.benchmarks.parts.rows import CellPart, Entry, Page, VariantPart, page_of
-from serve_bench.benchmarks.parts.slo import slo_json
-from serve_bench.core.document import ReportOptions
+from serve_bench.benchmarks.micro.summary import findings
 from serve_bench.core.result import Result, Run, Trial
+from serve_bench.view import streams
+from serve_bench.view.csv import json_of, pick, run_json
+from serve_bench.view.document import ReportOptions
+from serve_bench.view.names import names_of
+from serve_bench.view.rows import CellPart, Entry, Page, VariantPart, page_of
+from serve_bench.view.slo import slo_json
 
 
 def json_text(result: Result, options: ReportOptions) -> str:

@@ -7,148 +7,27 @@ only where figures support it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from serve_bench.analysis.statistics import FEWEST, LIKE, MAIN, Line, best
 from serve_bench.analysis.statistics import rate as measured_rate
-from serve_bench.benchmarks.parts import streams, waterfall
-from serve_bench.benchmarks.parts.blocks import doubted, gaps, limit_words, listed, rate, sentence
-from serve_bench.benchmarks.parts.rows import Entry, Page
-from serve_bench.benchmarks.parts.texts import cell_title, latency, number
 from serve_bench.core import ladder
 from serve_bench.core.figures import counted
 from serve_bench.core.ladder import Rung
-from serve_bench.core.result import Failure, JsonObject, Row, cell_slug
-
-
-@dataclass(frozen=True)
-class Names:
-    """How the rows of a run are called.
-
-    `axes`: those that vary, with their names in short, by the last part where that is enough.
-    `rows`: the loads of the run by name, `places`: cells (as cell_slug has them) with their loads,
-    both in the order of the run. `variants`: whether there are several. `slugs`: several axes
-    vary, and all have a short word in the keys of the records (bs1, ongoing10000).
-    """
-
-    axes: Mapping[str, str]
-    rows: Mapping[Row, str]
-    places: tuple[tuple[str, Row], ...]
-    variants: bool
-    slugs: bool
-
-    @property
-    def cells(self) -> bool:
-        """Whether there are several."""
-        return len({slug for slug, _ in self.places}) > 1
-
-    @property
-    def grouped(self) -> bool:
-        """Whether cells are headings above rows; where each has one and the same row, they are
-        rows themselves."""
-        return not self.cells or len(self.rows) > 1
-
-    def cell(self, cell: JsonObject) -> str:
-        """What sets a cell apart, where there is little room: `bs1, ongoing10000`."""
-        short = {short: cell[axis] for axis, short in self.axes.items() if axis in cell}
-        if self.slugs:
-            return ", ".join(cell_slug({name: value}) for name, value in short.items())
-        return cell_title(short)
-
-    def full(self, cell: JsonObject) -> str:
-        """The same in whole words: `max_batch_size 1, max_ongoing_requests 10000`."""
-        return cell_title({axis: cell[axis] for axis in self.axes if axis in cell})
-
-    def row(self, entry: Entry) -> str:
-        """The load; with its client where that alone tells two apart."""
-        return self.rows[entry.line.row]
-
-    def beside(self, entry: Entry, cell: bool, row: bool) -> str:
-        """A name beside others that differ in cell, in row, and in variant if there are several."""
-        words = [self.cell(entry.line.cell)] if cell and self.cells else []
-        words += [self.row(entry)] if row and len(self.rows) > 1 else []
-        words += [entry.line.variant] if self.variants else []
-        return ", ".join(words) or self.row(entry)
-
-    def whole(self, entry: Entry) -> str:
-        """What sets a row apart from all others of the run, in whole words."""
-        words = [self.row(entry)] if len(self.rows) > 1 or not self.cells else []
-        words += [self.full(entry.line.cell)] if self.cells else []
-        words += [entry.line.variant] if self.variants else []
-        return f"{', '.join(words)}{' (profiled)' if entry.line.status == 'profiled' else ''}"
-
-    def in_order(self, entries: Sequence[Entry]) -> list[Entry]:
-        """The rows, those of the same cell and load under all variants beside each other."""
-        order = {place: at for at, place in enumerate(self.places)}
-        return sorted(entries, key=lambda one: order[_place(one)])
-
-    @property
-    def legend(self) -> str:
-        """What the short names stand for: `bs: max_batch_size`; empty if all are whole."""
-        short = {
-            axis: cell_slug({name: ""}) if self.slugs else name for axis, name in self.axes.items()
-        }
-        return ", ".join(f"{name}: {axis}" for axis, name in short.items() if name != axis)
-
-
-def names_of(page: Page) -> Names:
-    """The names of a run's rows, cells and variants."""
-    entries = page.entries
-    values = {axis: {repr(one.line.cell.get(axis)) for one in entries} for axis in page.axes}
-    varied = [axis for axis, every in values.items() if len(every) > 1]
-    last = [axis.rpartition(".")[2] for axis in varied]
-    return Names(
-        axes=dict(zip(varied, last if len(set(last)) == len(last) else varied, strict=True)),
-        rows=_row_names(list(dict.fromkeys(one.line.row for one in entries))),
-        places=tuple(dict.fromkeys(map(_place, entries))),
-        variants=len(page.variants) > 1,
-        slugs=len(varied) > 1 and not any(cell_slug({axis: ""}).endswith("=") for axis in varied),
-    )
-
-
-def _place(entry: Entry) -> tuple[str, Row]:
-    return cell_slug(entry.line.cell), entry.line.row
-
-
-def _row_names(rows: Sequence[Row]) -> dict[Row, str]:
-    """Each row by its label; with client, size of the data or place where labels are alike."""
-    every = [
-        [row.label for row in rows],
-        [f"{row.label} ({row.client})" for row in rows],
-        [f"{row.label} ({row.client}, {row.data_size} data)" for row in rows],
-        [f"{row.label} (row {at})" for at, row in enumerate(rows, 1)],
-    ]
-    return {
-        row: next(names[at] for names in every if names.count(names[at]) == 1)
-        for at, row in enumerate(rows)
-    }
-
-
-def measured(page: Page) -> list[Entry]:
-    """The rows that were measured, and not slowed down by a profiler."""
-    return [
-        one for one in page.entries if one.line.status != "profiled" and MAIN in one.line.spreads
-    ]
-
-
-def all_failures(page: Page) -> Iterator[Failure]:
-    """Those of the run, then of each variant with its cells and rows."""
-    yield from page.failures
-    for part in page.variants:
-        yield from part.failures
-        for cell in part.cells:
-            yield from cell.failures
-            for entry in cell.entries:
-                yield from entry.failures
+from serve_bench.core.result import cell_slug
+from serve_bench.view import streams, waterfall
+from serve_bench.view.blocks import doubted, gaps, limit_words, listed, rate, sentence
+from serve_bench.view.names import Names, measured, place_of
+from serve_bench.view.rows import Entry, Page
+from serve_bench.view.texts import latency, number
 
 
 def findings(page: Page, names: Names) -> Iterator[str]:
     """What is missing, the highest throughput and what limited it, ratios, doubts."""
     planned = [one for one in page.entries if one.line.status != "profiled"]
     missing = sum(one.line.status != "measured" for one in planned)
-    messages = [one.message for one in all_failures(page)]
+    messages = [one.message for one in page.all_failures]
     first = [*gaps(missing, len(planned), messages, "row"), *_broken_off(planned, messages)]
     rows = measured(page)
     if not rows:
@@ -266,7 +145,9 @@ def _ratios(page: Page, names: Names, shown: Entry) -> Iterator[str]:
         )
         _, row = min(compared, key=lambda one: min(one[0], 1 / one[0]) if one[0] else 0.0)
         for entry in measured(page):
-            sides = entry.line.variant in (part.name, page.base) and _place(entry) == _place(row)
+            sides = entry.line.variant in (part.name, page.base) and place_of(entry) == place_of(
+                row
+            )
             if sides and entry is not shown and entry.limited is not None:
                 text += f"; {names.whole(entry)}: {limit_words(entry.limited)}"
         yield sentence(text)

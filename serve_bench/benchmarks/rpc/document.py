@@ -15,9 +15,28 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from serve_bench.analysis.statistics import merged
-from serve_bench.benchmarks.parts import charts
-from serve_bench.benchmarks.parts.about_run import method, run_document
-from serve_bench.benchmarks.parts.blocks import (
+from serve_bench.benchmarks.rpc.summary import (
+    AGENT,
+    AGENT_LATENCY,
+    AGENT_RATE,
+    AGENT_SECONDS,
+    NAMES,
+    OBSERVER_LATENCY,
+    OBSERVER_RATE,
+    OBSERVER_SECONDS,
+    OBSERVERS,
+    OTHERS,
+    PERCENTILES,
+    Figures,
+    MetricCurve,
+    RpcPoint,
+    RpcSummary,
+    rpc_summary,
+)
+from serve_bench.core.result import Result
+from serve_bench.view import drawn as charts
+from serve_bench.view.about_run import method, run_document
+from serve_bench.view.blocks import (
     NOTHING,
     Fields,
     count,
@@ -38,28 +57,7 @@ from serve_bench.benchmarks.parts.blocks import (
     table_of,
     whole_run,
 )
-from serve_bench.benchmarks.parts.charts import LinePoint, Point
-from serve_bench.benchmarks.parts.published import RPC, reference, rpc_source
-from serve_bench.benchmarks.parts.texts import latency, number
-from serve_bench.benchmarks.rpc.summary import (
-    AGENT,
-    AGENT_LATENCY,
-    AGENT_RATE,
-    AGENT_SECONDS,
-    NAMES,
-    OBSERVER_LATENCY,
-    OBSERVER_RATE,
-    OBSERVER_SECONDS,
-    OBSERVERS,
-    OTHERS,
-    PERCENTILES,
-    Figures,
-    MetricCurve,
-    RpcPoint,
-    RpcSummary,
-    rpc_summary,
-)
-from serve_bench.core.document import (
+from serve_bench.view.document import (
     Block,
     Cell,
     Chart,
@@ -75,7 +73,9 @@ from serve_bench.core.document import (
     TableRow,
     sentences,
 )
-from serve_bench.core.result import Result
+from serve_bench.view.drawn import LinePoint, Point
+from serve_bench.view.published import RPC, reference, rpc_source
+from serve_bench.view.texts import latency, number
 
 MOST_NAMED: Final = 4
 """Worlds that a sentence names."""

@@ -19,10 +19,10 @@ from serve_bench.benchmarks.rpc.request import (
 from serve_bench.cli import FAILED, print_note
 from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import Sitting, done, launch_lines, print_plan, sit
-from serve_bench.core.document import ReportOptions
 from serve_bench.core.plan import duration_text
 from serve_bench.core.result import Result
 from serve_bench.store.files import why, write_whole
+from serve_bench.view.document import ReportOptions
 
 
 def run(

@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from serve_bench.benchmarks.parts.csv import json_of, pick, run_json
-from serve_bench.benchmarks.parts.published import RPC, reference
 from serve_bench.benchmarks.rpc.request import PUBLISHED_ARGUMENTS
 from serve_bench.benchmarks.rpc.summary import (
     AGENT,
@@ -27,8 +25,10 @@ from serve_bench.benchmarks.rpc.summary import (
     rpc_summary,
     x_axis_of,
 )
-from serve_bench.core.document import ReportOptions
 from serve_bench.core.result import JsonObject, Result
+from serve_bench.view.csv import json_of, pick, run_json
+from serve_bench.view.document import ReportOptions
+from serve_bench.view.published import RPC, reference
 
 OURS: Final = "serve_bench"
 """The key of what the source's file does not have."""

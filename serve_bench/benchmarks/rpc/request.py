@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from serve_bench.benchmarks.parts.arguments import Arguments, rounds
+from serve_bench.benchmarks.arguments import Arguments, rounds
 from serve_bench.core.axes import only_keys
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import JsonObject, PlannedTrial, Row, trial_key

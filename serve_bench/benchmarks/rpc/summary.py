@@ -18,15 +18,15 @@ from typing import Any, Final
 
 from serve_bench.analysis.checks import Warning, checks
 from serve_bench.analysis.statistics import MAIN, Line, Spread, merged, summarize
-from serve_bench.benchmarks.parts.blocks import over_windows
-from serve_bench.benchmarks.parts.inside import GroupedCpu, grouped_cpu
-from serve_bench.benchmarks.parts.rows import row_findings
 from serve_bench.benchmarks.rpc.request import x_of
-from serve_bench.core.document import Finding
 from serve_bench.core.errors import FormatError
 from serve_bench.core.figures import counted
 from serve_bench.core.histogram import Histogram, slot_middle
 from serve_bench.core.result import Failure, JsonObject, Metric, Result, Run, Trial, cell_slug
+from serve_bench.view.blocks import over_windows
+from serve_bench.view.document import Finding
+from serve_bench.view.inside import GroupedCpu, grouped_cpu
+from serve_bench.view.rows import row_findings
 
 AGENT_LATENCY, OBSERVER_LATENCY = "agent_latency", "latency"
 AGENT_THROUGHPUT, OBSERVER_THROUGHPUT = "agent_throughput", "observer_throughput"

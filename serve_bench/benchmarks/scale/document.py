@@ -16,9 +16,24 @@ from typing import Any, Final, TypeAlias
 from serve_bench.analysis.climb import throughput_of
 from serve_bench.analysis.statistics import LATENCY, MAIN, Line
 from serve_bench.analysis.verdict import prevailing
-from serve_bench.benchmarks.parts import charts
-from serve_bench.benchmarks.parts.about_run import method, run_document
-from serve_bench.benchmarks.parts.blocks import (
+from serve_bench.benchmarks.scale.figures import HTTP, QUANTITIES, Quantity, ScaleFigure
+from serve_bench.benchmarks.scale.growth import FEWEST, Grown
+from serve_bench.benchmarks.scale.nodes import ScaleNode, cpu_of
+from serve_bench.benchmarks.scale.request import AS_IT_IS
+from serve_bench.benchmarks.scale.summary import (
+    RATE,
+    RowCpu,
+    ScaleSize,
+    ScaleSummary,
+    scale_summary,
+    short_label,
+    usages_of,
+)
+from serve_bench.core.figures import counted
+from serve_bench.core.result import Result
+from serve_bench.view import drawn as charts
+from serve_bench.view.about_run import method, run_document
+from serve_bench.view.blocks import (
     NOTHING,
     Fields,
     count,
@@ -40,30 +55,7 @@ from serve_bench.benchmarks.parts.blocks import (
     table_of,
     whole_run,
 )
-from serve_bench.benchmarks.parts.charts import LinePoint, Point
-from serve_bench.benchmarks.parts.published import scale_notes, scale_published
-from serve_bench.benchmarks.parts.texts import (
-    bounded_number,
-    decimals,
-    latency,
-    limited_text,
-    number,
-    ratio,
-)
-from serve_bench.benchmarks.scale.figures import HTTP, QUANTITIES, Figure, Quantity
-from serve_bench.benchmarks.scale.growth import FEWEST, Grown
-from serve_bench.benchmarks.scale.nodes import ScaleNode, cpu_of
-from serve_bench.benchmarks.scale.request import AS_IT_IS
-from serve_bench.benchmarks.scale.summary import (
-    RATE,
-    RowCpu,
-    ScaleSize,
-    ScaleSummary,
-    scale_summary,
-    short_label,
-    usages_of,
-)
-from serve_bench.core.document import (
+from serve_bench.view.document import (
     Block,
     Cell,
     Chart,
@@ -80,8 +72,9 @@ from serve_bench.core.document import (
     Text,
     sentences,
 )
-from serve_bench.core.figures import counted
-from serve_bench.core.result import Result
+from serve_bench.view.drawn import LinePoint, Point
+from serve_bench.view.published import scale_notes, scale_published
+from serve_bench.view.texts import bounded_number, decimals, latency, limited_text, number, ratio
 
 DETAILS: Final = ("latency_p50", "controller_loop", "teardown_time")
 """Quantities of a curve that go first where its table is too wide."""
@@ -300,7 +293,7 @@ def _results(summary: ScaleSummary) -> Iterator[Block]:
     yield _curve_table(summary) if summary.curve else _sizes_table(summary)
 
 
-def figure_text(figure: Figure) -> str:
+def figure_text(figure: ScaleFigure) -> str:
     """The mean of a metric: counts whole, times with three digits, else four."""
     if figure.mean is None:
         return NOTHING.text
@@ -309,7 +302,7 @@ def figure_text(figure: Figure) -> str:
     return bounded_number(figure.mean, 3 if figure.unit == "ms" else 4)
 
 
-def _measured(figure: Figure | None) -> Number:
+def _measured(figure: ScaleFigure | None) -> Number:
     """A metric with its spread over launches, where there are several, with as many decimals."""
     if figure is None or figure.mean is None:
         return NOTHING
@@ -628,7 +621,7 @@ def growth_charts(summary: ScaleSummary) -> Iterator[Chart]:
         )
 
 
-def _step(replicas: int, figure: Figure) -> LinePoint:
+def _step(replicas: int, figure: ScaleFigure) -> LinePoint:
     low, high = min(figure.known), max(figure.known)
     several = figure.count > 1
     return LinePoint(

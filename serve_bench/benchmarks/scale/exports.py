@@ -12,10 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from serve_bench.analysis.statistics import LATENCY, MAIN, Line, LowerBound
-from serve_bench.benchmarks.parts.csv import json_of, pick, run_json
-from serve_bench.benchmarks.parts.published import scale_notes, scale_published
-from serve_bench.benchmarks.parts.slo import slo_json
-from serve_bench.benchmarks.scale.figures import CLUSTER_NAMES, Figure
+from serve_bench.benchmarks.scale.figures import CLUSTER_NAMES, ScaleFigure
 from serve_bench.benchmarks.scale.growth import Grown
 from serve_bench.benchmarks.scale.nodes import NODE_NAMES
 from serve_bench.benchmarks.scale.summary import (
@@ -24,8 +21,11 @@ from serve_bench.benchmarks.scale.summary import (
     ScaleVariant,
     scale_summary,
 )
-from serve_bench.core.document import ReportOptions
 from serve_bench.core.result import Result, Run
+from serve_bench.view.csv import json_of, pick, run_json
+from serve_bench.view.document import ReportOptions
+from serve_bench.view.published import scale_notes, scale_published
+from serve_bench.view.slo import slo_json
 
 
 def json_text(result: Result, options: ReportOptions) -> str:
@@ -65,7 +65,7 @@ def _size(size: ScaleSize, run: Run) -> dict[str, Any]:
     }
 
 
-def _figure(figure: Figure) -> dict[str, Any]:
+def _figure(figure: ScaleFigure) -> dict[str, Any]:
     lower = {"lower_bound": isinstance(figure.mean, LowerBound)}
     return pick(figure, "unit", "kind", "mean", "std", "count", "values") | lower
 
@@ -131,7 +131,7 @@ def scale_perf_metrics(result: Result) -> str:
     return json_of(content)
 
 
-def _named(summary: ScaleSummary, size: ScaleSize) -> Iterator[tuple[str, Figure]]:
+def _named(summary: ScaleSummary, size: ScaleSize) -> Iterator[tuple[str, ScaleFigure]]:
     """The figures of a size by their names; those of a curve with the replicas and the unit."""
     if not summary.curve:
         yield from size.figures.items()

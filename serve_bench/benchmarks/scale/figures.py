@@ -23,11 +23,11 @@ from serve_bench.analysis.statistics import (
     made_of,
     merged,
 )
-from serve_bench.benchmarks.parts.rows import NS_PER_MS
 from serve_bench.benchmarks.scale.nodes import NODE_METRICS, Kind, node_figures, nodes_of
 from serve_bench.benchmarks.scale.request import GRAPHS
 from serve_bench.core.load_spec import HANDLE
 from serve_bench.core.result import Trial
+from serve_bench.view.rows import NS_PER_MS
 
 GRAPH_NAMES: Final = (
     *("throughput_mean_tps", "throughput_std_tps"),
@@ -47,7 +47,7 @@ requests, which a maximum over nodes is not."""
 
 
 class Quantity(NamedTuple):
-    """What is followed over the number of replicas. `figure`: the name of its Figure; `short`: the
+    """What is followed over the number of replicas. `figure`: its name; `short`: the
     name of its column."""
 
     name: str
@@ -71,7 +71,7 @@ QUANTITIES: Final = (
 
 
 @dataclass(frozen=True)
-class Figure:
+class ScaleFigure:
     """A metric of one size under one variant. `values`: one a launch. `kind`: None for a count."""
 
     name: str
@@ -99,7 +99,7 @@ class Figure:
         return len(self.known)
 
 
-def figures_of(lines: Sequence[Line], launches: Sequence[int]) -> dict[str, Figure]:
+def figures_of(lines: Sequence[Line], launches: Sequence[int]) -> dict[str, ScaleFigure]:
     """The figures of a size by name, in the order of a report."""
     workload = lines[0].cell.get("workload")
     if workload in GRAPHS:
@@ -130,18 +130,18 @@ def _windows(
     return over(metric.windows) if metric is not None and metric.windows else None
 
 
-def _cluster(trials: Trials) -> Iterator[Figure]:
+def _cluster(trials: Trials) -> Iterator[ScaleFigure]:
     """The 13 and ours. There is one row."""
     of_nodes = [{} if one is None else node_figures(nodes_of(one)) for one in trials]
     for one in NODE_METRICS:
         values = tuple(figures.get(one.name) for figures in of_nodes)
-        yield Figure(one.name, one.unit, one.kind, values)
+        yield ScaleFigure(one.name, one.unit, one.kind, values)
     completed = _each(trials, lambda trial: float(trial.completed_in_windows))
-    yield Figure(CLUSTER_NAMES[0], "requests", None, completed)
-    yield Figure(CLUSTER_NAMES[1], "requests/s", "THROUGHPUT", _each(trials, _windows))
+    yield ScaleFigure(CLUSTER_NAMES[0], "requests", None, completed)
+    yield ScaleFigure(CLUSTER_NAMES[1], "requests/s", "THROUGHPUT", _each(trials, _windows))
     shares = [_shares(one) for one in trials]
     for at, name in enumerate(CLUSTER_NAMES[2:]):
-        yield Figure(name, "ms", "LATENCY", tuple(one[at] for one in shares))
+        yield ScaleFigure(name, "ms", "LATENCY", tuple(one[at] for one in shares))
 
 
 def _shares(trial: Trial | None) -> list[float | None]:
@@ -150,7 +150,7 @@ def _shares(trial: Trial | None) -> list[float | None]:
     return [None if value is None else value / NS_PER_MS for value in values]
 
 
-def _curve(trials: Trials) -> Iterator[Figure]:
+def _curve(trials: Trials) -> Iterator[ScaleFigure]:
     """The metrics of a size as the trials name them, and its latency."""
     for one in QUANTITIES[3:]:
         known = [trial.metrics.get(one.name) for trial in trials if trial is not None]
@@ -159,13 +159,13 @@ def _curve(trials: Trials) -> Iterator[Figure]:
             # What is better when it is less is a LATENCY to Ray's tooling.
             kind: Kind = "LATENCY" if metrics[0].better == "lower" else "THROUGHPUT"
             values = tuple(None if trial is None else _windows(trial, one.name) for trial in trials)
-            yield Figure(one.figure, metrics[0].unit, kind, values)
+            yield ScaleFigure(one.figure, metrics[0].unit, kind, values)
     for at, share in ((0, "p50"), (3, "p99")):
         values = tuple(_shares(trial)[at] for trial in trials)
-        yield Figure(f"latency_{share}", "ms", "LATENCY", values)
+        yield ScaleFigure(f"latency_{share}", "ms", "LATENCY", values)
 
 
-def _graph(lines: Sequence[Line], launches: Sequence[int]) -> Iterator[Figure]:
+def _graph(lines: Sequence[Line], launches: Sequence[int]) -> Iterator[ScaleFigure]:
     """The four of a handle, then the four of HTTP."""
     for way in ("", HTTP):
         own = [line for line in lines if (line.row.client == HANDLE) is (way == "")]
@@ -178,7 +178,7 @@ def _graph(lines: Sequence[Line], launches: Sequence[int]) -> Iterator[Figure]:
             ("ms", "LATENCY", _each(each, partial(_latency_ms, name="std"))),
         )
         for name, figure in zip(GRAPH_NAMES, values, strict=True):
-            yield Figure(way + name, *figure)
+            yield ScaleFigure(way + name, *figure)
 
 
 def _latency_ms(trial: Trial, name: str) -> float | None:

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from serve_bench.benchmarks.scale.figures import QUANTITIES, Figure, Quantity
+from serve_bench.benchmarks.scale.figures import QUANTITIES, Quantity, ScaleFigure
 
 FEWEST: Final = 3
 """Sizes: two points are always on a line."""
@@ -121,11 +121,11 @@ def growth(points: Sequence[tuple[int, float]]) -> Growth | None:
 
 @dataclass(frozen=True)
 class Grown:
-    """A quantity over replicas under one variant: its points as (replicas, Figure), and the fit
+    """A quantity over replicas under one variant: points as (replicas, ScaleFigure), and the fit
     through their means; None where there are too few."""
 
     quantity: Quantity
-    points: tuple[tuple[int, Figure], ...]
+    points: tuple[tuple[int, ScaleFigure], ...]
     fit: Growth | None
 
     @property
@@ -134,7 +134,7 @@ class Grown:
         return sum(1 for _, figure in self.points if (figure.mean or 0.0) > 0)
 
 
-def grown_of(sizes: Sequence[tuple[int, Mapping[str, Figure]]]) -> tuple[Grown, ...]:
+def grown_of(sizes: Sequence[tuple[int, Mapping[str, ScaleFigure]]]) -> tuple[Grown, ...]:
     """Every quantity of a curve that has a point; `sizes` are (replicas, figures by name)."""
     out = []
     for quantity in QUANTITIES:

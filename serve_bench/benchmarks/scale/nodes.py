@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from serve_bench.analysis.statistics import LowerBound, made_of
-from serve_bench.benchmarks.parts.inside import GroupedCpu, grouped_cpu
-from serve_bench.benchmarks.parts.rows import NS_PER_MS
 from serve_bench.core.facts import NodeFacts
 from serve_bench.core.result import JsonObject, Trial
+from serve_bench.view.inside import GroupedCpu, grouped_cpu
+from serve_bench.view.rows import NS_PER_MS
 
 Kind: TypeAlias = Literal["THROUGHPUT", "LATENCY"]
 """The two types that Ray's release tooling knows; a count is neither."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from serve_bench.benchmarks.parts.arguments import Arguments, rounds
+from serve_bench.benchmarks.arguments import Arguments, rounds
 from serve_bench.benchmarks.scale import KEYS, Workload
 from serve_bench.core.axes import axis_flags, only_keys
 from serve_bench.core.errors import BadInput

@@ -15,19 +15,19 @@ from typing import Any, Final
 from serve_bench.analysis.checks import Warning, checks
 from serve_bench.analysis.statistics import MAIN, Line, summarize
 from serve_bench.analysis.verdict import Verdict, limited_by
-from serve_bench.benchmarks.parts.inside import GroupedCpu
-from serve_bench.benchmarks.parts.rows import engaged_of, env_of
-from serve_bench.benchmarks.parts.texts import limited_line, number
-from serve_bench.benchmarks.scale.figures import Figure, figures_of
+from serve_bench.benchmarks.scale.figures import ScaleFigure, figures_of
 from serve_bench.benchmarks.scale.growth import Grown, grown_of
 from serve_bench.benchmarks.scale.nodes import ScaleNode, cpu_of, nodes_of
 from serve_bench.benchmarks.scale.request import GRAPHS, invalid_share
-from serve_bench.core.document import Finding
 from serve_bench.core.errors import FormatError
 from serve_bench.core.failed_requests import failures, statuses_of
 from serve_bench.core.figures import counted
 from serve_bench.core.load_spec import HANDLE
 from serve_bench.core.result import Failure, JsonObject, Launch, Result, Run, Trial, cell_slug
+from serve_bench.view.document import Finding
+from serve_bench.view.inside import GroupedCpu
+from serve_bench.view.rows import engaged_of, env_of
+from serve_bench.view.texts import limited_line, number
 
 RATE: Final = "cluster_requests_per_s"
 """The figure of a curve's throughput."""
@@ -70,7 +70,7 @@ class ScaleSize:
     cell: JsonObject
     launches: tuple[int, ...]
     lines: tuple[Line, ...]
-    figures: Mapping[str, Figure]
+    figures: Mapping[str, ScaleFigure]
     nodes: tuple[ScaleNode, ...]
     invalid: tuple[Invalid, ...]
     warnings: tuple[Warning, ...]

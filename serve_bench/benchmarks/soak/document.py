@@ -8,9 +8,22 @@ from typing import Final
 
 from serve_bench.analysis.checks import checks
 from serve_bench.analysis.drift import LevelDrift
-from serve_bench.benchmarks.parts import charts
-from serve_bench.benchmarks.parts.about_run import method, run_document
-from serve_bench.benchmarks.parts.blocks import (
+from serve_bench.benchmarks.soak.summary import (
+    TOO_SHORT,
+    LoadPart,
+    ProcessDrift,
+    Soak,
+    VariantSoak,
+    minutes_text,
+    sentences_of,
+    slope_number,
+    soak_of,
+)
+from serve_bench.core.figures import counted, number
+from serve_bench.core.result import Result
+from serve_bench.view import drawn as charts
+from serve_bench.view.about_run import method, run_document
+from serve_bench.view.blocks import (
     NOTHING,
     Fields,
     count,
@@ -24,19 +37,8 @@ from serve_bench.benchmarks.parts.blocks import (
     table_of,
     whole_run,
 )
-from serve_bench.benchmarks.soak.summary import (
-    TOO_SHORT,
-    LoadPart,
-    ProcessDrift,
-    Soak,
-    VariantSoak,
-    minutes_text,
-    sentences_of,
-    slope_number,
-    soak_of,
-)
-from serve_bench.core.charts import LinePoint
-from serve_bench.core.document import (
+from serve_bench.view.charts import LinePoint
+from serve_bench.view.document import (
     Chart,
     Charts,
     Column,
@@ -50,8 +52,6 @@ from serve_bench.core.document import (
     Tone,
     sentences,
 )
-from serve_bench.core.figures import counted, number
-from serve_bench.core.result import Result
 
 _TONES: Final[dict[str, Tone]] = {"grows": "bad", "does not grow": "good", TOO_SHORT: "doubt"}
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from serve_bench.analysis.statistics import summarize
-from serve_bench.benchmarks.parts.csv import json_of, pick
-from serve_bench.benchmarks.parts.slo import slo_json
 from serve_bench.benchmarks.soak.summary import ProcessDrift, VariantSoak, sentences_of, soak_of
-from serve_bench.core.document import ReportOptions
 from serve_bench.core.result import Result
+from serve_bench.view.csv import json_of, pick
+from serve_bench.view.document import ReportOptions
+from serve_bench.view.slo import slo_json
 
 
 def json_text(result: Result, options: ReportOptions) -> str:

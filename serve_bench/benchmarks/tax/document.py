@@ -7,9 +7,6 @@ from functools import partial
 from typing import Final
 
 from serve_bench.analysis.comparing.model import Compared, ComparedRow, ends
-from serve_bench.benchmarks.parts.about_run import method, run_document
-from serve_bench.benchmarks.parts.blocks import failure, statement
-from serve_bench.benchmarks.parts.charts import Ratio, ratios
 from serve_bench.benchmarks.tax.summary import (
     METRICS,
     LayerFigures,
@@ -21,7 +18,11 @@ from serve_bench.benchmarks.tax.summary import (
     sentences_of,
 )
 from serve_bench.benchmarks.versus.summary import SCALES, metric_number, value_text
-from serve_bench.core.document import (
+from serve_bench.core.figures import percent, ratio_text
+from serve_bench.core.result import Result
+from serve_bench.view.about_run import method, run_document
+from serve_bench.view.blocks import failure, statement
+from serve_bench.view.document import (
     Chart,
     Charts,
     Column,
@@ -34,8 +35,7 @@ from serve_bench.core.document import (
     TableRow,
     sentences,
 )
-from serve_bench.core.figures import percent, ratio_text
-from serve_bench.core.result import Result
+from serve_bench.view.drawn import Ratio, ratios
 
 LAYER_NOTE = (
     "requests/s, p50, p99: client raw, of a handle a driver in Python, whose own work limits it; "

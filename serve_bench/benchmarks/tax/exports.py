@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from serve_bench.analysis.comparing.model import ComparedRow
-from serve_bench.benchmarks.parts.csv import json_of, pick
 from serve_bench.benchmarks.tax.summary import LayerFigures, RowFigures, figures_of, sentences_of
 from serve_bench.benchmarks.versus.exports import line_json
-from serve_bench.core.document import ReportOptions
 from serve_bench.core.result import Result
+from serve_bench.view.csv import json_of, pick
+from serve_bench.view.document import ReportOptions
 
 
 def json_text(result: Result, options: ReportOptions) -> str:

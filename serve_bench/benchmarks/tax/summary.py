@@ -18,10 +18,10 @@ from serve_bench.analysis.comparing.values import SLICES, SideRow, by_key, rows_
 from serve_bench.analysis.ratios import Interval
 from serve_bench.benchmarks.tax.request import Layer, TaxSuite
 from serve_bench.benchmarks.versus.summary import value_text
-from serve_bench.core.document import Finding
 from serve_bench.core.errors import FormatError
 from serve_bench.core.figures import counted, percent
 from serve_bench.core.result import Result, Row
+from serve_bench.view.document import Finding
 
 METRICS: Final = ("throughput", "p50", "p99", "cpu")
 GATE: Final = ("throughput",)

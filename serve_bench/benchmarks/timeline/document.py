@@ -8,18 +8,6 @@ from typing import Final
 
 from serve_bench.analysis.checks import checks
 from serve_bench.analysis.course import REPLICA_STATES, Mean, replica_lines
-from serve_bench.benchmarks.parts.about_run import method, run_document
-from serve_bench.benchmarks.parts.blocks import (
-    Fields,
-    count,
-    doubt,
-    failure,
-    gaps,
-    milliseconds,
-    statement,
-    table_of,
-    word_table,
-)
 from serve_bench.benchmarks.timeline.summary import (
     DOUBTS,
     TimelineCell,
@@ -30,8 +18,23 @@ from serve_bench.benchmarks.timeline.summary import (
     mean_text,
     sentences_of,
 )
-from serve_bench.core.charts import Chart, Happening, Happenings, Lane, LinePoint, Lines, Mark
-from serve_bench.core.document import (
+from serve_bench.core.histogram import Histogram
+from serve_bench.core.result import Result
+from serve_bench.core.usage import ORDER
+from serve_bench.view.about_run import method, run_document
+from serve_bench.view.blocks import (
+    Fields,
+    count,
+    doubt,
+    failure,
+    gaps,
+    milliseconds,
+    statement,
+    table_of,
+    word_table,
+)
+from serve_bench.view.charts import Chart, Happening, Happenings, Lane, LinePoint, Lines, Mark
+from serve_bench.view.document import (
     Charts,
     Column,
     Document,
@@ -46,9 +49,6 @@ from serve_bench.core.document import (
     Text,
     sentences,
 )
-from serve_bench.core.histogram import Histogram
-from serve_bench.core.result import Result
-from serve_bench.core.usage import ORDER
 
 MOST_LANES: Final = 4
 """Launches whose lanes are drawn; of more there are tables."""

@@ -7,7 +7,6 @@ from dataclasses import asdict
 from typing import Any
 
 from serve_bench.analysis.course import REPLICA_STATES
-from serve_bench.benchmarks.parts.csv import json_of, pick
 from serve_bench.benchmarks.timeline.summary import (
     TimelineCell,
     TimelineLaunch,
@@ -15,9 +14,10 @@ from serve_bench.benchmarks.timeline.summary import (
     cells_of,
     sentences_of,
 )
-from serve_bench.core.document import ReportOptions
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Result
+from serve_bench.view.csv import json_of, pick
+from serve_bench.view.document import ReportOptions
 
 
 def json_text(result: Result, options: ReportOptions) -> str:

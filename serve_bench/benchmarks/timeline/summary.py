@@ -24,13 +24,13 @@ from serve_bench.analysis.course import (
 from serve_bench.analysis.statistics import silent_from
 from serve_bench.analysis.verdict import limited_by
 from serve_bench.analysis.verdict.router import router_wait_s, router_words
-from serve_bench.benchmarks.parts.texts import cell_title
 from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.figures import counted, number
 from serve_bench.core.result import JsonObject, Result, Trial, cell_slug
 from serve_bench.core.schema import built
 from serve_bench.core.slo import Slo, parse_slo
 from serve_bench.core.timeline import Timeline
+from serve_bench.view.texts import cell_title
 
 NEAR_S: Final = 1.0
 """A lost request whose end is so near to an event is counted with it. A process that ends may lose

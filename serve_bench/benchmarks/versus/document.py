@@ -28,18 +28,6 @@ from serve_bench.analysis.comparing.model import (
 )
 from serve_bench.analysis.comparing.values import OF_STREAMS
 from serve_bench.analysis.ratios import FEWEST, Interval, paired
-from serve_bench.benchmarks.parts.about_run import (
-    asked,
-    command_line,
-    formula_table,
-    machine,
-    moment,
-)
-from serve_bench.benchmarks.parts.about_run import method as executed_method
-from serve_bench.benchmarks.parts.blocks import in_parts, proofs, section
-from serve_bench.benchmarks.parts.charts import LinePoint, Point, Ratio, intervals, ladder, ratios
-from serve_bench.benchmarks.parts.texts import cell_title
-from serve_bench.benchmarks.parts.waterfall import shift_blocks
 from serve_bench.benchmarks.versus.summary import (
     SCALES,
     findings,
@@ -51,7 +39,12 @@ from serve_bench.benchmarks.versus.summary import (
     side_text,
     span_text,
 )
-from serve_bench.core.document import (
+from serve_bench.core.figures import percent, ratio_text
+from serve_bench.core.result import Result, cell_slug
+from serve_bench.view.about_run import asked, command_line, formula_table, machine, moment
+from serve_bench.view.about_run import method as executed_method
+from serve_bench.view.blocks import in_parts, proofs, section
+from serve_bench.view.document import (
     Block,
     Cell,
     Chart,
@@ -72,8 +65,9 @@ from serve_bench.core.document import (
     Tone,
     sentences,
 )
-from serve_bench.core.figures import percent, ratio_text
-from serve_bench.core.result import Result, cell_slug
+from serve_bench.view.drawn import LinePoint, Point, Ratio, intervals, ladder, ratios
+from serve_bench.view.texts import cell_title
+from serve_bench.view.waterfall import shift_blocks
 
 _AB: Final = "docs/ab.md"
 PAIRED_FORMULAS: Final = (

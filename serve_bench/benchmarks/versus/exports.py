@@ -14,11 +14,11 @@ from typing import Any
 from serve_bench.analysis.comparing import of_versus
 from serve_bench.analysis.comparing.model import About, Compared, ComparedRow, Comparing
 from serve_bench.analysis.ratios import Interval
-from serve_bench.benchmarks.parts.csv import json_of
 from serve_bench.benchmarks.versus.summary import side_changes
 from serve_bench.benchmarks.versus.words import headline
-from serve_bench.core.document import ReportOptions
 from serve_bench.core.result import Result
+from serve_bench.view.csv import json_of
+from serve_bench.view.document import ReportOptions
 
 
 def json_text(result: Result, options: ReportOptions) -> str:

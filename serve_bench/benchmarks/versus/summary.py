@@ -23,15 +23,15 @@ from serve_bench.analysis.comparing.model import (
     row_title,
 )
 from serve_bench.analysis.comparing.values import OF_ALL
-from serve_bench.benchmarks.parts.blocks import statement
-from serve_bench.benchmarks.parts.rows import engaged_of
-from serve_bench.benchmarks.parts.texts import bounded_number
-from serve_bench.benchmarks.parts.waterfall import shift_sentence
 from serve_bench.benchmarks.versus.slicing import ms_text
 from serve_bench.benchmarks.versus.words import headline, range_text, settles
-from serve_bench.core.document import Finding, Number, sentences
 from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import percent, ratio_text
+from serve_bench.view.blocks import statement
+from serve_bench.view.document import Finding, Number, sentences
+from serve_bench.view.rows import engaged_of
+from serve_bench.view.texts import bounded_number
+from serve_bench.view.waterfall import shift_sentence
 
 
 @dataclass(frozen=True)

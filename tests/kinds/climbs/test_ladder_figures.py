@@ -8,15 +8,14 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from serve_bench.analysis.climb import Climb
-from serve_bench.benchmarks.ladder.summary import ladder_lines, services_of
-from serve_bench.benchmarks.parts.charts import AT_LEAST
-from serve_bench.benchmarks.parts.rows import page_of
 from serve_bench.cli.show import render
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.load_result import Counts
 from serve_bench.core.result import Failure, Metric, Result, Trial, result_of
 from serve_bench.report.vega import vega
+from serve_bench.view.drawn import AT_LEAST
+from serve_bench.view.ladders import ladder_lines
 from tests.records import AT, cell, run, trial
 from tests.sheet_parts import as_lines, chart, is_sound, ladder_sheet, names
 from tests.versus_records import latency_of
@@ -77,7 +76,8 @@ def test_a_ladder_that_was_broken_off_says_what_comes_next() -> None:
     (row,) = [line for line in text.splitlines() if "not climbed to its end" in line]
     assert row.split()[0] == "default" and row.split()[-2:] == ["-", "-"]
     of_json = json.loads(render(result(ladder, *steps("default", ladder, done)), "json"))
-    assert of_json["ladders"][0]["at_knee"] is None is of_json["ladders"][0]["best_users"]
+    (point,) = of_json["points"]
+    assert "throughput" not in point["figures"] and "best_with" not in point["dims"]
 
 
 def cut(one: Trial) -> Trial:
@@ -120,14 +120,13 @@ def test_figures_are_of_the_launches_that_came_to_their_end() -> None:
         *climbed(ladder, "default", 1, {10: 100.0, 20: 180.0, 30: 150.0}),
         *climbed(ladder, "default", 2, {10: 90.0, 20: 360.0}),
     )
-    base, found = ladder_lines(whole_run)
+    _, found = ladder_lines(whole_run)
     assert found.best is not None and found.rate(found.best) == 180.0
-    _, service = services_of(page_of(whole_run), [base, found])
-    assert (service.best_rate, service.ratio) == (180.0, 0.5)
+    figures = json.loads(render(whole_run, "json"))["points"][1]["figures"]
+    assert (figures["best"]["value"], figures["ratio"]["value"]) == (180.0, 0.5)
+    assert figures["throughput"]["value"] == 180.0
     knees, _, _ = render(whole_run).partition("\nSteps\n")
     assert "180.0" in knees and "270.0" not in knees
-    of_json = json.loads(render(whole_run, "json"))["ladders"][1]
-    assert of_json["at_knee"]["requests_per_s"] == 180.0
 
 
 def test_where_nothing_was_served_there_is_no_knee() -> None:

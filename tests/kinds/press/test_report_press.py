@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from serve_bench.benchmarks.parts.published import PRESS, press_table, reference
 from serve_bench.cli.show import render
 from serve_bench.core.result import PlannedTrial, Result, Trial
 from serve_bench.report import FORMATS
+from serve_bench.view.published import press_table
 from tests import places
 from tests.records import PRESS_CELL, failure_of, press_result, press_trial
 from tests.sheet_parts import flat
@@ -61,9 +61,9 @@ FLAT = [press_trial(users, qps) for users, qps in {1: 300.0, 50: 1980.0, 100: 20
 
 def test_times_without_connecting_are_shown_on_demand() -> None:
     one = press_trial(100, 2000.0)
-    assert " 4750000 2105 " in shown(one, exclude_connect=True)
+    assert " 4750000 2,105 " in shown(one, exclude_connect=True)
     assert "onnected" not in shown(one)
-    assert "| 4750000 | 2105 |" in shown(one, exclude_connect=True, format="markdown")
+    assert "| 4750000 | 2,105 |" in shown(one, exclude_connect=True, format="markdown")
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -92,24 +92,22 @@ def test_the_published_table_is_that_of_the_device_and_level(
 
 def test_published_tables_are_never_called_measured_here() -> None:
     text = shown(*FLAT, published=True)
-    assert "Published, not measured here" in text and "100 3312.3478 556360 17973.97369" in text
-    assert "17973" not in shown(*FLAT)
+    assert "Published, not measured here" in text and "100 3312.3 556360 17,974" in text
+    assert "17,974" not in shown(*FLAT)
     other = press_trial(1, 100.0, of={**PRESS_CELL, "device": "cuda", "log_level": "INFO"})
     assert "no published table like default, GPU, INFO" in shown(other, published=True)
 
 
 def test_json_holds_all_figures_and_every_ratio() -> None:
-    page = json.loads(render(golden(), "json", published=True))
-    error, debug = page["press"]["settings"]
-    assert (error["best_clients"], error["knee_clients"], error["collapses"]) == (100, 50, [])
-    assert [one["round"] for one in debug["rounds"]] == [1, 2, 3]
-    (collapse,) = debug["collapses"]
-    assert len(collapse["runs"]) == 7 and collapse["agree"] is False
-    (found,) = page["press"]["comparisons"]
-    assert found["support"] == "distinguished"
-    assert found["rounds"]["2"] == pytest.approx(1405 / 1805)
-    assert set(found["steps"]) == {"1", "10", "50", "100", "200"}
-    assert page["published"] == reference(PRESS)
-    for row in (*error["rows"], *debug["rows"]):
-        assert row["asked"] == row["completed"] + sum(row["failed"].values()) + row["cut"]
-        assert row["total_us"] > row["without_us"]
+    page = json.loads(render(golden(), "json"))
+    error, debug, collapse = page["points"]
+    assert (error["dims"]["best_with"], error["dims"]["users"]) == (100, 50)
+    assert set(debug["figures"]["best"]["launches"]) == {"1", "2", "3"}
+    assert collapse["dims"]["users"] == 200 and "its 7 runs: " in collapse["notes"][0]
+    best, *steps = page["comparisons"]
+    assert best["figures"]["served_of_base"]["launches"]["2"] == pytest.approx(1405 / 1805)
+    assert [row["dims"]["with"] for row in steps] == [1, 10, 50, 100, 200]
+    for row in page["rows"]:
+        figures = {name: value["value"] for name, value in row["figures"].items()}
+        assert figures["asked"] == sum(figures[name] for name in ("completed", "errors", "cut"))
+        assert figures["total"] > figures["connected"]

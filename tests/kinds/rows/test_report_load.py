@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from serve_bench.core.document import Document, Facts, Table
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.result import (
@@ -20,6 +19,7 @@ from serve_bench.core.result import (
     Trial,
     result_of,
 )
+from serve_bench.view.document import Document, Facts, Table
 from tests.records import AT
 from tests.sheet_parts import as_lines, every, load_sheet, names, part
 

@@ -11,12 +11,9 @@ import pytest
 
 from serve_bench.analysis.statistics import Spread
 from serve_bench.benchmarks.micro.charts import ends_of
-from serve_bench.benchmarks.parts.inside import served_facts
-from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
-from serve_bench.benchmarks.parts.rows import page_of
+from serve_bench.benchmarks.perf_metrics import perf_metrics
 from serve_bench.cli.show import render
 from serve_bench.core.app_spec import own_spec
-from serve_bench.core.document import Chart, Document, Number, Prose, Table
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import Counts
 from serve_bench.core.own_app import Asked, OwnApp, OwnDeployment
@@ -24,6 +21,9 @@ from serve_bench.core.result import PlannedTrial, Record, Result, Row, Trial, re
 from serve_bench.core.usage import BATCH_SIZE, ReplicaCounts, ReplicaRequests, counts_of, grown
 from serve_bench.report.vega import vega
 from serve_bench.store import read
+from serve_bench.view.document import Chart, Document, Number, Prose, Table
+from serve_bench.view.inside import served_facts
+from serve_bench.view.rows import page_of
 from tests import places
 from tests.records import ROWS, cell, launch, planned, run, trial
 from tests.sheet_parts import as_lines, every, names, opened, page_sheet, part

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from serve_bench.benchmarks.parts.trace_files import trace_text
 from serve_bench.cli.show import ReportRequest
 from serve_bench.core.result import Result, Row, result_of
+from serve_bench.view.trace_files import trace_text
 from tests.records import launch, planned, run, trial
 
 DUE = 1_795_755_426_948_329_121

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
+from serve_bench.benchmarks.perf_metrics import perf_metrics
 from serve_bench.benchmarks.rpc.summary import (
     AGENT_THROUGHPUT,
     NAMES,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from serve_bench.analysis.checks import checks
-from serve_bench.benchmarks.parts.perf_metrics import perf_metrics
+from serve_bench.benchmarks.perf_metrics import perf_metrics
 from serve_bench.benchmarks.scale import Workload
 from serve_bench.benchmarks.scale.summary import scale_summary
 from serve_bench.cli.show import render

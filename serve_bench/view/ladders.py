@@ -14,14 +14,10 @@ from typing import Any, Final
 
 from serve_bench.analysis.climb import climbs_of, throughput_of
 from serve_bench.analysis.statistics import MAIN, Line, Spread, summarize
-from serve_bench.analysis.verdict import Verdict
 from serve_bench.analysis.verdict.case import Sign, Symptom, symptoms
 from serve_bench.analysis.verdict.limits import SOME_FAILED
-from serve_bench.benchmarks.parts.blocks import distinct
-from serve_bench.benchmarks.parts.rows import Entry, Page
-from serve_bench.benchmarks.parts.texts import cell_title
 from serve_bench.core.ladder import COLLAPSE, Ladder, Next, Rung, best, collapses, knee
-from serve_bench.core.result import JsonObject, Result, Row, Trial, cell_slug
+from serve_bench.core.result import JsonObject, Result, Trial, cell_slug
 from serve_bench.core.schema import built
 
 NOT_VISIBLE: Final = "not visible"
@@ -260,104 +256,3 @@ def _end(variant: str, lines: Sequence[Line], result: Result, ladder: Ladder) ->
             else:
                 ends.append(f"not at its end: {move.clients} {word} come next")
     return "; ".join(dict.fromkeys(ends)) or "not begun"
-
-
-# Ladders joined with their names, what they are held against, and the entries of the page.
-
-
-@dataclass(frozen=True)
-class ServiceSummary:
-    """A ladder as it is shown. `name` tells it from all others of the run, `label` from those of
-    its `group` (one size; empty where each has a size of its own). `base`: the first of its size;
-    `entries`: of its steps by their row."""
-
-    name: str
-    label: str
-    group: str
-    ladder: LadderLine
-    base: LadderLine
-    entries: Mapping[Row, Entry]
-
-    @property
-    def knee(self) -> Line | None:
-        """The step at which it is saturated."""
-        return self.ladder.knee
-
-    @property
-    def best(self) -> Line | None:
-        """The step with the highest requests/s."""
-        return self.ladder.best
-
-    @property
-    def best_rate(self) -> float | None:
-        """The highest requests/s."""
-        return None if self.best is None else self.ladder.rate(self.best)
-
-    @property
-    def ratio(self) -> float | None:
-        """Of the best requests/s to that of the base; None where either has none."""
-        if self.best_rate is None or self.base.best is None:
-            return None
-        return self.best_rate / self.base.rate(self.base.best)
-
-    @property
-    def visible(self) -> bool:
-        """Whether it was launched by the run: of services of others no process is seen."""
-        return "num_replicas" in self.ladder.cell
-
-    @property
-    def limit(self) -> Verdict | None:
-        """What limited it at its knee."""
-        if self.knee is None or not self.visible:
-            return None
-        return self.entries[self.knee.row].limited
-
-
-def services_of(page: Page, ladders: Sequence[LadderLine]) -> list[ServiceSummary]:
-    """The ladders of a run under their names."""
-    names, sizes = [_name(one) for one in ladders], [_size(one) for one in ladders]
-    whole = [f"{name}, {size}" for name, size in zip(names, sizes, strict=True)]
-    unique = names if len(ladders) == 1 else distinct(whole)
-    grouped = len(set(sizes)) < len(ladders)
-    return [
-        ServiceSummary(
-            name=unique[at],
-            label=names[at] if grouped else unique[at],
-            group=sizes[at] if grouped else "",
-            ladder=one,
-            base=ladders[sizes.index(sizes[at])],
-            entries=entries_of(one, page),
-        )
-        for at, one in enumerate(ladders)
-    ]
-
-
-def _name(ladder: LadderLine) -> str:
-    """`default, plain, CPU`; of a variant without a model, and of a service of others, the name
-    alone."""
-    cell = ladder.cell
-    words = [ladder.variant, cell.get("ranker"), str(cell.get("device") or "").upper()]
-    return ", ".join(str(word) for word in words if word)
-
-
-def _size(ladder: LadderLine) -> str:
-    """What of the cell is not in the name: ladders of one size stand together."""
-    cell = ladder.cell
-    if "num_replicas" not in cell:
-        return f"replicas {NOT_VISIBLE}"
-    if "ranker" in cell:
-        count = int(cell["num_replicas"])
-        return f"{count} ranker replica{'s' if count != 1 else ''}"
-    return cell_title(cell)
-
-
-def entries_of(ladder: LadderLine, page: Page) -> dict[Row, Entry]:
-    """The entries of a page that are about a ladder, by their row."""
-    slug = cell_slug(ladder.cell)
-    return {
-        entry.line.row: entry
-        for entry in page.entries
-        if entry.line.variant == ladder.variant
-        and cell_slug(entry.line.cell) == slug
-        and entry.line.status != "profiled"
-    }

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from serve_bench.analysis.statistics import mean_rate, merged
-from serve_bench.core.document import Column, Table, TableRow
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.proof import CHILD_OF_REPLICA
 from serve_bench.core.result import Result, Trial
 from serve_bench.core.usage import BATCH_SIZE, RoleUse, by_role, mean_forward_ns
+from serve_bench.view.document import Column, Table, TableRow
 
 SHOWN_PERCENT: Final = 1.0
 """Roles below 1 % of a core in every row are added up as "the rest"."""

@@ -14,7 +14,10 @@ from typing import Any, Final, TypeAlias
 
 from serve_bench.analysis.checks import added_of, unfair_sentences
 from serve_bench.analysis.statistics import MAIN, Line, summarize
-from serve_bench.benchmarks.parts.blocks import (
+from serve_bench.core.figures import counted
+from serve_bench.core.load_result import Warmup
+from serve_bench.core.result import JsonObject, Result, Run, Trial
+from serve_bench.view.blocks import (
     NOTHING,
     Fields,
     count,
@@ -24,10 +27,7 @@ from serve_bench.benchmarks.parts.blocks import (
     whole_proofs,
     word_table,
 )
-from serve_bench.benchmarks.parts.rows import PROFILED
-from serve_bench.benchmarks.parts.slo import with_slo
-from serve_bench.benchmarks.parts.texts import cell_title
-from serve_bench.core.document import (
+from serve_bench.view.document import (
     Block,
     Cell,
     Column,
@@ -42,9 +42,9 @@ from serve_bench.core.document import (
     Tone,
     sentences,
 )
-from serve_bench.core.figures import counted
-from serve_bench.core.load_result import Warmup
-from serve_bench.core.result import JsonObject, Result, Run, Trial
+from serve_bench.view.rows import PROFILED
+from serve_bench.view.slo import with_slo
+from serve_bench.view.texts import cell_title
 
 # How the rows of a run were executed, beside what was asked of them.
 #

@@ -1,6 +1,6 @@
 """Makers of charts: what each kind draws, in the order in which charts are mostly made.
 
-The data types stand in core/charts.py; report/vega.py draws them. `words` describe a chart
+The data types stand in view/charts.py; report/vega.py draws them. `words` describe a chart
 for screen readers; without any, its figures are named. All raise ValueError for what has no place
 in the chart.
 """
@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from serve_bench.benchmarks.parts.texts import bounded_number, number
-from serve_bench.core.charts import BarPart as BarPart
-from serve_bench.core.charts import Chart, Dots, Lines, Ratios, XScale
-from serve_bench.core.charts import LinePoint as LinePoint
-from serve_bench.core.charts import Mark as Mark
-from serve_bench.core.charts import Point as Point
-from serve_bench.core.charts import Ratio as Ratio
 from serve_bench.core.figures import LowerBound
+from serve_bench.view.charts import BarPart as BarPart
+from serve_bench.view.charts import Chart, Dots, Lines, Ratios, XScale
+from serve_bench.view.charts import LinePoint as LinePoint
+from serve_bench.view.charts import Mark as Mark
+from serve_bench.view.charts import Point as Point
+from serve_bench.view.charts import Ratio as Ratio
+from serve_bench.view.texts import bounded_number, number
 
 Pairs = Sequence[tuple[float, float]]
 Parts = Mapping[str, tuple[str, str]]
-"""Of series: the thing and which of it, as in core.charts.Lines."""
+"""Of series: the thing and which of it, as in view.charts.Lines."""
 
 NO_PARTS: Final[Parts] = {}
 AT_LEAST: Final = "Arrow: a lower bound, because some requests had no response."

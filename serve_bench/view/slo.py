@@ -12,9 +12,11 @@ from typing import Any, Final
 
 from serve_bench.analysis.slo import Judgement, RowSlo, SloWord, judge
 from serve_bench.analysis.statistics import Line, LowerBound, summarize
-from serve_bench.benchmarks.parts.rows import NS_PER_MS
-from serve_bench.benchmarks.parts.texts import cell_title
-from serve_bench.core.document import (
+from serve_bench.core.errors import BadInput, FormatError
+from serve_bench.core.figures import counted
+from serve_bench.core.result import Result, Run
+from serve_bench.core.slo import Objective, Slo, parse_slo, share_text, time_text
+from serve_bench.view.document import (
     Cell,
     Column,
     Finding,
@@ -25,10 +27,8 @@ from serve_bench.core.document import (
     Text,
     Tone,
 )
-from serve_bench.core.errors import BadInput, FormatError
-from serve_bench.core.figures import counted
-from serve_bench.core.result import Result, Run
-from serve_bench.core.slo import Objective, Slo, parse_slo, share_text, time_text
+from serve_bench.view.rows import NS_PER_MS
+from serve_bench.view.texts import cell_title
 
 TONES: Final[dict[SloWord, Tone]] = {"met": "good", "missed": "bad", "not judged": "doubt"}
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Literal, TypeAlias
 
-from serve_bench.core.charts import Chart as Chart
+from serve_bench.view.charts import Chart as Chart
 
 Tone: TypeAlias = Literal["plain", "good", "bad", "doubt", "quiet"]
 """What a colour says, never alone: `good` and `bad` are verdicts, `doubt` a warning, `quiet` what

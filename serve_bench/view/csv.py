@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
-from serve_bench.core.document import Document, Number, Table, cell_text, unfolded
 from serve_bench.core.errors import visible
 from serve_bench.core.result import Run
+from serve_bench.view.document import Document, Number, Table, cell_text, unfolded
 
 FORMULA: Final = ("=", "+", "-", "@", "\t")
 """What a cell begins with that a spreadsheet calculates (OWASP, CSV injection)."""

@@ -13,13 +13,13 @@ from typing import Any, Final, TypeAlias, TypeVar
 from serve_bench.analysis.checks import Warning
 from serve_bench.analysis.statistics import LATENCY, MAIN, Distribution, Spread, merged
 from serve_bench.analysis.verdict import Verdict
-from serve_bench.benchmarks.parts import charts
-from serve_bench.benchmarks.parts.charts import BarPart, Pairs
-from serve_bench.benchmarks.parts.inside import REST, SHOWN_PERCENT, GroupedCpu, mean_of_usages
-from serve_bench.benchmarks.parts.rows import NS_PER_MS, Page, engaged_of
-from serve_bench.benchmarks.parts.texts import latency, mean_and_std, number
-from serve_bench.core.charts import Bars
-from serve_bench.core.document import (
+from serve_bench.core.histogram import Histogram, bounded
+from serve_bench.core.load_result import CENSORED_BY
+from serve_bench.core.proof import contradictions
+from serve_bench.core.result import Failure, Launch, Trial
+from serve_bench.view import drawn as charts
+from serve_bench.view.charts import Bars
+from serve_bench.view.document import (
     Block,
     Cell,
     Chart,
@@ -36,10 +36,10 @@ from serve_bench.core.document import (
     Tone,
     cell_text,
 )
-from serve_bench.core.histogram import Histogram, bounded
-from serve_bench.core.load_result import CENSORED_BY
-from serve_bench.core.proof import contradictions
-from serve_bench.core.result import Failure, Launch, Trial
+from serve_bench.view.drawn import BarPart, Pairs
+from serve_bench.view.inside import REST, SHOWN_PERCENT, GroupedCpu, mean_of_usages
+from serve_bench.view.rows import NS_PER_MS, Page, engaged_of
+from serve_bench.view.texts import latency, mean_and_std, number
 
 T = TypeVar("T")
 Fields: TypeAlias = Sequence[tuple[Column, Callable[[T], Cell]]]

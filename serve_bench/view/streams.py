@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from serve_bench.benchmarks.parts.blocks import plain, rate, share
-from serve_bench.benchmarks.parts.rows import NS_PER_MS, Entry
-from serve_bench.benchmarks.parts.texts import latency, number
-from serve_bench.core.document import Column
 from serve_bench.core.load_result import STREAM_TIMES, TokenCounts
 from serve_bench.core.result import Trial
 from serve_bench.core.schema import built
+from serve_bench.view.blocks import plain, rate, share
+from serve_bench.view.document import Column
+from serve_bench.view.rows import NS_PER_MS, Entry
+from serve_bench.view.texts import latency, number
 
 EVENTS: Final = "events"
 """The metric of events/s."""

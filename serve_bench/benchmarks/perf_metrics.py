@@ -17,7 +17,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from serve_bench.analysis.statistics import LATENCY, MAIN, Line, latency_figures, summarize
-from serve_bench.benchmarks.parts.streams import EVENTS
 from serve_bench.benchmarks.scale.exports import scale_perf_metrics
 from serve_bench.core.figures import LowerBound
 from serve_bench.core.load_result import HISTOGRAMS, STREAM_TIMES
@@ -25,6 +24,7 @@ from serve_bench.core.result import Result, cell_slug
 from serve_bench.core.row_places import MetricNames, PlacedRow
 from serve_bench.core.schema import built
 from serve_bench.core.usage import BATCH_SIZE
+from serve_bench.view.streams import EVENTS
 
 #: Of the load engine's histograms only the latency is a result; the others, and the sizes of the
 #: batches that Serve formed, are evidence.

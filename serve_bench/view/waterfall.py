@@ -16,11 +16,11 @@ from typing import Any, Final
 
 from serve_bench.analysis.statistics import LATENCY, Line
 from serve_bench.analysis.waterfall import ANSWERED, BETWEEN, ORDER, HopShift, slowest_of
-from serve_bench.benchmarks.parts.blocks import NOTHING, milliseconds, percent, section, table_of
-from serve_bench.benchmarks.parts.rows import NS_PER_MS
-from serve_bench.benchmarks.parts.texts import latency
-from serve_bench.core.charts import BarPart, Bars
-from serve_bench.core.document import Block, Cell, Chart, Charts, Column, Prose, Section
+from serve_bench.view.blocks import NOTHING, milliseconds, percent, section, table_of
+from serve_bench.view.charts import BarPart, Bars
+from serve_bench.view.document import Block, Cell, Chart, Charts, Column, Prose, Section
+from serve_bench.view.rows import NS_PER_MS
+from serve_bench.view.texts import latency
 
 MEANINGS: Final[Mapping[str, str]] = {
     "client late": "due, and not sent yet",

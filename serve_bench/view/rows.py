@@ -15,12 +15,12 @@ from typing import Any, Final
 from serve_bench.analysis.checks import Warning, checks
 from serve_bench.analysis.statistics import MAIN, Line, Spread, answered, summarize, variants
 from serve_bench.analysis.verdict import Verdict, limited_by, prevailing
-from serve_bench.benchmarks.parts.inside import facts, metrics_note, profiling_costs, served_facts
-from serve_bench.benchmarks.parts.published import Published, published_for, published_notes
-from serve_bench.benchmarks.parts.texts import limited_line
-from serve_bench.core.document import Finding
 from serve_bench.core.figures import host_line
 from serve_bench.core.result import Failure, JsonObject, Launch, Result, Run, Trial, cell_slug
+from serve_bench.view.document import Finding
+from serve_bench.view.inside import facts, metrics_note, profiling_costs, served_facts
+from serve_bench.view.published import Published, published_for, published_notes
+from serve_bench.view.texts import limited_line
 
 NS_PER_MS: Final = 1e6
 
@@ -113,6 +113,11 @@ class CellPart:
     entries: tuple[Entry, ...]
 
 
+def _cell_failures(cell: CellPart) -> tuple[Failure, ...]:
+    rows = (failure for entry in cell.entries for failure in entry.failures)
+    return (*cell.failures, *rows)
+
+
 @dataclass(frozen=True)
 class VariantPart:
     """One variant: its flags, what the proof of its launches says, and its cells."""
@@ -147,6 +152,19 @@ class Page:
     @property
     def entries(self) -> tuple[Entry, ...]:
         return tuple(entry for part in self.variants for entry in part.entries)
+
+    @property
+    def all_failures(self) -> tuple[Failure, ...]:
+        """Those of the run, then of each variant with its cells and rows."""
+        return (
+            *self.failures,
+            *(
+                failure
+                for part in self.variants
+                for failures in (part.failures, *map(_cell_failures, part.cells))
+                for failure in failures
+            ),
+        )
 
     @property
     def axes(self) -> tuple[str, ...]:

@@ -1,0 +1,344 @@
+"""Figures: what can be said of a row in one number, each declared once for all kinds of run.
+
+A declaration has the name, the unit, the formula and how the figure is shown; tables, JSON, CSV,
+charts and the glossary follow from it. A second declaration of a name is an error. A family has one
+member for each name of something in a run: `batch_size_mean.Ranker` of `batch_size_mean`.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeAlias
+
+from serve_bench.analysis.statistics import MAIN, Line, LowerBound, Spread, mean_rate
+from serve_bench.core.figures import decimals, number
+from serve_bench.core.load_result import HISTOGRAMS, STREAM_TIMES
+from serve_bench.core.result import Better, Trial
+from serve_bench.core.usage import BATCH_SIZE, mean_forward_ns
+from serve_bench.view.document import Tone
+from serve_bench.view.inside import gpu_percent, grouped_cpu
+
+
+@dataclass(frozen=True)
+class Value:
+    """What a figure is of a row, in the unit of the figure; a LowerBound where no more is known.
+
+    `std`: over `windows` windows (ddof 0). `launches`: the value of each. `low`, `high`: the ends
+    of its interval. `of`: the whole that it is a part of, such as all cores of a host.
+    """
+
+    value: float
+    std: float | None = None
+    windows: int | None = None
+    launches: Mapping[int, float] = field(default_factory=dict)
+    low: float | None = None
+    high: float | None = None
+    of: float | None = None
+
+    @classmethod
+    def of_spread(cls, spread: Spread, launches: Mapping[int, float]) -> Value:
+        """A metric that is kept by windows."""
+        return cls(spread.mean, spread.std, spread.windows, launches)
+
+    @property
+    def launch_std(self) -> float | None:
+        """The spread over launches (ddof 1, since launches are a small sample)."""
+        return statistics.stdev(self.launches.values()) if len(self.launches) > 1 else None
+
+    @property
+    def ends(self) -> tuple[float | None, float | None]:
+        """Its interval; else that of its launches; else value ± std, not below 0."""
+        if self.low is not None or self.high is not None:
+            return self.low, self.high
+        if len(self.launches) > 1:
+            return min(self.launches.values()), max(self.launches.values())
+        if self.std is None:
+            return None, None
+        return max(0.0, self.value - self.std), self.value + self.std
+
+
+Compute: TypeAlias = Callable[[Line], Value | float | None]
+"""What makes a figure of a row; None where it was not seen."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A quantity. `unit`: of its values, in JSON and CSV. `meaning`: what it is, in one line.
+    `shown`: its unit in tables and charts, where that is another. `compute`: from the trials of a
+    row; None of what a kind of run derives. `tone`: where it is not 0."""
+
+    name: str
+    unit: str
+    meaning: str
+    title: str
+    shown: str
+    compute: Compute | None = None
+    better: Better | None = None
+    tone: Tone = "plain"
+
+    def show(self, value: Value | None, unit: str = "") -> str:
+        """`629.4 ± 5.3`, `> 5,245`, `187 of 200`; `-` without a value."""
+        if value is None:
+            return "-"
+        unit = unit or self.shown
+        scaled = value.value * scale(self.unit, unit)
+        text = _digits(scaled, unit)
+        if value.std is not None:
+            text += f" ± {value.std * scale(self.unit, unit):,.{decimals(scaled)}f}"
+        if isinstance(value.value, LowerBound):
+            text = f"> {text}"
+        return text if value.of is None else f"{text} of {value.of:,.0f}"
+
+
+WHOLE: Final = ("%", "")
+"""Shown units without decimals: shares of a core, and counts."""
+
+_SCALES: Final = {("ns", "ms"): 1e-6, ("ns", "us"): 1e-3, ("ns", "s"): 1e-9}
+
+
+def scale(unit: str, shown: str) -> float:
+    """By what a value is multiplied to be shown."""
+    return _SCALES.get((unit, shown), 1.0)
+
+
+def _digits(value: float, unit: str) -> str:
+    """Three digits of milliseconds, which a histogram holds; four of others."""
+    if unit in WHOLE:
+        return f"{value:,.0f}"
+    if unit == "1":
+        return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
+    if unit == "us":  # as published: a decimal where it says something, and no commas
+        return f"{value:.1f}" if value < 10_000 else f"{value:.0f}"
+    return number(value, 3 if unit in ("ms", "mean") else 4)
+
+
+FIGURES: Final[dict[str, Figure]] = {}
+
+
+def declare(
+    name: str,
+    unit: str,
+    meaning: str,
+    compute: Compute | None = None,
+    *,
+    title: str = "",
+    shown: str | None = None,
+    better: Better | None = None,
+    tone: Tone = "plain",
+) -> None:
+    """Declares a figure. Raises ValueError where its name is taken."""
+    if name in FIGURES:
+        raise ValueError(f"the figure {name} is declared twice")
+    title = title or name.replace("_", " ")
+    shown = ("ms" if unit == "ns" else unit) if shown is None else shown
+    FIGURES[name] = Figure(name, unit, meaning, title, shown, compute, better, tone)
+
+
+def find_figure(name: str) -> Figure | None:
+    """A figure, or the member of a family; None where the name is none of a figure."""
+    family, _, member = name.partition(".")
+    figure = FIGURES.get(family)
+    return (
+        replace(figure, name=name, title=f"{figure.title} {member}")
+        if figure and member
+        else figure
+    )
+
+
+def compute_values(line: Line, names: Iterable[str]) -> Iterator[tuple[str, Value]]:
+    """The figures of a row that were seen, of these names; then its metrics as far as they are
+    declared: a stranger's record may have others."""
+    for name in names if line.trials else ():
+        compute = FIGURES[name].compute
+        value = None if compute is None else compute(line)
+        if value is not None:
+            yield name, value if isinstance(value, Value) else Value(value)
+    for metric, spread in line.spreads.items():
+        if metric in FIGURES:
+            yield metric, _spread_value(metric, spread, line)
+    for metric, distribution in line.distributions.items():
+        base, dot, member = metric.partition(".")
+        if f"{base}_mean" in FIGURES:
+            for statistic in STATISTICS:
+                value = Value(getattr(distribution, statistic))
+                yield f"{base}_{statistic}{dot}{member}", value
+
+
+def _spread_value(metric: str, spread: Spread, line: Line) -> Value:
+    launches = {
+        trial.round: statistics.fmean(windows)
+        for trial in line.trials
+        if metric in trial.metrics and (windows := trial.metrics[metric].windows)
+    }
+    if metric == MAIN:
+        launches = {at: rate for at, rate in _rates(line.trials).items() if at in launches}
+    return Value.of_spread(spread, launches)
+
+
+def _rates(trials: Iterable[Trial]) -> dict[int, float]:
+    return {trial.round: rate for trial in trials if (rate := mean_rate(trial)) is not None}
+
+
+def mean_of(values: Iterable[float | None]) -> float | None:
+    """The mean of those that are known."""
+    known = [float(value) for value in values if value is not None]
+    return statistics.fmean(known) if known else None
+
+
+# Metrics of the load client: rates by windows, and times as histograms.
+
+STATISTICS: Final = ("mean", "std", "p50", "p75", "p90", "p99", "p99_9", "max", "count")
+
+declare(
+    *(MAIN, "requests/s", "completed requests in a second of the windows"),
+    title="requests/s",
+    shown="requests/s",
+    better="higher",
+)
+declare("events", "1/s", "events of streams in a second of the windows", title="events/s")
+declare("server_cpu", "s", "CPU of the server in each window")
+
+_TIMES: Final[Mapping[str, str]] = {
+    "latency": "from the moment a request was due until its answer",
+    "service_time": "from the moment a request was sent until its answer",
+    "send_lag": "from the moment a request was due until it was sent",
+    "pickup": "from the kernel's receipt of an answer until the client reads it",
+    "ttfb": "from the moment a request was due until its first byte",
+    "ttft": "from the moment a request was due until its first event",
+    "itl": "from one event to the next",
+    BATCH_SIZE: "requests that a replica took at once, warm-up included",
+}
+_NAMES: Final = {"p99_9": "p99.9", "mean": "mean", "count": "values"}
+for _metric in dict.fromkeys((*_TIMES, *HISTOGRAMS, *STREAM_TIMES)):
+    for _statistic in STATISTICS:
+        _title = _NAMES.get(_statistic, _statistic)
+        _whole = _statistic == "count" or (_metric == BATCH_SIZE and _statistic != "mean")
+        _upper = _metric.upper() if _metric in STREAM_TIMES else _metric.replace("_", " ")
+        declare(
+            f"{_metric}_{_statistic}",
+            "1" if _statistic == "count" else "requests" if _metric == BATCH_SIZE else "ns",
+            f"{_title} of the {_upper}: {_TIMES.get(_metric, 'time of a request')}",
+            title=_title if _metric == "latency" else f"{_upper} {_title}",
+            shown="" if _whole else "mean" if _metric == BATCH_SIZE else None,
+            better=None if _statistic == "count" else "lower",
+        )
+
+
+# What became of the requests, and what was seen of the processes.
+
+
+declare(
+    *("completed", "requests", "requests of the windows that were answered"),
+    lambda line: float(line.completed),
+    shown="",
+)
+declare(
+    *("errors", "requests", "failed requests of all classes", lambda line: float(line.errors)),
+    shown="",
+    tone="bad",
+)
+declare(
+    "launch_ratio",
+    "1",
+    "requests/s over those of the same row under the first variant",
+    lambda line: line.ratio,
+    title="ratio",
+)
+
+
+def grouped(group: Callable[[str], str], name: str) -> Compute:
+    """CPU of the processes whose role `group` calls so, % of a core, mean over launches."""
+
+    def compute(line: Line) -> float | None:
+        return grouped_cpu([trial.usage for trial in line.trials], group).groups.get(name)
+
+    return compute
+
+
+def _tier(role: str) -> str:
+    """The tier of a recommender that a process is of."""
+    return next((tier for start, tier in _TIERS.items() if role.startswith(start)), "others")
+
+
+_TIERS: Final = {
+    "replica Ranker": "ranker",
+    "replica Ingress": "ingress",
+    "replica": "replicas",
+    "haproxy": "HTTP",
+    "proxy": "HTTP",
+}
+for _name in dict.fromkeys(_TIERS.values()):
+    declare(
+        f"cpu_{_name.lower()}",
+        "%",
+        f"CPU of all processes of {_name}, % of a core",
+        grouped(_tier, _name),
+        title=_name,
+    )
+
+
+def _side(role: str) -> str:
+    return {"load_worker": "client", "serve_bench": "tool"}.get(role, "service")
+
+
+for _name, _meaning in (("service", "the service"), ("client", "the load workers")):
+    declare(
+        f"cpu_{_name}",
+        "%",
+        f"CPU of all processes of {_meaning}, % of a core",
+        grouped(_side, _name),
+        title=_name,
+    )
+
+
+def _host(line: Line) -> Value | None:
+    cpu = grouped_cpu([trial.usage for trial in line.trials], str)
+    if cpu.host is None:
+        return None
+    return Value(cpu.host, of=100.0 * cpu.cores if cpu.cores else None)
+
+
+declare("cpu_host", "%", "CPU of all that runs on the host, of all its cores", _host, title="host")
+
+
+def _gpu(line: Line) -> float | None:
+    """None of a cell on the CPU: what others do on a GPU of the host is not its use."""
+    if line.cell.get("device") == "cpu":
+        return None
+    return mean_of(gpu_percent(trial) for trial in line.trials)
+
+
+declare("gpu", "%", "use of all GPUs together", _gpu, title="GPU")
+declare(
+    "forward",
+    "ns",
+    "the model for a batch, from features as they came to scores",
+    lambda line: mean_forward_ns(trial.forward for trial in line.trials),
+)
+
+
+def _level(name: str) -> Compute:
+    """A level of Serve's own metrics, mean over the launches that have a fresh one."""
+
+    def compute(line: Line) -> float | None:
+        levels = [trial.serve_metrics.get("levels") or {} for trial in line.trials]
+        known = [level.get(name) for level in levels]
+        return mean_of(value for value in known if isinstance(value, int | float))
+
+    return compute
+
+
+for _name, _meaning in (
+    ("ongoing", "requests at work"),
+    ("queued", "requests that wait in the proxy"),
+    ("router_queue", "requests that wait in routers"),
+):
+    declare(_name, "requests", f"{_meaning}, by Serve's own metrics", _level(_name), shown="")
+
+ROW_FIGURES: Final = ("completed", "errors", "launch_ratio")
+INSIDE: Final = (
+    *("forward", "cpu_ranker", "cpu_ingress", "cpu_replicas", "cpu_http"),
+    *("cpu_service", "cpu_client", "cpu_host", "gpu"),
+)

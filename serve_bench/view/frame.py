@@ -1,0 +1,330 @@
+"""The frame of a run: rows with dimensions (where), values (what) and warnings, and their tables.
+
+A row is a load that was measured, or what a kind of run derives from some (a knee, a capacity). A
+table, an object of JSON and a point of a chart are views of rows, and know no kind of run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from serve_bench.analysis.statistics import LowerBound
+from serve_bench.core.result import Trial
+from serve_bench.view.charts import Chart, LinePoint, Mark
+from serve_bench.view.csv import pick
+from serve_bench.view.document import (
+    Cell,
+    Column,
+    Finding,
+    Number,
+    Table,
+    TableRow,
+    Text,
+    Tone,
+    cell_text,
+)
+from serve_bench.view.drawn import ladder
+from serve_bench.view.figures import FIGURES, ROW_FIGURES, Value, compute_values, find_figure, scale
+from serve_bench.view.rows import Entry, Page
+from serve_bench.view.streams import json_counts
+
+
+@dataclass(frozen=True)
+class ViewRow:
+    """What was observed somewhere. `dims`: what tells it from the others; `name`: the same in few
+    words; `group`: a heading over it and others. `gap`: what is missing of it; `notes`: small
+    print. `entry`: the load that it is of, or the one that a derived row stands for."""
+
+    dims: Mapping[str, Any]
+    values: Mapping[str, Value] = field(default_factory=dict)
+    name: str = ""
+    group: str = ""
+    warnings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+    gap: str = ""
+    tones: Mapping[str, Tone] = field(default_factory=dict)
+    entry: Entry | None = None
+
+    def value(self, figure: str) -> float | None:
+        """A figure; None where it was not seen."""
+        return self.values[figure].value if figure in self.values else None
+
+    def text(self, figure: str, unit: str = "") -> str:
+        """A figure in words."""
+        return FIGURES[figure].show(self.values.get(figure), unit)
+
+    @property
+    def trials(self) -> Sequence[Trial]:
+        """What was measured."""
+        return () if self.entry is None else self.entry.line.trials
+
+
+def make_rows(page: Page, figures: Sequence[str]) -> list[ViewRow]:
+    """The loads of a run, planned ones that were not measured too. `figures`: beside those that
+    every load has."""
+    return [
+        ViewRow(
+            {
+                "variant": entry.line.variant,
+                **entry.line.cell,
+                "row": entry.line.row.label,
+                **pick(entry.line.row, "client", "loop", "connections", "rate_per_s", "run"),
+                "status": entry.line.status,
+                "limit": entry.limited.cause if entry.limited else None,
+            },
+            dict(compute_values(entry.line, (*ROW_FIGURES, *figures))),
+            name=entry.label,
+            warnings=entry.findings,
+            notes=entry.facts,
+            gap=entry.gap or "",
+            entry=entry,
+        )
+        for entry in page.entries
+    ]
+
+
+# Tables.
+
+
+@dataclass(frozen=True)
+class Field:
+    """A column: a figure or a dimension, under another title or in another unit than its own.
+    `head`: what stands under the title in place of the unit. `detail`: a terminal shows it with
+    --verbose alone. The name `name` is that of the row, with its notes below."""
+
+    name: str
+    title: str = ""
+    unit: str = ""
+    detail: bool = False
+    head: str = ""
+
+    def column(self, rows: Sequence[ViewRow]) -> Column:
+        """The column of a document; dimensions that are numbers are set as figures."""
+        figure = find_figure(self.name)
+        if figure is not None:
+            unit = self.head or self.unit or figure.shown
+            return Column(self.title or figure.title, unit, detail=self.detail)
+        title = self.title or self.name.replace("_", " ")
+        numbers = any(_is_number(row.dims.get(self.name)) for row in rows)
+        return Column(title, self.head or self.unit, number=numbers, detail=self.detail)
+
+    def cell(self, row: ViewRow) -> Cell:
+        """The cell of a row."""
+        figure, value = find_figure(self.name), row.values.get(self.name)
+        if figure is None:
+            return _dimension(row, self.name)
+        if value is None:
+            return Number("-", None)
+        unit = self.unit or figure.shown
+        tone = row.tones.get(self.name) or (figure.tone if value.value else "plain")
+        shown = value.value * scale(figure.unit, unit)
+        return Number(figure.show(value, unit), shown, tone)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _dimension(row: ViewRow, name: str) -> Cell:
+    value, tone = row.dims.get(name), row.tones.get(name, "plain")
+    if name == "name":
+        return Text(row.name, tone, row.notes)
+    if value is None or value == "":
+        return "-" if value is None else ""
+    if _is_number(value):
+        again = name == "users" and row.dims.get("run", 1) > 1
+        run = f" (run {row.dims['run']})" if again else ""
+        return Number(f"{value:,}{run}", value, tone)
+    return Text(str(value), tone)
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """A table of rows: its caption, its columns, and how the figures were got."""
+
+    caption: str
+    fields: tuple[Field, ...]
+    notes: tuple[str, ...] = ()
+
+
+def make_table(
+    spec: TableSpec, rows: Sequence[ViewRow], caption: str = "", bare: bool = False
+) -> Table:
+    """A table without the columns that hold nothing. What is missing of a row stands in place of
+    its first figure. `bare`: without what is said of each row."""
+    rows = [replace(row, warnings=(), notes=()) for row in rows] if bare else rows
+    main = next((item.name for item in spec.fields if find_figure(item.name)), "")
+    every = [
+        [
+            Text(row.gap, "doubt")
+            if item.name == main and row.gap and main not in row.values
+            else item.cell(row)
+            for item in spec.fields
+        ]
+        for row in rows
+    ]
+    kept = [
+        at
+        for at in range(len(spec.fields))
+        if any(cell_text(cells[at]) not in ("-", "") for cells in every)
+    ]
+    lines = tuple(
+        TableRow(
+            tuple(cells[at] for at in kept),
+            row.warnings,
+            row.group,
+            row.name if len(rows) > 1 else "",
+        )
+        for row, cells in zip(rows, every, strict=True)
+    )
+    columns = tuple(spec.fields[at].column(rows) for at in kept)
+    return Table(caption or spec.caption, columns, lines, spec.notes)
+
+
+def launch_table(caption: str, rows: Sequence[ViewRow], figure: str, word: str) -> Table:
+    """A figure in each launch: a row for each row, a column for each launch. `word`: what a launch
+    is called."""
+    launches = list(dict.fromkeys(number for row in rows for number in row.values[figure].launches))
+    shown = FIGURES[figure].shown
+
+    def cell(row: ViewRow, number: int) -> Cell:
+        value = row.values[figure].launches.get(number)
+        text = "-" if value is None else FIGURES[figure].show(Value(value), shown)
+        return Number(text, value)
+
+    columns = (Column("", number=False), *(Column(f"{word} {number}") for number in launches))
+    lines = (TableRow((row.name, *(cell(row, number) for number in launches))) for row in rows)
+    return Table(caption, columns, tuple(lines))
+
+
+def differ(rows: Sequence[ViewRow], dims: Iterable[str]) -> list[str]:
+    """The dimensions of which the rows have several values, in their order."""
+    return [dim for dim in dims if len({str(row.dims.get(dim)) for row in rows}) > 1]
+
+
+# For programs.
+
+
+def row_json(row: ViewRow) -> dict[str, Any]:
+    """A row: dimensions, figures unrounded with their units, what limited it, and, of a load, the
+    account of its requests and what was seen beside."""
+    data: dict[str, Any] = {
+        "name": row.name,
+        "group": row.group,
+        "dims": {name: value for name, value in row.dims.items() if value is not None},
+        "figures": {name: value_json(name, value) for name, value in row.values.items()},
+        "warnings": [pick(one, "text", "code", "tone", "hint", "about") for one in row.warnings],
+        "notes": list(row.notes),
+    }
+    if row.entry is not None:
+        data["limited_by"] = row.entry.verdicts
+        data["failed"] = row.entry.line.failed
+    return data
+
+
+def value_json(name: str, value: Value) -> dict[str, Any]:
+    """A value as it stands in JSON, without what it has not."""
+    figure = find_figure(name)
+    data: dict[str, Any] = {"unit": "" if figure is None else figure.unit, "value": value.value}
+    if isinstance(value.value, LowerBound):
+        data["lower_bound"] = True
+    for key in ("std", "windows", "launch_std", "low", "high", "of"):
+        if (known := getattr(value, key)) is not None:
+            data[key] = known
+    if value.launches:
+        data["launches"] = {str(number): known for number, known in value.launches.items()}
+    return data
+
+
+IN_CLIENT = ("in_windows", "mean_in_flight", "status_codes")
+SEEN = ("usage", "served", "serve_metrics", "waterfall")
+
+
+def trial_json(trial: Trial) -> dict[str, Any]:
+    """A trial: the account of the requests of its windows, each followed to its end (carried_in +
+    sent = completed + failed + in_flight), its windows, and what was seen beside.
+
+    `not_sent`: due, and still waiting for a free connection at the end of the drain. `in_windows`:
+    what happened within the windows. `status_codes`: of whole responses.
+    """
+    counts = trial.counts
+    return {
+        "key": trial.key,
+        "requests": {
+            **pick(counts, "carried_in", "sent", "completed", "failed", "in_flight"),
+            "not_sent": counts.unsent,
+            "unanswered": trial.unanswered,
+            **{name: trial.client.get(name) for name in IN_CLIENT},
+            **json_counts(trial),
+        },
+        "windows": {
+            name: metric.windows
+            for name, metric in trial.metrics.items()
+            if metric.windows is not None
+        },
+        **{name: value for name in SEEN if (value := getattr(trial, name))},
+        "profiles": list(trial.profiles),
+    }
+
+
+# Charts.
+
+
+def line_chart(
+    title: str,
+    rows: Sequence[ViewRow],
+    x: str,
+    figures: Sequence[str],
+    series: str,
+    *,
+    marks: Sequence[Mark] = (),
+    caption: str = "",
+    more: Mapping[str, Sequence[LinePoint]] | None = None,
+    x_name: str = "",
+    log_x: bool = True,
+) -> Iterator[Chart]:
+    """Figures of one unit over the dimension `x`, a line for each value of the dimension `series`
+    and each figure; nothing without a point. `more`: further lines, such as published ones."""
+    first = FIGURES[figures[0]]
+    logarithmic = first.shown == "ms" or bool(more)
+    lines: dict[str, Sequence[LinePoint]] = {}
+    parts: dict[str, tuple[str, str]] = {}
+    names = list(dict.fromkeys(str(row.dims[series]) for row in rows))
+    for name in names:
+        for figure in figures:
+            words = [name] if len(names) > 1 or len(figures) == 1 else []
+            words += [FIGURES[figure].title] if len(figures) > 1 else []
+            points = [
+                _point(row, x, figure)
+                for row in rows
+                if str(row.dims[series]) == name and (row.value(figure) or 0) > 0
+            ]
+            if points:
+                label = ", ".join(words)
+                lines[label], parts[label] = points, (name, FIGURES[figure].title)
+    if lines:
+        yield ladder(
+            title,
+            {**lines, **(more or {})},
+            x_name or x,
+            first.shown,
+            marks=marks,
+            log_x=log_x,
+            log_y=logarithmic,
+            caption=caption,
+            parts=parts if len(figures) > 1 else {},
+        )
+
+
+def _point(row: ViewRow, x: str, name: str) -> LinePoint:
+    figure, value = FIGURES[name], row.values[name]
+    factor = scale(figure.unit, figure.shown)
+    low, high = value.ends if figure.unit != "ns" else (None, None)
+    return LinePoint(
+        float(row.dims[x]),
+        value.value * factor,
+        None if low is None else low * factor,
+        None if high is None else high * factor,
+    )

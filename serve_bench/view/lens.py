@@ -1,0 +1,177 @@
+"""Lenses: how a kind of run is looked at. Documents and JSON of all kinds are made here, once.
+
+A kind says which figures its rows have beside those of all kinds, and builds a View: rows, points
+that it derives, comparisons, sentences, tables and charts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from serve_bench.analysis.checks import Warning
+from serve_bench.core.result import Result
+from serve_bench.view import waterfall
+from serve_bench.view.about_run import Formula, method, run_document
+from serve_bench.view.blocks import doubted, gaps, page_doubts, section
+from serve_bench.view.csv import json_of, pick, run_json
+from serve_bench.view.document import (
+    Block,
+    Document,
+    Finding,
+    Prose,
+    ReportOptions,
+    Section,
+    sentences,
+)
+from serve_bench.view.frame import ViewRow, make_rows, row_json, trial_json
+from serve_bench.view.rows import Page, page_of
+from serve_bench.view.seen import inside_blocks
+from serve_bench.view.slo import slo_json, with_slo
+
+FORMAT: Final = 2
+"""Of the JSON; that of the records."""
+
+
+@dataclass(frozen=True)
+class View:
+    """What a kind of run makes of its rows.
+
+    `rows`: the loads; `points`: what is derived from them; `comparisons`: of two points each.
+    `findings`: sentences, the headline first; `doubts`: what is doubted beside the warnings of
+    rows, in few words. `sections`: of tables; `charts`: of charts; `traced`: the rows whose hops
+    are shown. `facts`: what was asked, beside what every run says. `definitions`: what columns
+    mean.
+    """
+
+    rows: Sequence[ViewRow]
+    points: Sequence[ViewRow] = ()
+    comparisons: Sequence[ViewRow] = ()
+    findings: Sequence[str] = ()
+    doubts: Sequence[str] = ()
+    sections: Sequence[Section] = ()
+    charts: Sequence[Section] = ()
+    cpu: Sequence[Block] = ()
+    traced: Sequence[ViewRow] = ()
+    facts: Sequence[tuple[str, str]] = ()
+    definitions: Sequence[str] = ()
+
+
+Build: TypeAlias = Callable[[Result, Page, list[ViewRow], ReportOptions], View]
+
+
+@dataclass(frozen=True)
+class Lens:
+    """How a kind of run is looked at. `figures`: of its rows, beside those of all kinds; `noun`:
+    what a row is called; `ignored`: warnings that say nothing of its rows, by code; `silent`: notes
+    of a page that it says in its own words, by their first words; `classic`: its published form."""
+
+    build: Build
+    figures: Sequence[str] = ()
+    noun: str = "row"
+    ignored: Callable[[ViewRow, Warning], bool] = lambda row, warning: False
+    silent: tuple[str, ...] = ()
+    formulas: Sequence[Formula] = ()
+    classic: Callable[[Result, View], str] | None = None
+
+
+@dataclass(frozen=True)
+class RunLook:
+    """A run through its lens. It is made once, and all forms are made of it."""
+
+    result: Result
+    options: ReportOptions
+    lens: Lens
+    page: Page
+    view: View
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What is missing, what the rows show, what is doubted; the SLO behind the headline."""
+        texts = tuple(self._findings())
+        found, _ = with_slo(self.result, sentences(texts), ())
+        return found
+
+    def _findings(self) -> Iterator[str]:
+        rows = self.view.rows
+        missing = sum(row.dims["status"] not in ("measured", "profiled") for row in rows)
+        failed = [failure.message for failure in self.page.all_failures]
+        yield from gaps(missing, len(rows), failed, self.lens.noun)
+        yield from self.view.findings
+        warnings = [self.warnings_of(row) for row in rows]
+        yield from doubted(warnings, noun=self.lens.noun, further=self.view.doubts)
+
+    def warnings_of(self, row: ViewRow) -> list[Warning]:
+        """The warnings of a row that say something of it."""
+        every = () if row.entry is None else row.entry.warnings
+        return [warning for warning in every if not self.lens.ignored(row, warning)]
+
+    def document(self) -> Document:
+        """The run for people."""
+        return run_document(
+            self.result,
+            self.options.where,
+            findings=sentences(self._findings()),
+            doubts=page_doubts(self.page),
+            sections=self._sections(),
+            facts=self.view.facts,
+        )
+
+    def _sections(self) -> Iterator[Section]:
+        view, page = self.view, self.page
+        yield from view.sections or [
+            Section("results", "Results", (Prose(("Nothing was measured.",), "doubt"),), "headline")
+        ]
+        notes = [note for note in page.notes if not note.startswith(self.lens.silent or ("\n",))]
+        if texts := (*view.definitions, *notes):
+            yield Section("how", "Notes", (Prose(texts, "quiet", listed=True),), "table")
+        yield from view.charts
+        yield from section("cpu", "CPU by process, and limits", (*view.cpu, *inside_blocks(page)))
+        rows = [row for row in view.traced if row.entry is not None]
+        yield from waterfall.sections(
+            waterfall.of_line(row.name, row.entry.line) for row in rows if row.entry is not None
+        )
+        yield method(self.result, self.lens.formulas)
+
+    def json_text(self) -> str:
+        """The run for programs: figures unrounded, with their units."""
+        view, page, run = self.view, self.page, self.result.run
+        deploys = self.result.deploys
+        names = ("name", "env", "engaged", "warnings", "failures")
+        return json_of(
+            {
+                "format": FORMAT,
+                "run": run_json(run, self.options.where),
+                "host": dict(run.host),
+                "variants": [pick(part, *names) for part in page.variants],
+                "deploys": [pick(one, "launch", "cell", "settled", "proof") for one in deploys],
+                "findings": [pick(one, "text", "code", "tone", "hint") for one in self.findings],
+                "rows": [self._row_json(row) for row in view.rows],
+                "points": [row_json(row) for row in view.points],
+                "comparisons": [row_json(row) for row in view.comparisons],
+                **pick(page, "warnings", "failures", "notes"),
+            }
+        )
+
+    def _row_json(self, row: ViewRow) -> dict[str, Any]:
+        data = row_json(row)
+        if row.entry is not None:
+            line = row.entry.line
+            data |= slo_json(self.result.run, line)
+            data |= pick(row.entry, "failures")
+            data["keys"] = list(line.keys)
+            data["trials"] = {trial.launch: trial_json(trial) for trial in line.trials}
+        return data
+
+    def classic_text(self) -> str:
+        """The run in its published form."""
+        assert self.lens.classic is not None
+        return self.lens.classic(self.result, self.view)
+
+
+def look(result: Result, options: ReportOptions, lens: Lens) -> RunLook:
+    """A run through the lens of its kind. Raises FormatError for damaged records."""
+    page = page_of(result, where=options.where)
+    rows = make_rows(page, lens.figures)
+    return RunLook(result, options, lens, page, lens.build(result, page, rows, options))
