@@ -6,6 +6,7 @@ requests grows with a power of the rate.
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections.abc import Mapping, Sequence
@@ -106,6 +107,21 @@ def capacity_result(
         at = (FIRST + timedelta(days=day, hours=3)).isoformat()
         records.append(RunStop(launches, 20, "settled", at))
     return result_of(records)
+
+
+class StoredCapacity:
+    """The only capacity of a run as JSON has it: what its launches and each probe say, and the
+    account of the requests of each."""
+
+    def __init__(self, text: str) -> None:
+        page = json.loads(text)
+        self.findings = [finding["text"] for finding in page["findings"]]
+        capacity, *self.launches = page["points"]
+        self.dims, self.figures = capacity["dims"], capacity["figures"]
+        self.loop, *self.probes = page["rows"]
+        self.words = [probe["dims"]["slo"] for probe in self.probes]
+        trials = [trial for probe in self.probes for trial in probe["trials"].values()]
+        self.requests = [trial["requests"] for trial in trials]
 
 
 def _searched(

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from serve_bench.benchmarks.rpc.latencies import Episodes
 from serve_bench.benchmarks.rpc.request import RpcSuite, World, planned_trial, rpc_plan
-from serve_bench.benchmarks.rpc.summary import Episodes
 from serve_bench.core.histogram import Histogram, HistogramFacts
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.result import (

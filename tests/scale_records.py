@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from serve_bench.benchmarks.scale import Workload
+from serve_bench.benchmarks.scale.lens import LENS
 from serve_bench.benchmarks.scale.request import ScaleSuite, on_nodes, scale_plan
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import Counts, Warmup
@@ -19,6 +20,9 @@ from serve_bench.core.result import (
     VariantUsed,
     result_of,
 )
+from serve_bench.view.document import ReportOptions
+from serve_bench.view.frame import ViewRow
+from serve_bench.view.lens import View, look
 from tests.records import AT, run
 
 MS = 1_000_000
@@ -201,6 +205,16 @@ def curve_trials(
         times = ([time_ms] * 49 + [3 * time_ms]) * (done // 50)
         out.append(scale_trial(of, [node], latencies_ms=times, metrics=metrics, completed=done))
     return out
+
+
+def view_of(result: Result) -> View:
+    """The run through its lens."""
+    return look(result, ReportOptions(), LENS).view
+
+
+def points_of(result: Result, kind: str = "size") -> list[ViewRow]:
+    """What is derived of a run: its sizes, its nodes, or how a curve grows."""
+    return [point for point in view_of(result).points if point.dims["point"] == kind]
 
 
 def scale_result(suite: ScaleSuite, *trials: Trial, others: Sequence[Record] = ()) -> Result:

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 from serve_bench.benchmarks.registry import benchmark_of
-from serve_bench.cli.show import render
 from serve_bench.core.result import Result
 from serve_bench.report.vega import vega
 from serve_bench.view.document import (
@@ -23,6 +22,7 @@ from serve_bench.view.document import (
     Table,
     with_charts,
 )
+from tests.rendering import render
 
 Part = TypeVar("Part", bound=Block)
 
@@ -102,7 +102,7 @@ def sheet(result: Result, where: str | None = None, published: bool = False) -> 
     return benchmark_of(result.run).document(result, ReportOptions(where, published))
 
 
-page_sheet = load_sheet = ladder_sheet = versus_document = sheet
+page_sheet = load_sheet = ladder_sheet = sheet
 
 
 def as_lines(findings: Sequence[Finding]) -> tuple[str, ...]:

@@ -250,15 +250,18 @@ def test_the_search_for_a_commit_works_as_it_is_pasted(
 def test_what_reads_runs_reads_them(
     line: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    line, _, asked = line.partition(" | ")
     words = flagged(line)
-    several = [f"results/{one}" for one in "abcd"] if name_of(line) == "history" else []
-    for name in several or [word for word in words[1:3] if re.fullmatch(r"[\w/-]+", word)]:
+    named = [word for word in words[1:3] if re.fullmatch(r"(?!results$|-)[\w/-]+", word)]
+    for name in named or [f"results/{name}" for name in "abcd"]:
         store_run(folder / name, launches=3)
     assert run(words) == 0, capsys.readouterr().err
     shown = capsys.readouterr().out
-    pages = [page.read_text() for page in folder.rglob("*.html")]
-    figures = sorted(folder.glob("*.svg"))
-    assert re.search("requests/s|inconclusive|throughput", "".join([shown, *pages])) or figures
+    if asked and shutil.which("jq"):
+        done = subprocess.run(shlex.split(asked), input=shown, stdout=subprocess.PIPE, text=True)
+        assert done.returncode == 0 and "connections" in done.stdout
+    shown += "".join(page.read_text() for page in folder.rglob("*.html"))
+    assert re.search("requests/s|inconclusive|throughput", shown) or [*folder.glob("*.svg")]
 
 
 #: What both an OpenAI-compatible service and one of plain events may answer.

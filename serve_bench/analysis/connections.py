@@ -78,8 +78,8 @@ def connection_wait(trial: Trial) -> ConnectionWait | None:
     seconds = measured_s(trial)
     if trial.row.loop != "open" or waited is None or within is None or seconds <= 0:
         return None
-    lag, latency = merged([trial], "send_lag"), merged([trial], LATENCY)
-    latency.merge(merged([trial], CENSORED))
+    lag, answered = merged([trial], "send_lag"), merged([trial], LATENCY)
+    latency = answered.joined(merged([trial], CENSORED))
     service, rest = merged([trial], "service_time"), lag.without_highest(waited)
     if not waited + counts.unsent or not service.count or not within.sent:
         return None

@@ -312,8 +312,9 @@ class StageFigures:
 
     `out_s`: seconds out of the SLO; `held_s`: from when on it holds (`Bounds.held_from`);
     `further_s`: to the first further running replica; `needed`: running replicas when the SLO held,
-    the fewest where it held from the begin; `needed_s`: to that number; `most`: of starting and
-    running ones together; `turns`: of the wanted number; `lost`: requests due in it, by class.
+    the fewest where it held from the begin; `needed_s`: to that number; `most_replicas`: of
+    starting and running ones together; `turns`: of the wanted number; `lost`: requests due in it,
+    by class.
     """
 
     begin_s: float
@@ -327,15 +328,15 @@ class StageFigures:
     further_s: float | None
     needed: int | None
     needed_s: float | None
-    most: int | None
+    most_replicas: int | None
     turns: int
 
     @property
     def overshoot(self) -> int | None:
         """Replicas above the needed ones."""
-        if self.needed is None or self.most is None:
+        if self.needed is None or self.most_replicas is None:
             return None
-        return max(0, self.most - self.needed)
+        return max(0, self.most_replicas - self.needed)
 
     @property
     def least_s(self) -> float | None:
@@ -354,7 +355,6 @@ class FaultFigures:
     """
 
     source: str
-    text: str
     at_s: float | None
     until_s: float
     lost: Mapping[str, int] = field(default_factory=dict)
@@ -390,9 +390,16 @@ class Transient:
         return sum(one is True for one in self.out)
 
     @property
-    def lost_total(self) -> int:
-        """Requests that failed or had no end."""
-        return sum(self.lost.values())
+    def cost(self) -> float | None:
+        """Replica-seconds over those of the needed replicas."""
+        return (self.replica_s or 0.0) / self.least_s if self.least_s else None
+
+    @property
+    def turns_per_minute(self) -> float | None:
+        """Turns of the number of wanted replicas within stages, over the minutes of these."""
+        seconds = sum(stage.end_s - stage.begin_s for stage in self.stages)
+        turns = sum(stage.turns for stage in self.stages)
+        return 60 * turns / seconds if self.replicas.counts and seconds else None
 
 
 def transient_of(
@@ -499,11 +506,11 @@ def _faults(
     faults = course.get("faults") or []
     begins = [one.get("at_s") for one in faults]
     for place, one in enumerate(faults):
-        at, source, text = one.get("at_s"), str(one["fault"]), str(one.get("text") or "")
+        at, source = one.get("at_s"), str(one["fault"])
         later = [begin for begin in begins[place + 1 :] if begin is not None]
         until = float(min([*later, whole_s]))
         if at is None:
-            yield FaultFigures(source, text, None, until, why_not=str(one.get("why_not") or ""))
+            yield FaultFigures(source, None, until, why_not=str(one.get("why_not") or ""))
             continue
         at = float(at)
         lost: dict[str, int] = {}
@@ -522,7 +529,6 @@ def _faults(
         stopped = source.startswith(f"stop:{REPLICA}")
         yield FaultFigures(
             source,
-            text,
             at,
             until,
             lost,

@@ -13,6 +13,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Final, Literal, TypeAlias, TypeVar
 
 from serve_bench.core.figures import LowerBound as LowerBound
@@ -152,12 +153,14 @@ def variants(result: Result) -> tuple[str, ...]:
 def summarize(result: Result) -> tuple[Line, ...]:
     """One line for each planned or measured variant, cell and row, in the order of the plan.
 
+    A trial stands where it was planned: from several nodes it has more connections than that row.
     A profiled trial has a line of its own behind its row. Raises FormatError if a stored histogram
     cannot be read.
     """
     trials, broken = {trial.key: trial for trial in result.trials}, result.broken
-    planned = _grouped(_everything(result))
-    profiled = _grouped(result.profiled)
+    rows = {planned.key: planned.row for planned in result.plan}
+    planned = _grouped(_everything(result), rows)
+    profiled = _grouped(result.profiled, rows)
     lines: list[Line] = []
     for place in _ordered(planned | profiled):
         if place in planned:
@@ -298,18 +301,10 @@ def latency_figures(
 
 
 def merged(trials: Iterable[Trial], name: str) -> Histogram:
-    """The merged histogram of a metric of these trials."""
-    total: Histogram | None = None
-    for trial in trials:
-        metric = trial.metrics.get(name)
-        if metric is None or metric.histogram is None:
-            continue
-        histogram = Histogram.decode(metric.histogram)
-        if total is None:
-            total = histogram
-        else:
-            total.merge(histogram)
-    return total or Histogram()
+    """The merged histogram of a metric of these trials, which is not to be changed."""
+    metrics = (trial.metrics.get(name) for trial in trials)
+    known = [metric.values for metric in metrics if metric is not None and metric.histogram]
+    return reduce(Histogram.joined, known) if known else Histogram()
 
 
 def _line(keys: tuple[str, ...], trials: list[Trial], at: Trial | PlannedTrial) -> Line:
@@ -374,10 +369,11 @@ def _everything(result: Result) -> Iterator[PlannedTrial | Trial]:
     yield from result.trials
 
 
-def _grouped(every: Iterable[_At]) -> dict[_Place, list[_At]]:
+def _grouped(every: Iterable[_At], rows: Mapping[str, Row]) -> dict[_Place, list[_At]]:
     groups: dict[_Place, list[_At]] = {}
     for at in every:
-        groups.setdefault((at.variant, cell_slug(at.cell), at.row), []).append(at)
+        row = rows.get(at.key, at.row)
+        groups.setdefault((at.variant, cell_slug(at.cell), row), []).append(at)
     return groups
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from serve_bench.analysis.statistics import LATENCY, MAIN, Line, latency_figures, summarize
-from serve_bench.benchmarks.scale.exports import scale_perf_metrics
+from serve_bench.benchmarks.scale.lens import scale_perf_metrics
 from serve_bench.core.figures import LowerBound
 from serve_bench.core.load_result import HISTOGRAMS, STREAM_TIMES
 from serve_bench.core.result import Result, cell_slug
@@ -34,7 +34,7 @@ _EVIDENCE: Final = (frozenset(HISTOGRAMS) - {"latency", *STREAM_TIMES}) | {BATCH
 def perf_metrics(result: Result) -> str:
     """The figures of a run, profiled rows left out, as the text of that JSON file.
 
-    A run of scale has the published names: benchmarks/scale/exports.py.
+    A run of scale has the published names: benchmarks/scale/lens.py.
     """
     if result.run.command == "scale":
         return scale_perf_metrics(result)

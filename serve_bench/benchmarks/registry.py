@@ -8,13 +8,16 @@ in the package compares the command of a run.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from serve_bench.core.errors import BadInput, FormatError
+from serve_bench.core.figures import counted
 from serve_bench.store import read
+from serve_bench.store.search import search
 
 if TYPE_CHECKING:
     from serve_bench.core.result import Result, Run
@@ -66,25 +69,25 @@ class Benchmark:
         return getattr(import_module(f"serve_bench.benchmarks.{folder}.{module}"), name)
 
 
-ROWS: Final = Benchmark("micro", classic=True)
+ROWS: Final = Benchmark("micro", classic=True, lens=True)
 """A matrix of cells, each with some rows."""
 
 BENCHMARKS: Final[dict[str, Benchmark]] = {
-    "run": Benchmark("own_app", pages=ROWS.folder, data=ROWS.folder, classic=True),
-    "trace": Benchmark("own_app", pages=ROWS.folder, data=ROWS.folder, classic=True),
+    "run": ROWS,
+    "trace": ROWS,
     "micro": ROWS,
     "noop": ROWS,
-    "load": Benchmark("load", data=ROWS.folder),
-    "capacity": Benchmark("capacity", condenses=True),
-    "soak": Benchmark("soak", condenses=True),
+    "load": Benchmark("load", lens=True),
+    "capacity": Benchmark("capacity", condenses=True, lens=True),
+    "soak": Benchmark("soak", condenses=True, lens=True),
     "sweep": Benchmark("ladder", lens=True),
     "recsys": Benchmark("ladder", lens=True),
     "press": Benchmark("press", classic=True, lens=True),
-    "rpc": Benchmark("rpc"),
-    "scale": Benchmark("scale"),
-    "versus": Benchmark("versus"),
-    "tax": Benchmark("tax"),
-    "timeline": Benchmark("timeline", condenses=True),
+    "rpc": Benchmark("rpc", lens=True),
+    "scale": Benchmark("scale", lens=True),
+    "versus": Benchmark("versus", lens=True),
+    "tax": Benchmark("tax", lens=True),
+    "timeline": Benchmark("timeline", condenses=True, lens=True),
 }
 """By command."""
 
@@ -109,3 +112,27 @@ def read_rows(path: Path, like: Run | None = None) -> Result:
         return kind.condensed(result)
     except FormatError as error:
         raise BadInput(f"{path}: {error}") from None
+
+
+def newest_run(place: Path) -> Path:
+    """The folder of the run that began last. BadInput where there is none."""
+    runs, _ = search([place])
+    return max(runs, key=lambda folder: runs[folder].run.started_at)
+
+
+def index_of(place: Path, note: Callable[[str], None]) -> Document:
+    """The index of the runs in a folder, each with its first finding. BadInput without any. `note`:
+    is told how many are read, since that takes a tenth of a second each."""
+    from serve_bench.view.document import ReportOptions
+    from serve_bench.view.index import IndexedRun, index_runs
+
+    runs, unreadable = search([place])
+    note(f"reading {counted(len(runs), 'run')}")
+    skipped, indexed = [f"{run.folder}: {run.reason}" for run in unreadable], []
+    for folder, result in runs.items():
+        try:
+            document = benchmark_of(result.run).document(result, ReportOptions(str(folder)))
+            indexed.append(IndexedRun(str(folder), result, document.findings[0]))
+        except (BadInput, FormatError) as error:
+            skipped.append(f"{folder}: {error}")
+    return index_runs(indexed, str(place), skipped)

@@ -64,9 +64,9 @@ def compare(options: CompareOptions) -> int:
     Example: serve-bench compare results/before results/after --fail-on regressed
     """
     from serve_bench.analysis.ratios import RunSpread
-    from serve_bench.benchmarks.versus.document import comparison_document
     from serve_bench.cli.show import check_format
     from serve_bench.report import COMPARED
+    from serve_bench.view.comparison import comparison_document
 
     html, format, output = options.format == "html", options.format, options.output
     check_format(format, (*COMPARED, "html"))
@@ -166,7 +166,7 @@ def _text(
         for comparing, where in done
     ]
     if format == "json" and (left or done[0][0].of):
-        return json_of({"comparisons": [*map(json.loads, texts)], "not_compared": list(left)})
+        return json_of({"pairs": [*map(json.loads, texts)], "not_compared": list(left)})
     if format == "csv":  # one header
         return texts[0] + "".join(text.partition("\n")[2] for text in texts[1:])
     return "\n".join(texts)

@@ -17,7 +17,7 @@ from serve_bench.store.files import same_file
 if TYPE_CHECKING:
     from serve_bench.analysis.history import History
 
-TOLD: Final = ("table", "markdown", "html")
+TOLD: Final = ("table", "markdown", "json", "html")
 PAGE: Final = "history.html"
 
 
@@ -97,7 +97,7 @@ def history(options: HistoryOptions) -> int:
     text = render_history(whole, form, width, color, options.verbose)
     write_text(to, text)
     if options.plot is not None:
-        from serve_bench.benchmarks.history.document import documents
+        from serve_bench.benchmarks.history.lens import documents
 
         write_plot(options.plot, documents(whole))
     return close_history(whole, options.fail_on)
@@ -112,12 +112,12 @@ def render_history(
 ) -> str:
     """A history as text that ends with a newline, one document after the other. BadInput for what
     a form of another tool cannot hold, and where the page's library of charts is missing."""
-    from serve_bench.benchmarks.history.document import documents
     from serve_bench.benchmarks.history.exports import EXPORTS
+    from serve_bench.benchmarks.history.lens import documents, history_json
     from serve_bench.report import FORMS, Layout
 
-    if form in EXPORTS:
-        return visible(EXPORTS[form](history))
+    if form in EXPORTS or form == "json":
+        return visible(EXPORTS.get(form, history_json)(history))
     if form == "html":
         from serve_bench.report.page import html_text
 
@@ -129,7 +129,7 @@ def render_history(
 def close_history(history: History, fail_on: str | None) -> int:
     """Prints on stderr what broke the gate. Returns the exit code: 0, or GATE_BROKEN."""
     from serve_bench.analysis.comparing import broken
-    from serve_bench.benchmarks.history.document import late_runs
+    from serve_bench.benchmarks.history.lens import late_runs
 
     if fail_on is None:
         return 0

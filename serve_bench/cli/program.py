@@ -154,7 +154,6 @@ def run(argv: Sequence[str]) -> int:
         return int(outcome or OK)
     except BadInput as error:
         line = str(error).replace("\n", "\\n")  # of a name: a refusal is one line
-        line = _LONG.sub(lambda word: f"{word[0][:40]}... ({len(word[0])} characters)", line)
         return _say(f"serve-bench: {line}", BAD_INPUT)
     except RunFailed as error:
         return _say("\n".join([f"serve-bench: {error}", *error.detail]), FAILED)
@@ -185,5 +184,7 @@ def _usage(error: BaseException) -> str:
 
 
 def _say(text: str, code: int) -> int:
+    if code == BAD_INPUT:
+        text = _LONG.sub(lambda word: f"{word[0][:40]}... ({len(word[0])} characters)", text)
     print_note(text)
     return code

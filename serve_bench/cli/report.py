@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from os.path import isdir, isfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +15,7 @@ from serve_bench.cli.gate import Gate, GateOptions, read_flags
 from serve_bench.cli.options import VERBOSE_HELP, FormatOptions
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Result
-from serve_bench.store import RECORDS_FILE, read
+from serve_bench.store import RECORDS_FILE, RESULTS, read
 from serve_bench.store.files import (
     check_reachable,
     check_writable,
@@ -32,8 +34,11 @@ class ReportCommandOptions(FormatOptions, GateOptions):
     order = """folders format output published perf_metrics trace_out exclude_connect threshold
         gate fail_on noise verbose plot chart"""
 
-    folders: list[Path] = argument(
-        "One or more folders of runs, or records.jsonl files.", metavar="RUN..."
+    folders: list[Path] | None = argument(
+        "Folders of runs, or records.jsonl files; a folder that holds runs: its index.\n\n"
+        "\\[the newest run in results]",
+        None,
+        metavar="[RUN]...",
     )
     format: str = flag(
         "table",
@@ -59,7 +64,7 @@ class ReportCommandOptions(FormatOptions, GateOptions):
 
 @command(ReportCommandOptions)
 def report(options: ReportCommandOptions) -> int:
-    """Print the report of a run, or write it as one HTML page.
+    """Print the report of a run, or write it as one HTML page; list the runs of a folder.
 
     The run may be complete or interrupted.
 
@@ -68,22 +73,25 @@ def report(options: ReportCommandOptions) -> int:
     Example: serve-bench report results/20260102-030405 --format html
     """
     from serve_bench.analysis.comparing import of_versus
+    from serve_bench.benchmarks.registry import newest_run
     from serve_bench.cli.show import ReportRequest
     from serve_bench.report.picture import charts_of
 
-    html, folders, output = options.format == "html", options.folders, options.output
-    published, perf_metrics = options.published, options.perf_metrics
+    html, output = options.format == "html", options.output
+    folders = options.folders or [newest_run(RESULTS)]
+    if len(folders) == 1 and isdir(folders[0]) and not isfile(folders[0] / RECORDS_FILE):
+        return _show_index(folders[0], options)
     request = ReportRequest(
         "table" if html else options.format,
-        published,
-        perf_metrics,
+        options.published,
+        options.perf_metrics,
         options.exclude_connect,
         options.verbose,
         options.trace_out,
     )
     _check(request, len(folders), html)
     to = None if html else target_of(output)
-    _check_apart(output, perf_metrics, folders, html)
+    _check_apart(output, options.perf_metrics, folders, html)
     check_plot(options.plot, options.chart)
     results = [read(folder) for folder in folders]
     gate = Gate()
@@ -107,6 +115,23 @@ def report(options: ReportCommandOptions) -> int:
     if options.plot is not None:
         write_plot(options.plot, [report.document for report in reports], options.chart)
     return 0 if gate.fail_on is None else gate.close(of_versus(results[0]))
+
+
+def _show_index(place: Path, options: ReportCommandOptions) -> int:
+    """Lists the runs of a folder, newest first."""
+    from serve_bench.benchmarks.registry import index_of
+    from serve_bench.report import FORMS, Layout
+    from serve_bench.report.page import html_text
+    from serve_bench.report.terminal import terminal
+
+    if not (html := options.format == "html") and options.format not in FORMS:
+        forms = f"it takes {', '.join(FORMS)}, html"
+        raise BadInput(f"--format: {options.format!r} is not for an index; {forms}")
+    to = place_of_page(options.output, place / PAGE) if html else target_of(options.output)
+    layout = Layout(*((80, False) if to else terminal(sys.stdout)), options.verbose)
+    document = index_of(place, print_note)
+    write_text(to, html_text([document]) if html else FORMS[options.format](document, layout))
+    return 0
 
 
 def check_plot(plot: Path | None, chart: str | None) -> None:
@@ -194,23 +219,13 @@ def _show_all(request: ReportRequest, reports: list[RunReport], to: Path | None)
 
 
 def _joined(texts: list[str], format: str) -> str:
-    """Reports of several runs as one text: a list in JSON, one header for equal columns in CSV
-    (each line names its run), otherwise a blank line between. One report stays as it is."""
-    if len(texts) == 1:
-        return texts[0]
-    if format == "json":
-        return "[\n" + ",\n".join(text.rstrip("\n") for text in texts) + "\n]\n"
-    if format != "csv":
+    """Reports of several runs as one text: a list in JSON, one header in CSV (each line names its
+    run), otherwise a blank line between. One report stays as it is."""
+    if format == "csv":
+        return texts[0] + "".join(text.partition("\n")[2] for text in texts[1:])
+    if len(texts) == 1 or format != "json":
         return "\n".join(texts)
-    out: list[str] = []
-    former = ""
-    for text in texts:
-        header, _, lines = text.partition("\n")
-        if header != former:
-            out.append(("\n" if out else "") + header + "\n")
-        out.append(lines)
-        former = header
-    return "".join(out)
+    return "[\n" + ",\n".join(text.rstrip("\n") for text in texts) + "\n]\n"
 
 
 # `serve-bench report --format html`. Rule: a page replaces a page of serve-bench, and nothing else.

@@ -48,22 +48,6 @@ class RunReport:
         return visible(kind.text(format, self.result, self.options))
 
 
-def render(
-    result: Result,
-    format: str = "table",
-    *,
-    published: bool = False,
-    where: str | None = None,
-    width: int = 80,
-    color: bool = False,
-    exclude_connect: bool = False,
-    verbose: bool = False,
-) -> str:
-    """A run as text; see RunReport.text, ReportOptions and Layout."""
-    report = RunReport(result, ReportOptions(where, published, exclude_connect))
-    return report.text(format, Layout(width, color, verbose))
-
-
 def render_comparing(
     comparing: Comparing,
     format: str = "table",
@@ -76,12 +60,11 @@ def render_comparing(
 
     Raises BadInput for a form that it does not have.
     """
-    from serve_bench.benchmarks.versus import exports
-    from serve_bench.benchmarks.versus.document import comparison_document
+    from serve_bench.view.comparison import comparison_document, comparison_json
 
     check_format(format, COMPARED)
     if format == "json":
-        return visible(exports.versus_json(comparing, where))
+        return visible(comparison_json(comparing, where))
     document = comparison_document(comparing, where)
     if format == "csv":
         return visible(csv_text(document, comparing.sides[1].run.id))

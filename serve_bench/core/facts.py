@@ -34,9 +34,6 @@ from serve_bench.core.result import (
 from serve_bench.core.soak import SoakSpec
 from serve_bench.core.timeline import Timeline
 
-Setting: TypeAlias = bool | Signed | str | None
-"""A value of an axis or an option."""
-
 StatusCode: TypeAlias = Annotated[str, Meta(pattern="^[0-9]{1,3}$")]
 
 

@@ -34,6 +34,9 @@ GAVE_UP: Final = 408
 INVALID_SHARE: Final = 0.01
 """Above 1 % of failed requests a figure is one of the requests that were left: invalid."""
 
+MOST_NAMED: Final = 12
+"""Classes and statuses that are named in a sentence."""
+
 _CLASSED: Final = (0, 4, 8, 14)
 """Codes of gRPC that have classes of their own: OK, and those of time-outs and rejections."""
 
@@ -56,9 +59,12 @@ def failures(
     if failed.get("status"):
         parts += _by_status(failed, statuses or {})
     ranked, seen = sorted(parts, key=lambda part: (-part[1], part[0])), examples or {}
-    return ", ".join(
-        f"{words} (such as: {seen[name]})" if seen.get(name) else words for name, _, words in ranked
+    text = ", ".join(
+        f"{words} (such as: {seen[name]})" if seen.get(name) else words
+        for name, _, words in ranked[:MOST_NAMED]
     )
+    rest = sum(count for _, count, _ in ranked[MOST_NAMED:])
+    return f"{text}, {rest:,} with others" if rest else text
 
 
 def _by_status(

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, TypeVar, get_args
 
 from msgspec import Meta
 
 from serve_bench.core.errors import FormatError
-from serve_bench.core.histogram import HistogramFacts
+from serve_bench.core.histogram import Histogram, HistogramFacts
 from serve_bench.core.load_result import (
     Counts,  # a trial's counts are those of its load
     Warmup,
@@ -206,6 +207,11 @@ class Metric:
             raise ValueError("a metric holds either windows or a histogram")
         if self.histogram is not None and self.histogram["unit"] != self.unit:
             raise ValueError(f"its unit is {self.unit}, and another in its histogram")
+
+    @cached_property
+    def values(self) -> Histogram:
+        """Its histogram, decoded once and not to be changed; empty of windows."""
+        return Histogram() if self.histogram is None else Histogram.decode(self.histogram)
 
 
 @dataclass(frozen=True)

@@ -136,11 +136,6 @@ class OthersSpan:
     end_ns: int
     used_ns: Mapping[int, int]
 
-    def share_within(self, begin_ns: int, end_ns: int) -> float:
-        """The share of this span that lies between two instants."""
-        overlap_ns = min(self.end_ns, end_ns) - max(self.begin_ns, begin_ns)
-        return max(0, overlap_ns) / (self.end_ns - self.begin_ns)
-
 
 def others_summary(
     spans: Sequence[OthersSpan], names: Mapping[int, str], begin_ns: int, end_ns: int
@@ -153,7 +148,8 @@ def others_summary(
     shares: list[float] = []
     programs: dict[str, Counter[int]] = {}
     for span in spans:
-        part = span.share_within(begin_ns, end_ns)
+        overlap_ns = min(span.end_ns, end_ns) - max(span.begin_ns, begin_ns)
+        part = max(0, overlap_ns) / (span.end_ns - span.begin_ns)
         used_ns = {pid: used for pid, used in span.used_ns.items() if part and pid in names}
         shares += [100.0 * sum(used_ns.values()) / (span.end_ns - span.begin_ns)] if part else []
         for pid, used in used_ns.items():

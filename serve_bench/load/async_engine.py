@@ -291,9 +291,6 @@ class AsyncEngine(Engine, Generic[C]):
         self._loop.close()
 
 
-# Calls with whole messages, of which each of a stream is an event: gRPC and handles.
-
-
 @dataclass(slots=True, eq=False, kw_only=True)
 class CallClient(AsyncClient):
     """A client of calls. `call`: that in flight, `stalled`: it was cancelled for its silence;

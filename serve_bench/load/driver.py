@@ -139,8 +139,6 @@ def stretch_note(asked: Timing, fitted: Timing, response_s: float) -> str:
     )
 
 
-# The live view of a load: the parent reads shared memory and calls back.
-
 INTERVAL_NS = 250_000_000
 
 LATENCY_NS = 1_000_000_000
@@ -240,8 +238,6 @@ def give_up_without(
 
     return progress
 
-
-# One load.
 
 START_AHEAD_NS = 5_000_000
 """The parent sets the start this long ahead, so that every worker is ready for it."""

@@ -529,10 +529,6 @@ class Exchanges(Engine):
         seen = "the answer had begun" if conn.framer.started else "no byte of an answer"
         self._failed(conn, failure, now, conn.framer.seen() or seen)
 
-    def _stalled(self, conn: Connection, now: int) -> bool:
-        last = _latest(conn)
-        return last > 0 and now - last > self._gap_ns
-
     def _scan(self, now: int) -> None:
         """Look for time-outs and for pauses that are over.
 
@@ -548,7 +544,7 @@ class Exchanges(Engine):
             elif state == BUSY:
                 if now - conn.sent_at > self._timeout_ns:
                     self._silent(conn, "timeout", now)
-                elif self._streaming is not None and self._stalled(conn, now):
+                elif self._streaming is not None and 0 < _latest(conn) < now - self._gap_ns:
                     self._silent(conn, "stalled", now)
             elif state == PAUSED:
                 if now >= conn.since:

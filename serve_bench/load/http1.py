@@ -169,17 +169,15 @@ class ResponseFramer:
         head = _head_of(self._head)
         if head is None or head.has_length:
             return False
-        self._complete(head.parser.get_status_code(), False)
+        self._complete(head.status, False)
         return self.done == OTHER
 
 
 class _Head:
-    """Reads the headers of the last response in some bytes."""
+    """The headers of the last response in some bytes; it holds no parser (a worker has no gc)."""
 
-    def __init__(self) -> None:
-        self.complete = False
-        self.has_length = False
-        self.parser = lenient(HttpResponseParser(self))
+    complete = has_length = False
+    status = 0
 
     def on_message_begin(self) -> None:
         self.complete = self.has_length = False
@@ -196,11 +194,13 @@ def _head_of(parts: Sequence[bytes]) -> _Head | None:
     """The head of the last response in these bytes; None while it is not complete, or is that of an
     informational one."""
     head = _Head()
+    parser = lenient(HttpResponseParser(head))
     try:
-        head.parser.feed_data(b"".join(parts))
+        parser.feed_data(b"".join(parts))
     except (HttpParserError, HttpParserUpgrade):
         return None
-    return head if head.complete and head.parser.get_status_code() >= 200 else None
+    head.status = parser.get_status_code()
+    return head if head.complete and head.status >= 200 else None
 
 
 def ends_itself(name: bytes, value: bytes) -> bool | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -217,10 +217,10 @@ class _Choice(msgspec.Struct):
 
 
 class _Usage(msgspec.Struct):
-    """Tokens as the service counts them."""
+    """Tokens as the service counts them, as far as an answer can have so many."""
 
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: Annotated[int, msgspec.Meta(ge=0, le=10**9)] | None = None
+    completion_tokens: Annotated[int, msgspec.Meta(ge=0, le=10**9)] | None = None
 
 
 class _Chunk(msgspec.Struct):
@@ -246,9 +246,12 @@ class OpenAiReader(SseReader):
         if data.removeprefix(b" ") == DONE:
             self.done = True
             return
+        if len(data) > http1.MAX_HEAD:  # as objects it would take 30 times as much
+            self.fail("too-large", data)
+            return
         try:
             chunk = _decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError):  # the first has ValidationError below it
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # ValidationError too
             self.fail("event", data)
             return
         if chunk.error is not None:  # in the place of further text, with a status of 200

@@ -142,9 +142,14 @@ PUBLISH_AHEAD_NS = 50_000_000
 every worker has read it before it counts any event at or after it."""
 
 
+MOST_KINDS = 16
+"""Statuses with a histogram of their own: a server may make up hundreds."""
+
+
 class Cohort:
     """The ends of the requests that were due, or sent in a closed loop, within the windows.
-    `times`: of those that failed, by the status of the answer, or by the class of failure."""
+    `times`: of those that failed, by the status of the answer as far as it is one of the first
+    MOST_KINDS, or by the class of failure."""
 
     __slots__ = ("codes", "completed", "failed", "sent", "times", "waited")
 
@@ -405,6 +410,8 @@ class Tally:
             cohort = self.cohort
             cohort.failed[error_class] += 1
             kind = str(status) if error_class in ANSWERED and status else error_class
+            if len(cohort.times) >= MOST_KINDS and kind not in cohort.times:
+                kind = error_class
             cohort.times.setdefault(kind, Histogram()).record(now - due)
             if status is not None:
                 cohort.codes[status] = cohort.codes.get(status, 0) + 1

@@ -337,12 +337,22 @@ class Sheet:
     typed: str
 
     @property
+    def first(self) -> int:
+        """Before which section further results stand: behind the first table."""
+        places = (at for at, one in enumerate(self.sections) if _has(Table, one.blocks))
+        return next(places, len(self.sections) - 1) + 1
+
+    @property
     def contents(self) -> list[tuple[str, str]]:
         """The name and the title of each section, in their order."""
-        first = [(name, self.titles[name]) for name in ("asked", "machine", "findings", "records")]
-        last = [first.pop()]
-        middle = [(section.name, section.title) for section in self.sections]
-        return [one for one in (*first, *middle, *last) if one[1]]
+        names = [(section.name, section.title) for section in self.sections]
+        names.insert(self.first, ("findings", self.titles["findings"]))
+        names += [(name, self.titles[name]) for name in ("asked", "machine", "records")]
+        return [one for one in names if one[1]]
+
+
+def _has(kind: type, blocks: Iterable[object]) -> bool:
+    return any(isinstance(block, kind) for block in blocks)
 
 
 def _placed(
@@ -385,16 +395,19 @@ def _made(document: Document) -> list[Section]:
             for one in with_charts(blocks)
         )
 
-    return [replace(one, blocks=made(one.blocks)) for one in document.sections]
+    return [replace(one, content=tuple(made(one.blocks))) for one in document.sections]
 
 
 def _in_order(sections: Sequence[Section]) -> list[Section]:
-    """Charts before long tables, within each section and from one to the next; the method last."""
+    """The first chart first, then charts before long tables, within each section and from one to
+    the next; the method last."""
     ordered = sorted(map(_chart_first, sections), key=lambda one: one.name == METHOD)
+    if drawn := [one for one in ordered if _has(Chart, one.blocks)]:
+        ordered.sort(key=lambda one: one is not drawn[0])
     kinds = [set(map(type, one.blocks)) for one in ordered]
-    drawn = [at for at, some in enumerate(kinds) if Chart in some]
-    end = drawn[-1] if drawn else -1
-    late = [at for at in range(end) if at not in drawn and any(map(_is_long, ordered[at].blocks))]
+    charts = [at for at, some in enumerate(kinds) if Chart in some]
+    end = charts[-1] if charts else -1
+    late = [at for at in range(end) if at not in charts and any(map(_is_long, ordered[at].blocks))]
     first = [at for at in range(end + 1) if at not in late]
     return [ordered[at] for at in (*first, *late, *range(end + 1, len(ordered)))]
 
@@ -403,11 +416,13 @@ def _chart_first(section: Section) -> Section:
     """The charts of a section before its first long table; the method of a page folded."""
     blocks = section.blocks
     if section.name == METHOD:
-        return replace(section, blocks=(Folded("Plan, proofs and rules of these figures", blocks),))
+        return replace(
+            section, content=(Folded("Plan, proofs and rules of these figures", blocks),)
+        )
     first = next((at for at, one in enumerate(blocks) if _is_long(one)), len(blocks))
     later = [one for one in blocks[first:] if isinstance(one, Chart)]
     rest = [one for one in blocks[first:] if not isinstance(one, Chart)]
-    return replace(section, blocks=(*blocks[:first], *later, *rest))
+    return replace(section, content=(*blocks[:first], *later, *rest))
 
 
 def _is_long(block: Block) -> bool:

@@ -51,7 +51,7 @@ LEAST_DOUBTS: Final = 2
 """Of findings and doubts of the whole run without --verbose; so many of the latter in any case: the
 first, and how many more there are."""
 
-MORE: Final = "--verbose shows all figures."
+MORE: Final = "report --verbose shows all figures."
 
 INDENT: Final = "  "
 """Of rows below the heading of their group."""
@@ -97,7 +97,7 @@ def terminal_lines(document: Document, width: int, verbose: bool = False) -> Ite
     for doubt in some:
         yield from _finding(doubt, width)
     if rest := len(doubts) - len(some):
-        yield f"{SIGNS['doubt']}{rest} more of the whole run (--verbose)", "doubt"
+        yield f"{SIGNS['doubt']}{rest} more of the whole run (report --verbose)", "doubt"
     shown = [one for one in document.sections if verbose or one.detail in SHOWN]
     for section in shown:
         yield from _section(section, width, verbose)
@@ -167,7 +167,7 @@ def _table(table: Table, width: int, verbose: bool) -> Iterator[Line]:
             for doubt in doubts:
                 yield from _finding(doubt, width, len(indent) + 2)
     if hidden := [column.full_name for column in table.columns if column not in columns]:
-        yield from _wrapped(f"with --verbose: {', '.join(hidden)}", width, tone="quiet")
+        yield from _wrapped(f"report --verbose: {', '.join(hidden)}", width, tone="quiet")
     for note in table.notes:
         yield from _wrapped(note, width, tone="quiet")
 

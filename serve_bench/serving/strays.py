@@ -400,8 +400,8 @@ def start_warden(run_id: str) -> subprocess.Popen[bytes]:
 
 
 def _warden(run_id: str) -> None:
-    sys.stdout.buffer.write(_WARDEN_READY)
-    sys.stdout.flush()
+    with contextlib.suppress(BrokenPipeError):  # the CLI has died already
+        os.write(sys.stdout.fileno(), _WARDEN_READY)
     sys.stdin.buffer.read()
     if run_directory(run_id).exists() or find(run_id):
         reap(run_id, deadline_s=2 * REAP_DEADLINE_S)
@@ -409,9 +409,6 @@ def _warden(run_id: str) -> None:
 
 if __name__ == "__main__":
     _warden(sys.argv[1])
-
-
-# A marked run, from its begin to its end.
 
 
 @dataclass
@@ -425,7 +422,11 @@ class Marked:
     def begin(cls) -> Marked:
         """Raises RunFailed where no warden comes up."""
         run_id = new_run()
-        return cls(run_id, start_warden(run_id))
+        try:
+            return cls(run_id, start_warden(run_id))
+        except BaseException:  # Ctrl-C too
+            reap(run_id)
+            raise
 
     def end(self) -> tuple[Reaped, bool]:
         """Ends whatever the run started; and whether its warden had died before."""

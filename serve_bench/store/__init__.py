@@ -195,11 +195,6 @@ def _ends_whole(fd: int) -> bool:
     return size == 0 or os.pread(fd, 1, size - 1) == b"\n"
 
 
-# The time of day, as records carry it.
-#
-# Durations are measured where they arise, by a monotonic clock: none is made from this.
-
-
 def now_iso() -> str:
-    """The time, UTC, ISO 8601 with milliseconds."""
+    """The time of day, UTC, ISO 8601 with milliseconds; no duration is made from it."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")

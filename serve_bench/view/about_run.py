@@ -10,6 +10,7 @@ import json
 import shlex
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from serve_bench.analysis.checks import added_of, unfair_sentences
@@ -39,6 +40,7 @@ from serve_bench.view.document import (
     Section,
     Table,
     Text,
+    Tile,
     Tone,
     sentences,
 )
@@ -282,6 +284,7 @@ def run_document(
     sections: Iterable[Section],
     facts: Iterable[tuple[str, str]] = (),
     title: str = "",
+    tiles: Sequence[Tile] = (),
 ) -> Document:
     """The document of one run: what its kind says, with its SLO, the command, the machine and the
     place of the records. `facts` stand behind those of every run, or in the place of one of the
@@ -301,6 +304,7 @@ def run_document(
         where=where,
         argv=run.argv,
         records=() if where is None else (where,),
+        tiles=tuple(tiles),
     )
 
 
@@ -390,16 +394,23 @@ def _load(host: JsonObject) -> str:
     return f"{loads} (mean over {', '.join(map(str, spans))} min)" if spans else ""
 
 
-def method(result: Result, formulas: Sequence[Formula] = ()) -> Section:
+def method(
+    result: Result, formulas: Sequence[Formula] = (), lines: Sequence[Line] | None = None
+) -> Section:
     """How it was measured: each row as declared and as executed, the proof of each launch, the
     place of the formulas. What the run has none of is left out."""
-    blocks: list[Block] = []
-    if lines := summarize(result):
-        blocks.append(executed(lines, result.run.suite))
+    return Section("method", "Method", partial(_method_blocks, result, formulas, lines))
+
+
+def _method_blocks(
+    result: Result, formulas: Sequence[Formula], lines: Sequence[Line] | None
+) -> Iterator[Block]:
+    if lines := summarize(result) if lines is None else lines:
+        yield executed(lines, result.run.suite)
     if result.launches:
-        blocks += [proofs(result.launches), *whole_proofs(result.launches)]
-    blocks.append(formula_table(formulas) if formulas else Prose((FORMULAS,), "quiet"))
-    return Section("method", "Method", tuple(blocks))
+        yield proofs(result.launches)
+        yield from whole_proofs(result.launches)
+    yield formula_table(formulas) if formulas else Prose((FORMULAS,), "quiet")
 
 
 def formula_table(formulas: Sequence[Formula]) -> Table:

@@ -132,19 +132,19 @@ def services_of(
     unique = [names[0][0]] if len(names) == 1 else distinct(whole)
     services = [
         LadderView(
-            name=unique[at],
-            label=label if grouped else unique[at],
+            name=unique[place],
+            label=label if grouped else unique[place],
             group=group or "" if grouped else "",
             noun=noun,
             ladder=ladder,
             base=None if group is None else ladders[groups.index(group)],
-            steps=tuple(_steps(ladder, rows, unique[at], len(names) > 1)),
+            steps=tuple(_steps(ladder, rows, unique[place], len(names) > 1)),
             deploys=tuple(_deploys(ladder, result)),
         )
-        for at, (ladder, (label, group)) in enumerate(zip(ladders, names, strict=True))
+        for place, (ladder, (label, group)) in enumerate(zip(ladders, names, strict=True))
     ]
     order = list(dict.fromkeys(groups))
-    return sorted(services, key=lambda one: order.index(groups[services.index(one)]))
+    return sorted(services, key=lambda service: order.index(groups[services.index(service)]))
 
 
 def _steps(
@@ -152,7 +152,7 @@ def _steps(
 ) -> Iterator[ViewRow]:
     """The rows of a ladder, with what each is to it."""
     slug = cell_slug(ladder.cell)
-    own = {
+    by_row = {
         row.entry.line.row: row
         for row in rows
         if row.entry is not None
@@ -160,7 +160,7 @@ def _steps(
         and row.dims["status"] != "profiled"
     }
     for line in ladder.steps:
-        row, mark = own[line.row], ladder.mark(line)
+        row, mark = by_row[line.row], ladder.mark(line)
         assert row.entry is not None
         yield replace(
             row,
@@ -173,7 +173,7 @@ def _steps(
 
 
 def _deploys(ladder: LadderLine, result: Result) -> Iterator[Deploy]:
-    launches = {one.id for one in result.launches if one.variant.name == ladder.variant}
+    launches = {launch.id for launch in result.launches if launch.variant.name == ladder.variant}
     slug = cell_slug(ladder.cell)
     for deploy in result.deploys:
         if deploy.launch in launches and cell_slug(deploy.cell) == slug:
@@ -192,9 +192,9 @@ def knee_point(service: LadderView) -> ViewRow:
         "collapse_with": ", ".join(str(line.row.connections) for line in ladder.collapses) or None,
     }
     values = {"errors": Value(float(ladder.errors))}
-    one = next((row for row in service.steps if row.dims["connections"] == 1), None)
-    if one is not None and "latency_mean" in one.values:
-        values["one_client_latency"] = one.values["latency_mean"]
+    single = next((row for row in service.steps if row.dims["connections"] == 1), None)
+    if single is not None and "latency_mean" in single.values:
+        values["one_client_latency"] = single.values["latency_mean"]
     point = ViewRow(dims, values, service.label, service.group)
     if knee is None or best is None or ladder.knee is None or service.best_rate is None:
         steps = {row.dims["row"]: row.warnings for row in service.steps}
@@ -205,12 +205,15 @@ def knee_point(service: LadderView) -> ViewRow:
         for round_, rates in ladder.rounds.items()
         if knee.dims["users"] in rates and round_ in ladder.finished
     }
-    bests = {at: rate for at in ladder.rounds if (rate := ladder.best_of(at)) is not None}
+    bests = {
+        round_: rate for round_ in ladder.rounds if (rate := ladder.best_of(round_)) is not None
+    }
     values = {**knee.values, **values, MAIN: Value.of_spread(spread, launches)}
     values["best"] = Value(service.best_rate, launches=bests)
     if service.ratio is not None:
         values["ratio"] = Value(service.ratio)
-    limits = (limit_words(service.limit) if service.visible else f"its limit is {NOT_VISIBLE}",)
+    hidden = f"what limited it is {NOT_VISIBLE}"
+    limits = (limit_words(service.limit) if service.visible else hidden,)
     return replace(
         point,
         dims={**dims, "users": knee.dims["users"], "best_with": best.dims["users"]},
@@ -290,14 +293,16 @@ def brief(findings: Mapping[str, Sequence[Finding]]) -> list[Finding]:
 
 def findings(services: Sequence[LadderView], compared: Sequence[ViewRow] = ()) -> Iterator[str]:
     """The best ladder, what limits it, what it is compared with, collapses."""
-    sound = [one for one in services if one.knee is not None and one.best is not None]
+    sound = [
+        service for service in services if service.knee is not None and service.best is not None
+    ]
     if not sound:
-        ended = any(one.ladder.finished for one in services)
+        ended = any(service.ladder.finished for service in services)
         why = "No valid step" if ended else "No ladder is complete"
         yield f"{why}: there is no knee and no best."
         return
-    top = max(sound, key=lambda one: one.best_rate or 0.0)
-    base = next((one for one in services if one.ladder is top.base), top)
+    top = max(sound, key=lambda service: service.best_rate or 0.0)
+    base = next((service for service in services if service.ladder is top.base), top)
     yield _headline(top, services, base)
     # The reason of a ratio may stand in the slower one.
     for service in [top, base] if base in sound and base is not top else [top]:
@@ -305,15 +310,15 @@ def findings(services: Sequence[LadderView], compared: Sequence[ViewRow] = ()) -
             yield sentence(f"What limits {service.name} at its knee: {service.limit.text}")
     yield from (note for row in compared for note in row.notes)
     fallen = [
-        f"{f'{one.name}: ' if len(sound) > 1 else ''}{_collapse_words(one, point)}"
-        for one in sound
-        for point in [*collapse_points(one)][:1]
+        f"{f'{service.name}: ' if len(sound) > 1 else ''}{_collapse_words(service, point)}"
+        for service in sound
+        for point in [*collapse_points(service)][:1]
     ]
-    if not fallen and all(max(one.ladder.rates) > _users(one.best) for one in sound):
-        last = min(max(one.ladder.rates) for one in sound)
+    if not fallen and all(max(service.ladder.rates) > _users(service.best) for service in sound):
+        last = min(max(service.ladder.rates) for service in sound)
         fallen = [f"no collapse was seen up to {counted(last, top.noun)}"]
     if fallen:
-        yield statement("; ".join(fallen), [one.name for one in sound])
+        yield statement("; ".join(fallen), [service.name for service in sound])
 
 
 def _users(row: ViewRow | None) -> int:
@@ -351,13 +356,13 @@ def remarks(service: LadderView) -> Iterator[str]:
     """What a ladder adds up to: its first request, its collapses, its signs, its end."""
     ladder, best = service.ladder, service.best
     firsts = [
-        one.proof["first_request"]["ms"]
-        for one in service.deploys
-        if one.proof.get("first_request")
+        deploy.proof["first_request"]["ms"]
+        for deploy in service.deploys
+        if deploy.proof.get("first_request")
     ]
     if firsts:
         yield f"first request after the start: {', '.join(f'{latency(ms)} ms' for ms in firsts)}"
-    if settled := [one.settled for one in service.deploys if one.settled]:
+    if settled := [deploy.settled for deploy in service.deploys if deploy.settled]:
         yield f"before the first step: {_settled_words(settled)}"
     points = [*collapse_points(service)]
     if best is not None and not points:
@@ -374,19 +379,20 @@ def remarks(service: LadderView) -> Iterator[str]:
     yield from (f"sign: {sign}" for sign in ladder.signs)
     if service.knee is not None and service.knee is service.steps[0] and _users(service.knee) > 1:
         yield f"the first step is the knee already: fewer {service.noun}s may do"
-    if ladder.end != "the list is measured":
-        yield ladder.end
+    yield ladder.end
 
 
 def _settled_words(settled: Sequence[Mapping[str, object]]) -> str:
     """Of all launches: how long it took, and the median latency of one client then."""
     of = f" of {len(settled)} launches" if len(settled) > 1 else ""
-    unjudged = sum(one.get("judged") is False for one in settled)
-    missed = sum(not one.get("steady") for one in settled) - unjudged
+    unjudged = sum(state.get("judged") is False for state in settled)
+    missed = sum(not state.get("steady") for state in settled) - unjudged
     counts = {"had not settled": missed, "too slow to tell whether it had settled": unjudged}
     words = [f"{word} in {n}{of}," if of else word for word, n in counts.items() if n]
-    seconds = _span([f"{float(str(one.get('seconds') or 0)):.1f}" for one in settled])
-    p50 = _span([latency(float(str(one["p50_ns"])) / 1e6) for one in settled if one.get("p50_ns")])
+    seconds = _span([f"{float(str(state.get('seconds') or 0)):.1f}" for state in settled])
+    p50 = _span(
+        [latency(float(str(state["p50_ns"])) / 1e6) for state in settled if state.get("p50_ns")]
+    )
     after = f"{' '.join(words) or 'settled'} after {seconds} s"
     return after + (f" (p50 of one client {p50} ms)" if p50 else "")
 
@@ -421,7 +427,7 @@ def load_sections(
     rates = Charts(lambda: over(f"Requests/s over {noun}s", (MAIN,)))
     waits = Charts(lambda: over(f"Latency over {noun}s", ("latency_p50", "latency_p99")))
     curves = Charts(lambda: _knee_curves(services))
-    if any(one.ladder.rates for one in services):
+    if any(service.ladder.rates for service in services):
         yield Section("throughput", f"Throughput over {noun}s", (rates,))
         yield Section("latency", "Latency", (waits, curves))
 
@@ -432,20 +438,20 @@ def _over_load(
     title: str,
     figures: Sequence[str],
 ) -> Iterator[Chart]:
-    known = {one.name: one for one in services if one.ladder.rates}
-    for part, own in in_parts(known, lambda _: len(figures)):
-        rows = [row for one in own.values() for row in _points(one)]
-        marked = len(own) <= MOST_MARKED
+    sound = {service.name: service for service in services if service.ladder.rates}
+    for part, shown in in_parts(sound, lambda _: len(figures)):
+        rows = [row for service in shown.values() for row in _points(service)]
+        marked = len(shown) <= MOST_MARKED
         noun = f"{services[0].noun}s"
         caption = [INTERVALS] if figures == (MAIN,) else []
-        caption += [MARKED if marked else _knee_words(own.values()), *_faults(own.values())]
+        caption += [MARKED if marked else _knee_words(shown.values()), *_faults(shown.values())]
         yield from line_chart(
             f"{title}{part}",
             rows,
             "users",
             figures,
             "ladder",
-            marks=_marks(own.values()) if marked else (),
+            marks=_marks(shown.values()) if marked else (),
             caption=" ".join(caption),
             more=published.get(figures[0]),
             x_name=noun,
@@ -466,19 +472,19 @@ def _points(service: LadderView) -> Iterator[ViewRow]:
 def _marks(services: Iterable[LadderView]) -> list[Mark]:
     """Knees and collapses, one rule for each number of users; named where there are several."""
     marks: dict[int, dict[str, list[str]]] = {}
-    every = list(services)
-    for service in every:
+    views = list(services)
+    for service in views:
         ladder = service.ladder
         knee = [] if ladder.knee is None else [ladder.knee]
         for word, lines in (("knee", knee), ("collapse", ladder.collapses)):
             for line in lines:
-                at = marks.setdefault(line.row.connections, {})
-                at.setdefault(word, []).append(service.name)
+                names_of = marks.setdefault(line.row.connections, {})
+                names_of.setdefault(word, []).append(service.name)
     return [
         Mark(
             users,
             "; ".join(
-                word if len(every) == 1 else f"{word}: {listed(names)}"
+                word if len(views) == 1 else f"{word}: {listed(names)}"
                 for word, names in words.items()
             ),
         )
@@ -488,12 +494,14 @@ def _marks(services: Iterable[LadderView]) -> list[Mark]:
 
 def _knee_words(services: Iterable[LadderView]) -> str:
     """The marks in words: `Knees: a 20, b 15; collapses: a from 30.`"""
-    every = list(services)
-    knees = [f"{one.name} {_users(one.knee):,}" for one in every if one.knee is not None]
+    views = list(services)
+    knees = [
+        f"{service.name} {_users(service.knee):,}" for service in views if service.knee is not None
+    ]
     fallen = [
-        f"{one.name} from {min(line.row.connections for line in one.ladder.collapses):,}"
-        for one in every
-        if one.ladder.collapses
+        f"{service.name} from {min(line.row.connections for line in service.ladder.collapses):,}"
+        for service in views
+        if service.ladder.collapses
     ]
     collapses = f"; collapses: {'; '.join(fallen)}" if fallen else ""
     return f"Knees: {'; '.join(knees)}{collapses}." if knees else ""
@@ -501,12 +509,12 @@ def _knee_words(services: Iterable[LadderView]) -> str:
 
 def _faults(services: Iterable[LadderView]) -> list[str]:
     """The steps in which requests failed or were cut, which their points do not show."""
-    every = list(services)
+    views = list(services)
     steps = []
-    for service in every:
+    for service in views:
         faulty = sorted({_users(row) for row in service.steps if _is_faulty(row)})
         if faulty:
-            about = f"{service.name}: " if len(every) > 1 else ""
+            about = f"{service.name}: " if len(views) > 1 else ""
             steps.append(f"{about}{listed([f'{users:,}' for users in faulty])}")
     return [f"Some requests failed or were cut with {'; '.join(steps)}."] if steps else []
 
@@ -519,9 +527,9 @@ def _is_faulty(row: ViewRow) -> bool:
 def _knee_curves(services: Sequence[LadderView]) -> Iterator[Chart]:
     """Percentile curves of all requests at each knee."""
     curves = {
-        f"{one.name}, {one.knee.dims['row']}": points
-        for one in services
-        if one.knee is not None and (points := latency_curve(one.knee.trials))
+        f"{service.name}, {service.knee.dims['row']}": points
+        for service in services
+        if service.knee is not None and (points := latency_curve(service.knee.trials))
     }
     caption = "Each curve ends at the last percentile that one request lies beyond."
     yield from percentile_charts("Latency at the knee", curves, caption)
@@ -529,7 +537,7 @@ def _knee_curves(services: Sequence[LadderView]) -> Iterator[Chart]:
 
 def cpu_blocks(services: Sequence[LadderView]) -> Iterator[Block]:
     """CPU at the knees; of each ladder over its steps, folded where there are several."""
-    every: list[Block] = []
+    charts: list[Block] = []
     for service in services:
         rows = [
             (row.dims["row"], row.trials, row.entry.limited)
@@ -537,18 +545,18 @@ def cpu_blocks(services: Sequence[LadderView]) -> Iterator[Block]:
             if row.entry is not None and any(trial.usage for trial in row.trials)
         ]
         about = f": {service.name}" if len(services) > 1 else ""
-        every += [Charts(partial(cpu_of_rows, f"CPU at every step{about}", rows))] if rows else []
+        charts += [Charts(partial(cpu_of_rows, f"CPU at every step{about}", rows))] if rows else []
     if len(services) == 1:
-        yield from every
+        yield from charts
         return
     knees = [
-        (f"{one.name}, {one.knee.dims['row']}", one.knee.trials, one.limit)
-        for one in services
-        if one.knee is not None
+        (f"{service.name}, {service.knee.dims['row']}", service.knee.trials, service.limit)
+        for service in services
+        if service.knee is not None
     ]
     yield Charts(partial(cpu_of_rows, "CPU at the knee", knees))
-    if every:
-        yield Folded("CPU at every step of each ladder", tuple(every))
+    if charts:
+        yield Folded("CPU at every step of each ladder", tuple(charts))
 
 
 def shown_steps(service: LadderView) -> list[ViewRow]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import groupby
 from typing import Literal, TypeAlias
 
@@ -230,12 +231,17 @@ Detail: TypeAlias = Literal["headline", "table", "further", "method"]
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a document under a heading. `name` is its anchor: lower-case words with hyphens."""
+    """A part of a document under a heading. `name` is its anchor: lower-case words with hyphens.
+    `content`: its blocks, or what makes them when a form first shows them."""
 
     name: str
     title: str
-    blocks: tuple[Block, ...]
+    content: tuple[Block, ...] | Callable[[], Iterable[Block]]
     detail: Detail = "further"
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        return self.content if isinstance(self.content, tuple) else tuple(self.content())
 
 
 @dataclass(frozen=True)
@@ -247,6 +253,16 @@ class ReportOptions:
     where: str | None = None
     published: bool = False
     exclude_connect: bool = False
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A figure that is seen first: `name` above it, `unit` behind it, `note` below it."""
+
+    name: str
+    text: str
+    unit: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -266,3 +282,4 @@ class Document:
     where: str | None = None
     argv: tuple[str, ...] = field(default=())
     records: tuple[str, ...] = ()
+    tiles: tuple[Tile, ...] = ()

@@ -88,6 +88,7 @@ def ladder(
     caption: str = "",
     around: tuple[float, float] | None = None,
     parts: Parts = NO_PARTS,
+    joined: bool = True,
 ) -> Chart:
     """A figure over a growing load; a LowerBound has an arrow, which the caption explains.
     `around`: the ends of a band behind rounds, which no line joins."""
@@ -101,6 +102,7 @@ def ladder(
     ]
     words = words or f"{title}, {unit} over {x_name}. {'; '.join(ends)}."
     scale: XScale = "log" if log_x else "linear"
-    lines = Lines(series, x_name, unit, scale, log_y, marks, around, around is None, parts)
+    joined = joined and around is None
+    lines = Lines(series, x_name, unit, scale, log_y, marks, around, joined, parts)
     bounds = any(isinstance(step.value, LowerBound) for line in series.values() for step in line)
     return Chart(title, lines, words, f"{caption} {AT_LEAST}".strip() if bounds else caption)

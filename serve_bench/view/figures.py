@@ -25,8 +25,9 @@ from serve_bench.view.inside import gpu_percent, grouped_cpu
 class Value:
     """What a figure is of a row, in the unit of the figure; a LowerBound where no more is known.
 
-    `std`: over `windows` windows (ddof 0). `launches`: the value of each. `low`, `high`: the ends
-    of its interval. `of`: the whole that it is a part of, such as all cores of a host.
+    `std`: over `windows` windows (ddof 0), else over launches (ddof 1). `launches`: the value of
+    each. `low`, `high`: the ends of its interval. `of`: the whole that it is a part of, such as all
+    cores of a host. `missing`: launches in which it was not seen.
     """
 
     value: float
@@ -36,6 +37,7 @@ class Value:
     low: float | None = None
     high: float | None = None
     of: float | None = None
+    missing: int | None = None
 
     @classmethod
     def of_spread(cls, spread: Spread, launches: Mapping[int, float]) -> Value:
@@ -67,7 +69,8 @@ Compute: TypeAlias = Callable[[Line], Value | float | None]
 class Figure:
     """A quantity. `unit`: of its values, in JSON and CSV. `meaning`: what it is, in one line.
     `shown`: its unit in tables and charts, where that is another. `compute`: from the trials of a
-    row; None of what a kind of run derives. `tone`: where it is not 0."""
+    row; None of what a kind of run derives. `tone`: where it is not 0. `digits`: so many are shown
+    of it, none behind the point of a whole one, and its interval; 0: by its unit."""
 
     name: str
     unit: str
@@ -77,6 +80,7 @@ class Figure:
     compute: Compute | None = None
     better: Better | None = None
     tone: Tone = "plain"
+    digits: int = 0
 
     def show(self, value: Value | None, unit: str = "") -> str:
         """`629.4 ± 5.3`, `> 5,245`, `187 of 200`; `-` without a value."""
@@ -85,6 +89,11 @@ class Figure:
         unit = unit or self.shown
         scaled = value.value * scale(self.unit, unit)
         text = _digits(scaled, unit)
+        if self.digits:
+            ends = (end for end in (value.low, value.high) if end is not None)
+            words = [shorten(end * scale(self.unit, unit), self.digits) for end in ends]
+            interval = f" ({' to '.join(words)})" if len(set(words)) > 1 else ""
+            text = f"{shorten(scaled, self.digits)}{interval}"
         if value.std is not None:
             text += f" ± {value.std * scale(self.unit, unit):,.{decimals(scaled)}f}"
         if isinstance(value.value, LowerBound):
@@ -114,6 +123,12 @@ def _digits(value: float, unit: str) -> str:
     return number(value, 3 if unit in ("ms", "mean") else 4)
 
 
+def shorten(value: float, digits: int = 3) -> str:
+    """So many digits, and none behind the point of a whole one; what is below them is 0."""
+    whole = abs(value - round(value)) < 1e-9 or abs(value) < 0.5 * 10.0**-digits
+    return f"{round(value):,}" if whole else number(value, digits)
+
+
 FIGURES: Final[dict[str, Figure]] = {}
 
 
@@ -127,13 +142,14 @@ def declare(
     shown: str | None = None,
     better: Better | None = None,
     tone: Tone = "plain",
+    digits: int = 0,
 ) -> None:
     """Declares a figure. Raises ValueError where its name is taken."""
     if name in FIGURES:
         raise ValueError(f"the figure {name} is declared twice")
     title = title or name.replace("_", " ")
     shown = ("ms" if unit == "ns" else unit) if shown is None else shown
-    FIGURES[name] = Figure(name, unit, meaning, title, shown, compute, better, tone)
+    FIGURES[name] = Figure(name, unit, meaning, title, shown, compute, better, tone, digits)
 
 
 def find_figure(name: str) -> Figure | None:
@@ -173,7 +189,9 @@ def _spread_value(metric: str, spread: Spread, line: Line) -> Value:
         if metric in trial.metrics and (windows := trial.metrics[metric].windows)
     }
     if metric == MAIN:
-        launches = {at: rate for at, rate in _rates(line.trials).items() if at in launches}
+        launches = {
+            number: rate for number, rate in _rates(line.trials).items() if number in launches
+        }
     return Value.of_spread(spread, launches)
 
 
@@ -181,10 +199,15 @@ def _rates(trials: Iterable[Trial]) -> dict[int, float]:
     return {trial.round: rate for trial in trials if (rate := mean_rate(trial)) is not None}
 
 
+def known_values(**values: float | None) -> dict[str, Value]:
+    """Values by their figures, without those that are not known."""
+    return {name: Value(value) for name, value in values.items() if value is not None}
+
+
 def mean_of(values: Iterable[float | None]) -> float | None:
     """The mean of those that are known."""
-    known = [float(value) for value in values if value is not None]
-    return statistics.fmean(known) if known else None
+    numbers = [float(value) for value in values if value is not None]
+    return statistics.fmean(numbers) if numbers else None
 
 
 # Metrics of the load client: rates by windows, and times as histograms.
@@ -193,7 +216,6 @@ STATISTICS: Final = ("mean", "std", "p50", "p75", "p90", "p99", "p99_9", "max", 
 
 declare(
     *(MAIN, "requests/s", "completed requests in a second of the windows"),
-    title="requests/s",
     shown="requests/s",
     better="higher",
 )
@@ -324,8 +346,8 @@ def _level(name: str) -> Compute:
 
     def compute(line: Line) -> float | None:
         levels = [trial.serve_metrics.get("levels") or {} for trial in line.trials]
-        known = [level.get(name) for level in levels]
-        return mean_of(value for value in known if isinstance(value, int | float))
+        values = [level.get(name) for level in levels]
+        return mean_of(value for value in values if isinstance(value, int | float))
 
     return compute
 

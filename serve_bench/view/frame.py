@@ -6,13 +6,13 @@ table, an object of JSON and a point of a chart are views of rows, and know no k
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from serve_bench.analysis.statistics import LowerBound
 from serve_bench.core.result import Trial
-from serve_bench.view.charts import Chart, LinePoint, Mark
+from serve_bench.view.charts import Chart, LinePoint, Mark, Point
 from serve_bench.view.csv import pick
 from serve_bench.view.document import (
     Cell,
@@ -22,13 +22,15 @@ from serve_bench.view.document import (
     Table,
     TableRow,
     Text,
+    Tile,
     Tone,
     cell_text,
 )
-from serve_bench.view.drawn import ladder
+from serve_bench.view.drawn import intervals, ladder
 from serve_bench.view.figures import FIGURES, ROW_FIGURES, Value, compute_values, find_figure, scale
 from serve_bench.view.rows import Entry, Page
 from serve_bench.view.streams import json_counts
+from serve_bench.view.streams import words as words_of_streams
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,26 @@ def make_rows(page: Page, figures: Sequence[str]) -> list[ViewRow]:
     ]
 
 
+def describe_figures(row: ViewRow) -> str:
+    """`889.0 ± 14.0 requests/s, p50 8.55 ms, p99 10.7 ms`, as far as they are known."""
+    words = [f"{row.text('throughput')} requests/s"]
+    for share in ("p50", "p99"):
+        if f"latency_{share}" in row.values:
+            words.append(f"{share} {row.text(f'latency_{share}')} ms")
+    return ", ".join(words) + ("" if row.entry is None else words_of_streams(row.entry))
+
+
+def make_tiles(row: ViewRow) -> Iterator[Tile]:
+    """The figures of a row that are seen first: its rate, its p99, what limited it."""
+    for name in ("throughput", "latency_p99"):
+        if name in row.values:
+            figure = FIGURES[name]
+            yield Tile(figure.title, figure.show(row.values[name]), figure.shown, row.name)
+    limit = None if row.entry is None else row.entry.limited
+    if limit is not None and limit.cause != "unclear":
+        yield Tile("limited by", limit.cause, note=f"{limit.figures} ({limit.confidence})")
+
+
 # Tables.
 
 
@@ -92,45 +114,55 @@ def make_rows(page: Page, figures: Sequence[str]) -> list[ViewRow]:
 class Field:
     """A column: a figure or a dimension, under another title or in another unit than its own.
     `head`: what stands under the title in place of the unit. `detail`: a terminal shows it with
-    --verbose alone. The name `name` is that of the row, with its notes below."""
+    --verbose alone. The name `name` is that of the row; its notes stand below it, or below the
+    dimension that is `noted`. `of`: the dimension that names the figure of each row, of which the
+    column has the member `name`, if it has a name."""
 
     name: str
     title: str = ""
     unit: str = ""
     detail: bool = False
     head: str = ""
+    noted: bool = False
+    of: str = ""
 
     def column(self, rows: Sequence[ViewRow]) -> Column:
         """The column of a document; dimensions that are numbers are set as figures."""
         figure = find_figure(self.name)
         if figure is not None:
-            unit = self.head or self.unit or figure.shown
+            unit = self.head or self.unit or figure.shown.removeprefix("1")
             return Column(self.title or figure.title, unit, detail=self.detail)
         title = self.title or self.name.replace("_", " ")
-        numbers = any(_is_number(row.dims.get(self.name)) for row in rows)
+        numbers = bool(self.of) or any(_is_number(row.dims.get(self.name)) for row in rows)
         return Column(title, self.head or self.unit, number=numbers, detail=self.detail)
 
     def cell(self, row: ViewRow) -> Cell:
         """The cell of a row."""
+        if self.of:
+            name = f"{row.dims[self.of]}.{self.name}".removesuffix(".")
+            return Field(name, unit=self.unit).cell(row)
         figure, value = find_figure(self.name), row.values.get(self.name)
-        if figure is None:
-            return _dimension(row, self.name)
+        if figure is None or (value is None and self.name in row.dims):
+            return _dimension(row, self.name, self.noted)
         if value is None:
             return Number("-", None)
         unit = self.unit or figure.shown
         tone = row.tones.get(self.name) or (figure.tone if value.value else "plain")
         shown = value.value * scale(figure.unit, unit)
-        return Number(figure.show(value, unit), shown, tone)
+        seen = len(value.launches)
+        several = f", {seen} of {seen + value.missing}" if value.missing else ""
+        return Number(f"{figure.show(value, unit)}{several}", shown, tone)
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _dimension(row: ViewRow, name: str) -> Cell:
+def _dimension(row: ViewRow, name: str, noted: bool) -> Cell:
     value, tone = row.dims.get(name), row.tones.get(name, "plain")
-    if name == "name":
-        return Text(row.name, tone, row.notes)
+    if name == "name" or noted:
+        text = row.name if name == "name" else "-" if value is None else str(value)
+        return Text(text, tone, row.notes)
     if value is None or value == "":
         return "-" if value is None else ""
     if _is_number(value):
@@ -156,7 +188,7 @@ def make_table(
     its first figure. `bare`: without what is said of each row."""
     rows = [replace(row, warnings=(), notes=()) for row in rows] if bare else rows
     main = next((item.name for item in spec.fields if find_figure(item.name)), "")
-    every = [
+    table = [
         [
             Text(row.gap, "doubt")
             if item.name == main and row.gap and main not in row.values
@@ -166,20 +198,20 @@ def make_table(
         for row in rows
     ]
     kept = [
-        at
-        for at in range(len(spec.fields))
-        if any(cell_text(cells[at]) not in ("-", "") for cells in every)
+        place
+        for place in range(len(spec.fields))
+        if any(cell_text(cells[place]) not in ("-", "") for cells in table)
     ]
     lines = tuple(
         TableRow(
-            tuple(cells[at] for at in kept),
+            tuple(cells[place] for place in kept),
             row.warnings,
             row.group,
             row.name if len(rows) > 1 else "",
         )
-        for row, cells in zip(rows, every, strict=True)
+        for row, cells in zip(rows, table, strict=True)
     )
-    columns = tuple(spec.fields[at].column(rows) for at in kept)
+    columns = tuple(spec.fields[place].column(rows) for place in kept)
     return Table(caption or spec.caption, columns, lines, spec.notes)
 
 
@@ -199,6 +231,48 @@ def launch_table(caption: str, rows: Sequence[ViewRow], figure: str, word: str) 
     return Table(caption, columns, tuple(lines))
 
 
+def figure_table(
+    caption: str,
+    rows: Sequence[ViewRow],
+    figures: Sequence[str],
+    notes: Sequence[str] = (),
+    group: Callable[[str], str] = lambda figure: "",
+) -> Table:
+    """A line for each figure, which may be many, and a column for each row."""
+    heads = (Column("figure", number=False), Column("unit", number=False, detail=True))
+    items = [Field(figure) for figure in figures if any(figure in row.values for row in rows)]
+    lines = (
+        TableRow(
+            (
+                FIGURES[item.name].title,
+                FIGURES[item.name].shown or FIGURES[item.name].unit,
+                *(item.cell(row) for row in rows),
+            ),
+            group=group(item.name),
+        )
+        for item in items
+    )
+    columns = (*heads, *(Column(row.name) for row in rows))
+    return Table(caption, columns, tuple(lines), tuple(notes), unlike=True)
+
+
+def share_hints(rows: Sequence[ViewRow]) -> tuple[list[ViewRow], list[str]]:
+    """The rows without the hints that warnings of several have, and these, each once."""
+    pairs = [(seen.code, seen.hint) for row in rows for seen in row.warnings if seen.hint]
+    shared = {code: hint for code, hint in pairs if pairs.count((code, hint)) > 1}
+    shown = [
+        replace(
+            row,
+            warnings=tuple(
+                replace(warning, hint="") if shared.get(warning.code) == warning.hint else warning
+                for warning in row.warnings
+            ),
+        )
+        for row in rows
+    ]
+    return shown, [f"hint, {code}: {hint}" for code, hint in shared.items()]
+
+
 def differ(rows: Sequence[ViewRow], dims: Iterable[str]) -> list[str]:
     """The dimensions of which the rows have several values, in their order."""
     return [dim for dim in dims if len({str(row.dims.get(dim)) for row in rows}) > 1]
@@ -215,7 +289,7 @@ def row_json(row: ViewRow) -> dict[str, Any]:
         "group": row.group,
         "dims": {name: value for name, value in row.dims.items() if value is not None},
         "figures": {name: value_json(name, value) for name, value in row.values.items()},
-        "warnings": [pick(one, "text", "code", "tone", "hint", "about") for one in row.warnings],
+        "warnings": [finding_json(warning) for warning in row.warnings],
         "notes": list(row.notes),
     }
     if row.entry is not None:
@@ -224,17 +298,22 @@ def row_json(row: ViewRow) -> dict[str, Any]:
     return data
 
 
+def finding_json(finding: Finding) -> dict[str, Any]:
+    """A finding: what it says, and what it is about."""
+    return pick(finding, "text", "code", "tone", "hint", "about")
+
+
 def value_json(name: str, value: Value) -> dict[str, Any]:
     """A value as it stands in JSON, without what it has not."""
     figure = find_figure(name)
     data: dict[str, Any] = {"unit": "" if figure is None else figure.unit, "value": value.value}
     if isinstance(value.value, LowerBound):
         data["lower_bound"] = True
-    for key in ("std", "windows", "launch_std", "low", "high", "of"):
-        if (known := getattr(value, key)) is not None:
-            data[key] = known
+    for key in ("std", "windows", "launch_std", "low", "high", "of", "missing"):
+        if (number := getattr(value, key)) is not None:
+            data[key] = number
     if value.launches:
-        data["launches"] = {str(number): known for number, known in value.launches.items()}
+        data["launches"] = {str(launch): number for launch, number in value.launches.items()}
     return data
 
 
@@ -265,6 +344,7 @@ def trial_json(trial: Trial) -> dict[str, Any]:
             if metric.windows is not None
         },
         **{name: value for name in SEEN if (value := getattr(trial, name))},
+        **({"nodes": list(nodes)} if (nodes := trial.client.get("nodes")) else {}),
         "profiles": list(trial.profiles),
     }
 
@@ -284,11 +364,17 @@ def line_chart(
     more: Mapping[str, Sequence[LinePoint]] | None = None,
     x_name: str = "",
     log_x: bool = True,
+    log_y: bool | None = None,
+    joined: bool = True,
+    around: tuple[float, float] | None = None,
 ) -> Iterator[Chart]:
     """Figures of one unit over the dimension `x`, a line for each value of the dimension `series`
-    and each figure; nothing without a point. `more`: further lines, such as published ones."""
+    and each figure; nothing without a point. `more`: further lines, such as published ones. Points
+    that are not `joined`, or lie `around` a band, stand on a logarithmic axis, and so do times,
+    unless `log_y` says otherwise."""
     first = FIGURES[figures[0]]
-    logarithmic = first.shown == "ms" or bool(more)
+    usual = first.shown == "ms" or bool(more or around) or not joined
+    logarithmic = usual if log_y is None else log_y
     lines: dict[str, Sequence[LinePoint]] = {}
     parts: dict[str, tuple[str, str]] = {}
     names = list(dict.fromkeys(str(row.dims[series]) for row in rows))
@@ -309,12 +395,14 @@ def line_chart(
             title,
             {**lines, **(more or {})},
             x_name or x,
-            first.shown,
+            first.title if first.shown == "1" else first.shown,
             marks=marks,
             log_x=log_x,
             log_y=logarithmic,
             caption=caption,
             parts=parts if len(figures) > 1 else {},
+            joined=joined,
+            around=around,
         )
 
 
@@ -328,3 +416,41 @@ def _point(row: ViewRow, x: str, name: str) -> LinePoint:
         None if low is None else low * factor,
         None if high is None else high * factor,
     )
+
+
+FAR: Final = 20.0
+"""An axis whose largest value is so many times its smallest is logarithmic."""
+
+BARS: Final = "Bars: the lowest and highest launch; of a single one ± the std of its windows."
+
+
+def is_ordered(rows: Sequence[ViewRow], x: str) -> bool:
+    """Whether a dimension of the rows has several numbers, all above 0."""
+    xs = [row.dims[x] for row in rows]
+    return len(set(map(str, xs))) > 1 and all(_is_number(value) and value > 0 for value in xs)
+
+
+def draw_over(
+    title: str, rows: Sequence[ViewRow], x: str, figures: Sequence[str], series: str
+) -> Iterator[Chart]:
+    """Figures over the dimension `x`: lines where it has several numbers. Else the first of them as
+    a dot for each row, a colour for each value of the dimension `series`; its bar is its interval,
+    or reaches up to the last figure of several."""
+    name, *further = figures
+    if is_ordered(rows, x):
+        xs = [row.dims[x] for row in rows]
+        caption, log_x = "" if further else BARS, max(xs) >= FAR * min(xs)
+        yield from line_chart(title, rows, x, figures, series, caption=caption, log_x=log_x)
+        return
+    shown = FIGURES[name].shown
+    factor = scale(FIGURES[name].unit, shown)
+    points = []
+    for row in rows:
+        if (value := row.values.get(name)) is not None:
+            ends = (value.value, row.value(further[-1])) if further else value.ends
+            low, high = (None if end is None else end * factor for end in ends)
+            label, group = f"{x} {row.dims[x]}", str(row.dims[series])
+            points.append(Point(label, group, value.value * factor, low, high))
+    caption = f"Bars reach up to {FIGURES[further[-1]].title}." if further else BARS
+    if points:
+        yield intervals(title, points, shown, caption=caption)

@@ -25,9 +25,16 @@ from serve_bench.view.document import (
     Section,
     sentences,
 )
-from serve_bench.view.frame import ViewRow, make_rows, row_json, trial_json
-from serve_bench.view.rows import Page, page_of
-from serve_bench.view.seen import inside_blocks
+from serve_bench.view.frame import (
+    ViewRow,
+    finding_json,
+    make_rows,
+    make_tiles,
+    row_json,
+    trial_json,
+)
+from serve_bench.view.rows import Page, UsageOf, page_of
+from serve_bench.view.seen import failure_blocks, flamegraphs, inside_blocks
 from serve_bench.view.slo import slo_json, with_slo
 
 FORMAT: Final = 2
@@ -39,15 +46,18 @@ class View:
     """What a kind of run makes of its rows.
 
     `rows`: the loads; `points`: what is derived from them; `comparisons`: of two points each.
-    `findings`: sentences, the headline first; `doubts`: what is doubted beside the warnings of
-    rows, in few words. `sections`: of tables; `charts`: of charts; `traced`: the rows whose hops
-    are shown. `facts`: what was asked, beside what every run says. `definitions`: what columns
-    mean.
+    `alarms`: why no figure is to be trusted; `findings`: sentences, the headline first; `doubts`:
+    what is doubted beside the warnings of rows, in few words. `sections`: of tables; `charts`: of
+    charts; `traced`: the rows whose hops are shown. `facts`: what was asked, beside what every run
+    says. `definitions`: what columns mean; `notes`: in place of those of the page. `title`: without
+    the id of the run. `planned`: how many of how many were not measured, and the plural of the
+    noun, where that is not said of rows.
     """
 
     rows: Sequence[ViewRow]
     points: Sequence[ViewRow] = ()
     comparisons: Sequence[ViewRow] = ()
+    alarms: Sequence[str] = ()
     findings: Sequence[str] = ()
     doubts: Sequence[str] = ()
     sections: Sequence[Section] = ()
@@ -56,6 +66,10 @@ class View:
     traced: Sequence[ViewRow] = ()
     facts: Sequence[tuple[str, str]] = ()
     definitions: Sequence[str] = ()
+    notes: Sequence[str] | None = None
+    title: str = ""
+    lead: ViewRow | None = None
+    planned: tuple[int, int, str] | None = None
 
 
 Build: TypeAlias = Callable[[Result, Page, list[ViewRow], ReportOptions], View]
@@ -65,7 +79,9 @@ Build: TypeAlias = Callable[[Result, Page, list[ViewRow], ReportOptions], View]
 class Lens:
     """How a kind of run is looked at. `figures`: of its rows, beside those of all kinds; `noun`:
     what a row is called; `ignored`: warnings that say nothing of its rows, by code; `silent`: notes
-    of a page that it says in its own words, by their first words; `classic`: its published form."""
+    of a page that it says in its own words, by their first words; `classic`: its published form;
+    `condense`: the run with the rows that are shown, where its trials are none; `usage_of`: by
+    which the limit of a trial is judged, if by any."""
 
     build: Build
     figures: Sequence[str] = ()
@@ -73,7 +89,9 @@ class Lens:
     ignored: Callable[[ViewRow, Warning], bool] = lambda row, warning: False
     silent: tuple[str, ...] = ()
     formulas: Sequence[Formula] = ()
-    classic: Callable[[Result, View], str] | None = None
+    classic: Callable[[Result, Page, View], str] | None = None
+    condense: Callable[[Result], Result] = lambda result: result
+    usage_of: UsageOf = lambda trial: trial.usage
 
 
 @dataclass(frozen=True)
@@ -89,33 +107,40 @@ class RunLook:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """What is missing, what the rows show, what is doubted; the SLO behind the headline."""
-        texts = tuple(self._findings())
-        found, _ = with_slo(self.result, sentences(texts), ())
+        found, _ = with_slo(self.result, self._sentences(), ())
         return found
 
+    def _sentences(self) -> tuple[Finding, ...]:
+        return (*sentences(self.view.alarms, "bad"), *sentences(self._findings()))
+
     def _findings(self) -> Iterator[str]:
-        rows = self.view.rows
-        missing = sum(row.dims["status"] not in ("measured", "profiled") for row in rows)
+        rows = [row for row in self.view.rows if row.dims["status"] != "profiled"]
+        missing = sum(row.dims["status"] != "measured" for row in rows)
+        planned, nouns = len(rows), ""
+        if self.view.planned is not None:
+            missing, planned, nouns = self.view.planned
         failed = [failure.message for failure in self.page.all_failures]
-        yield from gaps(missing, len(rows), failed, self.lens.noun)
+        yield from gaps(missing, planned, failed, self.lens.noun, nouns)
         yield from self.view.findings
-        warnings = [self.warnings_of(row) for row in rows]
+        warnings = [self.warnings_of(row) for row in rows if row.trials]
         yield from doubted(warnings, noun=self.lens.noun, further=self.view.doubts)
 
     def warnings_of(self, row: ViewRow) -> list[Warning]:
         """The warnings of a row that say something of it."""
-        every = () if row.entry is None else row.entry.warnings
-        return [warning for warning in every if not self.lens.ignored(row, warning)]
+        warnings = () if row.entry is None else row.entry.warnings
+        return [warning for warning in warnings if not self.lens.ignored(row, warning)]
 
     def document(self) -> Document:
         """The run for people."""
         return run_document(
             self.result,
             self.options.where,
-            findings=sentences(self._findings()),
+            findings=self._sentences(),
             doubts=page_doubts(self.page),
             sections=self._sections(),
             facts=self.view.facts,
+            title=self.view.title,
+            tiles=() if self.view.lead is None else tuple(make_tiles(self.view.lead)),
         )
 
     def _sections(self) -> Iterator[Section]:
@@ -123,21 +148,30 @@ class RunLook:
         yield from view.sections or [
             Section("results", "Results", (Prose(("Nothing was measured.",), "doubt"),), "headline")
         ]
+        yield from section("failures", "Failures", failure_blocks(page), "table")
         notes = [note for note in page.notes if not note.startswith(self.lens.silent or ("\n",))]
+        notes = notes if view.notes is None else list(view.notes)
         if texts := (*view.definitions, *notes):
             yield Section("how", "Notes", (Prose(texts, "quiet", listed=True),), "table")
         yield from view.charts
-        yield from section("cpu", "CPU by process, and limits", (*view.cpu, *inside_blocks(page)))
+        if view.cpu or any(trial.usage for entry in page.entries for trial in entry.line.trials):
+            yield Section("cpu", "CPU by process, and limits", self._cpu_blocks)
         rows = [row for row in view.traced if row.entry is not None]
         yield from waterfall.sections(
             waterfall.of_line(row.name, row.entry.line) for row in rows if row.entry is not None
         )
-        yield method(self.result, self.lens.formulas)
+        yield from section("profiles", "Flamegraphs", flamegraphs(view.rows))
+        lines = [entry.line for entry in page.entries]
+        yield method(self.result, self.lens.formulas, lines)
+
+    def _cpu_blocks(self) -> Iterator[Block]:
+        yield from self.view.cpu
+        yield from inside_blocks(self.page)
 
     def json_text(self) -> str:
         """The run for programs: figures unrounded, with their units."""
         view, page, run = self.view, self.page, self.result.run
-        deploys = self.result.deploys
+        about = ("launch", "cell", "settled", "proof")
         names = ("name", "env", "engaged", "warnings", "failures")
         return json_of(
             {
@@ -145,8 +179,8 @@ class RunLook:
                 "run": run_json(run, self.options.where),
                 "host": dict(run.host),
                 "variants": [pick(part, *names) for part in page.variants],
-                "deploys": [pick(one, "launch", "cell", "settled", "proof") for one in deploys],
-                "findings": [pick(one, "text", "code", "tone", "hint") for one in self.findings],
+                "deploys": [pick(deploy, *about) for deploy in self.result.deploys],
+                "findings": [finding_json(finding) for finding in self.findings],
                 "rows": [self._row_json(row) for row in view.rows],
                 "points": [row_json(row) for row in view.points],
                 "comparisons": [row_json(row) for row in view.comparisons],
@@ -159,7 +193,7 @@ class RunLook:
         if row.entry is not None:
             line = row.entry.line
             data |= slo_json(self.result.run, line)
-            data |= pick(row.entry, "failures")
+            data |= {"row": line.row, **pick(row.entry, "failures")}
             data["keys"] = list(line.keys)
             data["trials"] = {trial.launch: trial_json(trial) for trial in line.trials}
         return data
@@ -167,11 +201,12 @@ class RunLook:
     def classic_text(self) -> str:
         """The run in its published form."""
         assert self.lens.classic is not None
-        return self.lens.classic(self.result, self.view)
+        return self.lens.classic(self.result, self.page, self.view)
 
 
 def look(result: Result, options: ReportOptions, lens: Lens) -> RunLook:
     """A run through the lens of its kind. Raises FormatError for damaged records."""
-    page = page_of(result, where=options.where)
+    shown = lens.condense(result)
+    page = page_of(shown, published=options.published, where=options.where, usage_of=lens.usage_of)
     rows = make_rows(page, lens.figures)
-    return RunLook(result, options, lens, page, lens.build(result, page, rows, options))
+    return RunLook(shown, options, lens, page, lens.build(result, page, rows, options))

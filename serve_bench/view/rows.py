@@ -7,10 +7,10 @@ struck (variant, cell or row). No layout, no colour here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from serve_bench.analysis.checks import Warning, checks
 from serve_bench.analysis.statistics import MAIN, Line, Spread, answered, summarize, variants
@@ -172,11 +172,21 @@ class Page:
         return tuple(dict.fromkeys(name for entry in self.entries for name in entry.line.cell))
 
 
-def page_of(result: Result, *, published: bool = False, where: str | None = None) -> Page:
+UsageOf: TypeAlias = Callable[[Trial], Mapping[str, Any]]
+"""What was sampled by which the limit of a trial is judged; empty: it is not judged."""
+
+
+def page_of(
+    result: Result,
+    *,
+    published: bool = False,
+    where: str | None = None,
+    usage_of: UsageOf = lambda trial: trial.usage,
+) -> Page:
     """Join figures, doubts, failures and, if wanted, published figures."""
     lines, doubts = summarize(result), checks(result)
     names = variants(result)
-    parts = tuple(_variant(name, result, lines, doubts, published) for name in names)
+    parts = tuple(_variant(name, result, lines, doubts, published, usage_of) for name in names)
     planned = [line for line in lines if line.status != "profiled"]
     missing = [line for line in planned if line.status != "measured"]
     notes = list(_method(lines))
@@ -207,18 +217,23 @@ def page_of(result: Result, *, published: bool = False, where: str | None = None
 
 
 def _variant(
-    name: str, result: Result, lines: Iterable[Line], doubts: Iterable[Warning], published: bool
+    name: str,
+    result: Result,
+    lines: Iterable[Line],
+    doubts: Iterable[Warning],
+    published: bool,
+    usage_of: UsageOf,
 ) -> VariantPart:
     launches = [launch for launch in result.launches if launch.variant.name == name]
     failures = [failure for failure in result.failures if failure.variant in (None, name)]
     own = [line for line in lines if line.variant == name]
-    costs = profiling_costs(result)
+    costs, front = profiling_costs(result), front_of(result.run.suite)
     parts = []
     for slug, group in groupby(own, key=lambda line: cell_slug(line.cell)):
         lines_of_cell = tuple(group)
         ladder = [trial for line in lines_of_cell for trial in line.trials]
         entries = tuple(
-            _entry(line, doubts, failures, published, costs, ladder, front_of(result.run.suite))
+            _entry(line, doubts, failures, published, costs, ladder, usage_of, front)
             for line in lines_of_cell
         )
         struck = [
@@ -250,6 +265,7 @@ def _entry(
     published: bool,
     costs: Mapping[str, str],
     ladder: Sequence[Trial],
+    usage_of: UsageOf,
     front: str | None = None,
 ) -> Entry:
     """A row with all that is about it; `ladder` holds the trials of its cell, `front` names the
@@ -259,9 +275,9 @@ def _entry(
     own = (one for one in doubts if one.key in line.keys and one.profiled == profiled)
     # Where nothing was completed the question is why it failed: full slots are a reason.
     verdicts = {
-        trial.launch: limited_by(trial, front, beside=ladder)
+        trial.launch: limited_by(replace(trial, usage=usage), front, beside=ladder)
         for trial in (() if profiled else line.trials)
-        if trial.usage and (answered(trial) or trial.counts.failed.get("rejected"))
+        if (usage := usage_of(trial)) and (answered(trial) or trial.counts.failed.get("rejected"))
     }
     return Entry(
         line=line,
@@ -283,7 +299,7 @@ def front_of(suite: Mapping[str, Any]) -> str | None:
     """The ingress of an app of the user's own, with the name of the app where the suite has it; of
     the others it is inferred."""
     app = suite.get("app")
-    if not isinstance(app, dict):
+    if not isinstance(app, dict) or not app.get("deployments"):
         return None
     ingress, name = str(app["deployments"][-1]["name"]), app.get("config", {}).get("name")
     return ingress if name is None else f"{name}:{ingress}"

@@ -47,10 +47,7 @@ def judged_rows(result: Result) -> tuple[RowSlo, ...]:
     slo = slo_of(result.run)
     if slo is None:
         return ()
-    # From several nodes a trial has more connections than the row that was planned.
-    rows = {planned.key: planned.row for planned in result.plan}
-    alike = tuple(replace(one, row=rows.get(one.key, one.row)) for one in result.trials)
-    lines = summarize(replace(result, trials=alike, profiled=()))
+    lines = summarize(replace(result, profiled=()))
     pairs = zip(_names(lines), lines, strict=True)
     return tuple(RowSlo(name, judge(slo, line.trials)) for name, line in pairs)
 

@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from serve_bench.analysis.statistics import LATENCY, Line
 from serve_bench.analysis.waterfall import ANSWERED, BETWEEN, ORDER, HopShift, slowest_of
-from serve_bench.view.blocks import NOTHING, milliseconds, percent, section, table_of
+from serve_bench.view.blocks import milliseconds, percent, section, table_of
 from serve_bench.view.charts import BarPart, Bars
-from serve_bench.view.document import Block, Cell, Chart, Charts, Column, Prose, Section
+from serve_bench.view.document import Block, Chart, Charts, Column, Prose, Section
 from serve_bench.view.rows import NS_PER_MS
 from serve_bench.view.texts import latency
 
@@ -296,38 +296,6 @@ def sentences(row: TracedRow) -> Iterator[str]:
             )
     for hop, timer in sorted(timers.items()):
         yield f"{row.name}: half of all requests spend just above {timer:g} ms in {hop}: a timer"
-
-
-def shift_blocks(
-    rows: Iterable[tuple[str, Sequence[HopShift]]], names: tuple[str, str]
-) -> Iterator[Block]:
-    """What each hop takes on two sides, a table for each row that was traced on both."""
-    a, b = names
-    for name, hops in rows:
-        if not hops:
-            continue
-        whole = hops[0].grown_ns
-
-        def share(one: HopShift, whole: float = whole) -> Cell:
-            return percent(round(100.0 * one.grown_ns / whole) + 0.0) if whole else NOTHING
-
-        yield table_of(
-            name,
-            (
-                (Column("hop", number=False), lambda one: one.hop),
-                (Column("A", "ms"), lambda one: milliseconds(one.a_ns)),
-                (Column("B", "ms"), lambda one: milliseconds(one.b_ns)),
-                (Column("B - A", "ms"), lambda one: milliseconds(one.grown_ns)),
-                (Column("low", "95 %"), lambda one: milliseconds(one.low)),
-                (Column("high", "95 %"), lambda one: milliseconds(one.high)),
-                (Column("of it", "%"), share),
-            ),
-            hops,
-            (
-                f"A: {a}, B: {b}; means of traced requests, then over launches; -: a side does not "
-                "have the hop",
-            ),
-        )
 
 
 def shift_sentence(name: str, hops: Sequence[HopShift]) -> str | None:

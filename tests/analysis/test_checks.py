@@ -13,7 +13,7 @@ from serve_bench.analysis.checks import TRIAL_CHECKS, Warning, checks, unsteady
 from serve_bench.analysis.ratios import paired
 from serve_bench.analysis.statistics import MAIN, silent_from, summarize
 from serve_bench.analysis.verdict import limited_by, worth_a_look
-from serve_bench.benchmarks.timeline.summary import _drops
+from serve_bench.benchmarks.timeline.drops import describe_drops
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import Counts
 from serve_bench.core.result import (
@@ -409,9 +409,6 @@ def test_the_verdict_says_where_all_requests_wait() -> None:
         "a standstill from second 4 to the end: the batch queue of predict, in which 8 requests "
         "wait at model.py:9: Serve's loop that makes its batches ended with KeyError: 'size'"
     )
-    launch = SimpleNamespace(
-        trial=replace(trial, course={"due": [50] * 10, "ended": [50] * 4 + [0] * 6}),
-        transient=SimpleNamespace(out=()),
-    )
-    one: Any = SimpleNamespace(launches=[launch])
-    assert list(_drops(one)) == [f"it is limited by {verdict.text}"]
+    stopped = replace(trial, course={"due": [50] * 10, "ended": [50] * 4 + [0] * 6})
+    launch: Any = (stopped, SimpleNamespace(out=()))
+    assert list(describe_drops([launch], None)) == [f"it is limited by {verdict.text}"]

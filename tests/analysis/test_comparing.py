@@ -13,11 +13,11 @@ from serve_bench.analysis.comparing import broken, floors_of, of_runs, of_versus
 from serve_bench.analysis.comparing.model import Compared, Comparing, figures, row_title
 from serve_bench.analysis.comparing.values import SideRow, place_of, rows_of, values_of
 from serve_bench.analysis.ratios import Hypothesis, judge, paired
-from serve_bench.benchmarks.versus.words import headline
 from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.figures import ratio_text
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Better, Metric, Row, result_of
+from serve_bench.view.verdict_words import headline
 from tests.records import ROWS, cell, press_trial
 from tests.versus_records import (
     measured,

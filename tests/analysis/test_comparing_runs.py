@@ -16,11 +16,11 @@ from serve_bench.analysis.comparing.pooled import estimate_spread, measure_sprea
 from serve_bench.analysis.history import build_history
 from serve_bench.analysis.ratios import ASSUMED, RunSpread, unpaired
 from serve_bench.analysis.statistics import summarize
-from serve_bench.benchmarks.versus.words import headline
-from serve_bench.cli.show import render
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Metric, Result, Row, Teardown
+from serve_bench.view.verdict_words import headline
 from tests.records import ROWS, cell, failure_of
+from tests.rendering import render
 from tests.scale_records import graph_trials, scale_result, scale_suite
 from tests.versus_records import HOST, alike_runs, micro_result, micro_run, versus_result
 

@@ -233,7 +233,7 @@ def test_scaling_up_and_down() -> None:
     assert (first.held_s, first.needed, first.out_s) == (0.0, 1, 0)
     assert (rise.further_s, rise.needed, rise.needed_s) == (3.0, 3, 3.0)
     assert rise.held_s == pytest.approx(3.5, abs=0.1) and rise.out_s == 4
-    assert (rise.most, rise.overshoot, rise.turns) == (4, 1, 0)
+    assert (rise.most_replicas, rise.overshoot, rise.turns) == (4, 1, 0)
     assert figures.down_s == 5.0
     assert figures.replica_s == 6 * 1 + 6 * 3 + 3 * 4
     assert figures.least_s == 5 * 1 + 10 * 3

@@ -169,7 +169,7 @@ def test_ctrl_c_is_never_without_a_word(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("serve_bench.cli.report.read", pressed)
-    assert run(["report", str(tmp_path)]) == 130
+    assert run(["report", str(tmp_path / "r")]) == 130
     assert capsys.readouterr().err == "serve-bench: interrupted\n"
 
 

@@ -6,7 +6,6 @@ ones.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import signal
@@ -15,10 +14,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.capacity_runs import StoredCapacity
 from tests.integration.conftest import run_to_end, start, wait_for_line
 from tests.queue_server import EVENTS, MU
 
@@ -39,35 +38,34 @@ def queue(kind: str, path: str = "") -> Iterator[str]:
             server.kill()
 
 
-def check_theory(one: dict[str, Any], rate: float) -> None:
+def check_theory(found: StoredCapacity, rate: float) -> None:
     """Theory lies within the interval of the run, twice as wide on either side (of ln(rate)), and
-    the interval is one that a report names a capacity with: half of it at most (summary.WIDE).
+    the interval is one that a report names a capacity with: half of it at most (lens.WIDE).
 
     The objectives are of p90: a launch of 20 s has ten times as many requests beyond it as beyond
     p99. Of 2,000 simulated launches of 20 s of M/M/1 (1,000/s, p90 <= 10 ms) two were farther off,
     and none had an interval wider than 0.38; with p99 <= 20 ms, which is the same rate, 5 % were.
     """
-    low, middle, high = one["low"], one["rate"], one["high"]
+    figure = found.figures["capacity"]
+    low, middle, high = figure["low"], figure["value"], figure["high"]
     assert low < middle < high
-    assert low * low / middle <= rate <= high * high / middle, one
-    assert high - low <= 0.5 * middle, one
-    assert "met" in {probe["slo"] for probe in one["probes"]}
+    assert low * low / middle <= rate <= high * high / middle, figure
+    assert high - low <= 0.5 * middle, figure
+    assert "met" in found.words
 
 
-def cell_of(folder: Path) -> dict[str, Any]:
-    """The only capacity of a stored run, as JSON has it."""
+def read_stored(folder: Path) -> StoredCapacity:
+    """The only capacity of a stored run."""
     done = run_to_end(["report", str(folder), "--format", "json"], folder.parent)
     assert done.returncode == 0, done.stderr
-    (capacity,) = json.loads(done.stdout)["capacities"]
-    assert isinstance(capacity, dict)
-    return capacity
+    return StoredCapacity(done.stdout)
 
 
-def search(folder: Path, url: str, slo: str, *words: str) -> dict[str, Any]:
+def search(folder: Path, url: str, slo: str, *words: str) -> StoredCapacity:
     """Searches a URL, and gives what it found."""
     done = run_to_end(["capacity", "--slo", slo, "--url", url, *words, "--out", "r"], folder)
     assert done.returncode == 0, done.stderr
-    return cell_of(folder / "r")
+    return read_stored(folder / "r")
 
 
 def test_a_queue_has_about_the_capacity_of_theory(tmp_path: Path) -> None:
@@ -82,15 +80,16 @@ def test_a_queue_has_about_the_capacity_of_theory(tmp_path: Path) -> None:
         )
     assert done.returncode == 3, done.stderr
     assert "gate: 5,000 req/s: no cell is proven to hold it" in done.stderr
-    (one,) = json.loads(done.stdout)["capacities"]
-    assert one["ceiling"] is None and one["binds"] == "p90" and one["holds"] is not True
-    check_theory(one, MU + math.log(0.1) / 0.010)
-    assert one["closed_loop"]["rate"] > one["rate"]
-    for probe in one["probes"]:
-        assert probe["completed"] + probe["unanswered"] + sum(probe["failed"].values()) > 0
+    found = StoredCapacity(done.stdout)
+    assert "ceiling" not in found.dims and found.dims["binds"] == "p90"
+    assert found.dims["needed"] != "holds"
+    check_theory(found, MU + math.log(0.1) / 0.010)
+    figure = found.figures["capacity"]
+    assert found.loop["figures"]["throughput"]["value"] > figure["value"]
+    for counts in found.requests:
+        assert counts["completed"] + counts["unanswered"] + sum(counts["failed"].values()) > 0
     shown = run_to_end(["report", "r"], tmp_path).stdout.replace("\n  ", " ")
-    figures = f"{round(one['rate'])} req/s (95 %: {round(one['low'])} to "
-    assert f"Capacity {figures}" in shown
+    assert f"Capacity {figure['value']:.0f} req/s (95 %: {figure['low']:.0f} to " in shown
     refused = run_to_end(["capacity", "--resume", "r", "--budget", "1m"], tmp_path)
     assert refused.returncode == 2 and "holds a run of --url" in refused.stderr
 
@@ -102,14 +101,18 @@ def test_a_queue_of_streams_has_about_the_capacity_of_its_first_events(tmp_path:
     first rate is given."""
     words = ("--protocol", "stream", *SHORT, "--start", "490")
     with queue("stream") as url:
-        one = search(tmp_path, url, "ttft_p90=10ms,p90=400ms", *words)
-    assert (one["binds"], one["client"], one["protocol"]) == ("ttft_p90", "raw", "stream")
-    check_theory(one, MU + math.log(0.1) / 0.010)
-    assert one["closed_loop"]["ttft_p99_ns"] < one["closed_loop"]["p99_ns"]
-    for probe in one["probes"]:  # TTFT is what is left of the latency without the last 100 ms
-        first, whole = probe["values"]["ttft_p90"], probe["values"]["p90"]
-        assert first is not None and whole - first == pytest.approx(100e6, rel=0.2)
-        assert not probe["failed"] and not probe["unanswered"]
+        found = search(tmp_path, url, "ttft_p90=10ms,p90=400ms", *words)
+    assert found.dims["binds"] == "ttft_p90"
+    check_theory(found, MU + math.log(0.1) / 0.010)
+    for probe, counts in zip(
+        found.probes, found.requests, strict=True
+    ):  # TTFT is what is left of the latency without the last 100 ms
+        assert (probe["row"]["client"], probe["row"]["protocol"]) == ("raw", "stream")
+        first, whole = (
+            probe["figures"][f"slo_time.{name}"]["value"] for name in ("ttft_p90", "p90")
+        )
+        assert whole - first == pytest.approx(100e6, rel=0.2)
+        assert not counts["failed"] and not counts["unanswered"]
 
 
 @pytest.mark.long
@@ -119,9 +122,9 @@ def test_a_queue_of_events_has_about_the_capacity_of_its_gaps(tmp_path: Path) ->
     at 153.9 requests/s. Of 200 simulated launches of 120 s none was farther off."""
     words = ("--launches", "1", "--launch-time", "120s", "--protocol", "stream")
     with queue("chain") as url:
-        one = search(tmp_path, url, "itl_p90=10ms,ttft_p90=12ms", *words)
-    assert one["binds"] == "itl_p90"
-    check_theory(one, (MU + math.log(0.1) / 0.010) / EVENTS)
+        found = search(tmp_path, url, "itl_p90=10ms,ttft_p90=12ms", *words)
+    assert found.dims["binds"] == "itl_p90"
+    check_theory(found, (MU + math.log(0.1) / 0.010) / EVENTS)
 
 
 @pytest.mark.long
@@ -129,12 +132,12 @@ def test_a_cliff_behind_grpc_is_where_it_refuses_one_in_a_hundred(tmp_path: Path
     """A bucket of 400/s refuses 1 % at 383.6/s (766.9 at 800/s: scripts/bench capacity). Of 500
     simulated launches of 20 s none was farther off."""
     with queue("grpc", "test.Queue/Call") as url:
-        one = search(tmp_path, url, "p99=1s", "--protocol", "grpc", *SHORT, "--body", "hello")
-    assert (one["binds"], one["client"], one["protocol"]) == ("errors", "grpc", "grpc")
-    check_theory(one, 383.6)
-    for probe in one["probes"]:
-        assert not probe["unanswered"] and set(probe["failed"]) <= {"rejected"}
-        assert (probe["values"]["errors"] > 0) == bool(probe["failed"])
+        found = search(tmp_path, url, "p99=1s", "--protocol", "grpc", *SHORT, "--body", "hello")
+    assert (found.dims["binds"], found.loop["row"]["protocol"]) == ("errors", "grpc")
+    check_theory(found, 383.6)
+    for probe, counts in zip(found.probes, found.requests, strict=True):
+        assert not counts["unanswered"] and set(counts["failed"]) <= {"rejected"}
+        assert (probe["figures"]["slo_share.errors"]["value"] > 0) == bool(counts["failed"])
 
 
 @pytest.mark.long
@@ -142,13 +145,13 @@ def test_a_cliff_is_one_and_what_fails_beyond_it_is_named(tmp_path: Path) -> Non
     """Above 800/s requests are refused; up to there all are answered at once, so that each is sent
     late by much of its latency: that is no limit of the client."""
     with queue("cliff") as url:
-        one = search(tmp_path, url, "p99=50ms,errors=1%", *SHORT)
-    assert one["binds"] == "errors"
-    rate = one["rate"] or one["high"]
-    assert 700 < rate < 900
-    assert {probe["slo"] for probe in one["probes"]} == {"met", "missed"}
-    beyond = [probe for probe in one["probes"] if probe["slo"] == "missed"]
-    assert beyond and all(probe["failed"].get("rejected") for probe in beyond)
+        found = search(tmp_path, url, "p99=50ms,errors=1%", *SHORT)
+    assert found.dims["binds"] == "errors"
+    rate = found.figures.get("capacity") or found.figures["missed_from"]
+    assert 700 < rate["value"] < 900
+    assert set(found.words) == {"met", "missed"}
+    pairs = zip(found.words, found.requests, strict=True)
+    assert all(counts["failed"].get("rejected") for word, counts in pairs if word == "missed")
 
 
 @pytest.mark.long
@@ -180,7 +183,7 @@ def test_ctrl_c_keeps_the_probes_and_shows_the_bracket(tmp_path: Path) -> None:
     assert run.returncode == 130, rest
     assert re.search(r"Capacity (above|below|\d)", rest), rest
     assert "interrupted; results are kept and shown" in rest
-    words = [probe["slo"] for probe in cell_of(tmp_path / "r")["probes"]]
+    words = read_stored(tmp_path / "r").words
     assert words[:2] == ["met", "met"] and len(words) in (2, 3)
 
 
@@ -204,4 +207,4 @@ def test_a_service_that_dies_in_a_probe(tmp_path: Path) -> None:
     rest, _ = run.communicate(timeout=90)
     assert run.returncode == 1, rest
     assert "connection refused" in rest
-    assert len(cell_of(tmp_path / "r")["probes"]) == 1
+    assert len(read_stored(tmp_path / "r").probes) == 1

@@ -64,7 +64,7 @@ def test_a_page_is_written_with_the_figures_of_the_json(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert run(["compare", *folders, "--format", "json"]) == 0
-    ratio = json.loads(capsys.readouterr().out)["rows"][0]["metrics"]["throughput"]["ratio"]
+    ratio = json.loads(capsys.readouterr().out)["comparisons"][0]["figures"]["b_over_a"]["value"]
     line = ["compare", *folders, "--format", "html", "--fail-on", "regressed"]
     assert run(line) == 3 == run([*line, "-o", "other.html"])
     assert "wrote compare.html" in capsys.readouterr().err
@@ -147,7 +147,7 @@ def test_runs_of_two_folders_are_paired_by_app_and_suite(
     assert err.count("gate: ") == 3 and f"\ngate: not judged: {sides[1]}/short is unlike" in err
     assert run(["compare", *sides, "--format", "json"]) == 0
     whole = json.loads(capsys.readouterr().out)
-    assert len(whole["comparisons"]) == 2 and len(whole["not_compared"]) == 4
+    assert len(whole["pairs"]) == 2 and len(whole["not_compared"]) == 4
     assert run(["compare", *sides, "--format", "csv"]) == 0
     header, *lines = capsys.readouterr().out.splitlines()
     assert header not in lines

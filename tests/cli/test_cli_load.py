@@ -91,18 +91,19 @@ def test_json_has_the_account_of_requests(
         arguments = ["load", server.url, "-n", "20", "-c", "2", "--json"]
         assert run([*arguments, "--out", str(tmp_path / "run")]) == 0
     shown = json.loads(capsys.readouterr().out)
-    (row,) = shown["variants"][0]["cells"][0]["rows"]
-    (account,) = row["requests"].values()
+    (row,) = shown["rows"]
+    (trial,) = row["trials"].values()
+    account = trial["requests"]
     within, flying = account.pop("in_windows"), account.pop("mean_in_flight")
     assert (within["completed"], within["in_flight"]) == (20, 0)
     assert flying is None or 0 < flying <= 2  # too short to tell, unless the host was busy
     assert account.pop("failed") == {} and account.pop("status_codes") == {"200": 20}
     assert account.pop("sent") == account.pop("completed") == 20
     assert account == dict.fromkeys(("carried_in", "in_flight", "not_sent", "unanswered"), 0)
-    latency = row["distributions"]["latency"]
-    assert latency["p50"] <= latency["p75"] <= latency["p99_9"] <= latency["max"] * 1.001
-    (windows,) = row["windows"].values()
-    assert windows["throughput"] == [row["spreads"]["throughput"]["mean"]]
+    figures = {name: known["value"] for name, known in row["figures"].items()}
+    p50, p75, p99_9, most = (figures[f"latency_{of}"] for of in ("p50", "p75", "p99_9", "max"))
+    assert p50 <= p75 <= p99_9 <= most * 1.001
+    assert trial["windows"]["throughput"] == [figures["throughput"]]
 
 
 @pytest.mark.parametrize("client", ["raw", "aiohttp"])

@@ -12,7 +12,7 @@ import pytest
 
 from serve_bench.benchmarks.rpc import backend as rpc_needs
 from serve_bench.benchmarks.rpc import drive as rpc_run
-from serve_bench.benchmarks.rpc.exports import REPORT_FILE
+from serve_bench.benchmarks.rpc.lens import REPORT_FILE
 from serve_bench.benchmarks.rpc.request import RpcSuite, World, rpc_plan
 from serve_bench.cli import sitting
 from serve_bench.cli.program import run

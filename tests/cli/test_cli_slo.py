@@ -13,13 +13,13 @@ from serve_bench.cli import sitting
 from serve_bench.cli.gate import close_host
 from serve_bench.cli.options import RunOptions
 from serve_bench.cli.program import run
-from serve_bench.cli.show import render
 from serve_bench.cli.sitting import Outcome, Sitting, sit
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Result, result_of
 from serve_bench.store import read
 from tests import records
 from tests.places import FORMATS
+from tests.rendering import render
 from tests.servers import every, serving
 
 pytestmark = pytest.mark.process

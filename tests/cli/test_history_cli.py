@@ -57,7 +57,7 @@ def test_runs_may_lie_deeper_or_be_named_one_by_one(
     assert run(["history", *folders[1:], file, folders[2], "--format", "json"]) == 0
     named = json.loads(capsys.readouterr().out)
     assert deep["found"] == named["found"] == 9
-    assert deep["groups"][0]["series"] == named["groups"][0]["series"]
+    assert deep["groups"][0]["rows"] == named["groups"][0]["rows"]
 
 
 def test_what_cannot_be_used_is_told_with_its_reason(

@@ -262,7 +262,7 @@ BAD = {
         (". --metric p90", "--metric: 'p90' is not allowed; it takes throughput, p50, p99"),
         (". --threshold 5", "--threshold: '5' is not allowed; it takes a share"),
         (". --fail-on step", "--fail-on: 'step' is not allowed; it takes regressed, slower"),
-        (". --format csv", "--format: 'csv' is not allowed; it takes table, markdown, html"),
+        (". --format csv", "--format: 'csv' is not allowed; it takes table, markdown, json, html"),
         (". --last 0", "--last: 0 is not allowed; it takes 1 to 1000000"),
         (". --plot x.pdf", "--plot: x.pdf is not allowed; it takes a file"),
         (". --plot no/x.png", "--plot: the folder of no/x.png does not exist"),

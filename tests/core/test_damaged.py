@@ -27,7 +27,7 @@ from serve_bench.benchmarks.scale.request import ScaleSuite
 from serve_bench.benchmarks.versus.request import VersusSuite
 from serve_bench.cli.history import render_history
 from serve_bench.cli.program import run
-from serve_bench.cli.show import render, render_comparing
+from serve_bench.cli.show import render_comparing
 from serve_bench.cli.sitting import whole_suite
 from serve_bench.core.errors import BadInput
 from serve_bench.core.plan import Suite
@@ -39,6 +39,7 @@ from serve_bench.store import read
 from serve_bench.view.document import ReportOptions
 from tests import places
 from tests.html_sample import STUB
+from tests.rendering import render
 
 FOLDER: Final = places.FORMATS
 SEED: Final = 20

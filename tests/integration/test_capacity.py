@@ -3,7 +3,6 @@ verdict at the capacity. The searches are as short as they can be."""
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from serve_bench.store import read
+from tests.capacity_runs import StoredCapacity
 from tests.integration.conftest import run_checked, run_to_end, start, wait_for_line
 
 pytestmark = [pytest.mark.alone, pytest.mark.ray]
@@ -33,11 +33,13 @@ def test_a_launch_that_was_broken_off_is_searched_anew(tmp_path: Path) -> None:
     done = run_checked(["capacity", "--resume", "r", "--format", "json"], tmp_path)
     after = read(tmp_path / "r")
     assert {one.launch for one in after.trials} >= {"2"}
-    (one,) = json.loads(done.stdout)["capacities"]
+    found = StoredCapacity(done.stdout)
     second = [each for each in after.trials if each.launch == "2" and each.row.rate_per_s]
-    assert [probe["rate"] for probe in one["probes"]] == [each.row.rate_per_s for each in second]
-    assert one["cores"] > 0 and one["closed_loop"]["rate"] > 10
-    assert one["launches"][0]["low"] or one["launches"][0]["high"]
+    rates = [probe["dims"]["rate_per_s"] for probe in found.probes]
+    assert rates == [trial.row.rate_per_s for trial in second]
+    assert found.figures["cores_used"]["value"] > 0
+    assert found.loop["figures"]["throughput"]["value"] > 10
+    assert found.launches[0]["figures"].keys() & {"met_up_to", "missed_from"}
     for trial in second:
         counts = trial.slices["bounds"]["errors"]
         assert sum(counts["of"]) == trial.counts.sent + trial.counts.unsent
@@ -58,9 +60,8 @@ def test_streams_of_grpc_have_a_capacity_at_first_events_and_gaps(tmp_path: Path
     run = run_checked(
         ["capacity", "noop", "--slo", slo, *words, "--out", "r", "--format", "json"], tmp_path
     )
-    (one,) = json.loads(run.stdout)["capacities"]
-    assert (one["client"], one["protocol"]) == ("grpc", "grpc-stream")
-    assert one["binds"] in ("ttft_p90", "itl_p90", "errors", None) and one["probes"]
+    found = StoredCapacity(run.stdout)
+    assert found.dims.get("binds") in ("ttft_p90", "itl_p90", "errors", None) and found.probes
     for trial in read(tmp_path / "r").trials:
         assert trial.row.client == "grpc" and trial.row.stream_events == 10
         if trial.row.rate_per_s is None:

@@ -1,8 +1,4 @@
-"""deploy/ for real: `serve run` of its config, and the commands of its Dockerfile without Docker.
-
-The commands run in a clean virtual environment with no network: the packages they ask for are
-empty ones, made here, and hatchling, which builds, is repacked from where it is installed.
-"""
+"""deploy/ for real: `serve run` of its config, and what its Dockerfile copies, without Docker."""
 
 from __future__ import annotations
 
@@ -13,15 +9,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import sysconfig
 import time
-import tomllib
 import urllib.error
 import urllib.request
-import zipfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
@@ -195,13 +187,13 @@ def test_every_instruction_is_one_that_these_tests_know() -> None:
     assert values("EXPOSE") == ["8000"]
     (command,) = values("CMD")
     assert json.loads(command) == ["serve", "run", "serve_config.yaml"]
+    (install,) = values("RUN")  # the Ray of the base is kept
+    assert "'ray==' + version('ray'))\" > ~/base.txt" in install and " -c ~/base.txt " in install
 
 
-def copied(folder: Path, stop: str = "") -> None:
-    """What COPY puts into WORKDIR, up to the first instruction named `stop`."""
+def copied(folder: Path) -> None:
+    """What COPY puts into WORKDIR."""
     for name, rest in instructions():
-        if name == stop:
-            return
         if name == "COPY":
             *sources, target = rest.split()
             for source in sources:
@@ -229,124 +221,3 @@ def test_the_app_is_imported_as_in_the_image(tmp_path: Path) -> None:
     app, package, service = done.stdout.split(maxsplit=2)
     assert (app, package) == (str(workdir / "app.py"), str(workdir / "serve_bench/__init__.py"))
     assert "Application" in service
-
-
-def write_wheel(folder: Path, name: str, version: str, files: Mapping[str, bytes]) -> Path:
-    """A wheel with these files; with none, a package that is there and does nothing."""
-    stem = f"{re.sub('[-.]+', '_', name)}-{version}"
-    about = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-    extras = "Provides-Extra: serve\nProvides-Extra: torch\n"
-    content = {
-        f"{stem}.dist-info/METADATA": (about + extras).encode(),
-        f"{stem}.dist-info/WHEEL": b"Wheel-Version: 1.0\nGenerator: test\n"
-        b"Root-Is-Purelib: true\nTag: py3-none-any\n",
-        **{path.replace("*", f"{stem}.dist-info"): data for path, data in files.items()},
-    }
-    record = f"{stem}.dist-info/RECORD"
-    content[record] = "".join(f"{path},,\n" for path in (*content, record)).encode()
-    wheel = folder / f"{stem}-py3-none-any.whl"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        for path, data in content.items():
-            archive.writestr(path, data)
-    return wheel
-
-
-def repack(folder: Path, name: str) -> None:
-    """An installed pure package as a wheel again."""
-    installed = metadata.distribution(name)
-    files = {}
-    for path in installed.files or []:
-        if path.parts[0] == ".." or path.suffix == ".pyc":
-            continue
-        if not path.parts[0].endswith(".dist-info"):
-            files[str(path)] = path.read_binary()
-        elif path.name in ("METADATA", "entry_points.txt"):
-            files[f"*/{path.name}"] = path.read_binary()
-    assert files, name
-    write_wheel(folder, name, installed.version, files)
-
-
-@pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All that the image installs, as empty packages of version 99, and a real hatchling."""
-    folder = tmp_path_factory.mktemp("index")
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    for text in (*project["dependencies"], *project["optional-dependencies"]["torch"]):
-        write_wheel(folder, name_in(text), "99.0", {})
-    needed = [text for text in metadata.requires("hatchling") or [] if ";" not in text]
-    for name in ("hatchling", *map(name_in, needed)):
-        repack(folder, name)
-    return folder
-
-
-def name_in(requirement: str) -> str:
-    """The package that a requirement such as `ray[serve]>=2.9` asks for."""
-    found = re.match(r"[\w.-]+", requirement)
-    assert found is not None, requirement
-    return found.group()
-
-
-@pytest.fixture(scope="module")
-def empty_environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("environment") / "base"
-    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, timeout=100)
-    return folder
-
-
-def build(base_ray: str, venv: Path, index: Path, tmp_path: Path) -> tuple[Any, dict[str, str]]:
-    """Runs the Dockerfile's RUN, as Docker does, on a base with that Ray. Returns how it ended,
-    and the versions installed then."""
-    python = str(venv / "bin" / "python")
-    wheel = write_wheel(tmp_path, "ray", base_ray, {})
-    install = [python, "-m", "pip", "install", "-q", "--no-index", "--force-reinstall", str(wheel)]
-    subprocess.run(install, check=True, timeout=60)
-    workdir, home = tmp_path / "recsys", tmp_path / "home"
-    workdir.mkdir()
-    home.mkdir()
-    copied(workdir, stop="RUN")
-    workdir.chmod(0o555)
-    (command,) = values("RUN")
-    env = {
-        "PATH": f"{venv / 'bin'}:/usr/bin:/bin",
-        "HOME": str(home),
-        "TMPDIR": os.environ["TMPDIR"],
-        "PIP_NO_INDEX": "1",
-        "PIP_FIND_LINKS": str(index),
-        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
-    }
-    done = execute("/bin/sh", "-c", command, cwd=workdir, env=env, timeout_s=100)
-    pip = (python, "-m", "pip", "list", "--format", "json", "--disable-pip-version-check")
-    listing = execute(*pip, check=True)
-    return done, {one["name"]: one["version"] for one in json.loads(listing.stdout)}
-
-
-@pytest.mark.wheel
-@pytest.mark.long
-def test_the_image_keeps_the_ray_of_its_base(
-    empty_environment: Path, index: Path, tmp_path: Path
-) -> None:
-    too_old, fine = tmp_path / "too-old", tmp_path / "fine"
-    too_old.mkdir()
-    fine.mkdir()
-    # This one is too old for us, and version 99 can be had: it is refused, not replaced.
-    done, installed = build("1.13.0", empty_environment, index, too_old)
-    assert done.returncode != 0
-    if "conflicting dependencies" not in done.stderr:  # which is all that pip 25 says
-        assert "requirement ray[serve]" in done.stderr and "(from versions: 99.0)" in done.stderr
-    assert installed["ray"] == "1.13.0" and "serve-bench" not in installed
-    done, installed = build("2.60.0+vendor.7", empty_environment, index, fine)
-    assert done.returncode == 0, done.stderr
-    assert installed["ray"] == "2.60.0+vendor.7"
-    assert {installed[name] for name in ("torch", "numpy", "aiohttp")} == {"99.0"}
-    assert (fine / "home" / "base.txt").read_text() == "ray==2.60.0+vendor.7\n"
-    # Installed whole: the suites are there, where an installed serve-bench looks for them.
-    # msgspec is an empty wheel there: the one of this environment stands in for it.
-    code = (
-        f"import sys; sys.path.append({sysconfig.get_path('purelib')!r}); "
-        "from serve_bench.store.files import shipped; "
-        "print(shipped('scenarios'), shipped('profiles'))"
-    )
-    python = str(empty_environment / "bin" / "python")
-    told = execute(python, "-c", code, check=True, cwd=tmp_path).stdout.split()
-    for place in told:
-        assert Path(place).is_relative_to(empty_environment) and any(Path(place).iterdir())

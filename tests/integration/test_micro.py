@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.cli.show import render
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Result
 from serve_bench.core.usage import BATCH_SIZE
@@ -25,6 +24,7 @@ from tests.integration.conftest import (
     wait_for_load_worker,
     wait_until_clean,
 )
+from tests.rendering import render
 
 pytestmark = [pytest.mark.ray]
 

@@ -125,7 +125,8 @@ def check_report(text: str, result: Result, folder: Path) -> None:
     assert "Published, not measured here: OSS vs Turbo" in text
     assert max(len(line) for line in text.splitlines() if "records:" not in line) <= 80
     page = json.loads(run_to_end(["report", "r", "--format", "json"], folder).stdout)
-    assert [one["knee_users"] for one in page["ladders"]] == [
+    knees = [one["dims"] for one in page["points"] if one["dims"]["point"] == "knee"]
+    assert [one["users"] for one in knees if "users" in one] == [
         ladder.knee.row.connections for ladder in ladder_lines(result) if ladder.knee is not None
     ]
 

@@ -21,10 +21,12 @@ from typing import Any
 import psutil
 import pytest
 
-from serve_bench.benchmarks.rpc.summary import NAMES, rpc_summary
+from serve_bench.benchmarks.rpc.lens import LENS, METRICS, SHARES
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Result, Trial
 from serve_bench.store import read
+from serve_bench.view.document import ReportOptions
+from serve_bench.view.lens import look
 from tests.integration.conftest import run_checked, start, wait_until_clean, warden_of
 
 TORCH = [pytest.mark.torch]
@@ -129,25 +131,26 @@ def nearest_rank(values: list[float], share: int) -> float:
 
 def check_figures(result: Result, folder: Path) -> None:
     """The four metrics, from each latency by their definition."""
-    points = rpc_summary(result).points
-    assert [one.x for one in points] == ["True", "False"]
-    for point in points:
-        (trial,) = point.trials
+    rows = look(result, ReportOptions(), LENS).view.rows
+    assert [row.dims["batch"] for row in rows] == [True, False]
+    for row in rows:
+        (trial,) = row.trials
         episodes = raw_of(trial, folder)
-        agent = [value / 1e9 for one in episodes for value in one["agent_latency_ns"]]
-        calls = [v / 1e9 for one in episodes for v in chain(*one["observer_latency_ns"])]
+        agent = [value for one in episodes for value in one["agent_latency_ns"]]
+        calls = [value for one in episodes for value in chain(*one["observer_latency_ns"])]
         samples = [
             agent,
-            [point.batch_size / value for value in agent],
+            [1e9 * row.dims["batch_size"] / value for value in agent],
             calls,
-            [1 / value for value in calls],
+            [1e9 / value for value in calls],
         ]
-        for name, values in zip(NAMES, samples, strict=True):
-            figures = point.figures[name]
-            assert figures.count == len(values)
-            assert figures.mean == pytest.approx(statistics.fmean(values), rel=1e-3)
-            for share, value in figures.percentiles.items():
-                assert value == pytest.approx(nearest_rank(values, share), rel=1e-3), (name, share)
+        assert row.value("agent_latency_count") == len(agent)
+        assert row.value("latency_count") == len(calls)
+        for metric, values in zip(METRICS, samples, strict=True):
+            assert row.value(f"{metric}_mean") == pytest.approx(statistics.fmean(values), rel=1e-3)
+            for name, share in SHARES.items():
+                known = pytest.approx(nearest_rank(values, share), rel=1e-3)
+                assert row.value(f"{metric}_{name}") == known, (metric, name)
 
 
 def wait_for_episodes(process: subprocess.Popen[str], folder: Path, world: int, least: int) -> Any:

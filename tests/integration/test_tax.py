@@ -58,17 +58,18 @@ composed = Composed.bind(1, inner=Plain.bind())
 
 @pytest.mark.ci
 def test_layers_of_the_no_op_are_measured_in_one_round(tmp_path: Path) -> None:
-    layers = ["--layers", "uvicorn,fastapi,handle,default", "--clients", "raw:4"]
-    run_checked(["tax", *layers, *QUICK], tmp_path, timeout_s=200)
+    asked = ["--layers", "uvicorn,fastapi,handle,default", "--clients", "raw:4"]
+    run_checked(["tax", *asked, *QUICK], tmp_path, timeout_s=200)
     shown = run_to_end(["report", "run", "--format", "json"], tmp_path)
-    (row,) = json.loads(shown.stdout)["rows"]
-    by_name = {one["name"]: one for one in row["layers"]}
-    rates = {name: one["values"]["throughput"] for name, one in by_name.items()}
+    data = json.loads(shown.stdout)
+    layers = {point["dims"]["layer"]: point["figures"] for point in data["points"]}
+    rates = {name: figures["throughput"]["value"] for name, figures in layers.items()}
     assert rates["uvicorn"] > rates["default"] and rates["fastapi"] > rates["default"]
-    assert set(by_name["uvicorn"]["cpu_us"]) == {"uvicorn"}
-    assert set(by_name["handle"]["cpu_us"]) == {"replica"}
-    assert set(by_name["default"]["cpu_us"]) == {"proxy", "replica"}
-    assert by_name["default"]["idle"].keys() == {"proxy", "replica"}
+    cpu = {name: {key for key in layer if "way_cpu." in key} for name, layer in layers.items()}
+    assert cpu["uvicorn"] == {"way_cpu.uvicorn", "way_cpu.all"}
+    assert cpu["handle"] == {"way_cpu.replica", "way_cpu.all"}
+    assert cpu["default"] == {"way_cpu.proxy", "way_cpu.replica", "way_cpu.all"}
+    assert {"idle_cpu.proxy", "idle_cpu.replica"} <= layers["default"].keys()
     result = read(tmp_path / "run")
     assert result.complete and not result.warnings and all(one.clean for one in result.teardowns)
     assert all(not trial.counts.failed for trial in result.trials)

@@ -34,8 +34,7 @@ def test_faults_on_the_clock(tmp_path: Path) -> None:
     assert killed["pid"] in known[0], "Serve said that it ran"
     assert not set(known[0]) & set(known[-1]), "all replicas are new at the end"
     shown = run_to_end(["report", "run", "--format", "json"], tmp_path)
-    (cell,) = json.loads(shown.stdout)["cells"]
-    events = {one["what"] for one in cell["launches"][0]["events"]}
+    events = {point["dims"].get("what") for point in json.loads(shown.stdout)["points"]}
     assert {"kill replica Elastic", "replica killed", "replica ready", "stop replica"} <= events
     assert all(one.clean for one in result.teardowns) and wait_until_clean(1) == []
 

@@ -86,9 +86,8 @@ def test_the_hops_of_an_app_with_calls_and_a_batch(tmp_path: Path) -> None:
         assert ("HAProxy to client" in mean_ms) == (trial.variant == "optimized")
         assert ("proxy" in mean_ms) == ("router" in mean_ms) == (trial.variant == "default")
         assert "Down: router" in mean_ms
-    variant = json.loads(done.stdout)["variants"][0]
-    (row,) = variant["cells"][0]["rows"]
-    assert row["waterfall"] == {"1": result.trials[0].waterfall}
+    row = json.loads(done.stdout)["rows"][0]
+    assert row["trials"]["1"]["waterfall"] == result.trials[0].waterfall
 
 
 @pytest.mark.long

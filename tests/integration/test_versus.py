@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.cli.show import render
 from serve_bench.core.result import Result
 from serve_bench.store import read
 from tests.integration.conftest import run_checked, start, wait_for_line, wait_until_clean
+from tests.rendering import render
 
 pytestmark = [pytest.mark.alone, pytest.mark.ray]
 

@@ -18,7 +18,6 @@ from serve_bench.analysis.comparing.values import doubts_of, rows_of, values_of
 from serve_bench.analysis.statistics import LowerBound, distribution, latency_figures
 from serve_bench.benchmarks.micro.command import latency_text
 from serve_bench.cli.progress import trial_text
-from serve_bench.cli.show import render
 from serve_bench.core.histogram import Histogram, bounded
 from serve_bench.core.load_result import LoadResult
 from serve_bench.core.load_spec import Client, Load, Slices, Timing
@@ -29,6 +28,7 @@ from serve_bench.core.result import Metric, PlannedTrial, Result, Row, Run, Tria
 from serve_bench.load.driver import drive_load, drive_slices
 from serve_bench.view.blocks import latency_curve
 from tests.load.test_combine import a_result
+from tests.rendering import render
 from tests.servers import serving
 
 pytestmark = pytest.mark.process
@@ -117,12 +117,13 @@ def test_a_row_that_was_not_answered_says_so_in_every_figure() -> None:
     assert side.failed_share >= waiting / 160
     assert "lower-bound" in {one.code for one in doubts_of("A", side, {})}
     page = json.loads(render(Result(run, trials=(trial,)), "json"))
-    (account,) = page["variants"][0]["cells"][0]["rows"][0]["requests"].values()
+    (one,) = page["rows"][0]["trials"].values()
+    account = one["requests"]
     assert account["unanswered"] == account["in_flight"] + account["not_sent"] == waiting
     assert result.in_windows is not None and account["mean_in_flight"] == result.mean_in_flight
     assert account["in_windows"]["in_flight"] == result.in_windows.in_flight > 0
     text = render(Result(run, trials=(trial,)), width=200)
-    (line,) = [line for line in text.splitlines() if line.startswith("latency, ms")]
+    (line,) = [line for line in text.splitlines() if line.startswith("latency  ")]
     assert line.count("> ") >= 2  # p99 and p99.9 at least
     assert "unanswered" in text and "followed to their end" in text
 

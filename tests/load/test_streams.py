@@ -169,7 +169,10 @@ def test_a_chat_completion_has_an_event_for_each_text_and_its_tokens() -> None:
     empty = b'data: {"choices":null,"usage":{"prompt_tokens":null},"error":null}\n\n'
     assert read(OpenAiReader(), [*chat("a"), empty, done]) == (1, True, None)
     assert read(OpenAiReader(), [b'data: {"error":{"message":"x"}}\n\n', done])[2] == "event"
-    for wrong in (b"data: {\n\n", b'data: {"choices":1}\n\n', b"data: \xff\n\n"):
+    deep = b'data: {"x":' + 9_999 * b"[" + 9_999 * b"]" + b"}\n\n"
+    counts = [b'data: {"usage":{"prompt_tokens":%b}}\n\n' % n for n in (b"-5", b"9" * 400)]
+    garbled = (b"data: {\n\n", b'data: {"choices":1}\n\n', b"data: \xff\n\n")
+    for wrong in (*garbled, deep, *counts):
         assert read(OpenAiReader(), [*chat("a"), wrong, done]) == (1, True, "event")
 
 

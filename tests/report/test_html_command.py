@@ -12,10 +12,10 @@ import pytest
 
 from serve_bench.cli.program import run
 from serve_bench.core.errors import BadInput
-from serve_bench.core.result import Result
 from serve_bench.report.page import bundle
 from serve_bench.store import read
-from serve_bench.view.document import Document, Flamegraph, ReportOptions, Section
+from serve_bench.view.document import Document, Flamegraph, Section
+from serve_bench.view.lens import RunLook
 from tests.html_sample import STUB, sheet
 from tests.report.test_html_frame import GOLDEN, STACKS, Read
 
@@ -24,7 +24,8 @@ from tests.report.test_html_frame import GOLDEN, STACKS, Read
 def stub_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages of any command that hold the run's id and a flamegraph: what is about the file."""
 
-    def filled(result: Result, options: ReportOptions) -> Document:
+    def filled(run: RunLook) -> Document:
+        result, options = run.result, run.options
         within = Flamegraph("replica", "profiles/replica.raw.txt", "words")
         beyond = Flamegraph("beyond", "../beyond.raw.txt", "words")
         return sheet(
@@ -33,7 +34,7 @@ def stub_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
             where=options.where,
         )
 
-    monkeypatch.setattr("serve_bench.benchmarks.micro.document.document", filled)
+    monkeypatch.setattr("serve_bench.view.lens.RunLook.document", filled)
     monkeypatch.setattr("serve_bench.report.page.bundle", lambda: STUB)
 
 

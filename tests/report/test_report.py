@@ -23,7 +23,6 @@ import pytest
 from scripts.corpus import list_runs, report
 from serve_bench.benchmarks.perf_metrics import perf_metrics
 from serve_bench.benchmarks.scale.request import WORKLOADS
-from serve_bench.cli.show import render
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.ladder import COLLAPSE
 from serve_bench.core.result import Failure, Metric, PlannedTrial, Record, Result, Trial, result_of
@@ -41,12 +40,15 @@ from tests.records import (
     cell,
     launch,
     planned,
+    press_result,
+    press_trial,
     rpc_result,
     rpc_suite,
     rpc_world,
     run,
     trial,
 )
+from tests.rendering import render
 from tests.scale_records import scale_result, scale_suite
 from tests.sheet_parts import as_lines, at, every, is_sound
 from tests.sheet_parts import sheet as sheet_of
@@ -152,7 +154,7 @@ def test_several_launches_have_their_spread_beside() -> None:
     first, second = planned(), planned(round_=2)
     records: list[Record] = [run(first, second), trial(first, 90.0, 110.0), trial(second, 120.0)]
     result = result_of(records)
-    assert "14.14 (2)" in render(result, width=100)
+    assert "14.14" in render(result, width=100)
     # A doubt says which launch it is about.
     assert "launch 2: few-windows" in render(result, width=100)
 
@@ -194,7 +196,7 @@ def test_launches_that_disagree_are_counted() -> None:
     trials = [sampled(at, share) for at, share in zip(rounds, shares, strict=True)]
     result = result_of([run(*rounds), *trials])
     assert " proxy CPU, in 2 of 3 launches" in render(result, width=200)
-    (entry,) = json.loads(render(result, "json"))["variants"][0]["cells"][0]["rows"]
+    (entry,) = json.loads(render(result, "json"))["rows"]
     causes = {launch: verdict["cause"] for launch, verdict in entry["limited_by"].items()}
     assert causes == {
         "default-1": "proxy CPU",
@@ -263,7 +265,10 @@ def test_what_differs_from_what_was_asked_is_marked_on_the_page() -> None:
 
 
 NEVER = Failure("launch", "the port is taken", AT, variant="default", round=1)
+ONCE = press_trial(10, 100.0)
+ASKED = PlannedTrial(ONCE.key, 1, ONCE.variant, ONCE.cell, ONCE.row)
 UNMEASURED = {
+    "press": replace(press_result(others=[NEVER]), run=replace(press_result().run, plan=(ASKED,))),
     "rpc": rpc_result(rpc_suite([rpc_world(10)]), others=[replace(NEVER, variant="torch")]),
     **{workload: scale_result(scale_suite(workload), others=[NEVER]) for workload in WORKLOADS},
 }

@@ -6,16 +6,15 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
 from serve_bench.analysis.comparing.match import unlike
 from serve_bench.analysis.slo import RowSlo
 from serve_bench.benchmarks.perf_metrics import perf_metrics
-from serve_bench.cli.show import RunReport, render
+from serve_bench.cli.show import RunReport
 from serve_bench.core.errors import FormatError
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Result, result_of
@@ -26,6 +25,7 @@ from serve_bench.view.slo import judged_rows, reasons, slo_of
 from tests import places
 from tests.html_sample import STUB
 from tests.records import ROWS, cell, planned, run, trial
+from tests.rendering import render
 
 SLO: Final = "p50=20ms,errors=0.1%,goodput=90%@50ms"
 
@@ -42,16 +42,6 @@ def stored(name: str, slo: str | None = SLO) -> Result:
     return replace(result, run=replace(result.run, suite=suite))
 
 
-def rows_of(content: Any) -> Iterator[dict[str, Any]]:
-    """The rows of JSON: what has the keys of trials."""
-    if isinstance(content, dict):
-        if "keys" in content and "row" in content:
-            yield content
-        content = list(content.values())
-    for one in content if isinstance(content, list) else ():
-        yield from rows_of(one)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_every_form_has_the_same_verdicts(name: str) -> None:
     result = stored(name)
@@ -61,10 +51,10 @@ def test_every_form_has_the_same_verdicts(name: str) -> None:
     part = table[table.index("Service level objectives\n") :].split("\n\n")[0]
     assert part.count("missed") == sum(one.word == "missed" for one in rows)
     assert "| row | p50 &lt;= 20 ms" in render(result, "markdown")
-    data = json.loads(render(result, "json"))
-    told = [one for one in rows_of(data) if one["status"] != "profiled"]
-    assert sorted(one["slo"]["verdict"] for one in told) == sorted(one.word for one in rows)
-    assert not any("slo" in one for one in rows_of(data) if one["status"] == "profiled")
+    data = json.loads(render(result, "json"))["rows"]
+    judged = [row["slo"]["verdict"] for row in data if row["dims"]["status"] != "profiled"]
+    assert sorted(judged) == sorted(row.word for row in rows)
+    assert not any("slo" in row for row in data if row["dims"]["status"] == "profiled")
     page = html_text([RunReport(result, ReportOptions()).document], library=STUB)
     assert page.count('<section id="slo"') == 1 and "slo: p50 &lt;= 20 ms" in page
     lines = list(csv.DictReader(io.StringIO(render(result, "csv"))))

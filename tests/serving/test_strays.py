@@ -264,6 +264,15 @@ def test_the_warden_ends_the_run_when_its_owner_is_killed() -> None:
     assert not strays.run_directory(run_id).exists()
 
 
+def test_the_warden_ends_the_run_of_an_owner_that_is_killed_before_it_is_up(run_id: str) -> None:
+    command = [sys.executable, "-m", "serve_bench.serving.strays", run_id]
+    warden = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert warden.stdin is not None and warden.stdout is not None
+    warden.stdout.close()
+    warden.stdin.close()
+    assert warden.wait(10) == 0 and not strays.run_directory(run_id).exists()
+
+
 def test_the_warden_lets_go_when_the_run_ended_by_itself(run_id: str) -> None:
     warden = strays.start_warden(run_id)
     strays.reap(run_id)

@@ -293,7 +293,7 @@ def of_versus(
         floors=floors,
         noise=noise.sides[0].run.id if noise is not None else suite.get("noise"),
         failures=describe_failures(result, labels),
-        warnings=(*_of_noise(result, noise), *describe_run_warnings(doubts)),
+        warnings=(*describe_noise(result, noise), *describe_run_warnings(doubts)),
         unfair=tuple(unfair_sentences(result.trials)),
         stop=result.stop,
     )
@@ -386,7 +386,7 @@ def of_runs(
         failures=_told_twice(describe_failures(a, names[0]), describe_failures(b, names[1])),
         unlike=differences,
         warnings=(
-            *_of_noise(b, noise),
+            *describe_noise(b, noise),
             *([ASSUMED_TEXT] if assumed else []),
             *doubts,
             *_told_twice(describe_run_warnings(doubts_a), describe_run_warnings(doubts_b)),
@@ -450,8 +450,8 @@ def _launches(result: Result, *names: str) -> tuple[Any, ...]:
     return tuple(one for one in result.launches if one.variant.name in names)
 
 
-def _of_noise(result: Result, noise: Comparing | None) -> list[str]:
-    """Doubts about a noise floor that was measured elsewhere."""
+def describe_noise(result: Result, noise: Comparing | None) -> list[str]:
+    """Warnings about a noise floor that was measured elsewhere."""
     if noise is None:
         return []
     differences = unlike_hosts(noise.sides[0].run.host, result.run.host)

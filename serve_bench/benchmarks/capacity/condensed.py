@@ -12,12 +12,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from serve_bench.analysis.capacity.launch import LaunchSearch, meets
+from serve_bench.analysis.capacity.launch import LaunchSearch, Searches, meets
 from serve_bench.analysis.capacity.model import LaunchEstimate
 from serve_bench.analysis.checks import FITTED
 from serve_bench.analysis.statistics import MAIN, measured_s
-from serve_bench.benchmarks.capacity.summary import rate_text, searches_of
-from serve_bench.core.capacity import CapacitySearch
+from serve_bench.benchmarks.capacity.lens import read_searches
+from serve_bench.core.figures import number
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.result import (
     Failure,
@@ -29,41 +29,42 @@ from serve_bench.core.result import (
     Trial,
     trial_key,
 )
-from serve_bench.core.slo import Slo
 
 
 def condensed(result: Result) -> Result:
     """The run with a trial for each cell and launch that was searched to its end. Raises
     FormatError for a damaged suite."""
-    searches = searches_of(result)
-    label = row_label(searches.asked, searches.slo)
-    last = max([searches.asked.launches, *(one.round for one in result.trials)])
-    planned = (_planned(one, label) for one in result.plan if one.round <= last)
-    plan = {one.key: one for one in planned}
+    searches = read_searches(result)
+    label = label_row(searches)
+    last = max([searches.asked.launches, *(trial.round for trial in result.trials)])
+    planned = [_plan(trial, label) for trial in result.plan if trial.round <= last]
+    plan = {trial.key: trial for trial in planned}
     trials: list[Trial] = []
     failures: list[Failure] = []
     for place in searches.places:
         for search, estimate in zip(searches.ended(place), searches.estimates(place), strict=True):
             if search.finished:
-                trials.append(trial := _trial(search, estimate, label))
-                failures += _bounded(trial, estimate)
+                trials.append(trial := _measure(search, estimate, label))
+                failures += _explain_bounds(trial, estimate)
     # How it was searched is no setting of the load.
     suite = {name: value for name, value in result.run.suite.items() if name != "capacity"}
     return replace(
         result,
         run=replace(result.run, suite=suite, plan=tuple(plan.values())),
-        resumes=tuple(replace(one, plan=()) for one in result.resumes),
+        resumes=tuple(replace(resume, plan=()) for resume in result.resumes),
         trials=tuple(trials),
         failures=(*result.failures, *failures),
     )
 
 
-def row_label(asked: CapacitySearch, slo: Slo) -> str:
+def label_row(searches: Searches) -> str:
     """`capacity at p99 <= 50 ms, errors <= 1 %`: alike for an SLO however it was written, and with
     arrivals other than those of Poisson."""
-    objectives = sorted(slo.objectives, key=lambda one: (one.kind == "errors", one.name))
-    arrivals = [] if asked.arrivals == "poisson" else [f"{asked.arrivals} arrivals"]
-    return f"capacity at {', '.join([*(one.text for one in objectives), *arrivals])}"
+    goals = sorted(searches.slo.objectives, key=lambda goal: (goal.kind == "errors", goal.name))
+    arrivals = searches.asked.arrivals
+    words = [goal.text for goal in goals]
+    words += [] if arrivals == "poisson" else [f"{arrivals} arrivals"]
+    return f"capacity at {', '.join(words)}"
 
 
 def _row(label: str, traffic: Traffic) -> Row:
@@ -71,21 +72,18 @@ def _row(label: str, traffic: Traffic) -> Row:
     return Row(label + traffic.suffix, traffic.client, 1, loop="open", **vars(traffic))
 
 
-def _planned(one: PlannedTrial, label: str) -> PlannedTrial:
-    row = _row(label, one.row.traffic)
-    key = trial_key(one.variant, one.round, one.cell, row.label)
-    return replace(one, key=key, row=row)
+def _plan(trial: PlannedTrial, label: str) -> PlannedTrial:
+    row = _row(label, trial.row.traffic)
+    return replace(trial, key=trial_key(trial.variant, trial.round, trial.cell, row.label), row=row)
 
 
-def _trial(search: LaunchSearch, estimate: LaunchEstimate, label: str) -> Trial:
+def _measure(search: LaunchSearch, estimate: LaunchEstimate, label: str) -> Trial:
     """The capacity of a launch in the place of a throughput. Its CPU is that of the probe nearest
     to it. The SLO fixes its latency and judges its failed requests, so it has neither."""
     rate = estimate.rate or estimate.low or estimate.high or 1.0
-    served = [one for one in search.trials if one.completed_in_windows]
-    near = min(
-        served or search.trials, key=lambda one: abs(math.log((one.row.rate_per_s or 1.0) / rate))
-    )
-    met = any(meets(one, search.bounds) for one in search.probes if one.whole)
+    served = [trial for trial in search.trials if trial.completed_in_windows] or search.trials
+    near = min(served, key=lambda trial: abs(math.log((trial.row.rate_per_s or 1.0) / rate)))
+    met = any(meets(probe, search.bounds) for probe in search.probes if probe.whole)
     completed = near.completed_in_windows if met or estimate.ceiling != "floor" else 0
     row = _row(label, search.traffic or Traffic())
     return Trial(
@@ -105,19 +103,18 @@ def _trial(search: LaunchSearch, estimate: LaunchEstimate, label: str) -> Trial:
     )
 
 
-def _bounded(trial: Trial, estimate: LaunchEstimate) -> Iterator[Failure]:
+def _explain_bounds(trial: Trial, estimate: LaunchEstimate) -> Iterator[Failure]:
     """That a launch has bounds alone. As its failure, so that its rate enters no comparison."""
     if estimate.rate is not None:
         return
-    ends = [] if estimate.low is None else [f"at least {rate_text(estimate.low)} req/s"]
-    ends += [] if estimate.high is None else [f"below {rate_text(estimate.high)} req/s"]
+    ends = {"at least": estimate.low, "below": estimate.high}
+    words = [f"{word} {number(end, 3)} req/s" for word, end in ends.items() if end is not None]
     floor = "higher ones met the SLO" if trial.counts.completed else "no rate met the SLO"
     why = {"client": "the client could send no more", "floor": floor}
     reason = why.get(estimate.ceiling or "") or "; ".join(estimate.doubts)
-    message = f"only bounded: {' and '.join(ends) or 'no bound known'} ({reason})"
     yield Failure(
         "trial",
-        message,
+        f"only bounded: {' and '.join(words) or 'no bound known'} ({reason})",
         trial.started_at,
         key=trial.key,
         launch=trial.launch or None,

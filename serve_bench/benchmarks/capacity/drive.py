@@ -17,7 +17,7 @@ from serve_bench.benchmarks.capacity.bench import (
     search_s,
 )
 from serve_bench.benchmarks.capacity.command import CapacityOptions
-from serve_bench.benchmarks.capacity.summary import gate
+from serve_bench.benchmarks.capacity.lens import gate
 from serve_bench.benchmarks.ladder.flags import load_of, services_of, traffic_of
 from serve_bench.benchmarks.own_app.command import OF_OWN_APPS
 from serve_bench.benchmarks.own_app.flags import own_suite

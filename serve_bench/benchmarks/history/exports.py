@@ -1,4 +1,4 @@
-"""A history for programs: JSON of our own, and the forms that other tools read.
+"""A history in the forms that other tools read.
 
 Rule: every figure, not rounded, in the unit of the metric (times in ns). Names of series are the
 same in each export, whatever else was measured, so that tools which keep them find them again.
@@ -12,11 +12,9 @@ same in each export, whatever else was measured, so that tools which keep them f
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from serve_bench.analysis.history import Group, History, HistoryPoint, Series
-from serve_bench.benchmarks.versus.exports import row_json
-from serve_bench.benchmarks.versus.words import headline
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import cell_slug
 from serve_bench.view.csv import csv_of, json_of
@@ -24,66 +22,6 @@ from serve_bench.view.csv import csv_of, json_of
 ATTRIBUTES: Final = ("run", "ray", "serve_bench")
 OTAVA_TEST: Final = "serve-bench"
 OTAVA_FILE: Final = "history.csv"
-
-
-def history_json(history: History) -> str:
-    """The history as one JSON object, indented."""
-    whole = {
-        "threshold": history.threshold,
-        "metrics": list(history.metrics),
-        "forced": history.forced,
-        "found": history.total,
-        "passed_over": [vars(one) for one in history.passed],
-        "groups": [_group(group) for group in history.groups],
-    }
-    return json_of(whole)
-
-
-def _group(group: Group) -> dict[str, Any]:
-    return {
-        "name": group.name,
-        "command": group.newest.command,
-        "suite": group.newest.suite.get("name"),
-        "headline": headline(group.comparison),
-        "verdict": group.comparison.word,
-        "rows": [row_json(row) for row in group.comparison.rows],
-        "not_judged": list(group.gaps),
-        "warnings": [*group.comparison.warnings, *group.notes],
-        "runs": [
-            {
-                "run": one.run.id,
-                "records": one.where,
-                "started_at": one.run.started_at,
-                "versions": dict(one.versions),
-                "changed": list(one.changed),
-            }
-            for one in group.runs
-        ],
-        "series": [
-            {
-                "variant": series.variant,
-                "cell": dict(series.cell),
-                "row": series.row,
-                "client": series.client,
-                "metric": series.measure.name,
-                "unit": series.measure.unit,
-                "better": series.measure.better,
-                "points": [_point(point) for point in series.points],
-            }
-            for series in group.series
-        ],
-    }
-
-
-def _point(point: HistoryPoint) -> dict[str, Any]:
-    low, high = _ends(point)
-    return {
-        "value": point.value,
-        "low": low,
-        "high": high,
-        "launches": point.launches,
-        "invalid": point.invalid,
-    }
 
 
 def _ends(point: HistoryPoint) -> tuple[float | None, float | None]:
@@ -96,8 +34,10 @@ def otava_csv(history: History) -> str:
     BadInput where no run has all."""
     group = _only_group(history)
     rows = []
-    for at, run in enumerate(group.runs):
-        values = {_name(series, metric=True): series.points[at].value for series in group.series}
+    for number, run in enumerate(group.runs):
+        values = {
+            _name(series, metric=True): series.points[number].value for series in group.series
+        }
         if None not in values.values():
             about = {"time": run.run.started_at, "run": run.run.id}
             versions = {"ray": run.versions.get("ray"), "serve_bench": run.run.tool_version}
@@ -173,7 +113,6 @@ def github_action_json(history: History) -> str:
 
 
 EXPORTS: Final[Mapping[str, Callable[[History], str]]] = {
-    "json": history_json,
     "otava": otava_csv,
     "otava-config": otava_config,
     "bencher": bencher_json,

@@ -118,11 +118,14 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     sections.append(Section("steps", "Steps", (make_table(STEPS, steps),), "table"))
     published = options.published and result.run.command == "recsys"
     if published:
-        tables = [make_table(PUBLISHED, own, words) for words, own in published_rows().items()]
+        tables = [
+            make_table(PUBLISHED, rows_of, words) for words, rows_of in published_rows().items()
+        ]
         sections.append(Section("published", "Published", tuple(tables), "table"))
     return View(
         rows=steps,
         points=[*points, *(row for service in services for row in collapse_points(service))],
+        lead=max(points, key=lambda point: point.value(MAIN) or 0.0),
         findings=tuple(findings(services)),
         sections=sections,
         charts=tuple(load_sections(services, {})),
@@ -187,9 +190,9 @@ def published_rows() -> dict[str, list[ViewRow]]:
     ]
     return {
         f"{PUBLISHED.caption}: {about['source']}; {about['hardware']}": [
-            _published_row(row) for row in known
+            _published_row(row) for row in table
         ]
-        for about, known in ((first, rows), (first["later"], first["later"]["rows"]))
+        for about, table in ((first, rows), (first["later"], first["later"]["rows"]))
     }
 
 

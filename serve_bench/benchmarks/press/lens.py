@@ -161,6 +161,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
         rows=steps,
         points=[*points, *(row for service in services for row in collapse_points(service))],
         comparisons=compared,
+        lead=max(points, key=lambda point: point.value(MAIN) or 0.0),
         findings=tuple(findings(services, bests[:MOST_COMPARED])),
         doubts=[f"cut by time ({cut} of {len(steps)} rows)"] if cut else [],
         sections=sections,
@@ -194,7 +195,7 @@ def _describe_app(result: Result) -> str:
     replicas = replicas_of(result)
     facts = next(iter(replicas), {})
     torch = f", torch {facts['torch']}" if facts.get("torch") else ""
-    devices = sorted({str(known["device"]) for known in replicas if known.get("device")})
+    devices = sorted({str(replica["device"]) for replica in replicas if replica.get("device")})
     on = f" on {' / '.join(axis_words('device', device) for device in devices)}" if devices else ""
     return (
         f"{request}, hashed to ids -> DLRM ranker ({cell.get('ranker')}; tables "
@@ -274,7 +275,7 @@ def _warnings(row: ViewRow) -> Iterator[Finding]:
     """What failed and what is doubted of a row, that time cut it, and what it lacks."""
     assert row.entry is not None
     line = row.entry.line
-    kept = tuple(one for one in row.entry.warnings if not _says_nothing(row, one))
+    kept = tuple(seen for seen in row.entry.warnings if not _says_nothing(row, seen))
     yield from replace(row.entry, warnings=kept).findings
     asked, cut = int(row.value("asked") or 0), int(row.value("cut") or 0)
     if _is_ended_by_time(row):
@@ -346,7 +347,7 @@ def complete_cell(ladder: LadderLine, result: Result) -> JsonObject:
     if not ladder.cell:
         return {}
     cell = {**cell_defaults(str(result.run.suite.get("app"))), **ladder.cell}
-    launches = {one.id for one in result.launches if one.variant.name == ladder.variant}
+    launches = {launch.id for launch in result.launches if launch.variant.name == ladder.variant}
     used = [
         facts["device"]
         for deploy in result.deploys
@@ -443,9 +444,13 @@ def _compare(
     values = {"served_of_base": value}
     yield ViewRow({**dims, "with": "best"}, values, "best", notes=(words,))
     rates = [side[0].ladder.rounds for side in (pair, base)]
-    for users in sorted({users for known in rates[0].values() for users in known}):
-        here, there = ({at: r[users] for at, r in side.items() if users in r} for side in rates)
-        here, there = ({at: r for at, r in side.items() if at in shared} for side in (here, there))
+    for users in sorted({users for steps in rates[0].values() for users in steps}):
+        here, there = (
+            {place: r[users] for place, r in side.items() if users in r} for side in rates
+        )
+        here, there = (
+            {place: r for place, r in side.items() if place in shared} for side in (here, there)
+        )
         if here.keys() & there.keys():
             values = {"served_of_base": _ratio(here, there)}
             yield ViewRow({**dims, "with": users}, values, counted(users, "client"))
@@ -559,7 +564,7 @@ def _published_lines(
 CLASSIC: Final = ("testName", "aveTime(us)", "totalTime(us)", "qps")
 
 
-def classic_text(result: Result, view: View) -> str:
+def classic_text(result: Result, page: Page, view: View) -> str:
     """A table of the published columns for each setting, under its name."""
     out: list[str] = []
     for name in dict.fromkeys(row.dims["ladder"] for row in view.rows if "ladder" in row.dims):

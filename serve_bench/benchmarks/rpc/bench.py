@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from serve_bench.benchmarks.rpc.backend import RpcBackend
+from serve_bench.benchmarks.rpc.latencies import Episodes
 from serve_bench.benchmarks.rpc.request import RpcLaunch, RpcSuite, World, expected_s, x_of
-from serve_bench.benchmarks.rpc.summary import Episodes
 from serve_bench.core.errors import RunFailed
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.result import Deploy, PlannedTrial, Row, Trial, VariantUsed

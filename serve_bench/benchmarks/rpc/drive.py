@@ -8,7 +8,7 @@ from pathlib import Path
 
 from serve_bench.benchmarks.rpc.bench import plan_of
 from serve_bench.benchmarks.rpc.command import RpcOptions
-from serve_bench.benchmarks.rpc.exports import REPORT_FILE, json_text
+from serve_bench.benchmarks.rpc.lens import LENS, REPORT_FILE
 from serve_bench.benchmarks.rpc.request import (
     MOST_EPISODES,
     RpcLaunch,
@@ -23,6 +23,7 @@ from serve_bench.core.plan import duration_text
 from serve_bench.core.result import Result
 from serve_bench.store.files import why, write_whole
 from serve_bench.view.document import ReportOptions
+from serve_bench.view.lens import look
 
 
 def run(
@@ -67,11 +68,11 @@ def plan_lines(suite: RpcSuite, launches: tuple[RpcLaunch, ...]) -> Iterator[str
 
 
 def _write_reports(suite: RpcSuite, result: Result, folder: Path) -> list[str]:
-    """The report as JSON: in the run's folder, and where it was asked for. The latter is a new
-    file, or the one that an earlier sitting of this run wrote. Returns what could not be written.
-    """
+    """Writes the report in its published form: in the run's folder, and where it was asked for. The
+    latter is a new file, or the one that an earlier sitting of this run wrote. Returns what could
+    not be written."""
     run_folder = folder if folder.is_dir() else folder.parent
-    text = json_text(result, ReportOptions(str(folder)))
+    text = look(result, ReportOptions(str(folder)), LENS).classic_text()
     places = [run_folder / REPORT_FILE]
     if suite.output_file_path is not None:
         place = Path(suite.output_file_path)

@@ -19,8 +19,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from serve_bench.benchmarks.scale.figures import QUANTITIES, Quantity, ScaleFigure
-
 FEWEST: Final = 3
 """Sizes: two points are always on a line."""
 
@@ -62,21 +60,12 @@ class Growth:
     factor: float
     sizes: int
 
-    def at(self, replicas: float) -> float:
-        """The value of the fit."""
-        return float(self.factor * replicas**self.exponent)
-
-    @property
-    def text(self) -> str:
-        """`0.51 ± 0.02`, with its standard error."""
-        return f"{round(self.exponent, 2) + 0.0:.2f} ± {self.std_error:.2f}"
-
     @property
     def unknown(self) -> str | None:
         """Why no kind of growth can be named; None where one can."""
         if self.high - self.exponent > WIDE:
             return "unknown: the points scatter, or are too few"
-        if sum(self.low <= one <= self.high for one in NAMED) > 1:
+        if sum(self.low <= exponent <= self.high for exponent in NAMED) > 1:
             return "unknown: more than one kind of growth fits"
         return None
 
@@ -86,7 +75,7 @@ class Growth:
         if self.unknown is not None:
             return self.unknown
         b = self.exponent
-        named = min(NAMED, key=lambda one: abs(one - b))
+        named = min(NAMED, key=lambda exponent: abs(exponent - b))
         if self.low <= named <= self.high or abs(named - b) <= NEAR:
             return NAMED[named]
         verb, unit = ("grows", "n") if b > 0 else ("falls", "1/n")
@@ -95,9 +84,9 @@ class Growth:
         return f"{verb} {'more slowly' if abs(b) < 1 else 'faster'} than {unit}"
 
 
-def growth(points: Sequence[tuple[int, float]]) -> Growth | None:
-    """The fit through (replicas, value), a point a size; None where fewer than FEWEST sizes have a
-    positive value."""
+def fit_growth(points: Sequence[tuple[int, float]]) -> Growth | None:
+    """Fits (replicas, value), a point a size; None where fewer than FEWEST sizes have a positive
+    value."""
     usable = [(math.log(n), math.log(value)) for n, value in points if n > 0 and value > 0]
     if len({x for x, _ in usable}) < FEWEST:
         return None
@@ -117,33 +106,3 @@ def growth(points: Sequence[tuple[int, float]]) -> Growth | None:
         factor=math.exp(y_mean - slope * x_mean),
         sizes=len(usable),
     )
-
-
-@dataclass(frozen=True)
-class Grown:
-    """A quantity over replicas under one variant: points as (replicas, ScaleFigure), and the fit
-    through their means; None where there are too few."""
-
-    quantity: Quantity
-    points: tuple[tuple[int, ScaleFigure], ...]
-    fit: Growth | None
-
-    @property
-    def usable(self) -> int:
-        """Sizes with a positive value."""
-        return sum(1 for _, figure in self.points if (figure.mean or 0.0) > 0)
-
-
-def grown_of(sizes: Sequence[tuple[int, Mapping[str, ScaleFigure]]]) -> tuple[Grown, ...]:
-    """Every quantity of a curve that has a point; `sizes` are (replicas, figures by name)."""
-    out = []
-    for quantity in QUANTITIES:
-        points = tuple(
-            (replicas, figure)
-            for replicas, figures in sizes
-            if (figure := figures.get(quantity.figure)) is not None and figure.count
-        )
-        if points:
-            means = [(replicas, figure.mean or 0.0) for replicas, figure in points]
-            out.append(Grown(quantity, points, growth(means)))
-    return tuple(out)

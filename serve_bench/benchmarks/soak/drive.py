@@ -16,7 +16,7 @@ from serve_bench.benchmarks.own_app.flags import own_suite
 from serve_bench.benchmarks.own_app.request import positive_s
 from serve_bench.benchmarks.soak.bench import BETWEEN_S, SoakClusters, UrlSoak
 from serve_bench.benchmarks.soak.command import SoakOptions
-from serve_bench.benchmarks.soak.summary import gate, soak_of
+from serve_bench.benchmarks.soak.lens import gate
 from serve_bench.cli import FAILED
 from serve_bench.cli.flag_values import names, seconds_of
 from serve_bench.cli.gate import close_gate
@@ -121,7 +121,7 @@ def _show(report: ReportRequest, fail_on: Sequence[str], result: Result, folder:
     report.close(result, folder)
     if "leak" not in fail_on or not result.trials:
         return 0
-    broken, open_ = gate(soak_of(result))
+    broken, open_ = gate(result)
     code = close_gate(broken)
     if open_ and not code:
         close_gate([f"not judged: {open_}"])

@@ -11,48 +11,46 @@ from dataclasses import replace
 
 from serve_bench.analysis.checks import FITTED
 from serve_bench.analysis.statistics import MAIN
-from serve_bench.benchmarks.timeline.summary import TimelineCell, TimelineLaunch, cells_of
+from serve_bench.benchmarks.timeline.lens import read_timeline, read_transient
 from serve_bench.core.result import Metric, PlannedTrial, Result, Trial, trial_key
+from serve_bench.core.slo import Slo
+from serve_bench.core.timeline import Timeline
 
 
 def condensed(result: Result) -> Result:
     """The run with a trial for each cell and launch. Raises FormatError for a damaged one."""
-    cells = cells_of(result)
-    label = _label(cells[0]) if cells else ""
-    trials = [_trial(launch, label) for cell in cells for launch in cell.launches if launch.seconds]
-    suite = {name: one for name, one in result.run.suite.items() if name != "timeline"}
-    plan = tuple(_planned(one, label) for one in result.run.plan)
+    timeline, slo = read_timeline(result)
+    label = _label(timeline, slo)
+    suite = {name: value for name, value in result.run.suite.items() if name != "timeline"}
+    plan = tuple(_rename(planned, label) for planned in result.run.plan)
     return replace(
         result,
         run=replace(result.run, suite=suite, plan=plan),
-        resumes=tuple(replace(one, plan=()) for one in result.resumes),
-        trials=tuple(trials),
+        resumes=tuple(replace(resume, plan=()) for resume in result.resumes),
+        trials=tuple(
+            _condense(trial, label, timeline, slo)
+            for trial in result.trials
+            if trial.course.get("due")
+        ),
     )
 
 
-def _label(cell: TimelineCell) -> str:
-    timeline = cell.timeline
-    faults = [one.source for one in timeline.faults]
+def _label(timeline: Timeline, slo: Slo) -> str:
+    faults = [fault.source for fault in timeline.faults]
     arrivals = [] if timeline.arrivals == "constant" else [f"{timeline.arrivals} arrivals"]
-    slo = [one.text for one in cell.slo.objectives]
-    about = ", ".join([timeline.source, *arrivals, *faults, *slo])
-    return f"answered within the SLO, {about}"
+    about = [timeline.source, *arrivals, *faults, *(goal.text for goal in slo.objectives)]
+    return f"answered within the SLO, {', '.join(about)}"
 
 
-def _planned(one: PlannedTrial, label: str) -> PlannedTrial:
-    key = trial_key(one.variant, one.round, one.cell, label)
-    return replace(one, key=key, row=replace(one.row, label=label))
+def _rename(planned: PlannedTrial, label: str) -> PlannedTrial:
+    key = trial_key(planned.variant, planned.round, planned.cell, label)
+    return replace(planned, key=key, row=replace(planned.row, label=label))
 
 
-def _trial(launch: TimelineLaunch, label: str) -> Trial:
-    one, answered = launch.trial, launch.trial.course["answered"]
-    within = sum(
-        count for count, out in zip(answered, launch.transient.out, strict=True) if out is False
-    )
-    rate = within / launch.seconds
-    key = trial_key(one.variant, one.round, one.cell, label)
-    metrics = {**one.metrics, MAIN: Metric("requests/s", "higher", (rate,))}
-    trial = replace(
-        one, key=key, row=replace(one.row, label=label), metrics=metrics, course={}, slices={}
-    )
-    return trial.flagged(FITTED)
+def _condense(trial: Trial, label: str, timeline: Timeline, slo: Slo) -> Trial:
+    out, answered = read_transient(trial, timeline, slo).out, trial.course["answered"]
+    within = sum(count for count, missed in zip(answered, out, strict=True) if missed is False)
+    key = trial_key(trial.variant, trial.round, trial.cell, label)
+    metrics = {**trial.metrics, MAIN: Metric("requests/s", "higher", (within / len(out),))}
+    row = replace(trial.row, label=label)
+    return replace(trial, key=key, row=row, metrics=metrics, course={}, slices={}).flagged(FITTED)

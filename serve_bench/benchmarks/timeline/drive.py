@@ -12,7 +12,7 @@ from typing import Any, Final
 from serve_bench.benchmarks.own_app.flags import own_suite
 from serve_bench.benchmarks.timeline.bench import LOOK_S, TimelineClusters, UrlTimeline
 from serve_bench.benchmarks.timeline.command import TimelineOptions
-from serve_bench.benchmarks.timeline.summary import gate
+from serve_bench.benchmarks.timeline.lens import gate
 from serve_bench.cli import print_note
 from serve_bench.cli.flag_values import content_of, header_of, statuses_of
 from serve_bench.cli.gate import close_gate

@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from serve_bench.analysis.comparing import of_versus
+from serve_bench.analysis.comparing import describe_noise, of_versus
 from serve_bench.analysis.ratios import FEWEST
 from serve_bench.benchmarks.versus.bench import Pairs
 from serve_bench.benchmarks.versus.flags import rounds_in_all
 from serve_bench.benchmarks.versus.measure import chosen_of
 from serve_bench.benchmarks.versus.request import RoundPlan, VersusSuite, expected_s, versus_plan
 from serve_bench.benchmarks.versus.slicing import turns_words
-from serve_bench.benchmarks.versus.words import stop_text
 from serve_bench.cli import print_note
 from serve_bench.cli.gate import Gate
+from serve_bench.cli.report import judged_by
 from serve_bench.cli.rows import share_of
-from serve_bench.cli.show import render_comparing
+from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import Place, Sitting, done, print_plan, request_of, settings_text, sit
 from serve_bench.core.errors import BadInput
 from serve_bench.core.plan import client_of, duration_text
 from serve_bench.core.redaction import hide_env_value, hide_in_text, hide_settings
 from serve_bench.core.result import Result
-from serve_bench.report.terminal import terminal
 from serve_bench.runner.runner import Plan
 from serve_bench.runner.url_bench import Service
 from serve_bench.serving.launch_spec import check_interpreter, check_tracing
+from serve_bench.view.verdict_words import stop_text
 
 if TYPE_CHECKING:
     from serve_bench.benchmarks.versus.command import VersusOptions
@@ -118,12 +117,11 @@ def _trace(suite: VersusSuite, text: str | None) -> float | None:
 def _show(result: Result, folder: Path, format: str, gate: Gate) -> int:
     """Prints the report, and what breaks the gate: of one and the same comparison. Returns the exit
     code of the gate."""
-    for warning in result.warnings:
-        print_note(f"warning: {warning.message}")
-    comparing = of_versus(result, gate.threshold, gate.metrics, gate.noise)
-    width, color = terminal(sys.stdout) if format == "table" else (80, False)
-    print(render_comparing(comparing, format, (str(folder),), width, color), end="", flush=True)
-    return gate.close(comparing)
+    request, judged = ReportRequest(format), judged_by(result, gate)
+    for text in describe_noise(result, gate.noise):
+        print_note(f"warning: {text}")
+    request.show(request.report(judged, folder))
+    return gate.close(of_versus(judged))
 
 
 def plan_lines(suite: VersusSuite, rounds: tuple[RoundPlan, ...]) -> Iterator[str]:

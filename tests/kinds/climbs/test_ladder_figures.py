@@ -8,7 +8,6 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from serve_bench.analysis.climb import Climb
-from serve_bench.cli.show import render
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.load_result import Counts
@@ -17,6 +16,7 @@ from serve_bench.report.vega import vega
 from serve_bench.view.drawn import AT_LEAST
 from serve_bench.view.ladders import ladder_lines
 from tests.records import AT, cell, run, trial
+from tests.rendering import render
 from tests.sheet_parts import as_lines, chart, is_sound, ladder_sheet, names
 from tests.versus_records import latency_of
 

@@ -7,17 +7,15 @@ disagree, with requests rejected and a row that was cut.
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from serve_bench.cli.show import render
-from serve_bench.core.result import PlannedTrial, Result, Trial
-from serve_bench.report import FORMATS
+from serve_bench.core.result import Result, Trial
 from serve_bench.view.published import press_table
 from tests import places
-from tests.records import PRESS_CELL, failure_of, press_result, press_trial
+from tests.records import PRESS_CELL, press_result, press_trial
+from tests.rendering import render
 from tests.sheet_parts import flat
 
 GOLDEN = places.GOLDEN
@@ -64,20 +62,6 @@ def test_times_without_connecting_are_shown_on_demand() -> None:
     assert " 4750000 2,105 " in shown(one, exclude_connect=True)
     assert "onnected" not in shown(one)
     assert "| 4750000 | 2,105 |" in shown(one, exclude_connect=True, format="markdown")
-
-
-@pytest.mark.parametrize("format", FORMATS)
-def test_a_run_of_which_nothing_was_measured_still_says_so(format: str) -> None:
-    one = press_trial(10, 100.0)
-    lost = replace(failure_of(one, "no replica came"), what="deploy", key=None, row=None)
-    plan = (PlannedTrial(one.key, 1, one.variant, one.cell, one.row),)
-    bare = press_result(others=[lost])
-    planned = replace(bare, run=replace(bare.run, plan=plan))
-    for found in (bare, planned):
-        text = render(found, format)
-        assert text.endswith("\n")
-        assert format in ("classic", "csv") or "no replica came" in text
-    assert format == "classic" or "not measured" in text
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from serve_bench.cli.show import render
 from serve_bench.core.result import Trial, result_of
 from serve_bench.core.usage import by_role
 from serve_bench.view.inside import profiling_costs, usage_table
 from tests.records import ROWS, launch, planned, run, trial
+from tests.rendering import render
 
 
 def process(pid: int, role: str, cpu: float | None, pss: float | None = 10.0) -> dict[str, Any]:

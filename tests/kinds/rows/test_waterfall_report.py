@@ -6,9 +6,9 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from serve_bench.cli.show import render
 from serve_bench.core.result import Result, Row, result_of
 from tests.records import launch, planned, run, trial
+from tests.rendering import render
 
 MS = 1_000_000
 
@@ -104,7 +104,9 @@ def test_a_timer_and_what_is_missing_are_said() -> None:
 
 
 def test_json_has_it_by_launch_and_only_where_it_is() -> None:
-    (row,) = json.loads(render(traced(fall()), "json"))["variants"][0]["cells"][0]["rows"]
-    assert row["waterfall"] == {"default-1": fall()}
-    (row,) = json.loads(render(traced({}), "json"))["variants"][0]["cells"][0]["rows"]
-    assert row["waterfall"] == {} and "Where the time goes" not in told(traced({}))
+    (row,) = json.loads(render(traced(fall()), "json"))["rows"]
+    assert row["trials"]["default-1"]["waterfall"] == fall()
+    (row,) = json.loads(render(traced({}), "json"))["rows"]
+    assert "waterfall" not in row["trials"]["default-1"] and "Where the time goes" not in told(
+        traced({})
+    )

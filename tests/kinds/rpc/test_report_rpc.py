@@ -1,8 +1,4 @@
-"""The report of a rpc run in every form, from made records.
-
-Two backends at two sizes, the second world of the second broken off, a third backend that never
-started.
-"""
+"""The report of a rpc run in every form, from made records."""
 
 from __future__ import annotations
 
@@ -13,35 +9,36 @@ from typing import Any
 import pytest
 
 from serve_bench.benchmarks.perf_metrics import perf_metrics
-from serve_bench.benchmarks.rpc.summary import (
-    AGENT_THROUGHPUT,
-    NAMES,
-    Episodes,
-    latency_figures,
-    rpc_summary,
-    throughput_figures,
-)
-from serve_bench.cli.show import render
+from serve_bench.benchmarks.rpc.latencies import Episodes
+from serve_bench.benchmarks.rpc.lens import LENS, SHARES, throughput_figures
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Failure, Result, Trial
+from serve_bench.view.document import ReportOptions
+from serve_bench.view.frame import ViewRow
+from serve_bench.view.lens import RunLook, look
 from tests.records import AT, failure_of, rpc_result, rpc_suite, rpc_trial, rpc_world
 from tests.refused import refusal
-from tests.sheet_parts import as_lines, sheet, shown
+from tests.rendering import render
+from tests.sheet_parts import shown
 
 WORLDS = [rpc_world(10), rpc_world(20)]
-AGENT = (1000.0, 1100.0, 1200.0, 2300.0)
-OBSERVER = (1500.0, 1600.0, 1700.0, 2900.0)
+TIMES = ((1000.0, 1100.0, 1200.0, 2300.0), (1500.0, 1600.0, 1700.0, 2900.0))
+"""Of the agent, and of every observer, us."""
 
 
-def times(factor: float, values: tuple[float, ...]) -> list[float]:
-    return [factor * one for one in values]
+def look_at(result: Result) -> RunLook:
+    return look(result, ReportOptions(), LENS)
+
+
+def rows_of(result: Result) -> list[ViewRow]:
+    return list(look_at(result).view.rows)
 
 
 def pair(backend: str, factor: float, **about: Any) -> list[Trial]:
     """Both worlds on a backend; the larger takes twice as long."""
     return [
         rpc_trial(
-            world, times(factor * n, AGENT), times(factor * n, OBSERVER), backend=backend, **about
+            world, *([factor * n * us for us in part] for part in TIMES), backend=backend, **about
         )
         for n, world in enumerate(WORLDS, 1)
     ]
@@ -53,6 +50,7 @@ def test_an_x_axis_that_no_world_has_is_named() -> None:
 
 
 def golden() -> Result:
+    """Two backends at two sizes, one world broken off, and a third that never started."""
     suite = rpc_suite(WORLDS, ["torch", "ray", "serve"])
     torch = pair("torch", 1.0, suite=suite)
     ray = pair("ray", 3.0, suite=suite, cpu=(91.0, 60.0, 12.0), host=185.0)
@@ -78,17 +76,35 @@ def test_a_limit_is_said_where_the_figures_support_it(
     cpu: tuple[float, float, float] | None, host: float, limit: str | None
 ) -> None:
     result = rpc_result(rpc_suite(WORLDS), rpc_trial(WORLDS[0], cpu=cpu, host=host))
-    assert rpc_summary(result).points[0].limited == limit
+    assert rows_of(result)[0].dims["limit"] == limit
 
 
 def test_the_published_example_is_set_beside_where_it_is_alike() -> None:
     text = shown(golden(), published=True)
     assert "Published, not measured here" in text
-    assert "agent throughput 4071 4374 4579 4686" in text
-    assert "4071" not in shown(golden())
+    assert "10 4,071 4,374 4,579 4,686" in text
+    assert "4,071" not in shown(golden())
     worlds = [rpc_world(10, False)]
     other = rpc_result(rpc_suite(worlds), rpc_trial(worlds[0]))
-    assert "4071" not in shown(other, published=True)
+    assert "4,071" not in shown(other, published=True)
+
+
+def test_the_report_file_has_the_published_keys_of_the_first_backend() -> None:
+    report = json.loads(look_at(golden()).classic_text())
+    assert report["master_port"] == "29501" and report["nlayers"] == 5
+    assert report["x_axis_name"] == "world_size" and "world_size" not in report
+    first, second = report["benchmark_results"]
+    assert (first["world_size"], second["world_size"]) == (10, 20)
+    assert first["agent latency (seconds)"]["p50"] == pytest.approx(0.0011, rel=1e-3)
+    assert second["observer throughput"]["p95"] == pytest.approx(1e6 / 3000, rel=1e-3)
+    assert report["serve_bench"]["run"]["id"] == golden().run.id
+
+
+def test_what_broke_off_says_what_is_kept() -> None:
+    broken = rows_of(golden())[4]
+    first, second, *_ = (finding.line for finding in broken.warnings)
+    assert (broken.name, first) == ("ray, world_size 20", "broken off: 3 whole episodes kept")
+    assert second == "failed: observer 7 (pid 4321) ended: signal 9"
 
 
 def test_the_perf_metrics_leave_out_what_broke() -> None:
@@ -104,8 +120,8 @@ def test_the_perf_metrics_leave_out_what_broke() -> None:
 def test_a_profiled_world_is_in_no_report_of_figures() -> None:
     plain = rpc_trial(WORLDS[0])
     slow = replace(rpc_trial(WORLDS[0], [9000.0]), flags={"profiled": True})
-    summary = rpc_summary(rpc_result(rpc_suite(WORLDS[:1]), plain, slow))
-    assert [one.line.status for one in summary.points] == ["measured"]
+    rows = rows_of(rpc_result(rpc_suite(WORLDS[:1]), plain, slow))
+    assert [row.dims["status"] for row in rows] == ["measured"]
 
 
 def test_what_broke_is_neither_the_fastest_nor_held_against_it() -> None:
@@ -115,13 +131,9 @@ def test_what_broke_is_neither_the_fastest_nor_held_against_it() -> None:
 
     def headline(*broken: str) -> str:
         struck = [failure_of(of[name], "observer 7 ended") for name in broken]
-        made = rpc_result(suite, *of.values(), others=struck)
-        (told,) = [
-            one
-            for one in as_lines(sheet(made, None).findings)
-            if "answers most" in one or "No valid world" in one
-        ]
-        return told
+        made = look_at(rpc_result(suite, *of.values(), others=struck))
+        assert bool(made.view.comparisons) is not bool(broken)
+        return made.view.findings[0]
 
     assert "of that" in headline()
     for sound, broken in (("torch", "ray"), ("ray", "torch")):
@@ -129,42 +141,30 @@ def test_what_broke_is_neither_the_fastest_nor_held_against_it() -> None:
     assert headline("torch", "ray") == "No valid world."
 
 
-AGENT_LATENCY, AGENT_RATE, OBSERVER_LATENCY, OBSERVER_RATE = NAMES
 MS = 1_000_000
-
-
-def test_percentiles_of_a_latency_are_nearest_rank_in_seconds() -> None:
-    found = latency_figures(Histogram.of(range(MS, 101 * MS, MS)))
-    for share in (50, 75, 90, 95, 99):
-        assert found.percentiles[share] == pytest.approx(share / 1e3, rel=5e-4)
-    assert found.count == 100
-    assert found.mean == pytest.approx(0.0505, rel=1e-3)
-    assert found.std == pytest.approx(0.02887, rel=1e-3)
 
 
 def test_a_percentile_of_a_throughput_is_that_of_the_latency_from_the_other_end() -> None:
     latencies = [*range(MS, 101 * MS, MS)]
     found = throughput_figures(Histogram.of(latencies), 9)
-    rates = sorted(9e9 / one for one in latencies)
-    for share in (50, 75, 90, 95, 99):
-        assert found.percentiles[share] == pytest.approx(rates[share - 1], rel=1e-3)
-    assert found.mean == pytest.approx(sum(rates) / 100, rel=1e-3)
-    assert found.count == 100
+    rates = sorted(9e9 / latency for latency in latencies)
+    for name, share in SHARES.items():
+        assert found[name] == pytest.approx(rates[share - 1], rel=1e-3)
+    assert found["mean"] == pytest.approx(sum(rates) / 100, rel=1e-3)
 
 
 @pytest.mark.parametrize(("batch", "batch_size"), [(True, 9), (False, 1)])
-def test_a_point_holds_throughput_as_batch_size_over_latency(batch: bool, batch_size: int) -> None:
+def test_a_row_has_throughput_as_batch_size_over_latency(batch: bool, batch_size: int) -> None:
     world = rpc_world(10, batch)
-    (point,) = rpc_summary(
-        rpc_result(rpc_suite([world]), rpc_trial(world, [2000.0], [3000.0]))
-    ).points
-    p50 = {name: figures.percentiles[50] for name, figures in point.figures.items()}
-    assert point.batch_size == batch_size
-    assert p50[AGENT_LATENCY] == pytest.approx(0.002, rel=5e-4)
-    assert p50[AGENT_RATE] == pytest.approx(batch_size / p50[AGENT_LATENCY], rel=1e-3)
-    assert p50[OBSERVER_LATENCY] == pytest.approx(0.003, rel=5e-4)
-    assert p50[OBSERVER_RATE] == pytest.approx(1 / p50[OBSERVER_LATENCY], rel=1e-3)
-    assert (point.x, point.episodes, point.memory_bytes) == ("10", 3, 200_000_000)
+    (row,) = rows_of(rpc_result(rpc_suite([world]), rpc_trial(world, [2000.0], [3000.0])))
+    assert (row.dims["batch_size"], row.values["throughput"].windows) == (batch_size, 3)
+    for share in ("p50", "p95"):
+        assert row.value(f"agent_latency_{share}") == pytest.approx(2e6, rel=5e-4)
+        assert row.value(f"latency_{share}") == pytest.approx(3e6, rel=5e-4)
+        rate = row.value(f"agent_throughput_{share}")
+        assert rate == pytest.approx(batch_size / 0.002, rel=1e-3)
+        assert row.value(f"observer_throughput_{share}") == pytest.approx(1 / 0.003, rel=1e-3)
+    assert row.value("world_memory") == 200
 
 
 def test_launches_are_merged() -> None:
@@ -174,45 +174,42 @@ def test_launches_are_merged() -> None:
         rpc_trial(world, [1000.0], [us], suite=suite, round_=round_)
         for round_, us in ((1, 2000.0), (2, 4000.0))
     ]
-    (point,) = rpc_summary(rpc_result(suite, *trials)).points
-    figures = point.figures[OBSERVER_LATENCY]
-    assert figures.count == 2 * 3 * world.observers
-    assert figures.mean == pytest.approx(0.003, rel=1e-3)
-    assert point.line.spreads[AGENT_THROUGHPUT].launches == 2
-    assert point.episodes == 6
+    (row,) = rows_of(rpc_result(suite, *trials))
+    assert row.value("latency_count") == 2 * 3 * world.observers
+    assert row.value("latency_mean") == pytest.approx(3e6, rel=1e-3)
+    assert row.values["throughput"].windows == 6
+    assert row.values["throughput"].launches == pytest.approx({1: 1000, 2: 500})
 
 
 def test_ratios_are_of_medians_to_the_same_world_on_the_first_backend() -> None:
-    worlds = [rpc_world(10), rpc_world(20)]
-    suite = rpc_suite(worlds, ["torch", "ray"])
+    suite = rpc_suite(WORLDS, ["torch", "ray"])
     trials = [
         rpc_trial(world, [1000.0 * factor], [2000.0 * factor], backend=name, suite=suite)
         for name, factors in (("torch", (1, 2)), ("ray", (3, 8)))
-        for world, factor in zip(worlds, factors, strict=True)
+        for world, factor in zip(WORLDS, factors, strict=True)
     ]
-    points = rpc_summary(rpc_result(suite, *trials)).points
-    assert [(one.backend, one.x) for one in points] == [
-        *(("torch", "10"), ("torch", "20")),
-        *(("ray", "10"), ("ray", "20")),
+    view = look_at(rpc_result(suite, *trials)).view
+    assert [(row.dims["world_size"], row.dims["variant"]) for row in view.rows] == [
+        *((10, "torch"), (10, "ray"), (20, "torch"), (20, "ray"))
     ]
-    assert [dict(one.ratios) for one in points[:2]] == [{}, {}]
-    for point, times in zip(points[2:], (3, 4), strict=True):
-        assert point.ratios == {
-            AGENT_LATENCY: pytest.approx(times, rel=2e-3),
-            AGENT_RATE: pytest.approx(1 / times, rel=2e-3),
-            OBSERVER_LATENCY: pytest.approx(times, rel=2e-3),
-            OBSERVER_RATE: pytest.approx(1 / times, rel=2e-3),
-        }
+    assert view.findings[0].startswith("With world_size 20, torch answers most")
+    for row, ratio, more in zip(view.comparisons, (3, 4), (4e6, 12e6), strict=True):
+        assert (row.dims["variant"], row.dims["base"]) == ("ray", "torch")
+        assert row.value("median_more") == pytest.approx(more, rel=2e-3)
+        for metric in ("latency", "agent_latency"):
+            assert row.value(f"median_of_base.{metric}") == pytest.approx(ratio, rel=2e-3)
+        for metric in ("agent_throughput", "observer_throughput"):
+            assert row.value(f"median_of_base.{metric}") == pytest.approx(1 / ratio, rel=2e-3)
 
 
-def test_points_stand_in_the_order_of_the_x_axis_and_what_is_missing_is_there() -> None:
+def test_rows_stand_in_the_order_of_the_x_axis_and_what_is_missing_is_there() -> None:
     worlds = [rpc_world(40), rpc_world(10), rpc_world(20)]
     suite = rpc_suite(worlds, ["torch", "ray"])
-    points = rpc_summary(rpc_result(suite, rpc_trial(worlds[1], backend="ray", suite=suite))).points
-    assert [one.x for one in points] == ["40", "10", "20"] * 2
-    assert [bool(one.figures) for one in points] == [False] * 4 + [True, False]
-    assert not points[4].ratios  # there is nothing on torch to hold it against
-    assert points[0].memory_bytes is None
+    run = look_at(rpc_result(suite, rpc_trial(worlds[1], backend="ray", suite=suite)))
+    assert [row.dims["world_size"] for row in run.view.rows] == [40, 40, 10, 10, 20, 20]
+    assert [not row.gap for row in run.view.rows] == [False] * 3 + [True] + [False] * 2
+    assert not run.view.comparisons  # there is nothing on torch to compare it with
+    assert run.findings[0].text == "5 of 6 worlds were incomplete."
 
 
 def test_an_episode_gives_calls_over_its_time_and_means_of_rates() -> None:

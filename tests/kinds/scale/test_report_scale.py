@@ -15,12 +15,11 @@ import pytest
 from serve_bench.analysis.checks import checks
 from serve_bench.benchmarks.perf_metrics import perf_metrics
 from serve_bench.benchmarks.scale import Workload
-from serve_bench.benchmarks.scale.summary import scale_summary
-from serve_bench.cli.show import render
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Failure, Launch, Metric, Result, VariantUsed
 from tests.kinds.scale.test_scale_figures import LAWS
 from tests.records import AT, launch
+from tests.rendering import render
 from tests.scale_records import (
     curve_trials,
     graph_trials,
@@ -31,6 +30,7 @@ from tests.scale_records import (
     scale_suite,
     scale_trial,
     usage,
+    view_of,
 )
 from tests.sheet_parts import flat, shown
 
@@ -79,8 +79,7 @@ def test_a_node_that_was_not_loaded_is_named_with_the_reason() -> None:
         )
     ]
     was = Launch("1", VariantUsed("default"), 1, AT, proof={"proxies": proxies})
-    result = one()
-    text = flat(render(replace(result, launches=(was,))))
+    text = flat(render(replace(one(), launches=(was,))))
     assert "node 10.1.0.2 bbbbbb: not loaded: no replica runs there" in text
     assert "10.1.0.1 aaaaaa: not loaded" not in text
 
@@ -133,20 +132,22 @@ def test_figures_that_are_only_lower_bounds_are_marked_in_every_form() -> None:
         *("per_thread_latency_avg_ms", "per_thread_latency_max_ms"),
         *("cluster_max_P99_latency_ms", "cluster_P99_latency_ms"),
     }
-    (size,) = json.loads(render(result, "json"))["variants"][0]["sizes"]
-    assert {name for name, told in size["metrics"].items() if told["lower_bound"]} == open_
+    data = json.loads(render(result, "json"))
+    (figures,) = (one["figures"] for one in data["points"] if one["dims"]["point"] == "size")
+    assert {name for name, value in figures.items() if value.get("lower_bound")} == open_
     text = shown(result)
     assert all(f"{name} ms > " in text for name in open_)
     assert "cluster_P50_latency_ms ms > " not in text
-    content = json.loads(perf_metrics(result))
-    assert set(content["lower_bounds"]) == open_
+    assert set(json.loads(perf_metrics(result))["lower_bounds"]) == open_
 
 
-def test_no_limit_is_told_of_a_row_through_a_handle() -> None:
+def test_no_limit_is_told_of_a_row_through_a_handle_or_from_several_nodes() -> None:
     suite = scale_suite("chain")
     trials = [replace(one, usage=usage(proxy=99.0, host=120.0)) for one in graph_trials(suite)]
-    (size,) = scale_summary(scale_result(suite, *trials)).sizes
-    assert [one.partition(":")[0] for one in size.limits] == ["HTTP, throughput", "HTTP, latency"]
+    rows = view_of(scale_result(suite, *trials)).rows
+    assert [row.dims["limit"] is not None for row in rows] == [False, False, True, True]
+    several = view_of(one(nodes=[scale_node(1), scale_node(2)], usage=usage(proxy=99.0)))
+    assert several.rows[0].dims["limit"] is None
 
 
 def named(result: Result) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -163,7 +164,7 @@ def test_perf_metrics_name_later_variants_replicas_of_a_curve_and_what_is_not_kn
     assert metrics["per_node_avg_tps"]["perf_metric_value"] == pytest.approx(101.5)  # of launches
     assert metrics["optimized_per_node_avg_tps"]["perf_metric_value"] == pytest.approx(202.0)
     assert len(metrics) == 2 * 19 and "INVALID" in content["invalid"][0]
-    assert content["not_measured"] == list(scale_summary(golden()).not_measured)
+    assert content["not_measured"] == [one.key for one in golden().missing]
     content, _ = named(one(nodes=[scale_node(1)], windows=(100.0,), latencies_ms=[]))
     assert content["not_told"] == [f"cluster_P{share}_latency_ms" for share in (50, 75, 90, 99)]
     _, metrics = named(curve())

@@ -8,44 +8,55 @@ from dataclasses import replace
 import pytest
 
 from serve_bench.analysis.statistics import LowerBound
-from serve_bench.benchmarks.scale.document import figure_text
-from serve_bench.benchmarks.scale.figures import CLUSTER_NAMES, GRAPH_NAMES, HTTP, QUANTITIES
-from serve_bench.benchmarks.scale.growth import Growth, growth
-from serve_bench.benchmarks.scale.nodes import NODE_NAMES
-from serve_bench.benchmarks.scale.summary import ScaleSize, scale_lines, scale_sizes, scale_summary
+from serve_bench.benchmarks.scale.growth import Growth, fit_growth
+from serve_bench.benchmarks.scale.metrics import CLUSTER_NAMES, GRAPH_NAMES, NODE_METRICS
 from serve_bench.core.histogram import Histogram
-from serve_bench.core.result import Metric
+from serve_bench.core.result import Metric, Result
+from serve_bench.view.frame import ViewRow
 from tests.scale_records import (
     MS,
     curve_trials,
     graph_trials,
     lost_node,
     planned,
+    points_of,
     scale_node,
     scale_result,
     scale_suite,
     scale_trial,
+    view_of,
 )
 
-PUBLISHED_13 = (
-    *("per_thread_latency_avg_ms", "per_thread_latency_max_ms", "per_thread_avg_tps"),
-    *("per_thread_max_tps", "per_node_avg_tps", "per_node_avg_transfer_per_sec_KB"),
-    *("cluster_total_thoughput", "cluster_total_transfer_KB", "cluster_total_timeout_requests"),
-    *("cluster_max_P50_latency_ms", "cluster_max_P75_latency_ms"),
-    *("cluster_max_P90_latency_ms", "cluster_max_P99_latency_ms"),
-)
+PUBLISHED = {
+    "per_thread_latency_avg_ms": (25 + 50) / 2,  # the mean of the nodes' means
+    "per_thread_latency_max_ms": 50.0,
+    "per_thread_avg_tps": 15.0,
+    "per_thread_max_tps": 90.0,
+    "per_node_avg_tps": 150.0,
+    "per_node_avg_transfer_per_sec_KB": (10 + 20) / 2,  # 30 and 60 KB in 3 s
+    "cluster_total_thoughput": 900,
+    "cluster_total_transfer_KB": 90.0,
+    "cluster_total_timeout_requests": 3,
+    **{f"cluster_max_P{share}_latency_ms": 50.0 for share in (50, 75, 90, 99)},
+}
+"""The 13 of the nodes FIRST and SECOND together."""
 
 
-def only(*nodes: dict[str, object], **about: object) -> ScaleSize:
-    """The figures of one launch with these nodes."""
+def result_of_nodes(*nodes: dict[str, object], **about: object) -> Result:
+    """One launch with these nodes."""
     suite = scale_suite()
     (of,) = planned(suite)
-    (size,) = scale_sizes(scale_result(suite, scale_trial(of, nodes, **about)))  # type: ignore[arg-type]
+    return scale_result(suite, scale_trial(of, nodes, **about))  # type: ignore[arg-type]
+
+
+def only(*nodes: dict[str, object], **about: object) -> ViewRow:
+    """The size of such a launch."""
+    (size,) = points_of(result_of_nodes(*nodes, **about))
     return size
 
 
-def means(size: ScaleSize) -> dict[str, float | None]:
-    return {name: figure.mean for name, figure in size.figures.items()}
+def means(size: ViewRow) -> dict[str, float]:
+    return {name: value.value for name, value in size.values.items()}
 
 
 FIRST = scale_node(
@@ -71,26 +82,9 @@ SECOND = scale_node(
 
 
 def test_the_13_published_metrics_have_their_names_and_are_those_of_two_nodes() -> None:
-    size = only(FIRST, SECOND)
-    assert NODE_NAMES == PUBLISHED_13
-    found = means(size)
-    assert list(found)[:13] == list(PUBLISHED_13)
-    expected = {
-        "per_thread_latency_avg_ms": (25 + 50) / 2,  # the mean of the nodes' means
-        "per_thread_latency_max_ms": 50.0,
-        "per_thread_avg_tps": 15.0,
-        "per_thread_max_tps": 90.0,
-        "per_node_avg_tps": 150.0,
-        "per_node_avg_transfer_per_sec_KB": (10 + 20) / 2,  # 30 and 60 KB in 3 s
-        "cluster_total_thoughput": 900,
-        "cluster_total_transfer_KB": 90.0,
-        "cluster_total_timeout_requests": 3,
-        "cluster_max_P50_latency_ms": 50.0,
-        "cluster_max_P75_latency_ms": 50.0,
-        "cluster_max_P90_latency_ms": 50.0,
-        "cluster_max_P99_latency_ms": 50.0,
-    }
-    for name, value in expected.items():
+    found = means(only(FIRST, SECOND))
+    assert [metric.name for metric in NODE_METRICS] == list(found)[:13] == list(PUBLISHED)
+    for name, value in PUBLISHED.items():
         assert found[name] == pytest.approx(value, rel=5e-4), name
 
 
@@ -113,22 +107,27 @@ def test_the_count_is_of_the_windows_as_the_rate_is() -> None:
 
 
 def test_a_lost_node_is_in_no_mean_no_maximum_and_no_total() -> None:
-    with_lost = only(FIRST, SECOND, lost_node(3))
-    without = only(FIRST, SECOND)
-    for name in (*PUBLISHED_13, *CLUSTER_NAMES):
-        assert means(with_lost)[name] == means(without)[name], name
-    (lost,) = with_lost.lost
-    assert (lost.ip, lost.hostname, lost.lost) == ("10.1.0.3", "host3", "no word for 5 s")
-    assert (lost.last_completed, lost.last_failed, lost.age_s) == (47, 0, 5.25)
-    assert lost.rate is None and not lost.latency_ms
-    assert not without.lost
+    result = result_of_nodes(FIRST, SECOND, lost_node(3))
+    (with_lost,), without = points_of(result), only(FIRST, SECOND)
+    for name in (*PUBLISHED, *CLUSTER_NAMES):
+        assert with_lost.values[name] == without.values[name], name
+    (lost,) = (node for node in points_of(result, "node") if node.dims["lost"])
+    assert (lost.name, lost.dims["lost"]) == ("10.1.0.3", "no word for 5 s")
+    assert means(lost) == {"errors": 57}
 
 
 def test_where_every_node_was_lost_nothing_is_told_and_nothing_is_0() -> None:
-    size = only(lost_node(1), lost_node(2), windows=(0.0, 0.0, 0.0), completed=0)
-    assert [means(size)[name] for name in PUBLISHED_13] == [None] * 13
-    (bad,) = size.invalid
-    assert (bad.completed, bad.share, bad.failed) == (0, 1.0, {"node": 114})
+    result = result_of_nodes(lost_node(1), lost_node(2), windows=(0.0, 0.0, 0.0), completed=0)
+    (size,) = points_of(result)
+    assert not set(PUBLISHED) & set(size.values)
+    why = "no request was completed (114 lost with their node): figures below are of a broken run"
+    assert invalid(result) == why
+
+
+def invalid(result: Result) -> str | None:
+    """Why the only row is invalid."""
+    (row,) = view_of(result).rows
+    return next((one.text for one in row.warnings if one.code == "INVALID"), None)
 
 
 def test_a_node_without_an_answer_has_no_latency_but_a_rate_of_0() -> None:
@@ -137,8 +136,7 @@ def test_a_node_without_an_answer_has_no_latency_but_a_rate_of_0() -> None:
     )
     found = means(only(silent, windows=(0.0,), completed=0, failed={"timeout": 9}))
     assert found["per_node_avg_tps"] == 0.0
-    assert found["per_thread_latency_avg_ms"] is None
-    assert found["cluster_max_P99_latency_ms"] is None
+    assert not {"per_thread_latency_avg_ms", "cluster_max_P99_latency_ms"} & set(found)
 
 
 def test_each_launch_has_its_value_and_the_mean_is_over_launches() -> None:
@@ -147,16 +145,15 @@ def test_each_launch_has_its_value_and_the_mean_is_over_launches() -> None:
     for round_, rate in ((1, 90.0), (3, 110.0)):
         (of,) = planned(suite, round_=round_)
         trials.append(scale_trial(of, [scale_node(rate=rate)]))
-    (size,) = scale_sizes(scale_result(suite, *trials))
-    figure = size.figures["per_node_avg_tps"]
-    assert size.launches == (1, 2, 3)
-    assert figure.values == (90.0, None, 110.0)
-    assert (figure.mean, figure.count) == (100.0, 2)
+    result = scale_result(suite, *trials)
+    (size,), (row,) = points_of(result), view_of(result).rows
+    figure = size.values["per_node_avg_tps"]
+    assert (figure.value, figure.launches, figure.missing) == (100.0, {1: 90.0, 3: 110.0}, 1)
     assert figure.std == pytest.approx(200**0.5)  # ddof 1
-    assert size.figures["per_thread_latency_max_ms"].std == 0.0
-    assert size.missing == 1
-    alone = only(FIRST).figures["per_node_avg_tps"]
-    assert (alone.std, alone.count) == (None, 1)
+    assert size.values["per_thread_latency_max_ms"].std == 0.0
+    assert row.gap == "2 of 3 launches measured"
+    alone = only(FIRST).values["per_node_avg_tps"]
+    assert (alone.std, alone.missing) == (None, None)
 
 
 def test_a_trial_stands_where_it_was_planned_however_many_nodes_loaded() -> None:
@@ -167,46 +164,35 @@ def test_a_trial_stands_where_it_was_planned_however_many_nodes_loaded() -> None
         (of,) = planned(suite, round_=round_)
         trials.append(scale_trial(of, [scale_node(at) for at in range(1, count + 1)]))
     result = scale_result(suite, *trials)
-    (line,) = scale_lines(result)
-    assert [trial.row.connections for trial in line.trials] == [30, 20]
-    assert line.status == "measured"
-    (size,) = scale_sizes(result)
-    assert size.figures["per_node_avg_tps"].values == (100.0, 100.0)
-    assert [one.launch for one in size.nodes] == [1, 1, 1, 2, 2]
+    (row,), (size,) = view_of(result).rows, points_of(result)
+    assert [trial.row.connections for trial in row.trials] == [30, 20]
+    assert (row.dims["connections"], row.dims["status"]) == (10, "measured")
+    assert size.values["per_node_avg_tps"].launches == {1: 100.0, 2: 100.0}
+    assert [one.dims["launch"] for one in points_of(result, "node")] == [1, 1, 1, 2, 2]
 
 
 @pytest.mark.parametrize(
-    ("completed", "failed", "share"),
+    ("completed", "failed", "words"),
     [
-        *((99, 1, None), (990, 10, None), (5, 0, None), (980, 20, 0.02)),
-        *((300, 3000, 3000 / 3300), (0, 5, 1.0), (0, 0, 1.0)),
+        *((99, 1, None), (990, 10, None), (5, 0, None), (980, 20, "2.0 % of the requests")),
+        *((300, 3000, "91 % of the requests"), (0, 5, "no request was"), (0, 0, "no request was")),
     ],
 )
 def test_more_than_one_percent_failed_is_invalid(
-    completed: int, failed: int, share: float | None
+    completed: int, failed: int, words: str | None
 ) -> None:
-    size = only(scale_node(1), completed=completed, failed={"timeout": failed})
-    if share is None:
-        assert not size.invalid
-    else:
-        (bad,) = size.invalid
-        assert bad.share == pytest.approx(share)
-        assert bad.failed == ({"timeout": failed} if failed else {})
+    why = invalid(result_of_nodes(scale_node(1), completed=completed, failed={"timeout": failed}))
+    assert why is None if words is None else why is not None and why.startswith(words)
 
 
 def test_a_graph_has_its_four_metrics_through_handle_and_http() -> None:
     suite = scale_suite("ensemble")
-    (size,) = scale_sizes(scale_result(suite, *graph_trials(suite)))
-    assert list(size.figures) == [*GRAPH_NAMES, *(HTTP + name for name in GRAPH_NAMES)]
-    found = means(size)
-    assert found["throughput_mean_tps"] == pytest.approx(100.0)
-    assert found["throughput_std_tps"] == pytest.approx((200 / 3) ** 0.5)  # ddof 0
-    assert found["latency_mean_ms"] == pytest.approx(50.0, rel=1e-3)
-    assert found["latency_std_ms"] == pytest.approx(10.0, rel=5e-3)
-    assert found["http_throughput_mean_tps"] == pytest.approx(50.0)
-    assert found["http_throughput_std_tps"] == pytest.approx((50 / 3) ** 0.5)
-    assert found["http_latency_mean_ms"] == pytest.approx(100.0, rel=1e-3)
-    assert found["http_latency_std_ms"] == pytest.approx(20.0, rel=5e-3)
+    (size,) = points_of(scale_result(suite, *graph_trials(suite)))
+    assert tuple(size.values) == GRAPH_NAMES
+    expected = (100.0, (200 / 3) ** 0.5, 50.0, 10.0, 50.0, (50 / 3) ** 0.5, 100.0, 20.0)
+    assert list(means(size).values()) == pytest.approx(
+        expected, rel=5e-3
+    )  # std over windows: ddof 0
 
 
 def test_a_graph_counts_what_timed_out_for_at_least_as_long_as_it_was_waited_for() -> None:
@@ -219,21 +205,22 @@ def test_a_graph_counts_what_timed_out_for_at_least_as_long_as_it_was_waited_for
         for name, values in times.items()
     }
     trials[1] = replace(trials[1], metrics={**trials[1].metrics, **metrics})
-    (size,) = scale_sizes(scale_result(suite, *trials))
-    figure = size.figures["latency_mean_ms"]
-    assert figure.mean == pytest.approx((990 * 5 + 10 * 30_000) / 1000, rel=1e-3)
-    assert isinstance(figure.mean, LowerBound) and figure_text(figure)[:2] == "> "
-    http = size.figures["http_latency_mean_ms"]
-    assert http.mean is not None and not isinstance(http.mean, LowerBound)
+    (size,) = points_of(scale_result(suite, *trials))
+    mean = size.values["latency_mean_ms"].value
+    assert mean == pytest.approx((990 * 5 + 10 * 30_000) / 1000, rel=1e-3)
+    assert isinstance(mean, LowerBound) and size.text("latency_mean_ms")[:2] == "> "
+    assert not isinstance(size.values["http_latency_mean_ms"].value, LowerBound)
 
 
 def test_rows_of_a_graph_that_are_missing_are_none() -> None:
     suite = scale_suite("chain")
-    (size,) = scale_sizes(scale_result(suite, *graph_trials(suite)[:1]))
+    result = scale_result(suite, *graph_trials(suite)[:1])
+    (size,) = points_of(result)
     found = means(size)
     assert found["throughput_mean_tps"] == pytest.approx(100.0)
-    assert found["latency_mean_ms"] is None and found["http_throughput_mean_tps"] is None
-    assert size.missing == 3
+    assert set(found) == {"throughput_mean_tps", "throughput_std_tps"}
+    assert size.dims["unknown"] == ", ".join(GRAPH_NAMES[2:])
+    assert [row.gap for row in view_of(result).rows] == ["", *["not measured"] * 3]
 
 
 LAWS = {
@@ -247,7 +234,7 @@ LAWS = {
 
 
 def fit_of(points: list[tuple[int, float]]) -> Growth:
-    fit = growth(points)
+    fit = fit_growth(points)
     assert fit is not None
     return fit
 
@@ -274,7 +261,6 @@ def test_the_exponent_of_a_power_law_is_found(a: float, b: float, words: str) ->
     assert fit.factor == pytest.approx(a)
     assert fit.std_error == pytest.approx(0.0, abs=1e-9)
     assert (fit.sizes, fit.words) == (5, words)
-    assert fit.at(10) == pytest.approx(a * 10**b)
 
 
 def test_the_standard_error_and_interval_are_those_of_least_squares() -> None:
@@ -294,15 +280,12 @@ def test_the_standard_error_and_interval_are_those_of_least_squares() -> None:
 @pytest.mark.parametrize(
     "points",
     [
-        [],
-        [(1, 1.0), (2, 2.0)],
-        [(1, 0.0), (2, 2.0), (4, 4.0)],
-        [(4, 1.0), (4, 2.0), (4, 3.0)],
-        [(1, -1.0), (2, -2.0), (4, -4.0)],
+        *([], [(1, 1.0), (2, 2.0)], [(1, 0.0), (2, 2.0), (4, 4.0)]),
+        *([(4, 1.0), (4, 2.0), (4, 3.0)], [(1, -1.0), (2, -2.0), (4, -4.0)]),
     ],
 )
 def test_three_sizes_with_positive_values_are_needed(points: list[tuple[int, float]]) -> None:
-    assert growth(points) is None
+    assert fit_growth(points) is None
 
 
 def test_the_interval_holds_the_true_exponent_about_95_times_of_100() -> None:
@@ -321,36 +304,37 @@ def test_more_sizes_than_the_table_of_t_holds_have_the_last_of_it() -> None:
 def test_every_quantity_of_a_curve_has_its_points_and_its_exponent() -> None:
     suite = scale_suite("curve", replicas=(4, 1, 2, 8))
     result = scale_result(suite, *curve_trials(suite, LAWS))
-    assert [one.replicas for one in scale_sizes(result)] == [1, 2, 4, 8]
-    (found,) = (one.grown for one in scale_summary(result).variants)
-    assert [one.quantity for one in found] == list(QUANTITIES)
-    by_name = {one.quantity.name: one for one in found}
+    sizes, growths = points_of(result), points_of(result, "growth")
+    assert [size.dims["replicas"] for size in sizes] == [1, 2, 4, 8]
+    found = {growth.dims["quantity"]: growth.values["exponent"] for growth in growths}
+    assert len(found) == 8
     for name, (_, b) in LAWS.items():
-        fit = by_name[name].fit
-        assert fit is not None and fit.exponent == pytest.approx(b, abs=1e-9), name
-    deploy = by_name["deploy_time"]
-    assert [size for size, _ in deploy.points] == [1, 2, 4, 8]
-    assert [figure.mean for _, figure in deploy.points] == pytest.approx([3.0, 6.0, 12.0, 24.0])
-    p50, p99 = by_name["latency_p50"].points[0][1], by_name["latency_p99"].points[0][1]
-    assert p50.mean == pytest.approx(1e4 / 900 / 1.04, rel=5e-4)
-    assert p99.mean == pytest.approx(3e4 / 900 / 1.04, rel=5e-4)
+        name = "cluster_requests_per_s" if name == "throughput" else name
+        assert found[name].value == pytest.approx(b, abs=1e-9), name
+    deploys = [size.value("deploy_time") for size in sizes]
+    assert deploys == pytest.approx([3.0, 6.0, 12.0, 24.0])
+    assert sizes[0].value("latency_p50") == pytest.approx(1e10 / 900 / 1.04, rel=5e-4)
+    assert sizes[0].value("latency_p99") == pytest.approx(3e10 / 900 / 1.04, rel=5e-4)
 
 
 def test_variants_grow_each_for_itself_and_launches_are_averaged() -> None:
     suite = scale_suite("curve", ("default", "haproxy"), replicas=(1, 2, 4), launches=2)
+    exponents = {"default": 1.0, "haproxy": 0.5}
     trials = [
-        one
-        for variant, b in (("default", 1.0), ("haproxy", 0.5))
-        for round_, factor in ((1, 0.9), (2, 1.1))
-        for one in curve_trials(
-            suite, {"deploy_time": (2.0 * factor, b)}, variant=variant, round_=round_
-        )
+        trial
+        for variant, b in exponents.items()
+        for round_, a in ((1, 1.8), (2, 2.2))
+        for trial in curve_trials(suite, {"deploy_time": (a, b)}, variant=variant, round_=round_)
     ]
-    variants = scale_summary(scale_result(suite, *trials)).variants
-    found = {one.name: one.grown for one in variants}
-    for variant, b in (("default", 1.0), ("haproxy", 0.5)):
-        (deploy,) = [one for one in found[variant] if one.quantity.name == "deploy_time"]
-        assert deploy.fit is not None and deploy.fit.exponent == pytest.approx(b, abs=1e-9)
-        size, figure = deploy.points[1]
-        assert size == 2 and figure.mean == pytest.approx(2.0 * 2**b)
-        assert figure.values == pytest.approx((1.8 * 2**b, 2.2 * 2**b))
+    result = scale_result(suite, *trials)
+    growths = points_of(result, "growth")
+    for variant, b in exponents.items():
+        (growth,) = (
+            growth
+            for growth in growths
+            if (growth.dims["variant"], growth.dims["quantity"]) == (variant, "deploy_time")
+        )
+        assert growth.value("exponent") == pytest.approx(b, abs=1e-9)
+        size = next(one for one in points_of(result) if one.name == f"{variant}, 2 replicas")
+        assert size.value("deploy_time") == pytest.approx(2.0 * 2**b)
+        assert size.values["deploy_time"].launches == pytest.approx({1: 1.8 * 2**b, 2: 2.2 * 2**b})

@@ -17,7 +17,7 @@ import pytest
 
 from serve_bench.benchmarks.soak import bench, drive
 from serve_bench.benchmarks.soak.condensed import condensed
-from serve_bench.benchmarks.soak.summary import soak_of
+from serve_bench.benchmarks.soak.lens import LENS
 from serve_bench.cli import sitting as sittings
 from serve_bench.cli.program import run
 from serve_bench.cli.sitting import Outcome, Sitting, run_record
@@ -35,6 +35,9 @@ from serve_bench.runner.agenda import Agenda
 from serve_bench.runner.runner import Runner
 from serve_bench.store import RunFolder, read
 from serve_bench.store.files import read_toml, suite_file
+from serve_bench.view.document import ReportOptions
+from serve_bench.view.frame import ViewRow
+from serve_bench.view.lens import View, look
 from tests.kinds.sitting import sit_through
 from tests.rounds import round_of
 from tests.runner.fakes import Script, install, interrupt
@@ -137,12 +140,14 @@ def use(monkeypatch: pytest.MonkeyPatch, fake: Fake) -> Fake:
 SOAK: Final = ("soak", "noop", "--for", "5m", "--out", "run")
 
 
-def figures(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    """The processes of the run, as JSON has them, by name."""
-    capsys.readouterr()
-    assert run(["report", "run", "--format", "json"]) == 0
-    whole = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
-    return {one["name"]: one for one in whole["variants"][0]["processes"]}
+def view_of(result: Result) -> View:
+    return look(result, ReportOptions(), LENS).view
+
+
+def processes(result: Result) -> dict[str, ViewRow]:
+    """The processes of a run, by name."""
+    points = view_of(result).points
+    return {point.name: point for point in points if point.dims["point"] == "process"}
 
 
 def soaked(fake: Fake, folder: Path) -> Result:
@@ -175,20 +180,20 @@ def test_a_leak_is_found_in_its_process(
         "Replica Shop grows by 1,08" in text and "Memory of 2 of 3 processes does not grow" in text
     )
     assert "gate: replica Shop grows by" in shown.err
-    known = figures(capsys)
-    replica = known["replica Shop"]
-    slope = replica["pss_mb"]["per_million"]
-    assert slope["low"] < 1080 < slope["high"] and slope["slope"] == pytest.approx(1080, rel=0.01)
-    assert replica["mb_per_hour"] == pytest.approx(1080 * RATE * 3600 / 1e6 * 5 / 5.2, rel=0.01)
-    assert replica["hours_left"] == pytest.approx(4000 / replica["mb_per_hour"])
-    assert [known[name]["word"] for name in ("proxy", "controller")] == ["does not grow"] * 2
+    replica, *others = processes(read(Path("run"))).values()
+    slope, hourly = replica.values["pss_mb_slope"], replica.values["mb_per_hour"].value
+    assert slope.low < 1080 < slope.high  # type: ignore[operator]
+    assert slope.value == pytest.approx(1080, rel=0.01)
+    assert hourly == pytest.approx(1080 * RATE * 3600 / 1e6 * 5 / 5.2, rel=0.01)
+    assert replica.value("hours_left") == pytest.approx(4000 / hourly)
+    assert [process.dims["verdict"] for process in others] == ["does not grow"] * 2
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_no_leak_is_not_called_one(seed: int, tmp_path: Path) -> None:
     memory = dict.fromkeys(("proxy", "replica", "controller", "raylet", "gcs"), still)
-    soak = soak_of(soaked(Fake(memory, noise=0.5, seed=str(seed)), tmp_path / "run"))
-    assert not any(one.leaks for of in soak.variants for one in of.processes)
+    result = soaked(Fake(memory, noise=0.5, seed=str(seed)), tmp_path / "run")
+    assert not any(process.dims["leaks"] for process in processes(result).values())
 
 
 @pytest.mark.parametrize(
@@ -196,11 +201,7 @@ def test_no_leak_is_not_called_one(seed: int, tmp_path: Path) -> None:
     [("1m", 2.0, "too short to say"), ("1m", 16.0, "grows"), ("2h", 2.0, "grows")],
 )
 def test_a_growth_that_may_be_a_warm_up_is_not_judged(
-    time: str,
-    mb: float,
-    verdict: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    time: str, mb: float, verdict: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A controller took 2 MB in the first minute of a load of 30/s."""
     blocks = {"1m": 12, "2h": 120}[time]  # each of 5.2 s here, so 1 and 10 minutes
@@ -208,7 +209,7 @@ def test_a_growth_that_may_be_a_warm_up_is_not_judged(
     use(monkeypatch, Fake({"controller": lambda x: 90 + slope * x}, noise=0.02))
     line = ["soak", "noop", "--for", time, "--out", "run", "--fail-on", "leak", "--leak", "5"]
     assert run(line) == (3 if verdict == "grows" else 1)
-    assert figures(capsys)["controller"]["word"] == verdict
+    assert processes(read(Path("run")))["controller"].dims["verdict"] == verdict
 
 
 def test_a_cache_that_fills_is_a_warm_up(
@@ -219,7 +220,8 @@ def test_a_cache_that_fills_is_a_warm_up(
     text = " ".join(capsys.readouterr().out.split())
     assert "Warm-up: replica Shop grew by 6" in text and "then levelled off" in text
     seen = 9 * math.exp(-0.0015 / 0.004)  # behind the first block
-    assert figures(capsys)["replica Shop"]["warmed"] == pytest.approx(seen, rel=0.05)
+    replica = processes(read(Path("run")))["replica Shop"]
+    assert replica.value("warmed") == pytest.approx(seen, rel=0.05)
 
 
 def test_what_is_too_short_is_not_judged(
@@ -259,9 +261,10 @@ def test_replaced_and_added_processes_are_series_of_their_own(tmp_path: Path) ->
         replica = {**replica, "pid": 7 if at < 5 else 8}
         later = [{**replica, "pid": 9}] if at >= 30 else []
         trials.append(replace(trial, usage={"processes": [replica, proxy, *later]}))
-    (of,) = soak_of(replace(result, trials=tuple(trials))).variants
-    assert {one.name for one in of.processes} == {"proxy", "replica Shop 2", "replica Shop 3"}
-    assert of.brief == 1 and of.free_mb is None
+    result = replace(result, trials=tuple(trials))
+    assert {*processes(result)} == {"proxy", "replica Shop 2", "replica Shop 3"}
+    view = view_of(result)
+    assert "1 process that ended early" in str(view.sections) and not view.rows[0].value("free_mb")
 
 
 def test_a_resumed_soak_joins_the_slopes_of_its_launches(
@@ -273,9 +276,9 @@ def test_a_resumed_soak_joins_the_slopes_of_its_launches(
     fake.stops = 10**6
     assert run(["soak", "--resume", "run", "--fail-on", "leak"]) == 3
     assert fake.measured == [f"block {at}" for at in range(1, 61)]
-    replica = figures(capsys)["replica Shop"]
-    assert replica["launches"] == 2
-    assert replica["pss_mb"]["per_million"]["slope"] == pytest.approx(1080, rel=0.02)
+    replica = processes(read(Path("run")))["replica Shop"]
+    assert replica.dims["launches"] == 2
+    assert replica.value("pss_mb_slope") == pytest.approx(1080, rel=0.02)
     assert run(["soak", "--resume", "run"]) == 0 and len(fake.measured) == 60
 
 
@@ -357,8 +360,8 @@ def test_blocks_on_a_cluster_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert labels == [("block 1", True), ("block 3", True), ("block 4", False)]
     assert all({*one.client} <= {*bench.KEPT_OF_CLIENT} for one in result.trials)
     assert sum(event.startswith("call deploy") for event in script.events) == 1
-    (of,) = soak_of(result).variants
-    assert len(of.blocks) == 3 and len(of.whole) == 2 and of.processes == ()
+    parts = view_of(result).points  # no process was read
+    assert [point.dims.get("blocks") for point in parts] == [1, 2, 1]
 
 
 def test_a_server_that_runs_already_is_loaded(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from collections.abc import Iterator, Mapping
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from serve_bench.benchmarks.tax.bench import LayerCpu
+from serve_bench.benchmarks.tax.lens import LENS
 from serve_bench.benchmarks.tax.request import LAYERS, TaxSuite, expected_s, tax_plan
 from serve_bench.benchmarks.versus.slicing import Slicing
 from serve_bench.cli import sitting as sittings
@@ -21,6 +21,9 @@ from serve_bench.cli.sitting import Outcome, Sitting
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.result import Metric, PlannedTrial, Trial
 from serve_bench.store import read
+from serve_bench.view.document import ReportOptions
+from serve_bench.view.frame import ViewRow
+from serve_bench.view.lens import View, look
 from tests.kinds.sitting import sit_through
 from tests.records import AT, ROWS
 from tests.versus_records import sliced
@@ -77,11 +80,14 @@ def use(monkeypatch: pytest.MonkeyPatch, fake: Fake) -> Fake:
     return fake
 
 
-def figures(capsys: pytest.CaptureFixture[str], folder: str = "run") -> dict[str, Any]:
-    capsys.readouterr()
-    assert run(["report", folder, "--format", "json"]) == 0
-    whole: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return whole
+def view() -> View:
+    return look(read(Path("run")), ReportOptions(), LENS).view
+
+
+def ratios(base: str) -> dict[str, ViewRow]:
+    """The rates of the last row compared with the first layer, or with the layer before."""
+    rows = [row for row in view().comparisons if row.dims["metric"] == "throughput"]
+    return {row.dims["layer"]: row for row in rows if row.dims["with"] == base}
 
 
 def test_a_median_that_is_not_known_is_not_said(
@@ -109,42 +115,37 @@ def test_each_layer_is_compared_with_the_first_and_the_one_before(
     text = " ".join(capsys.readouterr().out.split())
     assert "Serve, default costs 93.8 % of the requests/s of bare uvicorn" in text
     assert "the largest step is Serve by handle, after FastAPI on uvicorn: 75 %" in text
-    one, hundred = figures(capsys)["rows"]
-    assert [layer["name"] for layer in one["layers"]] == [layer.name for layer in LAYERS]
-    assert one["connections"] == 1 and hundred["connections"] == 100
-    by_name = {layer["name"]: layer for layer in hundred["layers"]}
+    points = view().points
+    places = [(point.dims["connections"], point.dims["layer"]) for point in points]
+    assert places == [(users, layer.name) for users in (1, 100) for layer in LAYERS]
+    layers = {point.dims["layer"]: point for point in points[len(LAYERS) :]}
+    firsts, steps = ratios("first"), ratios("before")
     for name, rate in RATES.items():
-        assert by_name[name]["values"]["throughput"] == pytest.approx(rate, rel=0.01)
+        assert layers[name].value("throughput") == pytest.approx(rate, rel=0.01)
         if name != "uvicorn":
-            ratio = by_name[name]["ratios"]["throughput"]["ratio"]
+            ratio = firsts[name].value("b_over_a")
             assert ratio == pytest.approx(rate / RATES["uvicorn"], rel=0.01)
-    steps = {
-        name: layer["steps"]["throughput"]["ratio"]
-        for name, layer in by_name.items()
-        if layer["steps"]
-    }
-    assert steps["default"] == pytest.approx(0.5, rel=0.01)
-    assert steps["haproxy"] == pytest.approx(3.0, rel=0.01)
-    assert by_name["handle"]["client"] == "handle" and by_name["handle"]["before"] == "fastapi"
-    assert by_name["default"]["cpu_us"] == pytest.approx(CPU)
-    assert by_name["default"]["idle"] == {"proxy": 0.02, "replica": 0.01}
+    assert steps["default"].value("b_over_a") == pytest.approx(0.5, rel=0.01)
+    assert steps["haproxy"].value("b_over_a") == pytest.approx(3.0, rel=0.01)
+    assert layers["handle"].dims["client"] == "handle"
+    assert steps["handle"].dims["a"] == "FastAPI on uvicorn"
+    used = {role: layers["default"].value(f"way_cpu.{role}") for role in CPU}
+    idle = [layers["default"].value(f"idle_cpu.{role}") for role in CPU]
+    assert used == pytest.approx(CPU) and idle == pytest.approx([2.0, 1.0])
 
 
-def test_intervals_are_those_of_rounds_in_pairs(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_intervals_are_those_of_rounds_in_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, Fake(sd=0.05))
     assert run(["tax", "--out", "run", "--clients", "raw:100", "--layers", "uvicorn,default"]) == 0
-    (row,) = figures(capsys)["rows"]
-    base, layer = row["layers"]
-    a, b = (one["by_round"]["throughput"] for one in (base, layer))
-    logs = [math.log(b[at] / a[at]) for at in a]
+    a, b = (point.values["throughput"].launches for point in view().points)
+    logs = [math.log(b[number] / a[number]) for number in a]
     mean = sum(logs) / 6
     se = math.sqrt(sum((one - mean) ** 2 for one in logs) / 5 / 6)
-    interval = layer["ratios"]["throughput"]["interval"]
-    assert interval["low"] == pytest.approx(math.exp(mean - 2.5706 * se), rel=1e-3)
-    assert interval["high"] == pytest.approx(math.exp(mean + 2.5706 * se), rel=1e-3)
-    assert layer["steps"] == layer["ratios"]  # there is one layer before: the first
+    interval = ratios("first")["default"].values["b_over_a"]
+    assert interval.low == pytest.approx(math.exp(mean - 2.5706 * se), rel=1e-3)
+    assert interval.high == pytest.approx(math.exp(mean + 2.5706 * se), rel=1e-3)
+    # There is one layer before: the first.
+    assert ratios("before")["default"].values == ratios("first")["default"].values
 
 
 def test_rows_that_are_missing_are_measured_on_all_layers(
@@ -157,7 +158,8 @@ def test_rows_that_are_missing_are_measured_on_all_layers(
     every = [f"{at}/{row}" for at in range(1, 5) for row in ("1 connection", "100 connections")]
     assert fake.measured == every
     assert run(["tax", "--resume", "run", "--rounds", "+1"]) == 0
-    assert len(fake.measured) == 10 and figures(capsys)["rounds"] == 5
+    rounds = {point.dims["rounds"] for point in view().points}
+    assert len(fake.measured) == 10 and rounds == {5}
     assert run(["tax", "--quick", "--resume", "run"]) == 2
     assert "it does not go with --quick" in capsys.readouterr().err
 

@@ -9,17 +9,11 @@ from typing import Any
 import pytest
 
 from serve_bench.analysis.course import ReplicaCount, ReplicaLine
-from serve_bench.benchmarks.timeline.summary import (
-    AnswerDrop,
-    TimelineCell,
-    _drops,
-    _own_router,
-    _rise,
-    drop_of,
-)
+from serve_bench.benchmarks.timeline.drops import AnswerDrop, describe_drops, find_drop
+from serve_bench.benchmarks.timeline.lens import describe_rise, has_own_router
 from serve_bench.core.result import result_of
-from serve_bench.core.slo import parse_slo
-from serve_bench.core.timeline import timeline_of
+from serve_bench.view.figures import Value
+from serve_bench.view.frame import ViewRow
 from tests.records import run
 
 IN, OUT = [False] * 10, [True] * 20
@@ -35,10 +29,13 @@ def launch(ended: list[int], waiting: int = 500, fewer: int = 4) -> Any:
         "cpu": {"proxy": [20.0] * seconds, "replica": [16.0] * seconds, "driver": [90.0]},
         "changes": [{"deployment": "default:Shop"}] * 2,
     }
-    return SimpleNamespace(
-        trial=SimpleNamespace(course=course, round=1, metrics={}),
-        transient=SimpleNamespace(out=(*IN, *OUT), replicas=ReplicaLine("Shop", counts)),
-    )
+    trial = SimpleNamespace(course=course, round=1, metrics={})
+    return trial, SimpleNamespace(out=(*IN, *OUT), replicas=ReplicaLine("Shop", counts))
+
+
+def drop_of(launch: Any) -> AnswerDrop | None:
+    trial, transient = launch
+    return find_drop(trial.course, transient)
 
 
 ENDED = [20] * 10 + [85] * 8 + [16] * 12  # so Serve's router answered after an overload
@@ -53,8 +50,7 @@ def test_a_queue_that_does_not_drain_though_replicas_are_idle() -> None:
 )
 def test_the_wait_of_the_router_is_named(rate: int, wait_s: float, named: bool) -> None:
     """2 tasks for each of 4 replicas, a request each 0.5 s; by another wait it is another rate."""
-    one: Any = SimpleNamespace(launches=[launch(ENDED[:-12] + [rate] * 12)], router_wait_s=wait_s)
-    drop, *router = _drops(one)
+    drop, *router = describe_drops([launch(ENDED[:-12] + [rate] * 12)], wait_s)
     assert drop.startswith(f"in 11 s from second 19 on, {rate} answers/s (median) come")
     assert drop.endswith(
         "the replicas are not the limit; meanwhile, of a core: proxy 20 %, replica 16 %"
@@ -93,7 +89,7 @@ def test_a_deployment_may_have_a_router_of_its_own(
     cell: dict[str, Any], tables: dict[str, Any], own: bool
 ) -> None:
     suite = {"app": {"deployments": [{"name": "Shop", "tables": tables}]}}
-    assert _own_router(result_of([replace(run(), suite=suite)]), cell) is own
+    assert has_own_router(result_of([replace(run(), suite=suite)]), cell) is own
 
 
 @pytest.mark.parametrize(
@@ -107,11 +103,9 @@ def test_a_deployment_may_have_a_router_of_its_own(
 )
 def test_the_slo_after_a_rise(held_s: float | None, out_s: int, words: str) -> None:
     """It does not hold all along where seconds of the stage are out of it."""
-    stage = SimpleNamespace(further_s=None, held_s=held_s, needed=None, out_s=out_s, overshoot=None)
-    transient = SimpleNamespace(stages=[stage], replicas=ReplicaLine("Shop", ()))
-    launches: Any = (SimpleNamespace(transient=transient),)
-    stages = timeline_of("20:4s,40:9s", connections=9)
-    cell = TimelineCell("", "default", {}, stages, parse_slo("p99=1s"), launches)
-    assert list(_rise(cell, 1)) == []  # the load ended before
-    transient.stages.append(stage)
-    assert list(_rise(cell, 1)) == [f"at 4 s the load rises to 40/s: {words}"]
+    values = {"begin_s": Value(4.0), "stage_rate": Value(40.0)}
+    assert list(describe_rise(ViewRow({}, values), False)) == []  # the load ended before
+    values |= {"out_s": Value(float(out_s))}
+    values |= {} if held_s is None else {"held_s": Value(held_s)}
+    sentences = list(describe_rise(ViewRow({}, values), False))
+    assert sentences == [f"at 4 s the load rises to 40/s: {words}"]

@@ -91,9 +91,9 @@ def test_capacity_that_comes_at_a_known_moment() -> None:
     assert (first.out_s, first.held_s) == (0, 0) and last.out_s == 0
     assert rise.held_s == pytest.approx(3.0, abs=0.3)
     assert rise.further_s == pytest.approx(3.0, abs=0.02)
-    assert (rise.needed, rise.most, rise.overshoot) == (3, 3, 0)
+    assert (rise.needed, rise.most_replicas, rise.overshoot) == (3, 3, 0)
     assert rise.needed_s == pytest.approx(3.0, abs=0.02)
-    assert rise.out_s == 3 and figures.lost_total == 0
+    assert rise.out_s == 3 and not any(figures.lost.values())
     course = trial.course
     assert course["due"] == [10] * 3 + [40] * 9 + [10] * 3
     assert course["answered"] == course["due"] and sum(course["sent"]) == sum(course["due"])

@@ -58,16 +58,17 @@ def test_forms(folder: Path, command: Command, tmp_path: Path) -> None:
     """CSV has each second of JSON; a table says the headline; a page has the lanes."""
     code, text, _ = command("report", folder, "--format", "json")
     data = json.loads(text)
-    (cell,) = data["cells"]
-    assert code == 0 and len(cell["launches"]) == 2
-    assert cell["lost"] == {"reset": 1} and cell["out_of_slo_s"]["launches"] == 2
+    (cell,) = data["rows"]
+    assert code == 0 and cell["dims"]["launches"] == 2
+    assert sum(cell["figures"]["lost.reset"]["launches"].values()) == 1
+    assert len(cell["figures"]["out_s"]["launches"]) == 2
     _, text, _ = command("report", folder, "--format", "csv")
     rows = list(csv.DictReader(text.splitlines()))
     cells = [one for one in rows if one["section"] == "seconds"]
     assert [int(one["text"]) for one in cells if one["column"] == "due"] == [20, 20, 40, 40] * 2
-    seconds = [one for launch in cell["launches"] for one in launch["seconds"]]
+    seconds = [row["figures"] for row in data["points"] if row["dims"]["point"] == "second"]
     p99_ms = [float(one["value"]) for one in cells if one["column"] == "p99 ms"]
-    assert p99_ms == pytest.approx([one["p99_ns"] / 1e6 for one in seconds])
+    assert p99_ms == pytest.approx([row["latency_p99"]["value"] / 1e6 for row in seconds])
     assert {one["text"] for one in cells if one["column"] == "SLO"} == {"in", "out"}
     _, text, _ = command("report", folder, "--verbose")
     assert "1 of 240 requests was lost: 1 reset" in " ".join(text.split())

@@ -14,11 +14,12 @@ import pytest
 
 from serve_bench.analysis.comparing import floors_of, of_runs, of_versus
 from serve_bench.analysis.comparing.model import Comparing
-from serve_bench.cli.show import render, render_comparing
+from serve_bench.cli.show import render_comparing
 from serve_bench.core.result import Failure, Launch, Result, result_of
 from serve_bench.report import COMPARED
+from serve_bench.view.comparison import view_comparison
 from tests.records import AT, ROWS
-from tests.sheet_parts import as_lines, versus_document
+from tests.rendering import render
 from tests.versus_records import micro_result, one_launch, rates, sliced, versus_result, versus_run
 
 THREE = {ROWS[0]: rates(325.0, 3188.0), ROWS[1]: rates(452.0, 440.0), ROWS[2]: rates(580.0, 520.0)}
@@ -84,9 +85,10 @@ def test_commit_sources_and_packages_of_each_side_and_what_differs_are_said() ->
         "app sources 99999999 -> 77777777",
         "protobuf 6.33 -> 7.1",
     ]
-    told = json.loads(render(result, "json"))
-    assert told["differs"] == differs
-    assert told["b"]["launches"][0]["packages"][1] == "keyring==1.0"  # no secret, despite its name
+    verdict, _, b = json.loads(render(result, "json"))["points"]
+    assert verdict["dims"]["differs"] == differs
+    # No secret, despite its name.
+    assert b["dims"]["launches"][0]["proof"]["packages"][1] == "keyring==1.0"
 
 
 def test_rounds_that_failed_are_missing_aloud() -> None:
@@ -104,8 +106,8 @@ def test_nothing_measured_is_shown_as_such() -> None:
     for format in COMPARED:
         text = render(result_of([run, launched]), format)
         assert "inconclusive" in text
-    page = versus_document(result_of([run, launched]), None)
-    assert "inconclusive" in as_lines(page.findings)[0]
+    (finding, *_) = view_comparison(of_versus(result_of([run, launched]))).findings
+    assert "inconclusive" in finding
 
 
 def test_the_hop_in_which_the_difference_is() -> None:
@@ -122,7 +124,7 @@ def test_the_hop_in_which_the_difference_is() -> None:
     result = result_of([plain.run, *plain.launches, *trials])
     text = " ".join(render(result, width=120).split())
     assert "B takes 8.00 ms more than A, 10.0 of them router (10.0 to 10.0)" in text
-    (row,) = json.loads(render(result, "json"))["rows"]
-    router = next(one for one in row["hops"] if one["hop"] == "router")
-    assert router["b_ns"] - router["a_ns"] == pytest.approx(10e6)
-    assert "hops" not in json.loads(render(plain, "json"))["rows"][0]
+    rows = view_comparison(of_versus(result)).comparisons
+    router = next(row for row in rows if row.dims.get("hop") == "router")
+    assert router.value("hop_grown") == pytest.approx(10e6)
+    assert not any("hop" in row.dims for row in view_comparison(of_versus(plain)).comparisons)

@@ -1,0 +1,130 @@
+"""What went wrong in the launches of a cell, in words: answers that drop while requests wait though
+as many replicas gave more before, and requests that were lost near an event."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean, median
+from typing import Final
+
+from serve_bench.analysis.course import AFTER_S, Transient, events_of
+from serve_bench.analysis.statistics import silent_from
+from serve_bench.analysis.verdict import limited_by
+from serve_bench.analysis.verdict.router import router_words
+from serve_bench.core.figures import counted
+from serve_bench.core.result import JsonObject, Trial
+from serve_bench.view.figures import shorten
+
+
+@dataclass(frozen=True)
+class AnswerDrop:
+    """Seconds of a launch in which requests waited, and `replicas` answered fewer than half as many
+    as no more of them had before; `first_s` is the first. `rate`: their median answers/s; `held`:
+    the most answers/s before; `cpu`: the mean use of each role, % of a core."""
+
+    seconds: int
+    first_s: int
+    rate: float
+    held: float
+    replicas: int
+    cpu: Mapping[str, float]
+
+
+def find_drop(course: JsonObject, transient: Transient) -> AnswerDrop | None:
+    """The longest drop of a launch, of those by as many replicas; None where it has fewer than
+    DROP_S seconds. Answers that come in bursts are no drop: a second stands for AROUND_S before and
+    after it too, as far as no more and no fewer replicas ran."""
+    ended = course["ended"]
+    states = [transient.replicas.at(second + 0.5) for second in range(len(ended))]
+    counts = [0 if state is None else state.running for state in states]
+    most: dict[int, float] = {}
+    drops: dict[int, list[tuple[int, float, float]]] = {}
+    for second, out in enumerate(transient.out):
+        running = counts[second]
+        around = range(max(0, second - AROUND_S), min(len(ended), second + AROUND_S + 1))
+        rate = mean(ended[near] for near in around if counts[near] == running)
+        held = max((value for few, value in most.items() if few <= running), default=0.0)
+        if out and course["waiting"][second] >= held > 0 and rate < held / 2:
+            drops.setdefault(running, []).append((second, ended[second], held))
+        most[running] = max(most.get(running, 0.0), rate)
+    running, seconds = max(drops.items(), key=lambda drop: len(drop[1]), default=(0, []))
+    if len(seconds) < DROP_S:
+        return None
+    places = [second for second, *_ in seconds]
+    cpu = {}
+    for role, line in (course.get("cpu") or {}).items():
+        used = [line[place] for place in places if place < len(line) and line[place] is not None]
+        if used and role not in OURS:
+            cpu[role] = mean(used)
+    rate = median(rate for _, rate, _ in seconds)
+    held = max(held for *_, held in seconds)
+    return AnswerDrop(len(seconds), places[0], rate, held, running, cpu)
+
+
+AROUND_S: Final = 2
+"""Answers of an overloaded proxy come in bursts, 2 s apart (Ray 2.60)."""
+
+DROP_S: Final = 5
+"""Fewer seconds of a load may be a pause of the host, or the start of replicas."""
+
+OURS: Final = ("serve_bench", "load_worker", "driver")
+"""Roles that take no part in answers."""
+
+
+def describe_drops(
+    launches: Sequence[tuple[Trial, Transient]], wait_s: float | None
+) -> Iterator[str]:
+    """Of each launch what held it up, its standstill or its drop. `wait_s`: the longest wait of
+    Serve's router, where it is known."""
+    for trial, transient in launches:
+        where = f"launch {trial.round}: " if len(launches) > 1 else ""
+        if silent_from(trial) is not None:
+            limit = limited_by(trial)
+            is_clear = limit.cause != "unclear"
+            yield where + (f"it is limited by {limit.text}" if is_clear else limit.reasons[0])
+            continue
+        drop = find_drop(trial.course, transient)
+        if drop is None:
+            continue
+        busiest = sorted(drop.cpu.items(), key=lambda role: -role[1])[:2]
+        cpu = ", ".join(f"{role} {shorten(used, 2)} %" for role, used in busiest)
+        yield (
+            f"{where}in {drop.seconds} s from second {drop.first_s} on, {shorten(drop.rate)} "
+            f"answers/s (median) come while requests wait; {counted(drop.replicas, 'replica')}"
+            f"{' or fewer' * (drop.replicas > 1)} gave {shorten(drop.held)}/s before: the replicas "
+            f"are not the limit" + (f"; meanwhile, of a core: {cpu}" if cpu else "")
+        )
+        deployments = {change["deployment"] for change in trial.course.get("changes") or ()}
+        words = router_words(drop.rate, drop.replicas, wait_s)
+        if words is not None and len(deployments) == 1:
+            yield where + words
+
+
+NEAR_S: Final = 1.0
+"""A lost request whose end is so near to an event is counted with it. A process that ends may lose
+requests before it is gone: HAProxy did so 1 s before (Ray 2.60)."""
+
+
+def near_events(courses: Iterable[JsonObject]) -> Counter[str]:
+    """Lost requests by the kind of the event nearest to their end, within NEAR_S (as well as an end
+    of a process is known); those without one under an empty name."""
+    near: Counter[str] = Counter()
+    for course in courses:
+        events = [event for event in events_of(course) if not event.what.endswith("ready")]
+        for due_s, end_s, _ in course.get("lost") or ():
+            moment = due_s if end_s is None else end_s
+            distances = [(abs(moment - event.at_s), event.what) for event in events]
+            distance, event_name = min(distances, default=(0.0, ""), key=lambda pair: pair[0])
+            near[event_name if distance <= NEAR_S + AFTER_S else ""] += 1
+    return near
+
+
+def describe_near(courses: Iterable[JsonObject]) -> Iterator[str]:
+    """Near which events requests were lost, where at least half of them were."""
+    near = near_events(courses)
+    total, apart = near.total(), near.pop("", 0)
+    if near.total() and 2 * near.total() >= total:
+        kinds = ", ".join(f"{what} ({count:,})" for what, count in near.most_common(3))
+        yield f"{total - apart:,} of {total:,} lost requests ended within {NEAR_S:g} s of: {kinds}"

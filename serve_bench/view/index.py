@@ -1,0 +1,102 @@
+"""An index of runs: when, which command, what was found, newest first; the main figure of each
+suite over its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from serve_bench.analysis.statistics import MAIN, summarize
+from serve_bench.core.figures import counted, number
+from serve_bench.core.result import Result
+from serve_bench.view.about_run import command_line, moment
+from serve_bench.view.blocks import section
+from serve_bench.view.charts import Chart, LinePoint
+from serve_bench.view.document import (
+    Charts,
+    Column,
+    Document,
+    Facts,
+    Finding,
+    Number,
+    Section,
+    Table,
+    TableRow,
+    Text,
+    sentences,
+)
+from serve_bench.view.drawn import ladder
+
+FEWEST: Final = 2
+"""Runs of a suite that make a series."""
+
+
+@dataclass(frozen=True)
+class IndexedRun:
+    """A stored run: its folder as it is shown, and its first finding."""
+
+    where: str
+    result: Result
+    finding: Finding
+
+    @property
+    def most(self) -> float | None:
+        """The highest requests/s of any row; None of runs that have none."""
+        lines = summarize(self.result)
+        rates = [line.spreads[MAIN].mean for line in lines if MAIN in line.spreads]
+        return max(rates, default=None)
+
+
+def index_runs(runs: Sequence[IndexedRun], place: str, skipped: Sequence[str] = ()) -> Document:
+    """The index of the runs in a folder. `skipped`: those that cannot be read, and why."""
+    newest = sorted(runs, key=lambda run: run.result.run.started_at, reverse=True)
+    rows = tuple(TableRow(tuple(_cells(run))) for run in newest)
+    columns = (
+        Column("begun", number=False),
+        Column("records", number=False),
+        Column("requests/s", "most"),
+        Column("finding", number=False),
+        Column("command", number=False, detail=True),
+    )
+    notes = ("requests/s: the most of any row; serve-bench report RECORDS shows a run",)
+    table = Table("Runs, newest first", columns, rows, notes)
+    latest = newest[0].finding.text if newest else "nothing"
+    return Document(
+        title=f"runs in {place}",
+        command="report",
+        run=Facts(()),
+        machine=Facts(()),
+        findings=sentences([f"{counted(len(runs), 'run')} in {place}; the newest: {latest}"]),
+        doubts=sentences([f"passed over: {why}" for why in skipped], "doubt"),
+        sections=(
+            Section("runs", "Runs", (table,), "headline"),
+            *section("series", "Over time", [Charts(partial(_series, newest))]),
+        ),
+        where=place,
+    )
+
+
+def _cells(run: IndexedRun) -> Iterator[Text | Number | str]:
+    about, most = run.result.run, run.most
+    yield moment(about.started_at)
+    yield Text(run.where)
+    yield Number(number(most), most)
+    yield Text(run.finding.text, run.finding.tone)
+    yield command_line(about)
+
+
+def _series(newest: Sequence[IndexedRun]) -> Iterator[Chart]:
+    """The most requests/s of each suite, run by run."""
+    suites: dict[str, list[float]] = {}
+    for run in reversed(newest):
+        about = run.result.run
+        name = str(about.suite.get("name") or about.command)
+        if (most := run.most) is not None:
+            suites.setdefault(name, []).append(most)
+    for name, rates in suites.items():
+        if len(rates) >= FEWEST:
+            points = [LinePoint(place, rate) for place, rate in enumerate(rates, 1)]
+            title = f"{name}: the most requests/s of any row"
+            yield ladder(title, {name: points}, "run, in order of time", "requests/s", log_x=False)

@@ -1,0 +1,24 @@
+"""A run as the text that `report` prints of it."""
+
+from __future__ import annotations
+
+from serve_bench.cli.show import RunReport
+from serve_bench.core.result import Result
+from serve_bench.report import Layout
+from serve_bench.view.document import ReportOptions
+
+
+def render(
+    result: Result,
+    format: str = "table",
+    *,
+    published: bool = False,
+    where: str | None = None,
+    width: int = 80,
+    color: bool = False,
+    exclude_connect: bool = False,
+    verbose: bool = False,
+) -> str:
+    """A run in a form; see RunReport.text, ReportOptions and Layout."""
+    report = RunReport(result, ReportOptions(where, published, exclude_connect))
+    return report.text(format, Layout(width, color, verbose))
