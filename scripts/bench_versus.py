@@ -36,7 +36,6 @@ from serve_bench.benchmarks.versus.flags import planned
 from serve_bench.benchmarks.versus.measure import REQUEST_WAY, WARMING
 from serve_bench.cli.gate import Gate
 from serve_bench.core.errors import BadInput
-from serve_bench.core.figures import host_line
 from serve_bench.core.load_spec import Load
 from serve_bench.core.plan import load_of
 from serve_bench.core.result import Result
@@ -171,7 +170,7 @@ def main() -> None:
         if any(about.items() <= one.items() for one in figures(asked.figures)):
             print(f"{asked.part} {case} {launch}: there already", flush=True)
             continue
-        about["host"] = host_line(fingerprint())
+        about["host"] = fingerprint()
         if asked.part == "coverage":
             keep(asked.figures, about | coverage(case, launch, asked))
             continue

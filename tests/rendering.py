@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from serve_bench.cli.show import RunReport
+from serve_bench.benchmarks.registry import benchmark_of
+from serve_bench.cli.show import text_of
 from serve_bench.core.result import Result
 from serve_bench.report import Layout
 from serve_bench.view.document import ReportOptions
@@ -19,6 +20,7 @@ def render(
     exclude_connect: bool = False,
     verbose: bool = False,
 ) -> str:
-    """A run in a form; see RunReport.text, ReportOptions and Layout."""
-    report = RunReport(result, ReportOptions(where, published, exclude_connect))
-    return report.text(format, Layout(width, color, verbose))
+    """A run in a form; see text_of, ReportOptions and Layout."""
+    options = ReportOptions(where, published, exclude_connect)
+    run = benchmark_of(result.run).look(result, options)
+    return text_of(run, format, Layout(width, color, verbose))

@@ -99,7 +99,7 @@ def is_sound(sheet: Document) -> None:
 
 def sheet(result: Result, where: str | None = None, published: bool = False) -> Document:
     """What a run says, by the kind of its command."""
-    return benchmark_of(result.run).document(result, ReportOptions(where, published))
+    return benchmark_of(result.run).look(result, ReportOptions(where, published)).document
 
 
 page_sheet = load_sheet = ladder_sheet = sheet

@@ -3,10 +3,8 @@
 Rule: its form is {"perf_metrics": [{perf_metric_name, perf_metric_value, perf_metric_type}]}, the
 type THROUGHPUT or LATENCY. A name carries variant, cell, row, metric and unit; in a suite that
 stands for a benchmark of Ray it is the name there, with the variant before it where there are
-several. What was planned
-and not measured is listed under `not_measured`, rows whose figures are of what was broken under
-`broken`, without a figure, and the names of figures that are only known to be higher under
-`lower_bounds`: keys that the tooling does not read.
+several. Keys that the tooling does not read: `not_measured`, what was planned and not measured;
+`broken`, rows without figures since something broke; `lower_bounds`, figures known to be higher.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """The kinds of run, one line each: the folder of its modules by the command that makes it.
 
-A folder has `document.py` with `document(result, options)`, which says what a run says to people;
-and `exports.py` with `json_text`, which machines read, and of kinds with a published form
-`classic_text`; some have `condensed.py`. They are imported when they are needed. Nothing else
-in the package compares the command of a run.
+A folder has `lens.py` with LENS, by which its runs are looked at; some have `condensed.py`. They
+are imported when they are needed. Nothing else in the package compares the command of a run.
 """
 
 from __future__ import annotations
@@ -22,54 +20,39 @@ from serve_bench.store.search import search
 if TYPE_CHECKING:
     from serve_bench.core.result import Result, Run
     from serve_bench.view.document import Document, ReportOptions
-    from serve_bench.view.lens import RunLook
+    from serve_bench.view.lens import Lens, RunLook
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A kind of run. `folder`: of its modules, below benchmarks/; `pages` and `data`: of its
-    `document.py` and `exports.py`, where it has those of another kind. `condenses`: it has a
+    """A kind of run. `folder`: of its modules, below benchmarks/. `condenses`: it has a
     `condensed.py`, since its trials are no rows to compare. `classic`: its figures were published
-    in a form of their own, which its exports write. `lens`: it has a `lens.py` in their place."""
+    in a form of their own, which its lens writes."""
 
     folder: str
-    pages: str | None = None
-    data: str | None = None
     condenses: bool = False
     classic: bool = False
-    lens: bool = False
 
-    def document(self, result: Result, options: ReportOptions) -> Document:
-        """What a run of this kind says. Raises FormatError for damaged records."""
-        if self.lens:
-            return self._look(result, options).document()
-        make = self._of_module(self.pages or self.folder, "document", "document")
-        return cast("Document", make(result, options))
+    @property
+    def lens(self) -> Lens:
+        """How its runs are looked at; the figures of its own are declared with it."""
+        return cast("Lens", self._of_module("lens", "LENS"))
 
-    def text(self, form: str, result: Result, options: ReportOptions) -> str:
-        """A run of this kind for programs (json), or in the published form (classic), where it has
-        one; ends with a newline. Raises FormatError for damaged records."""
-        if self.lens:
-            return cast(str, getattr(self._look(result, options), f"{form}_text")())
-        write = self._of_module(self.data or self.folder, "exports", f"{form}_text")
-        return cast(str, write(result, options))
+    def look(self, result: Result, options: ReportOptions) -> RunLook:
+        """A run of this kind through its lens. Raises FormatError for damaged records."""
+        from serve_bench.view.lens import look
+
+        return look(result, options, self.lens)
 
     def condensed(self, result: Result) -> Result:
         """A run of this kind with the rows that are compared. Raises FormatError."""
-        if not self.condenses:
-            return result
-        return cast("Result", self._of_module(self.folder, "condensed", "condensed")(result))
+        return self._of_module("condensed", "condensed")(result) if self.condenses else result
 
-    def _look(self, result: Result, options: ReportOptions) -> RunLook:
-        from serve_bench.view.lens import look
-
-        return look(result, options, self._of_module(self.folder, "lens", "LENS"))
-
-    def _of_module(self, folder: str, module: str, name: str) -> Any:
-        return getattr(import_module(f"serve_bench.benchmarks.{folder}.{module}"), name)
+    def _of_module(self, module: str, name: str) -> Any:
+        return getattr(import_module(f"serve_bench.benchmarks.{self.folder}.{module}"), name)
 
 
-ROWS: Final = Benchmark("micro", classic=True, lens=True)
+ROWS: Final = Benchmark("micro", classic=True)
 """A matrix of cells, each with some rows."""
 
 BENCHMARKS: Final[dict[str, Benchmark]] = {
@@ -77,17 +60,17 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "trace": ROWS,
     "micro": ROWS,
     "noop": ROWS,
-    "load": Benchmark("load", lens=True),
-    "capacity": Benchmark("capacity", condenses=True, lens=True),
-    "soak": Benchmark("soak", condenses=True, lens=True),
-    "sweep": Benchmark("ladder", lens=True),
-    "recsys": Benchmark("ladder", lens=True),
-    "press": Benchmark("press", classic=True, lens=True),
-    "rpc": Benchmark("rpc", lens=True),
-    "scale": Benchmark("scale", lens=True),
-    "versus": Benchmark("versus", lens=True),
-    "tax": Benchmark("tax", lens=True),
-    "timeline": Benchmark("timeline", condenses=True, lens=True),
+    "load": Benchmark("load"),
+    "capacity": Benchmark("capacity", condenses=True),
+    "soak": Benchmark("soak", condenses=True),
+    "sweep": Benchmark("ladder"),
+    "recsys": Benchmark("ladder"),
+    "press": Benchmark("press", classic=True),
+    "rpc": Benchmark("rpc"),
+    "scale": Benchmark("scale"),
+    "versus": Benchmark("versus"),
+    "tax": Benchmark("tax"),
+    "timeline": Benchmark("timeline", condenses=True),
 }
 """By command."""
 
@@ -131,8 +114,16 @@ def index_of(place: Path, note: Callable[[str], None]) -> Document:
     skipped, indexed = [f"{run.folder}: {run.reason}" for run in unreadable], []
     for folder, result in runs.items():
         try:
-            document = benchmark_of(result.run).document(result, ReportOptions(str(folder)))
+            document = benchmark_of(result.run).look(result, ReportOptions(str(folder))).document
             indexed.append(IndexedRun(str(folder), result, document.findings[0]))
         except (BadInput, FormatError) as error:
             skipped.append(f"{folder}: {error}")
     return index_runs(indexed, str(place), skipped)
+
+
+def run_schema() -> dict[str, Any]:
+    """The JSON Schema of the JSON of every kind of run, with the figures of all of them."""
+    from serve_bench.view.schema import make_schema
+
+    assert all(kind.lens for kind in BENCHMARKS.values())  # their figures are declared now
+    return make_schema()

@@ -26,13 +26,14 @@ from serve_bench.store.files import (
 )
 
 if TYPE_CHECKING:
-    from serve_bench.cli.show import ReportRequest, RunReport
+    from serve_bench.cli.show import ReportRequest
     from serve_bench.view.document import Document
+    from serve_bench.view.lens import RunLook
 
 
 class ReportCommandOptions(FormatOptions, GateOptions):
     order = """folders format output published perf_metrics trace_out exclude_connect threshold
-        gate fail_on noise verbose plot chart"""
+        gate fail_on noise verbose plot chart schema"""
 
     folders: list[Path] | None = argument(
         "Folders of runs, or records.jsonl files; a folder that holds runs: its index.\n\n"
@@ -60,6 +61,7 @@ class ReportCommandOptions(FormatOptions, GateOptions):
     verbose: bool = flag(False, VERBOSE_HELP, "--verbose", "-v")
     plot: Path | None = flag(None, "Draw the charts into this file too: .svg or .png.")
     chart: str | None = flag(None, "Draw only charts with these words in their title (--plot).")
+    schema: bool = flag(False, "Print the JSON Schema of --format json, and nothing else.")
 
 
 @command(ReportCommandOptions)
@@ -73,9 +75,14 @@ def report(options: ReportCommandOptions) -> int:
     Example: serve-bench report results/20260102-030405 --format html
     """
     from serve_bench.analysis.comparing import of_versus
-    from serve_bench.benchmarks.registry import newest_run
+    from serve_bench.benchmarks.registry import newest_run, run_schema
     from serve_bench.cli.show import ReportRequest
     from serve_bench.report.picture import charts_of
+    from serve_bench.view.csv import json_of
+
+    if options.schema:
+        write_text(target_of(options.output), json_of(run_schema()))
+        return 0
 
     html, output = options.format == "html", options.output
     folders = options.folders or [newest_run(RESULTS)]
@@ -107,7 +114,7 @@ def report(options: ReportCommandOptions) -> int:
         charts_of([report.document for report in reports], options.chart)
     if html:
         write_page(list(zip(folders, reports, strict=True)), output)
-        request.write_beside(reports[0].result)
+        request.write_beside(reports[0].stored)
     elif to is not None or len(reports) > 1:
         _show_all(request, reports, to)
     else:
@@ -210,12 +217,12 @@ def target_of(output: str | None) -> Path | None:
     return Path(output)
 
 
-def _show_all(request: ReportRequest, reports: list[RunReport], to: Path | None) -> None:
+def _show_all(request: ReportRequest, reports: list[RunLook], to: Path | None) -> None:
     """Prints several runs one after the other, or writes one or several to a file. Raises RunFailed
     when a file cannot be written."""
     texts = [request.text(report, to_file=to is not None) for report in reports]
     write_text(to, _joined(texts, request.format))
-    request.write_beside(reports[0].result)
+    request.write_beside(reports[0].stored)
 
 
 def _joined(texts: list[str], format: str) -> str:
@@ -233,7 +240,7 @@ def _joined(texts: list[str], format: str) -> str:
 PAGE = "report.html"
 
 
-def write_page(runs: Sequence[tuple[Path, RunReport]], output: str | None) -> None:
+def write_page(runs: Sequence[tuple[Path, RunLook]], output: str | None) -> None:
     """Writes the page of these runs, each with its folder (or records file), and prints its place.
 
     `output`: a file; -: stdout; None: report.html in the run's folder, of several runs in the
@@ -245,7 +252,7 @@ def write_page(runs: Sequence[tuple[Path, RunReport]], output: str | None) -> No
     homes = [_home(place) for place, _ in runs]
     to = place_of_page(output, usual_place([place for place, _ in runs]))
     for _, report in runs:
-        for warning in report.result.warnings:
+        for warning in report.stored.warnings:
             print_note(f"warning: {warning.message}")
     documents = [report.document for _, report in runs]
     base = Path() if to is None else to.parent

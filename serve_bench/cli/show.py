@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,36 +15,24 @@ from serve_bench.core.result import Result
 from serve_bench.report import COMPARED, FORMATS, FORMS, Layout
 from serve_bench.store.files import check_reachable, write_output
 from serve_bench.view.csv import csv_text
-from serve_bench.view.document import Document, ReportOptions
+from serve_bench.view.document import ReportOptions
 
 if TYPE_CHECKING:
     from serve_bench.analysis.comparing.model import Comparing
+    from serve_bench.view.lens import RunLook
 
 
-@dataclass(frozen=True)
-class RunReport:
-    """A run as it is reported. Its document is made once, when a form first needs it."""
+def text_of(run: RunLook, format: str, layout: Layout) -> str:
+    """A run as text that ends with a newline, with control characters in names written out.
 
-    result: Result
-    options: ReportOptions
-
-    @cached_property
-    def document(self) -> Document:
-        """What the run says. Raises FormatError for damaged records."""
-        return benchmark_of(self.result.run).document(self.result, self.options)
-
-    def text(self, format: str, layout: Layout) -> str:
-        """The run as text that ends with a newline, with control characters in names written out.
-
-        Raises BadInput for a format that the run does not have, FormatError for damaged records.
-        """
-        kind = benchmark_of(self.result.run)
-        check_format(format, formats_of(self.result.run.command))
-        if format == "csv":
-            return visible(csv_text(self.document, self.result.run.id))
-        if format in FORMS:
-            return FORMS[format](self.document, layout)
-        return visible(kind.text(format, self.result, self.options))
+    Raises BadInput for a format that the run does not have.
+    """
+    check_format(format, formats_of(run.result.run.command))
+    if format == "csv":
+        return visible(csv_text(run.document, run.result.run.id))
+    if format in FORMS:
+        return FORMS[format](run.document, layout)
+    return visible(run.json_text() if format == "json" else run.classic_text())
 
 
 def render_comparing(
@@ -95,25 +82,27 @@ class ReportRequest:
             if path is not None:
                 check_target(path, flag)
 
-    def report(self, result: Result, folder: Path) -> RunReport:
-        return RunReport(result, ReportOptions(str(folder), self.published, self.exclude_connect))
+    def report(self, result: Result, folder: Path) -> RunLook:
+        """What is reported. Raises FormatError for damaged records."""
+        options = ReportOptions(str(folder), self.published, self.exclude_connect)
+        return benchmark_of(result.run).look(result, options)
 
-    def text(self, report: RunReport, *, to_file: bool = False) -> str:
+    def text(self, report: RunLook, *, to_file: bool = False) -> str:
         """A report as stdout takes it, or a file: without colours. Prints on stderr what was passed
         over while reading."""
-        for warning in report.result.warnings:
+        for warning in report.stored.warnings:
             print_note(f"warning: {warning.message}")
         width, color = 80, False
         if self.format == "table" and not to_file:
             from serve_bench.report.terminal import terminal
 
             width, color = terminal(sys.stdout)
-        return report.text(self.format, Layout(width, color, self.verbose))
+        return text_of(report, self.format, Layout(width, color, self.verbose))
 
-    def show(self, report: RunReport) -> None:
+    def show(self, report: RunLook) -> None:
         """Prints the report, writes the files. RunFailed when one cannot be written."""
         print(self.text(report), end="", flush=True)
-        self.write_beside(report.result)
+        self.write_beside(report.stored)
 
     def write_beside(self, result: Result) -> None:
         """Writes the files beside a report. RunFailed when one cannot be written."""

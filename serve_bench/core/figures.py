@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, Final
 
 
 class LowerBound(float):
@@ -65,29 +63,3 @@ def ratio_text(value: float | None) -> str:
     if value >= 10:
         return f"{value:.1f}"
     return f"{value:.3f}" if value >= 0.01 else f"{value:.2g}"
-
-
-def host_line(host: Mapping[str, Any]) -> str:
-    """The host of a run in one line, from the fingerprint that observing/host.py makes."""
-    memory = host.get("memory_bytes")
-    versions = [f"{word} {host[key]}" for word, key in _VERSIONS if host.get(key)]
-    words = [
-        str(host.get("cpu") or "unknown CPU"),
-        f"{host.get('usable_cores') or host.get('logical_cores') or '?'} cores",
-        None if host.get("cpu_quota_cores") is None else f"quota {host['cpu_quota_cores']} cores",
-        None if not memory else f"{memory / 2**30:.1f} GiB",
-        host.get("kernel"),
-        *versions,
-        _before(host),
-    ]
-    return ", ".join(str(word) for word in words if word)
-
-
-def _before(host: Mapping[str, Any]) -> str | None:
-    """What ran on the host before the run."""
-    if host.get("busy_cores") is None:
-        return None
-    return f"{host['busy_cores']:.2f} cores in use before the start"
-
-
-_VERSIONS: Final = (("Python", "python"), ("Ray", "ray"), ("serve-bench", "tool"))

@@ -6,7 +6,6 @@ else, so that both clients agree.
 
 from __future__ import annotations
 
-import errno
 import os
 import socket
 from typing import TYPE_CHECKING, Final
@@ -17,12 +16,6 @@ from serve_bench.core.secrets import MOST, hash_value
 
 if TYPE_CHECKING:
     from serve_bench.core.load_result import LoadResult
-
-BROKEN: frozenset[int] = frozenset(
-    {errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED, errno.ENOTCONN, errno.ESHUTDOWN}
-)
-"""An established connection that the other side broke off."""
-
 
 LONGEST_EXAMPLE: Final = 120
 """Characters of what was seen of a failed request: it stands in the line of an error."""

@@ -13,7 +13,7 @@ from typing import Final
 
 from rich.box import Box
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -58,22 +58,28 @@ def _cell(text: str) -> Padding:
     return Padding(Text(bare), (0, 0, 0, len(text) - len(bare)))
 
 
+def _least(cells: Sequence[str], whole: bool = False) -> int:
+    """The least width of a column: of its longest word, or `whole` line, and its indent."""
+    indent = max(len(cell) - len(cell.lstrip(" ")) for cell in cells)
+    parts = (cell.splitlines() if whole else cell.split() for cell in cells)
+    longest = max((cell_len(part) for split in parts for part in split), default=1)
+    return indent + min(longest, MOST_OF_A_WORD)
+
+
 def table_blocks(
     heads: Sequence[str], rows: Sequence[Sequence[str]], words: Collection[int], width: int
 ) -> list[list[str]]:
     """The lines of a table: those of its heads, then those of each row. Columns in `words` are
     flush left, the others are figures, flush right."""
     table = Table(box=_BOX, show_edge=False, show_lines=True, padding=(0, 1, 0, 0), pad_edge=False)
-    for at, head in enumerate(heads):
-        cells = [head, *(row[at] for row in rows)]
-        indent = max(len(cell) - len(cell.lstrip(" ")) for cell in cells)
-        longest = max((cell_len(word) for cell in cells for word in cell.split()), default=1)
-        table.add_column(
-            Text(head),
-            justify="left" if at in words else "right",
-            overflow="fold",
-            min_width=indent + min(longest, MOST_OF_A_WORD),
-        )
+    columns = [[head, *(row[at] for row in rows)] for at, head in enumerate(heads)]
+    least = [_least(cells, at not in words) for at, cells in enumerate(columns)]
+    whole = sum(least) + 2 * len(least) <= width  # there is room for "57.53 ± 4.00" in one line
+    least = least if whole else [_least(cells) for cells in columns]
+    for at, (head, room) in enumerate(zip(heads, least, strict=True)):
+        side: JustifyMethod = "left" if at in words else "right"
+        keep = whole and at not in words
+        table.add_column(Text(head), justify=side, overflow="fold", min_width=room, no_wrap=keep)
     for row in rows:
         table.add_row(*map(_cell, row))
     out = io.StringIO()

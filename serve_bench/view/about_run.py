@@ -11,23 +11,14 @@ import shlex
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from serve_bench.analysis.checks import added_of, unfair_sentences
 from serve_bench.analysis.statistics import MAIN, Line, summarize
 from serve_bench.core.figures import counted
 from serve_bench.core.load_result import Warmup
 from serve_bench.core.result import JsonObject, Result, Run, Trial
-from serve_bench.view.blocks import (
-    NOTHING,
-    Fields,
-    count,
-    plain,
-    proofs,
-    table_of,
-    whole_proofs,
-    word_table,
-)
+from serve_bench.view.blocks import NOTHING, Fields, count, plain, proofs, table_of, whole_proofs
 from serve_bench.view.document import (
     Block,
     Cell,
@@ -44,6 +35,7 @@ from serve_bench.view.document import (
     Tone,
     sentences,
 )
+from serve_bench.view.figures import mean_of
 from serve_bench.view.rows import PROFILED
 from serve_bench.view.slo import with_slo
 from serve_bench.view.texts import cell_title
@@ -105,8 +97,8 @@ def _client(line: Line) -> str:
 
 def _client_adds(line: Line) -> Number:
     """What the client adds to the mean latency, the mean of the launches."""
-    known = [added[0] for trial in line.trials if (added := added_of(trial)) is not None]
-    return plain(statistics.fmean(known) / 1e6, 3) if known else NOTHING
+    added = mean_of(added[0] for trial in line.trials if (added := added_of(trial)))
+    return NOTHING if added is None else plain(added / 1e6, 3)
 
 
 def _warmed(line: Line) -> list[Warmup]:
@@ -170,12 +162,13 @@ def _processes(line: Line) -> Number:
 
 def _sent(line: Line) -> Number:
     """Of an open loop the requests sent a second, in the mean of the launches."""
-    rates = [
-        trial.counts.sent / trial.seconds["measured"]
-        for trial in line.trials
-        if line.row.loop == "open" and trial.seconds.get("measured")
-    ]
-    return plain(statistics.fmean(rates) if rates else None)
+    return plain(
+        mean_of(
+            trial.counts.sent / trial.seconds["measured"]
+            for trial in line.trials
+            if line.row.loop == "open" and trial.seconds.get("measured")
+        )
+    )
 
 
 def _asked_cell(line: Line, suite: JsonObject) -> str:
@@ -209,8 +202,7 @@ def _measured(line: Line) -> Cell:
 
 def _warmup(line: Line) -> Number:
     """Its mean over launches; a dash where there was none."""
-    warmed = _warmed(line)
-    return plain(statistics.fmean(one.seconds for one in warmed) if warmed else None, 3)
+    return plain(mean_of(warmup.seconds for warmup in _warmed(line)), 3)
 
 
 def _steady(line: Line) -> Text:
@@ -265,9 +257,6 @@ def _span(values: Sequence[float], form: str) -> str:
     low, high = form.format(min(values)), form.format(max(values))
     return low if low == high else f"{low} to {high}"
 
-
-Formula: TypeAlias = tuple[str, str, str]
-"""Name, formula in plain text, source."""
 
 FORMULAS: Final = "How each figure is computed, with sources: docs/methodology.md."
 
@@ -368,24 +357,15 @@ def machine(run: Run) -> Facts:
 
 
 def _cores(host: JsonObject) -> str:
-    usable, logical = host.get("usable_cores"), host.get("logical_cores")
-    physical, quota = host.get("physical_cores"), host.get("cpu_quota_cores")
-    words = [
-        None if usable is None else f"{usable} usable",
-        None if logical is None else f"{logical} logical",
-        None if physical is None else f"{physical} physical",
-        None if quota is None else f"quota {quota:g}",
-    ]
-    return ", ".join(word for word in words if word)
+    seen = {kind: host.get(f"{kind}_cores") for kind in ("usable", "logical", "physical")}
+    quota = host.get("cpu_quota_cores")
+    words = [f"{count} {kind}" for kind, count in seen.items() if count is not None]
+    return ", ".join([*words, *([] if quota is None else [f"quota {quota:g}"])])
 
 
 def _memory(host: JsonObject) -> str:
-    whole, limit = host.get("memory_bytes"), host.get("memory_limit_bytes")
-    words = [
-        f"{whole / 2**30:.1f} GiB" if whole else "",
-        f"limit {limit / 2**30:.1f} GiB" if limit else "",
-    ]
-    return ", ".join(word for word in words if word)
+    sizes = {"": host.get("memory_bytes"), "limit ": host.get("memory_limit_bytes")}
+    return ", ".join(f"{name}{size / 2**30:.1f} GiB" for name, size in sizes.items() if size)
 
 
 def _load(host: JsonObject) -> str:
@@ -394,24 +374,16 @@ def _load(host: JsonObject) -> str:
     return f"{loads} (mean over {', '.join(map(str, spans))} min)" if spans else ""
 
 
-def method(
-    result: Result, formulas: Sequence[Formula] = (), lines: Sequence[Line] | None = None
-) -> Section:
+def method(result: Result, lines: Sequence[Line] | None = None) -> Section:
     """How it was measured: each row as declared and as executed, the proof of each launch, the
     place of the formulas. What the run has none of is left out."""
-    return Section("method", "Method", partial(_method_blocks, result, formulas, lines))
+    return Section("method", "Method", partial(_method_blocks, result, lines))
 
 
-def _method_blocks(
-    result: Result, formulas: Sequence[Formula], lines: Sequence[Line] | None
-) -> Iterator[Block]:
+def _method_blocks(result: Result, lines: Sequence[Line] | None) -> Iterator[Block]:
     if lines := summarize(result) if lines is None else lines:
         yield executed(lines, result.run.suite)
     if result.launches:
         yield proofs(result.launches)
         yield from whole_proofs(result.launches)
-    yield formula_table(formulas) if formulas else Prose((FORMULAS,), "quiet")
-
-
-def formula_table(formulas: Sequence[Formula]) -> Table:
-    return word_table("Formulas", ("name", "formula", "source"), formulas)
+    yield Prose((FORMULAS,), "quiet")

@@ -37,7 +37,7 @@ from serve_bench.view.document import (
     cell_text,
 )
 from serve_bench.view.drawn import BarPart, Pairs
-from serve_bench.view.inside import REST, SHOWN_PERCENT, GroupedCpu, mean_of_usages
+from serve_bench.view.inside import REST, SHOWN_PERCENT, mean_of_usages
 from serve_bench.view.rows import NS_PER_MS, Page, engaged_of
 from serve_bench.view.texts import latency, mean_and_std, number
 
@@ -64,13 +64,6 @@ def count(value: int | None, tone: Tone = "plain") -> Number:
 def percent(value: float | None) -> Number:
     """CPU or GPU: whole per cents."""
     return NOTHING if value is None else Number(f"{value:,.0f}", value)
-
-
-def host_percent(cpu: GroupedCpu) -> Number:
-    """`190 of 200`: CPU of all that runs on the host, and of all its cores."""
-    if cpu.host is None or not cpu.cores:
-        return percent(cpu.host)
-    return Number(f"{cpu.host:.0f} of {100 * cpu.cores}", cpu.host)
 
 
 def milliseconds(value_ns: float | None) -> Number:
@@ -178,9 +171,8 @@ def gaps(
     plural, where it takes more than an s."""
     words = []
     if missing:
-        verb = "was" if missing == 1 else "were"
         which = f"{missing} of {planned} {nouns or f'{noun}s'}" if planned > 1 else f"The {noun}"
-        words.append(f"{which} {verb} incomplete")
+        words.append(f"{which} {'was' if missing == 1 else 'were'} incomplete")
     messages = list(dict.fromkeys(failed))
     if messages and planned > 1 and messages[0].startswith("no request succeeded"):
         # Of some rows it may be true beside a rate of others.
@@ -188,9 +180,10 @@ def gaps(
         messages[0] = f"in {rows} {messages[0]}"
     if messages:
         more = f" (and {len(messages) - 1} more)" if len(messages) > 1 else ""
-        words.append(f"{'something' if words else 'Something'} failed: {messages[0]}{more}")
+        lead = "the run was" if messages[0] == "interrupted" else "something failed:"
+        words.append(f"{lead} {messages[0]}{more}")
     if words:
-        yield sentence("; ".join(words))
+        yield statement("; ".join(words))
 
 
 def doubted(
@@ -459,53 +452,37 @@ def whole_proofs(launches: Sequence[Launch]) -> Iterator[Folded]:
         if one.proof:
             first.setdefault(one.variant.name, one)
     for name, one in first.items():
-        rest = tuple(
-            (key, _flat(value))
-            for key, value in one.proof.items()
-            if key not in _TABLES and value is not None  # the port of a store that none has
+        proved = {key: value for key, value in one.proof.items() if value is not None}
+        rest = tuple((key, _flat(proved[key])) for key in proved if key not in _TABLES)
+        tables = (
+            word_table(caption, *_grid(proved[key]))
+            for key, caption in _TABLES.items()
+            if proved.get(key)
         )
-        blocks: list[Block] = [Facts(rest)] if rest else []
-        for key, table in _TABLES.items():
-            blocks += [table(one.proof[key])] if one.proof.get(key) else []
-        yield Folded(f"All that launch {one.id} proves ({name})", tuple(blocks))
+        blocks: tuple[Block, ...] = (*([Facts(rest)] if rest else []), *tables)
+        yield Folded(f"All that launch {one.id} proves ({name})", blocks)
 
 
-def _resolved(flags: Mapping[str, Mapping[str, Any]]) -> Table:
-    """The flags as each process resolved them: a line for each flag, a column for each role."""
-    names = dict.fromkeys(name for own in flags.values() for name in own)
-    rows = [
-        (name, *(_flat(own[name]) if name in own else "-" for own in flags.values()))
-        for name in names
-    ]
-    heads = ("flag", *(role.replace("_", " ") for role in flags))
-    return word_table("Flags as Serve resolved them", heads, rows)
-
-
-def _set(environment: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Variables of the environment that begin like Serve's flags, by role."""
-    rows = [
-        (role.replace("_", " "), name, _flat(value))
-        for role, own in environment.items()
-        for name, value in sorted(own.items())
-    ]
-    caption = "Flags in the environment of the processes"
-    return word_table(caption, ("process", "variable", "value"), rows)
-
-
-def _listed(caption: str, *keys: str) -> Callable[[Sequence[Mapping[str, Any]]], Table]:
-    """Makes a table of objects that have these keys."""
-    return lambda every: word_table(
-        caption, keys, [tuple(_flat(one.get(key, "-")) for key in keys) for one in every]
-    )
-
-
-_TABLES: Final[Mapping[str, Callable[[Any], Table]]] = {
-    "processes": _listed("Processes", "role", "pid", "title"),
-    "open_to_network": _listed("Ports that the network can reach", "role", "address", "port"),
-    "flags": _resolved,
-    "environment": _set,
+_TABLES: Final = {
+    "processes": "Processes",
+    "open_to_network": "Ports that the network can reach",
+    "flags": "Flags as Serve resolved them",
+    "environment": "Flags in the environment of the processes",
 }
 """Parts of a proof that are tables; the rest are pairs of a name and a value."""
+
+
+def _grid(part: Any) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Heads and rows of a part of a proof: of a list, a row for each object; of names by role, a
+    row for each name and a column for each role."""
+    if isinstance(part, Mapping):
+        names = sorted({name for values in part.values() for name in values})
+        part = [
+            {"name": name, **{role: part[role].get(name, "-") for role in part}} for name in names
+        ]
+    heads = list(dict.fromkeys(key for values in part for key in values))
+    rows = [tuple(_flat(values.get(head, "-")) for head in heads) for values in part]
+    return [head.replace("_", " ") for head in heads], rows
 
 
 def _flat(value: Any) -> str:

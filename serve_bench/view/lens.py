@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 from serve_bench.analysis.checks import Warning
 from serve_bench.core.result import Result
 from serve_bench.view import waterfall
-from serve_bench.view.about_run import Formula, method, run_document
+from serve_bench.view.about_run import method, run_document
 from serve_bench.view.blocks import doubted, gaps, page_doubts, section
 from serve_bench.view.csv import json_of, pick, run_json
 from serve_bench.view.document import (
@@ -88,7 +89,6 @@ class Lens:
     noun: str = "row"
     ignored: Callable[[ViewRow, Warning], bool] = lambda row, warning: False
     silent: tuple[str, ...] = ()
-    formulas: Sequence[Formula] = ()
     classic: Callable[[Result, Page, View], str] | None = None
     condense: Callable[[Result], Result] = lambda result: result
     usage_of: UsageOf = lambda trial: trial.usage
@@ -96,8 +96,10 @@ class Lens:
 
 @dataclass(frozen=True)
 class RunLook:
-    """A run through its lens. It is made once, and all forms are made of it."""
+    """A run through its lens. It is made once, and all forms are made of it. `stored`: as it was
+    read; `result`: with the rows that are shown."""
 
+    stored: Result
     result: Result
     options: ReportOptions
     lens: Lens
@@ -130,6 +132,7 @@ class RunLook:
         warnings = () if row.entry is None else row.entry.warnings
         return [warning for warning in warnings if not self.lens.ignored(row, warning)]
 
+    @cached_property
     def document(self) -> Document:
         """The run for people."""
         return run_document(
@@ -162,7 +165,7 @@ class RunLook:
         )
         yield from section("profiles", "Flamegraphs", flamegraphs(view.rows))
         lines = [entry.line for entry in page.entries]
-        yield method(self.result, self.lens.formulas, lines)
+        yield method(self.result, lines)
 
     def _cpu_blocks(self) -> Iterator[Block]:
         yield from self.view.cpu
@@ -209,4 +212,4 @@ def look(result: Result, options: ReportOptions, lens: Lens) -> RunLook:
     shown = lens.condense(result)
     page = page_of(shown, published=options.published, where=options.where, usage_of=lens.usage_of)
     rows = make_rows(page, lens.figures)
-    return RunLook(shown, options, lens, page, lens.build(result, page, rows, options))
+    return RunLook(result, shown, options, lens, page, lens.build(result, page, rows, options))

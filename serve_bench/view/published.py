@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Final
@@ -79,11 +78,6 @@ def published_notes(command: str = "micro") -> tuple[str, ...]:
     )
 
 
-def _note(about: Mapping[str, Any], text: str) -> str:
-    source = f"{about['source']}; hardware {about['hardware']}"
-    return f"published (not measured here): {source}: {text}"
-
-
 PRESS_LEVELS: Final = {"DEBUG": 2, "INFO": 3, "ERROR": 5}
 """The source's log levels are numbers, higher is quieter; what they are taken for is our guess."""
 
@@ -105,7 +99,11 @@ def _press_notes() -> tuple[str, ...]:
         f"{row['ave_printed']} ms, CPU {row['cpu_percent']} %, GPU {row['gpu_percent']} %"
         for row in tables["comparison"]
     )
-    return (_note(tables, best), f"published log levels: {tables['log_levels']}")
+    source = f"{tables['source']}; hardware {tables['hardware']}"
+    return (
+        f"published (not measured here): {source}: {best}",
+        f"published log levels: {tables['log_levels']}",
+    )
 
 
 def rpc_source() -> str:

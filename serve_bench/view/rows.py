@@ -15,8 +15,7 @@ from typing import Any, Final, TypeAlias
 from serve_bench.analysis.checks import Warning, checks
 from serve_bench.analysis.statistics import MAIN, Line, Spread, answered, summarize, variants
 from serve_bench.analysis.verdict import Verdict, limited_by, prevailing
-from serve_bench.core.figures import host_line
-from serve_bench.core.result import Failure, JsonObject, Launch, Result, Run, Trial, cell_slug
+from serve_bench.core.result import Failure, JsonObject, Launch, Result, Trial, cell_slug
 from serve_bench.view.document import Finding
 from serve_bench.view.inside import facts, metrics_note, profiling_costs, served_facts
 from serve_bench.view.published import Published, published_for, published_notes
@@ -43,11 +42,6 @@ class Entry:
         """The throughput, if it was measured."""
         return self.line.spreads.get(MAIN)
 
-    def latency_ms(self, name: str) -> float | None:
-        """A figure of the latency (p50, p90, p99, max, mean, std) in milliseconds, if known."""
-        latency = self.line.distributions.get("latency")
-        return None if latency is None else getattr(latency, name) / NS_PER_MS
-
     @property
     def lower_bounds(self) -> tuple[str, ...]:
         """The figures of the latency of which no more is known than that they are above."""
@@ -72,36 +66,23 @@ class Entry:
         return "not measured" if self.line.status == "not measured" else None
 
     @property
-    def remarks(self) -> tuple[str, ...]:
-        return tuple(one.line for one in self.findings)
-
-    @property
     def findings(self) -> tuple[Finding, ...]:
-        """What is missing in part, what failed and what is doubted."""
-        gap = self.gap if self.line.status == "partly measured" else None
-        return row_findings(self.line, gap, self.failures, self.warnings)
-
-
-def row_findings(
-    line: Line,
-    gap: str | None,
-    failures: Sequence[Failure],
-    warnings: Sequence[Warning],
-    broken: Sequence[Finding] = (),
-) -> tuple[Finding, ...]:
-    """What is missing of a row, what broke off, what failed and what is doubted; of several
-    launches a doubt says which one."""
-    rounds = {trial.key: trial.round for trial in line.trials} if len(line.keys) > 1 else {}
-    launch = {key: f"launch {number}" for key, number in rounds.items()}
-    return (
-        *([Finding("", gap, "doubt")] if gap else []),
-        *broken,
-        *(Finding(one.message, "failed", "bad") for one in failures),
-        *(
-            Finding(one.message, one.code, "doubt", one.hint, launch.get(one.key or "", ""))
-            for one in warnings
-        ),
-    )
+        """What is missing in part, what failed and what is doubted; of several launches a doubt
+        says which one."""
+        line = self.line
+        rounds = {trial.key: trial.round for trial in line.trials} if len(line.keys) > 1 else {}
+        launch = {key: f"launch {number}" for key, number in rounds.items()}
+        partly = line.status == "partly measured"
+        return (
+            *([Finding("", self.gap or "", "doubt")] if partly else []),
+            *(Finding(failure.message, "failed", "bad") for failure in self.failures),
+            *(
+                Finding(
+                    doubt.message, doubt.code, "doubt", doubt.hint, launch.get(doubt.key or "", "")
+                )
+                for doubt in self.warnings
+            ),
+        )
 
 
 @dataclass(frozen=True)
@@ -139,13 +120,11 @@ class VariantPart:
 class Page:
     """A whole run as it is to be shown. `base` is the variant of the ratios, if there are any."""
 
-    run: Run
     variants: tuple[VariantPart, ...]
     warnings: tuple[Warning, ...]
     failures: tuple[Failure, ...]
     base: str | None
     launches: int
-    host: str
     notes: tuple[str, ...]
     where: str | None
 
@@ -202,7 +181,6 @@ def page_of(
     if missing:
         notes.append(f"incomplete: {len(missing)} of {len(planned)} rows")
     return Page(
-        run=result.run,
         variants=parts,
         warnings=tuple(one for one in doubts if one.key is None and one.variant is None),
         failures=tuple(one for one in result.failures if not _has_a_place(one, lines)),
@@ -210,7 +188,6 @@ def page_of(
         launches=max(
             (spread.launches for line in lines for spread in line.spreads.values()), default=0
         ),
-        host=host_line(result.run.host),
         notes=(*notes, *(published_notes(result.run.command) if published else ())),
         where=where,
     )

@@ -6,14 +6,12 @@ ITL from one event to the next.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from serve_bench.core.load_result import STREAM_TIMES, TokenCounts
 from serve_bench.core.result import Trial
 from serve_bench.core.schema import built
-from serve_bench.view.blocks import plain, rate, share
-from serve_bench.view.document import Column
 from serve_bench.view.rows import NS_PER_MS, Entry
 from serve_bench.view.texts import latency, number
 
@@ -22,38 +20,10 @@ EVENTS: Final = "events"
 
 TTFT, ITL = "ttft", "itl"
 
-MEANINGS: Final[Mapping[str, str]] = {
-    "ttfb": "from the moment a request was due until its first byte",
-    TTFT: "from the moment it was due until its first event",
-    ITL: "from one event to the next",
-}
-
 
 def name(metric: str) -> str:
     """How a metric is called: TTFB, TTFT and ITL are short names of the field."""
     return metric.upper() if metric in STREAM_TIMES else metric.replace("_", " ")
-
-
-def streams(entries: Sequence[Entry]) -> bool:
-    """Whether any of the rows is one of streams."""
-    return any(EVENTS in one.line.spreads for one in entries)
-
-
-def fields(entries: Sequence[Entry]) -> Iterator[tuple[Column, Any]]:
-    """Columns of a table of rows: events/s, p50 and p99 of TTFT and ITL; none without
-    streams."""
-    if not streams(entries):
-        return
-    yield Column("events/s", detail=True), lambda one: rate(one.line.spreads.get(EVENTS))
-    for metric in (TTFT, ITL):
-        for figure in ("p50", "p99"):
-            yield Column(f"{name(metric)} {figure}", "ms"), _time(metric, figure)
-    if any(tokens_per_s(one.line.trials) is not None for one in entries):
-        yield Column("tokens/s"), lambda one: plain(tokens_per_s(one.line.trials))
-
-
-def _time(metric: str, figure: str) -> Any:
-    return lambda one: share(one.line.distributions.get(metric), figure)
 
 
 def words(entry: Entry) -> str:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from serve_bench.analysis.statistics import Line, LowerBound, Spread
+from serve_bench.analysis.statistics import LowerBound, Spread
 from serve_bench.analysis.verdict import Verdict, prevailing
 from serve_bench.core.figures import decimals as decimals
 from serve_bench.core.figures import number as number
@@ -48,28 +48,15 @@ def mean_and_std(spread: Spread | None) -> str:
     return f"{number(spread.mean)}{std}"
 
 
-def ratio(line: Line, base: str | None) -> str:
-    """`3.21` to the base's row; 1 for the base itself; `-` where there is none."""
-    if line.variant == base and line.trials and line.status != "profiled":
-        return "1"
-    return "-" if line.ratio is None else f"{line.ratio:.2f}"
-
-
 def limited_line(verdicts: Sequence[Verdict]) -> str:
-    """`limited by: proxy CPU 96 % of a core (high confidence; next limit: replica CPU
-    59 %)`, of at least one
-    launch."""
-    return f"limited by: {limited_text(verdicts)}"
-
-
-def limited_text(verdicts: Sequence[Verdict]) -> str:
-    """The verdict of at least one launch; of several the most frequent, and how often the others
-    came if they were not the same."""
+    """`limited by: proxy CPU 96 % of a core (high confidence; next limit: replica CPU 59 %)`, of at
+    least one launch; of several the most frequent, and how often the others came if they were not
+    the same."""
     most = prevailing(verdicts)
     counts = Counter(one.cause for one in verdicts)
     others = ", ".join(f"{cause} in {n}" for cause, n in counts.items() if cause != most.cause)
     share = f", in {counts[most.cause]} of {len(verdicts)} launches; {others}" if others else ""
-    return f"{most.text}{share}"
+    return f"limited by: {most.text}{share}"
 
 
 def used_words(usage: Mapping[str, Any]) -> str:

@@ -167,7 +167,7 @@ def resumed(result: Result, _: Result) -> str:
 
 def page(result: Result, whole: Result) -> str:
     options = ReportOptions(WHERE, True, False)
-    return html_text([benchmark_of(result.run).document(result, options)], library=STUB)
+    return html_text([benchmark_of(result.run).look(result, options).document], library=STUB)
 
 
 FORMS: Final[dict[str, Callable[[Result, Result], str]]] = {

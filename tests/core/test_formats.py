@@ -22,6 +22,7 @@ from rich.cells import cell_len
 from serve_bench.analysis.comparing import of_runs
 from serve_bench.analysis.history import build_history
 from serve_bench.benchmarks.registry import BENCHMARKS as SHEETS
+from serve_bench.benchmarks.registry import run_schema
 from serve_bench.benchmarks.rpc.request import RpcSuite
 from serve_bench.benchmarks.scale.request import ScaleSuite
 from serve_bench.benchmarks.tax.request import TaxSuite
@@ -150,6 +151,16 @@ def test_the_table_fits(name: str) -> None:
 @functools.cache
 def as_json(name: str) -> str:
     return render(stored(name), "json")
+
+
+@functools.cache
+def schema_errors() -> Any:
+    return pytest.importorskip("jsonschema").Draft202012Validator(run_schema()).iter_errors
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_its_json_holds_to_the_schema(name: str) -> None:
+    assert list(schema_errors()(json.loads(as_json(name)))) == []
 
 
 def means(page: Any) -> Iterator[float]:

@@ -179,9 +179,7 @@ def values(name: str) -> list[str]:
     return [rest for word, rest in instructions() if word == name]
 
 
-def test_every_instruction_is_one_that_these_tests_know() -> None:
-    known = {"ARG", "FROM", "WORKDIR", "COPY", "RUN", "ENV", "EXPOSE", "CMD"}
-    assert {name for name, _ in instructions()} == known
+def test_the_image_serves_the_app_and_keeps_the_ray_of_its_base() -> None:
     (workdir,) = values("WORKDIR")
     assert values("ENV") == [f"PYTHONPATH={workdir}"]
     assert values("EXPOSE") == ["8000"]

@@ -131,14 +131,6 @@ def test_texts_stand_in_data_and_never_in_an_expression(name: str) -> None:
     json.dumps(vega(chart), allow_nan=False)
 
 
-def x_of(chart: Chart) -> dict[str, Any]:
-    return next(
-        layer["encoding"]["x"]
-        for layer in vega(chart)["layer"]
-        if layer["encoding"].get("x", {}).get("type") == "quantitative"
-    )
-
-
 def test_a_bar_is_made_of_its_parts_in_one_order() -> None:
     chart = stacked(SHARES)
     assert [value["part"] for value in data(chart)] == ["proxy", "replica"] * 2
@@ -154,9 +146,10 @@ def test_ratios_stand_around_one() -> None:
     chart = ratios("t", RATIOS, 0.05, "w")
     band = vega(chart)["layer"][0]["data"]["values"]
     assert {(one["from"], one["to"], one["one"]) for one in band} == {(0.95, 1.05, 1)}
-    ends = x_of(chart)["scale"]["domain"]
-    assert ends[0] < 0.83 and ends[1] > 1.1
-    assert 1 in x_of(chart)["axis"]["values"]
+    axes = (layer["encoding"].get("x", {}) for layer in vega(chart)["layer"])
+    x = next(axis for axis in axes if axis.get("type") == "quantitative")
+    ends = x["scale"]["domain"]
+    assert ends[0] < 0.83 and ends[1] > 1.1 and 1 in x["axis"]["values"]
     unbounded = data(chart)[1]
     assert unbounded["high"] is None and unbounded["to"] == ends[1]
     assert unbounded["between"] == "0.980 to inf"

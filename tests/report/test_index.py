@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from unittest import mock
@@ -54,6 +55,12 @@ def test_without_a_path_the_newest_run_is_reported(
     shutil.rmtree(shelf)
     assert run(["report"]) == 2
     assert capsys.readouterr().err == "serve-bench: results: no such folder\n"
+
+
+def test_the_schema_is_printed_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["report", "--schema"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    assert schema["$defs"]["figures"]["patternProperties"][r"^throughput(\..+)?$"]["description"]
 
 
 def test_the_index_is_a_page_too_and_no_data(

@@ -14,18 +14,17 @@ import pytest
 from serve_bench.analysis.comparing.match import unlike
 from serve_bench.analysis.slo import RowSlo
 from serve_bench.benchmarks.perf_metrics import perf_metrics
-from serve_bench.cli.show import RunReport
 from serve_bench.core.errors import FormatError
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Result, result_of
 from serve_bench.report.page import html_text
 from serve_bench.store import read
-from serve_bench.view.document import ReportOptions
 from serve_bench.view.slo import judged_rows, reasons, slo_of
 from tests import places
 from tests.html_sample import STUB
 from tests.records import ROWS, cell, planned, run, trial
 from tests.rendering import render
+from tests.sheet_parts import sheet as sheet_of
 
 SLO: Final = "p50=20ms,errors=0.1%,goodput=90%@50ms"
 
@@ -55,7 +54,7 @@ def test_every_form_has_the_same_verdicts(name: str) -> None:
     judged = [row["slo"]["verdict"] for row in data if row["dims"]["status"] != "profiled"]
     assert sorted(judged) == sorted(row.word for row in rows)
     assert not any("slo" in row for row in data if row["dims"]["status"] == "profiled")
-    page = html_text([RunReport(result, ReportOptions()).document], library=STUB)
+    page = html_text([sheet_of(result, None)], library=STUB)
     assert page.count('<section id="slo"') == 1 and "slo: p50 &lt;= 20 ms" in page
     lines = list(csv.DictReader(io.StringIO(render(result, "csv"))))
     cells = [one for one in lines if one["section"] == "slo"]
