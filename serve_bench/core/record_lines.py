@@ -115,7 +115,7 @@ def parse(lines: Iterable[str]) -> Result:
             warnings.append(ReadWarning("damaged", f"line {number}: {error}: passed over"))
             continue
         if record is None:
-            message = f"line {number}: a record of the unknown kind {data['kind']!r}: passed over"
+            message = f"line {number}: a record of unknown kind {data['kind']!r:.60}: passed over"
             warnings.append(ReadWarning("unknown-kind", message))
         elif isinstance(record, Run) and records:
             raise FormatError(f"line {number}: a second run in one file")

@@ -368,9 +368,8 @@ def cpu_shares(rows: Sequence[tuple[str, Usages, str]]) -> list[BarPart]:
     shown = set(large if len(large) <= MOST_LINES - 1 else large[: MOST_LINES - 1])
     out = []
     for label, roles, note in used:
-        for role, one in roles.items():
-            if role in shown:
-                out.append(BarPart(label, role.replace("_", " "), one.cpu_percent, note))
+        used_by = {role: max(0.0, use.cpu_percent) for role, use in roles.items() if role in shown}
+        out += [BarPart(label, role.replace("_", " "), used_by[role], note) for role in used_by]
         rest = [one.cpu_percent for role, one in roles.items() if role not in shown]
         out += [BarPart(label, REST, sum(rest), note)] if sum(rest) > 0 else []
     return out

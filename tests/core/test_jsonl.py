@@ -68,7 +68,7 @@ def test_an_unknown_kind_is_passed_over_and_said() -> None:
     result = parse([to_line(run(FIRST)), '{"kind": "weather"}\n', to_line(trial(FIRST))])
     assert len(result.trials) == 1
     assert [(one.code, one.message) for one in result.warnings] == [
-        ("unknown-kind", "line 2: a record of the unknown kind 'weather': passed over")
+        ("unknown-kind", "line 2: a record of unknown kind 'weather': passed over")
     ]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from serve_bench.core.result import Trial, result_of
 from serve_bench.core.usage import by_role
+from serve_bench.view.blocks import cpu_shares
 from serve_bench.view.inside import profiling_costs, usage_table
 from tests.records import ROWS, launch, planned, run, trial
 from tests.rendering import render
@@ -50,6 +51,12 @@ def test_what_is_on_the_way_of_a_request_is_never_a_part_of_the_rest() -> None:
     table = usage_table("CPU", [("CPU", [measured(0, seen)])], least=5.0)
     names = [row.cells[0] for row in table.rows]
     assert names == ["proxy", "replica", "child of replica", "the rest", "host, all processes"]
+
+
+def test_a_reading_that_goes_back_is_no_part_below_zero() -> None:
+    readings = {"a": 9.0, "b": -9.0}
+    rows = [(name, [usage(process(1, "proxy", cpu))], "") for name, cpu in readings.items()]
+    assert [part.value for part in cpu_shares(rows)] == [9.0, 0.0]
 
 
 def test_what_profiling_cost_is_told_of_the_same_launch_alone() -> None:
