@@ -126,14 +126,14 @@ def parse(lines: Iterable[str]) -> Result:
 
 def _counted(warnings: list[ReadWarning]) -> Iterator[ReadWarning]:
     """The warnings, those of one code as one where there are more than MOST_NAMED."""
-    by_code: dict[str, list[ReadWarning]] = {}
-    for one in warnings:
-        by_code.setdefault(one.code, []).append(one)
+    by_code: dict[str, list[str]] = {}
+    for warning in warnings:  # a text of a stranger's may hold a line break
+        by_code.setdefault(warning.code, []).append(warning.message.replace("\n", "\\n"))
     for code, alike in by_code.items():
         if len(alike) <= MOST_NAMED:
-            yield from alike
+            yield from (ReadWarning(code, message) for message in alike)
             continue
-        first = "; ".join(one.message.removesuffix(": passed over") for one in alike[:MOST_NAMED])
+        first = "; ".join(message.removesuffix(": passed over") for message in alike[:MOST_NAMED])
         yield ReadWarning(code, f"{len(alike):,} lines are passed over; the first: {first}")
 
 

@@ -339,7 +339,7 @@ class Sheet:
     @property
     def first(self) -> int:
         """Before which section further results stand: behind the first table."""
-        places = (at for at, one in enumerate(self.sections) if _has(Table, one.blocks))
+        places = (at for at, part in enumerate(self.sections) if _has(Table, part.blocks))
         return next(places, len(self.sections) - 1) + 1
 
     @property
@@ -348,7 +348,7 @@ class Sheet:
         names = [(section.name, section.title) for section in self.sections]
         names.insert(self.first, ("findings", self.titles["findings"]))
         names += [(name, self.titles[name]) for name in ("asked", "machine", "records")]
-        return [one for one in names if one[1]]
+        return [(name, title) for name, title in names if title]
 
 
 def _has(kind: type, blocks: Iterable[object]) -> bool:
@@ -395,17 +395,17 @@ def _made(document: Document) -> list[Section]:
             for one in with_charts(blocks)
         )
 
-    return [replace(one, content=tuple(made(one.blocks))) for one in document.sections]
+    return [replace(part, content=made(part.blocks)) for part in document.sections]
 
 
 def _in_order(sections: Sequence[Section]) -> list[Section]:
     """The first chart first, then charts before long tables, within each section and from one to
     the next; the method last."""
-    ordered = sorted(map(_chart_first, sections), key=lambda one: one.name == METHOD)
-    if drawn := [one for one in ordered if _has(Chart, one.blocks)]:
-        ordered.sort(key=lambda one: one is not drawn[0])
-    kinds = [set(map(type, one.blocks)) for one in ordered]
-    charts = [at for at, some in enumerate(kinds) if Chart in some]
+    ordered = sorted(map(_chart_first, sections), key=lambda section: section.name == METHOD)
+    if drawn := [section for section in ordered if _has(Chart, section.blocks)]:
+        ordered.sort(key=lambda section: section is not drawn[0])
+    kinds = [set(map(type, section.blocks)) for section in ordered]
+    charts = [at for at, kind in enumerate(kinds) if Chart in kind]
     end = charts[-1] if charts else -1
     late = [at for at in range(end) if at not in charts and any(map(_is_long, ordered[at].blocks))]
     first = [at for at in range(end + 1) if at not in late]

@@ -64,12 +64,15 @@ def test_unknown_fields_are_passed_over() -> None:
     assert from_json(data) == trial(FIRST)
 
 
-def test_an_unknown_kind_is_passed_over_and_said() -> None:
-    result = parse([to_line(run(FIRST)), '{"kind": "weather"}\n', to_line(trial(FIRST))])
+def test_what_is_unknown_or_damaged_is_passed_over_and_said_in_a_line_each() -> None:
+    damaged = to_line(trial(FIRST, latency=Histogram.of([5]).encode()))
+    damaged = damaged.replace('"unit":"ns"', '"unit":"a\\nb"', 1)
+    result = parse([to_line(run(FIRST)), '{"kind": "weather"}\n', damaged, to_line(trial(FIRST))])
     assert len(result.trials) == 1
-    assert [(one.code, one.message) for one in result.warnings] == [
-        ("unknown-kind", "line 2: a record of unknown kind 'weather': passed over")
-    ]
+    kind, unit = result.warnings
+    assert (kind.code, unit.code) == ("unknown-kind", "damaged")
+    assert kind.message == "line 2: a record of unknown kind 'weather': passed over"
+    assert "a\\nb" in unit.message and "\n" not in unit.message
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,6 @@ from tests.records import (
     launch,
     planned,
     press_result,
-    press_trial,
     rpc_result,
     rpc_suite,
     rpc_world,
@@ -265,10 +264,9 @@ def test_what_differs_from_what_was_asked_is_marked_on_the_page() -> None:
 
 
 NEVER = Failure("launch", "the port is taken", AT, variant="default", round=1)
-ONCE = press_trial(10, 100.0)
-ASKED = PlannedTrial(ONCE.key, 1, ONCE.variant, ONCE.cell, ONCE.row)
+PRESS = press_result(others=[NEVER])
 UNMEASURED = {
-    "press": replace(press_result(others=[NEVER]), run=replace(press_result().run, plan=(ASKED,))),
+    "press": replace(PRESS, run=replace(PRESS.run, plan=(planned(),))),
     "rpc": rpc_result(rpc_suite([rpc_world(10)]), others=[replace(NEVER, variant="torch")]),
     **{workload: scale_result(scale_suite(workload), others=[NEVER]) for workload in WORKLOADS},
 }

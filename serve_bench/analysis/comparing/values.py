@@ -87,7 +87,7 @@ class SideRow:
     @property
     def rounds(self) -> tuple[int, ...]:
         """Those in which it was measured: requests were answered."""
-        return tuple(sorted({one.round for one in self.trials if answered(one)}))
+        return tuple(sorted({trial.round for trial in self.trials if answered(trial)}))
 
     @property
     def failed_share(self) -> float:

@@ -54,8 +54,7 @@ def test_what_is_on_the_way_of_a_request_is_never_a_part_of_the_rest() -> None:
 
 
 def test_a_reading_that_goes_back_is_no_part_below_zero() -> None:
-    readings = {"a": 9.0, "b": -9.0}
-    rows = [(name, [usage(process(1, "proxy", cpu))], "") for name, cpu in readings.items()]
+    rows = [(str(cpu), [usage(process(1, "proxy", cpu))], "") for cpu in (9.0, -9.0)]
     assert [part.value for part in cpu_shares(rows)] == [9.0, 0.0]
 
 
