@@ -20,7 +20,7 @@ from typing import Any, Final
 from serve_bench.analysis.verdict import Verdict, limited_by, worth_a_look
 from serve_bench.analysis.verdict.candidates import Cause
 from serve_bench.core.load_spec import Client, Load, Timing
-from serve_bench.core.own_app import limits_of, slots_of
+from serve_bench.core.own_app import limits_of
 from serve_bench.core.plan import row_of, trial_of
 from serve_bench.core.request_spec import Request
 from serve_bench.core.result import PlannedTrial, Trial, trial_key
@@ -294,8 +294,8 @@ class Field:
         told = self.serving._ask("deploy", self._spec(case, hot), 120)
         self.serving._note_vital()
         own = isinstance(case, Wait)
-        self.slots = slots_of(told["proof"]["replicas"]) if own else {}
         self.limits = limits_of(told["proof"]["replicas"]) if own else {}
+        self.slots = {name: cap["replicas"] * cap["each"] for name, cap in self.limits.items()}
         return self.serving.url + ROUTE
 
     def _spec(self, case: Case, hot: Path) -> dict[str, Any]:

@@ -4,8 +4,6 @@ Each launch is searched as in a run; what a probe counts is drawn from a service
 requests grows with a power of the rate.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import random

@@ -47,17 +47,13 @@ class Server:
 
     @property
     def bounds(self) -> tuple[Bound, ...]:
-        """A percentile, and the errors."""
         return Bound("latency", 1 - self.share), Bound("errors", 0.01)
 
     def launch(self, seed: int) -> Launch:
-        """A fresh one."""
         return Launch(self, seed)
 
 
 class Launch:
-    """A launch of a server."""
-
     def __init__(self, server: Server, seed: int) -> None:
         self._server = server
         self._random = np.random.default_rng([seed, len(server.name), *server.name.encode()])
@@ -159,7 +155,6 @@ def bucket(rate: float, burst: float, answer_s: float) -> Answer:
 
 
 def at_once(answer_s: float) -> Answer:
-    """Answers in `answer_s`, whatever the load."""
     return lambda due, speed, random: np.full(len(due), answer_s)
 
 
@@ -193,7 +188,6 @@ def m_m_2_truth(mu: float, limit_s: float, share: float) -> float:
 
 
 def root(of: Callable[[float], float], value: float, low: float, high: float) -> float:
-    """Where a rising function has a value."""
     for _ in range(100):
         middle = (low + high) / 2
         low, high = (middle, high) if of(middle) < value else (low, middle)

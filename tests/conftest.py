@@ -6,8 +6,6 @@ test that needs what this machine lacks is deselected; with SERVE_BENCH_NO_DESEL
 integration) that fails the run. `-m`, and what a larger set holds, count as no deselection.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import shutil

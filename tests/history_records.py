@@ -1,7 +1,5 @@
 """Runs of one suite, a night apart, for the tests of histories."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

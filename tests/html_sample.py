@@ -1,7 +1,5 @@
 """A made-up sheet that has every part of a page, with names that try to be more than text."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -129,7 +127,6 @@ def table(name: str = "single client") -> Table:
 
 
 def sheet(name: str = "a row", **changes: Any) -> Document:
-    """The sheet; `name` stands in every kind of text."""
     given: dict[str, Any] = {
         "title": f"The micro matrix: {name}",
         "command": "micro",

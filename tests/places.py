@@ -1,7 +1,5 @@
 """Where the tests' files lie."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +16,6 @@ def environment(folder: Path) -> None:
 
 
 def program(path: Path, script: str) -> Path:
-    """A shell script that can be started."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
@@ -40,7 +37,6 @@ def begin(*words: str | Path, **about: Any) -> subprocess.Popen[str]:
 
 
 def build_wheel(folder: Path) -> Path:
-    """The wheel of this checkout, built into a folder."""
     words = (sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder)
     done = execute(*words, cwd=TOP)
     assert done.returncode == 0, done.stderr

@@ -12,8 +12,6 @@ late. It prints its port, and serves until it is ended.
     grpc        cliff at half of its rate, as a unary method of gRPC
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import sys

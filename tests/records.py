@@ -1,7 +1,5 @@
 """Small records with easy numbers, for the tests of everything that reads a run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -45,7 +43,6 @@ def cell(batch: int = 1, queries: int = 1, replicas: int = 1) -> dict[str, int]:
 def planned(
     variant: str = "default", row: Row = ROWS[0], round_: int = 1, of: dict[str, int] | None = None
 ) -> PlannedTrial:
-    """A planned trial, its key made the usual way."""
     where = of or cell()
     return PlannedTrial(trial_key(variant, round_, where, row.label), round_, variant, where, row)
 
@@ -110,7 +107,6 @@ def trial(
 
 
 def store_run(folder: Path, result: Result) -> Path:
-    """A real folder of a run with these records."""
     records: list[Record] = [result.run, *result.launches, *result.trials, *result.failures]
     with RunFolder.create(folder, now=datetime.now(UTC)) as run:
         for record in records:
@@ -238,7 +234,6 @@ def press_result(
 
 
 def failure_of(of: Trial, message: str) -> Failure:
-    """Something that broke during a trial."""
     where: dict[str, Any] = {name: getattr(of, name) for name in ("key", "variant", "round")}
     return Failure("trial", message, AT, cell=of.cell, row=of.row, **where)
 

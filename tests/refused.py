@@ -1,7 +1,5 @@
 """How bad input is refused, for the tests of everything that reads input."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A run as the text that `report` prints of it."""
 
-from __future__ import annotations
-
 from serve_bench.benchmarks.registry import benchmark_of
 from serve_bench.cli.show import text_of
 from serve_bench.core.result import Result

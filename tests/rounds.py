@@ -1,7 +1,5 @@
 """Results of a load that nobody drove, for tests of what comes after one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Small records of `serve-bench scale` with easy numbers: nodes, trials of each workload, a run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -37,14 +35,12 @@ def scale_suite(
 
 
 def plan_of(suite: ScaleSuite) -> tuple[PlannedTrial, ...]:
-    """All planned trials, in order."""
     return tuple(row for launch in scale_plan(suite) for cell in launch.cells for row in cell.rows)
 
 
 def planned(
     suite: ScaleSuite, *, variant: str = "default", round_: int = 1, replicas: int | None = None
 ) -> list[PlannedTrial]:
-    """The planned rows of one size."""
     size = suite.replicas[0] if replicas is None else replicas
     return [
         one
@@ -208,7 +204,6 @@ def curve_trials(
 
 
 def view_of(result: Result) -> View:
-    """The run through its lens."""
     return look(result, ReportOptions(), LENS).view
 
 

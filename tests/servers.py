@@ -5,8 +5,6 @@ each request, so that a test compares with the server's own times and counts. Wh
 gets is decided by a script: request number -> the name of an action.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import ssl
@@ -64,13 +62,11 @@ class KnownServer:
 
     @property
     def url(self) -> str:
-        """Where to send requests."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{self.port}/"
 
     @property
     def actions(self) -> Counter[str]:
-        """How often each action was carried out."""
         return Counter(exchange.action for exchange in self.log)
 
 
@@ -219,7 +215,6 @@ def every(n: int, action: str) -> Script:
 
 
 def always(action: str) -> Script:
-    """Every request gets this action."""
     return lambda number: action
 
 

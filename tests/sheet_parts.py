@@ -1,7 +1,5 @@
 """What the tests of HTML pages ask of a Document: its tables by caption, its texts, its charts."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -22,6 +20,9 @@ from serve_bench.view.document import (
     Table,
     with_charts,
 )
+from serve_bench.view.frame import make_rows
+from serve_bench.view.ladders import LadderView, view_ladders
+from serve_bench.view.rows import page_of
 from tests.rendering import render
 
 Part = TypeVar("Part", bound=Block)
@@ -39,12 +40,10 @@ def every(blocks: Iterable[Block], kind: type[Part]) -> list[Part]:
 
 
 def tables(sheet: Document) -> list[Table]:
-    """Every table of a page."""
     return [table for section in sheet.sections for table in every(section.blocks, Table)]
 
 
 def charts(sheet: Document) -> list[Chart]:
-    """Every chart of a page."""
     return [chart for section in sheet.sections for chart in every(section.blocks, Chart)]
 
 
@@ -54,7 +53,6 @@ def chart(sheet: Document, title: str) -> Chart:
 
 
 def opened(blocks: Iterable[Block], kind: type[Part]) -> list[Part]:
-    """The blocks of a kind that are not folded."""
     return [one for one in with_charts(blocks) if isinstance(one, kind)]
 
 
@@ -102,6 +100,11 @@ def sheet(result: Result, where: str | None = None, published: bool = False) -> 
     return benchmark_of(result.run).look(result, ReportOptions(where, published)).document
 
 
+def ladders_of(result: Result) -> list[LadderView]:
+    """The ladders of a run of sweep, recsys or press."""
+    return view_ladders(result, make_rows(page_of(result), ()))
+
+
 page_sheet = load_sheet = ladder_sheet = sheet
 
 
@@ -111,7 +114,6 @@ def as_lines(findings: Sequence[Finding]) -> tuple[str, ...]:
 
 
 def flat(text: str) -> str:
-    """Without the breaks of lines."""
     return " ".join(text.split())
 
 

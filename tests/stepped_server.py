@@ -5,8 +5,6 @@ clock of the load (`begin` is an `on_measure`), so what a request waits is known
 host is; only its answer may be late. It serves in a thread of the test.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time
@@ -72,7 +70,6 @@ class SteppedServer:
         return self._free[place]
 
     def answer(self, transport: asyncio.Transport) -> None:
-        """Takes one request of a connection."""
         departs = self.departure(time.perf_counter())
         if departs is None:
             transport.abort()

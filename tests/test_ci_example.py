@@ -1,7 +1,5 @@
 """The example of a user's project: its workflow is valid, and every command in it is tested."""
 
-from __future__ import annotations
-
 import importlib
 import tomllib
 from pathlib import Path
@@ -13,7 +11,6 @@ WORKFLOW: Final = EXAMPLE / ".github" / "workflows" / "benchmark.yml"
 
 
 def workflow() -> dict[Any, Any]:
-    """The workflow as it is read."""
     read: Any = importlib.import_module("yaml")  # without types; it comes with Ray
     told: dict[Any, Any] = read.safe_load(WORKFLOW.read_text())
     return told
@@ -31,6 +28,9 @@ def test_the_workflow_is_one() -> None:
         assert job["runs-on"] and job["timeout-minutes"]
         for step in job["steps"]:
             assert ("uses" in step) != ("run" in step)
+    steps = told["jobs"]["versus"]["steps"]  # base and pull request lie side by side
+    places = [step["with"]["path"] for step in steps if "checkout" in step.get("uses", "")]
+    assert places == ["base", "pr"]
 
 
 def test_no_command_is_one_that_no_test_runs() -> None:
@@ -51,12 +51,6 @@ def test_no_command_is_one_that_no_test_runs() -> None:
             "python -m pytest --benchmark-save=main",
         ],
     }
-
-
-def test_base_and_pull_request_lie_side_by_side() -> None:
-    steps = workflow()["jobs"]["versus"]["steps"]
-    places = [step["with"]["path"] for step in steps if "checkout" in step.get("uses", "")]
-    assert places == ["base", "pr"]
 
 
 def test_what_is_required_brings_the_plugin_and_pytest_benchmark() -> None:

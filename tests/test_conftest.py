@@ -1,7 +1,5 @@
 """What does not run is counted and reported, and refused where nothing may be deselected."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -9,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from tests.places import execute
 
 TOP = Path(__file__).parent.parent
@@ -47,17 +46,12 @@ def test_what_a_larger_set_has_is_counted_and_no_failure(tmp_path: Path) -> None
     assert done.returncode == 0 and "1 passed, 1 deselected" in done.stdout
     assert "left for make test-ci: 1\n" in done.stdout
     assert counted.read_text() == "left for make test-ci\n"
-
-
-def test_choosing_a_stage_is_no_deselection_of_ours(tmp_path: Path) -> None:
     done = run_pytest(tmp_path, "-m", "not torch", SERVE_BENCH_NO_DESELECT="1")
-    assert done.returncode == 0
+    assert done.returncode == 0  # a choice of stages is no deselection of ours
 
 
-@pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n", "2")])
-def test_what_is_missing_is_counted_once_and_fails_where_nothing_may(
-    tmp_path: Path, workers: tuple[str, ...]
-) -> None:
+@cases("workers", (), ("-p", "xdist", "-n", "2"))
+def test_what_is_missing_is_counted_once(tmp_path: Path, workers: tuple[str, ...]) -> None:
     counted = tmp_path / "counted"
     done = run_pytest(tmp_path, *workers, SERVE_BENCH_DESELECTED=str(counted))
     assert done.returncode == 0

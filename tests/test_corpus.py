@@ -4,8 +4,6 @@ Where a change is meant, `scripts/corpus write` keeps the numbers of now and pri
 gone; the commit lists them and says why.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from scripts.corpus import Difference, compare_run, format_numbers, list_runs, parse_numbers

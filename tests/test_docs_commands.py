@@ -6,8 +6,6 @@ runs are given one. What remains (py-spy on a Serve that runs, an endpoint that 
 is timed) is parsed here, and run in tests/integration.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
@@ -29,6 +27,7 @@ from serve_bench.core.suite import read_suite
 from serve_bench.runner.load_source import read_load_on
 from serve_bench.store import read
 from serve_bench.store.files import read_toml, suite_file
+from tests.cases import cases
 from tests.places import environment, git, program
 from tests.servers import serving
 from tests.versus_records import versus_result
@@ -74,7 +73,6 @@ SHOWN = list(dict.fromkeys(line for page in PAGES for line in commands(page)))
 
 
 def name_of(line: str) -> str:
-    """The command: the word after `serve-bench`."""
     return line.split()[1]
 
 
@@ -100,7 +98,6 @@ def marks(line: str) -> list[pytest.MarkDecorator]:
 
 
 def flagged(line: str) -> list[str]:
-    """The words after `serve-bench`."""
     return shlex.split(line.removesuffix(" &"))[1:]
 
 
@@ -175,6 +172,8 @@ def test_flags_are_understood() -> None:
             command = command.commands[name]
         context = command.make_context(name, list(words))
         assert context.info_name == name and not context.args, line
+    places = [line.split("--load-on ")[1].split()[0] for line in SHOWN if "--load-on" in line]
+    assert places and all(read_load_on(place, None) is not None for place in places)
 
 
 @pytest.mark.parametrize("line", lines(*PLANNED))
@@ -209,17 +208,13 @@ esac
 
 
 @pytest.mark.git
-@pytest.mark.parametrize(
-    ("commits", "suspects"),
-    [
-        (("fast", "fast 1", "fast 2", "slow", "slow 4"), ["step-3"]),
-        (("fast", "fast 1", "crash", "slow", "slow 4"), ["step-2", "step-3"]),
-        (("fast", "fast 1", "unclear", "slow", "slow 4"), ["step-2", "step-3"]),
-    ],
+@cases(
+    "commits, suspects",
+    (("fast", "fast 1", "fast 2", "slow", "slow 4"), ["step-3"]),
+    (("fast", "fast 1", "crash", "slow", "slow 4"), ["step-2", "step-3"]),
+    (("fast", "fast 1", "unclear", "slow", "slow 4"), ["step-2", "step-3"]),
 )
-def test_the_search_for_a_commit_works_as_it_is_pasted(
-    commits: Sequence[str], suspects: Sequence[str], tmp_path: Path
-) -> None:
+def test_the_search_works(commits: Sequence[str], suspects: Sequence[str], tmp_path: Path) -> None:
     git(tmp_path, "init", "-q")
     names = {}
     for number, words in enumerate(commits):
@@ -247,9 +242,7 @@ def test_the_search_for_a_commit_works_as_it_is_pasted(
 
 
 @pytest.mark.parametrize("line", lines(*STORED))
-def test_what_reads_runs_reads_them(
-    line: str, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_stored_runs_are_read(line: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line, _, asked = line.partition(" | ")
     words = flagged(line)
     named = [word for word in words[1:3] if re.fullmatch(r"(?!results$|-)[\w/-]+", word)]
@@ -296,16 +289,9 @@ def test_loads_work(line: str, folder: Path, capsys: pytest.CaptureFixture[str])
     assert " completed + 0 failed" in captured.out
 
 
-def test_places_of_loads_are_places() -> None:
-    places = [line.split("--load-on ")[1].split()[0] for line in SHOWN if "--load-on" in line]
-    assert places and all(read_load_on(place, None) is not None for place in places)
-
-
 @pytest.mark.parametrize("line", lines("sweep", "recsys", "press", "versus", url=True))
 @pytest.mark.long
-def test_services_that_are_up_are_measured(
-    line: str, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_services_are_measured(line: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with serving() as server:
         words = [*flagged(URL.sub(server.url, line)), *SHORTER[name_of(line)]]
         assert run(words) == 0, capsys.readouterr().err

@@ -3,8 +3,6 @@
 CHANGELOG.md says what went, and docs/bisect.md how `git bisect` does it.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The README is true beyond its commands, and short; test_docs_commands.py tries its commands."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The wheel holds what a checkout holds beside the package, and finds it there."""
 
-from __future__ import annotations
-
 import os
 import sys
 import tomllib
@@ -10,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from tests.places import build_wheel, execute
 
 TOP = Path(__file__).parent.parent
@@ -17,14 +16,13 @@ TOP = Path(__file__).parent.parent
 
 @pytest.fixture(scope="module")
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A built wheel, unpacked as an installer would."""
     folder = tmp_path_factory.mktemp("wheel")
     zipfile.ZipFile(build_wheel(folder)).extractall(folder / "site")
     return folder / "site"
 
 
 @pytest.mark.wheel
-@pytest.mark.parametrize("name", ["scenarios", "profiles", "reference", "report/templates"])
+@cases("name", "scenarios", "profiles", "reference", "report/templates")
 def test_data_is_shipped_whole(unpacked: Path, name: str) -> None:
     source = TOP / name if (TOP / name).is_dir() else TOP / "serve_bench" / name
     there = {file.name for file in source.rglob("*") if file.is_file()}
@@ -47,6 +45,9 @@ def test_the_shipped_data_is_found_from_the_wheel(unpacked: Path, tmp_path: Path
     assert Path(scenarios) == unpacked / "serve_bench" / "scenarios"
     assert Path(profiles) == unpacked / "serve_bench" / "profiles"
     assert notes == "3"
+    names = [str(file.relative_to(unpacked)) for file in unpacked.rglob("*")]
+    assert not [name for name in names if name.startswith("tests") or "__pycache__" in name]
+    assert (unpacked / "serve_bench" / "cli").is_dir()
 
 
 @pytest.mark.wheel
@@ -54,13 +55,6 @@ def test_the_cluster_child_starts_from_the_wheel_alone(unpacked: Path, tmp_path:
     child = unpacked / "serve_bench" / "serving" / "cluster"
     done = execute(sys.executable, "-I", "-B", "-u", child, cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")  # stdin ended: so it does
-
-
-@pytest.mark.wheel
-def test_no_tests_and_no_caches_are_in_the_wheel(unpacked: Path) -> None:
-    names = [str(file.relative_to(unpacked)) for file in unpacked.rglob("*")]
-    assert not [name for name in names if name.startswith("tests") or "__pycache__" in name]
-    assert (unpacked / "serve_bench" / "cli").is_dir()
 
 
 @pytest.mark.wheel

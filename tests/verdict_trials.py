@@ -1,7 +1,5 @@
 """Trials made by hand, for the tests of what limited them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -88,7 +86,6 @@ def measured(
 
 
 def with_metric(at: Trial, name: str, unit: str, *values: int) -> Trial:
-    """The trial with one more histogram."""
     histogram = Histogram.of(values)
     histogram.unit = unit
     metric = Metric(unit, "higher", histogram=histogram.encode())

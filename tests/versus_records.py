@@ -1,7 +1,5 @@
 """Runs of versus and pairs of stored runs, with easy numbers, for the tests of comparisons."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -153,7 +151,6 @@ def versus_run(
     rounds: int = 6,
     **suite: Any,
 ) -> Run:
-    """The first record of a run of versus."""
     of = [cell(1, 10000, 8)]
     bare = [label.removesuffix(" (A)").removesuffix(" (B)") for label in labels]
     first, second = (
@@ -248,7 +245,6 @@ def measured(
 
 
 def micro_run(id: str = "before", **suite: Any) -> Run:
-    """The first record of a run of micro."""
     about = {"name": "micro", "app": "noop", "windows": 10, "window_s": 1.0, "launches": 3}
     argv = ("micro", "--launches", "3")
     return Run(id, argv, "micro", AT, "0.1.0", suite=about | suite, host=HOST)

@@ -6,11 +6,13 @@ are imported when they are needed. Nothing else in the package compares the comm
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
+from urllib.parse import quote
 
 from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.figures import counted
@@ -113,9 +115,16 @@ def index_of(place: Path, note: Callable[[str], None]) -> Document:
     note(f"reading {counted(len(runs), 'run')}")
     skipped, indexed = [f"{run.folder}: {run.reason}" for run in unreadable], []
     for folder, result in runs.items():
+        skipped += [
+            f"{folder}: {warning.message.removesuffix(': passed over')}"
+            for warning in result.warnings
+        ]
         try:
             document = benchmark_of(result.run).look(result, ReportOptions(str(folder))).document
-            indexed.append(IndexedRun(str(folder), result, document.findings[0]))
+            page = folder / "report.html"
+            link = quote(os.path.relpath(page if page.exists() else folder, place))
+            shown = os.path.relpath(folder, place)
+            indexed.append(IndexedRun(shown, link, result, document.lead[-1]))
         except (BadInput, FormatError) as error:
             skipped.append(f"{folder}: {error}")
     return index_runs(indexed, str(place), skipped)

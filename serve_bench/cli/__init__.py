@@ -11,6 +11,12 @@ OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 """Exit codes."""
 
 
+MOST_OF_A_LINE = 1_500
+"""Characters of a line on stderr; what a stranger's record or suite holds may be longer."""
+
+
 def print_note(text: str) -> None:
     """Prints lines on stderr, and nothing else prints there: names in them may be a stranger's."""
-    print(visible(text), file=sys.stderr, flush=True)
+    for line in visible(text).split("\n"):
+        more = f"... ({len(line):,} characters)" if len(line) > MOST_OF_A_LINE else ""
+        print(f"{line[:MOST_OF_A_LINE]}{more}", file=sys.stderr, flush=True)

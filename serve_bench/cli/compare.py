@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -157,14 +156,10 @@ def _text(
 ) -> str:
     """Comparisons in one form, one after the other; as JSON in one object where they are not two
     runs that were named."""
-    from serve_bench.cli.show import render_comparing
-    from serve_bench.report.terminal import terminal
+    from serve_bench.cli.show import layout_for, render_comparing
 
-    width, color = terminal(sys.stdout) if format == "table" else (80, False)
-    texts = [
-        render_comparing(comparing, format, where, width, color, verbose)
-        for comparing, where in done
-    ]
+    layout = layout_for(format, False, verbose)
+    texts = [render_comparing(comparing, format, where, layout) for comparing, where in done]
     if format == "json" and (left or done[0][0].of):
         return json_of({"pairs": [*map(json.loads, texts)], "not_compared": list(left)})
     if format == "csv":  # one header

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +11,7 @@ from serve_bench.cli.gate import FAIL_ON, GateOptions, close_gate, metric_names,
 from serve_bench.cli.options import VERBOSE_HELP
 from serve_bench.cli.report import check_plot, place_of_page, target_of, write_plot, write_text
 from serve_bench.core.errors import BadInput, visible
+from serve_bench.report import FORMS, PLAIN, Layout
 from serve_bench.store.files import same_file
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def history(options: HistoryOptions) -> int:
     from serve_bench.analysis.history import PassedOver, build_history
     from serve_bench.analysis.ratios import THRESHOLD
     from serve_bench.benchmarks.history.exports import EXPORTS
-    from serve_bench.cli.show import check_format
+    from serve_bench.cli.show import check_format, layout_for
     from serve_bench.store.search import search
 
     form, output = options.format, options.output
@@ -89,13 +89,7 @@ def history(options: HistoryOptions) -> int:
         last=options.last,
         force=options.force,
     )
-    width, color = 80, False
-    if form == "table" and to is None:
-        from serve_bench.report.terminal import terminal
-
-        width, color = terminal(sys.stdout)
-    text = render_history(whole, form, width, color, options.verbose)
-    write_text(to, text)
+    write_text(to, render_history(whole, form, layout_for(form, to is not None, options.verbose)))
     if options.plot is not None:
         from serve_bench.benchmarks.history.lens import documents
 
@@ -103,18 +97,11 @@ def history(options: HistoryOptions) -> int:
     return close_history(whole, options.fail_on)
 
 
-def render_history(
-    history: History,
-    form: str = "table",
-    width: int = 80,
-    color: bool = False,
-    verbose: bool = False,
-) -> str:
+def render_history(history: History, form: str = "table", layout: Layout = PLAIN) -> str:
     """A history as text that ends with a newline, one document after the other. BadInput for what
     a form of another tool cannot hold, and where the page's library of charts is missing."""
     from serve_bench.benchmarks.history.exports import EXPORTS
     from serve_bench.benchmarks.history.lens import documents, history_json
-    from serve_bench.report import FORMS, Layout
 
     if form in EXPORTS or form == "json":
         return visible(EXPORTS.get(form, history_json)(history))
@@ -122,7 +109,6 @@ def render_history(
         from serve_bench.report.page import html_text
 
         return html_text(documents(history))
-    layout = Layout(width, color, verbose)
     return "\n".join(FORMS[form](document, layout) for document in documents(history))
 
 

@@ -104,7 +104,7 @@ def diff(options: DiffOptions) -> int:
     Example: serve-bench profile diff --run results/x default optimized
     """
     from serve_bench.observing.processes import TARGETS
-    from serve_bench.report.profile_text import difference_of, difference_text, reading_of
+    from serve_bench.report.profile_text import difference_text, reading_of
     from serve_bench.runner.recording import find_stacks, layer_rules, one_of
 
     roles = TARGETS[one_of(options.target, ("proxy", "replica", "controller"), "--target")]
@@ -114,8 +114,7 @@ def diff(options: DiffOptions) -> int:
         stacks, files = find_stacks(word, options.run, roles)
         name = word if len(files) == 1 else f"{word} ({len(files)} processes)"
         readings.append(reading_of(name, stacks, rules, keep_idle=options.idle))
-    difference = difference_of(readings[0], readings[1], rules)
-    typer.echo(difference_text(difference), nl=False)
+    typer.echo(difference_text(readings[0], readings[1], rules), nl=False)
     return 0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from os.path import isdir, isfile
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 class ReportCommandOptions(FormatOptions, GateOptions):
     order = """folders format output published perf_metrics trace_out exclude_connect threshold
-        gate fail_on noise verbose plot chart schema"""
+        gate fail_on noise verbose wide plot chart schema"""
 
     folders: list[Path] | None = argument(
         "Folders of runs, or records.jsonl files; a folder that holds runs: its index.\n\n"
@@ -59,8 +58,13 @@ class ReportCommandOptions(FormatOptions, GateOptions):
     )
     exclude_connect: bool = flag(False, "Add totals without the opening of connections (press).")
     verbose: bool = flag(False, VERBOSE_HELP, "--verbose", "-v")
-    plot: Path | None = flag(None, "Draw the charts into this file too: .svg or .png.")
-    chart: str | None = flag(None, "Draw only charts with these words in their title (--plot).")
+    wide: bool = flag(False, "Tables with all their columns, however wide.")
+    plot: Path | None = flag(
+        None, "Draw a picture too, .svg or .png: the finding, its figures, the main chart."
+    )
+    chart: str | None = flag(
+        None, "Draw the charts with these words in their title (--plot); '' draws all."
+    )
     schema: bool = flag(False, "Print the JSON Schema of --format json, and nothing else.")
 
 
@@ -68,7 +72,7 @@ class ReportCommandOptions(FormatOptions, GateOptions):
 def report(options: ReportCommandOptions) -> int:
     """Print the report of a run, or write it as one HTML page; list the runs of a folder.
 
-    The run may be complete or interrupted.
+    The run may be complete or interrupted. Two runs stand side by side.
 
     --threshold, --gate, --fail-on and --noise judge a run of versus again.
 
@@ -94,6 +98,7 @@ def report(options: ReportCommandOptions) -> int:
         options.perf_metrics,
         options.exclude_connect,
         options.verbose,
+        options.wide,
         options.trace_out,
     )
     _check(request, len(folders), html)
@@ -115,10 +120,8 @@ def report(options: ReportCommandOptions) -> int:
     if html:
         write_page(list(zip(folders, reports, strict=True)), output)
         request.write_beside(reports[0].stored)
-    elif to is not None or len(reports) > 1:
-        _show_all(request, reports, to)
     else:
-        request.show(reports[0])
+        _show(request, reports, to)
     if options.plot is not None:
         write_plot(options.plot, [report.document for report in reports], options.chart)
     return 0 if gate.fail_on is None else gate.close(of_versus(results[0]))
@@ -127,15 +130,15 @@ def report(options: ReportCommandOptions) -> int:
 def _show_index(place: Path, options: ReportCommandOptions) -> int:
     """Lists the runs of a folder, newest first."""
     from serve_bench.benchmarks.registry import index_of
-    from serve_bench.report import FORMS, Layout
+    from serve_bench.cli.show import layout_for
+    from serve_bench.report import FORMS
     from serve_bench.report.page import html_text
-    from serve_bench.report.terminal import terminal
 
     if not (html := options.format == "html") and options.format not in FORMS:
         forms = f"it takes {', '.join(FORMS)}, html"
         raise BadInput(f"--format: {options.format!r} is not for an index; {forms}")
     to = place_of_page(options.output, place / PAGE) if html else target_of(options.output)
-    layout = Layout(*((80, False) if to else terminal(sys.stdout)), options.verbose)
+    layout = layout_for(options.format, to is not None, options.verbose, options.wide)
     document = index_of(place, print_note)
     write_text(to, html_text([document]) if html else FORMS[options.format](document, layout))
     return 0
@@ -184,9 +187,12 @@ def _check(request: ReportRequest, runs: int, html: bool) -> None:
     """BadInput unless the report can be made. The message names html too: this command alone has
     it."""
     from serve_bench.cli.show import check_format
-    from serve_bench.report import FORMATS
+    from serve_bench.report import FORMATS, FORMS
 
     check_format(request.format, (*FORMATS, "html"))
+    most = SIDES if request.format in FORMS else 1
+    if runs > most and not html:
+        raise BadInput(f"--format {request.format}: takes at most {most}; there are {runs} runs")
     beside = {"--perf-metrics": request.perf_metrics, "--trace-out": request.trace_out}
     for flag_name, file in beside.items():
         if runs > 1 and file is not None:
@@ -217,27 +223,25 @@ def target_of(output: str | None) -> Path | None:
     return Path(output)
 
 
-def _show_all(request: ReportRequest, reports: list[RunLook], to: Path | None) -> None:
-    """Prints several runs one after the other, or writes one or several to a file. Raises RunFailed
-    when a file cannot be written."""
-    texts = [request.text(report, to_file=to is not None) for report in reports]
-    write_text(to, _joined(texts, request.format))
+def _show(request: ReportRequest, reports: list[RunLook], to: Path | None) -> None:
+    """Prints a run, or two side by side, or writes that to a file. Raises RunFailed when a file
+    cannot be written."""
+    from serve_bench.report import FORMS
+    from serve_bench.view.side_by_side import set_side_by_side
+
+    text = request.text(reports[0], to_file=to is not None)
+    if len(reports) == SIDES:
+        layout = request.layout(to_file=to is not None)
+        text = FORMS[request.format](set_side_by_side(*reports), layout)
+    write_text(to, text)
     request.write_beside(reports[0].stored)
-
-
-def _joined(texts: list[str], format: str) -> str:
-    """Reports of several runs as one text: a list in JSON, one header in CSV (each line names its
-    run), otherwise a blank line between. One report stays as it is."""
-    if format == "csv":
-        return texts[0] + "".join(text.partition("\n")[2] for text in texts[1:])
-    if len(texts) == 1 or format != "json":
-        return "\n".join(texts)
-    return "[\n" + ",\n".join(text.rstrip("\n") for text in texts) + "\n]\n"
 
 
 # `serve-bench report --format html`. Rule: a page replaces a page of serve-bench, and nothing else.
 
 PAGE = "report.html"
+SIDES = 2
+"""So many runs stand side by side, with the ratio of each row that both have."""
 
 
 def write_page(runs: Sequence[tuple[Path, RunLook]], output: str | None) -> None:
@@ -246,8 +250,9 @@ def write_page(runs: Sequence[tuple[Path, RunLook]], output: str | None) -> None
     `output`: a file; -: stdout; None: report.html in the run's folder, of several runs in the
     current one. Raises BadInput where vl_convert is missing, or the page cannot be written there.
     """
-    from serve_bench.report.page import folder_of, html_text
+    from serve_bench.report.page import Folder, folder_of, html_text
     from serve_bench.runner.recording import layer_rules
+    from serve_bench.view.side_by_side import set_side_by_side
 
     homes = [_home(place) for place, _ in runs]
     to = place_of_page(output, usual_place([place for place, _ in runs]))
@@ -255,13 +260,15 @@ def write_page(runs: Sequence[tuple[Path, RunLook]], output: str | None) -> None
         for warning in report.stored.warnings:
             print_note(f"warning: {warning.message}")
     documents = [report.document for _, report in runs]
+    pair = [set_side_by_side(*(report for _, report in runs))] if len(runs) == SIDES else []
     base = Path() if to is None else to.parent
     rules = layer_rules()
     folders = [
         folder_of(home, document, base, place.name if place.is_file() else RECORDS_FILE, rules)
         for home, document, (place, _) in zip(homes, documents, runs, strict=True)
     ]
-    write_text(to, html_text(documents, folders=folders))
+    folders = [*([Folder()] * len(pair)), *folders]
+    write_text(to, html_text([*pair, *documents], folders=folders))
 
 
 def usual_place(places: Sequence[Path]) -> Path:

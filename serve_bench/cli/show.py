@@ -12,7 +12,7 @@ from serve_bench.benchmarks.registry import BENCHMARKS, benchmark_of
 from serve_bench.cli import print_note
 from serve_bench.core.errors import BadInput, visible
 from serve_bench.core.result import Result
-from serve_bench.report import COMPARED, FORMATS, FORMS, Layout
+from serve_bench.report import COMPARED, FORMATS, FORMS, PLAIN, Layout
 from serve_bench.store.files import check_reachable, write_output
 from serve_bench.view.csv import csv_text
 from serve_bench.view.document import ReportOptions
@@ -36,12 +36,7 @@ def text_of(run: RunLook, format: str, layout: Layout) -> str:
 
 
 def render_comparing(
-    comparing: Comparing,
-    format: str = "table",
-    where: Sequence[str] = (),
-    width: int = 80,
-    color: bool = False,
-    verbose: bool = False,
+    comparing: Comparing, format: str = "table", where: Sequence[str] = (), layout: Layout = PLAIN
 ) -> str:
     """A comparison as text that ends with a newline. `where`: the folders of its records.
 
@@ -55,7 +50,17 @@ def render_comparing(
     document = comparison_document(comparing, where)
     if format == "csv":
         return visible(csv_text(document, comparing.sides[1].run.id))
-    return FORMS[format](document, Layout(width, color, verbose))
+    return FORMS[format](document, layout)
+
+
+def layout_for(form: str, to_file: bool, verbose: bool = False, wide: bool = False) -> Layout:
+    """How a text is laid out on stdout, or in a file: without colours."""
+    width, color = 80, False
+    if form == "table" and not to_file:
+        from serve_bench.report.terminal import terminal
+
+        width, color = terminal(sys.stdout)
+    return Layout(width, color, verbose, wide)
 
 
 # Reports on stdout: the checks of a request, and the files beside.
@@ -70,6 +75,7 @@ class ReportRequest:
     perf_metrics: Path | None = None
     exclude_connect: bool = False
     verbose: bool = False
+    wide: bool = False
     trace_out: Path | None = None
 
     def check(self, formats: Collection[str] = FORMATS) -> None:
@@ -92,12 +98,11 @@ class ReportRequest:
         over while reading."""
         for warning in report.stored.warnings:
             print_note(f"warning: {warning.message}")
-        width, color = 80, False
-        if self.format == "table" and not to_file:
-            from serve_bench.report.terminal import terminal
+        return text_of(report, self.format, self.layout(to_file=to_file))
 
-            width, color = terminal(sys.stdout)
-        return text_of(report, self.format, Layout(width, color, self.verbose))
+    def layout(self, *, to_file: bool = False) -> Layout:
+        """Of stdout, or of a file."""
+        return layout_for(self.format, to_file, self.verbose, self.wide)
 
     def show(self, report: RunLook) -> None:
         """Prints the report, writes the files. RunFailed when one cannot be written."""

@@ -249,9 +249,6 @@ class Histogram:
 
     __hash__ = None  # type: ignore[assignment]  # it can change, so it is no key
 
-    def __repr__(self) -> str:
-        return f"Histogram({self.count} values, max {self._max} {self.unit})"
-
 
 def bounded(
     answered: Histogram, censored: Histogram, qs: Sequence[float]

@@ -427,17 +427,14 @@ def read_options(
         for value in values:
             if list(map(repr, values)).count(repr(value)) > 1:
                 raise BadInput(f"{where}: {key}: {value} is given twice")
-            if key.endswith(".num_replicas") and not _is_count(value):
+            counted = type(value) is int and 1 <= value <= LARGEST_COUNT
+            if key.endswith(".num_replicas") and not counted:
                 raise BadInput(
                     f"{where}: {key}: {value!r} is not allowed; it takes whole numbers from 1 to "
                     f"{LARGEST_COUNT}, with commas"
                 )
         options[key] = tuple(values)
     return options
-
-
-def _is_count(value: Option) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= LARGEST_COUNT
 
 
 def deployments_of(app: OwnApp, cell: Mapping[str, Option]) -> list[dict[str, Any]]:
@@ -483,20 +480,10 @@ def checks_of(app: OwnApp, cell: Mapping[str, Option]) -> list[dict[str, Any]]:
     return checks
 
 
-def slots_of(replicas: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Requests that all replicas of each deployment take at once, from the proof of a deploy."""
-    slots: dict[str, int] = {}
-    for one in replicas:
-        if one.get("max_ongoing_requests") is not None:
-            name = str(one["deployment"])
-            slots[name] = slots.get(name, 0) + int(one["max_ongoing_requests"])
-    return slots
-
-
 def limits_of(replicas: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
-    """By deployment, from the same proof: how many replicas there were, what each takes at once
-    (`each`), how many requests may wait before they are refused (`queued`; -1: any number), and to
-    how many replicas Serve scales it (`most`), if it does."""
+    """By deployment, from the proof of a deploy: its replicas, what each takes at once (`each`),
+    how many may wait before they are refused (`queued`; -1: any number), and to how many replicas
+    Serve scales it (`most`), if it does."""
     limits: dict[str, dict[str, int]] = {}
     for one in replicas:
         if one.get("max_ongoing_requests") is not None:

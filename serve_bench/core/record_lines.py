@@ -17,10 +17,11 @@ import msgspec
 from serve_bench.core.errors import FormatError
 from serve_bench.core.facts import FACTS
 from serve_bench.core.redaction import hide_settings
-from serve_bench.core.relations import check_relations
+from serve_bench.core.relations import check_planned, check_relations
 from serve_bench.core.result import (
     FORMAT_VERSION,
     RECORDS,
+    PlannedTrial,
     ReadWarning,
     Record,
     Result,
@@ -91,6 +92,7 @@ def parse(lines: Iterable[str]) -> Result:
     """
     records: list[Record] = []
     warnings: list[ReadWarning] = []
+    plan: dict[str, PlannedTrial] = {}
     kept = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
     for number, line in kept:
         try:
@@ -109,6 +111,8 @@ def parse(lines: Iterable[str]) -> Result:
             if line.count("[") + line.count("{") > DEEPEST:  # else nothing in it can be too deep
                 _check_depth(data)
             record = from_json(data)
+            if isinstance(record, Trial) and record.key in plan:
+                check_planned(record, plan[record.key])
         except FormatError as error:
             if not records:
                 raise FormatError(f"line {number}: {error}") from None
@@ -121,6 +125,8 @@ def parse(lines: Iterable[str]) -> Result:
             raise FormatError(f"line {number}: a second run in one file")
         else:
             records.append(record)
+            if isinstance(record, Run):
+                plan = {planned.key: planned for planned in record.plan}
     return result_of(records, _counted(warnings))
 
 
@@ -149,16 +155,11 @@ def _content(line: str) -> Any:
 def _check_version(version: object) -> None:
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise FormatError(f"run.format is {shown(version)}, not a version number")
-    if version > FORMAT_VERSION:
-        raise FormatError(
-            f"records of format {version}: this serve-bench reads {FORMAT_VERSION}, "
-            "a newer one is needed"
-        )
-    if version < FORMAT_VERSION:
-        raise FormatError(
-            f"records of format {version}, of an earlier version: this serve-bench reads "
-            f"{FORMAT_VERSION}; measure again with it"
-        )
+    if version != FORMAT_VERSION:
+        newer = version > FORMAT_VERSION
+        advice = "a newer one is needed" if newer else "measure again with it"
+        reads = f"this serve-bench reads {FORMAT_VERSION}, {advice}"
+        raise FormatError(f"records of format {version}: {reads}")
 
 
 def _finite(text: str) -> float | str:

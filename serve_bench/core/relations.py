@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Final
 
 from serve_bench.core.errors import FormatError
 from serve_bench.core.histogram import HistogramFacts, slot
 from serve_bench.core.load_result import Counts
-from serve_bench.core.result import Trial
+from serve_bench.core.result import PlannedTrial, Trial
 from serve_bench.core.schema import built
 from serve_bench.core.usage import BATCH_SIZE, UNIT
+
+PLANNED: Final = ("round", "variant", "cell", "row.label", "row.client", "row.loop")
 
 COARSE_BITS: Final = (0, 4, 5)
 """By how many bits the slots of a stored histogram are coarser: of most, of a soak, of a course."""
@@ -20,6 +23,14 @@ def check_relations(trial: Trial) -> None:
     """Raises FormatError, which names the field, for figures that cannot all be true."""
     for fault in (*_histograms(trial), *_counts(trial), *_rates(trial)):
         raise FormatError(f"trial.{fault}")
+
+
+def check_planned(trial: Trial, planned: PlannedTrial) -> None:
+    """Raises FormatError where a trial is not the one that was planned under its key. Connections
+    may differ: those of several nodes are added up."""
+    for name in PLANNED:
+        if attrgetter(name)(trial) != attrgetter(name)(planned):
+            raise FormatError(f"trial.{name}: is not that of the plan")
 
 
 def _histograms(trial: Trial) -> Iterator[str]:
@@ -51,9 +62,11 @@ def _counts(trial: Trial) -> Iterator[str]:
             yield f"client.{name}: sent is not the sum of completed, failed and in_flight"
     if not counts.balanced:
         yield "counts: sent is not the sum of completed, failed and in_flight"
-    latency, known = trial.metrics.get("latency"), counts.completed - drained
-    if latency and latency.histogram and sum(latency.histogram["count"]) != known:
-        yield f"metrics.latency: its counts do not add up to {known} completed requests"
+    known = counts.completed - drained
+    for name in ("latency", "service_time"):
+        metric = trial.metrics.get(name)
+        if metric and metric.histogram and sum(metric.histogram["count"]) != known:
+            yield f"metrics.{name}: its counts do not add up to {known} completed requests"
 
 
 def _rates(trial: Trial) -> Iterator[str]:

@@ -17,10 +17,7 @@ from msgspec import Meta
 
 from serve_bench.core.errors import FormatError
 from serve_bench.core.histogram import Histogram, HistogramFacts
-from serve_bench.core.load_result import (
-    Counts,  # a trial's counts are those of its load
-    Warmup,
-)
+from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.numbers import Amount, Connections, Count
 from serve_bench.core.schema import built
 

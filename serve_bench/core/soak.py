@@ -43,7 +43,6 @@ class SoakSpec:
 
 
 def block_length_s(for_s: float) -> float:
-    """Of a soak of this length."""
     return min(LONGEST_S, max(SHORTEST_S, for_s / BLOCKS))
 
 

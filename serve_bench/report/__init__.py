@@ -16,17 +16,22 @@ from serve_bench.view.document import Document
 @dataclass(frozen=True)
 class Layout:
     """How a text is laid out. `width`: characters of a line; `verbose`: with what few readers
-    need."""
+    need; `wide`: tables with all their columns, however wide."""
 
     width: int = 80
     color: bool = False
     verbose: bool = False
+    wide: bool = False
+
+
+PLAIN: Final = Layout()
+"""Of files, and of what is not a terminal."""
 
 
 def _table(document: Document, layout: Layout) -> str:
     from serve_bench.report.terminal import terminal_text
 
-    return terminal_text(document, layout.width, layout.color, layout.verbose)
+    return terminal_text(document, layout)
 
 
 def _markdown(document: Document, layout: Layout) -> str:

@@ -18,6 +18,7 @@ from serve_bench.view.document import (
     Table,
     as_text,
     cell_text,
+    explain,
 )
 
 SUMMARY: Final = "Method and warnings"
@@ -28,12 +29,11 @@ def comment(document: Document) -> str:
     fold the rest."""
     headlines = [one for one in document.sections if one.detail == "headline"]
     tables = [block for one in headlines for block in one.blocks if isinstance(block, Table)]
-    lines = [f"**{escaped(' '.join(one.line for one in document.findings[:1]))}**", ""]
+    lines = [f"**{escaped(document.headline)}**", ""]
     for table in tables:
         lines += [*_table_lines(table), ""]  # a line right behind a table would be a row of it
     lines += [f"<details><summary>{SUMMARY}</summary>", ""]
-    lines += _items(one.line for one in document.findings[1:])
-    lines += _items(one.line for one in document.doubts)
+    lines += _items(finding.line for finding in (*document.findings[1:], *document.doubts))
     for table in tables:
         lines += _remarks(table)
     for section in headlines:
@@ -99,17 +99,9 @@ def _cell(cell: Cell) -> str:
 
 
 def _remarks(table: Table) -> Iterator[str]:
-    """What is doubted of its rows, under the name of each, then its notes."""
-    alike = len({(row.group, cell_text(row.cells[0])) for row in table.rows}) < len(table.rows)
-    remarks: dict[str, list[str]] = {}
-    for row in table.rows:
-        name = row.about or row.group or ", ".join(map(cell_text, row.cells[: 1 + alike]))
-        if row.doubts:
-            remarks.setdefault(name, []).extend(doubt.line for doubt in row.doubts)
-    for name, texts in remarks.items():
-        yield f"- {escaped(name)}"
-        yield from (f"  - {escaped(text)}" for text in texts)
-    yield from _items(table.notes)
+    """The warnings of its rows, each kind once, then its notes."""
+    doubts = explain([row.doubts for row in table.rows])
+    yield from _items((*(doubt.line for _, doubt in doubts), *table.notes))
 
 
 def _items(texts: Iterable[str]) -> Iterator[str]:

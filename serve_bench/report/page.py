@@ -30,8 +30,8 @@ from serve_bench import __version__
 from serve_bench.analysis.stacks import LayerRules, parse_raw
 from serve_bench.core.errors import BadInput, visible
 from serve_bench.report.flamegraph import flame_svg
-from serve_bench.report.theme import DARK, LIGHT, TEMPLATES, Looks, file_text, light_dark, looks_of
-from serve_bench.report.vega import siblings, vega
+from serve_bench.report.theme import PAGE, TEMPLATES, Looks, file_text, looks_of
+from serve_bench.report.vega import vega
 from serve_bench.view.document import (
     Block,
     Cell,
@@ -365,11 +365,8 @@ def _placed(
         if isinstance(block, Chart):
             row.append(PlacedChart(f"{prefix}chart-{len(charts) + len(row) + 1}", block))
             continue
-        every = [one.chart for one in row]
-        for one, beside in zip(row, siblings(every), strict=True):
-            charts[one.name] = vega(one.chart, looks=looks, beside=beside)
-        lanes = any(one.in_lanes for one in every)
-        yield from [ChartGroup(tuple(row))] if len(row) >= BESIDE and not lanes else row
+        charts |= {placed.name: vega(placed.chart, looks=looks) for placed in row}
+        yield from [ChartGroup(tuple(row))] if len(row) >= BESIDE else row
         row = []
         if isinstance(block, Folded):
             inside = cast("tuple[Block, ...]", tuple(_placed(block.blocks, prefix, charts, looks)))
@@ -377,10 +374,6 @@ def _placed(
         elif block is not None and not (isinstance(block, Prose) and not block.paragraphs):
             yield block
 
-
-LONG_TABLE: Final = 12
-"""A table of more rows stands behind the charts: who looks for a figure sorts it, who looks for
-the shape sees it first."""
 
 METHOD: Final = "method"
 """The section of plan, proofs and rules, the last one; folded: few readers need it."""
@@ -399,34 +392,18 @@ def _made(document: Document) -> list[Section]:
 
 
 def _in_order(sections: Sequence[Section]) -> list[Section]:
-    """The first chart first, then charts before long tables, within each section and from one to
-    the next; the method last."""
-    ordered = sorted(map(_chart_first, sections), key=lambda section: section.name == METHOD)
-    if drawn := [section for section in ordered if _has(Chart, section.blocks)]:
-        ordered.sort(key=lambda section: section is not drawn[0])
-    kinds = [set(map(type, section.blocks)) for section in ordered]
-    charts = [at for at, kind in enumerate(kinds) if Chart in kind]
-    end = charts[-1] if charts else -1
-    late = [at for at in range(end) if at not in charts and any(map(_is_long, ordered[at].blocks))]
-    first = [at for at in range(end + 1) if at not in late]
-    return [ordered[at] for at in (*first, *late, *range(end + 1, len(ordered)))]
-
-
-def _chart_first(section: Section) -> Section:
-    """The charts of a section before its first long table; the method of a page folded."""
-    blocks = section.blocks
-    if section.name == METHOD:
-        return replace(
-            section, content=(Folded("Plan, proofs and rules of these figures", blocks),)
-        )
-    first = next((at for at, one in enumerate(blocks) if _is_long(one)), len(blocks))
-    later = [one for one in blocks[first:] if isinstance(one, Chart)]
-    rest = [one for one in blocks[first:] if not isinstance(one, Chart)]
-    return replace(section, content=(*blocks[:first], *later, *rest))
-
-
-def _is_long(block: Block) -> bool:
-    return isinstance(block, Table) and len(block.rows) > LONG_TABLE
+    """The main chart first, then the results; the method last, and folded."""
+    main = next((part for part in sections if _has(Chart, part.blocks)), None)
+    ordered = sorted(
+        sections,
+        key=lambda part: (part.name == METHOD, part is not main, part.detail != "headline"),
+    )
+    return [
+        replace(part, content=(Folded("Plan, proofs and rules of these figures", part.blocks),))
+        if part.name == METHOD
+        else part
+        for part in ordered
+    ]
 
 
 def _sheet(document: Document, folder: Folder, at: int, many: bool, looks: Looks) -> Sheet:
@@ -440,7 +417,8 @@ def _sheet(document: Document, folder: Folder, at: int, many: bool, looks: Looks
     ]
     command = shlex.join(document.argv)
     records = folder.records
-    findings = "Further results" if len(document.findings) > 1 else "Warnings"
+    more = len(document.findings) > len(document.lead)
+    findings = "Further results" if more else "Warnings"
     return Sheet(
         document,
         folder,
@@ -448,9 +426,9 @@ def _sheet(document: Document, folder: Folder, at: int, many: bool, looks: Looks
         prefix,
         3 if many else 2,
         {
-            "asked": "Request",
-            "machine": "Machine",
-            "findings": findings if document.findings[1:] or document.doubts else "",
+            "asked": "Request" if document.run.pairs or document.argv else "",
+            "machine": "Machine" if document.machine.pairs else "",
+            "findings": findings if more or document.doubts else "",
             "records": "" if records is None or records.size is None else "Records",
         },
         [SheetSection(*one) for one in drawn if one[-1]],
@@ -499,7 +477,7 @@ def html_text(
         library=library,
         scripts=[_closed(script) for script in scripts],
         policy=_policy(scripts),
-        charts=script_json({"config": light_dark(LIGHT, DARK), "charts": charts}),
+        charts=script_json({"config": PAGE, "charts": charts}),
         sheets=sheets,
     )
     return text.encode("utf-8", "replace").decode("utf-8")  # half a pair of surrogates, in a name

@@ -29,6 +29,9 @@ TOP: Final = 15
 LEAST_POINTS: Final = 1.0
 """A change of a share below 1 point is not listed."""
 
+NAME: Final = 50
+"""Characters of a name."""
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -60,76 +63,49 @@ def profile_text(reading: Reading, rules: LayerRules) -> str:
     """Layers and top functions of one profile."""
     if not reading.samples:
         return f"{reading.about}: nothing but waiting; put load on it first, or use --idle\n"
-    split = layers(reading.counted, rules)
-    lines = [reading.about, "  layer                              %"]
-    lines += [f"  {name:28} {share:7.1f}" for name, share in split.items()]
-    lines += ["  function                                            self %  total %"]
-    lines += [
-        f"  {_cut(one.name, 50):50} {one.self_percent:7.1f} {one.total_percent:8.1f}"
-        for one in top_functions(reading.counted, TOP)
-    ]
+    lines = [reading.about, _line("layer", "%")]
+    lines += [_line(name, share) for name, share in layers(reading.counted, rules).items()]
+    lines.append(_line("function", "self %", "total %"))
+    for share in top_functions(reading.counted, TOP):
+        lines.append(_line(share.name, share.self_percent, share.total_percent))
     return "\n".join(lines) + "\n"
 
 
-def _cut(text: str, width: int) -> str:
-    """A frame in `width` characters: folders between package and file go first, then its end.
-
-    `Replica.handle (ray/serve/_private/replica.py)` becomes `Replica.handle (ray/.../replica.py)`.
-    """
-    text = visible(text)
-    if len(text) > width:
-        function, file = split_frame(text)
-        first, *middle, last = file.split("/") if file.count("/") > 1 else (file, "")
-        if middle:
-            text = f"{function} ({first}/.../{last})"
-    return text if len(text) <= width else text[: width - 3] + "..."
-
-
-@dataclass(frozen=True)
-class ProfileDifference:
-    """Two profiles against each other: functions that grew, that shrank, and the layers of both."""
-
-    a: Reading
-    b: Reading
-    grew: tuple[FunctionChange, ...]
-    shrank: tuple[FunctionChange, ...]
-    layers: tuple[tuple[str, float, float], ...]
-
-
-def difference_of(a: Reading, b: Reading, rules: LayerRules) -> ProfileDifference:
+def find_changes(a: Reading, b: Reading) -> list[FunctionChange]:
     """Changes above LEAST_POINTS that are also above twice the error of sampling."""
-    sure = [
+    return [
         change
         for change in changes(a.counted, b.counted, LEAST_POINTS)
         if abs(change.self_change)
         > noise_points(change.self_a, a.samples) + noise_points(change.self_b, b.samples)
     ]
+
+
+def difference_text(a: Reading, b: Reading, rules: LayerRules) -> str:
+    """Layers, and functions that grew and that shrank, in percent of the samples of each."""
+    lines = [f"A {a.about}", f"B {b.about}", _line("layer", "A %", "B %", "change")]
     in_a, in_b = layers(a.counted, rules), layers(b.counted, rules)
-    shares = [
-        (name, in_a.get(name, 0.0), in_b.get(name, 0.0)) for name in in_a.keys() | in_b.keys()
-    ]
-    return ProfileDifference(
-        a,
-        b,
-        tuple(change for change in sure if change.self_change > 0),
-        tuple(change for change in sure if change.self_change < 0),
-        tuple(sorted(shares, key=lambda share: (-max(share[1:]), share[0]))),
-    )
-
-
-def difference_text(difference: ProfileDifference) -> str:
-    """What grew and what shrank, in percent of the samples of each."""
-    lines = [f"A {difference.a.about}", f"B {difference.b.about}"]
-    lines += ["  layer                              A %      B %   change"]
-    lines += [f"  {name:28} {a:9.1f} {b:8.1f} {b - a:+8.1f}" for name, a, b in difference.layers]
-    for title, some in (("grew", difference.grew), ("shrank", difference.shrank)):
-        if not some:
-            least = f"{LEAST_POINTS:g} point and the sampling error"
-            lines.append(f"{title}: no function by more than {least}")
-            continue
-        lines.append(f"  {f'{title} (self)':50}     A %      B %   change")
-        lines += [
-            f"  {_cut(one.name, 50):50} {one.self_a:7.1f} {one.self_b:8.1f} {one.self_change:+8.1f}"
-            for one in some[:TOP]
-        ]
+    for name in {**in_a, **in_b}:
+        shares = in_a.get(name, 0.0), in_b.get(name, 0.0)
+        lines.append(_line(name, *shares, f"{shares[1] - shares[0]:+.1f}"))
+    for title, sign in (("grew", 1), ("shrank", -1)):
+        found = [change for change in find_changes(a, b) if sign * change.self_change > 0]
+        head = f"{title}: no function by more than {LEAST_POINTS:g} point and the sampling error"
+        lines.append(_line(f"{title} (self)", "A %", "B %", "change") if found else head)
+        for change in found[:TOP]:
+            lines.append(
+                _line(change.name, change.self_a, change.self_b, f"{change.self_change:+.1f}")
+            )
     return "\n".join(lines) + "\n"
+
+
+def _line(name: str, *figures: float | str) -> str:
+    """A name, without the folders between package and file where it is too long, and figures."""
+    name = visible(name)
+    if len(name) > NAME:
+        function, file = split_frame(name)
+        first, *middle, last = file.split("/") if file.count("/") > 1 else (file, "")
+        name = f"{function} ({first}/.../{last})" if middle else name
+    name = name if len(name) <= NAME else f"{name[: NAME - 3]}..."
+    shown = [figure if isinstance(figure, str) else f"{figure:.1f}" for figure in figures]
+    return f"  {name:{NAME}}" + "".join(f"{figure:>9}" for figure in shown)

@@ -1,18 +1,22 @@
 """A document as text for a terminal: its tables, and with `verbose` all that has words or figures.
 
-Rule: it knows no kind of run. Findings stand first, then doubts of the whole run, the tables with
-the doubts of a row below that row, the request and the machine last. Texts and tables fold to the
-width of the terminal. Colour only repeats what words and signs say.
+Rule: it knows no kind of run. Findings stand first, then doubts of the whole run, then the tables,
+in which a warning is a code that is explained once below; with `verbose` also definitions, the
+request and the machine. Texts and tables fold to the width of the terminal. Colour only repeats
+what words and signs say.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TextIO
 
+from rich.cells import cell_len
+
 from serve_bench.core.errors import visible
-from serve_bench.report.columns import table_blocks, wrapped
+from serve_bench.report import Layout
+from serve_bench.report.columns import WIDEST, table_blocks, wrapped
 from serve_bench.view.document import (
     Block,
     Code,
@@ -27,6 +31,8 @@ from serve_bench.view.document import (
     TableRow,
     Tone,
     as_text,
+    explain,
+    shared_codes,
 )
 
 Line = tuple[str, Tone | None]
@@ -51,7 +57,13 @@ LEAST_DOUBTS: Final = 2
 """Of findings and doubts of the whole run without --verbose; so many of the latter in any case: the
 first, and how many more there are."""
 
-MORE: Final = "report --verbose shows all figures."
+MORE: Final = "report --verbose: all figures, the machine, the method"
+
+SCREEN: Final = 40
+"""Lines after which the headline is out of sight, and is said again."""
+
+ABREAST: Final = 3
+"""Numbers of warnings in a line of a cell."""
 
 INDENT: Final = "  "
 """Of rows below the heading of their group."""
@@ -69,107 +81,183 @@ def terminal(file: TextIO) -> tuple[int, bool]:
     return console.width or 80, not plain  # a terminal that says 0 does not know
 
 
-def terminal_text(
-    document: Document, width: int = 80, color: bool = False, verbose: bool = False
-) -> str:
-    """The document as text that ends with a newline. `width`: characters of a line."""
-    lines = terminal_lines(document, width, verbose)
-    if not color:
+def terminal_text(document: Document, layout: Layout) -> str:
+    """The document as text that ends with a newline."""
+    lines = _Writer(layout).write(document)
+    if not layout.color:
         return "".join(f"{visible(line)}\n" for line, _ in lines)
     from rich.console import Console
     from rich.text import Text
 
     out = io.StringIO()
     console = Console(
-        file=out, width=width, force_terminal=True, color_system="standard", legacy_windows=False
+        file=out,
+        width=layout.width,
+        force_terminal=True,
+        color_system="standard",
+        legacy_windows=False,
     )
     for line, tone in lines:
         console.print(Text(visible(line), style=STYLES[tone]), soft_wrap=True, highlight=False)
     return out.getvalue()
 
 
-def terminal_lines(document: Document, width: int, verbose: bool = False) -> Iterator[Line]:
-    for at, finding in enumerate(document.findings):
-        yield from _wrapped(finding.line, width, tone=finding.tone if at else None)
-    doubts = sorted(document.doubts, key=lambda one: one.tone != "bad")  # failures first
-    room = len(doubts) if verbose else max(LEAST_DOUBTS, HEAD - len(document.findings))
-    some = doubts if len(doubts) <= room else doubts[: room - 1]
-    for doubt in some:
-        yield from _finding(doubt, width)
-    if rest := len(doubts) - len(some):
-        yield f"{SIGNS['doubt']}{rest} more of the whole run (report --verbose)", "doubt"
-    shown = [one for one in document.sections if verbose or one.detail in SHOWN]
-    for section in shown:
-        yield from _section(section, width, verbose)
-    if not shown:
-        yield MORE, "quiet"
-        return
-    yield "", "plain"
-    for facts in (document.run, document.machine):
-        if facts.pairs:
-            line = "; ".join(f"{name} {text}" for name, text in facts.pairs)
-            yield from _wrapped(line, width, tone="quiet")
-    yield from ((f"records: {folder}", "plain") for folder in document.records)
+class _Writer:
+    """Writes a document in lines. Without `verbose`, a warning of rows is a code beside them, and
+    is explained once."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.width, self.verbose, self.wide = layout.width, layout.verbose, layout.wide
+        self.explained: set[str] = set()
+
+    def write(self, document: Document) -> list[Line]:
+        shown = [part for part in document.sections if self.verbose or part.detail in SHOWN]
+        body = [
+            line
+            for number, section in enumerate(shown)
+            for line in self._section(section, number > 0 or section.detail != "headline")
+        ]
+        lines = [*self._head(document), *body]
+        if len(lines) > SCREEN and document.findings:
+            lines += [("", "plain"), *self._wrap(document.headline, None)]
+        if self.verbose:
+            lines.append(("", "plain"))
+            for facts in (document.run, document.machine):
+                if facts.pairs:
+                    line = "; ".join(f"{name} {text}" for name, text in facts.pairs)
+                    lines += self._wrap(line, "quiet")
+        else:
+            lines.append((MORE, "quiet"))
+        return lines + [(f"records: {folder}", "plain") for folder in document.records]
+
+    def _head(self, document: Document) -> Iterator[Line]:
+        for number, finding in enumerate(document.findings):
+            yield from self._wrap(finding.line, finding.tone if number else None)
+        doubts = sorted(document.doubts, key=lambda doubt: doubt.tone != "bad")  # failures first
+        room = max(LEAST_DOUBTS, HEAD - len(document.findings))
+        room = len(doubts) if self.verbose else room
+        first = doubts if len(doubts) <= room else doubts[: room - 1]
+        for doubt in first:
+            yield from self._finding(doubt)
+        if rest := len(doubts) - len(first):
+            yield f"{SIGNS['doubt']}{rest} more of the whole run (report --verbose)", "doubt"
+
+    def _section(self, section: Section, titled: bool) -> Iterator[Line]:
+        # Folded blocks of the method hold whole records: the page has them.
+        unfold = self.verbose and section.detail != "method"
+        tables = [block for block in section.blocks if isinstance(block, Table)]
+        bare = not self.verbose and len(tables) == 1
+        lines = [line for block in section.blocks for line in self._block(block, unfold, bare)]
+        if lines:
+            yield "", "plain"
+            if titled:
+                yield section.title, None
+            yield from lines
+
+    def _block(self, block: Block, unfold: bool, bare: bool) -> Iterator[Line]:
+        """A block; a chart has no lines, since its figures stand in a table beside."""
+        match block:
+            case Table():
+                yield from self._table(block, bare)
+            case Prose():
+                for text in block.paragraphs:
+                    yield from self._wrap(SIGNS.get(block.tone, "") + text, block.tone)
+            case Facts():
+                for name, text in block.pairs:
+                    yield from self._wrap(f"{name}: {text}", "plain")
+            case Code():
+                yield from ((line, "plain") for line in block.text.splitlines())
+            case Flamegraph():
+                yield f"{block.title}: {block.stacks}", "quiet"
+            case Folded() if unfold:
+                yield from self._wrap(block.title, None)
+                for inner in block.blocks:
+                    yield from self._block(inner, unfold, bare)
+
+    def _table(self, table: Table, bare: bool) -> Iterator[Line]:
+        """A table; its columns of detail where there is room. `bare`: the section's heading stands
+        for its caption, and nothing else of it is explained."""
+        if not bare:
+            yield from self._wrap(table.caption, None)
+        if not table.rows:
+            return
+        groups = list(table.groups())
+        doubts = [doubts for _, rows in groups for _, doubts in rows]
+        codes = [] if self.verbose else list_codes(doubts)
+        marks = {code: code for code in codes}
+        indent = INDENT if any(row.group for row in table.rows) else ""
+        places = list(range(len(table.columns)))
+        shown = [n for n in places if self.verbose or not table.columns[n].detail]
+        drawn = self._draw(table, places, doubts, marks, indent, WIDEST)
+        if not self.wide and _width(drawn) > self.width:
+            drawn = self._draw(table, shown, doubts, marks, indent, WIDEST)
+            if _width(drawn) > self.width:
+                marks = {code: str(number) for number, code in enumerate(codes, 1)}
+                drawn = self._draw(table, shown, doubts, marks, indent, self.width)
+        head, *blocks = drawn
+        yield from ((line, "quiet") for line in head)
+        lines = iter(blocks)
+        for group, rows in groups:
+            if group:
+                yield from self._wrap(group, "plain")
+            for row, findings in rows:
+                yield from ((line, _tone(row)) for line in next(lines))
+                for text in as_text(row.cells[0]).below if self.verbose else ():
+                    yield from self._wrap(text, "quiet", len(indent) + 2)
+                for finding in findings if self.verbose else ():
+                    yield from self._finding(finding, len(indent) + 2)
+        if self.verbose:
+            for note in table.notes:
+                yield from self._wrap(note, "quiet")
+            return
+        for code, finding in explain(doubts):
+            if finding.line not in self.explained:
+                self.explained.add(finding.line)
+                mark = marks.get(code, code)
+                yield from self._finding(finding, 0, "" if mark == code else f"[{mark}] ")
+
+    def _draw(
+        self,
+        table: Table,
+        places: Sequence[int],
+        doubts: Sequence[Sequence[Finding]],
+        marks: Mapping[str, str],
+        indent: str,
+        width: int,
+    ) -> list[list[str]]:
+        """The lines of the heads, then of each row, with the marks of its warnings."""
+        columns = [table.columns[place] for place in places]
+        heads = [f"{column.name}\n{column.unit}".rstrip() for column in columns]
+        words = [at for at, column in enumerate(columns) if not column.number] or [0]
+        rows = [_texts(row, places, indent) for row in table.rows]
+        if marks:
+            numbers = all(mark.isdecimal() for mark in marks.values())
+            heads, words = [*heads, "!" if numbers else "warnings"], [*words, len(heads)]
+            for row, findings in zip(rows, doubts, strict=True):
+                seen = {finding.code for finding in findings}
+                found = [mark for code, mark in marks.items() if code in seen]
+                step = ABREAST if numbers else len(marks)
+                parts = (found[start : start + step] for start in range(0, len(found), step))
+                row.append("\n".join(", ".join(part) for part in parts))
+        return table_blocks(heads, rows, words, width)
+
+    def _finding(self, finding: Finding, indent: int = 0, mark: str = "") -> Iterator[Line]:
+        sign = SIGNS.get(finding.tone, "")
+        return self._wrap(f"{sign}{mark}{finding.line}", finding.tone, indent)
+
+    def _wrap(self, text: str, tone: Tone | None, indent: int = 0) -> Iterator[Line]:
+        return ((line, tone) for line in wrapped(text, self.width, indent))
 
 
-def _section(section: Section, width: int, verbose: bool) -> Iterator[Line]:
-    # Folded blocks of the method hold whole records: the page has them.
-    unfold = verbose and section.detail != "method"
-    lines = [line for block in section.blocks for line in _block(block, width, verbose, unfold)]
-    if lines:
-        yield "", "plain"
-        if section.detail != "headline":
-            yield section.title, None
-        yield from lines
+def list_codes(doubts: Sequence[Sequence[Finding]]) -> list[str]:
+    """The codes of warnings, in their order, without those that all of several rows have."""
+    codes = dict.fromkeys(finding.code for findings in doubts for finding in findings)
+    everywhere = shared_codes(doubts)
+    return [code for code in codes if code and code not in everywhere]
 
 
-def _block(block: Block, width: int, verbose: bool, unfold: bool) -> Iterator[Line]:
-    """A block; a chart has no lines, since its figures stand in a table beside."""
-    match block:
-        case Table():
-            yield from _table(block, width, verbose)
-        case Prose():
-            for text in block.paragraphs:
-                yield from _wrapped(SIGNS.get(block.tone, "") + text, width, tone=block.tone)
-        case Facts():
-            for name, text in block.pairs:
-                yield from _wrapped(f"{name}: {text}", width, tone="plain")
-        case Code():
-            yield from ((line, "plain") for line in block.text.splitlines())
-        case Flamegraph():
-            yield f"{block.title}: {block.stacks}", "quiet"
-        case Folded() if unfold:
-            yield from _wrapped(block.title, width, tone=None)
-            for inner in block.blocks:
-                yield from _block(inner, width, verbose, unfold)
-
-
-def _table(table: Table, width: int, verbose: bool) -> Iterator[Line]:
-    yield from _wrapped(table.caption, width, tone=None)
-    if not table.rows:
-        return
-    indent = INDENT if any(row.group for row in table.rows) else ""
-    shown = [at for at, column in enumerate(table.columns) if verbose or not column.detail]
-    columns = [table.columns[at] for at in shown]
-    heads = [f"{column.name}\n{column.unit}".rstrip() for column in columns]
-    words = [at for at, column in enumerate(columns) if not column.number] or [0]
-    rows = [_texts(row, shown, indent) for row in table.rows]
-    head, *blocks = table_blocks(heads, rows, words, width)
-    yield from ((line, "quiet") for line in head)
-    lines = iter(blocks)
-    for group, some in table.groups():
-        if group:
-            yield from _wrapped(group, width, tone="plain")
-        for row, doubts in some:
-            yield from ((line, _tone(row)) for line in next(lines))
-            for text in as_text(row.cells[0]).below:
-                yield from _wrapped(text, width, indent=len(indent) + 2, tone="quiet")
-            for doubt in doubts:
-                yield from _finding(doubt, width, len(indent) + 2)
-    if hidden := [column.full_name for column in table.columns if column not in columns]:
-        yield from _wrapped(f"report --verbose: {', '.join(hidden)}", width, tone="quiet")
-    for note in table.notes:
-        yield from _wrapped(note, width, tone="quiet")
+def _width(blocks: Sequence[Sequence[str]]) -> int:
+    return max(cell_len(line) for lines in blocks for line in lines)
 
 
 def _texts(row: TableRow, shown: Sequence[int], indent: str) -> list[str]:
@@ -179,15 +267,6 @@ def _texts(row: TableRow, shown: Sequence[int], indent: str) -> list[str]:
     return [indent + first.text, *("\n".join((one.text, *one.below)) for one in others)]
 
 
-def _finding(finding: Finding, width: int, indent: int = 0) -> Iterator[Line]:
-    sign = SIGNS.get(finding.tone, "")
-    return _wrapped(f"{sign}{finding.line}", width, indent=indent, tone=finding.tone)
-
-
 def _tone(row: TableRow) -> Tone:
     """Red where a figure of the row is a verdict against it, plain else: words say the rest."""
     return "bad" if any(as_text(cell).tone == "bad" for cell in row.cells) else "plain"
-
-
-def _wrapped(text: str, width: int, *, indent: int = 0, tone: Tone | None) -> Iterator[Line]:
-    return ((line, tone) for line in wrapped(text, width, indent))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from os.path import isdir, isfile
 from pathlib import Path
 from typing import Any, Final
 
@@ -179,9 +180,9 @@ def find_stacks(word: str, run: Path | None, target: tuple[str, ...]) -> tuple[S
     """
     places = [Path(word)] if run is None else [run / "profiles" / word, run / word, Path(word)]
     for place in places:
-        if place.is_file():
+        if isfile(place):  # unlike Path.is_file, false for a name that is too long
             return read_stacks(place), [place]
-        if place.is_dir():
+        if isdir(place):
             files = [file for file in sorted(place.rglob(f"*{RAW_SUFFIX}")) if _of(file, target)]
             if not files:
                 raise BadInput(f"{place}: holds no profiles of {' or '.join(target)}")

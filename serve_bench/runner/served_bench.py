@@ -23,7 +23,7 @@ from serve_bench.core.app_spec import APPS_PACKAGE, AppSpec
 from serve_bench.core.failed_requests import why_failed
 from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import Load, Timing
-from serve_bench.core.own_app import limits_of, slots_of
+from serve_bench.core.own_app import limits_of
 from serve_bench.core.plan import (
     LAUNCH_S,
     Cell,
@@ -195,9 +195,10 @@ class ServedBench(Bench[Cell, PlannedLoad]):
             settled = self._settle()
         finally:  # after Ctrl-C too: the cell is deployed
             self._record(deployed, settled)
-        if self._suite.app.own is not None:
-            self._slots = slots_of(deployed.proof["replicas"])
         self._limits = limits_of(deployed.proof["replicas"])
+        if self._suite.app.own is not None:
+            limits = self._limits.items()
+            self._slots = {name: limit["replicas"] * limit["each"] for name, limit in limits}
         if self._inside is not None:
             self._inside.deployed(self._serving)
 

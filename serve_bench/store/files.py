@@ -133,7 +133,9 @@ def read_toml(path: Path) -> dict[str, Any]:
     if path.exists() and not path.is_file():
         raise BadInput(f"{path}: is not a file")
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # editors of Windows begin so
+        content = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # editors of Windows begin so
+        str(content)  # a number in hexadecimal digits may be longer than Python writes
+        return content
     except RecursionError:
         raise BadInput(f"{path}: not valid TOML: it is nested too deeply") from None
     except tomllib.TOMLDecodeError as error:

@@ -1,128 +1,41 @@
-"""Small pieces that the pages of several kinds of runs are made of: figures, doubts, curves.
+"""Small pieces that the pages of several kinds of run are made of: cells, sentences, charts.
 
-Rule: the value of a Number is a figure that `--format json` has or that is made of some (a sum over
-classes of errors, a mean over launches), not rounded and in the unit of its column.
+Rule: the value of a Number is not rounded, and in the unit of its column.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Final, TypeVar
 
-from serve_bench.analysis.checks import Warning
-from serve_bench.analysis.statistics import LATENCY, MAIN, Distribution, Spread, merged
+from serve_bench.analysis.statistics import LATENCY, MAIN, merged
 from serve_bench.analysis.verdict import Verdict
-from serve_bench.core.histogram import Histogram, bounded
+from serve_bench.core.histogram import Histogram, bounded, slot_middle
 from serve_bench.core.load_result import CENSORED_BY
-from serve_bench.core.proof import contradictions
-from serve_bench.core.result import Failure, Launch, Trial
+from serve_bench.core.result import Trial
 from serve_bench.view import drawn as charts
 from serve_bench.view.charts import Bars
 from serve_bench.view.document import (
     Block,
-    Cell,
     Chart,
     Column,
     Detail,
-    Facts,
     Finding,
-    Folded,
     Number,
     Section,
     Table,
     TableRow,
-    Text,
-    Tone,
-    cell_text,
 )
 from serve_bench.view.drawn import BarPart, Pairs
-from serve_bench.view.inside import REST, SHOWN_PERCENT, mean_of_usages
-from serve_bench.view.rows import NS_PER_MS, Page, engaged_of
-from serve_bench.view.texts import latency, mean_and_std, number
+from serve_bench.view.inside import OTHERS, REST, SHOWN_PERCENT, mean_by_role, others_percent
+from serve_bench.view.rows import NS_PER_MS, Page, warning_finding
+from serve_bench.view.texts import latency, number
 
 T = TypeVar("T")
-Fields: TypeAlias = Sequence[tuple[Column, Callable[[T], Cell]]]
-"""The columns of a table, each with what makes its cell."""
-
-NOTHING: Final = Number("-", None)
-
 MOST_LINES: Final = 8
 """Of one chart: more colours than that cannot be distinguished."""
-
-
-def plain(value: float | None, digits: int = 4, tone: Tone = "plain") -> Number:
-    """A figure with about so many digits; `-` where there is none."""
-    return Number(number(value, digits), value, tone)
-
-
-def count(value: int | None, tone: Tone = "plain") -> Number:
-    """A whole number with its thousands apart."""
-    return NOTHING if value is None else Number(f"{value:,}", value, tone)
-
-
-def percent(value: float | None) -> Number:
-    """CPU or GPU: whole per cents."""
-    return NOTHING if value is None else Number(f"{value:,.0f}", value)
-
-
-def milliseconds(value_ns: float | None) -> Number:
-    """Nanoseconds, shown in ms."""
-    if value_ns is None:
-        return NOTHING
-    return Number(latency(value_ns / NS_PER_MS), value_ns / NS_PER_MS)
-
-
-def share(figures: Distribution | None, name: str) -> Number:
-    """A percentile (or mean, max) of a latency in ns, shown in ms."""
-    return NOTHING if figures is None else milliseconds(getattr(figures, name))
-
-
-def rate(spread: Spread | None, tone: Tone = "plain") -> Number:
-    """A mean with its std; the mean alone where each launch has one window."""
-    if spread is None:
-        return NOTHING
-    alone = spread.windows == spread.launches
-    text = number(spread.mean) if alone else mean_and_std(spread)
-    return Number(text, spread.mean, tone)
-
-
-def errors(failed: Mapping[str, int]) -> Number:
-    """Failed requests of all classes."""
-    return count(sum(failed.values()), "bad" if any(failed.values()) else "plain")
-
-
-def table_of(
-    caption: str,
-    fields: Fields[T],
-    items: Iterable[T],
-    notes: Sequence[str] = (),
-    doubts: Callable[[T], Sequence[Finding]] = lambda _: (),
-    group: Callable[[T], str] = lambda _: "",
-    about: Callable[[T], str] = lambda _: "",
-) -> Table:
-    """A table with a row for each item, without the columns that hold nothing but dashes. `about`:
-    what the doubts of an item are about, if not its group or its first cell."""
-    every = [(item, [cell(item) for _, cell in fields]) for item in items]
-    kept = [at for at in range(len(fields)) if any(cell_text(row[at]) != "-" for _, row in every)]
-    rows = (
-        TableRow(tuple(cells[at] for at in kept), tuple(doubts(item)), group(item), about(item))
-        for item, cells in every
-    )
-    return Table(caption, tuple(fields[at][0] for at in kept), tuple(rows), tuple(notes))
-
-
-def word_table(
-    caption: str,
-    names: Sequence[str],
-    rows: Iterable[Sequence[Cell]],
-    groups: Sequence[str] | None = None,
-) -> Table:
-    """A table of words. `groups`: of each row."""
-    columns = tuple(Column(name, number=False) for name in names)
-    every = [tuple(row) for row in rows]
-    pairs = zip(every, groups or [""] * len(every), strict=True)
-    return Table(caption, columns, tuple(TableRow(row, group=group) for row, group in pairs))
 
 
 def section(
@@ -134,34 +47,24 @@ def section(
         yield Section(name, title, every, detail)
 
 
-def doubt(warning: Warning, about: str = "") -> Finding:
-    """A warning of analysis/checks.py as a finding."""
-    return Finding(warning.message, warning.code, "doubt", warning.hint, about)
-
-
-def failure(one: Failure, about: str = "") -> Finding:
-    """A failure as a finding: what failed, of which variant, and why."""
-    where = "" if one.variant is None else f" of {one.variant}"
-    return Finding(f"{one.what}{where}: {one.message}", "failed", "bad", about=about)
-
-
-def whole_run(warnings: Iterable[Warning], failures: Iterable[Failure]) -> Iterator[Finding]:
-    """What failed and what is doubted of a whole run, or of a variant: each kind of warning once,
-    with how many more there are, since a run that was resumed is warned about at each start."""
-    yield from map(failure, failures)
-    doubts = dict.fromkeys(map(doubt, warnings))
-    for code in dict.fromkeys(finding.code for finding in doubts):
-        first, *more = (finding for finding in doubts if finding.code == code)
-        again = f"; {len(more)} more like it" if more else ""
-        yield replace(first, text=f"{first.text}{again}")
-
-
 def page_doubts(page: Page) -> Iterator[Finding]:
-    """Failures and doubts of a whole page, then of each variant and its cells."""
-    yield from whole_run(page.warnings, page.failures)
+    """Failures and doubts of a whole page, then of each variant and its cells: each kind of warning
+    once, with how many more there are, since a run that was resumed is warned about at each start.
+    """
+    places = [(page.warnings, page.failures)]
     for part in page.variants:
-        struck = [*part.failures, *(one for cell in part.cells for one in cell.failures)]
-        yield from whole_run(part.warnings, struck)
+        struck = (failure for cell in part.cells for failure in cell.failures)
+        places.append((part.warnings, (*part.failures, *struck)))
+    for warnings, failures in places:
+        for failure in failures:
+            where = "" if failure.variant is None else f" of {failure.variant}"
+            yield Finding(f"{failure.what}{where}: {failure.message}", "failed", "bad")
+        doubts: dict[str, dict[Finding, None]] = {}
+        for warning in warnings:
+            doubts.setdefault(warning.code, {})[warning_finding(warning)] = None
+        for first, *more in doubts.values():
+            again = f"; {len(more)} more like it" if more else ""
+            yield replace(first, text=f"{first.text}{again}")
 
 
 def gaps(
@@ -169,48 +72,19 @@ def gaps(
 ) -> Iterator[str]:
     """The sentence that comes first where rows are missing or something failed. `nouns`: the
     plural, where it takes more than an s."""
-    words = []
+    words, of_all = [], f"of {planned} {nouns or f'{noun}s'}"
     if missing:
-        which = f"{missing} of {planned} {nouns or f'{noun}s'}" if planned > 1 else f"The {noun}"
+        which = f"{missing} {of_all}" if planned > 1 else f"The {noun}"
         words.append(f"{which} {'was' if missing == 1 else 'were'} incomplete")
-    messages = list(dict.fromkeys(failed))
-    if messages and planned > 1 and messages[0].startswith("no request succeeded"):
-        # Of some rows it may be true beside a rate of others.
-        rows = f"{failed.count(messages[0])} of {planned} {nouns or f'{noun}s'}"
-        messages[0] = f"in {rows} {messages[0]}"
-    if messages:
-        more = f" (and {len(messages) - 1} more)" if len(messages) > 1 else ""
-        lead = "the run was" if messages[0] == "interrupted" else "something failed:"
-        words.append(f"{lead} {messages[0]}{more}")
+    if failed:
+        message, more = failed[0], len(set(failed)) - 1
+        lead = "the run was" if message == "interrupted" else "something failed:"
+        if planned > 1 and message.startswith("no request succeeded"):
+            # Of some rows it may be true beside a rate of others.
+            lead += f" in {failed.count(message)} {of_all}"
+        words.append(f"{lead} {message}" + (f" (and {more} more)" if more else ""))
     if words:
         yield statement("; ".join(words))
-
-
-def doubted(
-    rows: Sequence[Sequence[Warning]],
-    run: Sequence[Warning] = (),
-    noun: str = "row",
-    further: Sequence[str] = (),
-) -> Iterator[str]:
-    """The sentence about doubts: of how many rows each kind is said, then what is `further` to be
-    said, then those of the run."""
-    rows_by_code: dict[str, int] = {}
-    for own in rows:
-        for code in dict.fromkeys(one.code for one in own):
-            rows_by_code[code] = rows_by_code.get(code, 0) + 1
-    several = len(rows) > 1
-    words = [
-        f"{_words(code)} ({n} of {len(rows)} {noun}s)" if several else _words(code)
-        for code, n in rows_by_code.items()
-    ]
-    words += further
-    words += dict.fromkeys(f"{_words(one.code)} (the run)" for one in run)
-    if words:
-        yield sentence(f"Warnings: {', '.join(words)}")
-
-
-def _words(code: str) -> str:
-    return code.replace("-", " ")
 
 
 def sentence(text: str) -> str:
@@ -231,11 +105,30 @@ def limit_words(limit: Verdict | None) -> str:
     return f"limit {limit.text}" if limit.cause == "unclear" else f"limited by {limit.text}"
 
 
-def limit_note(limit: Verdict | None) -> str:
-    """The same in two or three words, for a bar of a chart."""
-    if limit is None:
-        return ""
-    return "limit unclear" if limit.cause == "unclear" else f"limited by {limit.cause}"
+BARS: Final = 6
+"""Of the histogram of a load in a terminal; the longest has BAR_WIDTH signs."""
+BAR_WIDTH: Final = 40
+
+
+def histogram_table(histogram: Histogram) -> Table | None:
+    """A latency in ms as bars of equal width, the last one open up to the maximum; None without
+    two values that differ."""
+    least, most, last = histogram.min, histogram.percentile(0.99), histogram.max
+    if least is None or most is None or last is None or most <= least:
+        return None
+    width = (most - least) / (BARS - 1)
+    counts = [0] * BARS
+    for index, number_of in histogram.occupied():
+        place = math.ceil((slot_middle(index) - least) / width) - 1
+        counts[min(max(place, 0), BARS - 1)] += number_of
+    ends = (*(least + width * bar for bar in range(1, BARS)), last)
+    names = [f"to {latency(end / NS_PER_MS)}" for end in ends]
+    rows = (
+        TableRow((name, Number(f"{n:,}", n), "■" * math.ceil(BAR_WIDTH * n / max(counts))))
+        for name, n in zip(names, counts, strict=True)
+    )
+    columns = (Column("ms", number=True), Column("requests"), Column("", number=False))
+    return Table("", columns, tuple(rows))
 
 
 #: Shares of a percentile curve, up to the one that the slowest of 100,000 stands for.
@@ -257,26 +150,27 @@ def latency_curve(trials: Sequence[Trial], name: str = LATENCY) -> list[tuple[fl
 
 
 def _curve(answered: Histogram, censored: Histogram) -> list[tuple[float, float]]:
-    n = answered.count + censored.count
-    shown = [one for one in _SHARES if (1 - one) * n >= 1 - 1e-9]
-    pairs = zip(shown, bounded(answered, censored, shown), strict=True)
-    return [(one, ns / NS_PER_MS) for one, (ns, open_) in pairs if ns is not None and not open_]
+    total = answered.count + censored.count
+    shares = [share for share in _SHARES if (1 - share) * total >= 1 - 1e-9]
+    ends = zip(shares, bounded(answered, censored, shares), strict=True)
+    return [
+        (share, ns / NS_PER_MS) for share, (ns, is_open) in ends if ns is not None and not is_open
+    ]
 
 
 def over_windows(trial: Trial, name: str = MAIN) -> list[tuple[float, float]]:
     """(seconds, value) of a metric kept by windows, each at the middle of its window."""
     metric = trial.metrics.get(name)
     windows = () if metric is None else metric.windows or ()
-    return [((at + 0.5) * trial.window_s, value) for at, value in enumerate(windows)]
+    return [((place + 0.5) * trial.window_s, value) for place, value in enumerate(windows)]
 
 
 def by_launch(name: str, trials: Sequence[Trial]) -> dict[str, list[tuple[float, float]]]:
     """The windows of each launch under a name of its own; one window alone is no course."""
     several = len(trials) > 1
-    courses = {
-        f"{name}, launch {one.round}" if several else name: over_windows(one) for one in trials
-    }
-    return {key: values for key, values in courses.items() if len(values) > 1}
+    names = [f"{name}, launch {trial.round}" if several else name for trial in trials]
+    courses = zip(names, map(over_windows, trials), strict=True)
+    return {name: values for name, values in courses if len(values) > 1}
 
 
 def in_parts(
@@ -286,14 +180,14 @@ def in_parts(
     the lines of one."""
     parts: list[dict[str, T]] = []
     room = 0
-    for name, one in series.items():
-        room -= weight(one)
+    for name, content in series.items():
+        room -= weight(content)
         if room < 0 or not parts:
             parts.append({})
-            room = MOST_LINES - weight(one)
-        parts[-1][name] = one
-    for at, part in enumerate(parts, 1):
-        yield f", part {at} of {len(parts)}" if len(parts) > 1 else "", part
+            room = MOST_LINES - weight(content)
+        parts[-1][name] = content
+    for number_of, part in enumerate(parts, 1):
+        yield f", part {number_of} of {len(parts)}" if len(parts) > 1 else "", part
 
 
 def percentile_charts(
@@ -303,16 +197,14 @@ def percentile_charts(
     parts: charts.Parts = charts.NO_PARTS,
 ) -> Iterator[Chart]:
     """Percentile curves, (share, ms), in charts of at most MOST_LINES lines. The description has
-    the middle and the end of each."""
-    for part, own in in_parts(curves):
-        ends = []
-        for name, points in own.items():
-            _, middle = min(points, key=lambda one: abs(one[0] - 0.5))
-            share, last = points[-1]
-            end = f"{100 * share:g} % within {latency(last)} ms"
-            ends.append(f"{name}: median {latency(middle)} ms, {end}")
+    the end of each."""
+    for part, lines in in_parts(curves):
+        ends = (
+            f"{name}: {100 * points[-1][0]:g} % within {latency(points[-1][1])} ms"
+            for name, points in lines.items()
+        )
         words = f"{title}, by percentile. {'; '.join(ends)}."
-        yield charts.percentile_curves(f"{title}{part}", own, words, caption, parts)
+        yield charts.percentile_curves(f"{title}{part}", lines, words, caption, parts)
 
 
 def course_charts(
@@ -323,70 +215,46 @@ def course_charts(
     parts: charts.Parts = charts.NO_PARTS,
 ) -> Iterator[Chart]:
     """Courses over time, (seconds, value), in the same way; the description has their ranges."""
-    for part, own in in_parts(series):
-        values = {name: [value for _, value in points] for name, points in own.items()}
+    for part, lines in in_parts(series):
+        values = {name: [value for _, value in points] for name, points in lines.items()}
         spans = (f"{name}: {number(min(v))} to {number(max(v))}" for name, v in values.items())
         words = f"{title}, {unit}. {'; '.join(spans)}."
-        yield charts.over_time(f"{title}{part}", own, unit, words, caption, parts)
-
-
-Usages: TypeAlias = Sequence[Mapping[str, Any]]
-"""What was sampled of a row: the `usage` of its trials, or of nodes."""
-
-
-def cpu_charts(
-    title: str, rows: Sequence[tuple[str, Usages, str]], caption: str
-) -> Iterator[Chart]:
-    """CPU by process of rows given as (label, usages, note); none where none was sampled."""
-    if parts := cpu_shares(rows):
-        yield Chart(title, Bars(parts, "% of a core"), busiest_words(parts), caption)
+        yield charts.over_time(f"{title}{part}", lines, unit, words, caption, parts)
 
 
 def cpu_of_rows(
     title: str, rows: Sequence[tuple[str, Sequence[Trial], Verdict | None]]
 ) -> Iterator[Chart]:
-    """The same of rows given as (label, trials, what limited them)."""
+    """CPU by role of rows given as (label, trials, what limited them), mean over launches; none
+    where none was sampled. The description has the sum of each bar."""
+    used = [(label, trials, mean_by_role(trials), limit) for label, trials, limit in rows]
+    most: dict[str, float] = {}
+    for _, _, roles, _ in used:
+        for role, use in roles.items():
+            most[role] = max(most.get(role, 0.0), use.cpu_percent)
+    large = sorted((role for role in most if most[role] >= SHOWN_PERCENT), key=lambda r: -most[r])
+    shown = large[: MOST_LINES - 1]
+    parts, sums = [], []
+    for label, trials, roles, limit in used:
+        unclear = limit is not None and limit.cause == "unclear"
+        note = "limit unclear" if unclear else f"limited by {limit.cause}" if limit else ""
+        for role, use in roles.items():
+            if role in shown:
+                name = role.replace("_", " ")
+                parts.append(BarPart(label, name, max(0.0, use.cpu_percent), note))
+        rest = sum(use.cpu_percent for role, use in roles.items() if role not in shown)
+        parts += [BarPart(label, REST, rest, note)] if rest > 0 else []
+        others = others_percent([trial.usage for trial in trials]) if roles else 0.0
+        parts += [BarPart(label, OTHERS, others, note)] if others else []
+        sums.append(f"{label}: {sum(use.cpu_percent for use in roles.values()):.0f} %")
     caption = (
         "100 % is one core; all processes of a role together, mean over launches. The rest: roles "
-        f"below {SHOWN_PERCENT:g} % in every row, and all but the {MOST_LINES - 1} largest."
+        f"below {SHOWN_PERCENT:g} % in every row, and all but the {MOST_LINES - 1} largest. "
+        "Others: what the host used beyond."
     )
-    usages = [(label, [one.usage for one in own], limit_note(limit)) for label, own, limit in rows]
-    return cpu_charts(title, usages, caption)
-
-
-def cpu_shares(rows: Sequence[tuple[str, Usages, str]]) -> list[BarPart]:
-    """The same as parts of bars: CPU by role, mean over usages. Roles below 1 % of a core in all
-    rows, and beyond the MOST_LINES - 1 largest, are one part. Rows that were not sampled have
-    none."""
-    used = [(label, mean_of_usages(usages), note) for label, usages, note in rows]
-    most: dict[str, float] = {}
-    for _, roles, _ in used:
-        for role, one in roles.items():
-            most[role] = max(most.get(role, 0.0), one.cpu_percent)
-    large = sorted((role for role in most if most[role] >= SHOWN_PERCENT), key=lambda r: -most[r])
-    # One part is left for the rest.
-    shown = set(large if len(large) <= MOST_LINES - 1 else large[: MOST_LINES - 1])
-    out = []
-    for label, roles, note in used:
-        used_by = {role: max(0.0, use.cpu_percent) for role, use in roles.items() if role in shown}
-        out += [BarPart(label, role.replace("_", " "), used_by[role], note) for role in used_by]
-        rest = [one.cpu_percent for role, one in roles.items() if role not in shown]
-        out += [BarPart(label, REST, sum(rest), note)] if sum(rest) > 0 else []
-    return out
-
-
-def busiest_words(shares: Sequence[BarPart]) -> str:
-    """The description of a chart of CPU: of each bar the sum and its largest parts."""
-    bars: dict[str, list[BarPart]] = {}
-    for one in shares:
-        bars.setdefault(one.label, []).append(one)
-    texts = []
-    for label, parts in bars.items():
-        top = sorted(parts, key=lambda one: -one.value)[:3]
-        parts_text = ", ".join(f"{one.part} {one.value:.0f}" for one in top)
-        note = f"; {top[0].note}" if top[0].note else ""
-        texts.append(f"{label}: {sum(one.value for one in parts):.0f} % ({parts_text}{note})")
-    return "CPU in % of a core. " + "; ".join(texts) + "."
+    if parts:
+        words = f"CPU in % of a core. {'; '.join(sums)}."
+        yield Chart(title, Bars(parts, "% of a core"), words, caption)
 
 
 def listed(words: Sequence[str]) -> str:
@@ -397,98 +265,8 @@ def listed(words: Sequence[str]) -> str:
 def distinct(names: Sequence[str]) -> list[str]:
     """Names of the form `a, b, c` without the parts that are the same in all."""
     parts = [name.split(", ") for name in names]
-    if len(names) < 2 or len({len(one) for one in parts}) > 1:
+    if len(names) < 2 or len({len(words) for words in parts}) > 1:
         return list(names)
-    kept = [at for at, values in enumerate(zip(*parts, strict=True)) if len(set(values)) > 1]
-    short = [", ".join(one[at] for at in kept) for one in parts]
+    kept = [place for place, values in enumerate(zip(*parts, strict=True)) if len(set(values)) > 1]
+    short = [", ".join(words[place] for place in kept) for words in parts]
     return short if len(set(short)) == len(set(names)) and all(short) else list(names)
-
-
-# What the launches of a run prove: in few words, and in full.
-#
-# Rule: what contradicts the variant stands where it was found; a launch that serves no HTTP proves
-# nothing about who answers it.
-
-
-def proofs(launches: Sequence[Launch]) -> Table:
-    """What is in force in the launches, in few words; those that prove the same stand together."""
-    alike: dict[tuple[str, tuple[str, ...], str, bool, tuple[str, ...]], list[Launch]] = {}
-    for one in launches:
-        wrong = tuple(contradictions(one.variant, one.proof))
-        serves = "port_owner" in one.proof  # else nothing of it serves HTTP
-        key = (one.variant.name, _flags(one), engaged_of([one]), serves, wrong)
-        alike.setdefault(key, []).append(one)
-    rows = [
-        (
-            Text(", ".join(one.id for one in same), below=(_rounds(same),)),
-            Text(name, below=flags or ("no flags",)),
-            engaged or "-",
-            Text("no", "bad", wrong) if wrong else Text("yes", "good") if serves else "-",
-        )
-        for (name, flags, engaged, serves, wrong), same in alike.items()
-    ]
-    return word_table("Proof", ("launches", "variant", "in force", "requested"), rows)
-
-
-def _rounds(launches: Sequence[Launch]) -> str:
-    rounds = sorted({one.round for one in launches})
-    if len(rounds) > 2 and rounds[-1] - rounds[0] == len(rounds) - 1:
-        return f"rounds {rounds[0]} to {rounds[-1]}"
-    return f"round{'s' if len(rounds) > 1 else ''} {', '.join(map(str, rounds))}"
-
-
-def _flags(launch: Launch) -> tuple[str, ...]:
-    used = launch.variant
-    python = () if used.python is None else (f"python {used.python}",)
-    options = (f"{name} {value}" for name, value in used.http_options.items())
-    return (*(f"{name}={value}" for name, value in used.env.items()), *options, *python)
-
-
-def whole_proofs(launches: Sequence[Launch]) -> Iterator[Folded]:
-    """All that was found in the first launch of each variant."""
-    first: dict[str, Launch] = {}
-    for one in launches:
-        if one.proof:
-            first.setdefault(one.variant.name, one)
-    for name, one in first.items():
-        proved = {key: value for key, value in one.proof.items() if value is not None}
-        rest = tuple((key, _flat(proved[key])) for key in proved if key not in _TABLES)
-        tables = (
-            word_table(caption, *_grid(proved[key]))
-            for key, caption in _TABLES.items()
-            if proved.get(key)
-        )
-        blocks: tuple[Block, ...] = (*([Facts(rest)] if rest else []), *tables)
-        yield Folded(f"All that launch {one.id} proves ({name})", blocks)
-
-
-_TABLES: Final = {
-    "processes": "Processes",
-    "open_to_network": "Ports that the network can reach",
-    "flags": "Flags as Serve resolved them",
-    "environment": "Flags in the environment of the processes",
-}
-"""Parts of a proof that are tables; the rest are pairs of a name and a value."""
-
-
-def _grid(part: Any) -> tuple[list[str], list[tuple[str, ...]]]:
-    """Heads and rows of a part of a proof: of a list, a row for each object; of names by role, a
-    row for each name and a column for each role."""
-    if isinstance(part, Mapping):
-        names = sorted({name for values in part.values() for name in values})
-        part = [
-            {"name": name, **{role: part[role].get(name, "-") for role in part}} for name in names
-        ]
-    heads = list(dict.fromkeys(key for values in part for key in values))
-    rows = [tuple(_flat(values.get(head, "-")) for head in heads) for values in part]
-    return [head.replace("_", " ") for head in heads], rows
-
-
-def _flat(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_flat(one)}" for name, one in value.items()) or "none"
-    if isinstance(value, list | tuple):
-        return "; ".join(_flat(one) for one in value) or "none"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return "none" if value is None else str(value)

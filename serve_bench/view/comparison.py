@@ -10,9 +10,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
-from serve_bench.analysis.comparing.match import few
 from serve_bench.analysis.comparing.model import (
     Compared,
     ComparedRow,
@@ -29,8 +28,8 @@ from serve_bench.analysis.statistics import MAIN
 from serve_bench.core.figures import percent
 from serve_bench.core.result import cell_slug
 from serve_bench.view.about_run import command_line, machine, moment
-from serve_bench.view.blocks import in_parts, section
-from serve_bench.view.charts import Chart, Ratio
+from serve_bench.view.blocks import in_parts
+from serve_bench.view.charts import Chart, Dots, Point
 from serve_bench.view.csv import json_of, pick, run_json
 from serve_bench.view.document import (
     Block,
@@ -38,14 +37,12 @@ from serve_bench.view.document import (
     Document,
     Facts,
     Finding,
-    Folded,
     Prose,
     Section,
     Table,
     Tone,
     sentences,
 )
-from serve_bench.view.drawn import ratios
 from serve_bench.view.figures import FIGURES, Value, declare, known_values
 from serve_bench.view.frame import (
     Field,
@@ -54,6 +51,7 @@ from serve_bench.view.frame import (
     finding_json,
     line_chart,
     make_table,
+    make_tiles,
     row_json,
 )
 from serve_bench.view.lens import FORMAT, View
@@ -61,11 +59,11 @@ from serve_bench.view.texts import cell_title
 from serve_bench.view.verdict_words import (
     describe_changes,
     describe_comparing,
+    describe_difference,
     describe_method,
-    describe_side,
+    describe_row,
     headline,
-    raised_thresholds,
-    row_remarks,
+    side_facts,
 )
 
 METRICS: Final[Mapping[str, str]] = {
@@ -78,33 +76,33 @@ METRICS: Final[Mapping[str, str]] = {
 """The figure of each metric that is compared; its members A and B are the values of the sides."""
 
 declare(
-    *("request_cpu", "ns", "CPU of the server for a request"),
+    *("request_cpu", "ns", "CPU of proxies and replicas for a request"),
     title="CPU",
     shown="us",
     better="lower",
 )
 declare("b_over_a", "1", "B divided by A, with its 95 % interval", title="B/A", digits=4)
 declare("b_over_a_strict", "1", "B/A with the interval that Holm's correction asks for", digits=4)
-declare("in_slices", "1", "requests/s in slices divided by requests/s of a steady load", digits=4)
-declare("drain", "s", "from the last send of a slice to its last response, median")
 declare("hop_time", "ns", "time of a hop, mean over launches", title="time")
 declare("hop_grown", "ns", "time of a hop in B less that in A", title="B - A", digits=3)
 declare("hop_share", "%", "share of the difference that a hop has", title="of it")
-declare("noise_floor", "1", "how far from 1 the interval of A compared with itself reaches")
 for _name, _unit, _meaning in (
     ("p_value", "1", "chance of such a ratio where nothing changed"),
     ("p_adjusted", "1", "the same by Holm's correction"),
     ("alpha", "1", "share of the error that Holm's correction leaves"),
     ("level", "1", "the part of it that the look has"),
     ("alarm_threshold", "1", "the size from which a change is regressed or improved"),
+    ("noise_floor", "1", "how far from 1 the interval of A compared with itself reaches"),
     ("rounds_needed", "rounds", "rounds, or launches a side, that would probably decide it"),
     ("log_center", "1", "mean of the logarithms of B/A"),
     ("log_error", "1", "standard error of that mean"),
     ("freedom", "1", "degrees of freedom of the interval"),
     ("between_runs", "1", "the part of the squared error that comes from runs, not from launches"),
+    ("in_slices", "1", "requests/s in slices over those of a steady load: 1 where they agree"),
     ("slices", "slices", "slices of a side in all rounds"),
     ("slice_length", "s", "length of a slice"),
     ("short_rounds", "rounds", "rounds with a slice below five drains"),
+    ("drain", "s", "from the last send of a slice to its last response, median"),
 ):
     declare(_name, _unit, _meaning, shown=None if _unit in ("1", "s") else "")
 
@@ -117,39 +115,6 @@ TONES: Final[Mapping[str, Tone]] = {
     "inconclusive": "doubt",
 }
 """Of a verdict."""
-
-SHORT: Final = 12
-"""Characters of a name that may stand over a column: a longer name would push the verdict off a
-narrow screen."""
-
-HOPS: Final = TableSpec(
-    "Each hop",
-    (
-        Field("name", "hop"),
-        Field("hop_time.A", "A"),
-        Field("hop_time.B", "B"),
-        Field("hop_grown"),
-        Field("hop_share"),
-    ),
-    ("Means of traced requests, then over launches; -: a side does not have the hop.",),
-)
-SLICES: Final = TableSpec(
-    "How both sides were loaded in turn",
-    (
-        Field("slicing", "in"),
-        Field("slices", "of a side"),
-        Field("slice_length", "length"),
-        Field("drain.A"),
-        Field("drain.B"),
-        Field("in_slices.A", "A in slices", head="x (95 %)"),
-        Field("in_slices.B", "B in slices", head="x (95 %)"),
-    ),
-    (
-        "In drawn order. In slices: requests/s in slices divided by requests/s of a steady load; "
-        "if it is not 1, B/A holds for slices. Windows are noisier: docs/ab.md.",
-    ),
-)
-
 
 # Rows.
 
@@ -181,45 +146,47 @@ def _compare_line(comparing: Comparing, row: ComparedRow, line: Compared) -> Vie
     }
     return ViewRow(
         dims,
-        dict(_values(comparing.paired, row, line)),
+        _values(comparing.paired, row, line),
         f"{figure.title} {figure.shown}".removeprefix("throughput "),
         group=title if row.client in title else f"{title} ({row.client})",
-        warnings=tuple(row_remarks(row, comparing.paired)) if line is last else (),
+        warnings=tuple(describe_row(row, comparing.paired)) if line is last else (),
         tones={} if word is None else {"verdict": TONES[word], "b_over_a": TONES[word]},
     )
 
 
-def _values(pairs: bool, row: ComparedRow, line: Compared) -> Iterator[tuple[str, Value]]:
+def _values(pairs: bool, row: ComparedRow, line: Compared) -> dict[str, Value]:
     judged, interval, a, b = line.judged, line.judged.interval, line.a_values, line.b_values
-    for letter, launches in zip("AB", (a, b), strict=True):
-        if launches:
-            yield f"{METRICS[line.metric]}.{letter}", mean_value(launches)
+    values = {
+        f"{METRICS[line.metric]}.{letter}": mean_value(launches)
+        for letter, launches in (("A", a), ("B", b))
+        if launches
+    }
     if line.ratio is not None:
         rounds = {number: b[number] / a[number] for number in a if number in b} if pairs else {}
-        yield "b_over_a", replace(_interval_value(interval, line.ratio), launches=rounds)
+        values["b_over_a"] = replace(_interval_value(interval, line.ratio), launches=rounds)
+    values |= known_values(
+        p_value=judged.p,
+        alarm_threshold=judged.threshold,
+        **pick(judged, "p_adjusted", "alpha", "level", "rounds_needed"),
+    )
     if interval is not None:
-        if judged.alpha is not None:
-            strict = interval.at(1 - judged.alpha)
-            yield "b_over_a_strict", _interval_value(strict, strict.ratio)
-        yield from known_values(
+        values |= known_values(
             log_center=interval.center,
             log_error=interval.se,
             freedom=interval.df if math.isfinite(interval.df) else None,
             between_runs=interval.between or None,
-        ).items()
-    yield from known_values(
-        p_value=judged.p,
-        alarm_threshold=judged.threshold,
-        **pick(judged, "p_adjusted", "alpha", "level", "rounds_needed"),
-    ).items()
-    if line.metric != MAIN:
-        return
-    for effect in row.effects:
-        yield f"in_slices.{effect.side}", _interval_value(effect.interval, effect.ratio)
-    if (slicing := row.slicing) is not None:
-        drains = dict(zip(("drain.A", "drain.B"), slicing.drain_s, strict=True))
-        lengths = {"slice_length": slicing.slice_s, "short_rounds": slicing.short}
-        yield from known_values(slices=slicing.slices, **lengths, **drains).items()
+        )
+        if judged.alpha is not None:
+            strict = interval.at(1 - judged.alpha)
+            values["b_over_a_strict"] = _interval_value(strict, strict.ratio)
+    if line.metric == MAIN:
+        for effect in row.effects:
+            values[f"in_slices.{effect.side}"] = _interval_value(effect.interval, effect.ratio)
+        if (slicing := row.slicing) is not None:
+            lengths = {"slice_length": slicing.slice_s, "short_rounds": slicing.short}
+            drains = dict(zip(("drain.A", "drain.B"), slicing.drain_s, strict=True))
+            values |= known_values(slices=slicing.slices, **lengths, **drains)
+    return values
 
 
 def mean_value(launches: Mapping[int, float]) -> Value:
@@ -279,178 +246,112 @@ def about_sides(comparing: Comparing) -> Iterator[ViewRow]:
     for letter, side in zip("AB", comparing.sides, strict=True):
         about = {"point": "side", "side": letter, "run": side.run.id}
         about |= pick(side, "variant", "settings", "launches")
-        yield ViewRow(about, {}, side.name, notes=(describe_side(side, comparing.kind),))
+        yield ViewRow(about, {}, side.name, notes=(", ".join(side_facts(side)),))
     for row in comparing.alone:
         yield ViewRow({"point": "alone", **vars(row)}, {}, row.row, notes=(alone_words(row),))
-
-
-# Tables.
-
-
-def verdict_table(comparing: Comparing, rows: Sequence[ViewRow]) -> Table:
-    """Every metric of every row; remarks under the last of a row."""
-    a, b = comparing.names
-    notes = (
-        "A and B: geometric means over launches; B/A with its 95 % interval. In the gate: "
-        f"{', '.join(comparing.gate)}; other metrics do not affect the exit code.",
-    )
-    fields = (
-        Field("name", "metric"),
-        *_side_fields(comparing),
-        Field("b_over_a", head="95 %"),
-        Field("verdict"),
-    )
-    caption = f"{b} against {a}" if comparing.aa else f"{b} (B) against {a} (A)"
-    if len({cell_slug(row.cell) for row in comparing.rows}) == 1:
-        caption += f": {cell_title(comparing.rows[0].cell)}"
-    table = make_table(TableSpec(caption, fields, notes), rows)
-    return replace(table, whole_groups=True, unlike=True)
-
-
-def _side_fields(comparing: Comparing) -> Iterator[Field]:
-    """The columns of A and B, with their names where they are short: the caption has them too."""
-    short = max(map(len, comparing.names)) <= SHORT
-    for letter, name in zip("AB", comparing.names, strict=True):
-        yield Field(letter, head=name if short else "", of="figure")
-
-
-def split_rounds(rows: Sequence[ViewRow]) -> Iterator[ViewRow]:
-    """A row for each round, or launch, of those that are gated."""
-    for row in rows:
-        figure = row.dims["figure"]
-        names = [name for name in (f"{figure}.A", f"{figure}.B", "b_over_a") if name in row.values]
-        numbers = sorted({number for name in names for number in row.values[name].launches})
-        for number in numbers if row.dims["gated"] else ():
-            values = {name: row.values[name].launches.get(number) for name in names}
-            dims = {**row.dims, "round": number}
-            yield ViewRow(dims, known_values(**values), group=f"{row.group}, {row.name}")
 
 
 # The whole.
 
 
+def verdict_table(comparing: Comparing, rows: Sequence[ViewRow]) -> Table:
+    """Every metric of every row; what is said of a row stands under its last gated one."""
+    (a, b), things = comparing.names, "rounds" if comparing.paired else "launches"
+    fields = (
+        Field("name", "metric"),
+        Field("A", of="figure"),
+        Field("B", of="figure"),
+        Field("b_over_a", head="95 %"),
+        Field("verdict"),
+        Field("rounds_needed", "needs", head=things, detail=True),
+    )
+    caption = subject(comparing) if comparing.aa else f"{b} (B) against {a} (A)"
+    if len({cell_slug(row.cell) for row in comparing.rows}) == 1:
+        caption += f": {cell_title(comparing.rows[0].cell)}"
+    notes = (
+        "A and B: geometric means over launches; B/A with its 95 % interval. In the gate: "
+        f"{', '.join(comparing.gate)}; other metrics do not affect the exit code. docs/ab.md",
+    )
+    table = make_table(TableSpec(caption, fields, notes), rows)
+    return replace(table, whole_groups=True, unlike=True)
+
+
 def view_comparison(comparing: Comparing, rows: Sequence[ViewRow] = ()) -> View:
     """What a comparison says. `rows`: the loads of the run, if it is of a single run."""
     compared, hops = compare_rows(comparing), [*hop_rows(comparing)]
-    budget = comparing.sides[0].run.suite.get("budget_s")
-    facts = [
-        ("threshold", percent(comparing.threshold)),
-        ("gate", ", ".join(comparing.gate)),
-        ("noise floor", f"of run {comparing.noise}" if comparing.noise else ""),
-        ("budget", f"{budget:g} s" if budget and comparing.kind == "versus" else ""),
+    differ = Facts((("sides", describe_difference(comparing)),))
+    results: list[Block] = [verdict_table(comparing, compared), differ]
+    failed = [
+        f"{row.dims['variant']}, {row.name}: {finding.line}"
+        for row in rows
+        for finding in row.warnings
+        if finding.code == "failed"
     ]
-    results = Section("results", "Verdicts", tuple(result_blocks(comparing, compared)), "headline")
-    hop_table = [make_table(HOPS, hops)] if hops else []
-    sliced = [row for row in compared if "slice_length" in row.values]
-    slice_table = [make_table(SLICES, sliced, bare=True)] if sliced else []
-    verdict, *sides = about_sides(comparing)
-    proven = [(f"{row.dims['side']}: {row.name}", row.notes[0]) for row in sides[:2]]
-    if changes := verdict.dims["differs"]:
-        proven.append(("differs", ", ".join(few(changes))))
+    alone = [f"not compared: {alone_words(row)}" for row in comparing.alone]
+    if failed:
+        results.append(Prose(tuple(failed), "bad", listed=True))
+    if alone or comparing.notes:
+        results.append(Prose((*alone, *comparing.notes), "doubt", listed=True))
+    times = ("hop_time.A", "hop_time.B", "hop_grown", "hop_share")
+    spec = TableSpec("Hops of traced requests", (Field("name", "hop"), *map(Field, times)))
+    sides = tuple((side.name, ", ".join(side_facts(side))) for side in comparing.sides)
+    method = Prose(tuple(describe_method(comparing)), "quiet", listed=True)
     return View(
         rows=rows,
-        points=[verdict, *sides],
+        points=[*about_sides(comparing)],
         comparisons=[*compared, *hops],
         findings=[*describe_comparing(comparing)],
         sections=[
-            results,
-            *section("hops", "Where the difference is", hop_table, "table"),
-            Section("sides", "Sides", (Facts(tuple(proven)),), "table"),
-            *section("slices", "Slices", slice_table, "table"),
+            Section("results", "Verdicts", tuple(results), "headline"),
+            *([Section("hops", spec.caption, (make_table(spec, hops),), "table")] if hops else []),
+            Section("sides", "What ran on each side", (Facts(sides), method)),
         ],
-        charts=[*_chart_sections(comparing, compared)],
-        facts=[fact for fact in facts if fact[1]],
-        notes=[*describe_method(comparing)],
+        charts=[Section("ratios", "Ratios", (Charts(partial(_charts, comparing, compared)),))],
+        facts=[("threshold", percent(comparing.threshold)), ("gate", ", ".join(comparing.gate))],
+        notes=(),
         title=subject(comparing),
+        tiles=[*make_tiles(compared[0], ("b_over_a", "verdict"))] if compared else [],
         planned=(0, 0, ""),
     )
 
 
-def result_blocks(comparing: Comparing, rows: Sequence[ViewRow]) -> Iterator[Block]:
-    """The verdicts, then what failed and what could not be compared."""
-    if rows:
-        yield verdict_table(comparing, rows)
-    else:
-        yield Prose(("Nothing was planned.",), "doubt")
-    notes = list(comparing.notes)
-    if comparing.kind == "compare" and any(min(row.measured) < FEWEST for row in comparing.rows):
-        notes.append(f"hint: measure with --launches {FEWEST}")
-    texts: tuple[tuple[Sequence[str], Tone], ...] = (
-        ([f"failed: {text}" for text in comparing.failures], "bad"),
-        ([f"not compared: {alone_words(row)}" for row in comparing.alone], "doubt"),
-        (notes, "quiet"),
-    )
-    yield from (Prose(tuple(lines), tone, listed=True) for lines, tone in texts if lines)
-
-
-def _chart_sections(comparing: Comparing, rows: Sequence[ViewRow]) -> Iterator[Section]:
-    noun = "round" if comparing.paired else "launch"
-    split = [*split_rounds(rows)]
-    band = "".join(
-        f" Of {name} the threshold is {percent(threshold)}, by the noise floor."
-        for name, threshold in raised_thresholds(comparing).items()
-    )
-    caption = f"Latency and CPU: lower is better.{band}"
-    draw = partial(ratio_chart, "B/A with its 95 % interval", rows, comparing.threshold, caption)
-    yield Section("ratios", "Ratios", (Charts(draw),))
-    blocks: list[Block] = [Charts(partial(_round_charts, comparing, split))]
-    if split:
-        fields = (Field("round", noun), *_side_fields(comparing), Field("b_over_a"))
-        table = replace(make_table(TableSpec(f"Each {noun}", fields), split), unlike=True)
-        blocks.append(Folded(f"Figures of each {noun}", (table,)))
-    yield Section("rounds", f"Single {noun}{'s' if comparing.paired else 'es'}", tuple(blocks))
-
-
-# Charts.
-
-
-def ratio_chart(
-    title: str, rows: Sequence[ViewRow], threshold: float, caption: str
-) -> Iterator[Chart]:
-    """B/A of all rows that have an interval, on one axis."""
-    points = [
-        Ratio(
-            row.dims["title"],
-            row.dims["metric"],
-            value.value,
-            value.low,
-            math.inf if value.high is None else value.high,
-            row.dims["verdict"] or "inconclusive",
-        )
-        for row in rows
-        if (value := row.values.get("b_over_a")) is not None and value.low is not None
-    ]
-    words = "; ".join(
-        f"{point.label}, {point.metric}: {FIGURES['b_over_a'].show(Value(point.ratio))} "
-        f"({point.low:.4g} to {point.high:.4g}), {point.word}"
-        for point in points
-    )
-    if points:
-        band = f"The band is 1 ± {percent(threshold)}: same where a whole interval lies in it, "
-        band += "regressed or improved where it lies beyond."
-        yield ratios(title, points, threshold, words, f"{band} {caption}")
-
-
-def _round_charts(comparing: Comparing, rows: Sequence[ViewRow]) -> Iterator[Chart]:
-    """B/A of the metrics in the gate in each round; none of runs whose launches are no pairs."""
-    for metric in comparing.gate if comparing.paired else ():
-        by_title: dict[str, list[ViewRow]] = {}
-        for row in rows:
-            if row.dims["metric"] == metric:
-                by_title.setdefault(row.dims["title"], []).append(row)
-        for part, lines in in_parts(by_title):
+def _charts(comparing: Comparing, rows: Sequence[ViewRow]) -> Iterator[Chart]:
+    """B/A of each row, then in each round, of the metrics in the gate."""
+    ratio_rows = [row for row in rows if "b_over_a" in row.values]
+    yield from ratio_chart("B/A with its 95 % interval", ratio_rows, comparing.threshold)
+    for metric in comparing.gate:
+        lines = {row.dims["title"]: row for row in ratio_rows if row.dims["metric"] == metric}
+        for suffix, part in in_parts(lines):
+            rounds = [
+                ViewRow({"title": title, "round": number}, {"b_over_a": Value(ratio)})
+                for title, row in part.items()
+                for number, ratio in row.values["b_over_a"].launches.items()
+            ]
             yield from line_chart(
-                f"B/A of {metric} in each round{part}",
-                [row for line in lines.values() for row in line],
-                "round",
-                ("b_over_a",),
-                "title",
-                caption="A round is a fresh launch of both sides: rounds are what is repeated, and "
-                "how far they lie from each other is the width of the interval. The band is that "
-                "of the verdict.",
+                f"B/A of {metric} in each round{suffix}",
+                rounds,
+                *("round", ("b_over_a",), "title"),
+                caption="A round is a fresh launch of both sides. The band is that of the verdict.",
                 log_x=False,
                 around=(1 - comparing.threshold, 1 + comparing.threshold),
             )
+
+
+def ratio_chart(title: str, rows: Sequence[ViewRow], threshold: float) -> Iterator[Chart]:
+    """B/A of rows, of those that have an interval, on one axis."""
+    points, words = [], []
+    several = len({row.dims["metric"] for row in rows}) > 1
+    for row in rows:
+        ratio, (name, metric) = row.values["b_over_a"], (row.dims["title"], row.dims["metric"])
+        if ratio.low is not None:
+            high = math.inf if ratio.high is None else ratio.high
+            label = f"{name}, {metric}" if several else name
+            points.append(Point(label, row.dims["verdict"], ratio.value, ratio.low, high))
+            words.append(f"{name}, {metric}: {row.text('b_over_a')}, {row.dims['verdict']}")
+    if points:
+        band = f"The band is 1 ± {percent(threshold)}: same where a whole interval lies in it, "
+        band += "regressed or improved where it lies beyond. Latency and CPU: lower is better."
+        yield Chart(title, Dots(points, "B/A", threshold), "; ".join(words), band)
 
 
 # Two stored runs.
@@ -460,66 +361,49 @@ def comparison_document(comparing: Comparing, where: Sequence[str] = ()) -> Docu
     """What a comparison of two stored runs says, or of two variants of a run. `where`: the folders
     of their records."""
     view = view_comparison(comparing)
-    runs = [side.run for side in comparing.sides]
+    a, b = (side.run for side in comparing.sides)
     request = [
-        (f"{letter}: {name}", text)
-        for letter, run in zip("AB", runs, strict=True)
-        for name, text in (
-            ("command", command_line(run)),
-            ("begun", moment(run.started_at)),
-            ("run", run.id),
-        )
+        (name, f"{command_line(run)}, begun {moment(run.started_at)}, run {run.id}")
+        for name, run in (("A", a), ("B", b))
     ]
-    how = Prose(("How each figure is computed, with sources: docs/ab.md.",), "quiet")
+    hosts = machine(a).pairs, machine(b).pairs
+    apart = [(f"B: {name}", text) for name, text in hosts[1] if (name, text) not in hosts[0]]
     unlike = "unlike runs, compared with --force"
     return Document(
         title=view.title,
         command=comparing.kind,
         run=Facts((*request, *view.facts)),
-        machine=Facts(tuple(_both_hosts(*(dict(machine(run).pairs) for run in runs)))),
-        findings=_all_findings(comparing, view),
+        machine=Facts((*hosts[0], *apart)),
+        findings=_find(comparing),
         doubts=(
+            *(Finding(text, "failed", "bad") for text in comparing.failures),
             *(Finding(text, unlike, "doubt") for text in comparing.unlike),
             *sentences(comparing.warnings, "doubt"),
         ),
-        sections=(
-            *view.sections,
-            *view.charts,
-            Section("how", "Notes", (Prose(tuple(view.notes or ()), "quiet", listed=True),)),
-            Section("method", "Method", (how,), "method"),
-        ),
+        sections=(*view.sections, *view.charts),
         where=" and ".join(where) or None,
         records=tuple(where),
     )
 
 
-def _all_findings(comparing: Comparing, view: View) -> tuple[Finding, ...]:
-    return (*sentences(comparing.unfair, "bad"), *sentences(view.findings))
+def _find(comparing: Comparing) -> tuple[Finding, ...]:
+    """What is unfair about a comparison, then what it found."""
+    return (*sentences(comparing.unfair, "bad"), *sentences(describe_comparing(comparing)))
 
 
-def _both_hosts(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """What is the same of two hosts once, the rest of each."""
-    for name in dict.fromkeys((*a, *b)):
-        if a.get(name) == b.get(name):
-            yield name, a[name]
-        else:
-            sides = (("A", a), ("B", b))
-            yield from ((f"{letter}: {name}", of[name]) for letter, of in sides if name in of)
+def comparison_data(comparing: Comparing) -> dict[str, Any]:
+    """The same for programs, under the keys that a run has."""
+    rows = (*compare_rows(comparing), *hop_rows(comparing))
+    return {
+        "findings": [finding_json(finding) for finding in _find(comparing)],
+        "points": [row_json(row) for row in about_sides(comparing)],
+        "comparisons": [row_json(row) for row in rows],
+        **pick(comparing, "warnings", "failures", "unlike", "notes"),
+    }
 
 
 def comparison_json(comparing: Comparing, where: Sequence[str] = ()) -> str:
-    """The same for programs, under the keys that a run has."""
-    view = view_comparison(comparing)
-    places = (*where, None, None)
-    return json_of(
-        {
-            "format": FORMAT,
-            "runs": [
-                run_json(side.run, places[number]) for number, side in enumerate(comparing.sides)
-            ],
-            "findings": [finding_json(finding) for finding in _all_findings(comparing, view)],
-            "points": [row_json(row) for row in view.points],
-            "comparisons": [row_json(row) for row in view.comparisons],
-            **pick(comparing, "warnings", "failures", "unlike", "notes"),
-        }
-    )
+    """The whole as JSON."""
+    places = (*where, None, None)[:2]
+    runs = [run_json(side.run, place) for side, place in zip(comparing.sides, places, strict=True)]
+    return json_of({"format": FORMAT, "runs": runs, **comparison_data(comparing)})

@@ -6,10 +6,10 @@ every text. Each kind of run is a list of sections, and looks like the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import groupby
+from itertools import groupby, takewhile
 from typing import Literal, TypeAlias
 
 from serve_bench.view.charts import Chart as Chart
@@ -59,6 +59,26 @@ def codes_of(findings: Iterable[Finding]) -> tuple[str, ...]:
     return tuple(f"{code} ({', '.join(about)})" if about else code for code, about in parts.items())
 
 
+def shared_codes(doubts: Sequence[Sequence[Finding]]) -> set[str]:
+    """The codes of warnings that all of several rows have."""
+    codes = [{finding.code for finding in findings} for findings in doubts]
+    return set.intersection(*codes) if len(codes) > 1 else set()
+
+
+def explain(doubts: Sequence[Sequence[Finding]]) -> Iterator[tuple[str, Finding]]:
+    """The warnings of rows, each code once: what it says of the first row that has it, and how many
+    have it."""
+    rows: dict[str, list[Finding]] = {}
+    for findings in doubts:
+        for kind, finding in {seen.code or seen.text: seen for seen in findings}.items():
+            rows.setdefault(kind, []).append(finding)
+    for found in rows.values():
+        first, count = found[0], len(found)
+        if first.text or count == len(doubts):
+            several = f" ({count} of {len(doubts)} rows)" if count > 1 and first.code else ""
+            yield first.code, replace(first, code=f"{first.code}{several}")
+
+
 @dataclass(frozen=True)
 class Number:
     """A measured number as it is shown, with the one that `--format json` has: `text` is what a
@@ -71,11 +91,13 @@ class Number:
 
 @dataclass(frozen=True)
 class Text:
-    """Words of a table, or of a line; `below` stands under them in small print."""
+    """Words of a table, or of a line; `below` stands under them in small print; `link`: a URL that
+    a page opens."""
 
     text: str
     tone: Tone = "plain"
     below: tuple[str, ...] = ()
+    link: str = ""
 
 
 Cell: TypeAlias = Number | Text | str
@@ -263,6 +285,7 @@ class Tile:
     text: str
     unit: str = ""
     note: str = ""
+    tone: Tone = "plain"
 
 
 @dataclass(frozen=True)
@@ -283,3 +306,14 @@ class Document:
     argv: tuple[str, ...] = field(default=())
     records: tuple[str, ...] = ()
     tiles: tuple[Tile, ...] = ()
+
+    @property
+    def lead(self) -> tuple[Finding, ...]:
+        """What went wrong, and the first sentence of what was found."""
+        bad = list(takewhile(lambda finding: finding.tone == "bad", self.findings))
+        return self.findings[: len(bad) + 1]
+
+    @property
+    def headline(self) -> str:
+        """The lead as one text."""
+        return " ".join(finding.line for finding in self.lead)

@@ -1,8 +1,8 @@
 """Makers of charts: what each kind draws, in the order in which charts are mostly made.
 
-The data types stand in view/charts.py; report/vega.py draws them. `words` describe a chart
-for screen readers; without any, its figures are named. All raise ValueError for what has no place
-in the chart.
+The data types stand in view/charts.py; report/vega.py draws them. `words` describe a chart for
+screen readers; without any, its ends are named. All raise ValueError for what has no place in the
+chart.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from typing import Final
 
 from serve_bench.core.figures import LowerBound
 from serve_bench.view.charts import BarPart as BarPart
-from serve_bench.view.charts import Chart, Dots, Lines, Ratios, XScale
+from serve_bench.view.charts import Chart, Dots, HeatCell, HeatMap, Lines, XScale
 from serve_bench.view.charts import LinePoint as LinePoint
 from serve_bench.view.charts import Mark as Mark
 from serve_bench.view.charts import Point as Point
-from serve_bench.view.charts import Ratio as Ratio
-from serve_bench.view.texts import bounded_number, number
+from serve_bench.view.texts import bounded_number
 
 Pairs = Sequence[tuple[float, float]]
 Parts = Mapping[str, tuple[str, str]]
@@ -26,27 +25,30 @@ Parts = Mapping[str, tuple[str, str]]
 NO_PARTS: Final[Parts] = {}
 AT_LEAST: Final = "Arrow: a lower bound, because some requests had no response."
 
-MOST_NAMED: Final = 12
-"""Points of one chart whose figures are all named; of more, the highest and the lowest."""
+
+def describe(title: str, unit: str, figures: Mapping[str, float]) -> str:
+    """The highest and the lowest of some figures by name, as a description of their chart."""
+    high, low = (pick(figures, key=lambda name: figures[name]) for pick in (max, min))
+    ends = (f"{name}: {bounded_number(figures[name])}" for name in dict.fromkeys((high, low)))
+    return f"{title}, {unit}, {len(figures)} figures; {'; '.join(ends)}."
 
 
 def intervals(
     title: str, points: Sequence[Point], unit: str, words: str = "", caption: str = ""
 ) -> Chart:
-    if points and not words:
-        ends = [pick(points, key=lambda one: one.value) for pick in (max, min)]
-        shown = points if len(points) <= MOST_NAMED else ends
-        some = "" if shown is points else ": the highest, the lowest"
-        texts = (f"{one.label}, {one.group}: {number(one.value)} {unit}" for one in shown)
-        words = f"{title} of {len(points)} rows{some}. {'; '.join(texts)}."
-    return Chart(title, Dots(points, unit), words, caption)
+    """Figures of rows with their intervals."""
+    drawing = Dots(points, unit)
+    named = {f"{point.label}, {point.group}": point.value for point in points}
+    return Chart(title, drawing, words or describe(title, unit, named), caption)
 
 
-def ratios(
-    title: str, ratios: Sequence[Ratio], threshold: float, words: str, caption: str = ""
+def heat_map(
+    title: str, cells: Sequence[HeatCell], x_name: str, unit: str, caption: str = ""
 ) -> Chart:
-    """Ratios around 1, by verdict."""
-    return Chart(title, Ratios(ratios, threshold), words, caption)
+    """A figure over two dimensions, or more of which some share an axis."""
+    drawing = HeatMap(cells, x_name, unit)
+    named = {f"{x_name} {cell.x}, {cell.y}": cell.value for cell in cells}
+    return Chart(title, drawing, describe(title, unit, named), caption)
 
 
 def percentile_curves(
@@ -72,8 +74,8 @@ def over_time(
     parts: Parts = NO_PARTS,
 ) -> Chart:
     """A figure over time, (seconds, value)."""
-    steps = {name: [LinePoint(*one) for one in points] for name, points in series.items()}
-    return Chart(title, Lines(steps, "seconds", unit, "time", None, parts=parts), words, caption)
+    points = {name: [LinePoint(*pair) for pair in pairs] for name, pairs in series.items()}
+    return Chart(title, Lines(points, "seconds", unit, "time", None, parts=parts), words, caption)
 
 
 def ladder(
@@ -92,17 +94,14 @@ def ladder(
 ) -> Chart:
     """A figure over a growing load; a LowerBound has an arrow, which the caption explains.
     `around`: the ends of a band behind rounds, which no line joins."""
-    ends = [
-        f"{name}: {bounded_number(steps[0].value)} at {steps[0].x:g}, "
-        f"{bounded_number(steps[-1].value)} at {steps[-1].x:g}, at most "
-        f"{bounded_number(top.value)} at {top.x:g}"
-        for name, steps in series.items()
-        if steps and not words
-        for top in (max(steps, key=lambda one: one.value),)
-    ]
-    words = words or f"{title}, {unit} over {x_name}. {'; '.join(ends)}."
     scale: XScale = "log" if log_x else "linear"
     joined = joined and around is None
     lines = Lines(series, x_name, unit, scale, log_y, marks, around, joined, parts)
-    bounds = any(isinstance(step.value, LowerBound) for line in series.values() for step in line)
-    return Chart(title, lines, words, f"{caption} {AT_LEAST}".strip() if bounds else caption)
+    named = {
+        f"{name} at {x_name} {point.x:g}": point.value
+        for name, points in series.items()
+        for point in points
+    }
+    if any(isinstance(value, LowerBound) for value in named.values()):
+        caption = f"{caption} {AT_LEAST}".strip()
+    return Chart(title, lines, words or describe(title, unit, named), caption)

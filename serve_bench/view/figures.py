@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 from serve_bench.analysis.statistics import MAIN, Line, LowerBound, Spread, mean_rate
 from serve_bench.core.figures import decimals, number
-from serve_bench.core.load_result import HISTOGRAMS, STREAM_TIMES
+from serve_bench.core.load_result import CENSORED_BY, FAILED_LATENCY, HISTOGRAMS, STREAM_TIMES
 from serve_bench.core.result import Better, Trial
 from serve_bench.core.usage import BATCH_SIZE, mean_forward_ns
 from serve_bench.view.document import Tone
@@ -230,10 +230,17 @@ _TIMES: Final[Mapping[str, str]] = {
     "ttfb": "from the moment a request was due until its first byte",
     "ttft": "from the moment a request was due until its first event",
     "itl": "from one event to the next",
+    "handling": "what the client itself takes for a request",
+    FAILED_LATENCY: "from the moment a request was due until it failed",
+    **dict.fromkeys(CENSORED_BY.values(), "so far, of requests that had no answer"),
+    "agent_latency": "from a batch's first request until each has its action",
     BATCH_SIZE: "requests that a replica took at once, warm-up included",
 }
 _NAMES: Final = {"p99_9": "p99.9", "mean": "mean", "count": "values"}
-for _metric in dict.fromkeys((*_TIMES, *HISTOGRAMS, *STREAM_TIMES)):
+TIMES: Final = tuple(dict.fromkeys((*_TIMES, *HISTOGRAMS, *STREAM_TIMES)))
+"""What is kept as a histogram: `latency` has `latency_p50` and further statistics."""
+
+for _metric in TIMES:
     for _statistic in STATISTICS:
         _title = _NAMES.get(_statistic, _statistic)
         _whole = _statistic == "count" or (_metric == BATCH_SIZE and _statistic != "mean")
@@ -364,3 +371,19 @@ INSIDE: Final = (
     *("forward", "cpu_ranker", "cpu_ingress", "cpu_replicas", "cpu_http"),
     *("cpu_service", "cpu_client", "cpu_host", "gpu"),
 )
+COMMON: Final = tuple(FIGURES)
+"""What rows of any kind of run may have; a kind declares its own beside them."""
+
+
+def figure_lines() -> Iterator[str]:
+    """A table in Markdown of the figures that rows of any kind of run may have; of a time, or a
+    size, its statistics in one line."""
+    yield "| figure | unit | what it is |"
+    yield "|---|---|---|"
+    for name in COMMON:
+        base, _, statistic = name.rpartition("_mean")
+        figure = FIGURES[name]
+        if base and not statistic:
+            yield f"| `{base}_*` | {figure.unit} | {figure.meaning.partition(': ')[2]} |"
+        elif not name.startswith(tuple(f"{time}_" for time in TIMES)):
+            yield f"| `{name}` | {figure.unit} | {figure.meaning} |"

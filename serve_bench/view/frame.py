@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from serve_bench.analysis.statistics import LowerBound
+from serve_bench.analysis.statistics import MAIN, LowerBound
 from serve_bench.core.result import Trial
 from serve_bench.view.charts import Chart, LinePoint, Mark, Point
 from serve_bench.view.csv import pick
@@ -96,12 +96,23 @@ def describe_figures(row: ViewRow) -> str:
     return ", ".join(words) + ("" if row.entry is None else words_of_streams(row.entry))
 
 
-def make_tiles(row: ViewRow) -> Iterator[Tile]:
-    """The figures of a row that are seen first: its rate, its p99, what limited it."""
-    for name in ("throughput", "latency_p99"):
-        if name in row.values:
-            figure = FIGURES[name]
-            yield Tile(figure.title, figure.show(row.values[name]), figure.shown, row.name)
+LEADING: Final = (MAIN, "latency_p99")
+"""Of a row, the figures that are seen first."""
+
+
+def make_tiles(row: ViewRow | None, figures: Sequence[str] = LEADING) -> Iterator[Tile]:
+    """Figures of a row that are seen first, then what limited it. A name that is none of a figure
+    is that of a dimension, which is shown as words."""
+    if row is None:
+        return
+    for name in figures:
+        figure = find_figure(name)
+        if figure is not None and name in row.values:
+            text = figure.show(row.values[name])
+            yield Tile(figure.title, text, figure.shown.removeprefix("1"), row.name)
+        elif figure is None and row.dims.get(name):
+            tone = row.tones.get(name, "plain")
+            yield Tile(name.replace("_", " "), str(row.dims[name]), note=row.name, tone=tone)
     limit = None if row.entry is None else row.entry.limited
     if limit is not None and limit.cause != "unclear":
         yield Tile("limited by", limit.cause, note=f"{limit.figures} ({limit.confidence})")
@@ -115,8 +126,8 @@ class Field:
     """A column: a figure or a dimension, under another title or in another unit than its own.
     `head`: what stands under the title in place of the unit. `detail`: a terminal shows it with
     --verbose alone. The name `name` is that of the row; its notes stand below it, or below the
-    dimension that is `noted`. `of`: the dimension that names the figure of each row, of which the
-    column has the member `name`, if it has a name."""
+    dimension that is `noted`. `quiet`: a detail where it is 0 in all rows. `of`: the dimension that
+    names the figure of each row, of which the column has the member `name`, if it has a name."""
 
     name: str
     title: str = ""
@@ -124,6 +135,7 @@ class Field:
     detail: bool = False
     head: str = ""
     noted: bool = False
+    quiet: bool = False
     of: str = ""
 
     def column(self, rows: Sequence[ViewRow]) -> Column:
@@ -131,7 +143,8 @@ class Field:
         figure = find_figure(self.name)
         if figure is not None:
             unit = self.head or self.unit or figure.shown.removeprefix("1")
-            return Column(self.title or figure.title, unit, detail=self.detail)
+            silent = self.quiet and not any(row.value(self.name) for row in rows)
+            return Column(self.title or figure.title, unit, detail=self.detail or silent)
         title = self.title or self.name.replace("_", " ")
         numbers = bool(self.of) or any(_is_number(row.dims.get(self.name)) for row in rows)
         return Column(title, self.head or self.unit, number=numbers, detail=self.detail)
@@ -256,23 +269,6 @@ def figure_table(
     return Table(caption, columns, tuple(lines), tuple(notes), unlike=True)
 
 
-def share_hints(rows: Sequence[ViewRow]) -> tuple[list[ViewRow], list[str]]:
-    """The rows without the hints that warnings of several have, and these, each once."""
-    pairs = [(seen.code, seen.hint) for row in rows for seen in row.warnings if seen.hint]
-    shared = {code: hint for code, hint in pairs if pairs.count((code, hint)) > 1}
-    shown = [
-        replace(
-            row,
-            warnings=tuple(
-                replace(warning, hint="") if shared.get(warning.code) == warning.hint else warning
-                for warning in row.warnings
-            ),
-        )
-        for row in rows
-    ]
-    return shown, [f"hint, {code}: {hint}" for code, hint in shared.items()]
-
-
 def differ(rows: Sequence[ViewRow], dims: Iterable[str]) -> list[str]:
     """The dimensions of which the rows have several values, in their order."""
     return [dim for dim in dims if len({str(row.dims.get(dim)) for row in rows}) > 1]
@@ -385,7 +381,9 @@ def line_chart(
             points = [
                 _point(row, x, figure)
                 for row in rows
-                if str(row.dims[series]) == name and (row.value(figure) or 0) > 0
+                if str(row.dims[series]) == name
+                and (value := row.value(figure)) is not None
+                and (value > 0 or not logarithmic)
             ]
             if points:
                 label = ", ".join(words)

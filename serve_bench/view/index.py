@@ -12,7 +12,7 @@ from serve_bench.analysis.statistics import MAIN, summarize
 from serve_bench.core.figures import counted, number
 from serve_bench.core.result import Result
 from serve_bench.view.about_run import command_line, moment
-from serve_bench.view.blocks import section
+from serve_bench.view.blocks import in_parts
 from serve_bench.view.charts import Chart, LinePoint
 from serve_bench.view.document import (
     Charts,
@@ -29,15 +29,20 @@ from serve_bench.view.document import (
 )
 from serve_bench.view.drawn import ladder
 
+MINUTES: Final = 16
+"""Characters of a moment without its seconds."""
+
 FEWEST: Final = 2
 """Runs of a suite that make a series."""
 
 
 @dataclass(frozen=True)
 class IndexedRun:
-    """A stored run: its folder as it is shown, and its first finding."""
+    """A stored run: its folder as it is shown, its first finding, and where a page of the index
+    finds it."""
 
     where: str
+    link: str
     result: Result
     finding: Finding
 
@@ -54,11 +59,12 @@ def index_runs(runs: Sequence[IndexedRun], place: str, skipped: Sequence[str] = 
     newest = sorted(runs, key=lambda run: run.result.run.started_at, reverse=True)
     rows = tuple(TableRow(tuple(_cells(run))) for run in newest)
     columns = (
-        Column("begun", number=False),
+        Column("begun", "UTC", number=False),
+        Column("command", number=False),
         Column("records", number=False),
         Column("requests/s", "most"),
         Column("finding", number=False),
-        Column("command", number=False, detail=True),
+        Column("words of the command", number=False, detail=True),
     )
     notes = ("requests/s: the most of any row; serve-bench report RECORDS shows a run",)
     table = Table("Runs, newest first", columns, rows, notes)
@@ -70,33 +76,34 @@ def index_runs(runs: Sequence[IndexedRun], place: str, skipped: Sequence[str] = 
         machine=Facts(()),
         findings=sentences([f"{counted(len(runs), 'run')} in {place}; the newest: {latest}"]),
         doubts=sentences([f"passed over: {why}" for why in skipped], "doubt"),
-        sections=(
-            Section("runs", "Runs", (table,), "headline"),
-            *section("series", "Over time", [Charts(partial(_series, newest))]),
-        ),
+        sections=(Section("runs", "Runs", (table, Charts(partial(_series, newest))), "headline"),),
         where=place,
     )
 
 
 def _cells(run: IndexedRun) -> Iterator[Text | Number | str]:
     about, most = run.result.run, run.most
-    yield moment(about.started_at)
-    yield Text(run.where)
+    yield moment(about.started_at)[:MINUTES]
+    yield about.command
+    yield Text(run.where, link=run.link)
     yield Number(number(most), most)
     yield Text(run.finding.text, run.finding.tone)
     yield command_line(about)
 
 
 def _series(newest: Sequence[IndexedRun]) -> Iterator[Chart]:
-    """The most requests/s of each suite, run by run."""
+    """The most requests/s of each suite, run by run, beside that of its first run."""
     suites: dict[str, list[float]] = {}
     for run in reversed(newest):
         about = run.result.run
         name = str(about.suite.get("name") or about.command)
-        if (most := run.most) is not None:
+        if most := run.most:
             suites.setdefault(name, []).append(most)
-    for name, rates in suites.items():
-        if len(rates) >= FEWEST:
-            points = [LinePoint(place, rate) for place, rate in enumerate(rates, 1)]
-            title = f"{name}: the most requests/s of any row"
-            yield ladder(title, {name: points}, "run, in order of time", "requests/s", log_x=False)
+    lines = {
+        name: [LinePoint(place, rate / rates[0]) for place, rate in enumerate(rates, 1)]
+        for name, rates in suites.items()
+        if len(rates) >= FEWEST
+    }
+    for suffix, part in in_parts(lines):
+        title = f"The most requests/s of each suite, divided by those of its first run{suffix}"
+        yield ladder(title, part, "run, in order of time", "of the first", log_x=False)

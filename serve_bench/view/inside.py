@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from serve_bench.analysis.statistics import mean_rate, merged
+from serve_bench.core.figures import counted
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.proof import CHILD_OF_REPLICA
 from serve_bench.core.result import Result, Trial
@@ -26,6 +27,8 @@ ALWAYS_SHOWN: Final = ("haproxy", "proxy", "replica", CHILD_OF_REPLICA)
 
 REST: Final = "the rest"
 
+OTHERS: Final = "others on the host"
+
 
 def usage_table(
     caption: str,
@@ -37,30 +40,41 @@ def usage_table(
     for, and the memory of the last of them. `least`: roles below so many % of a core in every
     column are added up as "the rest", but for those on the way of a request, and what replicas
     started."""
-    shares = [(name, mean_by_role(trials)) for name, trials in columns]
-    roles = list(dict.fromkeys(role for _, uses in shares for role in uses))
-    shown = [
-        role
-        for role in roles
-        if role.partition(" ")[0] in ALWAYS_SHOWN
-        or any(role in uses and uses[role].cpu_percent >= least for _, uses in shares)
-    ]
+    used = [mean_by_role(trials) for _, trials in columns]
     rows: list[tuple[str, ...]] = []
-    for role in shown:
-        known = [uses[role] for _, uses in shares if role in uses]
-        cells = (_share(uses.get(role)) for _, uses in shares)
-        rows.append((_named(role, known), *cells, _memory(known)))
-    if len(shown) < len(roles):
-        rest = [sum(u.cpu_percent for r, u in uses.items() if r not in shown) for _, uses in shares]
-        rows.append((REST, *(f"{share:.0f}" for share in rest), ""))
+    rest: list[str] = []
+    for role in dict.fromkeys(role for uses in used for role in uses):
+        seen = [uses[role] for uses in used if role in uses]
+        small = max(use.cpu_percent for use in seen) < least
+        if small and role.partition(" ")[0] not in ALWAYS_SHOWN:
+            rest.append(role)
+            continue
+        processes = max(use.processes for use in seen)
+        name = role.replace("_", " ") + (f" x{processes}" if processes > 1 else "")
+        sizes = [f"{use.memory_mb:.0f}" for use in seen if use.memory_mb is not None]
+        rows.append((name, *(_share(uses.get(role)) for uses in used), *(sizes[-1:] or [""])))
+    if rest:
+        sums = (sum(uses[role].cpu_percent for role in rest if role in uses) for uses in used)
+        rows.append((REST, *(f"{percent:.0f}" for percent in sums), ""))
     rows.append(("host, all processes", *(_host(trials) for _, trials in columns), ""))
-    heads = [Column(name) for name, _ in columns]
+    heads = [Column("process", number=False), *(Column(name) for name, _ in columns)]
     heads += [Column("memory", "MB")] if memory else []
-    kept = 1 + len(heads)
-    table_rows = tuple(TableRow(row[:kept]) for row in rows)
     several = any("(" in cell for row in rows for cell in row[1:])
     notes = ("in brackets: the busiest of several processes",) if several else ()
-    return Table(caption, (Column("process", number=False), *heads), table_rows, notes)
+    return Table(caption, tuple(heads), tuple(TableRow(row[: len(heads)]) for row in rows), notes)
+
+
+def _share(use: RoleUse | None) -> str:
+    """`48 (24)`: all processes of the role, and the busiest of them."""
+    if use is None:
+        return "-"
+    busiest = f" ({use.busiest_percent:.0f})" if use.processes > 1 else ""
+    return f"{use.cpu_percent:.0f}{busiest}"
+
+
+def _host(trials: Sequence[Trial]) -> str:
+    cpu = grouped_cpu([trial.usage for trial in trials], str)
+    return "-" if cpu.host is None else f"{cpu.host:.0f} of {100 * (cpu.cores or 1)}"
 
 
 def mean_by_role(trials: Sequence[Trial]) -> dict[str, RoleUse]:
@@ -71,17 +85,17 @@ def mean_by_role(trials: Sequence[Trial]) -> dict[str, RoleUse]:
 def mean_of_usages(usages: Sequence[Mapping[str, Any]]) -> dict[str, RoleUse]:
     """The same of the usage of some trials, or of some nodes."""
     sampled = [uses for usage in usages if (uses := by_role(usage))]
-    out = {}
+    means = {}
     for role in dict.fromkeys(role for uses in sampled for role in uses):
-        every = [uses[role] for uses in sampled if role in uses]
-        out[role] = RoleUse(
+        seen = [uses[role] for uses in sampled if role in uses]
+        means[role] = RoleUse(
             role,
-            max(one.processes for one in every),
-            sum(one.cpu_percent for one in every) / len(sampled),
-            max(one.busiest_percent for one in every),
-            every[-1].memory_mb,
+            max(use.processes for use in seen),
+            sum(use.cpu_percent for use in seen) / len(sampled),
+            max(use.busiest_percent for use in seen),
+            seen[-1].memory_mb,
         )
-    return out
+    return means
 
 
 @dataclass(frozen=True)
@@ -114,6 +128,14 @@ def grouped_cpu(usages: Sequence[Mapping[str, Any]], group: Callable[[str], str]
     )
 
 
+def others_percent(usages: Sequence[Mapping[str, Any]]) -> float:
+    """What the host used beyond the sampled processes, such as the kernel and other programs, % of
+    a core; 0 below SHOWN_PERCENT."""
+    cpu = grouped_cpu([usage for usage in usages if usage.get("host")], lambda role: role)
+    others = (cpu.host or 0.0) - sum(max(0.0, percent) for percent in cpu.groups.values())
+    return others if others >= SHOWN_PERCENT else 0.0
+
+
 def gpu_percent(trial: Trial) -> float | None:
     """Use of all GPUs together; None where none was seen."""
     used = [one.get("use_percent") for one in trial.usage.get("gpus", ()) if isinstance(one, dict)]
@@ -121,67 +143,33 @@ def gpu_percent(trial: Trial) -> float | None:
     return sum(known) if known else None
 
 
-def _named(role: str, uses: Sequence[RoleUse]) -> str:
-    count = max(one.processes for one in uses)
-    word = role.replace("_", " ")
-    return f"{word} x{count}" if count > 1 else word
-
-
-def _share(use: RoleUse | None) -> str:
-    """`48 (24)`: all processes of the role, and the busiest of them."""
-    if use is None:
-        return "-"
-    busiest = f" ({use.busiest_percent:.0f})" if use.processes > 1 else ""
-    return f"{use.cpu_percent:.0f}{busiest}"
-
-
-def _memory(uses: Sequence[RoleUse]) -> str:
-    known = [one.memory_mb for one in uses if one.memory_mb is not None]
-    return f"{known[-1]:.0f}" if known else ""
-
-
-def _host(trials: Sequence[Trial]) -> str:
-    hosts = [trial.usage.get("host", {}) for trial in trials if trial.usage]
-    shares = [host["cpu_percent"] for host in hosts if host.get("cpu_percent") is not None]
-    if not shares:
-        return "-"
-    return f"{statistics.fmean(shares):.0f} of {100 * int(hosts[0].get('cores', 1))}"
-
-
 def profiling_costs(result: Result) -> dict[str, str]:
     """For each profiled trial by its key: what profiling cost, in words."""
-    plain = {trial.key: trial for trial in result.trials}
-    out = {}
+    plain = {(trial.key, trial.launch): mean_rate(trial) for trial in result.trials}
+    costs = {}
     for trial in result.profiled:
-        mate = plain.get(trial.key)
-        if mate is None or mate.launch != trial.launch:
-            continue
-        before, during = mean_rate(mate), mean_rate(trial)
-        if not before or during is None:
-            continue
-        count = sum(1 for one in trial.profiles if "failed" not in one)
-        change = 100.0 * (during / before - 1.0)
-        out[trial.key] = (
-            f"cost of profiling {count} process{'es' if count != 1 else ''}: "
-            f"{before:,.1f} -> {during:,.1f} requests/s ({change:+.0f} %), same launch"
-        )
-    return out
+        before, during = plain.get((trial.key, trial.launch)), mean_rate(trial)
+        if before and during is not None:
+            profiles = sum("failed" not in profile for profile in trial.profiles)
+            costs[trial.key] = (
+                f"cost of profiling {counted(profiles, 'process', 'processes')}: {before:,.1f} -> "
+                f"{during:,.1f} requests/s ({100 * (during / before - 1):+.0f} %), same launch"
+            )
+    return costs
 
 
 def facts(trial: Trial, costs: Mapping[str, str]) -> tuple[str, ...]:
     """What is to be said under a profiled row: its cost, its files, what could not be recorded."""
     texts = [costs[trial.key]] if trial.key in costs else []
-    kept = [one for one in trial.profiles if "failed" not in one and "path" in one]
+    kept = [profile for profile in trial.profiles if "path" in profile and "failed" not in profile]
     if kept:
         place = str(kept[0]["path"]).rpartition("/")[0]
-        roles = ", ".join(
-            f"{one['role']} {one['pid']} ({one.get('samples', 'not counted')})" for one in kept
-        )
-        texts.append(f"stacks (samples) in {place}: {roles}")
-    texts += [
-        f"not recorded: {one['role']} {one['failed']}" for one in trial.profiles if "failed" in one
-    ]
-    texts += [str(note) for one in kept for note in one.get("notes", ())]
+        names = (f"{part['role']} {part['pid']} ({part.get('samples', '?')})" for part in kept)
+        texts.append(f"stacks (samples) in {place}: {', '.join(names)}")
+    for profile in trial.profiles:
+        if "failed" in profile:
+            texts.append(f"not recorded: {profile['role']} {profile['failed']}")
+    texts += [str(note) for profile in kept for note in profile.get("notes", ())]
     return tuple(texts)
 
 
@@ -215,26 +203,9 @@ def served_facts(trials: Sequence[Trial], most: object) -> tuple[str, ...]:
 
 
 def _batches(sizes: Histogram, most: object) -> str:
-    """`batches: mean size 7.90 of 16, 12,345 in all: 3 % of 1, 40 % of 2 to 15, 57 % of 16`.
-
-    Between single and full ones, up to the largest that there was.
-    """
+    """`batches: mean size 7.90 of 16, 12,345 in all, 3 % of 1, 57 % of 16`."""
     full = int(str(most))
-    largest = max((size for size, _ in sizes.occupied() if size < full), default=1)
-    between = "2" if largest == 2 else f"2 to {largest}"
-    bands: dict[str, int] = {}
-    for size, count in sizes.occupied():
-        band = str(size) if size in (1, full) else between
-        bands[band] = bands.get(band, 0) + count
-    shares = ", ".join(f"{100.0 * n / sizes.count:.0f} % of {band}" for band, n in bands.items())
-    return f"batches: mean size {sizes.mean:.2f} of {full}, {sizes.count:,} in all: {shares}"
-
-
-def metrics_note(result: Result) -> str | None:
-    """One line when Serve's own metrics were absent in some trial."""
-    why = [
-        str(trial.serve_metrics.get("why"))
-        for trial in result.trials
-        if trial.serve_metrics.get("status") == "absent"
-    ]
-    return f"Serve's own metrics are absent in {len(why)} trials: {why[0]}" if why else None
+    counts = {size: count for size, count in sizes.occupied() if size in (1, full)}
+    shares = [f"{100 * count / sizes.count:.0f} % of {size}" for size, count in counts.items()]
+    whole = f"batches: mean size {sizes.mean:.2f} of {full}, {sizes.count:,} in all"
+    return ", ".join((whole, *shares))

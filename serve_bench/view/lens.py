@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, TypeAlias
 
-from serve_bench.analysis.checks import Warning
+from serve_bench.analysis.checks import unfair_sentences
 from serve_bench.core.result import Result
 from serve_bench.view import waterfall
-from serve_bench.view.about_run import method, run_document
-from serve_bench.view.blocks import doubted, gaps, page_doubts, section
+from serve_bench.view.about_run import EXECUTION, asked, machine, method
+from serve_bench.view.blocks import gaps, page_doubts, section
 from serve_bench.view.csv import json_of, pick, run_json
 from serve_bench.view.document import (
     Block,
@@ -24,6 +24,7 @@ from serve_bench.view.document import (
     Prose,
     ReportOptions,
     Section,
+    Tile,
     sentences,
 )
 from serve_bench.view.frame import (
@@ -36,7 +37,7 @@ from serve_bench.view.frame import (
 )
 from serve_bench.view.rows import Page, UsageOf, page_of
 from serve_bench.view.seen import failure_blocks, flamegraphs, inside_blocks
-from serve_bench.view.slo import slo_json, with_slo
+from serve_bench.view.slo import slo_json, slo_parts
 
 FORMAT: Final = 2
 """Of the JSON; that of the records."""
@@ -47,12 +48,13 @@ class View:
     """What a kind of run makes of its rows.
 
     `rows`: the loads; `points`: what is derived from them; `comparisons`: of two points each.
-    `alarms`: why no figure is to be trusted; `findings`: sentences, the headline first; `doubts`:
-    what is doubted beside the warnings of rows, in few words. `sections`: of tables; `charts`: of
-    charts; `traced`: the rows whose hops are shown. `facts`: what was asked, beside what every run
-    says. `definitions`: what columns mean; `notes`: in place of those of the page. `title`: without
-    the id of the run. `planned`: how many of how many were not measured, and the plural of the
-    noun, where that is not said of rows.
+    `alarms`: why no figure is to be trusted; `findings`: sentences, the headline first.
+    `sections`: of tables; `charts`: of charts; `traced`: the rows whose hops are shown. `facts`:
+    what was asked, beside what every run says. `definitions`: what columns mean; `notes`: in place
+    of those of the page. `title`: without the id of the run. `lead`: the row whose figures are seen
+    first, or `tiles` in their place. `planned`: how many of how many were not measured, and the
+    plural of the noun, where that is not said of rows; of 0 nothing is said: the kind says what is
+    missing, and warnings what failed.
     """
 
     rows: Sequence[ViewRow]
@@ -60,7 +62,6 @@ class View:
     comparisons: Sequence[ViewRow] = ()
     alarms: Sequence[str] = ()
     findings: Sequence[str] = ()
-    doubts: Sequence[str] = ()
     sections: Sequence[Section] = ()
     charts: Sequence[Section] = ()
     cpu: Sequence[Block] = ()
@@ -70,6 +71,7 @@ class View:
     notes: Sequence[str] | None = None
     title: str = ""
     lead: ViewRow | None = None
+    tiles: Sequence[Tile] = ()
     planned: tuple[int, int, str] | None = None
 
 
@@ -79,15 +81,13 @@ Build: TypeAlias = Callable[[Result, Page, list[ViewRow], ReportOptions], View]
 @dataclass(frozen=True)
 class Lens:
     """How a kind of run is looked at. `figures`: of its rows, beside those of all kinds; `noun`:
-    what a row is called; `ignored`: warnings that say nothing of its rows, by code; `silent`: notes
-    of a page that it says in its own words, by their first words; `classic`: its published form;
-    `condense`: the run with the rows that are shown, where its trials are none; `usage_of`: by
-    which the limit of a trial is judged, if by any."""
+    what a row is called; `silent`: notes of a page that it says in its own words, by their first
+    words; `classic`: its published form; `condense`: the run with the rows that are shown, where
+    its trials are none; `usage_of`: by which the limit of a trial is judged, if by any."""
 
     build: Build
     figures: Sequence[str] = ()
     noun: str = "row"
-    ignored: Callable[[ViewRow, Warning], bool] = lambda row, warning: False
     silent: tuple[str, ...] = ()
     classic: Callable[[Result, Page, View], str] | None = None
     condense: Callable[[Result], Result] = lambda result: result
@@ -106,44 +106,51 @@ class RunLook:
     page: Page
     view: View
 
-    @property
+    @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """What is missing, what the rows show, what is doubted; the SLO behind the headline."""
-        found, _ = with_slo(self.result, self._sentences(), ())
-        return found
+        found = list(self._sentences())
+        if self._slo is not None:
+            found.insert(1, self._slo[0])
+        return (*sentences(unfair_sentences(self.result.trials), "bad"), *found)
+
+    @cached_property
+    def _slo(self) -> tuple[Finding, Section] | None:
+        return slo_parts(self.result)
 
     def _sentences(self) -> tuple[Finding, ...]:
-        return (*sentences(self.view.alarms, "bad"), *sentences(self._findings()))
+        bad = (*self.view.alarms, *self._gaps())
+        return (*sentences(bad, "bad"), *sentences(self.view.findings))
 
-    def _findings(self) -> Iterator[str]:
+    def _gaps(self) -> Iterator[str]:
         rows = [row for row in self.view.rows if row.dims["status"] != "profiled"]
         missing = sum(row.dims["status"] != "measured" for row in rows)
         planned, nouns = len(rows), ""
         if self.view.planned is not None:
             missing, planned, nouns = self.view.planned
         failed = [failure.message for failure in self.page.all_failures]
-        yield from gaps(missing, planned, failed, self.lens.noun, nouns)
-        yield from self.view.findings
-        warnings = [self.warnings_of(row) for row in rows if row.trials]
-        yield from doubted(warnings, noun=self.lens.noun, further=self.view.doubts)
-
-    def warnings_of(self, row: ViewRow) -> list[Warning]:
-        """The warnings of a row that say something of it."""
-        warnings = () if row.entry is None else row.entry.warnings
-        return [warning for warning in warnings if not self.lens.ignored(row, warning)]
+        if planned or self.view.planned is None:
+            yield from gaps(missing, planned, failed, self.lens.noun, nouns)
 
     @cached_property
     def document(self) -> Document:
         """The run for people."""
-        return run_document(
-            self.result,
-            self.options.where,
-            findings=self._sentences(),
-            doubts=page_doubts(self.page),
-            sections=self._sections(),
-            facts=self.view.facts,
-            title=self.view.title,
-            tiles=() if self.view.lead is None else tuple(make_tiles(self.view.lead)),
+        run, view = self.result.run, self.view
+        where, sections = self.options.where, list(self._sections())
+        if self._slo is not None:
+            sections.insert(1, self._slo[1])
+        return Document(
+            title=f"{view.title or f'serve-bench {run.command}'}, run {run.id}",
+            command=run.command,
+            run=asked(run, view.facts),
+            machine=machine(run),
+            findings=self.findings,
+            doubts=tuple(page_doubts(self.page)),
+            sections=tuple(sections),
+            where=where,
+            argv=run.argv,
+            records=() if where is None else (where,),
+            tiles=tuple(view.tiles or make_tiles(view.lead)),
         )
 
     def _sections(self) -> Iterator[Section]:
@@ -155,7 +162,7 @@ class RunLook:
         notes = [note for note in page.notes if not note.startswith(self.lens.silent or ("\n",))]
         notes = notes if view.notes is None else list(view.notes)
         if texts := (*view.definitions, *notes):
-            yield Section("how", "Notes", (Prose(texts, "quiet", listed=True),), "table")
+            yield Section("how", "Notes", (Prose(texts, "quiet", listed=True),))
         yield from view.charts
         if view.cpu or any(trial.usage for entry in page.entries for trial in entry.line.trials):
             yield Section("cpu", "CPU by process, and limits", self._cpu_blocks)
@@ -164,8 +171,7 @@ class RunLook:
             waterfall.of_line(row.name, row.entry.line) for row in rows if row.entry is not None
         )
         yield from section("profiles", "Flamegraphs", flamegraphs(view.rows))
-        lines = [entry.line for entry in page.entries]
-        yield method(self.result, lines)
+        yield method(self.result, view.rows)
 
     def _cpu_blocks(self) -> Iterator[Block]:
         yield from self.view.cpu
@@ -182,6 +188,10 @@ class RunLook:
                 "run": run_json(run, self.options.where),
                 "host": dict(run.host),
                 "variants": [pick(part, *names) for part in page.variants],
+                "launches": [
+                    pick(launch, "id", "variant", "round", "proof")
+                    for launch in self.result.launches
+                ],
                 "deploys": [pick(deploy, *about) for deploy in self.result.deploys],
                 "findings": [finding_json(finding) for finding in self.findings],
                 "rows": [self._row_json(row) for row in view.rows],
@@ -211,5 +221,5 @@ def look(result: Result, options: ReportOptions, lens: Lens) -> RunLook:
     """A run through the lens of its kind. Raises FormatError for damaged records."""
     shown = lens.condense(result)
     page = page_of(shown, published=options.published, where=options.where, usage_of=lens.usage_of)
-    rows = make_rows(page, lens.figures)
+    rows = make_rows(page, (*EXECUTION, *lens.figures))
     return RunLook(result, shown, options, lens, page, lens.build(result, page, rows, options))

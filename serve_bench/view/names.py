@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from serve_bench.analysis.statistics import MAIN
+from serve_bench.analysis.statistics import Line
 from serve_bench.core.result import JsonObject, Row, cell_slug
 from serve_bench.view.rows import Entry, Page
 from serve_bench.view.texts import cell_title
@@ -62,15 +62,18 @@ class Names:
 
     def whole(self, entry: Entry) -> str:
         """What sets a row apart from all others of the run, in whole words."""
-        words = [self.row(entry)] if len(self.rows) > 1 or not self.cells else []
-        words += [self.full(entry.line.cell)] if self.cells else []
-        words += [entry.line.variant] if self.variants else []
-        return f"{', '.join(words)}{' (profiled)' if entry.line.status == 'profiled' else ''}"
+        return self.name(entry.line)
+
+    def name(self, line: Line) -> str:
+        """The same of a line: `8 clients, num_replicas 2, optimized`."""
+        words = [self.rows[line.row]] if len(self.rows) > 1 or not self.cells else []
+        words += [self.full(line.cell)] if self.cells else []
+        words += [line.variant] if self.variants else []
+        return f"{', '.join(words)}{' (profiled)' if line.status == 'profiled' else ''}"
 
     def in_order(self, entries: Sequence[Entry]) -> list[Entry]:
         """The rows, those of the same cell and load under all variants beside each other."""
-        order = {place: at for at, place in enumerate(self.places)}
-        return sorted(entries, key=lambda one: order[place_of(one)])
+        return sorted(entries, key=lambda entry: self.places.index(place_of(entry)))
 
     @property
     def legend(self) -> str:
@@ -83,15 +86,19 @@ class Names:
 
 def names_of(page: Page) -> Names:
     """The names of a run's rows, cells and variants."""
-    entries = page.entries
-    values = {axis: {repr(one.line.cell.get(axis)) for one in entries} for axis in page.axes}
-    varied = [axis for axis, every in values.items() if len(every) > 1]
+    return names_of_lines([entry.line for entry in page.entries])
+
+
+def names_of_lines(lines: Sequence[Line]) -> Names:
+    """The same of lines."""
+    axes = dict.fromkeys(name for line in lines for name in line.cell)
+    varied = [axis for axis in axes if len({repr(line.cell.get(axis)) for line in lines}) > 1]
     last = [axis.rpartition(".")[2] for axis in varied]
     return Names(
         axes=dict(zip(varied, last if len(set(last)) == len(last) else varied, strict=True)),
-        rows=_row_names(list(dict.fromkeys(one.line.row for one in entries))),
-        places=tuple(dict.fromkeys(map(place_of, entries))),
-        variants=len(page.variants) > 1,
+        rows=_row_names(list(dict.fromkeys(line.row for line in lines))),
+        places=tuple(dict.fromkeys((cell_slug(line.cell), line.row) for line in lines)),
+        variants=len({line.variant for line in lines}) > 1,
         slugs=len(varied) > 1 and not any(cell_slug({axis: ""}).endswith("=") for axis in varied),
     )
 
@@ -102,20 +109,13 @@ def place_of(entry: Entry) -> tuple[str, Row]:
 
 def _row_names(rows: Sequence[Row]) -> dict[Row, str]:
     """Each row by its label; with client, size of the data or place where labels are alike."""
-    every = [
+    choices = [
         [row.label for row in rows],
         [f"{row.label} ({row.client})" for row in rows],
         [f"{row.label} ({row.client}, {row.data_size} data)" for row in rows],
-        [f"{row.label} (row {at})" for at, row in enumerate(rows, 1)],
+        [f"{row.label} (row {number})" for number, row in enumerate(rows, 1)],
     ]
     return {
-        row: next(names[at] for names in every if names.count(names[at]) == 1)
-        for at, row in enumerate(rows)
+        row: next(names[place] for names in choices if names.count(names[place]) == 1)
+        for place, row in enumerate(rows)
     }
-
-
-def measured(page: Page) -> list[Entry]:
-    """The rows that were measured, and not slowed down by a profiler."""
-    return [
-        one for one in page.entries if one.line.status != "profiled" and MAIN in one.line.spreads
-    ]

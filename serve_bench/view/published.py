@@ -58,24 +58,23 @@ def published_for(cell: JsonObject, row: Row) -> Published | None:
     return None
 
 
-def published_notes(command: str = "micro") -> tuple[str, ...]:
-    """Where the figures come from, their hardware, and what is claimed in words, beside tables that
-    name theirs. One line each."""
-    if command == "recsys":
-        return ()
-    if command == "press":
-        return _press_notes()
+def published_notes() -> tuple[str, ...]:
+    """What is to be known of the figures of the no-op matrix: where they come from, their hardware,
+    and what is claimed beside. One line each."""
     micro, nightly = reference(MICRO), reference(NIGHTLY)
     wrk, claims = micro["noop_wrk"], nightly["claims"]
-    latency = wrk["latency_ms"]
+    times = ", ".join(f"{share} {wrk['latency_ms'][share]} ms" for share in ("p50", "p90", "p99"))
+    by_wrk = f"{wrk['command']} against {wrk['setup']}: {wrk['requests_per_s']} requests/s, {times}"
     return (
-        f"published (not measured here): {micro['source']}; hardware {micro['hardware']}",
-        f"published by wrk (not measured here): {wrk['command']} against {wrk['setup']}: "
-        f"{wrk['requests_per_s']} requests/s, p50 {latency['p50']} ms, p90 {latency['p90']} ms, "
-        f"p99 {latency['p99']} ms; hardware {micro['hardware']}",
+        _credit(micro["source"], micro["hardware"]),
+        _credit(by_wrk, micro["hardware"]),
         f"claimed (not measured here): {nightly['source']}: latency overhead in ms "
         f"{claims['latency_overhead_ms']}; {claims['throughput']}",
     )
+
+
+def _credit(source: str, hardware: str) -> str:
+    return f"published (not measured here): {source}; hardware {hardware}"
 
 
 PRESS_LEVELS: Final = {"DEBUG": 2, "INFO": 3, "ERROR": 5}
@@ -85,25 +84,9 @@ PRESS_LEVELS: Final = {"DEBUG": 2, "INFO": 3, "ERROR": 5}
 def press_table(device: str | None, log_level: str | None) -> Any:
     """The published table of a device ("cpu", "cuda") and a log level; None where there is none."""
     kind = {"cpu": "CPU", "cuda": "GPU"}.get(str(device))
-    level = PRESS_LEVELS.get(str(log_level))
-    for table in reference(PRESS)["tables"]:
-        if (table["device"], table["log_level"]) == (kind, level):
-            return table
-    return None
-
-
-def _press_notes() -> tuple[str, ...]:
-    tables = reference(PRESS)
-    best = "; ".join(
-        f"{row['device']}, log level {row['log_level']}: {row['qps']} qps, 1 client "
-        f"{row['ave_printed']} ms, CPU {row['cpu_percent']} %, GPU {row['gpu_percent']} %"
-        for row in tables["comparison"]
-    )
-    source = f"{tables['source']}; hardware {tables['hardware']}"
-    return (
-        f"published (not measured here): {source}: {best}",
-        f"published log levels: {tables['log_levels']}",
-    )
+    asked = (kind, PRESS_LEVELS.get(str(log_level)))
+    tables = reference(PRESS)["tables"]
+    return next((one for one in tables if (one["device"], one["log_level"]) == asked), None)
 
 
 def rpc_source() -> str:
@@ -130,12 +113,7 @@ def scale_notes(workload: str) -> tuple[str, ...]:
     published. A line each."""
     if workload not in _SCALE:
         return (f"published: nothing for {workload}",)
-    nightly = reference(NIGHTLY)
-    table = nightly[_SCALE[workload]]
-    lines = [
-        f"published (not measured here): {nightly['source']}, {_SCALE[workload]}: "
-        f"{table['workload']}; hardware {table['cluster']}"
-    ]
-    if table.get("note"):
-        lines.append(f"published {_SCALE[workload]}: {table['note']}")
-    return tuple(lines)
+    name, nightly = _SCALE[workload], reference(NIGHTLY)
+    table = nightly[name]
+    credit = _credit(f"{nightly['source']}, {name}: {table['workload']}", table["cluster"])
+    return (credit, *([f"published {name}: {table['note']}"] if table.get("note") else []))

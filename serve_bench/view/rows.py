@@ -7,7 +7,7 @@ struck (variant, cell or row). No layout, no colour here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, Final, TypeAlias
@@ -17,13 +17,11 @@ from serve_bench.analysis.statistics import MAIN, Line, Spread, answered, summar
 from serve_bench.analysis.verdict import Verdict, limited_by, prevailing
 from serve_bench.core.result import Failure, JsonObject, Launch, Result, Trial, cell_slug
 from serve_bench.view.document import Finding
-from serve_bench.view.inside import facts, metrics_note, profiling_costs, served_facts
-from serve_bench.view.published import Published, published_for, published_notes
+from serve_bench.view.inside import facts, profiling_costs, served_facts
+from serve_bench.view.published import Published, published_for
 from serve_bench.view.texts import limited_line
 
 NS_PER_MS: Final = 1e6
-
-PROFILED: Final = "profiled rows were slowed by the profiler and enter no mean and no ratio"
 
 
 @dataclass(frozen=True)
@@ -41,12 +39,6 @@ class Entry:
     def rate(self) -> Spread | None:
         """The throughput, if it was measured."""
         return self.line.spreads.get(MAIN)
-
-    @property
-    def lower_bounds(self) -> tuple[str, ...]:
-        """The figures of the latency of which no more is known than that they are above."""
-        latency = self.line.distributions.get("latency")
-        return () if latency is None else latency.lower_bounds
 
     @property
     def limited(self) -> Verdict | None:
@@ -76,13 +68,13 @@ class Entry:
         return (
             *([Finding("", self.gap or "", "doubt")] if partly else []),
             *(Finding(failure.message, "failed", "bad") for failure in self.failures),
-            *(
-                Finding(
-                    doubt.message, doubt.code, "doubt", doubt.hint, launch.get(doubt.key or "", "")
-                )
-                for doubt in self.warnings
-            ),
+            *(warning_finding(seen, launch.get(seen.key or "", "")) for seen in self.warnings),
         )
+
+
+def warning_finding(warning: Warning, about: str = "") -> Finding:
+    """A warning of analysis/checks.py as a finding."""
+    return Finding(warning.message, warning.code, "doubt", warning.hint, about)
 
 
 @dataclass(frozen=True)
@@ -92,11 +84,6 @@ class CellPart:
     cell: JsonObject
     failures: tuple[Failure, ...]
     entries: tuple[Entry, ...]
-
-
-def _cell_failures(cell: CellPart) -> tuple[Failure, ...]:
-    rows = (failure for entry in cell.entries for failure in entry.failures)
-    return (*cell.failures, *rows)
 
 
 @dataclass(frozen=True)
@@ -135,20 +122,13 @@ class Page:
     @property
     def all_failures(self) -> tuple[Failure, ...]:
         """Those of the run, then of each variant with its cells and rows."""
-        return (
-            *self.failures,
-            *(
-                failure
-                for part in self.variants
-                for failures in (part.failures, *map(_cell_failures, part.cells))
-                for failure in failures
-            ),
-        )
-
-    @property
-    def axes(self) -> tuple[str, ...]:
-        """The axes that the cells name, in the order in which they first appear."""
-        return tuple(dict.fromkeys(name for entry in self.entries for name in entry.line.cell))
+        failures = list(self.failures)
+        for variant in self.variants:
+            failures += variant.failures
+            for cell in variant.cells:
+                failures += cell.failures
+                failures += (failure for entry in cell.entries for failure in entry.failures)
+        return tuple(failures)
 
 
 UsageOf: TypeAlias = Callable[[Trial], Mapping[str, Any]]
@@ -163,111 +143,127 @@ def page_of(
     usage_of: UsageOf = lambda trial: trial.usage,
 ) -> Page:
     """Join figures, doubts, failures and, if wanted, published figures."""
-    lines, doubts = summarize(result), checks(result)
+    lines, warnings = summarize(result), checks(result)
     names = variants(result)
-    parts = tuple(_variant(name, result, lines, doubts, published, usage_of) for name in names)
-    planned = [line for line in lines if line.status != "profiled"]
-    missing = [line for line in planned if line.status != "measured"]
-    notes = list(_method(lines))
-    if len(names) > 1:
-        notes.append(f"ratio: requests/s to those of the same row under {names[0]}")
-    absent = metrics_note(result)
-    if absent is not None:
-        notes.append(absent)
-    notes += _hints(parts)
-    if (place := result.run.suite.get("load_on")) is not None:
-        whose = place.get("address") or "that is measured"
-        notes.append(f"load: from actors on nodes of a Ray cluster ({whose})")
-    if missing:
-        notes.append(f"incomplete: {len(missing)} of {len(planned)} rows")
+    parts = []
+    for name in names:
+        own = [line for line in lines if line.variant == name]
+        cells = []
+        for _, group in groupby(own, key=lambda line: cell_slug(line.cell)):
+            rows = list(group)
+            beside = [trial for line in rows for trial in line.trials]
+            entries = tuple(
+                _entry(line, result, warnings, beside, published, usage_of) for line in rows
+            )
+            struck = _failures_of(result, name, rows[0].cell)
+            cells.append(CellPart(rows[0].cell, struck, entries))
+        launches = [launch for launch in result.launches if launch.variant.name == name]
+        parts.append(
+            VariantPart(
+                name=name,
+                env=env_of(name, result, launches),
+                engaged=engaged_of(launches),
+                owners=owners_of(launches),
+                warnings=tuple(seen for seen in warnings if seen.variant == name),
+                failures=_failures_of(result, name, None),
+                cells=tuple(cells),
+            )
+        )
+    keys = {key for line in lines for key in line.keys}
+    placed = [
+        failure
+        for part in parts
+        for failures in (part.failures, *(cell.failures for cell in part.cells))
+        for failure in failures
+    ]
+    spreads = [spread for line in lines for spread in line.spreads.values()]
     return Page(
-        variants=parts,
-        warnings=tuple(one for one in doubts if one.key is None and one.variant is None),
-        failures=tuple(one for one in result.failures if not _has_a_place(one, lines)),
-        base=names[0] if len(names) > 1 else None,
-        launches=max(
-            (spread.launches for line in lines for spread in line.spreads.values()), default=0
+        variants=tuple(parts),
+        warnings=tuple(seen for seen in warnings if seen.key is None and seen.variant is None),
+        failures=tuple(
+            failure
+            for failure in result.failures
+            if failure.key not in keys and failure not in placed
         ),
-        notes=(*notes, *(published_notes(result.run.command) if published else ())),
+        base=names[0] if len(names) > 1 else None,
+        launches=max((spread.launches for spread in spreads), default=0),
+        notes=tuple(_notes(result, lines, parts)),
         where=where,
     )
 
 
-def _variant(
-    name: str,
-    result: Result,
-    lines: Iterable[Line],
-    doubts: Iterable[Warning],
-    published: bool,
-    usage_of: UsageOf,
-) -> VariantPart:
-    launches = [launch for launch in result.launches if launch.variant.name == name]
-    failures = [failure for failure in result.failures if failure.variant in (None, name)]
-    own = [line for line in lines if line.variant == name]
-    costs, front = profiling_costs(result), front_of(result.run.suite)
-    parts = []
-    for slug, group in groupby(own, key=lambda line: cell_slug(line.cell)):
-        lines_of_cell = tuple(group)
-        ladder = [trial for line in lines_of_cell for trial in line.trials]
-        entries = tuple(
-            _entry(line, doubts, failures, published, costs, ladder, usage_of, front)
-            for line in lines_of_cell
-        )
-        struck = [
-            failure
-            for failure in failures
-            if failure.key is None
-            and failure.cell is not None
-            and failure.variant == name
-            and cell_slug(failure.cell) == slug
-        ]
-        parts.append(CellPart(entries[0].line.cell, tuple(struck), entries))
-    return VariantPart(
-        name=name,
-        env=env_of(name, result, launches),
-        engaged=engaged_of(launches),
-        owners=owners_of(launches),
-        warnings=tuple(one for one in doubts if one.variant == name),
-        failures=tuple(
-            one for one in failures if one.variant == name and one.key is None and one.cell is None
-        ),
-        cells=tuple(parts),
+def _notes(result: Result, lines: Sequence[Line], parts: Sequence[VariantPart]) -> Iterator[str]:
+    """How the figures were got, and what to try against each cause that limited a row."""
+    windows = {
+        (len(trial.metrics[MAIN].windows or ()), trial.window_s)
+        for trial in result.trials
+        if MAIN in trial.metrics and trial.metrics[MAIN].windows is not None
+    }
+    if windows:
+        shown = " or ".join(f"{count} x {length:g} s" for count, length in sorted(windows))
+        yield f"requests/s: mean ± std (ddof 0) over windows, {shown}; latency in ms"
+    if any(line.status == "profiled" for line in lines):
+        yield "profiled rows were slowed by the profiler and enter no mean and no ratio"
+    absent = [
+        trial.serve_metrics.get("why")
+        for trial in result.trials
+        if trial.serve_metrics.get("status") == "absent"
+    ]
+    if absent:
+        yield f"Serve's own metrics are absent in {len(absent)} trials: {absent[0]}"
+    limits = [entry.limited for part in parts for entry in part.entries]
+    yield from dict.fromkeys(f"hint, {limit.cause}: {limit.hint}" for limit in limits if limit)
+    if (place := result.run.suite.get("load_on")) is not None:
+        whose = place.get("address") or "that is measured"
+        yield f"load: from actors on nodes of a Ray cluster ({whose})"
+
+
+def _failures_of(result: Result, variant: str, cell: JsonObject | None) -> tuple[Failure, ...]:
+    """The failures of a variant as a whole, or of one of its cells as a whole."""
+    slug = None if cell is None else cell_slug(cell)
+    return tuple(
+        failure
+        for failure in result.failures
+        if failure.variant == variant
+        and failure.key is None
+        and (None if failure.cell is None else cell_slug(failure.cell)) == slug
     )
 
 
 def _entry(
     line: Line,
-    doubts: Iterable[Warning],
-    failures: Iterable[Failure],
+    result: Result,
+    warnings: Iterable[Warning],
+    beside: Sequence[Trial],
     published: bool,
-    costs: Mapping[str, str],
-    ladder: Sequence[Trial],
     usage_of: UsageOf,
-    front: str | None = None,
 ) -> Entry:
-    """A row with all that is about it; `ladder` holds the trials of its cell, `front` names the
-    deployment that HTTP meets where that is known."""
+    """A row with all that is about it. `beside`: the trials of its cell."""
     profiled = line.status == "profiled"
-    struck = (one for one in failures if one.key in line.keys and one.what != "worker")
-    own = (one for one in doubts if one.key in line.keys and one.profiled == profiled)
+    front = front_of(result.run.suite)
     # Where nothing was completed the question is why it failed: full slots are a reason.
     verdicts = {
-        trial.launch: limited_by(replace(trial, usage=usage), front, beside=ladder)
+        trial.launch: limited_by(replace(trial, usage=usage), front, beside=beside)
         for trial in (() if profiled else line.trials)
         if (usage := usage_of(trial)) and (answered(trial) or trial.counts.failed.get("rejected"))
     }
+    if profiled:
+        costs = profiling_costs(result)
+        notes = [fact for trial in line.trials for fact in facts(trial, costs)]
+    else:
+        notes = [limited_line(tuple(verdicts.values()))] if verdicts else []
+        stretched = (trial.client.get("stretched") for trial in line.trials)
+        notes += dict.fromkeys(str(words) for words in stretched if words)
+        notes += served_facts(line.trials, line.cell.get("max_batch_size", 1))
+    struck = (one for one in result.failures if one.key in line.keys and one.what != "worker")
     return Entry(
         line=line,
-        warnings=tuple(own),
+        warnings=tuple(
+            seen for seen in warnings if seen.key in line.keys and seen.profiled == profiled
+        ),
         failures=() if profiled else tuple(struck),
         published=published_for(line.cell, line.row) if published else None,
-        facts=tuple(fact for trial in line.trials for fact in facts(trial, costs))
-        if profiled
-        else (
-            *([limited_line(tuple(verdicts.values()))] if verdicts else ()),
-            *dict.fromkeys(filter(None, (trial.client.get("stretched") for trial in line.trials))),
-            *served_facts(line.trials, line.cell.get("max_batch_size", 1)),
-        ),
+        facts=tuple(notes),
         verdicts=verdicts,
     )
 
@@ -280,17 +276,6 @@ def front_of(suite: Mapping[str, Any]) -> str | None:
         return None
     ingress, name = str(app["deployments"][-1]["name"]), app.get("config", {}).get("name")
     return ingress if name is None else f"{name}:{ingress}"
-
-
-def _has_a_place(failure: Failure, lines: Iterable[Line]) -> bool:
-    """Whether a row, a cell or a variant of the page shows the failure."""
-    if failure.key is not None:
-        return any(failure.key in line.keys for line in lines)
-    return any(
-        failure.variant == line.variant
-        and (failure.cell is None or cell_slug(failure.cell) == cell_slug(line.cell))
-        for line in lines
-    )
 
 
 def env_of(name: str, result: Result, launches: list[Launch]) -> tuple[str, ...]:
@@ -314,46 +299,24 @@ def engaged_of(launches: Sequence[Launch]) -> str:
     return ", ".join(dict.fromkeys(words))
 
 
-#: Flags by which proxies and handles send requests to replicas by gRPC, where they are on; by
-#: reference (an object of Ray's store), where they are off. By the role that resolved them.
 _BY_GRPC: Final = {
     "proxy": ("RAY_SERVE_PROXY_USE_GRPC", "proxy to replicas"),
     "replica": ("RAY_SERVE_USE_GRPC_BY_DEFAULT", "handles"),
 }
+"""Flags by which proxies and handles send requests to replicas by gRPC, where they are on; by
+reference (an object of Ray's store), where they are off. By the role that resolved them."""
 
 
 def owners_of(launches: Sequence[Launch]) -> tuple[str, ...]:
     """Who serves HTTP, and how requests get to replicas, as the proof of the launches says. HAProxy
     sends them to the HTTP port of a replica: there is no proxy of Serve on their way."""
-    owners: list[Any] = [one.proof.get("port_owner") for one in launches]
-    names = [one.get("name") if isinstance(one, dict) else one for one in owners if one is not None]
-    ways = [f"HTTP by {name}" for name in names]
-    direct = any(name is not None and "haproxy" in name for name in names)
-    for role, (flag, who) in _BY_GRPC.items():
-        for launch in launches if role != "proxy" or not direct else ():
+    ways = []
+    for launch in launches:
+        owner = launch.proof.get("port_owner")
+        name = owner.get("name") if isinstance(owner, dict) else owner
+        ways += [] if owner is None else [f"HTTP by {name}"]
+        for role, (flag, who) in _BY_GRPC.items():
             flags = launch.proof.get("flags", {}).get(role, {})
-            if flag in flags:
+            if flag in flags and not (role == "proxy" and "haproxy" in str(name)):
                 ways.append(f"{who} by {'gRPC' if flags[flag] else 'reference'}")
     return tuple(dict.fromkeys(ways))
-
-
-def _hints(parts: Sequence[VariantPart]) -> Iterable[str]:
-    """What to try against each cause that limited a row, once for each thing to try."""
-    limits = [entry.limited for part in parts for entry in part.entries]
-    return dict.fromkeys(f"hint, {one.cause}: {one.hint}" for one in limits if one is not None)
-
-
-def _method(lines: Sequence[Line]) -> Iterable[str]:
-    shapes = {
-        (len(metric.windows), trial.window_s)
-        for line in lines
-        for trial in line.trials
-        if not trial.profiled
-        and (metric := trial.metrics.get(MAIN)) is not None
-        and metric.windows is not None
-    }
-    if shapes:
-        shown = " or ".join(f"{count} x {length:g} s" for count, length in sorted(shapes))
-        yield f"requests/s: mean ± std (ddof 0) over windows, {shown}; latency in ms"
-    if any(line.status == "profiled" for line in lines):
-        yield PROFILED

@@ -37,7 +37,9 @@ def make_schema() -> Schema:
             findings=_list(_to("finding")),
             rows=_list(_to("row")),
             **dict.fromkeys(("points", "comparisons"), _list(_to("part"))),
-            **dict.fromkeys(("variants", "deploys", "warnings", "failures"), _list(ANY)),
+            **dict.fromkeys(
+                ("variants", "launches", "deploys", "warnings", "failures"), _list(ANY)
+            ),
             notes=_list(TEXT),
         ),
         "$defs": {

@@ -29,35 +29,30 @@ def name(metric: str) -> str:
 def words(entry: Entry) -> str:
     """`; 740.0 events/s, TTFT p50 5.21 ms, p99 6.33 ms, ITL p50 5.10 ms, p99 5.44 ms`, as far as
     they are known; empty of a row without events."""
-    spread = entry.line.spreads.get(EVENTS)
-    if spread is None:
+    line = entry.line
+    if EVENTS not in line.spreads:
         return ""
-    texts = [f"{number(spread.mean)} events/s"]
+    texts = [f"{number(line.spreads[EVENTS].mean)} events/s"]
     for metric in (TTFT, ITL):
-        known = entry.line.distributions.get(metric)
-        if known is not None:
-            p50, p99 = (latency(value / NS_PER_MS) for value in (known.p50, known.p99))
+        if (times := line.distributions.get(metric)) is not None:
+            p50, p99 = (latency(value / NS_PER_MS) for value in (times.p50, times.p99))
             texts.append(f"{name(metric)} p50 {p50} ms, p99 {p99} ms")
-    if (per_s := tokens_per_s(entry.line.trials)) is not None:
+    if (per_s := tokens_per_s(line.trials)) is not None:
         texts.append(f"{number(per_s)} tokens/s of answers")
     return "; " + ", ".join(texts)
 
 
-def merged_share(trials: Sequence[Trial]) -> float | None:
-    """Events that came in the same read as the one before, as a share of all; None without any."""
-    if any(one.row.traffic.client != "raw" for one in trials):
-        return None  # its library says nothing of reads
-    events = sum(int(one.client.get(EVENTS) or 0) for one in trials)
-    return sum(int(one.client.get("merged") or 0) for one in trials) / events if events else None
-
-
 def merged_words(trials: Sequence[Trial]) -> str | None:
-    """How many events there were, and how many of them came together; None without any."""
-    events = sum(int(one.client.get(EVENTS) or 0) for one in trials)
-    part = merged_share(trials)
-    if part is None:
-        return f"{events:,} in the windows" if events else None
-    return f"{events:,} in the windows; {100 * part:.3g} % in the same read as the one before"
+    """How many events there were, and how many of them came in the same read as the one before;
+    None without any. The library of another client says nothing of reads."""
+    events, merged = (
+        sum(int(trial.client.get(name) or 0) for trial in trials) for name in (EVENTS, "merged")
+    )
+    if not events:
+        return None
+    raw = all(trial.row.traffic.client == "raw" for trial in trials)
+    share = f"; {100 * merged / events:.3g} % in the same read as the one before" if raw else ""
+    return f"{events:,} in the windows{share}"
 
 
 def tokens_words(trial: Trial) -> str | None:

@@ -9,9 +9,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from serve_bench.analysis.statistics import LowerBound, Spread
+from serve_bench.analysis.statistics import LowerBound
 from serve_bench.analysis.verdict import Verdict, prevailing
-from serve_bench.core.figures import decimals as decimals
 from serve_bench.core.figures import number as number
 from serve_bench.core.result import JsonObject
 
@@ -40,14 +39,6 @@ def bound_sign(value: float | None) -> str:
     return "> " if isinstance(value, LowerBound) else ""
 
 
-def mean_and_std(spread: Spread | None) -> str:
-    """`629.4 ± 5.3`: both with the decimals of the mean; without ± where no std is known."""
-    if spread is None:
-        return "-"
-    std = "" if spread.std is None else f" ± {spread.std:,.{decimals(spread.mean)}f}"
-    return f"{number(spread.mean)}{std}"
-
-
 def limited_line(verdicts: Sequence[Verdict]) -> str:
     """`limited by: proxy CPU 96 % of a core (high confidence; next limit: replica CPU 59 %)`, of at
     least one launch; of several the most frequent, and how often the others came if they were not
@@ -64,13 +55,9 @@ def used_words(usage: Mapping[str, Any]) -> str:
     host = usage.get("host", {})
     if host.get("cpu_percent") is None:
         return ""
-    of_load = of_serve = 0.0
-    for one in usage.get("processes", ()):
-        used = one.get("cpu_percent") or 0.0
-        if one.get("role") in LOAD_ROLES:
-            of_load += used
-        else:
-            of_serve += used
-    serve = f", the Serve {of_serve:.0f} %" if of_serve else ""
-    every = f"{host['cpu_percent']:.0f} % of {100 * host.get('cores', 1)} %"
-    return f"the load {of_load:.0f} % of a core{serve}; all that runs on the host {every}"
+    used = {True: 0.0, False: 0.0}
+    for process in usage.get("processes", ()):
+        used[process.get("role") in LOAD_ROLES] += process.get("cpu_percent") or 0.0
+    serve = f", the Serve {used[False]:.0f} %" if used[False] else ""
+    whole = f"{host['cpu_percent']:.0f} % of {100 * host.get('cores', 1)} %"
+    return f"the load {used[True]:.0f} % of a core{serve}; all that runs on the host {whole}"

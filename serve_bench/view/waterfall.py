@@ -1,4 +1,4 @@
-"""Where the time of traced requests went: a table of hops for each row, and what it says in words.
+"""Where the time of traced requests went: tables of hops, and what they say in words.
 
 Rule: hops are means, so that they add up to the mean latency above them; the slowest stand
 apart, since what the tail waited for is seldom what all wait for. What calls of other deployments
@@ -8,17 +8,26 @@ spend lies within `downstream`, and stands below it by their names.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from statistics import mean
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from serve_bench.analysis.statistics import LATENCY, Line
 from serve_bench.analysis.waterfall import ANSWERED, BETWEEN, ORDER, HopShift, slowest_of
-from serve_bench.view.blocks import milliseconds, percent, section, table_of
+from serve_bench.view.blocks import distinct, section
 from serve_bench.view.charts import BarPart, Bars
-from serve_bench.view.document import Block, Chart, Charts, Column, Prose, Section
+from serve_bench.view.document import (
+    Block,
+    Chart,
+    Charts,
+    Column,
+    Number,
+    Prose,
+    Section,
+    Table,
+    TableRow,
+)
 from serve_bench.view.rows import NS_PER_MS
 from serve_bench.view.texts import latency
 
@@ -50,6 +59,10 @@ THE_APP: Final = ("user code", "downstream")
 """Hops of which an app's author expects the most."""
 
 
+Hops: TypeAlias = Mapping[str, Mapping[str, float]]
+"""The figures of each hop, ns; those of the calls below are named by their deployment."""
+
+
 @dataclass(frozen=True)
 class TracedRow:
     """A row by its name, with the waterfalls of its trials. `p50_ns`: the median latency of all its
@@ -62,12 +75,25 @@ class TracedRow:
     @property
     def falls(self) -> list[Mapping[str, Any]]:
         """The waterfalls that have a request; of a damaged record none."""
-        whole = [one for one in self.content if {"total", "hops", "requests"} <= one.keys()]
-        return [one for one in whole if one["total"].get("mean")]
+        whole = [fall for fall in self.content if {"total", "hops", "requests"} <= fall.keys()]
+        return [fall for fall in whole if fall["total"].get("mean")]
+
+    @property
+    def hops(self) -> Hops:
+        """The latency, then each hop; of several launches the means of their figures."""
+        falls = [{"latency": fall["total"], **fall["hops"]} for fall in self.falls]
+        names = dict.fromkeys(name for fall in falls for name in fall)
+        return {
+            name: {
+                figure: sum(fall.get(name, {}).get(figure, 0.0) for fall in falls) / len(falls)
+                for figure in ("mean", "p50", "p99", "tail")
+            }
+            for name in names
+        }
 
     def count(self, name: str) -> int:
         """A count of all trials together."""
-        return sum(int(one.get(name, 0)) for one in self.content)
+        return sum(int(fall.get(name, 0)) for fall in self.content)
 
     @property
     def seen(self) -> int:
@@ -77,64 +103,37 @@ class TracedRow:
     @property
     def tail(self) -> int:
         """How many of them are the slowest, of all trials together."""
-        return sum(slowest_of(_seen(one)) for one in self.falls)
-
-    @property
-    def slowest(self) -> list[Mapping[str, Any]]:
-        """The slowest requests that the records keep, in the order of time."""
-        every = [request for one in self.falls for request in one["requests"]]
-        slow = sorted(every, key=lambda one: -int(one["total_ns"]))[:MOST_SLOW]
-        return sorted(slow, key=lambda one: int(one["due_unix_ns"]))
+        return sum(slowest_of(_seen(fall)) for fall in self.falls)
 
 
-def _seen(one: Mapping[str, Any]) -> int:
-    failed = sum(map(int, (one.get("failed") or {}).values()))
-    return int(one.get("traced", 0)) - int(one.get("unseen", 0)) - failed
+def _seen(fall: Mapping[str, Any]) -> int:
+    failed = sum(map(int, (fall.get("failed") or {}).values()))
+    return int(fall.get("traced", 0)) - int(fall.get("unseen", 0)) - failed
 
 
 def of_line(name: str, line: Line) -> TracedRow:
-    every = line.distributions.get(LATENCY)
-    content = tuple(one.waterfall for one in line.trials if one.waterfall)
-    return TracedRow(name, content, None if every is None else every.p50)
+    """A row with what was traced of it, which may be nothing."""
+    figures = line.distributions.get(LATENCY)
+    content = tuple(trial.waterfall for trial in line.trials if trial.waterfall)
+    return TracedRow(name, content, None if figures is None else figures.p50)
 
 
 def sections(rows: Iterable[TracedRow]) -> Iterator[Section]:
     """The hops of the rows that were traced; none without."""
-    traced = list(rows)
-    yield from section("waterfall", "Where the time goes", _blocks(traced), "table")
-    yield from section("slow-requests", "Slow requests", _slow_blocks(traced))
+    traced = [row for row in rows if row.content]
+    blocks: list[Block] = []
+    if bare := [row.name for row in traced if not row.falls]:
+        none = "no traced request left marks: could Serve write them? (docs/waterfall.md, Limits)"
+        blocks.append(Prose(tuple(f"{name}: {none}" for name in bare), "doubt"))
+    shown = [row for row in traced if row.falls]
+    for place in range(0, len(shown), BESIDE):
+        beside = shown[place : place + BESIDE]
+        blocks += [_hop_table(beside), Charts(partial(_charts, beside))]
+    yield from section("waterfall", "Where the time goes", blocks, "table")
 
 
-def _blocks(rows: Iterable[TracedRow]) -> Iterator[Block]:
-    seen: set[str] = set()
-    for row in rows:
-        if not row.falls:
-            if row.content:
-                traced = row.count("traced")
-                none = f"of {traced:,} traced requests none left marks: could Serve write them?"
-                yield Prose((f"{row.name}: {none} (docs/waterfall.md, Limits)",), "doubt")
-            continue
-        hops = _rows(row.falls)
-        seen |= {hop for hop, _ in hops}
-        yield table_of(
-            row.name,
-            (
-                (Column("hop", number=False), lambda one: one[0]),
-                (Column("mean", "ms"), lambda one: milliseconds(one[1]["mean"])),
-                (Column("of it", "%"), lambda one: percent(one[1]["share"])),
-                (Column("p50", "ms"), lambda one: milliseconds(one[1]["p50"])),
-                (Column("p99", "ms"), lambda one: milliseconds(one[1]["p99"])),
-                (Column("slowest", "ms"), lambda one: milliseconds(one[1]["tail"])),
-            ),
-            hops,
-            tuple(_notes(row, hops[0][1]["p50"])),
-        )
-    said = tuple(f"{hop}: {MEANINGS[hop]}" for hop in ORDER if hop in seen)
-    yield from [Prose(said, "quiet", listed=True)] if said else []
-
-
-MOST_SLOW: Final = 10
-"""Single requests that are shown of a row."""
+BESIDE: Final = 2
+"""Rows that stand beside each other in one table."""
 
 MOST_PARTS: Final = 7
 """Hops that have a colour; the smaller ones are one part."""
@@ -142,129 +141,96 @@ MOST_PARTS: Final = 7
 OTHERS: Final = "other hops"
 
 
-def _slow_blocks(rows: Iterable[TracedRow]) -> Iterator[Block]:
-    """Charts of the hops of each row, and its slowest requests."""
-    for row in rows:
-        if row.falls:
-            yield Charts(partial(_charts, row))
-            yield table_of(
-                f"{row.name}: its slowest requests",
-                (
-                    (Column("due, UTC", number=False), lambda one: _clock(one["due_unix_ns"])),
-                    (Column("latency", "ms"), lambda one: milliseconds(one["total_ns"])),
-                    (Column("longest hop", number=False), lambda one: _longest(one)[0]),
-                    (Column("of it", "ms"), lambda one: milliseconds(_longest(one)[1])),
-                    (Column("trace", number=False), lambda one: str(one["trace"])),
-                ),
-                row.slowest,
-            )
+def _hop_table(rows: Sequence[TracedRow]) -> Table:
+    """The hops of rows beside each other; below it what each hop is."""
+    hops = [row.hops for row in rows]
+    names = _in_order(dict.fromkeys(name for of_row in hops for name in of_row))
+    columns = [Column("hop", number=False)]
+    columns += [Column(*head) for head in (("mean", "ms"), ("share", "%"), ("p99", "ms"))]
+    figures = ["mean", "share", "p99"]
+    if len(rows) == 1:
+        columns += [Column("p50", "ms", detail=True), Column("slowest", "ms", detail=True)]
+        figures += ["p50", "tail"]
+    else:
+        shorts = distinct([row.name for row in rows])
+        units = [f"{column.full_name}" for column in columns[1:]]
+        columns[1:] = [Column(short, unit) for short in shorts for unit in units]
+    lines = []
+    for name in names:
+        cells = (_cell(of_row, name, figure) for of_row in hops for figure in figures)
+        lines.append(TableRow((f"  {name}" if _is_call(name) else name, *cells)))
+    notes = [note for row in rows for note in _notes(row)]
+    notes += [f"{name}: {MEANINGS[name]}" for name in names if name in MEANINGS]
+    caption = "; ".join(row.name for row in rows)
+    return Table(caption, tuple(columns), tuple(lines), tuple(notes))
 
 
-def _charts(row: TracedRow) -> Iterator[Chart]:
-    hops = [(hop, one) for hop, one in _rows(row.falls) if hop in ORDER]
-    bars = {
-        "mean": {hop: one["mean"] for hop, one in hops},
-        f"slowest {row.tail:,}": {hop: one["tail"] for hop, one in hops},
-    }
-    single = {
-        f"{_clock(one['due_unix_ns'])} {str(one['trace'])[-6:]}": times_of(one)
-        for one in row.slowest
-    }
-    shown = _large([*bars.values(), *single.values()])
-    words = "; ".join(f"{hop} {_ms(one['mean'])} ms" for hop, one in hops)
-    title = f"Where the time goes, {row.name}"
-    yield Chart(title, Bars([*_parts(bars, shown)], "ms"), f"{title}. Mean: {words}.")
-    words = "; ".join(f"{label}: {_ms(sum(times.values()))} ms" for label, times in single.items())
-    title = f"The slowest requests by time, {row.name}"
-    yield Chart(title, Bars([*_parts(single, shown)], "ms"), f"{title}. {words}.")
+def _cell(hops: Hops, name: str, figure: str) -> Number:
+    if name not in hops:
+        return Number("-", None)
+    if figure == "share":
+        share = 100.0 * hops[name]["mean"] / hops["latency"]["mean"]
+        return Number(f"{share:.0f}", share)
+    time_ms = hops[name][figure] / NS_PER_MS
+    return Number(latency(time_ms), time_ms)
 
 
-def _large(bars: Sequence[Mapping[str, float]]) -> list[str]:
-    """The hops that have a colour, in the order of the way."""
-    longest = {hop: max(one.get(hop, 0) for one in bars) for hop in ORDER}
-    large = sorted((hop for hop in ORDER if longest[hop]), key=lambda hop: -longest[hop])
-    return [hop for hop in ORDER if hop in large[:MOST_PARTS]]
+def _is_call(name: str) -> bool:
+    """Whether a hop is one of a call of another deployment."""
+    return name not in ORDER and name != "latency"
 
 
-def _parts(bars: Mapping[str, Mapping[str, float]], shown: Sequence[str]) -> Iterator[BarPart]:
-    """The hops of each bar in ms, those that are not shown as one."""
-    for label, hops in bars.items():
-        yield from (BarPart(label, hop, hops.get(hop, 0) / NS_PER_MS) for hop in shown)
-        rest = sum(ns for hop, ns in hops.items() if hop not in shown)
-        yield BarPart(label, OTHERS, rest / NS_PER_MS)
+def _in_order(names: Collection[str]) -> list[str]:
+    """The whole, then the hops in the order of the way, those of calls behind `downstream`."""
+    calls = [name for name in names if _is_call(name)]
+    order = ["latency", *ORDER]
+    order[order.index("downstream") + 1 : order.index("downstream") + 1] = calls
+    return [name for name in order if name in names]
 
 
-def times_of(request: Mapping[str, Any]) -> dict[str, float]:
-    """How long a single request was in each hop, ns, without those of its calls."""
-    times: dict[str, float] = {}
-    for hop, _, ns in request["spans"]:
-        times[hop] = times.get(hop, 0) + ns
-    return times
-
-
-def _longest(request: Mapping[str, Any]) -> tuple[str, float]:
-    return max(times_of(request).items(), key=lambda one: one[1])
-
-
-def _clock(unix_ns: int) -> str:
-    second = unix_ns // 1_000_000_000 % 86_400
-    clock = f"{second // 3600:02d}:{second // 60 % 60:02d}:{second % 60:02d}"
-    return f"{clock}.{unix_ns // 1_000_000 % 1000:03d}"
-
-
-def _rows(every: Sequence[Mapping[str, Any]]) -> list[tuple[str, dict[str, float]]]:
-    """All hops of a row, the whole first; of several launches the means of their figures."""
-    taken = [fall["hops"] for fall in every]
-    names = list(dict.fromkeys(name for hops in taken for name in hops))
-    plain = [name for name in ORDER if name in names]
-    below = [name for name in names if name not in plain]
-    at = plain.index("downstream") + 1 if "downstream" in plain else len(plain)
-    ordered = [*plain[:at], *below, *plain[at:]]
-    total = _mean([one["total"] for one in every])
-    rows = {
-        name if name in plain else f"  {name}": _mean([hops.get(name, {}) for hops in taken])
-        for name in ordered
-    }
-    return [
-        (name, {**took, "share": 100.0 * took["mean"] / (total["mean"] or 1.0)})
-        for name, took in (("latency", total), *rows.items())
-    ]
-
-
-def _mean(figures: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    return {
-        name: sum(one.get(name, 0.0) for one in figures) / len(figures)
-        for name in ("mean", "p50", "p99", "tail")
-    }
-
-
-def _notes(row: TracedRow, traced_ns: float) -> Iterator[str]:
-    unseen, lost, cut = (row.count(name) for name in ("unseen", "lost_marks", "cut"))
-    failed = Counter[str]()
-    for one in row.content:
-        failed.update(one.get("failed") or {})
+def _notes(row: TracedRow) -> Iterator[str]:
+    """How many requests the figures are of, and which are missing."""
+    whole = row.hops["latency"]["p50"]
+    median = f" (p50 {_ms(whole)} ms, of all {_ms(row.p50_ns)} ms)" if row.p50_ns else ""
     yield (
-        f"{row.seen:,} traced requests; hops add up to the latency of each; slowest: the "
-        f"{row.tail:,} that took longest"
+        f"{row.name}: {row.seen:,} traced requests{median}; hops add up to the latency of each; "
+        f"slowest: the {row.tail:,} that took longest"
     )
-    if row.p50_ns:
-        yield (
-            f"p50 of the traced requests {_ms(traced_ns)} ms, of all of the row "
-            f"{_ms(row.p50_ns)} ms (docs/waterfall.md)"
-        )
-    timers = [one["haproxy_ms"] for one in row.falls if one.get("haproxy_ms")]
-    if timers:
-        means = (f"{name} {latency(mean(one[name] for one in timers))}" for name in timers[0])
-        yield f"HAProxy's log, mean ms: {', '.join(means)} (request, queue, connect, response, all)"
-    if unseen:
-        yield f"{unseen:,} more lack marks, or have some of another time: they are in no figure"
-    for hop, times in failed.most_common():
-        where = "answered with an error" if hop == ANSWERED else f"lost in {hop}"
-        yield f"{times:,} more failed: {where}"
-    if cut:
-        yield f"{cut:,} more had no answer when the load ended"
-    if lost:
+    failed = Counter[str]()
+    for fall in row.content:
+        failed.update(fall.get("failed") or {})
+    missing = {
+        "lack marks, or have some of another time: they are in no figure": row.count("unseen"),
+        "had no answer when the load ended": row.count("cut"),
+        **{f"failed: lost in {hop}": times for hop, times in failed.items() if hop != ANSWERED},
+        "failed: answered with an error": failed[ANSWERED],
+    }
+    yield from (f"{times:,} more {words}" for words, times in missing.items() if times)
+    if lost := row.count("lost_marks"):
         yield f"{lost:,} marks were written over before they were read"
+
+
+def _charts(rows: Sequence[TracedRow]) -> Iterator[Chart]:
+    """The hops of all requests, and of the slowest."""
+    bars = {}
+    for short, row in zip(distinct([row.name for row in rows]), rows, strict=True):
+        for label, figure in (("mean", "mean"), (f"slowest {row.tail:,}", "tail")):
+            times = {hop: figures[figure] for hop, figures in row.hops.items() if hop in ORDER}
+            bars[f"{short}, {label}" if len(rows) > 1 else label] = times
+    longest = {hop: max(times.get(hop, 0.0) for times in bars.values()) for hop in ORDER}
+    large = sorted(ORDER, key=lambda hop: -longest[hop])[:MOST_PARTS]
+    parts = []
+    for label, times in bars.items():
+        parts += [
+            BarPart(label, hop, times.get(hop, 0.0) / NS_PER_MS)
+            for hop in ORDER
+            if hop in large and longest[hop]
+        ]
+        rest = sum(ns for hop, ns in times.items() if hop not in large)
+        parts.append(BarPart(label, OTHERS, rest / NS_PER_MS))
+    title = f"Where the time goes, {'; '.join(row.name for row in rows)}"
+    words = "; ".join(f"{label}: {_ms(sum(times.values()))} ms" for label, times in bars.items())
+    yield Chart(title, Bars(parts, "ms"), f"{title}. {words}.")
 
 
 def sentences(row: TracedRow) -> Iterator[str]:
@@ -273,26 +239,25 @@ def sentences(row: TracedRow) -> Iterator[str]:
     hops that a timer makes."""
     if not row.falls:
         return
-    rows = dict(_rows(row.falls))
-    total = rows.pop("latency")
-    hops = {hop: one for hop, one in rows.items() if not hop.startswith(" ")}
-    most = max(hops, key=lambda hop: hops[hop]["tail"] - hops[hop]["p50"], default=None)
-    if most is not None and total["tail"] > 0:
-        grown, whole = hops[most]["tail"] - hops[most]["p50"], total["tail"] - total["p50"]
-        if whole > 0.2 * total["p50"] and grown > 0.5 * whole:
-            yield (
-                f"{row.name}: the slowest {row.tail:,} of {row.seen:,} traced requests take "
-                f"{_ms(total['tail'])} ms, {_ms(hops[most]['tail'])} of them {most}; at p50 it is "
-                f"{_ms(hops[most]['p50'])} of {_ms(total['p50'])}"
-            )
+    total = row.hops["latency"]
+    hops = {hop: figures for hop, figures in row.hops.items() if hop in ORDER}
+    grown = {hop: figures["tail"] - figures["p50"] for hop, figures in hops.items()}
+    most = max(grown, key=grown.__getitem__, default=None)
+    whole = total["tail"] - total["p50"]
+    if most is not None and whole > 0.2 * total["p50"] and grown[most] > 0.5 * whole:
+        yield (
+            f"{row.name}: the slowest {row.tail:,} of {row.seen:,} traced requests take "
+            f"{_ms(total['tail'])} ms, {_ms(hops[most]['tail'])} of them {most}; at p50 it is "
+            f"{_ms(hops[most]['p50'])} of {_ms(total['p50'])}"
+        )
     timers = {hop: ms for fall in row.falls for hop, ms in (fall.get("timers") or {}).items()}
     main = max(hops, key=lambda hop: hops[hop]["mean"], default=None)
     if main is not None and main not in (*THE_APP, *timers):
-        spent, whole = hops[main]["mean"], total["mean"]
-        if spent > 0.5 * whole:
+        spent = hops[main]["mean"]
+        if spent > 0.5 * total["mean"]:
             yield (
-                f"{row.name}: of the mean latency of {_ms(whole)} ms, {_ms(spent)} are {main}: "
-                f"{MEANINGS[main]}"
+                f"{row.name}: of the mean latency of {_ms(total['mean'])} ms, {_ms(spent)} are "
+                f"{main}: {MEANINGS[main]}"
             )
     for hop, timer in sorted(timers.items()):
         yield f"{row.name}: half of all requests spend just above {timer:g} ms in {hop}: a timer"
@@ -305,11 +270,11 @@ def shift_sentence(name: str, hops: Sequence[HopShift]) -> str | None:
     if whole.low <= 0 <= whole.high:
         return None
     sign = 1 if whole.grown_ns > 0 else -1
-    most = max(hops[1:], key=lambda one: sign * one.grown_ns)
+    most = max(hops[1:], key=lambda hop: sign * hop.grown_ns)
     parts = f"{_ms(abs(most.grown_ns))} of them {most.hop}"
     if most.low is not None and most.high is not None:
         ends = sorted((sign * most.low, sign * most.high))
-        parts += f" ({' to '.join(_ms(one) for one in ends)})"
+        parts += f" ({' to '.join(map(_ms, ends))})"
     which = "more" if sign > 0 else "less"
     return f"{name}: B takes {_ms(abs(whole.grown_ns))} ms {which} than A, {parts}"
 

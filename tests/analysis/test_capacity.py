@@ -1,7 +1,5 @@
 """The search for a capacity on one launch, the estimate of it, and the interval over launches."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable
@@ -23,6 +21,7 @@ from serve_bench.analysis.capacity.estimate import (
 from serve_bench.analysis.capacity.model import Ask, Bound, LaunchEstimate, Probe, SliceCounts
 from serve_bench.analysis.capacity.search import ATTEMPTS, BUDGET_S, LONGEST_S, RateSearch
 from tests.capacity_servers import SERVERS, Launch, Server
+from tests.cases import cases
 
 P99 = Bound("p99", 0.01)
 ERRORS = Bound("errors", 0.01)
@@ -74,19 +73,17 @@ def power(place: float, slope: float, most: float = 0.01) -> Value:
 
 
 def server(name: str) -> Server:
-    """The simulated server of this name."""
     return next(one for one in SERVERS if one.name == name)
 
 
 def on(live: Launch, of: Server, start: float | None = None) -> LaunchEstimate:
-    """The estimate of a complete search on a launch."""
     search = RateSearch(of.bounds, start=start)
     while (step := search.next()) is not None:
         search.add(live.probe(step.rate, step.seconds))
     return estimate(search.probes, of.bounds)
 
 
-@pytest.mark.parametrize("slope", [3.0, 15.0, 40.0])
+@cases("slope", 3.0, 15.0, 40.0)
 def test_it_finds_the_place_of_a_service_without_noise(slope: float) -> None:
     search = RateSearch([P99])
     asks = searched(search, {"p99": power(640.0, slope)})
@@ -178,7 +175,7 @@ def test_a_broken_off_probe_is_measured_again_and_says_nothing() -> None:
     assert step is None
 
 
-@pytest.mark.parametrize("name", ["M/M/1", "bucket", "stalls"])
+@cases("name", "M/M/1", "bucket", "stalls")
 def test_a_search_is_a_function_of_its_probes(name: str) -> None:
     of = server(name)
     live, search = of.launch(3), RateSearch(of.bounds, start=400.0)
@@ -297,13 +294,9 @@ def test_a_lower_rate_that_missed_is_pooled_with_a_higher_that_met() -> None:
     longer = [*probes, probe(300.0, 60.0, p99=0.002)]
     low, high = bracket(levels_of(longer, [P99]))
     assert low is not None and high is not None and (low.rate, high.rate) == (300, 400)
-
-
-def test_one_request_of_few_is_no_miss() -> None:
-    few = Probe(1.0, 0.5, {"p99": SliceCounts((20.0,), (1.0,))})
-    assert levels_of([few], [P99])[0].ratio == 1
-    two = Probe(1.0, 0.5, {"p99": SliceCounts((20.0,), (2.0,))})
-    assert levels_of([two], [P99])[0].ratio == pytest.approx(10)
+    for bad, ratio_ in ((1.0, 1), (2.0, 10)):  # one request of few is no miss
+        few = Probe(1.0, 0.5, {"p99": SliceCounts((20.0,), (bad,))})
+        assert levels_of([few], [P99])[0].ratio == pytest.approx(ratio_)
 
 
 def test_blocks_are_longer_where_slices_depend_on_each_other() -> None:
@@ -344,18 +337,14 @@ def test_a_small_drift_is_said_and_the_old_blocks_are_left_out() -> None:
 P999 = Bound("p99.9", 0.001)
 
 
-@pytest.mark.parametrize(
-    ("start", "place", "needs", "doubted"),
-    [
-        (2.5, 5.0, "20,000", True),
-        (250.0, 500.0, "20,000", False),
-        (1.0, None, "3,000", True),  # as a lower bound, by what the client can send
-        (1000.0, None, "3,000", False),
-    ],
+@cases(
+    "start, place, needs, doubted",
+    (2.5, 5.0, "20,000", True),
+    (250.0, 500.0, "20,000", False),
+    (1.0, None, "3,000", True),  # as a lower bound, by what the client can send
+    (1000.0, None, "3,000", False),
 )
-def test_a_percentile_with_too_few_requests_is_doubted(
-    start: float, place: float | None, needs: str, doubted: bool
-) -> None:
+def test_too_few_requests(start: float, place: float | None, needs: str, doubted: bool) -> None:
     search = RateSearch([P999], start=start)
     value = power(place, 15.0, 0.001) if place else lambda rate: 0.0
     asks = searched(search, {"p99.9": value}, (P999,), math.inf if place else 5 * start)
@@ -388,7 +377,6 @@ def test_the_error_of_a_launch_is_about_the_scatter_of_launches() -> None:
 
 
 def known(rate: float, error: float = 0.01) -> LaunchEstimate:
-    """A launch with a capacity."""
     return LaunchEstimate(rate, error, 0.98 * rate, 1.02 * rate)
 
 
@@ -402,12 +390,9 @@ def test_the_interval_over_launches() -> None:
     assert capacity.low == pytest.approx(capacity.rate * math.exp(-half), rel=1e-4)
     assert capacity.high == pytest.approx(capacity.rate * math.exp(half), rel=1e-4)
     assert not capacity.precise
-
-
-def test_launches_that_agree_by_luck_do_not_make_it_narrow() -> None:
-    capacity = over_launches([known(100.0, 0.02)] * 4)
-    assert capacity.spread == 0
-    assert capacity.width == pytest.approx(2 * math.sinh(4.541 * 0.02 / 2), rel=1e-4)
+    alike = over_launches([known(100.0, 0.02)] * 4)  # by luck, which makes it no narrower
+    assert alike.spread == 0
+    assert alike.width == pytest.approx(2 * math.sinh(4.541 * 0.02 / 2), rel=1e-4)
 
 
 def test_a_single_launch_has_an_interval_of_its_blocks() -> None:

@@ -1,16 +1,9 @@
-from __future__ import annotations
-
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from types import SimpleNamespace
-from typing import Any, Final
-
-import numpy as np
-import pytest
+from typing import Any
 
 from serve_bench.analysis.checks import TRIAL_CHECKS, Warning, checks, unsteady
-from serve_bench.analysis.ratios import paired
 from serve_bench.analysis.statistics import MAIN, silent_from, summarize
 from serve_bench.analysis.verdict import limited_by, worth_a_look
 from serve_bench.benchmarks.timeline.drops import describe_drops
@@ -27,6 +20,7 @@ from serve_bench.core.result import (
     VariantUsed,
     result_of,
 )
+from tests.cases import cases
 from tests.records import AT, ROWS, launch, planned, run, trial
 from tests.verdict_trials import IDLE, measured
 
@@ -49,11 +43,7 @@ def codes(*records: Record) -> list[str]:
     return [warning.code for warning in doubts(*records)]
 
 
-def test_a_good_run_is_not_doubted() -> None:
-    assert doubts(launch(), good(), Teardown("default-1", 0.3, 9, True)) == []
-
-
-@pytest.mark.parametrize("wrap", [lambda verdict: verdict, lambda verdict: {"verdict": verdict}])
+@cases("wrap", lambda verdict: verdict, lambda verdict: {"verdict": verdict})
 def test_a_client_at_its_limit(wrap: Any) -> None:
     verdict = {"client_bound": True, "reasons": ["non-idle 97 %"]}
     (warning,) = doubts(good(client=wrap(verdict)))
@@ -67,44 +57,54 @@ def test_a_client_at_its_limit(wrap: Any) -> None:
     assert doubts(good(client=wrap({"client_bound": False, "reasons": []}))) == []
 
 
-def test_a_bare_done_is_accepted_with_a_warning() -> None:
-    (warning,) = doubts(good(client={"bare": 3}))
-    assert warning.message == "3 of 300 streams ended with [DONE] in place of data: [DONE]"
+ADDS = {"client_bound": False, "added_ns": 0.7 * MS, "mean_latency_ns": 2.2 * MS}
+UNSETTLED = replace(good().warmup, steady=False, seconds=4.0)
+LOST = replace(good().counts, completed=90, failed={"timeout": 3, "reset": 7, "body": 0})
+FEW, HUNDRED = (Histogram.of([ms * MS] * n).encode() for ms, n in ((90, 33), (9, 100)))
 
 
-def test_a_client_that_adds_much_to_the_latency() -> None:
-    client = {"verdict": {"client_bound": False, "added_ns": 0.7 * MS, "mean_latency_ns": 2.2 * MS}}
-    (warning,) = doubts(good(client=client))
-    assert (warning.code, warning.hint) == ("client-adds", "the raw client adds less")
-    assert warning.message == "the aiohttp client adds 0.7 of 2.2 ms of the latency"
-    client["verdict"]["mean_latency_ns"] = 9 * MS
-    assert doubts(good(client=client)) == []
+def scaled(*ran: int) -> Trial:
+    """A row of a deployment of which Serve wants eight replicas, and runs so many in turn."""
+    limit = {"replicas": 1, "each": 5, "queued": -1, "most": 8, "ran": ran, "wanted": 8}
+    return good(limits={"Shop": limit})
 
 
-def test_a_warm_up_that_did_not_settle() -> None:
-    unsettled = replace(good().warmup, steady=False, seconds=4.0)
-    (warning,) = doubts(good(warmup=unsettled))
-    assert warning.code == "unsteady-warmup"
-    assert "after 4.0 s" in warning.message
-    by_count = replace(unsettled, seconds=0.0)  # which has no warm-up
-    assert doubts(good(warmup=by_count)) == []
+@cases(
+    "record, code, message",
+    (good(), None, None),
+    (good(client={"bare": 3}), "bare-done", "3 of 300 streams ended with [DONE] in place of da"),
+    (good(client={"verdict": ADDS}), "client-adds", "the aiohttp client adds 0.7 of 2.2 ms of "),
+    (good(client={"verdict": ADDS | {"mean_latency_ns": 9 * MS}}), None, None),
+    (good(warmup=UNSETTLED), "unsteady-warmup", "the rate was not steady after 4.0 s of war"),
+    (good(warmup=replace(UNSETTLED, seconds=0.0)), None, None),  # by count there is none
+    (good(warmup=UNSETTLED, row=replace(ROWS[0], requests_each=300)), None, None),  # as published
+    (good(counts=LOST), "errors", "10 of 100 requests failed: 7 reset, 3 timed out"),
+    (trial(FIRST, 11.0, 11.0, 11.0, latency=FEW), "few-samples", "p99 rests on 33 responses"),
+    (trial(FIRST, 100.0, latency=HUNDRED), "few-windows", ""),
+    (good(served={"a": 10, "b": 0, "c": 0}), "idle-replicas", "2 of 3 replicas got no request"),
+    (scaled(1, 8), "rescaled", ""),
+    (scaled(4), "replicas-missing", ""),
+    (scaled(8), None, None),
+)
+def test_what_is_doubted_of_a_trial(record: Trial, code: str | None, message: str | None) -> None:
+    found = doubts(launch(), record, Teardown("default-1", 0.3, 9, True))
+    assert [one.code for one in found] == ([code] if code else [])
+    assert all(one.message.startswith(message or "") for one in found)
 
 
-@pytest.mark.parametrize(
-    ("windows", "how"),
-    [
-        ([100, 101, 99], None),
-        ([100] * 10, None),
-        ([93, 107, 100, 92, 108, 100], None),  # noise of 6 %, no drift
-        ([100, 101, 99, 115, 116, 114], "the rate rises by 15 % from the first half"),
-        ([100, 101, 99, 85, 84, 86], "the rate falls by 15 % from the first half"),
-        ([100, 101, 20, 99, 100, 101], "window 3 of 6 stands out: 20.0 requests/s, median 100.0"),
-        ([100, 50, 150, 60, 140, 100], "the windows spread by 37 % of their mean"),
-        ([100, 60, 140], "the windows spread by 33 % of their mean"),
-        ([100, 10], None),  # too few to tell, which is another warning
-        ([0, 0, 0], None),
-        ([], None),
-    ],
+@cases(
+    "windows, how",
+    ([100, 101, 99], None),
+    ([100] * 10, None),
+    ([93, 107, 100, 92, 108, 100], None),  # noise of 6 %, no drift
+    ([100, 101, 99, 115, 116, 114], "the rate rises by 15 % from the first half"),
+    ([100, 101, 99, 85, 84, 86], "the rate falls by 15 % from the first half"),
+    ([100, 101, 20, 99, 100, 101], "window 3 of 6 stands out: 20.0 requests/s, median 100.0"),
+    ([100, 50, 150, 60, 140, 100], "the windows spread by 37 % of their mean"),
+    ([100, 60, 140], "the windows spread by 33 % of their mean"),
+    ([100, 10], None),  # too few to tell, which is another warning
+    ([0, 0, 0], None),
+    ([], None),
 )
 def test_how_windows_are_unsteady(windows: Sequence[float], how: str | None) -> None:
     found = unsteady(windows, "requests/s")
@@ -112,18 +112,6 @@ def test_how_windows_are_unsteady(windows: Sequence[float], how: str | None) -> 
         assert found is None
     else:
         assert found is not None and found.startswith(how)
-
-
-def test_too_few_windows() -> None:
-    latency = Histogram.of([9 * MS] * 100).encode()
-    assert codes(trial(FIRST, 100.0, latency=latency)) == ["few-windows"]
-
-
-def test_errors_are_named_by_class() -> None:
-    counts = replace(good().counts, completed=90, failed={"timeout": 3, "reset": 7, "body": 0})
-    (warning,) = doubts(good(counts=counts))
-    assert warning.code == "errors"
-    assert warning.message == "10 of 100 requests failed: 7 reset, 3 timed out"
 
 
 def test_requests_that_serve_gave_up_are_told_with_the_flag_that_asks_for_it() -> None:
@@ -140,20 +128,12 @@ def test_requests_that_serve_gave_up_are_told_with_the_flag_that_asks_for_it() -
     assert "--request-timeout-s 0.7;" in errors.hint
 
 
-def test_p99_of_few_responses() -> None:
-    few = Histogram.of([90 * MS] * 33).encode()
-    (warning,) = doubts(trial(FIRST, 11.0, 11.0, 11.0, latency=few))
-    assert (warning.code, warning.message) == ("few-samples", "p99 rests on 33 responses")
-
-
-@pytest.mark.parametrize(
-    ("answers", "latency_ms", "doubted"),
-    [
-        (300, 9.9, False),  # 0.99 of one connection
-        (300, 9.1, False),  # 9 % of the time in the client
-        (300, 8.5, True),  # 15 % of the time nothing was in flight
-        (300, 10.9, True),  # 1.09 requests in flight on one connection: cannot be
-    ],
+@cases(
+    "answers, latency_ms, doubted",
+    (300, 9.9, False),  # 0.99 of one connection
+    (300, 9.1, False),  # 9 % of the time in the client
+    (300, 8.5, True),  # 15 % of the time nothing was in flight
+    (300, 10.9, True),  # 1.09 requests in flight on one connection: cannot be
 )
 def test_littles_law(answers: int, latency_ms: float, doubted: bool) -> None:
     histogram = Histogram.of([int(latency_ms * MS)] * answers).encode()
@@ -182,7 +162,7 @@ def test_littles_law_counts_the_time_of_failed_requests() -> None:
     assert codes(good(metrics={**metrics, "failed_latency": failed})) == []
 
 
-@pytest.mark.parametrize(("busy_s", "doubted"), [(3.0, False), (2.6, True), (3.2, True)])
+@cases("busy_s, doubted", (3.0, False), (2.6, True), (3.2, True))
 def test_littles_law_knows_what_is_in_flight_at_both_ends(busy_s: float, doubted: bool) -> None:
     """Of one response of 9 s that began before 3 s of windows and ended behind them, 3 s count."""
     histogram = Histogram.of([9000 * MS]).encode()
@@ -215,47 +195,30 @@ def test_few_or_long_responses_have_no_spread_and_blame_nobody() -> None:
     assert "too-slow" not in codes(enough)
 
 
-def test_littles_law_is_silent_in_an_open_loop() -> None:
-    row = Row("1000/s", "raw", 100, 1, loop="open", rate_per_s=1000.0)
-    assert codes(good(row=row)) == []
-    assert codes(good(row=replace(row, loop="closed"))) == ["littles-law"]
+OPEN = Row("1000/s", "raw", 100, 1, loop="open", rate_per_s=1000.0)
+OBSERVERS = Row("9 observers", "observer", 100, 9)
 
 
-def test_littles_law_lets_observers_of_an_episode_end_at_different_times() -> None:
-    few = good(row=Row("9 observers", "observer", 100, 9))
-    assert codes(replace(few, row=replace(few.row, client="raw"))) == ["littles-law"]
-    assert codes(few) == []
+@cases(
+    "row, doubted",
+    *((OPEN, False), (replace(OPEN, loop="closed"), True)),
+    *((OBSERVERS, False), (replace(OBSERVERS, client="raw"), True)),  # ends at other times
+)
+def test_littles_law_is_of_a_closed_loop_that_ends_as_a_whole(row: Row, doubted: bool) -> None:
+    assert codes(good(row=row)) == ["littles-law"] * doubted
     slow = trial(FIRST, 100.0, 100.0, 100.0, latency=Histogram.of([50 * MS] * 300).encode())
     one = Row("1 observer", "observer", 1, 1)
     assert codes(good(row=one, metrics=slow.metrics)) == ["littles-law"]  # more than can be
 
 
-def test_replicas_that_serve_scales() -> None:
-    """A row in which their number changed, one that lacks some, and one with all."""
-    limit = {"replicas": 1, "each": 5, "queued": -1, "most": 8}
-    for ran, wanted, expected in (
-        ([1, 8], 8, ["rescaled"]),
-        ([4], 8, ["replicas-missing"]),
-        ([8], 8, []),
-    ):
-        assert codes(good(limits={"Shop": {**limit, "ran": ran, "wanted": wanted}})) == expected
-
-
-def test_replicas_without_a_request() -> None:
-    (warning,) = doubts(good(served={"a": 10, "b": 0, "c": 0}))
-    assert (warning.code, warning.message) == ("idle-replicas", "2 of 3 replicas got no request")
-
-
-@pytest.mark.parametrize(
-    ("host", "words"),
-    [
-        # The load average holds what our own last run did, for minutes.
-        ({"busy_cores": 0.1, "load_1m": 9.0, "logical_cores": 4}, None),
-        ({"busy_cores": 2.5, "load_1m": 0.1, "logical_cores": 4}, "2.5 of 4 cores"),
-        # What is in use is of all cores of the host.
-        ({"busy_cores": 5.0, "usable_cores": 2, "logical_cores": 64}, None),
-        ({"busy_cores": 40.0, "usable_cores": 2, "logical_cores": 64}, "40.0 of 64 cores"),
-    ],
+@cases(
+    "host, words",
+    # The load average holds what our own last run did, for minutes.
+    ({"busy_cores": 0.1, "load_1m": 9.0, "logical_cores": 4}, None),
+    ({"busy_cores": 2.5, "load_1m": 0.1, "logical_cores": 4}, "2.5 of 4 cores"),
+    # What is in use is of all cores of the host.
+    ({"busy_cores": 5.0, "usable_cores": 2, "logical_cores": 64}, None),
+    ({"busy_cores": 40.0, "usable_cores": 2, "logical_cores": 64}, "40.0 of 64 cores"),
 )
 def test_a_busy_host_is_one_where_something_runs(host: dict[str, float], words: str | None) -> None:
     found = checks(result_of([replace(run(FIRST), host=host), good()]))
@@ -264,11 +227,14 @@ def test_a_busy_host_is_one_where_something_runs(host: dict[str, float], words: 
     )
 
 
-def test_a_resume_on_another_host() -> None:
+def test_a_resume_on_another_host_and_what_was_passed_over_while_reading() -> None:
     here = replace(run(FIRST), host={"id": "a"})
     same, other = (Resume(argv=(), started_at=AT, host={"id": name}) for name in "ab")
     assert checks(result_of([here, same, good()])) == ()
     assert [one.code for one in checks(result_of([here, other, good()]))] == ["other-host"]
+    cut = ReadWarning("cut-off", "line 9, the last, is cut off: read up to it")
+    (warning,) = checks(result_of([run(FIRST), good()], [cut]))
+    assert (warning.code, warning.message) == (cut.code, cut.message)
 
 
 def test_a_variant_that_is_not_engaged() -> None:
@@ -289,12 +255,6 @@ def test_a_worker_that_died_and_a_teardown_that_was_not_clean() -> None:
     assert "pid 4 raylet" in found[0].message
 
 
-def test_what_was_passed_over_while_reading() -> None:
-    cut = ReadWarning("cut-off", "line 9, the last, is cut off: read up to it")
-    (warning,) = checks(result_of([run(FIRST), good()], [cut]))
-    assert (warning.code, warning.message) == (cut.code, cut.message)
-
-
 def test_every_warning_has_a_hint() -> None:
     every = doubts(
         good(client={"client_bound": True}, served={"a": 0}, row=ROWS[1]),
@@ -303,6 +263,7 @@ def test_every_warning_has_a_hint() -> None:
     )
     assert len(every) >= 7
     assert all(one.hint and "\n" not in one.message + one.hint for one in every)
+    assert doubts(good(client={"verdict": ADDS}))[0].hint == "the raw client adds less"
 
 
 def test_an_open_loop_that_answers_more_than_was_due_was_behind() -> None:
@@ -312,45 +273,6 @@ def test_an_open_loop_that_answers_more_than_was_due_was_behind() -> None:
     found = doubts(replace(trial, client={"in_windows": more}))
     assert [one.message.partition(" of ")[0] for one in found if one.code == "backlog"] == ["150"]
     assert "backlog" not in codes(replace(trial, client={"in_windows": asdict(trial.counts)}))
-
-
-ROUNDS, PAIRS, SLICE_S = 3, 40, 0.05
-LAUNCH_SD, SPEED_SD, RHO_100_MS = 0.014, 0.26, 0.74
-REQUESTS_PER_S, TAKEN = 3000.0, 0.4
-PLANTED: Final = 400
-
-
-def log_of_round(draw: np.random.Generator, ratio: float, period_s: float) -> float:
-    """What a round says of a planted ratio, as a logarithm. `period_s`: the neighbour runs for
-    half of it."""
-    b = draw.permuted(np.tile([False, True], (PAIRS, 1)), axis=1).ravel()
-    begins = np.arange(2 * PAIRS) * SLICE_S + draw.uniform(0, 10)
-    rho = RHO_100_MS ** (SLICE_S / 0.1)
-    steps = draw.normal(0, SPEED_SD * math.sqrt(1 - rho * rho), 2 * PAIRS)
-    speed = [draw.normal(0, SPEED_SD)]
-    for step in steps[1:]:
-        speed.append(rho * speed[-1] + step)
-
-    def ran_s(until: np.ndarray) -> np.ndarray:
-        whole = np.floor(until / period_s)
-        return whole * period_s / 2 + np.minimum(until - whole * period_s, period_s / 2)
-
-    beside = (ran_s(begins + SLICE_S) - ran_s(begins)) / SLICE_S
-    rate = np.exp(speed) * (1 - TAKEN * beside) * np.where(b, ratio, 1.0)
-    completed = draw.poisson(rate * REQUESTS_PER_S * SLICE_S)
-    launches = draw.normal(0, LAUNCH_SD, 2)
-    return math.log(completed[b].sum() / completed[~b].sum()) + float(launches[1] - launches[0])
-
-
-@pytest.mark.parametrize("period_s", [0.02, 0.1, 1.0, 7.0])
-def test_intervals_hold_19_of_20_planted_changes(period_s: float) -> None:
-    draw, covered = np.random.default_rng(38), 0
-    for _ in range(PLANTED):
-        ratio = math.exp(draw.uniform(-0.15, 0.15))
-        interval = paired([log_of_round(draw, ratio, period_s) for _ in range(ROUNDS)])
-        covered += interval.low <= ratio <= interval.high
-    share = 19 / 20
-    assert covered / PLANTED >= share - 2 * math.sqrt(share * (1 - share) / PLANTED)
 
 
 BEFORE = [50.0, 48.0, 52.0, 19.0]
@@ -367,19 +289,17 @@ def stopped(*rates: float, failed: int = 8, latency_ms: float = 160.0) -> Trial:
 STOPPED = stopped(*BEFORE, *[0.0] * 6)
 
 
-@pytest.mark.parametrize(
-    ("trial", "window"),
-    [
-        (STOPPED, 4),
-        (stopped(*BEFORE, 0.0), None),  # the next answer may be due
-        (stopped(*BEFORE, *[0.0] * 6, failed=0), None),  # all were answered after the windows
-        (stopped(*BEFORE, *[0.0] * 6, latency_ms=4000), None),  # responses that take so long
-        (stopped(*BEFORE, *[0.0] * 5, 1.0), None),
-        (stopped(*[0.0] * 6), None),
-        # Of a load over time nothing was due in the last five seconds.
-        (replace(STOPPED, course={"due": [50] * 5 + [0] * 5}), None),
-        (replace(STOPPED, course={"due": [50] * 10}), 4),
-    ],
+@cases(
+    "trial, window",
+    (STOPPED, 4),
+    (stopped(*BEFORE, 0.0), None),  # the next answer may be due
+    (stopped(*BEFORE, *[0.0] * 6, failed=0), None),  # all were answered after the windows
+    (stopped(*BEFORE, *[0.0] * 6, latency_ms=4000), None),  # responses that take so long
+    (stopped(*BEFORE, *[0.0] * 5, 1.0), None),
+    (stopped(*[0.0] * 6), None),
+    # Of a load over time nothing was due in the last five seconds.
+    (replace(STOPPED, course={"due": [50] * 5 + [0] * 5}), None),
+    (replace(STOPPED, course={"due": [50] * 10}), 4),
 )
 def test_from_when_on_nothing_succeeds(trial: Trial, window: int | None) -> None:
     assert silent_from(trial) == window

@@ -1,7 +1,5 @@
 """Two stored runs: what is matched, what is refused as unlike, what is listed."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -11,7 +9,6 @@ from typing import Any
 import pytest
 
 from serve_bench.analysis.comparing import broken, of_runs
-from serve_bench.analysis.comparing.model import Comparing
 from serve_bench.analysis.comparing.pooled import estimate_spread, measure_spreads
 from serve_bench.analysis.history import build_history
 from serve_bench.analysis.ratios import ASSUMED, RunSpread, unpaired
@@ -19,9 +16,9 @@ from serve_bench.analysis.statistics import summarize
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Metric, Result, Row, Teardown
 from serve_bench.view.verdict_words import headline
+from tests.cases import cases
 from tests.records import ROWS, cell, failure_of
 from tests.rendering import render
-from tests.scale_records import graph_trials, scale_result, scale_suite
 from tests.versus_records import HOST, alike_runs, micro_result, micro_run, versus_result
 
 BEFORE = (500.0, 510.0, 490.0)
@@ -56,7 +53,7 @@ def test_two_stored_runs_are_compared_launch_by_launch() -> None:
     assert {one.judged.word for one in found.lines} == {"regressed"}
 
 
-@pytest.mark.parametrize("few", [1, 2])
+@cases("few", 1, 2)
 def test_fewer_than_three_launches_are_inconclusive(few: int) -> None:
     found = alike_runs(*runs(b=SLOWER[:few]))
     assert found.word == "inconclusive"
@@ -64,6 +61,8 @@ def test_fewer_than_three_launches_are_inconclusive(few: int) -> None:
     assert found.gated[0].judged.rounds_needed == 3
     assert broken(found, "regressed") == []
     assert broken(found, "inconclusive") != []
+    even = alike_runs(*runs(BEFORE[:few], SLOWER[:few]))
+    assert even.gated[0].judged.why.startswith(f"{few} launch{'es' * (few > 1)} a side: a verdict")
 
 
 def test_what_one_run_alone_has_is_listed() -> None:
@@ -76,12 +75,6 @@ def test_what_one_run_alone_has_is_listed() -> None:
     ]
     assert broken(found, "regressed") == []
     assert len(broken(found, "inconclusive")) == 2
-
-
-def test_nothing_in_common_is_refused() -> None:
-    assert "have no row in common" in refusal(
-        micro_result({ROW: BEFORE}), micro_result({ROW: BEFORE}, "after", of=cell(100, 1, 1))
-    )
 
 
 def test_a_cell_is_matched_whatever_the_order_of_its_axes() -> None:
@@ -157,29 +150,26 @@ def test_a_run_against_itself_needs_two_variants_and_is_paired_by_round() -> Non
     assert headline(found).endswith("3 rounds")
 
 
-def test_a_run_of_versus_is_a_comparison_by_itself() -> None:
-    assert "RUN_A: is a run of versus" in refusal(versus_result(), micro_result({ROW: BEFORE}))
-    assert "RUN_B: is a run of versus" in refusal(micro_result({ROW: BEFORE}), versus_result())
+def test_runs_that_cannot_be_compared() -> None:
+    run, other = micro_result({ROW: BEFORE}), micro_result({ROW: BEFORE}, "x")
+    assert "RUN_A: is a run of versus" in refusal(versus_result(), run)
+    assert "RUN_B: is a run of versus" in refusal(run, versus_result())
+    assert "RUN_A: no row was measured" in refusal(replace(run, trials=()), other)
+    cells = micro_result({ROW: BEFORE}, "after", of=cell(100, 1, 1))
+    assert "have no row in common" in refusal(run, cells)
 
 
-def test_a_run_without_a_measured_row_is_refused() -> None:
-    empty = replace(micro_result({ROW: BEFORE}), trials=())
-    assert "RUN_A: no row was measured" in refusal(empty, micro_result({ROW: BEFORE}, "x"))
-
-
-@pytest.mark.parametrize(
-    ("facts", "message"),
-    [
-        ({"cpu": "Other CPU"}, "CPU Test CPU against Other CPU"),
-        ({"machine": "aarch64"}, "machine x86_64 against aarch64"),
-        ({"logical_cores": 8}, "cores 4 against 8"),
-        ({"usable_cores": 2}, "usable cores 4 against 2"),
-        ({"cpu_quota_cores": 1.5}, "CPU quota none against 1.5"),
-        ({"memory_bytes": 32 << 30}, "memory 16.0 GiB against 32.0 GiB"),
-        ({"memory_limit_bytes": 4 << 30}, "memory limit none against 4.0 GiB"),
-        ({"kernel": "Linux 5.15.0-1-generic"}, "kernel Linux 6.8.0-45-generic against Linux 5.15"),
-        ({"governor": "powersave"}, "CPU governor none against powersave"),
-    ],
+@cases(
+    "facts, message",
+    ({"cpu": "Other CPU"}, "CPU Test CPU against Other CPU"),
+    ({"machine": "aarch64"}, "machine x86_64 against aarch64"),
+    ({"logical_cores": 8}, "cores 4 against 8"),
+    ({"usable_cores": 2}, "usable cores 4 against 2"),
+    ({"cpu_quota_cores": 1.5}, "CPU quota none against 1.5"),
+    ({"memory_bytes": 32 << 30}, "memory 16.0 GiB against 32.0 GiB"),
+    ({"memory_limit_bytes": 4 << 30}, "memory limit none against 4.0 GiB"),
+    ({"kernel": "Linux 5.15.0-1-generic"}, "kernel Linux 6.8.0-45-generic against Linux 5.15"),
+    ({"governor": "powersave"}, "CPU governor none against powersave"),
 )
 def test_unlike_hosts_are_refused_and_named(facts: Mapping[str, Any], message: str) -> None:
     a, b = runs()
@@ -191,26 +181,19 @@ def test_unlike_hosts_are_refused_and_named(facts: Mapping[str, Any], message: s
     assert "unlike runs, compared by force" in headline(forced)
 
 
-@pytest.mark.parametrize(
-    ("facts", "warned"),
-    [
-        ({"load_1m": 0.4}, None),
-        ({"memory_bytes": int(0.97 * HOST["memory_bytes"])}, None),
-        ({"id": "bbbbbbbbbbbb"}, "the hosts have different names"),
-        ({"kernel": "Linux 6.8.0-51-generic"}, "not the same: kernel Linux 6.8.0-45-generic"),
-    ],
+@cases(
+    "facts, warned",
+    ({"load_1m": 0.4}, None),
+    ({"memory_bytes": int(0.97 * HOST["memory_bytes"])}, None),
+    ({"id": "bbbbbbbbbbbb"}, "the hosts have different names"),
+    ({"kernel": "Linux 6.8.0-51-generic"}, "not the same: kernel Linux 6.8.0-45-generic"),
 )
-def test_what_may_make_hosts_unlike_is_a_warning(
-    facts: Mapping[str, Any], warned: str | None
-) -> None:
+def test_hosts_that_may_be_unlike(facts: Mapping[str, Any], warned: str | None) -> None:
     a, b = runs()
     found = alike_runs(a, with_host(b, **facts))
     assert found.unlike == ()
     assert (found.warnings == ()) if warned is None else found.warnings[0].startswith(warned)
-
-
-def test_a_fact_that_one_host_does_not_tell_is_passed_over() -> None:
-    a, b = runs()
+    # A fact that one host does not tell is passed over.
     assert alike_runs(a, replace(b, run=replace(b.run, host={}))).unlike == ()
 
 
@@ -219,19 +202,20 @@ def test_unlike_ray_versions_are_refused_by_what_ran() -> None:
     b = micro_result({ROW: BEFORE}, "after", versions={"ray": "2.49.1", "python": "3.12.1"})
     assert "unlike: Ray 2.60.0 against 2.49.1 (" in refusal(a, b)
     assert "not the same: Python 3.11.9 against 3.12.1" in alike_runs(a, b, force=True).warnings
+    large = Row("100 connections", "raw", 100, 1, data_size="large")
+    told = refusal(micro_result({ROW: BEFORE}), micro_result({large: BEFORE}, "after"))
+    assert "unlike: data size of rows small against large (" in told
 
 
-@pytest.mark.parametrize(
-    ("suite", "message"),
-    [
-        ({"window_s": 0.5}, "window 1 s against 0.5 s"),
-        ({"windows": 3}, "windows 10 against 3"),
-        ({"app": "ranker"}, "app noop against ranker"),
-        (
-            {"load_on": {"address": "10.0.0.1", "nodes": 2}},
-            "load from this host against from 2 nodes of 10.0.0.1",
-        ),
-    ],
+@cases(
+    "suite, message",
+    ({"window_s": 0.5}, "window 1 s against 0.5 s"),
+    ({"windows": 3}, "windows 10 against 3"),
+    ({"app": "ranker"}, "app noop against ranker"),
+    (
+        {"load_on": {"address": "10.0.0.1", "nodes": 2}},
+        "load from this host against from 2 nodes of 10.0.0.1",
+    ),
 )
 def test_unlike_suites_are_refused(suite: Mapping[str, Any], message: str) -> None:
     a = micro_result({ROW: BEFORE})
@@ -239,7 +223,7 @@ def test_unlike_suites_are_refused(suite: Mapping[str, Any], message: str) -> No
     assert f"unlike: {message} (" in refusal(a, b)
 
 
-@pytest.mark.parametrize("suite", [{"launches": 9}, {"name": "other"}, {"seed": 7}, {"rows": []}])
+@cases("suite", {"launches": 9}, {"name": "other"}, {"seed": 7}, {"rows": []})
 def test_what_is_no_setting_of_the_load_may_differ(suite: Mapping[str, Any]) -> None:
     a = micro_result({ROW: BEFORE})
     b = micro_result({ROW: BEFORE}, run=micro_run("after", **suite))
@@ -270,23 +254,6 @@ def test_every_difference_is_named_at_once() -> None:
     assert "CPU Test CPU against Other; command micro against noop; windows 10 against 3" in told
 
 
-def test_rows_of_one_name_and_another_load_are_unlike() -> None:
-    large = Row("100 connections", "raw", 100, 1, data_size="large")
-    told = refusal(micro_result({ROW: BEFORE}), micro_result({large: BEFORE}, "after"))
-    assert "unlike: data size of rows small against large (" in told
-
-
-def shifted(result: Result) -> Result:
-    return replace(result, run=replace(result.run, id="other"))
-
-
-def test_runs_of_scale_are_compared() -> None:
-    suite = scale_suite("ensemble", launches=3)
-    result = scale_result(suite, *graph_trials(suite))
-    found: Comparing = alike_runs(result, shifted(result))
-    assert found.rows and {line.judged.word for line in found.gated} <= {"same", "inconclusive"}
-
-
 def test_figures_of_a_broken_cluster_enter_no_ratio_no_comparison_and_no_history() -> None:
     """A failure about a trial, whatever it measured, and a trial that was interrupted."""
     a = micro_result({ROW: BEFORE})
@@ -315,7 +282,7 @@ def test_figures_of_a_broken_cluster_enter_no_ratio_no_comparison_and_no_history
         assert found.word == "inconclusive" and broken(found, "regressed") == []
 
 
-@pytest.mark.parametrize("base", [True, False])
+@cases("base", True, False)
 def test_a_report_has_no_ratio_to_or_of_a_broken_row(base: bool) -> None:
     whole = micro_result({ROW: BEFORE}, variants=("default", "optimized"))
     assert [line.ratio for line in summarize(whole)] == [None, 1.0]

@@ -1,7 +1,5 @@
 """Against scipy's own tests, worked examples and simulated runs; all draws are seeded."""
 
-from __future__ import annotations
-
 import math
 import random
 import warnings
@@ -24,6 +22,7 @@ from serve_bench.analysis.ratios import (
     unpaired,
 )
 from serve_bench.core.result import Better
+from tests.cases import cases
 
 A = (101.0, 97.0, 103.0, 99.5, 100.2, 98.8)
 B = (93.0, 92.5, 96.1, 90.9, 94.0, 91.2)
@@ -48,7 +47,7 @@ def judge_all(
     return judge([Hypothesis(one, better, floor) for one in intervals], threshold)
 
 
-@pytest.mark.parametrize("confidence", [0.8, 0.95, 0.995])
+@cases("confidence", 0.8, 0.95, 0.995)
 def test_pairs_are_the_paired_t_test_on_logarithms(confidence: float) -> None:
     found = paired(logs()).at(confidence)
     known = stats.ttest_rel([math.log(x) for x in B], [math.log(x) for x in A])
@@ -60,11 +59,9 @@ def test_pairs_are_the_paired_t_test_on_logarithms(confidence: float) -> None:
     )
 
 
-@pytest.mark.parametrize(("a", "b"), [(A, B), (A[:3], B), (A, B[:2]), (A, tuple(x**2 for x in B))])
-@pytest.mark.parametrize("confidence", [0.8, 0.95])
-def test_launches_that_belong_to_nobody_are_welchs(
-    a: tuple[float, ...], b: tuple[float, ...], confidence: float
-) -> None:
+@cases("a, b", (A, B), (A[:3], B), (A, B[:2]), (A, tuple(x**2 for x in B)))
+@cases("confidence", 0.8, 0.95)
+def test_unpaired_is_welchs(a: tuple[float, ...], b: tuple[float, ...], confidence: float) -> None:
     found = unpaired(a, b).at(confidence)
     known = stats.ttest_ind([math.log(x) for x in b], [math.log(x) for x in a], equal_var=False)
     low, high = known.confidence_interval(confidence)
@@ -73,65 +70,45 @@ def test_launches_that_belong_to_nobody_are_welchs(
     assert (found.n_a, found.n_b, found.fewest) == (len(a), len(b), min(len(a), len(b)))
 
 
-def test_two_are_enough_for_an_interval_and_it_is_wide() -> None:
-    found = paired([0.0, 0.02])
-    assert found.df == 1
-    assert found.half == pytest.approx(12.706 * 0.01, rel=1e-3)
-
-
-def test_turned_round_it_is_the_inverse() -> None:
+def test_the_ends_of_an_interval() -> None:
     forth, back = unpaired(A, B), unpaired(B, A)
-    assert (back.ratio, back.low, back.high) == pytest.approx(
-        (1 / forth.ratio, 1 / forth.high, 1 / forth.low)
-    )
-
-
-def test_what_does_not_vary_has_no_width() -> None:
+    turned = (1 / forth.ratio, 1 / forth.high, 1 / forth.low)
+    assert (back.ratio, back.low, back.high) == pytest.approx(turned)
+    two = paired([0.0, 0.02])  # which are enough, and it is wide
+    assert two.df == 1 and two.half == pytest.approx(12.706 * 0.01, rel=1e-3)
     for found in (paired([0.1, 0.1, 0.1]), unpaired([2.0, 2.0], [2.0, 2.0, 2.0])):
         assert (found.se, found.low) == (0.0, found.high)
     one_sided = unpaired([2.0, 2.0, 2.0], [2.0, 2.1, 2.2])
     assert one_sided.df == pytest.approx(2)  # all of the variance is of the three
+    assert paired([0.0, 700.0]).high == math.inf
+    found = interval(0.99, 0.02)  # its distance is that of the farther end
+    assert found.low < 1 < found.high and found.distance == 1 - found.low > found.high - 1
 
 
-@pytest.mark.parametrize("values", [[], [0.1], [0.1, math.nan], [0.1, math.inf]])
-def test_what_is_no_sample_is_refused(values: list[float]) -> None:
-    with pytest.raises(ValueError, match=r"two launches or more|must be numbers"):
-        paired(values)
-
-
-@pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])
-def test_a_value_that_has_no_logarithm_is_refused(value: float) -> None:
-    for sides in (([1.0, value], [1.0, 2.0]), ([1.0, 2.0], [value, 1.0])):
-        with pytest.raises(ValueError, match="values above 0"):
-            unpaired(*sides)
+def test_what_is_no_sample_is_refused() -> None:
+    for values in ([], [0.1], [0.1, math.nan], [0.1, math.inf]):
+        with pytest.raises(ValueError, match=r"two launches or more|must be numbers"):
+            paired(values)
+    for value in (0.0, -1.0, math.nan, math.inf):  # it has no logarithm
+        for sides in (([1.0, value], [1.0, 2.0]), ([1.0, 2.0], [value, 1.0])):
+            with pytest.raises(ValueError, match="values above 0"):
+                unpaired(*sides)
     with pytest.raises(ValueError, match="two launches or more"):
         unpaired([1.0], [1.0, 2.0])
 
 
-def test_the_floor_is_the_end_that_is_farther_from_1() -> None:
-    found = interval(0.99, 0.02)
-    assert found.low < 1 < found.high
-    assert found.distance == 1 - found.low > found.high - 1
-
-
-def test_an_end_beyond_all_numbers_is_infinite() -> None:
-    assert paired([0.0, 700.0]).high == math.inf
-
-
-@pytest.mark.parametrize(
-    ("ratio", "se", "higher", "lower"),
-    [
-        (0.90, 0.01, "regressed", "improved"),
-        (1.10, 0.01, "improved", "regressed"),
-        (1.00, 0.01, "same", "same"),
-        (0.97, 0.01, "slower", "faster"),  # proven, and below the threshold
-        (0.98, 0.01, "same", "same"),
-        (0.97, 0.03, "inconclusive", "inconclusive"),  # across 1 and 0.95
-        (0.90, 0.05, "inconclusive", "inconclusive"),
-        (1.00, 0.10, "inconclusive", "inconclusive"),  # across both
-        (0.95, 0.0, "regressed", "improved"),
-        (0.951, 0.0, "slower", "faster"),
-    ],
+@cases(
+    "ratio, se, higher, lower",
+    (0.90, 0.01, "regressed", "improved"),
+    (1.10, 0.01, "improved", "regressed"),
+    (1.00, 0.01, "same", "same"),
+    (0.97, 0.01, "slower", "faster"),  # proven, and below the threshold
+    (0.98, 0.01, "same", "same"),
+    (0.97, 0.03, "inconclusive", "inconclusive"),  # across 1 and 0.95
+    (0.90, 0.05, "inconclusive", "inconclusive"),
+    (1.00, 0.10, "inconclusive", "inconclusive"),  # across both
+    (0.95, 0.0, "regressed", "improved"),
+    (0.951, 0.0, "slower", "faster"),
 )
 def test_the_six_words(ratio: float, se: float, higher: str, lower: str) -> None:
     (more,) = judge_all([interval(ratio, se)])
@@ -159,7 +136,7 @@ def test_the_noise_floor_is_to_be_excluded_too() -> None:
     assert words == ["inconclusive", "inconclusive", "improved"]
 
 
-@pytest.mark.parametrize("found", [None, interval(0.5, 0.001, 2)])
+@cases("found", None, interval(0.5, 0.001, 2))
 def test_fewer_than_three_launches_are_never_a_verdict(found: Interval | None) -> None:
     (judged,) = judge_all([found])
     assert (judged.word, judged.rounds_needed, judged.p) == ("inconclusive", 3, None)
@@ -178,31 +155,22 @@ def test_holms_step_down_as_worked_by_hand() -> None:
     assert "not at the 97.5 % that Holm's correction asks over 4 figures" in found[1].why
     # Alone it is a proof: what is not tested takes nothing from the rest.
     assert judge_all([with_p[1], None])[0].word == "regressed"
-
-
-def test_metrics_with_their_own_good_side_are_judged_in_one_family() -> None:
+    # 0.026 against 0.025 fails; 0.04 against 0.05 would pass, but comes too late.
+    first, second = (interval(0.9, room / quantile(5, 1 - p / 2)) for p in (0.026, 0.04))
+    late = judge_all([first, second])
+    assert [one.word for one in late] == ["inconclusive"] * 2
+    assert all((one.rounds_needed or 0) > 6 for one in late)
+    # Metrics with their own good side are judged in one family.
     just = -math.log(0.9) / quantile(5, 1 - 0.03 / 2)
     pair = [Hypothesis(interval(0.9, just), "higher"), Hypothesis(interval(0.9, just), "lower")]
     assert [one.word for one in judge(pair)] == ["inconclusive", "inconclusive"]
     assert [judge([one])[0].word for one in pair] == ["regressed", "improved"]
 
 
-def test_behind_the_first_that_fails_nothing_is_a_proof() -> None:
-    # 0.026 against 0.025 fails; 0.04 against 0.05 would pass, but comes too late.
-    room = -math.log(0.9)
-    first, second = (interval(0.9, room / quantile(5, 1 - p / 2)) for p in (0.026, 0.04))
-    assert [one.word for one in judge_all([first, second])] == ["inconclusive"] * 2
-    assert all((one.rounds_needed or 0) > 6 for one in judge_all([first, second]))
-
-
-@pytest.mark.parametrize(("threshold", "floor"), [(1.0, 0.0), (-0.1, 0.0), (0.05, -1.0)])
+@cases("threshold, floor", (1.0, 0.0), (-0.1, 0.0), (0.05, -1.0))
 def test_a_threshold_that_cannot_be_is_refused(threshold: float, floor: float) -> None:
     with pytest.raises(ValueError, match="cannot be"):
         judge_all([interval(1.0, 0.1)], threshold=threshold, floor=floor)
-
-
-def test_of_few_rounds_none_is_left_out_and_of_many_a_fifth_at_each_end() -> None:
-    assert [trimmed(n) for n in (2, 6, 7, 11, 12, 17, 52)] == [0, 0, 1, 1, 2, 3, 10]
 
 
 def test_a_trimmed_interval_is_yuens_as_worked_by_hand() -> None:
@@ -211,16 +179,14 @@ def test_a_trimmed_interval_is_yuens_as_worked_by_hand() -> None:
     se = stats.tstd([-1, -1, 0, 1, 2, 3, 3]) * math.sqrt(7) / 5
     assert (found.center, found.df, found.n_a) == (1.0, 4, 7)
     assert found.se == pytest.approx(se)
-
-
-def test_one_odd_launch_leaves_the_verdict_as_it_is() -> None:
+    assert [trimmed(n) for n in (2, 6, 7, 11, 12, 17, 52)] == [0, 0, 1, 1, 2, 3, 10]
     steady = [-0.10, -0.11, -0.09, -0.105, -0.095, -0.10, -0.102]
-    odd = [*steady[:-1], math.log(0.7)]
+    odd = [*steady[:-1], math.log(0.7)]  # one odd launch leaves the verdict as it is
     assert [judge_all([paired(one)])[0].word for one in (steady, odd)] == ["regressed"] * 2
     assert paired(odd).ratio == pytest.approx(paired(steady).ratio, rel=0.01)
 
 
-@pytest.mark.parametrize("planned", [3, 8, 20])
+@cases("planned", 3, 8, 20)
 def test_all_looks_together_err_as_often_as_one_may(planned: int) -> None:
     """Sums of normal steps, against the bounds of all looks, and of as many more that are added."""
     import numpy as np
@@ -239,32 +205,27 @@ def test_an_interval_with_looks_is_wider_and_that_of_the_last_look_less_so() -> 
     wide = [paired(logs() * n, planned=20).half / paired(logs() * n).half for n in (1, 3)]
     assert wide[0] > wide[1] > 1
     assert paired(logs(), planned=20).level == nominal(6, 20, 0.05)
-
-
-def test_looks_begin_where_a_verdict_is_possible() -> None:
     assert paired([0.1, 0.2], planned=20).half == paired([0.1, 0.2]).half
     with pytest.raises(ValueError, match="looks begin after round 3, not 2"):
         nominal(2, 20, 0.05)
 
 
-@pytest.mark.parametrize(
-    ("ratio", "se", "settled"),
-    [
-        (1.00, 0.005, True),  # the same
-        (0.90, 0.01, True),  # beyond half the threshold
-        (0.94, 0.015, False),  # proven, but perhaps of 2 %
-        (0.98, 0.005, True),  # slower, and within the threshold
-        (0.955, 0.01, False),  # slower, and perhaps regressed
-        (0.97, 0.05, False),
-    ],
+@cases(
+    "ratio, se, settled",
+    (1.00, 0.005, True),  # the same
+    (0.90, 0.01, True),  # beyond half the threshold
+    (0.94, 0.015, False),  # proven, but perhaps of 2 %
+    (0.98, 0.005, True),  # slower, and within the threshold
+    (0.955, 0.01, False),  # slower, and perhaps regressed
+    (0.97, 0.05, False),
 )
 def test_a_word_is_settled_where_its_size_is(ratio: float, se: float, settled: bool) -> None:
     assert judge_all([interval(ratio, se)])[0].settled is settled
     assert judge_all([interval(1 / ratio, se)])[0].settled is settled
 
 
-@pytest.mark.parametrize("ratio", [0.90, 0.93, 1.0, 1.02, 1.2])
-@pytest.mark.parametrize("sd", [0.02, 0.05, 0.1])
+@cases("ratio", 0.90, 0.93, 1.0, 1.02, 1.2)
+@cases("sd", 0.02, 0.05, 0.1)
 def test_with_the_rounds_that_it_names_it_is_settled(ratio: float, sd: float) -> None:
     found = interval(ratio, sd / math.sqrt(4), 4)
     needed = rounds_needed(found, 0.05)
@@ -278,66 +239,22 @@ def test_with_the_rounds_that_it_names_it_is_settled(ratio: float, sd: float) ->
     assert words[:-1] in ([], ["inconclusive"])
 
 
-def test_where_hardly_anything_is_to_be_seen_no_number_of_rounds_is_named() -> None:
-    assert rounds_needed(interval(1.0, 0.5), 0.05) is None
-    assert judge_all([interval(1.0, 0.5)])[0].rounds_needed is None
-
-
 def test_a_stricter_level_takes_more_rounds() -> None:
     plain, strict = (rounds_needed(interval(0.9, 0.05), 0.05, alpha) for alpha in (0.05, 0.005))
     assert plain is not None and strict is not None and strict > plain
+    assert rounds_needed(interval(1.0, 0.5), 0.05) is None  # where hardly anything is to be seen
+    assert judge_all([interval(1.0, 0.5)])[0].rounds_needed is None
 
 
-RUNS = 2000
-
-
-def simulated(draw: random.Random, ratio: float, rounds: int, sd: float) -> Interval:
-    """A run whose launches really are normal on logarithms."""
-    return paired([draw.gauss(math.log(ratio), sd) for _ in range(rounds)])
-
-
-@pytest.mark.parametrize(("rounds", "sd"), [(3, 0.02), (6, 0.1)])
-def test_the_interval_holds_the_truth_as_often_as_it_says(rounds: int, sd: float) -> None:
-    draw = random.Random(f"coverage/{rounds}")
-    runs = [simulated(draw, 0.93, rounds, sd) for _ in range(RUNS)]
-    hits = sum(one.low <= 0.93 <= one.high for one in runs)
-    assert stats.binomtest(hits, RUNS, 0.95).pvalue > 0.01
-
-
-def test_welchs_interval_holds_the_truth_with_unlike_spreads() -> None:
-    draw, hits = random.Random("welch"), 0
-    for _ in range(RUNS):
-        a = [draw.lognormvariate(0.0, 0.02) for _ in range(4)]
-        b = [draw.lognormvariate(math.log(1.1), 0.08) for _ in range(6)]
-        found = unpaired(a, b)
-        hits += found.low <= 1.1 <= found.high
-    assert 0.935 <= hits / RUNS <= 0.975
-
-
-@pytest.mark.parametrize("cells", [1, 6])
+@cases("cells", 1, 6)
 def test_false_alarms_over_all_cells_stay_within_what_holm_promises(cells: int) -> None:
     """A against itself, any difference counted: the hardest case, since the truth is the bound."""
-    draw, alarmed = random.Random(f"holm/{cells}"), 0
-    for _ in range(RUNS):
-        found = judge_all([simulated(draw, 1.0, 6, 0.05) for _ in range(cells)])
-        alarmed += any(one.word not in ("same", "inconclusive") for one in found)
-    assert stats.binomtest(alarmed, RUNS, 0.05, alternative="greater").pvalue > 0.01
-    assert alarmed > 0.03 * RUNS  # and not so strict that nothing is ever found
-
-
-def test_at_the_threshold_itself_half_of_the_proven_losses_are_regressed() -> None:
-    draw = random.Random("bound")
-    words = [judge_all([simulated(draw, 0.95, 6, 0.01)])[0].word for _ in range(RUNS)]
-    assert stats.binomtest(words.count("regressed"), RUNS, 0.5).pvalue > 0.01
-    assert words.count("regressed") + words.count("slower") > 0.99 * RUNS
-
-
-def test_a_planted_loss_is_found_and_an_a_a_is_not() -> None:
-    draw = random.Random("power")
-    lost = [judge_all([simulated(draw, 0.85, 6, 0.03)])[0].word for _ in range(200)]
-    alike = [judge_all([simulated(draw, 1.0, 6, 0.03)])[0].word for _ in range(200)]
-    assert lost.count("regressed") > 190
-    assert sum(one not in ("same", "inconclusive") for one in alike) < 20
+    draw, alarmed, runs = random.Random(f"holm/{cells}"), 0, 2000
+    for _ in range(runs):
+        rows = [paired([draw.gauss(0.0, 0.05) for _ in range(6)]) for _ in range(cells)]
+        alarmed += any(one.word not in ("same", "inconclusive") for one in judge_all(rows))
+    assert stats.binomtest(alarmed, runs, 0.05, alternative="greater").pvalue > 0.01
+    assert alarmed > 0.03 * runs  # and not so strict that nothing is ever found
 
 
 def test_no_warning_of_numbers_is_hidden() -> None:

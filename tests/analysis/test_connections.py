@@ -1,17 +1,14 @@
 """The wait of an open loop for its own connections: when it is said, and what it is blamed for."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
-
-import pytest
 
 from serve_bench.analysis.checks import TRIAL_CHECKS, Warning
 from serve_bench.analysis.connections import connection_wait
 from serve_bench.analysis.verdict import limited_by
 from serve_bench.core.load_result import Counts
 from serve_bench.core.result import Trial
+from tests.cases import cases
 from tests.verdict_trials import IDLE, measured, process, usage, with_metric
 
 MS = 1_000_000
@@ -74,7 +71,7 @@ def test_a_rate_that_is_kept_has_the_wait_where_it_is_much_of_the_latency() -> N
     assert connection_wait(waiting(20, 20, 5, {0: 195, 200: 5})) is None  # 2.5 % of the latency
 
 
-@pytest.mark.parametrize("known", ["waited", "in_windows"])
+@cases("known", "waited", "in_windows")
 def test_what_is_not_recorded_is_not_known(known: str) -> None:
     trial = waiting(40, 21, 4, {0: 4, 5500: 396})
     rest = {name: value for name, value in trial.client.items() if name != known}

@@ -1,7 +1,5 @@
 """Each second of a load, and the figures of a transient, from known courses."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -176,7 +174,6 @@ def test_replicas_by_the_word_of_serve_or_by_processes() -> None:
 
 
 def course(rows: list[Row], seconds: int, **more: Any) -> dict[str, Any]:
-    """A course of these requests."""
     return {**seconds_of_requests(rows, seconds), **more}
 
 

@@ -1,7 +1,5 @@
 """Stored runs over time: which are alike, what is passed over, and the newest run's verdict."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Sequence
@@ -24,17 +22,9 @@ from serve_bench.analysis.ratios import (
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Result, Row
+from tests.cases import cases
 from tests.history_records import FALLEN, QUIET, in_folders, night, nights, nine
-from tests.records import (
-    ROWS,
-    cell,
-    press_result,
-    press_trial,
-    rpc_result,
-    rpc_suite,
-    rpc_trial,
-    rpc_world,
-)
+from tests.records import ROWS, cell
 from tests.versus_records import rates, versus_result
 
 ROW = ROWS[2]
@@ -62,7 +52,7 @@ def refusal(results: Sequence[Result], **given: Any) -> str:
     return str(refused.value)
 
 
-@pytest.mark.parametrize("row", [0, 1, 2])
+@cases("row", 0, 1, 2)
 def test_the_row_that_fell_with_the_newest_run_is_regressed_and_no_other(row: int) -> None:
     every = {at: list(told) for at, told in zip(ROWS, (QUIET, QUIET[::-1], QUIET), strict=True)}
     every[ROWS[row]][-1] *= 0.85
@@ -87,7 +77,7 @@ def test_the_ratio_is_to_the_mean_of_runs_whatever_their_launches() -> None:
     assert len(line.a_values) == 4
 
 
-@pytest.mark.parametrize(("last", "ratio"), [(10, 0.5**0.375), (3, 1.0)])
+@cases("last, ratio", (10, 0.5**0.375), (3, 1.0))
 def test_the_newest_is_held_against_the_last_runs_alone(last: int, ratio: float) -> None:
     rates = [1000.0] * 3 + [500.0] * 6
     group = group_of(nights({ROW: rates}), last=last)
@@ -132,18 +122,9 @@ def test_a_run_of_which_too_much_failed_is_shown_and_no_base() -> None:
     point = series_of(group).points[3]
     assert point.invalid and point.value is not None
     assert sorted(group.comparison.rows[0].line(MAIN).a_values) == [1, 2, 3, 5, 6, 7, 8]
-    comparison = group_of([failed_night(at) for at in range(3)]).comparison
+    nights = [night(at, {ROW: [500.0]}, failed=100) for at in range(3)]
+    comparison = group_of(nights).comparison
     assert comparison.alone == () and "too many requests failed" in comparison.warnings[1]
-
-
-def failed_night(at: int) -> Result:
-    return night(at, {ROW: [500.0]}, failed=100)
-
-
-SEED = 1
-
-
-NIGHTS = 1000
 
 
 def draw_interval(
@@ -160,26 +141,26 @@ def draw_interval(
     return interval
 
 
-@pytest.mark.parametrize(
-    ("runs", "launches", "spread"),
-    [(10, 3, 0.03), (10, 1, 0.03), (RUNS_KNOWN, 3, 0.03), (10, 3, 0.0), (2, 3, 0.06)],
+@cases(
+    "runs, launches, spread",
+    (10, 3, 0.03),
+    (10, 1, 0.03),
+    (RUNS_KNOWN, 3, 0.03),
+    (10, 3, 0.0),
+    (2, 3, 0.06),
 )
-def test_without_a_change_a_run_in_twenty_is_called_changed_at_most(
-    runs: int, launches: int, spread: float
-) -> None:
+def test_at_most_a_run_in_twenty_is_called_changed(runs: int, launches: int, spread: float) -> None:
     """At most 5 % of the nights, and half of that slower; and three standard errors of a share."""
-    draw = random.Random(f"{SEED}/{runs}/{launches}/{spread}")
-    found = [draw_interval(draw, runs, launches, spread) for _ in range(NIGHTS)]
-    slower, faster = (
-        sum(cut) for cut in zip(*((one.high < 1, one.low > 1) for one in found), strict=True)
-    )
+    draw, nights = random.Random(f"1/{runs}/{launches}/{spread}"), 1000
+    found = [draw_interval(draw, runs, launches, spread) for _ in range(nights)]
+    slower, faster = sum(one.high < 1 for one in found), sum(one.low > 1 for one in found)
     for count, share in ((slower + faster, 0.05), (slower, 0.025)):
-        assert count / NIGHTS <= share + 3 * math.sqrt(share * (1 - share) / NIGHTS)
+        assert count / nights <= share + 3 * math.sqrt(share * (1 - share) / nights)
 
 
-@pytest.mark.parametrize(("spread", "least"), [(0.016, 0.99), (0.03, 0.75)])
+@cases("spread, least", (0.016, 0.99), (0.03, 0.75))
 def test_a_drop_of_ten_percent_is_found(spread: float, least: float) -> None:
-    draw = random.Random(SEED)
+    draw = random.Random(1)
     found = [Hypothesis(draw_interval(draw, 10, 3, spread, 0.9), "higher") for _ in range(300)]
     judged = [judge([one], fewest=1)[0] for one in found]
     assert sum(one.word == "regressed" for one in judged) / 300 > least
@@ -193,49 +174,26 @@ def test_a_run_is_the_geometric_mean_of_its_launches_with_their_interval() -> No
     assert series_of(group_of(nights({ROW: QUIET}))).points[0].interval is None
 
 
-def test_runs_are_ordered_by_their_start_whatever_their_folders_are_called() -> None:
-    results = nine()
-    group = group_of([*results[4:], *reversed(results[:4])])
-    assert [one.run.id for one in group.runs] == [f"n{at}" for at in range(1, 10)]
-
-
 def test_a_row_that_a_run_did_not_measure_is_a_gap_in_its_series() -> None:
+    results = nine()
+    group = group_of([*results[4:], *reversed(results[:4])])  # in the order of their starts
+    assert [one.run.id for one in group.runs] == [f"n{at}" for at in range(1, 10)]
     told: list[float | None] = [*FALLEN]
     told[2] = None
     series = series_of(group_of(nights({ROWS[0]: QUIET, ROW: told})))
     assert series.points[2].value is None and len(series.points) == 9
 
 
-def dated(results: Sequence[Result]) -> list[Result]:
-    """Runs of any kind, an hour apart."""
-    return [
-        replace(
-            one, run=replace(one.run, id=f"r{at}", started_at=f"2026-01-02T{at:02}:00:00+00:00")
-        )
-        for at, one in enumerate(results)
-    ]
-
-
-KINDS = {
-    "versus": lambda rate: versus_result({ROW: rates(rate, 2 * rate, rounds=3)}),
-    "press": lambda rate: press_result(press_trial(10, rate), press_trial(50, 2 * rate)),
-    "rpc": lambda rate: rpc_result(
-        rpc_suite(), rpc_trial(rpc_world(), agent_us=[1e6 / rate], observer_us=[2e6 / rate])
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_run_has_a_history(kind: str) -> None:
-    made = [KINDS[kind](rate) for rate in (*QUIET[:8], 0.5 * QUIET[8])]
-    group = group_of(dated(made))
+def test_both_sides_of_versus_have_a_history() -> None:
+    made = []
+    for at, rate in enumerate((*QUIET[:8], 0.5 * QUIET[8])):
+        run = versus_result({ROW: rates(rate, 2 * rate, rounds=3)})
+        begun = f"2026-01-02T{at:02}:00:00+00:00"
+        made.append(replace(run, run=replace(run.run, id=f"r{at}", started_at=begun)))
+    group = group_of(made)
     assert len(group.runs) == 9 and group.series
     assert {row.word for row in group.comparison.rows} == {"regressed"}
-    assert {one.variant for one in group.series} == {
-        "versus": {"default", "optimized"},
-        "press": {"default"},
-        "rpc": {"torch"},
-    }[kind]
+    assert {one.variant for one in group.series} == {"default", "optimized"}
 
 
 def test_a_commit_or_a_package_that_changed_is_told_at_its_run() -> None:
@@ -290,9 +248,7 @@ def test_two_apps_of_one_file_name_are_told_apart_by_folder_and_deployments() ->
     first, second = build_history(in_folders(apps)).groups
     assert (first.name, second.name) == ("app.py:app", "app.py:app, folder of the app /builds/4")
     assert "folder of the app /builds/0 against /builds/4" in second.notes[0]
-
-
-def test_a_newer_run_of_another_app_is_no_gap_in_a_history() -> None:
+    # A newer run of another app is no gap.
     (passed,) = build_history(in_folders([*nine(), own_app(20, "shop.py:app", 1.0)])).passed
     assert (passed.why, passed.late) == ("the only run of shop.py:app", False)
 

@@ -1,7 +1,5 @@
 """The searches of a run, from its records: the counts of a probe, what comes next, what is over."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from copy import deepcopy
@@ -23,6 +21,7 @@ from serve_bench.analysis.capacity.launch import (
 from serve_bench.core.capacity import CapacitySearch, closed_row
 from serve_bench.core.result import PlannedTrial, Result, Trial, trial_key
 from serve_bench.core.slo import parse_slo
+from tests.cases import cases
 from tests.records import run, trial
 from tests.verdict_trials import bound, with_metric
 
@@ -77,7 +76,6 @@ def climb(search: LaunchSearch, capacity: float, loads: int = 60) -> list[float]
 
 
 def fresh() -> LaunchSearch:
-    """A search of a new launch."""
     return LaunchSearch(ASKED, SLO, "default", 1, CELL)
 
 
@@ -206,7 +204,6 @@ def test_a_later_launch_starts_where_the_others_found_the_capacity() -> None:
 
 
 def records(searches: Searches, rounds: int, launch: str = "") -> Result:
-    """A run with all that these searches measured."""
     trials = []
     for round_ in range(1, rounds + 1):
         one = searches.at("default", round_, CELL)
@@ -261,23 +258,6 @@ def test_of_a_round_that_was_launched_twice_the_last_launch_counts() -> None:
     ]
     again = Searches(ASKED, SLO, earlier=replace(result, trials=(*old, *result.trials)))
     assert len(again.at("default", 1, CELL).probes) == len(live.at("default", 1, CELL).probes)
-
-
-def test_a_service_that_never_answers_ends_the_run() -> None:
-    searches = Searches(ASKED, SLO)
-    search = searches.at("default", 1, CELL)
-    assert not searches.enough()
-    search.add(None)
-    assert search.next() is None
-    assert searches.enough()
-
-
-def test_a_probe_that_fails_is_asked_again_and_given_up_at_last() -> None:
-    search = begin(fresh())
-    for _ in range(3):
-        assert next_rate(search) == 500
-        search.add(None)
-    assert search.next() is None and search.given_up
 
 
 def test_three_launches_that_agree_are_enough() -> None:
@@ -342,45 +322,46 @@ def test_a_probe_whose_replicas_change_is_no_probe() -> None:
 def test_latency_that_does_not_come_of_the_load_ends_the_search() -> None:
     """At half of what the closed loop served all was answered, and most of it beyond the limit."""
     search = begin(fresh())
-    search.add(probe(search, 500, 3, 0.9))
+    missed = probe(search, 500, 3, 0.9)
+    search.add(missed)
     assert search.hopeless and search.next() is None
     assert search.estimate().ceiling == "floor"
-
-
-def test_a_miss_for_want_of_time_is_no_proof_that_no_rate_meets_the_slo() -> None:
-    """A tenth was beyond the limit: a lower rate may do, and the search goes on."""
-    search = begin(fresh())
-    search.add(probe(search, 500, 3, 0.1))
-    assert not search.hopeless and search.next() is not None
-    said = search.estimate()
+    left = begin(fresh())  # a load that left requests behind may be too much
+    left.add(replace(missed, counts=replace(missed.counts, in_flight=100)))
+    assert not left.hopeless
+    # A tenth was beyond the limit: a lower rate may do, and the search goes on.
+    tenth = begin(fresh())
+    tenth.add(probe(tenth, 500, 3, 0.1))
+    assert not tenth.hopeless and tenth.next() is not None
+    said = tenth.estimate()
     assert said.ceiling is None and said.rate is None and said.high == 500
     assert any("no rate met before the time" in one for one in said.doubts)
 
 
-def test_a_load_that_left_requests_behind_may_be_too_much() -> None:
+def test_a_service_that_never_answers_ends_the_launch() -> None:
+    searches = Searches(ASKED, SLO)
+    search = searches.at("default", 1, CELL)
+    assert not searches.enough()
+    search.add(None)
+    assert search.next() is None and searches.enough()
     search = begin(fresh())
-    made = probe(search, 500, 3, 0.9)
-    search.add(replace(made, counts=replace(made.counts, in_flight=100)))
-    assert not search.hopeless
-
-
-def test_a_closed_loop_without_a_success_ends_the_launch() -> None:
+    for _ in range(3):  # a probe that fails is asked again
+        assert next_rate(search) == 500
+        search.add(None)
+    assert search.next() is None and search.given_up
     search = fresh()
     closed = search.next()
     assert closed is not None
-    nothing = trial(closed, 0.0, failed={"status": 500})
-    search.add(nothing)
+    search.add(trial(closed, 0.0, failed={"status": 500}))
     assert search.given_up and search.next() is None
 
 
-@pytest.mark.parametrize(
+@cases(
     "change",
-    [
-        lambda bounds: bounds.pop("p99"),
-        lambda bounds: bounds["p99"]["bad"].pop(),
-        lambda bounds: bounds["p99"]["bad"].__setitem__(0, 1e9),
-        lambda bounds: bounds.update(p99={"of": [], "bad": []}),
-    ],
+    lambda bounds: bounds.pop("p99"),
+    lambda bounds: bounds["p99"]["bad"].pop(),
+    lambda bounds: bounds["p99"]["bad"].__setitem__(0, 1e9),
+    lambda bounds: bounds.update(p99={"of": [], "bad": []}),
     ids=["missing", "shorter", "more bad than there are", "empty"],
 )
 def test_a_damaged_probe_is_none(change: Callable[[dict[str, Any]], object]) -> None:
@@ -392,14 +373,7 @@ def test_a_damaged_probe_is_none(change: Callable[[dict[str, Any]], object]) -> 
     assert probe_of(replace(made, slices=damaged), search.bounds) is None
     still = replace(made, row=replace(made.row, rate_per_s=0))
     assert probe_of(still, search.bounds) is None
-
-
-def test_a_probe_without_a_request_meets_nothing() -> None:
-    search = begin(fresh())
-    made = probe(search, 500, 3, 0.0)
-    empty = {
-        **made.slices,
-        "bounds": {name: {"of": [0] * 30, "bad": [0] * 30} for name in ("p99", "errors")},
-    }
-    none = probe_of(replace(made, slices=empty), search.bounds)
+    # A probe without a request meets nothing.
+    nothing = {name: {"of": [0] * 30, "bad": [0] * 30} for name in ("p99", "errors")}
+    none = probe_of(replace(made, slices={**made.slices, "bounds": nothing}), search.bounds)
     assert none is not None and not meets(none, search.bounds)

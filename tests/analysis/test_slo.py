@@ -1,7 +1,5 @@
 """Objectives against trials with known requests: met, missed, and what nothing can be said of."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,6 +11,7 @@ from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import Counts
 from serve_bench.core.result import Metric, Trial
 from serve_bench.core.slo import Objective, parse_slo
+from tests.cases import cases
 from tests.records import planned, trial
 
 MS = 1_000_000
@@ -37,25 +36,22 @@ def measured(
 
 
 def judged(text: str, *trials: Trial) -> Judgement:
-    """The first objective."""
     return judge(parse_slo(text), trials)[0]
 
 
-@pytest.mark.parametrize(
-    ("text", "met", "value", "margin", "words"),
-    [
-        ("p50=20ms", True, 10e6, 0.5, "p50 10 ms is within 20 ms (+50.0 %)"),
-        ("p99=20ms", False, 30e6, -0.5, "p99 30 ms is above 20 ms (-50.0 %)"),
-        ("p90=12.5ms", True, 10e6, 0.2, "p90 10 ms is within 12.5 ms (+20.0 %)"),
-        ("mean=10ms", False, 11e6, -0.1, "mean 11 ms is above 10 ms"),
-        ("errors=10%", True, 0.1, 0.0, "errors 10 % is within 10 % (+0.000 %)"),
-        ("errors=5%", False, 0.1, -1.0, "errors 10 % is above 5 % (-100 %)"),
-        ("errors=0", False, 0.1, None, "errors 10 % is above 0 %"),
-        ("errors.status=5%", True, 0.04, 0.2, "errors.status 4 % is within 5 % (+20.0 %)"),
-        ("goodput=80%@10ms", True, 0.855, 0.055, "goodput 85.5 % is not below 80 % (+5.50 points)"),
-        ("goodput=90%@29ms", False, 0.855, -0.045, "goodput 85.5 % is below 90 % (-4.50 points)"),
-        ("goodput=90%@31ms", True, 0.9, 0.0, "goodput 90 % is not below 90 % (+0.000 points)"),
-    ],
+@cases(
+    "text, met, value, margin, words",
+    ("p50=20ms", True, 10e6, 0.5, "p50 10 ms is within 20 ms (+50.0 %)"),
+    ("p99=20ms", False, 30e6, -0.5, "p99 30 ms is above 20 ms (-50.0 %)"),
+    ("p90=12.5ms", True, 10e6, 0.2, "p90 10 ms is within 12.5 ms (+20.0 %)"),
+    ("mean=10ms", False, 11e6, -0.1, "mean 11 ms is above 10 ms"),
+    ("errors=10%", True, 0.1, 0.0, "errors 10 % is within 10 % (+0.000 %)"),
+    ("errors=5%", False, 0.1, -1.0, "errors 10 % is above 5 % (-100 %)"),
+    ("errors=0", False, 0.1, None, "errors 10 % is above 0 %"),
+    ("errors.status=5%", True, 0.04, 0.2, "errors.status 4 % is within 5 % (+20.0 %)"),
+    ("goodput=80%@10ms", True, 0.855, 0.055, "goodput 85.5 % is not below 80 % (+5.50 points)"),
+    ("goodput=90%@29ms", False, 0.855, -0.045, "goodput 85.5 % is below 90 % (-4.50 points)"),
+    ("goodput=90%@31ms", True, 0.9, 0.0, "goodput 90 % is not below 90 % (+0.000 points)"),
 )
 def test_figures_are_those_of_all_launches(
     text: str, met: bool, value: float, margin: float | None, words: str
@@ -70,22 +66,13 @@ def test_figures_are_those_of_all_launches(
     assert one.text.startswith(words)
 
 
-def test_requests_without_an_answer_count_as_errors_and_against_goodput() -> None:
-    one = measured(*[10.0] * 90, failed={"timeout": 4}, in_flight=6)
-    assert judged("errors=10%", one).value == pytest.approx(0.1)
-    assert judged("errors.timeout=10%", one).value == pytest.approx(0.04)
-    assert judged("goodput=50%@1s", one).value == pytest.approx(0.9)
-
-
-@pytest.mark.parametrize(
-    ("text", "met", "words"),
-    [
-        ("p99=50ms", False, "p99 > 100 ms is above 50 ms (-100"),
-        ("p99=1s", None, "p99 depends on 5 requests without an answer"),
-        ("p90=1s", True, "p90 20 ms is within 1 s"),
-        ("mean=5ms", False, "mean > 16 ms is above 5 ms"),
-        ("mean=1s", None, "mean depends on 5 requests without an answer"),
-    ],
+@cases(
+    "text, met, words",
+    ("p99=50ms", False, "p99 > 100 ms is above 50 ms (-100"),
+    ("p99=1s", None, "p99 depends on 5 requests without an answer"),
+    ("p90=1s", True, "p90 20 ms is within 1 s"),
+    ("mean=5ms", False, "mean > 16 ms is above 5 ms"),
+    ("mean=1s", None, "mean depends on 5 requests without an answer"),
 )
 def test_a_lower_bound_is_missed_or_not_judged(text: str, met: bool | None, words: str) -> None:
     """95 of 100 are answered: percentiles up to p95 are known, the mean and those above are not."""
@@ -105,17 +92,15 @@ def test_a_lower_bound_is_met_where_even_endless_waits_would_not_change_that() -
     assert far.text == "p90 > 10 ms is within 12.1 ms"
 
 
-@pytest.mark.parametrize(
-    ("text", "of", "why"),
-    [
-        ("p99=1s", [measured(*[1.0] * 99)], "p99 needs 100 requests, 99 were measured"),
-        ("p99.9=1s", [measured(*[1.0] * 120)] * 8, "p99.9 needs 1,000 requests, 960 were measured"),
-        ("p50=1s", [measured(failed={"reset": 9})], "no request was answered"),
-        ("goodput=5%@1s", [measured()], "no request was measured"),
-        ("errors=1%", [measured()], "no request was measured"),
-        ("p50=1s", [], "not measured"),
-        ("itl_p50=1s", [measured(1.0)], "no itl was measured"),
-    ],
+@cases(
+    "text, of, why",
+    ("p99=1s", [measured(*[1.0] * 99)], "p99 needs 100 requests, 99 were measured"),
+    ("p99.9=1s", [measured(*[1.0] * 120)] * 8, "p99.9 needs 1,000 requests, 960 were measured"),
+    ("p50=1s", [measured(failed={"reset": 9})], "no request was answered"),
+    ("goodput=5%@1s", [measured()], "no request was measured"),
+    ("errors=1%", [measured()], "no request was measured"),
+    ("p50=1s", [], "not measured"),
+    ("itl_p50=1s", [measured(1.0)], "no itl was measured"),
 )
 def test_what_the_trials_cannot_decide_is_not_judged(text: str, of: list[Trial], why: str) -> None:
     one = judged(text, *of)
@@ -123,7 +108,11 @@ def test_what_the_trials_cannot_decide_is_not_judged(text: str, of: list[Trial],
     assert one.text == one.why_not == why and one.value_text == one.margin_text == "-"
 
 
-def test_a_value_that_is_above_its_limit_never_looks_like_it() -> None:
+def test_of_requests_without_an_answer_and_values_just_above_the_limit() -> None:
+    one = measured(*[10.0] * 90, failed={"timeout": 4}, in_flight=6)
+    assert judged("errors=10%", one).value == pytest.approx(0.1)
+    assert judged("errors.timeout=10%", one).value == pytest.approx(0.04)
+    assert judged("goodput=50%@1s", one).value == pytest.approx(0.9)
     objective = Objective("p99", "percentile", 50e6, share=0.99)
     assert Judgement(objective, 50.02e6, False, -0.0004).value_text == "50.02 ms"
     assert Judgement(objective, 61.234e6, False, -0.2).value_text == "61.2 ms"

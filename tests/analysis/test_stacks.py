@@ -1,7 +1,5 @@
 """Tables of stacks that were made by hand, and properties that hold for any."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,6 +32,7 @@ from serve_bench.analysis.stacks import (
 )
 from serve_bench.core.errors import BadInput
 from serve_bench.runner.recording import layer_rules
+from tests.cases import cases
 
 RAW = """\
 main (app.py:1);serve (app.py:9);hot (app.py:20) 60
@@ -70,23 +69,21 @@ def test_functions_are_added_up_over_lines() -> None:
         "main (app.py)": (5.0, 100.0),
     }
     assert top_functions(stacks, 1)[0].name == "hot (app.py)"
+    again = parse_raw("f (a.py:1);f (a.py:1);f (a.py:1);g (a.py:2) 10\n", "x")
+    assert shares(again) == {"f (a.py)": (0.0, 100.0), "g (a.py)": (100.0, 100.0)}  # once a stack
+    without_frames = parse_raw(" 63\nf (a.py:1) 1\n", "x")
+    assert without_frames == {(NO_FRAME,): 63, ("f (a.py:1)",): 1}
+    assert layer_of((NO_FRAME,), layer_rules()) == NO_FRAME
 
 
-def test_a_recursive_function_counts_once_a_stack() -> None:
-    stacks = parse_raw("f (a.py:1);f (a.py:1);f (a.py:1);g (a.py:2) 10\n", "x")
-    assert shares(stacks) == {"f (a.py)": (0.0, 100.0), "g (a.py)": (100.0, 100.0)}
-
-
-@pytest.mark.parametrize(
-    ("frame", "function", "file"),
-    [
-        ("hot (app.py:20)", "hot", "app.py"),
-        ("C.run.<locals>.f (a/b.py:3)", "C.run.<locals>.f", "a/b.py"),
-        ("write (libc.so.6)", "write", "libc.so.6"),
-        ("operator()(int) (ray/_raylet.so)", "operator()(int)", "ray/_raylet.so"),
-        ("<module> (<string>:4)", "<module>", "<string>"),
-        ("thread (20147): MainThread", "thread (20147): MainThread", ""),
-    ],
+@cases(
+    "frame, function, file",
+    ("hot (app.py:20)", "hot", "app.py"),
+    ("C.run.<locals>.f (a/b.py:3)", "C.run.<locals>.f", "a/b.py"),
+    ("write (libc.so.6)", "write", "libc.so.6"),
+    ("operator()(int) (ray/_raylet.so)", "operator()(int)", "ray/_raylet.so"),
+    ("<module> (<string>:4)", "<module>", "<string>"),
+    ("thread (20147): MainThread", "thread (20147): MainThread", ""),
 )
 def test_a_frame_is_split_as_py_spy_writes_it(frame: str, function: str, file: str) -> None:
     assert split_frame(frame) == (function, file)
@@ -108,25 +105,20 @@ def test_threads_that_hardly_ran_are_marked_and_their_headings_taken_off() -> No
         (NO_FRAME,): 2,
     }
     assert layers(marked, layer_rules())[IDLE] == pytest.approx(100 * 40 / 144)
+    # Of a process that does little the busiest thread counts.
+    two = parse_raw("thread (1): Main;a (x.py:1) 9\nthread (2): pool;b (x.py:2) 4\n", "x")
+    assert {("a (x.py:1)",), ("b (x.py:2)", WAITED)} <= set(by_thread_ran(two, {1: 0.01, 2: 1e-4}))
 
 
-def test_of_a_process_that_does_little_the_busiest_thread_counts() -> None:
-    stacks = parse_raw("thread (1): Main;a (x.py:1) 9\nthread (2): pool;b (x.py:2) 4\n", "x")
-    assert ("a (x.py:1)",) in by_thread_ran(stacks, {1: 0.01, 2: 0.0001})
-    assert ("b (x.py:2)", WAITED) in by_thread_ran(stacks, {1: 0.01, 2: 0.0001})
-
-
-@pytest.mark.parametrize(
-    ("frame", "kept"),
-    [
-        ("hot (app.py:12)", "hot (app.py:12)"),
-        ("f (/x/lib/python3.11/site-packages/ray/a.py:1)", "f (ray/a.py:1)"),
-        ("f (/x/lib/python3.11/asyncio/events.py:84)", "f (asyncio/events.py:84)"),
-        ("<module> (/srv/me/work/app.py:3)", "<module> (work/app.py:3)"),
-        ("g (/srv/lib.so)", "g (srv/lib.so)"),
-        ("take_gil (libpython3.11.so.1.0)", "take_gil (libpython3.11.so.1.0)"),
-        ("thread (7): a/b", "thread (7): a/b"),
-    ],
+@cases(
+    "frame, kept",
+    ("hot (app.py:12)", "hot (app.py:12)"),
+    ("f (/x/lib/python3.11/site-packages/ray/a.py:1)", "f (ray/a.py:1)"),
+    ("f (/x/lib/python3.11/asyncio/events.py:84)", "f (asyncio/events.py:84)"),
+    ("<module> (/srv/me/work/app.py:3)", "<module> (work/app.py:3)"),
+    ("g (/srv/lib.so)", "g (srv/lib.so)"),
+    ("take_gil (libpython3.11.so.1.0)", "take_gil (libpython3.11.so.1.0)"),
+    ("thread (7): a/b", "thread (7): a/b"),
 )
 def test_no_path_of_a_machine_is_kept(frame: str, kept: str) -> None:
     stacks: Stacks = merged([{("main (a.py:1)", frame): 3}, {("main (a.py:1)", kept): 4}])
@@ -134,15 +126,7 @@ def test_no_path_of_a_machine_is_kept(frame: str, kept: str) -> None:
     assert whole == {("main (a.py:1)", kept): 7}
 
 
-def test_a_stack_without_frames_is_a_thread_that_python_does_not_run() -> None:
-    stacks = parse_raw(" 63\nf (a.py:1) 1\n", "x")
-    assert stacks == {(NO_FRAME,): 63, ("f (a.py:1)",): 1}
-    assert layer_of((NO_FRAME,), layer_rules()) == NO_FRAME
-
-
-@pytest.mark.parametrize(
-    "text", ["no count here", "a;b 1.5", "a;b -1", '{"json": 1}', f"a {'9' * 16}"]
-)
+@cases("text", "no count here", "a;b 1.5", "a;b -1", '{"json": 1}', f"a {'9' * 16}")
 def test_what_is_no_stack_is_named_by_its_line(text: str) -> None:
     with pytest.raises(BadInput, match=r"^f\.txt: line 2 is no stack"):
         parse_raw(f"a 1\n{text}\n", "f.txt")
@@ -154,9 +138,7 @@ def test_raw_text_is_read_back_as_it_was(stacks: dict[tuple[str, ...], int]) -> 
 
 
 @given(STACKS, STACKS)
-def test_nothing_is_lost_or_counted_twice(
-    a: dict[tuple[str, ...], int], b: dict[tuple[str, ...], int]
-) -> None:
+def test_nothing_is_lost(a: dict[tuple[str, ...], int], b: dict[tuple[str, ...], int]) -> None:
     assert total(merged([a, b])) == total(a) + total(b)
     assert total(by_function(a)) == total(a)
     assert sum(one.self_percent for one in top_functions(a, 1000)) == pytest.approx(100)
@@ -177,39 +159,32 @@ def test_the_change_is_of_shares_so_length_does_not_matter() -> None:
     found = {one.name: one.self_change for one in changes(a, b)}
     assert found == {"old (a.py)": -40.0, "new (a.py)": 40.0}
     assert not changes(a, {stack: 7 * count for stack, count in a.items()})
-
-
-def test_the_error_of_sampling_shrinks_with_the_root_of_the_samples() -> None:
-    assert noise_points(50, 100) == pytest.approx(10.0)
-    assert noise_points(50, 10_000) == pytest.approx(1.0)
-    assert noise_points(0, 100) == 0.0
-    assert noise_points(10, 0) == 100.0
+    noise = [noise_points(*of) for of in ((50, 100), (50, 10_000), (0, 100), (10, 0))]
+    assert noise == pytest.approx([10.0, 1.0, 0.0, 100.0])  # by the root of the samples
 
 
 ENTRY = "UserCallableWrapper._call_func_or_gen (ray/serve/_private/replica.py:900)"
 
 
-@pytest.mark.parametrize(
-    ("stack", "layer"),
-    [
-        ("run (a.py:1);RequestResponseCycle.send (uvicorn/protocols/http/h.py:9)", "HTTP server"),
-        (f"{ENTRY};__call__ (app.py:3);hot (app.py:9)", USER_CODE),
-        (f"{ENTRY};__call__ (app.py:3);dumps (json/__init__.py:9)", USER_CODE),
-        (f"{ENTRY};matmul (numpy/core.py:3)", USER_CODE),
-        (f"{ENTRY};Response.render (starlette/responses.py:3)", "HTTP server"),
-        ("main (app.py:3);hot (app.py:9)", OTHER),
-        ("f (ray/serve/_private/replica.py:1);dumps (json/__init__.py:9)", "Serve replica"),
-        ("f (ray/serve/_private/router.py:1)", "Serve router"),
-        ("f (ray/serve/_private/replica.py:1);info (logging/__init__.py:5)", "logging"),
-        ("f (ray/serve/_private/replica.py:1);Metric._record (ray/util/metrics.py:5)", "metrics"),
-        ("Thread.run (threading.py:9);Condition.wait (threading.py:327)", IDLE),
-        ("main (default_worker.py:9);Worker.main_loop (ray/_private/worker.py:1069)", IDLE),
-        ("Thread._bootstrap_inner (threading.py:9);Thread.run (threading.py:982)", "event loop"),
-        ("f (ray/serve/_private/replica.py:1);take_gil (libpython3.11.so.1.0)", "GIL wait"),
-        ("f (ray/serve/_private/proxy.py:1);create_task (asyncio/tasks.py:9)", "event loop"),
-        ("f (ray/serve/_private/proxy.py:1);_channel (grpc/_channel.py:9)", "gRPC"),
-        ("thread (7): loop", OTHER),
-    ],
+@cases(
+    "stack, layer",
+    ("run (a.py:1);RequestResponseCycle.send (uvicorn/protocols/http/h.py:9)", "HTTP server"),
+    (f"{ENTRY};__call__ (app.py:3);hot (app.py:9)", USER_CODE),
+    (f"{ENTRY};__call__ (app.py:3);dumps (json/__init__.py:9)", USER_CODE),
+    (f"{ENTRY};matmul (numpy/core.py:3)", USER_CODE),
+    (f"{ENTRY};Response.render (starlette/responses.py:3)", "HTTP server"),
+    ("main (app.py:3);hot (app.py:9)", OTHER),
+    ("f (ray/serve/_private/replica.py:1);dumps (json/__init__.py:9)", "Serve replica"),
+    ("f (ray/serve/_private/router.py:1)", "Serve router"),
+    ("f (ray/serve/_private/replica.py:1);info (logging/__init__.py:5)", "logging"),
+    ("f (ray/serve/_private/replica.py:1);Metric._record (ray/util/metrics.py:5)", "metrics"),
+    ("Thread.run (threading.py:9);Condition.wait (threading.py:327)", IDLE),
+    ("main (default_worker.py:9);Worker.main_loop (ray/_private/worker.py:1069)", IDLE),
+    ("Thread._bootstrap_inner (threading.py:9);Thread.run (threading.py:982)", "event loop"),
+    ("f (ray/serve/_private/replica.py:1);take_gil (libpython3.11.so.1.0)", "GIL wait"),
+    ("f (ray/serve/_private/proxy.py:1);create_task (asyncio/tasks.py:9)", "event loop"),
+    ("f (ray/serve/_private/proxy.py:1);_channel (grpc/_channel.py:9)", "gRPC"),
+    ("thread (7): loop", OTHER),
 )
 def test_a_stack_belongs_to_the_layer_of_its_innermost_known_frame(stack: str, layer: str) -> None:
     assert layer_of(tuple(stack.split(";")), layer_rules()) == layer
@@ -225,9 +200,7 @@ def test_layers_are_shares_of_all_samples_and_idle_can_be_left_out() -> None:
     assert layers(without(stacks, IDLE, rules), rules) == {"HTTP server": 62.5, OTHER: 37.5}
 
 
-@pytest.mark.parametrize(
-    "table", [{"name": "x"}, {"files": ["a"]}, {"name": "x", "files": ["a"], "fils": ["b"]}]
-)
+@cases("table", {"name": "x"}, {"files": ["a"]}, {"name": "x", "files": ["a"], "fils": ["b"]})
 def test_a_wrong_rule_is_named(table: dict[str, object]) -> None:
     with pytest.raises(BadInput, match=r"^mine\.toml\.layer\[1\]"):
         read_rules({"layer": [{"name": "ok", "files": ["a"]}, table]}, "mine.toml")

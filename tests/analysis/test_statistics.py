@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -8,6 +6,7 @@ import pytest
 from serve_bench.analysis.statistics import Line, best, spread, summarize
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Metric, Record, result_of
+from tests.cases import cases
 from tests.records import ROWS, cell, planned, run, trial
 
 FIRST = planned()
@@ -27,9 +26,6 @@ def test_mean_and_std_are_those_of_the_published_benchmark() -> None:
     assert figures.mean == 100.0
     assert figures.std == pytest.approx((200 / 3) ** 0.5)
     assert (figures.windows, figures.launches, figures.launch_std) == (3, 1, None)
-
-
-def test_several_launches_have_a_spread_of_their_own() -> None:
     # Means 100 and 120: mean of launches 110, std over launches (ddof 1) 14.14; windows within
     # a launch spread by 10 and 20: the root of the mean variance is sqrt((100 + 400) / 2).
     figures = spread([rates(90.0, 110.0), rates(100.0, 140.0)])
@@ -53,11 +49,8 @@ def test_percentiles_come_from_the_merged_histograms_of_all_launches() -> None:
     assert figures.max == 5 * ms
     assert figures.mean == pytest.approx((50 * 1 + 40 * 2 + 10 * 5) / 100 * ms, rel=0.001)
     assert line.status == "measured"
-
-
-def test_an_empty_histogram_gives_no_figures() -> None:
     (line,) = lines_of(run(FIRST), trial(FIRST, latency=Histogram().encode()))
-    assert line.distributions == {}
+    assert line.distributions == {}  # an empty histogram gives none
 
 
 def test_what_was_not_measured_has_a_line_all_the_same() -> None:
@@ -69,6 +62,8 @@ def test_what_was_not_measured_has_a_line_all_the_same() -> None:
     assert none.spreads == {} and none.completed == 0
     (part,) = lines_of(run(FIRST, second), trial(FIRST))
     assert part.status == "partly measured"
+    (line,) = lines_of(run(), trial(FIRST, 7.0))  # without a plan
+    assert (line.status, line.spreads["throughput"].mean) == ("measured", 7.0)
 
 
 def test_a_profiled_trial_enters_no_mean() -> None:
@@ -86,11 +81,6 @@ def test_the_ratio_is_to_the_first_variant_row_by_row() -> None:
     assert lines_of(run(*plan), *records[2:])[2].ratio is None
     zero = [trial(plan[0], 0.0), trial(plan[2], 5.0)]
     assert lines_of(run(plan[0], plan[2]), *zero)[1].ratio is None
-
-
-def test_a_trial_without_a_plan_is_summarized_too() -> None:
-    (line,) = lines_of(run(), trial(FIRST, 7.0))
-    assert (line.status, line.spreads["throughput"].mean) == ("measured", 7.0)
 
 
 def test_failures_are_added_by_class_the_most_frequent_first() -> None:
@@ -119,25 +109,23 @@ def replicas(line: Line) -> int:
     return int(line.cell["num_replicas"])
 
 
-def test_a_row_of_a_broken_cluster_is_never_the_best() -> None:
-    first, second, third = lines([100.0], [300.0], [200.0])
+@cases(
+    "rates, failed, found",
+    (([100.0], [96.0], [95.0], [50.0]), None, [1, 2]),  # 100 <= 1.05 * 96, and not 1.05 * 95
+    (([100.0, 101.0, 99.0], [80.0, 81.0, 79.0]), None, [1]),
+    (([80, 100, 120], [70, 80, 90]), None, [1, 2]),  # launches that differ
+    (([80.0, 120.0], [70.0, 90.0]), None, [1]),  # with two it is the windows that tell
+    (([100.0], [300.0]), 1, [1]),  # another has no errors
+    (([100.0], [300.0]), None, [2]),
+    (([100.0],), None, []),
+    ((), None, []),
+)
+def test_cells_that_cannot_be_told_from_the_best(
+    rates: tuple[list[float], ...], failed: int | None, found: list[int]
+) -> None:
+    assert [replicas(one) for one in best(lines(*rates, failed=failed))] == found
+    first, second, third = lines([100.0], [300.0], [200.0])  # never that of a broken cluster
     assert best([first, replace(second, broken=True), third])[0] is third
-
-
-def test_cells_within_five_percent_are_like_it() -> None:
-    found = best(lines([100.0], [96.0], [95.0], [50.0]))
-    assert [replicas(one) for one in found] == [1, 2]  # 100 <= 1.05 * 96, and not 1.05 * 95
-
-
-def test_launches_that_differ_keep_cells_from_being_told_apart() -> None:
-    apart, close = ([100.0, 101.0, 99.0], [80.0, 81.0, 79.0]), ([80, 100, 120], [70, 80, 90])
-    assert len(best(lines(*apart))) == 1
-    assert len(best(lines(*close))) == 2
-
-
-def test_with_two_launches_it_is_the_windows_that_tell() -> None:
-    # each launch with two equal windows
-    assert len(best(lines([80.0, 120.0], [70.0, 90.0]))) == 1
 
 
 def test_windows_that_spread_keep_cells_from_being_told_apart() -> None:
@@ -145,12 +133,3 @@ def test_windows_that_spread_keep_cells_from_being_told_apart() -> None:
     other = trial(planned(of=cell(replicas=2)), 33.0, 47.0, 60.0)
     found = best(summarize(replace(rough, trials=(*rough.trials, other))))
     assert [replicas(one) for one in found] == [1, 2]
-
-
-def test_a_row_with_errors_is_not_the_best_while_another_has_none() -> None:
-    assert replicas(best(lines([100.0], [300.0], failed=1))[0]) == 1
-    assert best(lines([100.0], [300.0], failed=None))
-
-
-def test_one_row_has_no_best() -> None:
-    assert best(lines([100.0])) == best(()) == ()

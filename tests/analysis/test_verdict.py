@@ -1,8 +1,6 @@
 """What limited a trial, where a core, the host or the client was full: situations made by hand,
 those of the README's tables among them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Final
 

@@ -1,15 +1,12 @@
 """What limited a trial, where slots, batches or a deployment behind the front were full."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, Final
-
-import pytest
 
 from serve_bench.analysis.verdict import limited_by
 from serve_bench.core.result import JsonObject, Trial
 from serve_bench.core.usage import BATCH_SIZE
+from tests.cases import cases
 from tests.records import cell
 from tests.verdict_trials import IDLE, measured, process, serving, tiers, usage, with_metric
 
@@ -34,23 +31,21 @@ FEW: Final[JsonObject] = {"status": "fresh", "levels": {"ongoing": 0.1}}
 ALONE: Final = {"p50_ms": 500.0, "alone_p50_ms": 500.0}
 
 
-@pytest.mark.parametrize(
-    ("trial", "cause", "confidence", "figures"),
-    [
-        (slots(10, 20), "concurrency limit", "high", "concurrency limit, 10 requests for 1 slot"),
-        (slots(2, 4, replicas=2, waits=ALONE), "offered load", "medium", ""),  # nobody waits
-        (slots(10, 20, FULL), "replica CPU", "high", ""),
-        (slots(10, 20, serve_metrics=FEW), "concurrency limit", "low", ""),  # Serve saw none
-        (batched(4, 39), "batch wait", "high", "batch wait: timeout 100 ms, p50 103 ms"),
-        (batched(4, 39, 4, 4, 4), "batch wait", "high", "batches 25 % full"),
-        (batched(4, 8), "app wait", "low", ""),  # a small part of the latency
-        (batched(4, 39, seen=FULL), "replica CPU", "high", ""),
-        (batched(64, 160, 16, 16), "replica loop", "low", "batches full, 64 in flight for 16"),
-        (
-            batched(16, 160, 16, forward={"16": [1, 97_000_000]}),
-            *("replica loop", "", "97 % of the time in its batch function"),
-        ),
-    ],
+@cases(
+    "trial, cause, confidence, figures",
+    (slots(10, 20), "concurrency limit", "high", "concurrency limit, 10 requests for 1 slot"),
+    (slots(2, 4, replicas=2, waits=ALONE), "offered load", "medium", ""),  # nobody waits
+    (slots(10, 20, FULL), "replica CPU", "high", ""),
+    (slots(10, 20, serve_metrics=FEW), "concurrency limit", "low", ""),  # Serve saw none
+    (batched(4, 39), "batch wait", "high", "batch wait: timeout 100 ms, p50 103 ms"),
+    (batched(4, 39, 4, 4, 4), "batch wait", "high", "batches 25 % full"),
+    (batched(4, 8), "app wait", "low", ""),  # a small part of the latency
+    (batched(4, 39, seen=FULL), "replica CPU", "high", ""),
+    (batched(64, 160, 16, 16), "replica loop", "low", "batches full, 64 in flight for 16"),
+    (
+        batched(16, 160, 16, forward={"16": [1, 97_000_000]}),
+        *("replica loop", "", "97 % of the time in its batch function"),
+    ),
 )
 def test_slots_and_batches(trial: Trial, cause: str, confidence: str, figures: str) -> None:
     verdict = limited_by(trial)
@@ -68,17 +63,18 @@ def test_a_deployment_behind_an_idle_front_is_downstream() -> None:
     unknown = limited_by(at)
     assert (unknown.cause, unknown.deployment) == ("replica CPU", "Ranker")
     assert "which deployment HTTP meets is not known" in unknown.unseen
+    slots = limited_by(measured(50, 20, tiers(5, 3), of=cell(queries=1)), front="Ingress")
+    assert slots.cause == "downstream deployment"
+    assert slots.figures == "downstream Ranker: concurrency limit, 50 requests for 1 slot"
 
 
-@pytest.mark.parametrize(
-    ("proxy_wait", "replica_wait", "host", "cause"),
-    [
-        (11, 21, 167, "downstream deployment"),
-        (11, None, 167, "host CPU"),  # the wait of its busiest thread is not known
-        (11, 10, 167, "host CPU"),  # it rests at times
-        (80, 21, 167, "host CPU"),  # the proxy never rests either
-        (11, 21, 185, "downstream deployment"),  # no core is free, of which it has most
-    ],
+@cases(
+    "proxy_wait, replica_wait, host, cause",
+    (11, 21, 167, "downstream deployment"),
+    (11, None, 167, "host CPU"),  # the wait of its busiest thread is not known
+    (11, 10, 167, "host CPU"),  # it rests at times
+    (80, 21, 167, "host CPU"),  # the proxy never rests either
+    (11, 21, 185, "downstream deployment"),  # no core is free, of which it has most
 )
 def test_the_only_part_that_never_rests_comes_before_a_host_with_a_core_free_at_times(
     proxy_wait: float, replica_wait: float | None, host: float, cause: str
@@ -105,24 +101,13 @@ def test_a_busy_front_is_no_downstream_deployment() -> None:
     assert (both.cause, both.confidence) == ("replica CPU", "medium")
 
 
-def test_slots_of_a_deployment_behind_the_front_are_downstream() -> None:
-    at = measured(50, 20, tiers(5, 3), of=cell(queries=1))
-    verdict = limited_by(at, front="Ingress")
-    assert verdict.cause == "downstream deployment"
-    assert verdict.figures == "downstream Ranker: concurrency limit, 50 requests for 1 slot"
-
-
-@pytest.mark.parametrize(
-    ("slots", "cause", "figures"),
-    [
-        ({"Ranker": 50, "Ingress": 5}, "concurrency limit", "Ingress: concurrency limit, 50 req"),
-        ({"Ranker": 1, "Ingress": 5}, "downstream deployment", "downstream Ranker: concurrency"),
-        ({"Ranker": 100, "Ingress": 100}, "app wait", "a wait inside the app"),
-    ],
+@cases(
+    "slots, cause, figures",
+    ({"Ranker": 50, "Ingress": 5}, "concurrency limit", "Ingress: concurrency limit, 50 req"),
+    ({"Ranker": 1, "Ingress": 5}, "downstream deployment", "downstream Ranker: concurrency"),
+    ({"Ranker": 100, "Ingress": 100}, "app wait", "a wait inside the app"),
 )
-def test_of_an_own_app_the_deployment_with_the_fewest_slots_limits(
-    slots: dict[str, int], cause: str, figures: str
-) -> None:
+def test_the_fewest_slots_limit(slots: dict[str, int], cause: str, figures: str) -> None:
     at = replace(measured(50, 20, tiers(5, 3), of={"Ranker.num_replicas": 1}), slots=slots)
     verdict = limited_by(at, front="Ingress")
     assert verdict.cause == cause and verdict.figures.startswith(figures)

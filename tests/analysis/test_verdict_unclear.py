@@ -1,17 +1,14 @@
 """What limited a trial, where nothing was full or it cannot be told; ladders and launches."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import get_args
-
-import pytest
 
 from serve_bench.analysis.verdict import limited_by, prevailing
 from serve_bench.analysis.verdict.candidates import HINTS, Cause
 from serve_bench.analysis.verdict.case import symptoms
 from serve_bench.core.load_result import Counts
 from serve_bench.core.result import Trial
+from tests.cases import cases
 from tests.records import cell
 from tests.verdict_trials import (
     DEFAULT_1,
@@ -77,15 +74,13 @@ LITTLE = usage(process(1, "proxy", 150), host=20)
 BESIDE = usage(process(1, "proxy", 9), process(2, "raylet", 98), host=120)
 
 
-@pytest.mark.parametrize(
-    ("one", "reason"),
-    [
-        (measured(10, 10, {}), "CPU was not sampled"),
-        (measured(10, 10, IDLE, failed=300), "75 % of the requests failed"),
-        (replace(measured(10, 10, IDLE), counts=Counts(9, 0, {}, 9)), "no request was completed"),
-        (measured(10, 10, LITTLE), "processes used 150 % of a core, but the host 20 %"),
-        (measured(10, 10, BESIDE), "raylet CPU 98 % of a core, and nothing on the way"),
-    ],
+@cases(
+    "one, reason",
+    (measured(10, 10, {}), "CPU was not sampled"),
+    (measured(10, 10, IDLE, failed=300), "75 % of the requests failed"),
+    (replace(measured(10, 10, IDLE), counts=Counts(9, 0, {}, 9)), "no request was completed"),
+    (measured(10, 10, LITTLE), "processes used 150 % of a core, but the host 20 %"),
+    (measured(10, 10, BESIDE), "raylet CPU 98 % of a core, and nothing on the way"),
 )
 def test_what_cannot_be_told_is_unclear_with_its_reason(one: Trial, reason: str) -> None:
     verdict = limited_by(one)
@@ -143,18 +138,12 @@ def test_the_guides_two_symptoms() -> None:
     assert symptoms([measured(1, 10, IDLE), measured(10, 100, IDLE)]) == ()
     assert symptoms([measured(9, 100, IDLE), measured(10, 100, IDLE)]) == ()
     assert symptoms([]) == ()
-
-
-def test_processing_latency_is_taken_from_serve_where_it_was_read() -> None:
-    def told(at: Trial, ms: float) -> Trial:
+    # The latency of processing is taken from Serve where it was read.
+    for trial, ms in ((measured(1, 20, IDLE), 40.0), (measured(10, 20, IDLE), 390.0)):
         group = {"app#NoOp": {"processing_ms": ms}}
-        return replace(at, serve_metrics={"status": "fresh", "deployments": group})
-
-    ladder = [told(measured(1, 20, IDLE), 40.0), told(measured(10, 20, IDLE), 390.0)]
-    climbing = [one for one in symptoms(ladder) if one.sign == "climbing latency"]
-    assert [one.text for one in climbing] == [
-        "climbing latency: 40 -> 390 ms from 1 to 10 clients, by the replica"
-    ]
+        ladder.append(replace(trial, serve_metrics={"status": "fresh", "deployments": group}))
+    (climbing,) = [one for one in symptoms(ladder[3:]) if one.sign == "climbing latency"]
+    assert climbing.text == "climbing latency: 40 -> 390 ms from 1 to 10 clients, by the replica"
 
 
 def test_a_ladder_alone_tells_that_requests_wait_and_not_for_what() -> None:
@@ -210,25 +199,18 @@ def test_another_client_or_launch_is_no_rung_of_the_ladder() -> None:
 def test_every_cause_has_a_hint_and_no_hint_is_without_a_cause() -> None:
     assert set(HINTS) == set(get_args(Cause))
     assert all(hint and "\n" not in hint for hint in HINTS.values())
-
-
-def test_over_launches_the_most_frequent_cause_prevails() -> None:
     proxy, other = limited_by(DEFAULT_100), limited_by(DEFAULT_1)
-    assert prevailing([other, proxy, proxy]) == proxy
+    assert prevailing([other, proxy, proxy]) == proxy  # over launches, the most frequent cause
     assert prevailing([other]) == other
-
-
-def test_a_row_that_was_cut_counts_what_never_came_back_as_in_flight() -> None:
-    seen = usage(process(1, "proxy", 12), process(2, "replica", 9), host=30)
-    slow = measured(200, 13, seen, of=cell(queries=32), latency_ms=2600, left=198)
-    for flags in ({}, {"cut": True}):  # by the few that came back there would be room
-        verdict = limited_by(replace(slow, flags=flags))
-        assert verdict.cause == "concurrency limit" and "198 requests for 32 slots" in verdict.text
 
 
 def test_a_client_that_waited_for_a_row_that_was_cut_was_not_the_limit() -> None:
     """By the few answers of the first moment it looks slow: the rest never came."""
     seen = usage(process(1, "proxy", 12), process(2, "replica", 9), host=30)
+    slow = measured(200, 13, seen, of=cell(queries=32), latency_ms=2600, left=198)
+    for flags in ({}, {"cut": True}):  # by the few that came back there would be room
+        verdict = limited_by(replace(slow, flags=flags))
+        assert verdict.cause == "concurrency limit" and "198 requests for 32 slots" in verdict.text
     for cut, busy, to_blame in ((False, 0.1, True), (True, 0.9, True), (True, 0.1, False)):
         client = bound(busy, None, "pickup")
         row = measured(5, 145, seen, latency_ms=0.1, client=client, left=5)

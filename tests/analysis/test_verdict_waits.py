@@ -1,15 +1,12 @@
 """What limited a trial, where it was looked at inside the replicas; and a busy host that limits
 nothing. The evidence is that of planted apps on a real Serve (scripts/bench verdicts)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, Final
 
-import pytest
-
 from serve_bench.analysis.verdict import limited_by, worth_a_look
 from serve_bench.core.result import JsonObject, Trial
+from tests.cases import cases
 from tests.records import cell
 from tests.verdict_trials import IDLE, bound, measured, process, usage
 
@@ -81,46 +78,43 @@ def test_no_line_is_named_where_requests_wait_in_many_or_were_hardly_looked_at()
         assert verdict.figures == "a wait inside the app, CPU idle"
 
 
-@pytest.mark.parametrize(
-    ("one", "words"),
-    [
-        (
-            replica(("a future", "shop.py:9", 20.0), pools={"P-1": {"threads": 1, "full": 1.0}}),
-            "1 thread of a pool, for which 20 of 20 requests wait at shop.py:9",
+@cases(
+    "one, words",
+    (
+        replica(("a future", "shop.py:9", 20.0), pools={"P-1": {"threads": 1, "full": 1.0}}),
+        "1 thread of a pool, for which 20 of 20 requests wait at shop.py:9",
+    ),
+    (
+        replica(
+            ("a future", "shop.py:9", 15.0),
+            own=[["asyncio.sleep", "shop.py:4", "Shop.engine", 1.0]],
         ),
-        (
-            replica(
-                ("a future", "shop.py:9", 15.0),
-                own=[["asyncio.sleep", "shop.py:4", "Shop.engine", 1.0]],
-            ),
-            "a future at shop.py:9, for which 15 of 15 requests wait while Shop.engine is at "
-            "shop.py:4",
+        "a future at shop.py:9, for which 15 of 15 requests wait while Shop.engine is at shop.py:4",
+    ),
+    (
+        replica(
+            ("anyio.to_thread.run_sync", "", 40.0),
+            threads=[["AnyIO worker thread", "shop.py:7", "read", 4.0]],
+            pools={"AnyIO worker thread": {"threads": 4, "full": 0.9}},
         ),
-        (
-            replica(
-                ("anyio.to_thread.run_sync", "", 40.0),
-                threads=[["AnyIO worker thread", "shop.py:7", "read", 4.0]],
-                pools={"AnyIO worker thread": {"threads": 4, "full": 0.9}},
-            ),
-            "4 threads of a pool (shop.py:7), for which 40 of 40 requests wait",
+        "4 threads of a pool (shop.py:7), for which 40 of 40 requests wait",
+    ),
+    (  # a sync method: its line is in a thread for each request
+        replica(
+            ("anyio.AsyncIOBackend.run_sync_in_worker_thread", "", 8.0),
+            threads=[["AnyIO worker thread", "shop.py:29", "Shop.rank", 7.0]],
+            pools={"AnyIO worker thread": {"threads": 9, "full": 0.3}},
         ),
-        (  # a sync method: its line is in a thread for each request
-            replica(
-                ("anyio.AsyncIOBackend.run_sync_in_worker_thread", "", 8.0),
-                threads=[["AnyIO worker thread", "shop.py:29", "Shop.rank", 7.0]],
-                pools={"AnyIO worker thread": {"threads": 9, "full": 0.3}},
-            ),
-            "shop.py:29 in a thread, where 8 of 8 requests wait",
+        "shop.py:29 in a thread, where 8 of 8 requests wait",
+    ),
+    (  # a thread beside them is no reason
+        replica(
+            ("anyio.AsyncIOBackend.run_sync_in_worker_thread", "", 8.0),
+            threads=[["worker", "shop.py:3", "tick", 1.0]],
+            pools={"AnyIO worker thread": {"threads": 9, "full": 0.3}},
         ),
-        (  # a thread beside them is no reason
-            replica(
-                ("anyio.AsyncIOBackend.run_sync_in_worker_thread", "", 8.0),
-                threads=[["worker", "shop.py:3", "tick", 1.0]],
-                pools={"AnyIO worker thread": {"threads": 9, "full": 0.3}},
-            ),
-            "anyio.AsyncIOBackend.run_sync_in_worker_thread, where 8 of 8 requests wait",
-        ),
-    ],
+        "anyio.AsyncIOBackend.run_sync_in_worker_thread, where 8 of 8 requests wait",
+    ),
 )
 def test_threads_and_tasks_that_are_waited_for(one: dict[str, Any], words: str) -> None:
     verdict = limited_by(seen(one, connections=int(one["ongoing"])))
@@ -136,6 +130,13 @@ def test_a_blocked_loop_is_told_with_its_line_on_a_single_row() -> None:
     assert (alone.cause, alone.confidence) == ("replica loop", "medium")
     half = replica(("asyncio.sleep", "shop.py:5", 20.0), loop=[["shop.py:64", 0.5]])
     assert limited_by(seen(half)).cause == "app wait"
+    # One that sleeps beside one that computes.
+    sleeps = replica(("a future", "", 2.0), pid=2, loop=[["shop.py:5", 1.0]])
+    works = replica(("a future", "", 2.0), pid=3, loop=[["shop.py:7", 0.6]])
+    uses = [process(2, "replica", 10, wait=1, of="app:Shop")]
+    uses += [process(3, "replica", 79, wait=1, of="app:Shop")]
+    verdict = limited_by(replace(seen(sleeps, works), usage=usage(*uses, host=110)))
+    assert verdict.cause == "replica loop" and "in 1 of 2 replicas" in verdict.figures
 
 
 def test_a_loop_that_computes_is_cpu_of_its_replica() -> None:
@@ -216,18 +217,14 @@ def test_a_wait_behind_a_call_is_named_where_it_is() -> None:
     assert figures == f"{words}, called in sequence, 4 a request, at shop.py:5"
 
 
-@pytest.mark.parametrize(
-    ("calls", "words"),
-    [
-        ({"a_request": 20.0, "at_once": 1.0}, "in sequence, 20 a request, at shop.py:5"),
-        ({"a_request": 20.0, "at_once": 7.5}, "7.5 at once, 20 a request, at shop.py:5"),
-        ({"a_request": 1.0, "at_once": 1.0}, "at shop.py:5"),
-        (None, "at shop.py:5"),
-    ],
+@cases(
+    "calls, words",
+    ({"a_request": 20.0, "at_once": 1.0}, "in sequence, 20 a request, at shop.py:5"),
+    ({"a_request": 20.0, "at_once": 7.5}, "7.5 at once, 20 a request, at shop.py:5"),
+    ({"a_request": 1.0, "at_once": 1.0}, "at shop.py:5"),
+    (None, "at shop.py:5"),
 )
-def test_calls_that_hold_requests_in_no_line_of_the_called(
-    calls: dict[str, float] | None, words: str
-) -> None:
+def test_calls_that_hold_requests(calls: dict[str, float] | None, words: str) -> None:
     """Most of the time goes to the way there and back: 20 requests are far from 100 slots."""
     place = ("asyncio.sleep", "shop.py:40", 6.0)
     helper = replica(place, name="Helper", max_ongoing=100, calls=calls)
@@ -244,19 +241,15 @@ def test_calls_that_hold_requests_in_no_line_of_the_called(
     assert ("calls of another deployment at shop.py:5" in figures) == ("a request" not in words)
 
 
-@pytest.mark.parametrize(
-    ("cpu", "alone_ms", "calls", "figures"),
-    [
-        (82, 30, 20.0, "Front: replica CPU 82 % of a core, while most requests wait in {calls}"),
-        (82, 500, 20.0, "Front: {calls}, where 20 of 20 requests wait"),  # as long as alone
-        (92, 500, 20.0, "Front: replica CPU 92 % of a core, while most requests wait in {calls}"),
-        (97, 30, 20.0, "Front: replica CPU 97 % of a core, while most requests wait in {calls}"),
-        (82, 30, 1.0, "Front: replica CPU 82 % of a core"),
-    ],
+@cases(
+    "cpu, alone_ms, calls, figures",
+    (82, 30, 20.0, "Front: replica CPU 82 % of a core, while most requests wait in {calls}"),
+    (82, 500, 20.0, "Front: {calls}, where 20 of 20 requests wait"),  # as long as alone
+    (92, 500, 20.0, "Front: replica CPU 92 % of a core, while most requests wait in {calls}"),
+    (97, 30, 20.0, "Front: replica CPU 97 % of a core, while most requests wait in {calls}"),
+    (82, 30, 1.0, "Front: replica CPU 82 % of a core"),
 )
-def test_calls_in_sequence_stand_beside_a_cpu_or_before_it(
-    cpu: float, alone_ms: float, calls: float, figures: str
-) -> None:
+def test_calls_in_sequence_and_cpu(cpu: float, alone_ms: float, calls: float, figures: str) -> None:
     """The CPU is what the calls cost, unless a request takes as long where nothing else runs."""
     place, several = ("asyncio.sleep", "shop.py:40", 2.0), {"a_request": calls, "at_once": 1.0}
     helper = replica(place, name="Helper", max_ongoing=100, calls=several)
@@ -299,27 +292,23 @@ def test_full_slots_are_the_limit_unless_requests_wait_for_one_another_inside() 
     assert limited_by(seen(lock, alone_ms=40), "Shop").cause == "app wait"
 
 
-@pytest.mark.parametrize(
-    ("held", "served", "haproxy", "words"),
-    [
-        (
-            *(0.1, 15, False),
-            "router back-off, 30 requests for 2 slots, idle 95 % of the time while requests waited "
-            "(never idle: about 170 requests/s)",
-        ),
-        (  # 11 ms between two requests: two tasks try, each 25 ms after its last try
-            *(0.9, 165, False),
-            "router back-off, 30 requests for 2 slots, idle 48 % of the time while requests waited "
-            "(never idle: about 170 requests/s)",
-        ),
-        (1.9, 300, False, "concurrency limit, 30 requests for 2 slots"),
-        (1.0, 190, False, "concurrency limit, 30 requests for 2 slots"),  # handed over within 8 ms
-        (0.1, 15, True, "concurrency limit, 30 requests for 2 slots"),  # requests pass no router
-    ],
+@cases(
+    "held, served, haproxy, words",
+    (
+        *(0.1, 15, False),
+        "router back-off, 30 requests for 2 slots, idle 95 % of the time while requests waited "
+        "(never idle: about 170 requests/s)",
+    ),
+    (  # 11 ms between two requests: two tasks try, each 25 ms after its last try
+        *(0.9, 165, False),
+        "router back-off, 30 requests for 2 slots, idle 48 % of the time while requests waited "
+        "(never idle: about 170 requests/s)",
+    ),
+    (1.9, 300, False, "concurrency limit, 30 requests for 2 slots"),
+    (1.0, 190, False, "concurrency limit, 30 requests for 2 slots"),  # handed over within 8 ms
+    (0.1, 15, True, "concurrency limit, 30 requests for 2 slots"),  # requests pass no router
 )
-def test_slots_that_are_idle_while_requests_wait_for_them_are_the_router_s(
-    held: float, served: int, haproxy: bool, words: str
-) -> None:
+def test_idle_slots_are_the_router_s(held: float, served: int, haproxy: bool, words: str) -> None:
     place = ("asyncio.sleep", "shop.py:5", held)
     trial = seen(replica(place, max_ongoing=2, served=served, mean_ms=12.0), connections=30)
     if haproxy:
@@ -342,20 +331,23 @@ def test_a_replica_that_is_slower_than_the_others() -> None:
     )
     # One that has more requests at once answers as many: it is no slower.
     assert limited_by(seen(slow, {**fast, "served": 70}), "Shop").cause == "app wait"
-
-
-def test_a_replica_that_answers_nothing_while_it_is_looked_at_is_the_slower() -> None:
-    place = ("asyncio.sleep", "shop.py:5", 5.0)
+    # One that answers nothing while it is looked at; where neither does, none is slower.
     slow = replica(place, max_ongoing=5, mean_ms=None, served=0)
     fast = replica(place, max_ongoing=5, mean_ms=100.0, served=90)
     verdict = limited_by(seen(slow, fast), "Shop")
     assert verdict.cause == "slow replica" and "takes more than 1,900 ms" in verdict.figures
-    # Nothing was answered by either: none is known to be slower.
     assert limited_by(seen(slow, {**fast, "served": 0}), "Shop").cause != "slow replica"
     # One request that took long is no slow replica.
     rare = replica(("asyncio.sleep", "shop.py:5", 1.0), mean_ms=1000.0, served=1)
     usual = replica(("asyncio.sleep", "shop.py:5", 1.0), mean_ms=100.0, served=8)
     assert limited_by(seen(rare, usual, connections=2), "Shop").cause != "slow replica"
+    # One that computes is slow by its core.
+    fast = replica(("asyncio.sleep", "shop.py:9", 5.0), pid=2, served=57, mean_ms=105.0)
+    hot = replica(("a future", "", 4.0), pid=3, served=5, mean_ms=829.0)
+    uses = [process(1, "proxy", 20, wait=1), process(2, "replica", 12, wait=1, of="app:Shop")]
+    for wait, of, cause in ((14, "app:Shop", "replica loop"), (1, "app:Other", "slow replica")):
+        used = usage(*uses, process(3, "replica", 84, wait=wait, of=of), host=180)
+        assert limited_by(replace(seen(fast, hot, alone_ms=100), usage=used)).cause == cause
 
 
 def test_refused_requests_are_slots_and_queue() -> None:
@@ -399,7 +391,7 @@ def test_of_a_deployment_that_serve_scales_the_replicas_are_told() -> None:
     assert "raise max_ongoing_requests" in limited_by(scaled(4), "Shop").hint
 
 
-@pytest.mark.parametrize("ran", [(1, 3, 4), (4, 1, 4)])
+@cases("ran", (1, 3, 4), (4, 1, 4))
 def test_a_row_while_serve_scales_is_no_steady_state(ran: tuple[int, ...]) -> None:
     verdict = limited_by(scaled(*ran), "Shop")
     assert verdict.text == (
@@ -488,16 +480,6 @@ def test_a_wait_that_is_the_larger_part_comes_before_a_full_host() -> None:
     assert computes.cause == "replica CPU"
 
 
-def test_batches_at_work_count_against_a_proxy_that_is_nearly_full() -> None:
-    batch = {"waiting": 0.1, "running": 0.87, "most": 16, "wait_s": 0.01, "held": 16}
-    place = ("serve.batch Shop.rank", "shop.py:9", 12.0)
-    at_work = replica(place, batches={"rank": batch}, own=[["asyncio.sleep", "shop.py:7", "r", 1]])
-    verdict = limited_by(busy(85, at_work, alone_ms=200))
-    assert (verdict.cause, verdict.confidence) == ("app wait", "low")
-    assert "the batch function rank, for which 12 requests wait" in verdict.figures
-    assert limited_by(busy(85, at_work, alone_ms=30)).cause == "proxy CPU"
-
-
 def test_a_host_is_the_limit_for_sure_only_if_cpu_explains_the_latency() -> None:
     """A program takes most of both cores; the proxy is asleep for a fifth of the time, or never."""
     for thread_wait, confidence in ((45, "medium"), (65, "high")):
@@ -523,6 +505,14 @@ def test_a_cpu_that_rests_at_times_gives_way_to_what_requests_are_seen_to_wait_f
     verdict = limited_by(busy(93, asleep, alone_ms=560))
     assert (verdict.cause, verdict.confidence) == ("app wait", "low")
     assert "next limit: proxy CPU 93 %" in verdict.text
+    # So it does to batches at work.
+    batch = {"waiting": 0.1, "running": 0.87, "most": 16, "wait_s": 0.01, "held": 16}
+    place = ("serve.batch Shop.rank", "shop.py:9", 12.0)
+    at_work = replica(place, batches={"rank": batch}, own=[["asyncio.sleep", "shop.py:7", "r", 1]])
+    verdict = limited_by(busy(85, at_work, alone_ms=200))
+    assert (verdict.cause, verdict.confidence) == ("app wait", "low")
+    assert "the batch function rank, for which 12 requests wait" in verdict.figures
+    assert limited_by(busy(85, at_work, alone_ms=30)).cause == "proxy CPU"
 
 
 SLEEP: Final = ("asyncio.sleep", "shop.py:9", 5.0)
@@ -554,46 +544,21 @@ FAST: Final = replica(SLEEP, served=300, mean_ms=30.0)
 SLOW: Final = replica(SLEEP, pid=3, served=12, mean_ms=600.0)
 
 
-@pytest.mark.parametrize(
-    ("trial", "cause"),
-    [
-        (busy(93, ASLEEP, alone_ms=200), "proxy CPU"),  # requests alone are faster
-        (busy(97, ASLEEP, alone_ms=560), "proxy CPU"),  # it never rests
-        (busy(93, workers(1.0), alone_ms=200), "app wait"),
-        (busy(93, workers(0.5), alone_ms=200), "proxy CPU"),
-        (busy(93, POLLS, alone_ms=45), "proxy CPU"),  # no request waits for that pool
-        (burning(93, workers(1.0), 200), "replica CPU"),  # its threads compute
-        (burning(86, LOOPS, 600), "replica CPU"),
-        (busy(88, FAST, SLOW, alone_ms=30), "slow replica"),
-        (long_look(replica(SLEEP, max_ongoing=5, served=0)), "concurrency limit"),
-        (seen(SILENT, alone_ms=40), "app wait"),  # it answers nothing, and a lock is held
-    ],
+@cases(
+    "trial, cause",
+    (busy(93, ASLEEP, alone_ms=200), "proxy CPU"),  # requests alone are faster
+    (busy(97, ASLEEP, alone_ms=560), "proxy CPU"),  # it never rests
+    (busy(93, workers(1.0), alone_ms=200), "app wait"),
+    (busy(93, workers(0.5), alone_ms=200), "proxy CPU"),
+    (busy(93, POLLS, alone_ms=45), "proxy CPU"),  # no request waits for that pool
+    (burning(93, workers(1.0), 200), "replica CPU"),  # its threads compute
+    (burning(86, LOOPS, 600), "replica CPU"),
+    (busy(88, FAST, SLOW, alone_ms=30), "slow replica"),
+    (long_look(replica(SLEEP, max_ongoing=5, served=0)), "concurrency limit"),
+    (seen(SILENT, alone_ms=40), "app wait"),  # it answers nothing, and a lock is held
 )
-def test_what_limits_beside_a_busy_cpu_or_where_little_is_answered(
-    trial: Trial, cause: str
-) -> None:
+def test_what_limits_beside_a_busy_cpu(trial: Trial, cause: str) -> None:
     assert limited_by(trial).cause == cause
-
-
-def test_a_replica_that_sleeps_beside_one_that_computes_is_blocked() -> None:
-    sleeps = replica(("a future", "", 2.0), pid=2, loop=[["shop.py:5", 1.0]])
-    works = replica(("a future", "", 2.0), pid=3, loop=[["shop.py:7", 0.6]])
-    trial = seen(sleeps, works)
-    uses = [process(2, "replica", 10, wait=1, of="app:Shop")]
-    uses += [process(3, "replica", 79, wait=1, of="app:Shop")]
-    verdict = limited_by(replace(trial, usage=usage(*uses, host=110)))
-    assert verdict.cause == "replica loop" and "in 1 of 2 replicas" in verdict.figures
-
-
-def test_a_replica_that_computes_is_slow_by_its_core() -> None:
-    fast = replica(("asyncio.sleep", "shop.py:9", 5.0), pid=2, served=57, mean_ms=105.0)
-    hot = replica(("a future", "", 4.0), pid=3, served=5, mean_ms=829.0)
-    uses = [process(1, "proxy", 20, wait=1), process(2, "replica", 12, wait=1, of="app:Shop")]
-    uses += [process(3, "replica", 84, wait=14, of="app:Shop")]
-    trial = replace(seen(fast, hot, alone_ms=100), usage=usage(*uses, host=180))
-    assert limited_by(trial).cause == "replica loop"
-    resting = [*uses[:2], process(3, "replica", 84, wait=1, of="app:Other")]
-    assert limited_by(replace(trial, usage=usage(*resting, host=180))).cause == "slow replica"
 
 
 def test_what_is_worth_a_further_load() -> None:
@@ -617,30 +582,26 @@ def traced(**hops_ms: float) -> JsonObject:
     return {"total": figures.pop("latency"), "hops": figures}
 
 
-@pytest.mark.parametrize(
-    ("hops", "cause", "words"),
-    [
-        (
-            {"router": 25.0, "replica_slot": 6.0},
-            "concurrency limit",
-            "concurrency limit: router and replica slot 31 of 43 ms of traced requests",
-        ),
-        (
-            {"downstream": 31.0, "Ranker__batch_wait": 30.0, "Ranker__router": 1.0},
-            "batch wait",
-            "batch wait of Ranker 30 of 43 ms of traced requests",
-        ),
-        ({"replica_loop": 22.0}, "replica loop", "replica loop 22 of 43 ms"),
-        (  # what a call waits for before it is sent lies in the hops of another call
-            {"downstream": 31.0, "Ranker__batch_wait": 30.0, "Post__argument": 31.0},
-            "batch wait",
-            "batch wait of Ranker 30 of 43 ms",
-        ),
-    ],
+@cases(
+    "hops, cause, words",
+    (
+        {"router": 25.0, "replica_slot": 6.0},
+        "concurrency limit",
+        "concurrency limit: router and replica slot 31 of 43 ms of traced requests",
+    ),
+    (
+        {"downstream": 31.0, "Ranker__batch_wait": 30.0, "Ranker__router": 1.0},
+        "batch wait",
+        "batch wait of Ranker 30 of 43 ms of traced requests",
+    ),
+    ({"replica_loop": 22.0}, "replica loop", "replica loop 22 of 43 ms"),
+    (  # what a call waits for before it is sent lies in the hops of another call
+        {"downstream": 31.0, "Ranker__batch_wait": 30.0, "Post__argument": 31.0},
+        "batch wait",
+        "batch wait of Ranker 30 of 43 ms",
+    ),
 )
-def test_a_wait_that_holds_most_of_the_time_of_traced_requests_is_the_limit(
-    hops: dict[str, float], cause: str, words: str
-) -> None:
+def test_most_of_the_time_of_traces_is_it(hops: dict[str, float], cause: str, words: str) -> None:
     at = measured(10, 200, IDLE, of=cell(queries=100))
     assert limited_by(at).cause != cause
     verdict = limited_by(replace(at, waterfall=traced(latency=43.0, **hops)))
@@ -648,17 +609,13 @@ def test_a_wait_that_holds_most_of_the_time_of_traced_requests_is_the_limit(
     assert verdict.figures.startswith(words)
 
 
-def test_calls_at_once_hold_no_more_than_the_time_that_they_take() -> None:
-    """Ten calls wait for 3 ms each, at once: of 43 ms that is 3."""
-    at = measured(10, 200, IDLE, of=cell(queries=100))
-    at_once = {"downstream": 4.0, "Ranker__batch_wait": 30.0, "Ranker__user_code": 10.0}
-    assert limited_by(replace(at, waterfall=traced(latency=43.0, **at_once))) == limited_by(at)
-
-
 def test_a_hop_with_less_than_half_of_the_time_or_a_full_cpu_decides_otherwise() -> None:
     at = measured(10, 200, IDLE, of=cell(queries=100))
     part = replace(at, waterfall=traced(latency=43.0, router=20.0))
     assert limited_by(part) == limited_by(at)
+    # Ten calls wait for 3 ms each, at once: of 43 ms that is 3.
+    at_once = {"downstream": 4.0, "Ranker__batch_wait": 30.0, "Ranker__user_code": 10.0}
+    assert limited_by(replace(at, waterfall=traced(latency=43.0, **at_once))) == limited_by(at)
     full = usage(process(1, "proxy", 20, wait=1), process(2, "replica", 98, wait=1), host=130)
     at = replace(measured(10, 200, full), waterfall=traced(latency=43.0, router=40.0))
     assert limited_by(at).cause == "replica CPU"

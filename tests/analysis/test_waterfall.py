@@ -1,8 +1,7 @@
 """Hops of a request from marks of its way: they add up, and what is missing is said."""
 
-from __future__ import annotations
-
 import struct
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -24,6 +23,7 @@ from serve_bench.analysis.waterfall import (
     waterfall_of,
 )
 from serve_bench.core.marks import HEADER_BYTES, SLOT, HopMark, by_trace, haproxy_marks, marks_of
+from tests.cases import cases
 
 TRACE = "ab" * 16
 
@@ -87,6 +87,13 @@ def test_the_way_through_the_proxy() -> None:
     assert down.hops["batch wait"] == 330 and down.hops["user code"] == 100
 
 
+def hops_of(marks: Iterable[HopMark], client: ClientTimes = CLIENT) -> dict[str, int]:
+    """The hops of a request of 950 ns, which add up."""
+    made = waterfall_of(client, tuple(marks))
+    assert made is not None and sum(made.hops.values()) == 950
+    return dict(made.hops)
+
+
 def test_a_call_waits_for_the_answer_that_it_passes_on_and_not_at_the_router() -> None:
     marks = (
         *DEFAULT,
@@ -102,29 +109,30 @@ def test_a_call_waits_for_the_answer_that_it_passes_on_and_not_at_the_router() -
     assert (post.hops["argument"], post.hops["router"], post.hops["user code"]) == (505, 5, 10)
 
 
-def test_the_way_past_the_proxy() -> None:
-    made = waterfall_of(CLIENT, OPTIMIZED)
-    assert made is not None and sum(made.hops.values()) == 950
-    assert made.hops["client to replica"] == 70
-    assert made.hops["batch wait"] == 200 and made.hops["user code"] == 480
+def test_the_way_past_the_proxy_of_a_stream_and_of_a_request_that_was_sent_back() -> None:
+    hops = hops_of(OPTIMIZED)
+    assert hops["client to replica"] == 70
+    assert hops["batch wait"] == 200 and hops["user code"] == 480
+    stream = hops_of(OPTIMIZED, ClientTimes(TRACE, 0, 10, 400, 950))  # its code is not at its end
+    assert stream["user code"] + stream["batch wait"] == 280
+    assert stream["client read"] == 550 and "answer back" not in stream
+    again = hops_of((*DEFAULT, mark("send", 70, 70, parent="r")))
+    assert again["router"] == 30 and again["router to replica"] == 10
 
 
-@pytest.mark.parametrize(
-    ("begin", "end", "hops"),
-    [
-        (30, 850, (20, 50, 50, 50)),
-        (5, 850, (0, 70, 50, 50)),  # its clock is behind: before the client has sent
-        (90, 850, (70, 0, 50, 50)),
-        (30, 790, (20, 50, 0, 100)),
-        (30, 920, (20, 50, 100, 0)),
-    ],
+@cases(
+    "begin, end, hops",
+    (30, 850, (20, 50, 50, 50)),
+    (5, 850, (0, 70, 50, 50)),  # its clock is behind: before the client has sent
+    (90, 850, (70, 0, 50, 50)),
+    (30, 790, (20, 50, 0, 100)),
+    (30, 920, (20, 50, 100, 0)),
 )
 def test_the_way_through_haproxy(begin: int, end: int, hops: tuple[int, ...]) -> None:
-    made = waterfall_of(CLIENT, (*OPTIMIZED, mark("haproxy", begin, end, name="0/0/0/5/6")))
-    assert made is not None and sum(made.hops.values()) == 950
+    found = hops_of((*OPTIMIZED, mark("haproxy", begin, end, name="0/0/0/5/6")))
     names = ("client to HAProxy", "HAProxy to replica", "answer to HAProxy", "HAProxy to client")
-    assert tuple(made.hops[name] for name in names) == hops
-    assert "answer back" not in made.hops and "client to replica" not in made.hops
+    assert tuple(found[name] for name in names) == hops
+    assert "answer back" not in found and "client to replica" not in found
 
 
 def test_a_line_of_haproxy_is_a_mark() -> None:
@@ -142,47 +150,26 @@ def test_a_line_of_haproxy_is_a_mark() -> None:
     assert made["haproxy_ms"] == {"TR": 0, "Tw": 1, "Tc": 2, "Tr": 3, "Ta": 6}
 
 
-@pytest.mark.parametrize(("left_out", "between"), [("send", 40), ("slot", 40), ("user", 780)])
+@cases("left_out, between", ("send", 40), ("slot", 40), ("user", 780))
 def test_what_no_mark_covers_is_a_hop_of_its_own(left_out: str, between: int) -> None:
     """A mark that a Ray does not make leaves one longer hop, and the sum stands."""
     marks = [one for one in DEFAULT if one.kind != left_out or one.name == "Down"]
-    made = waterfall_of(CLIENT, marks)
-    assert made is not None and sum(made.hops.values()) == 950
-    assert made.hops[BETWEEN] == between
+    assert hops_of(marks)[BETWEEN] == between
 
 
-@pytest.mark.parametrize("lost", ["p", "r", "f"])
+@cases("lost", "p", "r", "f")
 def test_a_call_does_not_stand_in_the_place_of_a_request_whose_marks_are_lost(lost: str) -> None:
     assert waterfall_of(CLIENT, [one for one in DEFAULT if one.span != lost]) is None
     assert waterfall_of(CLIENT, [one for one in OPTIMIZED if one.span != "f"]) is None
-
-
-def test_a_stream_has_its_first_byte_before_its_code_ends() -> None:
-    made = waterfall_of(ClientTimes(TRACE, 0, 10, 400, 950), OPTIMIZED)
-    assert made is not None and sum(made.hops.values()) == 950
-    assert made.hops["user code"] + made.hops["batch wait"] == 280
-    assert made.hops["client read"] == 550 and "answer back" not in made.hops
-
-
-def test_a_request_that_a_full_replica_sent_back_waits_at_the_router() -> None:
-    again = (*DEFAULT, mark("send", 70, 70, parent="r"))
-    made = waterfall_of(CLIENT, again)
-    assert made is not None
-    assert made.hops["router"] == 30 and made.hops["router to replica"] == 10
-
-
-def test_marks_of_another_clock_or_none_make_no_waterfall() -> None:
     assert waterfall_of(CLIENT, ()) is None
-    assert waterfall_of(ClientTimes(TRACE, 500, 510, 900, 950), DEFAULT) is None
+    assert waterfall_of(ClientTimes(TRACE, 500, 510, 900, 950), DEFAULT) is None  # another clock
 
 
 @given(
     st.lists(st.tuples(st.integers(120, 800), st.integers(120, 800))),
     st.lists(st.tuples(st.integers(120, 800), st.integers(120, 800))),
 )
-def test_what_overlaps_in_user_code_counts_once(
-    calls: list[tuple[int, int]], batches: list[tuple[int, int]]
-) -> None:
+def test_overlaps_count_once(calls: list[tuple[int, int]], batches: list[tuple[int, int]]) -> None:
     """Against a count of each nanosecond: a call, else a batch, else the code itself."""
     calls, batches = ([(min(one), max(one)) for one in some] for some in (calls, batches))
     marks = [*DEFAULT[:6]]
@@ -198,23 +185,19 @@ def test_what_overlaps_in_user_code_counts_once(
         assert one.end_ns == other.begin_ns
 
 
-@pytest.mark.parametrize(
-    ("marks", "hop"),
-    [
-        ((), "client to replica"),
-        ((mark("haproxy", 30, 90),), "HAProxy to replica"),
-        (DEFAULT[:1], "proxy"),
-        (DEFAULT[:2], "router"),
-        (DEFAULT[:3], "router to replica"),
-        ((*DEFAULT[:3], DEFAULT[4]), "user code"),
-        ((OPTIMIZED[1],), "user code"),
-        (DEFAULT, "answer"),
-        (OPTIMIZED, "answer"),
-    ],
+@cases(
+    "marks, hop",
+    ((), "client to replica"),
+    ((mark("haproxy", 30, 90),), "HAProxy to replica"),
+    (DEFAULT[:1], "proxy"),
+    (DEFAULT[:2], "router"),
+    (DEFAULT[:3], "router to replica"),
+    ((*DEFAULT[:3], DEFAULT[4]), "user code"),
+    ((OPTIMIZED[1],), "user code"),
+    (DEFAULT, "answer"),
+    (OPTIMIZED, "answer"),
 )
-def test_a_request_that_failed_is_lost_behind_its_last_mark(
-    marks: tuple[HopMark, ...], hop: str
-) -> None:
+def test_a_failed_request_is_lost_behind_its_mark(marks: tuple[HopMark, ...], hop: str) -> None:
     assert lost_in(CLIENT, marks) == hop
 
 
@@ -262,17 +245,11 @@ def test_the_summary_of_many_has_the_tail_apart_and_names_a_timer() -> None:
     assert slowest["total_ns"] == 460_000_000 and slowest["due_unix_ns"] == 7
     assert ["router", 2_000_000, 401_000_000] in slowest["spans"]
     assert SLOWEST_KEPT < len(made["requests"]) <= MOST_KEPT
-
-
-def test_one_outlier_is_no_tail_and_all_are_none() -> None:
-    """The slowest are 1 %, at least 10, and a tenth at most."""
+    # The slowest are 1 %, at least 10, and a tenth at most.
     counts = (1, 9, 50, 75, 100, 999, 2000)
     assert [slowest_of(count) for count in counts] == [1, 1, 5, 8, 10, 10, 20]
-
-
-def test_the_summary_of_none() -> None:
-    made = summary_of([], [], {}, 0)
-    assert made["traced"] == 0 and made["total"] == {} and made["requests"] == []
+    none = summary_of([], [], {}, 0)
+    assert none["traced"] == 0 and none["total"] == {} and none["requests"] == []
 
 
 def side(*rounds: dict[str, float]) -> dict[int, dict[str, Any]]:
@@ -311,9 +288,7 @@ def test_launches_of_their_own_have_the_interval_of_welch() -> None:
     df = 1 / (share**2 / 2 + (1 - share) ** 2 / 2)
     half = quantile(df, 0.975) * sum(squares) ** 0.5
     assert router.low == pytest.approx(32 - half) and router.high == pytest.approx(32 + half)
-
-
-def test_what_was_not_traced_on_both_sides_is_not_compared() -> None:
+    # What was not traced on both sides is not compared.
     assert shifts(A_SIDE, {}, pairs=True) == ()
     assert shifts(A_SIDE, {1: {}, 2: {"total": {}, "hops": {}}}, pairs=False) == ()
     (whole, *_) = shifts(A_SIDE, {2: B_SIDE[2]}, pairs=True)

@@ -1,7 +1,5 @@
 """The command line without Ray: bad input is one line and exit code 2, before anything starts."""
 
-from __future__ import annotations
-
 import os
 import pty
 import signal
@@ -16,6 +14,7 @@ from serve_bench.benchmarks.commands import COMMANDS
 from serve_bench.cli.program import lasting, load_command, run
 from serve_bench.cli.sitting import next_launch
 from tests import places
+from tests.cases import cases
 from tests.places import FORMATS
 
 GOLDEN = places.GOLDEN
@@ -51,9 +50,7 @@ def test_without_ray_it_says_what_to_install(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_interpreter_without_ray_or_that_is_none_is_refused(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_no_interpreter_with_ray(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     suite = tmp_path / "mine.toml"
     for python, message in (("nosuch/python", "no such file"), ("/bin/false", "no Ray installed")):
         suite.write_text(f'variant = ["v"]\n[variants.v]\npython = "{python}"\n')
@@ -71,9 +68,12 @@ def test_dry_run_prints_the_plan_and_starts_nothing(
     assert "36 trials of 10 x 1 s on 2 clusters; about 7 min" in out
     assert "RAY_SERVE_THROUGHPUT_OPTIMIZED=1" in out
     assert list(tmp_path.iterdir()) == []
+    suite = tmp_path / "s.toml"
+    suite.write_bytes(b"\xef\xbb\xbflaunches = 1\n")  # a byte order mark is no part of it
+    assert run(["micro", "--suite", str(suite), "--dry-run"]) == 0
 
 
-@pytest.mark.parametrize("words", [["--help"], ["report", str(places.FORMATS / "2-micro.jsonl")]])
+@cases("words", ["--help"], ["report", str(places.FORMATS / "2-micro.jsonl")])
 def test_a_full_disk_behind_stdout_is_one_line(words: list[str]) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
@@ -113,12 +113,10 @@ def test_the_list_of_commands_says_what_their_help_says() -> None:
             assert load_command(name).help.startswith(help.removesuffix(".")), name
 
 
-@pytest.mark.parametrize(
+@cases(
     "line",
-    [
-        *("report {0}", "report . --format html -o {0}.html", "history {0}", "compare {0} {0}"),
-        *("report . --format json -o {0}", "load http://127.0.0.1:1/ --out {0}"),
-    ],
+    *("report {0}", "report . --format html -o {0}.html", "history {0}", "compare {0} {0}"),
+    *("report . --format json -o {0}", "load http://127.0.0.1:1/ --out {0}"),
 )
 def test_a_path_that_no_file_can_have_is_one_line(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -128,13 +126,8 @@ def test_a_path_that_no_file_can_have_is_one_line(
     assert run(line.format("x" * 300).split()) == 2
     (told,) = capsys.readouterr().err.splitlines()
     assert told.endswith(": file name too long")
-
-
-def test_a_name_in_a_refusal_starts_no_line_and_turns_none(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
     assert run(["report", str(tmp_path / "a\nb\u202ec")]) == 2
-    (told,) = capsys.readouterr().err.splitlines()
+    (told,) = capsys.readouterr().err.splitlines()  # a name starts no line, and turns none
     assert "a\\nb\\u202ec" in told
 
 
@@ -179,12 +172,6 @@ def test_messages_do_not_go_to_stdout_where_stderr_is_closed(tmp_path: Path) -> 
     assert (done.returncode, done.stdout) == (2, b"")
 
 
-def test_a_byte_order_mark_is_no_part_of_a_suite(tmp_path: Path) -> None:
-    suite = tmp_path / "s.toml"
-    suite.write_bytes(b"\xef\xbb\xbflaunches = 1\n")
-    assert run(["micro", "--suite", str(suite), "--dry-run"]) == 0
-
-
 ARRAYS = f"x = {'[' * 20_000}{']' * 20_000}\n"
 TABLES = f"x = {'{a = ' * 5_000}1{'}' * 5_000}\n"
 SUITES = {
@@ -198,9 +185,7 @@ TAKING_FILES = ("micro", "sweep", "recsys", "press", "versus --a default --b min
 
 
 @pytest.mark.parametrize("name", SUITES)
-def test_a_suite_that_is_hostile_is_refused_in_one_line(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_hostile_suites(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     content, says = SUITES[name]
     suite = tmp_path / "mine.toml"
     suite.write_text(content)
@@ -222,7 +207,7 @@ def test_a_log_of_another_name_is_no_log_of_a_launch(tmp_path: Path) -> None:
     assert next_launch(tmp_path) == 13
 
 
-@pytest.mark.parametrize("columns", ["0", "-1", "x", "", "1", "9" * 400])
+@cases("columns", "0", "-1", "x", "", "1", "9" * 400)
 def test_a_report_is_printed_whatever_columns_says(
     columns: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,8 +4,6 @@ The intervals of these short searches are wide. `scripts/bench capacity` has the
 ones.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import signal
@@ -55,14 +53,12 @@ def check_theory(found: StoredCapacity, rate: float) -> None:
 
 
 def read_stored(folder: Path) -> StoredCapacity:
-    """The only capacity of a stored run."""
     done = run_to_end(["report", str(folder), "--format", "json"], folder.parent)
     assert done.returncode == 0, done.stderr
     return StoredCapacity(done.stdout)
 
 
 def search(folder: Path, url: str, slo: str, *words: str) -> StoredCapacity:
-    """Searches a URL, and gives what it found."""
     done = run_to_end(["capacity", "--slo", slo, "--url", url, *words, "--out", "r"], folder)
     assert done.returncode == 0, done.stderr
     return read_stored(folder / "r")
@@ -188,7 +184,6 @@ def test_ctrl_c_keeps_the_probes_and_shows_the_bracket(tmp_path: Path) -> None:
 
 
 def test_a_service_that_is_not_there(tmp_path: Path) -> None:
-    """One attempt, one line, exit code 1."""
     arguments = ["capacity", "--slo", "p99=20ms", "--url", "gone=http://127.0.0.1:1/", "--out", "r"]
     done = run_to_end(arguments, tmp_path)
     assert done.returncode == 1

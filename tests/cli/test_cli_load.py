@@ -1,7 +1,5 @@
 """`serve-bench load` as a command: flags, bad input, exit codes. Servers with known answers."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -9,7 +7,6 @@ import pty
 import re
 import resource
 import signal
-import socket
 import struct
 import subprocess
 import sys
@@ -27,22 +24,21 @@ from serve_bench.cli.program import run
 from serve_bench.cli.progress import Display, load_texts
 from serve_bench.core.load_result import Phase, Progress
 from serve_bench.store import read
+from tests.cases import cases
 from tests.places import begin
 from tests.servers import KnownServer, serving
 
 pytestmark = pytest.mark.process
 
 
-@pytest.mark.parametrize(
-    ("content", "flags", "message"),
-    [
-        (b"", "", "--paths: {} holds no path; it takes one a line"),
-        (b"/a\n\nhttp://h/b\n", "", "--paths: {}, line 3: 'http://h/b' does not begin with /"),
-        (b"/a\x0c\x1d/b\n/\xff", "", "--paths: {}, line 1: a space, control or non-ASCII"),
-        (b"/a\n/\xff", "", r"--paths: {}, line 2: a space, control or non-ASCII character"),
-        (b"/a", "--draw random", "--draw: give two or more of --body, or --bodies, --paths or "),
-        (b"/\n" * 1_000_001, "", "--paths: 1,000,001 of them; allowed: 1,000,000"),
-    ],
+@cases(
+    "content, flags, message",
+    (b"", "", "--paths: {} holds no path; it takes one a line"),
+    (b"/a\n\nhttp://h/b\n", "", "--paths: {}, line 3: 'http://h/b' does not begin with /"),
+    (b"/a\x0c\x1d/b\n/\xff", "", "--paths: {}, line 1: a space, control or non-ASCII"),
+    (b"/a\n/\xff", "", r"--paths: {}, line 2: a space, control or non-ASCII character"),
+    (b"/a", "--draw random", "--draw: give two or more of --body, or --bodies, --paths or "),
+    (b"/\n" * 1_000_001, "", "--paths: 1,000,001 of them; allowed: 1,000,000"),
 )
 def test_bad_paths_are_one_line_and_exit_code_2(
     content: bytes, flags: str, message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
@@ -55,7 +51,7 @@ def test_bad_paths_are_one_line_and_exit_code_2(
     assert not out.exists()
 
 
-@pytest.mark.parametrize("draw", ["cycle", "random"])
+@cases("draw", "cycle", "random")
 def test_paths_of_a_file_are_asked_for(draw: str, tmp_path: Path) -> None:
     file = tmp_path / "paths"
     file.write_bytes(b"# users\n/r?u=1\r\n\n  /r?u=2  \n#/no\n/r?u=3")
@@ -68,14 +64,12 @@ def test_paths_of_a_file_are_asked_for(draw: str, tmp_path: Path) -> None:
     assert (asked == cycled) == (draw == "cycle")
 
 
-def test_a_load_prints_its_summary_and_keeps_its_records(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_summary_is_shown_and_kept(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with serving() as server:
         code = run(["load", server.url, "-c", "4", "-n", "200", "--out", str(tmp_path / "run")])
     shown = capsys.readouterr().out
     assert code == 0
-    assert "200 requests in" in shown and "200 sent = 200 completed + 0 failed" in shown
+    assert "200 sent = 200 completed + 0 failed" in shown
     (trial,) = read(tmp_path / "run").trials
     assert trial.counts.completed == 200
     assert trial.usage is not None and trial.usage["host"]["cores"] >= 1
@@ -84,12 +78,11 @@ def test_a_load_prints_its_summary_and_keeps_its_records(
     assert capsys.readouterr().out == shown
 
 
-def test_json_has_the_account_of_requests(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_the_account_of_requests(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with serving() as server:
-        arguments = ["load", server.url, "-n", "20", "-c", "2", "--json"]
-        assert run([*arguments, "--out", str(tmp_path / "run")]) == 0
+        arguments = ["load", server.url, "-n", "20", "-c", "2", "--json", "-X", "put", "--body"]
+        assert run([*arguments, os.fsdecode(b"\xff\x80"), "--out", str(tmp_path / "run")]) == 0
+    assert (server.log[0].body, server.log[0].method) == (b"\xff\x80", "PUT")
     shown = json.loads(capsys.readouterr().out)
     (row,) = shown["rows"]
     (trial,) = row["trials"].values()
@@ -106,10 +99,8 @@ def test_json_has_the_account_of_requests(
     assert trial["windows"]["throughput"] == [figures["throughput"]]
 
 
-@pytest.mark.parametrize("client", ["raw", "aiohttp"])
-def test_no_success_is_exit_code_1(
-    client: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+@cases("client", "raw", "aiohttp")
+def test_no_success(client: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with serving() as server:
         arguments = ["load", server.url, "-n", "20", "-c", "2", "--client", client]
         arguments += ["--expect-status", "204", "--out", str(tmp_path / "run")]
@@ -120,7 +111,7 @@ def test_no_success_is_exit_code_1(
     assert err.startswith(said) and err.count("\n") == 1
 
 
-@pytest.mark.parametrize(("bad", "code"), [(1, 0), (2, 1)])
+@cases("bad, code", (1, 0), (2, 1))
 def test_more_than_1_percent_of_failures_is_exit_code_1(
     bad: int, code: int, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -133,7 +124,7 @@ def test_more_than_1_percent_of_failures_is_exit_code_1(
     assert (said in capsys.readouterr().err) == bool(code)
 
 
-@pytest.mark.parametrize(("accepted", "code"), [((), 1), (("--allow-late",), 0)])
+@cases("accepted, code", ((), 1), (("--allow-late",), 0))
 def test_too_few_connections_for_the_rate_are_exit_code_1(
     accepted: tuple[str, ...], code: int, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -149,35 +140,23 @@ def test_too_few_connections_for_the_rate_are_exit_code_1(
     assert ("--allow-late accepts that" in err) == bool(code)
 
 
-def test_what_cannot_be_reached_is_one_line_and_exit_code_1(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        port = unused.getsockname()[1]
-        assert run(["load", f"http://127.0.0.1:{port}/", "--out", str(tmp_path / "a")]) == 1
-    err = capsys.readouterr().err
-    assert f"connect: 127.0.0.1:{port}:" in err and "refused" in err.lower()
-    assert run(["load", "http://no.such.host.invalid/", "--out", str(tmp_path / "b")]) == 1
-    assert "no.such.host.invalid" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []  # nothing was measured
-
-
-@pytest.mark.parametrize("there", [False, True])
-def test_a_refused_port_leaves_no_folder_behind(
-    there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@cases("there", False, True)
+def test_what_cannot_be_reached(
+    there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     if there:
         (tmp_path / "results").mkdir()
     assert run(["load", "http://127.0.0.1:1/"]) == 1
-    left = [one.name for one in tmp_path.rglob("*")]
+    err = capsys.readouterr().err
+    assert "connect: 127.0.0.1:1:" in err and "refused" in err.lower()
+    assert run(["load", "http://no.such.host.invalid/"]) == 1
+    assert "no.such.host.invalid" in capsys.readouterr().err
+    left = [one.name for one in tmp_path.rglob("*")]  # nothing was measured
     assert left == (["results"] if there else [])
 
 
-def test_what_cannot_be_recorded_is_still_printed(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_what_cannot_be_recorded(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """As on a disk that fills up while the load runs: the records file may not grow any more."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     size: list[int] = []
@@ -245,13 +224,6 @@ def test_a_count_tells_the_time_left_by_its_rate() -> None:
     assert left == ["0:12 left", "0 req/s", "100 req/s"]
 
 
-def test_a_body_may_be_any_bytes(tmp_path: Path) -> None:
-    with serving() as server:
-        arguments = ["load", server.url, "-n", "1", "-c", "1", "--out", str(tmp_path / "run")]
-        assert run([*arguments, "--body", os.fsdecode(b"\xff\x80"), "-X", "put"]) == 0
-    assert (server.log[0].body, server.log[0].method) == (b"\xff\x80", "PUT")
-
-
 def start_load(*words: str, cwd: Path) -> subprocess.Popen[str]:
     return begin(sys.executable, "-m", "serve_bench", "load", *words, cwd=cwd)
 
@@ -284,7 +256,7 @@ def test_ctrl_c_prints_what_was_measured_until_then(tmp_path: Path) -> None:
     assert [one.message for one in read(folder).failures] == ["interrupted"]
 
 
-@pytest.mark.parametrize("client", ["raw", "aiohttp"])
+@cases("client", "raw", "aiohttp")
 def test_nothing_is_left_of_a_load_whose_command_was_killed(client: str, tmp_path: Path) -> None:
     with serving() as server:
         command = [sys.executable, "-m", "serve_bench", "load", server.url, "--client", client]
@@ -312,9 +284,7 @@ def test_sigterm_while_the_warm_up_lasts_is_one_line(tmp_path: Path) -> None:
     assert [failure.message for failure in read(folder).failures] == ["interrupted"]
 
 
-def test_over_a_unix_socket_no_serve_on_the_port_of_the_url_is_meant(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_serve_behind_a_unix_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str | None, ...]] = []
 
     def behind(*where: str | None) -> list[str]:

@@ -1,7 +1,5 @@
 """`serve-bench press`: what is refused, and the same ladder against services that are there."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os
@@ -17,6 +15,7 @@ import pytest
 
 from serve_bench.cli.program import run
 from serve_bench.store import read
+from tests.cases import cases
 from tests.places import begin
 from tests.servers import every, serving
 
@@ -31,9 +30,7 @@ def test_a_device_that_is_not_there_is_refused(refuses: Callable[[str, str], Non
         refuses("press --device cpu,cuda", "--device cuda: torch ")
 
 
-def test_the_same_requests_to_services_that_are_there_with_a_line_for_each(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_line_for_each_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with serving() as good, serving(script=every(4, "error503")) as busy:
         urls = [f"--url=good={good.url}p?q=1", f"--url=busy={busy.url}"]
         flags = ["--clients", "1,3", "--requests-per-client", "8", "--samples", "2"]
@@ -85,18 +82,16 @@ def test_a_signal_to_the_whole_group_keeps_the_row_in_hand(tmp_path: Path) -> No
     assert running.returncode == 130, out
     (trial,) = read(tmp_path / "r").trials
     assert trial.flags["interrupted"] and 0 < trial.counts.completed < 200_000
-    assert "interrupted: " in out and "not climbed to its end" in out
+    assert "interrupted: " in out and "No ladder is complete" in out
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("recsys --table-rows 10000000", "smaller tables"),
-        ("micro --app ranker --table-rows 100000000", "a whole number from 1 to 10000000"),
-    ],
+@cases(
+    "line, message",
+    ("recsys --table-rows 10000000", "smaller tables"),
+    ("micro --app ranker --table-rows 100000000", "a whole number from 1 to 10000000"),
 )
-def test_tables_that_do_not_fit_are_refused(
+def test_tables_that_do_not_fit(
     line: str, message: str, refuses: Callable[[str, str], None]
 ) -> None:
     refuses(line, message)
@@ -104,9 +99,7 @@ def test_tables_that_do_not_fit_are_refused(
 
 @pytest.mark.long
 @pytest.mark.alone
-def test_ladders_against_services_that_are_there(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ladders_on_services(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with serving() as good, serving(script=every(2, "error500")) as bad:
         urls = [f"--url=good={good.url}", f"--url=bad={bad.url}sub"]
         flags = ["--users", "1,3", "--duration", "0.6", "-H", "X-Token: s3cret"]
@@ -124,17 +117,15 @@ def test_ladders_against_services_that_are_there(
     assert all(b"s3cret" in exchange.head for exchange in bad.log)
     assert all(one.counts.failed == {} for one in result.trials[:2])
     assert all(one.counts.failed["status"] > 0 for one in result.trials[2:])
-    assert table.count("what limited it is not visible") == 1
+    assert "what limited it is not visible" in table
     assert "the list is measured" in table
-    assert " ".join(table.split()).count("with status 500") == 2
+    assert "errors (2 of 4 rows): " in table and "with status 500" in table
     assert run(["recsys", "--resume", str(tmp_path / "r")]) == 2
     assert "holds a run of --url, whose headers are not kept" in capsys.readouterr().err
 
 
 @pytest.mark.alone
-def test_a_service_that_is_not_there_fails_its_steps_and_the_rest_goes_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_service_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with serving() as good:
         urls = ["--url=gone=http://127.0.0.1:9/", f"--url=good={good.url}"]
         flags = ["--users", "2", "--duration", "0.5", "--format", "json"]
@@ -151,9 +142,7 @@ def test_a_service_that_is_not_there_fails_its_steps_and_the_rest_goes_on(
 
 @pytest.mark.long
 @pytest.mark.alone
-def test_sweep_finds_where_a_server_saturates(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sweep_finds_saturation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Four requests at once, 20 ms each: 200 requests/s from 4 users on, whatever comes on top."""
     with serving(delay_s=0.02, capacity=4) as server:
         flags = ["--users", "1,2,4,8,16", "--duration", "0.9", "--format", "json"]

@@ -1,7 +1,5 @@
 """Protocols on the command line: what is refused in one line, and what loads of streams say."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -10,6 +8,7 @@ import pytest
 from serve_bench.cli.program import run
 from serve_bench.core.chat import Completions, Lengths, chat_url, read_lengths
 from serve_bench.core.errors import BadInput
+from tests.cases import cases
 from tests.servers import Steps, serving
 
 STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: %d\r\n\r\n%s"
@@ -23,13 +22,10 @@ CHAT = (
 
 
 def stream(body: bytes) -> Steps:
-    """A stream that comes at once."""
     return [(0.0, STREAM % (len(body), body))]
 
 
-def test_a_service_that_answers_at_once_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_stream_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with serving() as server:
         code = run(["load", server.url, "--protocol", "stream", "--out", str(tmp_path / "out")])
     (line,) = capsys.readouterr().err.splitlines()
@@ -51,9 +47,7 @@ def test_a_first_request_that_takes_long_is_shown(
     assert "not steady" not in captured.out  # a number of requests has no warm-up
 
 
-def test_a_folder_in_use_is_refused_before_the_first_request(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_in_use_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("x")
     with serving(steps=lambda number: stream(b"data: a\n\n")) as server:
         code = run(["load", server.url, "--protocol", "stream", "--out", str(tmp_path)])
@@ -80,9 +74,7 @@ def test_a_load_of_streams(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert set(row["figures"]) >= {"ttfb_p50", "ttft_p50", "itl_p50"}
 
 
-def test_chat_completions_are_posted_and_their_tokens_counted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_chat_completions_have_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with serving(steps=lambda number: stream(CHAT)) as server:
         words = ["--openai", "--model", "m", "--input-tokens", "7", "--output-tokens", "2"]
         code = run(["load", server.url, *words, "-c", "2", "-n", "10", "--out", str(tmp_path)])
@@ -99,9 +91,7 @@ def test_chat_completions_are_posted_and_their_tokens_counted(
         assert b"content-type: application/json" in one.head
 
 
-def test_bodies_of_a_file_are_posted_in_turn(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bodies_are_posted_in_turn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bodies = [json.dumps({"stream": True, "n": number}) for number in range(3)]
     (tmp_path / "bodies").write_text("\n".join(bodies))
     with serving(steps=lambda number: stream(CHAT)) as server:
@@ -111,15 +101,13 @@ def test_bodies_of_a_file_are_posted_in_turn(
     assert [json.loads(one.body)["n"] for one in server.log] == [0, 0, 1, 2, 0, 1, 2]
 
 
-@pytest.mark.parametrize(
-    ("url", "address"),
-    [
-        ("http://h:1", "http://h:1/v1/chat/completions"),
-        ("http://h:1/", "http://h:1/v1/chat/completions"),
-        ("http://h:1/v1/", "http://h:1/v1/chat/completions"),
-        ("http://h/a/v1", "http://h/a/v1/chat/completions"),
-        ("http://h/custom/path", "http://h/custom/path"),
-    ],
+@cases(
+    "url, address",
+    ("http://h:1", "http://h:1/v1/chat/completions"),
+    ("http://h:1/", "http://h:1/v1/chat/completions"),
+    ("http://h:1/v1/", "http://h:1/v1/chat/completions"),
+    ("http://h/a/v1", "http://h/a/v1/chat/completions"),
+    ("http://h/custom/path", "http://h/custom/path"),
 )
 def test_the_address_of_the_completions(url: str, address: str) -> None:
     assert chat_url(url) == address

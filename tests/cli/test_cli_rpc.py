@@ -1,8 +1,6 @@
 """`serve-bench rpc` as a command: what is refused, the published spellings, the plan. Nothing is
 started here."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,6 +16,7 @@ from serve_bench.cli import sitting
 from serve_bench.cli.program import run
 from serve_bench.store import RECORDS_FILE, RunFolder, read
 from tests import places, records
+from tests.cases import cases
 
 STORED = places.FORMATS / "2-rpc.jsonl"
 
@@ -70,14 +69,12 @@ def test_an_error_of_a_suite_file_names_it(
     refuses(f"rpc --suite {file} -world_size=3,4", said)
 
 
-@pytest.mark.parametrize(
+@cases(
     "line",
-    [
-        "--world-size 3,4 --batch False --state-size 4-5 --master-port 0 --out-features 7",
-        "--world_size 3,4 --batch False --state_size 4-5 --master_port 0 --out_features 7",
-        "-world_size=3,4 -batch=False -state_size=4-5 -master_port=0 -out_features=7",
-        "-world-size 3,4 -batch no -state-size=4-5 -master-port 0 --out_features=7",
-    ],
+    "--world-size 3,4 --batch False --state-size 4-5 --master-port 0 --out-features 7",
+    "--world_size 3,4 --batch False --state_size 4-5 --master_port 0 --out_features 7",
+    "-world_size=3,4 -batch=False -state_size=4-5 -master_port=0 -out_features=7",
+    "-world-size 3,4 -batch no -state-size=4-5 -master-port 0 --out_features=7",
 )
 def test_every_spelling_gives_the_same_plan(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -93,7 +90,6 @@ def test_every_spelling_gives_the_same_plan(
 
 
 def stored(place: Path, command: str = "rpc") -> None:
-    """A run that measured nothing yet."""
     folder = RunFolder.create(place, now=datetime.now(UTC))
     planned = tuple(at for one in rpc_plan(SUITE) for _, at in one.worlds)
     folder.append(replace(records.run(*planned), command=command, suite=SUITE.to_json()))
@@ -108,9 +104,7 @@ def test_a_report_that_cannot_be_written_takes_nothing_else_away(tmp_path: Path)
     assert (tmp_path / "r" / REPORT_FILE).exists()
 
 
-def test_what_is_left_of_a_stored_run_can_be_seen_without_starting_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_rest_of_a_stored_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stored(tmp_path / "r")
     before = (tmp_path / "r" / RECORDS_FILE).read_bytes()
     assert run(["rpc", "--resume", str(tmp_path / "r"), "--dry-run"]) == 0

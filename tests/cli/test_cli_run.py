@@ -1,7 +1,5 @@
 """`serve-bench run`: what is refused before anything starts, and the plan that it makes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,6 +17,7 @@ from serve_bench.core.plan import Suite, load_of
 from serve_bench.core.suite import Overrides
 from serve_bench.store import RECORDS_FILE, RunFolder
 from tests import places, records
+from tests.cases import cases
 
 OWN = places.FORMATS / "2-run.jsonl"
 
@@ -31,50 +30,48 @@ GRPC_FILE = '[serve]\ngrpc_servicers = ["c.d"]\n[load]\nprotocol = "grpc"'
 SERVICED = "a:b --protocol grpc --grpc-servicer c.d"
 
 
-@pytest.mark.parametrize(
-    ("flags", "says"),
-    [
-        ("", "TARGET: name an app (module:app, path/file.py:app) or a suite file"),
-        ("shop", "TARGET: 'shop' is not allowed; it takes module:app or path/file.py:app"),
-        ("gone.py:app", "TARGET: gone.py: there is no such file"),
-        ("gone.toml", "gone.toml: cannot be read: no such file"),
-        ("a:b --route best", "--route: 'best' does not begin with /"),
-        ("a:b --route /é", "--route: a space, control or non-ASCII character in '/é'"),
-        ("a:b --route=", "--route: '' is not allowed; it takes a value"),
-        ("a:b --headers gone", "--headers: gone cannot be read: no such file"),
-        ("a:b --draw random", "--draw: give --bodies, --paths or --headers with two or more"),
-        ("a:b --expect-status 100", "--expect-status must be 200 to 599, got 100"),
-        ("a:b --request-timeout-s 0", "--request-timeout-s: 0.0 is not allowed"),
-        ("a:b word", "NAME=VALUE: 'word' is not allowed; it takes name=value"),
-        ("a:b --arg word=", "--arg: 'word=' is not allowed; it takes name=value"),
-        (f"{MICRO} word=a", "word=a: "),
-        ("a:b --option x", "--option: 'x' is not allowed; it takes Deployment.option="),
-        ("a:b --resume x", "x: no such folder"),
-        (f"--resume {OWN}", "names the environment OMP_NUM_THREADS, the app "),
-        (f"{MICRO} --app-name x", "--app-name: "),
-        (f"{MICRO} --expect-status 200", "--expect-status: "),
-        (f"{MICRO} --grpc-servicer a.b", "--grpc-servicer: "),
-        (f"{MICRO} --bodies x", "--bodies: "),
-        (f"{MICRO} --openai --model m", "--openai: "),
-        ("a:b --openai", "--openai: give --model, or bodies of your own (--bodies)"),
-        ("a:b --openai --model m --protocol http,stream", "--openai: is a stream, not http,stream"),
-        ("a:b --grpc-servicer c.d", "--grpc-servicer: goes with --protocol grpc or grpc-stream"),
-        ("a:b --protocol grpc", "--protocol grpc: give --grpc-servicer, the function that adds"),
-        ("a:b --protocol grpc --grpc-servicer add", "--grpc-servicer: 'add' is not allowed"),
-        (f"{SERVICED} --grpc-servicer c.d", "--grpc-servicer: c.d is given twice"),
-        (SERVICED, "--route: the path '/' names no method of gRPC"),
-        (f"{SERVICED} --route /x.Y/Z --expect-status 200", "--expect-status: has no use with"),
-        (f"{SERVICED} --route /x.Y/Z -H x-bin:1", "--header x-bin: is no name of metadata of gRPC"),
-        ("a:b --protocol grpc --grpc-servicer=", "--grpc-servicer: '' is not allowed"),
-        ("a:b --call x", "--call: goes with --protocol handle"),
-        ("a:b --protocol handle --call x.y", "--call: 'x.y' is not allowed; it takes the name"),
-        ("a:b --protocol handle --route /x", "--route: has no use with --protocol handle"),
-        ("a:b --protocol handle --expect-status 200", "--expect-status: has no use with"),
-        ("a:b --protocol handle --call caf\u00e9", "is not allowed; it takes the name of a method"),
-        ("a:b --protocol handle -H x:1", "--header: x: a handle has none but content-type"),
-        ("a:b --protocol handle --body 1x -H content-type:application/json", "--body: is no JSON"),
-        ("a:b --protocol handle --grpc-servicer c.d", "--grpc-servicer: goes with --protocol grpc"),
-    ],
+@cases(
+    "flags, says",
+    ("", "TARGET: name an app (module:app, path/file.py:app) or a suite file"),
+    ("shop", "TARGET: 'shop' is not allowed; it takes module:app or path/file.py:app"),
+    ("gone.py:app", "TARGET: gone.py: there is no such file"),
+    ("gone.toml", "gone.toml: cannot be read: no such file"),
+    ("a:b --route best", "--route: 'best' does not begin with /"),
+    ("a:b --route /é", "--route: a space, control or non-ASCII character in '/é'"),
+    ("a:b --route=", "--route: '' is not allowed; it takes a value"),
+    ("a:b --headers gone", "--headers: gone cannot be read: no such file"),
+    ("a:b --draw random", "--draw: give --bodies, --paths or --headers with two or more"),
+    ("a:b --expect-status 100", "--expect-status must be 200 to 599, got 100"),
+    ("a:b --request-timeout-s 0", "--request-timeout-s: 0.0 is not allowed"),
+    ("a:b word", "NAME=VALUE: 'word' is not allowed; it takes name=value"),
+    ("a:b --arg word=", "--arg: 'word=' is not allowed; it takes name=value"),
+    (f"{MICRO} word=a", "word=a: "),
+    ("a:b --option x", "--option: 'x' is not allowed; it takes Deployment.option="),
+    ("a:b --resume x", "x: no such folder"),
+    (f"--resume {OWN}", "names the environment OMP_NUM_THREADS, the app "),
+    (f"{MICRO} --app-name x", "--app-name: "),
+    (f"{MICRO} --expect-status 200", "--expect-status: "),
+    (f"{MICRO} --grpc-servicer a.b", "--grpc-servicer: "),
+    (f"{MICRO} --bodies x", "--bodies: "),
+    (f"{MICRO} --openai --model m", "--openai: "),
+    ("a:b --openai", "--openai: give --model, or bodies of your own (--bodies)"),
+    ("a:b --openai --model m --protocol http,stream", "--openai: is a stream, not http,stream"),
+    ("a:b --grpc-servicer c.d", "--grpc-servicer: goes with --protocol grpc or grpc-stream"),
+    ("a:b --protocol grpc", "--protocol grpc: give --grpc-servicer, the function that adds"),
+    ("a:b --protocol grpc --grpc-servicer add", "--grpc-servicer: 'add' is not allowed"),
+    (f"{SERVICED} --grpc-servicer c.d", "--grpc-servicer: c.d is given twice"),
+    (SERVICED, "--route: the path '/' names no method of gRPC"),
+    (f"{SERVICED} --route /x.Y/Z --expect-status 200", "--expect-status: has no use with"),
+    (f"{SERVICED} --route /x.Y/Z -H x-bin:1", "--header x-bin: is no name of metadata of gRPC"),
+    ("a:b --protocol grpc --grpc-servicer=", "--grpc-servicer: '' is not allowed"),
+    ("a:b --call x", "--call: goes with --protocol handle"),
+    ("a:b --protocol handle --call x.y", "--call: 'x.y' is not allowed; it takes the name"),
+    ("a:b --protocol handle --route /x", "--route: has no use with --protocol handle"),
+    ("a:b --protocol handle --expect-status 200", "--expect-status: has no use with"),
+    ("a:b --protocol handle --call caf\u00e9", "is not allowed; it takes the name of a method"),
+    ("a:b --protocol handle -H x:1", "--header: x: a handle has none but content-type"),
+    ("a:b --protocol handle --body 1x -H content-type:application/json", "--body: is no JSON"),
+    ("a:b --protocol handle --grpc-servicer c.d", "--grpc-servicer: goes with --protocol grpc"),
 )
 def test_bad_input_is_one_line(flags: str, says: str, refuses: Refuses) -> None:
     refuses(f"run {flags}", says)
@@ -86,27 +83,21 @@ def beside(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("beside")
 
 
-@pytest.mark.parametrize(
-    ("told", "says"),
-    [
-        ('route = "/e x"', "s.toml: request.route: a space, control or non-ASCII character in"),
-        ('method = "PO1"', "s.toml: request: method must be capital letters"),
-        ('body_file = "none"', "s.toml: request.body_file: "),
-        ('bodies_file = "none"', "s.toml: request.bodies_file: "),
-        ('[serve]\ngrpc_servicers = "c.d"', "s.toml: serve.grpc_servicers: goes with --protocol"),
-        (f'method = "PUT"\n{GRPC_FILE}', "s.toml: request.method: has no use with --protocol grpc"),
-    ],
+@cases(
+    "told, says",
+    ('route = "/e x"', "s.toml: request.route: a space, control or non-ASCII character in"),
+    ('method = "PO1"', "s.toml: request: method must be capital letters"),
+    ('body_file = "none"', "s.toml: request.body_file: "),
+    ('bodies_file = "none"', "s.toml: request.bodies_file: "),
+    ('[serve]\ngrpc_servicers = "c.d"', "s.toml: serve.grpc_servicers: goes with --protocol"),
+    (f'method = "PUT"\n{GRPC_FILE}', "s.toml: request.method: has no use with --protocol grpc"),
 )
-def test_bad_input_of_a_suite_file_names_the_file(
-    told: str, says: str, refuses: Refuses, beside: Path
-) -> None:
+def test_bad_suites_are_named(told: str, says: str, refuses: Refuses, beside: Path) -> None:
     (beside / "s.toml").write_text(f'app = "a:b"\n[request]\n{told}\n')
     refuses(f"run {beside / 's.toml'}", f"{beside}/{says}")
 
 
-def test_a_body_is_of_a_regular_file_that_is_not_too_large(
-    refuses: Refuses, beside: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_of_bodies(refuses: Refuses, beside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refuses("run a:b --body @/dev/zero", "--body: /dev/zero is no regular file")
     monkeypatch.setattr("serve_bench.cli.flag_values.MOST_BYTES", 3)
     (beside / "body").write_bytes(b"1234")
@@ -193,29 +184,25 @@ GRPC = f"run {TEXT}:app --protocol grpc"
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize(
-    ("flags", "says"),
-    [
-        ("text_grpc.add --route /examples.Text/Upper", "text_grpc.add: the module has no 'add'"),
-        ("no_grpc.add --route /examples.Text/Upper", "no_grpc.add: ModuleNotFoundError: No module"),
-        ("text_grpc.grpc --route /examples.Text/Upper", "text_grpc.grpc: is no function but"),
-        ("os.getcwd --route /examples.Text/Upper", "os.getcwd: TypeError: posix.getcwd() takes no"),
-        ("operator.is_ --route /examples.Text/Upper", "operator.is_: adds no method of a service"),
-        ("text_grpc.add_text --route /examples.Text/Up", "they have /examples.Text/Upper, /examp"),
-        ("text_grpc.add_text --route /examples.Text/Words", "Words streams its response: it"),
-        (
-            "text_grpc.add_text --route /examples.Text/Upper -H application:x",
-            "--header: application: 'x' is not the app that is loaded, which is 'default'",
-        ),
-        (
-            'text_grpc.add_text --route /examples.Text/Upper --body "a',
-            "--body: no google.protobuf.StringValue, serialized or as JSON: Failed to load JSON",
-        ),
-    ],
+@cases(
+    "flags, says",
+    ("text_grpc.add --route /examples.Text/Upper", "text_grpc.add: the module has no 'add'"),
+    ("no_grpc.add --route /examples.Text/Upper", "no_grpc.add: ModuleNotFoundError: No module"),
+    ("text_grpc.grpc --route /examples.Text/Upper", "text_grpc.grpc: is no function but"),
+    ("os.getcwd --route /examples.Text/Upper", "os.getcwd: TypeError: posix.getcwd() takes no"),
+    ("operator.is_ --route /examples.Text/Upper", "operator.is_: adds no method of a service"),
+    ("text_grpc.add_text --route /examples.Text/Up", "they have /examples.Text/Upper, /examp"),
+    ("text_grpc.add_text --route /examples.Text/Words", "Words streams its response: it"),
+    (
+        "text_grpc.add_text --route /examples.Text/Upper -H application:x",
+        "--header: application: 'x' is not the app that is loaded, which is 'default'",
+    ),
+    (
+        'text_grpc.add_text --route /examples.Text/Upper --body "a',
+        "--body: no google.protobuf.StringValue, serialized or as JSON: Failed to load JSON",
+    ),
 )
-def test_a_servicer_is_tried_before_anything_starts(
-    flags: str, says: str, refuses: Refuses
-) -> None:
+def test_a_servicer_is_tried_at_once(flags: str, says: str, refuses: Refuses) -> None:
     refuses(f"{GRPC} --grpc-servicer {flags}", says)
 
 
@@ -250,9 +237,7 @@ def test_an_option_that_a_deployment_lacks_names_the_nearest(refuses: Refuses) -
 
 
 @pytest.mark.ray
-def test_arguments_of_a_builder_are_taken_as_serve_run_takes_them(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_arguments_of_a_builder(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(
         "from ray import serve\n@serve.deployment\ndef front(request): ...\n"
         "def build(args): return front.options(num_replicas=len(args['a'] + args['b'])).bind()\n"

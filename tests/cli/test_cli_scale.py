@@ -1,7 +1,5 @@
 """The command line of scale: what it refuses before anything starts, and its plan."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +11,7 @@ from serve_bench.benchmarks.scale.needs import BASE_BYTES, REPLICA_BYTES, check_
 from serve_bench.benchmarks.scale.request import ScaleSuite
 from serve_bench.core.errors import RunFailed
 from serve_bench.core.result import VariantUsed
+from tests.cases import cases
 
 Refuses = Callable[[str, str], None]
 
@@ -26,17 +25,15 @@ def test_an_address_where_nobody_listens_is_refused(refuses: Refuses) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("single --replicas 1000", "take about 101.3 GB, free here: 2.0 GB; --replicas 7 fits"),
-        ("multi --replicas 100", "--replicas: memory: 1,000 replicas in all"),
-        ("multi --replicas 100", "free here: 2.0 GB; not even the smallest fits"),
-        ("ensemble --fanout 100", "--fanout: memory: 101 replicas in all take about 11.4 GB"),
-        ("ensemble --fanout 100", "--fanout 6 fits"),
-        ("chain --length 100", "--length 7 fits"),
-        ("curve --replicas 1,100", "--replicas 7 fits"),
-    ],
+@cases(
+    "line, message",
+    ("single --replicas 1000", "take about 101.3 GB, free here: 2.0 GB; --replicas 7 fits"),
+    ("multi --replicas 100", "--replicas: memory: 1,000 replicas in all"),
+    ("multi --replicas 100", "free here: 2.0 GB; not even the smallest fits"),
+    ("ensemble --fanout 100", "--fanout: memory: 101 replicas in all take about 11.4 GB"),
+    ("ensemble --fanout 100", "--fanout 6 fits"),
+    ("chain --length 100", "--length 7 fits"),
+    ("curve --replicas 1,100", "--replicas 7 fits"),
 )
 def test_too_many_replicas_are_refused_with_the_largest_that_fits(
     line: str, message: str, refuses: Refuses, monkeypatch: pytest.MonkeyPatch

@@ -1,7 +1,5 @@
 """`--slo` of the commands: what is refused, exit codes 3 and 1, and how a run keeps its SLO."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,6 +16,7 @@ from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Result, result_of
 from serve_bench.store import read
 from tests import records
+from tests.cases import cases
 from tests.places import FORMATS
 from tests.rendering import render
 from tests.servers import every, serving
@@ -30,9 +29,7 @@ COMMANDS = (
 )
 
 
-def test_every_command_refuses_it_before_anything_starts(
-    refuses: Callable[[str, str], None],
-) -> None:
+def test_every_command_refuses_a_bad_one(refuses: Callable[[str, str], None]) -> None:
     for command in COMMANDS:
         refuses(f"{command} --slo p99=50", "--slo: p99=50 is not allowed; it takes a time with its")
         refuses(f"{command} --slo ttft_p95=1s", "--slo: ttft_p95: is measured of streams alone")
@@ -54,11 +51,7 @@ def test_a_suite_file_has_one_too_and_a_flag_goes_before_it(
     refuses(f"versus --suite {file}", "own.toml: slo: versus compares two sides, and judges no SLO")
     file.write_text('slo = "p99"')
     refuses(f"micro --suite {file}", "own.toml: slo: 'p99' is not allowed")
-
-
-def test_a_suite_of_scale_has_one_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shipped = Path(__file__).parents[2] / "scenarios" / "scale_single.toml"
-    file = tmp_path / "own.toml"
     file.write_text(shipped.read_text().replace("[scale]", 'slo = "p50=1s,errors=0"\n[scale]', 1))
     assert run(["scale", "single", "--suite", str(file), "--quick", "--dry-run"]) == 0
     assert capsys.readouterr().out.endswith("\nslo: p50 <= 1 s, errors <= 0 %\n")
@@ -83,15 +76,13 @@ def test_a_resumed_run_keeps_its_own(
         refuses(f"micro --resume {stored} --slo p99=1s", f"a run keeps its own, which is {own}")
 
 
-@pytest.mark.parametrize(
-    ("slo", "code", "line"),
-    [
-        ("p99=20s,errors=5%", 0, ""),
-        ("p99=20s", 3, "slo: 1 connection: errors 2 % is above 1 % (-100 %)"),
-        ("p50=1ms,errors=5%", 3, "slo: 1 connection: p50 "),
-        ("goodput=99%@20s,errors=5%", 3, "slo: 1 connection: goodput 98 % is below 99 % (-1.00 po"),
-        ("p99.9=20s,errors=5%", 1, "slo: not judged: 1 connection: p99.9 needs 1,000 requests, 98"),
-    ],
+@cases(
+    "slo, code, line",
+    ("p99=20s,errors=5%", 0, ""),
+    ("p99=20s", 3, "slo: 1 connection: errors 2 % is above 1 % (-100 %)"),
+    ("p50=1ms,errors=5%", 3, "slo: 1 connection: p50 "),
+    ("goodput=99%@20s,errors=5%", 3, "slo: 1 connection: goodput 98 % is below 99 % (-1.00 po"),
+    ("p99.9=20s,errors=5%", 1, "slo: not judged: 1 connection: p99.9 needs 1,000 requests, 98"),
 )
 def test_the_slo_of_a_load_is_its_exit_code(
     slo: str, code: int, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -118,16 +109,14 @@ def measured(slo: str, missing: bool) -> Result:
     return result_of([replace(records.run(*plan), suite={"slo": slo}), *trials])
 
 
-@pytest.mark.parametrize(
-    ("slo", "missing", "interrupted", "code"),
-    [
-        ("errors=5%", False, False, 0),
-        ("errors=0", False, False, 3),
-        ("errors=0", True, False, 3),  # what was measured misses it, whatever is missing
-        ("errors=5%", True, False, 1),
-        ("p50=1s,errors=5%", False, False, 1),  # the trials have no histogram
-        ("errors=0", False, True, 130),
-    ],
+@cases(
+    "slo, missing, interrupted, code",
+    ("errors=5%", False, False, 0),
+    ("errors=0", False, False, 3),
+    ("errors=0", True, False, 3),  # what was measured misses it, whatever is missing
+    ("errors=5%", True, False, 1),
+    ("p50=1s,errors=5%", False, False, 1),  # the trials have no histogram
+    ("errors=0", False, True, 130),
 )
 def test_the_end_of_a_run(
     slo: str,
@@ -153,13 +142,11 @@ def test_the_end_of_a_run(
     assert ("incomplete; resume: " in err) == missing
 
 
-@pytest.mark.parametrize(
-    ("typical", "code", "words"),
-    [
-        (56.0, 3, "strict host: Not a fair measurement: python x.py (pid 7) used 56 % of a core."),
-        (15.0, 0, ""),
-        (None, 1, "strict host: not judged: 1 trial"),
-    ],
+@cases(
+    "typical, code, words",
+    (56.0, 3, "strict host: Not a fair measurement: python x.py (pid 7) used 56 % of a core."),
+    (15.0, 0, ""),
+    (None, 1, "strict host: not judged: 1 trial"),
 )
 def test_other_programs_end_a_strict_run(
     typical: float | None, code: int, words: str, capsys: pytest.CaptureFixture[str]
@@ -171,11 +158,8 @@ def test_other_programs_end_a_strict_run(
     result = replace(result, trials=tuple(replace(trial, usage=usage) for trial in result.trials))
     assert close_host(result) == code
     assert capsys.readouterr().err.startswith(words)
-    text = render(result)
-    assert ("Not a fair measurement" in text and "other-programs" in text) == (code == 3)
-
-
-def test_a_strict_run_needs_samples() -> None:
     plan = Sitting({}, [], lambda _: None)  # type: ignore[arg-type,return-value]
     with pytest.raises(BadInput, match="--strict-host: needs the samples"):
         sit(plan, RunOptions(strict_host=True, no_sample=True), lambda *_: 0)
+    text = render(result)
+    assert ("Not a fair measurement" in text and "other-programs" in text) == (code == 3)

@@ -1,7 +1,5 @@
 """Odd command lines and suites with a fixed seed: each is planned, or refused in one line."""
 
-from __future__ import annotations
-
 import copy
 import random
 import shutil

@@ -1,7 +1,5 @@
 """The live view: figures that fit, words that are cut first, charts of the last 30 s."""
 
-from __future__ import annotations
-
 import io
 import re
 import threading
@@ -25,6 +23,7 @@ from serve_bench.cli.sitting import long_name, long_notice
 from serve_bench.core.load_result import Progress
 from serve_bench.runner.runner import Plan, RunStep
 from tests import records
+from tests.cases import cases
 
 NOW = Progress("measure", 3.0, 7.0, 4552.4, 50, 0, p50_ns=20_512_000, p99_ns=139_312_000)
 HEAVY = replace(NOW, rate=123_456.0, failed=12_345, p50_ns=1_204_000_000, p99_ns=12_345_000_000)
@@ -71,24 +70,18 @@ def test_charts_of_the_last_30_s_where_there_are_20_lines() -> None:
     assert lines[2].split("  ")[0] == "requests/s, most 4,000" and "p99 ms, most 139" in lines[2]
     assert all(len(line) <= 80 for line in drawn(view, 80, 24))
     assert len(view.samples) == SECONDS and view.samples[0][1] == 1100.0
-
-
-def test_the_last_state_of_a_second_counts_and_another_row_begins_anew() -> None:
-    view = LineView(clock=lambda: 5.2)
-    for rate in (1.0, 2.0):
-        view.load(replace(NOW, rate=rate), "row")
-    assert [one[1] for one in view.samples] == [2.0]
-    view.load(replace(NOW, phase="drain"), "row")
-    assert len(view.samples) == 1
-    view.load(None, "another")
-    assert not view.samples
-
-
-def test_a_chart_reaches_from_zero_to_the_highest_value() -> None:
-    title, *rows = chart("requests/s", [0.0, 50.0, 100.0], 22)
+    title, *rows = chart("requests/s", [0.0, 50.0, 100.0], 22)  # from 0 to the highest value
     assert title == "requests/s, most 100  "
     assert [row[-3:] for row in rows] == ["  █", "  █", " ██", " ██"]
     assert chart("p99 ms", [0.0, 0.0], 20)[1:] == [" " * 20] * HEIGHT
+    # The last state of a second counts, and another row begins anew.
+    view = LineView(clock=lambda: 5.2)
+    for rate in (1.0, 2.0):
+        view.load(replace(NOW, rate=rate), "row")
+    view.load(replace(NOW, phase="drain"), "row")
+    assert [one[1] for one in view.samples] == [2.0]
+    view.load(None, "another")
+    assert not view.samples
 
 
 def silences(steps: list[RunStep], seconds: int = 60) -> tuple[list[int], list[str]]:
@@ -108,7 +101,7 @@ def silences(steps: list[RunStep], seconds: int = 60) -> tuple[list[int], list[s
     return [after - before for before, after in pairwise(shown)], out.getvalue().splitlines()
 
 
-@pytest.mark.parametrize("load", [None, NOW, replace(NOW, phase="drain", left=3)])
+@cases("load", None, NOW, replace(NOW, phase="drain", left=3))
 def test_no_step_is_silent_for_15_s_and_says_what_is_waited_for(load: Progress | None) -> None:
     look = replace(step(load), phase="look at what requests wait in")
     gaps, lines = silences([look])
@@ -118,37 +111,29 @@ def test_no_step_is_silent_for_15_s_and_says_what_is_waited_for(load: Progress |
     assert max(silences(others)[0]) < 15
 
 
-def test_a_load_without_a_response_says_so_at_once_and_as_long_as_it_lasts() -> None:
+def test_a_load_without_a_response_says_so_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     loads = [replace(NOW, silent_s=float(second)) for second in range(30)]
     gaps, lines = silences([step(load) for load in loads], 30)
     assert gaps[0] == 5 and lines[0].endswith("no response for 5 s")
     assert max(gaps) <= 10
-
-
-def test_a_thread_watches_between_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    ticked = threading.Event()
+    ticked = threading.Event()  # a thread watches between the steps
     monkeypatch.setattr(Display, "tick", lambda display: ticked.set())
     with Display(io.StringIO()):
         assert ticked.wait(60)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "notice"),
-    [
-        (121.0, "note: this takes about 2 min 1 s"),
-        (3_600.0, "note: this takes about 1 h 0 min"),
-        (7 * 86_400.0 + 3_700, "note: this takes about 7 d 1 h"),
-        (120.0, None),
-        (None, None),
-    ],
+@cases(
+    "seconds, notice",
+    (121.0, "note: this takes about 2 min 1 s"),
+    (3_600.0, "note: this takes about 1 h 0 min"),
+    (7 * 86_400.0 + 3_700, "note: this takes about 7 d 1 h"),
+    (120.0, None),
+    (None, None),
 )
 def test_a_long_run_says_so_before_it_starts(seconds: float | None, notice: str | None) -> None:
     launch: Any = object()
     assert long_notice(Plan([launch], lambda at, cell: seconds)) == notice
     assert long_notice(Plan([], lambda at, cell: 999.0)) is None
-
-
-def test_an_option_is_recorded_by_its_first_long_name() -> None:
     both = ["--max-ongoing-requests", "--max-concurrent-queries"]
-    assert long_name(both) == both[0]
+    assert long_name(both) == both[0]  # an option is recorded by its first long name
     assert long_name(["-c", "--connections"]) == "--connections" and long_name(["-c"]) == "-c"

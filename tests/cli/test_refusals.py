@@ -1,7 +1,5 @@
 """Bad input of commands: one line and exit code 2, before anything starts."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 
@@ -17,14 +15,10 @@ BAD = {
         (f"micro --suite {'s' * 300}", "--suite: no file 'sss"),
         (f"micro --suite ./{'s' * 300}.toml", "sss.toml: cannot be reached: file name too long"),
         (f"micro --clients {LONG}", "... (5002 characters) is not allowed; the number must be"),
-        (f"micro --clients raw:{LONG}", "--clients: 'raw:999"),
         (f"sweep --users {LONG}", "--users: '999999"),
-        (f"recsys --users {LONG}", "--users: '999999"),
         (f"press --clients {LONG}", "--clients: '999999"),
         ("micro --live fancy", "--live: 'fancy' is not allowed; it takes auto, plain"),
         ("load http://127.0.0.1:1/ --live fancy", "--live: 'fancy' is not allowed"),
-        ("timeline none --live fancy", "--live: 'fancy' is not allowed"),
-        ("soak none --live fancy", "--live: 'fancy' is not allowed"),
         (f"run shop:app --expect-status {LONG}", "--expect-status: '999999"),
         ("micro --variant fast", "--variant: unknown variant 'fast'; allowed: default, haproxy"),
         ("micro --num-replicas 0", "--num-replicas: '0' is not allowed; it takes a whole number"),
@@ -66,7 +60,6 @@ BAD = {
         ("soak noop --rate 5 --clients raw:3", "--rate: an open loop has no --clients"),
         ("soak noop --leak 0", "--leak: 0 is not allowed; it takes 0.001 to 1000000"),
         ("soak noop --fail-on nothing", "--fail-on: 'nothing' is not allowed; it takes leak, slo"),
-        ("soak noop --for 8d", "--for"),
         ("soak noop --clients 8", "--clients"),
         ("soak noop --arrivals poisson", "--arrivals"),
         ("soak noop --fail-on slo", "--fail-on"),
@@ -301,11 +294,6 @@ BAD = {
         ("--pid 1 -o x.html", "-o: x.html is not allowed; it takes a file that ends in"),
         ("--target haproxy", "--target: 'haproxy' is not allowed; it takes proxy, replica"),
         ("--list --rate 0", "--rate: does not go with --list, which shows every Serve"),
-        ("--list --duration -1", "--duration: does not go with --list"),
-        ("--list --pid 0", "--pid: does not go with --list"),
-        ("--list --target proxies", "--target: does not go with --list"),
-        ("--list --recipe proxi", "--recipe: does not go with --list"),
-        ("--list --dump", "--dump: does not go with --list"),
         ("--list -o .", "--out: does not go with --list"),
     ],
     "scale": [
@@ -349,9 +337,7 @@ COMMANDS = list(dict.fromkeys(line.partition(" ")[0] for line, _ in LINES))
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_bad_input_is_one_line_and_exit_code_2(
-    command: str, refuses: Callable[[str, str], None]
-) -> None:
+def test_bad_input_is_one_line(command: str, refuses: Callable[[str, str], None]) -> None:
     for line, message in LINES:
         if line.partition(" ")[0] == command:
             refuses(line, message)

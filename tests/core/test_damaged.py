@@ -4,8 +4,6 @@ Each mutation changes one field of one record of a stored run (tests/formats). W
 of the commands that read stored runs, in turn: nothing but BadInput may come out of it.
 """
 
-from __future__ import annotations
-
 import copy
 import functools
 import itertools
@@ -38,6 +36,7 @@ from serve_bench.report.page import html_text
 from serve_bench.store import read
 from serve_bench.view.document import ReportOptions
 from tests import places
+from tests.cases import cases
 from tests.html_sample import STUB
 from tests.rendering import render
 
@@ -87,7 +86,6 @@ class Mutation:
     way: str
 
     def lines(self) -> list[str]:
-        """The lines of the file with the change."""
         record = copy.deepcopy(RUNS[self.file][self.line])
         *way_in, last = self.path
         place = record
@@ -192,9 +190,7 @@ def whole(file: str) -> Result:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    "part", [0, *(pytest.param(number, marks=pytest.mark.long) for number in range(1, PARTS))]
-)
+@cases("part", 0, *(pytest.param(number, marks=pytest.mark.long) for number in range(1, PARTS)))
 def test_a_damaged_record_is_shown_or_refused_in_one_line(part: int) -> None:
     size = COUNT // PARTS
     forms = itertools.cycle(FORMS.items())
@@ -220,7 +216,7 @@ def test_a_damaged_record_is_shown_or_refused_in_one_line(part: int) -> None:
     assert shown > size // 10 and refused > size // 10
 
 
-def test_half_a_character_costs_its_record_alone(
+def test_half_a_character_costs_a_record(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, second, *rest = (places.FORMATS / "2-press-url-collapse.jsonl").read_text().splitlines()

@@ -1,7 +1,5 @@
 """What is kept of command lines, addresses and suites: no secret, and what is alike stays alike."""
 
-from __future__ import annotations
-
 import json
 import sys
 from base64 import b64encode, encodebytes
@@ -14,7 +12,6 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from serve_bench.analysis.comparing.match import unlike
 from serve_bench.cli.program import main, run
 from serve_bench.cli.progress import failure_text
 from serve_bench.core import record_lines as jsonl
@@ -31,12 +28,13 @@ from serve_bench.core.redaction import (
     hide_suite,
     named_by,
 )
-from serve_bench.core.result import Deploy, Failure, VariantUsed, result_of, trial_key
+from serve_bench.core.result import Deploy, Failure, VariantUsed, trial_key
 from serve_bench.core.secrets import hash_value, hide
 from serve_bench.core.variants import BUILT_IN_VARIANTS, with_env
 from serve_bench.serving.child import Child
 from serve_bench.store import read
 from tests import places, records, servers
+from tests.cases import cases
 from tests.servers import serving
 
 SECRET = "s3cr3t-value"
@@ -47,76 +45,67 @@ def test_a_hash_is_the_same_everywhere_and_stays() -> None:
     assert hash_value("abc") == "sha256:ba7816bf"  # in every run, on every host
     assert hash_value(hash_value("abc")) == hash_value("abc") != hash_value("abd")
     assert hash_value("") == "" and hash_value(b"abc") == hash_value("abc")
+    # It ends before what stands behind it: an address, then the name of a row.
+    once = hide_in_text("url/r1/url=http://h/?token=abc") + "/1-connection/replica-5.raw.txt"
+    assert once.endswith("/1-connection/replica-5.raw.txt") and "abc" not in once.partition("?")[2]
+    assert hide_in_text(once) == once
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "is_kept"),
-    [
-        *(("RAY_SERVE_ENABLE_HA_PROXY", "1", True), ("RAY_BACKEND_LOG_LEVEL", "debug", True)),
-        *(("OMP_NUM_THREADS", "1", True), ("SHARE", "-0.5", True), ("EMPTY", "", True)),
-        *(("MY_TOKEN", SECRET, False), ("MODE", "fast", False), ("SHARE", "1e", False)),
-        *(("RAY_AUTH_TOKEN", SECRET, False), ("RAY_REDIS_PASSWORD", SECRET, False)),
-        ("DB", f"redis://:{SECRET}@h", False),
-    ],
+@cases(
+    "name, value, is_kept",
+    *(("RAY_SERVE_ENABLE_HA_PROXY", "1", True), ("RAY_BACKEND_LOG_LEVEL", "debug", True)),
+    *(("OMP_NUM_THREADS", "1", True), ("SHARE", "-0.5", True), ("EMPTY", "", True)),
+    *(("MY_TOKEN", SECRET, False), ("MODE", "fast", False), ("SHARE", "1e", False)),
+    *(("RAY_AUTH_TOKEN", SECRET, False), ("RAY_REDIS_PASSWORD", SECRET, False)),
+    ("DB", f"redis://:{SECRET}@h", False),
 )
-def test_of_variables_flags_of_ray_and_numbers_are_kept(
-    name: str, value: str, is_kept: bool
-) -> None:
+def test_flags_of_ray_and_numbers_are_kept(name: str, value: str, is_kept: bool) -> None:
     assert hide_env_value(name, value) == (value if is_kept else hash_value(value))
 
 
-@pytest.mark.parametrize(
-    ("text", "hidden"),
-    [
-        (f"http://me:{SECRET}@h/x", f"http://{hash_value(f'me:{SECRET}')}@h/x"),
-        (
-            f"http://h/x?q={SECRET}&b={SECRET}#top",
-            f"http://h/x?q={HASH}&b={HASH}#{hash_value('top')}",
-        ),
-        (f"http://h?{SECRET}", f"http://h?{HASH}"),
-        (f"http://h/a;v={SECRET};{SECRET}/b#{SECRET}", f"http://h/a;v={HASH};{HASH}/b#{HASH}"),
-        (f"/a;v={SECRET}?{SECRET}", f"/a;v={HASH}?{HASH}"),
-        (f"GET /rank?user={SECRET} failed", f"GET /rank?user={HASH} failed"),
-        (f"a redis://:{SECRET}@h:1/0 b", f"a redis://{hash_value(f':{SECRET}')}@h:1/0 b"),
-        ("http://h:8000/@me", "http://h:8000/@me"),
-        ("http://[::1]:80/@me", "http://[::1]:80/@me"),
-        ("is it a filter? (a seccomp filter?)", "is it a filter? (a seccomp filter?)"),
-    ],
+@cases(
+    "text, hidden",
+    (f"http://me:{SECRET}@h/x", f"http://{hash_value(f'me:{SECRET}')}@h/x"),
+    (f"http://h/x?q={SECRET}&b={SECRET}#top", f"http://h/x?q={HASH}&b={HASH}#{hash_value('top')}"),
+    (f"http://h?{SECRET}", f"http://h?{HASH}"),
+    (f"http://h/a;v={SECRET};{SECRET}/b#{SECRET}", f"http://h/a;v={HASH};{HASH}/b#{HASH}"),
+    (f"/a;v={SECRET}?{SECRET}", f"/a;v={HASH}?{HASH}"),
+    (f"GET /rank?user={SECRET} failed", f"GET /rank?user={HASH} failed"),
+    (f"a redis://:{SECRET}@h:1/0 b", f"a redis://{hash_value(f':{SECRET}')}@h:1/0 b"),
+    ("http://h:8000/@me", "http://h:8000/@me"),
+    ("http://[::1]:80/@me", "http://[::1]:80/@me"),
+    ("is it a filter? (a seccomp filter?)", "is it a filter? (a seccomp filter?)"),
 )
 def test_addresses_in_texts(text: str, hidden: str) -> None:
     assert hide_in_text(text) == hidden
     assert hide_in_text(hidden) == hidden
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
-    [
-        *(f"http://h/?q=ab{sign}{SECRET}" for sign in "?'(;@"),
-        *(f"http://h/?a=1&api_tokens={SECRET}&b=2", f"http://h/?{SECRET}&a=1"),
-        *(f"postgres://u:p@{SECRET}@h", f"postgres://u:p/{SECRET}@h/db", f"http://u:/{SECRET}@h"),
-        f"redis://:{SECRET}@h:6379/0 and http://h:80/x",
-    ],
+    *(f"http://h/?q=ab{sign}{SECRET}" for sign in "?'(;@"),
+    *(f"http://h/?a=1&api_tokens={SECRET}&b=2", f"http://h/?{SECRET}&a=1"),
+    *(f"postgres://u:p@{SECRET}@h", f"postgres://u:p/{SECRET}@h/db", f"http://u:/{SECRET}@h"),
+    f"redis://:{SECRET}@h:6379/0 and http://h:80/x",
 )
 def test_no_end_of_a_secret_is_left_in_an_address(text: str) -> None:
     hidden = hide_in_text(text)
     assert SECRET not in hidden and "sha256:" in hidden
 
 
-def test_a_hash_ends_before_what_stands_behind_it() -> None:
-    """The key of a trial and the path of its profile: an address, then the name of a row."""
-    once = hide_in_text("url/r1/url=http://h/?token=abc") + "/1-connection/replica-5.raw.txt"
-    assert once.endswith("/1-connection/replica-5.raw.txt") and "abc" not in once.partition("?")[2]
-    assert hide_in_text(once) == once
+def test_a_failure_holds_no_secret() -> None:
+    failure = Failure("trial", f"no answer from http://h/?key={SECRET}", "now", detail=(SECRET,))
+    for said in (failure_text(failure), jsonl.to_line(failure)):
+        assert SECRET not in said and said.count(HASH) == 2
 
 
 def every_text(folder: Path) -> str:
-    """All that a run wrote, but for its logs."""
     files = [file for file in folder.rglob("*") if file.is_file() and "logs" not in file.parts]
     assert {"records.jsonl", "samples.jsonl"} <= {file.name for file in files}
     return "\n".join(file.read_text() for file in files)
 
 
-@pytest.mark.parametrize("flags", ["-kH {}", "--header={}"])
+@cases("flags", "-kH {}", "--header={}")
 def test_nothing_of_a_request_is_kept_or_shown_though_its_answer_repeats_it(
     flags: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,18 +153,14 @@ def test_a_value_is_hidden_however_a_text_spells_it() -> None:
     assert hide("to no avail") == "to no avail"
 
 
-@pytest.mark.parametrize(
-    ("value", "hidden"),
-    [
-        *(("s3cr3t", "s3cr3t"), ("Bearer abc-12345", "abc-12345"), ("12345678", "12345678")),
-        *(('{"user": ["hunter2-x"]}', "hunter2-x"), ("user=hunter2-x&b=1", "hunter2-x")),
-        *(("1", ""), ("abc12", ""), ("timeout", ""), ("1234567", ""), ("127.0.0.1:8000", "")),
-        *(("/home/me/data", ""), ("localhost:80", ""), ("sha256", "")),
-    ],
+@cases(
+    "value, hidden",
+    *(("s3cr3t", "s3cr3t"), ("Bearer abc-12345", "abc-12345"), ("12345678", "12345678")),
+    *(('{"user": ["hunter2-x"]}', "hunter2-x"), ("user=hunter2-x&b=1", "hunter2-x")),
+    *(("1", ""), ("abc12", ""), ("timeout", ""), ("1234567", ""), ("127.0.0.1:8000", "")),
+    *(("/home/me/data", ""), ("localhost:80", ""), ("sha256", "")),
 )
-def test_plain_words_numbers_and_paths_are_hidden_by_their_place_alone(
-    value: str, hidden: str
-) -> None:
+def test_plain_words_are_hidden_by_their_place_alone(value: str, hidden: str) -> None:
     assert hide_header(f"X-Any: {value}") == f"X-Any: {hash_value(value)}"
     text = f"seen: {hidden or value}, sha256:00000000"
     assert hide(text) == (text.replace(hidden, hash_value(value)) if hidden else text)
@@ -241,11 +226,11 @@ def test_of_options_the_addresses_are_hidden() -> None:
     for text in told:
         assert SECRET not in text and hash_value(f":{SECRET}") in text
     assert label_of(cell)["Shop.num_replicas"] == 2
+    record = {"kind": "trial", "slots": {"KeyStore": 5}, "waits": {"get_token": [3, {"n": "a=b"}]}}
+    assert hide_settings(record) == record  # no address and no environment
 
 
-def test_values_of_the_environment_are_in_no_plan_and_no_kept_command_line(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_no_value_of_the_environment_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
     for option in ("env", "a_env", "b_env"):
         assert hide_option(option, f"MODE={SECRET}") == f"MODE={HASH}"
         assert hide_option(option, "RAY_SERVE_X=1") == "RAY_SERVE_X=1"
@@ -255,45 +240,22 @@ def test_values_of_the_environment_are_in_no_plan_and_no_kept_command_line(
         assert SECRET not in out + err and f"MODE={HASH}" in out
 
 
-def test_no_secret_of_an_address_is_in_a_failure() -> None:
-    failure = Failure("trial", f"no answer from http://h/?key={SECRET}", "now", detail=(SECRET,))
-    for text in (failure_text(failure), jsonl.to_line(failure)):
-        assert SECRET not in text and text.count(HASH) == 2
-
-
-def test_what_is_no_address_and_no_environment_stays() -> None:
-    record = {"kind": "trial", "slots": {"KeyStore": 5}, "waits": {"get_token": [3, {"n": "a=b"}]}}
-    assert hide_settings(record) == record
-
-
-def test_runs_with_one_request_are_alike() -> None:
-    def of(body: bytes) -> Any:
-        app = OwnApp("a:app", "a:app", "/", (OwnDeployment("S", 1),), (), Asked(body=body))
-        suite = hide_suite({"name": "x", "app": app.to_json()})
-        return result_of([replace(records.run(), command="run", suite=suite)])
-
-    assert unlike(of(b"{}"), of(b"{}"), ({}, {})) == ()
-    assert [one.what for one in unlike(of(b"{}"), of(b"[]"), ({}, {}))] == ["request body"]
-
-
 BUILT_IN = {name: one.env for name, one in BUILT_IN_VARIANTS.items()}
 
 
-@pytest.mark.parametrize(
-    ("suite", "named"),
-    [
-        ({"variants": [{"name": "optimized", "env": BUILT_IN["optimized"]}], "app": "noop"}, []),
-        ({"variants": [{"name": "x", "python": "/tmp/evil"}]}, ["the interpreter /tmp/evil"]),
-        ({"variants": [{"name": "x", "env": {"LD_PRELOAD": "/"}}]}, ["the environment LD_PRELOAD"]),
-        ({"sides": [{"variant": {"name": "x", "python": "p"}}]}, ["the interpreter p"]),
-        ({"variants": [{"name": "x", "http_options": {"host": "::"}}]}, ["the HTTP option host"]),
-        ({"variants": [{"name": "../x"}]}, ["the variant '../x'"]),
-        ({"app": {"target": "evil:app"}}, ["the app evil:app"]),
-        ({"load_on": {"address": "h:1"}, "address": "h:2"}, ["the Ray cluster h:2"]),
-        ({"output_file_path": "/etc/x"}, ["the file /etc/x"]),
-        ({"master_addr": "127.0.0.1"}, []),
-        ({"master_addr": "10.0.0.1"}, ["the address 10.0.0.1"]),
-    ],
+@cases(
+    "suite, named",
+    ({"variants": [{"name": "optimized", "env": BUILT_IN["optimized"]}], "app": "noop"}, []),
+    ({"variants": [{"name": "x", "python": "/tmp/evil"}]}, ["the interpreter /tmp/evil"]),
+    ({"variants": [{"name": "x", "env": {"LD_PRELOAD": "/"}}]}, ["the environment LD_PRELOAD"]),
+    ({"sides": [{"variant": {"name": "x", "python": "p"}}]}, ["the interpreter p"]),
+    ({"variants": [{"name": "x", "http_options": {"host": "::"}}]}, ["the HTTP option host"]),
+    ({"variants": [{"name": "../x"}]}, ["the variant '../x'"]),
+    ({"app": {"target": "evil:app"}}, ["the app evil:app"]),
+    ({"load_on": {"address": "h:1"}, "address": "h:2"}, ["the Ray cluster h:2"]),
+    ({"output_file_path": "/etc/x"}, ["the file /etc/x"]),
+    ({"master_addr": "127.0.0.1"}, []),
+    ({"master_addr": "10.0.0.1"}, ["the address 10.0.0.1"]),
 )
 def test_what_a_record_would_have_us_use(suite: dict[str, Any], named: list[str]) -> None:
     assert named_by(suite, BUILT_IN)[: len(named) or None] == named
@@ -313,9 +275,7 @@ def test_a_plan_that_is_named_again_must_be_the_stored_one() -> None:
     assert differs({"app": app}, {"app": moved}) == 'app.own.folder is "/b", and was "/a"'
 
 
-def test_no_interpreter_that_a_record_alone_names_is_run(
-    tmp_path: Path, refuses: Callable[[str, str], None]
-) -> None:
+def test_no_stored_interpreter_is_run(tmp_path: Path, refuses: Callable[[str, str], None]) -> None:
     place = tmp_path.parent / f"{tmp_path.name}-record"
     place.mkdir()
     ran = place / "ran"
@@ -329,13 +289,11 @@ def test_no_interpreter_that_a_record_alone_names_is_run(
     assert not ran.exists()
 
 
-@pytest.mark.parametrize(
+@cases(
     "damage",
-    [
-        *({"variants": 5}, {"variants": [{"name": "x", "env": ["A"]}]}, {"load_on": "x"}),
-        *({"variants": [{"name": "x", "env": {"A": ["x"]}}]}, {"load_on": {"nodes": 1, "no": 2}}),
-        *({"sides": 3}, {"sides": [{"variant": {"name": "x", "http_options": 5}}]}),
-    ],
+    *({"variants": 5}, {"variants": [{"name": "x", "env": ["A"]}]}, {"load_on": "x"}),
+    *({"variants": [{"name": "x", "env": {"A": ["x"]}}]}, {"load_on": {"nodes": 1, "no": 2}}),
+    *({"sides": 3}, {"sides": [{"variant": {"name": "x", "http_options": 5}}]}),
 )
 def test_a_suite_that_a_hand_has_changed_is_refused_in_one_line(
     damage: dict[str, Any], tmp_path: Path, refuses: Callable[[str, str], None]

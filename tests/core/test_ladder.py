@@ -1,7 +1,5 @@
 """The ladder: what comes next, when it stops, knee and collapse. Throughputs are made up."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 
@@ -24,6 +22,7 @@ from serve_bench.core.ladder import (
     parse_ladder,
     rung_above,
 )
+from tests.cases import cases
 
 
 def climb(
@@ -46,24 +45,30 @@ def saturating(limit: float, per_client: float) -> Callable[[int], float]:
     return lambda clients: min(limit, per_client * clients)
 
 
-def test_a_list_is_run_in_its_order_and_to_its_end() -> None:
-    measured, whys, stop = climb(Ladder(steps=(5, 1, 9)), lambda clients: 100.0)
-    assert [step.clients for step in measured] == [5, 1, 9]
-    assert set(whys) == {"listed"}
-    assert stop.why == "the list is measured"
+PLAIN = Ladder(refinements=0)
+LOW = Ladder(ceiling=60, refinements=0)
 
 
-def test_growing_ends_after_two_steps_without_gain() -> None:
-    measured, _, stop = climb(Ladder(refinements=0), saturating(1000, 10))
-    assert [step.clients for step in measured] == [10, 15, 20, 30, 40, 50, 75, 100, 150, 200]
-    assert "less than 2 %" in stop.why
+@cases(
+    "ladder, served, clients, why",
+    (Ladder(steps=(5, 1, 9)), saturating(100, 100), [5, 1, 9], "the list is measured"),
+    (PLAIN, saturating(1000, 10), [10, 15, 20, 30, 40, 50, 75, 100, 150, 200], "less than 2 %"),
+    (LOW, saturating(1e9, 10), [10, 15, 20, 30, 40, 50, 60], "the ceiling of 60 clients"),
+    (Ladder(ceiling=3), saturating(100, 10), [3], "the ceiling of 3 clients is reached"),
+)
+def test_the_steps_of_a_ladder_and_its_end(
+    ladder: Ladder, served: Callable[[int], float], clients: list[int], why: str
+) -> None:
+    measured, whys, stop = climb(ladder, served)
+    assert [step.clients for step in measured] == clients and why in stop.why
+    assert (set(whys) == {"listed"}) == (ladder.steps is not None)
 
 
 def test_one_step_without_gain_does_not_end_it() -> None:
     def dip(clients: int) -> float:
         return 150.0 if clients == 20 else min(400.0, clients * 10.0)
 
-    measured, _, _ = climb(Ladder(refinements=0), dip)
+    measured, _, _ = climb(PLAIN, dip)
     assert max(step.clients for step in measured) > 40
     top = best(measured)
     assert top is not None and top.throughput == 400
@@ -88,56 +93,34 @@ def test_refinement_looks_around_the_best() -> None:
     assert top is not None and abs(top.clients - 120) <= 5
 
 
-def test_a_ceiling_ends_it() -> None:
-    measured, _, stop = climb(Ladder(ceiling=60, refinements=0), saturating(1e9, 10))
-    assert [step.clients for step in measured] == [10, 15, 20, 30, 40, 50, 60]
-    assert stop.why == "the ceiling of 60 clients is reached"
-    measured, _, _ = climb(Ladder(ceiling=3), saturating(100, 10))
-    assert [step.clients for step in measured] == [3]
-
-
 def test_a_server_that_serves_nothing_ends_it_soon() -> None:
     measured, _, _ = climb(Ladder(), lambda clients: 0.0)
     assert len(measured) == 3
     assert best(measured) is None and knee(measured) is None and collapses(measured) == ()
 
 
-def test_knee_is_the_first_step_at_95_percent() -> None:
+def test_knee_best_and_collapse() -> None:
     steps = [Rung(10, 500.0), Rung(20, 949.0), Rung(30, 950.0), Rung(40, 1000.0), Rung(50, 990.0)]
-    assert knee(steps) == Rung(30, 950.0)
-
-
-def test_the_published_figures_have_their_knee_and_no_collapse() -> None:
-    published = {10: 168, 50: 672, 100: 1139, 200: 1435, 400: 1573, 500: 1540}
-    steps = [Rung(*step) for step in published.items()]
-    assert knee(steps) == Rung(400, 1573)
-    assert collapses(steps) == ()
-
-
-def test_collapse_is_a_later_step_more_than_20_percent_below() -> None:
+    assert knee(steps) == Rung(30, 950.0)  # the first step at 95 %
+    assert best([Rung(30, 5.0), Rung(10, 5.0), Rung(20, 5.0)]) == Rung(10, 5.0)  # the fewest
+    # A collapse is a later step more than 20 % below the best.
     steps = [Rung(10, 700.0), Rung(20, 1000.0), Rung(30, 800.0), Rung(40, 799.0), Rung(50, 300.0)]
     assert collapses(steps) == (Rung(40, 799.0), Rung(50, 300.0))
-    # what comes before the best is none
     assert collapses([Rung(1, 10.0), Rung(10, 1000.0)]) == ()
-
-
-def test_repeated_steps_count_by_their_median() -> None:
     steps = [Rung(10, 100.0), Rung(20, 10.0), Rung(20, 99.0), Rung(20, 98.0)]
-    assert merged(steps) == (Rung(10, 100.0), Rung(20, 98.0))
+    assert merged(steps) == (Rung(10, 100.0), Rung(20, 98.0))  # by their median
     assert collapses(steps) == ()
 
 
-@pytest.mark.parametrize(
-    ("rates", "runs", "next_"),
-    [
-        ([100, 79], 3, "repeat"),
-        ([100, 79, 90], 3, "repeat"),  # its first run decides
-        ([100, 79, 90, 10], 3, "listed"),
-        ([100, 81], 3, "listed"),
-        ([100, 79], 1, "listed"),
-        ([0, 0], 3, "listed"),
-        ([100, 0], 3, "listed"),  # nothing was served
-    ],
+@cases(
+    "rates, runs, next_",
+    ([100, 79], 3, "repeat"),
+    ([100, 79, 90], 3, "repeat"),  # its first run decides
+    ([100, 79, 90, 10], 3, "listed"),
+    ([100, 81], 3, "listed"),
+    ([100, 79], 1, "listed"),
+    ([0, 0], 3, "listed"),
+    ([100, 0], 3, "listed"),  # nothing was served
 )
 def test_a_step_that_fell_is_measured_again(rates: list[float], runs: int, next_: str) -> None:
     clients = [10, *[20] * (len(rates) - 1)]
@@ -147,13 +130,7 @@ def test_a_step_that_fell_is_measured_again(rates: list[float], runs: int, next_
     assert (move.why, move.clients) == (next_, 20 if next_ == "repeat" else 30)
 
 
-def test_of_equal_steps_the_best_has_the_fewest_clients() -> None:
-    assert best([Rung(30, 5.0), Rung(10, 5.0), Rung(20, 5.0)]) == Rung(10, 5.0)
-
-
-@pytest.mark.parametrize(
-    ("clients", "above"), [(1, 2), (3, 5), (7, 10), (10, 15), (75, 100), (100, 150), (99, 100)]
-)
+@cases("clients, above", (1, 2), (3, 5), (7, 10), (10, 15), (75, 100), (100, 150), (99, 100))
 def test_rungs(clients: int, above: int) -> None:
     assert rung_above(clients) == above
 
@@ -173,9 +150,7 @@ def test_auto_and_lists_are_read_and_what_is_no_ladder_is_refused() -> None:
     st.integers(1, 100),
     st.integers(0, 6),
 )
-def test_every_ladder_ends_and_measures_no_step_twice(
-    noise: list[float], ceiling: int, start: int, refinements: int
-) -> None:
+def test_every_ladder_ends(noise: list[float], ceiling: int, start: int, refinements: int) -> None:
     ladder = Ladder(start=start, ceiling=ceiling, refinements=refinements)
     measured, whys, _ = climb(ladder, lambda clients: noise[clients % len(noise)], most=60)
     clients = [step.clients for step in measured]

@@ -1,7 +1,5 @@
 """Load, Request and Timing: what is refused, in one line, and the way through JSON."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any
@@ -11,40 +9,39 @@ import pytest
 from serve_bench.core.load_spec import Load, Stage, Timing
 from serve_bench.core.request_spec import Request, SpecError
 from serve_bench.core.schema import built, plain
+from tests.cases import cases
 
 URL = "http://127.0.0.1:8000/noop"
 
 
-@pytest.mark.parametrize(
-    ("options", "line"),
-    [
-        ({"url": "127.0.0.1:8000"}, "unknown scheme"),
-        ({"url": "http:///path"}, "no host"),
-        ({"url": "http://host:x/"}, "bad port.*1 to 65535"),
-        ({"url": f"http://{'a' * 64}.com/"}, "1 to 63 characters"),
-        ({"url": "http://host/a b"}, "percent-encode"),
-        ({"method": "get"}, "capital letters"),
-        ({"headers": (("Bad Name", "x"),)}, "header name"),
-        ({"headers": (("X", "a\r\nInjected: 1"),)}, "line end"),
-        ({"headers": (("X", "\udcff"),)}, "only ASCII"),
-        ({"headers": (("transfer-encoding", "chunked"),)}, "not allowed"),
-        ({"unix_socket": ""}, "path of 1 to 107 bytes, got 0"),
-        ({"unix_socket": "é" * 54}, "path of 1 to 107 bytes, got 108"),
-        ({"paths": ("/a", "b")}, "paths: 'b' does not begin with /"),
-        ({"paths": ("",)}, "paths: '' does not begin with /"),
-        ({"paths": ("http://h/a",)}, "paths: 'http://h/a' does not begin with /"),
-        ({"paths": ("/a b",)}, "paths: a space, control .* in '/a b'; percent-encode it"),
-        ({"paths": ("/a\n",)}, r"paths: a space, control .* in '/a\\n'; percent-encode it"),
-        ({"paths": ("/é",)}, "paths: a space, control or non-ASCII character in '/é'"),
-        ({"paths": ("/a#b",)}, "paths: a # in '/a#b': a fragment is not sent"),
-        ({"paths": ("x" * 500,)}, r"paths: 'x{77}\.\.\.' does not begin with /"),
-        ({"paths": ("/",) * 1_000_001}, "paths: 1,000,001 of them; allowed: 1,000,000"),
-        (
-            {"paths": ("/",) * 2049, "bodies": (b"a" * (1 << 20), b"")},
-            "paths: the bodies, repeated for 2,049 paths, are 1,074,790,400 bytes; "
-            "allowed: 1,073,741,824",
-        ),
-    ],
+@cases(
+    "options, line",
+    ({"url": "127.0.0.1:8000"}, "unknown scheme"),
+    ({"url": "http:///path"}, "no host"),
+    ({"url": "http://host:x/"}, "bad port.*1 to 65535"),
+    ({"url": f"http://{'a' * 64}.com/"}, "1 to 63 characters"),
+    ({"url": "http://host/a b"}, "percent-encode"),
+    ({"method": "get"}, "capital letters"),
+    ({"headers": (("Bad Name", "x"),)}, "header name"),
+    ({"headers": (("X", "a\r\nInjected: 1"),)}, "line end"),
+    ({"headers": (("X", "\udcff"),)}, "only ASCII"),
+    ({"headers": (("transfer-encoding", "chunked"),)}, "not allowed"),
+    ({"unix_socket": ""}, "path of 1 to 107 bytes, got 0"),
+    ({"unix_socket": "é" * 54}, "path of 1 to 107 bytes, got 108"),
+    ({"paths": ("/a", "b")}, "paths: 'b' does not begin with /"),
+    ({"paths": ("",)}, "paths: '' does not begin with /"),
+    ({"paths": ("http://h/a",)}, "paths: 'http://h/a' does not begin with /"),
+    ({"paths": ("/a b",)}, "paths: a space, control .* in '/a b'; percent-encode it"),
+    ({"paths": ("/a\n",)}, r"paths: a space, control .* in '/a\\n'; percent-encode it"),
+    ({"paths": ("/é",)}, "paths: a space, control or non-ASCII character in '/é'"),
+    ({"paths": ("/a#b",)}, "paths: a # in '/a#b': a fragment is not sent"),
+    ({"paths": ("x" * 500,)}, r"paths: 'x{77}\.\.\.' does not begin with /"),
+    ({"paths": ("/",) * 1_000_001}, "paths: 1,000,001 of them; allowed: 1,000,000"),
+    (
+        {"paths": ("/",) * 2049, "bodies": (b"a" * (1 << 20), b"")},
+        "paths: the bodies, repeated for 2,049 paths, are 1,074,790,400 bytes; "
+        "allowed: 1,073,741,824",
+    ),
 )
 def test_bad_requests_are_refused(options: dict[str, Any], line: str) -> None:
     with pytest.raises(SpecError, match=line) as caught:
@@ -52,23 +49,21 @@ def test_bad_requests_are_refused(options: dict[str, Any], line: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("options", "line"),
-    [
-        ({"connections": 2, "processes": 3}, r"processes must be 1 to .*\(2\)"),
-        ({"timeout_s": 0}, "timeout_s"),
-        ({"connections": 10**400}, "connections must be at most 1,000,000"),
-        ({"rate": 1.0, "max_connections": 10**7}, "connections must be at most 1,000,000"),
-        ({"connections": 999, "processes": 999}, "processes must be at most 256"),
-        ({"connect_timeout_s": math.nan}, "connect_timeout_s"),
-        ({"rate": 5.0, "stages": (Stage(1, 1),)}, "exclude each other"),
-        ({"each": 0}, "each must be 1 or more, got 0"),
-        ({"each": 3, "count": 3}, "each and count exclude each other"),
-        ({"each": 3, "rate": 1.0}, "each is for a closed loop"),
-        ({"each": 3, "client": "aiohttp"}, "each is for the clients raw and handle, not aiohttp"),
-        ({"max_connections": 5}, "max_connections is for an open loop"),
-        ({"pickup_every": -1}, "pickup_every"),
-    ],
+@cases(
+    "options, line",
+    ({"connections": 2, "processes": 3}, r"processes must be 1 to .*\(2\)"),
+    ({"timeout_s": 0}, "timeout_s"),
+    ({"connections": 10**400}, "connections must be at most 1,000,000"),
+    ({"rate": 1.0, "max_connections": 10**7}, "connections must be at most 1,000,000"),
+    ({"connections": 999, "processes": 999}, "processes must be at most 256"),
+    ({"connect_timeout_s": math.nan}, "connect_timeout_s"),
+    ({"rate": 5.0, "stages": (Stage(1, 1),)}, "exclude each other"),
+    ({"each": 0}, "each must be 1 or more, got 0"),
+    ({"each": 3, "count": 3}, "each and count exclude each other"),
+    ({"each": 3, "rate": 1.0}, "each is for a closed loop"),
+    ({"each": 3, "client": "aiohttp"}, "each is for the clients raw and handle, not aiohttp"),
+    ({"max_connections": 5}, "max_connections is for an open loop"),
+    ({"pickup_every": -1}, "pickup_every"),
 )
 def test_bad_loads_are_refused(options: dict[str, Any], line: str) -> None:
     with pytest.raises(SpecError, match=line) as caught:
@@ -76,16 +71,14 @@ def test_bad_loads_are_refused(options: dict[str, Any], line: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("options", "line"),
-    [
-        ({"window_s": 1e9}, "window_s must be at most 2,592,000"),
-        ({"windows": 0}, "windows must be 1"),
-        ({"window_s": 0.001}, "window_s must be 0.01"),
-        ({"warmup_min_s": -1.0}, "warmup_min_s"),
-        ({"warmup_min_s": 9.0}, r"warmup_max_s \(5\) is below"),
-        ({"drain_s": math.inf}, "drain_s"),
-    ],
+@cases(
+    "options, line",
+    ({"window_s": 1e9}, "window_s must be at most 2,592,000"),
+    ({"windows": 0}, "windows must be 1"),
+    ({"window_s": 0.001}, "window_s must be 0.01"),
+    ({"warmup_min_s": -1.0}, "warmup_min_s"),
+    ({"warmup_min_s": 9.0}, r"warmup_max_s \(5\) is below"),
+    ({"drain_s": math.inf}, "drain_s"),
 )
 def test_bad_timings_are_refused(options: dict[str, Any], line: str) -> None:
     with pytest.raises(SpecError, match=line):

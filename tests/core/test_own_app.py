@@ -1,7 +1,5 @@
 """Options of the user's own app: names, values, what a deploy says, what is checked."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import json
@@ -29,10 +27,10 @@ from serve_bench.core.own_app import (
     argument_key,
     checks_of,
     deployments_of,
+    limits_of,
     option_named,
     option_values,
     read_options,
-    slots_of,
 )
 from serve_bench.core.plan import Suite, label_of, request_of
 from serve_bench.core.redaction import hide_suite
@@ -46,6 +44,7 @@ from serve_bench.nodes.crew import NodeCrew, NodesFailed
 from serve_bench.runner import model_needs
 from serve_bench.serving import strays
 from serve_bench.serving.launch_spec import check_interpreter
+from tests.cases import cases
 from tests.load.loads import TIMING
 from tests.places import program
 from tests.records import ROWS
@@ -60,32 +59,28 @@ SHOP = OwnApp(
 SCALED = OwnApp("a:b", "a:b", "/", (OwnDeployment("One", None, 2.0),), OPTIONS)
 
 
-@pytest.mark.parametrize(
-    ("text", "values"),
-    [
-        ("1,2", (1, 2)),
-        ("0.5, 1", (0.5, 1)),
-        ("true,False", (True, False)),
-        ("auto", ("auto",)),
-        ("1_0,١", ("1_0", "١")),  # digits that Python would take, and no person means
-        ("-1", (-1,)),
-        ("", ("",)),
-    ],
+@cases(
+    "text, values",
+    ("1,2", (1, 2)),
+    ("0.5, 1", (0.5, 1)),
+    ("true,False", (True, False)),
+    ("auto", ("auto",)),
+    ("1_0,١", ("1_0", "١")),  # digits that Python would take, and no person means
+    ("-1", (-1,)),
+    ("", ("",)),
 )
 def test_values_are_read_as_they_are_meant(text: str, values: tuple[Option, ...]) -> None:
     assert option_values(text) == values
     assert [type(one) for one in option_values(text)] == [type(one) for one in values]
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("Rankr.num_replicas", "no deployment 'Rankr'; did you mean 'Ranker'?"),
-        ("Ranker.num_replica", "Ranker takes no option 'num_replica'; did you mean 'num_replicas'"),
-        ("Ranker.ray_actor_options.cpus", "did you mean 'ray_actor_options.num_cpus'?"),
-        ("Ranker.user_config.", "takes no option 'user_config.'"),
-        ("num_replicas", "it takes Deployment.option=values, such as Shop.num_replicas=1,2"),
-    ],
+@cases(
+    "name, says",
+    ("Rankr.num_replicas", "no deployment 'Rankr'; did you mean 'Ranker'?"),
+    ("Ranker.num_replica", "Ranker takes no option 'num_replica'; did you mean 'num_replicas'"),
+    ("Ranker.ray_actor_options.cpus", "did you mean 'ray_actor_options.num_cpus'?"),
+    ("Ranker.user_config.", "takes no option 'user_config.'"),
+    ("num_replicas", "it takes Deployment.option=values, such as Shop.num_replicas=1,2"),
 )
 def test_an_unknown_option_names_the_nearest(name: str, says: str) -> None:
     for known in ("Ranker.num_replicas", "Shop.user_config.boost"):
@@ -94,16 +89,14 @@ def test_an_unknown_option_names_the_nearest(name: str, says: str) -> None:
     assert said.startswith("--option: ") and says in said
 
 
-@pytest.mark.parametrize(
-    ("asked", "says"),
-    [
-        ([("Ranker.num_replicas", (1,)), ("Ranker.num_replicas", (2,))], "is given twice"),
-        ([("Ranker.num_replicas", (1, 1))], "1 is given twice"),
-        ([("Ranker.num_replicas", (0,))], "it takes whole numbers from 1"),
-        ([("Ranker.num_replicas", ("auto",))], "it takes whole numbers from 1"),
-        ([("Ranker.num_replicas", (True,))], "it takes whole numbers from 1"),
-        ([("Ranker.max_ongoing_requests", ("",))], "at least one value is needed"),
-    ],
+@cases(
+    "asked, says",
+    ([("Ranker.num_replicas", (1,)), ("Ranker.num_replicas", (2,))], "is given twice"),
+    ([("Ranker.num_replicas", (1, 1))], "1 is given twice"),
+    ([("Ranker.num_replicas", (0,))], "it takes whole numbers from 1"),
+    ([("Ranker.num_replicas", ("auto",))], "it takes whole numbers from 1"),
+    ([("Ranker.num_replicas", (True,))], "it takes whole numbers from 1"),
+    ([("Ranker.max_ongoing_requests", ("",))], "at least one value is needed"),
 )
 def test_values_that_make_no_cell(asked: list[tuple[str, tuple[Option, ...]]], says: str) -> None:
     with pytest.raises(BadInput, match=says):
@@ -144,16 +137,6 @@ def test_what_is_checked_of_each_deployment() -> None:
     assert shop["told"] == {"health_check_period_s": 5}  # no replica tells it
 
 
-def test_slots_are_those_of_all_replicas() -> None:
-    proof: list[dict[str, object]] = [
-        {"deployment": "Ranker", "max_ongoing_requests": 10},
-        {"deployment": "Ranker", "max_ongoing_requests": 10},
-        {"deployment": "Shop", "max_ongoing_requests": 5},
-        {"deployment": "Old", "max_ongoing_requests": None},  # a Serve that does not tell
-    ]
-    assert slots_of(proof) == {"Ranker": 20, "Shop": 5}
-
-
 def test_replicas_and_cpus_of_a_cell() -> None:
     assert (SHOP.replicas({}), SHOP.cpus({})) == (3, 2.0)
     more: dict[str, Option] = {"Ranker.num_replicas": 4, "Ranker.ray_actor_options.num_cpus": 2}
@@ -161,9 +144,10 @@ def test_replicas_and_cpus_of_a_cell() -> None:
     assert (SCALED.replicas({}), SCALED.cpus({})) == (1, 2.0)
     assert checks_of(SCALED, {})[0]["replicas"] is None  # Serve says how many
     assert checks_of(SCALED, {"One.num_replicas": 2})[0]["replicas"] == 2
-
-
-def test_what_the_child_is_told() -> None:
+    slots = (("Ranker", 10), ("Ranker", 10), ("Shop", 5), ("Old", None))  # Serve does not tell
+    proof = [{"deployment": name, "max_ongoing_requests": each} for name, each in slots]
+    counted = {name: (limit["replicas"], limit["each"]) for name, limit in limits_of(proof).items()}
+    assert counted == {"Ranker": (2, 10), "Shop": (1, 5)}
     app = own_spec(SHOP)
     spec = deploy_spec(app, {"Ranker.num_replicas": 1})
     assert (spec["import_path"], spec["own"], spec["system_log_level"]) == ("shop:app", True, None)
@@ -214,14 +198,12 @@ def test_an_app_of_grpc_is_asked_by_a_call_that_names_it() -> None:
     assert named.headers == (("Application", "x"),)
 
 
-@pytest.mark.parametrize(
-    ("route", "protocol", "says"),
-    [
-        ("/a.B/Non", "grpc", "/a.B/Non is no method of the servicers; they have /a.B/One, /a.B/M"),
-        ("/a.B/In", "grpc", "/a.B/In takes a stream of messages; loads send one each"),
-        ("/a.B/Many", "grpc", "/a.B/Many streams its response: it is grpc-stream"),
-        ("/a.B/One", "grpc-stream", "/a.B/One has one response: it is grpc"),
-    ],
+@cases(
+    "route, protocol, says",
+    ("/a.B/Non", "grpc", "/a.B/Non is no method of the servicers; they have /a.B/One, /a.B/M"),
+    ("/a.B/In", "grpc", "/a.B/In takes a stream of messages; loads send one each"),
+    ("/a.B/Many", "grpc", "/a.B/Many streams its response: it is grpc-stream"),
+    ("/a.B/One", "grpc-stream", "/a.B/One has one response: it is grpc"),
 )
 def test_a_method_has_a_protocol(route: str, protocol: str, says: str) -> None:
     grpc = OwnGrpc(
@@ -273,14 +255,11 @@ def test_what_no_replica_could_be_placed_with_is_refused() -> None:
     other = replace(app, deployments=(replace(gpu, num_gpus=0.0, resources=("tpu",)),))
     with pytest.raises(BadInput, match="Gpu asks Ray for the resource 'tpu'"):
         other.check_room([{}], "TARGET")
-
-
-def test_resources_that_ray_gives_by_itself_are_none_that_is_lacking() -> None:
+    # Ray gives some by itself.
     here = OwnDeployment("Here", 1, resources=("node:__internal_head__",))
     kind = OwnDeployment("Kind", 1, resources=("accelerator_type:T4",))
     plain = OwnDeployment("Plain", 1)
-    app = replace(SHOP, target="a:b", deployments=(here,), gpus=0.0)
-    app.check_room([{}], "TARGET")
+    replace(app, deployments=(here,)).check_room([{}], "TARGET")
     replace(app, deployments=(kind,), gpus=1.0).check_room([{}], "TARGET")
     replace(app, deployments=(kind,), gpus=None).check_room([{}], "TARGET")
     for one, cell in ((kind, {}), (plain, {"Plain.ray_actor_options.accelerator_type": "T4"})):
@@ -341,7 +320,7 @@ def _torch() -> None:
     model_needs._probe.__wrapped__(sys.executable)
 
 
-@pytest.mark.parametrize("start", [_warden, _workers, _doctor, _launch, _torch])
+@cases("start", _warden, _workers, _doctor, _launch, _torch)
 def test_nothing_of_the_current_folder_is_run(start: Callable[[], None], ran: Path) -> None:
     start()
     assert not ran.exists()
@@ -379,17 +358,15 @@ def test_a_file_is_taken_apart() -> None:
     assert parts.rest == {"name": "mine", "load": {"windows": 2, "clients": ["raw:100"]}}
 
 
-@pytest.mark.parametrize(
-    ("data", "says"),
-    [
-        ({"request": {"rout": "/"}}, "s.toml: request: unknown key 'rout'; did you mean 'route'?"),
-        ({"request": {"expect_status": ["a"]}}, "s.toml: request.expect_status[0] is"),
-        ({"request": {"body": "a", "body_file": "b"}}, "give body or body_file, not both"),
-        ({"serve": {"request_timeout_s": 0}}, "serve.request_timeout_s: 0.0 is not allowed"),
-        ({"serve": {"env": {"RAY_ADDRESS": "x"}}}, "RAY_ADDRESS is set by serve-bench itself"),
-        ({"options": {"One": {"x": 1}}}, "write 'One' with its option in quotes"),
-        ({"options": {"One.x": [[1]]}}, "options: One.x: [1] is not allowed; it takes plain"),
-    ],
+@cases(
+    "data, says",
+    ({"request": {"rout": "/"}}, "s.toml: request: unknown key 'rout'; did you mean 'route'?"),
+    ({"request": {"expect_status": ["a"]}}, "s.toml: request.expect_status[0] is"),
+    ({"request": {"body": "a", "body_file": "b"}}, "give body or body_file, not both"),
+    ({"serve": {"request_timeout_s": 0}}, "serve.request_timeout_s: 0.0 is not allowed"),
+    ({"serve": {"env": {"RAY_ADDRESS": "x"}}}, "RAY_ADDRESS is set by serve-bench itself"),
+    ({"options": {"One": {"x": 1}}}, "write 'One' with its option in quotes"),
+    ({"options": {"One.x": [[1]]}}, "options: One.x: [1] is not allowed; it takes plain"),
 )
 def test_what_is_wrong_with_a_file(data: dict[str, Any], says: str) -> None:
     assert says in refusal(parts_of, data, "s.toml")

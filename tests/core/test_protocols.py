@@ -1,7 +1,5 @@
 """Protocols of rows: from a suite file or flags to rows, and from a row to its load."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any
@@ -34,6 +32,7 @@ from serve_bench.core.row_places import MetricNames
 from serve_bench.core.suite import Overrides, read_suite
 from serve_bench.runner.load_source import LoadOn
 from serve_bench.store.files import read_toml, suite_file
+from tests.cases import cases
 from tests.records import launch, run, trial
 from tests.refused import refusal
 
@@ -141,34 +140,30 @@ def test_a_growing_load_and_a_search_keep_the_traffic() -> None:
         assert row.traffic == traffic
 
 
-@pytest.mark.parametrize(
-    ("load", "flags", "message"),
-    [
-        ({"protocol": "soap"}, {}, "a.toml: load.protocol: 'soap' is not allowed"),
-        ({"protocol": "handle"}, {"clients": ("8",)}, "--clients: '8': the aiohttp client speaks"),
-        ({"protocol": ["http", "http"]}, {}, "http is given twice"),
-        (
-            {"response_size": [0, 10]},
-            {"matrix": {"body_type": ("response", "str")}},
-            "body_type: str has no effect on rows of response of 10 B: leave it out",
-        ),
-        ({"protocol": "grpc"}, {"settings": {"body_type": "str"}}, "body_type: str has no effect"),
-        ({"response_size": "echo"}, {}, "load.response_size: echo: needs request bodies: set"),
-        ({"response_size": "echo"}, {"app": "recsys"}, "echo: is for the app noop"),
-        ({"stream_events": 3}, {}, "a.toml: load.stream_events: is for streams of the app noop"),
-        ({"events": "sse"}, {}, 'a.toml: load.events: goes with protocol = "stream"'),
-        ({"protocol": "stream", "events": "xml"}, {}, "a.toml: load.events must be one of sse"),
-        ({"protocol": "stream", "event_timeout_ms": 0}, {}, "load.event_timeout_ms: 0 is not"),
-        ({"protocol": "stream"}, {"clients": ("8",)}, "--clients: '8': the aiohttp client speaks"),
-        ({"protocol": "grpc-stream", "events": "lines"}, {}, "lines: of grpc-stream each message"),
-        ({"protocol": "stream"}, {"app": "recsys"}, "stream: is for the app noop; recsys has http"),
-        ({"protocol": "grpc", "users": [1], "requests_per_client": 5}, {}, "requests_per_client"),
-        ({"protocol": ["http", "stream"]}, {"ladder": Ladder()}, "a load that grows takes one"),
-    ],
+@cases(
+    "load, flags, message",
+    ({"protocol": "soap"}, {}, "a.toml: load.protocol: 'soap' is not allowed"),
+    ({"protocol": "handle"}, {"clients": ("8",)}, "--clients: '8': the aiohttp client speaks"),
+    ({"protocol": ["http", "http"]}, {}, "http is given twice"),
+    (
+        {"response_size": [0, 10]},
+        {"matrix": {"body_type": ("response", "str")}},
+        "body_type: str has no effect on rows of response of 10 B: leave it out",
+    ),
+    ({"protocol": "grpc"}, {"settings": {"body_type": "str"}}, "body_type: str has no effect"),
+    ({"response_size": "echo"}, {}, "load.response_size: echo: needs request bodies: set"),
+    ({"response_size": "echo"}, {"app": "recsys"}, "echo: is for the app noop"),
+    ({"stream_events": 3}, {}, "a.toml: load.stream_events: is for streams of the app noop"),
+    ({"events": "sse"}, {}, 'a.toml: load.events: goes with protocol = "stream"'),
+    ({"protocol": "stream", "events": "xml"}, {}, "a.toml: load.events must be one of sse"),
+    ({"protocol": "stream", "event_timeout_ms": 0}, {}, "load.event_timeout_ms: 0 is not"),
+    ({"protocol": "stream"}, {"clients": ("8",)}, "--clients: '8': the aiohttp client speaks"),
+    ({"protocol": "grpc-stream", "events": "lines"}, {}, "lines: of grpc-stream each message"),
+    ({"protocol": "stream"}, {"app": "recsys"}, "stream: is for the app noop; recsys has http"),
+    ({"protocol": "grpc", "users": [1], "requests_per_client": 5}, {}, "requests_per_client"),
+    ({"protocol": ["http", "stream"]}, {"ladder": Ladder()}, "a load that grows takes one"),
 )
-def test_what_does_not_go_together_is_one_line(
-    load: dict[str, Any], flags: dict[str, Any], message: str
-) -> None:
+def test_bad_protocols(load: dict[str, Any], flags: dict[str, Any], message: str) -> None:
     assert message in refusal(suite, load, **flags)
 
 
@@ -273,33 +268,29 @@ def test_rows_are_measured_where_they_belong() -> None:
     assert made.places is not None and made.places[0].metrics == MetricNames(rate="http")
 
 
-@pytest.mark.parametrize(
-    ("rows", "flags", "message"),
-    [
-        ([{**FIVE, "users": 3}], {}, "a.toml: rows[1]: unknown key 'users'"),
-        ([{**FIVE, "protocol": "soap"}], {}, "a.toml: rows[1].protocol: 'soap' is not allowed"),
-        ([{**FIVE, "client": "wrk:2"}], {}, "a.toml: rows[1].client: 'wrk:2' is not allowed"),
-        ([{**FIVE, "protocol": ["http", "grpc"]}], {}, "rows[1]: is one row; it takes one value"),
-        ([{**FIVE, "metrics": {"p50": "x"}}], {}, "rows[1].metrics: unknown key 'p50'"),
-        ([{**FIVE, "cells": {"num_replicas": 3}}], {}, "rows[1].cells: no cell of the suite is so"),
-        ([FIVE], {}, "a.toml: cells: bs1-ongoing9-rep1 has no row"),
-        ([FIVE], {"clients": ("raw:1",)}, "--clients: the suite a.toml has cells and rows of its"),
-        ([FIVE], {"matrix": {"num_replicas": (1, 2)}}, "--num-replicas: the suite a.toml has"),
-        ([], {}, "a.toml: rows must be tables, as [[rows]]"),
-        ([FIVE, {**FIVE, "windows": 3}], {}, "rows[2]: 2 connections has other windows before"),
-        ([{**FIVE, "windows": 0}], {}, "a.toml: rows[1].windows: 0 is not allowed"),
-        ([FIVE, FIVE], {}, "rows[2]: 2 connections is given twice for these cells"),
-        ([{"client": "raw:1", "metrics": {"rate": "x"}}], {}, "metrics: several cells have this"),
-        ([{**FIVE, "metrics": {"events": "x"}}], {}, "metrics: gaps and events are of streams"),
-        ([{**FIVE, "metrics": {"rate": "x", "suffix": "y"}}], {}, "gaps and suffix go together"),
-        ([{**FIVE, "metrics": {"rate": "a b"}}], {}, "metrics.rate: 'a b' is not allowed"),
-        ([NAMED, {**NAMED, "client": "raw:3"}], {}, "rows[2].metrics: x rate is the name of a"),
-        ([{**FIVE, "protocol": "handle-stream"}], {"events": "lines"}, "--events: lines: of"),
-    ],
+@cases(
+    "rows, flags, message",
+    ([{**FIVE, "users": 3}], {}, "a.toml: rows[1]: unknown key 'users'"),
+    ([{**FIVE, "protocol": "soap"}], {}, "a.toml: rows[1].protocol: 'soap' is not allowed"),
+    ([{**FIVE, "client": "wrk:2"}], {}, "a.toml: rows[1].client: 'wrk:2' is not allowed"),
+    ([{**FIVE, "protocol": ["http", "grpc"]}], {}, "rows[1]: is one row; it takes one value"),
+    ([{**FIVE, "metrics": {"p50": "x"}}], {}, "rows[1].metrics: unknown key 'p50'"),
+    ([{**FIVE, "cells": {"num_replicas": 3}}], {}, "rows[1].cells: no cell of the suite is so"),
+    ([FIVE], {}, "a.toml: cells: bs1-ongoing9-rep1 has no row"),
+    ([FIVE], {"clients": ("raw:1",)}, "--clients: the suite a.toml has cells and rows of its"),
+    ([FIVE], {"matrix": {"num_replicas": (1, 2)}}, "--num-replicas: the suite a.toml has"),
+    ([], {}, "a.toml: rows must be tables, as [[rows]]"),
+    ([FIVE, {**FIVE, "windows": 3}], {}, "rows[2]: 2 connections has other windows before"),
+    ([{**FIVE, "windows": 0}], {}, "a.toml: rows[1].windows: 0 is not allowed"),
+    ([FIVE, FIVE], {}, "rows[2]: 2 connections is given twice for these cells"),
+    ([{"client": "raw:1", "metrics": {"rate": "x"}}], {}, "metrics: several cells have this"),
+    ([{**FIVE, "metrics": {"events": "x"}}], {}, "metrics: gaps and events are of streams"),
+    ([{**FIVE, "metrics": {"rate": "x", "suffix": "y"}}], {}, "gaps and suffix go together"),
+    ([{**FIVE, "metrics": {"rate": "a b"}}], {}, "metrics.rate: 'a b' is not allowed"),
+    ([NAMED, {**NAMED, "client": "raw:3"}], {}, "rows[2].metrics: x rate is the name of a"),
+    ([{**FIVE, "protocol": "handle-stream"}], {"events": "lines"}, "--events: lines: of"),
 )
-def test_rows_that_make_no_sense_are_one_line(
-    rows: list[dict[str, Any]], flags: dict[str, Any], message: str
-) -> None:
+def test_bad_rows(rows: list[dict[str, Any]], flags: dict[str, Any], message: str) -> None:
     assert message in refusal(of_rows, *rows, **flags)
     with pytest.raises(BadInput, match=r"a.toml: load.clients: belongs to each of \[\[rows\]\]"):
         of_rows(FIVE, load={"clients": ["raw:1"]})

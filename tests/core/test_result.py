@@ -1,21 +1,14 @@
-from __future__ import annotations
-
-import pytest
-
-from serve_bench.core.histogram import Histogram
-from serve_bench.core.result import Failure, Metric, Record, Resume, cell_slug, result_of, trial_key
+from serve_bench.core.result import Failure, Record, Resume, cell_slug, result_of, trial_key
+from tests.cases import cases
 from tests.records import AT, ROWS, cell, planned, run, trial
 
 FIRST, SECOND = planned(row=ROWS[0]), planned(row=ROWS[1])
 RESUME = Resume(argv=("serve-bench",), started_at=AT)
 
 
-def test_the_latest_trial_of_a_key_counts() -> None:
-    result = result_of([run(FIRST), trial(FIRST, 1.0), RESUME, trial(FIRST, 2.0)])
-    assert [one.metrics["throughput"].windows for one in result.trials] == [(2.0,)]
-
-
 def test_a_profiled_trial_neither_replaces_nor_counts_as_measured() -> None:
+    result = result_of([run(FIRST), trial(FIRST, 1.0), RESUME, trial(FIRST, 2.0)])
+    assert [one.metrics["throughput"].windows for one in result.trials] == [(2.0,)]  # the latest
     result = result_of([run(FIRST, SECOND), trial(FIRST, 1.0), trial(FIRST, 9.0, profiled=True)])
     assert [one.metrics["throughput"].windows for one in result.trials] == [(1.0,)]
     assert len(result.profiled) == 1
@@ -32,13 +25,11 @@ def test_complete_needs_every_trial_and_no_failure() -> None:
     assert not result_of([run(FIRST), worker, trial(FIRST)]).complete
 
 
-@pytest.mark.parametrize(
+@cases(
     "failure",
-    [
-        Failure("trial", "no answer", AT, key=FIRST.key),
-        Failure("launch", "no start", AT, variant="default", round=1),
-        Failure("deploy", "no replica", AT, variant="default", round=1, cell=cell()),
-    ],
+    Failure("trial", "no answer", AT, key=FIRST.key),
+    Failure("launch", "no start", AT, variant="default", round=1),
+    Failure("deploy", "no replica", AT, variant="default", round=1, cell=cell()),
     ids=lambda failure: failure.what,
 )
 def test_a_failure_is_mended_only_by_measuring_after_a_resume(failure: Failure) -> None:
@@ -55,16 +46,8 @@ def test_a_launch_that_broke_off_is_mended_by_measuring_the_rest() -> None:
     start: list[Record] = [run(FIRST, SECOND), trial(FIRST), failure, RESUME]
     assert result_of(start).failures == (failure,)
     assert result_of([*start, trial(SECOND)]).complete
-
-
-def test_a_failed_teardown_is_never_mended() -> None:
-    failure = Failure("teardown", "1 process left", AT)
-    assert result_of([run(FIRST), failure, RESUME, trial(FIRST)]).failures == (failure,)
-
-
-def test_a_metric_holds_one_thing() -> None:
-    with pytest.raises(ValueError, match="either windows or a histogram"):
-        Metric("ns", "lower", windows=(1.0,), histogram=Histogram().encode())
+    left = Failure("teardown", "1 process left", AT)  # is never mended
+    assert result_of([run(FIRST), left, RESUME, trial(FIRST)]).failures == (left,)
 
 
 def test_keys_are_stable_and_tell_cells_apart() -> None:

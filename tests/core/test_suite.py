@@ -1,7 +1,5 @@
 """Suite files and the flags against them: what is accepted, and the one line when it is not."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from serve_bench.core.result import Traffic
 from serve_bench.core.suite import Overrides, read_suite
 from serve_bench.core.timeline import TimelineTable, timeline_of
 from serve_bench.store.files import read_toml, shipped, suite_file
+from tests.cases import cases
 from tests.refused import refusal
 
 PUBLISHED_ORDER = [
@@ -29,8 +28,8 @@ PUBLISHED_ORDER = [
 ]
 
 
-def micro(overrides: Overrides | None = None) -> Suite:
-    return read_suite(read_toml(suite_file("micro")), "micro.toml", overrides)
+def micro(**flags: Any) -> Suite:
+    return read_suite(read_toml(suite_file("micro")), "micro.toml", Overrides(**flags))
 
 
 def cells_of(suite: Suite) -> list[tuple[object, ...]]:
@@ -73,34 +72,28 @@ def test_every_shipped_suite_loads(file: Path) -> None:
 
 
 def test_a_matrix_makes_a_product_with_replicas_outermost() -> None:
-    flags = Overrides(
-        matrix={"max_batch_size": (1, 16), "max_ongoing_requests": (1, 100), "num_replicas": (1, 4)}
-    )
+    matrix = {"max_batch_size": (1, 16), "max_ongoing_requests": (1, 100), "num_replicas": (1, 4)}
     product = [(b, c, r) for r in (1, 4) for b in (1, 16) for c in (1, 100)]
-    assert cells_of(micro(flags)) == product
+    assert cells_of(micro(matrix=matrix)) == product
 
 
 def test_env_makes_another_variant_of_every_chosen_one() -> None:
-    suite = micro(Overrides(variants=("default", "haproxy"), env={"RAY_SERVE_X": "1"}))
+    suite = micro(variants=("default", "haproxy"), env={"RAY_SERVE_X": "1"})
     names = [variant.name for variant in suite.variants]
     assert names == ["default+RAY_SERVE_X=1", "haproxy+RAY_SERVE_X=1"]
     assert suite.variants[1].env == {"RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_SERVE_X": "1"}
 
 
-@pytest.mark.parametrize(
-    ("variants", "env", "refused"),
-    [
-        (("default", "haproxy"), {"RAY_SERVE_ENABLE_HA_PROXY": "1"}, True),
-        (("default", "haproxy"), {"RAY_SERVE_X": "1"}, False),
-        (("haproxy", "optimized"), {"RAY_SERVE_ENABLE_HA_PROXY": "1"}, False),
-        (("one", "two"), {"OMP_NUM_THREADS": "4"}, True),
-        (("one", "two", "default"), {"RAY_SERVE_X": "1", "OMP_NUM_THREADS": "4"}, True),
-        (("two", "twin"), {"OMP_NUM_THREADS": "4"}, False),  # the same before: as it was asked
-    ],
+@cases(
+    "variants, env, refused",
+    (("default", "haproxy"), {"RAY_SERVE_ENABLE_HA_PROXY": "1"}, True),
+    (("default", "haproxy"), {"RAY_SERVE_X": "1"}, False),
+    (("haproxy", "optimized"), {"RAY_SERVE_ENABLE_HA_PROXY": "1"}, False),
+    (("one", "two"), {"OMP_NUM_THREADS": "4"}, True),
+    (("one", "two", "default"), {"RAY_SERVE_X": "1", "OMP_NUM_THREADS": "4"}, True),
+    (("two", "twin"), {"OMP_NUM_THREADS": "4"}, False),  # the same before: as it was asked
 )
-def test_env_may_not_take_away_what_variants_differ_by(
-    variants: tuple[str, ...], env: dict[str, str], refused: bool
-) -> None:
+def test_env_keeps_variants(variants: tuple[str, ...], env: dict[str, str], refused: bool) -> None:
     own = {"one": "1", "two": "2", "twin": "2"}
     tables = {name: {"env": {"OMP_NUM_THREADS": value}} for name, value in own.items()}
     flags = Overrides(variants=variants, env=env)
@@ -201,20 +194,21 @@ def test_an_axis_that_a_command_does_not_list_has_its_flag_after_the_last_that_i
         options.__setattr__("late", 2)
 
 
-def suite_with(**overrides: object):  # type: ignore[no-untyped-def]
-    return read_suite(read_toml(suite_file("micro")), "micro.toml", Overrides(**overrides))  # type: ignore[arg-type]
-
-
 def test_two_variants_make_36_trials_on_two_clusters() -> None:
-    launches = plan(suite_with(variants=("default", "optimized")))
+    launches = plan(micro(variants=("default", "optimized")))
     assert [launch.variant.name for launch in launches] == ["default", "optimized"]
     keys = [trial.key for launch in launches for _, trials in launch.cells for trial in trials]
     assert len(keys) == len(set(keys)) == 36
     assert keys[0] == "default/r1/bs1-ongoing1-rep1/single-client"
+    again = plan(micro(variants=("default", "optimized"), launches=2))  # in turn in a round
+    turns = [(launch.round, launch.variant.name) for launch in again]
+    assert turns == [(round_, name) for round_ in (1, 2) for name in ("default", "optimized")]
+    one_s, two_s = (expected_s(micro(), plan(micro(launches=n))) for n in (1, 2))
+    assert one_s > 18 * 10 and two_s > 1.9 * one_s  # holds all windows, and grows with clusters
 
 
 def test_later_rounds_keep_the_cells_in_another_order_which_is_always_the_same() -> None:
-    suite = suite_with(launches=3)
+    suite = micro(launches=3)
     orders = [[label_of(cell) for cell, _ in launch.cells] for launch in plan(suite)]
     again = [[label_of(cell) for cell, _ in launch.cells] for launch in plan(suite)]
     assert orders == again
@@ -222,22 +216,13 @@ def test_later_rounds_keep_the_cells_in_another_order_which_is_always_the_same()
     assert orders[1] != orders[0] and orders[2] not in orders[:2]
     for order in orders[1:]:
         assert sorted(map(str, order)) == sorted(map(str, orders[0]))
-
-
-def test_of_two_cells_each_comes_first_as_often() -> None:
-    suite = suite_with(matrix={"num_replicas": (1, 2)}, launches=4)
-    firsts = [launch.cells[0][0]["num_replicas"] for launch in plan(suite)]
+    two = plan(micro(matrix={"num_replicas": (1, 2)}, launches=4))  # each is first as often
+    firsts = [launch.cells[0][0]["num_replicas"] for launch in two]
     assert sorted(firsts) == [1, 1, 2, 2] and firsts[:2] == [1, 2]
 
 
-def test_variants_take_turns_within_a_round() -> None:
-    launches = plan(suite_with(variants=("default", "optimized"), launches=2))
-    turns = [(launch.round, launch.variant.name) for launch in launches]
-    assert turns == [(round_, name) for round_ in (1, 2) for name in ("default", "optimized")]
-
-
 def test_what_is_measured_is_left_out_with_the_clusters_that_only_it_needed() -> None:
-    launches = plan(suite_with(variants=("default", "optimized")))
+    launches = plan(micro(variants=("default", "optimized")))
     done = [trial.key for _, trials in launches[0].cells for trial in trials]
     rest = without(launches, [*done, "optimized/r1/bs1-ongoing1-rep1/8-clients"])
     assert [launch.variant.name for launch in rest] == ["optimized"]
@@ -247,21 +232,19 @@ def test_what_is_measured_is_left_out_with_the_clusters_that_only_it_needed() ->
 
 
 def test_a_cell_is_named_by_the_published_axes_and_what_differs_from_the_default() -> None:
-    plain, other = suite_with(), suite_with(settings={"body_type": "str"})
+    plain, other = micro(), micro(settings={"body_type": "str"})
     published = ("max_batch_size", "max_ongoing_requests", "num_replicas")
     assert list(label_of(plain.cells[0]).items()) == [(name, 1) for name in published]
     assert label_of(other.cells[0])["body_type"] == "str"
 
 
-@pytest.mark.parametrize(
-    ("text", "label", "client", "connections"),
-    [
-        ("1", "single client", "aiohttp", 1),
-        ("8", "8 clients", "aiohttp", 8),
-        ("aiohttp:3", "3 clients", "aiohttp", 3),
-        ("raw:1", "1 connection", "raw", 1),
-        ("raw:100", "100 connections", "raw", 100),
-    ],
+@cases(
+    "text, label, client, connections",
+    ("1", "single client", "aiohttp", 1),
+    ("8", "8 clients", "aiohttp", 8),
+    ("aiohttp:3", "3 clients", "aiohttp", 3),
+    ("raw:1", "1 connection", "raw", 1),
+    ("raw:100", "100 connections", "raw", 100),
 )
 def test_a_row_is_read(text: str, label: str, client: str, connections: int) -> None:
     row = parse_row(text, Traffic(), "--clients")
@@ -269,9 +252,3 @@ def test_a_row_is_read(text: str, label: str, client: str, connections: int) -> 
     for wrong in ("", "0", "raw:", "-1", "1.5", "raw:999999", "٣"):
         with pytest.raises(BadInput, match="--clients"):
             parse_row(wrong, Traffic(), "--clients")
-
-
-def test_the_expected_time_holds_all_windows_and_grows_with_clusters() -> None:
-    suite = suite_with()
-    one_s, two_s = (expected_s(suite, plan(suite_with(launches=n))) for n in (1, 2))
-    assert one_s > 18 * 10 and two_s > 1.9 * one_s

@@ -1,7 +1,5 @@
 """Stages and faults as texts: what they say, and what is refused in one line."""
 
-from __future__ import annotations
-
 import pytest
 
 from serve_bench.core.axes import read_table
@@ -16,22 +14,21 @@ from serve_bench.core.timeline import (
     parse_fault,
     timeline_of,
 )
+from tests.cases import cases
 from tests.refused import refusal
 
 
-@pytest.mark.parametrize(
-    ("text", "fault", "words"),
-    [
-        ("kill:replica@30s", PlannedFault("kill", 30.0, "replica"), "kill a replica at 30 s"),
-        ("kill:proxy@1m", PlannedFault("kill", 60.0, "proxy"), "kill the proxy at 60 s"),
-        (
-            "stop:replica@30s+5s",
-            PlannedFault("stop", 30.0, "replica", None, 5.0),
-            "stop a replica at 30 s for 5 s",
-        ),
-        ("deploy@60s", PlannedFault("deploy", 60.0), "deploy new replicas at 60 s"),
-        ("deploy:in-place@2", PlannedFault("deploy", 2.0, "in-place"), "deploy in place at 2 s"),
-    ],
+@cases(
+    "text, fault, words",
+    ("kill:replica@30s", PlannedFault("kill", 30.0, "replica"), "kill a replica at 30 s"),
+    ("kill:proxy@1m", PlannedFault("kill", 60.0, "proxy"), "kill the proxy at 60 s"),
+    (
+        "stop:replica@30s+5s",
+        PlannedFault("stop", 30.0, "replica", None, 5.0),
+        "stop a replica at 30 s for 5 s",
+    ),
+    ("deploy@60s", PlannedFault("deploy", 60.0), "deploy new replicas at 60 s"),
+    ("deploy:in-place@2", PlannedFault("deploy", 2.0, "in-place"), "deploy in place at 2 s"),
 )
 def test_a_fault(text: str, fault: PlannedFault, words: str) -> None:
     assert parse_fault(text, "--fault") == fault
@@ -39,20 +36,18 @@ def test_a_fault(text: str, fault: PlannedFault, words: str) -> None:
     assert parse_fault(fault.source, "--fault") == fault
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("kill:replica", "it takes kill:replica@30s"),
-        ("kill:replica@soon", "'soon' is not allowed; it takes a time"),
-        ("kill@3s", "no target is not allowed; kill takes replica, proxy, controller, node"),
-        ("kill:proxy:Shop@3s", "proxy is not allowed; kill takes"),
-        ("kill:replica:@3s", "replica is not allowed; kill takes"),
-        ("kill:replica@3s+2s", "kill has no duration"),
-        ("stop:replica@3s", "stop takes how long"),
-        ("stop:node@3s+2s", "node is not allowed; stop takes replica, proxy, controller"),
-        ("stop:replica@3s+0s", "'0s' is not allowed"),
-        ("deploy:later@3s", "it takes deploy@60s or deploy:in-place@60s"),
-    ],
+@cases(
+    "text, why",
+    ("kill:replica", "it takes kill:replica@30s"),
+    ("kill:replica@soon", "'soon' is not allowed; it takes a time"),
+    ("kill@3s", "no target is not allowed; kill takes replica, proxy, controller, node"),
+    ("kill:proxy:Shop@3s", "proxy is not allowed; kill takes"),
+    ("kill:replica:@3s", "replica is not allowed; kill takes"),
+    ("kill:replica@3s+2s", "kill has no duration"),
+    ("stop:replica@3s", "stop takes how long"),
+    ("stop:node@3s+2s", "node is not allowed; stop takes replica, proxy, controller"),
+    ("stop:replica@3s+0s", "'0s' is not allowed"),
+    ("deploy:later@3s", "it takes deploy@60s or deploy:in-place@60s"),
 )
 def test_a_fault_that_is_refused(text: str, why: str) -> None:
     said = refusal(parse_fault, text, "--fault")
@@ -71,31 +66,27 @@ def test_a_timeline() -> None:
     assert built(Timeline, plain(made), "timeline") == made
 
 
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        ({"stages": "fast:10s"}, "it takes RATE:DURATION"),
-        ({"stages": "50:0s"}, "--stages: '0s' is not allowed"),
-        ({"stages": "0:10s,50:10s"}, "--stages: the first stage warms up too"),
-        ({"stages": "1:7h"}, "--stages: take 25200 s; 21600 s is the most"),
-        ({"arrivals": "bursts"}, "--arrivals: 'bursts' is not allowed; it takes constant, poisson"),
-        ({"after": "-1s"}, "--after: '-1s' is not allowed"),
-        ({"faults": ["kill:node@3s"]}, "the cluster has one node; --nodes 2 gives two"),
-        ({"connections": 0}, "--connections: 0 is not allowed"),
-    ],
+@cases(
+    "options, why",
+    ({"stages": "fast:10s"}, "it takes RATE:DURATION"),
+    ({"stages": "50:0s"}, "--stages: '0s' is not allowed"),
+    ({"stages": "0:10s,50:10s"}, "--stages: the first stage warms up too"),
+    ({"stages": "1:7h"}, "--stages: take 25200 s; 21600 s is the most"),
+    ({"arrivals": "bursts"}, "--arrivals: 'bursts' is not allowed; it takes constant, poisson"),
+    ({"after": "-1s"}, "--after: '-1s' is not allowed"),
+    ({"faults": ["kill:node@3s"]}, "the cluster has one node; --nodes 2 gives two"),
+    ({"connections": 0}, "--connections: 0 is not allowed"),
 )
 def test_a_timeline_that_is_refused(options: dict[str, object], why: str) -> None:
     assert why in refusal(timeline_of, **{"stages": "50:10s", **options})
 
 
-@pytest.mark.parametrize(
-    ("table", "why"),
-    [
-        ({"stages": 5}, "timeline.stages is 5, not a text"),
-        ({"stages": "5:1s", "faults": "deploy@0s"}, 'timeline.faults is "deploy@0s", not a list'),
-        ({"stages": "5:1s", "nodes": "two"}, 'timeline.nodes is "two", not a whole number'),
-        ({"stages": "5:1s", "ramp": 1}, "timeline.ramp is 1, not true or false"),
-    ],
+@cases(
+    "table, why",
+    ({"stages": 5}, "timeline.stages is 5, not a text"),
+    ({"stages": "5:1s", "faults": "deploy@0s"}, 'timeline.faults is "deploy@0s", not a list'),
+    ({"stages": "5:1s", "nodes": "two"}, 'timeline.nodes is "two", not a whole number'),
+    ({"stages": "5:1s", "ramp": 1}, "timeline.ramp is 1, not true or false"),
 )
 def test_the_table_of_a_file(table: dict[str, object], why: str) -> None:
     assert why in refusal(read_table, TimelineTable, table, "a.toml: timeline")

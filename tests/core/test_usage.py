@@ -1,7 +1,5 @@
 """From readings to figures, with readings made by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from serve_bench.core.usage import (
@@ -23,36 +21,23 @@ S = 1_000_000_000
 TOTALS = [(0, 0), (1 * S, S // 2), (2 * S, S), (3 * S, 2 * S), (4 * S, 3 * S)]
 
 
-def test_a_total_between_two_readings_is_interpolated() -> None:
-    assert [total_at(TOTALS, at) for at in (S // 2, 3 * S, 9 * S)] == [S / 4, 2 * S, 3 * S]
-
-
 def test_the_share_is_of_one_core_and_of_the_span_alone() -> None:
+    assert [total_at(TOTALS, at) for at in (S // 2, 3 * S, 9 * S)] == [S / 4, 2 * S, 3 * S]
     assert cpu_percent(TOTALS, 0, 4 * S) == (75.0, 4 * S)
     assert cpu_percent(TOTALS, 2 * S, 4 * S) == (100.0, 2 * S)
     share, _ = cpu_percent(TOTALS, 3 * S // 2, 5 * S // 2)
     assert share == pytest.approx(75.0)
-
-
-def test_a_process_counts_for_the_time_that_it_was_seen() -> None:
-    share, seen = cpu_percent(TOTALS, 3 * S, 10 * S)
-    assert (share, seen) == (100.0, S)
+    assert cpu_percent(TOTALS, 3 * S, 10 * S) == (100.0, S)  # of the time that it was seen
     assert cpu_percent(TOTALS, 5 * S, 6 * S) == (None, 0)
     assert cpu_percent(TOTALS[:1], 0, S) == (None, 0)
-
-
-def test_the_maximum_passes_over_readings_that_are_too_close() -> None:
-    close = [*TOTALS, (4 * S + 1000, 3 * S + 9000)]
+    close = [*TOTALS, (4 * S + 1000, 3 * S + 9000)]  # readings that are too close
     assert cpu_percent_max(close, 0, 5 * S) == 100.0
     assert cpu_percent_max(close, 0, 2 * S) == 50.0
     assert cpu_percent_max([], 0, S) is None
-
-
-def test_what_is_not_known_is_none_and_never_zero() -> None:
     summary = summary_of(Track(7, "replica", "ray::ServeReplica:a:B"), 0, S)
     assert summary["pid"] == 7 and summary["role"] == "replica" and summary["seen_s"] == 0
-    for name in ("cpu_percent", "rss_mb", "pss_mb", "threads", "run_queue_wait_percent"):
-        assert summary[name] is None
+    unknown = ("cpu_percent", "rss_mb", "pss_mb", "threads", "run_queue_wait_percent")
+    assert {summary[name] for name in unknown} == {None}  # and never zero
 
 
 def test_threads_the_busiest_its_waiting_and_a_thread_that_is_new() -> None:

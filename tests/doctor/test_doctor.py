@@ -1,7 +1,5 @@
 """The whole examination, its text, its JSON and its exit code."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -17,6 +15,7 @@ from serve_bench.cli.program import run
 from serve_bench.doctor import CheckFinding, Findings, diagnose, machine, software
 from serve_bench.doctor.finding import Tone
 from serve_bench.doctor.software import Interpreter
+from tests.cases import cases
 
 TOP = Path(__file__).parents[2]
 FINDINGS: Findings = {
@@ -52,9 +51,7 @@ def test_a_bare_machine_is_reported_check_by_check_in_the_order_of_the_page(bare
     assert [row.split("|")[1].strip() for row in table.splitlines()[2:]] == [*tones]
 
 
-def test_what_may_not_be_read_is_unknown_and_says_why(
-    bare: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_may_not_be_read_is_unknown(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def denied(*_: object, **__: object) -> None:
         raise psutil.AccessDenied(7)
 
@@ -81,14 +78,12 @@ def test_this_machine_is_looked_at_without_an_import_of_ray() -> None:
     assert "GiB" in found["memory"]["text"] and len(found) == 12
 
 
-@pytest.mark.parametrize(
-    ("findings", "last"),
-    [
-        ({"cores": FINDINGS["cores"]}, "fit: 1 ok"),
-        (FINDINGS, "usable with warnings: 1 ok, 1 warning, 1 unknown"),
-        (BUSY, "not now: 1 ok, 2 warnings, 1 unknown"),
-        (FAILED, "not now: 1 ok, 1 warning, 1 failure, 1 unknown"),
-    ],
+@cases(
+    "findings, last",
+    ({"cores": FINDINGS["cores"]}, "fit: 1 ok"),
+    (FINDINGS, "usable with warnings: 1 ok, 1 warning, 1 unknown"),
+    (BUSY, "not now: 1 ok, 2 warnings, 1 unknown"),
+    (FAILED, "not now: 1 ok, 1 warning, 1 failure, 1 unknown"),
 )
 def test_the_end_adds_up(findings: Findings, last: str) -> None:
     assert format_text(findings, width=200).splitlines()[-1] == last
@@ -96,11 +91,6 @@ def test_the_end_adds_up(findings: Findings, last: str) -> None:
     assert whole["verdict"] == last.partition(":")[0]
     assert whole["fit"] is ("failure" not in last)
     assert [one["check"] for one in whole["findings"]] == [*findings]
-
-
-def test_a_warning_says_what_to_do() -> None:
-    with pytest.raises(ValueError, match="warning with hint ''"):
-        CheckFinding("warning", "slow")
 
 
 def one_finding(monkeypatch: pytest.MonkeyPatch, tone: Tone) -> list[str | None]:
@@ -116,31 +106,24 @@ def one_finding(monkeypatch: pytest.MonkeyPatch, tone: Tone) -> list[str | None]
     return asked
 
 
-@pytest.mark.parametrize(
-    ("tone", "code"), [("ok", 0), ("warning", 0), ("unknown", 0), ("failure", 1)]
-)
+@cases("tone, code", ("ok", 0), ("warning", 0), ("unknown", 0), ("failure", 1))
 def test_the_exit_code_is_1_for_a_failure_alone(
     tone: Tone, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    one_finding(monkeypatch, tone)
+    asked = one_finding(monkeypatch, tone)
     for words in (["doctor"], ["doctor", "--json"]):
         assert run(words) == code
         out, err = capsys.readouterr()
         assert err == "" and "\x1b" not in out
     assert json.loads(out)["findings"][0]["tone"] == tone
+    assert run(["doctor", "--python", "other/bin/python"]) == code
+    assert asked == [None, None, "other/bin/python"]
+    with pytest.raises(ValueError, match="warning with hint ''"):
+        CheckFinding("warning", "slow")
 
 
-def test_the_interpreter_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = one_finding(monkeypatch, "ok")
-    assert run(["doctor", "--python", "other/bin/python"]) == 0
-    assert run(["doctor"]) == 0
-    assert asked == ["other/bin/python", None]
-
-
-@pytest.mark.parametrize("python", ["", f"{sys.executable}-none"])
-def test_what_is_no_interpreter_is_bad_input(
-    python: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+@cases("python", "", f"{sys.executable}-none")
+def test_no_interpreter_is_bad_input(python: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["doctor", "--python", python]) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.startswith("serve-bench: --python: ") and err.count("\n") == 1

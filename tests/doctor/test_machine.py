@@ -1,7 +1,5 @@
 """Cores, memory, files and ports of made-up machines."""
 
-from __future__ import annotations
-
 import resource
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,21 +11,20 @@ import pytest
 from serve_bench.doctor import machine
 from serve_bench.doctor.machine import GIB
 from serve_bench.observing import host
+from tests.cases import cases
 from tests.observing.test_host import write
 
 CPU = "sys/devices/system/cpu"
 WHOLE = {"cpu.max": "400000 100000"}
 
 
-@pytest.mark.parametrize(
-    ("usable", "logical", "tone", "hint"),
-    [
-        (8, 8, "ok", ""),
-        (4, 64, "ok", ""),
-        (2, 2, "warning", "limited by the host"),
-        (2, 64, "warning", "taskset"),
-        (1, 2, "warning", "taskset"),
-    ],
+@cases(
+    "usable, logical, tone, hint",
+    (8, 8, "ok", ""),
+    (4, 64, "ok", ""),
+    (2, 2, "warning", "limited by the host"),
+    (2, 64, "warning", "taskset"),
+    (1, 2, "warning", "taskset"),
 )
 def test_cores(
     usable: int, logical: int, tone: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -40,17 +37,15 @@ def test_cores(
     assert hint in finding.hint
 
 
-@pytest.mark.parametrize(
-    ("files", "tone", "text"),
-    [
-        ({}, "unknown", "/sys/fs/cgroup shows no CPU controller"),
-        ({"memory/x": ""}, "unknown", "/sys/fs/cgroup shows no CPU controller"),
-        ({"cgroup.controllers": "cpu memory"}, "ok", "none set by a cgroup"),  # top of version 2
-        ({"cpu.max": "max 100000"}, "ok", "none set by a cgroup"),
-        ({"cpu.max": "150000 100000"}, "warning", "1.5 of 4 cores (cgroup)"),
-        ({**WHOLE, "cpu.stat": "nr_periods 1000\nnr_throttled 3"}, "ok", "0.3 % of its periods"),
-        ({**WHOLE, "cpu.stat": "nr_periods 1000\nnr_throttled 30"}, "warning", "3.0 % of its"),
-    ],
+@cases(
+    "files, tone, text",
+    ({}, "unknown", "/sys/fs/cgroup shows no CPU controller"),
+    ({"memory/x": ""}, "unknown", "/sys/fs/cgroup shows no CPU controller"),
+    ({"cgroup.controllers": "cpu memory"}, "ok", "none set by a cgroup"),  # top of version 2
+    ({"cpu.max": "max 100000"}, "ok", "none set by a cgroup"),
+    ({"cpu.max": "150000 100000"}, "warning", "1.5 of 4 cores (cgroup)"),
+    ({**WHOLE, "cpu.stat": "nr_periods 1000\nnr_throttled 3"}, "ok", "0.3 % of its periods"),
+    ({**WHOLE, "cpu.stat": "nr_periods 1000\nnr_throttled 30"}, "warning", "3.0 % of its"),
 )
 def test_quota(
     files: Mapping[str, str], tone: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -62,13 +57,11 @@ def test_quota(
     assert finding.tone == tone and text in finding.text
 
 
-@pytest.mark.parametrize(
-    ("names", "tone", "text"),
-    [
-        ([], "unknown", "no cpufreq in /sys"),
-        (["performance"] * 3, "ok", "performance on 3 of 3 cores"),
-        (["performance", "schedutil", "performance"], "warning", "performance on 2 of 3 cores, s"),
-    ],
+@cases(
+    "names, tone, text",
+    ([], "unknown", "no cpufreq in /sys"),
+    (["performance"] * 3, "ok", "performance on 3 of 3 cores"),
+    (["performance", "schedutil", "performance"], "warning", "performance on 2 of 3 cores, s"),
 )
 def test_governor(names: Sequence[str], tone: str, text: str, tmp_path: Path) -> None:
     for number, name in enumerate(names):
@@ -79,18 +72,16 @@ def test_governor(names: Sequence[str], tone: str, text: str, tmp_path: Path) ->
     assert ("cpupower" in finding.hint) == (tone == "warning")
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "tone", "text"),
-    [
-        (None, None, "unknown", "/proc/stat does not show it"),
-        ("cpu 10 1 2 80", "cpu 10 1 2 90", "unknown", "does not show it"),  # before Linux 2.6
-        ("cpu 0 0 0 1000 0 0 0 0", "cpu 0 0 0 1098 0 0 0 2", "ok", "2 % in 0.5 s"),
-        ("cpu 0 0 0 1000 0 0 0 0", "cpu 0 0 0 1097 0 0 0 3", "warning", "3 % in 0.5 s"),
-        ("cpu 0 0 0 910 0 0 0 90", "cpu 0 0 0 1010 0 0 0 90", "warning", "8.18 % of CPU time"),
-        ("cpu 0 0 0 1000 0 0 0 0", "cpu 0 0 0 1000 0 0 0 0", "ok", "0.00 % of CPU time since"),
-        # guest time, the last two, is in user already
-        ("cpu 0 0 0 1000 0 0 0 0 9 9", "cpu 0 0 0 1097 0 0 0 3 900 0", "warning", "3 % in"),
-    ],
+@cases(
+    "before, after, tone, text",
+    (None, None, "unknown", "/proc/stat does not show it"),
+    ("cpu 10 1 2 80", "cpu 10 1 2 90", "unknown", "does not show it"),  # before Linux 2.6
+    ("cpu 0 0 0 1000 0 0 0 0", "cpu 0 0 0 1098 0 0 0 2", "ok", "2 % in 0.5 s"),
+    ("cpu 0 0 0 1000 0 0 0 0", "cpu 0 0 0 1097 0 0 0 3", "warning", "3 % in 0.5 s"),
+    ("cpu 0 0 0 910 0 0 0 90", "cpu 0 0 0 1010 0 0 0 90", "warning", "8.18 % of CPU time"),
+    ("cpu 0 0 0 1000 0 0 0 0", "cpu 0 0 0 1000 0 0 0 0", "ok", "0.00 % of CPU time since"),
+    # guest time, the last two, is in user already
+    ("cpu 0 0 0 1000 0 0 0 0 9 9", "cpu 0 0 0 1097 0 0 0 3 900 0", "warning", "3 % in"),
 )
 def test_steal(
     before: str | None,
@@ -112,9 +103,7 @@ def test_steal(
     assert finding.tone == tone and text in finding.text
 
 
-@pytest.mark.parametrize(
-    ("busy", "tone"), [(0.1, "ok"), (4.0, "ok"), (4.1, "warning"), (None, "unknown")]
-)
+@cases("busy, tone", (0.1, "ok"), (4.0, "ok"), (4.1, "warning"), (None, "unknown"))
 def test_busy(busy: float | None, tone: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 8)
     monkeypatch.setattr(host, "busy_cores", lambda: busy)
@@ -128,17 +117,15 @@ def cgroup(root: Path, **files: str) -> None:
         write(root, f"sys/fs/cgroup/a/memory.{name}", content)
 
 
-@pytest.mark.parametrize(
-    ("total", "available", "limit", "tone", "text"),
-    [
-        (16.0, 12.0, None, "ok", "12.0 GiB free of 16.0 GiB"),
-        (16.0, 1.0, None, "failure", "1.0 GiB free of 16.0 GiB"),
-        (16.0, 2.5, None, "warning", "2.5 GiB free of 16.0 GiB"),
-        (256.0, 13.0, None, "failure", "13.0 GiB free of 256.0 GiB"),  # Ray keeps 12.8 free
-        (64.0, 60.0, (4.0, 3.5), "ok", "3.5 GiB free of 4.0 GiB (limit of the cgroup)"),
-        (64.0, 60.0, (4.0, 0.5), "failure", "512 MiB free of 4.0 GiB (limit of the cgroup)"),
-        (64.0, 60.0, (128.0, 9.0), "ok", "60.0 GiB free of 64.0 GiB"),  # no limit in truth
-    ],
+@cases(
+    "total, available, limit, tone, text",
+    (16.0, 12.0, None, "ok", "12.0 GiB free of 16.0 GiB"),
+    (16.0, 1.0, None, "failure", "1.0 GiB free of 16.0 GiB"),
+    (16.0, 2.5, None, "warning", "2.5 GiB free of 16.0 GiB"),
+    (256.0, 13.0, None, "failure", "13.0 GiB free of 256.0 GiB"),  # Ray keeps 12.8 free
+    (64.0, 60.0, (4.0, 3.5), "ok", "3.5 GiB free of 4.0 GiB (limit of the cgroup)"),
+    (64.0, 60.0, (4.0, 0.5), "failure", "512 MiB free of 4.0 GiB (limit of the cgroup)"),
+    (64.0, 60.0, (128.0, 9.0), "ok", "60.0 GiB free of 64.0 GiB"),  # no limit in truth
 )
 def test_memory(
     total: float,
@@ -174,14 +161,12 @@ def test_cached_pages_of_files_count_as_free_and_the_tighter_cgroup_holds(tmp_pa
     assert machine._read_cgroup_memory(tmp_path) is None
 
 
-@pytest.mark.parametrize(
-    ("soft", "hard", "tone"),
-    [
-        (1024, 1_048_576, "ok"),  # launches raise the soft one
-        (resource.RLIM_INFINITY, resource.RLIM_INFINITY, "ok"),
-        (1024, 4096, "warning"),
-        (64, 64, "failure"),  # no Ray starts
-    ],
+@cases(
+    "soft, hard, tone",
+    (1024, 1_048_576, "ok"),  # launches raise the soft one
+    (resource.RLIM_INFINITY, resource.RLIM_INFINITY, "ok"),
+    (1024, 4096, "warning"),
+    (64, 64, "failure"),  # no Ray starts
 )
 def test_files(soft: int, hard: int, tone: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda which: (soft, hard))
@@ -198,16 +183,14 @@ USED = [(40000, "01"), (40001, "06"), (8000, "0A")]
 USED_6 = [(40000, "06"), (40001, "06")]  # the same ports by the other protocol
 
 
-@pytest.mark.parametrize(
-    ("span", "tcp", "tcp6", "reserved", "tone", "text"),
-    [
-        ("32768 60999", [], [], "", "ok", "32768 to 60999: 28,232 free, 0 in use, 0 in TIME_WAIT"),
-        ("32768 60999", USED, USED_6, "", "ok", "28,230 free, 1 in use, 1 in TIME_WAIT"),
-        ("32768 38000", [], [], "", "warning", "5,233 free"),
-        ("15000 60999", [], [], "", "warning", "46,000 free"),  # where launches draw theirs
-        ("15000 60999", [], [], "20000-31999", "ok", "46,000 free"),
-        ("15000 60999", [], [], "20000-30000,8080", "warning", "46,000 free"),
-    ],
+@cases(
+    "span, tcp, tcp6, reserved, tone, text",
+    ("32768 60999", [], [], "", "ok", "32768 to 60999: 28,232 free, 0 in use, 0 in TIME_WAIT"),
+    ("32768 60999", USED, USED_6, "", "ok", "28,230 free, 1 in use, 1 in TIME_WAIT"),
+    ("32768 38000", [], [], "", "warning", "5,233 free"),
+    ("15000 60999", [], [], "", "warning", "46,000 free"),  # where launches draw theirs
+    ("15000 60999", [], [], "20000-31999", "ok", "46,000 free"),
+    ("15000 60999", [], [], "20000-30000,8080", "warning", "46,000 free"),
 )
 def test_ports(
     span: str,
@@ -218,13 +201,10 @@ def test_ports(
     text: str,
     tmp_path: Path,
 ) -> None:
+    assert machine.check_ports(tmp_path).tone == "unknown"  # what cannot be read
     write(tmp_path, "proc/sys/net/ipv4/ip_local_port_range", span.replace(" ", "\t"))
     write(tmp_path, "proc/sys/net/ipv4/ip_local_reserved_ports", reserved)
     write(tmp_path, "proc/net/tcp", table(*tcp))
     write(tmp_path, "proc/net/tcp6", table(*tcp6))
     finding = machine.check_ports(tmp_path)
     assert finding.tone == tone and text in finding.text, finding
-
-
-def test_ports_that_cannot_be_read_are_unknown(tmp_path: Path) -> None:
-    assert machine.check_ports(tmp_path).tone == "unknown"

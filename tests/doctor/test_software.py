@@ -1,7 +1,5 @@
 """Ray, HAProxy, py-spy and leftovers: found, missing, broken."""
 
-from __future__ import annotations
-
 import os
 import sys
 from dataclasses import replace
@@ -15,21 +13,20 @@ from serve_bench.doctor import software
 from serve_bench.doctor.software import Interpreter
 from serve_bench.observing.profiler import ProfileFailed
 from serve_bench.serving import strays
+from tests.cases import cases
 from tests.places import program
 
 RAY = Interpreter("python", "3.11.7", "2.60.0", None, None)
 
 
-@pytest.mark.parametrize(
-    ("interpreter", "tone", "text"),
-    [
-        (RAY, "ok", "2.60.0, Python 3.11.7; Serve can be imported"),
-        (replace(RAY, ray=None), "failure", "not installed for python"),
-        (replace(RAY, why_no_serve="broken"), "failure", "2.60.0, Python 3.11.7, but Serve cannot"),
-        (replace(RAY, ray="2.8.1"), "warning", "2.8.1, Python"),
-        (replace(RAY, ray="3.0.0.dev0"), "ok", "3.0.0.dev0, Python"),
-        (replace(RAY, ray="master"), "unknown", "master: not a version that can be judged"),
-    ],
+@cases(
+    "interpreter, tone, text",
+    (RAY, "ok", "2.60.0, Python 3.11.7; Serve can be imported"),
+    (replace(RAY, ray=None), "failure", "not installed for python"),
+    (replace(RAY, why_no_serve="broken"), "failure", "2.60.0, Python 3.11.7, but Serve cannot"),
+    (replace(RAY, ray="2.8.1"), "warning", "2.8.1, Python"),
+    (replace(RAY, ray="3.0.0.dev0"), "ok", "3.0.0.dev0, Python"),
+    (replace(RAY, ray="master"), "unknown", "master: not a version that can be judged"),
 )
 def test_ray(interpreter: Interpreter, tone: str, text: str) -> None:
     finding = software.check_ray(interpreter)
@@ -39,9 +36,7 @@ def test_ray(interpreter: Interpreter, tone: str, text: str) -> None:
     )
 
 
-def test_an_interpreter_is_asked_in_the_environment_of_a_launch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interpreter_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A made-up Ray beside a real interpreter, whose Serve does not load."""
     (tmp_path / "ray" / "serve").mkdir(parents=True)
     (tmp_path / "ray" / "__init__.py").write_text("print('noise')\n")
@@ -60,30 +55,24 @@ def test_an_interpreter_is_asked_in_the_environment_of_a_launch(
     assert other.ray != "9.8.7" and other.haproxy != binary
 
 
-@pytest.mark.parametrize(
-    ("script", "message"),
-    [
-        ("echo hello", "is no Python that can be asked: it said nothing"),
-        ("echo oh >&2; exit 3", "is no Python that can be asked: oh"),
-        (None, "no such file or directory"),
-    ],
+@cases(
+    "script, message",
+    ("echo hello", "is no Python that can be asked: it said nothing"),
+    ("echo oh >&2; exit 3", "is no Python that can be asked: oh"),
+    (None, "no such file or directory"),
 )
-def test_what_is_no_interpreter_is_refused(
-    script: str | None, message: str, tmp_path: Path
-) -> None:
+def test_no_interpreter_is_refused(script: str | None, message: str, tmp_path: Path) -> None:
     path = tmp_path / "none" if script is None else program(tmp_path / "python", script)
     with pytest.raises(BadInput, match=f"^--python: {path}: {message}"):
         software.ask_interpreter(str(path))
 
 
-@pytest.mark.parametrize(
-    ("script", "tone", "text"),
-    [
-        ("echo 'HAProxy version 2.8.25-1 2026/01/01'", "ok", "2.8.25, "),
-        ("echo cannot open shared object >&2; exit 127", "warning", "cannot open shared object"),
-        ("exit 1", "warning", "does not run: it said nothing"),
-        ("exec sleep 60", "warning", "does not run: no answer in 0 s"),
-    ],
+@cases(
+    "script, tone, text",
+    ("echo 'HAProxy version 2.8.25-1 2026/01/01'", "ok", "2.8.25, "),
+    ("echo cannot open shared object >&2; exit 127", "warning", "cannot open shared object"),
+    ("exit 1", "warning", "does not run: it said nothing"),
+    ("exec sleep 60", "warning", "does not run: no answer in 0 s"),
 )
 def test_haproxy(
     script: str, tone: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -93,21 +82,9 @@ def test_haproxy(
     path = str(program(tmp_path / "haproxy", script))
     finding = software.check_haproxy(replace(RAY, haproxy=path))
     assert finding.tone == tone and text in finding.text and path in finding.text
-
-
-def test_no_haproxy_is_a_warning_as_two_variants_need_it() -> None:
-    assert software.check_haproxy(RAY).tone == "warning"
+    assert software.check_haproxy(RAY).tone == "warning"  # there is none; two variants need it
     gone = software.check_haproxy(replace(RAY, haproxy="/nowhere/haproxy"))
     assert gone.tone == "warning" and "no such file or directory" in gone.text
-
-
-def test_py_spy_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing() -> str:
-        raise BadInput("py-spy is not installed in this environment: pip install py-spy")
-
-    monkeypatch.setattr(software, "py_spy", missing)
-    finding = software.check_py_spy()
-    assert finding.tone == "warning" and "pip install py-spy" in finding.hint
 
 
 def test_rights_that_are_lacking_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,10 +100,15 @@ def test_rights_that_are_lacking_say_what_to_do(monkeypatch: pytest.MonkeyPatch)
     assert finding.text == "ptrace_scope is 1, which keeps other processes closed"
     assert finding.hint.endswith('sudo env "PATH=$PATH" serve-bench profile ...')
 
+    def missing() -> str:
+        raise BadInput("py-spy is not installed in this environment: pip install py-spy")
 
-def test_py_spy_is_tried_as_a_filter_may_forbid_what_settings_allow(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch.setattr(software, "py_spy", missing)
+    finding = software.check_py_spy()
+    assert finding.tone == "warning" and "pip install py-spy" in finding.hint
+
+
+def test_py_spy_is_tried_as_a_filter_may_forbid_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def forbidden(pid: int) -> str:
         raise ProfileFailed(f"not allowed to look into process {pid} (a seccomp filter?)")
 

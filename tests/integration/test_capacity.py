@@ -47,7 +47,7 @@ def test_a_launch_that_was_broken_off_is_searched_anew(tmp_path: Path) -> None:
         assert {"proxy", "replica", "load_worker"} <= roles
     table = run_to_end(["report", "r"], tmp_path).stdout
     run_to_end(["report", "r", "--format", "html"], tmp_path)
-    assert "CPU by process at the capacity" in (tmp_path / "r" / "report.html").read_text()
+    assert "What binds, over the rate" in (tmp_path / "r" / "report.html").read_text()
     assert re.search(r"^\s*capacity ", table, re.MULTILINE), table
 
 

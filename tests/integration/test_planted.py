@@ -23,9 +23,9 @@ from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import Serving
 from serve_bench.serving.strays import new_run, reap
 from serve_bench.store import read
-from serve_bench.view.ladders import ladder_lines
 from tests.integration.conftest import own_place, run_checked
 from tests.load.test_client_bound import FAST_SERVER, pinned, running
+from tests.sheet_parts import ladders_of
 
 pytestmark = [pytest.mark.alone, pytest.mark.ray, pytest.mark.ci]
 
@@ -117,9 +117,9 @@ def test_a_planted_collapse_is_found_at_its_row_and_a_flat_ladder_has_none(
     assert runs == {4: 1, 8: 1, 24: 1} | fallen
     for trial in result.trials:
         assert trial.counts.completed == trial.row.requests and trial.counts.failed == {}
-    (ladder,) = ladder_lines(result)
-    assert ladder.best is not None and ladder.best.row.connections >= 8
-    assert [line.row.connections for line in ladder.collapses] == [24] * bool(fallen)
+    (ladder,) = ladders_of(result)
+    assert ladder.best is not None and ladder.best.users >= 8
+    assert [step.users for step in ladder.collapses] == [24] * bool(fallen)
 
 
 def test_a_client_that_takes_answers_apart_is_the_limit(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from serve_bench.core.axes import cell_defaults
 from serve_bench.core.result import Trial
 from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.observing.processes import serve_processes
-from serve_bench.report.profile_text import Reading, difference_of, reading_of
+from serve_bench.report.profile_text import Reading, find_changes, reading_of
 from serve_bench.runner.recording import layer_rules, read_stacks
 from serve_bench.serving.server import Serving
 from serve_bench.store import read
@@ -142,10 +142,10 @@ def _whole_difference(readings: Mapping[str, Reading], folder: Path) -> None:
     """Between the two, one function came and the other went, and no other comes near."""
     done = run_checked(["profile", "diff", "one.raw.txt", "two.raw.txt"], folder)
     assert "hot_one (hot.py)" in done.stdout and "hot_two (hot.py)" in done.stdout
-    difference = difference_of(readings["one"], readings["two"], layer_rules())
     limit = by_chance(readings.values())
-    for found, name in ((difference.grew, "hot_two"), (difference.shrank, "hot_one")):
-        assert [one.name for one in found if abs(one.self_change) > limit] == [f"{name} (hot.py)"]
+    found = find_changes(readings["one"], readings["two"])
+    for sign, name in ((1, "hot_two"), (-1, "hot_one")):
+        assert [one.name for one in found if sign * one.self_change > limit] == [f"{name} (hot.py)"]
 
 
 def by_chance(readings: Iterable[Reading]) -> float:
@@ -246,9 +246,10 @@ def test_micro_with_profiles_samples_and_metrics_behind_haproxy(tmp_path: Path) 
             assert taken["requests"] == trial.client["total"]["completed"]
     assert {trial.serve_metrics["status"] for trial in result.trials} <= {"fresh", "stale"}
 
-    told = " ".join(done.stdout.split())
-    assert told.count("cost of profiling") == 1 and "same launch" in told
-    assert "CPU by process" in done.stdout and "% of a core" in done.stdout
+    whole = run_checked(["report", "run", "--verbose"], tmp_path).stdout
+    words = " ".join(whole.split())
+    assert words.count("cost of profiling") == 1 and "same launch" in words
+    assert "CPU by process" in whole and "% of a core" in whole
     plain = [trial.metrics["throughput"].windows for trial in result.trials]
     measured = re.findall(r"^8 clients +([\d,.]+) ± ", done.stdout, re.MULTILINE)
     for windows, shown in zip(plain, measured, strict=True):

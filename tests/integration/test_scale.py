@@ -70,7 +70,7 @@ def test_each_raylet_with_a_proxy_is_loaded_and_all_published_names_are_told(
     assert sum(node["completed"] for node in nodes) == trial.counts.completed > 0
     assert trial.row.connections == 10 * len(nodes)
     told = perf_metrics(tmp_path / "p.json")
-    for name in (metric.name for metric in NODE_METRICS):
+    for name in NODE_METRICS:
         timeouts = name == "cluster_total_timeout_requests"
         assert told[name] == 0 if timeouts else told[name] > 0, name
     assert told["cluster_total_requests"] == told["cluster_total_thoughput"]

@@ -29,13 +29,14 @@ def test_default_against_optimized_broken_off_settled_and_gone_on_with(tmp_path:
     assert {trial.round for trial in first.trials} == {1}
     assert len(first.teardowns) == 4 and all(one.clean for one in first.teardowns)
 
-    done = run_checked(["versus", "--resume", "run"], tmp_path, timeout_s=300)
+    run_checked(["versus", "--resume", "run"], tmp_path, timeout_s=300)
     result = read(tmp_path / "run")
     assert result.complete and all(one.clean for one in result.teardowns)
     assert result.stop is not None and result.stop.why == "settled"
     rounds = result.stop.after_round
     assert 3 <= rounds < 6 and {one.round for one in result.trials} == {*range(1, rounds + 1)}
-    assert f"settled after {rounds} of at most 6 rounds" in " ".join(done.stdout.split())
+    whole = run_checked(["report", "run", "--verbose"], tmp_path).stdout
+    assert f"settled after {rounds} of at most 6 rounds" in " ".join(whole.split())
     of_whole = {one.launch for one in result.trials}
     assert len(of_whole) == 2 * rounds
     # Both of a round were up at once, on ports of their own; the second round swapped them.

@@ -3,8 +3,6 @@
 What it leaves out (workers, driver, warm-up) has tests of its own in test_drive.py.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator

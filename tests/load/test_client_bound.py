@@ -4,8 +4,6 @@ The fast server sends one ready answer of 2,000 chunks, which costs it little, w
 to take each chunk apart: so the client is the bottleneck on any machine.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -18,6 +16,7 @@ from serve_bench.core.load_result import ClientVerdict
 from serve_bench.core.load_spec import Client, Load, Timing
 from serve_bench.core.request_spec import Request
 from serve_bench.load.driver import drive_load
+from tests.cases import cases
 from tests.load.loads import CLIENTS
 from tests.servers import serving
 
@@ -84,10 +83,8 @@ def verdict_on(url: str, core: int, body: bytes, client: Client) -> ClientVerdic
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-@pytest.mark.parametrize("hogs", [0, 2])
-def test_a_fast_server_leaves_the_client_no_slack(
-    cores: tuple[int, int], hogs: int, client: Client
-) -> None:
+@cases("hogs", 0, 2)
+def test_a_fast_server_leaves_no_slack(cores: tuple[int, int], hogs: int, client: Client) -> None:
     core, server = cores
     with running(FAST_SERVER, server) as process:
         assert process.stdout is not None
@@ -100,10 +97,8 @@ def test_a_fast_server_leaves_the_client_no_slack(
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-@pytest.mark.parametrize("hogs", [0, 2])
-def test_a_slow_server_leaves_the_client_idle(
-    cores: tuple[int, int], hogs: int, client: Client
-) -> None:
+@cases("hogs", 0, 2)
+def test_a_slow_server_leaves_it_idle(cores: tuple[int, int], hogs: int, client: Client) -> None:
     with serving(delay_s=0.1) as server, hogging(hogs, cores[0]):
         verdict = verdict_on(server.url, cores[0], b"ok", client)
     assert not verdict.client_bound, verdict.reasons

@@ -1,7 +1,5 @@
 """Results of several nodes added up, rates of single connections, and the gate before measuring."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from typing import Any
@@ -24,6 +22,7 @@ from serve_bench.load.connection import ConnectionRates
 from serve_bench.load.driver import drive_load
 from serve_bench.load.failures import BrokenAccount
 from serve_bench.load.merge import combine
+from tests.cases import cases
 from tests.load.loads import run_here
 from tests.servers import serving
 
@@ -113,12 +112,6 @@ def total_verdict(one: LoadResult) -> ClientVerdict:
     )
 
 
-def test_an_interrupted_node_counts_up_to_its_last_window() -> None:
-    whole, cut = a_result([MS] * 6, (1, 2, 3)), a_result([MS] * 3, (1, 2))
-    assert combine(LOAD, [whole, cut]).windows == (2, 4)
-    assert combine(LOAD, [cut, whole]).measured.completed == 9
-
-
 def test_an_account_that_does_not_balance_is_refused() -> None:
     good = a_result([MS] * 6, (6,))
     bad = replace(good, measured=replace(good.measured, sent=good.measured.sent + 1))
@@ -136,6 +129,10 @@ def test_what_cannot_be_combined() -> None:
     by_count = replace(LOAD, each=1)
     both = [a_result([MS], (1,), duration_s=d, window_s=d) for d in (1.0, 1.5)]
     assert combine(by_count, both).window_s == 1.5
+    # An interrupted node counts up to its last window.
+    whole, cut = a_result([MS] * 6, (1, 2, 3)), a_result([MS] * 3, (1, 2))
+    assert combine(LOAD, [whole, cut]).windows == (2, 4)
+    assert combine(LOAD, [cut, whole]).measured.completed == 9
 
 
 class Counting:
@@ -166,20 +163,17 @@ def test_the_highest_rate_of_one_connection() -> None:
     rates.end()
     rates.look(10_500 * MS)  # what had begun of an interval is left out
     assert rates.highest == pytest.approx(100.0)
-
-
-def test_a_look_that_is_very_late_does_not_make_a_short_interval() -> None:
-    one = Counting()
-    rates = ConnectionRates([one])  # type: ignore[list-item]
+    late = Counting()
+    rates = ConnectionRates([late])  # type: ignore[list-item]
     rates.begin(0)
-    one.ended_well = 39
+    late.ended_well = 39
     rates.look(390 * MS)
-    one.ended_well = 40
-    rates.look(400 * MS)  # 10 ms would be an interval of its own
+    late.ended_well = 40
+    rates.look(400 * MS)  # a look that is very late makes no short interval: 10 ms
     assert rates.highest == pytest.approx(100.0)
 
 
-@pytest.mark.parametrize("answers", ["short path", "long path"])
+@cases("answers", "short path", "long path")
 def test_the_rate_of_connections_against_the_servers_log(answers: str) -> None:
     body = b"ok" if answers == "long path" else None
     with serving(delay_s=0.005) as server:

@@ -1,7 +1,5 @@
 """The load engine against servers with a known answer: both clients, closed and open loop."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -24,6 +22,7 @@ from serve_bench.load.driver import drive_load
 from serve_bench.load.failures import LoadError, LoadInterrupted
 from serve_bench.load.workers import Crew, Worker
 from tests import servers
+from tests.cases import cases
 from tests.load.loads import CLIENTS, injected_failures, run_here
 from tests.servers import KnownServer, serving
 
@@ -48,7 +47,7 @@ def mixed(every: int) -> servers.Script:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-@pytest.mark.parametrize("loop", ["closed", "open"])
+@cases("loop", "closed", "open")
 def test_injected_failures_are_counted_by_class(client: Client, loop: str) -> None:
     kinds = len(servers.FAILURES)
     count = 4 * kinds * 3
@@ -100,9 +99,11 @@ def test_valid_responses_complete(client: Client) -> None:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-@pytest.mark.parametrize(
-    ("action", "method", "status"),
-    [("no_content", "GET", 204), ("not_modified", "GET", 304), ("head", "HEAD", 200)],
+@cases(
+    "action, method, status",
+    ("no_content", "GET", 204),
+    ("not_modified", "GET", 304),
+    ("head", "HEAD", 200),
 )
 def test_responses_without_a_body(client: Client, action: str, method: str, status: int) -> None:
     with serving(servers.always(action)) as server:
@@ -161,10 +162,8 @@ def test_windows_agree_with_the_server_log() -> None:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-@pytest.mark.parametrize("loop", ["closed", "open"])
-def test_injected_failures_are_counted_from_the_warm_up_to_the_drain(
-    client: Client, loop: str
-) -> None:
+@cases("loop", "closed", "open")
+def test_failures_are_counted_from_the_warm_up_to_the_drain(client: Client, loop: str) -> None:
     """The same through two workers, by time: nothing is lost where one part meets the next."""
     pace: dict[str, Any] = {"rate": 400.0, "max_connections": 40} if loop == "open" else {}
     with serving(mixed(7)) as server:
@@ -180,7 +179,7 @@ def test_injected_failures_are_counted_from_the_warm_up_to_the_drain(
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-@pytest.mark.parametrize("c", [1, 2, 6])
+@cases("c", 1, 2, 6)
 def test_capacity_limits_the_rate(c: int, client: Client) -> None:
     capacity, service_s = 2, 0.01
     with serving(delay_s=service_s, capacity=capacity) as server:
@@ -201,10 +200,7 @@ def test_refused_raises_one_line(client: Client) -> None:
     line = rf"^connect: 127\.0\.0\.1:{server.port}: connection refused$"
     with pytest.raises(LoadError, match=line):
         drive_load(Load(Request(server.url), client=client), SHORT)
-
-
-def test_unresolvable_host_raises_one_line() -> None:
-    load = Load(Request("http://no-such-host.invalid/"))
+    load = Load(Request("http://no-such-host.invalid/"), client=client)
     with pytest.raises(LoadError, match=r"^connect: no-such-host\.invalid:80: cannot resolve"):
         drive_load(load, SHORT)
 
@@ -297,9 +293,7 @@ def test_an_interrupt_in_the_drain_keeps_what_was_measured(client: Client) -> No
     assert result.failures == ()
 
 
-def test_an_interrupt_while_the_workers_end_keeps_what_was_measured(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_interrupt_while_the_workers_end(monkeypatch: pytest.MonkeyPatch) -> None:
     stop, presses = Crew.stop, [KeyboardInterrupt()]
 
     def pressed(crew: Crew) -> None:
@@ -390,9 +384,11 @@ print(result.total.completed)
 """
 
 
-@pytest.mark.parametrize(
-    ("hard", "load", "said"),
-    [(200, "50 count 50", "50\n"), (60, "50 count 50", "ulimit -Hn"), (200, "60 each 3", "180\n")],
+@cases(
+    "hard, load, said",
+    (200, "50 count 50", "50\n"),
+    (60, "50 count 50", "ulimit -Hn"),
+    (200, "60 each 3", "180\n"),
 )
 def test_a_low_limit_of_open_files(hard: int, load: str, said: str) -> None:
     with serving() as server:

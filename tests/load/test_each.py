@@ -1,7 +1,5 @@
 """Loads of so many requests of each connection, and the log of single requests."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket
@@ -27,6 +25,7 @@ from serve_bench.load.failures import BrokenAccount, LoadInterrupted
 from serve_bench.load.request_log import CUT, UNSENT, LoggedRequest, Notes, RequestLog, StreamTimes
 from serve_bench.load.tally import NEVER
 from tests import servers
+from tests.cases import cases
 from tests.load.loads import TIMING, check_log, run_here
 from tests.servers import KnownServer, serving
 
@@ -66,9 +65,12 @@ def test_each_connection_sends_its_own_requests(unfair: str) -> None:
     assert result.reconnects == 0 and server.connections == 6  # and the one that tried the address
 
 
-@pytest.mark.parametrize(
-    ("action", "keepalive"),
-    [("connection_close", True), ("ok", False), ("until_eof", True), ("close_later", True)],
+@cases(
+    "action, keepalive",
+    ("connection_close", True),
+    ("ok", False),
+    ("until_eof", True),
+    ("close_later", True),
 )
 def test_a_connection_that_is_done_is_not_opened_again(action: str, keepalive: bool) -> None:
     log = RequestLog()
@@ -83,7 +85,7 @@ def test_a_connection_that_is_done_is_not_opened_again(action: str, keepalive: b
         assert result.reconnects == 4 * (EACH - 1)
 
 
-@pytest.mark.parametrize("client", ["raw", "aiohttp"])
+@cases("client", "raw", "aiohttp")
 def test_a_rejection_is_a_class_of_its_own(client: Client) -> None:
     limit: dict[str, Any] = {"each": EACH} if client == "raw" else {"count": 4 * EACH}
     answers = ("ok", "error503", "error500", "ok", "error429", "error500")
@@ -170,20 +172,18 @@ def test_time_ends_a_load_that_is_not_done() -> None:
     assert lower and highest is not None and slot(highest) == waited
 
 
-@pytest.mark.parametrize(
-    ("options", "timing"),
-    [
-        ({"each": 40}, TIMING),
-        ({"each": 40, "retries": 1}, TIMING),
-        ({"count": 250}, TIMING),
-        ({}, Timing(0.2, 0.2, windows=3, window_s=0.2)),
-        ({"rate": 300.0, "max_connections": 30}, Timing(0.2, 0.2, windows=3, window_s=0.2)),
-        ({"client": "aiohttp"}, Timing(0.2, 0.2, windows=3, window_s=0.2)),
-        (
-            {"client": "aiohttp", "rate": 300.0, "max_connections": 30},
-            Timing(0.2, 0.2, windows=3, window_s=0.2),
-        ),
-    ],
+@cases(
+    "options, timing",
+    ({"each": 40}, TIMING),
+    ({"each": 40, "retries": 1}, TIMING),
+    ({"count": 250}, TIMING),
+    ({}, Timing(0.2, 0.2, windows=3, window_s=0.2)),
+    ({"rate": 300.0, "max_connections": 30}, Timing(0.2, 0.2, windows=3, window_s=0.2)),
+    ({"client": "aiohttp"}, Timing(0.2, 0.2, windows=3, window_s=0.2)),
+    (
+        {"client": "aiohttp", "rate": 300.0, "max_connections": 30},
+        Timing(0.2, 0.2, windows=3, window_s=0.2),
+    ),
 )
 def test_the_log_agrees_with_the_account(options: dict[str, Any], timing: Timing) -> None:
     kinds = sorted(servers.FAILURES)
@@ -285,14 +285,10 @@ def test_the_log_of_a_stream_has_its_gaps(
 
 def test_more_connections_than_ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     range_file = tmp_path / "range"
+    assert lacking_ports(1) is None and lacking_ports(65_536) is not None
     monkeypatch.setattr(connection, "EPHEMERAL_PORTS", range_file)
     assert lacking_ports(28_233) is None  # not known
     range_file.write_text("32768\t60999\n")
     assert lacking_ports(28_232) is None
     line = lacking_ports(28_233)
     assert line is not None and "there are 28,232 (32768" in line and "\n" not in line
-
-
-def test_the_systems_own_ports() -> None:
-    assert lacking_ports(1) is None
-    assert lacking_ports(65_536) is not None

@@ -1,14 +1,11 @@
 """Answers that do not end: what is kept of them is bounded, and the request fails by its class."""
 
-from __future__ import annotations
-
 import tracemalloc
 from typing import Any, Final
 
-import pytest
-
 from serve_bench.core.load_spec import Client, Load, Streaming
 from serve_bench.core.request_spec import Request
+from tests.cases import cases
 from tests.load.loads import run_here
 from tests.servers import serving
 
@@ -24,20 +21,18 @@ LENGTH: Final = b"%sConnection: close\r\nContent-Length: %d\r\n\r\n" % (OK, BLOC
 TRAILERS: Final = OK + b"Transfer-Encoding: chunked\r\n\r\n9\r\ndata: x\n\n\r\n0\r\nx-a: "
 
 
-@pytest.mark.parametrize(
-    ("asked", "start", "block", "failure"),
-    [
-        ({}, OK, b"x-a: %s\r\n" % FULL, "too-large"),
-        ({}, OK + b"x-a: ", FULL, "too-large"),
-        ({}, b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 2600, "too-large"),
-        (EXPECT, LENGTH, FULL, "body"),
-        (SSE, OK + b"\r\ndata: ", FULL, "too-large"),
-        (SSE, OK + b"\r\n", b"data: %s\n" % FULL, "too-large"),
-        (SSE, TRAILERS, FULL, "too-large"),
-        (CHAT, OK + b'\r\ndata: {"choices":[{"delta":{"content":"', FULL, "too-large"),
-    ],
+@cases(
+    "asked, start, block, failure",
+    ({}, OK, b"x-a: %s\r\n" % FULL, "too-large"),
+    ({}, OK + b"x-a: ", FULL, "too-large"),
+    ({}, b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 2600, "too-large"),
+    (EXPECT, LENGTH, FULL, "body"),
+    (SSE, OK + b"\r\ndata: ", FULL, "too-large"),
+    (SSE, OK + b"\r\n", b"data: %s\n" % FULL, "too-large"),
+    (SSE, TRAILERS, FULL, "too-large"),
+    (CHAT, OK + b'\r\ndata: {"choices":[{"delta":{"content":"', FULL, "too-large"),
 )
-@pytest.mark.parametrize("client", ["raw", "aiohttp"])
+@cases("client", "raw", "aiohttp")
 def test_an_endless_answer_is_given_up(
     client: Client, asked: dict[str, Any], start: bytes, block: bytes, failure: str
 ) -> None:

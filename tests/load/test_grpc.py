@@ -1,8 +1,6 @@
 """The gRPC client against a server with known answers: ends by class, streams by the server's own
 log."""
 
-from __future__ import annotations
-
 import asyncio
 import statistics
 import threading
@@ -24,6 +22,7 @@ from serve_bench.core.request_spec import Request, SpecError
 from serve_bench.load.driver import drive_load
 from serve_bench.load.grpc_client import GrpcEngine
 from serve_bench.load.request_log import RequestLog
+from tests.cases import cases
 from tests.load.loads import check_log, run_here
 
 pytestmark = pytest.mark.process
@@ -186,12 +185,10 @@ def test_times_of_a_stream_are_those_of_the_log_of_the_server(loop: str) -> None
     assert first is not None and first >= 0.999 * least
 
 
-@pytest.mark.parametrize(
-    ("method", "failure", "seen"),
-    [
-        ("stall", "stalled", "the answer had begun"),
-        ("empty", "event", "the stream ended without a message"),
-    ],
+@cases(
+    "method, failure, seen",
+    ("stall", "stalled", "the answer had begun"),
+    ("empty", "event", "the stream ended without a message"),
 )
 def test_what_is_wrong_with_a_stream(method: str, failure: str, seen: str) -> None:
     with serving() as server:
@@ -242,37 +239,31 @@ def test_an_exception_that_nobody_expects_ends_the_load(monkeypatch: pytest.Monk
             run_here(load(server, "echo", **options))
 
 
-@pytest.mark.parametrize(
-    ("request_", "options", "message"),
-    [
-        (Request("http://h/"), {}, "names no method of gRPC"),
-        (Request("http://h/a.B/C?x=1"), {}, "names no method of gRPC"),
-        (Request("http://h/a.B/C", "POST", expect_status=(200,)), {}, "choice of status codes"),
-        (Request("http://h/a.B/C", "POST"), {"keepalive": False}, "connection for each request"),
-        (Request("http://h/a.B/C", "POST"), {"streaming": Streaming("lines")}, "message is one"),
-        (Request("http://h/a.B/C", "PUT"), {}, "method PUT of HTTP"),
-        (Request("http://h/a.B/C", "POST", (("x-bin", "a"),)), {}, "header x-bin: is no name of"),
-        (Request("http://h/a.B/C", "POST", (("x!y", "a"),)), {}, "header x!y: is no name of"),
-    ],
+@cases(
+    "request_, options, message",
+    (Request("http://h/"), {}, "names no method of gRPC"),
+    (Request("http://h/a.B/C?x=1"), {}, "names no method of gRPC"),
+    (Request("http://h/a.B/C", "POST", expect_status=(200,)), {}, "choice of status codes"),
+    (Request("http://h/a.B/C", "POST"), {"keepalive": False}, "connection for each request"),
+    (Request("http://h/a.B/C", "POST"), {"streaming": Streaming("lines")}, "message is one"),
+    (Request("http://h/a.B/C", "PUT"), {}, "method PUT of HTTP"),
+    (Request("http://h/a.B/C", "POST", (("x-bin", "a"),)), {}, "header x-bin: is no name of"),
+    (Request("http://h/a.B/C", "POST", (("x!y", "a"),)), {}, "header x!y: is no name of"),
 )
-def test_what_grpc_has_not_is_refused(
-    request_: Request, options: dict[str, Any], message: str
-) -> None:
+def test_what_grpc_has_not(request_: Request, options: dict[str, Any], message: str) -> None:
     with pytest.raises(SpecError, match=message):
         Load(request_, client="grpc", **options)
 
 
-@pytest.mark.parametrize(
-    ("method", "protocol", "code", "line"),
-    [
-        ("echo", "grpc", 0, ""),
-        ("stream", "grpc-stream", 0, ""),
-        ("stream", "grpc", 2, "test.Known/stream streams its response: it is grpc-stream"),
-        ("stall", "grpc", 1, ""),  # one message, and no end: how it goes on is not known
-        ("lacking", "grpc", 2, "has this method (UNIMPLEMENTED)"),
-        ("empty", "grpc-stream", 2, "test.Known/empty has no message"),
-        ("echo", "grpc-stream", 0, "has one message: if its method does not stream, it is --prot"),
-    ],
+@cases(
+    "method, protocol, code, line",
+    ("echo", "grpc", 0, ""),
+    ("stream", "grpc-stream", 0, ""),
+    ("stream", "grpc", 2, "test.Known/stream streams its response: it is grpc-stream"),
+    ("stall", "grpc", 1, ""),  # one message, and no end: how it goes on is not known
+    ("lacking", "grpc", 2, "has this method (UNIMPLEMENTED)"),
+    ("empty", "grpc-stream", 2, "test.Known/empty has no message"),
+    ("echo", "grpc-stream", 0, "has one message: if its method does not stream, it is --prot"),
 )
 def test_the_first_request_of_a_load_says_what_its_method_is(
     method: str,
@@ -292,7 +283,7 @@ def test_the_first_request_of_a_load_says_what_its_method_is(
     assert (tmp_path / "out").exists() == (code != 2)
 
 
-@pytest.mark.parametrize("size", [0, 1, 127, 128, 300, 70_000])
+@cases("size", 0, 1, 127, 128, 300, 70_000)
 def test_a_message_is_that_of_protocol_buffers(size: int) -> None:
     from google.protobuf.wrappers_pb2 import BytesValue
 

@@ -1,14 +1,12 @@
 """What the client of a handle makes of a request and of exceptions; the load itself is tested on a
 real Serve (tests/integration/test_protocols.py)."""
 
-from __future__ import annotations
-
-import pytest
 import ray
 from ray.serve._private.common import DeploymentID
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 
 from serve_bench.load.handle_client import arguments, class_of, size_of
+from tests.cases import cases
 
 JSON = (("Content-Type", "application/json; charset=utf-8"),)
 
@@ -22,16 +20,14 @@ def test_a_method_gets_the_body_as_its_argument() -> None:
     assert [size_of(one) for one in (b"abc", "ab", 7, None, [1])] == [3, 2, 0, 0, 0]
 
 
-@pytest.mark.parametrize(
-    ("error", "name"),
-    [
-        (BackPressureError(num_queued_requests=1, max_queued_requests=1), "rejected"),
-        (DeploymentUnavailableError(DeploymentID("D")), "reset"),
-        (ray.exceptions.ActorDiedError(), "reset"),
-        (ray.exceptions.TaskCancelledError(), "reset"),
-        (KeyError("x"), "exception"),
-        (TimeoutError(), "exception"),  # of the app: that of a request is the client's own
-    ],
+@cases(
+    "error, name",
+    (BackPressureError(num_queued_requests=1, max_queued_requests=1), "rejected"),
+    (DeploymentUnavailableError(DeploymentID("D")), "reset"),
+    (ray.exceptions.ActorDiedError(), "reset"),
+    (ray.exceptions.TaskCancelledError(), "reset"),
+    (KeyError("x"), "exception"),
+    (TimeoutError(), "exception"),  # of the app: that of a request is the client's own
 )
 def test_exceptions_have_classes(error: Exception, name: str) -> None:
     assert class_of(error) == name

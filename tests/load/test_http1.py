@@ -1,7 +1,5 @@
 """Framing without I/O: every kind of response, split everywhere, and by hypothesis."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import Callable, Iterator
@@ -10,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from httptools import HttpParserError, HttpParserUpgrade
+from httptools import HttpParserError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,18 +18,15 @@ from serve_bench.load import http1
 from serve_bench.load.aiohttp_client import AiohttpEngine
 from serve_bench.load.connection import Address
 from serve_bench.load.failures import describe_seen
-from serve_bench.load.http1 import OTHER, PLAIN, SURPLUS, WAITING, ResponseFramer
+from serve_bench.load.http1 import OTHER, PLAIN, WAITING, ResponseFramer
 from serve_bench.load.pacing import WorkerShare
 from serve_bench.load.tally import Shared, Tally
 from tests import servers
+from tests.cases import cases
 from tests.load.loads import run_here
 
 URL = "http://127.0.0.1:8000/noop"
 CL = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
-CHUNKED = (
-    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-    b"1\r\no\r\n1;x=y\r\nk\r\n0\r\nT: 1\r\n\r\n"
-)
 
 
 def take(framer: ResponseFramer, *parts: bytes) -> ResponseFramer:
@@ -57,91 +52,11 @@ def test_a_response_of_a_coding_without_a_length_ends_with_the_connection() -> N
     assert framer.eof()
     assert (framer.done, framer.status, framer.keep_alive) == (OTHER, 200, False)
     assert http1.judge(framer, request) is None
+    old = take(ResponseFramer(), b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok")
+    assert (old.done, old.status, old.keep_alive) == (OTHER, 200, False)
 
 
-def test_a_connection_of_http_1_0_is_not_kept() -> None:
-    framer = take(ResponseFramer(), b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok")
-    assert (framer.done, framer.status, framer.keep_alive) == (OTHER, 200, False)
-
-
-@pytest.mark.parametrize(
-    "cut", [b"HTTP/1.1 2", CL[:-1], CHUNKED[:-5], b"HTTP/1.1 100 Continue\r\n\r\n"]
-)
-def test_a_cut_response_is_not_complete(cut: bytes) -> None:
-    framer = take(ResponseFramer(), cut)
-    assert not framer.eof()
-    assert framer.done == WAITING
-
-
-def test_nothing_at_all_is_not_a_start() -> None:
-    framer = ResponseFramer()
-    assert not framer.eof() and not framer.started
-    take(framer, b"HTTP")
-    assert framer.started
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        b"garbage\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-        CL + b"garbage",
-    ],
-)
-def test_bytes_that_are_not_http_raise(bad: bytes) -> None:
-    with pytest.raises(HttpParserError):
-        take(ResponseFramer(), bad)
-
-
-@pytest.mark.parametrize("check", [True, False])
-def test_a_second_response_is_surplus(check: bool) -> None:
-    framer, request = checked() if check else (ResponseFramer(), Request(URL))
-    take(framer, CL + CL)
-    assert framer.done == SURPLUS
-    assert http1.judge(framer, request) == "malformed"
-
-
-def test_an_upgrade_is_a_response_of_status_101() -> None:
-    framer = ResponseFramer()
-    with pytest.raises(HttpParserUpgrade):
-        take(framer, b"HTTP/1.1 101 Switching\r\nUpgrade: ws\r\nConnection: upgrade\r\n\r\n")
-    framer.upgraded()
-    assert (framer.done, framer.status, framer.keep_alive) == (OTHER, 101, False)
-
-
-@pytest.mark.parametrize(
-    ("body", "expected", "verdict"),
-    [
-        (b"ok", b"ok", None),
-        (b"no", b"ok", "body"),
-        (b"", b"ok", "body"),
-        (b"okok", b"ok", "body"),
-        (b"x\r\n\r\nok", b"ok", "body"),
-        (b"", b"", None),
-    ],
-)
-def test_the_body_is_compared(body: bytes, expected: bytes, verdict: str | None) -> None:
-    framer, request = checked(expected)
-    response = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
-    for _ in range(2):  # the second time on the same connection
-        take(framer, response)
-        assert http1.judge(framer, request) == verdict
-        framer.reset()
-
-
-def test_an_expected_status_may_be_any() -> None:
-    framer, request = checked(b"", status=(404,))
-    take(framer, b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n")
-    assert http1.judge(framer, request) is None
-    framer.reset()
-    take(framer, b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-    assert http1.judge(framer, request) == "status"
-
-
-@pytest.mark.parametrize(
-    "length", [b"Content-Length: 5\r\n", b"Transfer-Encoding: chunked\r\n", b""]
-)
+@cases("length", b"Content-Length: 5\r\n", b"Transfer-Encoding: chunked\r\n", b"")
 def test_a_response_to_head_has_no_body(length: bytes) -> None:
     response = b"HTTP/1.1 200 OK\r\n" + length + b"X: y\r\n\r\n"
     framer = http1.make_framer(Request(URL, method="HEAD"))
@@ -151,14 +66,9 @@ def test_a_response_to_head_has_no_body(length: bytes) -> None:
         framer.reset()
     with pytest.raises(HttpParserError):
         framer.parser.feed_data(response + b"hello")
-
-
-def test_reset_begins_anew_on_the_same_connection() -> None:
-    framer = take(ResponseFramer(), b"HTTP/1.1 500 Oops\r\nContent-Length: 1\r\n\r\n", b"x")
-    assert framer.done == OTHER
-    framer.reset()
-    assert (framer.done, framer.status, framer.started) == (WAITING, 200, False)
-    assert take(framer, CL).done == PLAIN
+    folded = http1.make_framer(Request(URL, method="HEAD"))
+    take(folded, b"HTTP/1.1 200 OK\nX: a\n b\r\nContent-Length:\r\n 5\n\n")
+    assert (folded.done, folded.status) == (PLAIN, 200)
 
 
 TOKEN = st.text("abcdefghijklmnopqrstuvwxyz-", min_size=1, max_size=12).map(str.encode)
@@ -218,9 +128,7 @@ def split(data: bytes, cuts: list[int]) -> list[bytes]:
 
 
 @given(responses(), st.lists(st.integers(0, 10_000), max_size=8))
-def test_any_valid_response_frames_however_split(
-    response: tuple[bytes, int, bytes, str], cuts: list[int]
-) -> None:
+def test_any_split_frames(response: tuple[bytes, int, bytes, str], cuts: list[int]) -> None:
     data, status, body, ending = response
     framer, request = checked(body, status=(status,))
     take(framer, *split(data, cuts))
@@ -291,14 +199,14 @@ def test_raw_and_aiohttp_frame_alike(
 
 
 ODD = """folded long_head many_headers long_head_until_eof bare_lf spaced_chunk empty_lines surplus
-surplus_letter surplus_head surplus_cut surplus_bytes two_lengths body_of_204 switched""".split()
+surplus_letter surplus_head surplus_cut surplus_bytes two_lengths body_of_204 switched error500
+error503 wrong_body longer_body garbage bad_chunk close_before close_in_head close_in_body
+close_in_chunks reset""".split()
 
 
-@pytest.mark.parametrize("client", ["raw", "aiohttp"])
+@cases("client", "raw", "aiohttp")
 @pytest.mark.parametrize("action", ODD)
-def test_every_response_is_charged_to_its_own_request_by_both_clients(
-    client: Any, action: str
-) -> None:
+def test_every_response_is_charged_to_its_own_request(client: Any, action: str) -> None:
     """Each second response is odd: half of the requests, and no other, end as that one does."""
     with servers.serving(servers.every(2, action)) as server:
         request = Request(server.url, expect_body=b"ok")
@@ -309,7 +217,7 @@ def test_every_response_is_charged_to_its_own_request_by_both_clients(
     assert len(server.log) == 20
 
 
-@pytest.mark.parametrize("client", ["raw", "aiohttp"])
+@cases("client", "raw", "aiohttp")
 def test_bytes_on_an_idle_connection_end_it_and_no_request(client: Any) -> None:
     """A surplus that comes when nothing is asked: nobody's answer, and not that of the next."""
 
@@ -327,12 +235,6 @@ def test_bytes_on_an_idle_connection_end_it_and_no_request(client: Any) -> None:
     del servers.ACTIONS["later"]
     assert (result.total.completed, result.total.failed) == (10, {})
     assert result.reconnects == 5 - (server.log[-1].action == "later")
-
-
-def test_a_head_may_be_folded_for_head_too() -> None:
-    framer = http1.make_framer(Request(URL, method="HEAD"))
-    take(framer, b"HTTP/1.1 200 OK\nX: a\n b\r\nContent-Length:\r\n 5\n\n")
-    assert (framer.done, framer.status) == (PLAIN, 200)
 
 
 @pytest.fixture(scope="module")

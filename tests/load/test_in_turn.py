@@ -1,7 +1,5 @@
 """Two targets in turn: in slices over connections that stay, or in windows."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -18,6 +16,7 @@ from serve_bench.load.driver import drive_slices, drive_windows, joined
 from serve_bench.load.tally import LATE_NS
 from serve_bench.load.worker import run_slices
 from tests import servers
+from tests.cases import cases
 from tests.load.loads import CLIENTS
 from tests.servers import KnownServer, serving
 
@@ -100,7 +99,7 @@ def test_a_slice_waits_until_the_time_out_of_its_last_request_has_been_seen() ->
         drains.clear()
 
 
-@pytest.mark.parametrize("options", [{"rate": 5.0}, {"count": 9}])
+@cases("options", {"rate": 5.0}, {"count": 9})
 def test_slices_are_for_closed_loops(options: dict[str, Any]) -> None:
     load = load_of("http://127.0.0.1:1/", **options)
     with pytest.raises(SpecError, match="closed loop"):

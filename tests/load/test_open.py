@@ -1,7 +1,5 @@
 """Open loop against servers that stall or are slow: the truth is in the server's log."""
 
-from __future__ import annotations
-
 import math
 import signal
 import time
@@ -16,6 +14,7 @@ from serve_bench.core.request_spec import Request
 from serve_bench.load.driver import drive_load
 from serve_bench.load.merge import added_share
 from serve_bench.load.tally import MEASURE, PARTS
+from tests.cases import cases
 from tests.load.loads import CLIENTS, Ends, engine_here, run_here
 from tests.servers import KnownServer, serving
 
@@ -95,7 +94,7 @@ def times_of(
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-@pytest.mark.parametrize("most", [60, 4])
+@cases("most", 60, 4)
 @pytest.mark.parametrize("stall", STALLS)
 def test_a_stall_is_seen_by_everything_due_in_it(client: Client, most: int, stall: str) -> None:
     count, ends = int(RATE * 2 * PERIOD_S), Ends()
@@ -131,8 +130,8 @@ def test_a_stall_is_seen_by_everything_due_in_it(client: Client, most: int, stal
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-@pytest.mark.parametrize("loop", ["closed", "open"])
-@pytest.mark.parametrize("slow", ["delay", "accept"])
+@cases("loop", "closed", "open")
+@cases("slow", "delay", "accept")
 def test_latency_is_the_servers_time(client: Client, loop: str, slow: str) -> None:
     count, ends = 40, Ends()
     pace: dict[str, Any] = {"rate": 100.0, "max_connections": 20} if loop == "open" else {}
@@ -195,9 +194,7 @@ def test_stages_begin_with_the_first_window() -> None:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_client_that_sleeps_over_the_end_of_a_window_still_begins_what_was_due(
-    client: Client,
-) -> None:
+def test_what_was_due_is_begun_by_a_client_that_slept(client: Client) -> None:
     with serving() as server:
         load = Load(Request(server.url), client=client, connections=8, rate=200.0)
         with engine_here(load, 1, 0.4) as (engine, shared):

@@ -19,36 +19,26 @@ from serve_bench.load.driver import Watch, is_steady
 from serve_bench.load.failures import BrokenAccount
 from serve_bench.load.merge import client_verdict, judged, result_of
 from serve_bench.load.pacing import ArrivalClock, next_turn
-from serve_bench.load.tally import (
-    COMPLETED,
-    MEASURE,
-    NEVER,
-    PARTS,
-    PUBLISH_AHEAD_NS,
-    TICK_NS,
-    Shared,
-    Tally,
-)
+from serve_bench.load.tally import MEASURE, NEVER, PARTS, PUBLISH_AHEAD_NS, TICK_NS, Shared, Tally
 from serve_bench.load.worker import Usage, used_between
 from serve_bench.load.workers import divide, enough_processes, shares, yield_to_workers
+from tests.cases import cases
 
 DRAW = random.Random(5)
 
 
-@pytest.mark.parametrize(
-    ("rates", "steady"),
-    [
-        ([], False),
-        ([50.0] * 7, False),
-        ([50.0] * 8, True),
-        ([10.0 * k for k in range(1, 9)], False),
-        ([10.0 * k for k in range(1, 60)], False),
-        ([1000 - 20.0 * k for k in range(40)], False),
-        ([0.0] * 6 + [100.0] * 4, False),  # a cold start, which is forgotten:
-        ([0.0] * 10 + [100.0] * 12, True),
-        ([0.0] * 40, False),
-        ([max(0.0, DRAW.gauss(100, 26)) for _ in range(30)], True),  # noise alone
-    ],
+@cases(
+    "rates, steady",
+    ([], False),
+    ([50.0] * 7, False),
+    ([50.0] * 8, True),
+    ([10.0 * k for k in range(1, 9)], False),
+    ([10.0 * k for k in range(1, 60)], False),
+    ([1000 - 20.0 * k for k in range(40)], False),
+    ([0.0] * 6 + [100.0] * 4, False),  # a cold start, which is forgotten:
+    ([0.0] * 10 + [100.0] * 12, True),
+    ([0.0] * 40, False),
+    ([max(0.0, DRAW.gauss(100, 26)) for _ in range(30)], True),  # noise alone
 )
 def test_a_rate_is_steady_that_neither_climbs_nor_falls(rates: list[float], steady: bool) -> None:
     assert is_steady([0, *(int(n) for n in accumulate(rates))]) is steady
@@ -60,33 +50,25 @@ def worker(
     return WorkerReport(1, c, 1.0, non_idle, wait, 20.0, timer)
 
 
-@pytest.mark.parametrize(
-    ("workers", "pickup", "latency", "lag", "bound"),
-    [
-        ([worker(0.5)], [1_000], [100_000], [], False),
-        ([worker(0.9)], [1_000], [100_000], [], True),
-        ([worker(0.5), worker(0.9)], [1_000], [100_000], [], True),
-        ([worker(0.5)], [20_000], [100_000], [], True),
-        ([worker(0.5, c=1)], [20_000], [100_000], [], False),
-        ([worker(1.0, 0.0, timer="spin")], [1_000], [100_000], [], False),
-        ([worker(1.0, 0.2, timer="spin")], [1_000], [100_000], [], True),
-        ([worker(0.5)], [], [100_000], [30_000], True),
-        ([worker(None, None)], [], [], [], False),
-        # A server that stalled: a third waited for up to two seconds, and the timer was 60 us late.
-        ([worker(0.1)], [], [143_000] * 66 + [10**9] * 34, [60_000], False),
-        # So short a delay is none beside a slow tail, whatever the median says.
-        ([worker(0.1)], [40_000], [100_000] * 90 + [10**8] * 10, [], False),
-        # Late by 50 ms once in 50: more than 1 % of the p99, and a third of all latency.
-        (
-            [worker(0.1)],
-            [],
-            [2_000_000] * 98 + [55_000_000] * 2,
-            [10**5] * 98 + [5 * 10**7] * 2,
-            True,
-        ),
-        # 0.5 ms at the median, of 100 ms: above the least, and yet no limit.
-        ([worker(0.1)], [], [10**8], [5 * 10**5], False),
-    ],
+@cases(
+    "workers, pickup, latency, lag, bound",
+    ([worker(0.5)], [1_000], [100_000], [], False),
+    ([worker(0.9)], [1_000], [100_000], [], True),
+    ([worker(0.5), worker(0.9)], [1_000], [100_000], [], True),
+    ([worker(0.5)], [20_000], [100_000], [], True),
+    ([worker(0.5, c=1)], [20_000], [100_000], [], False),
+    ([worker(1.0, 0.0, timer="spin")], [1_000], [100_000], [], False),
+    ([worker(1.0, 0.2, timer="spin")], [1_000], [100_000], [], True),
+    ([worker(0.5)], [], [100_000], [30_000], True),
+    ([worker(None, None)], [], [], [], False),
+    # A server that stalled: a third waited for up to two seconds, and the timer was 60 us late.
+    ([worker(0.1)], [], [143_000] * 66 + [10**9] * 34, [60_000], False),
+    # So short a delay is none beside a slow tail, whatever the median says.
+    ([worker(0.1)], [40_000], [100_000] * 90 + [10**8] * 10, [], False),
+    # Late by 50 ms once in 50: more than 1 % of the p99, and a third of all latency.
+    ([worker(0.1)], [], [2_000_000] * 98 + [55_000_000] * 2, [10**5] * 98 + [5 * 10**7] * 2, True),
+    # 0.5 ms at the median, of 100 ms: above the least, and yet no limit.
+    ([worker(0.1)], [], [10**8], [5 * 10**5], False),
 )
 def test_the_client_verdict(
     workers: list[WorkerReport], pickup: list[int], latency: list[int], lag: list[int], bound: bool
@@ -133,18 +115,11 @@ def test_workers_begin_at_different_paths_and_at_the_same_body() -> None:
     assert all(sorted(numbers) == list(range(10)) for numbers in by_path)
     by_body = taken(Request(URL, bodies=(b"0", b"1", b"2")), 3, 4)
     assert by_body == [[0, 1, 2, 0]] * 3
-
-
-def test_more_workers_than_paths_still_take_each_path() -> None:
     assert taken(Request(URL, paths=("/a", "/b")), 3, 2) == [[0, 1], [0, 1], [1, 0]]
-
-
-def test_a_draw_depends_on_seed_and_worker_alone() -> None:
-    request = Request(URL, paths=tuple(f"/{k}" for k in range(50)), draw="random")
-    first, second = taken(request, 2, 20)
-    assert first != second
-    assert taken(request, 2, 20) == [first, second]
-    assert taken(request, 2, 20, seed=2) != [first, second]
+    drawn = Request(URL, paths=paths * 5, draw="random")  # by the seed and the worker alone
+    first, second = taken(drawn, 2, 20)
+    assert first != second and taken(drawn, 2, 20) == [first, second]
+    assert taken(drawn, 2, 20, seed=2) != [first, second]
 
 
 def test_shares_add_up() -> None:
@@ -161,17 +136,15 @@ def test_shares_add_up() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("options", "cores", "expected"),
-    [
-        ({"connections": 100}, 8, 1),
-        ({"connections": 8, "client": "aiohttp"}, 32, 8),
-        ({"connections": 8, "client": "aiohttp"}, 8, 4),
-        ({"connections": 8, "client": "aiohttp"}, 1, 1),
-        ({"connections": 8, "rate": 60_000.0}, 8, 3),
-        ({"connections": 8, "stages": (Stage(10, 1), Stage(40_000, 1))}, 8, 2),
-        ({"connections": 8, "processes": 7}, 2, 7),
-    ],
+@cases(
+    "options, cores, expected",
+    ({"connections": 100}, 8, 1),
+    ({"connections": 8, "client": "aiohttp"}, 32, 8),
+    ({"connections": 8, "client": "aiohttp"}, 8, 4),
+    ({"connections": 8, "client": "aiohttp"}, 1, 1),
+    ({"connections": 8, "rate": 60_000.0}, 8, 3),
+    ({"connections": 8, "stages": (Stage(10, 1), Stage(40_000, 1))}, 8, 2),
+    ({"connections": 8, "processes": 7}, 2, 7),
 )
 def test_enough_processes(options: dict[str, Any], cores: int, expected: int) -> None:
     assert enough_processes(Load(Request("http://h/"), **options), cores) == expected
@@ -336,43 +309,14 @@ def test_a_wrong_account_is_found() -> None:
     bench.flying.pop()
     with pytest.raises(BrokenAccount, match="sent 3"):
         bench.tally.report()
-
-
-def test_a_lost_sample_is_found() -> None:
     bench = Bench()
     bench.send(1)
     bench.succeed(5)
     bench.send(1)
     bench.flying.pop()
-    bench.tally.completed += 1
+    bench.tally.completed += 1  # a lost sample
     with pytest.raises(BrokenAccount, match="1 latencies for 2"):
         bench.tally.report()
-
-
-def test_a_count_ends_with_its_last_response() -> None:
-    bench = Bench(count=2)
-    bench.shared.words[MEASURE] = 1
-    bench.send(2)
-    assert not bench.tally.may_send()
-    bench.succeed(5 * MS)
-    assert not bench.tally.count_done
-    bench.succeed(7 * MS)
-    assert bench.tally.count_done
-    bench.tally.end_by_count()
-    assert (bench.tally.windows, bench.tally.end_ns) == ([2], 7 * MS)
-    assert bench.shared.total(COMPLETED) <= 2
-
-
-def test_retries_and_failures_keep_the_identity() -> None:
-    bench = Bench()
-    bench.send(2)
-    bench.tally.retried += 1
-    bench.tally.failure("reset", 0, MS)
-    bench.flying.pop()
-    bench.succeed(2 * MS)
-    final = bench.tally.report()["snapshots"]["final"]
-    assert final["sent"] == 2 and final["failed"]["reset"] == 1 and final["retried"] == 1
-    assert bench.shared.read(0, "rest", "failed_latency").count == 1
 
 
 def dues(clock: ArrivalClock, n: int) -> list[int]:
@@ -391,10 +335,7 @@ def test_the_schedule_starts_anew_with_the_first_window() -> None:
     assert dues(clock, 2) == [7 + 30 * MS, 7 + 40 * MS]  # due before it, so still sent
     measured = [7 + (43 + t) * MS for t in (0, 10, 20, 21, 22)]
     assert dues(clock, 7) == [*measured, NEVER, NEVER]
-
-
-def test_a_load_without_warmup_starts_with_the_schedule() -> None:
-    load = Load(Request("http://h/"), rate=100.0)
+    load = Load(Request("http://h/"), rate=100.0)  # without a warm-up it starts with the schedule
     clock = ArrivalClock(load, 5, shares(load, 2)[1], measure=5)
     assert dues(clock, 3) == [5 + 10 * MS, 5 + 30 * MS, 5 + 50 * MS]
 

@@ -5,8 +5,6 @@ loop of the one that each connection had sent. How many are due in it is bounded
 a busy host moves the stall, which the server counts from its first request.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any, Final
@@ -122,7 +120,7 @@ def test_a_row_that_was_not_answered_says_so_in_every_figure() -> None:
     assert account["unanswered"] == account["in_flight"] + account["not_sent"] == waiting
     assert result.in_windows is not None and account["mean_in_flight"] == result.mean_in_flight
     assert account["in_windows"]["in_flight"] == result.in_windows.in_flight > 0
-    text = render(Result(run, trials=(trial,)), width=200)
+    text = render(Result(run, trials=(trial,)), width=200, verbose=True)
     (line,) = [line for line in text.splitlines() if line.startswith("latency  ")]
     assert line.count("> ") >= 2  # p99 and p99.9 at least
     assert "unanswered" in text and "followed to their end" in text
@@ -176,23 +174,18 @@ def test_what_was_given_up_makes_mean_and_maximum_lower_bounds_too() -> None:
 
 def test_a_curve_of_a_page_ends_where_requests_without_an_answer_leave_it_open() -> None:
     row = Row("row", "raw", 10)
-    planned = PlannedTrial("key", 1, "default", {}, row)
-    answered = [MS * k for k in range(1, 91)]
-    whole = a_result(answered, (40, 50))
-    whole = replace(whole, censored=Histogram.of([95 * MS] * 10))
-    trial = trial_of(planned, "launch", "2026-11-23T00:00:00Z", whole, 2.0)
-    points = dict(latency_curve([trial]))
+    answered = a_result([MS * k for k in range(1, 91)], (40, 50))
+    whole = replace(answered, censored=Histogram.of([95 * MS] * 10))
+    points = dict(latency_curve([a_trial(whole, row)]))
     assert max(points) == 0.9 and points[0.9] == pytest.approx(90, rel=0.01)
-    closed = replace(whole, censored=Histogram())
-    trial = trial_of(planned, "launch", "2026-11-23T00:00:00Z", closed, 2.0)
-    assert max(dict(latency_curve([trial]))) > 0.98 - 1e-9
+    closed = a_trial(replace(whole, censored=Histogram()), row)
+    assert max(dict(latency_curve([closed]))) > 0.98 - 1e-9
     load = Load(Request("http://h/"), connections=2)
     fact = node_fact(Node("ab", "10.1.0.2", "one", True, False, 4.0), load, whole, None)
     assert fact["latency_lower_bounds"] == ["mean", "max", "p99"]
 
 
 def a_trial(result: LoadResult, row: Row) -> Trial:
-    """The trial of a result that nobody drove."""
     planned = PlannedTrial("key", 1, "default", {}, row)
     return trial_of(planned, "launch", "2026-11-23T00:00:00Z", result, 2.0)
 

@@ -1,8 +1,6 @@
 """Streams: the same events however a stream is cut, what is wrong with one, and times like those of
 the log of the server."""
 
-from __future__ import annotations
-
 import json
 import statistics
 from itertools import pairwise
@@ -27,6 +25,7 @@ from serve_bench.load.streams import (
     StreamFramer,
     stream_framer,
 )
+from tests.cases import cases
 from tests.load.loads import check_log, run_here
 from tests.servers import KnownServer, Steps, serving
 
@@ -37,7 +36,6 @@ CHUNKED: Final = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 def cut(data: bytes, places: list[int]) -> list[bytes]:
-    """The bytes in pieces, none of them empty."""
     ends = sorted({0, len(data), *(place % (len(data) + 1) for place in places)})
     return [data[a:b] for a, b in pairwise(ends)]
 
@@ -51,7 +49,6 @@ def read(reader: EventReader, parts: list[bytes]) -> tuple[int, bool, str | None
 
 
 def chunks(parts: list[bytes]) -> bytes:
-    """A chunked body."""
     return b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
 
 
@@ -74,9 +71,7 @@ def sse_streams(draw: st.DrawFn) -> tuple[bytes, int]:
 
 
 @given(sse_streams(), PLACES)
-def test_any_cut_of_server_sent_events_gives_the_same_events(
-    stream: tuple[bytes, int], places: list[int]
-) -> None:
+def test_any_cut_gives_the_same_events(stream: tuple[bytes, int], places: list[int]) -> None:
     data, events = stream
     expected = (events, False, None if events else "event")
     assert read(SseReader(), [data]) == expected
@@ -92,9 +87,7 @@ def test_any_cut_of_any_bytes_reads_the_same(data: bytes, places: list[int]) -> 
 
 
 @given(st.lists(st.binary(min_size=1, max_size=9), min_size=1, max_size=6), PLACES)
-def test_any_cut_of_a_chunked_response_gives_its_chunks(
-    parts: list[bytes], places: list[int]
-) -> None:
+def test_any_cut_gives_the_chunks(parts: list[bytes], places: list[int]) -> None:
     framer = stream_framer(Streaming("chunks"))
     for piece in cut(CHUNKED + chunks(parts), places):
         framer.parser.feed_data(piece)
@@ -102,9 +95,7 @@ def test_any_cut_of_a_chunked_response_gives_its_chunks(
 
 
 @given(sse_streams(), PLACES, PLACES)
-def test_any_cut_of_a_chunked_response_gives_its_server_sent_events(
-    stream: tuple[bytes, int], places: list[int], reads: list[int]
-) -> None:
+def test_any_cut_of_chunks(stream: tuple[bytes, int], places: list[int], reads: list[int]) -> None:
     data, events = stream
     framer = stream_framer(Streaming())
     for piece in cut(CHUNKED + chunks(cut(data, places)), reads):
@@ -113,30 +104,28 @@ def test_any_cut_of_a_chunked_response_gives_its_server_sent_events(
     assert judge(framer, REQUEST) == (None if events else "event")
 
 
-@pytest.mark.parametrize(
-    ("data", "events", "fault"),
-    [
-        (b"data: a\n\ndata: b\n\n", 2, None),
-        (b"data: a\ndata: b\n\n", 1, None),
-        (b"data\n\n", 1, None),
-        (b": comment\n\nevent: x\n\ndata: a\n\n", 1, None),
-        (b"data: a\nother: 1\n\n", 1, None),
-        (b"data: a\n\ngarbage\n\n", 1, "event"),
-        (b"garbage\n\n", 0, "event"),
-        (b"data: a\n\ndata: b\n", 1, "truncated"),
-        (b"data: a\n\ndata: b", 1, "truncated"),
-        (b"data: a\n\ngarb", 1, "truncated"),
-        (b"data: a", 0, "event"),
-        (b"", 0, "event"),
-        (b": only a comment\n\n", 0, "event"),
-        (b"data: a\n\ndata: [DONE]\n\n", 1, None),
-        (b"data: a\n\n[DONE]", 1, None),
-        (b"data: a\n\n[DONE]\n\n", 1, None),
-        (b"data: a\n[DONE]", 0, "event"),
-        (b"[DONE]\n", 0, "event"),
-        (b"data: a\n\ndata:[DONE]", 1, None),
-        (b"data: [DONE]\n\n", 0, "event"),
-    ],
+@cases(
+    "data, events, fault",
+    (b"data: a\n\ndata: b\n\n", 2, None),
+    (b"data: a\ndata: b\n\n", 1, None),
+    (b"data\n\n", 1, None),
+    (b": comment\n\nevent: x\n\ndata: a\n\n", 1, None),
+    (b"data: a\nother: 1\n\n", 1, None),
+    (b"data: a\n\ngarbage\n\n", 1, "event"),
+    (b"garbage\n\n", 0, "event"),
+    (b"data: a\n\ndata: b\n", 1, "truncated"),
+    (b"data: a\n\ndata: b", 1, "truncated"),
+    (b"data: a\n\ngarb", 1, "truncated"),
+    (b"data: a", 0, "event"),
+    (b"", 0, "event"),
+    (b": only a comment\n\n", 0, "event"),
+    (b"data: a\n\ndata: [DONE]\n\n", 1, None),
+    (b"data: a\n\n[DONE]", 1, None),
+    (b"data: a\n\n[DONE]\n\n", 1, None),
+    (b"data: a\n[DONE]", 0, "event"),
+    (b"[DONE]\n", 0, "event"),
+    (b"data: a\n\ndata:[DONE]", 1, None),
+    (b"data: [DONE]\n\n", 0, "event"),
 )
 def test_what_is_wrong_with_server_sent_events(data: bytes, events: int, fault: str | None) -> None:
     count, done, found = read(SseReader(), [data])
@@ -185,7 +174,6 @@ def test_lines_and_pieces() -> None:
 
 
 def framed(*pieces: bytes, eof: bool = False) -> StreamFramer:
-    """A framer that was fed these."""
     framer = stream_framer(Streaming())
     for piece in pieces:
         framer.parser.feed_data(piece)
@@ -222,20 +210,13 @@ def test_a_framer_forgets_the_stream_before() -> None:
     assert (framer.done, framer.reader.fresh) == (PLAIN, 1)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"client": "aiohttp"}, "streaming is for the clients raw, grpc and handle, not aiohttp"),
-        ({"retries": 1}, "streaming and retries exclude each other"),
-        (
-            {"timeout_s": 1.0},
-            "event_timeout_s must be at most the time-out of a request, 1 s, got 2",
-        ),
-    ],
+@cases(
+    "changes, message",
+    ({"client": "aiohttp"}, "streaming is for the clients raw, grpc and handle, not aiohttp"),
+    ({"retries": 1}, "streaming and retries exclude each other"),
+    ({"timeout_s": 1.0}, "event_timeout_s must be at most the time-out of a request, 1 s, got 2"),
 )
-def test_a_load_refuses_a_stream_that_it_cannot_read(
-    changes: dict[str, object], message: str
-) -> None:
+def test_streams_that_cannot_be_read(changes: dict[str, object], message: str) -> None:
     streaming = Streaming(event_timeout_s=2.0)
     with pytest.raises(SpecError, match=message):
         Load(REQUEST, streaming=streaming, **changes)  # type: ignore[arg-type]
@@ -259,7 +240,6 @@ FIRST_S, GAP_S, EVENTS_EACH = 0.030, 0.010, 8
 
 
 def event(data: bytes = b"a") -> bytes:
-    """One event as a chunk."""
     return chunks([b"data: %s\n\n" % data]).removesuffix(LAST)
 
 
@@ -304,10 +284,7 @@ def test_events_of_one_read_are_merged() -> None:
     assert (result.events, result.merged) == (100, 40)
     zero = sum(n for index, n in result.itl.occupied() if index == 0)
     assert (result.itl.count, zero) == (80, 40)
-
-
-def test_a_bare_done_is_accepted_and_counted() -> None:
-    bare: Steps = [(0.0, HEAD + event()), (0.01, chunks([b"[DONE]"]))]
+    bare: Steps = [(0.0, HEAD + event()), (0.01, chunks([b"[DONE]"]))]  # is accepted and counted
     with serving(steps=lambda number: bare) as server:
         result = run_here(stream_load(server, count=8))
     assert (result.measured.completed, result.bare, result.examples) == (8, 8, {})

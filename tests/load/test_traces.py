@@ -1,7 +1,5 @@
 """Requests that carry a traceparent: which, and their times at the client."""
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise
 
@@ -11,6 +9,7 @@ from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.request_spec import Request
 from serve_bench.load.driver import drive_load
 from serve_bench.load.traces import TraceLog, TraceOrder, Traces
+from tests.cases import cases
 from tests.load.test_drive import mixed
 from tests.servers import serving
 
@@ -21,8 +20,8 @@ TIMING = Timing(0.2, 0.2, windows=4, window_s=0.25)
 PARENT = re.compile(rb"traceparent: 00-([0-9a-f]{32})-[0-9a-f]{16}-01\r\n")
 
 
-@pytest.mark.parametrize("rate", [None, 400.0])
-@pytest.mark.parametrize("method", ["GET", "POST"])
+@cases("rate", None, 400.0)
+@cases("method", "GET", "POST")
 def test_traced_requests_are_those_that_carry_an_id(rate: float | None, method: str) -> None:
     with serving() as server:
         body = b"x" * 10 if method == "POST" else b""
@@ -39,10 +38,8 @@ def test_traced_requests_are_those_that_carry_an_id(rate: float | None, method: 
         assert one.due <= one.sent <= one.first <= one.end and one.status == 200
 
 
-@pytest.mark.parametrize(("share", "per_s", "traced"), [(0.01, 60.0, 59), (0.1, 60.0, 99)])
-def test_an_open_loop_traces_by_due_times_however_late_requests_begin(
-    share: float, per_s: float, traced: int
-) -> None:
+@cases("share, per_s, traced", (0.01, 60.0, 59), (0.1, 60.0, 99))
+def test_an_open_loop_traces_by_due_times(share: float, per_s: float, traced: int) -> None:
     """A second at 1,000 requests/s: no clock is read, so a stall before or behind takes none."""
     traces = Traces(TraceOrder(-1, "ab" * 8, share, per_s), 0)
     chosen = []

@@ -1,7 +1,5 @@
 """Transports and options: TLS, IPv6, unix sockets, bodies, paths, headers, retries."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import ssl
@@ -29,13 +27,14 @@ from serve_bench.load.failures import LoadError
 from serve_bench.load.pacing import Timer
 from serve_bench.load.tally import MEASURE
 from tests import servers
+from tests.cases import cases
 from tests.load.loads import TIMING, engine_here, injected_failures, run_here
 from tests.load.test_drive import mixed
 from tests.servers import serving
 
 pytestmark = pytest.mark.process
 
-CLIENTS = pytest.mark.parametrize("client", ["raw", "aiohttp"])
+CLIENTS = cases("client", "raw", "aiohttp")
 
 
 def load_of(request: Request, client: Client, **options: Any) -> Load:
@@ -157,7 +156,7 @@ def test_an_event_that_is_timed_after_the_edge_leaves_the_account_whole(
     assert cohort["sent"] == cohort["completed"] > 0
 
 
-@pytest.mark.parametrize("scheme", ["http", "https"])
+@cases("scheme", "http", "https")
 def test_edges_between_an_answer_and_the_next_request_leave_the_account_whole(
     scheme: str, certificate: tuple[Path, ssl.SSLContext], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,9 +187,7 @@ def test_edges_between_an_answer_and_the_next_request_leave_the_account_whole(
     assert sent > 0
 
 
-def test_https_failures_from_the_warm_up_to_the_drain(
-    certificate: tuple[Path, ssl.SSLContext],
-) -> None:
+def test_https_failures_by_class(certificate: tuple[Path, ssl.SSLContext]) -> None:
     cert, context = certificate
     with serving(mixed(7), tls=context) as server:
         request = Request(server.url, expect_body=b"ok", ca_file=str(cert))
@@ -202,11 +199,9 @@ def test_https_failures_from_the_warm_up_to_the_drain(
     assert result.total.in_flight == 0 and result.total.sent == len(server.log)
 
 
-@pytest.mark.parametrize(
-    "length", [b"Content-Length: %7d\r\n", b""], ids=["length", "until the end"]
-)
-@pytest.mark.parametrize("more", [-1, 0, 1])
-@pytest.mark.parametrize("records", [1, 2, reactions.RECORDS_AT_ONCE, 20])
+@cases("length", b"Content-Length: %7d\r\n", b"", ids=["length", "until the end"])
+@cases("more", -1, 0, 1)
+@cases("records", 1, 2, reactions.RECORDS_AT_ONCE, 20)
 def test_https_responses_of_whole_records(
     length: bytes,
     more: int,
@@ -235,9 +230,7 @@ def test_https_responses_of_whole_records(
 
 
 @CLIENTS
-def test_https_that_cannot_be_verified(
-    client: Client, certificate: tuple[Path, ssl.SSLContext]
-) -> None:
+def test_https_not_verified(client: Client, certificate: tuple[Path, ssl.SSLContext]) -> None:
     with serving(tls=certificate[1]) as server:
         with pytest.raises(LoadError, match=r"^connect: .*certificate verify failed") as caught:
             run_in_worker(Request(server.url), client)
@@ -266,14 +259,6 @@ def test_tls_to_a_server_without_it(client: Client) -> None:
         thread.join(5)
         for connection in opened:
             connection.close()
-
-
-def test_a_missing_ca_file_is_one_line(certificate: tuple[Path, ssl.SSLContext]) -> None:
-    with (
-        serving(tls=certificate[1]) as server,
-        pytest.raises(LoadError, match=r"CA file none\.pem"),
-    ):
-        run(Request(server.url, ca_file="none.pem"), "raw")
 
 
 def has_ipv6() -> bool:
@@ -381,25 +366,18 @@ def test_a_retry_asks_for_the_same_path(client: Client) -> None:
 
 
 @CLIENTS
-def test_headers_are_sent(client: Client) -> None:
-    headers = (("Authorization", "Bearer token"), ("X-Two", "2"))
-    with serving() as server:
-        run(Request(server.url, headers=headers), client, count=3)
-    assert b"Authorization: Bearer token\r\n" in server.log[0].head
-    assert b"X-Two: 2\r\n" in server.log[0].head
-
-
-@CLIENTS
 def test_without_keepalive_every_request_has_its_connection(client: Client) -> None:
     with serving(servers.always("connection_close"), delay_s=0.001) as server:
-        result = run(Request(server.url), client, keepalive=False)
+        request = Request(server.url, headers=(("Authorization", "Bearer t"), ("X-Two", "2")))
+        result = run(request, client, keepalive=False)
     assert result.total.completed == 30
     assert 30 <= server.connections <= 34
     assert all(b"connection: close" in e.head.lower() for e in server.log)
+    assert all(b"X-Two: 2\r\n" in e.head for e in server.log)
 
 
 @CLIENTS
-@pytest.mark.parametrize("action", ["close_before", "error500", "reset", "silent"])
+@cases("action", "close_before", "error500", "reset", "silent")
 def test_retries_are_counted_apart(client: Client, action: str) -> None:
     nth = 10
     with serving(servers.every(nth, action), delay_s=0.002) as server:

@@ -4,8 +4,6 @@ A service takes a fixed or drawn time for each request, with any number of slots
 engine counts its answers, and the warm-up, windows and record are those of a load.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from functools import partial
@@ -25,6 +23,7 @@ from serve_bench.load.driver import SAMPLE_S, drive_load, response_s, settling_s
 from serve_bench.load.merge import result_of as result_of_load
 from serve_bench.load.pacing import due_times
 from serve_bench.load.tally import MEASURE, WINDOW_NS, WINDOWS, Shared, Tally
+from tests.cases import cases
 from tests.load.loads import CLIENTS
 from tests.records import AT, run
 from tests.servers import serving
@@ -116,7 +115,6 @@ class Service:
 
 
 def recorded(load: Load, result: LoadResult) -> tuple[Line, Result]:
-    """The row and the run of a load."""
     planned = PlannedTrial("a", 1, "url", {}, row_of(load))
     records = result_of([run(planned), trial_of(planned, "", AT, result, 1.0)])
     (line,) = summarize(records)
@@ -127,11 +125,9 @@ def closed(connections: int) -> Load:
     return Load(Request("http://h/"), connections=connections)
 
 
-@pytest.mark.parametrize("connections", [1, 4, 16, 100])
-@pytest.mark.parametrize("takes_s", [0.05, 0.13, 0.3, 1.03, 3.0])
-def test_the_rate_of_a_closed_loop_is_that_of_its_connections(
-    takes_s: float, connections: int
-) -> None:
+@cases("connections", 1, 4, 16, 100)
+@cases("takes_s", 0.05, 0.13, 0.3, 1.03, 3.0)
+def test_a_closed_loop_has_the_rate_of_its_connections(takes_s: float, connections: int) -> None:
     load = closed(connections)
     result = Service(load, lambda: takes_s).measure(QUICK)
     line, run = recorded(load, result)
@@ -148,8 +144,8 @@ def test_the_rate_of_a_closed_loop_is_that_of_its_connections(
     assert result.measured.completed == result.latency.count
 
 
-@pytest.mark.parametrize("connections", [1, 4, 16, 100])
-@pytest.mark.parametrize("mean_s", [0.05, 0.3, 1.0])
+@cases("connections", 1, 4, 16, 100)
+@cases("mean_s", 0.05, 0.3, 1.0)
 def test_responses_of_all_lengths(mean_s: float, connections: int) -> None:
     """Over several runs, since one has few of them: ends of exponential times are those of a
     Poisson process."""
@@ -162,21 +158,18 @@ def test_responses_of_all_lengths(mean_s: float, connections: int) -> None:
     assert abs(shares / seconds - truth) < max(0.02 * truth, 2 * (truth / seconds) ** 0.5)
 
 
-def test_slots_set_the_rate_however_long_the_queue() -> None:
-    result = Service(closed(100), lambda: 0.05, 5).measure(QUICK)
-    assert result.window_s == pytest.approx(5.5, abs=0.15)
-    assert result.rate == pytest.approx(100, rel=0.02)
-
-
-@pytest.mark.parametrize("takes_s", [0.05, 0.3, 1.0, 3.0])
+@cases("takes_s", 0.05, 0.3, 1.0, 3.0)
 def test_the_rate_of_an_open_loop_is_that_of_its_arrivals(takes_s: float) -> None:
     load = Load(Request("http://h/"), connections=100, max_connections=1000, rate=40.0)
     line, _ = recorded(load, Service(load, lambda: takes_s).measure(QUICK))
     assert line.spreads["throughput"].mean == pytest.approx(40, rel=0.02)
 
 
-def test_an_open_loop_that_overtakes_its_service_has_the_rate_of_its_slots() -> None:
-    """4 slots of 190 ms: what is in flight when the windows end is no answer within them."""
+def test_slots_set_the_rate_however_long_the_queue() -> None:
+    result = Service(closed(100), lambda: 0.05, 5).measure(QUICK)
+    assert result.window_s == pytest.approx(5.5, abs=0.15)
+    assert result.rate == pytest.approx(100, rel=0.02)
+    # An open loop on 4 slots of 190 ms: what is in flight when the windows end is no answer.
     load = Load(Request("http://h/"), connections=100, max_connections=1000, rate=40.0)
     result = Service(load, lambda: 0.19, 4).measure(Timing(0.5, 0.5, windows=10, window_s=1.0))
     assert result.rate == pytest.approx(4 / 0.19, rel=0.02)

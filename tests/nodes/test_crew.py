@@ -1,7 +1,5 @@
 """Nodes that drive a load, without Ray: their facts, the crew's words, and the actor by itself."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -22,6 +20,7 @@ from serve_bench.core.schema import built, plain
 from serve_bench.nodes.actors import LoadActor
 from serve_bench.nodes.crew import NodeCrew, NodesFailed, NodesResult, Part, part_of, reach, summed
 from serve_bench.serving.child import Child, ChildError
+from tests.cases import cases
 from tests.load.test_combine import MS, a_result
 from tests.servers import serving
 
@@ -104,15 +103,12 @@ def test_what_came_of_a_node() -> None:
     assert part_of({"kind": "called_off"}) == Lost("called off before it measured")
 
 
-@pytest.mark.parametrize(
-    "address", ["ray://h:10001", "http://h:8265", "h", "h:", ":6379", "h:99999", "h:x", "local", ""]
+@cases(
+    "address", "ray://h:10001", "http://h:8265", "h", "h:", ":6379", "h:99999", "h:x", "local", ""
 )
 def test_what_is_no_address(address: str) -> None:
     with pytest.raises(NodesFailed, match=r"is not allowed; it takes HOST:PORT"):
         reach(address)
-
-
-def test_a_port_where_nobody_listens() -> None:
     with pytest.raises(NodesFailed, match=r"at 127\.0\.0\.1:1: connection refused$"):
         reach("127.0.0.1:1")
     with pytest.raises(NodesFailed, match=r"^no Ray cluster at \[::1\]:1: "):

@@ -1,7 +1,5 @@
 """GPU readings from an NVML with known answers; without NVML it says why there are none."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from types import ModuleType, SimpleNamespace
@@ -53,10 +51,7 @@ def test_use_and_memory_by_device_and_process(monkeypatch: pytest.MonkeyPatch) -
     (device,) = gpus.read()
     assert (device["use_percent"], device["memory_mb"]) == (80.0, 2000.0)
     assert device["processes"] == [{"pid": 7, "memory_mb": 1500.0, "use_percent": 78.0}]
-
-
-def test_what_a_device_does_not_tell_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, MODULE, fake(shares=False))
+    monkeypatch.setitem(sys.modules, MODULE, fake(shares=False))  # what it does not tell is none
     assert Gpus().read()[0]["processes"][0]["use_percent"] is None
 
 

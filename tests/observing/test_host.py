@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import os
 import platform
@@ -23,6 +21,7 @@ from serve_bench.observing.host import (
     thread_name,
     threads_of,
 )
+from tests.cases import cases
 from tests.places import git
 
 
@@ -40,48 +39,41 @@ def test_the_fingerprint_is_plain_and_whole() -> None:
     assert found["python"] == platform.python_version()
     assert found["load_1m"] >= 0
     assert found["busy_cores"] >= 0
+    text = json.dumps(found)  # the name of the host and its paths stay out
+    assert platform.node() not in text and os.path.expanduser("~") + "/" not in text
+    assert host.host_id() == host.host_id() and len(host.host_id()) == 12
 
 
-def test_the_name_of_the_host_and_its_paths_stay_out() -> None:
-    text = json.dumps(host.fingerprint())
-    assert platform.node() not in text
-    assert os.path.expanduser("~") + "/" not in text
-    assert host.host_id() == host.host_id()
-    assert len(host.host_id()) == 12
-
-
-@pytest.mark.parametrize(
-    ("files", "quota"),
-    [
-        ({"sys/fs/cgroup/cpu.max": "150000 100000\n"}, 1.5),
-        ({"sys/fs/cgroup/cpu.max": "max 100000\n"}, None),
-        ({}, None),
-        (
-            {  # version 2: the tightest of the own cgroup and those above
-                "proc/self/cgroup": "0::/a/b\n",
-                "sys/fs/cgroup/a/b/cpu.max": "400000 100000",
-                "sys/fs/cgroup/a/cpu.max": "200000 100000",
-                "sys/fs/cgroup/cpu.max": "max 100000",
-            },
-            2.0,
-        ),
-        (
-            {  # version 1
-                "proc/self/cgroup": "4:cpu,cpuacct:/x\n3:memory:/x\n",
-                "sys/fs/cgroup/cpu/x/cpu.cfs_quota_us": "50000",
-                "sys/fs/cgroup/cpu/x/cpu.cfs_period_us": "100000",
-            },
-            0.5,
-        ),
-        (
-            {  # version 1, no limit, seen from inside a container
-                "proc/self/cgroup": "4:cpu,cpuacct:/hidden\n",
-                "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1",
-                "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
-            },
-            None,
-        ),
-    ],
+@cases(
+    "files, quota",
+    ({"sys/fs/cgroup/cpu.max": "150000 100000\n"}, 1.5),
+    ({"sys/fs/cgroup/cpu.max": "max 100000\n"}, None),
+    ({}, None),
+    (
+        {  # version 2: the tightest of the own cgroup and those above
+            "proc/self/cgroup": "0::/a/b\n",
+            "sys/fs/cgroup/a/b/cpu.max": "400000 100000",
+            "sys/fs/cgroup/a/cpu.max": "200000 100000",
+            "sys/fs/cgroup/cpu.max": "max 100000",
+        },
+        2.0,
+    ),
+    (
+        {  # version 1
+            "proc/self/cgroup": "4:cpu,cpuacct:/x\n3:memory:/x\n",
+            "sys/fs/cgroup/cpu/x/cpu.cfs_quota_us": "50000",
+            "sys/fs/cgroup/cpu/x/cpu.cfs_period_us": "100000",
+        },
+        0.5,
+    ),
+    (
+        {  # version 1, no limit, seen from inside a container
+            "proc/self/cgroup": "4:cpu,cpuacct:/hidden\n",
+            "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1",
+            "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
+        },
+        None,
+    ),
 )
 def test_the_cpu_quota(tmp_path: Path, files: dict[str, str], quota: float | None) -> None:
     for name, text in files.items():
@@ -95,9 +87,6 @@ def test_the_memory_limit(tmp_path: Path) -> None:
     assert host.memory_limit_bytes(tmp_path) is None
     write(tmp_path, "sys/fs/cgroup/memory.max", "1048576\n")
     assert host.memory_limit_bytes(tmp_path) == 1048576
-
-
-def test_cpu_and_governor(tmp_path: Path) -> None:
     write(tmp_path, "proc/cpuinfo", "processor : 0\nmodel name\t: Fast CPU @ 3 GHz\n")
     assert host.cpu_model(tmp_path) == "Fast CPU @ 3 GHz"
     assert host.governor(tmp_path) is None

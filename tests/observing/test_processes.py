@@ -1,7 +1,5 @@
 """Serve processes in the table of this machine: roles and titles; real ones are in integration."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -24,30 +22,23 @@ from serve_bench.observing.processes import (
 )
 from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import Serving
+from tests.cases import cases
 
 
 def process(pid: int, role: str, cluster: str = "s1", **more: str) -> ServeProcess:
     return ServeProcess(pid, role, f"ray::{role}", cluster, **more)
 
 
-@pytest.mark.parametrize(
-    ("host", "here"),
-    [
-        *(("127.0.0.1", True), ("localhost", True), ("::1", True), ("0.0.0.0", True)),
-        *(("192.0.2.7", False), ("", False)),
-    ],
+@cases(
+    "host, here",
+    *(("127.0.0.1", True), ("localhost", True), ("::1", True), ("0.0.0.0", True)),
+    *(("192.0.2.7", False), ("", False)),
 )
 def test_a_port_of_this_machine_is_no_port_of_another(host: str, here: bool) -> None:
     assert is_here(host) is here
 
 
-def test_behind_a_url_that_no_serve_answers_there_is_nothing() -> None:
-    assert behind("http://127.0.0.1:9/") == behind("http://192.0.2.7:80/x") == []
-
-
-def test_behind_a_url_is_the_serve_of_its_port_with_its_raylet_and_behind_a_socket_none(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_behind_a_url_is_the_serve_of_its_port(monkeypatch: pytest.MonkeyPatch) -> None:
     proxy, other = process(os.getpid(), "proxy"), process(os.getppid(), "proxy", "s2")
     owner = SimpleNamespace(pid=proxy.pid)
     monkeypatch.setattr(processes, "port_owner", lambda port: owner)
@@ -56,6 +47,8 @@ def test_behind_a_url_is_the_serve_of_its_port_with_its_raylet_and_behind_a_sock
     raylet = ServeProcess(77, "raylet", "raylet", "s1")
     assert behind("http://0.0.0.0:8000/") == [proxy, raylet]
     assert behind("http://localhost:8000/", "/run/app.sock") == []
+    monkeypatch.setattr(processes, "port_owner", lambda port: None)
+    assert behind("http://127.0.0.1:9/") == behind("http://192.0.2.7:80/x") == []
 
 
 EVERY = [
@@ -68,31 +61,22 @@ EVERY = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("title", "app", "deployment"),
-    [
-        ("ray::ServeReplica:noop:NoOp", "noop", "NoOp"),
-        ("ray::ServeReplica:noop:NoOp.handle_request", "noop", "NoOp"),
-        ("ray::ServeReplica::NoOp", "", "NoOp"),
-        ("ray::ProxyActor", None, None),
-        ("python app.py", None, None),
-    ],
+@cases(
+    "title, app, deployment",
+    ("ray::ServeReplica:noop:NoOp", "noop", "NoOp"),
+    ("ray::ServeReplica:noop:NoOp.handle_request", "noop", "NoOp"),
+    ("ray::ServeReplica::NoOp", "", "NoOp"),
+    ("ray::ProxyActor", None, None),
+    ("python app.py", None, None),
 )
-def test_app_and_deployment_are_in_the_title(
-    title: str, app: str | None, deployment: str | None
-) -> None:
+def test_the_title_has_app_and_name(title: str, app: str | None, deployment: str | None) -> None:
     assert app_of(title) == (app, deployment)
 
 
-@pytest.mark.parametrize(
-    ("target", "pids"), [("proxy", [1, 6]), ("replica", [2, 3]), ("all", [1, 2, 3, 4, 6])]
-)
+@cases("target, pids", ("proxy", [1, 6]), ("replica", [2, 3]), ("all", [1, 2, 3, 4, 6]))
 def test_a_target_means_roles(target: str, pids: list[int]) -> None:
     assert [one.pid for one in chosen(EVERY, target)] == pids
-
-
-def test_app_and_deployment_narrow_replicas_alone() -> None:
-    assert [one.pid for one in chosen(EVERY, "all", app="b")] == [1, 3, 4, 6]
+    assert [one.pid for one in chosen(EVERY, "all", app="b")] == [1, 3, 4, 6]  # replicas alone
     assert [one.pid for one in chosen(EVERY, "replica", app="a", deployment="E")] == []
 
 

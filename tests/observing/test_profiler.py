@@ -1,7 +1,5 @@
 """Recordings by py-spy."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -25,6 +23,7 @@ from serve_bench.observing.profiler import (
     record,
 )
 from serve_bench.serving.strays import DIRECTORY_MARK
+from tests.cases import cases
 
 #: Burns in two functions, by their own CPU clocks: hot three parts, cool one.
 TWO = """
@@ -67,9 +66,7 @@ def only(folder: Path) -> list[str]:
     return sorted(file.name for file in folder.iterdir())
 
 
-def test_a_known_share_is_found_and_two_processes_are_recorded_at_once(
-    start: Start, tmp_path: Path
-) -> None:
+def test_a_known_share_is_found_of_two_processes(start: Start, tmp_path: Path) -> None:
     recordings = [Recording(start(TWO, "30"), tmp_path / f"{at}.raw.txt") for at in (1, 2)]
     ticks: list[float] = []
     outcome = record(recordings, 2.0, ticks.append)
@@ -86,17 +83,13 @@ def test_a_known_share_is_found_and_two_processes_are_recorded_at_once(
     assert only(tmp_path) == ["1.raw.txt", "2.raw.txt"]
 
 
-def test_a_process_that_ends_meanwhile_leaves_what_was_sampled(
-    start: Start, tmp_path: Path
-) -> None:
+def test_a_process_that_ends_leaves_its_samples(start: Start, tmp_path: Path) -> None:
     (done,) = record([Recording(start(TWO, "1"), tmp_path / "x.raw.txt")], 20.0).done
     assert done.samples > 0 and done.seconds < 15
     assert "ended after" in done.notes[0] and "kept what was sampled" in done.notes[0]
 
 
-def test_an_idle_process_is_said_and_leaves_no_file_and_with_idle_it_is_seen(
-    start: Start, tmp_path: Path
-) -> None:
+def test_an_idle_process_leaves_no_file(start: Start, tmp_path: Path) -> None:
     pid = start(SLEEP)
     outcome = record([Recording(pid, tmp_path / "x.raw.txt")], 0.5)
     (failure,) = outcome.failed
@@ -135,9 +128,7 @@ def test_ctrl_c_keeps_what_was_sampled(start: Start, tmp_path: Path) -> None:
     assert outcome.done[0].samples > 0 and outcome.done[0].seconds < 20
 
 
-def test_an_abandoned_recording_leaves_neither_process_nor_file(
-    start: Start, tmp_path: Path
-) -> None:
+def test_an_abandoned_recording_leaves_nothing(start: Start, tmp_path: Path) -> None:
     recording = Recording(start(TWO, "30"), tmp_path / "x.raw.txt")
     recording.start()
     assert recording.wait_ready() and recording.running
@@ -164,9 +155,7 @@ def test_a_py_spy_that_is_killed_is_said_and_leaves_no_file(start: Start, tmp_pa
     assert only(tmp_path) == []
 
 
-def test_with_a_run_nothing_is_written_at_its_place_before_the_end(
-    start: Start, tmp_path: Path
-) -> None:
+def test_nothing_is_written_before_the_end_of_a_run(start: Start, tmp_path: Path) -> None:
     for name in ("out", "run"):
         (tmp_path / name).mkdir()
     mark = {DIRECTORY_MARK: str(tmp_path / "run")}
@@ -178,9 +167,7 @@ def test_with_a_run_nothing_is_written_at_its_place_before_the_end(
     assert only(tmp_path / "out") == ["x.raw.txt"] and only(tmp_path / "run") == []
 
 
-def test_a_folder_that_was_made_for_a_file_which_did_not_come_goes_again(
-    start: Start, tmp_path: Path
-) -> None:
+def test_a_folder_without_a_file_goes_again(start: Start, tmp_path: Path) -> None:
     outcome = record([Recording(start(SLEEP), tmp_path / "a" / "b" / "x.raw.txt")], 0.3)
     assert outcome.failed and only(tmp_path) == []
     outcome = record([Recording(start(TWO, "30"), tmp_path / "a" / "b" / "x.raw.txt")], 2.0)
@@ -193,18 +180,12 @@ def test_the_stacks_now(start: Start) -> None:
         dump(999999999)
 
 
-def test_options_are_words_of_py_spy_s_command_line() -> None:
-    assert SpyOptions(50, native=True, idle=True).words() == ["--rate", "50", "--native", "--idle"]
-
-
-@pytest.mark.parametrize(
-    ("said", "means"),
-    [
-        ("Error: Unsupported version of Python: 3.19.0", "does not know Python 3.19.0"),
-        ("Error: Failed to find python version from target process", "is not Python"),
-        ("Error: something new", "py-spy on process 7 failed: something new"),
-        ("", "py-spy on process 7 failed: it said nothing"),
-    ],
+@cases(
+    "said, means",
+    ("Error: Unsupported version of Python: 3.19.0", "does not know Python 3.19.0"),
+    ("Error: Failed to find python version from target process", "is not Python"),
+    ("Error: something new", "py-spy on process 7 failed: something new"),
+    ("", "py-spy on process 7 failed: it said nothing"),
 )
 def test_what_py_spy_says_becomes_one_line(said: str, means: str) -> None:
     line = explain(said, 7)
@@ -212,6 +193,7 @@ def test_what_py_spy_says_becomes_one_line(said: str, means: str) -> None:
 
 
 def test_py_spy_is_that_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert SpyOptions(50, native=True, idle=True).words() == ["--rate", "50", "--native", "--idle"]
     assert Path(py_spy()).parent == Path(sys.executable).parent
     monkeypatch.setattr("shutil.which", lambda name, path=None: None)
     with pytest.raises(BadInput, match="pip install py-spy"):

@@ -1,7 +1,5 @@
 """Who may look into a process: a real other user on a real process of root, and made-up kernels."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -25,6 +23,7 @@ from serve_bench.observing.profiler import (
     py_spy,
     why_not_allowed,
 )
+from tests.cases import cases
 
 pytestmark = pytest.mark.process
 
@@ -60,8 +59,8 @@ def as_a_stranger(code: str, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.root
-@pytest.mark.parametrize(
-    "words", [["-o", "/dev/null/x.svg"], ["--dump"], ["--native"]], ids=["record", "dump", "native"]
+@cases(
+    "words", ["-o", "/dev/null/x.svg"], ["--dump"], ["--native"], ids=["record", "dump", "native"]
 )
 def test_a_real_user_without_rights_gets_one_line(words: list[str]) -> None:
     pid = str(os.getpid())
@@ -92,9 +91,7 @@ def test_what_py_spy_says_to_that_user_means_the_same() -> None:
     assert explain(said.stderr, pid).startswith("not allowed to look into process")  # as root
 
 
-def test_an_own_process_may_be_looked_into_unless_the_kernel_says_no(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_own_process_unless_the_kernel_says_no(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rights, "_has_ptrace", lambda: False)
     monkeypatch.setattr(os, "geteuid", lambda: psutil.Process().uids().real)
     if os.geteuid() == 0:
@@ -102,8 +99,8 @@ def test_an_own_process_may_be_looked_into_unless_the_kernel_says_no(
         assert said is not None and "--cap-add SYS_PTRACE" in said
 
 
-@pytest.mark.parametrize("scope", [1, 2, 3])
-def test_ptrace_scope_is_named(scope: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@cases("scope", 1, 2, 3)
+def test_ptrace_scope_is_named(scope: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(rights, "_has_ptrace", lambda: False)
     monkeypatch.setattr(os, "geteuid", lambda: 1234)
     monkeypatch.setattr(psutil.Process, "uids", lambda self: SimpleNamespace(real=1234))
@@ -113,12 +110,9 @@ def test_ptrace_scope_is_named(scope: int, monkeypatch: pytest.MonkeyPatch) -> N
     assert scope == 3 or "sudo env" in said
     monkeypatch.setattr(rights, "ptrace_scope", lambda: 0)
     assert why_not_allowed(os.getpid()) is None
-
-
-def test_ptrace_scope_is_read_and_a_kernel_without_it_restricts_nothing(tmp_path: Path) -> None:
     (tmp_path / "scope").write_text("2\n")
     assert ptrace_scope(tmp_path / "scope") == 2
-    assert ptrace_scope(tmp_path / "none") == 0
+    assert ptrace_scope(tmp_path / "none") == 0  # a kernel without it restricts nothing
 
 
 def test_a_dead_pid_a_zombie_and_what_is_no_python(sleeper: subprocess.Popen[bytes]) -> None:
@@ -134,17 +128,11 @@ def test_a_dead_pid_a_zombie_and_what_is_no_python(sleeper: subprocess.Popen[byt
     zombie.wait()
     with pytest.raises(BadInput, match=rf"^process {sleeper.pid} \(sleep\) is not Python"):
         check_process(sleeper.pid)
+    known = [is_python(pid) for pid in (os.getpid(), sleeper.pid, 999999999)]
+    assert known == [True, False, None]
 
 
-def test_python_is_told_by_what_is_mapped(sleeper: subprocess.Popen[bytes]) -> None:
-    assert is_python(os.getpid()) is True
-    assert is_python(sleeper.pid) is False
-    assert is_python(999999999) is None
-
-
-def test_a_process_that_may_not_be_looked_into_fails_the_run(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_process_that_is_closed_fails_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rights, "why_not_allowed", lambda pid: "no, because")
     with pytest.raises(RunFailed, match=r"^no, because$"):
         check_process(os.getpid())

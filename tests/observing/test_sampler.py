@@ -1,7 +1,5 @@
 """The sampler on real processes with a known use of the CPU."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -17,6 +15,7 @@ import pytest
 from serve_bench.observing.host import cpu_ns
 from serve_bench.observing.inside import keep_samples
 from serve_bench.observing.sampler import Sampler, Watched, program_name, sampler_of
+from tests.cases import cases
 
 pytestmark = pytest.mark.alone
 
@@ -67,10 +66,8 @@ def go(process: subprocess.Popen[str]) -> tuple[float, float]:
     return used_s, lived_s
 
 
-@pytest.mark.parametrize("share", [0.1, 0.4])
-def test_a_known_use_is_seen_within_three_points(
-    share: float, burner: list[subprocess.Popen[str]]
-) -> None:
+@cases("share", 0.1, 0.4)
+def test_a_known_use_is_seen(share: float, burner: list[subprocess.Popen[str]]) -> None:
     process = burn(share, 1.5, burner)
     with Sampler([Watched(process.pid, "replica", "burner")]) as sampler:
         began_ns = time.time_ns()
@@ -133,9 +130,7 @@ def test_new_children_are_seen_in_their_role_and_of_a_raylet_those_that_become_r
     assert replica["pid"] == added and replica["title"].startswith("ray::ServeReplica:app:Shop")
 
 
-def test_dear_ticks_become_rarer_so_that_the_sampler_stays_within_its_share(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_dear_ticks_become_rarer(monkeypatch: pytest.MonkeyPatch) -> None:
     def dear(self: Sampler, budget_s: float = 0.0) -> int:
         self._own_ns.append((time.perf_counter_ns(), 0))
         return 6_000_000  # 6 ms at 1 % is a tick each 0.6 s
@@ -183,25 +178,20 @@ while True:
 """
 
 
-@pytest.mark.parametrize(
-    ("line", "name"),
-    [
-        ("/usr/bin/python3.12 -u -X dev /srv/x.py --token s3cret", "python x.py"),
-        ("python -m celery worker -A secret", "python -m celery"),
-        ("python -c import_secret", "python"),
-        ("/usr/bin/wrk -c 100 http://user:s3cret@host/", "wrk"),
-        ("bash /home/me/build.sh s3cret", "bash build.sh"),
-        ("python -m", "python -m"),
-        ("", ""),
-    ],
+@cases(
+    "words, name",
+    ("/usr/bin/python3.12 -u -X dev /srv/x.py --token s3cret".split(" "), "python x.py"),
+    ("python -m celery worker -A secret".split(" "), "python -m celery"),
+    ("python -c import_secret".split(" "), "python"),
+    ("/usr/bin/wrk -c 100 http://user:s3cret@host/".split(" "), "wrk"),
+    ("bash /home/me/build.sh s3cret".split(" "), "bash build.sh"),
+    (["python", "-m"], "python -m"),
+    ([""], ""),
+    (["postgres: me secret [local] SELECT"], "postgres"),  # a title ends at its first blank
+    (["ray::ServeReplica:shop:Model   "], "ray::ServeReplica:shop:Model"),
 )
-def test_a_program_is_named_by_its_file_and_script(line: str, name: str) -> None:
-    assert program_name(line.split(" ")) == name
-
-
-def test_a_title_ends_at_its_first_blank() -> None:
-    assert program_name(["postgres: me secret [local] SELECT"]) == "postgres"
-    assert program_name(["ray::ServeReplica:shop:Model   "]) == "ray::ServeReplica:shop:Model"
+def test_a_program_is_named_by_its_file_and_script(words: list[str], name: str) -> None:
+    assert program_name(words) == name
 
 
 @pytest.fixture
@@ -219,10 +209,8 @@ def stranger(tmp_path: Path) -> Iterator[tuple[int, int]]:
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("asks", [False, True])
-def test_a_stranger_that_computes_is_named_unless_we_ask_it(
-    asks: bool, stranger: tuple[int, int]
-) -> None:
+@cases("asks", False, True)
+def test_a_stranger_is_named_unless_we_ask_it(asks: bool, stranger: tuple[int, int]) -> None:
     pid, port = stranger
     connection = socket.create_connection(("127.0.0.1", port))
     if not asks:

@@ -1,12 +1,11 @@
 """Serve's metrics: text as Ray 2.60 exports it, freshness by counting, on a clock of the test."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest
 
 from serve_bench.observing.inside import Meter, MetricsAbsent, MetricSeries, parse, scrape
+from tests.cases import cases
 from tests.servers import serving
 
 COMMON = (
@@ -79,9 +78,6 @@ def test_escaped_labels_and_numbers_of_all_kinds() -> None:
     ((name, labels),) = series
     assert name == "x" and series[(name, labels)] == 1.5e6
     assert dict(labels) == {"a": 'q"uote', "b": "back\\slash", "c": "li\nne", "d": "}"}
-
-
-def test_a_line_that_is_no_metric_is_said() -> None:
     with pytest.raises(MetricsAbsent, match="a line that is no metric"):
         parse("ray_serve_x{ nonsense\n")
 
@@ -105,6 +101,13 @@ def test_a_delta_is_given_as_soon_as_the_counts_are_those_of_the_client() -> Non
     assert told["deployments"] == {"a#D": {"requests": 100.0, "processing_ms": 2.0}}
     assert told["http"] == {"requests": 100.0}
     assert 1.0 < told["waited_s"] < 1.5
+    _, behind_haproxy = begun([(0, text(0, 0)), (11, text(100, 61))], 11)
+    told = behind_haproxy.end(100, 100)  # counts of HTTP are neither waited for nor told
+    assert told["status"] == "fresh" and "http" not in told and told["waited_s"] == 0
+    _, meter = begun([(0, text(5)), (11, text(103))], 11)  # some may have arrived or not
+    assert meter.end(95, 100)["deployments"]["a#D"]["requests"] == 98.0
+    _, meter = begun([(0, text(500)), (11, text(100, worker="w2"))], 11)
+    assert meter.end(100, 100)["deployments"] == {"a#D": "stale"}  # replaced: no delta
 
 
 def test_an_export_that_does_not_come_reads_stale_and_never_zero() -> None:
@@ -135,31 +138,13 @@ def test_requests_between_two_loads_are_in_neither() -> None:
     assert meter.end(100, 100)["deployments"]["a#D"]["requests"] == 100.0
 
 
-def test_requests_that_may_have_arrived_or_not_leave_a_range() -> None:
-    _, meter = begun([(0, text(5)), (11, text(103))], 11)
-    assert meter.end(95, 100)["deployments"]["a#D"]["requests"] == 98.0
-
-
-def test_behind_haproxy_http_counts_are_neither_waited_for_nor_told() -> None:
-    _, meter = begun([(0, text(0, 0)), (11, text(100, 61))], 11)
-    told = meter.end(100, 100)
-    assert told["status"] == "fresh" and "http" not in told and told["waited_s"] == 0
-
-
-def test_a_replica_that_was_replaced_meanwhile_is_no_delta() -> None:
-    _, meter = begun([(0, text(500)), (11, text(100, worker="w2"))], 11)
-    assert meter.end(100, 100)["deployments"] == {"a#D": "stale"}
-
-
-@pytest.mark.parametrize(("under_load", "level"), [(60, 8.0), (0, "stale"), (100, "stale")])
+@cases("under_load, level", (60, 8.0), (0, "stale"), (100, "stale"))
 def test_levels_are_those_of_an_export_during_the_load(under_load: int, level: float | str) -> None:
     _, meter = begun([(0, text(0)), (5, text(under_load, ongoing=8)), (11.5, text(100))], 11)
     assert meter.end(100, 100)["levels"] == {"ongoing": level}
 
 
-def test_a_real_endpoint_is_scraped_past_a_proxy_of_the_shell(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_endpoint_is_scraped_past_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     body = text(3).encode()
     answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)

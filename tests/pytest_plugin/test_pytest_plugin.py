@@ -4,8 +4,6 @@ Loads are scripted (tests/rounds.py), so that a round takes exactly what a test 
 `process` drive a real load against a server with a known answer.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import signal
@@ -16,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 import serve_bench.pytest_plugin.benchmark  # loaded here, a pytest within does not load it anew
@@ -26,6 +25,7 @@ from serve_bench.core.load_spec import Load
 from serve_bench.core.request_spec import Request
 from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.load.failures import LoadError
+from tests.cases import cases
 from tests.rounds import Scripted, round_of
 from tests.servers import KnownServer, every, serving
 
@@ -76,7 +76,6 @@ def run(inner: pytest.Pytester, *arguments: str) -> pytest.RunResult:
 
 @pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch) -> Drive:
-    """Puts a script in the place of the load."""
 
     def install(*script: float | LoadResult | BaseException) -> Scripted:
         drive = Scripted(list(script))
@@ -98,9 +97,6 @@ def test_a_session_that_does_not_use_it_loads_nothing_of_ours() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['serve_bench.pytest_plugin']"
-
-
-def test_the_variants_are_those_of_the_tool() -> None:
     assert set(pytest_plugin.VARIANTS) == set(BUILT_IN_VARIANTS)
 
 
@@ -116,9 +112,7 @@ def test_other_tests_are_left_alone(inner: pytest.Pytester) -> None:
     assert stored(inner.path / "out.json")[0]["options"]["timer"] == "perf_counter"
 
 
-def test_the_rounds_that_are_stored_are_those_of_the_load(
-    inner: pytest.Pytester, scripted: Drive
-) -> None:
+def test_stored_rounds_are_those_of_the_load(inner: pytest.Pytester, scripted: Drive) -> None:
     drive = scripted(9.0, 2.0, 4.0, 3.0)
     result = run(inner, "--benchmark-json=out.json")
     result.assert_outcomes(passed=1)
@@ -151,13 +145,11 @@ def test_an_slo_that_is_met_is_told_and_stored(inner: pytest.Pytester, scripted:
     assert told["verdict"] == "met" and told["margin"] == pytest.approx(0.8, abs=0.001)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "failed", "line"),
-    [
-        ('requests=50, slo="p99=500us"', 0, "slo: p99 1 ms is above 500 us (-100"),
-        ('requests=10, slo="errors=5%"', 1, "slo: errors 10 % is above 5 % (-100 %)"),
-        ('requests=10, slo="p50=1s", errors_allowed=True', 1, "slo: errors 10 % is above 1 % (-"),
-    ],
+@cases(
+    "arguments, failed, line",
+    ('requests=50, slo="p99=500us"', 0, "slo: p99 1 ms is above 500 us (-100"),
+    ('requests=10, slo="errors=5%"', 1, "slo: errors 10 % is above 5 % (-100 %)"),
+    ('requests=10, slo="p50=1s", errors_allowed=True', 1, "slo: errors 10 % is above 1 % (-"),
 )
 def test_an_slo_that_is_missed_fails_the_test_in_one_line(
     arguments: str, failed: int, line: str, inner: pytest.Pytester, scripted: Drive
@@ -172,21 +164,13 @@ def test_an_slo_that_is_missed_fails_the_test_in_one_line(
     assert stored(inner.path / "out.json") == []
 
 
-def test_errors_up_to_those_of_an_slo_are_allowed_where_it_names_them(
-    inner: pytest.Pytester, scripted: Drive
-) -> None:
+def test_errors_that_an_slo_names_are_allowed(inner: pytest.Pytester, scripted: Drive) -> None:
     load = Load(Request("http://127.0.0.1:9/"), count=10)
     scripted(round_of(load, 1.0, failed={"reset": 1}))
     slo_test(inner, 'requests=10, slo="errors=10%"')
     run(inner).assert_outcomes(passed=1)
     slo_test(inner, 'requests=10, slo="p50=1s"')
     run(inner).assert_outcomes(failed=1)
-
-
-def test_a_round_that_is_not_timed_has_no_slo(inner: pytest.Pytester, scripted: Drive) -> None:
-    scripted(1.0)
-    slo_test(inner, 'requests=50, slo="p99=1us"')
-    run(inner, "--benchmark-disable").assert_outcomes(passed=1)
 
 
 def test_the_marker_of_a_test_keeps_what_it_says(inner: pytest.Pytester, scripted: Drive) -> None:
@@ -206,19 +190,13 @@ def test_a_timer_of_their_own_is_refused(inner: pytest.Pytester) -> None:
     assert "serve_benchmark has a timer of its own: leave out timer" in result.stderr.str()
 
 
-def test_without_timing_there_is_one_round_and_no_warm_up(
-    inner: pytest.Pytester, scripted: Drive
-) -> None:
+def test_without_timing_there_is_one_round(inner: pytest.Pytester, scripted: Drive) -> None:
     drive = scripted(1.0)
     inner.makepyfile(test_speed=ONE_TEST.replace("found.rounds == 3", "found.rounds == 1"))
     run(inner, "--benchmark-disable").assert_outcomes(passed=1)
     assert [load.count for load in drive.loads] == [50]
-
-
-def test_a_profiled_repetition_is_no_round(inner: pytest.Pytester, scripted: Drive) -> None:
-    drive = scripted(1.0)
-    run(inner, "--benchmark-cprofile=tottime").assert_outcomes(passed=1)
-    assert len(drive.loads) == 5  # and the test itself saw three
+    slo_test(inner, 'requests=50, slo="p99=1us"')  # nor has it an SLO
+    run(inner, "--benchmark-disable").assert_outcomes(passed=1)
 
 
 def test_skipped_benchmarks_load_nothing(inner: pytest.Pytester, scripted: Drive) -> None:
@@ -226,9 +204,11 @@ def test_skipped_benchmarks_load_nothing(inner: pytest.Pytester, scripted: Drive
     run(inner, "--benchmark-skip").assert_outcomes(skipped=1)
     run(inner, "--benchmark-only").assert_outcomes(passed=1)
     assert len(drive.loads) == 4
+    run(inner, "--benchmark-cprofile=tottime").assert_outcomes(passed=1)
+    assert len(drive.loads) == 4 + 5  # a profiled repetition, and the test itself saw three
 
 
-@pytest.mark.parametrize(("now_s", "code"), [(1.0, 0), (1.2, 0), (1.4, 1)])
+@cases("now_s, code", (1.0, 0), (1.2, 0), (1.4, 1))
 def test_a_slower_round_breaks_the_gate(
     inner: pytest.Pytester, scripted: Drive, now_s: float, code: int
 ) -> None:
@@ -241,20 +221,18 @@ def test_a_slower_round_breaks_the_gate(
     assert ("Performance has regressed" in result.stdout.str() + result.stderr.str()) == bool(code)
 
 
-@pytest.mark.parametrize(
-    ("turn", "line"),
-    [
-        (
-            round_of(LOAD, 1.0, failed={"status": 3, "reset": 1}),
-            "round 1: 4 of 50 requests failed: 3 with another status (seen: 200), 1",
-        ),
-        (round_of(LOAD, 1.0, done=7), "round 1 was cut off after 9 s: 7 of 50 requests had ended"),
-        (  # the others came in the drain, of which no figure of the round is
-            replace(round_of(LOAD, 9.0), in_windows=Counts(50, 7, {}, 43)),
-            "round 1 was cut off after 9 s: 7 of 50 requests had ended",
-        ),
-        (LoadError("connect", "h", 1, "refused"), "could not be run: connect: h:1: refused"),
-    ],
+@cases(
+    "turn, line",
+    (
+        round_of(LOAD, 1.0, failed={"status": 3, "reset": 1}),
+        "round 1: 4 of 50 requests failed: 3 with another status (seen: 200), 1",
+    ),
+    (round_of(LOAD, 1.0, done=7), "round 1 was cut off after 9 s: 7 of 50 requests had ended"),
+    (  # the others came in the drain, of which no figure of the round is
+        replace(round_of(LOAD, 9.0), in_windows=Counts(50, 7, {}, 43)),
+        "round 1 was cut off after 9 s: 7 of 50 requests had ended",
+    ),
+    (LoadError("connect", "h", 1, "refused"), "could not be run: connect: h:1: refused"),
 )
 def test_a_round_that_is_not_whole_fails_the_test(
     turn: LoadResult | BaseException, line: str, inner: pytest.Pytester, scripted: Drive
@@ -267,9 +245,7 @@ def test_a_round_that_is_not_whole_fails_the_test(
     assert stored(inner.path / "out.json") == []
 
 
-def test_rounds_of_a_test_that_fails_after_them_are_not_stored(
-    inner: pytest.Pytester, scripted: Drive
-) -> None:
+def test_rounds_of_a_failed_test_are_not_stored(inner: pytest.Pytester, scripted: Drive) -> None:
     scripted(1.0)
     inner.makepyfile(test_speed=ONE_TEST + "    assert found.p99_ms < 0\n", test_right=ONE_TEST)
     result = run(inner, "--benchmark-json=out.json")
@@ -294,10 +270,8 @@ def test_a_round_is_exactly_so_many_requests_of_what_was_asked(inner: pytest.Pyt
     assert head.startswith("post /rank?k=3 ") and "content-type: application/json" in head
 
 
-@pytest.mark.parametrize("allowed", [True, False])
-def test_failed_requests_are_counted_where_allowed_and_else_fail_the_test(
-    allowed: bool, inner: pytest.Pytester
-) -> None:
+@cases("allowed", True, False)
+def test_failed_requests_fail_unless_allowed(allowed: bool, inner: pytest.Pytester) -> None:
     with serving(every(10, "error500")) as server:
         inner.makepyfile(
             test_speed=_against(server, f"requests=50, rounds=2, errors_allowed={allowed}")
@@ -309,55 +283,41 @@ def test_failed_requests_are_counted_where_allowed_and_else_fail_the_test(
     assert len(stored(inner.path / "out.json")) == int(allowed)
 
 
-def test_nobody_there_is_one_line(inner: pytest.Pytester) -> None:
-    with serving() as server:
-        pass
-    inner.makepyfile(test_speed=_against(server, "requests=20, rounds=2"))
-    result = run(inner)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["the load could not be run: connect: 127.0.0.1:*refused"])
-    assert "Traceback" not in result.stdout.str()
-
-
 def _against(server: KnownServer, arguments: str) -> str:
     return (
         f"def test_it(serve_benchmark):\n    found = serve_benchmark({server.url!r}, {arguments})\n"
     )
 
 
-@pytest.mark.parametrize(
-    ("call", "says"),
-    [
-        ("('http://h/', 'wrk:3')", "serve_benchmark: load: 'wrk:3' is not allowed; it takes N"),
-        ("('http://h/', requests=3)", "serve_benchmark: requests must be at least the number of"),
-        ("('http://h/', requests=50.5)", "serve_benchmark: requests: 50.5 is not allowed; it"),
-        ("('http://h/', rounds=2.5)", "serve_benchmark: rounds: 2.5 is not allowed; it takes a"),
-        ("('http://h/', warmup_rounds='5')", "serve_benchmark: warmup_rounds: '5' is not allowed"),
-        ("('http://h/', headers=['x'])", "headers: ['x'] is not allowed; it takes {'Name'"),
-        ("('http://h/', headers={'a': 1})", "headers: {'a': 1} is not allowed"),
-        ("('http://h/', expect_status='abc')", "expect_status: 'abc' is not allowed; it takes"),
-        ("('http://h/', rounds=0)", "serve_benchmark: rounds must be 1 or more, got 0"),
-        ("('http://h/', warmup_rounds=-1)", "serve_benchmark: warmup_rounds must be 0 or more"),
-        ("('http://h/', round_timeout_s=0)", "serve_benchmark: round_timeout_s must be above 0"),
-        ("('http://h/', route='x')", "route: 'x' is not allowed; it takes a path"),
-        ("('http://h/a', route='/b')", "route: http://h/a has a path already"),
-        ("('http://h/', body={1: object()})", "body: no JSON can be made of it"),
-        ("('http://h/', options={'A.x': 1})", "options are for an app, not for a URL"),
-        ("('http://h/', timeout_s=0)", "serve_benchmark: timeout_s must be a number above 0"),
-        ("('http://h/', 'raw:2', requests=50, slo='p99=1')", "slo: p99=1 is not allowed; it takes"),
-        ("('http://h/', slo='ttft_p95=1s')", "slo: ttft_p95: is measured of streams alone"),
-        ("('http://h/', slo=5)", "serve_benchmark: slo: 5 is not allowed; it takes text"),
-        (
-            "('http://h/', 'raw:2', requests=50, rounds=2, slo='p99.9=1s')",
-            "serve_benchmark: slo: p99.9 needs 1,000 requests in all rounds, got 100",
-        ),
-        ("('gone.py:app')", "serve_target: gone.py: there is no such file in "),
-        ("('app')", "serve_target: 'app' is not allowed; it takes module:app"),
-    ],
+@cases(
+    "call, says",
+    ("('http://h/', 'wrk:3')", "serve_benchmark: load: 'wrk:3' is not allowed; it takes N"),
+    ("('http://h/', requests=3)", "serve_benchmark: requests must be at least the number of"),
+    ("('http://h/', requests=50.5)", "serve_benchmark: requests: 50.5 is not allowed; it"),
+    ("('http://h/', rounds=2.5)", "serve_benchmark: rounds: 2.5 is not allowed; it takes a"),
+    ("('http://h/', warmup_rounds='5')", "serve_benchmark: warmup_rounds: '5' is not allowed"),
+    ("('http://h/', headers=['x'])", "headers: ['x'] is not allowed; it takes {'Name'"),
+    ("('http://h/', headers={'a': 1})", "headers: {'a': 1} is not allowed"),
+    ("('http://h/', expect_status='abc')", "expect_status: 'abc' is not allowed; it takes"),
+    ("('http://h/', rounds=0)", "serve_benchmark: rounds must be 1 or more, got 0"),
+    ("('http://h/', warmup_rounds=-1)", "serve_benchmark: warmup_rounds must be 0 or more"),
+    ("('http://h/', round_timeout_s=0)", "serve_benchmark: round_timeout_s must be above 0"),
+    ("('http://h/', route='x')", "route: 'x' is not allowed; it takes a path"),
+    ("('http://h/a', route='/b')", "route: http://h/a has a path already"),
+    ("('http://h/', body={1: object()})", "body: no JSON can be made of it"),
+    ("('http://h/', options={'A.x': 1})", "options are for an app, not for a URL"),
+    ("('http://h/', timeout_s=0)", "serve_benchmark: timeout_s must be a number above 0"),
+    ("('http://h/', 'raw:2', requests=50, slo='p99=1')", "slo: p99=1 is not allowed; it takes"),
+    ("('http://h/', slo='ttft_p95=1s')", "slo: ttft_p95: is measured of streams alone"),
+    ("('http://h/', slo=5)", "serve_benchmark: slo: 5 is not allowed; it takes text"),
+    (
+        "('http://h/', 'raw:2', requests=50, rounds=2, slo='p99.9=1s')",
+        "serve_benchmark: slo: p99.9 needs 1,000 requests in all rounds, got 100",
+    ),
+    ("('gone.py:app')", "serve_target: gone.py: there is no such file in "),
+    ("('app')", "serve_target: 'app' is not allowed; it takes module:app"),
 )
-def test_what_is_not_allowed_is_one_line_and_loads_nothing(
-    inner: pytest.Pytester, scripted: Drive, call: str, says: str
-) -> None:
+def test_what_is_refused(inner: pytest.Pytester, scripted: Drive, call: str, says: str) -> None:
     drive = scripted(1.0)
     inner.makepyfile(test_speed=f"def test_it(serve_benchmark):\n    serve_benchmark{call}\n")
     result = run(inner)
@@ -398,17 +358,11 @@ def test_ctrl_c_in_a_round_leaves_no_process(inner: pytest.Pytester) -> None:
         )
         while not server.log and process.poll() is None:
             pass
-        workers = _children(process.pid)
+        workers = [child.pid for child in psutil.Process(process.pid).children(recursive=True)]
         process.send_signal(signal.SIGINT)
         said = process.communicate(timeout=60)[0].decode()
     assert process.returncode == pytest.ExitCode.INTERRUPTED, said
     assert workers and not any(Path(f"/proc/{pid}").exists() for pid in workers)
-
-
-def _children(pid: int) -> list[int]:
-    import psutil
-
-    return [child.pid for child in psutil.Process(pid).children(recursive=True)]
 
 
 def test_switched_off_is_said_and_tests_that_do_not_time_run(inner: pytest.Pytester) -> None:
@@ -418,9 +372,7 @@ def test_switched_off_is_said_and_tests_that_do_not_time_run(inner: pytest.Pytes
     result.stdout.fnmatch_lines([pytest_plugin.SWITCHED_OFF])
 
 
-def test_missing_is_said_with_what_to_install(
-    inner: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_says_what_to_install(inner: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util,
@@ -432,14 +384,12 @@ def test_missing_is_said_with_what_to_install(
     result.stdout.fnmatch_lines([pytest_plugin.NOT_INSTALLED])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "ini", "name"),
-    [
-        ((), "", "default"),
-        ((), "serve_bench_variant = optimized", "optimized"),
-        (("--serve-variant=haproxy",), "serve_bench_variant = optimized", "haproxy"),
-        (("--serve-env", "OMP_NUM_THREADS=1"), "", "default+OMP_NUM_THREADS=1"),
-    ],
+@cases(
+    "arguments, ini, name",
+    ((), "", "default"),
+    ((), "serve_bench_variant = optimized", "optimized"),
+    (("--serve-variant=haproxy",), "serve_bench_variant = optimized", "haproxy"),
+    (("--serve-env", "OMP_NUM_THREADS=1"), "", "default+OMP_NUM_THREADS=1"),
 )
 def test_the_variant_is_that_of_options_then_of_the_configuration(
     inner: pytest.Pytester, arguments: tuple[str, ...], ini: str, name: str
@@ -451,14 +401,12 @@ def test_the_variant_is_that_of_options_then_of_the_configuration(
     run(inner, *arguments).assert_outcomes(passed=1)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "ini", "says"),
-    [
-        (("--serve-env", "x"), "", "--serve-env: 'sha256:2d711642' is not allowed; it takes NAME"),
-        (("--serve-env", "PYTHONPATH=x"), "", "PYTHONPATH is set by serve-bench itself"),
-        ((), "serve_bench_variant = fast", "it takes default, haproxy, optimized"),
-        (("--serve-variant=fast",), "", "invalid choice: 'fast'"),
-    ],
+@cases(
+    "arguments, ini, says",
+    (("--serve-env", "x"), "", "--serve-env: 'sha256:2d711642' is not allowed; it takes NAME"),
+    (("--serve-env", "PYTHONPATH=x"), "", "PYTHONPATH is set by serve-bench itself"),
+    ((), "serve_bench_variant = fast", "it takes default, haproxy, optimized"),
+    (("--serve-variant=fast",), "", "invalid choice: 'fast'"),
 )
 def test_a_wrong_variant_is_refused_before_anything_starts(
     inner: pytest.Pytester, arguments: tuple[str, ...], ini: str, says: str
@@ -476,9 +424,7 @@ def test_before_an_app_is_up_there_is_nothing_to_ask(inner: pytest.Pytester) -> 
     assert result.stdout.str().count("\nserve_target: no app is up: call serve_target.deploy") == 2
 
 
-def test_apps_are_looked_for_beside_the_tests_and_where_pytest_looks(
-    inner: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_apps_are_looked_for(inner: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[Path, ...]] = []
     made = serve_bench.pytest_plugin.target.KeptCluster
 

@@ -9,21 +9,20 @@ from typing import Any
 
 import pytest
 
-from serve_bench.report.theme import DARK, LIGHT
-from serve_bench.report.vega import vega
-from serve_bench.view.charts import Bars
+from serve_bench.report.theme import LIGHT, PAGE
+from serve_bench.report.vega import HEAT, WHITE_FROM, vega
+from serve_bench.view.charts import Bars, Dots, HeatCell
 from serve_bench.view.document import Chart
 from serve_bench.view.drawn import (
     BarPart,
     LinePoint,
     Mark,
     Point,
-    Ratio,
+    heat_map,
     intervals,
     ladder,
     over_time,
     percentile_curves,
-    ratios,
 )
 
 HOSTILE = "</script>\"'|, datum[0] ${x} \\"
@@ -50,10 +49,15 @@ STEPS = {
     "ERROR": [LinePoint(1, 330.0), LinePoint(10, 1700.0), LinePoint(500, 2200.0)],
 }
 RATIOS = (
-    Ratio("100 connections", "throughput", 0.853, 0.83, 0.878, "regressed"),
-    Ratio("100 connections", "p99", 1.1, 0.98, math.inf, "inconclusive"),
-    Ratio("single client", "throughput", 1.004, 0.991, 1.017, "same"),
+    Point("100 connections, throughput", "regressed", 0.853, 0.83, 0.878),
+    Point("100 connections, p99", "inconclusive", 1.1, 0.98, math.inf),
+    Point("single client, throughput", "same", 1.004, 0.991, 1.017),
 )
+
+
+def heat(values: Sequence[float]) -> Chart:
+    cells = [HeatCell(f"{at}", HOSTILE, value, f"{value}") for at, value in enumerate(values)]
+    return heat_map("t", cells, HOSTILE, "requests/s")
 
 
 def stacked(parts: Sequence[BarPart]) -> Chart:
@@ -70,10 +74,11 @@ CHARTS: dict[str, Callable[[], Chart]] = {
     "stacked hostile": lambda: stacked(
         [BarPart(HOSTILE, HOSTILE, 3.0, HOSTILE), BarPart("b", "c", 1.0)]
     ),
-    "ratios": lambda: ratios("t", RATIOS, 0.05, "w"),
-    "ratio far off": lambda: ratios(
-        "t", [Ratio(HOSTILE, HOSTILE, 12.0, 0.0, 900.0, "inconclusive")], 0.05, "w"
+    "ratios": lambda: Chart("t", Dots(RATIOS, "B/A", 0.05), "w"),
+    "ratio far off": lambda: Chart(
+        "t", Dots([Point(HOSTILE, "inconclusive", 12.0, 0.0, 900.0)], "B/A", 0.05), "w"
     ),
+    "heat map": lambda: heat([10.0, 55.0, 100.0]),
     "percentiles": lambda: percentile_curves("t", CURVES, "w"),
     "over time": lambda: over_time("t", WINDOWS, "requests/s", "w"),
     "many windows": lambda: over_time(
@@ -94,65 +99,59 @@ def data(chart: Chart) -> list[dict[str, Any]]:
     return values
 
 
-def everything(part: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Each leaf of a spec with the name of its field."""
-    if isinstance(part, dict):
-        for name, one in part.items():
-            yield from everything(one, name)
-    elif isinstance(part, list | tuple):
-        for one in part:
-            yield from everything(one, key)
-    else:
-        yield key, part
+def expressions(part: Any) -> Iterator[str]:
+    """Each piece of code in a spec."""
+    for name, inner in part.items() if isinstance(part, dict) else enumerate(part):
+        if name in ("expr", "labelExpr", "filter", "calculate", "test"):
+            yield str(inner)
+        elif isinstance(inner, dict | list | tuple):
+            yield from expressions(inner)
 
 
 @pytest.mark.parametrize("name", CHARTS)
-def test_vega_lite_compiles_it(name: str) -> None:
+def test_vega_lite_compiles_it_and_no_text_stands_in_an_expression(name: str) -> None:
     import vl_convert
 
     chart = CHARTS[name]()
-    for theme in (LIGHT, DARK):
-        compiled = vl_convert.vegalite_to_vega({**vega(chart), "config": theme})
-        assert compiled["marks"]
-    svg = vl_convert.vegalite_to_svg({**vega(chart), "width": 340, "config": LIGHT})
+    assert vl_convert.vegalite_to_vega({**vega(chart), "config": PAGE})["marks"]
+    svg = vl_convert.vegalite_to_svg({**vega(chart, 340), "config": LIGHT})
     assert "NaN" not in svg and "undefined" not in svg and "Infinity" not in svg
-
-
-@pytest.mark.parametrize("name", CHARTS)
-def test_texts_stand_in_data_and_never_in_an_expression(name: str) -> None:
-    chart = CHARTS[name]()
-    code = [
-        str(leaf)
-        for key, leaf in everything(vega(chart))
-        if key in ("expr", "labelExpr", "filter", "calculate")
-    ]
+    assert "light-dark" not in svg
+    code = list(expressions(vega(chart)))
     assert code
     assert not any(part in one for one in code for part in ("script", "${x}", "variant"))
     json.dumps(vega(chart), allow_nan=False)
 
 
 def test_a_bar_is_made_of_its_parts_in_one_order() -> None:
-    chart = stacked(SHARES)
-    assert [value["part"] for value in data(chart)] == ["proxy", "replica"] * 2
-    for proxy, replica in (data(chart)[:2], data(chart)[2:]):
-        assert proxy["start"] == 0.0
-        assert proxy["end"] == proxy["value"] == replica["start"]
-        assert replica["end"] == pytest.approx(proxy["value"] + replica["value"])
-    totals = [one["total"] for one in vega(chart)["layer"][-1]["data"]["values"]]
-    assert totals == pytest.approx([117.8, 165.4])
+    values = data(stacked(SHARES))
+    assert [value["order"] for value in values] == [0, 1, 1, 0]
+    assert [value["value"] for value in values] == [share.value for share in SHARES]
+    assert values[0]["line"] == "0|single client|limited by offered load"
 
 
 def test_ratios_stand_around_one() -> None:
-    chart = ratios("t", RATIOS, 0.05, "w")
-    band = vega(chart)["layer"][0]["data"]["values"]
-    assert {(one["from"], one["to"], one["one"]) for one in band} == {(0.95, 1.05, 1)}
-    axes = (layer["encoding"].get("x", {}) for layer in vega(chart)["layer"])
-    x = next(axis for axis in axes if axis.get("type") == "quantitative")
+    chart = Chart("t", Dots(RATIOS, "B/A", 0.05), "w")
+    (band,) = vega(chart)["layer"][0]["data"]["values"]
+    assert (band["low"], band["high"], band["one"]) == (0.95, 1.05, 1)
+    x = vega(chart)["layer"][0]["encoding"]["x"]
     ends = x["scale"]["domain"]
-    assert ends[0] < 0.83 and ends[1] > 1.1 and 1 in x["axis"]["values"]
+    assert ends[0] < 0.83 and ends[1] > 1.1
     unbounded = data(chart)[1]
-    assert unbounded["high"] is None and unbounded["to"] == ends[1]
-    assert unbounded["between"] == "0.980 to inf"
+    assert unbounded["high"] == ends[1] and unbounded["text"].endswith("(0.980 x to inf x)")
+
+
+def test_a_matrix_has_its_figures_on_colours_that_they_can_be_read_on() -> None:
+    values = data(CHARTS["heat map"]())
+    assert [value["shown"] for value in values] == ["10.00", "55.00", "100.0"]
+    assert [value["size"] for value in values] == [0.0, 0.5, 1.0]
+    assert [value["size"] for value in data(heat([1.0, 10.0, 100.0]))] == [0.0, 0.5, 1.0], "log"
+    ends = [[int(end[at : at + 2], 16) for at in (1, 3, 5)] for end in HEAT]
+    for share in (0.0, WHITE_FROM - 0.01, WHITE_FROM, 1.0):
+        mixed = [low + share * (high - low) for low, high in zip(*ends, strict=True)]
+        linear = [((part / 255 + 0.055) / 1.055) ** 2.4 for part in mixed]
+        ground = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] + 0.05
+        assert (1.05 / ground if share >= WHITE_FROM else ground / 0.05) > 4.5  # WCAG 1.4.3
 
 
 def test_a_percentile_is_drawn_by_its_nines() -> None:
@@ -167,9 +166,6 @@ def test_a_percentile_is_drawn_by_its_nines() -> None:
     "draw",
     [
         lambda: intervals("t", [], "ms", "w"),
-        lambda: stacked([]),
-        lambda: stacked([BarPart("a", "b", -1.0)]),
-        lambda: ratios("t", [], 0.05, "w"),
         lambda: percentile_curves("t", {"a": [(1.0, 3.0)]}, "w"),
         lambda: percentile_curves("t", {"a": [(0.5, 0.0)]}, "w"),
         lambda: over_time("t", {}, "ms", "w"),

@@ -152,21 +152,17 @@ def two_runs(tmp_path: Path) -> list[str]:
     return [str(first), str(second)]
 
 
-def test_several_runs_are_one_table_in_csv_and_follow_each_other_elsewhere(
+def test_two_runs_stand_side_by_side(
     two_runs: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["report", two_runs[0], "-f", "csv"]) == 0
-    header, *lines = capsys.readouterr().out.splitlines()
-    assert run(["report", *two_runs, "-f", "csv"]) == 0
-    got = capsys.readouterr().out.splitlines()
-    assert got[: len(lines) + 1] == [header, *lines] and len(got) == 2 * len(lines) + 1
-    assert got.count(header) == 1 and got[-1].startswith("second,")
-    texts = []
-    for one in two_runs:
-        assert run(["report", one]) == 0
-        texts.append(capsys.readouterr().out)
+    assert run(["report", *two_runs, "-f", "csv"]) == 2
+    assert "--format csv: takes at most 1; there are 2 runs" in capsys.readouterr().err
     assert run(["report", *two_runs]) == 0
-    assert capsys.readouterr().out == "\n".join(texts)
+    text = capsys.readouterr().out
+    assert text.startswith("B has 1.00 times the requests/s of A, in the 11 rows that both have.")
+    assert sum(line.split()[-1:] == ["1.00"] for line in text.splitlines()) == 11
+    assert run(["report", *two_runs, "-f", "markdown"]) == 0
+    assert "| throughput A requests/s | throughput B requests/s | B/A |" in capsys.readouterr().out
 
 
 def test_a_report_in_words_goes_to_a_new_file_alone(

@@ -30,8 +30,7 @@ from serve_bench.report import COMPARED, FORMATS
 from serve_bench.report.comment import escaped
 from serve_bench.report.terminal import terminal
 from serve_bench.store import read
-from serve_bench.view.about_run import method
-from serve_bench.view.document import Number, Table, Text
+from serve_bench.view.document import Number, Table
 from serve_bench.view.rows import page_of
 from tests import places
 from tests.records import (
@@ -49,7 +48,7 @@ from tests.records import (
 )
 from tests.rendering import render
 from tests.scale_records import scale_result, scale_suite
-from tests.sheet_parts import as_lines, at, every, is_sound
+from tests.sheet_parts import as_lines, at, every, is_sound, part
 from tests.sheet_parts import sheet as sheet_of
 
 GOLDEN = places.GOLDEN
@@ -253,14 +252,11 @@ def test_what_differs_from_what_was_asked_is_marked_on_the_page() -> None:
     why = "43 connections instead of 100: slices would be too long"
     client = {"workers": [{"connections": 43}], "slices": {"why": why}, "notes": ["no epoll"]}
     plan = planned(row=ROWS[2])
-    made = trial(plan, client=client, steady=False, failed={"reset": 2})
-    blocks = method(result_of([run(plan), launch(), made])).blocks
-    table = next(table for table in every(blocks, Table) if table.caption == "Plan and execution")
+    sheet = sheet_of(result_of([run(plan), launch(), trial(plan, client=client)]))
+    table, _ = every(part(sheet, "method"), Table)
     (row,) = table.rows
     assert as_lines(row.doubts) == (why, "no epoll")
-    assert row.cells[at(table, "used")] == Number("43", 43, "doubt")
-    assert row.cells[at(table, "steady")] == Text("no", "doubt")
-    assert row.cells[at(table, "failed")] == Number("2", 2, "bad")
+    assert row.cells[at(table, "connections")] == Number("43 of 100", 43, "doubt")
 
 
 NEVER = Failure("launch", "the port is taken", AT, variant="default", round=1)

@@ -4,8 +4,6 @@ A Script says what fails and when; it notes each call and each record, and keeps
 progress.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import threading

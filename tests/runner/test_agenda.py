@@ -1,7 +1,5 @@
 """What is done with each row, fresh and resumed, and how long it takes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -81,13 +79,7 @@ def test_a_row_in_doubt_is_measured_again_and_a_whole_run_leaves_nothing() -> No
     assert rest_of(earlier(*measured), suite(), profile=False).launches == ()
     profiles = [replace(trial(row, profiled=True), profiles=KEPT) for row in ROWS]
     assert rest_of(earlier(*measured, *profiles), suite(), profile=True).launches == ()
-
-
-def test_a_profile_that_was_broken_off_is_recorded_again() -> None:
-    measured = [trial(row) for row in ROWS]
-    profiles = [replace(trial(row, profiled=True), profiles=KEPT) for row in ROWS]
-    flags = {**profiles[1].flags, "interrupted": True}
-    broken_off = replace(profiles[1], flags=flags)
+    # A profile that was broken off is recorded again.
+    broken_off = replace(profiles[1], flags={**profiles[1].flags, "interrupted": True})
     before = earlier(*measured, profiles[0], broken_off, *profiles[2:])
-    again = rest_of(before, suite(), profile=True)
-    assert work_of(again) == [[(ROWS[1], True)]]
+    assert work_of(rest_of(before, suite(), profile=True)) == [[(ROWS[1], True)]]

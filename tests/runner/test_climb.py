@@ -1,7 +1,5 @@
 """A ladder as work: the steps that come, what is taken up from an earlier sitting."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -60,19 +58,13 @@ def test_a_ladder_grows_until_it_gains_no_more_and_refines() -> None:
     assert order[:6] == [10, 15, 20, 30, 40, 50]
     assert 20 < order[6] < 30 and len(climb.rates) == 8
     assert climb.expected_left == 0 and climb.next() is None
-
-
-def test_a_step_has_the_key_and_the_row_of_a_trial() -> None:
+    assert [row.row.connections for row in planned_rows(suite())] == [10, 20, 30]
+    assert [row.row.connections for row in planned_rows(suite(Ladder()))] == [10]
+    assert Suite.from_json(suite().to_json()) == suite()
     planned = Climb(LISTED, "optimized", 2, cell(replicas=4)).next()
     assert planned is not None and planned.row == step_row(10)
     assert planned.key == "optimized/r2/bs1-ongoing1-rep4/10-users"
     assert (planned.row.client, planned.row.connections, planned.row.loop) == ("raw", 10, "closed")
-
-
-def test_a_listed_ladder_is_planned_and_one_that_grows_begins_with_its_first_step() -> None:
-    assert [row.row.connections for row in planned_rows(suite())] == [10, 20, 30]
-    assert [row.row.connections for row in planned_rows(suite(Ladder()))] == [10]
-    assert Suite.from_json(suite().to_json()) == suite()
 
 
 def test_work_gives_step_after_step_and_a_failed_load_served_nothing() -> None:
@@ -93,6 +85,8 @@ def test_gone_on_with_a_ladder_measures_what_is_missing() -> None:
     assert len(rest.loads()) == 1
     # The agenda is asked more than once: a sitting must not use up what the next question finds.
     assert work_of(suite(), rest).next() == todo
+    whole = earlier(*(step(users, saturating(users)) for users in (10, 20, 30)))
+    assert rest_of(whole, suite(), profile=False).launches == ()  # it is at its end
 
 
 def test_a_step_in_doubt_comes_first_and_keeps_its_place() -> None:
@@ -106,17 +100,8 @@ def test_a_step_in_doubt_comes_first_and_keeps_its_place() -> None:
     climb.add(step_row(20), 80)
     assert [(one.clients, one.throughput) for one in climb.steps] == [(10, 40), (20, 80), (30, 90)]
     assert climb.next() is None
-
-
-def test_a_ladder_at_its_end_leaves_nothing() -> None:
-    whole = earlier(*(step(users, saturating(users)) for users in (10, 20, 30)))
-    assert rest_of(whole, suite(), profile=False).launches == ()
-
-
-def test_a_failure_without_a_trial_is_measured_again() -> None:
-    lost = step(20, 1)
-    before = earlier(step(10, 40), failure_of(lost, "a replica ended"))
-    climb = climbs_of(before, LISTED)[("default", 1, "bs1-ongoing10000-rep1")]
+    lost = earlier(step(10, 40), failure_of(step(20, 1), "a replica ended"))  # without a trial
+    climb = climbs_of(lost, LISTED)[("default", 1, "bs1-ongoing10000-rep1")]
     assert ([*climb.rates], climb.again) == ([(10, 1), (20, 1)], [(20, 1)])
 
 
@@ -142,10 +127,7 @@ def test_a_step_that_fell_is_measured_three_times_at_once() -> None:
     ]
     assert [one.row.requests for one in taken] == [50, 500, 5000, 5000, 5000, 500, 500]
     assert len({one.key for one in taken}) == 7
-
-
-def test_a_best_that_was_one_good_moment_is_found_out() -> None:
-    rates = [40.0, 100.0, 70.0, 75.0, 72.0, 71.0]
+    rates = [40.0, 100.0, 70.0, 75.0, 72.0, 71.0]  # the best was one good moment
     taken = pressed(rates)
     assert [(one.row.connections, one.row.run) for one in taken][5:] == [(10, 2)]
     measured = [Rung(one.row.connections, rate) for one, rate in zip(taken, rates, strict=True)]

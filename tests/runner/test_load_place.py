@@ -1,7 +1,5 @@
 """Where a load comes from: what is asked for by flag, and what cannot be had."""
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Callable
@@ -17,6 +15,7 @@ from serve_bench.core.request_spec import Request, SpecError
 from serve_bench.load.failures import LoadError
 from serve_bench.runner.load_source import LoadOn, NodeLoads, parts_of, read_load_on
 from tests import places
+from tests.cases import cases
 
 Refuses = Callable[[str, str], None]
 
@@ -29,6 +28,7 @@ BAD = [
     ("--load-on 127.0.0.1:9", "--load-on: no Ray cluster at 127.0.0.1:9: connection refused"),
     ("--load-on ray://127.0.0.1:10001", "--load-on: 'ray://127.0.0.1:10001' is not allowed"),
     ("--load-on :1", "--load-on: ':1' is not allowed"),
+    ("--load-on ray --profile proxy", "--profile: does not go with --load-on"),
 ]
 COMMANDS = (
     "load http://127.0.0.1:9/",
@@ -47,24 +47,18 @@ def test_bad_input_is_one_line(flags: str, message: str, refuses: Refuses) -> No
     refuses(f"{COMMANDS[0]} {flags}", message)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@cases("command", *COMMANDS)
 def test_every_command_that_drives_a_load_knows_the_flags(command: str, refuses: Refuses) -> None:
     refuses(f"{command} --load-on there", "--load-on: 'there' is not allowed")
 
 
+def test_what_does_not_go_with_nodes(refuses: Refuses) -> None:
+    line = "press --load-on ray --log-requests x.csv"
+    refuses(line, "--log-requests: needs the load of this host")
+    refuses(f"micro --resume {MICRO} --load-on ray", "it does not go with --load-on")
+
+
 MICRO = places.FORMATS / "2-micro.jsonl"
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("load http://a/ --load-on ray --profile proxy", "--profile: does not go with --load-on"),
-        ("press --load-on ray --log-requests x.csv", "--log-requests: needs the load of this host"),
-        (f"micro --resume {MICRO} --load-on ray", "it does not go with --load-on"),
-    ],
-)
-def test_what_does_not_go_together(line: str, message: str, refuses: Refuses) -> None:
-    refuses(line, message)
 
 
 def test_the_flags_are_read() -> None:
@@ -87,9 +81,7 @@ ASKED = Request(url="http://127.0.0.1:1/")
 
 
 @given(st.integers(1, 200), st.integers(1, 20), st.integers(0, 5000))
-def test_connections_and_requests_are_dealt_out_whole(
-    connections: int, nodes: int, more: int
-) -> None:
+def test_connections_are_dealt_out_whole(connections: int, nodes: int, more: int) -> None:
     load = Load(ASKED, connections=connections, count=connections + more)
     parts = parts_of(load, nodes)
     assert len(parts) == min(nodes, connections)
@@ -105,26 +97,21 @@ def test_rates_add_up_and_each_node_draws_for_itself() -> None:
     assert [part.seed for part in parts] == [5, 6, 7]
     staged = Load(ASKED, connections=4, stages=(Stage(100, 1), Stage(50, 2)), ramp=True)
     assert [part.stages for part in parts_of(staged, 2)] == [(Stage(50, 1), Stage(25, 2))] * 2
+    with pytest.raises(SpecError, match="1 or more nodes"):
+        parts_of(Load(ASKED), 0)
 
 
-@pytest.mark.parametrize(
-    ("fields", "nodes", "name", "dealt"),
-    [
-        ({"connections": 4, "rate": 10.0, "max_connections": 7}, 3, "max_connections", [3, 2, 2]),
-        ({"connections": 8, "processes": 4}, 2, "processes", [2, 2]),
-        ({"connections": 8, "processes": 1}, 2, "processes", [1, 1]),
-        ({"connections": 8, "each": 20}, 2, "each", [20, 20]),
-        ({"connections": 8, "timeout_s": 3.0}, 2, "timeout_s", [3.0, 3.0]),
-        ({"connections": 2}, 5, "connections", [1, 1]),
-    ],
+@cases(
+    "fields, nodes, name, dealt",
+    ({"connections": 4, "rate": 10.0, "max_connections": 7}, 3, "max_connections", [3, 2, 2]),
+    ({"connections": 8, "processes": 4}, 2, "processes", [2, 2]),
+    ({"connections": 8, "processes": 1}, 2, "processes", [1, 1]),
+    ({"connections": 8, "each": 20}, 2, "each", [20, 20]),
+    ({"connections": 8, "timeout_s": 3.0}, 2, "timeout_s", [3.0, 3.0]),
+    ({"connections": 2}, 5, "connections", [1, 1]),
 )
 def test_each_part_is_a_load_of_its_own(
     fields: dict[str, Any], nodes: int, name: str, dealt: list[object]
 ) -> None:
     parts = parts_of(Load(ASKED, **fields), nodes)
     assert [getattr(part, name) for part in parts] == dealt
-
-
-def test_no_node_is_refused() -> None:
-    with pytest.raises(SpecError, match="1 or more nodes"):
-        parts_of(Load(ASKED), 0)

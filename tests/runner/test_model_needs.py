@@ -1,7 +1,5 @@
 """What a ranker needs: refused before anything is started, with a way out."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from serve_bench.runner.model_needs import (
 )
 from serve_bench.serving.apps.dlrm_shape import Shape
 from serve_bench.store.files import read_toml, suite_file
+from tests.cases import cases
 from tests.places import program
 
 GPU = ("a GPU", 24_000_000_000)
@@ -43,9 +42,6 @@ def test_the_defaults_of_the_axes_are_those_of_the_published_shape() -> None:
     assert shape_of(cell) == Shape()
     plain = {name: AXES[name].default for name in cell if name in AXES}
     assert shape_of(plain) == Shape()
-
-
-def test_a_shape_that_cannot_be_is_named_by_its_flag() -> None:
     _, cell = cell_of(1, width=32)
     with pytest.raises(BadInput, match=r"^--bottom: its last layer must be as wide"):
         shape_of(cell)
@@ -70,13 +66,9 @@ def test_more_replicas_than_gpus_names_the_fraction_that_fits() -> None:
     # Ray puts no replica on two GPUs: of 0.4 each, two fit on one.
     with pytest.raises(BadInput, match="need 2 GPUs"):
         check_gpus(suite, {**cell, "gpu_fraction": 0.4}, one)
-
-
-def test_gpu_memory_counts_the_replicas_that_share_one() -> None:
-    suite, cell = cell_of(4, gpu_fraction=0.25)
-    small = Torch("2", "13", (("a GPU", 8_000_000_000),))
+    small = Torch("2", "13", (("a GPU", 8_000_000_000),))  # its memory is of all that share it
     with pytest.raises(BadInput, match=r"4 ranker replicas on one GPU take about 8\.66 GB"):
-        check_gpus(suite, cell, small)
+        check_gpus(suite, {**cell, "gpu_fraction": 0.25}, small)
 
 
 def test_press_holds_a_model_and_press_noop_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,17 +92,13 @@ def variant_with(tmp_path: Path, script: str) -> VariantUsed:
 NO_PYTHON = "is no Python: asked for its torch, it told nothing"
 
 
-@pytest.mark.parametrize(
-    ("script", "message"),
-    [
-        ("echo \"ModuleNotFoundError: No module named 'torch'\" >&2; exit 1", "pip install torch"),
-        ("echo 'ImportError: libcuda.so' >&2; exit 1", r"cannot be used: ImportError: libcuda\.so"),
-        *((script, NO_PYTHON) for script in ("", "echo hello", "echo '{}'")),
-    ],
+@cases(
+    "script, message",
+    ("echo \"ModuleNotFoundError: No module named 'torch'\" >&2; exit 1", "pip install torch"),
+    ("echo 'ImportError: libcuda.so' >&2; exit 1", r"cannot be used: ImportError: libcuda\.so"),
+    *((script, NO_PYTHON) for script in ("", "echo hello", "echo '{}'")),
 )
-def test_an_interpreter_without_a_torch_is_refused(
-    script: str, message: str, tmp_path: Path
-) -> None:
+def test_no_torch_is_refused(script: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=message):
         torch_of(variant_with(tmp_path, script))
 
@@ -118,15 +106,13 @@ def test_an_interpreter_without_a_torch_is_refused(
 TELLS = 'echo \'{"version": "2.0", "built_for": %s, "devices": %s}\''
 
 
-@pytest.mark.parametrize(
-    ("built_for", "devices", "asked", "becomes"),
-    [
-        ("null", "[]", "auto", "cpu"),
-        ('"13"', '[["H", 90000000000], ["H", 90000000000]]', "auto", "cuda"),
-        ('"13"', '[["H", 90000000000], ["H", 90000000000]]', "cpu", "cpu"),
-        ("null", "[]", "cuda", "torch is built without CUDA; it takes auto or cpu here"),
-        ('"13"', "[]", "cuda", "torch finds no CUDA device; it takes auto or cpu here"),
-    ],
+@cases(
+    "built_for, devices, asked, becomes",
+    ("null", "[]", "auto", "cpu"),
+    ('"13"', '[["H", 90000000000], ["H", 90000000000]]', "auto", "cuda"),
+    ('"13"', '[["H", 90000000000], ["H", 90000000000]]', "cpu", "cpu"),
+    ("null", "[]", "cuda", "torch is built without CUDA; it takes auto or cpu here"),
+    ('"13"', "[]", "cuda", "torch finds no CUDA device; it takes auto or cpu here"),
 )
 def test_the_device_is_what_the_interpreter_has(
     tmp_path: Path, built_for: str, devices: str, asked: str, becomes: str

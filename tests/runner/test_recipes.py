@@ -1,17 +1,14 @@
 """Recipes: those that are shipped, and the line for each mistake."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from serve_bench.observing.profiler import SpyOptions
 from serve_bench.runner.recording import Wish, raw_beside, read_recipe
 from serve_bench.store.files import read_toml, shipped
+from tests.cases import cases
 from tests.refused import refusal
 
 GOOD = {"what": "w", "why": "y", "target": "replica"}
@@ -51,36 +48,30 @@ def test_every_shipped_recipe_reads_and_is_in_the_readme() -> None:
         assert f"| `{file.stem}` |" in readme
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"nativ": True}, "x.toml: unknown key 'nativ'; allowed: what, why"),
-        ({"why": None}, "x.toml: why is needed, a text"),
-        ({"native": 1}, "x.toml: native takes true or false"),
-        ({"target": "haproxy"}, "x.toml: target: 'haproxy' is not allowed; it takes proxy"),
-        ({"rate": 0}, "x.toml: rate: 0 is not allowed; it takes 1 to 1000 a second"),
-        ({"rate": True}, "x.toml: rate: True is not allowed"),
-        ({"duration_s": "5"}, "x.toml: duration_s: '5' is not a number of seconds"),
-        ({"duration_s": 0}, "x.toml: duration_s: 0 is not allowed; it takes 0.1 to 3600 seconds"),
-        ({"format": "png"}, "x.toml: unknown key 'format'; allowed: what, why"),
-    ],
+@cases(
+    "change, said",
+    ({"nativ": True}, "x.toml: unknown key 'nativ'; allowed: what, why"),
+    ({"why": None}, "x.toml: why is needed, a text"),
+    ({"native": 1}, "x.toml: native takes true or false"),
+    ({"target": "haproxy"}, "x.toml: target: 'haproxy' is not allowed; it takes proxy"),
+    ({"rate": 0}, "x.toml: rate: 0 is not allowed; it takes 1 to 1000 a second"),
+    ({"rate": True}, "x.toml: rate: True is not allowed"),
+    ({"duration_s": "5"}, "x.toml: duration_s: '5' is not a number of seconds"),
+    ({"duration_s": 0}, "x.toml: duration_s: 0 is not allowed; it takes 0.1 to 3600 seconds"),
+    ({"format": "png"}, "x.toml: unknown key 'format'; allowed: what, why"),
 )
 def test_a_mistake_is_one_line_that_names_the_key(change: dict[str, Any], said: str) -> None:
     assert refusal(read_recipe, {**GOOD, **change}, "x.toml").startswith(said)
 
 
-@pytest.mark.parametrize(
-    ("out", "place"),
-    [
-        (None, "profile-replica-7.svg"),
-        ("x.svg", "x-replica-7.svg"),
-        ("replica.svg", "replica-7.svg"),
-        ("xreplica.svg", "xreplica-replica-7.svg"),
-    ],
+@cases(
+    "out, place",
+    (None, "profile-replica-7.svg"),
+    ("x.svg", "x-replica-7.svg"),
+    ("replica.svg", "replica-7.svg"),
+    ("xreplica.svg", "xreplica-replica-7.svg"),
 )
-def test_the_file_of_one_of_several_processes_has_its_role_and_pid(
-    out: str | None, place: str
-) -> None:
+def test_a_file_of_several_has_its_role_and_pid(out: str | None, place: str) -> None:
     wish = Wish(1.0, SpyOptions(), out=None if out is None else Path("d", out))
     found = wish.place("replica", 7, True)
     assert found == (Path(place) if out is None else Path("d", place))

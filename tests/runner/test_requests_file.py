@@ -1,7 +1,5 @@
 """The file of every request: readable as CSV whatever a trial is called, and never overwritten."""
 
-from __future__ import annotations
-
 import csv
 import os
 import resource

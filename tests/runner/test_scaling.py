@@ -1,7 +1,5 @@
 """Replicas that Serve scales during a load: how long a warm-up waits for them, what is recorded."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -15,6 +13,7 @@ from serve_bench.runner import extra_loads as settling
 from serve_bench.runner.extra_loads import Settling, is_settled
 from serve_bench.runner.served_bench import MOST_S, PATIENCE_S, ReplicaWatch
 from serve_bench.serving.server import Serving
+from tests.cases import cases
 from tests.records import planned, trial
 from tests.rounds import round_of
 from tests.servers import serving
@@ -63,20 +62,19 @@ def test_a_warm_up_waits_for_replicas_as_long_as_they_come() -> None:
     assert endless.waited_s(watch_of(endless), 1) == MOST_S + 1
     ready = ScalingServe(running=4)
     assert watch_of(ready).settled()
+    told = {"deployment": "Shop", "max_ongoing_requests": 2, "max_queued_requests": None}
+    assert "most" not in limits_of([told])["Shop"]
+    assert limits_of([{**told, "autoscaling_config.max_replicas": 4}])["Shop"]["most"] == 4
 
 
-@pytest.mark.parametrize(
-    ("changes", "ran"),
-    [
-        ([(1, 1), (12, 2), (13, 4), (30, 3)], [1, 2, 4]),
-        ([(1, 1), (9, 4)], [4]),
-        ([(1, 1), (12, 1)], [1]),  # another state changed
-        ([], None),
-    ],
+@cases(
+    "changes, ran",
+    ([(1, 1), (12, 2), (13, 4), (30, 3)], [1, 2, 4]),
+    ([(1, 1), (9, 4)], [4]),
+    ([(1, 1), (12, 1)], [1]),  # another state changed
+    ([], None),
 )
-def test_what_ran_within_the_windows_is_recorded(
-    changes: list[tuple[float, int]], ran: list[int] | None
-) -> None:
+def test_what_ran_is_recorded(changes: list[tuple[float, int]], ran: list[int] | None) -> None:
     """Windows from second 10 to second 20 of the load."""
     zero_ns = time.perf_counter_ns()
     load = replace(round_of(LOAD, 10.0), started_at_ns=time.time_ns() + int(10e9))
@@ -86,21 +84,13 @@ def test_what_ran_within_the_windows_is_recorded(
     assert found["Shop"].get("ran") == ran and found["Front"] == LIMITS["Front"]
 
 
-def test_limits_say_to_how_many_replicas_serve_scales() -> None:
-    told = {"deployment": "Shop", "max_ongoing_requests": 2, "max_queued_requests": None}
-    assert "most" not in limits_of([told])["Shop"]
-    assert limits_of([{**told, "autoscaling_config.max_replicas": 4}])["Shop"]["most"] == 4
-
-
-@pytest.mark.parametrize(
-    ("found", "settled"),
-    [
-        ({"steady": True, "judged": True, "p50_ns": 1}, True),
-        ({"steady": False, "judged": True, "p50_ns": 1}, False),
-        ({"steady": False, "judged": False, "p50_ns": 1}, True),
-        ({"steady": False, "judged": False, "p50_ns": None}, False),
-        ({"error": "refused"}, False),
-    ],
+@cases(
+    "found, settled",
+    ({"steady": True, "judged": True, "p50_ns": 1}, True),
+    ({"steady": False, "judged": True, "p50_ns": 1}, False),
+    ({"steady": False, "judged": False, "p50_ns": 1}, True),
+    ({"steady": False, "judged": False, "p50_ns": None}, False),
+    ({"error": "refused"}, False),
 )
 def test_what_counts_as_settled(found: dict[str, Any], settled: bool) -> None:
     assert is_settled(found) is settled

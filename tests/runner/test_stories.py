@@ -4,8 +4,6 @@ tests/runner/stories/KIND.txt tells a whole run of the kind. Where a story chang
 `python -m tests.runner.test_stories` writes all of them anew.
 """
 
-from __future__ import annotations
-
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
@@ -38,6 +36,7 @@ from serve_bench.runner.runner import Runner
 from serve_bench.runner.served_bench import ServedClusters
 from serve_bench.runner.url_bench import Service, UrlLadders
 from serve_bench.store import RunFolder, StoreError, read
+from tests.cases import cases
 from tests.records import run as run_record
 from tests.runner.fakes import TROUBLES, Looking, Script, install
 from tests.scale_records import plan_of as planned_rows
@@ -240,9 +239,7 @@ def new_script(name: str, folder: Path) -> Script:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_run_happens_as_its_story_tells(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_story_of_a_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     story = STORIES / f"{name}.txt"
     assert tell_story(name, tmp_path, monkeypatch) == story.read_text(encoding="utf-8")
 
@@ -276,10 +273,8 @@ def test_whatever_goes_wrong(
         assert {trial.key for trial in result.run.plan} <= {trial.key for trial in result.trials}
 
 
-@pytest.mark.parametrize("trouble", ["broken", "killed"])
-def test_a_load_is_given_up_once_its_cluster_can_do_nothing_more(
-    trouble: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@cases("trouble", "broken", "killed")
+def test_a_load_given_up(trouble: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = new_script("micro", tmp_path)
     script.faults = {"load 2": TROUBLES[trouble](script)}
     play(script, KINDS["micro"], tmp_path, monkeypatch)
@@ -289,10 +284,8 @@ def test_a_load_is_given_up_once_its_cluster_can_do_nothing_more(
     assert lost.key is not None and lost.key not in keys_of(result.trials)
 
 
-@pytest.mark.parametrize("name", ["micro", "versus", "tax", "rpc", "scale-attached"])
-def test_what_is_left_of_a_launch_is_a_failure(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@cases("name", "micro", "versus", "tax", "rpc", "scale-attached")
+def test_leftovers_are_failures(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = new_script(name, tmp_path)
     script.leftovers = ("raylet 9",)
     assert play(script, KINDS[name], tmp_path, monkeypatch) == "incomplete"

@@ -1,7 +1,5 @@
 """Which processes of a launch are missed when they end."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from types import SimpleNamespace

@@ -1,8 +1,6 @@
 """The program that holds a cluster, without Ray: a server stands in for Serve's proxy, an object
 with known answers for a handle."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import threading
@@ -14,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.cases import cases
 
 CLUSTER = Path(__file__).parents[2] / "serve_bench" / "serving" / "cluster"
 
@@ -71,20 +71,18 @@ def refused(deployer: Any, answers: Mapping[str, tuple[int, Any]], status: int) 
     return str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("answers", "status", "says"),
-    [
-        (FASTAPI, 404, "the app has no such path, name one with --route; the app has /a, /b"),
-        (ROUTES, 404, "the app has no such path, name one with --route"),
-        ({}, 404, "the app has no such path, name one with --route"),
-        (
-            {**FASTAPI, "/": (404, {})},
-            404,
-            "the path takes websockets alone, and loads are of HTTP requests",
-        ),
-        (ROUTES, 405, "the path takes another --method"),
-        (ROUTES, 422, "the path takes another query (--route) or --body"),
-    ],
+@cases(
+    "answers, status, says",
+    (FASTAPI, 404, "the app has no such path, name one with --route; the app has /a, /b"),
+    (ROUTES, 404, "the app has no such path, name one with --route"),
+    ({}, 404, "the app has no such path, name one with --route"),
+    (
+        {**FASTAPI, "/": (404, {})},
+        404,
+        "the path takes websockets alone, and loads are of HTTP requests",
+    ),
+    (ROUTES, 405, "the path takes another --method"),
+    (ROUTES, 422, "the path takes another query (--route) or --body"),
 )
 def test_an_answer_that_is_the_apps_own_names_the_flag(
     deployer: Any, answers: Mapping[str, tuple[int, Any]], status: int, says: str
@@ -93,9 +91,7 @@ def test_an_answer_that_is_the_apps_own_names_the_flag(
     assert said.startswith("GET / on port ") and said.endswith(f"for 0 s: {says}")
 
 
-def test_a_404_of_a_proxy_that_does_not_know_the_app_yet_is_waited_for(
-    deployer: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_404_of_a_new_app_is_waited_for(deployer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """With its route known it is the app's own answer after two polls; without, time has to end."""
     polls: list[str] = []
     ask = deployer.Deployer._ask
@@ -110,17 +106,6 @@ def test_a_404_of_a_proxy_that_does_not_know_the_app_yet_is_waited_for(
     polls.clear()
     refused(deployer, {}, 404)
     assert polls.count("/") > 3
-
-
-def test_the_reason_of_a_failed_deploy_is_the_end_of_its_traceback(deployer: Any) -> None:
-    refusal: Any = importlib.import_module("actors")
-    lines = [
-        "RuntimeError: Traceback (most recent call last):",
-        '  File "x"',
-        "ValueError: no model",
-    ]
-    assert refusal.last_raised(lines) == "ValueError: no model"
-    assert refusal.last_raised(["The deployment failed to start 3 times in a row."]) is None
 
 
 LOG = """INFO 10:00:00 default_Front a1 -- started
@@ -147,13 +132,18 @@ def test_a_traceback_in_a_log_is_told_by_the_frames_of_the_app(deployer: Any) ->
         "shop.NoKey: key",
     ]
     assert refusal.traceback_in(LOG[:2]) == []
+    lines = [
+        "RuntimeError: Traceback (most recent call last):",
+        '  File "x"',
+        "ValueError: no model",
+    ]
+    assert refusal.last_raised(lines) == "ValueError: no model"
+    assert refusal.last_raised(["The deployment failed to start 3 times in a row."]) is None
     library = refusal.traceback_in([*LOG[:6], "KeyError: 1"])  # no frame of the app: the last one
     assert library[1].endswith("line 1, in call") and library[-1] == "KeyError: 1"
 
 
-def test_a_500_is_told_with_what_the_replica_logged(
-    deployer: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_500_is_told_with_the_log(deployer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deployer, "_logged", lambda app, pattern, since: LOG)
     said = refused(deployer, ROUTES, 500)
     assert said.endswith("answered 500 Internal Server Error for 0 s: shop.NoKey: key")
@@ -161,9 +151,7 @@ def test_a_500_is_told_with_what_the_replica_logged(
     assert refused(deployer, ROUTES, 500).endswith("500 Internal Server Error for 0 s")
 
 
-def test_a_replica_that_died_is_told_by_the_last_that_it_wrote(
-    deployer: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dead_replica_by_its_last_line(deployer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     wrote = [":actor_name:ServeReplica:default:Dies", "going down", ""]
     monkeypatch.setattr(deployer, "_logged", lambda app, pattern, since: wrote)
     refusal = deployer._failed("default", "DEPLOY_FAILED", ["start failed", "ActorDiedError()"], 0)
@@ -174,10 +162,8 @@ def test_a_replica_that_died_is_told_by_the_last_that_it_wrote(
     assert raised.detail[1].startswith('  File "/home/me/shop.py"')
 
 
-@pytest.mark.parametrize("place", ["expect", "told"])
-def test_a_setting_that_is_not_in_force_is_reported(
-    deployer: Any, monkeypatch: pytest.MonkeyPatch, place: str
-) -> None:
+@cases("place", "expect", "told")
+def test_settings_not_in_force(deployer: Any, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     def details() -> Any:
         config = {"word": "old", "boost": 1}
         return {"applications": {"a": {"deployments": {"Shop": {"deployment_config": config}}}}}
@@ -199,22 +185,12 @@ IN_RAY = '  File "/v/lib/python3.11/site-packages/ray/serve/__init__.py", line 4
 IN_IT = '  File "/v/lib/python3.11/site-packages/httptools/parser.py", line 9, in parse'
 
 
-@pytest.mark.parametrize(
-    ("frames", "last", "says"),
-    [
-        ([IN_RAY, IN_IT], "TypeError: bad", "start with httptools {its}: TypeError: bad"),
-        (
-            [IN_IT, IN_RAY],
-            "ImportError: cannot import name 'X' from 'httptools.y' (/v)",
-            "{its}: I",
-        ),
-        (
-            [IN_RAY],
-            "ModuleNotFoundError: No module named 'nowhere'",
-            "start without nowhere, which",
-        ),
-        ([IN_RAY], "RuntimeError: no GCS", "does not start: RuntimeError: no GCS"),
-    ],
+@cases(
+    "frames, last, says",
+    ([IN_RAY, IN_IT], "TypeError: bad", "start with httptools {its}: TypeError: bad"),
+    ([IN_IT, IN_RAY], "ImportError: cannot import name 'X' from 'httptools.y' (/v)", "{its}: I"),
+    ([IN_RAY], "ModuleNotFoundError: No module named 'nowhere'", "start without nowhere, which"),
+    ([IN_RAY], "RuntimeError: no GCS", "does not start: RuntimeError: no GCS"),
 )
 def test_a_ray_that_does_not_start_is_told_with_the_package_beside_it(
     deployer: Any, frames: list[str], last: str, says: str, tmp_path: Path

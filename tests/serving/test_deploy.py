@@ -22,6 +22,7 @@ import yaml  # type: ignore[import-untyped]  # comes with Ray
 
 from serve_bench.core.app_spec import APPS_PACKAGE
 from serve_bench.core.variants import BUILT_IN_VARIANTS
+from tests.cases import cases
 
 ROOT: Final = Path(__file__).parents[2]
 DEPLOY: Final = ROOT / "deploy"
@@ -148,25 +149,20 @@ def test_ray_takes_every_field_of_the_config_and_no_other() -> None:
         taken_by_ray(config)
 
 
-def test_the_manifests_embed_the_config() -> None:
+def test_the_manifests_have_documented_fields_alone() -> None:
     config = read("serve_config.yaml")
     assert yaml.safe_load(read("rayservice.yaml")["spec"]["serveConfigV2"]) == config
     assert read("anyscale-service.yaml")["applications"] == config["applications"]
-
-
-def test_the_manifests_have_documented_fields_alone() -> None:
     assert list(undocumented(read("rayservice.yaml"), "RayService", KUBERAY)) == []
     assert list(undocumented(read("anyscale-service.yaml"), "ServiceConfig", ANYSCALE)) == []
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "told"),
-    [
-        ("serveConfigV2:", "serveConfig:", ".spec.serveConfig: ServiceSpec has no such field"),
-        ("maxReplicas: 1", "maxReplica: 1", "workerGroupSpecs[0].maxReplica: WorkerGroup has no"),
-        ('num-cpus: "0"', "num-cpus: 0", ".rayStartParams.num-cpus: 0 is not str"),
-        ("resources:", "resource:", ".containers[0].resource: Container has no such field"),
-    ],
+@cases(
+    "old, new, told",
+    ("serveConfigV2:", "serveConfig:", ".spec.serveConfig: ServiceSpec has no such field"),
+    ("maxReplicas: 1", "maxReplica: 1", "workerGroupSpecs[0].maxReplica: WorkerGroup has no"),
+    ('num-cpus: "0"', "num-cpus: 0", ".rayStartParams.num-cpus: 0 is not str"),
+    ("resources:", "resource:", ".containers[0].resource: Container has no such field"),
 )
 def test_a_field_that_is_not_documented_is_found(old: str, new: str, told: str) -> None:
     text = (DEPLOY / "rayservice.yaml").read_text()
@@ -293,39 +289,32 @@ def asked_of(locustfile: Any, client: KnownClient) -> KnownClient:
     return client
 
 
-def test_the_load_takes_a_right_answer(locustfile: Any) -> None:
+def test_the_load_takes_a_right_answer(locustfile: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from serve_bench.serving.apps.dlrm_shape import Shape
+
     client = asked_of(locustfile, KnownClient(200, '{"scores": [0.0, 0.25, 0.5, 1.0]}'))
     assert client.failures == []
     ((path, options),) = client.asked
     assert path == "/" and options["catch_response"] is True
     assert 0 <= options["params"]["user_id"] < locustfile.USERS
+    monkeypatch.setenv("RECSYS_ROWS_PER_REQUEST", "")
+    assert load_file("locustfile.py").CANDIDATES == Shape().rows_per_request == 32
 
 
-@pytest.mark.parametrize(
-    ("status", "body", "told"),
-    [
-        (500, '{"scores": [0.1, 0.2, 0.3, 0.4]}', "status 500"),
-        (0, "", "status 0"),
-        (200, "<html>", "not JSON: <html>"),
-        (200, '{"scores": null}', "not 4 scores"),
-        (200, '{"scores": [0.1, 0.2, 0.3]}', "not 4 scores"),
-        (200, '{"scores": [0.1, 0.2, 0.3, 1.5]}', "a score is no probability"),
-        (200, '{"scores": [0.1, 0.2, 0.3, NaN]}', "a score is no probability"),
-        (200, '{"scores": [0.1, 0.2, 0.3, "0.4"]}', "a score is no probability"),
-    ],
+@cases(
+    "status, body, told",
+    (500, '{"scores": [0.1, 0.2, 0.3, 0.4]}', "status 500"),
+    (0, "", "status 0"),
+    (200, "<html>", "not JSON: <html>"),
+    (200, '{"scores": null}', "not 4 scores"),
+    (200, '{"scores": [0.1, 0.2, 0.3]}', "not 4 scores"),
+    (200, '{"scores": [0.1, 0.2, 0.3, 1.5]}', "a score is no probability"),
+    (200, '{"scores": [0.1, 0.2, 0.3, NaN]}', "a score is no probability"),
+    (200, '{"scores": [0.1, 0.2, 0.3, "0.4"]}', "a score is no probability"),
 )
 def test_the_load_finds_a_wrong_answer(locustfile: Any, status: int, body: str, told: str) -> None:
     client = asked_of(locustfile, KnownClient(status, body))
     assert len(client.failures) == 1 and client.failures[0].startswith(told)
-
-
-def test_the_load_expects_the_published_number_of_scores(
-    locustfile: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from serve_bench.serving.apps.dlrm_shape import Shape
-
-    monkeypatch.setenv("RECSYS_ROWS_PER_REQUEST", "")
-    assert load_file("locustfile.py").CANDIDATES == Shape().rows_per_request == 32
 
 
 README: Final = (DEPLOY / "README.md").read_text()

@@ -3,8 +3,6 @@
 Small tables. What needs torch is marked and imports it inside.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any
@@ -26,6 +24,7 @@ from serve_bench.serving.apps.dlrm_features import (
     scores_json,
 )
 from serve_bench.serving.apps.dlrm_shape import Shape
+from tests.cases import cases
 
 SMALL = Shape(table_rows=50, sparse_features=5, dense_features=3, width=8, bottom=(16, 8), top=(8,))
 ODD = Shape(
@@ -38,25 +37,20 @@ def test_the_published_shape_is_the_default() -> None:
     shape = Shape()
     assert (shape.pairs, shape.top_layers[0]) == (351, (415, 256))
     assert shape.tables_bytes == 665_600_000
+    args = {"table_rows": "50", "bottom": "16,64", "top": [8, 4], "ranker": "plain"}
+    assert Shape.from_args(args) == Shape(table_rows=50, bottom=(16, 64), top=(8, 4))
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"width": 32}, "bottom: its last layer must be as wide as an embedding"),
-        ({"dense_features": 0}, "dense_features: 0 is not allowed"),
-        ({"top": ()}, "top: .* is not allowed"),
-        ({"table_rows": 10**8}, "table_rows: 26 tables may have"),
-    ],
+@cases(
+    "change, message",
+    ({"width": 32}, "bottom: its last layer must be as wide as an embedding"),
+    ({"dense_features": 0}, "dense_features: 0 is not allowed"),
+    ({"top": ()}, "top: .* is not allowed"),
+    ({"table_rows": 10**8}, "table_rows: 26 tables may have"),
 )
 def test_what_is_no_shape_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Shape(**change)
-
-
-def test_a_shape_from_arguments() -> None:
-    args = {"table_rows": "50", "bottom": "16,64", "top": [8, 4], "ranker": "plain"}
-    assert Shape.from_args(args) == Shape(table_rows=50, bottom=(16, 64), top=(8, 4))
 
 
 def test_features_are_those_of_the_user_for_ever() -> None:
@@ -66,6 +60,15 @@ def test_features_are_those_of_the_user_for_ever() -> None:
     # Kept from the first version: another machine or numpy must not give others.
     assert ids[0, :3].tolist() == [43521, 21697, 37394]
     assert dense[31, 12] == np.float32(0.5922396183013916)
+    ids = np.concatenate([features(user, SMALL)[1].ravel() for user in range(500)])
+    counts, expected = np.bincount(ids, minlength=50), len(ids) / 50
+    assert ((counts - expected) ** 2 / expected).sum() < 100  # chi-squared, 49 df: p < 1e-4
+    # Blocks hold what lists hold.
+    dense, ids = features(5, SMALL)
+    lists, matrix = as_lists(dense, ids), as_matrix([as_block(dense, ids)] * 2, SMALL.columns)
+    assert matrix.shape == (64, SMALL.columns)
+    assert matrix[32:, SMALL.dense_features :].tolist() == lists["sparse"]
+    assert matrix[:32].view(np.float32)[:, : SMALL.dense_features].tolist() == lists["dense"]
 
 
 def test_the_mix_is_splitmix64() -> None:
@@ -84,21 +87,6 @@ def test_any_user_has_features_in_range(user: int) -> None:
     dense, ids = features(user, SMALL)
     assert dense.min() >= 0 and dense.max() < 1
     assert ids.min() >= 0 and ids.max() < SMALL.table_rows
-
-
-def test_features_are_spread_evenly() -> None:
-    ids = np.concatenate([features(user, SMALL)[1].ravel() for user in range(500)])
-    counts = np.bincount(ids, minlength=50)
-    expected = len(ids) / 50
-    assert ((counts - expected) ** 2 / expected).sum() < 100  # chi-squared, 49 df: p < 1e-4
-
-
-def test_blocks_hold_what_lists_hold() -> None:
-    dense, ids = features(5, SMALL)
-    lists, matrix = as_lists(dense, ids), as_matrix([as_block(dense, ids)] * 2, SMALL.columns)
-    assert matrix.shape == (64, SMALL.columns)
-    assert matrix[32:, SMALL.dense_features :].tolist() == lists["sparse"]
-    assert matrix[:32].view(np.float32)[:, : SMALL.dense_features].tolist() == lists["dense"]
 
 
 @given(st.lists(st.floats(0, 1, width=32), min_size=1, max_size=40))
@@ -126,7 +114,7 @@ def scores_of(kind: str, shape: Shape, users: range, seed: int = 1, together: in
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("shape", [SMALL, ODD, Shape(table_rows=100)], ids=["small", "odd", "full"])
+@cases("shape", SMALL, ODD, Shape(table_rows=100), ids=["small", "odd", "full"])
 def test_both_rankers_give_the_same_scores(shape: Shape) -> None:
     plain = scores_of("plain", shape, range(20))
     tuned = scores_of("tuned", shape, range(20))
@@ -137,7 +125,7 @@ def test_both_rankers_give_the_same_scores(shape: Shape) -> None:
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("kind", ["plain", "tuned"])
+@cases("kind", "plain", "tuned")
 def test_a_user_has_the_same_scores_in_every_batch_and_run(kind: str) -> None:
     alone = scores_of(kind, SMALL, range(12), together=1)
     for together in (2, 5, 12):
@@ -159,8 +147,15 @@ def test_a_batch_in_chunks_has_the_scores_of_one_that_is_whole() -> None:
 
 @pytest.mark.torch
 def test_answers_hold_the_scores() -> None:
-    from serve_bench.serving.apps.dlrm import PlainRanker, TunedRanker
+    import torch
 
+    from serve_bench.serving.apps.dlrm import PlainRanker, TunedRanker, resolve_device
+
+    assert resolve_device("cpu") == "cpu"
+    assert resolve_device("auto") == ("cuda" if torch.cuda.is_available() else "cpu")
+    if not torch.cuda.is_available():
+        with pytest.raises(ValueError, match="CUDA"):
+            resolve_device("cuda")
     tuned = TunedRanker(ODD, "cpu", seed=1)
     payloads = [*blocks(range(3), ODD), *blocks(range(3, 5), ODD, rows=2)]
     answers = tuned.answers(payloads)
@@ -222,35 +217,16 @@ _RANDOM: list[Any] = []
 
 
 @pytest.mark.torch
-def test_the_device_is_found_or_refused() -> None:
-    import torch
-
-    from serve_bench.serving.apps.dlrm import resolve_device
-
-    assert resolve_device("cpu") == "cpu"
-    if torch.cuda.is_available():
-        assert resolve_device("auto") == resolve_device("cuda") == "cuda"
-    else:
-        assert resolve_device("auto") == "cpu"
-        with pytest.raises(ValueError, match="CUDA"):
-            resolve_device("cuda")
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize(
-    ("kind", "bad", "message"),
-    [
-        (
-            "plain",
-            lambda good: {**good, "sparse": good["sparse"][:-1]},
-            "32 rows of dense features and 31 of ids",
-        ),
-        ("tuned", lambda good: good[:-4], "bytes; a row has 76"),
-    ],
+@cases(
+    "kind, bad, message",
+    (
+        "plain",
+        lambda good: {**good, "sparse": good["sparse"][:-1]},
+        "32 rows of dense features and 31 of ids",
+    ),
+    ("tuned", lambda good: good[:-4], "bytes; a row has 76"),
 )
-def test_a_request_with_unequal_lists_is_refused_and_shifts_no_other(
-    kind: str, bad: Callable[[Any], Any], message: str
-) -> None:
+def test_unequal_lists_are_refused(kind: str, bad: Callable[[Any], Any], message: str) -> None:
     from serve_bench.serving.apps import dlrm
 
     shape = Shape(table_rows=50, sparse_features=6)

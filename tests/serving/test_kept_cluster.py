@@ -3,8 +3,6 @@
 Without Ray: what would start one is a stand-in that writes down what it was asked.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +23,7 @@ from serve_bench.serving import strays as marked
 from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import Deployed, LaunchFailed
 from serve_bench.serving.strays import Reaped
+from tests.cases import cases
 from tests.refused import refusal
 
 OPTIONS = ("num_replicas", "max_ongoing_requests")
@@ -73,8 +72,6 @@ class FakeServing:
 
 @dataclass
 class Stage:
-    """The stand-ins, and what was made of them."""
-
     made: list[FakeServing] = field(default_factory=list)
     imports: list[str] = field(default_factory=list)
     fails: bool = False
@@ -123,9 +120,7 @@ def cluster(stage: Stage, tmp_path: Path) -> Any:
     assert run is None or not strays.run_directory(run).exists()
 
 
-def test_one_cluster_for_all_apps_and_one_proof_and_none_before_an_app(
-    cluster: KeptCluster, stage: Stage
-) -> None:
+def test_one_cluster_and_one_proof_for_all_apps(cluster: KeptCluster, stage: Stage) -> None:
     assert cluster.url is None and cluster.mark == {} and cluster.casualties() == []
     assert stage.made == [] and not cluster.proof
     for target in ("shop.py:app", "other.py:app", "only_a.py:app"):
@@ -135,6 +130,8 @@ def test_one_cluster_for_all_apps_and_one_proof_and_none_before_an_app(
     assert serving.proofs == 1 and cluster.proof == {"port": 1234}
     assert dict(cluster.replicas) == {"Shop": 2} and cluster.ray == "2.60.0"
     assert cluster.mark[strays.RUN_MARK] == serving.spec.run_id
+    assert cluster.close() == () and cluster.close() == ()
+    assert serving.closed == 1 and cluster.url is None
 
 
 def test_what_is_in_force_is_not_deployed_again(cluster: KeptCluster, stage: Stage) -> None:
@@ -143,23 +140,16 @@ def test_what_is_in_force_is_not_deployed_again(cluster: KeptCluster, stage: Sta
         cluster.deploy("shop.py:app", options, Asked())
     assert [cell for _, cell in stage.made[0].deploys] == [{}, two, {}]
     assert len(stage.imports) == 1
-
-
-def test_the_request_that_must_be_answered_goes_with_the_deploy(
-    cluster: KeptCluster, stage: Stage
-) -> None:
-    cluster.deploy("shop.py:app", {}, Asked("/best", "POST", (), b"[1]"))
-    (app,) = stage.made[0].apps
+    cluster.deploy("shop.py:app", two, Asked("/best", "POST", (), b"[1]"))
+    app = stage.made[0].apps[-1]  # what must be answered goes with the deploy
     assert app.own is not None and app.own.asked == Asked("/best", "POST", (), b"[1]")
 
 
-@pytest.mark.parametrize(
-    ("target", "options", "says"),
-    [
-        ("shop.py:app", {"Shp.num_replicas": 1}, "has no deployment 'Shp'; did you mean 'Shop'?"),
-        ("shop.py:app", {"Shop.num_replica": 1}, "Shop takes no option 'num_replica'"),
-        ("shop.py:app", {"Shop.num_replicas": 0}, "it takes whole numbers from 1"),
-    ],
+@cases(
+    "target, options, says",
+    ("shop.py:app", {"Shp.num_replicas": 1}, "has no deployment 'Shp'; did you mean 'Shop'?"),
+    ("shop.py:app", {"Shop.num_replica": 1}, "Shop takes no option 'num_replica'"),
+    ("shop.py:app", {"Shop.num_replicas": 0}, "it takes whole numbers from 1"),
 )
 def test_what_is_refused_starts_nothing(
     cluster: KeptCluster, stage: Stage, target: str, options: dict[str, Any], says: str
@@ -169,9 +159,7 @@ def test_what_is_refused_starts_nothing(
     assert stage.made == []
 
 
-def test_the_first_app_may_lie_anywhere_and_a_later_one_may_not(
-    cluster: KeptCluster, stage: Stage, tmp_path: Path
-) -> None:
+def test_a_later_app_lies_in_a_folder(cluster: KeptCluster, stage: Stage, tmp_path: Path) -> None:
     for folder, name in (("b", "first"), ("c", "late")):
         (tmp_path / folder).mkdir(exist_ok=True)
         (tmp_path / folder / f"{name}.py").write_text("app = 1\n")
@@ -179,20 +167,12 @@ def test_the_first_app_may_lie_anywhere_and_a_later_one_may_not(
     assert stage.made[0].spec.folders[-1] == str(tmp_path / "b")
     with pytest.raises(BadInput, match="add it to pythonpath, in the configuration of pytest"):
         cluster.deploy(f"{tmp_path}/c/late.py:app", {}, Asked())
-
-
-def test_a_file_that_another_hides_is_refused(
-    cluster: KeptCluster, stage: Stage, tmp_path: Path
-) -> None:
-    (tmp_path / "a" / "shop.py").write_text("app = 2\n")
+    (tmp_path / "a" / "shop.py").write_text("app = 2\n")  # which another hides
     with pytest.raises(BadInput, match=r"shop.py comes first under the same name"):
         cluster.deploy(f"{tmp_path}/a/shop.py:app", {}, Asked())
-    assert stage.made == []
 
 
-def test_a_cluster_that_did_not_come_up_is_not_tried_again(
-    cluster: KeptCluster, stage: Stage
-) -> None:
+def test_what_did_not_come_up_is_not_tried_again(cluster: KeptCluster, stage: Stage) -> None:
     stage.fails = True
     for target in ("shop.py:app", "other.py:app"):
         with pytest.raises(RunFailed, match="Ray did not start"):
@@ -210,19 +190,11 @@ def test_an_app_that_fails_leaves_the_cluster_to_others(cluster: KeptCluster, st
     assert [path for path, _ in stage.made[0].deploys] == ["shop:app", "other:app", "shop:app"]
 
 
-def test_the_cluster_is_as_large_as_its_first_app_and_a_larger_one_is_refused(
-    cluster: KeptCluster, stage: Stage
-) -> None:
+def test_an_app_larger_than_the_first_is_refused(cluster: KeptCluster, stage: Stage) -> None:
     cluster.deploy("shop.py:app", {"Shop.num_replicas": 20}, Asked())
     assert stage.made[0].spec.most_replicas == 20 and stage.made[0].spec.logical_cpus >= 22
     with pytest.raises(BadInput, match=r"asks for 21 replicas and 21 CPUs of Ray; .* largest app"):
         cluster.deploy("shop.py:app", {"Shop.num_replicas": 21}, Asked())
-
-
-def test_closing_twice_ends_it_once(cluster: KeptCluster, stage: Stage) -> None:
-    cluster.deploy("shop.py:app", {}, Asked())
-    assert cluster.close() == () and cluster.close() == ()
-    assert stage.made[0].closed == 1 and cluster.url is None
 
 
 def test_a_file_is_looked_for_in_the_folders_and_must_be_one(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """The look inside a replica, on a loop without Ray: where requests wait that have several tasks."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 import time
@@ -17,6 +15,8 @@ from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
+
+from tests.cases import cases
 
 CLUSTER = Path(__file__).parents[2] / "serve_bench" / "serving" / "cluster"
 
@@ -125,20 +125,16 @@ def line_of(text: str) -> str:
 NEVER = "await self.lock.acquire()  # never"
 
 
-@pytest.mark.parametrize("middleware", [False, True], ids=["plain", "middleware"])
-@pytest.mark.parametrize(
-    ("endpoint", "text"),
-    [
-        ("locked", NEVER),
-        ("beside", NEVER),
-        ("async_stream", "await self.lock.acquire()  # of a stream"),
-        ("gathered", "await self.lock.acquire()  # of a part"),
-        ("grouped", "await self.lock.acquire()  # of a part"),
-    ],
+@cases("middleware", False, True, ids=["plain", "middleware"])
+@cases(
+    "endpoint, text",
+    ("locked", NEVER),
+    ("beside", NEVER),
+    ("async_stream", "await self.lock.acquire()  # of a stream"),
+    ("gathered", "await self.lock.acquire()  # of a part"),
+    ("grouped", "await self.lock.acquire()  # of a part"),
 )
-def test_of_several_lines_of_the_app_the_innermost_is_named(
-    look: Any, endpoint: str, text: str, middleware: bool
-) -> None:
+def test_the_innermost_line_is_named(look: Any, endpoint: str, text: str, middleware: bool) -> None:
     sample = asyncio.run(sampled(look, endpoint, middleware))
     places = {at[:2]: count for at, count in sample["places"].items()}
     assert places == {("asyncio.Lock.acquire", line_of(text)): 3}

@@ -1,7 +1,5 @@
 """The writer of marks in the processes of Serve, read as the parent reads it."""
 
-from __future__ import annotations
-
 import contextvars
 import os
 import subprocess
@@ -34,20 +32,20 @@ def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
     assert first.name == ("Front" * 20)[:64]
 
 
-def test_a_full_ring_loses_the_oldest_and_counts_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_ring_loses_the_oldest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(marks, "SLOTS", 4)
     ring = marks.Ring(str(tmp_path))
     for at in range(7):
         ring.add((1, 1, 0), at, at, "proxy", "")
+    monkeypatch.setenv(marks.FOLDER, str(tmp_path / "none"))  # without a folder nothing is marked
+    assert marks.exporter() == []
+    monkeypatch.delenv(marks.FOLDER)
+    assert marks.exporter() == []
     read = kept.marks_of((tmp_path / str(os.getpid())).read_bytes())
     assert read.lost == 3 and sorted(one.begin_ns for one in read.marks) == [3, 4, 5, 6]
 
 
-def test_a_span_holds_what_is_marked_within_it_whatever_the_time_of_day(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_span_whatever_the_time_of_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sdk = pytest.importorskip("opentelemetry.sdk.trace")
     provider = sdk.TracerProvider()
     provider.add_span_processor(marks._processor(marks.Ring(str(tmp_path))))
@@ -63,9 +61,7 @@ def test_a_span_holds_what_is_marked_within_it_whatever_the_time_of_day(
     assert (one.kind, one.name, one.parent) == ("replica", "Front", "")
 
 
-def test_a_span_of_the_app_does_not_part_a_call_from_its_caller(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_span_of_the_app_parts_no_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """FastAPI makes one that begins anew from the headers, beside that of Serve."""
     sdk = pytest.importorskip("opentelemetry.sdk.trace")
     serve = pytest.importorskip("ray.serve._private.tracing_utils")
@@ -131,23 +127,11 @@ def started(tmp_path: Path, config: str) -> str:
     return text
 
 
-def test_without_a_folder_nothing_is_marked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(marks.FOLDER, str(tmp_path / "none"))
-    assert marks.exporter() == []
-    monkeypatch.delenv(marks.FOLDER)
-    assert marks.exporter() == []
-
-
 def test_haproxy_has_lines_for_traced_requests_behind_its_bind(tmp_path: Path) -> None:
     lines = started(tmp_path, CONFIG).splitlines()
     at = lines.index("    bind 127.0.0.1:8000")
     assert lines[:at] == CONFIG.splitlines()[:at] and lines[-1] == "    log global"
     assert any("log fd@" in line and "{" not in line for line in lines[at:])
     assert (tmp_path / "log").read_text() == ""
-
-
-def test_a_configuration_of_another_shape_is_used_as_it_is(tmp_path: Path) -> None:
-    other = CONFIG.replace("http_frontend", "web")
+    other = CONFIG.replace("http_frontend", "web")  # of another shape: as it is
     assert started(tmp_path, other) == other

@@ -1,7 +1,5 @@
 """What a launch tells of the code that it measures: commit, sources, packages; without Ray."""
 
-from __future__ import annotations
-
 import importlib
 from pathlib import Path
 from typing import Any
@@ -36,8 +34,8 @@ NAMES = ["app.py", "helper.py"]
 
 
 @pytest.mark.git
-def test_the_commit_of_the_folder_and_how_many_files_differ(
-    measured: Any, checkout: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_commit(
+    measured: Any, checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     head = git(checkout, "rev-parse", "HEAD")
     monkeypatch.setenv("GIT_DIR", "/nowhere")  # of a hook, say: of another repository
@@ -49,25 +47,16 @@ def test_the_commit_of_the_folder_and_how_many_files_differ(
     (checkout / "more.py").write_text("")  # a source that git does not know
     told = measured.commit(str(checkout), [*NAMES, "more.py"])
     assert told == {"commit": head, "changes": 2}
-
-
-@pytest.mark.git
-def test_sources_that_git_does_not_know_have_no_commit(measured: Any, checkout: Path) -> None:
-    other = checkout.parent / "copied"
+    other = checkout.parent / "copied"  # sources that git does not know have none
     other.mkdir()
     (other / "app.py").write_text("")
     assert measured.commit(str(other), ["app.py"]) == {}  # the commit around it says nothing of it
-
-
-def test_outside_of_git_there_is_no_commit(measured: Any, tmp_path: Path) -> None:
-    (tmp_path / "app.py").write_text("")
+    (tmp_path / "app.py").write_text("")  # outside of git
     assert measured.commit(str(tmp_path), ["app.py"]) == {}
     assert measured.commit(str(tmp_path / "gone"), ["app.py"]) == {}
 
 
-def test_the_hash_is_that_of_names_and_contents(
-    measured: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_hash(measured: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hashes = []
     for place, text in (("a", "one = 1\n"), ("b", "one = 1\n"), ("c", "one = 2\n")):
         folder = tmp_path / place
@@ -83,9 +72,7 @@ def test_the_hash_is_that_of_names_and_contents(
     assert measured.digest({str(tmp_path / "a"): NAMES}) == {}
 
 
-def test_every_package_once_as_python_finds_it_first(
-    measured: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_package_once(measured: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for place, version in (("second", "1.0"), ("first", "2.0")):
         info = tmp_path / place / f"Tiny_Rank-{version}.dist-info"
         info.mkdir(parents=True)

@@ -1,7 +1,5 @@
 """Ports: which are free, who owns one, and what is said when one cannot be had."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess
@@ -22,6 +20,7 @@ from serve_bench.serving.launch_spec import (
     port_owner,
 )
 from serve_bench.serving.server import Process, Serving
+from tests.cases import cases
 
 
 def test_a_block_is_below_the_ephemeral_range_and_its_first_ports_can_be_bound() -> None:
@@ -40,6 +39,8 @@ def test_a_block_is_apart_from_one_that_is_in_use_or_soon_will_be() -> None:
         assert block.stop <= taken.start or block.start >= taken.stop
     with pytest.raises(RunFailed, match="no 40 ports in a row"):
         free_block(40, [range(20_000, 32_000)])
+    with pytest.raises(BadInput, match=r"--host: 'no\.such\.invalid' cannot be resolved"):
+        check_port("no.such.invalid", 0)
 
 
 def test_the_owner_of_a_port_is_found_while_it_listens() -> None:
@@ -50,18 +51,16 @@ def test_the_owner_of_a_port_is_found_while_it_listens() -> None:
     assert port_owner(port) is None
 
 
-@pytest.mark.parametrize(
-    ("address", "loopback"),
-    [
-        *(("127.0.0.1", True), ("127.8.8.8", True), ("::1", True), ("::ffff:127.0.0.1", True)),
-        *(("0.0.0.0", False), ("::", False), ("192.0.2.1", False), ("::ffff:192.0.2.1", False)),
-    ],
+@cases(
+    "address, loopback",
+    *(("127.0.0.1", True), ("127.8.8.8", True), ("::1", True), ("::ffff:127.0.0.1", True)),
+    *(("0.0.0.0", False), ("::", False), ("192.0.2.1", False), ("::ffff:192.0.2.1", False)),
 )
 def test_loopback_in_every_spelling(address: str, loopback: bool) -> None:
     assert is_loopback(address) is loopback
 
 
-@pytest.mark.parametrize(("address", "open_"), [("127.0.0.1", False), ("0.0.0.0", True)])
+@cases("address, open_", ("127.0.0.1", False), ("0.0.0.0", True))
 def test_what_is_open_to_the_network(address: str, open_: bool) -> None:
     with socket.create_server((address, 0)) as server:
         port = server.getsockname()[1]
@@ -82,9 +81,7 @@ def test_a_port_that_two_processes_hold_is_that_of_either() -> None:
             heir.communicate()
 
 
-def test_a_proof_is_of_the_process_that_has_taken_the_ports_over(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_proof_is_of_who_has_taken_the_ports_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """A list of processes from before a reload has no port of HAProxy any more."""
     with socket.create_server(("0.0.0.0", 0)) as held:
         serving = Serving(LaunchSpec(VariantUsed("default"), "abcdef", "1", Path("log")))
@@ -97,8 +94,3 @@ def test_a_proof_is_of_the_process_that_has_taken_the_ports_over(
         proof = serving.prove()
     assert [one["pid"] for one in proof["processes"]] == [os.getpid()]
     assert "haproxy" in {entry["role"] for entry in proof["open_to_network"]}
-
-
-def test_a_host_that_cannot_be_resolved_is_named() -> None:
-    with pytest.raises(BadInput, match=r"--host: 'no\.such\.invalid' cannot be resolved"):
-        check_port("no.such.invalid", 0)

@@ -1,7 +1,5 @@
 """What an agent and an observer of `serve-bench rpc` do, whatever carries the calls."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -13,6 +11,7 @@ from typing import Any
 import pytest
 
 from serve_bench.serving.apps.rpc.agent import Agent, episode, figures, one_line, stopped
+from tests.cases import cases
 
 SPEC: dict[str, Any] = {
     **{"observers": 4, "batch": True, "state_size": [3, 2, 5], "nlayers": 2, "out_features": 6},
@@ -32,7 +31,7 @@ def test_an_agent_with_a_fixed_policy_needs_no_torch_and_tells_each_latency_once
     assert agent.take_latencies() == []
 
 
-@pytest.mark.parametrize(("batch", "right"), [(True, 4), (False, 1)])
+@cases("batch, right", (True, 4), (False, 1))
 def test_an_agent_refuses_a_batch_of_another_length(batch: bool, right: int) -> None:
     agent = Agent({**SPEC, "batch": batch, "policy_ms": 0.0})
     assert agent.batch_size == right
@@ -97,7 +96,7 @@ def test_an_error_is_one_line_and_of_a_traceback_its_last() -> None:
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("kind", ["tensor", "array"])
+@cases("kind", "tensor", "array")
 def test_actions_of_the_network_are_within_range_and_one_for_each_state(kind: str) -> None:
     import torch
 
@@ -116,25 +115,18 @@ def test_actions_of_the_network_are_within_range_and_one_for_each_state(kind: st
 
 
 @pytest.mark.torch
-def test_a_state_may_be_read_only_as_those_of_ray_are() -> None:
+def test_a_state_of_another_shape_is_refused_and_one_that_is_read_only_is_not() -> None:
     import numpy
-
-    state = numpy.zeros((3, 2, 5), numpy.float32)
-    state.setflags(write=False)
-    (action,) = Agent({**SPEC, "batch": False}).select([state], 0)
-    assert 0 <= action < 6
-
-
-@pytest.mark.torch
-def test_a_state_of_another_shape_is_refused() -> None:
     import torch
 
     agent = Agent({**SPEC, "batch": False})
     with pytest.raises(RuntimeError):
         agent.select([torch.rand(3, 2, 4)], 0)
     assert agent.take_latencies() == []
-    agent.select([torch.rand(3, 2, 5)], 0)
-    assert len(agent.take_latencies()) == 1
+    state = numpy.zeros((3, 2, 5), numpy.float32)
+    state.setflags(write=False)  # as those of Ray are
+    (action,) = agent.select([state], 0)
+    assert 0 <= action < 6 and len(agent.take_latencies()) == 1
 
 
 @pytest.mark.torch

@@ -3,8 +3,6 @@
 Read from the sources, since no run shows all that may give no answer.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import threading
@@ -16,6 +14,7 @@ from typing import Any, Final
 import pytest
 
 import serve_bench
+from tests.cases import cases
 
 PACKAGE: Final = Path(serve_bench.__file__).parent
 CLUSTER: Final = PACKAGE / "serving" / "cluster"
@@ -86,18 +85,16 @@ def test_every_question_has_a_time_out() -> None:
     assert not {file: lines for file, lines in wrong.items() if lines}
 
 
-@pytest.mark.parametrize(
-    ("line", "ends"),
-    [
-        ("ray.get(x)", False),
-        ("ray.get(x, timeout=3)", True),
-        ("future.result()", False),
-        ("handle.remote(1).result(timeout_s=2)", True),
-        ("process.wait()", False),
-        ("subprocess.run(words, check=False)", False),
-        ("serve.status()", False),
-        ("in_time(CONTROLLER, lambda: serve.status().applications)", True),
-    ],
+@cases(
+    "line, ends",
+    ("ray.get(x)", False),
+    ("ray.get(x, timeout=3)", True),
+    ("future.result()", False),
+    ("handle.remote(1).result(timeout_s=2)", True),
+    ("process.wait()", False),
+    ("subprocess.run(words, check=False)", False),
+    ("serve.status()", False),
+    ("in_time(CONTROLLER, lambda: serve.status().applications)", True),
 )
 def test_a_question_without_an_end_is_found(line: str, ends: bool) -> None:
     assert (without_end(line) == []) is ends
@@ -123,9 +120,7 @@ def fail(error: Exception) -> None:
     raise error
 
 
-def test_a_look_asks_the_replicas_that_run_and_none_that_is_pending(
-    actors: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_look_asks_replicas_that_run(actors: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     look: Any = importlib.import_module("look")
     states = {"SERVE_REPLICA::a#A#1": "RUNNING", "SERVE_REPLICA::a#A#2": "STARTING"}
     replicas = [{"actor_name": name, "state": state} for name, state in states.items()]

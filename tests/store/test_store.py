@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 import sys
 from datetime import UTC, datetime, timedelta, timezone
@@ -12,6 +10,7 @@ from serve_bench.core.result import Resume
 from serve_bench.observing.profiler import Profiling
 from serve_bench.store import RECORDS_FILE, RunFolder, read
 from tests import places
+from tests.cases import cases
 from tests.records import AT, ROWS, launch, planned, run, trial
 from tests.refused import refusal
 
@@ -67,7 +66,7 @@ def test_resume_goes_on_behind_what_is_there(tmp_path: Path) -> None:
     assert read(tmp_path).complete
 
 
-@pytest.mark.parametrize("link", ["samples.jsonl", "profiles", "logs/launch-1.log"])
+@cases("link", "samples.jsonl", "profiles", "logs/launch-1.log")
 def test_a_folder_with_links_is_not_gone_on_with(link: str, tmp_path: Path) -> None:
     with RunFolder.create(tmp_path / "r", now=NOW) as folder:
         folder.append(run(FIRST))
@@ -110,23 +109,15 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
     RunFolder.resume(tmp_path)[0].close()
 
 
-def test_a_pipe_is_no_record_and_nobody_waits_for_it(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / RECORDS_FILE)
-    with pytest.raises(BadInput, match=r"records\.jsonl: is no regular file"):
-        read(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("absent", None, "absent: no such folder"),
-        ("", None, ": holds no run (no records.jsonl)"),
-        (RECORDS_FILE, "", "records.jsonl: the file is empty: nothing was recorded"),
-        (RECORDS_FILE, "hello\n", "records.jsonl: line 1 is not the record of a run"),
-        (RECORDS_FILE, b"\xff\xfe\n", "records.jsonl: line 1 is not the record of a run"),
-        (RECORDS_FILE, "[" * 100_000, "records.jsonl: line 1 is not the record of a run"),
-        (RECORDS_FILE, '{"kind": "run", "format": 99}\n', "a newer one is needed"),
-    ],
+@cases(
+    "name, content, message",
+    ("absent", None, "absent: no such folder"),
+    ("", None, ": holds no run (no records.jsonl)"),
+    (RECORDS_FILE, "", "records.jsonl: the file is empty: nothing was recorded"),
+    (RECORDS_FILE, "hello\n", "records.jsonl: line 1 is not the record of a run"),
+    (RECORDS_FILE, b"\xff\xfe\n", "records.jsonl: line 1 is not the record of a run"),
+    (RECORDS_FILE, "[" * 100_000, "records.jsonl: line 1 is not the record of a run"),
+    (RECORDS_FILE, '{"kind": "run", "format": 99}\n', "a newer one is needed"),
 )
 def test_what_cannot_be_read_is_one_line(
     tmp_path: Path, name: str, content: str | bytes | None, message: str
@@ -135,6 +126,8 @@ def test_what_cannot_be_read_is_one_line(
         (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     said = refusal(read, tmp_path / name)
     assert said.startswith(str(tmp_path)) and said.endswith(message)
+    os.mkfifo(tmp_path / "pipe")  # nobody waits for it
+    assert refusal(read, tmp_path / "pipe").endswith("pipe: is no regular file")
 
 
 def test_a_damaged_byte_costs_its_line_alone(tmp_path: Path) -> None:

@@ -324,14 +324,6 @@ def software_of(launches: Iterable[Launch]) -> dict[str, str]:
     return {name: " and ".join(values) for name, values in found.items()}
 
 
-def software_words(launches: Iterable[Launch]) -> str:
-    """`app commit abc1234 (2 uncommitted changes), sources 9f3a41d2, 131 packages`."""
-    found = software_of(launches)
-    app = [f"{name} {found.pop(name)}" for name in ("app commit", "app sources") if name in found]
-    words = [*app, *([f"{len(found)} packages"] if found else [])]
-    return ", ".join(words).replace(", app sources ", ", sources ")
-
-
 def software_changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
     """In what two of `software_of` differ: `protobuf 6.33 -> 7.1`, `click none -> 8.3`. What one of
     them does not tell at all is passed over."""

@@ -9,7 +9,6 @@ measured, so B is worse; where too little is known as broken, which is held agai
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 
 from serve_bench.analysis.capacity.launch import LaunchSearch, Searches, meets
@@ -35,29 +34,32 @@ def condensed(result: Result) -> Result:
     """The run with a trial for each cell and launch that was searched to its end. Raises
     FormatError for a damaged suite."""
     searches = read_searches(result)
-    label = label_row(searches)
+    traffic = result.plan[0].row.traffic if result.plan else Traffic()
+    # How many connections its probes had is a matter of the search.
+    label = name_row(searches) + traffic.suffix
+    row = Row(label, traffic.client, 1, loop="open", **vars(traffic))
     last = max([searches.asked.launches, *(trial.round for trial in result.trials)])
-    planned = [_plan(trial, label) for trial in result.plan if trial.round <= last]
-    plan = {trial.key: trial for trial in planned}
+    planned = [_plan(trial, row) for trial in result.plan if trial.round <= last]
     trials: list[Trial] = []
-    failures: list[Failure] = []
+    failures = list(result.failures)
     for place in searches.places:
         for search, estimate in zip(searches.ended(place), searches.estimates(place), strict=True):
             if search.finished:
-                trials.append(trial := _measure(search, estimate, label))
-                failures += _explain_bounds(trial, estimate)
+                trials.append(trial := _measure(search, estimate, row))
+                failures += [] if estimate.rate is not None else [_explain_bounds(trial, estimate)]
     # How it was searched is no setting of the load.
     suite = {name: value for name, value in result.run.suite.items() if name != "capacity"}
+    plan = tuple({trial.key: trial for trial in planned}.values())
     return replace(
         result,
-        run=replace(result.run, suite=suite, plan=tuple(plan.values())),
+        run=replace(result.run, suite=suite, plan=plan),
         resumes=tuple(replace(resume, plan=()) for resume in result.resumes),
         trials=tuple(trials),
-        failures=(*result.failures, *failures),
+        failures=tuple(failures),
     )
 
 
-def label_row(searches: Searches) -> str:
+def name_row(searches: Searches) -> str:
     """`capacity at p99 <= 50 ms, errors <= 1 %`: alike for an SLO however it was written, and with
     arrivals other than those of Poisson."""
     goals = sorted(searches.slo.objectives, key=lambda goal: (goal.kind == "errors", goal.name))
@@ -67,17 +69,12 @@ def label_row(searches: Searches) -> str:
     return f"capacity at {', '.join(words)}"
 
 
-def _row(label: str, traffic: Traffic) -> Row:
-    """How many connections its probes had is a matter of the search."""
-    return Row(label + traffic.suffix, traffic.client, 1, loop="open", **vars(traffic))
+def _plan(part: PlannedTrial | LaunchSearch, row: Row) -> PlannedTrial:
+    key = trial_key(part.variant, part.round, part.cell, row.label)
+    return PlannedTrial(key, part.round, part.variant, part.cell, row)
 
 
-def _plan(trial: PlannedTrial, label: str) -> PlannedTrial:
-    row = _row(label, trial.row.traffic)
-    return replace(trial, key=trial_key(trial.variant, trial.round, trial.cell, row.label), row=row)
-
-
-def _measure(search: LaunchSearch, estimate: LaunchEstimate, label: str) -> Trial:
+def _measure(search: LaunchSearch, estimate: LaunchEstimate, row: Row) -> Trial:
     """The capacity of a launch in the place of a throughput. Its CPU is that of the probe nearest
     to it. The SLO fixes its latency and judges its failed requests, so it has neither."""
     rate = estimate.rate or estimate.low or estimate.high or 1.0
@@ -85,41 +82,26 @@ def _measure(search: LaunchSearch, estimate: LaunchEstimate, label: str) -> Tria
     near = min(served, key=lambda trial: abs(math.log((trial.row.rate_per_s or 1.0) / rate)))
     met = any(meets(probe, search.bounds) for probe in search.probes if probe.whole)
     completed = near.completed_in_windows if met or estimate.ceiling != "floor" else 0
-    row = _row(label, search.traffic or Traffic())
-    return Trial(
-        trial_key(search.variant, search.round, search.cell, row.label),
+    trial = _plan(search, row).measured(
         near.launch,
-        search.round,
-        search.variant,
-        search.cell,
-        row,
         near.started_at,
         measured_s(near),
         Warmup(0.0, True, 0, True),
         {MAIN: Metric("requests/s", "higher", (rate,))},
         Counts(completed, completed, {}, 0),
+        seconds={},
         flags={FITTED: True},
-        usage=near.usage,
     )
+    return replace(trial, usage=near.usage)
 
 
-def _explain_bounds(trial: Trial, estimate: LaunchEstimate) -> Iterator[Failure]:
+def _explain_bounds(trial: Trial, estimate: LaunchEstimate) -> Failure:
     """That a launch has bounds alone. As its failure, so that its rate enters no comparison."""
-    if estimate.rate is not None:
-        return
     ends = {"at least": estimate.low, "below": estimate.high}
     words = [f"{word} {number(end, 3)} req/s" for word, end in ends.items() if end is not None]
     floor = "higher ones met the SLO" if trial.counts.completed else "no rate met the SLO"
     why = {"client": "the client could send no more", "floor": floor}
     reason = why.get(estimate.ceiling or "") or "; ".join(estimate.doubts)
-    yield Failure(
-        "trial",
-        f"only bounded: {' and '.join(words) or 'no bound known'} ({reason})",
-        trial.started_at,
-        key=trial.key,
-        launch=trial.launch or None,
-        variant=trial.variant,
-        round=trial.round,
-        cell=trial.cell,
-        row=trial.row,
-    )
+    message = f"only bounded: {' and '.join(words) or 'no bound known'} ({reason})"
+    place = (trial.key, trial.launch or None, trial.variant, trial.round, trial.cell, trial.row)
+    return Failure("trial", message, trial.started_at, *place)

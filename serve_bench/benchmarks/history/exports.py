@@ -12,21 +12,14 @@ same in each export, whatever else was measured, so that tools which keep them f
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
-from serve_bench.analysis.history import Group, History, HistoryPoint, Series
+from serve_bench.analysis.history import Group, History, Series
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import cell_slug
 from serve_bench.view.csv import csv_of, json_of
 
 ATTRIBUTES: Final = ("run", "ray", "serve_bench")
-OTAVA_TEST: Final = "serve-bench"
-OTAVA_FILE: Final = "history.csv"
-
-
-def _ends(point: HistoryPoint) -> tuple[float | None, float | None]:
-    interval = point.interval
-    return (None, None) if interval is None else (interval.low, interval.high)
 
 
 def otava_csv(history: History) -> str:
@@ -35,37 +28,29 @@ def otava_csv(history: History) -> str:
     group = _only_group(history)
     rows = []
     for number, run in enumerate(group.runs):
-        values = {
-            _name(series, metric=True): series.points[number].value for series in group.series
-        }
+        values = {_name(series): series.points[number].value for series in group.series}
+        about = {"time": run.run.started_at, "run": run.run.id}
+        about |= {"ray": run.versions.get("ray", ""), "serve_bench": run.run.tool_version}
         if None not in values.values():
-            about = {"time": run.run.started_at, "run": run.run.id}
-            versions = {"ray": run.versions.get("ray"), "serve_bench": run.run.tool_version}
-            rows.append({**about, **versions, **values})
+            rows.append({**about, **values})
     if not rows:
         raise BadInput("--format otava: no run has a value of every row: choose one by --row")
-    return csv_of(("time", *ATTRIBUTES, *otava_columns(group)), rows)
-
-
-def otava_columns(group: Group) -> dict[str, int]:
-    """The columns of the series: 1 where higher is better, -1 where lower is."""
-    return {
-        _name(series, metric=True): 1 if series.measure.better == "higher" else -1
-        for series in group.series
-    }
+    return csv_of(("time", *ATTRIBUTES, *map(_name, group.series)), rows)
 
 
 def otava_config(history: History) -> str:
     """The config of Otava for that CSV, as `history.csv`."""
-    columns = otava_columns(_only_group(history))
-    test = {
-        "type": "csv",
-        "file": OTAVA_FILE,
-        "time_column": "time",
-        "attributes": list(ATTRIBUTES),
-        "metrics": {name: {"column": name, "direction": up} for name, up in columns.items()},
+    metrics = {
+        _name(series): {
+            "column": _name(series),
+            "direction": 1 if series.measure.better == "higher" else -1,
+        }
+        for series in _only_group(history).series
     }
-    return json_of({"tests": {OTAVA_TEST: test}})
+    test = {"type": "csv", "file": "history.csv", "time_column": "time"}
+    return json_of(
+        {"tests": {"serve-bench": {**test, "attributes": list(ATTRIBUTES), "metrics": metrics}}}
+    )
 
 
 def bencher_json(history: History) -> str:
@@ -73,13 +58,12 @@ def bencher_json(history: History) -> str:
     benchmarks: dict[str, dict[str, dict[str, float]]] = {}
     for series in _only_group(history).series:
         point = series.points[-1]
-        low, high = _ends(point)
         if point.value is not None:
-            values = {"value": point.value, "lower_value": low, "upper_value": high}
-            measures = benchmarks.setdefault(_name(series), {})
-            measures[series.measure.name] = {
-                name: value for name, value in values.items() if value is not None
-            }
+            values = {"value": point.value}
+            if point.interval is not None:
+                values["lower_value"] = point.interval.low
+                values["upper_value"] = point.interval.high
+            benchmarks.setdefault(_place(series), {})[series.measure.name] = values
     return json_of(benchmarks)
 
 
@@ -94,21 +78,17 @@ def github_action_json(history: History) -> str:
             "--format github-action-benchmark: takes metrics of which all are better higher or all "
             f"lower; here: {words}: choose by --metric"
         )
-    run, entries = group.runs[-1], []
+    newest, ray = group.runs[-1].run.id, group.runs[-1].versions.get("ray", "unknown")
+    entries = []
     for series in group.series:
         point = series.points[-1]
-        if point.value is None:
-            continue
-        entry = {
-            "name": _name(series, metric=True),
-            "unit": series.measure.unit,
-            "value": point.value,
-            "extra": f"run {run.run.id}, launches {point.launches}, "
-            f"ray {run.versions.get('ray', 'unknown')}",
-        }
-        if point.interval is not None:
-            entry["range"] = f"± {(point.interval.high - point.interval.low) / 2:.4g}"
-        entries.append(entry)
+        if point.value is not None:
+            entry: dict[str, Any] = {"name": _name(series), "unit": series.measure.unit}
+            entry["value"] = point.value
+            if point.interval is not None:
+                entry["range"] = f"± {(point.interval.high - point.interval.low) / 2:.4g}"
+            entry["extra"] = f"run {newest}, launches {point.launches}, ray {ray}"
+            entries.append(entry)
     return json_of(entries)
 
 
@@ -132,7 +112,11 @@ def _only_group(history: History) -> Group:
     return history.groups[0]
 
 
-def _name(series: Series, metric: bool = False) -> str:
-    """`default/bs1-ongoing1-rep1/100 connections (raw)`, with the metric if asked for."""
-    words = [series.variant, cell_slug(series.cell), f"{series.row} ({series.client})"]
-    return "/".join([*words, series.measure.name] if metric else words)
+def _place(series: Series) -> str:
+    """`default/bs1-ongoing1-rep1/100 connections (raw)`."""
+    return f"{series.variant}/{cell_slug(series.cell)}/{series.row} ({series.client})"
+
+
+def _name(series: Series) -> str:
+    """The same with the metric behind it."""
+    return f"{_place(series)}/{series.measure.name}"

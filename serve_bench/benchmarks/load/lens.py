@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from serve_bench.analysis.checks import added_of, client_words
-from serve_bench.analysis.statistics import MAIN, merged, silent_from, windows_of
+from serve_bench.analysis.statistics import LATENCY, MAIN, merged, silent_from, windows_of
 from serve_bench.analysis.verdict import Verdict, limited_by
 from serve_bench.analysis.verdict.evidence import rate_of
 from serve_bench.core.errors import FormatError
@@ -19,6 +19,7 @@ from serve_bench.core.result import Result, Trial
 from serve_bench.view import streams
 from serve_bench.view.blocks import (
     curve_of,
+    histogram_table,
     latency_curve,
     limit_words,
     percentile_charts,
@@ -51,7 +52,7 @@ METRICS: Final = TableSpec(
     ),
 )
 RATES: Final = TableSpec(
-    "Rates",
+    "Rates over windows",
     (Field("name", "metric"), Field(MAIN), Field("events"), Field("most"), Field("within_std")),
 )
 
@@ -66,7 +67,13 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     loads = [row for row in rows if row.trials]
     plain = [row for row in loads if row.dims["status"] != "profiled"]
     slowed = [row for row in loads if row.dims["status"] == "profiled"]
-    blocks: list[Block] = [block for row in plain for block in _figure_blocks(row)]
+    blocks: list[Block] = [block for row in plain for block in _figure_blocks(row, len(plain) > 1)]
+    blocks += [Facts(tuple(_account(row.trials[0]))) for row in plain]
+    blocks += [
+        table
+        for row in plain
+        if (table := histogram_table(merged(row.trials[:1], LATENCY))) is not None
+    ]
     for row in rows:
         if not row.trials:
             lines = (warning.line for warning in row.warnings)
@@ -79,7 +86,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     sections = [Section("results", "Results", tuple(blocks), "headline")] if blocks else []
     if loads:
         facts = tuple(block for row in loads for block in _request_blocks(row, len(loads) > 1))
-        sections.append(Section("requests", "Requests and client", facts, "table"))
+        sections.append(Section("requests", "Requests and client", facts))
     if slowed:
         again = tuple(block for row in slowed for block in _slowed_blocks(row))
         sections.append(Section("profiled", "The load with a profiler", again, "table"))
@@ -168,19 +175,15 @@ def _describe_loop(trial: Trial) -> str:
 # Figures.
 
 
-def _figure_blocks(row: ViewRow) -> Iterator[Block]:
-    """Times of a load, a metric a row, under its whole; its warnings stand under the first."""
-    trial, names = row.trials[0], _times(row)
-    rates = [*_rate_rows(row)]
-    metrics = [_metric_row(row, name) for name in names]
-    head = f"{row.name}: {_describe_whole(trial)}"
-    first = rates[:1] if rates else metrics[:1]
-    first = [replace(line, warnings=row.warnings) for line in first]
-    yield make_table(RATES, [*first, *rates[1:]], caption=head)
-    if metrics:
-        meanings = [f"{metric_name(name)}: {_meaning(name)}" for name in names]
-        notes = ("; ".join(meanings),) if len(names) > 1 else ()
-        yield make_table(replace(METRICS, caption="Times", notes=notes), metrics)
+def _figure_blocks(row: ViewRow, several: bool = False) -> Iterator[Block]:
+    """Times of a load, a metric a row; its warnings stand under the first."""
+    names = _times(row)
+    metrics = [_metric_row(row, name) for name in names] or [ViewRow({}, {}, row.name)]
+    metrics[0] = replace(metrics[0], warnings=row.warnings)
+    meanings = [f"{metric_name(name)}: {_meaning(name)}" for name in names]
+    notes = ("; ".join(meanings),) if len(names) > 1 else ()
+    caption = f"Times, {row.name}" if several else ""
+    yield make_table(replace(METRICS, caption=caption, notes=notes), metrics)
 
 
 def _rate_rows(row: ViewRow) -> Iterator[ViewRow]:
@@ -279,12 +282,14 @@ def _request_blocks(row: ViewRow, several: bool) -> Iterator[Block]:
     """What became of the requests of a load, and whether its client set the figures."""
     trial = row.trials[0]
     yield from [Prose((row.name,))] if several else []
-    yield Facts(tuple(_account(trial)))
+    yield make_table(RATES, [*_rate_rows(row)], caption=_describe_whole(trial))
+    yield Facts(tuple(_further(trial)))
     notes = tuple(str(note) for note in trial.client.get("notes") or ())
     yield from [Prose(notes, "doubt", listed=True)] if notes else []
 
 
 def _account(trial: Trial) -> Iterator[tuple[str, str]]:
+    """What became of all requests."""
     client, counts = trial.client, trial.counts
     carried = f"{counts.carried_in:,} carried in + " if counts.carried_in else ""
     yield (
@@ -292,23 +297,29 @@ def _account(trial: Trial) -> Iterator[tuple[str, str]]:
         f"{carried}{counts.sent:,} sent = {counts.completed:,} completed + "
         f"{counts.failed_total:,} failed + {counts.in_flight:,} unanswered",
     )
-    if late := describe_late(trial):
-        yield "in flight", late
     if counts.unsent:
         yield "not sent", f"{counts.unsent:,} were due, and waited for a free connection"
     if text := streams.merged_words([trial]):
         yield "events", text
     if text := streams.tokens_words(trial):
         yield "tokens", text
-    if codes := client.get("status_codes"):
-        texts = [f"{code}: {count:,}" for code, count in codes.items()]
-        more = f" and {len(texts) - MOST_NAMED} more" if len(texts) > MOST_NAMED else ""
-        yield "status", ", ".join(texts[:MOST_NAMED]) + more
-    yield "errors", failures_of([trial]) or "none"
+    if errors := failures_of([trial]):
+        yield "errors", errors
     if client.get("retried"):
         yield "retried", f"{client['retried']:,} (their latency runs from the first attempt)"
     if client.get("reconnects"):
         yield "connections", f"{client['reconnects']:,} opened again"
+
+
+def _further(trial: Trial) -> Iterator[tuple[str, str]]:
+    """What was in flight at the end, the status codes, and whether the client set the figures."""
+    client = trial.client
+    if late := describe_late(trial):
+        yield "in flight", late
+    if codes := client.get("status_codes"):
+        texts = [f"{code}: {count:,}" for code, count in codes.items()]
+        more = f" and {len(texts) - MOST_NAMED} more" if len(texts) > MOST_NAMED else ""
+        yield "status", ", ".join(texts[:MOST_NAMED]) + more
     if words := used_words(trial.usage):
         yield "CPU", words
     if verdict := client.get("verdict"):

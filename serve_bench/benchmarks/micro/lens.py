@@ -20,17 +20,11 @@ from serve_bench.view import streams, waterfall
 from serve_bench.view.blocks import limit_words, listed, sentence
 from serve_bench.view.document import Finding, Prose, ReportOptions, Section, Table
 from serve_bench.view.figures import Value, declare
-from serve_bench.view.frame import (
-    Field,
-    TableSpec,
-    ViewRow,
-    describe_figures,
-    make_table,
-    share_hints,
-)
+from serve_bench.view.frame import Field, TableSpec, ViewRow, describe_figures, make_table
 from serve_bench.view.inside import mean_by_role, usage_table
 from serve_bench.view.lens import Lens, View
 from serve_bench.view.names import Names, names_of, place_of
+from serve_bench.view.published import published_notes
 from serve_bench.view.row_charts import chart_sections
 from serve_bench.view.rows import CellPart, Entry, Page
 from serve_bench.view.texts import cell_title, limited_line
@@ -70,7 +64,7 @@ FIGURES: Final = (
     Field("events", detail=True),
     *(Field(f"{metric}_{share}") for metric in ("ttft", "itl") for share in ("p50", "p99")),
     Field("tokens"),
-    Field("errors"),
+    Field("errors", quiet=True),
     Field("launch_spread"),
     Field("published", "published", "requests/s"),
     Field("limit", "limited by"),
@@ -84,23 +78,22 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     order = [id(entry) for entry in names.in_order(page.entries)]
     rows.sort(key=lambda row: order.index(id(row.entry)))
     measured = [row for row in rows if _is_measured(row)]
-    shown, hints = share_hints(rows)
     fallen = list(find_collapses(measured))
     sections = []
     if rows:
         spec = TableSpec(
             "Throughput, latency and limit by row",
             (*_name_fields(names), *FIGURES),
-            tuple(_notes(page, names)),
+            (*_notes(page, names), *(published_notes() if options.published else ())),
         )
         leading = [_best(measured), *(row for _, row in fallen)]
-        hints = [*hints, *(hint for row in leading if row for hint in _limit_hint(row))]
+        hints = (hint for row in leading if row for hint in _limit_hint(row))
         texts = tuple(dict.fromkeys(hints))
         hint = (Prose(texts, "quiet", listed=True),) if texts else ()
-        blocks = (make_table(spec, shown), *hint)
+        blocks = (make_table(spec, rows), *hint)
         sections.append(Section("results", "Results", blocks, "headline"))
     if usage := _usage(page, measured):
-        sections.append(Section("usage", "CPU by process", (usage,), "table"))
+        sections.append(Section("usage", "CPU by process", (usage,)))
     app = result.run.suite.get("app")
     name = f" {app['target'].rpartition('/')[2]}" if isinstance(app, dict) else ""
     causes = _count_causes(measured)

@@ -28,12 +28,11 @@ from serve_bench.benchmarks.scale.request import (
     ScaleSuite,
     apps_of,
     expected_s,
-    invalid_share,
     on_nodes,
     processes_of,
+    why_invalid,
 )
 from serve_bench.core.errors import RunFailed
-from serve_bench.core.failed_requests import failures_of
 from serve_bench.core.figures import counted
 from serve_bench.core.load_result import LoadResult, Progress
 from serve_bench.core.load_spec import HANDLE, Load, Timing
@@ -387,17 +386,6 @@ def nodes_trial(
     return replace(
         trial, counts=counts, client={**trial.client, "nodes": [dict(node) for node in nodes]}
     )
-
-
-def why_invalid(trial: Trial) -> str | None:
-    """Why a trial is that of a broken run; None where it is not."""
-    counts = trial.counts
-    share = invalid_share(counts.completed, counts.failed_total)
-    if share is None:
-        return None
-    if not counts.completed and not counts.failed_total:
-        return "invalid: no request was answered"
-    return f"invalid: {100 * share:.1f} % of the requests failed ({failures_of([trial])})"
 
 
 def with_values(trial: Trial, values: Mapping[str, tuple[str, float | None]]) -> Trial:

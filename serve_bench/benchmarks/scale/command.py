@@ -136,9 +136,7 @@ def _run(workload: Workload, options: ScaleOptions) -> int:
         if suite.workload != workload:
             raise BadInput(f"--resume: {options.resume} holds a run of scale {suite.workload}")
         suite = checked(suite)
-    from serve_bench.benchmarks.scale.drive import (
-        run,  # what drives loads is loaded once all is well
-    )
+    from serve_bench.benchmarks.scale.drive import run
 
     return run(suite, options, report, earlier)
 

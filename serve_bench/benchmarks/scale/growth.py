@@ -1,13 +1,8 @@
 """How a quantity grows with the number of replicas: the exponent b of y = a n^b. Pure.
 
 Rule: b is the slope of log(y) over log(n) by least squares, one point for each size (the mean over
-its launches), and needs FEWEST sizes with positive values:
-
-    b = S_xy / S_xx, S_xy = sum (x - x_mean)(y - y_mean), S_xx = sum (x - x_mean)^2
-    standard error = sqrt(sum of squared residuals / (k - 2) / S_xx) for k sizes
-    95 % interval = b -+ t(0.975, k - 2) x standard error
-
-with x = log(n), y = log(value). The interval takes the residuals as chance. Where a quantity bends
+its launches), and needs FEWEST sizes with positive values. Its 95 % interval is that of Student's t
+with k - 2 degrees of freedom for k sizes; it takes the residuals as chance. Where a quantity bends
 (flat at first, then growing), b is the middle of it and the interval says little: look at the plot.
 """
 
@@ -18,6 +13,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
+
+from serve_bench.analysis.ratios import quantile
 
 FEWEST: Final = 3
 """Sizes: two points are always on a line."""
@@ -41,43 +38,30 @@ NAMED: Final[Mapping[float, str]] = {
 }
 """n: replicas."""
 
-#: Student's t, 97.5 %, by degrees of freedom from 1; beyond them the last, which is a little wide.
-_T: Final = (
-    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
-    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
-)
-
 
 @dataclass(frozen=True)
 class Growth:
-    """A fit y = factor * n^exponent over `sizes` sizes, with the standard error of the exponent and
-    its 95 % interval from `low` to `high`."""
+    """A fit y = factor * n^exponent, with the standard error of the exponent and its 95 % interval
+    from `low` to `high`."""
 
     exponent: float
     std_error: float
     low: float
     high: float
     factor: float
-    sizes: int
-
-    @property
-    def unknown(self) -> str | None:
-        """Why no kind of growth can be named; None where one can."""
-        if self.high - self.exponent > WIDE:
-            return "unknown: the points scatter, or are too few"
-        if sum(self.low <= exponent <= self.high for exponent in NAMED) > 1:
-            return "unknown: more than one kind of growth fits"
-        return None
 
     @property
     def words(self) -> str:
         """What it grows like: the nearest named kind that the interval holds, else between two."""
-        if self.unknown is not None:
-            return self.unknown
         b = self.exponent
-        named = min(NAMED, key=lambda exponent: abs(exponent - b))
-        if self.low <= named <= self.high or abs(named - b) <= NEAR:
-            return NAMED[named]
+        if self.high - b > WIDE:
+            return "unknown: the points scatter, or are too few"
+        fitting = [exponent for exponent in NAMED if self.low <= exponent <= self.high]
+        if len(fitting) > 1:
+            return "unknown: more than one kind of growth fits"
+        nearest = min(NAMED, key=lambda exponent: abs(exponent - b))
+        if fitting or abs(nearest - b) <= NEAR:
+            return NAMED[nearest]
         verb, unit = ("grows", "n") if b > 0 else ("falls", "1/n")
         if abs(b) <= SLOW:
             return f"{verb} slowly"
@@ -91,18 +75,9 @@ def fit_growth(points: Sequence[tuple[int, float]]) -> Growth | None:
     if len({x for x, _ in usable}) < FEWEST:
         return None
     xs, ys = [x for x, _ in usable], [y for _, y in usable]
-    x_mean, y_mean = statistics.fmean(xs), statistics.fmean(ys)
-    s_xx = sum((x - x_mean) ** 2 for x in xs)
-    slope = sum((x - x_mean) * (y - y_mean) for x, y in usable) / s_xx
-    residuals = sum((y - y_mean - slope * (x - x_mean)) ** 2 for x, y in usable)
-    free = len(usable) - 2
-    error = math.sqrt(residuals / free / s_xx)
-    half = _T[min(free, len(_T)) - 1] * error
-    return Growth(
-        exponent=slope,
-        std_error=error,
-        low=slope - half,
-        high=slope + half,
-        factor=math.exp(y_mean - slope * x_mean),
-        sizes=len(usable),
-    )
+    slope, offset = statistics.linear_regression(xs, ys)
+    residuals = sum((y - offset - slope * x) ** 2 for x, y in usable)
+    degrees = len(usable) - 2
+    error = math.sqrt(residuals / degrees / (statistics.pvariance(xs) * len(xs)))
+    half = quantile(degrees, 0.975) * error
+    return Growth(slope, error, slope - half, slope + half, math.exp(offset))

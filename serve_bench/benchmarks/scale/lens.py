@@ -8,40 +8,35 @@ its metrics are means over launches, those of a curve are fitted over the number
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from typing import Any, Final
 
-from serve_bench.analysis.checks import Warning
 from serve_bench.analysis.statistics import MAIN, LowerBound
 from serve_bench.benchmarks.scale.growth import FEWEST, fit_growth
 from serve_bench.benchmarks.scale.metrics import (
-    CLUSTER_NAMES,
     COSTS,
     HTTP,
-    NODE_METRICS,
+    PERCENTILES,
     RATE,
     expected_metrics,
-    lost_words,
     mean_metrics,
     node_rows,
     nodes_of,
 )
-from serve_bench.benchmarks.scale.request import GRAPHS, invalid_share
+from serve_bench.benchmarks.scale.request import GRAPHS, why_invalid
 from serve_bench.core.errors import FormatError
-from serve_bench.core.failed_requests import failures, statuses_of
 from serve_bench.core.figures import counted
 from serve_bench.core.load_spec import HANDLE
-from serve_bench.core.result import JsonObject, Result, Run, Trial, cell_slug
-from serve_bench.view.blocks import latency_curve, listed, percentile_charts, section, sentence
+from serve_bench.core.result import Result, Trial
+from serve_bench.view.blocks import sentence
 from serve_bench.view.charts import Chart
 from serve_bench.view.csv import json_of
-from serve_bench.view.document import Block, Charts, Finding, Prose, ReportOptions, Section, Table
+from serve_bench.view.document import Charts, Finding, ReportOptions, Section, Table
 from serve_bench.view.figures import FIGURES, INSIDE, Value, declare, scale
-from serve_bench.view.frame import Field, TableSpec, ViewRow, figure_table, line_chart, make_table
+from serve_bench.view.frame import Field, TableSpec, ViewRow, draw_over, figure_table, make_table
 from serve_bench.view.lens import Lens, View, look
 from serve_bench.view.published import scale_notes, scale_published
 from serve_bench.view.row_charts import chart_sections
@@ -53,44 +48,22 @@ declare("factor", "", "a of y = a n^b over n replicas, in the unit of y")
 declare("fitted", "", "sizes with a positive value, which are fitted", title="sizes")
 
 ROWS: Final = TableSpec(
-    "Throughput and latency",
+    "Each size",
     (
         Field("name", "size"),
         Field(MAIN, "throughput"),
         Field("launch_ratio", head="to the first"),
-        Field("latency_p50"),
-        Field("latency_p90", detail=True),
-        Field("latency_p99"),
-        Field("latency_max", detail=True),
-        Field("completed", "requests"),
-        Field("errors", "failed"),
-    ),
-    ("±: std (ddof 0) over the windows.",),
-)
-SEQUENTIAL: Final = TableSpec(
-    "Requests one after the other",
-    (
-        Field("name", "size"),
-        *(Field(f"latency_{name}") for name in ("mean", "std", "p50", "p90", "max")),
-        Field("completed", "requests"),
-        Field("errors", "failed"),
-    ),
-)
-SIZES: Final = TableSpec(
-    "Each size",
-    (
-        Field("name", "size"),
-        Field(RATE, "throughput"),
-        Field("latency_p50", detail=True),
-        Field("latency_p99"),
+        *(Field("latency_p50"), Field("latency_p90", detail=True), Field("latency_p99")),
         Field("deploy_time", "deploy"),
         Field("memory_per_replica", "memory"),
         Field("cpu_per_request", "CPU"),
         Field("controller_loop", "loop", detail=True),
         Field("teardown_time", "teardown", detail=True),
+        Field("completed", "requests", detail=True),
+        Field("errors", "failed"),
         Field("limit", "limited by"),
     ),
-    ("Means over launches, ± their std (ddof 1) where there are several.",),
+    ("±: std (ddof 0) over the windows.",),
 )
 GROWTH: Final = TableSpec(
     "Growth over the number of replicas n",
@@ -112,15 +85,18 @@ NODES: Final = TableSpec(
         Field("name", "node"),
         Field("hostname", detail=True),
         Field("connections", detail=True),
-        Field("completed", "requests"),
         Field(MAIN, "throughput"),
         Field("latency_p50"),
         Field("latency_p99"),
+        Field("completed", "requests"),
         Field("errors", "failed"),
         Field("cpu_http", "proxy", head="CPU %", detail=True),
         Field("cpu_replicas", "replicas", head="CPU %", detail=True),
     ),
 )
+INVALID: Final = "invalid: "
+"""What the record of a failure begins with that is shown as INVALID."""
+
 METRICS: Final = (
     "per_thread_*: a connection; cluster_total_thoughput, misspelt as published: a count; "
     "cluster_max_P*: the highest of the nodes' percentiles; cluster_P*: of all requests. ±: std "
@@ -132,43 +108,39 @@ QUANTITIES: Final = {
 }
 """What is followed over the number of replicas, and its title."""
 
-LOG_Y: Final = 5.0
-"""From so many times the least value on, an axis is logarithmic; on a narrower one the scatter of a
-quantity that does not change would look like growth."""
-
-BROKEN: Final = "figures below are of a broken run"
-
 
 def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOptions) -> View:
     """The sizes of a workload under each variant."""
     sizes = _sizes_of(rows)
     points = [_size_point(size) for size in sizes]
     shown = [row for size in sizes for row in size]
-    nodes = [node for row in shown for node in _nodes_of_row(row)]
+    nodes = [*(node for row in shown for node in _nodes_of_row(row)), *_unloaded_nodes(result)]
     asked = result.run.suite.get("workload")
     workload = str(asked or (points[0].dims["workload"] if points else ""))
     growths = [*_growth_points(points)] if workload == "curve" else []
-    sections = [*_results(shown, points, growths)]
-    if workload != "curve" and any(point.values for point in points):
+    table = make_table(ROWS, [_shorten(row) for row in shown])
+    sections = [Section("results", "Results", (table,), "headline")]
+    if growths:
+        charts = Charts(partial(_draw_growth, points))
+        cost = (make_table(GROWTH, growths), charts)
+        sections.append(Section("growth", "Cost per replica", cost, "table"))
+    elif any(point.values for point in points):
         beside = scale_published(workload) if options.published else None
         table = _metric_table(points, beside or {})
-        sections.append(Section("metrics", "Published metrics", (table,), "table"))
-    if options.published:
-        prose = Prose(scale_notes(workload), "quiet", listed=True)
-        sections.append(Section("published", "Published, not measured here", (prose,), "table"))
-    unloaded = tuple(_unloaded_nodes(result)) if workload not in GRAPHS else ()
-    blocks: list[Block] = [Prose(unloaded, "doubt", listed=True)] if unloaded else []
-    blocks += [make_table(NODES, nodes)] if nodes else []
-    sections += section("nodes", "Nodes", blocks, "further" if growths else "table")
+        sections.append(Section("metrics", "Published metrics", (table,)))
+    if nodes and workload not in GRAPHS:
+        blocks = (make_table(NODES, nodes),)
+        sections.append(Section("nodes", "Nodes", blocks, "further" if growths else "table"))
     return View(
         rows=shown,
         points=[*points, *growths, *nodes],
         alarms=[sentence(line) for line in invalid_lines(shown)[:1]],
         findings=tuple(_findings(shown, points, growths, nodes)),
-        sections=sections,
-        charts=tuple(_charts(shown)),
-        facts=tuple(_describe_request(result.run, workload)),
+        sections=sections if shown else (),
+        charts=tuple(chart_sections([row for row in shown if not _is_sequential(row)])),
+        definitions=scale_notes(workload) if options.published else (),
         title=f"serve-bench scale {workload}",
+        lead=max(shown, key=lambda row: row.value(MAIN) or 0.0, default=None),
     )
 
 
@@ -176,41 +148,31 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
 
 
 def _sizes_of(rows: Sequence[ViewRow]) -> list[list[ViewRow]]:
-    """By variant in the order of the plan, then by replicas."""
+    """By variant in the order of the plan, then by replicas. Raises FormatError."""
     order = list(dict.fromkeys(row.dims["variant"] for row in rows))
 
-    def place(row: ViewRow) -> tuple[int, int, str]:
-        cell = _cell_of(row)
-        return order.index(row.dims["variant"]), _replicas(cell), cell_slug(cell)
+    def place(row: ViewRow) -> tuple[int, int]:
+        if "num_replicas" not in row.dims:
+            raise FormatError(f"the cell of {row.name} has no num_replicas")
+        return order.index(row.dims["variant"]), int(row.dims["num_replicas"])
 
     ordered = sorted(rows, key=place)
-    return [[*_name_rows(list(size))] for _, size in groupby(ordered, key=place)]
-
-
-def _cell_of(row: ViewRow) -> JsonObject:
-    assert row.entry is not None
-    return row.entry.line.cell
-
-
-def _replicas(cell: JsonObject) -> int:
-    """Of each deployment. Raises FormatError where the cell does not say it."""
-    if "num_replicas" not in cell:
-        raise FormatError(f"cell {dict(cell)!r}: has no num_replicas")
-    return int(cell["num_replicas"])
+    return [list(_name_rows(list(size))) for _, size in groupby(ordered, key=place)]
 
 
 def _name_rows(size: Sequence[ViewRow]) -> Iterator[ViewRow]:
     """The rows of a size, `default, 8 replicas`, with all their warnings. Those of a graph have the
     clients in common."""
     for row in size:
-        replicas, part = _replicas(_cell_of(row)), str(row.dims["row"]).partition(", ")[2]
+        replicas, part = int(row.dims["num_replicas"]), str(row.dims["row"]).partition(", ")[2]
         title = f"{row.dims['variant']}, {counted(replicas, 'replica')}"
+        kept = (warning for warning in row.warnings if not warning.text.startswith(INVALID))
         yield replace(
             row,
             name=f"{title}, {part}" if len(size) > 1 else title,
             dims={**row.dims, "size": title, "replicas": replicas},
-            warnings=tuple(_warnings(row)),
-            tones={MAIN: "bad"} if any(map(_invalid_words, row.trials)) else {},
+            warnings=(*_warnings(row), *kept),
+            tones={MAIN: "bad"} if any(map(why_invalid, row.trials)) else {},
         )
 
 
@@ -219,67 +181,42 @@ def _launches(row: ViewRow) -> int:
     return 0 if row.entry is None else len(row.entry.line.keys)
 
 
-def _invalid_words(trial: Trial) -> str:
-    """`12 % of the requests failed or timed out (3,000 timed out): figures below are of a broken
-    run`; empty where they are not."""
-    counts = trial.counts
-    share = invalid_share(counts.completed, counts.failed_total)
-    if share is None and not trial.flags.get("invalid"):
-        return ""
-    failed = {name: count for name, count in counts.failed.items() if count}
-    classes = failures(failed, statuses_of(trial))
-    clause = f" ({classes})" if classes else ""
-    if not counts.completed:
-        return f"no request was completed{clause}: {BROKEN}"
-    share = counts.failed_total / (counts.completed + counts.failed_total)
-    digits = 0 if 0.0995 <= share < 0.995 else 1
-    return f"{100 * share:.{digits}f} % of the requests failed or timed out{clause}: {BROKEN}"
-
-
-def _says_nothing(row: ViewRow, warning: Warning) -> bool:
-    """That a row is invalid says of its errors; of a graph's requests nothing rare is shown."""
-    if warning.code == "few-samples":
-        return row.dims.get("workload") in GRAPHS
-    return warning.code == "errors" and any(
-        trial.key == warning.key and _invalid_words(trial) for trial in row.trials
-    )
-
-
 def _warnings(row: ViewRow) -> Iterator[Finding]:
-    """Why it is invalid, what broke off or was lost; what is missing, failed or is warned of."""
-    assert row.entry is not None
+    """Why it is invalid, what broke off, and where the client was the limit."""
     for trial in row.trials:
         about = f"launch {trial.round}" if _launches(row) > 1 else ""
-        if why := _invalid_words(trial):
-            yield Finding(why, "INVALID", "bad", about=about)
+        if why := why_invalid(trial):
+            text = f"{why.removeprefix(INVALID)}: the figures are of a broken run"
+            yield Finding(text, "INVALID", "bad", about=about)
         if trial.flags.get("interrupted"):
             yield Finding("", "broken off", "doubt", about=about)
-        for facts in nodes_of(trial):
-            if facts.get("lost"):
-                yield Finding(lost_words(facts), "lost", "bad", about=about)
-    kept = [warning for warning in row.entry.warnings if not _says_nothing(row, warning)]
-    yield from replace(row.entry, warnings=tuple(kept)).findings
-    nodes = [facts for trial in row.trials for facts in nodes_of(trial)]
-    bound = dict.fromkeys(facts["ip"] for facts in nodes if facts.get("client_bound"))
-    if bound and not any(warning.code == "client-bound" for warning in kept):
-        text = f"the client was the limit on node {', '.join(bound)}"
-        yield Finding(text, "client-bound", "doubt")
+        bound = [facts["ip"] for facts in nodes_of(trial) if facts.get("client_bound")]
+        if bound:
+            text = f"the client was the limit on node {', '.join(bound)}"
+            yield Finding(text, "client-bound", "doubt", about=about)
+
+
+def _is_sequential(row: ViewRow) -> bool:
+    return row.entry is not None and row.entry.line.row.requests_each is not None
+
+
+def _shorten(row: ViewRow) -> ViewRow:
+    """The row without notes, whose limit has a column. Requests one after the other make no
+    throughput."""
+    hidden = (MAIN, "launch_ratio") if _is_sequential(row) else ()
+    values = {name: value for name, value in row.values.items() if name not in hidden}
+    return replace(row, values=values, notes=())
 
 
 def _size_point(size: Sequence[ViewRow]) -> ViewRow:
     """The metrics of a size, means over launches."""
     first, trials = size[0], [trial for row in size for trial in row.trials]
-    cell, values = _cell_of(first), mean_metrics(trials, _launches(first))
+    assert first.entry is not None
+    cell, values = first.entry.line.cell, mean_metrics(trials, _launches(first))
     names = expected_metrics(cell.get("workload"))
-    unknown = [
-        name
-        for name in (names if trials else ())
-        if name not in values
-        and (name not in COSTS or any(name in trial.metrics for trial in trials))
-    ]
-    loaded = {
-        facts["node"] for trial in trials for facts in nodes_of(trial) if not facts.get("lost")
-    }
+    unknown = [name for name in names if trials and name not in values]
+    facts = [facts for trial in trials for facts in nodes_of(trial)]
+    loaded = {node["node"] for node in facts if not node.get("lost")}
     dims = {
         **{"point": "size", "workload": "unknown", **cell, "limit": first.dims["limit"]},
         **{"variant": first.dims["variant"], "replicas": first.dims["replicas"]},
@@ -296,6 +233,19 @@ def _nodes_of_row(row: ViewRow) -> Iterator[ViewRow]:
         for node in node_rows(trial):
             dims = {**node.dims, "replicas": row.dims["replicas"]}
             yield replace(node, group=group, dims=dims)
+
+
+def _unloaded_nodes(result: Result) -> Iterator[ViewRow]:
+    """The nodes that no load came from: those that had no healthy proxy of their own, and why."""
+    for launch in result.launches:
+        for proxy in launch.proof.get("proxies", ()):
+            if proxy["status"] == "HEALTHY" and not proxy.get("shared_with"):
+                continue
+            why = proxy.get("why") or f"its proxy is {proxy['status']}"
+            dims = {"point": "node", "launch": launch.round, "ip": proxy["node_ip"], "lost": None}
+            name = f"{proxy['node_ip']} {proxy['node_id'][:6]}"
+            warning = Finding(why, "not loaded", "doubt")
+            yield ViewRow(dims, {}, name, f"launch {launch.id}", (warning,))
 
 
 def _usage_of(trial: Trial) -> Mapping[str, Any]:
@@ -334,12 +284,11 @@ def _growth_points(points: Sequence[ViewRow]) -> Iterator[ViewRow]:
 
 
 def invalid_lines(rows: Sequence[ViewRow]) -> list[str]:
-    """The lines that call the result invalid: `INVALID, default, 8 replicas, launch 1: why`."""
-    found = [(row, finding) for row in rows for finding in row.warnings]
+    """The lines that call the result invalid: `INVALID, default, 8 replicas: why`."""
     return [
-        f"{', '.join(filter(None, ('INVALID', row.name if rows[1:] else '', finding.about)))}: "
-        f"{finding.text}"
-        for row, finding in found
+        f"INVALID, {row.name}{f', {finding.about}' if finding.about else ''}: {finding.text}"
+        for row in rows
+        for finding in row.warnings
         if finding.code == "INVALID"
     ]
 
@@ -351,210 +300,69 @@ def _findings(
     nodes: Sequence[ViewRow],
 ) -> Iterator[str]:
     """What the figures support: lost nodes first, then rates or growth."""
-    lost = dict.fromkeys(node.dims["ip"] for node in nodes if node.dims["lost"])
-    if lost:
-        verb = "were" if len(lost) > 1 else "was"
-        yield f"{counted(len(lost), 'node')} {verb} lost: {', '.join(lost)}."
+    if lost := dict.fromkeys(node.dims["ip"] for node in nodes if node.dims["lost"]):
+        yield f"Lost: {counted(len(lost), 'node')}, {', '.join(lost)}."
     if not any(row.trials for row in rows):
         yield "Nothing was measured."
-        return
-    if growths:
-        yield from _growth_words(points, growths)
-        return
-    first = rows[0].dims["variant"]
-    parts = (
-        [_size_words(point) for point in points if point.values],
-        [
-            f"{row.name}, limited by: {row.entry.limited.text}"
-            for row in rows
-            if row.entry is not None and row.entry.limited is not None
-        ][:2],
-        [
-            f"{row.name} serves {row.text('launch_ratio')} times what {first} serves"
-            for row in rows
-            if "launch_ratio" in row.values and not _is_sequential(row)
-        ],
-    )
-    yield from (sentence("; ".join(part)) for part in parts if part)
+    elif growths:
+        yield from _describe_curve(points, growths)
+    else:
+        yield sentence("; ".join(_describe_size(point) for point in points if point.values))
 
 
-def _size_words(point: ViewRow) -> str:
+def _describe_size(point: ViewRow) -> str:
     """Its rate and latency; of a graph through a handle, as published, and through HTTP."""
     if point.dims["workload"] in GRAPHS:
-        parts = []
-        for way, words in (("", "through a handle"), (HTTP, "through HTTP")):
-            rate, time = f"{way}throughput_mean_tps", f"{way}latency_mean_ms"
-            figures = [f"{point.text(rate)} requests/s"] if rate in point.values else []
-            figures += [f"a mean latency of {point.text(time)} ms"] if time in point.values else []
-            parts += [f"{listed(figures)} {words}"] if figures else []
-        return f"{point.name}: {'; '.join(parts)}"
-    nodes, (p50, p99) = point.dims["nodes"], (f"cluster_P{n}_latency_ms" for n in (50, 99))
-    source = f" from {counted(nodes, 'node')}" if nodes else ""
-    times = f" at p50 {point.text(p50)} ms, p99 {point.text(p99)} ms" if p50 in point.values else ""
-    return f"{point.name}: {point.text(RATE)} requests/s{source}{times}"
+        ways = [
+            f"{point.text(f'{way}throughput_mean_tps')} requests/s, mean latency "
+            f"{point.text(f'{way}latency_mean_ms')} ms through {words}"
+            for way, words in (("", "a handle"), (HTTP, "HTTP"))
+        ]
+        return f"{point.name}: {'; '.join(ways)}"
+    p50, p99 = (point.text(f"cluster_P{share}_latency_ms") for share in (50, 99))
+    nodes = f" from {counted(point.dims['nodes'], 'node')}" if point.dims["nodes"] else ""
+    return f"{point.name}: {point.text(RATE)} requests/s{nodes} at p50 {p50} ms, p99 {p99} ms"
 
 
-def _growth_words(points: Sequence[ViewRow], growths: Sequence[ViewRow]) -> Iterator[str]:
-    """The size of a curve with the most requests/s beside the largest of its variant, and what
-    costs more with more replicas, of the first variants."""
-    variants = list(dict.fromkeys(point.dims["variant"] for point in points))
+def _describe_curve(points: Sequence[ViewRow], growths: Sequence[ViewRow]) -> Iterator[str]:
+    """The size with the most requests/s beside the largest of its variant, and what costs more with
+    more replicas."""
     rated = [point for point in points if RATE in point.values]
     if rated:
         best = max(rated, key=lambda point: point.values[RATE].value)
         last = [point for point in rated if point.dims["variant"] == best.dims["variant"]][-1]
-        name = best.name if variants[1:] else counted(best.dims["replicas"], "replica")
-        verb = "serves" if best.dims["replicas"] == 1 else "serve"
-        tail = f"; {counted(last.dims['replicas'], 'replica')} serve {last.text(RATE)}"
-        tail = "" if last is best else tail
-        yield sentence(f"{name} {verb} most, {best.text(RATE)} requests/s{tail}")
-    for variant in variants[:2]:
-        costs = [
-            _cost_words(growth, points)
-            for growth in growths
-            if growth.dims["variant"] == variant
-            and growth.dims["quantity"] in ("deploy_time", "memory_per_replica", "controller_loop")
-            and "exponent" in growth.values
-            and not growth.dims["in_words"].startswith("unknown")
-        ]
-        name = f"{variant}: " if variants[1:] else "With n replicas, "
-        yield from [sentence(f"{name}{'; '.join(costs)}")] if costs else []
-
-
-def _cost_words(growth: ViewRow, points: Sequence[ViewRow]) -> str:
-    """`memory per replica falls slowly (94.27 to 90.99 MB; exponent -0.032 (-0.049 to -0.016))`."""
-    name, variant = growth.dims["quantity"], growth.dims["variant"]
-    sizes = [point for point in points if point.dims["variant"] == variant and name in point.values]
-    ends = " to ".join(sizes[end].text(name) for end in (0, -1))
-    figures = f"{ends} {FIGURES[name].shown}; exponent {growth.text('exponent')}"
-    return f"{growth.name} {growth.dims['in_words']} ({figures})"
-
-
-ECHO: Final = (
-    "echoes through serve.batch (max_batch_size {max_batch_size}, batch_wait_timeout_s "
-    "{batch_wait_timeout_s})"
-)
-WORKLOADS: Final = {
-    "single": f"one deployment that {ECHO}; replicas: {{replicas}}",
-    "multi": "{deployments} deployments; a request hops to a deployment drawn anew until {hops} "
-    "calls are nested; replicas of each: {replicas}",
-    "ensemble": "{size} deployments, the i-th adds i, and one that sums their answers; replicas of "
-    "each: {replicas}",
-    "chain": "{size} deployments in a row, each adds 1; replicas of each: {replicas}",
-    "curve": f"one deployment that {ECHO}; replicas, one size after the other: {{replicas}}",
-}
-
-
-def _describe_request(run: Run, workload: str) -> Iterator[tuple[str, str]]:
-    """The workload, the load and the cluster in words."""
-    suite = defaultdict(lambda: "?", {name: _setting(run.suite[name]) for name in run.suite})
-    yield workload, WORKLOADS.get(workload, workload).format_map(suite)
-    load = "{connections} connections from every node to its healthy proxy"
-    if workload in GRAPHS:
-        load = (
-            "{clients} clients, through handles and then through HTTP, for some time and then "
-            "{requests_each} requests of each"
-        )
-    timing = "{windows} x {window_s} s after {warmup_s} s of warm-up; launches: {launches}"
-    yield "load", f"{load}; {timing}".format_map(suite)
-    address, raylets = run.suite.get("address"), int(run.suite.get("nodes") or 1)
-    if address:
-        yield "cluster", f"the one at {address}, left as it was"
-    elif raylets > 1:
-        yield "cluster", f"started for each launch, {raylets} raylets on one machine"
-
-
-def _setting(value: object) -> str:
-    if isinstance(value, list | tuple):
-        return ", ".join(map(_setting, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _unloaded_nodes(result: Result) -> Iterable[str]:
-    """The nodes that no load came from: those that had no healthy proxy of their own, and why."""
-    lines: dict[str, None] = {}
-    for launch in result.launches:
-        for proxy in launch.proof.get("proxies", ()):
-            if proxy["status"] == "HEALTHY" and not proxy.get("shared_with"):
-                continue
-            node = f"node {proxy['node_ip']} {proxy['node_id'][:6]}"
-            which = f"{node}, launch {launch.id}" if len(result.launches) > 1 else node
-            why = proxy.get("why") or f"its proxy is {proxy['status']}"
-            lines[f"{which}: not loaded: {why}"] = None
-    return lines
+        tail = "" if last is best else f"; {last.name}: {last.text(RATE)}"
+        yield sentence(f"Most requests/s: {best.name}, {best.text(RATE)}{tail}")
+    costs = [
+        f"{growth.name} {growth.dims['in_words']} (exponent {growth.text('exponent')})"
+        for growth in growths
+        if growth.dims["variant"] == points[0].dims["variant"]
+        and growth.dims["quantity"] in COSTS
+        and not growth.dims["in_words"].startswith("unknown")
+    ]
+    if costs:
+        yield sentence(f"{points[0].dims['variant']}, n replicas: {'; '.join(costs)}")
 
 
 # Tables and charts.
-
-
-def _results(
-    rows: Sequence[ViewRow], points: Sequence[ViewRow], growths: Sequence[ViewRow]
-) -> Iterator[Section]:
-    """Of a graph the loads for some time, then those of requests one after the other: these make no
-    throughput, and nothing rare is shown of them."""
-    tables = [
-        make_table(spec, shown)
-        for spec, sequential in ((ROWS, False), (SEQUENTIAL, True))
-        if (shown := [row for row in rows if _is_sequential(row) is sequential])
-    ]
-    tables = [make_table(SIZES, points)] if growths else tables
-    if tables:
-        yield Section("results", "Results", tuple(tables), "headline")
-    if growths:
-        charts = Charts(partial(_growth_charts, points, growths))
-        blocks = (make_table(GROWTH, growths), charts)
-        yield Section("growth", "Cost per replica", blocks, "table")
-
-
-def _is_sequential(row: ViewRow) -> bool:
-    return row.entry is not None and row.entry.line.row.requests_each is not None
 
 
 def _metric_table(points: Sequence[ViewRow], published: Mapping[str, float]) -> Table:
     """A line for each published metric, a column for each size; of a graph through a handle, then
     through HTTP. Ours come last."""
     beside = {name: Value(value) for name, value in published.items() if name in FIGURES}
-    workload = points[0].dims["workload"]
-
-    def group(name: str) -> str:
-        way = "HTTP" if name.startswith(HTTP) else "a handle"
-        return f"through {way}" if workload in GRAPHS else ""
-
     return figure_table(
         "Metrics by their published names",
         [*points, *([ViewRow({}, beside, "published elsewhere")] if beside else [])],
-        expected_metrics(workload),
-        () if workload in GRAPHS else (METRICS,),
-        group,
+        expected_metrics(points[0].dims["workload"]),
+        () if points[0].dims["workload"] in GRAPHS else (METRICS,),
     )
 
 
-def _charts(rows: Sequence[ViewRow]) -> Iterator[Section]:
-    yield from chart_sections([row for row in rows if not _is_sequential(row)])
-    sequential = [row for row in rows if _is_sequential(row)]
-    curves = {row.name: curve for row in sequential if (curve := latency_curve(row.trials))}
-    charts = Charts(partial(percentile_charts, SEQUENTIAL.caption, curves))
-    yield from section("sequential", SEQUENTIAL.caption, [charts] if curves else [])
-
-
-def _growth_charts(points: Sequence[ViewRow], growths: Sequence[ViewRow]) -> Iterator[Chart]:
-    """Each quantity of a curve over the number of replicas, with the exponents of its fits."""
+def _draw_growth(points: Sequence[ViewRow]) -> Iterator[Chart]:
+    """Each quantity of a curve over the number of replicas."""
     for name, title in QUANTITIES.items():
-        fits = [
-            f"{growth.group or growth.name}: n^{growth.text('exponent')}, {growth.dims['in_words']}"
-            for growth in growths
-            if growth.dims["quantity"] == name and "exponent" in growth.values
-        ]
-        caption = f"{'; '.join(fits)}." if fits else "Too few sizes for an exponent."
-        values = [value for point in points if (value := point.value(name) or 0) > 0]
-        yield from line_chart(
-            f"{title[:1].upper()}{title[1:]}",
-            points,
-            "replicas",
-            (name,),
-            "variant",
-            caption=caption,
-            log_y=bool(values) and max(values) >= LOG_Y * min(values),
-        )
+        yield from draw_over(title.capitalize(), points, "replicas", (name,), "variant")
 
 
 # The file of Ray's release tooling.
@@ -576,20 +384,20 @@ def scale_perf_metrics(result: Result) -> str:
     for point in points:
         variant, unknown = point.dims["variant"], (point.dims["unknown"] or "").split(", ")
         prefix = "" if variant == points[0].dims["variant"] else f"{variant}_"
-        prefix = re.sub(r"[^A-Za-z0-9]+", "_", prefix)
-        for name, full in _perf_names(point):
+        for name, full in _perf_names(point).items():
+            full = re.sub(r"[^A-Za-z0-9]+", "_", prefix) + full
             figure, value = FIGURES[name], point.values.get(name)
-            if value is not None:
-                metrics.append(
-                    {
-                        "perf_metric_name": f"{prefix}{full}",
-                        "perf_metric_value": value.value * scale(figure.unit, figure.shown),
-                        "perf_metric_type": "LATENCY" if figure.better == "lower" else "THROUGHPUT",
-                    }
-                )
-                lower_bounds += [f"{prefix}{full}"] if isinstance(value.value, LowerBound) else []
-            elif name in unknown:
-                not_told.append(f"{prefix}{full}")
+            if value is None:
+                not_told += [full] if name in unknown else []
+                continue
+            lower_bounds += [full] if isinstance(value.value, LowerBound) else []
+            metrics.append(
+                {
+                    "perf_metric_name": full,
+                    "perf_metric_value": value.value * scale(figure.unit, figure.shown),
+                    "perf_metric_type": "LATENCY" if figure.better == "lower" else "THROUGHPUT",
+                }
+            )
     return json_of(
         {
             "perf_metrics": metrics,
@@ -601,15 +409,15 @@ def scale_perf_metrics(result: Result) -> str:
     )
 
 
-def _perf_names(point: ViewRow) -> Iterator[tuple[str, str]]:
-    """The metrics of a size by their names; those of a curve with the replicas and the unit."""
-    names, before = expected_metrics(point.dims["workload"]), f"replicas_{point.dims['replicas']}"
+def _perf_names(point: ViewRow) -> dict[str, str]:
+    """The metrics of a size with their names; those of a curve hold the replicas and the unit."""
     if point.dims["workload"] != "curve":
-        yield from zip(names, names, strict=True)
-        return
-    yield RATE, f"{before}_{RATE}"
-    for name in names[len(NODE_METRICS) + len(CLUSTER_NAMES) :]:
-        yield name, f"{before}_{name}_{FIGURES[name].shown}"
+        return {name: name for name in expected_metrics(point.dims["workload"])}
+    costs = {name: f"{name}_{FIGURES[name].shown}" for name in (*COSTS, *PERCENTILES)}
+    return {
+        name: f"replicas_{point.dims['replicas']}_{full}"
+        for name, full in {RATE: RATE, **costs}.items()
+    }
 
 
-LENS: Final = Lens(build, INSIDE, ignored=_says_nothing, usage_of=_usage_of)
+LENS: Final = Lens(build, INSIDE, silent=("published", "claimed"), usage_of=_usage_of)

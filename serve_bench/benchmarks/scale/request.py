@@ -15,9 +15,9 @@ from serve_bench.benchmarks.arguments import Arguments, rounds
 from serve_bench.benchmarks.scale import KEYS, Workload
 from serve_bench.core.axes import axis_flags, only_keys
 from serve_bench.core.errors import BadInput
-from serve_bench.core.failed_requests import INVALID_SHARE
+from serve_bench.core.failed_requests import INVALID_SHARE, failures_of
 from serve_bench.core.load_spec import HANDLE, MAX_CONNECTIONS, MAX_DURATION_S, MAX_TIMEOUT_S
-from serve_bench.core.result import JsonObject, PlannedTrial, Row, VariantUsed, trial_key
+from serve_bench.core.result import JsonObject, PlannedTrial, Row, Trial, VariantUsed, trial_key
 from serve_bench.core.schema import plain, stored_suite
 from serve_bench.core.slo import slo_of_file
 from serve_bench.core.suite import variants_of
@@ -235,14 +235,17 @@ def expected_s(suite: ScaleSuite, launches: Sequence[ScaleLaunch]) -> float:
     return total
 
 
-def invalid_share(completed: int, failed: int) -> float | None:
-    """The share of failed requests where it makes a result invalid; None where it is valid.
-
-    Where nothing was asked for, nothing was measured: that is invalid too.
-    """
-    requests = completed + failed
-    share = failed / requests if requests else 1.0
-    return share if share > INVALID_SHARE or not completed else None
+def why_invalid(trial: Trial) -> str | None:
+    """Why a trial is that of a broken run: too many of its requests failed, or none was answered;
+    None where it is not."""
+    counts = trial.counts
+    requests = counts.completed + counts.failed_total
+    if not requests:
+        return "invalid: no request was answered"
+    share = counts.failed_total / requests
+    if share <= INVALID_SHARE:
+        return None
+    return f"invalid: {100 * share:.1f} % of the requests failed ({failures_of([trial])})"
 
 
 #: Upper ends of axes, which the registry has.

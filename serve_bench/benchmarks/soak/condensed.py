@@ -5,104 +5,96 @@ So it is read by `compare`, `history`, the SLO and the checks. Broken blocks are
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from serve_bench.analysis.statistics import MAIN, merged
 from serve_bench.core.load_result import Counts, Warmup
-from serve_bench.core.result import Metric, PlannedTrial, Result, Row, Trial, trial_key
+from serve_bench.core.result import Metric, PlannedTrial, Result, Trial, trial_key
 from serve_bench.core.schema import built, plain
 from serve_bench.core.soak import soak_row
+from serve_bench.view.figures import mean_of
+
+NUMBERS: Final = ("sent", "completed", "in_flight", "carried_in", "unsent")
+"""Fields of Counts that are a number."""
 
 
 def condensed(result: Result) -> Result:
     """The run with a trial for each variant. Raises FormatError for damaged records."""
     groups: dict[str, list[Trial]] = {}
-    for one in whole_blocks(result):
-        groups.setdefault(_place(one).key, []).append(one)
+    for block in whole_blocks(result):
+        groups.setdefault(_plan_variant(block).key, []).append(block)
     every: tuple[PlannedTrial | Trial, ...] = (*result.plan, *result.trials)
-    plan = {place.key: place for place in map(_place, every)}
-    trials = tuple(block_sum(key, plan[key].row, blocks) for key, blocks in groups.items())
+    plan = {row.key: row for row in map(_plan_variant, every)}
     return replace(
         result,
         run=replace(result.run, plan=tuple(plan.values())),
-        resumes=tuple(replace(one, plan=()) for one in result.resumes),
-        trials=trials,
+        resumes=tuple(replace(resume, plan=()) for resume in result.resumes),
+        trials=tuple(_join_blocks(plan[key], blocks) for key, blocks in groups.items()),
     )
 
 
 def whole_blocks(result: Result) -> list[Trial]:
     """The blocks with figures: measured to the end, of a whole cluster, with an answer."""
     return [
-        one
-        for one in result.trials
-        if one.key not in result.broken and MAIN in one.metrics and one.counts.completed
+        block
+        for block in result.trials
+        if block.key not in result.broken and MAIN in block.metrics and block.counts.completed
     ]
 
 
-def _place(one: PlannedTrial | Trial) -> PlannedTrial:
-    row = soak_row(one.row.connections, one.row.rate_per_s, one.row.traffic)
-    key = trial_key(one.variant, 1, one.cell, row.label)
-    return PlannedTrial(key, 1, one.variant, one.cell, row)
+def _plan_variant(block: PlannedTrial | Trial) -> PlannedTrial:
+    """The trial that all blocks of the variant of this one become."""
+    row = soak_row(block.row.connections, block.row.rate_per_s, block.row.traffic)
+    key = trial_key(block.variant, 1, block.cell, row.label)
+    return PlannedTrial(key, 1, block.variant, block.cell, row)
 
 
-def block_sum(key: str, row: Row, blocks: Sequence[Trial]) -> Trial:
+def _join_blocks(planned: PlannedTrial, blocks: Sequence[Trial]) -> Trial:
     """Blocks (at least one) as one trial. Raises FormatError."""
-    first, metrics = blocks[0], {}
-    for name, one in first.metrics.items():
-        if one.windows is not None:
-            every = [block.metrics[name].windows for block in blocks if name in block.metrics]
-            values = tuple(value for windows in every for value in windows or ())
-            metrics[name] = replace(one, windows=values)
-    for name in dict.fromkeys(name for block in blocks for name in block.metrics):
-        if name not in metrics:
-            histogram = merged(blocks, name)
-            metrics[name] = Metric(histogram.unit, "lower", histogram=histogram.encode())
     client: dict[str, Any] = {}
-    for name in ("total", "in_windows"):
-        parts = [block.client[name] for block in blocks if block.client.get(name)]
-        if parts:
-            client[name] = plain(summed([built(Counts, one, f"client.{name}") for one in parts]))
-    bound = [block.client.get("verdict") or {} for block in blocks]
-    bound = [one for one in bound if one.get("client_bound")]
+    stored = [block.client["in_windows"] for block in blocks if block.client.get("in_windows")]
+    if stored:
+        parts = [built(Counts, part, "client.in_windows") for part in stored]
+        client["in_windows"] = plain(sum_counts(parts))
+    verdicts = [block.client.get("verdict") or {} for block in blocks]
+    bound = [verdict for verdict in verdicts if verdict.get("client_bound")]
     if 2 * len(bound) > len(blocks):
         client["verdict"] = dict(bound[0])
     flights = [block.client.get("mean_in_flight") for block in blocks]
-    known = [float(one) for one in flights if one is not None]
-    if len(known) == len(blocks):
-        client["mean_in_flight"] = statistics.fmean(known)
+    if None not in flights:
+        client["mean_in_flight"] = mean_of(flights)
+    names = dict.fromkeys(name for block in blocks for name in block.metrics)
     return replace(
-        first,
-        key=key,
-        row=row,
+        blocks[0],
+        key=planned.key,
+        row=planned.row,
         warmup=Warmup(0.0, True, 0, True),
-        metrics=metrics,
-        counts=summed([block.counts for block in blocks]),
+        metrics={name: _join_metric(blocks, name) for name in names},
+        counts=sum_counts([block.counts for block in blocks]),
         client=client,
-        seconds=_seconds([block.seconds for block in blocks]),
+        seconds={
+            name: sum(block.seconds.get(name, 0.0) for block in blocks)
+            for name in ("total", "measured")
+        },
         usage={},
     )
 
 
-def summed(every: Iterable[Counts]) -> Counts:
+def _join_metric(blocks: Sequence[Trial], name: str) -> Metric:
+    metrics = [block.metrics[name] for block in blocks if name in block.metrics]
+    if metrics[0].windows is None:
+        return replace(metrics[0], histogram=merged(blocks, name).encode())
+    windows = tuple(value for metric in metrics for value in metric.windows or ())
+    return replace(metrics[0], windows=windows)
+
+
+def sum_counts(parts: Sequence[Counts]) -> Counts:
     """The counts of several loads together."""
-    total = Counts(0, 0, {}, 0)
-    for one in every:
-        failed = dict(total.failed)
-        for name, count in one.failed.items():
-            failed[name] = failed.get(name, 0) + count
-        total = Counts(
-            total.sent + one.sent,
-            total.completed + one.completed,
-            failed,
-            total.in_flight + one.in_flight,
-            total.carried_in + one.carried_in,
-            total.unsent + one.unsent,
-        )
-    return total
-
-
-def _seconds(every: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    return {name: sum(one.get(name, 0.0) for one in every) for name in ("total", "measured")}
+    failed: Counter[str] = Counter()
+    for part in parts:
+        failed.update(part.failed)
+    numbers = {name: sum(getattr(part, name) for part in parts) for name in NUMBERS}
+    return Counts(failed=dict(failed), **numbers)

@@ -6,7 +6,7 @@ Statistics and verdicts are those of versus: rounds are paired, the interval is 
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -24,14 +24,18 @@ from serve_bench.core.figures import percent
 from serve_bench.core.result import Result, Run
 from serve_bench.view.blocks import statement
 from serve_bench.view.comparison import METRICS, bare_loads, compare_rows, mean_value, ratio_chart
-from serve_bench.view.document import Charts, Finding, Folded, ReportOptions, Section
-from serve_bench.view.figures import Value, declare
-from serve_bench.view.frame import Field, TableSpec, ViewRow, launch_table, make_table
+from serve_bench.view.document import Charts, Finding, ReportOptions, Section
+from serve_bench.view.figures import Value, declare, known_values
+from serve_bench.view.frame import Field, TableSpec, ViewRow, make_table, make_tiles
 from serve_bench.view.lens import Lens, View
 from serve_bench.view.rows import Page
+from serve_bench.view.verdict_words import make_finding
 
 GATE: Final = ("throughput",)
 """What verdicts are on; the other metrics are judged among themselves."""
+
+MOST_TILES: Final = 3
+"""Layers whose share of the first is seen first: the last ones."""
 
 ROLES: Final = ("uvicorn", "haproxy", "proxy", "fallback_proxy", "replica")
 """Processes on a request's way, in the order of tables."""
@@ -45,20 +49,19 @@ LAYERS: Final = TableSpec(
     "Each layer",
     (
         Field("name", "layer"),
-        Field(MAIN, "throughput"),
+        Field(MAIN),
+        Field("b_over_a", "of the first", head="x (95 %)"),
         Field("latency_p50"),
-        Field("latency_p99"),
-        Field("request_cpu", "CPU/request"),
-        Field("ttft_p50"),
-        Field("itl_p50"),
+        *(Field(name, detail=True) for name in ("latency_p99", "request_cpu")),
+        *(Field(name, detail=True) for name in ("ttft_p50", "itl_p50")),
     ),
     (
         "requests/s, p50, p99: client raw, of a handle a driver in Python, whose own work limits "
-        "it; geometric means over rounds. TTFT: to the first event; ITL: between events.",
+        "it; geometric means over rounds. CPU: for a request.",
     ),
 )
-COMPARED: Final = TableSpec(
-    "compared with",
+STEPS: Final = TableSpec(
+    "Compared with the layer before",
     (
         Field("name", "layer"),
         Field("b_over_a", "requests/s", head="x (95 %)"),
@@ -67,21 +70,18 @@ COMPARED: Final = TableSpec(
     ),
 )
 CPU: Final = TableSpec(
-    "CPU per request by process",
+    "CPU for a request by process",
     (
         Field("name", "layer"),
         *(Field(f"way_cpu.{role}", role.replace("_", " ")) for role in ROLES),
         Field("way_cpu.all", "all"),
         Field("idle_cpu.way", "idle", head="% of a core"),
-        Field("idle_cpu.all", "all idle", detail=True),
     ),
     (
         "On a request's way: without client, controller, raylet and agents. idle: the same "
-        "processes in a second without any load, taken off for the time of other layers; all "
-        "idle: all processes of the cluster.",
+        "processes in a second without any load, taken off for the time of other layers.",
     ),
 )
-
 
 Layered: TypeAlias = tuple[SideRow, ViewRow]
 """A row on a layer: what was measured of it, and how it is shown."""
@@ -92,51 +92,39 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     suite = TaxSuite.from_json(result.run.suite)
     warnings = by_key(result, checks(result))
     by_row = [*_layer_rows(result, suite, warnings)]
-    points = [view for layers in by_row for _, view in layers]
-    pairs = [(layers[0], row) for layers in by_row for row in layers[1:]]
-    firsts = _compare(result.run, suite, pairs, warnings, "first")
-    steps = [pair for layers in by_row for pair in pairwise(layers)]
-    befores = _compare(result.run, suite, steps, warnings, "before")
-    codes = Counter(code for row in points for code in {finding.code for finding in row.warnings})
-    rounds = [set(side.rounds) for layers in by_row for side, _ in layers]
-    planned = suite.versus.rounds if result.last is None else result.last
-    measured = len(set.intersection(*rounds)) if rounds else 0
-    facts = (
-        ("planned", f"{planned} rounds, {measured} measured on all layers"),
-        ("app", suite.versus.sides[0].app.name),
-        ("left out", "; ".join(suite.left_out)),
-    )
-    base = suite.layers[0].title
-    rates, further = (
-        [row for row in part if row.dims["metric"] == MAIN] for part in (firsts, befores)
-    )
-    table = make_table(COMPARED, rates, f"{COMPARED.caption} {base}")
-    sections = [
-        Section("layers", "Layers", (make_table(LAYERS, points), table), "headline"),
-        Section("cpu-by-process", "CPU by process", (make_table(CPU, points, bare=True),), "table"),
-    ]
-    if len(suite.layers) > 2:
-        table = make_table(COMPARED, further, f"{COMPARED.caption} the layer before")
-        sections.insert(1, Section("steps", "Steps", (table,), "table"))
-    tables = tuple(
-        launch_table(layers[0][1].group, views, MAIN, "round")
+    with_first = [(layers[0], layer) for layers in by_row for layer in layers[1:]]
+    with_before = [pair for layers in by_row for pair in pairwise(layers)]
+    firsts = _compare(result.run, suite, with_first, warnings, "first")
+    befores = _compare(result.run, suite, with_before, warnings, "before")
+    rates = [row for row in firsts if row.dims["metric"] == MAIN and "b_over_a" in row.values]
+    steps = [row for row in befores if row.dims["metric"] == MAIN]
+    ratios = {(row.group, row.dims["layer"]): {"b_over_a": row.values["b_over_a"]} for row in rates}
+    points = [
+        replace(row, values={**row.values, **ratios.get((row.group, row.dims["layer"]), {})})
         for layers in by_row
-        if (views := [view for _, view in layers if MAIN in view.values])
-    )
-    folded = (Folded("requests/s of each round", tables),) if tables else ()
-    title = f"requests/s, divided by that of {base}, with its 95 % interval"
-    draw = partial(ratio_chart, title, rates, suite.versus.threshold, "")
+        for _, row in layers
+    ]
+    title = f"requests/s, divided by that of {suite.layers[0].title}, with its 95 % interval"
+    draw = partial(ratio_chart, title, rates, suite.versus.threshold)
+    left_out = [("left out", "; ".join(suite.left_out))] if suite.left_out else []
     return View(
         rows=bare_loads(rows),
         points=points,
         comparisons=[*firsts, *befores],
-        findings=[*map(statement, _findings(by_row, rates, further))],
-        doubts=[
-            f"{code.replace('-', ' ')} ({n} of {len(points)} rows)" for code, n in codes.items()
+        findings=[*map(statement, _findings(by_row, rates, steps))],
+        sections=[
+            Section("layers", "Layers", (make_table(LAYERS, points),), "headline"),
+            Section("steps", "Steps", (make_table(STEPS, steps),)),
+            Section("cpu-by-process", "CPU by process", (make_table(CPU, points, bare=True),)),
         ],
-        sections=sections,
-        charts=(Section("chart", "Shares with their intervals", (Charts(draw), *folded)),),
-        facts=[fact for fact in facts if fact[1]],
+        charts=(Section("chart", "Shares with their intervals", (Charts(draw),)),),
+        facts=left_out,
+        tiles=[
+            tile
+            for row in firsts
+            if row.dims["metric"] in GATE
+            for tile in make_tiles(row, ("b_over_a",))
+        ][-MOST_TILES:],
         notes=(),
     )
 
@@ -149,24 +137,22 @@ def _layer_rows(
         layer.name: {side.row.label: side for side in rows_of(result, layer.name).values()}
         for layer in suite.layers
     }
+    planned_rounds = suite.versus.rounds if result.last is None else result.last
     for row in suite.versus.rows:
-        made = []
+        layers = []
         for layer in suite.layers:
             planned = suite.row_of(row, layer)
             side = sides[layer.name].get(planned.label) or SideRow({}, planned)
             values = {METRICS[name]: mean_value(launches) for name, launches in side.values.items()}
+            values |= _cpu_values(layer, side)
             dims = {"layer": layer.name, "row": row.label, "connections": row.connections}
             dims |= {"client": side.row.client, "rounds": len(side.rounds)}
-            remarks = tuple(
-                Finding(
-                    f"in {doubt.launches} of {doubt.of} rounds: {doubt.message}",
-                    *(doubt.code, "doubt", doubt.hint),
-                )
-                for doubt in doubts_of("A", side, warnings)
-            )
-            values |= _cpu_values(layer, side)
-            made.append((side, ViewRow(dims, values, layer.title, row.label, remarks)))
-        yield made
+            found = [make_finding(doubt, "rounds") for doubt in doubts_of("A", side, warnings)]
+            if len(side.rounds) < planned_rounds:
+                words = f"{len(side.rounds)} of {planned_rounds} rounds measured"
+                found.append(Finding(words, tone="doubt"))
+            layers.append((side, ViewRow(dims, values, layer.title, row.label, tuple(found))))
+        yield layers
 
 
 def _cpu_values(layer: Layer, side: SideRow) -> dict[str, Value]:
@@ -174,8 +160,7 @@ def _cpu_values(layer: Layer, side: SideRow) -> dict[str, Value]:
     slices = [trial.client.get(SLICES) or {} for trial in side.trials if trial.counts.completed]
     try:
         requests = sum(int(part.get("requests") or 0) for part in slices)
-        seconds = _add_up([part.get("cpu_s") or {} for part in slices])
-        idle = _add_up([part.get("idle_cores") or {} for part in slices])
+        seconds, idle = (_add_up(slices, name) for name in ("cpu_s", "idle_cores"))
         wholes = [float(part["idle_all_cores"]) for part in slices if "idle_all_cores" in part]
         if not all(map(math.isfinite, (*seconds.values(), *idle.values(), *wholes))):
             raise ValueError("not a number")
@@ -186,17 +171,15 @@ def _cpu_values(layer: Layer, side: SideRow) -> dict[str, Value]:
     quiet = {role: 100.0 * cores / len(slices) for role, cores in idle.items()}
     quiet |= {"way": sum(quiet.values())} if quiet else {}
     quiet |= {"all": 100.0 * sum(wholes) / len(wholes)} if wholes else {}
-    return {
-        **{f"way_cpu.{role}": Value(used) for role, used in cpu.items()},
-        **{f"idle_cpu.{role}": Value(used) for role, used in quiet.items()},
-    }
+    shares = {f"way_cpu.{role}": used for role, used in cpu.items()}
+    return known_values(**shares, **{f"idle_cpu.{role}": used for role, used in quiet.items()})
 
 
-def _add_up(parts: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    total: dict[str, float] = {}
-    for part in parts:
-        for role, spent in part.items():
-            total[role] = total.get(role, 0.0) + float(spent)
+def _add_up(slices: Sequence[Mapping[str, Any]], name: str) -> dict[str, float]:
+    total: dict[str, float] = defaultdict(float)
+    for part in slices:
+        for role, spent in (part.get(name) or {}).items():
+            total[role] += float(spent)
     return total
 
 
@@ -211,23 +194,22 @@ def _compare(
     to latency and CPU. `base`: what the other is, `first` or `before`."""
     matches = [Match(a, b, (warnings, warnings), pairs=True) for (a, _), (b, _) in pairs]
     threshold = suite.versus.threshold
-    made = []
-    for ((_, a), (_, b)), judged in zip(
-        pairs, judged_rows(matches, threshold, GATE, {}), strict=True
-    ):
-        base_side, side = (About(view.name, view.dims["layer"], run, ()) for view in (a, b))
-        comparing = Comparing("versus", (base_side, side), (judged,), threshold, GATE)
+    verdicts = judged_rows(matches, threshold, GATE, {})
+    compared = []
+    for ((_, a), (_, b)), judged in zip(pairs, verdicts, strict=True):
+        first, second = (About(layer.name, layer.dims["layer"], run, ()) for layer in (a, b))
+        comparing = Comparing("versus", (first, second), (judged,), threshold, GATE)
         rows = {row.dims["metric"]: row for row in compare_rows(comparing)}
         added = {"p50_added": _added(rows["p50"]), "cpu_added": _added(rows["cpu"])}
-        values = {name: value for name, value in added.items() if value is not None}
-        rows[MAIN] = replace(rows[MAIN], values={**rows[MAIN].values, **values})
+        measured = {name: value for name, value in added.items() if value is not None}
+        rows[MAIN] = replace(rows[MAIN], values={**rows[MAIN].values, **measured})
         title = f"{b.name}, {b.group}" if len(suite.versus.rows) > 1 else b.name
         about = {"title": title, "layer": b.dims["layer"], "row": b.group, "with": base}
-        made += [
+        compared += [
             replace(row, dims={**row.dims, **about}, name=b.name, group=b.group, warnings=())
             for row in rows.values()
         ]
-    return made
+    return compared
 
 
 def _added(row: ViewRow) -> Value | None:
@@ -240,48 +222,36 @@ def _added(row: ViewRow) -> Value | None:
 
 
 def _findings(
-    by_row: Sequence[Sequence[Layered]], firsts: Sequence[ViewRow], steps: Sequence[ViewRow]
+    by_row: Sequence[Sequence[Layered]], rates: Sequence[ViewRow], steps: Sequence[ViewRow]
 ) -> Iterator[str]:
-    """What the layers cost, row by row."""
+    """What the default and the optimized Serve cost in each row, then the largest step of all."""
     for layers in by_row:
-        label = layers[0][1].group
-        about = f"{label}: " if len(by_row) > 1 else ""
-        texts = [*_cost_words(layers, [row for row in firsts if row.dims["row"] == label])]
-        ratios = [row for row in steps if row.dims["row"] == label and row.value("b_over_a")]
-        step = min(ratios, key=lambda row: row.values["b_over_a"].value, default=None)
-        if step is not None and (ratio := step.values["b_over_a"]).value < 1:
-            texts.append(
-                f"the largest step is {step.name}, after {step.dims['a']}: "
-                f"{percent(1 - ratio.value)} of the requests/s{_share_words(ratio)}"
-            )
-        if not any("b_over_a" in row.values for row in firsts if row.dims["row"] == label):
-            texts.append("nothing can be compared: see what failed")
-        yield from (f"{about}{text}" for text in texts)
+        base = layers[0][1]
+        about = f"{base.group}: " if len(by_row) > 1 else ""
+        costs = {
+            row.dims["layer"]: f"{row.name} {_cost_words(row.values['b_over_a'])}"
+            for row in rates
+            if row.group == base.group
+        }
+        texts = [costs[name] for name in ("default", "optimized") if name in costs]
+        if texts:
+            yield f"{about}{' and '.join(texts)} of the requests/s of {base.name}"
+        elif not costs:
+            yield f"{about}nothing can be compared: see what failed"
+    compared = [row for row in steps if "b_over_a" in row.values]
+    step = min(compared, key=lambda row: row.values["b_over_a"].value, default=None)
+    if step is not None and step.values["b_over_a"].value < 1:
+        words = _cost_words(step.values["b_over_a"])
+        yield f"the largest step is {step.dims['title']}, after {step.dims['a']}: it {words}"
 
 
-def _cost_words(layers: Sequence[Layered], rates: Sequence[ViewRow]) -> Iterator[str]:
-    """What the default and the optimized Serve cost or gain compared with the first layer."""
-    base = layers[0][1]
-    for (_, view), rate in zip(layers[1:], rates, strict=True):
-        ratio = rate.values.get("b_over_a")
-        if ratio is None or view.dims["layer"] not in ("default", "optimized"):
-            continue
-        verb = "costs" if ratio.value < 1 else "gains"
-        share = f"{percent(abs(1 - ratio.value))} of the requests/s of {base.name}"
-        medians = [row.text("latency_p50") for row in (view, base)]
-        # That of most requests is a lower bound where they ended in the drain.
-        p50 = "" if "-" in medians else f"; p50 {medians[0]} ms, not {medians[1]} ms"
-        yield f"{view.name} {verb} {share}{_share_words(ratio)}{p50}"
+def _cost_words(ratio: Value) -> str:
+    """`costs 87 % (86 to 88 %)`, with the 95 % interval; `gains 20 %`."""
+    sign, verb = (1, "costs") if ratio.value < 1 else (-1, "gains")
+    ends = [sign * (1 - end) for end in (ratio.low, ratio.high) if end is not None]
+    interval = " to ".join(f"{100 * end:.3g}" for end in sorted(ends))
+    words = f"{verb} {percent(sign * (1 - ratio.value))}"
+    return f"{words} ({interval} %)" if len(ends) > 1 else words
 
 
-def _share_words(ratio: Value) -> str:
-    """` (95 %: 86 % to 88 %)`: what is lost of a rate, or gained; empty without an interval."""
-    if ratio.low is None or ratio.high is None:
-        return ""
-    sign = 1 if ratio.value < 1 else -1
-    shares = sorted(sign * (1 - end) for end in (ratio.low, ratio.high))
-    words = [percent(share) if share >= 0 else f"-{percent(-share)}" for share in shares]
-    return f" (95 %: {' to '.join(words)})"
-
-
-LENS: Final = Lens(build, ignored=lambda row, warning: True, usage_of=lambda trial: {})
+LENS: Final = Lens(build, usage_of=lambda trial: {})

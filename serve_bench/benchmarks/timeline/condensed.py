@@ -13,44 +13,34 @@ from serve_bench.analysis.checks import FITTED
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.benchmarks.timeline.lens import read_timeline, read_transient
 from serve_bench.core.result import Metric, PlannedTrial, Result, Trial, trial_key
-from serve_bench.core.slo import Slo
-from serve_bench.core.timeline import Timeline
 
 
 def condensed(result: Result) -> Result:
     """The run with a trial for each cell and launch. Raises FormatError for a damaged one."""
     timeline, slo = read_timeline(result)
-    label = _label(timeline, slo)
+    arrivals = [] if timeline.arrivals == "constant" else [f"{timeline.arrivals} arrivals"]
+    faults = [fault.source for fault in timeline.faults]
+    about = [timeline.source, *arrivals, *faults, *(goal.text for goal in slo.objectives)]
+    label = f"answered within the SLO, {', '.join(about)}"
+
+    def place(part: PlannedTrial) -> PlannedTrial:
+        key = trial_key(part.variant, part.round, part.cell, label)
+        return replace(part, key=key, row=replace(part.row, label=label))
+
+    def measure(trial: Trial) -> Trial:
+        out, answered = read_transient(trial, timeline, slo).out, trial.course["answered"]
+        within = sum(count for count, missed in zip(answered, out, strict=True) if missed is False)
+        metrics = {**trial.metrics, MAIN: Metric("requests/s", "higher", (within / len(out),))}
+        key = trial_key(trial.variant, trial.round, trial.cell, label)
+        row = replace(trial.row, label=label)
+        kept = replace(trial, key=key, row=row, metrics=metrics, course={}, slices={})
+        return kept.flagged(FITTED)
+
     suite = {name: value for name, value in result.run.suite.items() if name != "timeline"}
-    plan = tuple(_rename(planned, label) for planned in result.run.plan)
+    trials = [trial for trial in result.trials if trial.course.get("due")]
     return replace(
         result,
-        run=replace(result.run, suite=suite, plan=plan),
+        run=replace(result.run, suite=suite, plan=tuple(map(place, result.run.plan))),
         resumes=tuple(replace(resume, plan=()) for resume in result.resumes),
-        trials=tuple(
-            _condense(trial, label, timeline, slo)
-            for trial in result.trials
-            if trial.course.get("due")
-        ),
+        trials=tuple(map(measure, trials)),
     )
-
-
-def _label(timeline: Timeline, slo: Slo) -> str:
-    faults = [fault.source for fault in timeline.faults]
-    arrivals = [] if timeline.arrivals == "constant" else [f"{timeline.arrivals} arrivals"]
-    about = [timeline.source, *arrivals, *faults, *(goal.text for goal in slo.objectives)]
-    return f"answered within the SLO, {', '.join(about)}"
-
-
-def _rename(planned: PlannedTrial, label: str) -> PlannedTrial:
-    key = trial_key(planned.variant, planned.round, planned.cell, label)
-    return replace(planned, key=key, row=replace(planned.row, label=label))
-
-
-def _condense(trial: Trial, label: str, timeline: Timeline, slo: Slo) -> Trial:
-    out, answered = read_transient(trial, timeline, slo).out, trial.course["answered"]
-    within = sum(count for count, missed in zip(answered, out, strict=True) if missed is False)
-    key = trial_key(trial.variant, trial.round, trial.cell, label)
-    metrics = {**trial.metrics, MAIN: Metric("requests/s", "higher", (within / len(out),))}
-    row = replace(trial.row, label=label)
-    return replace(trial, key=key, row=row, metrics=metrics, course={}, slices={}).flagged(FITTED)

@@ -3,8 +3,9 @@ as many replicas gave more before, and requests that were lost near an event."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import mean, median
 from typing import Final
@@ -17,19 +18,28 @@ from serve_bench.core.figures import counted
 from serve_bench.core.result import JsonObject, Trial
 from serve_bench.view.figures import shorten
 
+AROUND_S: Final = 2
+"""Answers of an overloaded proxy come in bursts, 2 s apart (Ray 2.60)."""
+
+DROP_S: Final = 5
+"""Fewer seconds of a load may be a pause of the host, or the start of replicas."""
+
+NEAR_S: Final = 1.0
+"""A lost request whose end is so near to an event is counted with it. A process that ends may lose
+requests before it is gone: HAProxy did so 1 s before (Ray 2.60)."""
+
 
 @dataclass(frozen=True)
 class AnswerDrop:
     """Seconds of a launch in which requests waited, and `replicas` answered fewer than half as many
     as no more of them had before; `first_s` is the first. `rate`: their median answers/s; `held`:
-    the most answers/s before; `cpu`: the mean use of each role, % of a core."""
+    the most answers/s before."""
 
     seconds: int
     first_s: int
     rate: float
     held: float
     replicas: int
-    cpu: Mapping[str, float]
 
 
 def find_drop(course: JsonObject, transient: Transient) -> AnswerDrop | None:
@@ -40,71 +50,46 @@ def find_drop(course: JsonObject, transient: Transient) -> AnswerDrop | None:
     states = [transient.replicas.at(second + 0.5) for second in range(len(ended))]
     counts = [0 if state is None else state.running for state in states]
     most: dict[int, float] = {}
-    drops: dict[int, list[tuple[int, float, float]]] = {}
+    drops: dict[int, dict[int, float]] = {}
     for second, out in enumerate(transient.out):
         running = counts[second]
         around = range(max(0, second - AROUND_S), min(len(ended), second + AROUND_S + 1))
         rate = mean(ended[near] for near in around if counts[near] == running)
         held = max((value for few, value in most.items() if few <= running), default=0.0)
         if out and course["waiting"][second] >= held > 0 and rate < held / 2:
-            drops.setdefault(running, []).append((second, ended[second], held))
+            drops.setdefault(running, {})[second] = held
         most[running] = max(most.get(running, 0.0), rate)
-    running, seconds = max(drops.items(), key=lambda drop: len(drop[1]), default=(0, []))
-    if len(seconds) < DROP_S:
+    running, held_before = max(drops.items(), key=lambda drop: len(drop[1]), default=(0, {}))
+    if len(held_before) < DROP_S:
         return None
-    places = [second for second, *_ in seconds]
-    cpu = {}
-    for role, line in (course.get("cpu") or {}).items():
-        used = [line[place] for place in places if place < len(line) and line[place] is not None]
-        if used and role not in OURS:
-            cpu[role] = mean(used)
-    rate = median(rate for _, rate, _ in seconds)
-    held = max(held for *_, held in seconds)
-    return AnswerDrop(len(seconds), places[0], rate, held, running, cpu)
-
-
-AROUND_S: Final = 2
-"""Answers of an overloaded proxy come in bursts, 2 s apart (Ray 2.60)."""
-
-DROP_S: Final = 5
-"""Fewer seconds of a load may be a pause of the host, or the start of replicas."""
-
-OURS: Final = ("serve_bench", "load_worker", "driver")
-"""Roles that take no part in answers."""
+    rate = median(ended[second] for second in held_before)
+    held = max(held_before.values())
+    return AnswerDrop(len(held_before), min(held_before), rate, held, running)
 
 
 def describe_drops(
     launches: Sequence[tuple[Trial, Transient]], wait_s: float | None
 ) -> Iterator[str]:
-    """Of each launch what held it up, its standstill or its drop. `wait_s`: the longest wait of
-    Serve's router, where it is known."""
+    """What held up each launch that stood still, or whose answers dropped. `wait_s`: the longest
+    wait of Serve's router, where it is known."""
     for trial, transient in launches:
         where = f"launch {trial.round}: " if len(launches) > 1 else ""
-        if silent_from(trial) is not None:
+        drop = find_drop(trial.course, transient) if silent_from(trial) is None else None
+        if drop is not None:
+            replicas = counted(drop.replicas, "replica")
+            deployments = {change["deployment"] for change in trial.course.get("changes") or ()}
+            one_router = len(deployments) == 1
+            words = router_words(drop.rate, drop.replicas, wait_s) if one_router else None
+            yield (
+                f"{where}in {drop.seconds} s from second {drop.first_s} on, {shorten(drop.rate)} "
+                f"answers/s come while requests wait, though at most {replicas} gave "
+                f"{shorten(drop.held)}/s before: the replicas are not the limit"
+                f"{f'; {words}' if words else ''}"
+            )
+        elif silent_from(trial) is not None:
             limit = limited_by(trial)
             is_clear = limit.cause != "unclear"
             yield where + (f"it is limited by {limit.text}" if is_clear else limit.reasons[0])
-            continue
-        drop = find_drop(trial.course, transient)
-        if drop is None:
-            continue
-        busiest = sorted(drop.cpu.items(), key=lambda role: -role[1])[:2]
-        cpu = ", ".join(f"{role} {shorten(used, 2)} %" for role, used in busiest)
-        yield (
-            f"{where}in {drop.seconds} s from second {drop.first_s} on, {shorten(drop.rate)} "
-            f"answers/s (median) come while requests wait; {counted(drop.replicas, 'replica')}"
-            f"{' or fewer' * (drop.replicas > 1)} gave {shorten(drop.held)}/s before: the replicas "
-            f"are not the limit" + (f"; meanwhile, of a core: {cpu}" if cpu else "")
-        )
-        deployments = {change["deployment"] for change in trial.course.get("changes") or ()}
-        words = router_words(drop.rate, drop.replicas, wait_s)
-        if words is not None and len(deployments) == 1:
-            yield where + words
-
-
-NEAR_S: Final = 1.0
-"""A lost request whose end is so near to an event is counted with it. A process that ends may lose
-requests before it is gone: HAProxy did so 1 s before (Ray 2.60)."""
 
 
 def near_events(courses: Iterable[JsonObject]) -> Counter[str]:
@@ -116,7 +101,7 @@ def near_events(courses: Iterable[JsonObject]) -> Counter[str]:
         for due_s, end_s, _ in course.get("lost") or ():
             moment = due_s if end_s is None else end_s
             distances = [(abs(moment - event.at_s), event.what) for event in events]
-            distance, event_name = min(distances, default=(0.0, ""), key=lambda pair: pair[0])
+            distance, event_name = min(distances, default=(math.inf, ""))
             near[event_name if distance <= NEAR_S + AFTER_S else ""] += 1
     return near
 

@@ -18,4 +18,4 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     return view_comparison(of_versus(result), bare_loads(rows))
 
 
-LENS: Final = Lens(build, ignored=lambda row, warning: True, usage_of=lambda trial: {})
+LENS: Final = Lens(build, usage_of=lambda trial: {})

@@ -7,7 +7,8 @@ from typing import Any
 
 from serve_bench.core.result import Trial, result_of
 from serve_bench.core.usage import by_role
-from serve_bench.view.blocks import cpu_shares
+from serve_bench.view.blocks import cpu_of_rows
+from serve_bench.view.charts import Bars
 from serve_bench.view.inside import profiling_costs, usage_table
 from tests.records import ROWS, launch, planned, run, trial
 from tests.rendering import render
@@ -54,8 +55,16 @@ def test_what_is_on_the_way_of_a_request_is_never_a_part_of_the_rest() -> None:
 
 
 def test_a_reading_that_goes_back_is_no_part_below_zero() -> None:
-    rows = [(str(cpu), [usage(process(1, "proxy", cpu))], "") for cpu in (9.0, -9.0)]
-    assert [part.value for part in cpu_shares(rows)] == [9.0, 0.0]
+    rows = [(str(cpu), [measured(0, usage(process(1, "proxy", cpu)))], None) for cpu in (9.0, -9.0)]
+    (chart,) = cpu_of_rows("CPU", rows)
+    assert isinstance(chart.drawing, Bars)
+    parts = [(part.part, part.value) for part in chart.drawing.shares]
+    assert parts == [
+        ("proxy", 9.0),
+        ("others on the host", 141.0),
+        ("proxy", 0.0),
+        ("others on the host", 150.0),
+    ]
 
 
 def test_what_profiling_cost_is_told_of_the_same_launch_alone() -> None:

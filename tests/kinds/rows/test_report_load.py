@@ -70,7 +70,7 @@ def sheet(*trials: Trial, failures: tuple[Failure, ...] = ()) -> Document:
 
 
 def results(of: Document) -> Table:
-    return every(part(of, "results"), Table)[-1]
+    return every(part(of, "results"), Table)[0]
 
 
 def by_name(table: Table) -> dict[str, dict[str, Any]]:
@@ -83,8 +83,8 @@ def by_name(table: Table) -> dict[str, dict[str, Any]]:
 
 def facts(one: Trial) -> dict[str, str]:
     """What is said of requests and client."""
-    (pairs,) = every(part(sheet(one), "requests"), Facts)
-    return dict(pairs.pairs)
+    blocks = [block for name in ("results", "requests") for block in part(sheet(one), name)]
+    return {name: text for block in every(blocks, Facts) for name, text in block.pairs}
 
 
 def test_the_times_of_a_load_that_was_never_answered_are_lower_bounds() -> None:

@@ -18,10 +18,8 @@ from serve_bench.core.result import PlannedTrial, Record, Result, Row, Trial, re
 from serve_bench.core.usage import BATCH_SIZE, ReplicaCounts, ReplicaRequests, counts_of, grown
 from serve_bench.report.vega import vega
 from serve_bench.store import read
-from serve_bench.view.document import Chart, Document, Number, Prose, Table
-from serve_bench.view.figures import Value
+from serve_bench.view.document import Chart, Document, Prose, Table
 from serve_bench.view.inside import served_facts
-from serve_bench.view.row_charts import interval_of
 from serve_bench.view.rows import page_of
 from tests import places
 from tests.records import ROWS, cell, launch, planned, run, trial
@@ -72,47 +70,50 @@ def launches(*rates: float, variant: str = "default") -> list[Record]:
     return [run(*plan), *(launch(variant, at) for at in range(1, len(rates) + 1)), *trials]
 
 
-def test_intervals_are_over_launches_where_there_are_three() -> None:
-    of = sheet(*launches(100, 110, 120))
-    (chart,) = every(part(of, "throughput"), Chart)
-    (point,) = vega(chart)["data"]["values"]
-    half = 4.302653 * 10 / 3**0.5  # t(0.975, 2), std of 100, 110 and 120
-    assert (point["low"], point["high"]) == pytest.approx((110 - half, 110 + half), rel=1e-6)
-    assert "Student's t over launches" in chart.caption and "windows" not in chart.caption
-    (over,) = column(results(of), "std over launches")
-    assert over == Number("10.00", 10.0)
-
-
-@pytest.mark.parametrize("rates", [(100.0,), (100.0, 120.0)])
-def test_intervals_are_over_windows_with_fewer_and_say_so(rates: tuple[float, ...]) -> None:
-    of = sheet(*launches(*rates))
-    (chart,) = every(part(of, "throughput"), Chart)
-    (point,) = vega(chart)["data"]["values"]
-    assert point["value"] - point["low"] == pytest.approx((200 / 3) ** 0.5)
-    assert "std over the windows" in chart.caption and "Student" not in chart.caption
-    assert len({one["group"] for one in drawn(of, "windows")}) == len(rates)
-
-
-def test_an_interval_ends_at_zero_and_one_window_has_none() -> None:
-    assert interval_of(Value(10.0, 20.0)) == (0.0, 30.0, "windows")
-    assert interval_of(Value(10.0)) is None
+def test_intervals_are_over_launches_else_over_windows() -> None:
+    for rates, ends in (((100, 110, 120), (100, 120)), ((100,), (100 - 8.165, 100 + 8.165))):
+        of = sheet(*launches(*rates))
+        (chart,) = every(part(of, "throughput"), Chart)
+        (point,) = vega(chart)["data"]["values"]
+        assert (point["low"], point["high"]) == pytest.approx(ends, rel=1e-4)
+        assert len({one["group"] for one in drawn(of, "windows")}) == len(rates)
     of = sheet(run(planned()), trial(planned(), 50.0))
-    (chart,) = every(part(of, "throughput"), Chart)
-    assert vega(chart)["data"]["values"][0]["low"] is None
-    assert chart.caption == "Intervals: none of a single window."
-    assert "windows" not in names(of)
+    assert drawn(of, "throughput")[0]["low"] is None
+    assert "windows" not in names(of), "a single window has neither a spread nor a course"
+
+
+def test_a_matrix_is_a_heat_map_for_each_load() -> None:
+    plan = [
+        planned(variant, row, of=cell(batch, 1, replicas))
+        for row in ROWS[1:]
+        for variant in ("default", "optimized")
+        for batch in (1, 8, 64)
+        for replicas in (1, 2)
+    ]
+    trials = [trial(of, 10.0 * at) for at, of in enumerate(plan, 1)]
+    of = sheet(run(*plan), launch("default"), launch("optimized"), *trials)
+    charts = every(part(of, "throughput"), Chart)
+    assert [chart.title for chart in charts] == [
+        "Requests/s: 8 clients",
+        "Requests/s: 100 connections",
+    ]
+    first, *_, last = vega(charts[0])["data"]["values"]
+    assert (first["x"], first["line"], first["value"]) == ("1", "0|num_replicas 1, default", 10.0)
+    assert (last["x"], last["line"], last["value"]) == ("64", "3|num_replicas 2, optimized", 120.0)
+    few = [planned(of=cell(*of)) for of in ((1, 1, 1), (8, 1, 2), (64, 1, 3))]
+    of = sheet(run(*few), launch("default"), *(trial(of, 10.0) for of in few))
+    assert {one["turn"] for one in drawn(of, "throughput")} == {0}, "mostly empty: dots"
 
 
 def test_the_golden_run_in_sentences(golden: Result) -> None:
     of = page_sheet(golden, "here")
-    gap, best, ratio, spread, warnings = findings(of)
+    gap, best, ratio, spread = findings(of)
     assert gap.startswith("1 of 12 rows was incomplete; something failed: connection refused")
     assert "optimized has the highest throughput: 4,500 ± 90 requests/s, p50 21.1 ms, p99" in best
     assert "concurrency limit, 99 requests for 1 slot" in best and "replica CPU 20 %" in best
     assert ratio.startswith("optimized has 2.00 to 5.00 times the requests/s of default, in the 5")
     # The reason of the largest ratio stands in the row that lost.
     assert "num_replicas 1, default: limited by proxy CPU 97 % of a core (high conf" in ratio
-    assert warnings == "Warnings: client bound (1 of 11 rows), errors (1 of 11 rows)."
     assert "unknown after 1 launch" in spread
     first = part(of, "cpu")[0]
     assert isinstance(first, Prose) and first.paragraphs[0] == (
@@ -241,11 +242,9 @@ def row(sizes: dict[int, int], served: dict[str, int], most: int = 16) -> Trial:
 
 def test_batches_are_told_by_mean_and_by_how_many_were_single_and_full() -> None:
     (said,) = served_facts([row({1: 10, 4: 20, 7: 10, 16: 60}, {})], 16)
-    assert said == (
-        "batches: mean size 11.20 of 16, 100 in all: 10 % of 1, 30 % of 2 to 7, 60 % of 16"
-    )
+    assert said == "batches: mean size 11.20 of 16, 100 in all, 10 % of 1, 60 % of 16"
     two = served_facts([row({1: 1, 2: 3}, {}), row({2: 4}, {})], 2)  # two launches
-    assert two == ("batches: mean size 1.88 of 2, 8 in all: 12 % of 1, 88 % of 2",)
+    assert two == ("batches: mean size 1.88 of 2, 8 in all, 12 % of 1, 88 % of 2",)
 
 
 def test_an_uneven_spread_is_told_and_a_usual_one_is_not() -> None:

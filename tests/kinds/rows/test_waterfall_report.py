@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from serve_bench.core.result import Result, Row, result_of
+from serve_bench.view.document import Table, cell_text
 from tests.records import launch, planned, run, trial
 from tests.rendering import render
+from tests.sheet_parts import every, part, sheet
 
 MS = 1_000_000
 
@@ -88,19 +90,28 @@ def test_a_hop_that_is_most_of_the_time_of_all_is_a_finding_unless_it_is_the_app
 
 
 def test_a_timer_and_what_is_missing_are_said() -> None:
-    text = told(traced(fall(unseen=2, failed={"user code": 3}, lost_marks=9, cut=1)))
-    for said in (
-        "55 traced requests",
-        "2 more lack marks",
-        "3 more failed",
-        "9 marks were written",
-    ):
+    partly = traced(fall(unseen=2, failed={"user code": 3}, lost_marks=9, cut=1))
+    text = told(partly, verbose=True)
+    for said in ("55 traced requests", "2 more lack", "3 more failed", "9 marks were written"):
         assert said in text
-    assert "just above 50 ms in batch wait: a timer" in told(
-        traced(fall(timers={"batch wait": 50.0}))
-    )
+    legend = "router: choosing a replica, and waiting for one that has room"
+    assert legend in text and legend not in told(partly)
+    timer = traced(fall(timers={"batch wait": 50.0}))
+    assert "just above 50 ms in batch wait: a timer" in told(timer)
     none = fall(total={}, hops={}, unseen=60)
-    assert "of 60 traced requests none left marks" in told(traced(none))
+    assert "8 connections: no traced request left marks" in told(traced(none))
+
+
+def test_variants_stand_beside_each_other() -> None:
+    plan = [planned(variant, Row("8 connections", "raw", 8)) for variant in ("a", "b")]
+    falls = (fall(), fall(hops={"client to HAProxy": figures(2.0, 2.0, 2.0)}))
+    trials = [replace(trial(of), waterfall=seen) for of, seen in zip(plan, falls, strict=True)]
+    (table,) = every(part(sheet(result_of([run(*plan), *trials])), "waterfall"), Table)
+    heads = "hop|a mean ms|a share %|a p99 ms|b mean ms|b share %|b p99 ms"
+    assert "|".join(column.full_name for column in table.columns) == heads
+    rows = ["|".join(map(cell_text, row.cells)) for row in table.rows]
+    assert rows[1] == "client to HAProxy|-|-|-|2.00|10|2.00"
+    assert rows[-1] == "  Down: batch wait|9.50|48|9.50|-|-|-"
 
 
 def test_json_has_it_by_launch_and_only_where_it_is() -> None:

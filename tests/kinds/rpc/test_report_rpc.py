@@ -79,14 +79,9 @@ def test_a_limit_is_said_where_the_figures_support_it(
     assert rows_of(result)[0].dims["limit"] == limit
 
 
-def test_the_published_example_is_set_beside_where_it_is_alike() -> None:
-    text = shown(golden(), published=True)
-    assert "Published, not measured here" in text
-    assert "10 4,071 4,374 4,579 4,686" in text
-    assert "4,071" not in shown(golden())
-    worlds = [rpc_world(10, False)]
-    other = rpc_result(rpc_suite(worlds), rpc_trial(worlds[0]))
-    assert "4,071" not in shown(other, published=True)
+def test_the_published_example_is_shown_on_request() -> None:
+    assert "published elsewhere, world_size 10 2.00" in shown(golden(), published=True)
+    assert "published elsewhere" not in shown(golden())
 
 
 def test_the_report_file_has_the_published_keys_of_the_first_backend() -> None:

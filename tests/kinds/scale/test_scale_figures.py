@@ -9,7 +9,7 @@ import pytest
 
 from serve_bench.analysis.statistics import LowerBound
 from serve_bench.benchmarks.scale.growth import Growth, fit_growth
-from serve_bench.benchmarks.scale.metrics import CLUSTER_NAMES, GRAPH_NAMES, NODE_METRICS
+from serve_bench.benchmarks.scale.metrics import CLUSTER_METRICS, GRAPH_NAMES, NODE_METRICS
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Metric, Result
 from serve_bench.view.frame import ViewRow
@@ -83,7 +83,7 @@ SECOND = scale_node(
 
 def test_the_13_published_metrics_have_their_names_and_are_those_of_two_nodes() -> None:
     found = means(only(FIRST, SECOND))
-    assert [metric.name for metric in NODE_METRICS] == list(found)[:13] == list(PUBLISHED)
+    assert list(NODE_METRICS) == list(found)[:13] == list(PUBLISHED)
     for name, value in PUBLISHED.items():
         assert found[name] == pytest.approx(value, rel=5e-4), name
 
@@ -109,7 +109,7 @@ def test_the_count_is_of_the_windows_as_the_rate_is() -> None:
 def test_a_lost_node_is_in_no_mean_no_maximum_and_no_total() -> None:
     result = result_of_nodes(FIRST, SECOND, lost_node(3))
     (with_lost,), without = points_of(result), only(FIRST, SECOND)
-    for name in (*PUBLISHED, *CLUSTER_NAMES):
+    for name in (*PUBLISHED, *CLUSTER_METRICS):
         assert with_lost.values[name] == without.values[name], name
     (lost,) = (node for node in points_of(result, "node") if node.dims["lost"])
     assert (lost.name, lost.dims["lost"]) == ("10.1.0.3", "no word for 5 s")
@@ -120,14 +120,13 @@ def test_where_every_node_was_lost_nothing_is_told_and_nothing_is_0() -> None:
     result = result_of_nodes(lost_node(1), lost_node(2), windows=(0.0, 0.0, 0.0), completed=0)
     (size,) = points_of(result)
     assert not set(PUBLISHED) & set(size.values)
-    why = "no request was completed (114 lost with their node): figures below are of a broken run"
-    assert invalid(result) == why
+    assert invalid(result).startswith("100.0 % of the requests failed (114 lost with their node)")
 
 
-def invalid(result: Result) -> str | None:
-    """Why the only row is invalid."""
+def invalid(result: Result) -> str:
+    """Why the only row is invalid; empty: it is not."""
     (row,) = view_of(result).rows
-    return next((one.text for one in row.warnings if one.code == "INVALID"), None)
+    return next((one.text for one in row.warnings if one.code == "INVALID"), "")
 
 
 def test_a_node_without_an_answer_has_no_latency_but_a_rate_of_0() -> None:
@@ -174,15 +173,13 @@ def test_a_trial_stands_where_it_was_planned_however_many_nodes_loaded() -> None
 @pytest.mark.parametrize(
     ("completed", "failed", "words"),
     [
-        *((99, 1, None), (990, 10, None), (5, 0, None), (980, 20, "2.0 % of the requests")),
-        *((300, 3000, "91 % of the requests"), (0, 5, "no request was"), (0, 0, "no request was")),
+        *((99, 1, ""), (990, 10, ""), (5, 0, ""), (980, 20, "2.0 % of the requests")),
+        *((300, 3000, "90.9 % of the"), (0, 5, "100.0 % of the"), (0, 0, "no request was")),
     ],
 )
-def test_more_than_one_percent_failed_is_invalid(
-    completed: int, failed: int, words: str | None
-) -> None:
+def test_more_than_one_percent_failed_is_invalid(completed: int, failed: int, words: str) -> None:
     why = invalid(result_of_nodes(scale_node(1), completed=completed, failed={"timeout": failed}))
-    assert why is None if words is None else why is not None and why.startswith(words)
+    assert why.startswith(words) and bool(why) == bool(words)
 
 
 def test_a_graph_has_its_four_metrics_through_handle_and_http() -> None:
@@ -253,7 +250,7 @@ def fit_of(points: list[tuple[int, float]]) -> Growth:
 def test_the_exponent_of_a_power_law_is_found(a: float, b: float, words: str) -> None:
     fit = fit_of([(n, a * n**b) for n in (1, 2, 4, 8, 16)])
     assert (fit.exponent, fit.factor, fit.std_error) == pytest.approx((b, a, 0.0), abs=1e-9)
-    assert (fit.sizes, fit.words) == (5, words)
+    assert fit.words == words
 
 
 def test_the_standard_error_and_interval_are_those_of_least_squares() -> None:
@@ -265,8 +262,8 @@ def test_the_standard_error_and_interval_are_those_of_least_squares() -> None:
     # residuals -1/6, 1/3, -1/6: their squares sum to 1/6; S_xx = 2 ln2^2; one degree of freedom.
     error = (1 / 6 / (2 * ln2**2)) ** 0.5
     assert fit.std_error == pytest.approx(error)
-    assert fit.high - fit.exponent == pytest.approx(12.706 * error)
-    assert fit.low == pytest.approx(fit.exponent - 12.706 * error)
+    assert fit.high - fit.exponent == pytest.approx(12.706 * error, rel=1e-4)
+    assert fit.low == pytest.approx(fit.exponent - 12.706 * error, rel=1e-4)
     assert fit.words == "unknown: the points scatter, or are too few"
 
 
@@ -287,11 +284,6 @@ def test_the_interval_holds_the_true_exponent_about_95_times_of_100() -> None:
         fit = fit_of([(n, 3 * n**0.7 * 2 ** draw.gauss(0, 0.1)) for n in (1, 2, 4, 8, 16, 32)])
         held += fit.low <= 0.7 <= fit.high
     assert 930 <= held <= 970  # four standard deviations: 28; the seed is set
-
-
-def test_more_sizes_than_the_table_of_t_holds_have_the_last_of_it() -> None:
-    fit = fit_of([(n, n * (1.1 if n % 2 else 0.9)) for n in range(1, 60)])
-    assert fit.high - fit.exponent == pytest.approx(2.086 * fit.std_error)
 
 
 def test_every_quantity_of_a_curve_has_its_points_and_its_exponent() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from serve_bench.benchmarks.scale.bench import cpu_us_a_request, nodes_trial, why_invalid
+from serve_bench.benchmarks.scale.bench import cpu_us_a_request, nodes_trial
 from serve_bench.benchmarks.scale.cluster import NodeProxy
-from serve_bench.benchmarks.scale.request import ScaleSuite, on_nodes, scale_plan
+from serve_bench.benchmarks.scale.request import ScaleSuite, on_nodes, scale_plan, why_invalid
 from serve_bench.core import usage as counts
 from serve_bench.core.load_result import Counts
 from serve_bench.core.result import Trial, VariantUsed

@@ -176,9 +176,8 @@ def test_a_leak_is_found_in_its_process(
     assert run([*SOAK, "--fail-on", "leak"]) == 3
     shown = capsys.readouterr()
     text = " ".join(shown.out.split())
-    assert (
-        "Replica Shop grows by 1,08" in text and "Memory of 2 of 3 processes does not grow" in text
-    )
+    assert "Replica Shop grows by 1,08" in text
+    assert "Memory of 2 of 3 processes does not grow" in text
     assert "gate: replica Shop grows by" in shown.err
     replica, *others = processes(read(Path("run"))).values()
     slope, hourly = replica.values["pss_mb_slope"], replica.values["mb_per_hour"].value
@@ -212,16 +211,12 @@ def test_a_growth_that_may_be_a_warm_up_is_not_judged(
     assert processes(read(Path("run")))["controller"].dims["verdict"] == verdict
 
 
-def test_a_cache_that_fills_is_a_warm_up(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_cache_that_fills_is_a_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, Fake({"replica": caching}))
     assert run([*SOAK, "--fail-on", "leak"]) == 0
-    text = " ".join(capsys.readouterr().out.split())
-    assert "Warm-up: replica Shop grew by 6" in text and "then levelled off" in text
     seen = 9 * math.exp(-0.0015 / 0.004)  # behind the first block
     replica = processes(read(Path("run")))["replica Shop"]
-    assert replica.value("warmed") == pytest.approx(seen, rel=0.05)
+    assert replica.value("pss_mb_warm_up") == pytest.approx(seen, rel=0.05)
 
 
 def test_what_is_too_short_is_not_judged(
@@ -264,7 +259,8 @@ def test_replaced_and_added_processes_are_series_of_their_own(tmp_path: Path) ->
     result = replace(result, trials=tuple(trials))
     assert {*processes(result)} == {"proxy", "replica Shop 2", "replica Shop 3"}
     view = view_of(result)
-    assert "1 process that ended early" in str(view.sections) and not view.rows[0].value("free_mb")
+    assert view.rows[0].dims["ended_early"] == 1 and not view.rows[0].value("free_mb")
+    assert any("1 process that ended early" in finding for finding in view.findings)
 
 
 def test_a_resumed_soak_joins_the_slopes_of_its_launches(
@@ -377,8 +373,7 @@ def test_a_server_that_runs_already_is_loaded(
     with serving() as server:
         url = ["--url", server.url]
         assert run(["soak", *url, "--out", "run", "--rate", "200", "--live", "plain"]) == 0
-    text = " ".join(capsys.readouterr().out.split())
-    assert "200 requests/s" in text and "proxy" in text
+    assert "proxy" in capsys.readouterr().out
     result = read(Path("run"))
     assert len(result.trials) == 16 and all(one.usage["processes"] for one in result.trials)
 

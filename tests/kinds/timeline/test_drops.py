@@ -12,7 +12,7 @@ from serve_bench.analysis.course import ReplicaCount, ReplicaLine
 from serve_bench.benchmarks.timeline.drops import AnswerDrop, describe_drops, find_drop
 from serve_bench.benchmarks.timeline.lens import describe_rise, has_own_router
 from serve_bench.core.result import result_of
-from serve_bench.view.figures import Value
+from serve_bench.view.figures import known_values
 from serve_bench.view.frame import ViewRow
 from tests.records import run
 
@@ -26,7 +26,6 @@ def launch(ended: list[int], waiting: int = 500, fewer: int = 4) -> Any:
     course = {
         "ended": ended,
         "waiting": [waiting if at >= 10 else 0 for at in range(seconds)],
-        "cpu": {"proxy": [20.0] * seconds, "replica": [16.0] * seconds, "driver": [90.0]},
         "changes": [{"deployment": "default:Shop"}] * 2,
     }
     trial = SimpleNamespace(course=course, round=1, metrics={})
@@ -42,7 +41,7 @@ ENDED = [20] * 10 + [85] * 8 + [16] * 12  # so Serve's router answered after an 
 
 
 def test_a_queue_that_does_not_drain_though_replicas_are_idle() -> None:
-    assert drop_of(launch(ENDED)) == AnswerDrop(11, 19, 16, 85, 4, {"proxy": 20, "replica": 16})
+    assert drop_of(launch(ENDED)) == AnswerDrop(11, 19, 16, 85, 4)
 
 
 @pytest.mark.parametrize(
@@ -50,14 +49,10 @@ def test_a_queue_that_does_not_drain_though_replicas_are_idle() -> None:
 )
 def test_the_wait_of_the_router_is_named(rate: int, wait_s: float, named: bool) -> None:
     """2 tasks for each of 4 replicas, a request each 0.5 s; by another wait it is another rate."""
-    drop, *router = describe_drops([launch(ENDED[:-12] + [rate] * 12)], wait_s)
-    assert drop.startswith(f"in 11 s from second 19 on, {rate} answers/s (median) come")
-    assert drop.endswith(
-        "the replicas are not the limit; meanwhile, of a core: proxy 20 %, replica 16 %"
-    )
-    assert [text.partition(":")[0] for text in router] == named * [
-        "16/s fits what Serve's router gives once requests queue"
-    ]
+    (text,) = describe_drops([launch(ENDED[:-12] + [rate] * 12)], wait_s)
+    assert text.startswith(f"in 11 s from second 19 on, {rate} answers/s come while requests wait")
+    assert "at most 4 replicas gave 85/s before: the replicas are not the limit" in text
+    assert ("16/s fits what Serve's router gives once requests queue" in text) == named
 
 
 @pytest.mark.parametrize(
@@ -92,20 +87,15 @@ def test_a_deployment_may_have_a_router_of_its_own(
     assert has_own_router(result_of([replace(run(), suite=suite)]), cell) is own
 
 
-@pytest.mark.parametrize(
-    ("held_s", "out_s", "words"),
-    [
-        (0.0, 0, "the SLO holds all along"),
-        (0.0, 3, "the SLO holds at first; 3 s of the stage are out"),
-        (2.5, 4, "the SLO holds again after 2.50 s"),
-        (None, 9, "the SLO does not hold again before the stage is over"),
-    ],
-)
-def test_the_slo_after_a_rise(held_s: float | None, out_s: int, words: str) -> None:
-    """It does not hold all along where seconds of the stage are out of it."""
-    values = {"begin_s": Value(4.0), "stage_rate": Value(40.0)}
-    assert list(describe_rise(ViewRow({}, values), False)) == []  # the load ended before
-    values |= {"out_s": Value(float(out_s))}
-    values |= {} if held_s is None else {"held_s": Value(held_s)}
-    sentences = list(describe_rise(ViewRow({}, values), False))
-    assert sentences == [f"at 4 s the load rises to 40/s: {words}"]
+def test_the_rise_that_put_most_seconds_out_of_the_slo() -> None:
+    def stage(begin_s: float, out_s: float | None, held_s: float | None) -> ViewRow:
+        figures = known_values(begin_s=begin_s, out_s=out_s, held_s=held_s)
+        return ViewRow({}, {**figures, **known_values(stage_rate=20 + begin_s)})
+
+    first, unreached = stage(0, 9, 9), stage(12, None, None)
+    assert list(describe_rise([first, stage(4, 0, 0), unreached])) == []
+    assert list(describe_rise([first, stage(4, 1, 0), stage(8, 3, 2.5)])) == [
+        "at 8 s the load rises to 28/s: 3 s are out of the SLO, which holds again after 2.50 s"
+    ]
+    (text,) = describe_rise([first, stage(4, 4, None), stage(8, 3, 2.5)])
+    assert text.endswith("4 s are out of the SLO, which does not hold again in this stage")

@@ -69,7 +69,7 @@ def test_forms(folder: Path, command: Command, tmp_path: Path) -> None:
     seconds = [row["figures"] for row in data["points"] if row["dims"]["point"] == "second"]
     p99_ms = [float(one["value"]) for one in cells if one["column"] == "p99 ms"]
     assert p99_ms == pytest.approx([row["latency_p99"]["value"] / 1e6 for row in seconds])
-    assert {one["text"] for one in cells if one["column"] == "SLO"} == {"in", "out"}
+    assert {one["text"] for one in cells if one["column"] == "slo"} == {"in", "out"}
     _, text, _ = command("report", folder, "--verbose")
     assert "1 of 240 requests was lost: 1 reset" in " ".join(text.split())
     page = tmp_path / "page.html"

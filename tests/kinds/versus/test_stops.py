@@ -122,22 +122,25 @@ def test_rounds_that_cannot_be_added_are_refused(text: str, message: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("flags", "code", "text"),
+    ("flags", "code", "word"),
     [
         ("", 0, "slower"),
         ("--fail-on slower", 3, "slower"),
         ("--fail-on regressed", 0, "slower"),
         ("--fail-on regressed --threshold 2%", 3, "regressed"),
-        ("--threshold 2%", 0, "verdict: threshold 2 %"),
-        ("--gate p99", 0, "gate: throughput, p99"),
+        ("--gate p99", 0, "slower"),
     ],
 )
 def test_a_stored_run_is_judged_by_another_gate(
-    flags: str, code: int, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    flags: str, code: int, word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = store_run(tmp_path / "run", versus_result({ROW: rates(500.0, 485.0, wobble=0.5)}))
-    assert run(["report", str(folder), *flags.split()]) == code
-    assert text in " ".join(capsys.readouterr().out.split())
+    assert run(["report", str(folder), "--format", "json", *flags.split()]) == code
+    verdict = json.loads(capsys.readouterr().out)["points"][0]
+    assert verdict["dims"]["verdict"] == word
+    assert verdict["dims"]["gate"] == ["throughput", *(["p99"] if "p99" in flags else [])]
+    threshold = 0.02 if "2%" in flags else 0.05
+    assert verdict["figures"]["alarm_threshold"]["value"] == threshold
 
 
 def test_a_gate_is_for_one_run_of_versus(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,10 @@
+"""Tables of cases, for tests that run once for each."""
+
+from typing import Any
+
+import pytest
+
+
+def cases(names: str, *rows: Any, ids: Any = None) -> pytest.MarkDecorator:
+    """Runs a test for each row, which has a value for each name, as in `cases("a, b", (1, 2))`."""
+    return pytest.mark.parametrize(names, rows, ids=ids)
