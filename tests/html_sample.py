@@ -10,6 +10,7 @@ from serve_bench.view.document import (
     Column,
     Document,
     Facts,
+    Finding,
     Flamegraph,
     Folded,
     Number,
@@ -70,7 +71,7 @@ def table(name: str = "single client") -> Table:
         factor: float,
         limit: str,
         group: str,
-        *doubts: str,
+        *doubts: tuple[str, str],
         errors: int = 0,
     ) -> TableRow:
         return TableRow(
@@ -82,7 +83,7 @@ def table(name: str = "single client") -> Table:
                 Text(limit, below=("medium confidence; next limit: host 181 of 200 %",)),
                 Number("10.81", 10.81, "good") if rate > 1000 else Number("1", 1.0),
             ),
-            sentences(doubts, "doubt"),
+            tuple(Finding(text, code, "doubt") for code, text in doubts),
             group,
         )
 
@@ -100,9 +101,8 @@ def table(name: str = "single client") -> Table:
                 40,
                 "proxy CPU 94 % of a core",
                 one,
-                "errors: 3 of 3,746 requests failed (reset 3)",
-                "client-bound: the client used 97 % of a core; the server may be faster "
-                "(more client processes)",
+                ("errors", "3 of 3,746 requests failed (reset 3)"),
+                ("client-bound", "the client used 97 % of a core; the server may be faster"),
                 errors=3,
             ),
             row(name, 1668.25, 0.08, "offered load, 1 connection", two),

@@ -62,11 +62,9 @@ def _counts(trial: Trial) -> Iterator[str]:
             yield f"client.{name}: sent is not the sum of completed, failed and in_flight"
     if not counts.balanced:
         yield "counts: sent is not the sum of completed, failed and in_flight"
-    known = counts.completed - drained
-    for name in ("latency", "service_time"):
-        metric = trial.metrics.get(name)
-        if metric and metric.histogram and sum(metric.histogram["count"]) != known:
-            yield f"metrics.{name}: its counts do not add up to {known} completed requests"
+    latency, known = trial.metrics.get("latency"), counts.completed - drained
+    if latency and latency.histogram and sum(latency.histogram["count"]) != known:
+        yield f"metrics.latency: its counts do not add up to {known} completed requests"
 
 
 def _rates(trial: Trial) -> Iterator[str]:

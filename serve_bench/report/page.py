@@ -38,6 +38,7 @@ from serve_bench.view.document import (
     Chart,
     Column,
     Document,
+    Finding,
     Flamegraph,
     Folded,
     Number,
@@ -46,6 +47,7 @@ from serve_bench.view.document import (
     Table,
     Tone,
     as_text,
+    explain,
     unfolded,
     with_charts,
 )
@@ -243,6 +245,10 @@ def _is_long_cell(cell: Cell, column: Column) -> bool:
     return max(map(len, (about.text, *about.below))) > most
 
 
+def _explained(table: Table) -> list[Finding]:
+    return [finding for _, finding in explain([row.doubts for row in table.rows])]
+
+
 def _is_few(table: Table) -> bool:
     cells = (zip(row.cells[1:], table.columns[1:], strict=True) for row in table.rows)
     return len(table.columns) <= FEW_COLUMNS and not any(
@@ -263,6 +269,7 @@ def environment() -> jinja2.Environment:
     )
     env.filters |= {
         "beside": lambda cells, columns: zip(cells, columns, strict=True),
+        "explained": _explained,
         "figure": _figure,
         "kind": lambda block: type(block).__name__,
         "long": _is_long_cell,

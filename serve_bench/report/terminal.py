@@ -195,7 +195,7 @@ class _Writer:
                 marks = {code: str(number) for number, code in enumerate(codes, 1)}
                 drawn = self._draw(table, shown, doubts, marks, indent, self.width)
         head, *blocks = drawn
-        yield from ((line, "quiet") for line in head)
+        yield from ((line, "quiet") for line in head if any(map(str.strip, head)))
         lines = iter(blocks)
         for group, rows in groups:
             if group:

@@ -105,7 +105,7 @@ def limit_words(limit: Verdict | None) -> str:
     return f"limit {limit.text}" if limit.cause == "unclear" else f"limited by {limit.text}"
 
 
-BARS: Final = 6
+BARS: Final = 5
 """Of the histogram of a load in a terminal; the longest has BAR_WIDTH signs."""
 BAR_WIDTH: Final = 40
 
@@ -122,12 +122,12 @@ def histogram_table(histogram: Histogram) -> Table | None:
         place = math.ceil((slot_middle(index) - least) / width) - 1
         counts[min(max(place, 0), BARS - 1)] += number_of
     ends = (*(least + width * bar for bar in range(1, BARS)), last)
-    names = [f"to {latency(end / NS_PER_MS)}" for end in ends]
+    names = [f"to {latency(end / NS_PER_MS)} ms" for end in ends]
     rows = (
         TableRow((name, Number(f"{n:,}", n), "■" * math.ceil(BAR_WIDTH * n / max(counts))))
         for name, n in zip(names, counts, strict=True)
     )
-    columns = (Column("ms", number=True), Column("requests"), Column("", number=False))
+    columns = (Column(""), Column(""), Column("", number=False))
     return Table("", columns, tuple(rows))
 
 

@@ -81,14 +81,13 @@ Build: TypeAlias = Callable[[Result, Page, list[ViewRow], ReportOptions], View]
 @dataclass(frozen=True)
 class Lens:
     """How a kind of run is looked at. `figures`: of its rows, beside those of all kinds; `noun`:
-    what a row is called; `silent`: notes of a page that it says in its own words, by their first
-    words; `classic`: its published form; `condense`: the run with the rows that are shown, where
-    its trials are none; `usage_of`: by which the limit of a trial is judged, if by any."""
+    what a row is called; `classic`: its published form; `condense`: the run with the rows that are
+    shown, where its trials are none; `usage_of`: by which the limit of a trial is judged, if by
+    any."""
 
     build: Build
     figures: Sequence[str] = ()
     noun: str = "row"
-    silent: tuple[str, ...] = ()
     classic: Callable[[Result, Page, View], str] | None = None
     condense: Callable[[Result], Result] = lambda result: result
     usage_of: UsageOf = lambda trial: trial.usage
@@ -111,7 +110,7 @@ class RunLook:
         """What is missing, what the rows show, what is doubted; the SLO behind the headline."""
         found = list(self._sentences())
         if self._slo is not None:
-            found.insert(1, self._slo[0])
+            found.insert(1 + sum(finding.tone == "bad" for finding in found), self._slo[0])
         return (*sentences(unfair_sentences(self.result.trials), "bad"), *found)
 
     @cached_property
@@ -159,8 +158,7 @@ class RunLook:
             Section("results", "Results", (Prose(("Nothing was measured.",), "doubt"),), "headline")
         ]
         yield from section("failures", "Failures", failure_blocks(page), "table")
-        notes = [note for note in page.notes if not note.startswith(self.lens.silent or ("\n",))]
-        notes = notes if view.notes is None else list(view.notes)
+        notes = page.notes if view.notes is None else view.notes
         if texts := (*view.definitions, *notes):
             yield Section("how", "Notes", (Prose(texts, "quiet", listed=True),))
         yield from view.charts

@@ -163,7 +163,6 @@ def wrong(path: str, value: object) -> dict[str, Any]:
     ("metrics.latency", latency([3, 5], [1, 299], 9), "metrics.latency: its max is 9, which"),
     ("metrics.latency", latency([3, 5], [1, 298], 5), "metrics.latency: its counts do not"),
     ("metrics.latency", latency([3], [300], 3, "us"), "metrics.latency: its unit is us, not"),
-    ("metrics.service_time", latency([3], [30], 3), "metrics.service_time: its counts do not"),
     ("course", {"latency": [{**SLOTS, "index": [3]}]}, "course.latency[0]: its max is 5"),
     ("metrics.throughput.unit", "MB", "metrics.throughput: its unit is MB, not requests/s"),
     ("counts.sent", 299, "trial.counts: sent is not the sum of completed, failed and in_fl"),

@@ -48,7 +48,7 @@ def test_rows_of_all_protocols(tmp_path: Path) -> None:
     protocols = ("http", "stream", "grpc", "grpc-stream", "handle", "handle-stream")
     line = f"micro --protocol {','.join(protocols)} --stream-events 4 --quick --clients raw:4"
     more = "--num-replicas 1 --variant default,optimized --slo p50=10s --out out"
-    done = run_checked(f"{line} {more}", tmp_path)
+    run_checked(f"{line} {more}", tmp_path)
     result = read(tmp_path / "out")
     assert not result.failures and len(result.trials) == 12
     assert {one.row.protocol for one in result.trials} == set(protocols)
@@ -64,7 +64,7 @@ def test_rows_of_all_protocols(tmp_path: Path) -> None:
         assert merged([trial], "ttft").count == requests
         assert merged([trial], "itl").count == requests * (each - 1)
         assert trial.client["events"] > 0
-    shown = " ".join(done.stdout.split())
+    shown = " ".join(run_checked("report out --verbose", tmp_path).stdout.split())
     for word in ("handle-stream of 4", "grpc-stream of 4", "TTFT", "events/s", "Service level"):
         assert word in shown
 

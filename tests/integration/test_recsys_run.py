@@ -119,7 +119,7 @@ def check_climbed(result: Result) -> None:
 
 
 def check_report(result: Result, folder: Path) -> None:
-    text = run_to_end(["report", "r", "--verbose"], folder).stdout
+    text = run_to_end(["report", "r", "--verbose", "--published"], folder).stdout
     # A long figure folds the name of a service at 80 columns.
     wide = run_to_end(["report", "r"], folder, columns=120).stdout
     assert re.search(r"num_replicas 2, tuned +[\d,.]+ +\d ", wide)

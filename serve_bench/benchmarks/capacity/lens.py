@@ -507,9 +507,5 @@ def _draw(cell: SearchedCell, point: ViewRow) -> Iterator[Chart]:
 
 
 LENS: Final = Lens(
-    build,
-    ("cpu_service", "cpu_client", "cpu_host"),
-    noun="search",
-    silent=("requests/s:", "ratio:", "hint,", "incomplete:"),
-    condense=name_probes,
+    build, ("cpu_service", "cpu_client", "cpu_host"), noun="search", condense=name_probes
 )

@@ -44,4 +44,4 @@ def _published() -> Iterator[tuple[str, list[ViewRow]]]:
         yield f"{about['source']}; {about['hardware']}", rows
 
 
-LENS: Final = Lens(build, INSIDE, noun="step", silent=("ratio:",))
+LENS: Final = Lens(build, INSIDE, noun="step")

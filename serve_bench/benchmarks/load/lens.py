@@ -80,7 +80,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
             blocks.append(Prose(("not measured", *lines), "bad", listed=True))
     limits = [limit for row in loads if (limit := limit_of(row)) is not None]
     hints = [f"hint: {limit.hint}" for limit in limits if limit.cause != "unclear"]
-    notes = [note for note in page.notes if note.startswith(("load:", "incomplete:"))]
+    notes = [note for note in page.notes if note.startswith("load:")]
     if texts := tuple(dict.fromkeys((*hints, *notes))):
         blocks.append(Prose(texts, "quiet", listed=True))
     sections = [Section("results", "Results", tuple(blocks), "headline")] if blocks else []
@@ -125,8 +125,7 @@ def _name(row: ViewRow) -> ViewRow:
 def _find(rows: Sequence[ViewRow]) -> Iterator[str]:
     """The figures of each load, and what limited them."""
     for row in rows:
-        client = row.dims["client"]
-        yield sentence(f"{row.name} of the {client} client: {describe_figures(row)}")
+        yield sentence(f"{row.name} ({row.dims['client']}): {describe_figures(row)}")
         if (limit := limit_of(row)) is not None:
             yield statement(limit_words(limit))
 

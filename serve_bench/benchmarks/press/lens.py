@@ -193,10 +193,5 @@ def _align(rows: list[tuple[str, ...]]) -> list[str]:
     ]
 
 
-LENS: Final = Lens(
-    build,
-    (*INSIDE, "ongoing", "queued", "router_queue"),
-    silent=("ratio:", "requests/s:", "hint, offered"),
-    classic=classic_text,
-)
+LENS: Final = Lens(build, (*INSIDE, "ongoing", "queued", "router_queue"), classic=classic_text)
 """How a press run is looked at."""

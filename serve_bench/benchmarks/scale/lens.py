@@ -420,4 +420,4 @@ def _perf_names(point: ViewRow) -> dict[str, str]:
     }
 
 
-LENS: Final = Lens(build, INSIDE, silent=("published", "claimed"), usage_of=_usage_of)
+LENS: Final = Lens(build, INSIDE, usage_of=_usage_of)

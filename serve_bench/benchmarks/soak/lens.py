@@ -447,6 +447,4 @@ def draw_memory(readings: Mapping[str, Sequence[ViewRow]]) -> Iterator[Chart]:
         )
 
 
-LENS: Final = Lens(
-    build, noun="block", silent=("requests/s:", "ratio:", "incomplete:"), condense=condensed
-)
+LENS: Final = Lens(build, noun="block", condense=condensed)

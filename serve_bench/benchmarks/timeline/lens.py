@@ -461,6 +461,5 @@ def gate(result: Result) -> list[str]:
 LENS: Final = Lens(
     build,
     noun="load",
-    silent=("requests/s:", "ratio:", "incomplete:"),
     usage_of=lambda trial: {},  # a verdict is of a load that does not change
 )

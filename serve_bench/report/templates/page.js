@@ -309,14 +309,12 @@
     return String(one).localeCompare(String(other), undefined, { numeric: true });
   }
   function rowsOf(body) {
-    var head = [], rows = [], tail = [];
+    var head = [], rows = [];
     Array.prototype.forEach.call(body.rows, function (row) {
       if (row.classList.contains("group")) { head.push(row); }
-      else if (row.classList.contains("whole")) { tail.push(row); }
-      else if (row.classList.contains("doubts")) { rows[rows.length - 1].push(row); }
-      else { rows.push([row]); }
+      else { rows.push(row); }
     });
-    return { head: head, rows: rows, tail: tail };
+    return { head: head, rows: rows };
   }
 
   each(".table table", function (table) {
@@ -340,13 +338,12 @@
           var rows = one.parts.rows.slice(), sign = to === "descending" ? -1 : 1;
           if (to) {
             rows.sort(function (a, b) {
-              var x = keyOf(a[0], at), y = keyOf(b[0], at);
+              var x = keyOf(a, at), y = keyOf(b, at);
               if (x === null || y === null) { return (x === null) - (y === null); } // last
               return sign * compared(x, y);
             });
           }
-          one.body.append.apply(
-            one.body, one.parts.head.concat([].concat.apply([], rows), one.parts.tail));
+          one.body.append.apply(one.body, one.parts.head.concat(rows));
         });
       });
     }, table);
