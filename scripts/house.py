@@ -62,19 +62,19 @@ ROOMS: Final = (
         """core/* benchmarks/*/command.py benchmarks/*/drive.py
         benchmarks/*/facts.py benchmarks/*/flags.py benchmarks/*/request.py cli/command.py
         cli/flag_values.py cli/options.py cli/panels.py cli/rows.py""",
-        11_688,
+        11_686,
         3_000,
         2_600,
     ),
     # What tells a run: the view with its lenses, and the files and pages made of it.
-    Room("telling", "view/* report/* benchmarks/*", 12_739, 8_600, 7_200),
+    Room("telling", "view/* report/* benchmarks/*", 12_731, 8_600, 7_200),
     Room("cli", "cli/*", 2_449, 1_600, 1_300),
 )
 
 #: Other budgets: lines of the whole package, of tests and of scripts, words of the documents.
 TOTALS: Final = (
-    Room("serve_bench", "serve_bench/*.py", 65_539, 42_300, 37_600),
-    Room("tests", "tests/*.py", 38_040, 25_000, 22_000),
+    Room("serve_bench", "serve_bench/*.py", 65_529, 42_300, 37_600),
+    Room("tests", "tests/*.py", 38_039, 25_000, 22_000),
     Room("scripts", "scripts/*.py", 3_156, 3_000, 2_500),
     Room(
         "documents, words", "docs/*.md README.md GLOSSARY.md CHANGELOG.md", 26_973, 18_000, 15_000
