@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from serve_bench.view.figures import figure_lines
+
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
@@ -74,3 +76,7 @@ def test_no_text_has_a_form_that_the_style_replaces(text: Path) -> None:
     assert len(forms) > 10 and "held against" in forms
     words = " ".join(text.read_text().split()).casefold()
     assert [one for one in forms if re.search(rf"\b{re.escape(one.casefold())}\b", words)] == []
+
+
+def test_the_table_of_figures_is_that_of_the_declared_ones() -> None:
+    assert "\n".join(figure_lines()) in (ROOT / "GLOSSARY.md").read_text(encoding="utf-8")

@@ -108,23 +108,22 @@ def newest_run(place: Path) -> Path:
 def index_of(place: Path, note: Callable[[str], None]) -> Document:
     """The index of the runs in a folder, each with its first finding. BadInput without any. `note`:
     is told how many are read, since that takes a tenth of a second each."""
-    from serve_bench.view.document import ReportOptions
+    from serve_bench.view.document import Finding, ReportOptions
     from serve_bench.view.index import IndexedRun, index_runs
 
     runs, unreadable = search([place])
     note(f"reading {counted(len(runs), 'run')}")
     skipped, indexed = [f"{run.folder}: {run.reason}" for run in unreadable], []
     for folder, result in runs.items():
-        skipped += [
-            f"{folder}: {warning.message.removesuffix(': passed over')}"
-            for warning in result.warnings
-        ]
+        seen = [warning.message.removesuffix(": passed over") for warning in result.warnings]
+        skipped += [f"{folder}: {message}" for message in seen]
         try:
             document = benchmark_of(result.run).look(result, ReportOptions(str(folder))).document
             page = folder / "report.html"
             link = quote(os.path.relpath(page if page.exists() else folder, place))
             shown = os.path.relpath(folder, place)
-            indexed.append(IndexedRun(shown, link, result, document.lead[-1]))
+            finding = next(reversed(document.lead), Finding("nothing was found"))
+            indexed.append(IndexedRun(shown, link, result, finding))
         except (BadInput, FormatError) as error:
             skipped.append(f"{folder}: {error}")
     return index_runs(indexed, str(place), skipped)

@@ -47,6 +47,13 @@ def test_the_runs_of_a_folder_are_listed_newest_first(
     assert "passed over: results/odd: " in out
 
 
+def test_no_finding_is_said(shelf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (places.FORMATS / "2-timeline.jsonl").read_text().replace('"course":', '"other":')
+    (shelf / "press" / "records.jsonl").write_text(text)
+    assert run(["report", "results"]) == 0
+    assert "nothing was found" in capsys.readouterr().out
+
+
 def test_without_a_path_the_newest_run_is_reported(
     shelf: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
