@@ -31,8 +31,6 @@ FAIL_ON: Final = ("regressed", "slower", "inconclusive")
 
 
 class GateOptions(Options):
-    """The flags of a gate."""
-
     threshold: str | None = flag(None, "Smallest loss that is regressed: 5% or 0.05 [5%].")
     gate: str | None = flag(
         None, "Metrics in the gate besides throughput: p50, p99, cpu [versus: cpu]."

@@ -68,7 +68,7 @@ def history(options: HistoryOptions) -> int:
     from serve_bench.analysis.history import PassedOver, build_history
     from serve_bench.analysis.ratios import THRESHOLD
     from serve_bench.benchmarks.history.exports import EXPORTS
-    from serve_bench.cli.show import check_format, layout_for
+    from serve_bench.cli.show import check_format, layout_for, print_warnings
     from serve_bench.store.search import search
 
     form, output = options.format, options.output
@@ -79,6 +79,8 @@ def history(options: HistoryOptions) -> int:
         threshold = read_share(options.threshold, "--threshold")
     to = _check_files(form, output, options.plot)
     runs, unreadable = search(options.dirs, read_rows)
+    for folder, result in runs.items():
+        print_warnings(result, str(folder))
     chosen = {"variant": options.variant, "cell": options.cell, "row": options.row}
     whole = build_history(
         {str(folder): result for folder, result in runs.items()},

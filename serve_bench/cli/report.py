@@ -14,6 +14,7 @@ from serve_bench.cli.gate import Gate, GateOptions, read_flags
 from serve_bench.cli.options import VERBOSE_HELP, FormatOptions
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Result
+from serve_bench.report import FORMATS, FORMS
 from serve_bench.store import RECORDS_FILE, RESULTS, read
 from serve_bench.store.files import (
     check_reachable,
@@ -53,10 +54,6 @@ class ReportCommandOptions(FormatOptions, GateOptions):
         *("--output", "-o"),
         metavar="FILE",
     )
-    perf_metrics: Path | None = flag(
-        None, "Write the perf_metrics JSON of Ray's release tooling here."
-    )
-    exclude_connect: bool = flag(False, "Add totals without the opening of connections (press).")
     verbose: bool = flag(False, VERBOSE_HELP, "--verbose", "-v")
     wide: bool = flag(False, "Tables with all their columns, however wide.")
     plot: Path | None = flag(
@@ -80,8 +77,7 @@ def report(options: ReportCommandOptions) -> int:
     """
     from serve_bench.analysis.comparing import of_versus
     from serve_bench.benchmarks.registry import newest_run, run_schema
-    from serve_bench.cli.show import ReportRequest
-    from serve_bench.report.picture import charts_of
+    from serve_bench.cli.show import ReportRequest, print_warnings
     from serve_bench.view.csv import json_of
 
     if options.schema:
@@ -106,6 +102,8 @@ def report(options: ReportCommandOptions) -> int:
     _check_apart(output, options.perf_metrics, folders, html)
     check_plot(options.plot, options.chart)
     results = [read(folder) for folder in folders]
+    for folder, result in zip(folders, results, strict=True):
+        print_warnings(result, str(folder) if len(folders) > 1 else "")
     gate = Gate()
     if judged := options.changed(
         options.parameters().keys() - {"threshold", "gate", "fail_on", "noise"}
@@ -116,14 +114,12 @@ def report(options: ReportCommandOptions) -> int:
         results = [judged_by(results[0], gate)]
     reports = [request.report(one, folder) for one, folder in zip(results, folders, strict=True)]
     if options.plot is not None:  # a chart that is not there is refused before anything is printed
-        charts_of([report.document for report in reports], options.chart)
+        write_plot(options.plot, [report.document for report in reports], options.chart)
     if html:
         write_page(list(zip(folders, reports, strict=True)), output)
         request.write_beside(reports[0].stored)
     else:
         _show(request, reports, to)
-    if options.plot is not None:
-        write_plot(options.plot, [report.document for report in reports], options.chart)
     return 0 if gate.fail_on is None else gate.close(of_versus(results[0]))
 
 
@@ -131,9 +127,10 @@ def _show_index(place: Path, options: ReportCommandOptions) -> int:
     """Lists the runs of a folder, newest first."""
     from serve_bench.benchmarks.registry import index_of
     from serve_bench.cli.show import layout_for
-    from serve_bench.report import FORMS
     from serve_bench.report.page import html_text
 
+    if given := options.changed(("folders", "format", "output", "verbose", "wide")):
+        raise BadInput(f"{', '.join(given)}: is for a run; {place} holds runs, which are listed")
     if not (html := options.format == "html") and options.format not in FORMS:
         forms = f"it takes {', '.join(FORMS)}, html"
         raise BadInput(f"--format: {options.format!r} is not for an index; {forms}")
@@ -187,15 +184,19 @@ def _check(request: ReportRequest, runs: int, html: bool) -> None:
     """BadInput unless the report can be made. The message names html too: this command alone has
     it."""
     from serve_bench.cli.show import check_format
-    from serve_bench.report import FORMATS, FORMS
 
     check_format(request.format, (*FORMATS, "html"))
     most = SIDES if request.format in FORMS else 1
     if runs > most and not html:
         raise BadInput(f"--format {request.format}: takes at most {most}; there are {runs} runs")
-    beside = {"--perf-metrics": request.perf_metrics, "--trace-out": request.trace_out}
-    for flag_name, file in beside.items():
-        if runs > 1 and file is not None:
+    alone: dict[str, object] = {
+        "--perf-metrics": request.perf_metrics,
+        "--trace-out": request.trace_out,
+        **({} if html else {"--published": request.published}),
+        "--exclude-connect": request.exclude_connect,
+    }
+    for flag_name, given in alone.items():
+        if runs > 1 and given:
             raise BadInput(f"{flag_name}: takes the records of one run; there are {runs}")
     if html and request.exclude_connect:
         raise BadInput("--exclude-connect: is not for --format html")
@@ -226,13 +227,14 @@ def target_of(output: str | None) -> Path | None:
 def _show(request: ReportRequest, reports: list[RunLook], to: Path | None) -> None:
     """Prints a run, or two side by side, or writes that to a file. Raises RunFailed when a file
     cannot be written."""
-    from serve_bench.report import FORMS
+    from serve_bench.cli.show import text_of
     from serve_bench.view.side_by_side import set_side_by_side
 
-    text = request.text(reports[0], to_file=to is not None)
+    layout = request.layout(to_file=to is not None)
     if len(reports) == SIDES:
-        layout = request.layout(to_file=to is not None)
         text = FORMS[request.format](set_side_by_side(*reports), layout)
+    else:
+        text = text_of(reports[0], request.format, layout)
     write_text(to, text)
     request.write_beside(reports[0].stored)
 
@@ -256,9 +258,6 @@ def write_page(runs: Sequence[tuple[Path, RunLook]], output: str | None) -> None
 
     homes = [_home(place) for place, _ in runs]
     to = place_of_page(output, usual_place([place for place, _ in runs]))
-    for _, report in runs:
-        for warning in report.stored.warnings:
-            print_note(f"warning: {warning.message}")
     documents = [report.document for _, report in runs]
     pair = [set_side_by_side(*(report for _, report in runs))] if len(runs) == SIDES else []
     base = Path() if to is None else to.parent

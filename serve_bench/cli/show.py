@@ -63,6 +63,12 @@ def layout_for(form: str, to_file: bool, verbose: bool = False, wide: bool = Fal
     return Layout(width, color, verbose, wide)
 
 
+def print_warnings(result: Result, of: str = "") -> None:
+    """Prints on stderr what was passed over while reading a run, `of` this folder."""
+    for warning in result.warnings:
+        print_note(f"warning: {of}{': ' if of else ''}{warning.message}")
+
+
 # Reports on stdout: the checks of a request, and the files beside.
 
 
@@ -93,20 +99,15 @@ class ReportRequest:
         options = ReportOptions(str(folder), self.published, self.exclude_connect)
         return benchmark_of(result.run).look(result, options)
 
-    def text(self, report: RunLook, *, to_file: bool = False) -> str:
-        """A report as stdout takes it, or a file: without colours. Prints on stderr what was passed
-        over while reading."""
-        for warning in report.stored.warnings:
-            print_note(f"warning: {warning.message}")
-        return text_of(report, self.format, self.layout(to_file=to_file))
-
-    def layout(self, *, to_file: bool = False) -> Layout:
+    def layout(self, to_file: bool = False) -> Layout:
         """Of stdout, or of a file."""
         return layout_for(self.format, to_file, self.verbose, self.wide)
 
     def show(self, report: RunLook) -> None:
-        """Prints the report, writes the files. RunFailed when one cannot be written."""
-        print(self.text(report), end="", flush=True)
+        """Prints the report, and on stderr what was passed over while reading; writes the files.
+        RunFailed when one cannot be written."""
+        print_warnings(report.stored)
+        print(text_of(report, self.format, self.layout()), end="", flush=True)
         self.write_beside(report.stored)
 
     def write_beside(self, result: Result) -> None:

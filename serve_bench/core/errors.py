@@ -10,7 +10,7 @@ import re
 from typing import Final
 
 _CONTROL: Final = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 """Control characters, those that turn the direction of a line with the figures in it, and what
 stands for bytes of a name that are not UTF-8, which no stream takes."""

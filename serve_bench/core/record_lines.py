@@ -177,7 +177,7 @@ def _check_depth(data: Any) -> None:
             if not level:
                 break
         else:
-            raise FormatError(f"{data.get('kind')}.{name} is nested too deeply")
+            raise FormatError(f"{data.get('kind')!s:.40}.{name:.40} is nested too deeply")
 
 
 def _nested(outer: dict[str, Any] | list[Any]) -> list[dict[str, Any] | list[Any]]:

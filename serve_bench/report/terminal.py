@@ -181,8 +181,7 @@ class _Writer:
             yield from self._wrap(table.caption, None)
         if not table.rows:
             return
-        groups = list(table.groups())
-        doubts = [doubts for _, rows in groups for _, doubts in rows]
+        doubts = [row.doubts for row in table.rows]
         codes = [] if self.verbose else list_codes(doubts)
         marks = {code: code for code in codes}
         indent = INDENT if any(row.group for row in table.rows) else ""
@@ -197,14 +196,14 @@ class _Writer:
         head, *blocks = drawn
         yield from ((line, "quiet") for line in head if any(map(str.strip, head)))
         lines = iter(blocks)
-        for group, rows in groups:
+        for group, rows in table.groups():
             if group:
                 yield from self._wrap(group, "plain")
-            for row, findings in rows:
+            for row in rows:
                 yield from ((line, _tone(row)) for line in next(lines))
                 for text in as_text(row.cells[0]).below if self.verbose else ():
                     yield from self._wrap(text, "quiet", len(indent) + 2)
-                for finding in findings if self.verbose else ():
+                for finding in row.doubts if self.verbose else ():
                     yield from self._finding(finding, len(indent) + 2)
         if self.verbose:
             for note in table.notes:

@@ -40,7 +40,7 @@ from serve_bench.view.rows import engaged_of
 def _connections_used(line: Line) -> Value | None:
     """An open loop may do with fewer; from several nodes there are more, since each has so many."""
     workers = [trial.client["workers"] for trial in line.trials if trial.client.get("workers")]
-    used = mean_of(sum(int(one["connections"]) for one in launch) for launch in workers)
+    used = mean_of(sum(int(worker["connections"]) for worker in launch) for launch in workers)
     asked = line.row.connections
     return None if used is None else Value(used, of=asked if used < asked else None)
 

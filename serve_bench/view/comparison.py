@@ -272,8 +272,7 @@ def verdict_table(comparing: Comparing, rows: Sequence[ViewRow]) -> Table:
         "A and B: geometric means over launches; B/A with its 95 % interval. In the gate: "
         f"{', '.join(comparing.gate)}; other metrics do not affect the exit code. docs/ab.md",
     )
-    table = make_table(TableSpec(caption, fields, notes), rows)
-    return replace(table, whole_groups=True, unlike=True)
+    return replace(make_table(TableSpec(caption, fields, notes), rows), unlike=True)
 
 
 def view_comparison(comparing: Comparing, rows: Sequence[ViewRow] = ()) -> View:

@@ -136,14 +136,12 @@ class Column:
 
 @dataclass(frozen=True)
 class TableRow:
-    """Of a table. `doubts` stand in lines of their own under it, beside the figures they doubt;
-    `group` begins a new part of the table with a heading where it differs from the row before;
-    `about` is what the doubts are about, if not the group or the row's first cell."""
+    """Of a table. `doubts` are shown by their codes in the row, and explained once below the table;
+    `group` begins a new part of the table with a heading where it differs from the row before."""
 
     cells: tuple[Cell, ...]
     doubts: tuple[Finding, ...] = ()
     group: str = ""
-    about: str = ""
 
     @property
     def codes(self) -> tuple[str, ...]:
@@ -154,26 +152,18 @@ class TableRow:
 @dataclass(frozen=True)
 class Table:
     """Figures by row and column. `caption` names it; `notes` say how the figures were got.
-
-    `whole_groups`: the rows of a group are figures of one thing, so that doubts of any of them
-    stand below the last. `unlike`: figures of a column have several units, and no order.
-    """
+    `unlike`: figures of a column have several units, and no order."""
 
     caption: str
     columns: tuple[Column, ...]
     rows: tuple[TableRow, ...]
     notes: tuple[str, ...] = ()
-    whole_groups: bool = False
     unlike: bool = False
 
-    def groups(self) -> Iterator[tuple[str, list[tuple[TableRow, tuple[Finding, ...]]]]]:
-        """Each group with its rows, and the doubts that stand below each of them."""
+    def groups(self) -> Iterator[tuple[str, list[TableRow]]]:
+        """Each group with its rows."""
         for group, rows in groupby(self.rows, key=lambda row: row.group):
-            pairs = [(row, row.doubts) for row in rows]
-            if self.whole_groups:
-                every = tuple(doubt for _, doubts in pairs for doubt in doubts)
-                pairs = [(row, ()) for row, _ in pairs[:-1]] + [(pairs[-1][0], every)]
-            yield group, pairs
+            yield group, list(rows)
 
 
 @dataclass(frozen=True)

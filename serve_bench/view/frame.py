@@ -216,12 +216,7 @@ def make_table(
         if any(cell_text(cells[place]) not in ("-", "") for cells in table)
     ]
     lines = tuple(
-        TableRow(
-            tuple(cells[place] for place in kept),
-            row.warnings,
-            row.group,
-            row.name if len(rows) > 1 else "",
-        )
+        TableRow(tuple(cells[place] for place in kept), row.warnings, row.group)
         for row, cells in zip(rows, table, strict=True)
     )
     columns = tuple(spec.fields[place].column(rows) for place in kept)

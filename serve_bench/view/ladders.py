@@ -167,8 +167,8 @@ def view_ladders(result: Result, rows: Sequence[ViewRow]) -> list[LadderView]:
             if len(groups) > 1:
                 row = replace(row, name=f"{name}, {row.name}", group=name)
             loads.append(replace(row, dims=dims))
-        own = [climb for (variant, _, slug), climb in climbs.items() if (variant, slug) == key]
-        views.append(_view_ladder(name, values, loads, own))
+        mine = [climb for (variant, _, slug), climb in climbs.items() if (variant, slug) == key]
+        views.append(_view_ladder(name, values, loads, mine))
     return views
 
 

@@ -86,7 +86,7 @@ def press_table(device: str | None, log_level: str | None) -> Any:
     kind = {"cpu": "CPU", "cuda": "GPU"}.get(str(device))
     asked = (kind, PRESS_LEVELS.get(str(log_level)))
     tables = reference(PRESS)["tables"]
-    return next((one for one in tables if (one["device"], one["log_level"]) == asked), None)
+    return next((part for part in tables if (part["device"], part["log_level"]) == asked), None)
 
 
 def rpc_source() -> str:

@@ -147,9 +147,9 @@ def page_of(
     names = variants(result)
     parts = []
     for name in names:
-        own = [line for line in lines if line.variant == name]
+        mine = [line for line in lines if line.variant == name]
         cells = []
-        for _, group in groupby(own, key=lambda line: cell_slug(line.cell)):
+        for _, group in groupby(mine, key=lambda line: cell_slug(line.cell)):
             rows = list(group)
             beside = [trial for line in rows for trial in line.trials]
             entries = tuple(
@@ -255,7 +255,7 @@ def _entry(
         stretched = (trial.client.get("stretched") for trial in line.trials)
         notes += dict.fromkeys(str(words) for words in stretched if words)
         notes += served_facts(line.trials, line.cell.get("max_batch_size", 1))
-    struck = (one for one in result.failures if one.key in line.keys and one.what != "worker")
+    struck = (seen for seen in result.failures if seen.key in line.keys and seen.what != "worker")
     return Entry(
         line=line,
         warnings=tuple(

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
-from serve_bench.analysis.statistics import MAIN
+from serve_bench.analysis.comparing.match import differences_of, doubtful
+from serve_bench.analysis.statistics import MAIN, LowerBound
 from serve_bench.core.figures import counted, number
 from serve_bench.view.about_run import command_line
 from serve_bench.view.document import (
@@ -44,7 +46,14 @@ def set_side_by_side(a: RunLook, b: RunLook) -> Document:
         title, unit = FIGURES[name].title, FIGURES[name].shown
         columns += [Column(f"{title} A", unit), Column(f"{title} B", unit), Column("B/A")]
     rows = tuple(
-        TableRow((name, *(cell for figure in figures for cell in _cells(row, other, figure))))
+        TableRow(
+            (name, *(cell for figure in figures for cell in _cells(row, other, figure))),
+            tuple(
+                replace(seen, code=f"{side} {seen.code}".strip())
+                for side, of in (("A", row), ("B", other))
+                for seen in of.warnings
+            ),
+        )
         for name, (row, other) in zip(names, pairs, strict=True)
     )
     table = Table(f"{counted(len(pairs), 'row')} that both runs have", tuple(columns), rows)
@@ -55,7 +64,13 @@ def set_side_by_side(a: RunLook, b: RunLook) -> Document:
         run=Facts(tuple((side, command_line(run.result.run)) for side, run in sides)),
         machine=Facts(()),
         findings=sentences(_find(pairs)),
-        doubts=(),
+        doubts=sentences(
+            [
+                *(f"A and B are unlike: {found}" for found in differences_of(a.result, b.result)),
+                *doubtful(a.result, b.result, ({}, {})),
+            ],
+            "doubt",
+        ),
         sections=(Section("rows", "Side by side", (table,), "headline"),),
         records=tuple(run.options.where or "" for _, run in sides),
     )
@@ -74,8 +89,10 @@ def _places(run: RunLook) -> dict[str, ViewRow]:
 
 
 def _ratio(row: ViewRow, other: ViewRow, name: str) -> float | None:
+    """B/A; None where one is not known, or is a lower bound alone."""
     before, after = row.value(name), other.value(name)
-    return after / before if before and after is not None else None
+    bound = isinstance(before, LowerBound) or isinstance(after, LowerBound)
+    return after / before if before and after is not None and not bound else None
 
 
 def _cells(row: ViewRow, other: ViewRow, name: str) -> Iterator[Cell]:

@@ -68,8 +68,12 @@ def test_what_cannot_be_used_is_told_with_its_reason(
         if text is not None:
             (results / name / "records.jsonl").write_text(text)
     store(results, [night(20, {ROW: [500.0]}, suite={"windows": 3})])
+    hurt = min(results.glob("n*/records.jsonl"))
+    hurt.write_text(f"{hurt.read_text()}cut")
     assert run(["history", str(results), "--verbose"]) == 0
-    out = " ".join(capsys.readouterr().out.split())
+    text, error = capsys.readouterr()
+    out = " ".join(text.split())
+    assert f"{hurt.parent}: line " in error and ", the last, is cut off: read up to it\n" in error
     assert "runs 12 found, 9 in this history" in out
     assert "broken: " in out and "line 1 is not the record of a run" in out
     assert "empty: " in out and "nothing was recorded" in out

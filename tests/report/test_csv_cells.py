@@ -62,12 +62,12 @@ def test_what_a_failing_server_said_does_not_move_the_cursor() -> None:
 
 
 FALLEN = (*QUIET[:7], 0.7 * QUIET[7])
-TURNED = replace(records.ROWS[2], label="x\x9b[2J\u202ey")
+TURNED = replace(records.ROWS[2], label="x\x9b[2J\u202ey\u061c")
 
 
 def unseen(text: str) -> set[str]:
     """The control characters in it."""
-    return set(text) & {"\x1b", "\x9b", "\u202e"}
+    return set(text) & {"\x1b", "\x9b", "\u202e", "\u061c"}
 
 
 @pytest.mark.parametrize("form", ["table", "json", "csv", "markdown"])

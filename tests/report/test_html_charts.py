@@ -1,7 +1,5 @@
 """The charts of an HTML page: what stands in them, and that Vega-Lite takes them."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The index of stored runs, the newest run, and what a page shows first."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -78,6 +76,8 @@ def test_the_index_is_a_page_too_and_no_data(
     assert '<a href="press">press</a>' in (shelf / "report.html").read_text()
     assert run(["report", "results", "--format", "json"]) == 2
     assert "'json' is not for an index" in capsys.readouterr().err
+    assert run(["report", "results", "--fail-on", "regressed"]) == 2
+    assert "--fail-on: is for a run; results holds runs" in capsys.readouterr().err
 
 
 def test_a_page_shows_verdict_tiles_chart_and_table_first() -> None:

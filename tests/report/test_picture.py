@@ -1,7 +1,5 @@
 """Pictures of the charts of runs: `report --plot`, which charts they hold, what they refuse."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The SLO of a run in every form of its report, for every kind of run that may have one."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Final

@@ -271,6 +271,7 @@ def measure_beside(cell: SearchedCell) -> dict[str, Value]:
             met_up_to=has.low if has.rate is None else None,
             missed_from=has.high if has.rate is None else None,
             safe_rate=HEADROOM * has.low if has.low and (has.width or 0.0) <= WIDE else None,
+            next_capacity=min((end.next[1] for end in has.launches if end.next), default=None),
             closed_loop=cell.loop.value(MAIN),
             closed_loop_p99=cell.loop.value("latency_p99"),
             cores_used=cores,
