@@ -338,10 +338,13 @@ class LoadFacts(TypedDict, total=False):
     seed: Signed
 
 
+SliceMethod: TypeAlias = Literal["slices", "windows"]
+
+
 class SlicesFacts(TypedDict, total=False):
     """How the row of a side was loaded in turn with the other, and each of its slices."""
 
-    method: Required[str]
+    method: Required[SliceMethod]
     slice_s: Required[Amount]
     connections: Required[Connections]
     chosen_drain_s: Required[Amount]

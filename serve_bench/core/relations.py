@@ -78,6 +78,8 @@ def _rates(trial: Trial) -> Iterator[str]:
         lengths = sliced["length_s"]
         least = most = sum(rate * length for rate, length in zip(rates, lengths, strict=False))
         completed = sum(sliced["completed"])
+        if sliced.get("requests", completed) < completed:
+            yield f"client.slices.requests: fewer than the {completed} of the slices"
         shared *= 0 if sliced["method"] == "slices" else len(rates)
     elif trial.row.requests_each is not None:
         seconds = sum(trial.seconds.get(name, 0.0) for name in ("connecting", "measured"))

@@ -18,7 +18,7 @@ from msgspec import Meta
 from serve_bench.core.errors import FormatError
 from serve_bench.core.histogram import Histogram, HistogramFacts
 from serve_bench.core.load_result import Counts, Warmup
-from serve_bench.core.numbers import Amount, Connections, Count
+from serve_bench.core.numbers import Amount, Connections, Count, whole_number
 from serve_bench.core.schema import built
 
 FORMAT_VERSION: Final = 2
@@ -47,11 +47,7 @@ ECHO: Final = "echo"
 
 def body_bytes(data_size: str) -> int:
     """Bytes of a body that a data size stands for."""
-    return DATA_SIZES.get(data_size, 0) or _number(data_size)
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() else 0
+    return DATA_SIZES.get(data_size) or whole_number(data_size) or 0
 
 
 def size_text(size: int) -> str:

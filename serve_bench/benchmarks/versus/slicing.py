@@ -13,11 +13,10 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
+from serve_bench.core.facts import SliceMethod
 from serve_bench.core.load_result import Slice
-
-Method = Literal["slices", "windows"]
 
 SHORTEST_S: Final = 0.05
 """Below it little is gained: the noise of 8 s a side is 1.7 % with 50 ms and 1.4 % with 20 ms."""
@@ -59,7 +58,7 @@ class Slicing:
     """How a row is loaded in turn. `drain_s`: what was seen when it was chosen; `why`: what made it
     other than the shortest slices, in words."""
 
-    method: Method
+    method: SliceMethod
     slice_s: float
     connections: int
     drain_s: float = 0.0
