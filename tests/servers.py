@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-BODY = b"ok"
 LENGTH = b"Content-Length: 2\r\n"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: text/plain\r\n\r\nok"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\no\r\n1\r\nk\r\n0\r\n\r\n"
@@ -74,7 +73,7 @@ class KnownServer:
 class Settings:
     """What the actions need. `delay_s`: service time. `stall`: how much longer (s) a request waits,
     by the time since the first one came. `steps`: each request gets such a stream, in place of an
-    action."""
+    action. `early`: it is answered behind its head, and its body read then, slowly."""
 
     script: Script = lambda number: "ok"
     delay_s: float = 0.0
@@ -82,6 +81,7 @@ class Settings:
     stall: Callable[[float], float] = lambda since_first: 0.0
     accept_delay_s: float = 0.0
     steps: Callable[[int], Steps] | None = None
+    early: bool = False
 
 
 Action = Callable[[asyncio.StreamWriter], Awaitable[bool]]
@@ -148,11 +148,15 @@ ACTIONS: dict[str, Action] = {
     "error500": _bytes(b"HTTP/1.1 500 Oops\r\nContent-Length: 5\r\n\r\nerror"),
     "error429": _bytes(b"HTTP/1.1 429 Slow\r\nContent-Length: 4\r\n\r\nslow"),
     "error503": _bytes(b"HTTP/1.1 503 Busy\r\nContent-Length: 4\r\n\r\nbusy"),
+    "too_large": _bytes(
+        b"HTTP/1.1 413 Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", keep=False
+    ),
     "wrong_body": _bytes(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno"),
     "longer_body": _bytes(b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nno\r\n\r\nok"),
     "garbage": _bytes(b"this is not HTTP\r\n\r\n"),
     "bad_chunk": _bytes(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nok\r\n"),
     "surplus": _bytes(OK + OK),
+    "surplus_50": _bytes(50 * OK),
     "surplus_letter": _bytes(OK + b"H"),
     "surplus_head": _bytes(OK + b"HTTP/1.1 200 OK\r\nContent-Le"),
     "surplus_cut": _bytes(OK + OK[:-1]),
@@ -183,28 +187,22 @@ ACTIONS: dict[str, Action] = {
     "drip": _drip,
 }
 
+SURPLUS = (
+    "surplus",
+    "surplus_50",
+    "surplus_letter",
+    "surplus_head",
+    "surplus_cut",
+    "surplus_bytes",
+)
+MALFORMED = ("garbage", "bad_chunk", "two_lengths", "body_of_204", *SURPLUS)
 FAILURES: dict[str, str] = {
-    "error500": "status",
-    "error503": "rejected",
-    "not_modified": "status",
-    "wrong_body": "body",
-    "longer_body": "body",
-    "garbage": "malformed",
-    "bad_chunk": "malformed",
-    "surplus": "malformed",
-    "surplus_letter": "malformed",
-    "surplus_head": "malformed",
-    "surplus_cut": "malformed",
-    "surplus_bytes": "malformed",
-    "two_lengths": "malformed",
-    "body_of_204": "malformed",
-    "switched": "status",
-    "close_before": "reset",
-    "reset": "reset",
-    "close_in_head": "truncated",
-    "close_in_body": "truncated",
-    "close_in_chunks": "truncated",
-    "silent": "timeout",
+    **dict.fromkeys(("error500", "not_modified", "switched"), "status"),
+    **dict.fromkeys(("wrong_body", "longer_body"), "body"),
+    **dict.fromkeys(MALFORMED, "malformed"),
+    **dict.fromkeys(("close_before", "reset"), "reset"),
+    **dict.fromkeys(("close_in_head", "close_in_body", "close_in_chunks"), "truncated"),
+    **{"error503": "rejected", "silent": "timeout"},
 }
 """The class of failure that each misbehaviour must be reported as."""
 
@@ -237,7 +235,7 @@ async def _handle(
             for line in head.split(b"\r\n"):
                 if line.lower().startswith(b"content-length:"):
                     length = int(line.split(b":")[1])
-            body = await reader.readexactly(length) if length else b""
+            body = b"" if settings.early else await reader.readexactly(length)
             number = len(server.log)
             exchange = Exchange(number, settings.script(number), received)
             exchange.method, exchange.body, exchange.head = head.split()[0].decode(), body, head
@@ -252,6 +250,9 @@ async def _handle(
             exchange.sent_ns = time.perf_counter_ns()
             if not keep or b" HTTP/1.0\r\n" in head:
                 break
+            if settings.early:
+                await asyncio.sleep(0.02)  # until the client has seen it, and its buffers are full
+                exchange.body = await reader.readexactly(length)
     except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
         pass  # the client went away, as it may, or the server ends
     finally:
@@ -296,8 +297,8 @@ def serving(
     `capacity`: so many requests are served at a time. `settings`: others of Settings.
     """
     server = KnownServer(scheme="https" if tls else "http", host=host, path=unix_path)
-    ready = threading.Event()
-    loop = asyncio.new_event_loop()
+    ready, stop = threading.Event(), asyncio.Event()
+    loops: list[asyncio.AbstractEventLoop] = []
 
     async def main() -> None:
         slots = asyncio.Semaphore(capacity) if capacity else None
@@ -311,32 +312,20 @@ def serving(
         else:
             listener = await asyncio.start_server(handle, host, 0, ssl=tls, backlog=1024)
             server.port = listener.sockets[0].getsockname()[1]
+            if known.early:
+                listener.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        loops.append(asyncio.get_running_loop())
         ready.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            if hasattr(listener, "abort_clients"):  # from 3.13 on; left open they outlive it
-                listener.abort_clients()
-            listener.close()
+        await stop.wait()
+        if hasattr(listener, "abort_clients"):  # from 3.13 on; left open they outlive it
+            listener.abort_clients()
+        listener.close()
 
-    task = loop.create_task(main())
-
-    def run() -> None:
-        asyncio.set_event_loop(loop)
-        try:
-            loop.run_until_complete(task)
-        except asyncio.CancelledError:
-            for other in asyncio.all_tasks(loop):
-                other.cancel()
-            loop.run_until_complete(asyncio.sleep(0.01))
-        finally:
-            loop.close()
-
-    thread = threading.Thread(target=run, daemon=True)
+    thread = threading.Thread(target=lambda: asyncio.run(main()), daemon=True)
     thread.start()
     assert ready.wait(5), "the test server did not start"
     try:
         yield server
     finally:
-        loop.call_soon_threadsafe(task.cancel)
+        loops[0].call_soon_threadsafe(stop.set)
         thread.join(5)

@@ -226,12 +226,10 @@ class AiohttpEngine(AsyncEngine[SessionClient]):
 
     def _make_client(self) -> SessionClient:
         wire = Wire()
-        keep: dict[str, Any] = {"force_close": True}
-        if self.load.keepalive:
-            keep = {"keepalive_timeout": FOREVER_S}
-        timed: dict[str, Any] = {}
-        if self._every < NEVER:
-            timed = {"socket_factory": functools.partial(timed_socket, wire)}
+        kept, stamped = self.load.keepalive, self._every < NEVER
+        keep: dict[str, Any] = {"keepalive_timeout": FOREVER_S} if kept else {"force_close": True}
+        factory = functools.partial(timed_socket, wire)
+        timed: dict[str, Any] = {"socket_factory": factory} if stamped else {}
         connector: aiohttp.BaseConnector
         if self.address.family == socket.AF_UNIX:
             connector = aiohttp.UnixConnector(self.address.sockaddr, limit=1, **keep)

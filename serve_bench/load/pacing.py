@@ -4,6 +4,7 @@ wait for that, and when the load is over. Both clients build on `Engine`."""
 from __future__ import annotations
 
 import ctypes
+import gc
 import math
 import os
 import random
@@ -337,6 +338,7 @@ class Engine(ABC):
 
     def see(self, failure: str, seen: str | bytes, status: int | None = None) -> None:
         """Keep what was seen of a failed try, the first of its class, or with its status."""
+        gc.enable()  # unlike a response, an error with its traceback is a cycle
         kind = str(status) if failure == "status" else failure
         if kind not in self.tally.examples:
             self.tally.examples[kind] = describe_seen(seen, self.load.request)
