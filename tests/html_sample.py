@@ -4,6 +4,8 @@ import math
 from typing import Any
 
 from serve_bench.report.page import Bundle
+from serve_bench.view.blocks import percentile_charts
+from serve_bench.view.charts import Point
 from serve_bench.view.document import (
     Chart,
     Code,
@@ -21,7 +23,7 @@ from serve_bench.view.document import (
     Text,
     sentences,
 )
-from serve_bench.view.drawn import Point, intervals, percentile_curves
+from serve_bench.view.drawn import intervals
 
 EVIL = "</script><script>alert('evil')</script><img src=x onerror=alert('evil')>\u2028&amp;"
 
@@ -36,9 +38,7 @@ def chart(title: str = "requests/s by row", name: str = "default") -> Chart:
         for clients, rates in ((1, (155, 1670)), (8, (271, 2810)), (100, (375, 4550)))
         for group, rate in zip((name, "optimized"), rates, strict=True)
     ]
-    words = f"{title}: {name} 155 to 375, optimized 1,670 to 4,550."
-    caption = "A dot is the mean of a row, its line the std over windows."
-    return intervals(title, points, "requests/s", words, caption)
+    return intervals(title, points, "requests/s", "A dot is the mean of a row.")
 
 
 def curves() -> Chart:
@@ -50,148 +50,76 @@ def curves() -> Chart:
         ]
         for name, factor in (("single client", 1.0), ("8 clients", 4.0), ("100 connections", 11.0))
     }
-    words = "Latency of 100 connections rises from 22 ms at the median to 950 ms."
-    return percentile_curves("latency by percentile, max_batch_size 1", series, words)
+    (drawn,) = percentile_charts("latency by percentile, max_batch_size 1", series)
+    return drawn
 
 
 def table(name: str = "single client") -> Table:
     """Two groups of rows; figures, words, tones, doubts."""
-    columns = (
-        Column("row", number=False),
-        Column("requests/s", "mean ± std"),
-        Column("p99", "ms"),
-        Column("errors"),
-        Column("limited by", number=False),
-        Column("ratio"),
+    heads = ("row", "requests/s", "p99", "errors", "limited by", "ratio")
+    units = {"requests/s": "mean ± std", "p99": "ms"}
+    columns = (Column(one, units.get(one, ""), one not in ("row", "limited by")) for one in heads)
+    default, optimized = (
+        f"{variant}: max_batch_size 1, max_ongoing_requests 10000, num_replicas 1"
+        for variant in ("default", "optimized")
     )
 
-    def row(
-        label: str,
-        rate: float,
-        factor: float,
-        limit: str,
-        group: str,
-        *doubts: tuple[str, str],
-        errors: int = 0,
-    ) -> TableRow:
-        return TableRow(
-            (
-                Text(label, below=("aiohttp",)),
-                Number(f"{rate:,.1f} ± {0.08 * rate:.1f}", rate),
-                Number(f"{factor * 10.7:.3g}", factor * 10.7),
-                Number(f"{errors}", errors, "bad" if errors else "plain"),
-                Text(limit, below=("medium confidence; next limit: host 181 of 200 %",)),
-                Number("10.81", 10.81, "good") if rate > 1000 else Number("1", 1.0),
-            ),
-            tuple(Finding(text, code, "doubt") for code, text in doubts),
-            group,
+    def row(label: str, rate: float, group: str, *doubts: Finding) -> TableRow:
+        below = ("medium confidence; next limit: host 181 of 200 %",)
+        cells = (
+            *(Text(label, below=("aiohttp",)), Number(f"{rate:,.1f} ± {0.08 * rate:.1f}", rate)),
+            *(Number("10.7", 10.7), Number("3", 3, "bad") if doubts else Number("0", 0)),
+            *(Text("offered load, 1 connection", below=below), Number("10.81", 10.81, "good")),
         )
+        return TableRow(cells, doubts, group)
 
-    one = "default: max_batch_size 1, max_ongoing_requests 10000, num_replicas 1"
-    two = "optimized: max_batch_size 1, max_ongoing_requests 10000, num_replicas 1"
-    return Table(
-        "Results",
-        columns,
-        (
-            row(name, 154.3, 1, "offered load, 1 connection", one),
-            row("8 clients", 270.6, 8, "offered load, 8 connections", one),
-            row(
-                "100 connections",
-                374.6,
-                40,
-                "proxy CPU 94 % of a core",
-                one,
-                ("errors", "3 of 3,746 requests failed (reset 3)"),
-                ("client-bound", "the client used 97 % of a core; the server may be faster"),
-                errors=3,
-            ),
-            row(name, 1668.25, 0.08, "offered load, 1 connection", two),
-            TableRow(
-                (
-                    Text("100 connections", "bad", below=("raw",)),
-                    Text("not measured", "bad", ("connection refused",)),
-                    Number("-", None),
-                    Number("-", None),
-                    Text("", "quiet"),
-                    Number("-", None),
-                ),
-                (),
-                two,
-            ),
-        ),
-        (
-            "requests/s: mean ± std (ddof 0) over windows, 10 x 1 s; latency in ms.",
-            "ratio: requests/s to those of the same row under default.",
-        ),
+    doubts = (
+        Finding("3 of 3,746 requests failed (reset 3)", "errors", "doubt"),
+        Finding("the client used 97 % of a core", "client-bound", "doubt"),
     )
+    gap = Text("100 connections", "bad", ("raw",)), Text("not measured", "bad", ("refused",))
+    rows = (
+        row(name, 154.3, default),
+        row("8 clients", 270.6, default),
+        row("100 connections", 374.6, default, *doubts),
+        row(name, 1668.25, optimized),
+        TableRow((*gap, Number("-", None), Number("-", None), "", "-"), group=optimized),
+    )
+    return Table("Results", tuple(columns), rows, ("requests/s: mean ± std over 10 x 1 s.",))
 
 
 def sheet(name: str = "a row", **changes: Any) -> Document:
+    """A document; `name` stands in every part of it."""
+    proof = (Facts((("HTTP by", name), ("haproxy", "2.8.25"))), chart("folded chart"))
+    method = (
+        Prose((f"Each row ran once in each launch. {name}",)),
+        Table("Plan", (Column("row", number=False), Column("s")), (TableRow((name, "3")),)),
+        Folded("Proof of each launch", proof),
+        Folded(f"Formulas {name}", (Code("std = sqrt(sum((x - mean)^2) / n)"),)),
+    )
+    results = (
+        Prose((f"What is doubted stands under its row. {name}",)),
+        table(name),
+        Prose(("A doubtful paragraph.",), tone="doubt"),
+        Prose(("one thing", name), listed=True),
+    )
+    profiles = (
+        Flamegraph(f"replica {name}", "profiles/replica.raw.txt", f"json took 40 %: {name}"),
+        Flamegraph("proxy", "profiles/gone.raw.txt", "flamegraph of the proxy"),
+    )
     given: dict[str, Any] = {
         "title": f"The micro matrix: {name}",
         "command": "micro",
-        "run": Facts(
-            (
-                ("variants", f"default, optimized, {name}"),
-                ("when", "2026-11-22 05:21 UTC, took 71 s"),
-            )
-        ),
+        "run": Facts((("variants", f"default, optimized, {name}"), ("when", "2026-11-22"))),
         "machine": Facts((("Ray", f"2.60.0 {name}"),)),
-        "findings": sentences(
-            (
-                f"optimized served 4,552 requests/s on 100 connections, 12.2 times default. {name}",
-                "One row of optimized was not measured, and the host was busy before the start.",
-            )
-        ),
-        "doubts": sentences(
-            (f"busy-host: load average 1.7 on 2 cores before the start {name}",), "doubt"
-        ),
+        "findings": sentences((f"optimized served 4,552 requests/s. {name}", "A row is missing.")),
+        "doubts": sentences((f"busy-host: load average 1.7 before the start {name}",), "doubt"),
         "sections": (
-            Section(
-                "method",
-                "Method",
-                (
-                    Prose((f"Each row ran once in each launch. {name}",)),
-                    Table(
-                        "Plan and execution",
-                        (
-                            Column("row", number=False),
-                            Column("windows", number=False),
-                            Column("warm-up", "s"),
-                        ),
-                        (TableRow((name, "10 x 1 s", Number("3", 3.0))),),
-                    ),
-                    Folded(
-                        "Proof of each launch",
-                        (Facts((("HTTP by", name), ("haproxy", "2.8.25"))), chart("folded chart")),
-                    ),
-                    Folded(f"Formulas {name}", (Code("std = sqrt(sum((x - mean)^2) / n)"),)),
-                ),
-            ),
-            Section(
-                "results",
-                "Results",
-                (
-                    Prose((f"What is doubted stands under its row. {name}",)),
-                    table(name),
-                    Prose(("A doubtful paragraph.",), tone="doubt"),
-                    Prose(("one thing", name), listed=True),
-                ),
-            ),
+            Section("method", "Method", method),
+            Section("results", "Results", results),
             Section("throughput", "Throughput", (chart(name=name),)),
             Section("latency", "Latency", (curves(),)),
-            Section(
-                "profiles",
-                "Profiles",
-                (
-                    Flamegraph(
-                        f"replica {name}",
-                        "profiles/replica.raw.txt",
-                        f"flamegraph of a replica: json took 40 %. {name}",
-                    ),
-                    Flamegraph("proxy", "profiles/gone.raw.txt", "flamegraph of the proxy"),
-                ),
-            ),
+            Section("profiles", "Profiles", profiles),
         ),
         "where": "results/20261122T052133Z",
         "argv": ("serve-bench", "micro", "--variant", f"default,{name}"),

@@ -8,15 +8,13 @@ since the begin of the first stage.
 from __future__ import annotations
 
 import math
-import statistics
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate, pairwise, takewhile
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from serve_bench.analysis.capacity.launch import Requests
-from serve_bench.analysis.ratios import quantile
 from serve_bench.core.errors import FormatError
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import JsonObject
@@ -194,9 +192,7 @@ def replica_lines(course: JsonObject) -> tuple[ReplicaLine, ...]:
     """Of each deployment, by Serve's word; where there is none, by the processes that were seen."""
     lines: dict[str, list[ReplicaCount]] = {}
     for one in course.get("changes", ()):
-        count = ReplicaCount(
-            float(one["at_s"]), one["wanted"], one["starting"], one["running"], one["draining"]
-        )
+        count = ReplicaCount(float(one["at_s"]), *(one[state] for state in REPLICA_STATES))
         lines.setdefault(str(one["deployment"]), []).append(count)
     if not lines:
         lines = _by_processes(course)
@@ -228,16 +224,11 @@ def all_replicas(lines: Sequence[ReplicaLine]) -> ReplicaLine:
     counts = []
     for moment in moments:
         states = [state for line in lines if (state := line.at(moment)) is not None]
-        wanted = [one.wanted for one in states]
-        counts.append(
-            ReplicaCount(
-                moment,
-                None if None in wanted else sum(one or 0 for one in wanted),
-                sum(one.starting for one in states),
-                sum(one.running for one in states),
-                sum(one.draining for one in states),
-            )
-        )
+        parts = {name: [getattr(state, name) for state in states] for name in REPLICA_STATES}
+        sums: dict[str, Any] = {
+            name: None if None in known else sum(known) for name, known in parts.items()
+        }
+        counts.append(ReplicaCount(moment, **sums))
     return ReplicaLine("all", tuple(counts))
 
 
@@ -306,106 +297,28 @@ def bounds_of(slices: JsonObject, slo: Slo) -> Bounds:
     return Bounds(step_s, slo, of, bad)
 
 
-@dataclass(frozen=True)
-class StageFigures:
-    """A stage on one launch. Times count from its begin; None: it did not happen.
-
-    `out_s`: seconds out of the SLO; `held_s`: from when on it holds (`Bounds.held_from`);
-    `further_s`: to the first further running replica; `needed`: running replicas when the SLO held,
-    the fewest where it held from the begin; `needed_s`: to that number; `most_replicas`: of
-    starting and running ones together; `turns`: of the wanted number; `lost`: requests due in it,
-    by class.
-    """
-
-    begin_s: float
-    end_s: float
-    rate: float
-    due: int
-    answered: int
-    lost: Mapping[str, int]
-    out_s: int
-    held_s: float | None
-    further_s: float | None
-    needed: int | None
-    needed_s: float | None
-    most_replicas: int | None
-    turns: int
-
-    @property
-    def overshoot(self) -> int | None:
-        """Replicas above the needed ones."""
-        if self.needed is None or self.most_replicas is None:
-            return None
-        return max(0, self.most_replicas - self.needed)
-
-    @property
-    def least_s(self) -> float | None:
-        """Replica-seconds of the needed ones."""
-        return None if self.needed is None else self.needed * (self.end_s - self.begin_s)
-
-
-@dataclass(frozen=True)
-class FaultFigures:
-    """A fault on one launch. `at_s`: when it was done, None: it was not, for the reason `why_not`.
-
-    `lost`: requests that failed between it and the next one, or whose end never came, by class;
-    `out_s`: seconds out of the SLO until then, `last_out_s`: to the end of the last of them;
-    `held_s`: to when the SLO first holds; `fewest`: replicas that ran meanwhile, until the last
-    second out; `answered`: answers in that time. `lasted_s`: of a deploy.
-    """
-
-    source: str
-    at_s: float | None
-    until_s: float
-    lost: Mapping[str, int] = field(default_factory=dict)
-    out_s: int = 0
-    last_out_s: float | None = None
-    held_s: float | None = None
-    fewest: int | None = None
-    answered: int = 0
-    lasted_s: float | None = None
-    why_not: str = ""
+Figures: TypeAlias = dict[str, float | None]
+"""Of a launch, a stage or a fault, by their names (benchmarks/timeline/lens.py); None: it did not
+happen, or is not known."""
 
 
 @dataclass(frozen=True)
 class Transient:
-    """The figures of one launch. `out`: by second, whether the SLO is missed, None: nothing was
-    due; `down_s`: from the end of the load until no more replicas ran than at its begin, None: not
-    while it was watched; `replica_s`, `least_s`: replica-seconds, and those of the needed ones."""
+    """A launch. `out`: by second, whether the SLO is missed, None: nothing was due. Times of
+    `stages` count from the begin of each, those of `faults` from their `at_s`; a fault that was not
+    done has no other figure."""
 
     out: tuple[bool | None, ...]
-    lost: Mapping[str, int]
-    due: int
-    answered: int
-    stages: tuple[StageFigures, ...]
-    faults: tuple[FaultFigures, ...]
     replicas: ReplicaLine
-    down_s: float | None
-    replica_s: float | None
-    least_s: float | None
-
-    @property
-    def out_s(self) -> int:
-        """Seconds out of the SLO."""
-        return sum(one is True for one in self.out)
-
-    @property
-    def cost(self) -> float | None:
-        """Replica-seconds over those of the needed replicas."""
-        return (self.replica_s or 0.0) / self.least_s if self.least_s else None
-
-    @property
-    def turns_per_minute(self) -> float | None:
-        """Turns of the number of wanted replicas within stages, over the minutes of these."""
-        seconds = sum(stage.end_s - stage.begin_s for stage in self.stages)
-        turns = sum(stage.turns for stage in self.stages)
-        return 60 * turns / seconds if self.replicas.counts and seconds else None
+    whole: Figures
+    stages: tuple[Figures, ...]
+    faults: tuple[Figures, ...]
 
 
 def transient_of(
-    course: JsonObject, bounds: Bounds, stages: Sequence[tuple[float, float, float]]
+    course: JsonObject, bounds: Bounds, stages: Sequence[tuple[float, float]]
 ) -> Transient:
-    """The figures of a trial. `stages`: begin, end and rate of each. Raises FormatError."""
+    """The figures of a trial. `stages`: begin and end of each. Raises FormatError."""
     due = course.get("due") or []
     count = len(due)
     for name in ("sent", "answered", "ended", "waiting", "latency"):
@@ -418,22 +331,31 @@ def transient_of(
     lines = replica_lines(course)
     every = all_replicas(lines)
     out = tuple(None if held is None else not held for held in map(bounds.second, range(count)))
-    made = tuple(_stage(course, bounds, lines, every, out, stage) for stage in stages)
+    made = tuple(_stage(course, bounds, lines, every, out, *stage) for stage in stages)
     whole_s = stages[-1][1] if stages else 0.0
-    least = [one.least_s for one in made]
-    known = bool(every.counts)
-    return Transient(
-        out,
-        {name: sum(some) for name, some in (course.get("failed") or {}).items()},
-        sum(due),
-        sum(course.get("answered") or []),
-        made,
-        tuple(_faults(course, bounds, every, out, whole_s)),
-        every,
-        _down_s(every, whole_s, float(course.get("after_s") or 0.0)),
-        every.seconds(0.0, whole_s) if known else None,
-        None if None in least or not known else sum(one or 0.0 for one in least),
-    )
+    least = [stage["least_s"] for stage in made]
+    least_s = None if None in least or not every.counts else sum(one or 0.0 for one in least)
+    replica_s = every.seconds(0.0, whole_s) if every.counts else None
+    turns = sum(stage["turns"] or 0 for stage in made)
+    seconds = sum(end - begin for begin, end in stages)
+    whole: Figures = {
+        "due": sum(due),
+        "answered": sum(course.get("answered") or ()),
+        **lost_figures({name: sum(counts) for name, counts in course["failed"].items()}),
+        "out_s": out.count(True),
+        "replica_s": replica_s,
+        "least_s": least_s,
+        "cost": (replica_s or 0.0) / least_s if least_s else None,
+        "turns_per_minute": 60 * turns / seconds if every.counts and seconds else None,
+        "down_s": _down_s(every, whole_s, float(course.get("after_s") or 0.0)),
+    }
+    return Transient(out, every, whole, made, tuple(_faults(course, bounds, every, out, whole_s)))
+
+
+def lost_figures(classes: Mapping[str, int]) -> Figures:
+    """Lost requests, also by class."""
+    by_class = {f"lost.{name}": count for name, count in classes.items() if count}
+    return {"lost": sum(classes.values()), **by_class}
 
 
 def _stage(
@@ -442,35 +364,31 @@ def _stage(
     lines: Sequence[ReplicaLine],
     every: ReplicaLine,
     out: Sequence[bool | None],
-    stage: tuple[float, float, float],
-) -> StageFigures:
-    begin, end, rate = stage
+    begin: float,
+    end: float,
+) -> Figures:
     span = slice(round(begin), max(round(begin) + 1, round(end)))
     held_at = bounds.held_from(begin, end)
     states = every.between(begin, end)
     first = states[0].running if states else None
     further = next((one.at_s for one in states[1:] if one.running > (first or 0)), None)
     needed, needed_at = _needed(states, begin, held_at)
-    lost = {
-        name: count
-        for name, some in (course.get("failed") or {}).items()
-        if (count := sum(some[span]))
+    most = max((one.starting + one.running for one in states), default=None)
+    return {
+        "end_s": end,
+        "due": sum(course["due"][span]),
+        "answered": sum(course["answered"][span]),
+        **lost_figures({name: sum(some[span]) for name, some in course["failed"].items()}),
+        "out_s": out[span].count(True),
+        "held_s": None if held_at is None else round(held_at - begin, 3),
+        "further_s": None if further is None else further - begin,
+        "needed": needed,
+        "needed_s": None if needed_at is None else max(0.0, needed_at - begin),
+        "most_replicas": most,
+        "overshoot": None if needed is None or most is None else max(0, most - needed),
+        "turns": sum(line.turns(begin, end) for line in lines),
+        "least_s": None if needed is None else needed * (end - begin),
     }
-    return StageFigures(
-        begin,
-        end,
-        rate,
-        sum(course["due"][span]),
-        sum(course["answered"][span]),
-        lost,
-        sum(one is True for one in out[span]),
-        None if held_at is None else round(held_at - begin, 3),
-        None if further is None else further - begin,
-        needed,
-        None if needed_at is None else max(0.0, needed_at - begin),
-        max((one.starting + one.running for one in states), default=None),
-        sum(line.turns(begin, end) for line in lines),
-    )
 
 
 def _needed(
@@ -502,17 +420,17 @@ def _faults(
     every: ReplicaLine,
     out: Sequence[bool | None],
     whole_s: float,
-) -> Iterator[FaultFigures]:
+) -> Iterator[Figures]:
+    """Each fault until the next one: lost are those that failed then, or whose end never came."""
     faults = course.get("faults") or []
     begins = [one.get("at_s") for one in faults]
     for place, one in enumerate(faults):
-        at, source = one.get("at_s"), str(one["fault"])
+        if one.get("at_s") is None:
+            yield {"at_s": None}
+            continue
+        at = float(one["at_s"])
         later = [begin for begin in begins[place + 1 :] if begin is not None]
         until = float(min([*later, whole_s]))
-        if at is None:
-            yield FaultFigures(source, None, until, why_not=str(one.get("why_not") or ""))
-            continue
-        at = float(at)
         lost: dict[str, int] = {}
         for due_s, end_s, error in course.get("lost") or ():
             moment = due_s if end_s is None else end_s
@@ -524,22 +442,18 @@ def _faults(
         missed = [second for second in range(begin, min(end, len(out))) if out[second]]
         last_out = max(0.0, missed[-1] + 1 - at) if missed else None
         meanwhile = at + max(1.0, last_out or 0.0)
-        ended = course["ended"][begin : max(begin + 1, math.ceil(meanwhile))]
-        lasted = one.get("done_s")
-        stopped = source.startswith(f"stop:{REPLICA}")
-        yield FaultFigures(
-            source,
-            at,
-            until,
-            lost,
-            len(missed),
-            None if last_out is None else round(last_out, 3),
-            None if held_at is None else round(held_at - at, 3),
-            _fewest(course, every, at, meanwhile, stopped),
-            sum(ended),
-            None if lasted is None else float(lasted) - at,
-            str(one.get("why_not") or ""),
-        )
+        stopped = str(one["fault"]).startswith(f"stop:{REPLICA}")
+        yield {
+            "at_s": at,
+            "until_s": until,
+            **lost_figures(lost),
+            "out_s": len(missed),
+            "last_out_s": None if last_out is None else round(last_out, 3),
+            "held_s": None if held_at is None else round(held_at - at, 3),
+            "fewest": _fewest(course, every, at, meanwhile, stopped),
+            "answered": sum(course["ended"][begin : max(begin + 1, math.ceil(meanwhile))]),
+            "lasted_s": None if one.get("done_s") is None else float(one["done_s"]) - at,
+        }
 
 
 def _fewest(
@@ -631,28 +545,3 @@ def _taken_away(every: ReplicaLine, died_s: float) -> bool:
 
 def _pid(pid: object) -> str:
     return "" if pid is None else str(pid)
-
-
-@dataclass(frozen=True)
-class Mean:
-    """A figure over launches: its mean with the 95 % interval by t, None with one launch alone.
-    `of`: launches that have it, of `launches`."""
-
-    value: float
-    low: float | None
-    high: float | None
-    of: int
-    launches: int
-
-
-def mean_of(values: Sequence[float | None]) -> Mean | None:
-    """The mean of a figure over launches [Student, 1908]; None where none has it. A figure that
-    cannot be below 0 has no interval below it."""
-    known = [float(one) for one in values if one is not None]
-    if not known:
-        return None
-    mean, n = statistics.fmean(known), len(known)
-    if n < 2:
-        return Mean(mean, None, None, n, len(values))
-    half = quantile(n - 1, 0.975) * statistics.stdev(known) / math.sqrt(n)
-    return Mean(mean, max(0.0, mean - half), mean + half, n, len(values))

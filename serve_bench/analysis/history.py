@@ -178,14 +178,15 @@ def _group(
     ]
     series = [one for one in every if any(point.value is not None for point in one.points)]
     own = [f"{one.what} {one.b}" for one in _unlike(alike[0], runs[0])] if alike else []
+    name = ", ".join([str(runs[0].subject), *match.few(own)])
     return Group(
-        name=", ".join([str(runs[0].subject), *match.few(own)]),
+        name=name,
         runs=(
             runs[0],
             *(replace(run, changed=tuple(_changes(old, run))) for old, run in pairwise(runs)),
         ),
         series=tuple(series),
-        comparison=comparison,
+        comparison=replace(comparison, of=name),
         before=len(before),
         gaps=tuple(_gaps(series, comparison)),
         notes=(f"a history of its own: {_why_alone(alike, runs[0])}",) if alike else (),

@@ -6,18 +6,39 @@ or the file and key, and what it takes.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, TypeVar
 
-from serve_bench.core.axes import only_keys
+from serve_bench.core.axes import Kind, only_keys
 from serve_bench.core.errors import BadInput
 
 T = TypeVar("T")
 
 SHOWN: Final = 30
 """Characters of a value that an error shows."""
+
+
+def whole(least: int, most: int, why: str = "") -> Kind:
+    """A whole number within bounds; `why`: what the error adds to them."""
+    allowed = f"a whole number from {least:,} to {most:,}{why}"
+    return Kind(partial(_read_number, int, least, most), allowed)
+
+
+def real(least: float, most: float, what: str = "a number") -> Kind:
+    """A number within bounds; `what` names it in the error."""
+    return Kind(partial(_read_number, float, least, most), f"{what} from {least:,g} to {most:,g}")
+
+
+def _read_number(kind: Callable[[str], float], least: float, most: float, value: object) -> float:
+    text = str(value)
+    number = kind(text) if text.isascii() and "_" not in text else math.nan  # Python reads more
+    if not least <= number <= most:  # NaN is not
+        raise ValueError(text)
+    return number
 
 
 @dataclass(frozen=True)
@@ -47,67 +68,33 @@ class Arguments:
         """These, with the others in place of their like."""
         return Arguments({**self.texts, **others.texts}, {**self.places, **others.places})
 
-    def with_text(self, name: str, text: str) -> Arguments:
-        """The same with another text for one argument."""
-        return replace(self, texts={**self.texts, name: text})
-
     def require(self, names: Sequence[str], place: str) -> None:
         """BadInput on the first of these that is missing; `place`: of the table."""
         for name in names:
             if name not in self.texts:
                 raise BadInput(f"{place}: {name} is missing")
 
-    def text(self, name: str) -> str:
-        """Without the space around it."""
-        return self.texts[name].strip()
-
-    def refusal(self, name: str, takes: str) -> BadInput:
-        """The error of a value that is not allowed."""
-        text = self.text(name)[:SHOWN]
-        return BadInput(f"{self.places[name]}: {text!r} is not allowed; it takes {takes}")
-
-    def whole(self, name: str, least: int, most: int, why: str = "") -> int:
-        """A whole number within bounds; `why`: what the error adds to them."""
-        number = self._number(name, int)
-        if number is None or not least <= number <= most:
-            raise self.refusal(name, f"a whole number from {least:,} to {most:,}{why}")
-        return number
-
-    def real(self, name: str, least: float, most: float, what: str = "a number") -> float:
-        """A number within bounds; `what` names it in the error."""
-        number = self._number(name, float)
-        if number is None or not least <= number <= most:  # NaN is not
-            raise self.refusal(name, f"{what} from {least:,g} to {most:,g}")
-        return number
-
-    def _number(self, name: str, kind: Callable[[str], T]) -> T | None:
-        text = self.text(name)
-        if not text.isascii() or "_" in text:  # which Python reads as digits too
-            return None
+    def value(self, name: str, kind: Kind) -> Any:
+        """The value of an argument. Raises BadInput."""
+        text = self.texts[name].strip()
         try:
-            return kind(text)
+            return kind.parse(text)
         except ValueError:
-            return None
+            shown = f"{text[:SHOWN]!r} is not allowed; it takes {kind.allowed}"
+            raise BadInput(f"{self.places[name]}: {shown}") from None
 
-    def word(self, name: str, *words: str) -> str:
-        """One of these words."""
-        text = self.text(name)
-        if text not in words:
-            raise self.refusal(name, f"{', '.join(words[:-1])} or {words[-1]}")
-        return text
-
-    def split(self, name: str) -> list[Arguments]:
-        """The values of a list with commas, each as the arguments with it alone."""
-        return [self.with_text(name, text.strip()) for text in self.texts[name].split(",")]
+    def values(self, kinds: Mapping[str, Kind]) -> dict[str, Any]:
+        """The values of those of these arguments that are given. Raises BadInput."""
+        return {name: self.value(name, kind) for name, kind in kinds.items() if name in self.texts}
 
     def each(self, name: str, read: Callable[[Arguments], T]) -> tuple[T, ...]:
-        """The values of a list with commas, each read by itself. BadInput where one stands there
-        twice."""
+        """What is read for each value of a list with commas, of the arguments with it alone.
+        BadInput where one stands there twice."""
         values: list[T] = []
-        for one in self.split(name):
-            value = read(one)
+        for text in self.texts[name].split(","):
+            value = read(replace(self, texts={**self.texts, name: text.strip()}))
             if value in values:
-                raise BadInput(f"{self.places[name]}: {one.text(name)} stands there twice")
+                raise BadInput(f"{self.places[name]}: {text.strip()} stands there twice")
             values.append(value)
         return tuple(values)
 

@@ -124,7 +124,7 @@ def index_of(place: Path, note: Callable[[str], None]) -> Document:
             shown = os.path.relpath(folder, place)
             finding = next(reversed(document.lead), Finding("nothing was found"))
             indexed.append(IndexedRun(shown, link, result, finding))
-        except (BadInput, FormatError) as error:
+        except BadInput as error:
             skipped.append(f"{folder}: {error}")
     return index_runs(indexed, str(place), skipped)
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from os.path import isdir
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,17 +14,19 @@ from serve_bench.cli import print_note
 from serve_bench.cli.command import argument, command, flag
 from serve_bench.cli.gate import Gate, GateOptions, read_flags, read_share
 from serve_bench.cli.options import VERBOSE_HELP
-from serve_bench.cli.report import place_of_page, write_text
+from serve_bench.cli.report import place_of_page, target_of, write_text
 from serve_bench.core.errors import BadInput
+from serve_bench.core.figures import counted
 from serve_bench.core.result import Result
-from serve_bench.store import RECORDS_FILE
 from serve_bench.view.csv import json_of
 
 if TYPE_CHECKING:
     from serve_bench.analysis.comparing import Spreads
     from serve_bench.analysis.comparing.match import RunPair
     from serve_bench.analysis.comparing.model import Comparing
-    from serve_bench.analysis.ratios import RunSpread
+
+
+PAGE: Final = "compare.html"
 
 
 class CompareOptions(GateOptions):
@@ -46,7 +46,10 @@ class CompareOptions(GateOptions):
     format: str = flag("table", "Form: table, markdown, csv, json or html.", "--format", "-f")
     verbose: bool = flag(False, VERBOSE_HELP, "--verbose", "-v")
     output: str | None = flag(
-        None, "Write the page to this file, - is stdout [compare.html here].", "--output", "-o"
+        None,
+        "Write it here, - is stdout [stdout; of html: compare.html here].",
+        *("--output", "-o"),
+        metavar="FILE",
     )
 
 
@@ -62,44 +65,43 @@ def compare(options: CompareOptions) -> int:
 
     Example: serve-bench compare results/before results/after --fail-on regressed
     """
-    from serve_bench.analysis.ratios import RunSpread
-    from serve_bench.cli.show import check_format
+    from serve_bench.cli.show import check_format, layout_for, print_warnings, render
     from serve_bench.report import COMPARED
-    from serve_bench.view.comparison import comparison_document
+    from serve_bench.view.comparison import comparison_document, comparison_json
 
-    html, format, output = options.format == "html", options.format, options.output
-    check_format(format, (*COMPARED, "html"))
-    if output is not None and not html:
-        raise BadInput("--output: goes with --format html; other forms are printed")
+    form, html = options.format, options.format == "html"
+    check_format(form, (*COMPARED, "html"))
     gate = read_flags(options)
-    to = place_of_page(output, Path("compare.html")) if html else None
-    given = None
-    if options.session_sd is not None:
-        given = RunSpread(read_share(options.session_sd, "--session-sd"))
+    to = place_of_page(options.output, Path(PAGE)) if html else target_of(options.output)
+    sd = options.session_sd
+    session_sd = None if sd is None else read_share(sd, "--session-sd")
     pairs, left, alone = _pair_sides(options)
-    done = list(_compare_pairs(options, gate, given, pairs, left))
+    done = list(_compare_pairs(options, gate, session_sd, pairs, left))
+    skipped = [*left, *alone]
     if not done:
-        raise BadInput("; ".join(few([*left, *alone])))
-    for comparing, _ in done:
+        raise BadInput("; ".join(few(skipped)))
+    comparings = [comparing for comparing, _ in done]
+    for comparing in comparings:
         most = max(min(row.planned) for row in comparing.rows)
-        launches = f"{most} launch{'' if most == 1 else 'es'} a side"
+        launches = f"{counted(most, 'launch', 'launches')} a side"
         gate.check_rounds(most, f"{launches} (measure with --launches 3)")
-    warnings = [
-        f"{letter}: {warning.message}"
-        for pair in pairs
-        for letter, result in zip("AB", pair.runs, strict=True)
-        for warning in result.warnings
-    ]
-    for text in (*warnings, *(f"not compared: {text}" for text in (*left, *alone))):
-        print_note(f"warning: {text}")
-    if html:
-        from serve_bench.report.page import html_text
+    for pair in pairs:
+        for letter, result in zip("AB", pair.runs, strict=True):
+            print_warnings(result, letter)
+    for text in skipped:
+        print_note(f"warning: not compared: {text}")
 
-        write_text(to, html_text([comparison_document(*pair) for pair in done]))
-    else:
-        print(_text(done, [*left, *alone], format, options.verbose), end="", flush=True)
-    gaps = [*left, *(alone if options.fail_on == "inconclusive" else ())]
-    return gate.close(*(comparing for comparing, _ in done), gaps=gaps)
+    def data() -> str:
+        """One object; of what is not two runs that were named a list of pairs."""
+        objects = [comparison_json(*pair) for pair in done]
+        named = not skipped and not comparings[0].of
+        return json_of(objects[0] if named else {"pairs": objects, "not_compared": skipped})
+
+    documents = (comparison_document(*pair) for pair in done)
+    runs = [comparing.sides[1].run.id for comparing in comparings]
+    layout = layout_for(form, to is not None, options.verbose)
+    write_text(to, render(form, documents, data, runs, layout))
+    return gate.close(*comparings, gaps=skipped if gate.fail_on == "inconclusive" else left)
 
 
 def _pair_sides(options: CompareOptions) -> tuple[list[RunPair], list[str], list[str]]:
@@ -121,7 +123,7 @@ def _pair_sides(options: CompareOptions) -> tuple[list[RunPair], list[str], list
 def _compare_pairs(
     options: CompareOptions,
     gate: Gate,
-    given: RunSpread | None,
+    session_sd: float | None,
     pairs: Sequence[RunPair],
     left: list[str],
 ) -> Iterator[tuple[Comparing, tuple[str, str]]]:
@@ -140,7 +142,7 @@ def _compare_pairs(
                 force=options.force,
                 chosen=(options.variant_a, options.variant_b),
                 where=pair.where,
-                spreads=_spreads(pair, given),
+                spreads=_spreads(pair, session_sd),
             )
         except BadInput as error:
             left.append(str(error))
@@ -148,31 +150,10 @@ def _compare_pairs(
             yield replace(comparing, of=pair.of, notes=(*comparing.notes, *pair.notes)), pair.where
 
 
-def _text(
-    done: Sequence[tuple[Comparing, tuple[str, str]]],
-    left: Sequence[str],
-    format: str,
-    verbose: bool,
-) -> str:
-    """Comparisons in one form, one after the other; as JSON in one object where they are not two
-    runs that were named."""
-    from serve_bench.cli.show import layout_for, render_comparing
-
-    layout = layout_for(format, False, verbose)
-    texts = [render_comparing(comparing, format, where, layout) for comparing, where in done]
-    if format == "json" and (left or done[0][0].of):
-        return json_of({"pairs": [*map(json.loads, texts)], "not_compared": list(left)})
-    if format == "csv":  # one header
-        return texts[0] + "".join(text.partition("\n")[2] for text in texts[1:])
-    return "\n".join(texts)
-
-
 def _read_side(place: Path) -> tuple[dict[Path, Result], list[str]]:
     """The runs of a side, and why others cannot be read. BadInput where none can."""
     from serve_bench.store.search import search
 
-    if not isdir(place) or (place / RECORDS_FILE).exists():
-        return {place: read_rows(place)}, []
     runs, unreadable = search([place], read_rows)
     if not runs:
         raise BadInput(unreadable[0].reason)
@@ -183,24 +164,20 @@ NEWEST: Final = 60
 """Runs of a folder that are read at most to tell how far runs differ."""
 
 
-def _spreads(pair: RunPair, given: RunSpread | None) -> Spreads:
+def _spreads(pair: RunPair, session_sd: float | None) -> Spreads:
     """How far runs of the suite differ: as given, or from the runs beside both."""
     from serve_bench.analysis.comparing.pooled import measure_spreads
     from serve_bench.analysis.comparing.values import NAMES, rows_of
+    from serve_bench.analysis.ratios import RunSpread
     from serve_bench.analysis.statistics import variants
     from serve_bench.store.search import beside
 
     a, b = pair.runs
-    if given is not None:
-        each = dict.fromkeys(NAMES, given)
+    if session_sd is not None:
+        each = dict.fromkeys(NAMES, RunSpread(session_sd))
         return {(name, place): each for name in variants(a) for place in rows_of(a, name)}
     alike = partial(read_rows, like=a.run)
-    homes = [
-        (path if path.is_dir() else path.parent).resolve().parent for path in map(Path, pair.where)
-    ]
-    stored = {
-        place: result
-        for folder in dict.fromkeys(homes)
-        for place, result in beside(folder, NEWEST, alike).items()
-    }
-    return measure_spreads(a, b, list(stored.values()))
+    places = [path if path.is_dir() else path.parent for path in map(Path, pair.where)]
+    homes = dict.fromkeys(place.resolve().parent for place in places)
+    stored = [beside(home, NEWEST, alike) for home in homes]
+    return measure_spreads(a, b, [run for runs in stored for run in runs.values()])

@@ -90,11 +90,8 @@ def close_slo(result: Result) -> int:
     from serve_bench.view.slo import judged_rows, reasons
 
     rows = judged_rows(benchmark_of(result.run).condensed(result))
-    missed, not_judged = reasons(rows, "missed"), reasons(rows, "not judged")
-    for line in (missed, f"not judged: {not_judged}" if not_judged else ""):
-        if line:
-            print_note(f"slo: {line}")
-    return GATE_BROKEN if missed else FAILED if not_judged else 0
+    missed = reasons(rows, "missed")
+    return _close("slo", [missed] if missed else [], reasons(rows, "not judged"))
 
 
 def close_host(result: Result) -> int:
@@ -102,13 +99,14 @@ def close_host(result: Result) -> int:
     code: GATE_BROKEN, FAILED where it is not known of a trial, or 0."""
     unfair = [*unfair_sentences(result.trials)]
     unknown = sum(trial.usage.get("others") is None for trial in result.trials)
-    if unknown and not unfair:
-        what = "trial: other programs cannot be told from the service, or CPU was not sampled"
-        print_note(f"strict host: not judged: {unknown} {what}")
-        return FAILED
-    for text in unfair:
-        print_note(f"strict host: {text}")
-    return GATE_BROKEN if unfair else 0
+    what = "trial: other programs cannot be told from the service, or CPU was not sampled"
+    return _close("strict host", unfair, f"{unknown} {what}" if unknown and not unfair else "")
+
+
+def _close(what: str, missed: Sequence[str], not_judged: str) -> int:
+    for line in (*missed, *([f"not judged: {not_judged}"] if not_judged else ())):
+        print_note(f"{what}: {line}")
+    return GATE_BROKEN if missed else FAILED if not_judged else 0
 
 
 def read_flags(options: GateOptions) -> Gate:

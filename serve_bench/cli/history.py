@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 from serve_bench.benchmarks.registry import read_rows
 from serve_bench.cli.command import MOST, argument, command, flag
-from serve_bench.cli.gate import FAIL_ON, GateOptions, close_gate, metric_names, read_share
+from serve_bench.cli.gate import FAIL_ON, Gate, GateOptions, metric_names, read_share
 from serve_bench.cli.options import VERBOSE_HELP
 from serve_bench.cli.report import check_plot, place_of_page, target_of, write_plot, write_text
 from serve_bench.core.errors import BadInput, visible
-from serve_bench.report import FORMS, PLAIN, Layout
+from serve_bench.report import PLAIN, Layout
 from serve_bench.store.files import same_file
+from serve_bench.view.csv import json_of
 
 if TYPE_CHECKING:
     from serve_bench.analysis.history import History
@@ -68,23 +69,26 @@ def history(options: HistoryOptions) -> int:
     from serve_bench.analysis.history import PassedOver, build_history
     from serve_bench.analysis.ratios import THRESHOLD
     from serve_bench.benchmarks.history.exports import EXPORTS
+    from serve_bench.benchmarks.history.lens import documents
     from serve_bench.cli.show import check_format, layout_for, print_warnings
     from serve_bench.store.search import search
 
-    form, output = options.format, options.output
+    form, output, plot = options.format, options.output, options.plot
     check_format(form, (*TOLD, *EXPORTS))
     metrics = tuple(dict.fromkeys(metric_names(options.metric, "--metric")))
-    threshold = THRESHOLD
-    if options.threshold is not None:
-        threshold = read_share(options.threshold, "--threshold")
-    to = _check_files(form, output, options.plot)
+    share = options.threshold
+    threshold = THRESHOLD if share is None else read_share(share, "--threshold")
+    check_plot(plot, None)
+    to = place_of_page(output, Path(PAGE)) if form == "html" else target_of(output)
+    if to is not None and plot is not None and same_file(to, plot):
+        raise BadInput(f"--output and --plot: both are {plot}")
     runs, unreadable = search(options.dirs, read_rows)
     for folder, result in runs.items():
         print_warnings(result, str(folder))
     chosen = {"variant": options.variant, "cell": options.cell, "row": options.row}
     whole = build_history(
         {str(folder): result for folder, result in runs.items()},
-        [PassedOver(str(one.folder), one.reason, one.written_at) for one in unreadable],
+        [PassedOver(str(run.folder), run.reason, run.written_at) for run in unreadable],
         metrics=metrics,
         threshold=threshold,
         chosen={name: value for name, value in chosen.items() if value is not None},
@@ -92,10 +96,8 @@ def history(options: HistoryOptions) -> int:
         force=options.force,
     )
     write_text(to, render_history(whole, form, layout_for(form, to is not None, options.verbose)))
-    if options.plot is not None:
-        from serve_bench.benchmarks.history.lens import documents
-
-        write_plot(options.plot, documents(whole))
+    if plot is not None:
+        write_plot(plot, [*documents(whole)])
     return close_history(whole, options.fail_on)
 
 
@@ -104,35 +106,17 @@ def render_history(history: History, form: str = "table", layout: Layout = PLAIN
     a form of another tool cannot hold, and where the page's library of charts is missing."""
     from serve_bench.benchmarks.history.exports import EXPORTS
     from serve_bench.benchmarks.history.lens import documents, history_json
+    from serve_bench.cli.show import render
 
-    if form in EXPORTS or form == "json":
-        return visible(EXPORTS.get(form, history_json)(history))
-    if form == "html":
-        from serve_bench.report.page import html_text
-
-        return html_text(documents(history))
-    return "\n".join(FORMS[form](document, layout) for document in documents(history))
+    if form in EXPORTS:
+        return visible(EXPORTS[form](history))
+    return render(form, documents(history), lambda: json_of(history_json(history)), layout=layout)
 
 
 def close_history(history: History, fail_on: str | None) -> int:
     """Prints on stderr what broke the gate. Returns the exit code: 0, or GATE_BROKEN."""
-    from serve_bench.analysis.comparing import broken
     from serve_bench.benchmarks.history.lens import late_runs
 
-    if fail_on is None:
-        return 0
-    lines = []
-    for group in history.groups:
-        found = [*broken(group.comparison, fail_on), *(f"not judged: {gap}" for gap in group.gaps)]
-        lines += [f"{group.name}: {line}" for line in found]
-    return close_gate([*lines, *(f"not judged: {text}" for text in late_runs(history))])
-
-
-def _check_files(form: str, output: str | None, plot: Path | None) -> Path | None:
-    """Where the history goes; None: to stdout. BadInput unless the files can be written. A page
-    replaces a page of serve-bench; nothing else is overwritten."""
-    check_plot(plot, None)
-    to = place_of_page(output, Path(PAGE)) if form == "html" else target_of(output)
-    if to is not None and plot is not None and same_file(to, plot):
-        raise BadInput(f"--output and --plot: both are {plot}")
-    return to
+    gaps = [f"{group.name}: {gap}" for group in history.groups for gap in group.gaps]
+    comparings = (group.comparison for group in history.groups)
+    return Gate(fail_on=fail_on).close(*comparings, gaps=[*gaps, *late_runs(history)])

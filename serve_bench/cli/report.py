@@ -228,7 +228,7 @@ def _show(request: ReportRequest, reports: list[RunLook], to: Path | None) -> No
     """Prints a run, or two side by side, or writes that to a file. Raises RunFailed when a file
     cannot be written."""
     from serve_bench.cli.show import text_of
-    from serve_bench.view.side_by_side import set_side_by_side
+    from serve_bench.view.comparison import set_side_by_side
 
     layout = request.layout(to_file=to is not None)
     if len(reports) == SIDES:
@@ -254,7 +254,7 @@ def write_page(runs: Sequence[tuple[Path, RunLook]], output: str | None) -> None
     """
     from serve_bench.report.page import Folder, folder_of, html_text
     from serve_bench.runner.recording import layer_rules
-    from serve_bench.view.side_by_side import set_side_by_side
+    from serve_bench.view.comparison import set_side_by_side
 
     homes = [_home(place) for place, _ in runs]
     to = place_of_page(output, usual_place([place for place, _ in runs]))
@@ -283,11 +283,11 @@ def _home(place: Path) -> Path:
 def write_text(to: Path | None, text: str) -> None:
     """Writes a report, and prints its place; None: to stdout. BadInput when it cannot be
     written."""
-    from serve_bench.report.page import size_text
-
     if to is None:
         print(text, end="", flush=True)
         return
+    from serve_bench.report.page import size_text
+
     content = text.encode("utf-8", "replace")
     try:
         write_whole(to, content)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,10 +15,9 @@ from serve_bench.core.result import Result
 from serve_bench.report import COMPARED, FORMATS, FORMS, PLAIN, Layout
 from serve_bench.store.files import check_reachable, write_output
 from serve_bench.view.csv import csv_text
-from serve_bench.view.document import ReportOptions
+from serve_bench.view.document import Document, ReportOptions
 
 if TYPE_CHECKING:
-    from serve_bench.analysis.comparing.model import Comparing
     from serve_bench.view.lens import RunLook
 
 
@@ -28,29 +27,30 @@ def text_of(run: RunLook, format: str, layout: Layout) -> str:
     Raises BadInput for a format that the run does not have.
     """
     check_format(format, formats_of(run.result.run.command))
-    if format == "csv":
-        return visible(csv_text(run.document, run.result.run.id))
-    if format in FORMS:
-        return FORMS[format](run.document, layout)
-    return visible(run.json_text() if format == "json" else run.classic_text())
+    if format == "classic":
+        return visible(run.classic_text())
+    return render(format, [run.document], run.json_text, [run.result.run.id], layout)
 
 
-def render_comparing(
-    comparing: Comparing, format: str = "table", where: Sequence[str] = (), layout: Layout = PLAIN
+def render(
+    format: str,
+    documents: Iterable[Document],
+    data: Callable[[], str],
+    runs: Sequence[str] = (),
+    layout: Layout = PLAIN,
 ) -> str:
-    """A comparison as text that ends with a newline. `where`: the folders of its records.
-
-    Raises BadInput for a form that it does not have.
-    """
-    from serve_bench.view.comparison import comparison_document, comparison_json
-
-    check_format(format, COMPARED)
+    """Documents in a form, one after the other, as text that ends with a newline. `data`: makes
+    their JSON; `runs`: the id of each, for CSV. BadInput where the page's library is missing."""
     if format == "json":
-        return visible(comparison_json(comparing, where))
-    document = comparison_document(comparing, where)
-    if format == "csv":
-        return visible(csv_text(document, comparing.sides[1].run.id))
-    return FORMS[format](document, layout)
+        return visible(data())
+    if format == "html":
+        from serve_bench.report.page import html_text
+
+        return html_text([*documents])
+    if format == "csv":  # one header
+        texts = [csv_text(document, run) for document, run in zip(documents, runs, strict=True)]
+        return visible(texts[0] + "".join(text.partition("\n")[2] for text in texts[1:]))
+    return "\n".join(FORMS[format](document, layout) for document in documents)
 
 
 def layout_for(form: str, to_file: bool, verbose: bool = False, wide: bool = False) -> Layout:
@@ -67,9 +67,6 @@ def print_warnings(result: Result, of: str = "") -> None:
     """Prints on stderr what was passed over while reading a run, `of` this folder."""
     for warning in result.warnings:
         print_note(f"warning: {of}{': ' if of else ''}{warning.message}")
-
-
-# Reports on stdout: the checks of a request, and the files beside.
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ Rule: pure layout. No text is taken for Markdown or HTML.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from serve_bench.view.document import (
@@ -65,32 +65,21 @@ def _folded_lines(blocks: Iterable[Block]) -> Iterator[str]:
 
 
 def _table_lines(table: Table) -> list[str]:
-    """A table of Markdown. Several groups have a column, one stands above; the codes of doubts are
-    the last column."""
-    groups = list(dict.fromkeys(row.group for row in table.rows))
-    named = len(groups) > 1
-    codes = any(row.codes for row in table.rows)
-    heads = [
-        *(["row"] if named else []),
-        *(column.full_name for column in table.columns),
-        *(["doubts"] if codes else []),
-    ]
-    words = [
-        *([True] if named else []),
-        *(not column.number for column in table.columns),
-        *([True] if codes else []),
-    ]
-    rows = [
-        [
-            *([row.group] if named else []),
-            *map(_cell, row.cells),
-            *(["; ".join(row.codes)] if codes else []),
-        ]
-        for row in table.rows
-    ]
-    whole = table.caption if named or not any(groups) else f"{table.caption}; {groups[0]}"
-    left = [at for at, flush_left in enumerate(words) if flush_left]
-    return [escaped(whole), "", *_markdown_table(heads, rows, left)]
+    """A table of Markdown: its caption, an empty line, heads, marks, rows. Several groups have a
+    column, one stands above; the codes of doubts are the last column. Words are flush left."""
+    rows, groups = table.rows, list(dict.fromkeys(row.group for row in table.rows))
+    columns: list[tuple[str, ...]] = []
+    for at, column in enumerate(table.columns):
+        cells = (_cell(row.cells[at]) for row in rows)
+        columns.append((column.full_name, "--:" if column.number else ":--", *cells))
+    if len(groups) > 1:
+        columns.insert(0, ("row", ":--", *(row.group for row in rows)))
+    if any(row.codes for row in rows):
+        columns.append(("doubts", ":--", *("; ".join(row.codes) for row in rows)))
+    whole = f"{table.caption}; {groups[0]}" if len(groups) == 1 and groups[0] else table.caption
+    texts = ([inline(text).replace("|", "\\|") for text in column] for column in columns)
+    lines = zip(*texts, strict=True)
+    return [escaped(whole), "", *(f"| {' | '.join(line)} |" for line in lines)]
 
 
 def _cell(cell: Cell) -> str:
@@ -116,11 +105,3 @@ def escaped(text: str) -> str:
 def inline(text: str) -> str:
     """One line of Markdown in which no text is taken for HTML."""
     return " ".join(text.split()).replace("<", "&lt;")
-
-
-def _markdown_table(
-    names: Sequence[str], rows: Sequence[Sequence[str]], left: Collection[int]
-) -> list[str]:
-    marks = [":--" if at in left else "--:" for at in range(len(names))]
-    lines = [[inline(text).replace("|", "\\|") for text in row] for row in (names, marks, *rows)]
-    return [f"| {' | '.join(line)} |" for line in lines]

@@ -14,13 +14,14 @@ import os
 import re
 import shlex
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import sha256
 from html import escape
+from itertools import groupby
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final
 from urllib.parse import quote
 
 import jinja2
@@ -30,22 +31,20 @@ from serve_bench import __version__
 from serve_bench.analysis.stacks import LayerRules, parse_raw
 from serve_bench.core.errors import BadInput, visible
 from serve_bench.report.flamegraph import flame_svg
-from serve_bench.report.theme import PAGE, TEMPLATES, Looks, file_text, looks_of
-from serve_bench.report.vega import vega
+from serve_bench.report.theme import PAGE, TEMPLATES, file_text, looks_of
+from serve_bench.report.vega import Spec, vega
+from serve_bench.view.blocks import section
 from serve_bench.view.document import (
     Block,
-    Cell,
     Chart,
-    Column,
+    Code,
     Document,
-    Finding,
     Flamegraph,
     Folded,
     Number,
     Prose,
     Section,
     Table,
-    Tone,
     as_text,
     explain,
     unfolded,
@@ -63,17 +62,18 @@ MOST_RECORDS: Final = 2_000_000
 
 @dataclass(frozen=True)
 class RunFile:
-    """A file of a run: `href` is the URL from the page to it; `size` in bytes, None where it does
-    not exist; `content` None where it is too large for a page, or lies outside of the run."""
+    """A file of a run: `href` is the URL from the page to it; `size` in bytes; `content` None where
+    it is too large for a page."""
 
     href: str
-    size: int | None
+    size: int
     content: bytes | None = None
 
 
 @dataclass(frozen=True)
 class Folder:
-    """The folder of a run: its records, and its flamegraphs as SVG by the paths of their stacks."""
+    """The folder of a run: its records, if they can be read, and its flamegraphs as SVG by the
+    paths of their stacks."""
 
     records: RunFile | None = None
     flamegraphs: Mapping[str, str] = field(default_factory=dict)
@@ -84,45 +84,38 @@ def folder_of(
 ) -> Folder:
     """The files of a run in `home`, as seen from a page in `base`. `records`: their file there;
     `rules`: what splits the stacks of flamegraphs by layer."""
-    blocks = (block for section in document.sections for block in section.blocks)
-    flamegraphs = (block for block in unfolded(blocks) if isinstance(block, Flamegraph))
-    drawn = ((graph.stacks, _draw(home, graph, rules)) for graph in flamegraphs)
-    return Folder(
-        records=_records_file(home, records, base),
-        flamegraphs={path: svg for path, svg in drawn if svg is not None},
-    )
+    blocks = (block for part in document.sections for block in part.blocks)
+    paths = {block.stacks for block in unfolded(blocks) if isinstance(block, Flamegraph)}
+    drawn = ((path, _draw(home, path, rules)) for path in paths)
+    flamegraphs = {path: svg for path, svg in drawn if svg is not None}
+    content = _read(home, records)
+    if content is None:
+        return Folder(None, flamegraphs)
+    href = quote(os.path.relpath(home / records, base))
+    href = f"./{href}" if ":" in href.partition("/")[0] else href
+    kept = content if len(content) < MOST_RECORDS else None
+    return Folder(RunFile(href, len(content), kept), flamegraphs)
 
 
-def _draw(home: Path, flamegraph: Flamegraph, rules: LayerRules) -> str | None:
-    """A flamegraph as SVG; None where there are no stacks that can be read."""
-    file = home / flamegraph.stacks
+def _draw(home: Path, path: str, rules: LayerRules) -> str | None:
+    """The flamegraph of the stacks in a file as SVG; None where there are none."""
+    text = (_read(home, path) or b"").decode("utf-8", "replace")
     try:
-        if not _is_within(file, home):
-            return None
-        stacks = parse_raw(file.read_text(encoding="utf-8", errors="replace"), flamegraph.stacks)
-    except (OSError, RuntimeError, ValueError, BadInput):  # no such file, links in a ring
+        stacks = parse_raw(text, path)
+    except BadInput:
         return None
     return flame_svg(stacks, "", rules) if stacks else None
 
 
-def _records_file(home: Path, path: str, base: Path) -> RunFile:
+def _read(home: Path, path: str) -> bytes | None:
+    """A file in the folder of a run. None where it cannot be read, or lies elsewhere: no other file
+    is ever read, since records may come from others."""
     file = home / path
-    href = quote(os.path.relpath(file, base))
-    if ":" in href.partition("/")[0]:
-        href = f"./{href}"
     try:
-        if not _is_within(file, home):
-            return RunFile(href, None)
-        size = file.stat().st_size
-        return RunFile(href, size, file.read_bytes() if size < MOST_RECORDS else None)
-    except (OSError, RuntimeError, ValueError):  # cannot be read; a name that no file can have
-        return RunFile(href, None)
-
-
-def _is_within(file: Path, home: Path) -> bool:
-    """Whether a file is in the folder of its run. No other file is ever read: records may come from
-    elsewhere."""
-    return file.resolve().is_relative_to(home.resolve()) and file.is_file()
+        is_within = file.resolve().is_relative_to(home.resolve()) and file.is_file()
+        return file.read_bytes() if is_within else None
+    except (OSError, RuntimeError, ValueError):  # links in a ring, a name that no file can have
+        return None
 
 
 def records_text(content: bytes) -> str:
@@ -175,43 +168,21 @@ def bundle() -> Bundle:
 
 # What the templates ask: texts as HTML, and how a block is to be laid out.
 
-SIGNS: Final[Mapping[Tone, tuple[str, str]]] = {
-    "good": ("✓", "good"),
-    "bad": ("✗", "bad"),
-    "doubt": ("!", "warning"),
-}
-"""What a tone is without its colour: a sign, and the word that is read aloud."""
-
 UNBROKEN: Final = re.compile(
     r"(?<![^\s(])--[A-Za-z][\w-]*|-&gt;|[\d.,]*\d(?: %| ± [\d.,]*\d)(?!\w)"
 )
 """A flag, an arrow, a share, or a figure with its spread in escaped words: no line may end within
 it."""
 
-PART: Final = re.compile(r"(?<=[/,:])(?=\w)")
-PART_OF_NAME: Final = re.compile(r"(?<=[_./,:])(?=\w)")
 LONG_WORD: Final = re.compile(r"\S{18,}")
-"""Where a line may end in a word without a gap: a path, or in a narrow column a name."""
-
-SHORT: Final = 28
-SHORT_FIGURE: Final = 18
-"""Characters of a cell, and of a figure, that stay on one line where there is room."""
-
-SHORT_UNIT: Final = 14
-"""Characters of a unit that stays on one line."""
-
-FEW_COLUMNS: Final = 4
-"""So many columns, none of them with a long cell, need not be as wide as the page."""
-
-LONG: Final = 6000
-MANY_LINES: Final = 40
-"""Characters of HTML, and lines of text, from which what is folded stays so on paper."""
+PART: Final = re.compile(r"(?<=[_./,:])(?=\w)")
+"""Where a line may end in a long word without a gap: a path, or a name."""
 
 
-def words(text: str, part: re.Pattern[str] = PART) -> Markup:
+def words(text: str) -> Markup:
     """A text whose lines end where a reader does not stumble: within nothing that is UNBROKEN, and
-    in a long word where it has a `part`."""
-    escaped = LONG_WORD.sub(lambda word: part.sub("<wbr>", word[0]), escape(visible(text)))
+    in a long word where it has a part."""
+    escaped = LONG_WORD.sub(lambda word: PART.sub("<wbr>", word[0]), escape(visible(text)))
     return Markup(UNBROKEN.sub(r'<span class="flag">\g<0></span>', escaped))
 
 
@@ -228,34 +199,6 @@ def _figure(value: float | None) -> str:
     return json.dumps(value if value is not None and math.isfinite(value) else None)
 
 
-def _sentence(text: str) -> str:
-    """With a capital and a full stop."""
-    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
-
-
-def _classes(*names: str | bool) -> Markup:
-    """The attribute with those that are names; none for a plain tone alone."""
-    some = [name for name in names if isinstance(name, str) and name not in ("", "plain")]
-    return Markup(f' class="{" ".join(some)}"' if some else "")
-
-
-def _is_long_cell(cell: Cell, column: Column) -> bool:
-    about = as_text(cell)
-    most = SHORT_FIGURE if column.number else SHORT
-    return max(map(len, (about.text, *about.below))) > most
-
-
-def _explained(table: Table) -> list[Finding]:
-    return [finding for _, finding in explain([row.doubts for row in table.rows])]
-
-
-def _is_few(table: Table) -> bool:
-    cells = (zip(row.cells[1:], table.columns[1:], strict=True) for row in table.rows)
-    return len(table.columns) <= FEW_COLUMNS and not any(
-        _is_long_cell(*pair) for pairs in cells for pair in pairs
-    )
-
-
 @cache
 def environment() -> jinja2.Environment:
     """The templates, which escape every text and write out its control characters."""
@@ -269,188 +212,103 @@ def environment() -> jinja2.Environment:
     )
     env.filters |= {
         "beside": lambda cells, columns: zip(cells, columns, strict=True),
-        "explained": _explained,
+        "explained": lambda doubts: [finding for _, finding in explain(doubts)],
         "figure": _figure,
         "kind": lambda block: type(block).__name__,
-        "long": _is_long_cell,
         "records": records_text,
-        "sentence": _sentence,
+        "runs": _runs,
+        "script_json": script_json,
         "size": size_text,
         "text": as_text,
         "words": words,
     }
-    env.tests |= {
-        "few": _is_few,
-        "much": lambda html: len(html) > LONG or html.count("\n") > MANY_LINES,
-        "number_cell": lambda cell: isinstance(cell, Number),
-    }
-    env.globals |= {
-        "classes": _classes,
-        "file": file_text,
-        "MADE_BY": MADE_BY,
-        "PART": PART,
-        "PART_OF_NAME": PART_OF_NAME,
-        "SHORT_UNIT": SHORT_UNIT,
-        "SIGNS": SIGNS,
-        "version": __version__,
-    }
+    env.tests["number_cell"] = lambda cell: isinstance(cell, Number)
+    env.globals |= {"file": file_text, "MADE_BY": MADE_BY, "version": __version__}
     return env
 
 
-# A document as a sheet of the page: its charts get names, and sections without a block go.
-
-BESIDE: Final = 3
-"""So many charts in a row stand beside each other where there is room."""
-
-
-@dataclass(frozen=True)
-class PlacedChart:
-    """A chart with the name of its place in the page."""
-
-    name: str
-    chart: Chart
+def _runs(blocks: Iterable[Block]) -> Iterator[tuple[bool, list[Block]]]:
+    """Blocks that follow each other, and whether they are charts."""
+    for are_charts, run in groupby(blocks, key=lambda block: isinstance(block, Chart)):
+        yield are_charts, list(run)
 
 
-@dataclass(frozen=True)
-class ChartGroup:
-    """Charts that stand beside each other where there is room."""
-
-    charts: tuple[PlacedChart, ...]
-
-
-@dataclass(frozen=True)
-class SheetSection:
-    """A section with its blocks as they are drawn."""
-
-    name: str
-    title: str
-    blocks: Sequence[Block | PlacedChart | ChartGroup]
+# A document as a sheet of the page: its sections are made and in their order.
 
 
 @dataclass(frozen=True)
 class Sheet:
     """A document as the templates draw it. `prefix` begins the anchor of each section, `level` is
-    that of its heading; `titles` are those of the sections that every page has; `charts`: the
-    specifications of charts by name; `typed`: the command, where the facts do not have it."""
+    that of its heading; `about`: the request and the machine; `draw`: puts a chart into the page,
+    and returns the name of its place and what it shows."""
 
     document: Document
     folder: Folder
-    anchor: str
     prefix: str
     level: int
-    titles: Mapping[str, str]
-    sections: Sequence[SheetSection]
-    charts: Mapping[str, Mapping[str, Any]]
-    typed: str
-
-    @property
-    def first(self) -> int:
-        """Before which section further results stand: behind the first table."""
-        places = (at for at, part in enumerate(self.sections) if _has(Table, part.blocks))
-        return next(places, len(self.sections) - 1) + 1
-
-    @property
-    def contents(self) -> list[tuple[str, str]]:
-        """The name and the title of each section, in their order."""
-        names = [(section.name, section.title) for section in self.sections]
-        names.insert(self.first, ("findings", self.titles["findings"]))
-        names += [(name, self.titles[name]) for name in ("asked", "machine", "records")]
-        return [(name, title) for name, title in names if title]
-
-
-def _has(kind: type, blocks: Iterable[object]) -> bool:
-    return any(isinstance(block, kind) for block in blocks)
-
-
-def _placed(
-    blocks: Iterable[Block], prefix: str, charts: dict[str, Mapping[str, Any]], looks: Looks
-) -> Iterator[Block | PlacedChart | ChartGroup]:
-    """Blocks as they are drawn, without those that say nothing. Puts the specifications of charts
-    into `charts`, by name."""
-    row: list[PlacedChart] = []
-    for block in (*blocks, None):
-        if isinstance(block, Chart):
-            row.append(PlacedChart(f"{prefix}chart-{len(charts) + len(row) + 1}", block))
-            continue
-        charts |= {placed.name: vega(placed.chart, looks=looks) for placed in row}
-        yield from [ChartGroup(tuple(row))] if len(row) >= BESIDE else row
-        row = []
-        if isinstance(block, Folded):
-            inside = cast("tuple[Block, ...]", tuple(_placed(block.blocks, prefix, charts, looks)))
-            yield replace(block, blocks=inside)
-        elif block is not None and not (isinstance(block, Prose) and not block.paragraphs):
-            yield block
+    sections: Sequence[Section]
+    about: Sequence[Section]
+    draw: Callable[[Chart], tuple[str, str]]
 
 
 METHOD: Final = "method"
 """The section of plan, proofs and rules, the last one; folded: few readers need it."""
 
 
-def _made(document: Document) -> list[Section]:
-    """The sections with their charts in the place of `Charts`, also in what is folded."""
-
-    def made(blocks: Iterable[Block]) -> tuple[Block, ...]:
-        return tuple(
-            replace(one, blocks=made(one.blocks)) if isinstance(one, Folded) else one
-            for one in with_charts(blocks)
-        )
-
-    return [replace(part, content=made(part.blocks)) for part in document.sections]
+def _has(kind: type, section: Section) -> bool:
+    return any(isinstance(block, kind) for block in section.blocks)
 
 
-def _in_order(sections: Sequence[Section]) -> list[Section]:
-    """The main chart first, then the results; the method last, and folded."""
-    main = next((part for part in sections if _has(Chart, part.blocks)), None)
-    ordered = sorted(
-        sections,
-        key=lambda part: (part.name == METHOD, part is not main, part.detail != "headline"),
-    )
-    return [
-        replace(part, content=(Folded("Plan, proofs and rules of these figures", part.blocks),))
-        if part.name == METHOD
-        else part
-        for part in ordered
-    ]
-
-
-def _sheet(document: Document, folder: Folder, at: int, many: bool, looks: Looks) -> Sheet:
-    """The sheet of a document, the one `at` this place of the page; its sections are made and in
-    their order."""
-    prefix = f"run-{at + 1}-" if many else ""
-    charts: dict[str, Mapping[str, Any]] = {}
-    drawn = [
-        (one.name, one.title, tuple(_placed(_titled(one), prefix, charts, looks)))
-        for one in document.sections
-    ]
-    command = shlex.join(document.argv)
-    records = folder.records
-    more = len(document.findings) > len(document.lead)
-    findings = "Further results" if more else "Warnings"
-    return Sheet(
-        document,
-        folder,
-        f"run-{at + 1}",
-        prefix,
-        3 if many else 2,
-        {
-            "asked": "Request" if document.run.pairs or document.argv else "",
-            "machine": "Machine" if document.machine.pairs else "",
-            "findings": findings if more or document.doubts else "",
-            "records": "" if records is None or records.size is None else "Records",
-        },
-        [SheetSection(*one) for one in drawn if one[-1]],
-        charts,
-        "" if any(command in text for _, text in document.run.pairs) else command,
+def _made(blocks: Iterable[Block]) -> tuple[Block, ...]:
+    """The blocks that say something, with their charts in the place of `Charts`, also in what is
+    folded."""
+    return tuple(
+        replace(block, blocks=_made(block.blocks)) if isinstance(block, Folded) else block
+        for block in with_charts(blocks)
+        if not (isinstance(block, Prose) and not block.paragraphs)
     )
 
 
-def _titled(section: Section) -> list[Block]:
-    """The blocks of a section. Its only chart has no title where the section's says as much."""
-    blocks = list(section.blocks)
-    charts = [one for one in blocks if isinstance(one, Chart)]
-    if len(charts) == 1 and charts[0].title.casefold() in section.title.casefold():
-        blocks = [replace(one, title="") if isinstance(one, Chart) else one for one in blocks]
-    return blocks
+def _order(document: Document) -> list[Section]:
+    """The main chart first, then the results, behind the first table the further findings; the
+    method last, and folded."""
+    made = [replace(part, content=_made(part.blocks)) for part in document.sections]
+    sections = [part for part in made if part.blocks]
+    main = next((part for part in sections if _has(Chart, part)), None)
+    sections.sort(key=lambda it: (it.name == METHOD, it is not main, it.detail != "headline"))
+    fold = "Plan, proofs and rules of these figures"
+    ordered = [
+        replace(part, content=(Folded(fold, part.blocks),)) if part.name == METHOD else part
+        for part in map(_title_once, sections)
+    ]
+    places = (place for place, part in enumerate(ordered) if _has(Table, part))
+    first = next(places, len(ordered) - 1) + 1
+    further = tuple(finding.line for finding in document.findings[len(document.lead) :])
+    doubts = Prose(tuple(doubt.line for doubt in document.doubts), "doubt")
+    title = "Further results" if further else "Warnings"
+    ordered[first:first] = section("findings", title, _made((Prose(further), doubts)))
+    return ordered
+
+
+def _title_once(section: Section) -> Section:
+    """The section; its only chart has no title where the section's says as much."""
+    charts = [block for block in section.blocks if isinstance(block, Chart)]
+    if len(charts) != 1 or charts[0].title.casefold() not in section.title.casefold():
+        return section
+    blocks = (replace(one, title="") if one is charts[0] else one for one in section.blocks)
+    return replace(section, content=tuple(blocks))
+
+
+def _about(document: Document) -> list[Section]:
+    """The request, with the command where the facts do not have it, and the machine."""
+    command, facts = shlex.join(document.argv), document.run
+    said = any(command in text for _, text in facts.pairs)
+    asked: list[Block] = [
+        *([Code(command)] if command and not said else []),
+        *([facts] if facts.pairs else []),
+    ]
+    machine = [document.machine] if document.machine.pairs else []
+    return [*section("asked", "Request", asked), *section("machine", "Machine", machine)]
 
 
 def html_text(
@@ -465,27 +323,48 @@ def html_text(
     if not documents:
         raise ValueError("a page without a document")
     many = len(documents) > 1
+    ordered = [_order(document) for document in documents]
+    blocks = (block for sections in ordered for part in sections for block in unfolded(part.blocks))
+    drawings = [block.drawing for block in blocks if isinstance(block, Chart)]
+    looks = looks_of(drawings)
+    charts: dict[str, Spec] = {}
+
+    def draw(chart: Chart) -> tuple[str, str]:
+        name = f"chart-{len(charts) + 1}"
+        charts[name] = vega(chart, looks=looks)
+        return name, chart.words or charts[name]["description"]
+
     beside = [*folders, *[Folder()] * (len(documents) - len(folders))]
-    made = [replace(one, sections=tuple(_in_order(_made(one)))) for one in documents]
-    blocks = (block for page in made for part in page.sections for block in unfolded(part.blocks))
-    looks = looks_of(block.drawing for block in blocks if isinstance(block, Chart))
     sheets = [
-        _sheet(document, folder, at, many, looks)
-        for at, (document, folder) in enumerate(zip(made, beside, strict=True))
+        Sheet(
+            document=document,
+            folder=folder,
+            prefix=f"run-{number}-" if many else "",
+            level=3 if many else 2,
+            sections=sections,
+            about=_about(document),
+            draw=draw,
+        )
+        for number, (document, folder, sections) in enumerate(
+            zip(documents, beside, ordered, strict=True), 1
+        )
     ]
-    charts = {name: spec for sheet in sheets for name, spec in sheet.charts.items()}
-    library = library or bundle() if charts else None
+    library = library or bundle() if drawings else None
     scripts = [file_text("page.js")]
     if library is not None:
         scripts.insert(0, f"(()=>{{{library.script}\n}})();")
-    template = environment().get_template("page.html")
-    text = template.render(
-        title=f"serve-bench: {len(sheets)} runs" if many else documents[0].title,
-        library=library,
-        scripts=[_closed(script) for script in scripts],
-        policy=_policy(scripts),
-        charts=script_json({"config": PAGE, "charts": charts}),
-        sheets=sheets,
+    text = (
+        environment()
+        .get_template("page.html")
+        .render(
+            title=f"serve-bench: {len(sheets)} runs" if many else documents[0].title,
+            library=library,
+            scripts=[_closed(script) for script in scripts],
+            policy=_policy(scripts),
+            config=PAGE,
+            charts=charts,  # which the sheets fill
+            sheets=sheets,
+        )
     )
     return text.encode("utf-8", "replace").decode("utf-8")  # half a pair of surrogates, in a name
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from serve_bench.core.errors import BadInput, visible
-from serve_bench.report.theme import LIGHT, Looks, looks_of
-from serve_bench.report.vega import vega
+from serve_bench.report.theme import LIGHT, looks_of
+from serve_bench.report.vega import Spec, vega
 from serve_bench.view.charts import Chart
 from serve_bench.view.document import Document, Tile, unfolded, with_charts
 
@@ -29,9 +29,8 @@ WIDTH: Final = 760
 TILE: Final = (17, 12)
 """Font sizes of the figure of a tile, and of the words around it."""
 
-TITLE: Final = 16
-SMALL: Final = 10
-"""Sizes of fonts: of the sentence, and of what is said about the run."""
+TITLE, SUBTITLE, SMALL = 16, 13, 10
+"""Sizes of fonts: of the sentence, the title of a chart, and what is said about the run."""
 
 CHARACTER: Final = 0.58
 """Width of a character, as a share of the size of its font, in the widest of the usual fonts."""
@@ -80,38 +79,34 @@ def picture(documents: Sequence[Document], charts: Sequence[Chart], kind: str) -
 
 
 QUIET: Final = LIGHT["axis"]["labelColor"]
-_CONFIG: Final[dict[str, Any]] = {**LIGHT, "background": "#ffffff", "padding": 16}
+_CONFIG: Final[Spec] = {**LIGHT, "background": "#ffffff", "padding": 16}
 
 
-def _spec(documents: Sequence[Document], charts: Sequence[Chart]) -> dict[str, Any]:
-    """The sentence of each run, its tiles, then the charts, one below the other."""
+def _spec(documents: Sequence[Document], charts: Sequence[Chart]) -> Spec:
+    """The sentence of each run and what is said about it, its tiles, then the charts, one below the
+    other."""
     looks = looks_of(chart.drawing for chart in charts)
-    title = {
-        "text": _wrapped([document.headline or document.title for document in documents], TITLE),
-        "subtitle": _wrapped([line for document in documents for line in _about(document)], SMALL),
-        "anchor": "start",
-        "fontSize": TITLE,
-        "subtitleFontSize": SMALL,
-        "subtitlePadding": 6,
-        "subtitleColor": QUIET,
-        "offset": 14,
-    }
+    sentences = [document.headline or document.title for document in documents]
+    about = [line for document in documents for line in _about(document)]
     drawn = [_draw_tiles(document.tiles) for document in documents if document.tiles]
-    drawn += [_child(chart, looks) for chart in charts]
+    for chart in charts:
+        spec = vega(chart, WIDTH, looks)
+        del spec["description"]
+        drawn.append(spec | {"title": _title([chart.title], SUBTITLE, [chart.caption])})
     return {
-        "title": title,
+        "title": _title(sentences, TITLE, about) | {"offset": 14},
         "vconcat": drawn,
         "spacing": 24,
         "resolve": {"scale": dict.fromkeys(("color", "shape", "strokeDash"), "independent")},
     }
 
 
-def _draw_tiles(tiles: Sequence[Tile]) -> dict[str, Any]:
+def _draw_tiles(tiles: Sequence[Tile]) -> Spec:
     """Figures beside each other: the name above, the figure, what it is of below."""
     large, small = TILE
     width = WIDTH // len(tiles)
 
-    def write(text: str, y: int, size: int, **look: Any) -> dict[str, Any]:
+    def write(text: str, y: int, size: int, **look: Any) -> Spec:
         mark = {"type": "text", "align": "left", "fontSize": size, "limit": width - 16, **look}
         place = {"x": {"value": 0}, "y": {"value": y}, "text": {"value": visible(text)}}
         return {"mark": mark, "encoding": place}
@@ -133,21 +128,14 @@ def _draw_tiles(tiles: Sequence[Tile]) -> dict[str, Any]:
     return {"hconcat": cells, "spacing": 0}
 
 
-def _child(chart: Chart, looks: Looks) -> dict[str, Any]:
-    spec = vega(chart, WIDTH, looks)
-    del spec["description"]
-    spec["title"] = {
-        "text": visible(chart.title),
-        "subtitle": _wrapped([chart.caption] if chart.caption else [], SMALL),
-        "anchor": "start",
-        "fontSize": 13,
-        "subtitleFontSize": SMALL,
-        "subtitleColor": QUIET,
-    }
-    return spec
+def _title(texts: Sequence[str], size: int, below: Sequence[str]) -> Spec:
+    look = {"anchor": "start", "fontSize": size, "subtitleFontSize": SMALL, "subtitlePadding": 6}
+    lines = {"text": _wrapped(texts, size), "subtitle": _wrapped(below, SMALL)}
+    return {**lines, **look, "subtitleColor": QUIET}
 
 
 def _about(document: Document) -> list[str]:
+    """Its title, what was asked, and where."""
     facts = [about.pairs for about in (document.run, document.machine) if about.pairs]
     return [document.title, *("; ".join(map(" ".join, pairs)) for pairs in facts)]
 

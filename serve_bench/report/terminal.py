@@ -8,11 +8,13 @@ what words and signs say.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TextIO
 
 from rich.cells import cell_len
+from rich.color import ColorSystem
+from rich.console import Console
+from rich.style import Style
 
 from serve_bench.core.errors import visible
 from serve_bench.report import Layout
@@ -32,7 +34,6 @@ from serve_bench.view.document import (
     Tone,
     as_text,
     explain,
-    shared_codes,
 )
 
 Line = tuple[str, Tone | None]
@@ -41,13 +42,13 @@ Line = tuple[str, Tone | None]
 SIGNS: Final[dict[Tone, str]] = {"bad": "x ", "doubt": "! ", "good": "+ "}
 """What a tone is without its colour, before a paragraph."""
 
-STYLES: Final[dict[Tone | None, str]] = {
-    None: "bold",
-    "plain": "",
-    "good": "green",
-    "bad": "red",
-    "doubt": "yellow",
-    "quiet": "dim",
+STYLES: Final[dict[Tone | None, Style]] = {
+    None: Style(bold=True),
+    "plain": Style(),
+    "good": Style(color="green"),
+    "bad": Style(color="red"),
+    "doubt": Style(color="yellow"),
+    "quiet": Style(dim=True),
 }
 SHOWN: Final = ("headline", "table")
 """Of a section's details, those without --verbose; the first has no heading."""
@@ -63,7 +64,7 @@ SCREEN: Final = 40
 """Lines after which the headline is out of sight, and is said again."""
 
 ABREAST: Final = 3
-"""Numbers of warnings in a line of a cell."""
+"""Numbers of warnings in a line of a cell: rich does not fold a cell beside a wider one."""
 
 INDENT: Final = "  "
 """Of rows below the heading of their group."""
@@ -74,8 +75,6 @@ def terminal(file: TextIO) -> tuple[int, bool]:
 
     Colour only on a terminal, and not with NO_COLOR; the width of a pipe is COLUMNS, else 80.
     """
-    from rich.console import Console
-
     console = Console(file=file)
     plain = console.no_color or console.is_dumb_terminal or not console.is_terminal
     return console.width or 80, not plain  # a terminal that says 0 does not know
@@ -83,23 +82,11 @@ def terminal(file: TextIO) -> tuple[int, bool]:
 
 def terminal_text(document: Document, layout: Layout) -> str:
     """The document as text that ends with a newline."""
-    lines = _Writer(layout).write(document)
-    if not layout.color:
-        return "".join(f"{visible(line)}\n" for line, _ in lines)
-    from rich.console import Console
-    from rich.text import Text
-
-    out = io.StringIO()
-    console = Console(
-        file=out,
-        width=layout.width,
-        force_terminal=True,
-        color_system="standard",
-        legacy_windows=False,
+    system = ColorSystem.STANDARD if layout.color else None
+    return "".join(
+        f"{STYLES[tone].render(visible(line), color_system=system)}\n"
+        for line, tone in _Writer(layout).write(document)
     )
-    for line, tone in lines:
-        console.print(Text(visible(line), style=STYLES[tone]), soft_wrap=True, highlight=False)
-    return out.getvalue()
 
 
 class _Writer:
@@ -134,8 +121,8 @@ class _Writer:
         for number, finding in enumerate(document.findings):
             yield from self._wrap(finding.line, finding.tone if number else None)
         doubts = sorted(document.doubts, key=lambda doubt: doubt.tone != "bad")  # failures first
-        room = max(LEAST_DOUBTS, HEAD - len(document.findings))
-        room = len(doubts) if self.verbose else room
+        most = max(LEAST_DOUBTS, HEAD - len(document.findings))
+        room = len(doubts) if self.verbose else most
         first = doubts if len(doubts) <= room else doubts[: room - 1]
         for doubt in first:
             yield from self._finding(doubt)
@@ -183,16 +170,16 @@ class _Writer:
             return
         doubts = [row.doubts for row in table.rows]
         codes = [] if self.verbose else list_codes(doubts)
-        marks = {code: code for code in codes}
+        named = {code: code for code in codes}
+        numbered = {code: str(number) for number, code in enumerate(codes, 1)}
         indent = INDENT if any(row.group for row in table.rows) else ""
-        places = list(range(len(table.columns)))
-        shown = [n for n in places if self.verbose or not table.columns[n].detail]
-        drawn = self._draw(table, places, doubts, marks, indent, WIDEST)
-        if not self.wide and _width(drawn) > self.width:
-            drawn = self._draw(table, shown, doubts, marks, indent, WIDEST)
-            if _width(drawn) > self.width:
-                marks = {code: str(number) for number, code in enumerate(codes, 1)}
-                drawn = self._draw(table, shown, doubts, marks, indent, self.width)
+        places = range(len(table.columns))
+        shown = [at for at in places if self.verbose or not table.columns[at].detail]
+        tries = ((places, named, WIDEST), (shown, named, WIDEST), (shown, numbered, self.width))
+        for columns, marks, width in tries:
+            drawn = self._draw(table, columns, doubts, marks, indent, width)
+            if self.wide or _width(drawn) <= self.width:
+                break
         head, *blocks = drawn
         yield from ((line, "quiet") for line in head if any(map(str.strip, head)))
         lines = iter(blocks)
@@ -200,7 +187,9 @@ class _Writer:
             if group:
                 yield from self._wrap(group, "plain")
             for row in rows:
-                yield from ((line, _tone(row)) for line in next(lines))
+                # Red where a figure of the row is a verdict against it: words say the rest.
+                against = any(as_text(cell).tone == "bad" for cell in row.cells)
+                yield from ((line, "bad" if against else "plain") for line in next(lines))
                 for text in as_text(row.cells[0]).below if self.verbose else ():
                     yield from self._wrap(text, "quiet", len(indent) + 2)
                 for finding in row.doubts if self.verbose else ():
@@ -250,8 +239,9 @@ class _Writer:
 
 def list_codes(doubts: Sequence[Sequence[Finding]]) -> list[str]:
     """The codes of warnings, in their order, without those that all of several rows have."""
+    rows = [{finding.code for finding in findings} for findings in doubts]
+    everywhere = set.intersection(*rows) if len(rows) > 1 else set()
     codes = dict.fromkeys(finding.code for findings in doubts for finding in findings)
-    everywhere = shared_codes(doubts)
     return [code for code in codes if code and code not in everywhere]
 
 
@@ -264,8 +254,3 @@ def _texts(row: TableRow, shown: Sequence[int], indent: str) -> list[str]:
     first, whose lines go across the table."""
     first, *others = (as_text(row.cells[at]) for at in shown)
     return [indent + first.text, *("\n".join((one.text, *one.below)) for one in others)]
-
-
-def _tone(row: TableRow) -> Tone:
-    """Red where a figure of the row is a verdict against it, plain else: words say the rest."""
-    return "bad" if any(as_text(cell).tone == "bad" for cell in row.cells) else "plain"

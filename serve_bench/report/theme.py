@@ -1,8 +1,8 @@
 """The colours of charts: a configuration of Vega-Lite for a page, and for a picture.
 
 Rule: data only. A colour of a page is a pair, `light-dark()` of CSS: the scheme of the page, or
-paper, takes its own; a picture has the light ones. A chart names a style (note, value, segment,
-band, mark) or takes the colours of names from `Looks`; this module says what that is. The colours
+paper, takes its own; a picture has the light ones. A chart names a style (note, segment, band,
+mark) or takes the colours of names from `Looks`; this module says what that is. The colours
 of words and grounds of a page are in templates/style.css, a file of TEMPLATES.
 """
 
@@ -24,15 +24,9 @@ def file_text(name: str) -> str:
     return (TEMPLATES / name).read_text(encoding="utf-8").strip()
 
 
-FONT: Final = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
-
 TEXT: Final = "light-dark(#1f2328, #e6e8eb)"
 QUIET: Final = "light-dark(#57606a, #a3abb5)"
-GRID: Final = "light-dark(#e8eaed, #2c3138)"
 RULE: Final = "light-dark(#b6bcc4, #525a64)"
-BAND: Final = "light-dark(#eceff3, #2a3038)"
-INSIDE: Final = "light-dark(#ffffff, #101418)"
-"""Words on the colours of SERIES."""
 
 SERIES: Final = (
     "light-dark(#0068a8, #56b4e9)",
@@ -49,7 +43,7 @@ and words on bars can be read."""
 
 PAGE: Final[dict[str, Any]] = {
     "background": "transparent",
-    "font": FONT,
+    "font": 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif',
     "padding": 2,
     "view": {"stroke": None},
     "axis": {
@@ -58,21 +52,19 @@ PAGE: Final[dict[str, Any]] = {
         "labelFontSize": 12,
         "titleFontSize": 12,
         "titleFontWeight": "normal",
-        "gridColor": GRID,
+        "gridColor": "light-dark(#e8eaed, #2c3138)",
         "domainColor": RULE,
         "tickColor": RULE,
         "tickSize": 4,
         "labelLineHeight": 16,
     },
-    "axisX": {"domain": True},
     "axisY": {"domain": False, "ticks": False},
     "legend": {"labelColor": TEXT, "labelFontSize": 12, "symbolSize": 80, "symbolStrokeWidth": 2},
     "text": {"color": TEXT, "fontSize": 12},
     "style": {
-        "note": {"color": QUIET, "fontSize": 12},
-        "value": {"color": TEXT, "fontSize": 12},
-        "segment": {"color": INSIDE, "fontSize": 12},
-        "band": {"color": BAND},
+        "note": {"color": QUIET},
+        "segment": {"color": "light-dark(#ffffff, #101418)"},
+        "band": {"color": "light-dark(#eceff3, #2a3038)"},
         "mark": {"color": QUIET, "strokeWidth": 1},
     },
 }

@@ -6,17 +6,16 @@ report; what is not recorded is left out, never guessed.
 
 from __future__ import annotations
 
-import json
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
 
 from serve_bench.analysis.checks import added_of
 from serve_bench.analysis.statistics import Line
 from serve_bench.core.figures import counted
 from serve_bench.core.proof import contradictions
-from serve_bench.core.result import JsonObject, Launch, Result, Run, Trial
+from serve_bench.core.result import JsonObject, Launch, Result, Run, Trial, cell_slug
 from serve_bench.view.document import (
     Block,
     Column,
@@ -45,18 +44,6 @@ def _connections_used(line: Line) -> Value | None:
     return None if used is None else Value(used, of=asked if used < asked else None)
 
 
-def _sent(line: Line) -> float | None:
-    return mean_of(
-        trial.counts.sent / seconds
-        for trial in line.trials
-        if (seconds := trial.seconds.get("measured", 0.0)) > 0
-    )
-
-
-def _client_adds(line: Line) -> float | None:
-    return mean_of(added[0] for trial in line.trials if (added := added_of(trial)))
-
-
 declare(
     *("connections_used", "connections", "connections of the load, mean of the launches"),
     _connections_used,
@@ -64,7 +51,13 @@ declare(
     shown="",
 )
 declare(
-    *("send_rate", "requests/s", "requests sent in a second of the windows"), _sent, title="sent"
+    *("send_rate", "requests/s", "requests sent in a second of the windows"),
+    lambda line: mean_of(
+        trial.counts.sent / seconds
+        for trial in line.trials
+        if (seconds := trial.seconds.get("measured", 0.0)) > 0
+    ),
+    title="sent",
 )
 declare(
     *("measured_time", "s", "length of the windows together, mean of the launches"),
@@ -76,7 +69,10 @@ declare(
     lambda line: mean_of(trial.warmup.seconds or None for trial in line.trials),
     title="warm-up",
 )
-declare("client_adds", "ns", "what the client adds to the mean latency", _client_adds)
+declare(
+    *("client_adds", "ns", "what the client adds to the mean latency"),
+    lambda line: mean_of(added[0] for trial in line.trials if (added := added_of(trial))),
+)
 
 EXECUTION: Final = ("connections_used", "send_rate", "measured_time", "warmup", "client_adds")
 """What proves that a row ran as it was asked."""
@@ -90,21 +86,13 @@ def _execution(rows: Sequence[ViewRow], suite: JsonObject) -> Table:
     for row, line in loads:
         used = row.values.get("connections_used")
         short = used is not None and used.of and line.row.loop == "closed"
-        differences = sentences(dict.fromkeys(_differences(line.trials)), "doubt")
         tones: dict[str, Tone] = {"connections_used": "doubt"} if short else {}
-        shown.append(
-            ViewRow(
-                row.dims,
-                row.values,
-                name=names.name(line),
-                warnings=differences,
-                gap=row.gap,
-                tones=tones,
-            )
-        )
+        said = sentences(dict.fromkeys(_differences(line.trials)), "doubt")
+        plain = replace(row, group="", notes=(), tones=tones)
+        shown.append(replace(plain, name=names.name(line), warnings=said))
     least, most = suite.get("warmup_min_s"), suite.get("warmup_max_s")
     until = f"warm-up: {least} to {most} s, until the rate is steady"
-    fields = (Field("name", "row"), *(Field(figure) for figure in EXECUTION))
+    fields = (Field("name", "row"), *map(Field, EXECUTION))
     return make_table(TableSpec("Plan and execution", fields, (until,) if most else ()), shown)
 
 
@@ -123,12 +111,11 @@ def asked(run: Run, more: Iterable[tuple[str, str]] = ()) -> Facts:
     """What was asked for: the command as it was typed, the suite, what the plan holds, when. `more`
     stands behind, or in the place of one of the same name."""
     suite, app = run.suite.get("name"), run.suite.get("app")
-    named = (app.get("target") or app.get("name")) if isinstance(app, dict) else app
     pairs = {
         "command": command_line(run),
-        "suite": suite if suite != run.command else "",
-        "app": named if app else "",
-        "planned": _planned(run) if len(run.plan) > 1 else "",
+        "suite": suite if suite != run.command else None,
+        "app": (app.get("target") or app.get("name")) if isinstance(app, dict) else app,
+        "planned": _planned(run) if len(run.plan) > 1 else None,
         "begun": moment(run.started_at),
         "run": run.id,
     }
@@ -151,16 +138,14 @@ def command_line(run: Run) -> str:
 
 def _planned(run: Run) -> str:
     """`1 variant, 6 cells, 3 rows, 1 launch of each: 18 trials`."""
-    variants, cells, rows, rounds = (
-        len({part.variant for part in run.plan}),
-        len({json.dumps(dict(part.cell), sort_keys=True) for part in run.plan}),
-        len({part.row for part in run.plan}),
-        len({part.round for part in run.plan}),
-    )
-    return (
-        f"{counted(variants, 'variant')}, {counted(cells, 'cell')}, {counted(rows, 'row')}, "
-        f"{counted(rounds, 'launch', 'launches')} of each: {counted(len(run.plan), 'trial')}"
-    )
+    parts: dict[str, set[Any]] = {
+        "variant": {part.variant for part in run.plan},
+        "cell": {cell_slug(part.cell) for part in run.plan},
+        "row": {part.row for part in run.plan},
+    }
+    counts = ", ".join(counted(len(found), name) for name, found in parts.items())
+    launches = counted(len({part.round for part in run.plan}), "launch", "launches")
+    return f"{counts}, {launches} of each: {counted(len(run.plan), 'trial')}"
 
 
 COMMIT: Final = 12
@@ -172,13 +157,16 @@ def machine(run: Run) -> Facts:
     host = run.host
     commit, mark, changes = (run.git_commit or "").partition("+")
     short = f", commit {commit[:COMMIT]}{mark}{changes}" if commit else ""
+    cores = {f"{kind}_cores": f"{{}} {kind}" for kind in ("usable", "logical", "physical")}
+    loads = {f"load_{span}m": f"{{:.2f}} in {span} min" for span in (1, 5, 15)}
+    sizes = {name: (host.get(name) or 0) / 2**30 or None for name in _MEMORY}
     pairs = (
         ("CPU", host.get("cpu")),
-        ("cores", _cores(host)),
-        ("memory", _memory(host)),
-        ("kernel", " ".join(str(host[key]) for key in ("kernel", "machine") if host.get(key))),
+        ("cores", _listed(host, {**cores, "cpu_quota_cores": "quota {:g}"})),
+        ("memory", _listed(sizes, _MEMORY)),
+        ("kernel", _listed(host, {"kernel": "{}", "machine": "{}"}, " ")),
         ("governor", host.get("governor")),
-        ("load before the start", _load(host)),
+        ("load before the start", _listed(host, loads)),
         ("Python", host.get("python")),
         ("Ray", host.get("ray")),
         ("serve-bench", f"{run.tool_version}{short}"),
@@ -187,39 +175,27 @@ def machine(run: Run) -> Facts:
     return Facts(tuple((name, str(text)) for name, text in pairs if text))
 
 
-def _cores(host: JsonObject) -> str:
-    counts = {kind: host.get(f"{kind}_cores") for kind in ("usable", "logical", "physical")}
-    words = [f"{count} {kind}" for kind, count in counts.items() if count is not None]
-    quota = host.get("cpu_quota_cores")
-    return ", ".join([*words, *([] if quota is None else [f"quota {quota:g}"])])
+_MEMORY: Final = {"memory_bytes": "{:.1f} GiB", "memory_limit_bytes": "limit {:.1f} GiB"}
 
 
-def _memory(host: JsonObject) -> str:
-    sizes = {"": host.get("memory_bytes"), "limit ": host.get("memory_limit_bytes")}
-    return ", ".join(f"{name}{size / 2**30:.1f} GiB" for name, size in sizes.items() if size)
-
-
-def _load(host: JsonObject) -> str:
-    loads = {span: host.get(f"load_{span}m") for span in (1, 5, 15)}
-    words = (f"{load:.2f} in {span} min" for span, load in loads.items() if load is not None)
-    return ", ".join(words)
-
-
-FORMULAS: Final = "How each figure is computed, with sources: docs/methodology.md."
+def _listed(host: JsonObject, forms: Mapping[str, str], between: str = ", ") -> str:
+    """What is recorded of a host under these names, each in its form."""
+    known = ((form, host.get(name)) for name, form in forms.items())
+    return between.join(form.format(value) for form, value in known if value is not None)
 
 
 def method(result: Result, rows: Sequence[ViewRow]) -> Section:
     """How it was measured: each row as it ran, the proof of each launch, the place of the formulas.
     What the run has none of is left out."""
-    return Section("method", "Method", partial(_method_blocks, result, rows))
 
+    def blocks() -> Iterator[Block]:
+        if rows:
+            yield _execution(rows, result.run.suite)
+        if result.launches:
+            yield _proofs(result.launches)
+        yield Prose(("How each figure is computed, with sources: docs/methodology.md.",), "quiet")
 
-def _method_blocks(result: Result, rows: Sequence[ViewRow]) -> Iterator[Block]:
-    if rows:
-        yield _execution(rows, result.run.suite)
-    if result.launches:
-        yield _proofs(result.launches)
-    yield Prose((FORMULAS,), "quiet")
+    return Section("method", "Method", blocks)
 
 
 def _proofs(launches: Sequence[Launch]) -> Table:
@@ -227,11 +203,10 @@ def _proofs(launches: Sequence[Launch]) -> Table:
     serves no HTTP proves nothing about who answers it."""
     alike: dict[tuple[Text, ...], list[str]] = {}
     for launch in launches:
-        used = launch.variant
+        used, wrong = launch.variant, tuple(contradictions(launch.variant, launch.proof))
         flags = [f"{name}={value}" for name, value in used.env.items()]
         flags += [f"{name} {value}" for name, value in used.http_options.items()]
         flags += [] if used.python is None else [f"python {used.python}"]
-        wrong = tuple(contradictions(used, launch.proof))
         proved = Text("yes", "good") if "port_owner" in launch.proof else Text("-")
         cells = (
             Text(used.name, below=tuple(flags) or ("no flags",)),

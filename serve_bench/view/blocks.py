@@ -15,8 +15,7 @@ from serve_bench.analysis.verdict import Verdict
 from serve_bench.core.histogram import Histogram, bounded, slot_middle
 from serve_bench.core.load_result import CENSORED_BY
 from serve_bench.core.result import Trial
-from serve_bench.view import drawn as charts
-from serve_bench.view.charts import Bars
+from serve_bench.view.charts import BarPart, Bars, LinePoint, Lines
 from serve_bench.view.document import (
     Block,
     Chart,
@@ -28,10 +27,10 @@ from serve_bench.view.document import (
     Table,
     TableRow,
 )
-from serve_bench.view.drawn import BarPart, Pairs
+from serve_bench.view.drawn import NO_PARTS, Pairs, Parts
 from serve_bench.view.inside import OTHERS, REST, SHOWN_PERCENT, mean_by_role, others_percent
 from serve_bench.view.rows import NS_PER_MS, Page, warning_finding
-from serve_bench.view.texts import latency, number
+from serve_bench.view.texts import latency
 
 T = TypeVar("T")
 MOST_LINES: Final = 8
@@ -48,13 +47,10 @@ def section(
 
 
 def page_doubts(page: Page) -> Iterator[Finding]:
-    """Failures and doubts of a whole page, then of each variant and its cells: each kind of warning
-    once, with how many more there are, since a run that was resumed is warned about at each start.
-    """
+    """Failures and doubts of a whole page, then of each variant: each kind of warning once, with
+    how many more there are, since a run that was resumed is warned about at each start."""
     places = [(page.warnings, page.failures)]
-    for part in page.variants:
-        struck = (failure for cell in part.cells for failure in cell.failures)
-        places.append((part.warnings, (*part.failures, *struck)))
+    places += [(part.warnings, part.failures) for part in page.variants]
     for warnings, failures in places:
         for failure in failures:
             where = "" if failure.variant is None else f" of {failure.variant}"
@@ -138,18 +134,10 @@ _SHARES: Final = (
 )
 
 
-def curve_of(histogram: Histogram) -> list[tuple[float, float]]:
-    """(share, ms) of a histogram of ns, up to the last share that one of its values lies beyond."""
-    return _curve(histogram, Histogram(unit=histogram.unit))
-
-
 def latency_curve(trials: Sequence[Trial], name: str = LATENCY) -> list[tuple[float, float]]:
-    """The same of the latency of all requests of the windows, or of TTFT and ITL. It ends where
-    those without an answer leave it open."""
-    return _curve(merged(trials, name), merged(trials, CENSORED_BY[name]))
-
-
-def _curve(answered: Histogram, censored: Histogram) -> list[tuple[float, float]]:
+    """(share, ms) of a time of all requests of the windows, up to the last share that one of its
+    values lies beyond. It ends where requests without an answer leave it open."""
+    answered, censored = merged(trials, name), merged(trials, CENSORED_BY.get(name, ""))
     total = answered.count + censored.count
     shares = [share for share in _SHARES if (1 - share) * total >= 1 - 1e-9]
     ends = zip(shares, bounded(answered, censored, shares), strict=True)
@@ -191,42 +179,34 @@ def in_parts(
 
 
 def percentile_charts(
-    title: str,
-    curves: Mapping[str, Pairs],
-    caption: str = "",
-    parts: charts.Parts = charts.NO_PARTS,
+    title: str, curves: Mapping[str, Pairs], caption: str = "", parts: Parts = NO_PARTS
 ) -> Iterator[Chart]:
-    """Percentile curves, (share, ms), in charts of at most MOST_LINES lines. The description has
-    the end of each."""
-    for part, lines in in_parts(curves):
-        ends = (
-            f"{name}: {100 * points[-1][0]:g} % within {latency(points[-1][1])} ms"
-            for name, points in lines.items()
-        )
-        words = f"{title}, by percentile. {'; '.join(ends)}."
-        yield charts.percentile_curves(f"{title}{part}", lines, words, caption, parts)
+    """Percentile curves, (share, ms), in charts of at most MOST_LINES lines. A share of 1 or a time
+    of 0 has no place on the axes."""
+    x_name = "share of requests that were no slower"
+    for suffix, lines in _in_points(curves):
+        drawing = Lines(lines, x_name, "latency, ms", "share", True, parts=parts)
+        yield Chart(f"{title}{suffix}", drawing, caption=caption)
 
 
 def course_charts(
-    title: str,
-    series: Mapping[str, Pairs],
-    unit: str,
-    caption: str = "",
-    parts: charts.Parts = charts.NO_PARTS,
+    title: str, series: Mapping[str, Pairs], unit: str, caption: str = "", parts: Parts = NO_PARTS
 ) -> Iterator[Chart]:
-    """Courses over time, (seconds, value), in the same way; the description has their ranges."""
-    for part, lines in in_parts(series):
-        values = {name: [value for _, value in points] for name, points in lines.items()}
-        spans = (f"{name}: {number(min(v))} to {number(max(v))}" for name, v in values.items())
-        words = f"{title}, {unit}. {'; '.join(spans)}."
-        yield charts.over_time(f"{title}{part}", lines, unit, words, caption, parts)
+    """Courses over time, (seconds, value), in the same way."""
+    for suffix, lines in _in_points(series):
+        drawing = Lines(lines, "seconds", unit, "time", None, parts=parts)
+        yield Chart(f"{title}{suffix}", drawing, caption=caption)
+
+
+def _in_points(series: Mapping[str, Pairs]) -> Iterator[tuple[str, dict[str, list[LinePoint]]]]:
+    return in_parts({name: [LinePoint(*at) for at in pairs] for name, pairs in series.items()})
 
 
 def cpu_of_rows(
     title: str, rows: Sequence[tuple[str, Sequence[Trial], Verdict | None]]
 ) -> Iterator[Chart]:
     """CPU by role of rows given as (label, trials, what limited them), mean over launches; none
-    where none was sampled. The description has the sum of each bar."""
+    where none was sampled."""
     used = [(label, trials, mean_by_role(trials), limit) for label, trials, limit in rows]
     most: dict[str, float] = {}
     for _, _, roles, _ in used:
@@ -234,27 +214,23 @@ def cpu_of_rows(
             most[role] = max(most.get(role, 0.0), use.cpu_percent)
     large = sorted((role for role in most if most[role] >= SHOWN_PERCENT), key=lambda r: -most[r])
     shown = large[: MOST_LINES - 1]
-    parts, sums = [], []
+    parts = []
     for label, trials, roles, limit in used:
         unclear = limit is not None and limit.cause == "unclear"
         note = "limit unclear" if unclear else f"limited by {limit.cause}" if limit else ""
-        for role, use in roles.items():
-            if role in shown:
-                name = role.replace("_", " ")
-                parts.append(BarPart(label, name, max(0.0, use.cpu_percent), note))
+        known = {role: max(0.0, use.cpu_percent) for role, use in roles.items() if role in shown}
+        parts += [BarPart(label, role.replace("_", " "), known[role], note) for role in known]
         rest = sum(use.cpu_percent for role, use in roles.items() if role not in shown)
-        parts += [BarPart(label, REST, rest, note)] if rest > 0 else []
         others = others_percent([trial.usage for trial in trials]) if roles else 0.0
-        parts += [BarPart(label, OTHERS, others, note)] if others else []
-        sums.append(f"{label}: {sum(use.cpu_percent for use in roles.values()):.0f} %")
+        beside = ((REST, rest), (OTHERS, others))
+        parts += [BarPart(label, name, value, note) for name, value in beside if value > 0]
     caption = (
         "100 % is one core; all processes of a role together, mean over launches. The rest: roles "
         f"below {SHOWN_PERCENT:g} % in every row, and all but the {MOST_LINES - 1} largest. "
         "Others: what the host used beyond."
     )
     if parts:
-        words = f"CPU in % of a core. {'; '.join(sums)}."
-        yield Chart(title, Bars(parts, "% of a core"), words, caption)
+        yield Chart(title, Bars(parts, "% of a core"), caption=caption)
 
 
 def listed(words: Sequence[str]) -> str:

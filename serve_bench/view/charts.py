@@ -125,6 +125,8 @@ class Lines:
         if not points:
             raise ValueError("a chart without points")
         places = [*(point.x for point in points), *(mark.x for mark in self.marks)]
+        if self.x_scale == "share" and max(places) >= 1:
+            raise ValueError("a share of 1 has no place on the axis of nines")
         if self.x_scale == "log" and min(places) <= 0:
             raise ValueError(f"{self.x_name} of 0 or less on a log axis")
         if self.log_y and min(point.value for point in points) <= 0:
@@ -136,9 +138,10 @@ Drawing: TypeAlias = Dots | Bars | HeatMap | Lines
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart. `words`: what it shows, for readers who cannot see it; `caption` stands under it."""
+    """A chart. `words`: what it shows, for readers who cannot see it; without, a form has the ends
+    of its figures. `caption` stands under it."""
 
     title: str
     drawing: Drawing
-    words: str
+    words: str = ""
     caption: str = ""

@@ -1,17 +1,25 @@
 """Comparisons as they are looked at: a row for each metric of a compared row, with its verdict.
 
 A run of versus, two stored runs, the newest run of a history and the layers of tax are all compared
-so: `A` and `B` with their launches, B/A with its interval, and what the verdict rests on.
+so: `A` and `B` with their launches, B/A with its interval, and what the verdict rests on. Two runs
+of any kind stand side by side without a verdict.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
+from serve_bench.analysis.comparing.match import (
+    differences_of,
+    doubtful,
+    few,
+    software_changes,
+    software_of,
+)
 from serve_bench.analysis.comparing.model import (
     Compared,
     ComparedRow,
@@ -24,13 +32,13 @@ from serve_bench.analysis.comparing.model import (
 )
 from serve_bench.analysis.comparing.values import OF_STREAMS
 from serve_bench.analysis.ratios import FEWEST, Interval, paired
-from serve_bench.analysis.statistics import MAIN
-from serve_bench.core.figures import percent
+from serve_bench.analysis.statistics import MAIN, LowerBound
+from serve_bench.core.figures import counted, number, percent
 from serve_bench.core.result import cell_slug
 from serve_bench.view.about_run import command_line, machine, moment
-from serve_bench.view.blocks import in_parts
+from serve_bench.view.blocks import section
 from serve_bench.view.charts import Chart, Dots, Point
-from serve_bench.view.csv import json_of, pick, run_json
+from serve_bench.view.csv import pick, run_json
 from serve_bench.view.document import (
     Block,
     Charts,
@@ -49,21 +57,18 @@ from serve_bench.view.frame import (
     TableSpec,
     ViewRow,
     finding_json,
-    line_chart,
     make_table,
     make_tiles,
     row_json,
 )
-from serve_bench.view.lens import FORMAT, View
+from serve_bench.view.lens import FORMAT, RunLook, View
 from serve_bench.view.texts import cell_title
 from serve_bench.view.verdict_words import (
-    describe_changes,
     describe_comparing,
-    describe_difference,
     describe_method,
     describe_row,
+    describe_side,
     headline,
-    side_facts,
 )
 
 METRICS: Final[Mapping[str, str]] = {
@@ -163,12 +168,10 @@ def _values(pairs: bool, row: ComparedRow, line: Compared) -> dict[str, Value]:
     }
     if line.ratio is not None:
         rounds = {number: b[number] / a[number] for number in a if number in b} if pairs else {}
-        values["b_over_a"] = replace(_interval_value(interval, line.ratio), launches=rounds)
-    values |= known_values(
-        p_value=judged.p,
-        alarm_threshold=judged.threshold,
-        **pick(judged, "p_adjusted", "alpha", "level", "rounds_needed"),
-    )
+        values["b_over_a"] = interval_value(interval, line.ratio, rounds)
+    names = ("p_adjusted", "alpha", "level", "rounds_needed")
+    values |= known_values(p_value=judged.p, **pick(judged, *names))
+    values["alarm_threshold"] = Value(judged.threshold)
     if interval is not None:
         values |= known_values(
             log_center=interval.center,
@@ -178,44 +181,45 @@ def _values(pairs: bool, row: ComparedRow, line: Compared) -> dict[str, Value]:
         )
         if judged.alpha is not None:
             strict = interval.at(1 - judged.alpha)
-            values["b_over_a_strict"] = _interval_value(strict, strict.ratio)
+            values["b_over_a_strict"] = interval_value(strict, strict.ratio)
     if line.metric == MAIN:
         for effect in row.effects:
-            values[f"in_slices.{effect.side}"] = _interval_value(effect.interval, effect.ratio)
+            values[f"in_slices.{effect.side}"] = interval_value(effect.interval, effect.ratio)
         if (slicing := row.slicing) is not None:
-            lengths = {"slice_length": slicing.slice_s, "short_rounds": slicing.short}
             drains = dict(zip(("drain.A", "drain.B"), slicing.drain_s, strict=True))
+            lengths = {"slice_length": slicing.slice_s, "short_rounds": slicing.short}
             values |= known_values(slices=slicing.slices, **lengths, **drains)
     return values
 
 
 def mean_value(launches: Mapping[int, float]) -> Value:
     """The geometric mean, with an interval from three launches on."""
-    mean = geometric_mean(launches.values()) or 0.0
-    interval = None
-    if len(launches) >= FEWEST:
-        interval = paired([math.log(value) for value in launches.values()])
-    return replace(_interval_value(interval, mean), launches=launches)
+    logs = [math.log(value) for value in launches.values()]
+    interval = paired(logs) if len(logs) >= FEWEST else None
+    return interval_value(interval, geometric_mean(launches.values()) or 0.0, launches)
 
 
-def _interval_value(interval: Interval | None, value: float) -> Value:
+def interval_value(
+    interval: Interval | None, value: float, launches: Mapping[int, float] | None = None
+) -> Value:
     """With the ends of the interval; an end beyond all numbers is none."""
     if interval is None:
-        return Value(value)
-    return Value(
-        value, low=interval.low, high=interval.high if math.isfinite(interval.high) else None
-    )
+        return Value(value, launches=launches or {})
+    high = interval.high if math.isfinite(interval.high) else None
+    return Value(value, low=interval.low, high=high, launches=launches or {})
+
+
+def map_value(value: Value, change: Callable[[float], float]) -> Value:
+    """What is made of a value by a growing function, and of the ends of its interval."""
+    low, high = (None if end is None else change(end) for end in (value.low, value.high))
+    return Value(change(value.value), low=low, high=high)
 
 
 def bare_loads(rows: Sequence[ViewRow]) -> list[ViewRow]:
-    """The loads of the sides without what their comparison says better: the ratio of their means,
-    and warnings, of which some are not of slices."""
+    """The loads of the sides with what failed alone: some warnings are not of slices, and those of
+    a comparison stand beside its verdicts."""
     return [
-        replace(
-            row,
-            values={name: row.values[name] for name in row.values if name != "launch_ratio"},
-            warnings=tuple(finding for finding in row.warnings if finding.tone == "bad"),
-        )
+        replace(row, warnings=tuple(seen for seen in row.warnings if seen.tone == "bad"))
         for row in rows
     ]
 
@@ -233,25 +237,28 @@ def hop_rows(comparing: Comparing) -> Iterator[ViewRow]:
 
 
 def about_sides(comparing: Comparing) -> Iterator[ViewRow]:
-    """The verdict on the whole, then both sides with what their launches prove."""
-    floors = {f"noise_floor.{name}": Value(floor) for name, floor in comparing.floors.items()}
-    dims = {
-        "point": "verdict",
-        "verdict": comparing.word,
-        **pick(comparing, "aa", "gate", "noise", "stop"),
-        "differs": describe_changes(comparing) or None,
-    }
-    threshold = {"alarm_threshold": Value(comparing.threshold)}
-    yield ViewRow(dims, threshold | floors, subject(comparing), notes=(headline(comparing),))
+    """The verdict on the whole, both sides with what their launches prove, then what is alone."""
+    changes = software_changes(*(software_of(side.launches) for side in comparing.sides))
+    dims = {"point": "verdict", "verdict": comparing.word, "differs": changes or None}
+    dims |= pick(comparing, "aa", "gate", "noise", "stop")
+    floors = {f"noise_floor.{name}": floor for name, floor in comparing.floors.items()}
+    values = known_values(alarm_threshold=comparing.threshold, **floors)
+    yield ViewRow(dims, values, subject(comparing), notes=(headline(comparing),))
     for letter, side in zip("AB", comparing.sides, strict=True):
         about = {"point": "side", "side": letter, "run": side.run.id}
         about |= pick(side, "variant", "settings", "launches")
-        yield ViewRow(about, {}, side.name, notes=(", ".join(side_facts(side)),))
+        yield ViewRow(about, {}, side.name, notes=(describe_side(side),))
     for row in comparing.alone:
         yield ViewRow({"point": "alone", **vars(row)}, {}, row.row, notes=(alone_words(row),))
 
 
 # The whole.
+
+ROUNDS: Final = TableSpec("B/A in each round", (Field("name", "round"), Field("b_over_a")))
+HOPS: Final = TableSpec(
+    "Hops of traced requests",
+    tuple(map(Field, ("hop", "hop_time.A", "hop_time.B", "hop_grown", "hop_share"))),
+)
 
 
 def verdict_table(comparing: Comparing, rows: Sequence[ViewRow]) -> Table:
@@ -271,6 +278,7 @@ def verdict_table(comparing: Comparing, rows: Sequence[ViewRow]) -> Table:
     notes = (
         "A and B: geometric means over launches; B/A with its 95 % interval. In the gate: "
         f"{', '.join(comparing.gate)}; other metrics do not affect the exit code. docs/ab.md",
+        *describe_method(comparing),
     )
     return replace(make_table(TableSpec(caption, fields, notes), rows), unlike=True)
 
@@ -278,75 +286,60 @@ def verdict_table(comparing: Comparing, rows: Sequence[ViewRow]) -> Table:
 def view_comparison(comparing: Comparing, rows: Sequence[ViewRow] = ()) -> View:
     """What a comparison says. `rows`: the loads of the run, if it is of a single run."""
     compared, hops = compare_rows(comparing), [*hop_rows(comparing)]
-    differ = Facts((("sides", describe_difference(comparing)),))
-    results: list[Block] = [verdict_table(comparing, compared), differ]
+    points, known = [*about_sides(comparing)], [row for row in compared if "b_over_a" in row.values]
+    draw = Charts(partial(ratio_chart, "B/A with its 95 % interval", known, comparing.threshold))
+    facts = [(row.name, row.notes[0]) for row in points if "side" in row.dims]
+    if changes := few(points[0].dims["differs"] or ()):
+        facts.append(("differs", "; ".join(changes)))
     failed = [
         f"{row.dims['variant']}, {row.name}: {finding.line}"
         for row in rows
         for finding in row.warnings
         if finding.code == "failed"
     ]
-    alone = [f"not compared: {alone_words(row)}" for row in comparing.alone]
-    if failed:
-        results.append(Prose(tuple(failed), "bad", listed=True))
-    if alone or comparing.notes:
-        results.append(Prose((*alone, *comparing.notes), "doubt", listed=True))
-    times = ("hop_time.A", "hop_time.B", "hop_grown", "hop_share")
-    spec = TableSpec("Hops of traced requests", (Field("name", "hop"), *map(Field, times)))
-    sides = tuple((side.name, ", ".join(side_facts(side))) for side in comparing.sides)
-    method = Prose(tuple(describe_method(comparing)), "quiet", listed=True)
+    results: list[Block] = [verdict_table(comparing, compared), Facts(tuple(facts))]
+    results += [Prose(tuple(failed), "bad", listed=True)] if failed else []
+    results += [Prose(comparing.notes, "doubt", listed=True)] if comparing.notes else []
     return View(
         rows=rows,
-        points=[*about_sides(comparing)],
+        points=points,
         comparisons=[*compared, *hops],
         findings=[*describe_comparing(comparing)],
         sections=[
             Section("results", "Verdicts", tuple(results), "headline"),
-            *([Section("hops", spec.caption, (make_table(spec, hops),), "table")] if hops else []),
-            Section("sides", "What ran on each side", (Facts(sides), method)),
+            *section("hops", HOPS.caption, [make_table(HOPS, hops)] if hops else [], "table"),
         ],
-        charts=[Section("ratios", "Ratios", (Charts(partial(_charts, comparing, compared)),))],
+        charts=[Section("ratios", "Ratios", (draw,)), *section("rounds", "Rounds", _rounds(known))],
         facts=[("threshold", percent(comparing.threshold)), ("gate", ", ".join(comparing.gate))],
         notes=(),
         title=subject(comparing),
-        tiles=[*make_tiles(compared[0], ("b_over_a", "verdict"))] if compared else [],
+        tiles=[*make_tiles(next(iter(compared), None), ("b_over_a", "verdict"))],
         planned=(0, 0, ""),
     )
 
 
-def _charts(comparing: Comparing, rows: Sequence[ViewRow]) -> Iterator[Chart]:
-    """B/A of each row, then in each round, of the metrics in the gate."""
-    ratio_rows = [row for row in rows if "b_over_a" in row.values]
-    yield from ratio_chart("B/A with its 95 % interval", ratio_rows, comparing.threshold)
-    for metric in comparing.gate:
-        lines = {row.dims["title"]: row for row in ratio_rows if row.dims["metric"] == metric}
-        for suffix, part in in_parts(lines):
-            rounds = [
-                ViewRow({"title": title, "round": number}, {"b_over_a": Value(ratio)})
-                for title, row in part.items()
-                for number, ratio in row.values["b_over_a"].launches.items()
-            ]
-            yield from line_chart(
-                f"B/A of {metric} in each round{suffix}",
-                rounds,
-                *("round", ("b_over_a",), "title"),
-                caption="A round is a fresh launch of both sides. The band is that of the verdict.",
-                log_x=False,
-                around=(1 - comparing.threshold, 1 + comparing.threshold),
-            )
+def _rounds(rows: Sequence[ViewRow]) -> Iterator[Table]:
+    """B/A in each round, of the metrics in the gate."""
+    rounds = [
+        ViewRow({}, {"b_over_a": Value(ratio)}, str(number), f"{row.group}, {row.name}")
+        for row in rows
+        if row.dims["gated"]
+        for number, ratio in row.values["b_over_a"].launches.items()
+    ]
+    if rounds:
+        yield make_table(ROUNDS, rounds)
 
 
 def ratio_chart(title: str, rows: Sequence[ViewRow], threshold: float) -> Iterator[Chart]:
     """B/A of rows, of those that have an interval, on one axis."""
     points, words = [], []
-    several = len({row.dims["metric"] for row in rows}) > 1
     for row in rows:
-        ratio, (name, metric) = row.values["b_over_a"], (row.dims["title"], row.dims["metric"])
+        ratio, verdict = row.values["b_over_a"], row.dims["verdict"]
         if ratio.low is not None:
             high = math.inf if ratio.high is None else ratio.high
-            label = f"{name}, {metric}" if several else name
-            points.append(Point(label, row.dims["verdict"], ratio.value, ratio.low, high))
-            words.append(f"{name}, {metric}: {row.text('b_over_a')}, {row.dims['verdict']}")
+            label = f"{row.dims['title']}, {row.dims['metric']}"
+            points.append(Point(label, verdict, ratio.value, ratio.low, high))
+            words.append(f"{label}: {row.text('b_over_a')}, {verdict}")
     if points:
         band = f"The band is 1 ± {percent(threshold)}: same where a whole interval lies in it, "
         band += "regressed or improved where it lies beyond. Latency and CPU: lower is better."
@@ -365,15 +358,15 @@ def comparison_document(comparing: Comparing, where: Sequence[str] = ()) -> Docu
         (name, f"{command_line(run)}, begun {moment(run.started_at)}, run {run.id}")
         for name, run in (("A", a), ("B", b))
     ]
-    hosts = machine(a).pairs, machine(b).pairs
-    apart = [(f"B: {name}", text) for name, text in hosts[1] if (name, text) not in hosts[0]]
+    host = machine(a).pairs
+    apart = [(f"B: {name}", text) for name, text in machine(b).pairs if (name, text) not in host]
     unlike = "unlike runs, compared with --force"
     return Document(
         title=view.title,
         command=comparing.kind,
         run=Facts((*request, *view.facts)),
-        machine=Facts((*hosts[0], *apart)),
-        findings=_find(comparing),
+        machine=Facts((*host, *apart)),
+        findings=(*sentences(comparing.unfair, "bad"), *sentences(view.findings)),
         doubts=(
             *(Finding(text, "failed", "bad") for text in comparing.failures),
             *(Finding(text, unlike, "doubt") for text in comparing.unlike),
@@ -385,24 +378,91 @@ def comparison_document(comparing: Comparing, where: Sequence[str] = ()) -> Docu
     )
 
 
-def _find(comparing: Comparing) -> tuple[Finding, ...]:
-    """What is unfair about a comparison, then what it found."""
-    return (*sentences(comparing.unfair, "bad"), *sentences(describe_comparing(comparing)))
-
-
-def comparison_data(comparing: Comparing) -> dict[str, Any]:
+def comparison_json(comparing: Comparing, where: Sequence[str] = ()) -> dict[str, Any]:
     """The same for programs, under the keys that a run has."""
-    rows = (*compare_rows(comparing), *hop_rows(comparing))
+    places = (*where, None, None)[:2]
+    findings = (*sentences(comparing.unfair, "bad"), *sentences(describe_comparing(comparing)))
     return {
-        "findings": [finding_json(finding) for finding in _find(comparing)],
-        "points": [row_json(row) for row in about_sides(comparing)],
-        "comparisons": [row_json(row) for row in rows],
+        "format": FORMAT,
+        "runs": [run_json(side.run, at) for side, at in zip(comparing.sides, places, strict=True)],
+        "findings": [*map(finding_json, findings)],
+        "points": [*map(row_json, about_sides(comparing))],
+        "comparisons": [*map(row_json, (*compare_rows(comparing), *hop_rows(comparing)))],
         **pick(comparing, "warnings", "failures", "unlike", "notes"),
     }
 
 
-def comparison_json(comparing: Comparing, where: Sequence[str] = ()) -> str:
-    """The whole as JSON."""
-    places = (*where, None, None)[:2]
-    runs = [run_json(side.run, place) for side, place in zip(comparing.sides, places, strict=True)]
-    return json_of({"format": FORMAT, "runs": runs, **comparison_data(comparing)})
+# Two runs side by side, without a verdict.
+
+declare("side_ratio", "1", "a figure of run B over that of run A", title="B/A")
+
+SHOWN: Final = (MAIN, "latency_p50", "latency_p99")
+"""The figures that stand side by side."""
+
+
+def set_side_by_side(a: RunLook, b: RunLook) -> Document:
+    """The rows of two runs, A and B, that have the same place in both."""
+    of_a, of_b = _places(a), _places(b)
+    rows = [_set_beside(row, of_b[place]) for place, row in of_a.items() if place in of_b]
+    if len({row.name for row in rows}) < len(rows):
+        rows = [replace(row, name=f"{row.name}, {row.dims['variant']}") for row in rows]
+    fields = [Field("name", "row")]
+    for name in SHOWN:
+        sides = (Field(f"{name}.{side}", f"{FIGURES[name].title} {side}") for side in "AB")
+        fields += [*sides, Field(f"side_ratio.{name}", "B/A")]
+    caption = f"{counted(len(rows), 'row')} that both runs have"
+    table = make_table(TableSpec(caption, tuple(fields)), rows)
+    runs = {"A": a, "B": b}
+    unlike = [f"A and B are unlike: {found}" for found in differences_of(a.result, b.result)]
+    doubts = [*unlike, *doubtful(a.result, b.result, ({}, {}))]
+    return Document(
+        title=f"runs {a.result.run.id} and {b.result.run.id} side by side",
+        command="report",
+        run=Facts(tuple((side, command_line(run.result.run)) for side, run in runs.items())),
+        machine=Facts(()),
+        findings=sentences(_find_ratios(rows)),
+        doubts=sentences(doubts, "doubt"),
+        sections=(Section("rows", "Side by side", (table,), "headline"),),
+        records=tuple(run.options.where or "" for run in runs.values()),
+    )
+
+
+def _places(run: RunLook) -> dict[tuple[str, str, str], ViewRow]:
+    """The measured rows by what tells them from the others of their run."""
+    variants = len(run.page.variants) > 1
+    places = {}
+    for row in run.view.rows:
+        if MAIN in row.values and row.entry is not None and row.dims["status"] == "measured":
+            line = row.entry.line
+            variant = line.variant if variants else ""
+            places[variant, cell_slug(line.cell), line.row.label] = row
+    return places
+
+
+def _set_beside(a: ViewRow, b: ViewRow) -> ViewRow:
+    """A row of both runs: its figures, and B/A of those that are known in both, and not as a lower
+    bound alone; its warnings with the side before their code."""
+    values: dict[str, Value] = {}
+    for name in SHOWN:
+        before, after = a.value(name), b.value(name)
+        values |= known_values(**{f"{name}.A": before, f"{name}.B": after})
+        bound = isinstance(before, LowerBound) or isinstance(after, LowerBound)
+        if before and after is not None and not bound:
+            values[f"side_ratio.{name}"] = Value(after / before)
+    warnings = tuple(
+        replace(seen, code=f"{side} {seen.code}".strip())
+        for side, row in (("A", a), ("B", b))
+        for seen in row.warnings
+    )
+    return ViewRow(a.dims, values, a.name, warnings=warnings)
+
+
+def _find_ratios(rows: Sequence[ViewRow]) -> Iterator[str]:
+    ratios = [ratio for row in rows if (ratio := row.value(f"side_ratio.{MAIN}")) is not None]
+    if not ratios:
+        yield "The runs have no measured row in common."
+        return
+    times = " to ".join(dict.fromkeys(number(ratio, 3) for ratio in (min(ratios), max(ratios))))
+    which = "the row" if len(ratios) == 1 else f"the {len(ratios)} rows"
+    yield f"B has {times} times the requests/s of A, in {which} that both have."
+    yield "Whether that is more than chance: serve-bench compare A B."

@@ -7,7 +7,7 @@ every text. Each kind of run is a list of sections, and looks like the others.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby, takewhile
 from typing import Literal, TypeAlias
@@ -48,21 +48,6 @@ class Finding:
 def sentences(texts: Iterable[str], tone: Tone = "plain") -> tuple[Finding, ...]:
     """Findings that are plain sentences."""
     return tuple(Finding(text, tone=tone) for text in texts)
-
-
-def codes_of(findings: Iterable[Finding]) -> tuple[str, ...]:
-    """`errors (launch 2, launch 3)`: each code once, with the parts that it is about."""
-    parts: dict[str, dict[str, None]] = {}
-    for one in findings:
-        if one.code:
-            parts.setdefault(one.code, {}).update({one.about: None} if one.about else {})
-    return tuple(f"{code} ({', '.join(about)})" if about else code for code, about in parts.items())
-
-
-def shared_codes(doubts: Sequence[Sequence[Finding]]) -> set[str]:
-    """The codes of warnings that all of several rows have."""
-    codes = [{finding.code for finding in findings} for findings in doubts]
-    return set.intersection(*codes) if len(codes) > 1 else set()
 
 
 def explain(doubts: Sequence[Sequence[Finding]]) -> Iterator[tuple[str, Finding]]:
@@ -145,8 +130,13 @@ class TableRow:
 
     @property
     def codes(self) -> tuple[str, ...]:
-        """The codes of its doubts, for where there is no room for sentences."""
-        return codes_of(self.doubts)
+        """`errors (launch 2, launch 3)`: the codes of its doubts, each once, with the parts that it
+        is about, for where there is no room for sentences."""
+        parts: dict[str, dict[str, None]] = {one.code: {} for one in self.doubts if one.code}
+        for one in self.doubts:
+            if one.code and one.about:
+                parts[one.code][one.about] = None
+        return tuple(f"{code} ({', '.join(of)})" if of else code for code, of in parts.items())
 
 
 @dataclass(frozen=True)
@@ -293,7 +283,7 @@ class Document:
     doubts: tuple[Finding, ...]
     sections: tuple[Section, ...]
     where: str | None = None
-    argv: tuple[str, ...] = field(default=())
+    argv: tuple[str, ...] = ()
     records: tuple[str, ...] = ()
     tiles: tuple[Tile, ...] = ()
 

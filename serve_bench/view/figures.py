@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 from serve_bench.analysis.statistics import MAIN, Line, LowerBound, Spread, mean_rate
 from serve_bench.core.figures import decimals, number
 from serve_bench.core.load_result import CENSORED_BY, FAILED_LATENCY, HISTOGRAMS, STREAM_TIMES
-from serve_bench.core.result import Better, Trial
+from serve_bench.core.result import Better
 from serve_bench.core.usage import BATCH_SIZE, mean_forward_ns
 from serve_bench.view.document import Tone
 from serve_bench.view.inside import gpu_percent, grouped_cpu
@@ -38,11 +38,6 @@ class Value:
     high: float | None = None
     of: float | None = None
     missing: int | None = None
-
-    @classmethod
-    def of_spread(cls, spread: Spread, launches: Mapping[int, float]) -> Value:
-        """A metric that is kept by windows."""
-        return cls(spread.mean, spread.std, spread.windows, launches)
 
     @property
     def launch_std(self) -> float | None:
@@ -99,6 +94,12 @@ class Figure:
         if isinstance(value.value, LowerBound):
             text = f"> {text}"
         return text if value.of is None else f"{text} of {value.of:,.0f}"
+
+    def place(self, value: Value) -> tuple[float, float | None, float | None]:
+        """A value and the ends of its interval, in the unit in which it is shown."""
+        factor = scale(self.unit, self.shown)
+        low, high = (None if end is None else end * factor for end in value.ends)
+        return value.value * factor, low, high
 
 
 WHOLE: Final = ("%", "")
@@ -183,20 +184,16 @@ def compute_values(line: Line, names: Iterable[str]) -> Iterator[tuple[str, Valu
 
 
 def _spread_value(metric: str, spread: Spread, line: Line) -> Value:
+    """A metric that is kept by windows; of the requests/s each launch as it is counted."""
     launches = {
         trial.round: statistics.fmean(windows)
         for trial in line.trials
         if metric in trial.metrics and (windows := trial.metrics[metric].windows)
     }
     if metric == MAIN:
-        launches = {
-            number: rate for number, rate in _rates(line.trials).items() if number in launches
-        }
-    return Value.of_spread(spread, launches)
-
-
-def _rates(trials: Iterable[Trial]) -> dict[int, float]:
-    return {trial.round: rate for trial in trials if (rate := mean_rate(trial)) is not None}
+        rates = ((trial.round, mean_rate(trial)) for trial in line.trials)
+        launches = {n: rate for n, rate in rates if rate is not None and n in launches}
+    return Value(spread.mean, spread.std, spread.windows, launches)
 
 
 def known_values(**values: float | None) -> dict[str, Value]:
@@ -277,6 +274,15 @@ declare(
 )
 
 
+_TIERS: Final = {
+    "replica Ranker": "ranker",
+    "replica Ingress": "ingress",
+    "replica": "replicas",
+    "haproxy": "HTTP",
+    "proxy": "HTTP",
+}
+
+
 def grouped(group: Callable[[str], str], name: str) -> Compute:
     """CPU of the processes whose role `group` calls so, % of a core, mean over launches."""
 
@@ -291,33 +297,17 @@ def _tier(role: str) -> str:
     return next((tier for start, tier in _TIERS.items() if role.startswith(start)), "others")
 
 
-_TIERS: Final = {
-    "replica Ranker": "ranker",
-    "replica Ingress": "ingress",
-    "replica": "replicas",
-    "haproxy": "HTTP",
-    "proxy": "HTTP",
-}
-for _name in dict.fromkeys(_TIERS.values()):
-    declare(
-        f"cpu_{_name.lower()}",
-        "%",
-        f"CPU of all processes of {_name}, % of a core",
-        grouped(_tier, _name),
-        title=_name,
-    )
-
-
 def _side(role: str) -> str:
     return {"load_worker": "client", "serve_bench": "tool"}.get(role, "service")
 
 
-for _name, _meaning in (("service", "the service"), ("client", "the load workers")):
+for _group, _name, _meaning in (
+    *((_tier, tier, tier) for tier in dict.fromkeys(_TIERS.values())),
+    *((_side, "service", "the service"), (_side, "client", "the load workers")),
+):
     declare(
-        f"cpu_{_name}",
-        "%",
-        f"CPU of all processes of {_meaning}, % of a core",
-        grouped(_side, _name),
+        *(f"cpu_{_name.lower()}", "%", f"CPU of all processes of {_meaning}, % of a core"),
+        grouped(_group, _name),
         title=_name,
     )
 

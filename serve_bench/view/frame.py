@@ -146,7 +146,8 @@ class Field:
             silent = self.quiet and not any(row.value(self.name) for row in rows)
             return Column(self.title or figure.title, unit, detail=self.detail or silent)
         title = self.title or self.name.replace("_", " ")
-        numbers = bool(self.of) or any(_is_number(row.dims.get(self.name)) for row in rows)
+        known = [row.dims.get(self.name) for row in rows]
+        numbers = bool(self.of) or (not self.noted and any(map(_is_number, known)))
         return Column(title, self.head or self.unit, number=numbers, detail=self.detail)
 
     def cell(self, row: ViewRow) -> Cell:
@@ -201,26 +202,19 @@ def make_table(
     its first figure. `bare`: without what is said of each row."""
     rows = [replace(row, warnings=(), notes=()) for row in rows] if bare else rows
     main = next((item.name for item in spec.fields if find_figure(item.name)), "")
-    table = [
-        [
-            Text(row.gap, "doubt")
-            if item.name == main and row.gap and main not in row.values
-            else item.cell(row)
-            for item in spec.fields
-        ]
-        for row in rows
-    ]
-    kept = [
-        place
-        for place in range(len(spec.fields))
-        if any(cell_text(cells[place]) not in ("-", "") for cells in table)
-    ]
-    lines = tuple(
-        TableRow(tuple(cells[place] for place in kept), row.warnings, row.group)
-        for row, cells in zip(rows, table, strict=True)
+
+    def cell(item: Field, row: ViewRow) -> Cell:
+        missing = item.name == main and row.gap and main not in row.values
+        return Text(row.gap, "doubt") if missing else item.cell(row)
+
+    columns = [(item, [cell(item, row) for row in rows]) for item in spec.fields]
+    kept = [pair for pair in columns if any(cell_text(one) not in ("-", "") for one in pair[1])]
+    by_row = zip(*(cells for _, cells in kept), strict=True)
+    lines = (
+        TableRow(cells, row.warnings, row.group) for row, cells in zip(rows, by_row, strict=False)
     )
-    columns = tuple(spec.fields[place].column(rows) for place in kept)
-    return Table(caption or spec.caption, columns, lines, spec.notes)
+    heads = tuple(item.column(rows) for item, _ in kept)
+    return Table(caption or spec.caption, heads, tuple(lines), spec.notes)
 
 
 def launch_table(caption: str, rows: Sequence[ViewRow], figure: str, word: str) -> Table:
@@ -248,18 +242,12 @@ def figure_table(
 ) -> Table:
     """A line for each figure, which may be many, and a column for each row."""
     heads = (Column("figure", number=False), Column("unit", number=False, detail=True))
-    items = [Field(figure) for figure in figures if any(figure in row.values for row in rows)]
-    lines = (
-        TableRow(
-            (
-                FIGURES[item.name].title,
-                FIGURES[item.name].shown or FIGURES[item.name].unit,
-                *(item.cell(row) for row in rows),
-            ),
-            group=group(item.name),
-        )
-        for item in items
-    )
+    shown = (name for name in figures if any(name in row.values for row in rows))
+    lines = []
+    for figure in map(FIGURES.__getitem__, shown):
+        cells = (Field(figure.name).cell(row) for row in rows)
+        head = (figure.title, figure.shown or figure.unit)
+        lines.append(TableRow((*head, *cells), group=group(figure.name)))
     columns = (*heads, *(Column(row.name) for row in rows))
     return Table(caption, columns, tuple(lines), tuple(notes), unlike=True)
 
@@ -400,15 +388,9 @@ def line_chart(
 
 
 def _point(row: ViewRow, x: str, name: str) -> LinePoint:
-    figure, value = FIGURES[name], row.values[name]
-    factor = scale(figure.unit, figure.shown)
-    low, high = value.ends if figure.unit != "ns" else (None, None)
-    return LinePoint(
-        float(row.dims[x]),
-        value.value * factor,
-        None if low is None else low * factor,
-        None if high is None else high * factor,
-    )
+    shown, low, high = FIGURES[name].place(row.values[name])
+    timed = FIGURES[name].unit == "ns"
+    return LinePoint(float(row.dims[x]), shown, None if timed else low, None if timed else high)
 
 
 FAR: Final = 20.0
@@ -417,33 +399,25 @@ FAR: Final = 20.0
 BARS: Final = "Bars: the lowest and highest launch; of a single one ± the std of its windows."
 
 
-def is_ordered(rows: Sequence[ViewRow], x: str) -> bool:
-    """Whether a dimension of the rows has several numbers, all above 0."""
-    xs = [row.dims[x] for row in rows]
-    return len(set(map(str, xs))) > 1 and all(_is_number(value) and value > 0 for value in xs)
-
-
 def draw_over(
     title: str, rows: Sequence[ViewRow], x: str, figures: Sequence[str], series: str
 ) -> Iterator[Chart]:
-    """Figures over the dimension `x`: lines where it has several numbers. Else the first of them as
-    a dot for each row, a colour for each value of the dimension `series`; its bar is its interval,
-    or reaches up to the last figure of several."""
+    """Figures over the dimension `x`: lines where it has several numbers, all above 0. Else the
+    first of them as a dot for each row, a colour for each value of the dimension `series`; its bar
+    is its interval, or reaches up to the last figure of several."""
     name, *further = figures
-    if is_ordered(rows, x):
-        xs = [row.dims[x] for row in rows]
+    xs = [row.dims[x] for row in rows]
+    if len(set(map(str, xs))) > 1 and all(_is_number(value) and value > 0 for value in xs):
         caption, log_x = "" if further else BARS, max(xs) >= FAR * min(xs)
         yield from line_chart(title, rows, x, figures, series, caption=caption, log_x=log_x)
         return
-    shown = FIGURES[name].shown
-    factor = scale(FIGURES[name].unit, shown)
     points = []
     for row in rows:
         if (value := row.values.get(name)) is not None:
-            ends = (value.value, row.value(further[-1])) if further else value.ends
-            low, high = (None if end is None else end * factor for end in ends)
+            if further:
+                value = replace(value, low=value.value, high=row.value(further[-1]))
             label, group = f"{x} {row.dims[x]}", str(row.dims[series])
-            points.append(Point(label, group, value.value * factor, low, high))
+            points.append(Point(label, group, *FIGURES[name].place(value)))
     caption = f"Bars reach up to {FIGURES[further[-1]].title}." if further else BARS
     if points:
-        yield intervals(title, points, shown, caption=caption)
+        yield intervals(title, points, FIGURES[name].shown, caption=caption)

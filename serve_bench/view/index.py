@@ -1,21 +1,16 @@
-"""An index of runs: when, which command, what was found, newest first; the main figure of each
-suite over its runs."""
+"""An index of runs: when, which command, what was found, newest first."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 from serve_bench.analysis.statistics import MAIN, summarize
 from serve_bench.core.figures import counted, number
 from serve_bench.core.result import Result
 from serve_bench.view.about_run import command_line, moment
-from serve_bench.view.blocks import in_parts
-from serve_bench.view.charts import Chart, LinePoint
 from serve_bench.view.document import (
-    Charts,
     Column,
     Document,
     Facts,
@@ -27,13 +22,22 @@ from serve_bench.view.document import (
     Text,
     sentences,
 )
-from serve_bench.view.drawn import ladder
 
 MINUTES: Final = 16
 """Characters of a moment without its seconds."""
 
-FEWEST: Final = 2
-"""Runs of a suite that make a series."""
+COLUMNS: Final = (
+    Column("begun", "UTC", number=False),
+    Column("command", number=False),
+    Column("records", number=False),
+    Column("requests/s", "most"),
+    Column("finding", number=False),
+    Column("words of the command", number=False, detail=True),
+)
+NOTES: Final = (
+    "requests/s: the most of any row; serve-bench report RECORDS shows a run, serve-bench history "
+    "how rows changed from run to run",
+)
 
 
 @dataclass(frozen=True)
@@ -47,27 +51,26 @@ class IndexedRun:
     finding: Finding
 
     @property
-    def most(self) -> float | None:
-        """The highest requests/s of any row; None of runs that have none."""
-        lines = summarize(self.result)
+    def row(self) -> TableRow:
+        """Its line of the index."""
+        run, finding, lines = self.result.run, self.finding, summarize(self.result)
         rates = [line.spreads[MAIN].mean for line in lines if MAIN in line.spreads]
-        return max(rates, default=None)
+        most = max(rates, default=None)
+        cells = (
+            moment(run.started_at)[:MINUTES],
+            run.command,
+            Text(self.where, link=self.link),
+            Number(number(most), most),
+            Text(finding.text, finding.tone),
+            command_line(run),
+        )
+        return TableRow(cells)
 
 
 def index_runs(runs: Sequence[IndexedRun], place: str, skipped: Sequence[str] = ()) -> Document:
     """The index of the runs in a folder. `skipped`: those that cannot be read, and why."""
     newest = sorted(runs, key=lambda run: run.result.run.started_at, reverse=True)
-    rows = tuple(TableRow(tuple(_cells(run))) for run in newest)
-    columns = (
-        Column("begun", "UTC", number=False),
-        Column("command", number=False),
-        Column("records", number=False),
-        Column("requests/s", "most"),
-        Column("finding", number=False),
-        Column("words of the command", number=False, detail=True),
-    )
-    notes = ("requests/s: the most of any row; serve-bench report RECORDS shows a run",)
-    table = Table("Runs, newest first", columns, rows, notes)
+    table = Table("Runs, newest first", COLUMNS, tuple(run.row for run in newest), NOTES)
     latest = newest[0].finding.text if newest else "nothing"
     return Document(
         title=f"runs in {place}",
@@ -76,34 +79,6 @@ def index_runs(runs: Sequence[IndexedRun], place: str, skipped: Sequence[str] = 
         machine=Facts(()),
         findings=sentences([f"{counted(len(runs), 'run')} in {place}; the newest: {latest}"]),
         doubts=sentences([f"passed over: {why}" for why in skipped], "doubt"),
-        sections=(Section("runs", "Runs", (table, Charts(partial(_series, newest))), "headline"),),
+        sections=(Section("runs", "Runs", (table,), "headline"),),
         where=place,
     )
-
-
-def _cells(run: IndexedRun) -> Iterator[Text | Number | str]:
-    about, most = run.result.run, run.most
-    yield moment(about.started_at)[:MINUTES]
-    yield about.command
-    yield Text(run.where, link=run.link)
-    yield Number(number(most), most)
-    yield Text(run.finding.text, run.finding.tone)
-    yield command_line(about)
-
-
-def _series(newest: Sequence[IndexedRun]) -> Iterator[Chart]:
-    """The most requests/s of each suite, run by run, beside that of its first run."""
-    suites: dict[str, list[float]] = {}
-    for run in reversed(newest):
-        about = run.result.run
-        name = str(about.suite.get("name") or about.command)
-        if most := run.most:
-            suites.setdefault(name, []).append(most)
-    lines = {
-        name: [LinePoint(place, rate / rates[0]) for place, rate in enumerate(rates, 1)]
-        for name, rates in suites.items()
-        if len(rates) >= FEWEST
-    }
-    for suffix, part in in_parts(lines):
-        title = f"The most requests/s of each suite, divided by those of its first run{suffix}"
-        yield ladder(title, part, "run, in order of time", "of the first", log_x=False)

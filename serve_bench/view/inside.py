@@ -7,7 +7,7 @@ analysis/statistics.py.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -30,22 +30,15 @@ REST: Final = "the rest"
 OTHERS: Final = "others on the host"
 
 
-def usage_table(
-    caption: str,
-    columns: Sequence[tuple[str, Sequence[Trial]]],
-    memory: bool = True,
-    least: float = SHOWN_PERCENT,
-) -> Table:
+def usage_table(caption: str, columns: Sequence[tuple[str, Sequence[Trial]]]) -> Table:
     """CPU by process: a line for each role, a column for each name with the trials that it stands
-    for, and the memory of the last of them. `least`: roles below so many % of a core in every
-    column are added up as "the rest", but for those on the way of a request, and what replicas
-    started."""
+    for, and the memory of the last of them."""
     used = [mean_by_role(trials) for _, trials in columns]
     rows: list[tuple[str, ...]] = []
     rest: list[str] = []
     for role in dict.fromkeys(role for uses in used for role in uses):
         seen = [uses[role] for uses in used if role in uses]
-        small = max(use.cpu_percent for use in seen) < least
+        small = max(use.cpu_percent for use in seen) < SHOWN_PERCENT
         if small and role.partition(" ")[0] not in ALWAYS_SHOWN:
             rest.append(role)
             continue
@@ -57,11 +50,11 @@ def usage_table(
         sums = (sum(uses[role].cpu_percent for role in rest if role in uses) for uses in used)
         rows.append((REST, *(f"{percent:.0f}" for percent in sums), ""))
     rows.append(("host, all processes", *(_host(trials) for _, trials in columns), ""))
-    heads = [Column("process", number=False), *(Column(name) for name, _ in columns)]
-    heads += [Column("memory", "MB")] if memory else []
+    names = (Column(name) for name, _ in columns)
+    heads = (Column("process", number=False), *names, Column("memory", "MB"))
     several = any("(" in cell for row in rows for cell in row[1:])
     notes = ("in brackets: the busiest of several processes",) if several else ()
-    return Table(caption, tuple(heads), tuple(TableRow(row[: len(heads)]) for row in rows), notes)
+    return Table(caption, heads, tuple(map(TableRow, rows)), notes)
 
 
 def _share(use: RoleUse | None) -> str:
@@ -138,39 +131,31 @@ def others_percent(usages: Sequence[Mapping[str, Any]]) -> float:
 
 def gpu_percent(trial: Trial) -> float | None:
     """Use of all GPUs together; None where none was seen."""
-    used = [one.get("use_percent") for one in trial.usage.get("gpus", ()) if isinstance(one, dict)]
-    known = [float(share) for share in used if share is not None]
+    gpus = [gpu for gpu in trial.usage.get("gpus", ()) if isinstance(gpu, dict)]
+    known = [float(gpu["use_percent"]) for gpu in gpus if gpu.get("use_percent") is not None]
     return sum(known) if known else None
 
 
-def profiling_costs(result: Result) -> dict[str, str]:
-    """For each profiled trial by its key: what profiling cost, in words."""
-    plain = {(trial.key, trial.launch): mean_rate(trial) for trial in result.trials}
-    costs = {}
-    for trial in result.profiled:
-        before, during = plain.get((trial.key, trial.launch)), mean_rate(trial)
-        if before and during is not None:
-            profiles = sum("failed" not in profile for profile in trial.profiles)
-            costs[trial.key] = (
-                f"cost of profiling {counted(profiles, 'process', 'processes')}: {before:,.1f} -> "
+def describe_profiled(trial: Trial, result: Result) -> Iterator[str]:
+    """What is to be said under a profiled row: what profiling cost beside the same launch without,
+    its files, what could not be recorded."""
+    kept = [profile for profile in trial.profiles if "failed" not in profile]
+    during = mean_rate(trial)
+    for plain in result.trials:
+        alike = (plain.key, plain.launch) == (trial.key, trial.launch)
+        if alike and (before := mean_rate(plain)) and during is not None:
+            yield (
+                f"cost of profiling {counted(len(kept), 'process', 'processes')}: {before:,.1f} -> "
                 f"{during:,.1f} requests/s ({100 * (during / before - 1):+.0f} %), same launch"
             )
-    return costs
-
-
-def facts(trial: Trial, costs: Mapping[str, str]) -> tuple[str, ...]:
-    """What is to be said under a profiled row: its cost, its files, what could not be recorded."""
-    texts = [costs[trial.key]] if trial.key in costs else []
-    kept = [profile for profile in trial.profiles if "path" in profile and "failed" not in profile]
-    if kept:
+    if kept := [profile for profile in kept if "path" in profile]:
         place = str(kept[0]["path"]).rpartition("/")[0]
         names = (f"{part['role']} {part['pid']} ({part.get('samples', '?')})" for part in kept)
-        texts.append(f"stacks (samples) in {place}: {', '.join(names)}")
+        yield f"stacks (samples) in {place}: {', '.join(names)}"
     for profile in trial.profiles:
         if "failed" in profile:
-            texts.append(f"not recorded: {profile['role']} {profile['failed']}")
-    texts += [str(note) for profile in kept for note in profile.get("notes", ())]
-    return tuple(texts)
+            yield f"not recorded: {profile['role']} {profile['failed']}"
+    yield from (str(note) for profile in kept for note in profile.get("notes", ()))
 
 
 UNEVEN: Final = 1.5

@@ -1,141 +1,124 @@
-"""The ladders of a run: each with its steps, the knee, the best, the collapse, and why it ended.
+"""Ladders of a growing load as they are looked at: knees, collapses, ratios of settings, charts.
 
-Derived from records each time. Rule: knee, best and collapse are steps that were measured, with all
-of their own figures; nothing is interpolated between steps. A step that was measured several times
-counts by the median of its runs in each launch, and each run stays a row.
+Sweep, recsys and press are ladders. A kind adds the first columns of its steps, what they mean, and
+what others published. Rule: knee, best and collapse are steps that were measured, with all of their
+own figures; nothing is interpolated between steps. A step that was measured several times counts by
+the median of its runs in each launch, and each run stays a row. Two settings are compared where
+they differ in one axis alone, by ratios within the same launch, since a machine changes from launch
+to launch. A direction is only claimed where every launch has it, and it is stated how often chance
+alone brings that.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import partial
 from typing import Any, Final
 
-from serve_bench.analysis.climb import Climb, climbs_of, throughput_of
+from serve_bench.analysis.climb import Climb, climbs_of
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.analysis.verdict.case import Sign, Symptom, symptoms
 from serve_bench.analysis.verdict.limits import SOME_FAILED
+from serve_bench.analysis.verdict.router import router_wait_s, router_words
+from serve_bench.core import ladder
 from serve_bench.core.axes import cell_defaults
-from serve_bench.core.ladder import COLLAPSE, Ladder, Next, Rung, best, collapses, knee
-from serve_bench.core.result import Result, Trial, cell_slug
+from serve_bench.core.figures import counted, number
+from serve_bench.core.ladder import COLLAPSE, KNEE, Ladder, Next, Rung
+from serve_bench.core.result import Result, cell_slug
 from serve_bench.core.schema import built
-from serve_bench.view.document import Tone
-from serve_bench.view.frame import ViewRow, differ
+from serve_bench.view.blocks import in_parts, limit_words, section, sentence, statement
+from serve_bench.view.charts import Chart, LinePoint, Mark
+from serve_bench.view.document import Block, Charts, Prose, Section, Tone
+from serve_bench.view.figures import FIGURES, Value, declare
+from serve_bench.view.frame import (
+    BARS,
+    Field,
+    TableSpec,
+    ViewRow,
+    describe_figures,
+    differ,
+    launch_table,
+    line_chart,
+    make_table,
+)
+from serve_bench.view.lens import View
 
+declare("best", "requests/s", "the most of any step", shown="requests/s", better="higher")
+declare("of_best", "1", "requests/s over those of the best step", title="of the best")
+declare("served_of_base", "1", "the requests/s of one setting over those of another", title="ratio")
+
+SETTINGS: Final = TableSpec(
+    "Settings",
+    (
+        *(Field("name", "setting"), Field("best"), Field("best_with", "best with")),
+        *(Field(MAIN, "at the knee"), Field("users", "knee with")),
+        *(Field("latency_p50", head="ms, knee"), Field("latency_p99", head="ms, knee")),
+    ),
+)
+STEP_FIELDS: Final = (
+    *(Field("latency_p90", detail=True), Field("latency_p99"), Field("latency_max", detail=True)),
+    *(Field("errors"), Field("cut"), Field("cpu_service", "CPU", detail=True)),
+    *(Field("gpu", detail=True), Field("limit"), Field("mark")),
+)
+PUBLISHED: Final = TableSpec(
+    "Published, not measured here",
+    (
+        *(Field("name", "service"), Field("users"), Field(MAIN, "throughput")),
+        *(Field("latency_mean", "mean", "us"), Field("latency_p50"), Field("latency_p90")),
+        *(Field("latency_p99"), Field("total", unit="us")),
+    ),
+)
+DEFINITION: Final = (
+    f"knee: the fewest with {100 * KNEE:.0f} % of the best requests/s; collapse: more than the "
+    f"best, and below {100 * COLLAPSE:.0f} % of it; a step counts by the median of its runs"
+)
 NAMING: Final = ("variant", "device", "log_level")
 """The axes that name a single setting."""
 
-FELL: Final = {
-    (True, True): "collapse",
-    (False, True): "this run fell",
-    (True, False): "this run held",
-}
-"""The mark of a run, by whether its step collapsed and whether it fell itself."""
+LEVELS: Final = ("ERROR", "WARNING", "INFO", "DEBUG")
+"""The quietest first: others are compared with it."""
+
+ONE_DEPLOYMENT: Final = ("noop", "press_noop")
+"""Apps of which a collapse may be what Serve's router gives."""
+
+MOST_COMPARED: Final = 2
+"""Comparisons among the findings."""
 
 TONES: Final[Mapping[str, Tone]] = {"collapse": "bad", "this run fell": "bad", "in doubt": "doubt"}
 
 
 @dataclass(frozen=True)
-class Step:
-    """A sound step. `runs`: its rows; `rates`: requests/s of each run, in each launch that counts:
-    those in which the ladder was climbed to its end, if there are any."""
-
-    users: int
-    runs: Sequence[ViewRow]
-    rates: Mapping[int, Sequence[float]]
-
-    @property
-    def launches(self) -> dict[int, float]:
-        """Requests/s in each launch: the median of its runs."""
-        return {launch: statistics.median(self.rates[launch]) for launch in sorted(self.rates)}
-
-    @property
-    def rate(self) -> float:
-        """Requests/s: the mean over launches."""
-        return statistics.fmean(self.launches.values())
-
-    @property
-    def is_served(self) -> bool:
-        """Whether too few requests failed to keep it from being knee or best."""
-        errors = sum(row.value("errors") or 0.0 for row in self.runs)
-        done = sum(row.value("completed") or 0.0 for row in self.runs)
-        return errors < SOME_FAILED * max(1, done + errors)
-
-    @property
-    def nearest(self) -> ViewRow:
-        """The run that is nearest to the rate, and stands for the step."""
-        return min(self.runs, key=lambda row: abs(row.values[MAIN].value - self.rate))
-
-    @property
-    def row(self) -> ViewRow:
-        """The same with the rate of the whole step."""
-        row = self.nearest
-        value = replace(row.values[MAIN], value=self.rate, launches=self.launches)
-        return replace(row, values={**row.values, MAIN: value})
-
-
-@dataclass(frozen=True)
 class LadderView:
     """One ladder. `settings`: its variant and all axes of its cell; `name`: those that tell it from
-    others. `noun`: what climbs, "user" or "client". `loads`: all rows, the fewest clients first;
-    `steps`: by clients those that are sound. In the others, which are "in doubt", something broke,
-    or they were broken off.
+    others. `noun`: what climbs, "user" or "client"; `climbs`: one of each launch. `rows`: each run
+    of each step, the fewest clients first, with its mark. `steps`: by clients those that are sound,
+    each as the run that is nearest to its rate, with the rate of all its runs. In the others, which
+    are "in doubt", something broke, or they were broken off.
 
     `finished`: whether it was climbed to its end in any launch; else it has no `knee`, no `best`
-    and no `collapses`, since what would have come next may be better. `end`: why it went no
-    further. `bests`: the best requests/s in each launch. `signs`: what the growing load shows of a
-    service at its limit, one line each.
+    and no `collapses`, since what would have come next may be better. `bests`: the best requests/s
+    in each launch.
     """
 
     name: str
     settings: Mapping[str, Any]
     noun: str
-    loads: Sequence[ViewRow]
-    steps: Mapping[int, Step]
+    climbs: Sequence[Climb]
+    rows: Sequence[ViewRow]
+    steps: Mapping[int, ViewRow]
     finished: bool
-    end: str
-    knee: Step | None
-    best: Step | None
-    collapses: Sequence[Step]
+    knee: ViewRow | None
+    best: ViewRow | None
+    collapses: Sequence[ViewRow]
     bests: Mapping[int, float]
-    signs: Sequence[str]
 
     @property
     def best_rate(self) -> float:
         """The most requests/s of any step."""
-        return 0.0 if self.best is None else self.best.rate
-
-    @property
-    def is_visible(self) -> bool:
-        """Whether the run launched it: of services of others no process is seen."""
-        return len(self.settings) > 1
-
-    @cached_property
-    def rows(self) -> Sequence[ViewRow]:
-        """All rows, each with what it is to the ladder."""
-        marks = [self._mark(row) for row in self.loads]
-        return [
-            replace(row, dims={**row.dims, "mark": mark}, tones={"mark": TONES.get(mark, "plain")})
-            for row, mark in zip(self.loads, marks, strict=True)
-        ]
-
-    def _mark(self, row: ViewRow) -> str:
-        """ "knee", "best", "knee, best", "collapse", "in doubt" or nothing. Of several runs one
-        holds the mark of knee and best; one that fell though its step did not is "this run fell",
-        and one that held though its step collapsed "this run held"."""
-        users = row.dims["users"]
-        step = self.steps.get(users)
-        if step is None or row.dims["mark"]:
-            return str(row.dims["mark"])
-        marked = (("knee", self.knee), ("best", self.best))
-        names = [word for word, other in marked if other is step and step.nearest is row]
-        if names or self.best is None:
-            return ", ".join(names)
-        fell = users > self.best.users and row.values[MAIN].value < COLLAPSE * self.best_rate
-        return FELL.get((users in [other.users for other in self.collapses], fell), "")
+        return 0.0 if self.best is None else self.best.values[MAIN].value
 
 
 def view_ladders(result: Result, rows: Sequence[ViewRow]) -> list[LadderView]:
@@ -152,103 +135,368 @@ def view_ladders(result: Result, rows: Sequence[ViewRow]) -> list[LadderView]:
             groups[key].append(row)
             # A cell as recorded leaves out what stands at its default; one of others is empty.
             settings[key] = {"variant": variant, **(cell_defaults(app) if cell else {}), **cell}
-    axes = differing_axes([*settings.values()]) or NAMING
+    axes = _differing_axes(settings.values()) or NAMING
     climbs = climbs_of(result, built(Ladder, stored, "suite.ladder"))
-    failed = result.broken | {failure.key for failure in result.failures}
     views = []
     for key, group in groups.items():
-        values = settings[key]
-        name = ", ".join(axis_words(axis, values[axis]) for axis in axes if values.get(axis))
-        loads = []
+        name, loads = _name_setting(settings[key], axes), []
         for row in sorted(group, key=lambda row: (row.dims["connections"], row.dims["run"])):
-            broken = MAIN in row.values and any(trial.key in failed for trial in row.trials)
-            place = {"ladder": name, "users": row.dims["connections"]}
-            dims = {**row.dims, **place, "mark": "in doubt" if broken else ""}
+            dims = {**row.dims, "ladder": name, "users": row.dims["connections"]}
             if len(groups) > 1:
                 row = replace(row, name=f"{name}, {row.name}", group=name)
             loads.append(replace(row, dims=dims))
-        mine = [climb for (variant, _, slug), climb in climbs.items() if (variant, slug) == key]
-        views.append(_view_ladder(name, values, loads, mine))
+        mine = [climb for climb in climbs.values() if (climb.variant, cell_slug(climb.cell)) == key]
+        views.append(_view_ladder(name, settings[key], loads, mine))
     return views
 
 
-def differing_axes(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+def _differing_axes(settings: Iterable[Mapping[str, Any]]) -> list[str]:
     """The axes of which settings have several values."""
-    axes = dict.fromkeys(axis for values in settings for axis in values)
-    return differ([ViewRow(values) for values in settings], axes)
+    rows = [ViewRow(values) for values in settings]
+    return differ(rows, dict.fromkeys(axis for row in rows for axis in row.dims))
 
 
-def axis_words(axis: str, value: Any) -> str:
-    """A value of an axis, shortly: the axis is named where the value alone does not say it."""
-    if axis == "device":
-        return {"cpu": "CPU", "cuda": "GPU"}.get(str(value), str(value))
-    return str(value) if axis in ("variant", "log_level", "ranker") else f"{axis} {value}"
+def _name_setting(settings: Mapping[str, Any], axes: Sequence[str]) -> str:
+    """The values of axes, shortly: an axis is named where its value alone does not say it."""
+    words = {"device": {"cpu": "CPU", "cuda": "GPU"}, "variant": {}, "log_level": {}, "ranker": {}}
+    return ", ".join(
+        words[axis].get(str(value), str(value)) if axis in words else f"{axis} {value}"
+        for axis in axes
+        if (value := settings.get(axis)) is not None
+    )
 
 
 def _view_ladder(
     name: str, settings: Mapping[str, Any], loads: Sequence[ViewRow], climbs: Sequence[Climb]
 ) -> LadderView:
-    finished = {climb.round for climb in climbs if climb.finished}
-    sound: dict[int, list[ViewRow]] = defaultdict(list)
+    climbs = sorted(climbs, key=lambda climb: climb.round)
+    ended = [climb for climb in climbs if climb.finished]
+    rates: dict[int, dict[int, float]] = defaultdict(dict)  # by clients, then launch
+    for climb in ended or climbs:
+        for rung in ladder.merged(climb.steps):
+            rates[rung.clients][climb.round] = rung.throughput
+    doubted = {step for climb in climbs for step in climb.again}
+    runs: dict[int, list[ViewRow]] = defaultdict(list)
     for row in loads:
-        if MAIN in row.values and row.dims["users"] and not row.dims["mark"]:
-            sound[row.dims["users"]].append(row)
-    steps = {step.users: step for step in _steps(sound, finished)}
-    served = [step for step in steps.values() if finished and step.is_served]
-    rungs = [Rung(step.users, step.rate) for step in served]
-    top, first = best(rungs), knee(rungs)
-    if top is not None:
-        rungs += [Rung(users, step.rate) for users, step in steps.items() if users > top.clients]
-    launches = {launch for step in served for launch in step.launches if top is not None}
-    noun = "client" if "client" in str(loads[0].dims["row"]) else "user"
-    ends = dict.fromkeys(_end(climb, f"{noun}s") for climb in climbs)
+        users, run = row.dims["users"], row.dims["run"]
+        if MAIN in row.values and users in rates and (users, run) not in doubted:
+            runs[users].append(row)
+    steps: dict[int, ViewRow] = {}
+    for users, group in runs.items():
+        rate = statistics.fmean(rates[users].values())
+        row = min(group, key=lambda row: abs(row.values[MAIN].value - rate))
+        value = replace(row.values[MAIN], value=rate, launches=rates[users])
+        steps[users] = replace(row, values={**row.values, MAIN: value})
+    rungs = {users: Rung(users, step.values[MAIN].value) for users, step in steps.items() if users}
+    served = [rungs[users] for users in rungs if ended and _is_served(runs[users])]
+    top, first = ladder.best(served), ladder.knee(served)
+    beyond = [rung for rung in rungs.values() if top is not None and rung.clients > top.clients]
+    fallen = [rung.clients for rung in ladder.collapses([*served, *beyond])]
+
+    def mark(row: ViewRow) -> str:
+        """What a run is to the ladder; of several runs one holds the mark of knee and best."""
+        users = row.dims["users"]
+        if MAIN not in row.values or (users, row.dims["run"]) in doubted:
+            return "in doubt" if MAIN in row.values else ""
+        if top is None or users not in rungs:
+            return ""
+        held = {"knee": first, "best": top} if steps[users].entry is row.entry else {}
+        names = [word for word, rung in held.items() if rung == rungs[users]]
+        fell = users > top.clients and row.values[MAIN].value < COLLAPSE * top.throughput
+        words = ("this run held", "collapse") if users in fallen else ("", "this run fell")
+        return ", ".join(names) or words[fell]
+
     return LadderView(
         name,
         settings,
-        noun,
-        loads,
-        steps,
-        finished=bool(finished),
-        end="; ".join(ends) or "not begun",
+        "client" if "client" in str(loads[0].dims["row"]) else "user",
+        climbs,
+        rows=[
+            replace(row, dims={**row.dims, "mark": word}, tones={"mark": TONES.get(word, "plain")})
+            for row, word in zip(loads, map(mark, loads), strict=True)
+        ],
+        steps=steps,
+        finished=bool(ended),
         knee=None if first is None else steps[first.clients],
         best=None if top is None else steps[top.clients],
-        collapses=[steps[step.clients] for step in collapses(rungs)],
+        collapses=[steps[users] for users in fallen],
         bests={
-            launch: max(step.launches.get(launch, 0.0) for step in served)
-            for launch in sorted(launches)
+            climb.round: max(rates[rung.clients].get(climb.round, 0.0) for rung in served)
+            for climb in ended
+            if top is not None
         },
-        signs=[*_signs([trial for runs in sound.values() for row in runs for trial in row.trials])],
     )
 
 
-def _steps(runs: Mapping[int, Sequence[ViewRow]], finished: set[int]) -> Iterator[Step]:
-    for users in runs:
-        rates: dict[int, list[float]] = defaultdict(list)
-        for trial in (trial for row in runs[users] for trial in row.trials):
-            if MAIN in trial.metrics and (trial.round in finished or not finished):
-                rates[trial.round].append(throughput_of(trial))
-        if rates:
-            yield Step(users, runs[users], rates)
+def _is_served(runs: Sequence[ViewRow]) -> bool:
+    """Whether too few requests failed to keep a step from being knee or best."""
+    errors, done = (sum(row.value(name) or 0.0 for row in runs) for name in ("errors", "completed"))
+    return errors < SOME_FAILED * max(1, done + errors)
 
 
-def _signs(trials: Sequence[Trial]) -> Iterator[str]:
-    """The symptoms of each launch; of several launches the first that shows it, and how many do."""
-    launches = {trial.round for trial in trials}
+def _signs(view: LadderView) -> Iterator[str]:
+    """What the growing load shows of a service at its limit: the symptoms of each launch; of
+    several launches the first that shows it, and how many do."""
+    sound = [row for row in view.rows if row.dims["mark"] != "in doubt" and MAIN in row.values]
+    trials = [trial for row in sound for trial in row.trials]
+    launches = sorted({trial.round for trial in trials})
     by_sign: dict[Sign, list[Symptom]] = defaultdict(list)
-    for number in sorted(launches):
-        for symptom in symptoms([trial for trial in trials if trial.round == number]):
+    for launch in launches:
+        for symptom in symptoms([trial for trial in trials if trial.round == launch]):
             by_sign[symptom.sign].append(symptom)
     for shown in by_sign.values():
         several = f"; in {len(shown)} of {len(launches)} launches" if len(launches) > 1 else ""
         yield f"{shown[0].text}{several}"
 
 
-def _end(climb: Climb, nouns: str) -> str:
+def _end(climb: Climb, noun: str) -> str:
     """Why a launch of a ladder went no further, or what comes next."""
     move = climb.decide()
     if not isinstance(move, Next):
         return move.why
     if climb.again:
         again = ", ".join(str(users) for users, _ in climb.again)
-        return f"in doubt, and to be measured again: {again} {nouns}"
-    return f"not at its end: {move.clients} {nouns} come next"
+        return f"in doubt, and to be measured again: {again} {noun}s"
+    return f"not at its end: {move.clients} {noun}s come next"
+
+
+# The whole.
+
+
+def view_run(
+    result: Result,
+    views: Sequence[LadderView],
+    fields: Sequence[Field],
+    published: Mapping[str, Sequence[ViewRow]],
+    definitions: Sequence[str] = (),
+    facts: Sequence[tuple[str, str]] = (),
+) -> View:
+    """A run of ladders. `fields`: the first columns of its steps; `published`: rows by the words on
+    where they come from; `definitions`: of the fields."""
+    rows = [row for view in views for row in view.rows]
+    knees = [_make_knee(view) for view in views]
+    fallen = [_make_collapse(result, view, step) for view in views for step in view.collapses]
+    compared = [*compare_settings(views)]
+    launches = len({trial.round for row in rows for trial in row.trials})
+    mean = f", mean of {launches} launches" if launches > 1 else ""
+    steps = make_table(TableSpec(f"Every step{mean}", (*fields, *STEP_FIELDS)), rows)
+    sections = [Section("results", "Results", (make_table(SETTINGS, knees),), "headline")]
+    sections.append(Section("steps", f"Steps{mean}", (steps,), "table"))
+    if len(views) == 1:
+        about = Prose(knees[0].notes[-1:])
+        sections = [Section("results", "Results", (steps, about), "headline")]
+    if compared:
+        words = Prose(tuple(note for row in compared for note in row.notes), listed=True)
+        ratios = launch_table("Ratios of requests/s", compared, "served_of_base", "launch")
+        sections.append(Section("compared", "Settings compared", (words, ratios), "table"))
+    blocks: list[Block] = []
+    for source, others in published.items():
+        blocks += [Prose((source,)), *([make_table(PUBLISHED, others)] if others else [])]
+    sections += section("published", PUBLISHED.caption, blocks, "table")
+    drawn = [view for view in views if view.steps]
+    charts = [Charts(partial(_draw_load, drawn, published))] if drawn else []
+    return View(
+        rows=rows,
+        points=[*knees, *fallen],
+        comparisons=compared,
+        lead=max(knees, key=lambda point: point.value(MAIN) or 0.0, default=None),
+        findings=tuple(_describe(views, fallen, compared)),
+        sections=sections if views else (),
+        charts=[*section("throughput", "Throughput and latency over the load", charts)],
+        traced=[
+            row
+            for view in views
+            for row in view.rows
+            if row is view.rows[-1] or row.dims["mark"] in ("knee", "best", "knee, best")
+        ],
+        facts=facts,
+        definitions=(*definitions, DEFINITION),
+    )
+
+
+def _draw_load(
+    views: Sequence[LadderView], published: Mapping[str, Sequence[ViewRow]]
+) -> Iterator[Chart]:
+    """Requests/s and latency over the load, published requests/s beside. Knees and collapses of
+    several ladders stand in tables alone."""
+    others = {
+        f"published: {source}": [
+            LinePoint(row.dims["users"], row.values[MAIN].value) for row in rows
+        ]
+        for source, rows in published.items()
+        if rows
+    }
+    noun = f"{views[0].noun}s"
+    marks = []
+    if len(views) == 1:
+        named = [("knee", views[0].knee), *(("collapse", step) for step in views[0].collapses)]
+        marks = [Mark(step.dims["users"], word) for word, step in named if step is not None]
+    for part, shown in in_parts({view.name: view for view in views}, lambda _: 2):
+        rows = [step for view in shown.values() for step in view.steps.values()]
+        draw = partial(line_chart, rows=rows, x="users", series="ladder", marks=marks, x_name=noun)
+        title = f"Requests/s over {noun}{part}"
+        yield from draw(title, figures=(MAIN,), caption=BARS, more=others)
+        yield from draw(f"Latency over {noun}{part}", figures=("latency_p50", "latency_p99"))
+
+
+# What is derived: a point at each knee, and at each collapse.
+
+
+def _make_knee(view: LadderView) -> ViewRow:
+    """A ladder at its knee, with its best beside; without one, why there is none."""
+    step, top = view.knee, view.best
+    end = "; ".join(dict.fromkeys(_end(climb, view.noun) for climb in view.climbs)) or "not begun"
+    dims = {"point": "knee", "ladder": view.name, **view.settings, "end": end}
+    remarks = "; ".join([*(f"sign: {sign}" for sign in _signs(view)), end])
+    if step is None or top is None:
+        gap = "no sound step" if view.finished else "not climbed to its end"
+        return ViewRow(dims, name=view.name, notes=(remarks,), gap=gap)
+    return replace(
+        step,
+        dims={**dims, "users": step.dims["users"], "best_with": top.dims["users"]},
+        values={**step.values, "best": Value(view.best_rate, launches=view.bests)},
+        name=view.name,
+        group="",
+        warnings=tuple(dict.fromkeys((*step.warnings, *top.warnings))),
+        notes=(_limit(view, step), remarks),
+    )
+
+
+def _limit(view: LadderView, row: ViewRow) -> str:
+    """What limited a step, in words; of a service of others, which has no axes, no process is
+    seen."""
+    if len(view.settings) == 1:
+        return "what limited it is not visible"
+    return limit_words(None if row.entry is None else row.entry.limited)
+
+
+def _make_collapse(result: Result, view: LadderView, step: ViewRow) -> ViewRow:
+    """A step that collapsed, with its runs and its limit in words."""
+    rate, words = step.values[MAIN].value, [_describe_runs(view, step), _limit(view, step)]
+    if result.run.suite.get("app") in ONE_DEPLOYMENT:
+        wait_s = router_wait_s(result.launches, view.settings["variant"])
+        replicas = int(view.settings.get("num_replicas", 0))
+        words += filter(None, [router_words(rate, replicas, wait_s)])
+    return replace(
+        step,
+        dims={**step.dims, "mark": "collapse", "point": "collapse"},
+        values={MAIN: step.values[MAIN], "of_best": Value(rate / view.best_rate)},
+        name=view.name,
+        group="",
+        notes=tuple(words),
+    )
+
+
+def _describe_runs(view: LadderView, step: ViewRow) -> str:
+    """`its 3 runs: 410.0, 400.0, 1,950 held; the runs disagree: 1 of 3 did not fall`: a collapse is
+    rarely the same twice, so that it is said whether they agree."""
+    rates = [
+        rate
+        for climb in view.climbs
+        for (users, _), rate in climb.rates.items()
+        if users == step.dims["users"] and rate is not None and climb.finished
+    ]
+    if len(rates) < 2:
+        return "it was run once: a collapse is rarely the same twice"
+    held = [rate for rate in rates if rate >= COLLAPSE * view.best_rate]
+    texts = (f"{number(rate)} held" if rate in held else number(rate) for rate in rates)
+    agree = not held and min(rates) >= COLLAPSE * max(rates)
+    verdict = "they agree" if agree else "the runs disagree"
+    verdict += f": {len(held)} of {len(rates)} did not fall" if held else ""
+    return f"its {len(rates)} runs: {', '.join(texts)}; {verdict}"
+
+
+# Settings compared.
+
+
+def compare_settings(views: Sequence[LadderView]) -> Iterator[ViewRow]:
+    """All pairs that differ in one axis, each with the base of that axis: the quietest log level,
+    the CPU, else the setting that was begun first."""
+
+    def rank(view: LadderView) -> tuple[int, bool]:
+        level = view.settings.get("log_level")
+        place = LEVELS.index(str(level)) if level in LEVELS else 0
+        return place, view.settings.get("device") != "cpu"
+
+    axes = _differing_axes(view.settings for view in views)
+    for axis in axes:
+        others = [name for name in axes if name != axis]
+        bases: dict[str, LadderView] = {}
+        for view in sorted(views, key=rank):
+            bases.setdefault(_name_setting(view.settings, others), view)
+        for view in views:
+            where = _name_setting(view.settings, others)
+            if bases[where] is not view:
+                yield from _compare(axis, where, view, bases[where])
+
+
+def _compare(axis: str, where: str, view: LadderView, base: LadderView) -> Iterator[ViewRow]:
+    """First their bests, then the steps at each number of clients that both have, by the launches
+    that both have; nothing where there is no launch in which both served."""
+    if not any(base.bests.get(launch) for launch in view.bests):
+        return
+    sides = [_name_setting(side.settings, [axis]) for side in (view, base)]
+    for users in ("best", *sorted(view.steps.keys() & base.steps.keys())):
+        name, ours, theirs = f"{view.name} / {base.name}", view.bests, base.bests
+        if isinstance(users, int):
+            name = f"{name}, {counted(users, view.noun)}"
+            ours, theirs = (side.steps[users].values[MAIN].launches for side in (view, base))
+        launches = {launch: ours[launch] / theirs[launch] for launch in ours if theirs.get(launch)}
+        if launches:
+            means = [statistics.fmean(rates[at] for at in launches) for rates in (ours, theirs)]
+            ratio = Value(means[0] / means[1], launches=launches)
+            words = f"{where}{': ' if where else ''}{_describe_ratio(ratio, *sides)}"
+            dims = {"axis": axis, "setting": view.name, "base": base.name, "with": users}
+            notes = (words,) if users == "best" else ()
+            yield ViewRow(dims, {"served_of_base": ratio}, name, notes=notes)
+
+
+def _describe_ratio(ratio: Value, ours: str, theirs: str) -> str:
+    """What can be said of a ratio, in one line that ends with a full stop: a direction only where
+    every launch has it."""
+    ratios, show = list(ratio.launches.values()), FIGURES["served_of_base"].show
+    texts = ", ".join(show(Value(value)) for value in ratios)
+    served = f"{ours} serves {texts} of {theirs}'s best requests/s"
+    if len(ratios) < 2:
+        return f"{served} in one launch, and launches differ too (--launches 3)."
+    if min(ratios) <= 1 <= max(ratios):
+        return f"{ours} and {theirs} are not distinguished: {served} in the {len(ratios)} launches."
+    chance = f"all {len(ratios)} launches agree: by chance 1 time in {2 ** (len(ratios) - 1)}"
+    return f"{ours} serves {show(ratio)} of {theirs}'s best requests/s ({texts}; {chance})."
+
+
+# What they say in sentences.
+
+
+def _describe(
+    views: Sequence[LadderView], fallen: Sequence[ViewRow], compared: Sequence[ViewRow]
+) -> Iterator[str]:
+    """The highest requests/s, its knee and what limits it there, what it is compared with,
+    collapses."""
+    top = max(views, key=lambda view: view.best_rate, default=None)
+    if top is None or top.knee is None or top.best is None:
+        ended = any(view.finished for view in views)
+        why = "No valid step" if ended else "No ladder is complete"
+        yield f"{why}: there is no knee and no best."
+        return
+    single, noun, users = len(views) == 1, top.noun, top.knee.dims["users"]
+    most, share = "at most" if single else "most,", f"{100 * KNEE:.0f} % of that"
+    with_users = counted(top.best.dims["users"], noun)
+    text = f"{top.name} serves {most} {describe_figures(top.best)} with {with_users}"
+    if top.knee is not top.best:
+        verb = "is" if users == 1 else "are"
+        enough = f"{counted(users, noun)} {verb} enough for {share}"
+        text += f"; {enough} ({describe_figures(top.knee)})"
+    elif min(top.steps) < users:
+        text += f"; no step with fewer {noun}s reaches {share}"
+    yield sentence(text)
+    yield sentence(f"{top.name} at its knee: {_limit(top, top.knee)}")
+    yield from [note for row in compared for note in row.notes][:MOST_COMPARED]
+    first = {point.name: point for point in reversed(fallen)}
+    for point in reversed(first.values()):
+        kept = f"{point.text(MAIN)} requests/s, {point.text('of_best')} of the best"
+        with_users = counted(point.dims["users"], noun)
+        text = f"collapse with {with_users}: {kept} ({'; '.join(point.notes)})"
+        yield statement(text) if single else sentence(f"{point.name}: {text}")
+    if single and not fallen and max(top.steps) > top.best.dims["users"]:
+        yield f"No collapse up to {counted(max(top.steps), noun)}."

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final, TypeAlias
 
 from serve_bench.analysis.checks import unfair_sentences
@@ -18,7 +18,6 @@ from serve_bench.view.about_run import EXECUTION, asked, machine, method
 from serve_bench.view.blocks import gaps, page_doubts, section
 from serve_bench.view.csv import json_of, pick, run_json
 from serve_bench.view.document import (
-    Block,
     Document,
     Finding,
     Prose,
@@ -64,7 +63,6 @@ class View:
     findings: Sequence[str] = ()
     sections: Sequence[Section] = ()
     charts: Sequence[Section] = ()
-    cpu: Sequence[Block] = ()
     traced: Sequence[ViewRow] = ()
     facts: Sequence[tuple[str, str]] = ()
     definitions: Sequence[str] = ()
@@ -108,25 +106,20 @@ class RunLook:
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """What is missing, what the rows show, what is doubted; the SLO behind the headline."""
-        found = list(self._sentences())
-        if self._slo is not None:
-            found.insert(1 + sum(finding.tone == "bad" for finding in found), self._slo[0])
-        return (*sentences(unfair_sentences(self.result.trials), "bad"), *found)
+        bad = (*unfair_sentences(self.result.trials), *self.view.alarms, *self._gaps())
+        found = sentences(self.view.findings)
+        slo = () if self._slo is None else (self._slo[0],)
+        return (*sentences(bad, "bad"), *found[:1], *slo, *found[1:])
 
     @cached_property
     def _slo(self) -> tuple[Finding, Section] | None:
         return slo_parts(self.result)
 
-    def _sentences(self) -> tuple[Finding, ...]:
-        bad = (*self.view.alarms, *self._gaps())
-        return (*sentences(bad, "bad"), *sentences(self.view.findings))
-
     def _gaps(self) -> Iterator[str]:
-        rows = [row for row in self.view.rows if row.dims["status"] != "profiled"]
-        missing = sum(row.dims["status"] != "measured" for row in rows)
-        planned, nouns = len(rows), ""
-        if self.view.planned is not None:
-            missing, planned, nouns = self.view.planned
+        states = [row.dims["status"] for row in self.view.rows]
+        rows = [state for state in states if state != "profiled"]
+        counted = (len(rows) - rows.count("measured"), len(rows), "")
+        missing, planned, nouns = self.view.planned or counted
         failed = [failure.message for failure in self.page.all_failures]
         if planned or self.view.planned is None:
             yield from gaps(missing, planned, failed, self.lens.noun, nouns)
@@ -162,18 +155,11 @@ class RunLook:
         if texts := (*view.definitions, *notes):
             yield Section("how", "Notes", (Prose(texts, "quiet", listed=True),))
         yield from view.charts
-        if view.cpu or any(trial.usage for entry in page.entries for trial in entry.line.trials):
-            yield Section("cpu", "CPU by process, and limits", self._cpu_blocks)
-        rows = [row for row in view.traced if row.entry is not None]
-        yield from waterfall.sections(
-            waterfall.of_line(row.name, row.entry.line) for row in rows if row.entry is not None
-        )
+        if any(trial.usage for entry in page.entries for trial in entry.line.trials):
+            yield Section("cpu", "CPU by process, and limits", partial(inside_blocks, page))
+        yield from waterfall.sections(view.traced)
         yield from section("profiles", "Flamegraphs", flamegraphs(view.rows))
         yield method(self.result, view.rows)
-
-    def _cpu_blocks(self) -> Iterator[Block]:
-        yield from self.view.cpu
-        yield from inside_blocks(self.page)
 
     def json_text(self) -> str:
         """The run for programs: figures unrounded, with their units."""
@@ -218,6 +204,6 @@ class RunLook:
 def look(result: Result, options: ReportOptions, lens: Lens) -> RunLook:
     """A run through the lens of its kind. Raises FormatError for damaged records."""
     shown = lens.condense(result)
-    page = page_of(shown, published=options.published, where=options.where, usage_of=lens.usage_of)
+    page = page_of(shown, options.where, lens.usage_of)
     rows = make_rows(page, (*EXECUTION, *lens.figures))
     return RunLook(result, shown, options, lens, page, lens.build(result, page, rows, options))

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import functools
 import json
-from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Final
 
 from serve_bench.core.result import JsonObject, Row, Traffic, cell_slug
+from serve_bench.view.figures import Value
 
 MICRO: Final = "ray_serve_microbenchmark.json"
 NIGHTLY: Final = "serve_nightly.json"
@@ -24,19 +24,6 @@ _ROWS: Final = {"single client": "single_client", "8 clients": "eight_clients"}
 _WRK_CELL: Final = "bs1-ongoing10000-rep8"  # as in the published `noop_latency.py` command line
 
 
-@dataclass(frozen=True)
-class Published:
-    """A published figure in requests/s. `by` names the client if it is another than the row's."""
-
-    mean: float
-    std: float | None = None
-    by: str | None = None
-
-    def __str__(self) -> str:
-        spread = "" if self.std is None else f" ± {self.std}"
-        return f"{self.mean}{spread}" + (f" ({self.by})" if self.by else "")
-
-
 @functools.cache
 def reference(name: str) -> Any:
     """A shipped file of published figures."""
@@ -44,17 +31,18 @@ def reference(name: str) -> Any:
     return json.loads(place.read_text(encoding="utf-8"))
 
 
-def published_for(cell: JsonObject, row: Row) -> Published | None:
-    """The published figure for a row of the no-op matrix; None where there is none."""
+def published_for(cell: JsonObject, row: Row) -> Value | None:
+    """The published requests/s of a row of the no-op matrix, with their std; None where there are
+    none. Those of 100 connections are by wrk."""
     if row.traffic != Traffic() or row.loop != "closed":
         return None
     if row.connections == 100 and row.client == "raw" and cell_slug(cell) == _WRK_CELL:
-        return Published(reference(MICRO)["noop_wrk"]["requests_per_s"], by="wrk")
+        return Value(reference(MICRO)["noop_wrk"]["requests_per_s"])
     name = _ROWS.get(row.label) if row.client == "aiohttp" else None
     for known in reference(MICRO)["cells"] if name else ():
         axes = {key: value for key, value in known.items() if not isinstance(value, dict)}
         if cell_slug(axes) == cell_slug(cell):
-            return Published(known[name]["mean"], known[name]["std"])
+            return Value(known[name]["mean"], known[name]["std"])
     return None
 
 
@@ -64,7 +52,8 @@ def published_notes() -> tuple[str, ...]:
     micro, nightly = reference(MICRO), reference(NIGHTLY)
     wrk, claims = micro["noop_wrk"], nightly["claims"]
     times = ", ".join(f"{share} {wrk['latency_ms'][share]} ms" for share in ("p50", "p90", "p99"))
-    by_wrk = f"{wrk['command']} against {wrk['setup']}: {wrk['requests_per_s']} requests/s, {times}"
+    by_wrk = f"100 connections: {wrk['command']} against {wrk['setup']}: "
+    by_wrk += f"{wrk['requests_per_s']} requests/s, {times}"
     return (
         _credit(micro["source"], micro["hardware"]),
         _credit(by_wrk, micro["hardware"]),

@@ -23,22 +23,24 @@ from serve_bench.view.blocks import (
 )
 from serve_bench.view.charts import Chart, HeatCell, Point
 from serve_bench.view.document import Block, Charts, Folded, Section
-from serve_bench.view.figures import FIGURES, scale
+from serve_bench.view.figures import FIGURES
 from serve_bench.view.frame import BARS, ViewRow, differ
 from serve_bench.view.inside import mean_by_role
 
 OPEN: Final = 2
 """So many headings of a section have their charts open."""
 
+PARTS_OF_LATENCY: Final = ("service_time", "send_lag")
+"""Of an open loop: from the moment a request was sent, and until then."""
+
 Panel: TypeAlias = tuple[str, Sequence[ViewRow]]
 """A heading, and the rows below it."""
 
 
-def chart_sections(rows: Sequence[ViewRow], base: str = "variant") -> Iterator[Section]:
-    """The charts of rows that were measured without a profiler. `base`: the dimension that has a
-    colour."""
+def chart_sections(rows: Sequence[ViewRow]) -> Iterator[Section]:
+    """The charts of rows that were measured without a profiler. A variant has a colour."""
     measured = [row for row in rows if MAIN in row.values and row.dims.get("status") != "profiled"]
-    rates = Charts(partial(_draw_rates, measured, base))
+    rates = Charts(partial(_draw_rates, measured))
     yield from section("throughput", "Throughput by row", [rates] if measured else [])
     for metric in (LATENCY, streams.TTFT, streams.ITL):
         shown = [row for row in measured if (row.value(f"{metric}_count") or 0) > 1]
@@ -74,7 +76,7 @@ def _titled(what: str, heading: str) -> str:
     return f"{what}: {heading}" if heading else what
 
 
-def _draw_rates(rows: Sequence[ViewRow], base: str) -> Iterator[Chart]:
+def _draw_rates(rows: Sequence[ViewRow]) -> Iterator[Chart]:
     """Requests/s of all rows: as a matrix where cells differ in several axes, else as dots. Loads
     differ in rate by their nature, so that each has a chart where there are several cells."""
     cells = [{} if row.entry is None else row.entry.line.cell for row in rows]
@@ -83,54 +85,52 @@ def _draw_rates(rows: Sequence[ViewRow], base: str) -> Iterator[Chart]:
     for load in dict.fromkeys(str(row.dims["row"]) if apart else "" for row in rows):
         loaded = [row for row in rows if load in ("", row.dims["row"])]
         title = _titled("Requests/s", load)
-        matrix = list(draw_matrix(title, loaded, MAIN, axes, base)) if len(axes) > 1 else []
-        yield from matrix
+        if len(axes) > 1 and (matrix := [*_draw_matrix(title, loaded, axes)]):
+            yield from matrix
+            continue
         points = []
         for row in loaded:
-            label = (row.group if apart else row.name).removesuffix(f", {row.dims[base]}")
-            value = row.values[MAIN]
-            points.append(Point(label, str(row.dims[base]), value.value, *value.ends))
-        if not matrix:
-            yield drawn.intervals(title, points, FIGURES[MAIN].shown, caption=BARS)
+            variant, value = str(row.dims["variant"]), row.values[MAIN]
+            label = (row.group if apart else row.name).removesuffix(f", {variant}")
+            points.append(Point(label, variant, value.value, *value.ends))
+        yield drawn.intervals(title, points, FIGURES[MAIN].shown, caption=BARS)
 
 
-def draw_matrix(
-    title: str, rows: Sequence[ViewRow], figure: str, axes: Sequence[str], base: str
-) -> Iterator[Chart]:
-    """A figure as a heat map: the axis with the most values is across, the others and the dimension
-    `base`, whose values are names, are down. Nothing where most cells would be empty."""
+def _draw_matrix(title: str, rows: Sequence[ViewRow], axes: Sequence[str]) -> Iterator[Chart]:
+    """Requests/s as a heat map: the axis with the most values is across, the others and the variant
+    are down. Nothing where most cells would be empty."""
     across = max(axes, key=lambda axis: len({str(row.dims.get(axis)) for row in rows}))
-    down = [axis for axis in (*axes, *differ(rows, [base])) if axis != across]
-    unit = FIGURES[figure].shown
-    factor = scale(FIGURES[figure].unit, unit)
+    down = [axis for axis in axes if axis != across]
     cells = []
     for row in rows:
-        places = {axis: str(row.dims.get(axis, "-")) for axis in (across, *down)}
-        names = [places[axis] if axis == base else f"{axis} {places[axis]}" for axis in down]
-        value = row.values[figure].value * factor
-        cells.append(HeatCell(places[across], ", ".join(names), value, row.text(figure)))
+        names = [f"{axis} {row.dims.get(axis, '-')}" for axis in down]
+        names += [str(row.dims["variant"])] if differ(rows, ["variant"]) else []
+        x = str(row.dims.get(across, "-"))
+        cells.append(HeatCell(x, ", ".join(names), row.values[MAIN].value, row.text(MAIN)))
     if 2 * len(cells) >= len({cell.x for cell in cells}) * len({cell.y for cell in cells}):
+        unit = FIGURES[MAIN].shown
         caption = f"The darker, the more {unit}. Empty: not measured."
         yield drawn.heat_map(title, cells, across, unit, caption)
 
 
 def _draw_curves(metric: str, name: str, panel: Panel) -> Iterator[Chart]:
-    """Percentile curves; a log axis has no place for events that came together."""
+    """Percentile curves: the metric of each row; of a single open loop what its latency is made of
+    too. A log axis has no place for a lag of 0, and events that came together."""
     heading, rows = panel
+    times = {row.name: (row, metric) for row in rows}
+    if metric == LATENCY and len(rows) == 1 and rows[0].dims.get("loop") == "open":
+        times = {streams.name(time): (rows[0], time) for time in (LATENCY, *PARTS_OF_LATENCY)}
     curves = {
-        row.name: above
-        for row in rows
-        if (above := [point for point in latency_curve(row.trials, metric) if point[1] > 0])
+        line: above
+        for line, (row, time) in times.items()
+        if (above := [point for point in latency_curve(row.trials, time) if point[1] > 0])
     }
     _, _, meaning = FIGURES[f"{metric}_p50"].meaning.partition(": ")
     merged = "; histograms of all launches, merged" if len(rows[0].trials) > 1 else ""
     caption = f"{meaning[0].upper()}{meaning[1:]}{merged}. "
     caption += "A curve ends where a single response lies beyond it."
-    yield from percentile_charts(_titled(name, heading), curves, caption, _parts(rows))
-
-
-def _parts(rows: Sequence[ViewRow]) -> dict[str, tuple[str, str]]:
-    return {row.name: (str(row.dims["variant"]), row.name) for row in rows}
+    parts = {line: (str(row.dims["variant"]), line) for line, (row, _) in times.items()}
+    yield from percentile_charts(_titled(name, heading), curves, caption, parts)
 
 
 def _draw_windows(panel: Panel) -> Iterator[Chart]:

@@ -1,49 +1,50 @@
-"""What a report shows, in order: variants, their cells, the rows of each with what doubts them.
+"""What a report shows: the rows of a run with what doubts them, and its variants.
 
 Rule: all that belongs together is joined here once; a form of report only lays it out. Nothing is
-left out: what was planned and not measured has its entry too, and a failure stands where it
-struck (variant, cell or row). No layout, no colour here.
+left out: what was planned and not measured has its entry too, and a failure stands where it struck
+(row, variant or run). No layout, no colour here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import chain
 from typing import Any, Final, TypeAlias
 
 from serve_bench.analysis.checks import Warning, checks
-from serve_bench.analysis.statistics import MAIN, Line, Spread, answered, summarize, variants
+from serve_bench.analysis.statistics import MAIN, Line, answered, summarize, variants
 from serve_bench.analysis.verdict import Verdict, limited_by, prevailing
-from serve_bench.core.result import Failure, JsonObject, Launch, Result, Trial, cell_slug
+from serve_bench.core.result import Failure, Launch, Result, Trial, cell_slug
 from serve_bench.view.document import Finding
-from serve_bench.view.inside import facts, profiling_costs, served_facts
-from serve_bench.view.published import Published, published_for
-from serve_bench.view.texts import limited_line
+from serve_bench.view.inside import describe_profiled, served_facts
+from serve_bench.view.names import RowNames, names_of_lines
 
 NS_PER_MS: Final = 1e6
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One row, with the doubts and failures that are about it alone."""
+    """One row, with the doubts and failures that are about it alone. `facts`: lines that are
+    neither; `verdicts`: by launch, where CPU was sampled."""
 
     line: Line
     warnings: tuple[Warning, ...]
     failures: tuple[Failure, ...]
-    published: Published | None = None
-    facts: tuple[str, ...] = ()  # lines that are neither a doubt nor a failure
-    verdicts: Mapping[str, Verdict] = field(default_factory=dict)  # by launch, where sampled
-
-    @property
-    def rate(self) -> Spread | None:
-        """The throughput, if it was measured."""
-        return self.line.spreads.get(MAIN)
+    facts: tuple[str, ...] = ()
+    verdicts: Mapping[str, Verdict] = field(default_factory=dict)
 
     @property
     def limited(self) -> Verdict | None:
         """What limited the row, in most of its launches; None where CPU was not sampled."""
         return prevailing(tuple(self.verdicts.values())) if self.verdicts else None
+
+    @property
+    def hint(self) -> str:
+        """What to try against that; empty where it is not known."""
+        limit = self.limited
+        return f"hint, {limit.cause}: {limit.hint}" if limit is not None and limit.hint else ""
 
     @property
     def label(self) -> str:
@@ -78,57 +79,40 @@ def warning_finding(warning: Warning, about: str = "") -> Finding:
 
 
 @dataclass(frozen=True)
-class CellPart:
-    """One cell of a variant."""
-
-    cell: JsonObject
-    failures: tuple[Failure, ...]
-    entries: tuple[Entry, ...]
-
-
-@dataclass(frozen=True)
 class VariantPart:
-    """One variant: its flags, what the proof of its launches says, and its cells."""
+    """One variant: its flags, what the proof of its launches says, and what is doubted and failed
+    of it that is about none of its rows alone."""
 
     name: str
     env: tuple[str, ...]
     engaged: str
-    owners: tuple[str, ...]  # "HTTP by haproxy", "handles by gRPC"
     warnings: tuple[Warning, ...]
     failures: tuple[Failure, ...]
-    cells: tuple[CellPart, ...]
-
-    @property
-    def entries(self) -> tuple[Entry, ...]:
-        return tuple(entry for part in self.cells for entry in part.entries)
 
 
 @dataclass(frozen=True)
 class Page:
-    """A whole run as it is to be shown. `base` is the variant of the ratios, if there are any."""
+    """A run as it is to be shown: its rows by variant and cell, its variants, and what is about
+    neither."""
 
+    entries: tuple[Entry, ...]
+    names: RowNames
     variants: tuple[VariantPart, ...]
     warnings: tuple[Warning, ...]
     failures: tuple[Failure, ...]
-    base: str | None
-    launches: int
     notes: tuple[str, ...]
     where: str | None
 
     @property
-    def entries(self) -> tuple[Entry, ...]:
-        return tuple(entry for part in self.variants for entry in part.entries)
+    def base(self) -> str | None:
+        """The variant of the ratios; None where there is one alone."""
+        return self.variants[0].name if len(self.variants) > 1 else None
 
     @property
     def all_failures(self) -> tuple[Failure, ...]:
-        """Those of the run, then of each variant with its cells and rows."""
-        failures = list(self.failures)
-        for variant in self.variants:
-            failures += variant.failures
-            for cell in variant.cells:
-                failures += cell.failures
-                failures += (failure for entry in cell.entries for failure in entry.failures)
-        return tuple(failures)
+        """Those of the run, of its variants, then of its rows."""
+        parts = [part.failures for part in self.variants]
+        return (*self.failures, *chain(*parts, *(entry.failures for entry in self.entries)))
 
 
 UsageOf: TypeAlias = Callable[[Trial], Mapping[str, Any]]
@@ -136,63 +120,43 @@ UsageOf: TypeAlias = Callable[[Trial], Mapping[str, Any]]
 
 
 def page_of(
-    result: Result,
-    *,
-    published: bool = False,
-    where: str | None = None,
-    usage_of: UsageOf = lambda trial: trial.usage,
+    result: Result, where: str | None = None, usage_of: UsageOf = lambda trial: trial.usage
 ) -> Page:
-    """Join figures, doubts, failures and, if wanted, published figures."""
-    lines, warnings = summarize(result), checks(result)
-    names = variants(result)
+    """Joins figures, doubts and failures."""
+    lines, warnings, names = summarize(result), checks(result), variants(result)
+    beside = defaultdict[tuple[str, str], list[Trial]](list)
+    for line in lines:
+        beside[line.variant, cell_slug(line.cell)] += line.trials
+    entries = tuple(
+        _entry(line, result, warnings, beside[line.variant, cell_slug(line.cell)], usage_of)
+        for line in lines
+    )
+    keys = {key for line in lines for key in line.keys}
+    others = [failure for failure in result.failures if failure.key not in keys]
     parts = []
     for name in names:
-        mine = [line for line in lines if line.variant == name]
-        cells = []
-        for _, group in groupby(mine, key=lambda line: cell_slug(line.cell)):
-            rows = list(group)
-            beside = [trial for line in rows for trial in line.trials]
-            entries = tuple(
-                _entry(line, result, warnings, beside, published, usage_of) for line in rows
-            )
-            struck = _failures_of(result, name, rows[0].cell)
-            cells.append(CellPart(rows[0].cell, struck, entries))
         launches = [launch for launch in result.launches if launch.variant.name == name]
         parts.append(
             VariantPart(
                 name=name,
-                env=env_of(name, result, launches),
+                env=_env_of(name, result, launches),
                 engaged=engaged_of(launches),
-                owners=owners_of(launches),
                 warnings=tuple(seen for seen in warnings if seen.variant == name),
-                failures=_failures_of(result, name, None),
-                cells=tuple(cells),
+                failures=tuple(failure for failure in others if failure.variant == name),
             )
         )
-    keys = {key for line in lines for key in line.keys}
-    placed = [
-        failure
-        for part in parts
-        for failures in (part.failures, *(cell.failures for cell in part.cells))
-        for failure in failures
-    ]
-    spreads = [spread for line in lines for spread in line.spreads.values()]
     return Page(
+        entries=entries,
+        names=names_of_lines(lines),
         variants=tuple(parts),
         warnings=tuple(seen for seen in warnings if seen.key is None and seen.variant is None),
-        failures=tuple(
-            failure
-            for failure in result.failures
-            if failure.key not in keys and failure not in placed
-        ),
-        base=names[0] if len(names) > 1 else None,
-        launches=max((spread.launches for spread in spreads), default=0),
-        notes=tuple(_notes(result, lines, parts)),
+        failures=tuple(failure for failure in others if failure.variant not in names),
+        notes=tuple(_notes(result, entries)),
         where=where,
     )
 
 
-def _notes(result: Result, lines: Sequence[Line], parts: Sequence[VariantPart]) -> Iterator[str]:
+def _notes(result: Result, entries: Sequence[Entry]) -> Iterator[str]:
     """How the figures were got, and what to try against each cause that limited a row."""
     windows = {
         (len(trial.metrics[MAIN].windows or ()), trial.window_s)
@@ -202,70 +166,40 @@ def _notes(result: Result, lines: Sequence[Line], parts: Sequence[VariantPart]) 
     if windows:
         shown = " or ".join(f"{count} x {length:g} s" for count, length in sorted(windows))
         yield f"requests/s: mean ± std (ddof 0) over windows, {shown}; latency in ms"
-    if any(line.status == "profiled" for line in lines):
+    if result.profiled:
         yield "profiled rows were slowed by the profiler and enter no mean and no ratio"
-    absent = [
-        trial.serve_metrics.get("why")
-        for trial in result.trials
-        if trial.serve_metrics.get("status") == "absent"
-    ]
-    if absent:
+    seen = [trial.serve_metrics for trial in result.trials]
+    if absent := [metrics.get("why") for metrics in seen if metrics.get("status") == "absent"]:
         yield f"Serve's own metrics are absent in {len(absent)} trials: {absent[0]}"
-    limits = [entry.limited for part in parts for entry in part.entries]
-    yield from dict.fromkeys(f"hint, {limit.cause}: {limit.hint}" for limit in limits if limit)
+    yield from dict.fromkeys(entry.hint for entry in entries if entry.hint)
     if (place := result.run.suite.get("load_on")) is not None:
         whose = place.get("address") or "that is measured"
         yield f"load: from actors on nodes of a Ray cluster ({whose})"
 
 
-def _failures_of(result: Result, variant: str, cell: JsonObject | None) -> tuple[Failure, ...]:
-    """The failures of a variant as a whole, or of one of its cells as a whole."""
-    slug = None if cell is None else cell_slug(cell)
-    return tuple(
-        failure
-        for failure in result.failures
-        if failure.variant == variant
-        and failure.key is None
-        and (None if failure.cell is None else cell_slug(failure.cell)) == slug
-    )
-
-
 def _entry(
     line: Line,
     result: Result,
-    warnings: Iterable[Warning],
+    warnings: Sequence[Warning],
     beside: Sequence[Trial],
-    published: bool,
     usage_of: UsageOf,
 ) -> Entry:
     """A row with all that is about it. `beside`: the trials of its cell."""
-    profiled = line.status == "profiled"
-    front = front_of(result.run.suite)
+    profiled, front = line.status == "profiled", front_of(result.run.suite)
     # Where nothing was completed the question is why it failed: full slots are a reason.
     verdicts = {
         trial.launch: limited_by(replace(trial, usage=usage), front, beside=beside)
         for trial in (() if profiled else line.trials)
         if (usage := usage_of(trial)) and (answered(trial) or trial.counts.failed.get("rejected"))
     }
-    if profiled:
-        costs = profiling_costs(result)
-        notes = [fact for trial in line.trials for fact in facts(trial, costs)]
-    else:
-        notes = [limited_line(tuple(verdicts.values()))] if verdicts else []
+    notes = [fact for trial in line.trials if profiled for fact in describe_profiled(trial, result)]
+    if not profiled:
         stretched = (trial.client.get("stretched") for trial in line.trials)
         notes += dict.fromkeys(str(words) for words in stretched if words)
         notes += served_facts(line.trials, line.cell.get("max_batch_size", 1))
-    struck = (seen for seen in result.failures if seen.key in line.keys and seen.what != "worker")
-    return Entry(
-        line=line,
-        warnings=tuple(
-            seen for seen in warnings if seen.key in line.keys and seen.profiled == profiled
-        ),
-        failures=() if profiled else tuple(struck),
-        published=published_for(line.cell, line.row) if published else None,
-        facts=tuple(notes),
-        verdicts=verdicts,
-    )
+    doubts = [seen for seen in warnings if seen.key in line.keys and seen.profiled == profiled]
+    struck = [seen for seen in result.failures if seen.key in line.keys and seen.what != "worker"]
+    return Entry(line, tuple(doubts), () if profiled else tuple(struck), tuple(notes), verdicts)
 
 
 def front_of(suite: Mapping[str, Any]) -> str | None:
@@ -278,25 +212,13 @@ def front_of(suite: Mapping[str, Any]) -> str | None:
     return ingress if name is None else f"{name}:{ingress}"
 
 
-def env_of(name: str, result: Result, launches: list[Launch]) -> tuple[str, ...]:
+def _env_of(name: str, result: Result, launches: Sequence[Launch]) -> tuple[str, ...]:
     """The flags of a variant: of its launches, or as the suite has them if none succeeded."""
-    if launches:
-        env = launches[0].variant.env
-        return tuple(f"{key}={value}" for key, value in env.items())
+    envs = [launch.variant.env for launch in launches]
     for planned in result.run.suite.get("variants", ()):
         if isinstance(planned, dict) and planned.get("name") == name:
-            return tuple(f"{key}={value}" for key, value in planned.get("env", {}).items())
-    return ()
-
-
-def engaged_of(launches: Sequence[Launch]) -> str:
-    """Who serves HTTP and which versions run, as the proof of the launches says."""
-    words: list[str] = []
-    for launch in launches:
-        words += owners_of([launch])
-        versions = launch.proof.get("versions") or {}
-        words += [f"{name} {value}" for name, value in versions.items() if value]
-    return ", ".join(dict.fromkeys(words))
+            envs.append(planned.get("env", {}))
+    return tuple(f"{key}={value}" for key, value in envs[0].items()) if envs else ()
 
 
 _BY_GRPC: Final = {
@@ -307,16 +229,19 @@ _BY_GRPC: Final = {
 reference (an object of Ray's store), where they are off. By the role that resolved them."""
 
 
-def owners_of(launches: Sequence[Launch]) -> tuple[str, ...]:
-    """Who serves HTTP, and how requests get to replicas, as the proof of the launches says. HAProxy
-    sends them to the HTTP port of a replica: there is no proxy of Serve on their way."""
-    ways = []
+def engaged_of(launches: Sequence[Launch]) -> str:
+    """Who serves HTTP, how requests get to replicas, and which versions run, as the proof of the
+    launches says. HAProxy sends requests to the HTTP port of a replica: there is no proxy of Serve
+    on their way."""
+    words: list[str] = []
     for launch in launches:
         owner = launch.proof.get("port_owner")
         name = owner.get("name") if isinstance(owner, dict) else owner
-        ways += [] if owner is None else [f"HTTP by {name}"]
+        words += [] if owner is None else [f"HTTP by {name}"]
         for role, (flag, who) in _BY_GRPC.items():
             flags = launch.proof.get("flags", {}).get(role, {})
             if flag in flags and not (role == "proxy" and "haproxy" in str(name)):
-                ways.append(f"{who} by {'gRPC' if flags[flag] else 'reference'}")
-    return tuple(dict.fromkeys(ways))
+                words.append(f"{who} by {'gRPC' if flags[flag] else 'reference'}")
+        versions = launch.proof.get("versions") or {}
+        words += [f"{name} {value}" for name, value in versions.items() if value]
+    return ", ".join(dict.fromkeys(words))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import starmap
 
+from serve_bench.core.result import Trial
 from serve_bench.view.document import (
     Block,
     Code,
@@ -16,27 +18,24 @@ from serve_bench.view.document import (
 )
 from serve_bench.view.frame import ViewRow
 from serve_bench.view.inside import mean_by_role, usage_table
-from serve_bench.view.names import names_of
 from serve_bench.view.rows import Page
 from serve_bench.view.texts import cell_title
 
 
 def inside_blocks(page: Page) -> Iterator[Block]:
     """CPU and memory by process in each cell, and what each verdict rests on; folded."""
-    tables = []
-    for part in page.variants:
-        for cell in part.cells:
-            lines = [entry.line for entry in cell.entries if entry.line.status != "profiled"]
-            sampled = [(line.row.label, line.trials) for line in lines if mean_by_role(line.trials)]
-            caption = f"Variant {part.name}: {cell_title(cell.cell)}, % of a core"
-            tables += [usage_table(caption, sampled)] if sampled else []
-    if tables:
+    sampled: dict[str, list[tuple[str, Sequence[Trial]]]] = {}
+    for line in (entry.line for entry in page.entries):
+        if line.status != "profiled" and mean_by_role(line.trials):
+            caption = f"Variant {line.variant}: {cell_title(line.cell)}, % of a core"
+            sampled.setdefault(caption, []).append((line.row.label, line.trials))
+    if sampled:
+        tables = starmap(usage_table, sampled.items())
         yield Folded("CPU and memory by process, in figures", tuple(tables))
-    names = names_of(page)
     rows = [
         TableRow(
             (launch, verdict.text, "; ".join((*verdict.reasons, *verdict.unseen)) or "-"),
-            group=names.whole(entry),
+            group=page.names.name(entry.line),
         )
         for entry in page.entries
         for launch, verdict in entry.verdicts.items()
@@ -60,19 +59,15 @@ def failure_blocks(page: Page) -> Iterator[Block]:
 
 def flamegraphs(rows: Sequence[ViewRow]) -> Iterator[Block]:
     """The flamegraphs of profiled rows, those of the first open."""
+    words = "the wider a frame, the more samples had it on the stack"
     opened = False
     for row in rows:
-        profiles = [profile for trial in row.trials for profile in trial.profiles]
         drawn = []
-        for profile in profiles:
-            path = str(profile.get("path", ""))
-            if path and "failed" not in profile:
-                process = f"{profile['role']} {profile['pid']}"
-                words = (
-                    f"flamegraph of {process} during {row.name}: the wider a frame, the more "
-                    "samples had it on the stack"
-                )
-                drawn.append(Flamegraph(f"{row.name}: {process}", path, words))
+        for profile in (profile for trial in row.trials for profile in trial.profiles):
+            if profile.get("path") and "failed" not in profile:
+                what = f"{profile['role']} {profile['pid']}"
+                said = f"flamegraph of {what} during {row.name}: {words}"
+                drawn.append(Flamegraph(f"{row.name}: {what}", str(profile["path"]), said))
         if drawn:
             yield from [Folded(row.name, tuple(drawn))] if opened else drawn
             opened = True

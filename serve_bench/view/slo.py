@@ -15,7 +15,7 @@ from serve_bench.analysis.statistics import Line, LowerBound, summarize
 from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.figures import counted
 from serve_bench.core.result import Result, Run
-from serve_bench.core.slo import Objective, Slo, parse_slo, share_text, time_text
+from serve_bench.core.slo import Slo, parse_slo
 from serve_bench.view.document import Column, Finding, Number, Section, Table, TableRow, Text, Tone
 from serve_bench.view.names import names_of_lines
 from serve_bench.view.rows import NS_PER_MS
@@ -49,16 +49,13 @@ def slo_parts(result: Result) -> tuple[Finding, Section] | None:
         return None
     columns = (
         Column("row", number=False),
-        *(Column(objective.name, _limit(objective)) for objective in slo.objectives),
+        *(Column(goal.name, goal.text.removeprefix(f"{goal.name} ")) for goal in slo.objectives),
         Column("margin"),
         Column("SLO", number=False),
     )
-    note = (
-        "margin: what is left of the limit, the least of all objectives; of goodput, points above "
-        "the limit"
-    )
+    note = "margin: what is left of the limit, the least of all; of goodput, points above the limit"
     title = "Service level objectives"
-    table = Table(title, columns, tuple(_table_row(row) for row in rows), (note,))
+    table = Table(title, columns, tuple(map(_table_row, rows)), (note,))
     return _find(slo, rows), Section("slo", title, (table,), "headline")
 
 
@@ -88,29 +85,20 @@ def reasons(rows: Sequence[RowSlo], word: SloWord) -> str:
     return f"{found[0].name}: {found[0].worst.text}{more}"
 
 
-def _limit(objective: Objective) -> str:
-    if objective.timed:
-        return f"<= {time_text(objective.limit)}"
-    within = "" if objective.within_ns is None else f" in {time_text(objective.within_ns)}"
-    sign = "<=" if objective.kind == "errors" else ">="
-    return f"{sign} {share_text(objective.limit)}{within}"
-
-
 def _table_row(row: RowSlo) -> TableRow:
-    values: list[Number] = []
-    doubts: list[Finding] = []
+    values = []
     for judgement in row.judgements:
         value = judgement.value
         if value is not None:
             value = value / NS_PER_MS if judgement.objective.timed else 100 * value
         tone: Tone = "plain" if judgement.met else TONES[judgement.word]
         values.append(Number(judgement.value_text, value, tone))
-        if judgement.met is None:
-            doubts.append(Finding(judgement.why_not, "not-judged", "doubt"))
+    open_ = (judgement.why_not for judgement in row.judgements if judgement.met is None)
+    doubts = tuple(Finding(why, "not-judged", "doubt") for why in open_)
     worst = row.worst.margin
     margin = Number(row.worst.margin_text, None if worst is None else 100 * worst)
     verdict = Text(row.word, TONES[row.word])
-    return TableRow((row.name, *values, margin, verdict), tuple(doubts))
+    return TableRow((row.name, *values, margin, verdict), doubts)
 
 
 def slo_json(run: Run, line: Line) -> dict[str, Any]:

@@ -20,34 +20,32 @@ Traced = tuple[Trial, list[Mapping[str, Any]]]
 
 def traced_trials(result: Result) -> list[Traced]:
     """The trials that have single requests, with these."""
-    every = [(one, list(one.waterfall.get("requests") or ())) for one in result.trials]
-    return [(one, requests) for one, requests in every if requests]
-
-
-def _name(trial: Trial) -> str:
-    """`optimized, 100 connections, launch 1`."""
-    return f"{trial.variant}, {cell_slug(trial.cell)}, {trial.row.label}, launch {trial.launch}"
+    pairs = [(trial, list(trial.waterfall.get("requests") or ())) for trial in result.trials]
+    return [(trial, requests) for trial, requests in pairs if requests]
 
 
 def trace_text(result: Result) -> str:
     """The content of the file: a process for each trial, a thread for each request and for each
     call that it made: calls overlap, and events of a thread may not."""
     trials = traced_trials(result)
-    first = min((int(one["due_unix_ns"]) for _, every in trials for one in every), default=0)
+    dues = (int(request["due_unix_ns"]) for _, requests in trials for request in requests)
+    first = min(dues, default=0)
     events: list[dict[str, Any]] = []
     for pid, (trial, requests) in enumerate(trials, 1):
-        events.append(_named("process_name", pid, 0, _name(trial)))
+        cell = cell_slug(trial.cell)
+        name = f"{trial.variant}, {cell}, {trial.row.label}, launch {trial.launch}"
+        events.append(_name_place("process_name", pid, 0, name))
         threads = count(1)
-        for request in sorted(requests, key=lambda one: int(one["due_unix_ns"])):
-            at = int(request["due_unix_ns"]) - first
-            for depth, name, spans in _tracks(request):
+        for request in sorted(requests, key=lambda request: int(request["due_unix_ns"])):
+            begin_ns = int(request["due_unix_ns"]) - first
+            for depth, deployment, spans in _list_tracks(request):
                 tid = next(threads)
-                events.append(_named("thread_name", pid, tid, f"{'  ' * depth}{name}"))
-                about = {"cat": name, "pid": pid, "tid": tid, "args": {"trace": request["trace"]}}
-                events += [
-                    {"name": hop, "ph": "X", "ts": (at + begin) / 1e3, "dur": ns / 1e3, **about}
-                    for hop, begin, ns in spans
-                ]
+                events.append(_name_place("thread_name", pid, tid, f"{'  ' * depth}{deployment}"))
+                about: dict[str, Any] = {"cat": deployment, "pid": pid, "tid": tid}
+                about["args"] = {"trace": request["trace"]}
+                for hop, after_ns, ns in spans:
+                    times = {"ts": (begin_ns + after_ns) / 1e3, "dur": ns / 1e3}  # us
+                    events.append({"name": hop, "ph": "X", **times, **about})
     made = {
         "traceEvents": events,
         "displayTimeUnit": "ms",
@@ -56,13 +54,13 @@ def trace_text(result: Result) -> str:
     return json.dumps(made, ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
-def _named(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
+def _name_place(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
     return {"name": what, "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}}
 
 
-def _tracks(fall: Mapping[str, Any], depth: int = 0) -> Iterator[tuple[int, str, list[Any]]]:
+def _list_tracks(fall: Mapping[str, Any], depth: int = 0) -> Iterator[tuple[int, str, list[Any]]]:
     """The spans of a request, then those of each call below it."""
     whole = [] if depth else [["request", 0, fall["total_ns"]]]
     yield depth, str(fall["deployment"]), [*whole, *fall["spans"]]
-    for one in fall["calls"]:
-        yield from _tracks(one, depth + 1)
+    for call in fall["calls"]:
+        yield from _list_tracks(call, depth + 1)

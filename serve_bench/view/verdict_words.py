@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from serve_bench.analysis.comparing import floors_of
-from serve_bench.analysis.comparing.match import few, software_changes, software_of
 from serve_bench.analysis.comparing.model import (
     OPEN,
     About,
@@ -95,18 +94,14 @@ def _need(line: Compared, paired: bool) -> str:
 
 def _rounds(comparing: Comparing) -> str:
     """`6 rounds`, `4 to 6 of 6 rounds`, `3 launches a side`, `3 and 5 launches`."""
-    a, b = (_span(row.measured[side] for row in comparing.rows) for side in (0, 1))
+    spans = (sorted({row.measured[side] for row in comparing.rows} or {0}) for side in (0, 1))
+    a, b = (" to ".join(dict.fromkeys((str(span[0]), str(span[-1])))) for span in spans)
     if not comparing.paired:
         return f"{a} launch{'' if a == '1' else 'es'} a side" if a == b else f"{a} and {b} launches"
     planned = max((max(row.planned) for row in comparing.rows), default=0)
     of = "" if a == str(planned) else f" of {planned}"
     words = f"{a}{of} round{'' if planned == 1 else 's'}"
     return words if comparing.stop is None else f"{words} ({stop_text(comparing.stop)})"
-
-
-def _span(counts: Iterable[int]) -> str:
-    ordered = sorted(counts) or [0]
-    return " to ".join(dict.fromkeys((str(ordered[0]), str(ordered[-1]))))
 
 
 def stop_text(stop: RunStop) -> str:
@@ -182,42 +177,21 @@ def describe_method(comparing: Comparing) -> Iterator[str]:
         yield f"judged after each of at most {suite['rounds']} rounds: intervals are wider for it"
 
 
-# The sides.
-
-
-def describe_changes(comparing: Comparing) -> list[str]:
-    """In what B's code and packages are not A's."""
-    return software_changes(*(software_of(side.launches) for side in comparing.sides))
-
-
-def describe_difference(comparing: Comparing) -> str:
-    """Both sides with what launches prove of them alone, in one line: `A: default, HTTP by
-    ray::ProxyActor; B: optimized, HTTP by haproxy; protobuf 6.33 -> 7.1`."""
-    a, b = (side_facts(side) for side in comparing.sides)
-    apart = [fact for fact in a if fact not in b], [fact for fact in b if fact not in a]
-    parts = [
-        f"{letter}: {', '.join([name, *facts])}"
-        for letter, name, facts in zip("AB", comparing.names, apart, strict=True)
-    ]
-    return "; ".join([*parts, *few(describe_changes(comparing))])
-
-
-def side_facts(side: About) -> list[str]:
-    """What ran on a side, as its launches prove it: `no flags`, `HTTP by haproxy`, `ray 2.60.0`."""
+def describe_side(side: About) -> str:
+    """What ran on a side, as its launches prove it: `no flags, HTTP by haproxy, ray 2.60.0`."""
     suite = side.run.suite
     if (url := (suite.get("urls") or {}).get(side.name)) is not None:
-        return [f"{url}, a service that was up already"]
-    apps = {part["label"]: part.get("app") for part in suite.get("sides") or ()}
-    app = apps.get(side.name)
+        return f"{url}, a service that was up already"
+    app = {part["label"]: part.get("app") for part in suite.get("sides") or ()}.get(side.name)
     app = app.get("target") or app.get("name") if isinstance(app, dict) else app
-    flags = {launch.variant.name: dict(launch.variant.env) for launch in side.launches}
+    flags = {launch.variant.name: launch.variant.env for launch in side.launches}
     facts = (
         f"app {app}" if app else "",
         *(_settings(env) or "no flags" for env in flags.values() if len(flags) == 1),
         f"with {_settings(side.settings)}" if side.settings else "",
-        *(engaged_of(list(side.launches)) or "no launch recorded").split(", "),
+        engaged_of(side.launches) or "no launch recorded",
     )
-    return list(filter(None, facts))
+    return ", ".join(filter(None, facts))
 
 
 def _settings(settings: Mapping[str, object]) -> str:

@@ -8,28 +8,34 @@ spend lies within `downstream`, and stands below it by their names.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from serve_bench.analysis.statistics import LATENCY, Line
+from serve_bench.analysis.statistics import LATENCY
 from serve_bench.analysis.waterfall import ANSWERED, BETWEEN, ORDER, HopShift, slowest_of
 from serve_bench.view.blocks import distinct, section
-from serve_bench.view.charts import BarPart, Bars
-from serve_bench.view.document import (
-    Block,
-    Chart,
-    Charts,
-    Column,
-    Number,
-    Prose,
-    Section,
-    Table,
-    TableRow,
-)
+from serve_bench.view.charts import BarPart, Bars, Chart
+from serve_bench.view.document import Block, Charts, Prose, Section
+from serve_bench.view.figures import FIGURES, Value, declare
+from serve_bench.view.frame import Field, TableSpec, ViewRow, make_table
 from serve_bench.view.rows import NS_PER_MS
-from serve_bench.view.texts import latency
+
+for _name, _title, _meaning in (
+    ("mean", "mean", "mean time in a hop of traced requests"),
+    ("p50", "p50", "p50 of the time in a hop"),
+    ("p99", "p99", "p99 of the time in a hop"),
+    ("tail", "slowest", "mean time in a hop of the slowest traced requests"),
+):
+    declare(f"hop_{_name}", "ns", _meaning, title=_title)
+declare("hop_of_latency", "%", "mean time in a hop over the mean latency", title="share")
+
+FIELDS: Final = (
+    Field("name", "hop"),
+    *map(Field, ("hop_mean", "hop_of_latency", "hop_p99")),
+    *(Field(figure, detail=True) for figure in ("hop_p50", "hop_tail")),
+)
 
 MEANINGS: Final[Mapping[str, str]] = {
     "client late": "due, and not sent yet",
@@ -58,6 +64,10 @@ MEANINGS: Final[Mapping[str, str]] = {
 THE_APP: Final = ("user code", "downstream")
 """Hops of which an app's author expects the most."""
 
+MOST_PARTS: Final = 7
+"""Hops that have a colour; the smaller ones are one part."""
+
+TITLE: Final = "Where the time goes"
 
 Hops: TypeAlias = Mapping[str, Mapping[str, float]]
 """The figures of each hop, ns; those of the calls below are named by their deployment."""
@@ -80,15 +90,19 @@ class TracedRow:
 
     @property
     def hops(self) -> Hops:
-        """The latency, then each hop; of several launches the means of their figures."""
-        falls = [{"latency": fall["total"], **fall["hops"]} for fall in self.falls]
+        """The latency, then each hop in the order of the way, those of calls behind `downstream`;
+        of several launches the means of their figures."""
+        falls = [{LATENCY: fall["total"], **fall["hops"]} for fall in self.falls]
         names = dict.fromkeys(name for fall in falls for name in fall)
+        place = ORDER.index("downstream") + 1
+        calls = [name for name in names if name not in (LATENCY, *ORDER)]
         return {
             name: {
                 figure: sum(fall.get(name, {}).get(figure, 0.0) for fall in falls) / len(falls)
                 for figure in ("mean", "p50", "p99", "tail")
             }
-            for name in names
+            for name in (LATENCY, *ORDER[:place], *calls, *ORDER[place:])
+            if name in names
         }
 
     def count(self, name: str) -> int:
@@ -96,109 +110,64 @@ class TracedRow:
         return sum(int(fall.get(name, 0)) for fall in self.content)
 
     @property
+    def failed(self) -> Counter[str]:
+        """How many of its traced requests failed, by the hop that they were in."""
+        return sum((Counter(fall.get("failed") or {}) for fall in self.content), Counter[str]())
+
+    @property
     def seen(self) -> int:
         """How many of its traced requests have a waterfall."""
-        return sum(map(_seen, self.content))
+        return self.count("traced") - self.count("unseen") - self.failed.total()
 
     @property
     def tail(self) -> int:
         """How many of them are the slowest, of all trials together."""
-        return sum(slowest_of(_seen(fall)) for fall in self.falls)
+        return sum(slowest_of(TracedRow("", (fall,)).seen) for fall in self.falls)
 
 
-def _seen(fall: Mapping[str, Any]) -> int:
-    failed = sum(map(int, (fall.get("failed") or {}).values()))
-    return int(fall.get("traced", 0)) - int(fall.get("unseen", 0)) - failed
-
-
-def of_line(name: str, line: Line) -> TracedRow:
+def traced_row(row: ViewRow) -> TracedRow:
     """A row with what was traced of it, which may be nothing."""
-    figures = line.distributions.get(LATENCY)
-    content = tuple(trial.waterfall for trial in line.trials if trial.waterfall)
-    return TracedRow(name, content, None if figures is None else figures.p50)
+    content = tuple(trial.waterfall for trial in row.trials if trial.waterfall)
+    return TracedRow(row.name, content, row.value("latency_p50"))
 
 
-def sections(rows: Iterable[TracedRow]) -> Iterator[Section]:
+def sections(rows: Iterable[ViewRow]) -> Iterator[Section]:
     """The hops of the rows that were traced; none without."""
-    traced = [row for row in rows if row.content]
+    traced = [row for row in map(traced_row, rows) if row.content]
     blocks: list[Block] = []
     if bare := [row.name for row in traced if not row.falls]:
         none = "no traced request left marks: could Serve write them? (docs/waterfall.md, Limits)"
         blocks.append(Prose(tuple(f"{name}: {none}" for name in bare), "doubt"))
-    shown = [row for row in traced if row.falls]
-    for place in range(0, len(shown), BESIDE):
-        beside = shown[place : place + BESIDE]
-        blocks += [_hop_table(beside), Charts(partial(_charts, beside))]
-    yield from section("waterfall", "Where the time goes", blocks, "table")
+    if shown := [row for row in traced if row.falls]:
+        hops = [hop for row in shown for hop in _hop_rows(row)]
+        names = dict.fromkeys(hop.dims["hop"] for hop in hops)
+        notes = [note for row in shown for note in _notes(row)]
+        notes += [f"{name}: {MEANINGS[name]}" for name in names if name in MEANINGS]
+        caption = "Traced requests by hop"
+        table = make_table(TableSpec(caption, FIELDS, tuple(notes)), hops)
+        blocks += [table, Charts(partial(_draw, shown))]
+    yield from section("waterfall", TITLE, blocks, "table")
 
 
-BESIDE: Final = 2
-"""Rows that stand beside each other in one table."""
-
-MOST_PARTS: Final = 7
-"""Hops that have a colour; the smaller ones are one part."""
-
-OTHERS: Final = "other hops"
-
-
-def _hop_table(rows: Sequence[TracedRow]) -> Table:
-    """The hops of rows beside each other; below it what each hop is."""
-    hops = [row.hops for row in rows]
-    names = _in_order(dict.fromkeys(name for of_row in hops for name in of_row))
-    columns = [Column("hop", number=False)]
-    columns += [Column(*head) for head in (("mean", "ms"), ("share", "%"), ("p99", "ms"))]
-    figures = ["mean", "share", "p99"]
-    if len(rows) == 1:
-        columns += [Column("p50", "ms", detail=True), Column("slowest", "ms", detail=True)]
-        figures += ["p50", "tail"]
-    else:
-        shorts = distinct([row.name for row in rows])
-        units = [f"{column.full_name}" for column in columns[1:]]
-        columns[1:] = [Column(short, unit) for short in shorts for unit in units]
-    lines = []
-    for name in names:
-        cells = (_cell(of_row, name, figure) for of_row in hops for figure in figures)
-        lines.append(TableRow((f"  {name}" if _is_call(name) else name, *cells)))
-    notes = [note for row in rows for note in _notes(row)]
-    notes += [f"{name}: {MEANINGS[name]}" for name in names if name in MEANINGS]
-    caption = "; ".join(row.name for row in rows)
-    return Table(caption, tuple(columns), tuple(lines), tuple(notes))
-
-
-def _cell(hops: Hops, name: str, figure: str) -> Number:
-    if name not in hops:
-        return Number("-", None)
-    if figure == "share":
-        share = 100.0 * hops[name]["mean"] / hops["latency"]["mean"]
-        return Number(f"{share:.0f}", share)
-    time_ms = hops[name][figure] / NS_PER_MS
-    return Number(latency(time_ms), time_ms)
-
-
-def _is_call(name: str) -> bool:
-    """Whether a hop is one of a call of another deployment."""
-    return name not in ORDER and name != "latency"
-
-
-def _in_order(names: Collection[str]) -> list[str]:
-    """The whole, then the hops in the order of the way, those of calls behind `downstream`."""
-    calls = [name for name in names if _is_call(name)]
-    order = ["latency", *ORDER]
-    order[order.index("downstream") + 1 : order.index("downstream") + 1] = calls
-    return [name for name in order if name in names]
+def _hop_rows(row: TracedRow) -> Iterator[ViewRow]:
+    """The latency and its hops, with those of the calls indented."""
+    hops = row.hops
+    for name, times in hops.items():
+        values = {f"hop_{figure}": Value(ns) for figure, ns in times.items()}
+        values["hop_of_latency"] = Value(100.0 * times["mean"] / hops[LATENCY]["mean"])
+        indent = "" if name in (LATENCY, *ORDER) else "  "
+        yield ViewRow({"hop": name}, values, f"{indent}{name}", group=row.name)
 
 
 def _notes(row: TracedRow) -> Iterator[str]:
     """How many requests the figures are of, and which are missing."""
-    whole = row.hops["latency"]["p50"]
-    median = f" (p50 {_ms(whole)} ms, of all {_ms(row.p50_ns)} ms)" if row.p50_ns else ""
+    whole = _ms(row.hops[LATENCY]["p50"])
+    median = f" (p50 {whole} ms, of all {_ms(row.p50_ns)} ms)" if row.p50_ns else ""
     yield (
         f"{row.name}: {row.seen:,} traced requests{median}; hops add up to the latency of each; "
         f"slowest: the {row.tail:,} that took longest"
     )
-    failed = Counter[str]()
-    for fall in row.content:
-        failed.update(fall.get("failed") or {})
+    failed = row.failed
     missing = {
         "lack marks, or have some of another time: they are in no figure": row.count("unseen"),
         "had no answer when the load ended": row.count("cut"),
@@ -210,27 +179,22 @@ def _notes(row: TracedRow) -> Iterator[str]:
         yield f"{lost:,} marks were written over before they were read"
 
 
-def _charts(rows: Sequence[TracedRow]) -> Iterator[Chart]:
-    """The hops of all requests, and of the slowest."""
-    bars = {}
+def _draw(rows: Sequence[TracedRow]) -> Iterator[Chart]:
+    """The hops of all requests of each row, and of the slowest."""
+    bars: dict[str, dict[str, float]] = {}
     for short, row in zip(distinct([row.name for row in rows]), rows, strict=True):
+        hops = {hop: times for hop, times in row.hops.items() if hop in ORDER}
         for label, figure in (("mean", "mean"), (f"slowest {row.tail:,}", "tail")):
-            times = {hop: figures[figure] for hop, figures in row.hops.items() if hop in ORDER}
-            bars[f"{short}, {label}" if len(rows) > 1 else label] = times
-    longest = {hop: max(times.get(hop, 0.0) for times in bars.values()) for hop in ORDER}
+            bars[f"{short}, {label}"] = {hop: times[figure] for hop, times in hops.items()}
+    longest = {hop: max(bar.get(hop, 0.0) for bar in bars.values()) for hop in ORDER}
     large = sorted(ORDER, key=lambda hop: -longest[hop])[:MOST_PARTS]
     parts = []
-    for label, times in bars.items():
-        parts += [
-            BarPart(label, hop, times.get(hop, 0.0) / NS_PER_MS)
-            for hop in ORDER
-            if hop in large and longest[hop]
-        ]
-        rest = sum(ns for hop, ns in times.items() if hop not in large)
-        parts.append(BarPart(label, OTHERS, rest / NS_PER_MS))
-    title = f"Where the time goes, {'; '.join(row.name for row in rows)}"
-    words = "; ".join(f"{label}: {_ms(sum(times.values()))} ms" for label, times in bars.items())
-    yield Chart(title, Bars(parts, "ms"), f"{title}. {words}.")
+    for label, bar in bars.items():
+        shown = {hop: ns for hop, ns in bar.items() if hop in large and ns}
+        shown["other hops"] = sum(ns for hop, ns in bar.items() if hop not in large)
+        parts += [BarPart(label, hop, ns / NS_PER_MS) for hop, ns in shown.items()]
+    words = "; ".join(f"{label}: {_ms(sum(bar.values()))} ms" for label, bar in bars.items())
+    yield Chart(TITLE, Bars(parts, "ms"), f"{TITLE}. {words}.")
 
 
 def sentences(row: TracedRow) -> Iterator[str]:
@@ -239,7 +203,7 @@ def sentences(row: TracedRow) -> Iterator[str]:
     hops that a timer makes."""
     if not row.falls:
         return
-    total = row.hops["latency"]
+    total = row.hops[LATENCY]
     hops = {hop: figures for hop, figures in row.hops.items() if hop in ORDER}
     grown = {hop: figures["tail"] - figures["p50"] for hop, figures in hops.items()}
     most = max(grown, key=grown.__getitem__, default=None)
@@ -251,14 +215,13 @@ def sentences(row: TracedRow) -> Iterator[str]:
             f"{_ms(hops[most]['p50'])} of {_ms(total['p50'])}"
         )
     timers = {hop: ms for fall in row.falls for hop, ms in (fall.get("timers") or {}).items()}
-    main = max(hops, key=lambda hop: hops[hop]["mean"], default=None)
-    if main is not None and main not in (*THE_APP, *timers):
-        spent = hops[main]["mean"]
-        if spent > 0.5 * total["mean"]:
-            yield (
-                f"{row.name}: of the mean latency of {_ms(total['mean'])} ms, {_ms(spent)} are "
-                f"{main}: {MEANINGS[main]}"
-            )
+    main = max(hops, key=lambda hop: hops[hop]["mean"], default="")
+    spent = hops[main]["mean"] if main else 0.0
+    if main not in (*THE_APP, *timers) and spent > 0.5 * total["mean"]:
+        yield (
+            f"{row.name}: of the mean latency of {_ms(total['mean'])} ms, {_ms(spent)} are {main}: "
+            f"{MEANINGS[main]}"
+        )
     for hop, timer in sorted(timers.items()):
         yield f"{row.name}: half of all requests spend just above {timer:g} ms in {hop}: a timer"
 
@@ -280,4 +243,4 @@ def shift_sentence(name: str, hops: Sequence[HopShift]) -> str | None:
 
 
 def _ms(value_ns: float) -> str:
-    return latency(value_ns / NS_PER_MS)
+    return FIGURES["hop_mean"].show(Value(value_ns))

@@ -23,8 +23,8 @@ from serve_bench.report.flamegraph import flame_svg
 from serve_bench.report.page import Folder, RunFile, html_text
 from serve_bench.report.vega import vega
 from serve_bench.runner.recording import layer_rules
-from serve_bench.view.document import Chart, Column, Document, Number, Section, Table, TableRow
-from serve_bench.view.drawn import over_time
+from serve_bench.view.blocks import course_charts
+from serve_bench.view.document import Column, Document, Number, Section, Table, TableRow
 from tests.browser.chromium import DARK, chromium
 from tests.html_sample import chart, sheet
 
@@ -85,10 +85,8 @@ def written(tmp_path: Path, *sheets: Document, act: str = "", scripts: bool = Tr
     return file
 
 
-def seen(
-    tmp_path: Path, file: Path, width: int = 1280, dark: bool = False
-) -> tuple[Any, list[str]]:
-    """What the script of a page told, and what the console got."""
+def seen(tmp_path: Path, file: Path, width: int = 1280, dark: bool = False) -> Any:
+    """What the script of a page told; the console got nothing."""
     if width < 500:
         outer = tmp_path / "outer.html"
         outer.write_text(
@@ -101,21 +99,15 @@ def seen(
     size = f"--window-size={max(width, 500)},900"
     dom, console = chromium(tmp_path, *scheme, size, "--dump-dom", f"file://{file}")
     title = re.search(r"<title>([{[].*?[]}])</title>", dom, re.DOTALL)
-    assert title, (dom[:500], console)
-    return json.loads(unescape(title[1])), console
-
-
-def with_chart(chart: Chart) -> Document:
-    first = sheet()
-    return replace(first, sections=(Section("more", "More", (chart,)), *first.sections))
+    assert title and console == [], (dom[:500], console)
+    return json.loads(unescape(title[1]))
 
 
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("dark", [False, True])
 def test_every_chart_is_drawn_and_no_name_runs(tmp_path: Path, width: int, dark: bool) -> None:
     file = written(tmp_path, sheet(EVIL), sheet(EVIL), act=LOOK)
-    told, console = seen(tmp_path, file, width, dark)
-    assert console == []
+    told = seen(tmp_path, file, width, dark)
     assert told["drawn"] == ["yes"] * 6 and told["svgs"] == [1] * 6
     assert told["evil"] == "undefined"
     assert told["asked"] == []
@@ -134,26 +126,21 @@ def test_every_chart_is_drawn_and_no_name_runs(tmp_path: Path, width: int, dark:
     assert max(dim) < 120 and all(min(one) > 150 for one in bright)
 
 
-def drawn_as(spec: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch) -> Chart:
-    """A chart for which a page gets this Vega-Lite."""
-    one = replace(chart("drawn otherwise"), words=words)
-    monkeypatch.setattr(
-        "serve_bench.report.page.vega", lambda of, **more: spec if of is one else vega(of, **more)
-    )
-    return one
-
-
 def test_a_chart_that_cannot_be_drawn_says_so_in_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    spoiled = replace(chart("drawn otherwise"), words="Rises from 1 to 2.")
     spec = {"mark": {"type": "no such mark"}}
-    spoiled = drawn_as(spec, "Rises from 1 to 2.", monkeypatch)
+    monkeypatch.setattr(
+        "serve_bench.report.page.vega",
+        lambda of, **more: spec if of is spoiled else vega(of, **more),
+    )
+    sections = (Section("more", "More", (spoiled,)), *sheet().sections)
     act = """done({drawn: places().map(function (one) { return one.dataset.drawn; }),
       said: places()[0].textContent});"""
-    told, console = seen(tmp_path, written(tmp_path, with_chart(spoiled), act=act))
+    told = seen(tmp_path, written(tmp_path, replace(sheet(), sections=sections), act=act))
     assert told["drawn"] == ["no", "yes", "yes", "yes"]
     assert "could not be drawn (" in told["said"] and "Rises from 1 to 2." in told["said"]
-    assert console == []
 
 
 def test_the_records_are_saved_as_they_are(tmp_path: Path) -> None:
@@ -166,8 +153,8 @@ def test_the_records_are_saved_as_they_are(tmp_path: Path) -> None:
       return "#";
     };
     document.querySelector(".save button").click();"""
-    told, console = seen(tmp_path, written(tmp_path, sheet(), act=act))
-    assert told == {"text": LINES.decode(), "button": "Save records.jsonl"} and console == []
+    told = seen(tmp_path, written(tmp_path, sheet(), act=act))
+    assert told == {"text": LINES.decode(), "button": "Save records.jsonl"}
 
 
 def test_where_no_script_runs_words_stand_in_place_of_charts(tmp_path: Path) -> None:
@@ -200,8 +187,7 @@ def test_on_paper_charts_are_as_wide_as_the_paper_and_on_screen_again_as_before(
         setTimeout(function () { done([before, same, paper, widths()]); }, 500);
       }, 500);
     }, 1500);"""
-    (before, same, paper, after), console = seen(tmp_path, written(tmp_path, sheet(), act=act))
-    assert not console
+    before, same, paper, after = seen(tmp_path, written(tmp_path, sheet(), act=act))
     assert len(paper) == len(before) == 3
     # 690 px for the plot, and what stands beside it in the sample.
     pairs = zip(paper, before, strict=True)
@@ -232,8 +218,7 @@ def test_a_legend_hides_a_series_shows_it_again_and_shows_it_alone(tmp_path: Pat
       setTimeout(function () { seen.push([groups(), pressed()]); next(); }, 400);
     }
     next();"""
-    told, console = seen(tmp_path, written(tmp_path, sheet("default"), act=act))
-    assert console == []
+    told = seen(tmp_path, written(tmp_path, sheet("default"), act=act))
     both, one, two = ["default", "optimized"], ["default"], ["optimized"]
     assert [groups for groups, _ in told] == [both, two, both, one, two, both]
     states = [[state for _, state in pressed] for _, pressed in told]
@@ -258,8 +243,7 @@ def test_the_head_of_a_column_sorts_its_rows_and_warnings_stay_with_theirs(tmp_p
       states.push([rows(), head.getAttribute("aria-sort")]);
     }
     done(states);"""
-    states, console = seen(tmp_path, written(tmp_path, sheet(), act=act))
-    assert console == []
+    states = seen(tmp_path, written(tmp_path, sheet(), act=act))
     assert [order for _, order in states] == [None, "descending", "ascending", None]
     (first, *_), (down, *_), (up, *_), (back, *_) = (bodies for bodies, _ in states)
     assert back == first and states[3][0] == states[0][0]
@@ -271,10 +255,8 @@ def test_the_head_of_a_column_sorts_its_rows_and_warnings_stay_with_theirs(tmp_p
 
 def test_dragging_over_time_zooms_all_charts_of_the_section_and_back(tmp_path: Path) -> None:
     points = [(float(second), 100.0 + second % 7) for second in range(60)]
-    charts = [
-        over_time(title, {"default": points, "optimized": points}, "requests/s", "Words.")
-        for title in ("One", "Other")
-    ]
+    series = {"default": points, "optimized": points}
+    charts = (one for title in "AB" for one in course_charts(title, series, "requests/s"))
     more = replace(sheet(), sections=(Section("more", "More", tuple(charts)),))
     act = """
     var place = places()[0];
@@ -301,18 +283,15 @@ def test_dragging_over_time_zooms_all_charts_of_the_section_and_back(tmp_path: P
       setTimeout(function () { seen.push(ticks());
         done({ticks: seen, area: area, offered: offered}); }, 500);
     }, 500);"""
-    told, console = seen(tmp_path, written(tmp_path, more, act=act))
-    assert console == []
+    told = seen(tmp_path, written(tmp_path, more, act=act))
     before, zoomed, after = told["ticks"]
     assert before == after and len(before) == 2
     assert told["area"] > 100 and told["offered"] == [False, False]
 
-    def seconds(labels: list[str]) -> list[float]:
-        return [float(one) for one in labels]
-
-    for whole, part in zip(before, zoomed, strict=True):
-        assert min(seconds(whole)) == 0 and max(seconds(whole)) >= 50
-        assert min(seconds(part)) >= 28 and max(seconds(part)) <= 43
+    for labels, shown in zip(before, zoomed, strict=True):
+        whole, part = ([float(one) for one in ticks] for ticks in (labels, shown))
+        assert min(whole) == 0 and max(whole) >= 50
+        assert min(part) >= 28 and max(part) <= 43
 
 
 STACKS: Stacks = {
@@ -333,8 +312,7 @@ def test_a_flamegraph_in_a_page_is_as_wide_as_its_shares_and_widens_no_page(
         var box = one.querySelector("rect").getBoundingClientRect();
         return [one.querySelector("title").textContent, Math.round(100 * box.width / whole.width)];
       })});"""
-    told, console = seen(tmp_path, written(tmp_path, sheet(), act=act), width)
-    assert console == []
+    told = seen(tmp_path, written(tmp_path, sheet(), act=act), width)
     assert told["page"][0] == told["page"][1], "the page is wider than the screen"
     shares = dict(told["frames"])
     assert shares["one (app.py): 60.0 %, 60 samples, other"] == 60
@@ -361,8 +339,7 @@ def test_columns_sort_by_what_they_show(tmp_path: Path) -> None:
         return row.cells[0].textContent; }));
     });
     done([told, document.querySelectorAll("#more table[data-unlike] thead button").length]);"""
-    (orders, buttons), console = seen(tmp_path, written(tmp_path, whole, act=act))
-    assert console == []
+    orders, buttons = seen(tmp_path, written(tmp_path, whole, act=act))
     assert orders[0] == ["100", "1,000", "10,000", "20,000"]
     assert orders[1] == ["100", "1,000", "10,000", "20,000"], "a dash is last"
     assert orders[2] == ["10,000", "1,000", "100", "20,000"], "the base of a ratio is 1"

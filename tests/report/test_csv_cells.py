@@ -16,13 +16,12 @@ from serve_bench.cli.gate import Gate
 from serve_bench.cli.history import close_history, render_history
 from serve_bench.cli.profile_run import process_lines
 from serve_bench.cli.progress import failure_text
-from serve_bench.cli.show import render_comparing
 from serve_bench.core.result import Failure, result_of
 from serve_bench.observing.processes import InUse, ServeProcess
 from serve_bench.view.csv import csv_of
 from tests import records
 from tests.history_records import QUIET, in_folders, nights
-from tests.rendering import render
+from tests.rendering import render, render_comparing
 from tests.versus_records import rates, versus_result
 
 EVIL = '=HYPERLINK("http://x/")'

@@ -7,9 +7,15 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from serve_bench.analysis.stacks import Stacks, parse_raw
+from serve_bench.analysis.stacks import parse_raw
 from serve_bench.report.flamegraph import WIDTH, draw_frames, flame_svg
-from serve_bench.report.profile_text import difference_text, find_changes, profile_text, reading_of
+from serve_bench.report.profile_text import (
+    Reading,
+    difference_text,
+    find_changes,
+    profile_text,
+    reading_of,
+)
 from serve_bench.runner.recording import layer_rules
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -22,8 +28,15 @@ OTHER = BASE.replace("one (app.py:2) 600", "two (app.py:9) 600")
 NASTY = "a <b> & \"c\" 'd' ]]> </script><script>alert(1)</script> (x.py:1) 10\n"
 
 
-def stacks(text: str) -> Stacks:
-    return parse_raw(text, "x")
+RULES = layer_rules()
+
+
+def draw(text: str, title: str = "t") -> str:
+    return flame_svg(parse_raw(text, "x"), title, RULES)
+
+
+def reading(text: str, keep_idle: bool = False) -> Reading:
+    return reading_of("p", parse_raw(text, "x"), RULES, keep_idle=keep_idle)
 
 
 def frames(svg: str) -> dict[str, dict[str, float]]:
@@ -37,7 +50,7 @@ def frames(svg: str) -> dict[str, dict[str, float]]:
 
 
 def test_a_frame_is_as_wide_as_its_share_and_lies_on_its_caller() -> None:
-    found = frames(flame_svg(stacks(BASE), "title", layer_rules()))
+    found = frames(draw(BASE))
     one = found["one (app.py): 60.0 %, 600 samples, other"]
     same = found["same (app.py): 30.0 %, 300 samples, other"]
     main = found["main (app.py): 100.0 %, 1000 samples, other"]
@@ -49,58 +62,51 @@ def test_a_frame_is_as_wide_as_its_share_and_lies_on_its_caller() -> None:
 
 def test_frames_that_nobody_could_see_are_left_out_and_move_no_other() -> None:
     text = "m (a.py:1);a (a.py:1) 5\nm (a.py:1);b (a.py:1) 9995\n"
-    found = frames(flame_svg(stacks(text), "t", layer_rules()))
+    found = frames(draw(text))
     assert not any(name.startswith("a (") for name in found)
     assert found["b (a.py): 100.0 %, 9995 samples, other"]["x"] == pytest.approx(0.6)
 
 
 def test_texts_of_a_profile_are_escaped_and_control_characters_written_out() -> None:
     for text in (NASTY, "a\x1b[2J\x08\uffff\u202e (x.py:1) 10\n"):
-        svg = flame_svg(stacks(text), text, layer_rules())
+        svg = draw(text, text)
         assert ET.fromstring(svg) is not None
         assert "<script>alert" not in svg and "<b>" not in svg and "\x1b" not in svg
-        reading = reading_of("p", stacks(text), layer_rules())
-        other = reading_of("b", stacks(BASE), layer_rules())
-        assert "\x1b" not in profile_text(reading, layer_rules())
-        assert "\x1b" not in difference_text(reading, other, layer_rules())
+        assert "\x1b" not in profile_text(reading(text), RULES)
+        assert "\x1b" not in difference_text(reading(text), reading(BASE), RULES)
 
 
 def test_a_file_needs_nothing_from_elsewhere() -> None:
-    text = flame_svg(stacks(BASE), "t", layer_rules())
+    text = draw(BASE)
     assert set(re.findall(r"https?://[^\s\"'<]+", text)) == {"http://www.w3.org/2000/svg"}
     assert not re.search(r"\b(src|href)=|@import|url\(|<script", text)
 
 
 def test_the_difference_shows_what_came_and_what_went() -> None:
-    rules = layer_rules()
-    a, b = (reading_of(name, stacks(text), rules) for name, text in (("A1", BASE), ("B1", OTHER)))
-    text = difference_text(a, b, rules)
+    a, b = reading(BASE), reading(OTHER)
+    text = difference_text(a, b, RULES)
     assert len(find_changes(a, b)) == 2
     assert re.search(r"two \(app\.py\) +0\.0 +60\.0 +\+60\.0", text)
     assert re.search(r"one \(app\.py\) +60\.0 +0\.0 +-60\.0", text)
 
 
 def test_a_change_within_the_error_of_sampling_is_not_listed() -> None:
-    rules = layer_rules()
-    few = stacks("m (a.py:1);x (a.py:2) 10\nm (a.py:1);y (a.py:3) 10\n")
-    other = stacks("m (a.py:1);x (a.py:2) 12\nm (a.py:1);y (a.py:3) 8\n")
-    a, b = reading_of("a", few, rules), reading_of("b", other, rules)
-    assert not find_changes(a, b)
-    assert "no function by more than 1 point" in difference_text(a, b, rules)
+    few = reading("m (a.py:1);x (a.py:2) 10\nm (a.py:1);y (a.py:3) 10\n")
+    other = reading("m (a.py:1);x (a.py:2) 12\nm (a.py:1);y (a.py:3) 8\n")
+    assert not find_changes(few, other)
+    assert "no function by more than 1 point" in difference_text(few, other, RULES)
 
 
 def test_idle_stacks_are_said_and_left_out_of_shares() -> None:
-    rules = layer_rules()
     text = "m (a.py:1);x (a.py:2) 30\nr (threading.py:1);Condition.wait (threading.py:2) 70\n"
-    busy = profile_text(reading_of("p", stacks(text), rules), rules)
+    busy = profile_text(reading(text), RULES)
     assert busy.startswith("p: 30 samples, 70 idle ones left out\n")
     assert re.search(r"x \(a\.py\) +100\.0 +100\.0", busy)
-    whole = profile_text(reading_of("p", stacks(text), rules, keep_idle=True), rules)
+    whole = profile_text(reading(text, keep_idle=True), RULES)
     assert whole.startswith("p: 100 samples\n") and re.search(r"idle +70\.0", whole)
-    nothing = profile_text(reading_of("p", stacks(text.splitlines()[1]), rules), rules)
-    assert "nothing but waiting" in nothing
+    assert "nothing but waiting" in profile_text(reading(text.splitlines()[1]), RULES)
 
 
 def test_a_deep_stack_is_drawn_in_the_time_of_its_depth() -> None:
     deep = ";".join(f"f{at} (a.py:1)" for at in range(3000))
-    assert len(list(draw_frames(stacks(f"{deep} 1\n"), layer_rules()))) == 3001
+    assert len(list(draw_frames(parse_raw(f"{deep} 1\n", "x"), RULES))) == 3001

@@ -9,19 +9,9 @@ import pytest
 
 from serve_bench.report.theme import LIGHT, PAGE
 from serve_bench.report.vega import HEAT, WHITE_FROM, vega
-from serve_bench.view.charts import Bars, Dots, HeatCell
-from serve_bench.view.document import Chart
-from serve_bench.view.drawn import (
-    BarPart,
-    LinePoint,
-    Mark,
-    Point,
-    heat_map,
-    intervals,
-    ladder,
-    over_time,
-    percentile_curves,
-)
+from serve_bench.view.blocks import course_charts, percentile_charts
+from serve_bench.view.charts import BarPart, Bars, Chart, Dots, HeatCell, LinePoint, Mark, Point
+from serve_bench.view.drawn import heat_map, intervals, ladder
 
 HOSTILE = "</script>\"'|, datum[0] ${x} \\"
 
@@ -59,36 +49,46 @@ def heat(values: Sequence[float]) -> Chart:
 
 
 def stacked(parts: Sequence[BarPart]) -> Chart:
-    return Chart("t", Bars(parts, "% of a core"), "w")
+    return Chart("t", Bars(parts, "% of a core"))
+
+
+def ratios(*points: Point) -> Chart:
+    return Chart("t", Dots(points, "B/A", 0.05))
+
+
+def curve(*points: tuple[float, float]) -> Chart:
+    (chart,) = percentile_charts("t", {**CURVES, "c": points})
+    return chart
+
+
+def course(**series: Sequence[tuple[float, float]]) -> Chart:
+    (chart,) = course_charts("t", series, "requests/s")
+    return chart
+
+
+def steps(*marks: Mark, log_y: bool = False, **series: Sequence[LinePoint]) -> Chart:
+    return ladder("t", series or STEPS, "clients", "ms", marks, log_y=log_y)
 
 
 #: Every kind of chart, and what is unusual about its data.
 CHARTS: dict[str, Callable[[], Chart]] = {
-    "intervals": lambda: intervals("t", POINTS, "requests/s", "w"),
-    "one point": lambda: intervals("t", [Point("a", "b", 3.0)], "ms", "w"),
-    "below zero": lambda: intervals("t", [Point("a", "b", 1.0, -1.0, 3.0)], "ms", "w"),
+    "intervals": lambda: intervals("t", POINTS, "requests/s"),
+    "one point": lambda: intervals("t", [Point("a", "b", 3.0)], "ms"),
+    "below zero": lambda: intervals("t", [Point("a", "b", 1.0, -1.0, 3.0)], "ms"),
     "hostile": lambda: intervals("t", [Point(HOSTILE, HOSTILE, 3.0)], HOSTILE, HOSTILE),
     "stacked": lambda: stacked(SHARES),
     "stacked hostile": lambda: stacked(
         [BarPart(HOSTILE, HOSTILE, 3.0, HOSTILE), BarPart("b", "c", 1.0)]
     ),
-    "ratios": lambda: Chart("t", Dots(RATIOS, "B/A", 0.05), "w"),
-    "ratio far off": lambda: Chart(
-        "t", Dots([Point(HOSTILE, "inconclusive", 12.0, 0.0, 900.0)], "B/A", 0.05), "w"
-    ),
+    "ratios": lambda: ratios(*RATIOS),
+    "ratio far off": lambda: ratios(Point(HOSTILE, "inconclusive", 12.0, 0.0, 900.0)),
     "heat map": lambda: heat([10.0, 55.0, 100.0]),
-    "percentiles": lambda: percentile_curves("t", CURVES, "w"),
-    "over time": lambda: over_time("t", WINDOWS, "requests/s", "w"),
-    "many windows": lambda: over_time(
-        "t", {HOSTILE: [(at, 10.0**at) for at in range(40)], "b": [(1, 2.0)]}, "ms", "w"
-    ),
-    "ladder": lambda: ladder(
-        "t", STEPS, "clients", "requests/s", "w", [Mark(10, "knee"), Mark(500, HOSTILE)]
-    ),
-    "ladder, all log": lambda: ladder("t", STEPS, "clients", "ms", "w", log_y=True),
-    "one step": lambda: ladder(
-        "t", {"a": [LinePoint(7, 3.0)]}, "clients", "ms", "w", [Mark(7, "k")]
-    ),
+    "percentiles": lambda: curve((0.5, 1.0)),
+    "over time": lambda: course(**WINDOWS),
+    "many windows": lambda: course(**{HOSTILE: [(at, 10.0**at) for at in range(40)]}),
+    "ladder": lambda: steps(Mark(10, "knee"), Mark(500, HOSTILE)),
+    "ladder, all log": lambda: steps(log_y=True),
+    "one step": lambda: steps(Mark(7, "k"), a=[LinePoint(7, 3.0)]),
 }
 
 
@@ -129,13 +129,12 @@ def test_a_bar_is_made_of_its_parts_in_one_order() -> None:
 
 
 def test_ratios_stand_around_one() -> None:
-    chart = Chart("t", Dots(RATIOS, "B/A", 0.05), "w")
-    (band,) = vega(chart)["layer"][0]["data"]["values"]
-    assert (band["low"], band["high"], band["one"]) == (0.95, 1.05, 1)
-    x = vega(chart)["layer"][0]["encoding"]["x"]
-    ends = x["scale"]["domain"]
+    first, *layers = vega(ratios(*RATIOS))["layer"]
+    (band,) = first["data"]["values"]
+    assert (band["low"], band["high"], band["one"]) == (0.95, 1.05, 1) and layers
+    ends = first["encoding"]["x"]["scale"]["domain"]
     assert ends[0] < 0.83 and ends[1] > 1.1
-    unbounded = data(chart)[1]
+    unbounded = data(ratios(*RATIOS))[1]
     assert unbounded["high"] == ends[1] and unbounded["text"].endswith("(0.980 x to inf x)")
 
 
@@ -153,24 +152,27 @@ def test_a_matrix_has_its_figures_on_colours_that_they_can_be_read_on() -> None:
 
 
 def test_a_percentile_is_drawn_by_its_nines() -> None:
-    chart = percentile_curves("t", {**CURVES, "c": [(0.5, 1.0), (1.0, 9.0)]}, "w")
+    found = data(curve((0.5, 1.0)))
     given = [(name, *point) for name, points in CURVES.items() for point in points]
-    found = [(one["group"], one["share"], one["value"]) for one in data(chart)]
-    assert found == [*given, ("c", 0.5, 1.0)]  # a share of 1 has no place
-    assert [one["x"] for one in data(chart)[:4]] == [2.0, 10.0, 100.0, 1000.0]
+    assert [(one["group"], one["share"], one["value"]) for one in found] == [*given, ("c", 0.5, 1)]
+    assert [one["x"] for one in found[:4]] == [2.0, 10.0, 100.0, 1000.0]
+
+
+def test_a_chart_without_words_says_its_ends() -> None:
+    said = vega(steps())["description"]
+    assert said == "t, 6 figures: ERROR, clients 500: 2,200 ms; DEBUG, clients 1: 300.0 ms."
 
 
 @pytest.mark.parametrize(
     "draw",
     [
-        lambda: intervals("t", [], "ms", "w"),
-        lambda: percentile_curves("t", {"a": [(1.0, 3.0)]}, "w"),
-        lambda: percentile_curves("t", {"a": [(0.5, 0.0)]}, "w"),
-        lambda: over_time("t", {}, "ms", "w"),
-        lambda: ladder("t", {"a": []}, "clients", "ms", "w"),
-        lambda: ladder("t", {"a": [LinePoint(0, 1.0)]}, "clients", "ms", "w"),
-        lambda: ladder("t", {"a": [LinePoint(1, 1.0)]}, "clients", "ms", "w", [Mark(0, "m")]),
-        lambda: ladder("t", {"a": [LinePoint(1, 0.0)]}, "clients", "ms", "w", log_y=True),
+        lambda: intervals("t", [], "ms"),
+        lambda: curve((1.0, 3.0)),
+        lambda: curve((0.5, 0.0)),
+        lambda: course(a=[]),
+        lambda: steps(a=[LinePoint(0, 1.0)]),
+        lambda: steps(Mark(0, "m"), a=[LinePoint(1, 1.0)]),
+        lambda: steps(log_y=True, a=[LinePoint(1, 0.0)]),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(draw: Callable[[], Chart]) -> None:

@@ -1,7 +1,6 @@
 """`report --format html`: where a page is written, what it never replaces, other forms."""
 
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -33,9 +32,9 @@ def stub_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("serve_bench.report.page.bundle", lambda: STUB)
 
 
-def stored(place: Path, lines: bytes | None = None) -> Path:
+def stored(place: Path) -> Path:
     (place / "profiles").mkdir(parents=True)
-    (place / "records.jsonl").write_bytes(lines or GOLDEN.read_bytes())
+    (place / "records.jsonl").write_bytes(GOLDEN.read_bytes())
     (place / "profiles" / "replica.raw.txt").write_bytes(STACKS)
     return place
 
@@ -47,8 +46,7 @@ def test_a_page_is_written_into_the_folder_of_its_run_and_replaces_an_earlier_on
     home = stored(tmp_path / "a run")
     before = sorted(file.name for file in home.iterdir())
     assert run(["report", str(home), "--format", "html"]) == 0
-    captured = capsys.readouterr()
-    to = home / "report.html"
+    captured, to = capsys.readouterr(), home / "report.html"
     assert captured.out == "" and captured.err.startswith(f"wrote {to} (")
     assert sorted(file.name for file in home.iterdir()) == [*before, "report.html"]
     to.write_text(to.read_text().replace("<main", "<!--of yesterday--><main"))
@@ -77,67 +75,62 @@ def test_records_are_linked_from_where_the_page_is_and_nothing_beyond_a_run_is_r
 
 
 @pytest.mark.usefixtures("stub_sheets")
-def test_nothing_but_a_page_of_ours_is_replaced(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    home = stored(tmp_path / "r")
-    other = tmp_path / "other.html"
-    other.write_text("<!doctype html><p>mine")
-    (home / "report.html").write_text("mine too")
-    for words in ([], ["-o", str(other)], ["-o", str(home / "records.jsonl")]):
-        assert run(["report", str(home), "-f", "html", *words]) == 2
-        said = capsys.readouterr().err
-        assert "exists and is no page of serve-bench; nothing is overwritten" in said
-        assert said.count("\n") == 1
-    assert other.read_text() == "<!doctype html><p>mine"
-    assert (home / "report.html").read_text() == "mine too"
-    assert (home / "records.jsonl").read_bytes() == GOLDEN.read_bytes()
-
-
-@pytest.mark.usefixtures("stub_sheets")
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        ([], "exists and is no page of serve-bench; nothing is overwritten"),
+        (["-o", "other.html"], "exists and is no page of serve-bench; nothing is overwritten"),
+        (["-o", "records.jsonl"], "exists and is no page of serve-bench; nothing is overwritten"),
         (["-o", "."], "--output: . is a folder; it takes a file"),
         (["-o", "none/x.html"], "none/x.html: cannot be written: no such file or directory"),
         (["-o", "/proc/x.html"], "/proc/x.html: cannot be written: "),
         (["--exclude-connect"], "--exclude-connect: is not for --format html"),
     ],
 )
-def test_where_no_page_can_be_written_one_line_says_so(
+def test_where_no_page_can_be_written_one_line_says_so_and_no_other_file_is_replaced(
     words: list[str],
     said: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.chdir(stored(tmp_path / "r"))
+    home = stored(tmp_path / "r")
+    monkeypatch.chdir(home)
+    for name in ("report.html", "other.html"):
+        (home / name).write_text("<!doctype html><p>mine")
+    before = contents(home)
     assert run(["report", ".", "-f", "html", *words]) == 2
     captured = capsys.readouterr()
     assert said in captured.err and captured.err.count("\n") == 1
-    assert not Path("report.html").exists()
+    assert contents(home) == before
+
+
+def contents(home: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in home.iterdir() if file.is_file()}
 
 
 @pytest.mark.usefixtures("stub_sheets")
-def test_a_full_disk_leaves_the_earlier_page(
+def test_a_full_disk_leaves_the_earlier_page_and_no_part_of_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     home = stored(tmp_path / "r")
-    assert run(["report", str(home), "-f", "html"]) == 0
-    before = (home / "report.html").read_bytes()
-    kept = Path.write_bytes
+    monkeypatch.chdir(home)
+    assert run(["report", ".", "-f", "html"]) == 0
+    before, kept = contents(home), Path.write_bytes
 
     def full(path: Path, data: bytes) -> int:
         kept(path, data[:10])
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
-    capsys.readouterr()
-    assert run(["report", str(home), "-f", "html"]) == 2
-    said = capsys.readouterr().err
-    assert said.endswith("report.html: cannot be written: no space left on device\n")
-    assert (home / "report.html").read_bytes() == before
-    assert sorted(os.listdir(home)) == ["profiles", "records.jsonl", "report.html"]
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_bytes", full)
+        for code, words in ((2, ["-f", "html"]), (1, ["--perf-metrics", "t.pm"])):
+            assert run(["report", ".", *words]) == code
+            said = capsys.readouterr().err
+            assert said.endswith(": cannot be written: no space left on device\n")
+            assert contents(home) == before
+    assert run(["report", ".", "--perf-metrics", "t.pm"]) == 0
+    assert "perf_metrics" in json.loads((home / "t.pm").read_text())
 
 
 @pytest.fixture
@@ -168,52 +161,22 @@ def test_two_runs_stand_side_by_side(
 def test_a_report_in_words_goes_to_a_new_file_alone(
     two_runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    to = tmp_path / "report.md"
+    to, page = tmp_path / "report.md", f"{two_runs[0]}/report.html"
     assert run(["report", two_runs[0], "-f", "markdown"]) == 0
     text = capsys.readouterr().out
     assert run(["report", two_runs[0], "-f", "markdown", "-o", str(to)]) == 0
     captured = capsys.readouterr()
     assert (captured.out, to.read_text()) == ("", text) and f"wrote {to}" in captured.err
-    assert run(["report", two_runs[0], "-o", str(to)]) == 2
-    assert "exists already; nothing is overwritten" in capsys.readouterr().err
+    for words, said in (
+        (["-o", str(to)], f"--output: {to} exists already; nothing is overwritten"),
+        (["-o", "x", "--perf-metrics", "x"], "--output and --perf-metrics: both are x"),
+        (["-f", "html", "--perf-metrics", page], f"--output and --perf-metrics: both are {page}"),
+    ):
+        assert run(["report", two_runs[0], *words]) == 2
+        assert capsys.readouterr().err == f"serve-bench: {said}\n"
     assert to.read_text() == text
     assert run(["report", two_runs[0], "-f", "markdown", "-o", "-"]) == 0
     assert capsys.readouterr().out == text
-
-
-def test_report_and_perf_metrics_take_a_file_each(
-    two_runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    to = tmp_path / "same.txt"
-    page = Path(two_runs[0]) / "report.html"
-    for file, words in ((to, ["-o", str(to)]), (page, ["-f", "html"])):
-        assert run(["report", two_runs[0], "--perf-metrics", str(file), *words]) == 2
-        said = capsys.readouterr().err
-        assert said == f"serve-bench: --output and --perf-metrics: both are {file}\n"
-        assert not file.exists()
-
-
-def test_perf_metrics_are_written_whole_or_not_at_all(
-    two_runs: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    def full(path: Path, *data: object, **more: object) -> int:
-        path.touch()
-        raise OSError(28, "No space left on device")
-
-    folder = tmp_path / "out"
-    folder.mkdir()
-    words = ["report", two_runs[0], "--perf-metrics", str(folder / "t.pm")]
-    with monkeypatch.context() as patched:
-        patched.setattr(Path, "write_bytes", full)
-        patched.setattr(Path, "write_text", full)
-        assert run(words) == 1
-    assert capsys.readouterr().err.endswith("t.pm: cannot be written: no space left on device\n")
-    assert list(folder.iterdir()) == []
-    assert run(words) == 0
-    assert "perf_metrics" in json.loads((folder / "t.pm").read_text())
 
 
 @pytest.mark.usefixtures("stub_sheets")

@@ -9,7 +9,6 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -45,12 +44,11 @@ class Read(HTMLParser):
     """A page as a browser reads it: elements with their attributes, texts, scripts by their id."""
 
     def __init__(self, page: str) -> None:
-        super().__init__(convert_charrefs=True)
+        super().__init__()
         self.tags: list[tuple[str, dict[str, str]]] = []
         self.texts: list[str] = []
         self.scripts: dict[str, str] = {}
-        self.styles: list[str] = []
-        self._within = ("", "")
+        self._within = ""
         # Where lines may and may not end is nothing that is said.
         self.feed(re.sub(r'<span class="flag">(.*?)</span>', r"\1", page.replace("<wbr>", "")))
 
@@ -58,16 +56,14 @@ class Read(HTMLParser):
         given = {name: value or "" for name, value in attrs}
         self.tags.append((tag, given))
         if tag in ("script", "style"):
-            self._within = (tag, given.get("id", f"script {len(self.scripts)}"))
-            self.scripts.setdefault(self._within[1], "")
+            self._within = given.get("id", f"script {len(self.scripts)}")
 
     def handle_endtag(self, tag: str) -> None:
-        if tag == self._within[0]:
-            self._within = ("", "")
+        self._within = "" if tag in ("script", "style") else self._within
 
     def handle_data(self, data: str) -> None:
-        if self._within[0]:
-            self.scripts[self._within[1]] += data
+        if self._within:
+            self.scripts[self._within] = self.scripts.get(self._within, "") + data
         else:
             self.texts.append(data)
 
@@ -84,16 +80,14 @@ class Read(HTMLParser):
         return " ".join(" ".join(self.texts).split())
 
 
-def folder(**changes: Any) -> Folder:
-    """The folder of a run with records and a flamegraph."""
-    given: dict[str, Any] = {
-        "records": RunFile("records.jsonl", 20, b'{"name":"</script>"}\n'),
-        "flamegraphs": {"profiles/replica.raw.txt": "<svg class='flame'></svg>"},
-    }
-    return Folder(**{**given, **changes})
+FOLDER = Folder(
+    RunFile("records.jsonl", 20, b'{"name":"</script>"}\n'),
+    {"profiles/replica.raw.txt": "<svg class='flame'></svg>"},
+)
+"""Of a run with records and a flamegraph."""
 
 
-def page(*sheets_: Document, folders: tuple[Folder, ...] = (folder(),)) -> str:
+def page(*sheets_: Document, folders: tuple[Folder, ...] = (FOLDER,)) -> str:
     return html_text(sheets_ or (sheet(),), library=STUB, folders=folders)
 
 
@@ -130,9 +124,8 @@ def test_only_the_two_scripts_of_the_page_may_run_and_none_may_ask_the_network()
     hashes = [base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in running]
     assert rules["script-src"].split() == [f"'sha256-{one}'" for one in hashes]
     assert len(running) == 2 and "vegaEmbed=null" in running[0]
-    outside = [about for _, about in read_page.tags if about.keys() & {"src", "href"}]
-    for about in outside:
-        assert (about.get("src") or about["href"]).startswith("#")
+    outside = [about[key] for _, about in read_page.tags for key in ("src", "href") if key in about]
+    assert outside and all(url.startswith("#") for url in outside)
 
 
 @pytest.mark.parametrize("script", ["x</SCRIPT>", "<!--", "a\r\nb"])
@@ -153,33 +146,32 @@ def test_figures_carry_their_value_as_json_writes_it() -> None:
     assert shown[0] == json.dumps(values[0])
 
 
+def graph_page(home: Path, stacks: str) -> tuple[str, Read]:
+    """The page of a run with such a flamegraph, folded."""
+    graph = Flamegraph("replica", stacks, "words")
+    document = sheet(sections=(Section("profiles", "Profiles", (Folded("more", (graph,)),)),))
+    kept = folder_of(home, document, home, "records.jsonl", layer_rules())
+    text = html_text([document], library=STUB, folders=[kept])
+    return text, Read(text)
+
+
 def test_a_flamegraph_is_drawn_of_its_stacks_and_their_texts_are_escaped(tmp_path: Path) -> None:
-    one = Flamegraph("replica", "profiles/replica.raw.txt", "words")
-    document = sheet(sections=(Section("profiles", "Profiles", (Folded("more", (one,)),)),))
-    (tmp_path / "profiles").mkdir()
-    (tmp_path / "records.jsonl").write_bytes(b"{}\n")
-    (tmp_path / one.stacks).write_bytes(STACKS)
-    kept = folder_of(tmp_path, document, tmp_path, "records.jsonl", layer_rules())
-    text = html_text([document], folders=[kept])
-    read_page = Read(text)
+    (tmp_path / "replica.raw.txt").write_bytes(STACKS)
+    text, read_page = graph_page(tmp_path, "replica.raw.txt")
     assert len(read_page.all("svg", **{"class": "flame"})) == 1 and not read_page.all("img")
     assert len(read_page.all("g")) == 3 and "onerror=alert(1)>" not in text
     assert "other 100.0 %" in read_page.text and "<img src=x" in read_page.text
 
 
 def test_stacks_that_are_none_or_of_another_folder_are_said_to_be_missing(tmp_path: Path) -> None:
-    one = Flamegraph("replica", "none.raw.txt", "words")
-    outside = replace(one, stacks="../out.raw.txt")
+    home = tmp_path / "r"
+    home.mkdir()
     (tmp_path / "ring").symlink_to(tmp_path / "ring")
-    (tmp_path / "r").mkdir()
-    (tmp_path / "r" / one.stacks).write_bytes(b"no stacks")
+    (home / "none.raw.txt").write_bytes(b"no stacks")
     (tmp_path / "out.raw.txt").write_bytes(STACKS)
-    others = (replace(one, stacks=path) for path in ("gone", "a\0b", "x" * 5000, "../ring/a", "/"))
-    for some in (one, outside, *others):
-        document = sheet(sections=(Section("profiles", "Profiles", (some,)),))
-        kept = folder_of(tmp_path / "r", document, tmp_path, "records.jsonl", layer_rules())
-        assert not kept.flamegraphs
-        read_page = Read(html_text([document], library=STUB, folders=[kept]))
+    beyond = ("../out.raw.txt", "../ring/a", "/")
+    for stacks in ("none.raw.txt", *beyond, "gone", "a\0b", "x" * 5000):
+        _, read_page = graph_page(home, stacks)
         assert not read_page.all("svg") and "is not in the folder of the run" in read_page.text
 
 
@@ -200,7 +192,7 @@ def test_the_library_comes_with_its_licences() -> None:
     for name in ("Vega 6", "Vega-Lite 6", "Vega-Embed 7", "BSD 3-Clause", "Mike Bostock"):
         assert name in library.notices, name
     assert "-->" not in library.notices
-    whole = html_text([sheet()], library=library, folders=[folder()])
+    whole = html_text([sheet()], library=library, folders=[FOLDER])
     assert library.notices in whole
 
 

@@ -26,7 +26,7 @@ def test_a_picture_says_what_it_shows(name: str) -> None:
     document = stored(name)
     charts = charts_of([document])
     svg = picture([document], charts, ".svg").decode("utf-8")
-    text = "\n".join(re.findall(r">([^<>]+)<", svg))
+    text = " ".join(re.findall(r">([^<>]+)<", svg))
     for words in (document.title, charts[0].title, *(tile.text for tile in document.tiles)):
         assert words in text, words
     assert len(charts) == 1

@@ -21,6 +21,7 @@ from typing import Final
 import pytest
 
 from scripts.corpus import list_runs, report
+from serve_bench.analysis.statistics import MAIN
 from serve_bench.benchmarks.perf_metrics import perf_metrics
 from serve_bench.benchmarks.scale.request import WORKLOADS
 from serve_bench.core.histogram import Histogram
@@ -31,6 +32,7 @@ from serve_bench.report.comment import escaped
 from serve_bench.report.terminal import terminal
 from serve_bench.store import read
 from serve_bench.view.document import Number, Table
+from serve_bench.view.published import published_for
 from serve_bench.view.rows import page_of
 from tests import places
 from tests.records import (
@@ -211,8 +213,7 @@ def test_published_figures_stand_only_beside_rows_like_theirs() -> None:
         planned(row=ROWS[0], of=cell(16, 1, 1)),
         planned(row=ROWS[2], of=cell(1, 10000, 8)),
     ]
-    entries = page_of(result_of([run(*rows)]), published=True).entries
-    shown = [entry.line.row for entry in entries if entry.published is not None]
+    shown = [at.row for at in rows if published_for(at.cell, at.row) is not None]
     assert shown == [ROWS[0], ROWS[2]]
 
 
@@ -377,21 +378,11 @@ def test_no_row_is_offered_load_that_others_refute(name: str, tmp_path: Path) ->
     ladders: dict[str, list[tuple[int, float, str]]] = {}
     for entry in page_of(read(tmp_path)).entries:
         line, cause = entry.line, "" if entry.limited is None else entry.limited.cause
-        if entry.rate is not None and line.row.loop == "closed":
+        if MAIN in line.spreads and line.row.loop == "closed":
             place = f"{line.variant} {line.cell} {line.row.client}"
-            ladders.setdefault(place, []).append((line.row.connections, entry.rate.mean, cause))
+            step = (line.row.connections, line.spreads[MAIN].mean, cause)
+            ladders.setdefault(place, []).append(step)
     for rows in ladders.values():
         for clients, rate, limit in rows:
             more = [other for other in rows if other[0] > clients]
             assert limit != "offered load" or all(one[1] >= COLLAPSE * rate for one in more)
-
-
-def test_what_was_seen_is_found() -> None:
-    assert contradictions(
-        "3 of 22 s are out of the SLO (p99 <= 1 s). At 4 s: the SLO holds all along."
-    )
-    assert contradictions("Something failed: no request succeeded (9 rejected). 1.333 requests/s")
-    assert not contradictions("none of 240 requests was lost; 0 of 22 s are out of the SLO.")
-    assert list(faults("It is limited by 4 of 4 requests wait in Queue.get.", set())) == [BROKEN[0]]
-    assert len(list(faults("the largest step is is the handle", {"a"}))) == 3
-    assert not list(faults("b is 14 % slower than a (4 to 23 %): regressed, 3 rounds.", {"b"}))

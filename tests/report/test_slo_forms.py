@@ -37,14 +37,22 @@ def stored(name: str, slo: str | None = SLO) -> Result:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_kind_of_run_has_a_verdict_for_each_row(name: str) -> None:
-    result = stored(name)
-    rows = judged_rows(result)
+def test_every_row_has_a_verdict_and_published_forms_and_runs_without_an_slo_none(
+    name: str,
+) -> None:
+    plain, given = stored(name, None), stored(name)
+    rows = judged_rows(given)
     assert rows and {row.word for row in rows} <= {"met", "missed", "not judged"}
-    data = json.loads(render(result, "json"))["rows"]
+    data = json.loads(render(given, "json"))["rows"]
     judged = [row["slo"]["verdict"] for row in data if row["dims"]["status"] != "profiled"]
     assert sorted(judged) == sorted(row.word for row in rows)
     assert not any("slo" in row for row in data if row["dims"]["status"] == "profiled")
+    if plain.run.command == "micro":
+        assert render(given, "classic") == render(plain, "classic")
+    assert perf_metrics(given) == perf_metrics(plain)
+    assert judged_rows(plain) == () and slo_of(plain.run) is None
+    assert '"slo": {' not in render(plain, "json") and "Service level" not in render(plain)
+    assert ",slo," not in render(plain, "csv")
 
 
 def test_every_form_has_the_verdicts() -> None:
@@ -56,17 +64,6 @@ def test_every_form_has_the_verdicts() -> None:
     assert ",slo," in render(result, "csv")
     page = html_text([sheet_of(result, None)], library=STUB)
     assert page.count('<section id="slo"') == 1 and "slo: p50 &lt;= 20 ms" in page
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_published_forms_stay_as_they_are_and_without_an_slo_nothing_is_added(name: str) -> None:
-    plain, given = stored(name, None), stored(name)
-    if plain.run.command == "micro":
-        assert render(given, "classic") == render(plain, "classic")
-    assert perf_metrics(given) == perf_metrics(plain)
-    assert judged_rows(plain) == () and slo_of(plain.run) is None
-    assert '"slo": {' not in render(plain, "json") and "Service level" not in render(plain)
-    assert ",slo," not in render(plain, "csv")
 
 
 def micro(slo: str, *p50_ms: float, variants: tuple[str, ...] = ("default",)) -> Result:

@@ -266,8 +266,7 @@ def of_versus(
     """
     suite = result.run.suite
     labels, settings = _sides(suite)
-    doubts = checks(result)
-    known = by_key(result, doubts)
+    known = by_key(result, checks(result))
     first, second = (rows_of(result, label) for label in labels)
     rounds = suite.get("rounds") if suite.get("looks") is True else None
     matches = []
@@ -292,9 +291,6 @@ def of_versus(
         gate=gated,
         floors=floors,
         noise=noise.sides[0].run.id if noise is not None else suite.get("noise"),
-        failures=describe_failures(result, labels),
-        warnings=(*describe_noise(result, noise), *describe_run_warnings(doubts)),
-        unfair=tuple(unfair_sentences(result.trials)),
         stop=result.stop,
     )
 

@@ -234,13 +234,6 @@ OPEN: Final = ("same", "inconclusive")
 """The words of what is not proven to differ."""
 
 
-def ends(interval: Interval | None) -> str:
-    """`11.2 to 12.5`; `-` without an interval."""
-    if interval is None:
-        return "-"
-    return f"{ratio_text(interval.low)} to {ratio_text(interval.high)}"
-
-
 def figures(line: Compared, a: str = "") -> str:
     """`14 % slower (4 to 23 %)`; `between 4 % slower and 3 % faster`, where no change is in the
     interval; or why there is no ratio. `a`: the name of A, for `14 % slower than A (4 to 23 %)`."""

@@ -136,9 +136,13 @@ def evidence_of(trial: Trial, front: str | None = None) -> Evidence:
     uses = tuple(uses_of(trial.usage))
     deployments = {use.deployment for use in uses if use.deployment is not None}
     first, measured = _places(trial, uses, front)
-    slots, slots_at, slots_words = _slots(trial, uses, measured, first or front)
+    slots, slots_at, slots_words, queue = _slots(trial, uses, measured, first or front)
     metrics = trial.serve_metrics if trial.serve_metrics.get("status") != "absent" else {}
     offered, ongoing = _offered(trial), metrics.get("levels", {}).get("ongoing")
+    failed, ended = trial.counts.failed_total, trial.counts.completed + trial.counts.failed_total
+    rejected = trial.counts.failed.get("rejected", 0)
+    total, hops = trial.waterfall.get("total"), trial.waterfall.get("hops", {})
+    times = {"latency": total, **hops} if total else {}
     return Evidence(
         uses=uses,
         host=host_use(trial.usage, uses),
@@ -150,8 +154,8 @@ def evidence_of(trial: Trial, front: str | None = None) -> Evidence:
         slots=slots,
         slots_at=slots_at,
         slots_words=slots_words,
-        queue=_queue(trial, slots_at),
-        refused=_refused(trial),
+        queue=int(queue) if queue is not None and queue >= 0 else None,  # -1: any number
+        refused=rejected / ended if ended and rejected >= WHOLE * failed else 0.0,
         refused_by=tuple(rejections(trial.counts.failed, statuses_of(trial))),
         batches=_batches(trial, metrics, measured),
         forward=_forward(trial, offered.rate, len([u for u in uses if u.deployment == measured])),
@@ -159,7 +163,7 @@ def evidence_of(trial: Trial, front: str | None = None) -> Evidence:
         router_wait_ms=_by_deployment(metrics, "routers", "wait_ms"),
         processing_ms=_by_deployment(metrics, "deployments", "processing_ms"),
         waits=waits_of(trial.waits),
-        hops_ms=_hops_ms(trial.waterfall),
+        hops_ms={name: one.get("mean", 0.0) / NS_PER_MS for name, one in times.items()},
         partly=tuple(_partly_seen(trial)),
         unseen=tuple(_not_told(trial, uses, first is None and len(deployments) > 1, slots)),
     )
@@ -199,11 +203,11 @@ def _places(
 
 def _slots(
     trial: Trial, uses: tuple[ProcessUse, ...], measured: str | None, front: str | None
-) -> tuple[int | None, str | None, str]:
+) -> tuple[int | None, str | None, str, float | None]:
     """Requests that all replicas of a deployment take at once, its name if it is not the measured
-    one (with its app, if `front` has that), and the slots in words. Of an app of the user it is the
-    deployment that HTTP reaches; without observations inside, the one with the fewest slots, since
-    all requests may go there.
+    one (with its app, if `front` has that), the slots in words, and how many requests may wait for
+    one. Of an app of the user it is the deployment that HTTP reaches; without observations inside,
+    the one with the fewest slots, since all requests may go there.
     """
     if trial.slots:
         least = min(trial.slots, key=lambda name: trial.slots[name])
@@ -213,35 +217,21 @@ def _slots(
         app, colon, _ = (front or "").rpartition(":")
         name = f"{app}{colon}{at}"
         limits = trial.limits.get(at, {})
-        ran, most = limits.get("ran"), limits.get("most")
+        ran, most, queue = limits.get("ran"), limits.get("most"), limits.get("queued")
         if ran and most:
             scaled = int(limits.get("each", 1)) * int(ran[-1])
             words = f"{counted(ran[-1], 'replica')}, which Serve scales up to {most}"
-            return scaled, name, f"{counted(scaled, 'slot')} ({words})"
-        return trial.slots[at], name, counted(trial.slots[at], "slot")
+            return scaled, name, f"{counted(scaled, 'slot')} ({words})", queue
+        return trial.slots[at], name, counted(trial.slots[at], "slot"), queue
+    queue = trial.cell.get("max_queued_requests")
     each = trial.cell.get("max_ongoing_requests")
     replicas = trial.cell.get("num_replicas")
     if replicas is None and measured is not None:
         replicas = sum(use.deployment == measured for use in uses)
     if not each or not replicas:
-        return None, None, ""
+        return None, None, "", queue
     slots = int(each) * int(replicas)
-    return slots, None, counted(slots, "slot")
-
-
-def _queue(trial: Trial, at: str | None) -> int | None:
-    """Requests that may wait for a slot; Serve writes -1 for any number."""
-    queue = trial.cell.get("max_queued_requests")
-    if at is not None:
-        queue = trial.limits.get(short_name(at), {}).get("queued")
-    return int(queue) if queue is not None and queue >= 0 else None
-
-
-def _refused(trial: Trial) -> float:
-    """The share of requests that were rejected; 0 if most failures were others."""
-    counts = trial.counts
-    rejected, ended = counts.failed.get("rejected", 0), counts.completed + counts.failed_total
-    return rejected / ended if ended and rejected >= WHOLE * counts.failed_total else 0.0
+    return slots, None, counted(slots, "slot"), queue
 
 
 def _client(trial: Trial) -> ClientUse:
@@ -353,13 +343,6 @@ def _by_deployment(metrics: Mapping[str, Any], group: str, name: str) -> dict[st
         for where, fields in metrics.get(group, {}).items()
         if isinstance(fields, Mapping) and (value := fields.get(name)) is not None
     }
-
-
-def _hops_ms(waterfall: Mapping[str, Any]) -> dict[str, float]:
-    if not (total := waterfall.get("total")):
-        return {}
-    every = {"latency": total, **waterfall.get("hops", {})}
-    return {name: one.get("mean", 0.0) / NS_PER_MS for name, one in every.items()}
 
 
 def _ms(value_ns: float | None) -> float | None:

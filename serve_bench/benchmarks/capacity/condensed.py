@@ -15,8 +15,7 @@ from serve_bench.analysis.capacity.launch import LaunchSearch, Searches, meets
 from serve_bench.analysis.capacity.model import LaunchEstimate
 from serve_bench.analysis.checks import FITTED
 from serve_bench.analysis.statistics import MAIN, measured_s
-from serve_bench.benchmarks.capacity.lens import read_searches
-from serve_bench.core.figures import number
+from serve_bench.benchmarks.capacity.lens import describe_ends, read_searches
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.result import (
     Failure,
@@ -40,13 +39,14 @@ def condensed(result: Result) -> Result:
     row = Row(label, traffic.client, 1, loop="open", **vars(traffic))
     last = max([searches.asked.launches, *(trial.round for trial in result.trials)])
     planned = [_plan(trial, row) for trial in result.plan if trial.round <= last]
-    trials: list[Trial] = []
-    failures = list(result.failures)
-    for place in searches.places:
-        for search, estimate in zip(searches.ended(place), searches.estimates(place), strict=True):
-            if search.finished:
-                trials.append(trial := _measure(search, estimate, row))
-                failures += [] if estimate.rate is not None else [_explain_bounds(trial, estimate)]
+    ended = [search for place in searches.places for search in searches.ended(place)]
+    launches = [(search, search.estimate()) for search in ended if search.finished]
+    trials = [_measure(search, estimate, row) for search, estimate in launches]
+    bounded = [
+        _explain_bounds(trial, estimate)
+        for trial, (_, estimate) in zip(trials, launches, strict=True)
+        if estimate.rate is None
+    ]
     # How it was searched is no setting of the load.
     suite = {name: value for name, value in result.run.suite.items() if name != "capacity"}
     plan = tuple({trial.key: trial for trial in planned}.values())
@@ -55,7 +55,7 @@ def condensed(result: Result) -> Result:
         run=replace(result.run, suite=suite, plan=plan),
         resumes=tuple(replace(resume, plan=()) for resume in result.resumes),
         trials=tuple(trials),
-        failures=tuple(failures),
+        failures=(*result.failures, *bounded),
     )
 
 
@@ -97,11 +97,9 @@ def _measure(search: LaunchSearch, estimate: LaunchEstimate, row: Row) -> Trial:
 
 def _explain_bounds(trial: Trial, estimate: LaunchEstimate) -> Failure:
     """That a launch has bounds alone. As its failure, so that its rate enters no comparison."""
-    ends = {"at least": estimate.low, "below": estimate.high}
-    words = [f"{word} {number(end, 3)} req/s" for word, end in ends.items() if end is not None]
     floor = "higher ones met the SLO" if trial.counts.completed else "no rate met the SLO"
     why = {"client": "the client could send no more", "floor": floor}
     reason = why.get(estimate.ceiling or "") or "; ".join(estimate.doubts)
-    message = f"only bounded: {' and '.join(words) or 'no bound known'} ({reason})"
+    message = f"only bounded: {describe_ends(estimate, 'at least')} ({reason})"
     place = (trial.key, trial.launch or None, trial.variant, trial.round, trial.cell, trial.row)
     return Failure("trial", message, trial.started_at, *place)

@@ -22,15 +22,14 @@ from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.figures import counted, number
 from serve_bench.core.result import Result, Trial, cell_slug
 from serve_bench.core.schema import built
-from serve_bench.core.slo import Objective, Slo, parse_slo, time_text
+from serve_bench.core.slo import Objective, Slo, parse_slo
 from serve_bench.view.blocks import section, statement
 from serve_bench.view.charts import Chart, Mark
 from serve_bench.view.csv import pick
 from serve_bench.view.document import Charts, Finding, ReportOptions, Section, Tone
-from serve_bench.view.figures import Value, declare, known_values, mean_of
+from serve_bench.view.figures import Value, declare, find_figure, known_values, mean_of
 from serve_bench.view.frame import Field, TableSpec, ViewRow, line_chart, make_table, make_tiles
 from serve_bench.view.lens import Lens, View, look
-from serve_bench.view.names import names_of
 from serve_bench.view.rows import Entry, Page, front_of
 
 for _name, _unit, _title, _meaning in (
@@ -121,16 +120,13 @@ def name_probes(result: Result) -> Result:
 class SearchedCell:
     """A cell under a variant with its searches. `name`: what sets it apart from the others of the
     run, empty where there is one. `ended`: the searches that the capacity is made of; `loop`: the
-    closed loops, `probes`: those of all searches. `fresh`: the run launched the service."""
+    closed loops, `probes`: those of all searches."""
 
     name: str
-    variant: str
-    slo: Slo
     ended: Sequence[LaunchSearch]
     capacity: Capacity
     loop: ViewRow
     probes: Sequence[ViewRow]
-    fresh: bool
 
     def select(self, *words: str) -> list[ViewRow]:
         """The probes that say this of the service, by their rate."""
@@ -157,11 +153,8 @@ def name_figure(goal: Objective) -> str:
     return f"slo_{'time' if goal.timed else 'share'}.{goal.name}"
 
 
-def find_cells(
-    searches: Searches, page: Page, rows: Sequence[ViewRow], fresh: bool
-) -> Iterator[SearchedCell]:
+def find_cells(searches: Searches, page: Page, rows: Sequence[ViewRow]) -> Iterator[SearchedCell]:
     """The cells of a run that have a probe, in the order of their closed loops."""
-    names = names_of(page)
     loads = {trial.key: row for row in rows for trial in row.trials}
     loops = [row for row in rows if row.trials and row.dims["rate_per_s"] is None]
     for loop in loops:
@@ -174,11 +167,9 @@ def find_cells(
             for trial, probe in zip(search.trials, search.probes, strict=True)
         ]
         if probes:
-            yield SearchedCell(
-                names.beside(loop.entry, True, False) if len(loops) > 1 else "",
-                *(line.variant, searches.slo, searches.ended(place), searches.capacity(place)),
-                *(_strip(loop, "failed", "errors"), probes, fresh),
-            )
+            name = page.names.name(line, load=False) if len(loops) > 1 else ""
+            ended, loop = searches.ended(place), _strip(loop, "failed", "errors")
+            yield SearchedCell(name, ended, searches.capacity(place), loop, probes)
 
 
 def _strip(row: ViewRow, *codes: str) -> ViewRow:
@@ -200,12 +191,14 @@ def _describe_probe(row: ViewRow, probe: Probe, search: LaunchSearch) -> ViewRow
         if value is not None:
             values[name_figure(goal)] = Value(value * (1 if goal.timed else 100))
             tones[name_figure(goal)] = "plain" if goal.met_by(value) else "bad"
-    word = "met" if meets(probe, search.bounds) else "missed"
-    if any(counts.value is None for counts in probe.slices.values()):
-        word = "no request"
-    word = "client" if probe.client_bound else word
-    word = word if probe.steady else "scaled"
-    word = word if probe.whole else "broken off"
+    faults = {
+        "broken off": not probe.whole,
+        "scaled": not probe.steady,
+        "client": probe.client_bound,
+        "no request": any(counts.value is None for counts in probe.slices.values()),
+        "missed": not meets(probe, search.bounds),
+    }
+    word = next((word for word, is_so in faults.items() if is_so), "met")
     tones["slo"] = TONES.get(word, "plain")
     dims = {**row.dims, "launch": search.round, "replicas": probe.replicas, "slo": word}
     return replace(_strip(row, "failed"), dims=dims, values={**row.values, **values}, tones=tones)
@@ -214,42 +207,49 @@ def _describe_probe(row: ViewRow, probe: Probe, search: LaunchSearch) -> ViewRow
 # Points: the capacity of each cell, and what each launch says.
 
 
-def make_point(cell: SearchedCell, asked: CapacitySearch, first: Capacity) -> ViewRow:
-    """The capacity of a cell with what stands beside it, and its ratio to that of the first."""
-    has, launches = cell.capacity, cell.capacity.launches
+def make_point(cell: SearchedCell, asked: CapacitySearch, first: Capacity, fresh: bool) -> ViewRow:
+    """The capacity of a cell with what stands beside it, and its ratio to that of the first.
+    `fresh`: the run launched the service."""
+    has, search, launches = cell.capacity, cell.ended[0], cell.capacity.launches
     binding = [launch.binds for launch in launches if launch.binds is not None]
     cliffs = [launch.cliff for launch in launches]
-    ceiling, need = _find_ceiling(cell), asked.need
-    needed = None if need is None else "holds" if (has.low or 0.0) >= need else "not proven"
-    ends = {"above": has.low, "below": has.high}
-    bounds = [f"{word} {number(end, 3)}" for word, end in ends.items() if end is not None]
-    nouns = ("launch", "launches") if cell.fresh else ("search", "searches")
-    limit, entry = _find_limit(cell)
+    ceiling, (limit, entry), beyond = _find_ceiling(cell), _find_limit(cell), cell.beyond
+    needed = None
+    if asked.need is not None:
+        needed = "holds" if (has.low or 0.0) >= asked.need else "not proven"
+    nouns = ("launch", "launches") if fresh else ("search", "searches")
     values = measure_beside(cell)
     if has.rate is not None:
         pairs = zip(cell.ended, launches, strict=True)
-        rates = {search.round: launch.rate for search, launch in pairs if launch.rate}
+        rates = {ended.round: launch.rate for ended, launch in pairs if launch.rate}
         values["capacity"] = Value(has.rate, launches=rates, low=has.low, high=has.high)
     if first is not has and has.spread is not None and first.spread is not None:
         middle, low, high = ratio(first, has)
         values["capacity_ratio"] = Value(middle, low=low, high=high)
     return ViewRow(
         {
-            **{"point": "capacity", "variant": cell.variant, **cell.ended[0].cell},
-            **{"slo": cell.slo.text, "arrivals": asked.arrivals, "need": need},
+            **{"point": "capacity", "variant": search.variant, **search.cell},
+            **{"slo": search.slo.text, **pick(asked, "arrivals", "need")},
             **{"launches": len(launches), "searched": counted(len(launches), *nouns)},
             **{"precise": has.precise, "needed": needed},
             **{"ceiling": ceiling, "cliff": 2 * sum(cliffs) > len(cliffs), "limit": limit},
             "binds": statistics.mode(binding) if binding else None,
-            "beyond": None if cell.beyond is None else _describe_misses(cell.slo, cell.beyond),
+            "beyond": beyond and _describe_misses(search.slo, beyond),
         },
         values,
-        cell.name or cell.variant,
-        warnings=tuple(_warn_of_cell(cell)),
-        gap="none" if ceiling == "floor" else " and ".join(bounds) or "not known",
+        cell.name or search.variant,
+        warnings=tuple(_warn_of_cell(cell, fresh)),
+        gap="none" if ceiling == "floor" else describe_ends(has, "above"),
         tones={"needed": TONES.get(needed or "", "plain")},
         entry=entry,
     )
+
+
+def describe_ends(bounds: Capacity | LaunchEstimate, above: str) -> str:
+    """`above 100 and below 200 req/s`, as far as they are known. `above`: the first word."""
+    ends = {above: bounds.low, "below": bounds.high}
+    words = [f"{word} {number(end, 3)}" for word, end in ends.items() if end is not None]
+    return f"{' and '.join(words)} req/s" if words else "not known"
 
 
 def measure_beside(cell: SearchedCell) -> dict[str, Value]:
@@ -292,13 +292,10 @@ def _find_ceiling(cell: SearchedCell) -> str | None:
 def _find_limit(cell: SearchedCell) -> tuple[str | None, Entry | None]:
     """What keeps the service from more, and the load that shows it: the probe beyond the capacity;
     where its verdict names nothing of the service, the closed loop."""
-    loads = {"in the closed loop": cell.loop}
-    if cell.beyond is not None:
-        loads = {f"at {number(read_rate(cell.beyond), 3)} req/s": cell.beyond, **loads}
-    for where, row in loads.items():
+    for row in filter(None, (cell.beyond, cell.loop)):
         limit = None if row.entry is None else row.entry.limited
         if limit is not None and limit.cause not in NO_LIMIT:
-            return f"{where}: {limit.text}", row.entry
+            return f"{row.name}: {limit.text}", row.entry
     return None, None
 
 
@@ -306,15 +303,15 @@ def _describe_misses(slo: Slo, row: ViewRow) -> str:
     """`p99 is 34.8 ms and errors is 2 %`: what a probe has for the objectives that it misses."""
     words = []
     for goal in slo.objectives:
-        if row.tones.get(name_figure(goal)) == "bad":
-            value = float(f"{row.values[name_figure(goal)].value:.3g}")
-            words.append(f"{goal.name} is {time_text(value) if goal.timed else f'{value:g} %'}")
+        name = name_figure(goal)
+        if row.tones.get(name) == "bad" and (figure := find_figure(name)):
+            words.append(f"{goal.name} is {figure.show(row.values[name])} {figure.shown}")
     return " and ".join(words)
 
 
-def _warn_of_cell(cell: SearchedCell) -> Iterator[Finding]:
+def _warn_of_cell(cell: SearchedCell, fresh: bool) -> Iterator[Finding]:
     yield from cell.loop.warnings
-    if not cell.fresh and cell.capacity.spread is not None:
+    if not fresh and cell.capacity.spread is not None:
         text = "a running service is not launched: the interval is without the spread of launches"
         yield Finding(text, "one-launch", "doubt")
     yield from (Finding(text, "launches", "doubt") for text in cell.capacity.doubts)
@@ -329,7 +326,7 @@ def make_launch_points(cell: SearchedCell) -> Iterator[ViewRow]:
         name, rate = launch.next or (None, None)
         yield ViewRow(
             {
-                **{"point": "launch", "variant": cell.variant, **search.cell},
+                **{"point": "launch", "variant": search.variant, **search.cell},
                 **{"launch": search.round, "next": name, "probes": len(search.probes)},
                 **pick(launch, "binds", "ceiling", "cliff", "blocks"),
             },
@@ -368,19 +365,19 @@ def write_headline(point: ViewRow, several: bool) -> str:
     """`capacity 1,240 req/s (95 %: 1,180 to 1,290, 3 launches) at p99 <= 50 ms`. `several`: the
     cell is named."""
     dims, has = point.dims, point.values.get("capacity")
-    about, repeats, slo = f"{point.name}: " if several else "", dims["searched"], dims["slo"]
+    about, repeats = f"{point.name}: " if several else "", dims["searched"]
+    ends = [number(point.value(name), 3) for name in ("met_up_to", "missed_from")]
+    words = f"{point.gap}, not closer yet ({repeats})"
     if dims["ceiling"] == "floor":
-        lowest = number(point.value("missed_from"), 3)
         why = f"; there {dims['beyond']}" if dims["beyond"] else ""
-        return f"{about}no capacity: no rate down to {lowest} req/s meets {slo}{why} ({repeats})"
-    words = f"{point.gap} req/s, not closer yet ({repeats})"
+        lowest = f"no rate down to {ends[1]} req/s meets {dims['slo']}"
+        return f"{about}no capacity: {lowest}{why} ({repeats})"
     if dims["ceiling"] == "client":
-        least = number(point.value("met_up_to"), 3)
-        words = f"at least {least} req/s, as much as the client could send ({repeats})"
+        words = f"at least {ends[0]} req/s, as much as the client could send ({repeats})"
     elif has is not None and "safe_rate" in point.values:
         rate, low, high = (number(value, 3) for value in (has.value, has.low, has.high))
         words = f"{rate} req/s (95 %: {low} to {high}, {repeats})"
-    return f"{about}capacity {words} at {slo}"
+    return f"{about}capacity {words} at {dims['slo']}"
 
 
 def find(points: Sequence[ViewRow]) -> Iterator[str]:
@@ -439,12 +436,12 @@ def gate(result: Result) -> list[str]:
 def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOptions) -> View:
     """The capacity of each cell, what each launch says, every probe."""
     searches, fresh = read_searches(result), "urls" not in result.run.suite
-    asked, cells = searches.asked, [*find_cells(searches, page, rows, fresh)]
+    asked, cells = searches.asked, [*find_cells(searches, page, rows)]
     # Later launches are made only if they are needed.
     last = max([asked.launches, *(trial.round for trial in result.trials)])
     planned = [(load.variant, load.round, load.cell) for load in result.plan if load.round <= last]
     missing = sum(not searches.finished(*search) for search in planned)
-    points = [make_point(cell, asked, cells[0].capacity) for cell in cells]
+    points = [make_point(cell, asked, cells[0].capacity, fresh) for cell in cells]
     launches = [point for cell in cells for point in make_launch_points(cell)]
     probes = [replace(row, group=cell.name) for cell in cells for row in cell.probes]
     charts = [Charts(partial(_draw, *pair)) for pair in zip(cells, points, strict=True)]
@@ -453,13 +450,11 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
         Section("launches", "Launches", (make_table(LAUNCHES, launches),), "table"),
         Section("probes", "Probes", (make_table(_probe_spec(searches.slo), probes),)),
     ]
-    noun = counted(asked.launches, "launch", "launches")
+    planned_launches = counted(asked.launches, "launch", "launches")
+    until = f"{planned_launches} or more, until the interval is {100 * asked.precision:g} % wide"
     why = "broken off" if missing else "launches used up"
-    facts = {
-        "load": f"open loop, {asked.arrivals} arrivals",
-        "planned": f"{noun} or more, until the interval is {100 * asked.precision:g} % wide",
-        "ended": why if result.stop is None else result.stop.why,
-    }
+    ended = why if result.stop is None else result.stop.why
+    load = f"open loop, {asked.arrivals} arrivals"
     return View(
         rows=[*(cell.loop for cell in cells), *probes] or rows,
         points=[*points, *launches],
@@ -467,7 +462,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
         planned=(missing, len(planned), "searches"),
         sections=sections if cells else (),
         charts=[*section("rates", "What binds, over the rate", charts)],
-        facts=[*facts.items()],
+        facts=[("load", load), ("planned", until), ("ended", ended)],
         tiles=[*make_tiles(points[0], ("capacity", "binds", "closed_loop"))] if points else [],
     )
 
@@ -487,7 +482,7 @@ def _probe_spec(slo: Slo) -> TableSpec:
 
 def _draw(cell: SearchedCell, point: ViewRow) -> Iterator[Chart]:
     """The objective that binds over the rate."""
-    goals, has = cell.slo.objectives, cell.capacity
+    goals, has = cell.ended[0].slo.objectives, cell.capacity
     goal = next((goal for goal in goals if goal.name == point.dims["binds"]), goals[0])
     figure, family = name_figure(goal), name_figure(goal).partition(".")[0]
     rows = [

@@ -11,10 +11,10 @@ same in each export, whatever else was measured, so that tools which keep them f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from serve_bench.analysis.history import Group, History, Series
+from serve_bench.analysis.history import Group, History, HistoryPoint, Series
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import cell_slug
 from serve_bench.view.csv import csv_of, json_of
@@ -40,30 +40,24 @@ def otava_csv(history: History) -> str:
 
 def otava_config(history: History) -> str:
     """The config of Otava for that CSV, as `history.csv`."""
+    directions = {"higher": 1, "lower": -1}
     metrics = {
-        _name(series): {
-            "column": _name(series),
-            "direction": 1 if series.measure.better == "higher" else -1,
-        }
+        _name(series): {"column": _name(series), "direction": directions[series.measure.better]}
         for series in _only_group(history).series
     }
-    test = {"type": "csv", "file": "history.csv", "time_column": "time"}
-    return json_of(
-        {"tests": {"serve-bench": {**test, "attributes": list(ATTRIBUTES), "metrics": metrics}}}
-    )
+    test: dict[str, Any] = {"type": "csv", "file": "history.csv", "time_column": "time"}
+    test |= {"attributes": list(ATTRIBUTES), "metrics": metrics}
+    return json_of({"tests": {"serve-bench": test}})
 
 
 def bencher_json(history: History) -> str:
     """The newest run, in Bencher Metric Format."""
     benchmarks: dict[str, dict[str, dict[str, float]]] = {}
-    for series in _only_group(history).series:
-        point = series.points[-1]
-        if point.value is not None:
-            values = {"value": point.value}
-            if point.interval is not None:
-                values["lower_value"] = point.interval.low
-                values["upper_value"] = point.interval.high
-            benchmarks.setdefault(_place(series), {})[series.measure.name] = values
+    for series, point, value in _newest(history):
+        values = {"value": value}
+        if point.interval is not None:
+            values |= {"lower_value": point.interval.low, "upper_value": point.interval.high}
+        benchmarks.setdefault(_place(series), {})[series.measure.name] = values
     return json_of(benchmarks)
 
 
@@ -78,17 +72,14 @@ def github_action_json(history: History) -> str:
             "--format github-action-benchmark: takes metrics of which all are better higher or all "
             f"lower; here: {words}: choose by --metric"
         )
-    newest, ray = group.runs[-1].run.id, group.runs[-1].versions.get("ray", "unknown")
+    newest, ray = group.newest.id, group.runs[-1].versions.get("ray", "unknown")
     entries = []
-    for series in group.series:
-        point = series.points[-1]
-        if point.value is not None:
-            entry: dict[str, Any] = {"name": _name(series), "unit": series.measure.unit}
-            entry["value"] = point.value
-            if point.interval is not None:
-                entry["range"] = f"± {(point.interval.high - point.interval.low) / 2:.4g}"
-            entry["extra"] = f"run {newest}, launches {point.launches}, ray {ray}"
-            entries.append(entry)
+    for series, point, value in _newest(history):
+        entry: dict[str, Any] = {"name": _name(series), "unit": series.measure.unit, "value": value}
+        if point.interval is not None:
+            entry["range"] = f"± {(point.interval.high - point.interval.low) / 2:.4g}"
+        entry["extra"] = f"run {newest}, launches {point.launches}, ray {ray}"
+        entries.append(entry)
     return json_of(entries)
 
 
@@ -110,6 +101,13 @@ def _only_group(history: History) -> Group:
             "one: name the folders of its runs"
         )
     return history.groups[0]
+
+
+def _newest(history: History) -> Iterator[tuple[Series, HistoryPoint, float]]:
+    """Each series of which the newest run has a value, with that."""
+    for series in _only_group(history).series:
+        if (value := series.points[-1].value) is not None:
+            yield series, series.points[-1], value
 
 
 def _place(series: Series) -> str:

@@ -15,9 +15,15 @@ from serve_bench.analysis.history import Group, History, Series
 from serve_bench.core.figures import percent
 from serve_bench.core.result import cell_slug
 from serve_bench.view.about_run import command_line
-from serve_bench.view.blocks import in_parts
-from serve_bench.view.comparison import METRICS, comparison_data, comparison_document
-from serve_bench.view.csv import json_of, run_json
+from serve_bench.view.blocks import in_parts, section
+from serve_bench.view.comparison import (
+    METRICS,
+    comparison_document,
+    comparison_json,
+    interval_value,
+    map_value,
+)
+from serve_bench.view.csv import pick, run_json
 from serve_bench.view.document import (
     Chart,
     Charts,
@@ -42,23 +48,21 @@ VALUES: Final = TableSpec(
 )
 
 
-def documents(history: History) -> tuple[Document, ...]:
+def documents(history: History) -> Iterator[Document]:
     """A document for each group of runs, the largest group first."""
     first, *others = (_document(history, group) for group in history.groups)
-    overview = []
-    if others:
-        words = "; ".join(f"{group.name}: {group.comparison.word}" for group in history.groups)
-        overview = [f"{len(history.groups)} histories: {words}."]
+    words = "; ".join(f"{group.name}: {group.comparison.word}" for group in history.groups)
+    overview = [f"{len(history.groups)} histories: {words}."] if others else []
     passed = [run for run in history.passed if not run.late]
     lines = tuple(f"{run.where}: {run.why.removeprefix(f'{run.where}: ')}" for run in passed)
-    skipped = Section("passed-over", "Skipped runs", (Prose(lines, "quiet", listed=True),))
-    first = replace(
+    skipped = [Prose(lines, "quiet", listed=True)] if lines else []
+    yield replace(
         first,
         findings=(*sentences(overview), *first.findings),
         doubts=(*_not_judged(late_runs(history)), *first.doubts),
-        sections=(*first.sections, *([skipped] if lines else [])),
+        sections=(*first.sections, *section("passed-over", "Skipped runs", skipped)),
     )
-    return (first, *others)
+    yield from others
 
 
 def late_runs(history: History) -> list[str]:
@@ -71,8 +75,7 @@ def _not_judged(texts: Sequence[str]) -> Iterator[Finding]:
 
 
 def _document(history: History, group: Group) -> Document:
-    compared = comparison_document(replace(group.comparison, of=group.name))
-    rows, times = series_rows(group), _moments(group)
+    compared, rows, times = comparison_document(group.comparison), series_rows(group), _times(group)
     shown = [row for row in rows if row.dims["number"] >= len(group.runs) - group.before]
     request = (
         ("begun", f"{times[0]} to {times[-1]} (UTC)"),
@@ -82,21 +85,23 @@ def _document(history: History, group: Group) -> Document:
         ("newest run as typed", command_line(group.newest)),
         *([("by force", "runs of unlike hosts are in one history")] if history.forced else []),
     )
-    sections = (
-        Section("runs-over-time", "Runs over time", (Charts(partial(_charts, group, rows)),)),
-        Section("runs", "The runs", (make_table(VALUES, shown),), "table"),
-    )
+    charts = Charts(partial(_charts, group, rows))
     return replace(
         compared,
         title=f"{group.name} over {len(group.runs)} runs",
         run=Facts(request),
         doubts=(*_not_judged(group.gaps), *compared.doubts, *sentences(group.notes, "doubt")),
-        sections=(*compared.sections[:1], *sections, *compared.sections[1:]),
+        sections=(
+            compared.sections[0],
+            Section("runs-over-time", "Runs over time", (charts,)),
+            Section("runs", "The runs", (make_table(VALUES, shown),), "table"),
+            *compared.sections[1:],
+        ),
         where=f"{len(group.runs)} folders, {group.runs[0].where} to {group.runs[-1].where}",
     )
 
 
-def _moments(group: Group) -> list[str]:
+def _times(group: Group) -> list[str]:
     """When the runs began (UTC), in minutes if that tells them apart: `2026-01-02 03:04`."""
     times = [run.run.started_at.replace("T", " ") for run in group.runs]
     apart = len({time[:16] for time in times}) == len(times)
@@ -105,40 +110,30 @@ def _moments(group: Group) -> list[str]:
 
 def series_rows(group: Group) -> list[ViewRow]:
     """Each row in each run, metric by metric; as a ratio to its first value too."""
-    times = _moments(group)
+    times = _times(group)
     return [row for series in group.series for row in _series_rows(group, series, times)]
 
 
 def _series_rows(group: Group, series: Series, times: Sequence[str]) -> Iterator[ViewRow]:
     figure = FIGURES[METRICS[series.measure.name]]
-    variants = {other.variant for other in group.series}
-    cells = {cell_slug(other.cell) for other in group.series}
-    title = f"{series.row} ({series.client})"
-    words = [
-        series.variant if len(variants) > 1 else "",
-        cell_slug(series.cell) if len(cells) > 1 else "",
-        title,
-        f"{figure.title} {figure.shown}".removeprefix("throughput "),
-    ]
-    about: dict[str, Any] = {"variant": series.variant, **series.cell, "row": series.row}
-    about |= {"client": series.client, "metric": series.measure.name, "figure": figure.name}
+    title, slug = f"{series.row} ({series.client})", cell_slug(series.cell)
+    about: dict[str, Any] = {"variant": series.variant, **series.cell}
+    about |= pick(series, "row", "client") | {"metric": series.measure.name, "figure": figure.name}
     about |= {"cell": cell_title(series.cell), "title": title}
+    shown = f"{figure.title} {figure.shown}".removeprefix("throughput ")
     first = next(point.value for point in series.points if point.value is not None)
     for number, (run, point) in enumerate(zip(group.runs, series.points, strict=True), 1):
-        values = {}
+        values: dict[str, Value] = {}
         if point.value is not None:
-            ends = point.interval and (point.interval.low, point.interval.high)
-            low, high = ends or (None, None)
-            values[figure.name] = Value(point.value, low=low, high=high)
-            low, high = (None if end is None else end / first for end in (low, high))
-            values["of_first"] = Value(point.value / first, low=low, high=high)
-        changed = ["invalid"] if point.invalid else few(run.changed)
+            values[figure.name] = value = interval_value(point.interval, point.value)
+            values["of_first"] = map_value(value, lambda end: end / first)
+        changed = "invalid" if point.invalid else ", ".join(few(run.changed))
         dims = {"run": run.run.id, "number": number, "launches": point.launches}
         yield ViewRow(
-            {**about, **dims, "changed": ", ".join(changed)},
+            {**about, **dims, "changed": changed},
             values,
             times[number - 1],
-            group=", ".join(filter(None, words)),
+            group=f"{series.variant}, {slug}, {title}, {shown}",
             tones={"changed": "bad"} if point.invalid else {},
         )
 
@@ -150,7 +145,7 @@ def _charts(group: Group, rows: Sequence[ViewRow]) -> Iterator[Chart]:
     for row in rows:
         about = f"{row.dims['variant']}, {row.dims['cell']}: {FIGURES[row.dims['figure']].title}"
         charts.setdefault(about, {}).setdefault(row.dims["title"], []).append(row)
-    times = _moments(group)
+    times = _times(group)
     for about, lines in charts.items():
         for suffix, part in in_parts(lines):
             yield from line_chart(
@@ -165,9 +160,9 @@ def _charts(group: Group, rows: Sequence[ViewRow]) -> Iterator[Chart]:
             )
 
 
-def history_json(history: History) -> str:
+def history_json(history: History) -> dict[str, Any]:
     """The history for programs, each group under the keys that a run has."""
-    whole = {
+    return {
         "format": FORMAT,
         "threshold": history.threshold,
         "metrics": list(history.metrics),
@@ -176,23 +171,17 @@ def history_json(history: History) -> str:
         "passed_over": [vars(run) for run in history.passed],
         "groups": [_group_json(group) for group in history.groups],
     }
-    return json_of(whole)
 
 
 def _group_json(group: Group) -> dict[str, Any]:
-    runs = [
-        run_json(run.run, run.where)
-        | {"versions": dict(run.versions), "changed": list(run.changed)}
-        for run in group.runs
-    ]
-    compared = comparison_data(replace(group.comparison, of=group.name))
-    return {
+    compared = comparison_json(group.comparison)
+    runs = [run_json(run.run, run.where) | pick(run, "versions", "changed") for run in group.runs]
+    return compared | {
         "name": group.name,
         "command": group.newest.command,
         "suite": group.newest.suite.get("name"),
         "runs": runs,
         "rows": [row_json(row) for row in series_rows(group)],
-        **compared,
         "not_judged": list(group.gaps),
         "warnings": [*compared["warnings"], *group.notes],
     }

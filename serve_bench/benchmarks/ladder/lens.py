@@ -7,11 +7,10 @@ from typing import Final
 
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.core.result import Result
-from serve_bench.view.climbs import view_run
 from serve_bench.view.document import ReportOptions
 from serve_bench.view.figures import INSIDE, known_values
 from serve_bench.view.frame import Field, ViewRow
-from serve_bench.view.ladders import view_ladders
+from serve_bench.view.ladders import view_ladders, view_run
 from serve_bench.view.lens import Lens, View
 from serve_bench.view.published import RECSYS, reference
 from serve_bench.view.rows import Page

@@ -46,7 +46,7 @@ from serve_bench.serving.server import marks_folder, read_marks
 from serve_bench.serving.strays import marks
 from serve_bench.store import RESULTS, RunFolder, StoreError, fresh_folder, now_iso, read
 from serve_bench.store.files import why
-from serve_bench.view.inside import facts, profiling_costs
+from serve_bench.view.inside import describe_profiled
 
 if TYPE_CHECKING:
     from serve_bench.benchmarks.load.command import LoadOptions
@@ -307,7 +307,7 @@ def _repeat(
         for lost in driven.lost:
             folder.append(Failure("profile", lost, now_iso()))
     print("\nprofiled: the load once more with py-spy, which is in no figure above", file=stream)
-    for line in facts(trial, profiling_costs(read(place))):
+    for line in describe_profiled(trial, read(place)):
         print(visible(f"    {line}"), file=stream)
     if trial.flags.get("interrupted"):
         return INTERRUPTED

@@ -4,42 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final
 
 from serve_bench.analysis.checks import added_of, client_words
-from serve_bench.analysis.statistics import LATENCY, MAIN, merged, silent_from, windows_of
-from serve_bench.analysis.verdict import Verdict, limited_by
+from serve_bench.analysis.statistics import LATENCY, MAIN, Line, merged, silent_from, windows_of
 from serve_bench.analysis.verdict.evidence import rate_of
 from serve_bench.core.errors import FormatError
 from serve_bench.core.failed_requests import MOST_NAMED, failures_of
 from serve_bench.core.figures import counted, number, part_text
-from serve_bench.core.load_result import CENSORED_BY, FAILED_LATENCY, STREAM_TIMES
+from serve_bench.core.load_result import FAILED_LATENCY, STREAM_TIMES
 from serve_bench.core.result import Result, Trial
 from serve_bench.view import streams
-from serve_bench.view.blocks import (
-    curve_of,
-    histogram_table,
-    latency_curve,
-    limit_words,
-    percentile_charts,
-    sentence,
-    statement,
-)
-from serve_bench.view.charts import Chart
-from serve_bench.view.document import Block, Charts, Facts, Prose, ReportOptions, Section
+from serve_bench.view.blocks import histogram_table, limit_words, section, sentence, statement
+from serve_bench.view.document import Block, Facts, Prose, ReportOptions
 from serve_bench.view.figures import STATISTICS, Value, declare, find_figure
 from serve_bench.view.frame import Field, TableSpec, ViewRow, describe_figures, make_table
 from serve_bench.view.lens import Lens, View
-from serve_bench.view.row_charts import chart_sections
+from serve_bench.view.row_charts import PARTS_OF_LATENCY, chart_sections
 from serve_bench.view.rows import NS_PER_MS, Page
-from serve_bench.view.texts import latency, used_words
+from serve_bench.view.texts import latency
+
+
+def _rates_within(line: Line) -> float | None:
+    """Of the windows of the first launch, as wrk prints it."""
+    spread, rates = line.spreads.get(MAIN), windows_of(line.trials[0])
+    if spread is None or spread.std is None:
+        return None
+    return 100 * sum(abs(rate - spread.mean) <= spread.std for rate in rates) / len(rates)
+
 
 declare("within_std", "%", "values within one standard deviation of the mean", title="within std")
-declare("most", "requests/s", "the highest of all windows", title="max")
-
-TIMES: Final = ("latency", "service_time", "send_lag")
-"""Histograms of a load: the last two are of an open loop, where they differ from the first."""
+declare(
+    *("most", "requests/s", "the highest of all windows"),
+    lambda line: max(windows_of(line.trials[0]), default=None),
+    title="max",
+)
+declare(
+    *("rates_within_std", "%", "windows within one standard deviation of the mean", _rates_within),
+    title="within std",
+)
 
 METRICS: Final = TableSpec(
     "",
@@ -53,7 +56,7 @@ METRICS: Final = TableSpec(
 )
 RATES: Final = TableSpec(
     "Rates over windows",
-    (Field("name", "metric"), Field(MAIN), Field("events"), Field("most"), Field("within_std")),
+    (Field("name", "load"), *map(Field, (MAIN, "most", "rates_within_std", "events"))),
 )
 
 
@@ -63,80 +66,68 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     for trial in result.trials:
         if MAIN not in trial.metrics:
             raise FormatError(f"trial {trial.key}: metrics.{MAIN} is missing")
-    rows = [_name(row) for row in rows]
     loads = [row for row in rows if row.trials]
     plain = [row for row in loads if row.dims["status"] != "profiled"]
-    slowed = [row for row in loads if row.dims["status"] == "profiled"]
-    blocks: list[Block] = [block for row in plain for block in _figure_blocks(row, len(plain) > 1)]
-    blocks += [Facts(tuple(_account(row.trials[0]))) for row in plain]
-    blocks += [
-        table
-        for row in plain
-        if (table := histogram_table(merged(row.trials[:1], LATENCY))) is not None
-    ]
-    for row in rows:
-        if not row.trials:
-            lines = (warning.line for warning in row.warnings)
-            blocks.append(Prose(("not measured", *lines), "bad", listed=True))
-    limits = [limit for row in loads if (limit := limit_of(row)) is not None]
-    hints = [f"hint: {limit.hint}" for limit in limits if limit.cause != "unclear"]
-    notes = [note for note in page.notes if note.startswith("load:")]
-    if texts := tuple(dict.fromkeys((*hints, *notes))):
+    metrics = [metric for row in rows for metric in _metric_rows(row, len(rows) > 1)]
+    meanings = dict.fromkeys(metric.dims["meaning"] for metric in metrics if metric.dims)
+    spec = replace(METRICS, notes=("; ".join(meanings),) if len(meanings) > 1 else ())
+    blocks: list[Block] = [make_table(spec, metrics)] if metrics else []
+    for trial in (row.trials[0] for row in plain):
+        table = histogram_table(merged([trial], LATENCY))
+        blocks += [Facts(tuple(_account(trial))), *([] if table is None else [table])]
+    hints = [row.entry.hint for row in loads if row.entry is not None]
+    if texts := tuple(hint for hint in dict.fromkeys(hints) if hint):
         blocks.append(Prose(texts, "quiet", listed=True))
-    sections = [Section("results", "Results", tuple(blocks), "headline")] if blocks else []
-    if loads:
-        facts = tuple(block for row in loads for block in _request_blocks(row, len(loads) > 1))
-        sections.append(Section("requests", "Requests and client", facts))
-    if slowed:
-        again = tuple(block for row in slowed for block in _slowed_blocks(row))
-        sections.append(Section("profiled", "The load with a profiler", again, "table"))
-    times = [row for row in plain if len(_times(row)) > 1]
-    curves = tuple(Charts(partial(_time_curves, row)) for row in times)
-    urls = dict.fromkeys(str(row.entry.line.cell.get("url", "")) for row in rows if row.entry)
+    beside: list[Block] = [make_table(RATES, loads, bare=True)] if loads else []
+    for row in loads:
+        whole = f"{row.name}: {_describe_whole(row.trials[0])}"
+        beside += [Prose((whole,)), Facts(tuple(_further(row.trials[0])))]
+    urls = dict.fromkeys(str(row.dims.get("url", "")) for row in rows)
     return View(
         rows=rows,
         findings=tuple(_find(plain)),
-        sections=sections,
-        charts=(
-            *([Section("times", "Times of a request", curves)] if curves else []),
-            *chart_sections(rows),
-        ),
+        sections=[
+            *section("results", "Results", blocks, "headline"),
+            *section("requests", "Requests and client", beside),
+        ],
+        charts=tuple(chart_sections(rows)),
         traced=loads,
         facts=tuple(fact for row in loads[:1] for fact in _describe(row.trials[0])),
-        notes=(),
         title=" ".join(("serve-bench load", *urls)),
         lead=plain[0] if plain else None,
     )
-
-
-def _name(row: ViewRow) -> ViewRow:
-    """The row under the name of its load; of an open loop that grew, by how many connections it
-    came to."""
-    assert row.entry is not None
-    line = row.entry.line
-    workers = line.trials[0].client.get("workers") or () if line.trials else ()
-    opened = sum(worker["connections"] for worker in workers)
-    grown = line.row.loop == "open" and opened > line.row.connections
-    label = f"{opened} connections{line.row.traffic.suffix}" if grown else line.row.label
-    mark = " (profiled)" if line.status == "profiled" else ""
-    return replace(row, name=f"{label}{mark}")
 
 
 def _find(rows: Sequence[ViewRow]) -> Iterator[str]:
     """The figures of each load, and what limited them."""
     for row in rows:
         yield sentence(f"{row.name} ({row.dims['client']}): {describe_figures(row)}")
-        if (limit := limit_of(row)) is not None:
-            yield statement(limit_words(limit))
+        if row.entry is not None and row.entry.limited is not None:
+            yield statement(limit_words(row.entry.limited))
 
 
-def limit_of(row: ViewRow) -> Verdict | None:
-    """What limited a load, as far as client and host tell; None where neither was sampled."""
-    entry = row.entry
-    if entry is None or entry.limited is not None:
-        return None if entry is None else entry.limited
-    verdict = limited_by(entry.line.trials[0]) if entry.line.trials else None
-    return verdict if verdict is not None and verdict.cause == "client" else None
+def _metric_rows(row: ViewRow, several: bool) -> list[ViewRow]:
+    """The times of a load, each in the columns of the latency; the first has the warnings. Of
+    `several` loads each is a group."""
+    recorded = {} if row.entry is None else row.entry.line.distributions
+    times = (LATENCY, *(PARTS_OF_LATENCY if row.dims["loop"] == "open" else ()), *STREAM_TIMES)
+    failed = [name for name in recorded if name.startswith(f"{FAILED_LATENCY}.")]
+    metrics = []
+    for name in (*(name for name in times if name in recorded), *failed):
+        base, dot, kind = name.partition(".")
+        values = {
+            f"latency_{statistic}": row.values[f"{base}_{statistic}{dot}{kind}"]
+            for statistic in STATISTICS
+        }
+        share = merged(row.trials[:1], name).share_within_std()
+        values["within_std"] = Value(100 * (share or 0.0))
+        figure = find_figure(f"{base}_mean")
+        meaning = "" if figure is None else figure.meaning.partition(": ")[2]
+        title = f"latency of {kind}" if kind else streams.name(name)
+        metrics.append(ViewRow({"meaning": f"{title}: {meaning}"}, values, title))
+    first, *others = metrics or [ViewRow({}, name=row.name, gap=row.gap)]
+    metrics = [replace(first, warnings=row.warnings, notes=row.notes), *others]
+    return [replace(metric, group=row.name if several else "") for metric in metrics]
 
 
 # What was asked.
@@ -146,10 +137,10 @@ def _describe(trial: Trial) -> Iterator[tuple[str, str]]:
     """What was loaded, by which client, how: name and words."""
     row, asked = trial.row, trial.client.get("asked", {})
     yield "URL", str(trial.cell.get("url", "-"))
-    most = asked.get("max_connections") or 0
-    grown = f", up to {most} if needed" if most > row.connections else ""
-    workers = len(trial.client.get("workers", ()))
-    processes = f", {counted(workers, 'process', 'processes')}" if workers else ""
+    workers, most = trial.client.get("workers") or (), asked.get("max_connections") or 0
+    opened = sum(worker["connections"] for worker in workers)
+    grown = f", up to {most} if needed ({opened} were)" if most > row.connections else ""
+    processes = f", {counted(len(workers), 'process', 'processes')}" if workers else ""
     yield "client", f"{row.client}, {row.label}{grown}{processes}"
     yield "loop", _describe_loop(trial)
     windows = len(trial.metrics[MAIN].windows or ())
@@ -171,63 +162,7 @@ def _describe_loop(trial: Trial) -> str:
     return row.loop
 
 
-# Figures.
-
-
-def _figure_blocks(row: ViewRow, several: bool = False) -> Iterator[Block]:
-    """Times of a load, a metric a row; its warnings stand under the first."""
-    names = _times(row)
-    metrics = [_metric_row(row, name) for name in names] or [ViewRow({}, {}, row.name)]
-    metrics[0] = replace(metrics[0], warnings=row.warnings)
-    meanings = [f"{metric_name(name)}: {_meaning(name)}" for name in names]
-    notes = ("; ".join(meanings),) if len(names) > 1 else ()
-    caption = f"Times, {row.name}" if several else ""
-    yield make_table(replace(METRICS, caption=caption, notes=notes), metrics)
-
-
-def _rate_rows(row: ViewRow) -> Iterator[ViewRow]:
-    for metric in (MAIN, streams.EVENTS):
-        value = row.values.get(metric)
-        if value is None:
-            continue
-        rates = windows_of(row.trials[0], metric)
-        values = {metric: value, "most": Value(max(rates))}
-        if value.std is not None:
-            inside = sum(abs(rate - value.value) <= value.std for rate in rates)
-            values["within_std"] = Value(100 * inside / len(rates))
-        yield ViewRow({}, values, "requests" if metric == MAIN else metric)
-
-
-def _metric_row(row: ViewRow, metric: str) -> ViewRow:
-    """The statistics of a histogram, in the columns of the latency."""
-    base, _, member = metric.partition(".")
-    suffix = f".{member}" if member else ""
-    values = {
-        f"latency_{statistic}": row.values[f"{base}_{statistic}{suffix}"]
-        for statistic in STATISTICS
-    }
-    share = merged(row.trials[:1], metric).share_within_std()
-    values["within_std"] = Value(100 * (share or 0.0))
-    return ViewRow({}, values, metric_name(metric))
-
-
-def _times(row: ViewRow) -> list[str]:
-    """The histograms that the load is reported by."""
-    names = TIMES if row.dims["loop"] == "open" else TIMES[:1]
-    recorded = {} if row.entry is None else row.entry.line.distributions
-    failed = [name for name in recorded if name.startswith(f"{FAILED_LATENCY}.")]
-    return [*(name for name in (*names, *STREAM_TIMES) if name in recorded), *failed]
-
-
-def metric_name(metric: str) -> str:
-    """What a histogram is called, that of a class of failures `latency of 503`."""
-    _, _, kind = metric.partition(".")
-    return f"latency of {kind}" if kind else streams.name(metric)
-
-
-def _meaning(metric: str) -> str:
-    figure = find_figure(f"{metric.partition('.')[0]}_mean")
-    return "" if figure is None else figure.meaning.partition(": ")[2]
+# What became of the requests.
 
 
 def _describe_whole(trial: Trial) -> str:
@@ -251,40 +186,6 @@ def _bytes(count: float) -> str:
         if count >= size:
             return f"{number(count / size, 3)} {unit}"
     return f"{count:.0f} B"
-
-
-def _time_curves(row: ViewRow) -> Iterator[Chart]:
-    """Latency, and in an open loop service time and send lag beside it; a log axis has no place for
-    a lag of 0."""
-    trial, names = row.trials[0], _times(row)
-    curves = {}
-    for name in names:
-        points = latency_curve([trial], name) if name in CENSORED_BY else None
-        points = curve_of(merged([trial], name)) if points is None else points
-        if above := [point for point in points if point[1] > 0]:
-            curves[metric_name(name)] = above
-    caption = "A curve ends where a single response lies beyond it, and that of latency where no "
-    caption += "answer came."
-    yield from percentile_charts(f"Times of a request, {row.name}", curves, caption)
-
-
-def _slowed_blocks(row: ViewRow) -> Iterator[Block]:
-    """The repetition of the load that a profiler slowed down, and what that cost."""
-    yield from _figure_blocks(row)
-    yield from [Prose(tuple(row.notes), "quiet", listed=True)] if row.notes else []
-
-
-# What became of the requests.
-
-
-def _request_blocks(row: ViewRow, several: bool) -> Iterator[Block]:
-    """What became of the requests of a load, and whether its client set the figures."""
-    trial = row.trials[0]
-    yield from [Prose((row.name,))] if several else []
-    yield make_table(RATES, [*_rate_rows(row)], caption=_describe_whole(trial))
-    yield Facts(tuple(_further(trial)))
-    notes = tuple(str(note) for note in trial.client.get("notes") or ())
-    yield from [Prose(notes, "doubt", listed=True)] if notes else []
 
 
 def _account(trial: Trial) -> Iterator[tuple[str, str]]:
@@ -311,27 +212,18 @@ def _account(trial: Trial) -> Iterator[tuple[str, str]]:
 
 
 def _further(trial: Trial) -> Iterator[tuple[str, str]]:
-    """What was in flight at the end, the status codes, and whether the client set the figures."""
-    client = trial.client
-    if late := describe_late(trial):
-        yield "in flight", late
+    """What was in flight when the last window ended, the status codes, and whether the client set
+    the figures."""
+    within, client = trial.in_windows, trial.client
+    if within is not None and (waiting := within.in_flight + within.unsent):
+        ended = "when the last window ended; followed to their end, they are in the latency"
+        yield "in flight", f"{waiting:,} {ended}"
     if codes := client.get("status_codes"):
         texts = [f"{code}: {count:,}" for code, count in codes.items()]
         more = f" and {len(texts) - MOST_NAMED} more" if len(texts) > MOST_NAMED else ""
         yield "status", ", ".join(texts[:MOST_NAMED]) + more
-    if words := used_words(trial.usage):
-        yield "CPU", words
     if verdict := client.get("verdict"):
         yield "client", _describe_client(verdict, added_of(trial))
-
-
-def describe_late(trial: Trial) -> str | None:
-    """How many requests were in flight or waited for a connection when the last window ended; they
-    are followed to their end. None where there were none, or it is not known."""
-    within = trial.in_windows
-    if within is None or not (waiting := within.in_flight + within.unsent):
-        return None
-    return f"{waiting:,} when the last window ended; followed to their end, they are in the latency"
 
 
 def _describe_client(verdict: Mapping[str, Any], added: tuple[float, float] | None) -> str:
@@ -343,13 +235,11 @@ def _describe_client(verdict: Mapping[str, Any], added: tuple[float, float] | No
     if verdict.get("pickup_p50_ns") is not None:
         pickup = latency(verdict["pickup_p50_ns"] / NS_PER_MS)
         evidence.append(f"responses picked up after {pickup} ms (median)")
-    evidence.append(
-        "what it adds is not known" if added is None else f"it adds {part_text(*added)}"
-    )
-    figures = "; ".join(evidence)
+    adds = "what it adds is not known" if added is None else f"it adds {part_text(*added)}"
+    figures = "; ".join((*evidence, adds))
     if not verdict.get("client_bound"):
         return f"not the limit ({figures})"
     return f"{client_words(verdict)}: {'; '.join(verdict['reasons'])} ({figures})"
 
 
-LENS: Final = Lens(build, noun="load")
+LENS: Final = Lens(build, ("most", "rates_within_std"), noun="load")

@@ -95,7 +95,7 @@ def noop(options: NoopOptions) -> int:
     from serve_bench.core.variants import parse_env
     from serve_bench.runner.load_source import read_load_on
     from serve_bench.serving.launch_spec import check_port
-    from serve_bench.view.inside import facts, profiling_costs
+    from serve_bench.view.inside import describe_profiled
 
     flags = Overrides(
         variants=(options.variant,),
@@ -135,9 +135,8 @@ def noop(options: NoopOptions) -> int:
     sitting = sitting_of(request, host=options.host, port=options.port, after_cell=ready)
     with signals():
         outcome = outcome_of(replace(sitting, command="noop", out=options.out))
-    costs = profiling_costs(outcome.result)
     for trial in outcome.result.profiled:
-        for line in facts(trial, costs):
+        for line in describe_profiled(trial, outcome.result):
             typer.echo(f"profiled, variant {trial.variant}: {line}")
     typer.echo(f"records: {outcome.folder}")
     if outcome.failed or (outcome.interrupted and not outcome.result.trials):

@@ -3,52 +3,48 @@ for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from serve_bench.analysis.statistics import MAIN, Line
-from serve_bench.core.figures import number
 from serve_bench.core.result import Result
-from serve_bench.view.climbs import view_run
-from serve_bench.view.document import Finding, ReportOptions
+from serve_bench.view.document import Finding, ReportOptions, Tone
 from serve_bench.view.figures import INSIDE, declare, known_values, mean_of
 from serve_bench.view.frame import Field, ViewRow
-from serve_bench.view.ladders import LadderView, view_ladders
+from serve_bench.view.ladders import LadderView, view_ladders, view_run
 from serve_bench.view.lens import Lens, View
 from serve_bench.view.published import PRESS, press_table, reference
 from serve_bench.view.rows import Page
 
 FIELDS: Final = (
-    Field("users", "clients"),
-    Field("latency_mean", "aveTime", "us"),
-    Field("total", unit="us", detail=True),
-    Field(MAIN, "qps", "1/s"),
+    *(Field("users", "clients"), Field("latency_mean", "aveTime", "us")),
+    *(Field("total", unit="us", detail=True), Field(MAIN, "qps", "1/s")),
     Field("latency_p50", detail=True),
 )
 CONNECTED: Final = (Field("connected", unit="us"), Field("connected_rate"))
 DEFINITIONS: Final = (
-    "aveTime: the mean latency of the completed requests; totalTime: from the first connect begun "
-    "to the end of the last request; a row that time ends is cut",
+    "aveTime: the mean latency of the completed requests, without those in flight as time cuts a "
+    "row; totalTime: from the first connect begun to the end of the last request",
     "qps: completed requests / totalTime; published: clients x requests of each / totalTime, which "
     "is the same where none failed and none was cut; connected: without the time to connect",
 )
 
-LEFT_OUT: Final = 1.1
-"""The mean by Little's law that is so many times that of the completed requests is stated."""
+TONES: Final[Mapping[str, Tone]] = {"cut": "doubt"}
+"""Of figures that are not 0."""
 
-declare("asked", "requests", "requests that were asked for, of all launches", shown="")
-declare(*("cut", "requests", "requests that time kept from being answered"), shown="", tone="doubt")
-declare(
-    "late", "requests", "requests that ended in the drain, after time had ended the row", shown=""
-)
-declare("unaccounted", "requests", "asked - completed - failed - cut, which must be 0", shown="")
-declare("total", "ns", "from the first connect begun to the last answer", title="totalTime")
-declare("connected", "ns", "from the last connect to the last answer")
-declare(
-    *("connected_rate", "1/s", "completed requests over the time from the last connect"),
-    title="connected",
-)
+for _name, _unit, _meaning in (
+    ("asked", "requests", "requests that were asked for, of all launches"),
+    ("cut", "requests", "requests that time kept from being answered"),
+    ("late", "requests", "requests that ended in the drain, after time had ended the row"),
+    ("unaccounted", "requests", "asked - completed - failed - cut, which must be 0"),
+    ("total", "ns", "from the first connect begun to the last answer"),
+    ("connected", "ns", "from the last connect to the last answer"),
+    ("connected_rate", "1/s", "completed requests over the time from the last connect"),
+):
+    _title = {"total": "totalTime", "connected_rate": "connected"}.get(_name, "")
+    _shown, _tone = ("" if _unit == "requests" else None), TONES.get(_name, "plain")
+    declare(_name, _unit, _meaning, title=_title, shown=_shown, tone=_tone)
 
 
 def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOptions) -> View:
@@ -115,24 +111,13 @@ def _warnings(row: ViewRow, line: Line) -> Iterator[Finding]:
     asked, cut, done = row.text("asked"), row.text("cut"), f"{line.completed:,}"
     if _is_cut(row):
         late = f", {row.text('late')} ended after that" if row.value("late") else ""
-        words = f"{done} of {asked} requests were completed, {cut} not{late}{_left_out(row)}"
+        words = f"{done} of {asked} requests were completed, {cut} not{late}"
         interrupted = any(trial.flags.get("interrupted") for trial in line.trials)
         yield Finding(words, "interrupted" if interrupted else "cut by time", "doubt")
     if row.value("unaccounted"):
         account = f"{done} completed + {line.errors:,} failed + {cut} cut"
         words = f"{asked} requests asked for, but {account}: do not trust this row"
         yield Finding(words, "accounting", "doubt")
-
-
-def _left_out(row: ViewRow) -> str:
-    """Where requests still in flight would have changed the mean latency."""
-    waiting = sum(trial.counts.in_flight for trial in row.trials)
-    rate, mean_ns = row.value("connected_rate"), row.value("latency_mean")
-    by_little_ns = 1e9 * row.dims["connections"] / rate if rate else 0.0
-    if not waiting or not mean_ns or by_little_ns <= LEFT_OUT * mean_ns:
-        return ""
-    mean = f"{number(by_little_ns / 1e3, 5)} us"
-    return f"; {waiting:,} were still in flight, and clients / qps gives a mean of {mean}"
 
 
 def _published(views: Sequence[LadderView]) -> Iterator[tuple[str, list[ViewRow]]]:
@@ -143,12 +128,12 @@ def _published(views: Sequence[LadderView]) -> Iterator[tuple[str, list[ViewRow]
         if table is None:
             yield f"there is no published table like {view.name}", []
             continue
-        setting = f"{table['device']}, log level {table['log_level']}"
         rows = []
         for row in table["rows"]:
             times = {"latency_mean": 1e3 * row["ave_us"], "total": 1e3 * row["total_us"]}
             values = known_values(throughput=row["qps"], **times)
             rows.append(ViewRow({"users": row["clients"]}, values))
+        setting = f"{table['device']}, log level {table['log_level']}"
         yield f"{about['source']}; {setting}; {about['hardware']}", rows
 
 
@@ -158,39 +143,30 @@ CLASSIC: Final = ("testName", "aveTime(us)", "totalTime(us)", "qps")
 
 
 def classic_text(result: Result, page: Page, view: View) -> str:
-    """A table of the published columns for each setting, under its name."""
+    """A table of the published columns for each setting, under its name; columns two spaces apart,
+    the names of the tests flush left."""
     out: list[str] = []
-    for name in dict.fromkeys(row.dims["ladder"] for row in view.rows):
-        rows = [row for row in view.rows if row.dims["ladder"] == name and MAIN in row.values]
-        out += [f"{name}:", *_align([CLASSIC, *map(_classic_row, rows)])]
-        out += [
-            f"! {_classic_name(row)}: cut off, {row.text('completed')} requests done"
-            for row in rows
-            if _is_cut(row)
-        ]
+    for ladder in dict.fromkeys(row.dims["ladder"] for row in view.rows):
+        rows = [row for row in view.rows if row.dims["ladder"] == ladder and MAIN in row.values]
+        table = [CLASSIC, *map(_classic_row, rows)]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        out.append(f"{ladder}:")
+        for name, *numbers in table:
+            out.append("  ".join([name.ljust(widths[0]), *map(str.rjust, numbers, widths[1:])]))
+        for row, (name, *_) in zip(rows, table[1:], strict=True):
+            if _is_cut(row):
+                out.append(f"! {name}: cut off, {row.text('completed')} requests done")
         out.append("")
-    return "\n".join(out[:-1]) + "\n" if out else "nothing was measured\n"
+    return "\n".join(out) or "nothing was measured\n"
 
 
-def _classic_row(row: ViewRow) -> tuple[str, ...]:
+def _classic_row(row: ViewRow) -> tuple[str, str, str, str]:
     """The four published columns with their digits: us with up to five decimals, qps with five."""
+    run = f" (run {row.dims['run']})" if row.dims["run"] > 1 else ""
     mean_ns, total_ns = row.value("latency_mean"), row.value("total")
     ave = "-" if mean_ns is None else f"{mean_ns / 1e3:.5f}".rstrip("0").rstrip(".")
     total = "-" if total_ns is None else f"{total_ns / 1e3:.0f}"
-    return _classic_name(row), ave, total, f"{row.values[MAIN].value:.5f}"
-
-
-def _classic_name(row: ViewRow) -> str:
-    run = f" (run {row.dims['run']})" if row.dims["run"] > 1 else ""
-    return f"{row.dims['test_name']}{run}"
-
-
-def _align(rows: list[tuple[str, ...]]) -> list[str]:
-    """Columns two spaces apart, the names of the tests flush left."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows
-    ]
+    return f"{row.dims['test_name']}{run}", ave, total, f"{row.values[MAIN].value:.5f}"
 
 
 LENS: Final = Lens(build, (*INSIDE, "ongoing", "queued", "router_queue"), classic=classic_text)

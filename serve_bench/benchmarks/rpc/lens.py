@@ -12,16 +12,16 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
-from serve_bench.analysis.statistics import LATENCY, MAIN, Line, merged, variants
+from serve_bench.analysis.statistics import LATENCY, MAIN, Line, merged
 from serve_bench.benchmarks.rpc.latencies import AGENT_LATENCY
-from serve_bench.benchmarks.rpc.request import PUBLISHED_ARGUMENTS, x_of
+from serve_bench.benchmarks.rpc.request import PUBLISHED_ARGUMENTS, RpcSuite, World, x_of
 from serve_bench.core.errors import FormatError
 from serve_bench.core.figures import counted, number
 from serve_bench.core.histogram import Histogram, slot_middle
 from serve_bench.core.result import Result
-from serve_bench.view.blocks import over_windows, sentence, statement
+from serve_bench.view.blocks import over_windows, section, sentence, statement
 from serve_bench.view.charts import Chart
 from serve_bench.view.csv import json_of, run_json
 from serve_bench.view.document import Charts, Finding, ReportOptions, Section
@@ -59,12 +59,12 @@ declare("median_of_base", "1", "the median on a backend over that on the first o
 declare("median_more", "ns", "what the median call of an observer takes more than on the first")
 
 
-def _cpu(line: Line) -> GroupedCpu:
-    return grouped_cpu([trial.usage for trial in line.trials], _group)
-
-
 def _group(role: str) -> str:
     return {"agent": "agent", "observer": "observers"}.get(role, "others")
+
+
+def _cpu(line: Line) -> GroupedCpu:
+    return grouped_cpu([trial.usage for trial in line.trials], _group)
 
 
 def _call_cpu(line: Line) -> float | None:
@@ -129,35 +129,33 @@ RATIOS: Final = TableSpec(
 
 def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOptions) -> View:
     """The worlds of a run over the argument that was swept, the backends of each side by side."""
-    x_axis = _x_axis(result)
+    x_axis = str(result.run.suite.get("x_axis") or "world_size")
     planned = [row for row in rows if row.dims["status"] != "profiled"]
     worlds = _order([_complete(row, x_axis) for row in planned], x_axis)
-    if not worlds:
-        return View(worlds, findings=("Nothing was planned.",))
     measured = [row for row in worlds if f"{LATENCY}_p95" in row.values]
-    compared = list(compare_backends(measured, variants(result)[0]))
+    sound = [row for row in measured if row.entry and not row.entry.line.broken]
+    compared = list(_compare_backends(sound, page.base or ""))
     example = list(_published_rows()) if options.published else []
-    notes = (*RESULTS.notes, *([f"published elsewhere: {rpc_source()}"] if example else []))
-    shown = [replace(row, group="") for row in worlds]
-    table = make_table(replace(RESULTS, notes=notes), [*shown, *example])
+    table = make_table(RESULTS, [*(replace(row, group="") for row in worlds), *example])
     blocks = (table, Charts(partial(_draw, measured, x_axis)))
-    sections = [Section("results", f"Results over {x_axis}", blocks, "headline")]
-    if compared:
-        table = make_table(RATIOS, compared)
-        sections.append(Section("ratios", "Ratios between backends", (table,), "table"))
+    ratios = [make_table(RATIOS, compared)] if compared else []
+    sections = [
+        Section("results", f"Results over {x_axis}", blocks, "headline"),
+        *section("ratios", "Ratios between backends", ratios, "table"),
+    ]
     return View(
         rows=worlds,
         comparisons=compared,
-        findings=tuple(_findings(worlds, measured)),
-        sections=sections,
+        findings=(
+            _rank_backends(sound) if measured else "Nothing was measured.",
+            *_describe_limits(worlds),
+        ),
+        sections=sections if worlds else (),
         facts=[(f"backend {part.name}", part.engaged) for part in page.variants if part.engaged],
-        lead=max(measured, key=lambda row: row.value(MAIN) or 0.0, default=None),
+        definitions=(f"published elsewhere: {rpc_source()}",) if example else (),
         notes=(),
+        lead=max(measured, key=lambda row: row.value(MAIN) or 0.0, default=None),
     )
-
-
-def _x_axis(result: Result) -> str:
-    return str(result.run.suite.get("x_axis") or "world_size")
 
 
 # Rows: a world on a backend.
@@ -167,14 +165,10 @@ def _complete(row: ViewRow, x_axis: str) -> ViewRow:
     """The world with its figures, what was full, and what broke off. Raises FormatError."""
     assert row.entry is not None
     line = row.entry.line
-    for name in ("world_size", "batch", x_axis):
-        if name not in line.cell:
-            raise FormatError(f"{line.keys[0]}: its cell has no {name}")
-    size = line.cell["world_size"]
-    if not isinstance(size, int):
-        raise FormatError(f"{line.keys[0]}: world_size {size!r} is no number of processes")
-    batch_size = size - 1 if line.cell["batch"] else 1
-    figures = _compute_samples(line, batch_size)
+    world = World.from_cell(line.cell, f"{line.keys[0]}: cell")
+    if x_axis not in line.cell:
+        raise FormatError(f"{line.keys[0]}: its cell has no {x_axis}")
+    figures = _compute_samples(line, world.batch_size)
     broken = [
         Finding(f"{counted(len(over_windows(trial)), 'whole episode')} kept", "broken off", "doubt")
         for trial in line.trials
@@ -182,7 +176,7 @@ def _complete(row: ViewRow, x_axis: str) -> ViewRow:
     ]
     return replace(
         row,
-        dims={**row.dims, "batch_size": batch_size, "limit": _find_limit(row)},
+        dims={**row.dims, "batch_size": world.batch_size, "limit": _find_limit(row)},
         values={**row.values, **figures},
         warnings=(*broken, *row.warnings),
         gap=row.gap or ("" if figures else "not measured"),
@@ -203,14 +197,13 @@ def _compute_samples(line: Line, batch_size: int) -> dict[str, Value]:
     agent, observers = merged(line.trials, AGENT_LATENCY), merged(line.trials, LATENCY)
     if not agent.count or not observers.count:
         return {}
-    figures: dict[str, float | None] = {}
-    for name, metric, latency, size in (
-        ("agent", AGENT_LATENCY, agent, batch_size),
-        ("observer", LATENCY, observers, 1),
-    ):
+    figures: dict[str, float | None] = {
+        f"{AGENT_LATENCY}_p95": agent.percentile(0.95),
+        f"{LATENCY}_p95": observers.percentile(0.95),
+    }
+    for name, latency, size in (("agent", agent, batch_size), ("observer", observers, 1)):
         rates = throughput_figures(latency, size)
         figures |= {f"{name}_throughput_{key}": value for key, value in rates.items()}
-        figures[f"{metric}_p95"] = float(latency.percentile(0.95) or 0)
     return known_values(**figures)
 
 
@@ -243,30 +236,22 @@ def _order(rows: Sequence[ViewRow], x_axis: str) -> list[ViewRow]:
     return named
 
 
-def compare_backends(measured: Sequence[ViewRow], first: str) -> Iterator[ViewRow]:
-    """Each world beside the same world on the first backend; of what broke there are no ratios."""
-    sound = [row for row in measured if row.group and not _is_broken(row)]
-    bases = {row.group: row for row in sound if row.dims["variant"] == first}
+def _compare_backends(sound: Sequence[ViewRow], first: str) -> Iterator[ViewRow]:
+    """Each world beside the same world on the first backend. Of what broke there are no ratios."""
+    bases = {row.group: row for row in sound if row.group and row.dims["variant"] == first}
     for row in sound:
         base = bases.get(row.group, row)
         if base is row:
             continue
-        medians = {
-            metric: (row.values[f"{metric}_p50"].value, base.values[f"{metric}_p50"].value)
-            for metric in METRICS
-        }
+        medians = {f"median_of_base.{metric}": f"{metric}_p50" for metric in METRICS}
         values = {
-            f"median_of_base.{metric}": Value(ours / theirs)
-            for metric, (ours, theirs) in medians.items()
-            if theirs
+            name: Value(row.values[median].value / below)
+            for name, median in medians.items()
+            if (below := base.values[median].value)
         }
-        ours, theirs = medians[LATENCY]
-        values |= known_values(median_more=ours - theirs, launch_ratio=row.value("launch_ratio"))
+        more = row.values[f"{LATENCY}_p50"].value - base.values[f"{LATENCY}_p50"].value
+        values |= known_values(median_more=more, launch_ratio=row.value("launch_ratio"))
         yield ViewRow({**row.dims, "base": first}, values, row.name)
-
-
-def _is_broken(row: ViewRow) -> bool:
-    return row.entry is not None and row.entry.line.broken
 
 
 def _draw(measured: Sequence[ViewRow], x_axis: str) -> Iterator[Chart]:
@@ -280,35 +265,34 @@ def _draw(measured: Sequence[ViewRow], x_axis: str) -> Iterator[Chart]:
 # Sentences.
 
 
-def _findings(worlds: Sequence[ViewRow], measured: Sequence[ViewRow]) -> Iterator[str]:
-    """The fastest backend, and what was full."""
-    yield _rank_backends(measured) if measured else "Nothing was measured."
+def _describe_limits(worlds: Sequence[ViewRow]) -> Iterator[str]:
+    """What was full, and in how many worlds."""
     full = Counter(row.dims["limit"] for row in worlds if row.dims["limit"])
     if full:
         of = f"of {counted(len(worlds), 'world')}"
         yield statement("; ".join(f"the {limit} was full in {n} {of}" for limit, n in full.items()))
 
 
-def _rank_backends(measured: Sequence[ViewRow]) -> str:
+def _rank_backends(sound: Sequence[ViewRow]) -> str:
     """The backend with the most calls/s, and the others beside it in the same world: of the worlds
     that most backends did the fastest. What broke is not compared."""
     ranks: dict[str, list[ViewRow]] = {}
-    for row in sorted(measured, key=lambda row: -(row.value(MAIN) or 0.0)):
-        if row.value(MAIN) and not _is_broken(row):
+    for row in sorted(sound, key=lambda row: -(row.value(MAIN) or 0.0)):
+        if row.value(MAIN):
             ranks.setdefault(row.group or row.name, []).append(row)
     if not ranks:
         return "No valid world."
     world, (best, *others) = max(ranks.items(), key=lambda item: len(item[1]))
-    beside = [
-        f"{row.dims['variant']} {number(row.values[MAIN].value / best.values[MAIN].value, 2)} of "
-        f"that (p50 {row.text('latency_p50')} ms)"
-        for row in others
+    rate = best.values[MAIN].value
+    parts = [
+        f"With {world}, {best.dims['variant']} answers most: {number(rate)} calls/s of all "
+        f"observers (p50 {best.text('latency_p50')} ms)"
     ]
-    head = (
-        f"With {world}, {best.dims['variant']} answers most: {number(best.value(MAIN))} calls/s of "
-        f"all observers (p50 {best.text('latency_p50')} ms)"
-    )
-    return sentence("; ".join([head, *beside]))
+    for row in others:
+        share = number(row.values[MAIN].value / rate, 2)
+        latency = row.text("latency_p50")
+        parts.append(f"{row.dims['variant']} {share} of that (p50 {latency} ms)")
+    return sentence("; ".join(parts))
 
 
 # Published.
@@ -331,19 +315,22 @@ REPORT_FILE: Final = "benchmark_report.json"
 
 
 def classic_text(result: Result, page: Page, view: View) -> str:
-    """The report file of PyTorch's benchmark: its arguments, and for each world of the first
-    backend the four metrics. The source rounds latencies to three decimals and cuts throughputs to
-    whole numbers; here nothing is rounded. `serve_bench` says of which run it is."""
-    x_axis, first = _x_axis(result), variants(result)[0]
+    """The report file of PyTorch's benchmark: its arguments in its order and of its types, but for
+    the x axis, which each benchmark has for itself; and for each world of the first backend the
+    four metrics. The source rounds latencies to three decimals and cuts throughputs to whole
+    numbers; here nothing is rounded. `serve_bench` says of which run it is. Raises BadInput."""
+    suite = RpcSuite.from_json(result.run.suite)
+    asked = {**suite.to_json(), **suite.worlds[0].cell, "master_port": str(suite.master_port)}
+    asked["output_file_path"] = suite.output_file_path or REPORT_FILE
     worlds = [
-        {**_pick_published(row), x_axis: row.dims[x_axis]}
+        {**_pick_published(row), suite.x_axis: row.dims[suite.x_axis]}
         for row in view.rows
-        if row.dims["variant"] == first and f"{LATENCY}_p95" in row.values
+        if row.dims["variant"] == suite.backends[0] and f"{LATENCY}_p95" in row.values
     ]
     return json_of(
         {
-            **published_arguments(result, x_axis),
-            "x_axis_name": x_axis,
+            **{name: asked[name] for name in PUBLISHED_ARGUMENTS if name != suite.x_axis},
+            "x_axis_name": suite.x_axis,
             "benchmark_results": worlds,
             "serve_bench": {"run": run_json(result.run, page.where)},
         }
@@ -359,19 +346,6 @@ def _pick_published(row: ViewRow) -> dict[str, dict[str, float]]:
         }
         for metric, words in METRICS.items()
     }
-
-
-def published_arguments(result: Result, x_axis: str) -> dict[str, Any]:
-    """The arguments of the source with their values, in its order and of its types. Left out: the
-    x axis, which each benchmark has for itself, and what the run does not record."""
-    suite = result.run.suite
-    cells = suite.get("worlds") or [planned.cell for planned in result.run.plan]
-    recorded = {name: value for name, value in suite.items() if value is not None}
-    arguments = {"output_file_path": REPORT_FILE, **recorded, **(cells[0] if cells else {})}
-    if "master_port" in arguments:
-        arguments["master_port"] = str(arguments["master_port"])  # a text there
-    names = [name for name in PUBLISHED_ARGUMENTS if name in arguments and name != x_axis]
-    return {name: arguments[name] for name in names}
 
 
 LENS: Final = Lens(

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from serve_bench.benchmarks.arguments import Arguments, rounds
-from serve_bench.core.axes import only_keys
+from serve_bench.benchmarks.arguments import Arguments, real, rounds, whole
+from serve_bench.core.axes import Kind, one_of, only_keys
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import JsonObject, PlannedTrial, Row, trial_key
 from serve_bench.core.schema import built, plain, stored_suite
@@ -26,36 +26,64 @@ PUBLISHED_ARGUMENTS: Final = (
 )
 """Those of PyTorch's benchmark, in its order (serve_bench/reference/torch_rpc.json)."""
 
-LISTS: Final = (
-    *("world_size", "batch", "state_size", "nlayers", "out_features", "device", "threads"),
-)
-"""Arguments that may be a list: what makes a world. Where none is, world_size is the x axis."""
-
-KEYS: Final = (
-    *LISTS,
-    *("backend", "master_addr", "master_port", "episodes", "steps", "seconds", "launches"),
-    *("warmup_s", "timeout_s", "policy_ms", "seed"),
-)
-"""Keys of the table `rpc` in a suite file."""
-
-OPTIONAL: Final = ("seconds", "policy_ms")
-
 MOST_EPISODES: Final = 1_000_000
 """So many where seconds end a world."""
 
 MOST_SECONDS: Final = 86_400.0
-MOST_PROCESSES: Final = 4096
 MOST_NUMBERS: Final = 100_000_000
 """Of a state, and weights of a layer: 400 MB."""
+
+_TRUE: Final = ("true", "yes", "t", "y", "1")
+_FALSE: Final = ("false", "no", "f", "n", "0")
+
+
+def _read_batch(value: object) -> bool:
+    text = str(value).lower()
+    if text not in _TRUE + _FALSE:
+        raise ValueError(text)
+    return text in _TRUE
+
+
+def _read_state_size(value: object) -> Any:
+    parts = str(value).split("-")
+    if not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
+        raise ValueError(value)
+    return tuple(map(int, parts))
+
+
+LISTS: Final[Mapping[str, Kind]] = {
+    "world_size": whole(2, 4096, ": one agent, and at least one observer"),
+    "batch": Kind(_read_batch, "True or False"),
+    "state_size": Kind(_read_state_size, "whole numbers joined by -, such as 10-20-10"),
+    "nlayers": whole(1, 1000),
+    "out_features": whole(1, 10_000),
+    "device": one_of("auto", "cpu", "cuda"),
+    "threads": whole(1, 1024),
+}
+"""Arguments that may be a list: what makes a world. Where none is, world_size is the x axis."""
+
+SETTINGS: Final[Mapping[str, Kind]] = {
+    "master_port": whole(0, 65535),
+    "episodes": whole(1, MOST_EPISODES),
+    "steps": whole(1, MOST_EPISODES),
+    "seconds": real(0.1, MOST_SECONDS),
+    "launches": whole(1, 1000),
+    "warmup_s": real(0.0, MOST_SECONDS),
+    "timeout_s": real(0.1, MOST_SECONDS),
+    "policy_ms": real(0.0, 60_000.0),
+    "seed": whole(0, 2**31),
+}
+
+KEYS: Final = (*LISTS, "backend", "master_addr", *SETTINGS)
+"""Keys of the table `rpc` in a suite file."""
+
+OPTIONAL: Final = ("seconds", "policy_ms")
 
 #: Seconds of a start of the backend, and of each process of a world, and calls/s, on a host with 2
 #: cores. They serve the estimate of time left alone.
 START_S: Final = {"torch": 2.0, "ray": 5.0, "serve": 8.0}
 EACH_S: Final = {"torch": 0.17, "ray": 0.6, "serve": 0.9}
 CALLS_PER_S: Final = {"torch": 2500.0, "ray": 850.0, "serve": 250.0}
-
-_TRUE: Final = ("true", "yes", "t", "y", "1")
-_FALSE: Final = ("false", "no", "f", "n", "0")
 
 
 @dataclass(frozen=True)
@@ -87,9 +115,9 @@ class World:
         return {**asdict(self), "state_size": "-".join(map(str, self.state_size))}
 
     @classmethod
-    def from_cell(cls, cell: Mapping[str, Any]) -> World:
+    def from_cell(cls, cell: Mapping[str, Any], where: str = "suite.worlds[...]") -> World:
         """The reverse of `cell`. Raises FormatError."""
-        content = built(dict[str, Any], cell, where := "suite.worlds[...]")
+        content = built(dict[str, Any], cell, where)
         sizes = str(content.get("state_size")).split("-")
         numbers = [int(one) if one.isdecimal() else one for one in sizes]
         return built(cls, {**content, "state_size": numbers}, where)
@@ -213,36 +241,7 @@ def read_rpc(data: Mapping[str, Any], file: str, flags: Mapping[str, str]) -> Rp
         raise BadInput(f"{file}: rpc: takes a table of arguments")
     of_file = Arguments.of_table(table, KEYS, f"{file}: rpc")
     of_file.require([name for name in KEYS if name not in OPTIONAL], f"{file}: rpc")
-    return suite_of(
-        of_file.under(Arguments.of_flags(flags)),
-        only_seconds="seconds" in flags and "episodes" not in flags,
-    )
-
-
-def suite_of(arguments: Arguments, only_seconds: bool = False) -> RpcSuite:
-    """The suite that these arguments ask for. `only_seconds`: whatever number of episodes stands
-    there, time alone ends a world. Raises BadInput."""
-    whole, real = arguments.whole, arguments.real
-    worlds, x_axis = _worlds(arguments)
-    return RpcSuite(
-        backends=arguments.each("backend", _backend),
-        worlds=worlds,
-        x_axis=x_axis,
-        master_addr=arguments.texts["master_addr"],
-        master_port=whole("master_port", 0, 65535),
-        episodes=MOST_EPISODES if only_seconds else whole("episodes", 1, MOST_EPISODES),
-        steps=whole("steps", 1, MOST_EPISODES),
-        seconds=real("seconds", 0.1, MOST_SECONDS) if "seconds" in arguments.texts else None,
-        launches=whole("launches", 1, 1000),
-        warmup_s=real("warmup_s", 0.0, MOST_SECONDS),
-        timeout_s=real("timeout_s", 0.1, MOST_SECONDS),
-        policy_ms=real("policy_ms", 0.0, 60_000.0) if "policy_ms" in arguments.texts else None,
-        seed=whole("seed", 0, 2**31),
-    )
-
-
-def _worlds(arguments: Arguments) -> tuple[tuple[World, ...], str]:
-    """The worlds that the arguments in LISTS ask for, and the name of the x axis."""
+    arguments = of_file.under(Arguments.of_flags(flags))
     lists = [name for name in LISTS if "," in arguments.texts[name]]
     if len(lists) > 1:
         places = " and ".join(arguments.places[name] for name in lists)
@@ -250,47 +249,26 @@ def _worlds(arguments: Arguments) -> tuple[tuple[World, ...], str]:
             f"{places}: only one argument may be a list, the x axis; give the others once"
         )
     x_axis = lists[0] if lists else "world_size"
-    return arguments.each(x_axis, _world), x_axis
-
-
-def _world(one: Arguments) -> World:
-    why = ": one agent, and at least one observer"
-    return World(
-        world_size=one.whole("world_size", 2, MOST_PROCESSES, why),
-        batch=_batch(one),
-        state_size=_state_size(one),
-        nlayers=one.whole("nlayers", 1, 1000),
-        out_features=one.whole("out_features", 1, 10_000),
-        device=one.word("device", "auto", "cpu", "cuda"),
-        threads=one.whole("threads", 1, 1024),
+    settings = arguments.values(SETTINGS)
+    if "seconds" in flags and "episodes" not in flags:  # time alone ends a world
+        settings["episodes"] = MOST_EPISODES
+    backend = one_of(*BACKENDS)
+    return RpcSuite(
+        backends=arguments.each("backend", lambda single: str(single.value("backend", backend))),
+        worlds=arguments.each(x_axis, _read_world),
+        x_axis=x_axis,
+        master_addr=arguments.texts["master_addr"],
+        **settings,
     )
 
 
-def _backend(one: Arguments) -> str:
-    name = one.text("backend")
-    if name not in BACKENDS:
-        raise one.refusal("backend", ", ".join(BACKENDS))
-    return name
-
-
-def _batch(one: Arguments) -> bool:
-    word = one.text("batch").lower()
-    if word not in _TRUE + _FALSE:
-        raise one.refusal("batch", "True or False")
-    return word in _TRUE
-
-
-def _state_size(one: Arguments) -> tuple[int, ...]:
-    text = one.text("state_size")
-    parts = text.split("-")
-    if not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
-        raise one.refusal("state_size", "whole numbers joined by -, such as 10-20-10")
-    sizes = tuple(map(int, parts))
-    numbers = math.prod(sizes)
+def _read_world(arguments: Arguments) -> World:
+    world = World(**arguments.values(LISTS))
+    numbers = math.prod(world.state_size)
     if not 1 <= numbers <= MOST_NUMBERS:
         many = f"{numbers:,}" if numbers < 10**18 else "10^18 or more"
-        place = one.places["state_size"]
+        place, text = arguments.places["state_size"], arguments.texts["state_size"].strip()
         raise BadInput(
             f"{place}: {text} makes a state of {many} numbers; it takes 1 to {MOST_NUMBERS:,}"
         )
-    return sizes
+    return world

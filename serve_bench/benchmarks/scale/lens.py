@@ -7,37 +7,34 @@ its metrics are means over launches, those of a curve are fitted over the number
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import groupby
 from typing import Any, Final
 
-from serve_bench.analysis.statistics import MAIN, LowerBound
+from serve_bench.analysis.statistics import MAIN
 from serve_bench.benchmarks.scale.growth import FEWEST, fit_growth
 from serve_bench.benchmarks.scale.metrics import (
     COSTS,
+    CURVE_METRICS,
     HTTP,
-    PERCENTILES,
     RATE,
     expected_metrics,
     mean_metrics,
-    node_rows,
+    node_figures,
     nodes_of,
 )
 from serve_bench.benchmarks.scale.request import GRAPHS, why_invalid
 from serve_bench.core.errors import FormatError
+from serve_bench.core.facts import NodeFacts
 from serve_bench.core.figures import counted
 from serve_bench.core.load_spec import HANDLE
 from serve_bench.core.result import Result, Trial
 from serve_bench.view.blocks import sentence
-from serve_bench.view.charts import Chart
-from serve_bench.view.csv import json_of
-from serve_bench.view.document import Charts, Finding, ReportOptions, Section, Table
-from serve_bench.view.figures import FIGURES, INSIDE, Value, declare, scale
+from serve_bench.view.document import Charts, Finding, ReportOptions, Section
+from serve_bench.view.figures import FIGURES, INSIDE, Figure, Value, declare, known_values
 from serve_bench.view.frame import Field, TableSpec, ViewRow, draw_over, figure_table, make_table
-from serve_bench.view.lens import Lens, View, look
+from serve_bench.view.lens import Lens, View
 from serve_bench.view.published import scale_notes, scale_published
 from serve_bench.view.row_charts import chart_sections
 from serve_bench.view.rows import Page
@@ -102,31 +99,41 @@ METRICS: Final = (
     "cluster_max_P*: the highest of the nodes' percentiles; cluster_P*: of all requests. ±: std "
     "over launches (ddof 1)."
 )
-QUANTITIES: Final = {
-    **{RATE: "throughput", "latency_p50": "latency p50", "latency_p99": "latency p99"},
-    **{name: FIGURES[name].title for name in COSTS},
-}
-"""What is followed over the number of replicas, and its title."""
 
 
 def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOptions) -> View:
-    """The sizes of a workload under each variant."""
-    sizes = _sizes_of(rows)
-    points = [_size_point(size) for size in sizes]
-    shown = [row for size in sizes for row in size]
-    nodes = [*(node for row in shown for node in _nodes_of_row(row)), *_unloaded_nodes(result)]
-    asked = result.run.suite.get("workload")
-    workload = str(asked or (points[0].dims["workload"] if points else ""))
+    """The sizes of a workload under each variant, by replicas."""
+    workload = str(result.run.suite.get("workload", "unknown"))
+    variants = [part.name for part in page.variants]
+    shown = sorted(
+        map(_name_row, rows),
+        key=lambda row: (variants.index(row.dims["variant"]), row.dims["replicas"]),
+    )
+    sizes = groupby(shown, key=lambda row: row.dims["size"])
+    points = [_size_point(list(size)) for _, size in sizes]
+    nodes = [*(node for row in shown for node in _node_rows(row)), *_unloaded_nodes(result)]
     growths = [*_growth_points(points)] if workload == "curve" else []
-    table = make_table(ROWS, [_shorten(row) for row in shown])
-    sections = [Section("results", "Results", (table,), "headline")]
+    in_table = [_shorten(row) for row in shown]
+    sections = [Section("results", "Results", (make_table(ROWS, in_table),), "headline")]
     if growths:
-        charts = Charts(partial(_draw_growth, points))
+        charts = Charts(
+            lambda: [
+                chart
+                for name, title in CURVE_METRICS.items()
+                for chart in draw_over(title.capitalize(), points, "replicas", (name,), "variant")
+            ]
+        )
         cost = (make_table(GROWTH, growths), charts)
         sections.append(Section("growth", "Cost per replica", cost, "table"))
     elif any(point.values for point in points):
-        beside = scale_published(workload) if options.published else None
-        table = _metric_table(points, beside or {})
+        known = (scale_published(workload) if options.published else None) or {}
+        beside = {name: Value(value) for name, value in known.items() if name in FIGURES}
+        table = figure_table(
+            "Metrics by their published names",
+            [*points, *([ViewRow({}, beside, "published elsewhere")] if beside else [])],
+            expected_metrics(workload),
+            () if workload in GRAPHS else (METRICS,),
+        )
         sections.append(Section("metrics", "Published metrics", (table,)))
     if nodes and workload not in GRAPHS:
         blocks = (make_table(NODES, nodes),)
@@ -137,73 +144,56 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
         alarms=[sentence(line) for line in invalid_lines(shown)[:1]],
         findings=tuple(_findings(shown, points, growths, nodes)),
         sections=sections if shown else (),
-        charts=tuple(chart_sections([row for row in shown if not _is_sequential(row)])),
+        charts=tuple(chart_sections(in_table)),
         definitions=scale_notes(workload) if options.published else (),
         title=f"serve-bench scale {workload}",
-        lead=max(shown, key=lambda row: row.value(MAIN) or 0.0, default=None),
+        lead=max(in_table, key=lambda row: row.value(MAIN) or 0.0, default=None),
     )
 
 
 # Sizes: the rows of a cell under a variant.
 
 
-def _sizes_of(rows: Sequence[ViewRow]) -> list[list[ViewRow]]:
-    """By variant in the order of the plan, then by replicas. Raises FormatError."""
-    order = list(dict.fromkeys(row.dims["variant"] for row in rows))
-
-    def place(row: ViewRow) -> tuple[int, int]:
-        if "num_replicas" not in row.dims:
-            raise FormatError(f"the cell of {row.name} has no num_replicas")
-        return order.index(row.dims["variant"]), int(row.dims["num_replicas"])
-
-    ordered = sorted(rows, key=place)
-    return [list(_name_rows(list(size))) for _, size in groupby(ordered, key=place)]
-
-
-def _name_rows(size: Sequence[ViewRow]) -> Iterator[ViewRow]:
-    """The rows of a size, `default, 8 replicas`, with all their warnings. Those of a graph have the
-    clients in common."""
-    for row in size:
-        replicas, part = int(row.dims["num_replicas"]), str(row.dims["row"]).partition(", ")[2]
-        title = f"{row.dims['variant']}, {counted(replicas, 'replica')}"
-        kept = (warning for warning in row.warnings if not warning.text.startswith(INVALID))
-        yield replace(
-            row,
-            name=f"{title}, {part}" if len(size) > 1 else title,
-            dims={**row.dims, "size": title, "replicas": replicas},
-            warnings=(*_warnings(row), *kept),
-            tones={MAIN: "bad"} if any(map(why_invalid, row.trials)) else {},
-        )
-
-
-def _launches(row: ViewRow) -> int:
-    """As planned."""
-    return 0 if row.entry is None else len(row.entry.line.keys)
+def _name_row(row: ViewRow) -> ViewRow:
+    """The row under the name of its size, `default, 8 replicas`, with all its warnings. Those of a
+    graph have the clients in common. Raises FormatError."""
+    if "num_replicas" not in row.dims:
+        raise FormatError(f"the cell of {row.name} has no num_replicas")
+    replicas, part = row.dims["num_replicas"], str(row.dims["row"]).partition(", ")[2]
+    size = f"{row.dims['variant']}, {counted(replicas, 'replica')}"
+    kept = (warning for warning in row.warnings if not warning.text.startswith(INVALID))
+    return replace(
+        row,
+        name=f"{size}, {part}" if part else size,
+        dims={**row.dims, "size": size, "replicas": replicas},
+        warnings=(*_warnings(row), *kept),
+        tones={MAIN: "bad"} if any(map(why_invalid, row.trials)) else {},
+    )
 
 
 def _warnings(row: ViewRow) -> Iterator[Finding]:
-    """Why it is invalid, what broke off, and where the client was the limit."""
+    """Why it is invalid, and where the client was the limit."""
     for trial in row.trials:
-        about = f"launch {trial.round}" if _launches(row) > 1 else ""
+        about = _name_launch(row, trial)
         if why := why_invalid(trial):
             text = f"{why.removeprefix(INVALID)}: the figures are of a broken run"
             yield Finding(text, "INVALID", "bad", about=about)
-        if trial.flags.get("interrupted"):
-            yield Finding("", "broken off", "doubt", about=about)
         bound = [facts["ip"] for facts in nodes_of(trial) if facts.get("client_bound")]
         if bound:
             text = f"the client was the limit on node {', '.join(bound)}"
             yield Finding(text, "client-bound", "doubt", about=about)
 
 
-def _is_sequential(row: ViewRow) -> bool:
-    return row.entry is not None and row.entry.line.row.requests_each is not None
+def _name_launch(row: ViewRow, trial: Trial) -> str:
+    """`launch 2`; empty where a single one was planned."""
+    return f"launch {trial.round}" if row.entry and len(row.entry.line.keys) > 1 else ""
 
 
 def _shorten(row: ViewRow) -> ViewRow:
     """The row without notes, whose limit has a column. Requests one after the other make no
     throughput."""
-    hidden = (MAIN, "launch_ratio") if _is_sequential(row) else ()
+    sequential = row.entry is not None and row.entry.line.row.requests_each is not None
+    hidden = (MAIN, "launch_ratio") if sequential else ()
     values = {name: value for name, value in row.values.items() if name not in hidden}
     return replace(row, values=values, notes=())
 
@@ -212,14 +202,15 @@ def _size_point(size: Sequence[ViewRow]) -> ViewRow:
     """The metrics of a size, means over launches."""
     first, trials = size[0], [trial for row in size for trial in row.trials]
     assert first.entry is not None
-    cell, values = first.entry.line.cell, mean_metrics(trials, _launches(first))
-    names = expected_metrics(cell.get("workload"))
+    line = first.entry.line
+    values = mean_metrics(trials, len(line.keys))
+    names = expected_metrics(line.cell.get("workload"))
     unknown = [name for name in names if trials and name not in values]
     facts = [facts for trial in trials for facts in nodes_of(trial)]
     loaded = {node["node"] for node in facts if not node.get("lost")}
     dims = {
-        **{"point": "size", "workload": "unknown", **cell, "limit": first.dims["limit"]},
-        **{"variant": first.dims["variant"], "replicas": first.dims["replicas"]},
+        **{"point": "size", "workload": "unknown", **line.cell, "limit": first.dims["limit"]},
+        **{"variant": line.variant, "replicas": first.dims["replicas"]},
         **{"unknown": ", ".join(unknown) or None, "nodes": len(loaded) or None},
     }
     values = {name: values[name] for name in names if name in values}
@@ -227,12 +218,34 @@ def _size_point(size: Sequence[ViewRow]) -> ViewRow:
     return ViewRow(dims, values, first.dims["size"], warnings=warnings, gap=first.gap)
 
 
-def _nodes_of_row(row: ViewRow) -> Iterator[ViewRow]:
+def _node_rows(row: ViewRow) -> Iterator[ViewRow]:
+    """The nodes that loaded in each trial of a row. Where several have an address, the beginning of
+    their ids names them too."""
     for trial in row.trials:
-        group = f"{row.name}, launch {trial.round}" if _launches(row) > 1 else row.name
-        for node in node_rows(trial):
-            dims = {**node.dims, "replicas": row.dims["replicas"]}
-            yield replace(node, group=group, dims=dims)
+        launch, addresses = _name_launch(row, trial), [facts["ip"] for facts in nodes_of(trial)]
+        for facts in nodes_of(trial):
+            lost, address = facts.get("lost") or None, facts["ip"]
+            dims = {"point": "node", "variant": trial.variant, "launch": trial.round, "lost": lost}
+            dims |= {name: facts.get(name) for name in ("node", "ip", "hostname", "connections")}
+            errors = float(sum(facts["failed"].values()))
+            yield ViewRow(
+                {**dims, "replicas": row.dims["replicas"]},
+                known_values(**node_figures(facts), errors=errors),
+                f"{address} {facts['node'][:6]}" if addresses.count(address) > 1 else address,
+                f"{row.name}, {launch}" if launch else row.name,
+                (Finding(_describe_loss(lost, facts), "lost", "bad"),) if lost else (),
+            )
+
+
+def _describe_loss(lost: str, facts: NodeFacts) -> str:
+    """`no word for 5 s; last heard 2.1 s before it was given up: 1,234 completed, 0 failed`."""
+    heard = facts.get("last_heard")
+    if not heard:
+        return f"{lost}; never heard"
+    return (
+        f"{lost}; last heard {heard['age_s']:.1f} s before it was given up: "
+        f"{heard['completed']:,} completed, {heard['failed']:,} failed"
+    )
 
 
 def _unloaded_nodes(result: Result) -> Iterator[ViewRow]:
@@ -260,24 +273,22 @@ def _usage_of(trial: Trial) -> Mapping[str, Any]:
 
 def _growth_points(points: Sequence[ViewRow]) -> Iterator[ViewRow]:
     """How each quantity of a curve grows under each variant."""
-    variants = dict.fromkeys(point.dims["variant"] for point in points)
-    for variant in variants:
-        for name, title in QUANTITIES.items():
-            sizes = [
-                (int(point.dims["replicas"]), point.values[name].value)
-                for point in points
-                if point.dims["variant"] == variant and name in point.values
-            ]
-            if not sizes:
+    several = len({point.dims["variant"] for point in points}) > 1
+    for variant, group in groupby(points, key=lambda point: str(point.dims["variant"])):
+        sizes = list(group)
+        for name, title in CURVE_METRICS.items():
+            known = [(point.dims["replicas"], point.values.get(name)) for point in sizes]
+            seen = [(replicas, value.value) for replicas, value in known if value is not None]
+            if not seen:
                 continue
-            fit, usable = fit_growth(sizes), sum(value > 0 for _, value in sizes)
+            fit, usable = fit_growth(seen), sum(value > 0 for _, value in seen)
             words = fit.words if fit else f"too few sizes above 0, {FEWEST} are needed"
             dims = {"point": "growth", "variant": variant, "quantity": name, "in_words": words}
             values = {"fitted": Value(float(usable))}
             if fit is not None:
                 values["exponent"] = Value(fit.exponent, low=fit.low, high=fit.high)
                 values |= {"std_error": Value(fit.std_error), "factor": Value(fit.factor)}
-            yield ViewRow(dims, values, title, f"variant {variant}" if len(variants) > 1 else "")
+            yield ViewRow(dims, values, title, f"variant {variant}" if several else "")
 
 
 # In words.
@@ -344,80 +355,26 @@ def _describe_curve(points: Sequence[ViewRow], growths: Sequence[ViewRow]) -> It
         yield sentence(f"{points[0].dims['variant']}, n replicas: {'; '.join(costs)}")
 
 
-# Tables and charts.
-
-
-def _metric_table(points: Sequence[ViewRow], published: Mapping[str, float]) -> Table:
-    """A line for each published metric, a column for each size; of a graph through a handle, then
-    through HTTP. Ours come last."""
-    beside = {name: Value(value) for name, value in published.items() if name in FIGURES}
-    return figure_table(
-        "Metrics by their published names",
-        [*points, *([ViewRow({}, beside, "published elsewhere")] if beside else [])],
-        expected_metrics(points[0].dims["workload"]),
-        () if points[0].dims["workload"] in GRAPHS else (METRICS,),
-    )
-
-
-def _draw_growth(points: Sequence[ViewRow]) -> Iterator[Chart]:
-    """Each quantity of a curve over the number of replicas."""
-    for name, title in QUANTITIES.items():
-        yield from draw_over(title.capitalize(), points, "replicas", (name,), "variant")
-
-
 # The file of Ray's release tooling.
 
 
-def scale_perf_metrics(result: Result) -> str:
-    """The metrics as the text of that JSON file, means over launches.
+def perf_figures(points: Sequence[ViewRow]) -> Iterator[tuple[str, Figure, Value | None]]:
+    """The metrics of each size with their names there; None: it is not known.
 
     The first variant's bear exactly the published names (`per_thread_latency_avg_ms`), those of the
-    others have the variant before them. A curve publishes none; its names hold the replicas. The
-    tooling knows the types THROUGHPUT and LATENCY alone: counts are called THROUGHPUT, memory, CPU
-    and times of a curve LATENCY. What is not known has no entry and is named under `not_told`; what
-    is known to be higher, under `lower_bounds`. These, `not_measured` and `invalid` are keys that
-    the tooling does not read.
+    others have the variant before them. A curve publishes none; its names hold the replicas and the
+    unit.
     """
-    view = look(result, ReportOptions(), LENS).view
-    metrics, not_told, lower_bounds = [], [], []
-    points = [point for point in view.points if point.dims["point"] == "size"]
-    for point in points:
-        variant, unknown = point.dims["variant"], (point.dims["unknown"] or "").split(", ")
-        prefix = "" if variant == points[0].dims["variant"] else f"{variant}_"
-        for name, full in _perf_names(point).items():
-            full = re.sub(r"[^A-Za-z0-9]+", "_", prefix) + full
-            figure, value = FIGURES[name], point.values.get(name)
-            if value is None:
-                not_told += [full] if name in unknown else []
-                continue
-            lower_bounds += [full] if isinstance(value.value, LowerBound) else []
-            metrics.append(
-                {
-                    "perf_metric_name": full,
-                    "perf_metric_value": value.value * scale(figure.unit, figure.shown),
-                    "perf_metric_type": "LATENCY" if figure.better == "lower" else "THROUGHPUT",
-                }
-            )
-    return json_of(
-        {
-            "perf_metrics": metrics,
-            "not_told": not_told,
-            "lower_bounds": lower_bounds,
-            "not_measured": [planned.key for planned in result.missing],
-            "invalid": invalid_lines(view.rows),
-        }
-    )
-
-
-def _perf_names(point: ViewRow) -> dict[str, str]:
-    """The metrics of a size with their names; those of a curve hold the replicas and the unit."""
-    if point.dims["workload"] != "curve":
-        return {name: name for name in expected_metrics(point.dims["workload"])}
-    costs = {name: f"{name}_{FIGURES[name].shown}" for name in (*COSTS, *PERCENTILES)}
-    return {
-        name: f"replicas_{point.dims['replicas']}_{full}"
-        for name, full in {RATE: RATE, **costs}.items()
-    }
+    sizes = [point for point in points if point.dims["point"] == "size"]
+    for size in sizes:
+        dims, unknown = size.dims, (size.dims["unknown"] or "").split(", ")
+        curve = dims["workload"] == "curve"
+        prefix = "" if dims["variant"] == sizes[0].dims["variant"] else f"{dims['variant']}_"
+        prefix += f"replicas_{dims['replicas']}_" if curve else ""
+        for name in CURVE_METRICS if curve else expected_metrics(dims["workload"]):
+            if name in size.values or name in unknown:
+                end = f"_{FIGURES[name].shown}" if curve and name != RATE else ""
+                yield f"{prefix}{name}{end}", FIGURES[name], size.values.get(name)
 
 
 LENS: Final = Lens(build, INSIDE, usage_of=_usage_of)

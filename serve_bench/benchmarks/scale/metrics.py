@@ -2,14 +2,13 @@
 
 Pure. Rule: names are those of Ray's nightly benchmarks, a misspelt one included; a thread of theirs
 is a connection of ours, KB are 1024 bytes. What is not known is None, never 0: a node without an
-answered request has no latency. A node that was lost enters no mean, no maximum and no total; of it
-only the reason is shown, and what it was last known to have done.
+answered request has no latency. A node that was lost enters no mean, no maximum and no total.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from serve_bench.analysis.statistics import (
@@ -26,9 +25,7 @@ from serve_bench.benchmarks.scale.request import GRAPHS
 from serve_bench.core.facts import NodeFacts
 from serve_bench.core.load_spec import HANDLE
 from serve_bench.core.result import Trial
-from serve_bench.view.document import Finding
-from serve_bench.view.figures import FIGURES, Value, declare, known_values, scale
-from serve_bench.view.frame import ViewRow
+from serve_bench.view.figures import FIGURES, Value, declare, scale
 from serve_bench.view.inside import grouped_cpu
 from serve_bench.view.rows import NS_PER_MS
 
@@ -39,7 +36,6 @@ declare("connection_rate_max", "requests/s", "requests/s of the fastest connecti
 declare("received", "KB", "what a node received, in 1024 bytes")
 declare("received_rate", "KB/s", "what a node received in a second")
 declare("timeouts", "requests", "requests without an answer in time", shown="")
-
 
 Over = Callable[[Sequence[float]], float]
 
@@ -70,28 +66,23 @@ percentiles of all requests, which a maximum over nodes is not."""
 
 HTTP: Final = "http_"
 GRAPH_METRICS: Final = {
-    "throughput_mean_tps": ("requests/s", "mean over the windows"),
-    "throughput_std_tps": ("requests/s", "std over the windows (ddof 0)"),
-    "latency_mean_ms": ("ms", "mean over requests one after the other"),
-    "latency_std_ms": ("ms", "std over requests one after the other (ddof 0)"),
+    f"{way}{name}": about
+    for way in ("", HTTP)
+    for name, about in {
+        "throughput_mean_tps": ("requests/s", "mean over the windows"),
+        "throughput_std_tps": ("requests/s", "std over the windows (ddof 0)"),
+        "latency_mean_ms": ("ms", "mean over requests one after the other"),
+        "latency_std_ms": ("ms", "std over requests one after the other (ddof 0)"),
+    }.items()
 }
 """As published, of requests through a handle; those through HTTP bear HTTP before them."""
 
-GRAPH_NAMES: Final = (*GRAPH_METRICS, *(f"{HTTP}{name}" for name in GRAPH_METRICS))
-
-
-METRICS: Final = {
-    **{
-        name: (
-            FIGURES[figure].shown or FIGURES[figure].unit,
-            f"{FIGURES[figure].meaning}, of nodes",
-        )
-        for name, (_, figure) in NODE_METRICS.items()
-    },
+_of_nodes = {name: FIGURES[figure] for name, (_, figure) in NODE_METRICS.items()}
+for _name, (_unit, _meaning) in {
+    **{name: (of.shown or of.unit, f"{of.meaning}, of nodes") for name, of in _of_nodes.items()},
     **{name: (unit, "of all requests of all nodes") for name, unit in CLUSTER_METRICS.items()},
-    **{name: GRAPH_METRICS[name.removeprefix(HTTP)] for name in GRAPH_NAMES},
-}
-for _name, (_unit, _meaning) in METRICS.items():
+    **GRAPH_METRICS,
+}.items():
     declare(
         *(_name, _unit, _meaning),
         title=_name,
@@ -109,12 +100,19 @@ COSTS: Final = {
 for _name, _about in COSTS.items():
     declare(_name, *_about, title=_name.replace("_", " ").replace("cpu", "CPU"), better="lower")
 
+CURVE_METRICS: Final = {
+    **{RATE: "throughput", "latency_p50": "latency p50", "latency_p99": "latency p99"},
+    **{name: FIGURES[name].title for name in COSTS},
+}
+"""What is followed over the number of replicas, and its title."""
 
-PERCENTILES: Final = ("latency_p50", "latency_p99")
-"""What is followed along a curve beside its costs."""
 
-
-# Nodes.
+def expected_metrics(workload: Any) -> tuple[str, ...]:
+    """The names that a size of a workload has, in the order of a report."""
+    if workload in GRAPHS:
+        return tuple(GRAPH_METRICS)
+    further = CURVE_METRICS if workload == "curve" else ()
+    return tuple(dict.fromkeys((*NODE_METRICS, *CLUSTER_METRICS, *further)))
 
 
 def nodes_of(trial: Trial) -> Sequence[NodeFacts]:
@@ -122,27 +120,11 @@ def nodes_of(trial: Trial) -> Sequence[NodeFacts]:
     return trial.client.get("nodes") or ()
 
 
-def node_rows(trial: Trial) -> Iterator[ViewRow]:
-    """The nodes that loaded in a trial. Where several have an address, the beginning of their ids
-    names them too."""
-    addresses = [facts["ip"] for facts in nodes_of(trial)]
-    for facts in nodes_of(trial):
-        lost, address = facts.get("lost") or None, facts["ip"]
-        dims = {"point": "node", "variant": trial.variant, "launch": trial.round, "lost": lost}
-        dims |= {name: facts.get(name) for name in ("node", "ip", "hostname", "connections")}
-        values = known_values(**({} if lost else _figures(facts)))
-        values["errors"] = Value(float(sum(facts["failed"].values())))
-        yield ViewRow(
-            dims,
-            values,
-            f"{address} {facts['node'][:6]}" if addresses.count(address) > 1 else address,
-            warnings=(Finding(_describe_loss(lost, facts), "lost", "bad"),) if lost else (),
-        )
-
-
-def _figures(facts: NodeFacts) -> Mapping[str, float | None]:
+def node_figures(facts: NodeFacts) -> Mapping[str, float | None]:
+    """The figures of a node; none of one that was lost."""
+    if facts.get("lost"):
+        return {}
     received, seconds = facts.get("bytes_received"), facts["seconds"]
-    received_kb = None if received is None else received / KB
     bounds = facts.get("latency_lower_bounds", ())
     cpu = grouped_cpu([facts.get("usage") or {}], _group).groups
     return {
@@ -151,8 +133,8 @@ def _figures(facts: NodeFacts) -> Mapping[str, float | None]:
         "timeouts": float(facts["failed"].get("timeout", 0)),
         "connection_rate_mean": facts.get("connection_rate_mean"),
         "connection_rate_max": facts.get("connection_rate_max"),
-        "received": received_kb,
-        "received_rate": received_kb / seconds if received_kb is not None and seconds else None,
+        "received": None if received is None else received / KB,
+        "received_rate": received / KB / seconds if received is not None and seconds else None,
         "cpu_http": cpu.get("http"),
         "cpu_replicas": cpu.get("replicas"),
         **{
@@ -169,48 +151,32 @@ def _group(role: str) -> str:
     return "replicas" if role.partition(" ")[0] == "replica" else "others"
 
 
-def _describe_loss(lost: str, facts: NodeFacts) -> str:
-    """`no word for 5 s; last heard 2.1 s before it was given up: 1,234 completed, 0 failed`."""
-    heard = facts.get("last_heard")
-    if not heard:
-        return f"{lost}; never heard"
-    return (
-        f"{lost}; last heard {heard['age_s']:.1f} s before it was given up: "
-        f"{heard['completed']:,} completed, {heard['failed']:,} failed"
-    )
-
-
-# Metrics.
-
-
-def expected_metrics(workload: Any) -> tuple[str, ...]:
-    """The names that a size of a workload has, in the order of a report."""
-    if workload in GRAPHS:
-        return GRAPH_NAMES
-    further = (*COSTS, *PERCENTILES) if workload == "curve" else ()
-    return (*NODE_METRICS, *CLUSTER_METRICS, *further)
-
-
 def trial_metrics(trial: Trial) -> dict[str, float | None]:
     """The published metrics of a trial, and those of a curve, by name."""
     if trial.cell.get("workload") in GRAPHS:
         return _graph_metrics(trial)
-    nodes = [node for node in node_rows(trial) if node.dims["lost"] is None]
-    shares = latency_figures([trial], tuple(SHARES.values()))
-    times = [None if value is None else value / NS_PER_MS for value in shares]
-    of_all = (float(trial.completed_in_windows), _over_windows(trial, MAIN), *times)
+    nodes = [node_figures(facts) for facts in nodes_of(trial)]
+    latencies = latency_figures([trial], tuple(SHARES.values()))
     return {
         **{name: _over_nodes(*metric, nodes) for name, metric in NODE_METRICS.items()},
-        **dict(zip(CLUSTER_METRICS, of_all, strict=True)),
+        "cluster_total_requests": float(trial.completed_in_windows),
+        RATE: _over_windows(trial, MAIN),
+        **{
+            name: None if ns is None else ns / NS_PER_MS
+            for name, ns in zip(SHARES, latencies, strict=True)
+        },
         **{name: _over_windows(trial, name) for name in COSTS},
-        **dict(zip(PERCENTILES, (shares[0], shares[-1]), strict=True)),
+        "latency_p50": latencies[0],
+        "latency_p99": latencies[-1],
     }
 
 
-def _over_nodes(over: Over, figure: str, nodes: Sequence[ViewRow]) -> float | None:
+def _over_nodes(
+    over: Over, figure: str, nodes: Sequence[Mapping[str, float | None]]
+) -> float | None:
     """Over those of the nodes that have the figure; a LowerBound where one of theirs is."""
     factor = scale(FIGURES[figure].unit, FIGURES[figure].shown)
-    values = [value for node in nodes if (value := node.value(figure)) is not None]
+    values = [value for node in nodes if (value := node.get(figure)) is not None]
     return made_of(over(values) * factor, values) if values else None
 
 

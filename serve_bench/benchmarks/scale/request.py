@@ -6,14 +6,14 @@ that it has. Every error is one line that names the flag, or the file and key, a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
-from serve_bench.benchmarks.arguments import Arguments, rounds
+from serve_bench.benchmarks.arguments import Arguments, real, rounds, whole
 from serve_bench.benchmarks.scale import KEYS, Workload
-from serve_bench.core.axes import axis_flags, only_keys
+from serve_bench.core.axes import Kind, axis_flags, only_keys
 from serve_bench.core.errors import BadInput
 from serve_bench.core.failed_requests import INVALID_SHARE, failures_of
 from serve_bench.core.load_spec import HANDLE, MAX_CONNECTIONS, MAX_DURATION_S, MAX_TIMEOUT_S
@@ -21,6 +21,7 @@ from serve_bench.core.result import JsonObject, PlannedTrial, Row, Trial, Varian
 from serve_bench.core.schema import plain, stored_suite
 from serve_bench.core.slo import slo_of_file
 from serve_bench.core.suite import variants_of
+from serve_bench.core.timeline import seconds_of
 
 WORKLOADS: Final = ("single", "multi", "ensemble", "chain", "curve")
 
@@ -251,25 +252,42 @@ def why_invalid(trial: Trial) -> str | None:
 #: Upper ends of axes, which the registry has.
 _MOST: Final = {name: one.flag.most or 0.0 for name, one in axis_flags("scale").items()}
 
-_WHOLE: Final[Mapping[str, tuple[int, int]]] = {
-    "deployments": (1, MOST_SIZE),
-    "hops": (0, 100),
-    "fanout": (1, MOST_SIZE),
-    "length": (1, MOST_SIZE),
-    "max_batch_size": (1, int(_MOST["max_batch_size"])),
-    "max_ongoing_requests": (1, int(_MOST["max_ongoing_requests"])),
-    "connections": (1, MAX_CONNECTIONS),
-    "clients": (1, 10_000),
-    "requests": (1, 1_000_000),
-    "nodes": (1, 64),
-    "launches": (1, 1000),
-    "seed": (0, 2**31),
-}
-_FIELDS: Final = {"fanout": "size", "length": "size", "requests": "requests_each"}
-"""Fields of a ScaleSuite that have another name than their argument."""
 
-_TIME: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ms|s|m|h)?", re.ASCII)
-_UNITS: Final = {"ms": 1e-3, "m": 60.0, "h": 3600.0}
+def _time(least: float, most: float) -> Kind:
+    takes = f"a time from {least:g} s to {most:,.0f} s, such as 500ms, 10s or 2m"
+    return Kind(partial(_read_time, least, most), takes)
+
+
+def _read_time(least: float, most: float, value: object) -> float:
+    seconds = seconds_of(str(value), "", zero=True)
+    if not least <= seconds <= most:
+        raise ValueError(value)
+    return seconds
+
+
+_SETTINGS: Final[Mapping[str, Kind]] = {
+    "deployments": whole(1, MOST_SIZE),
+    "hops": whole(0, 100),
+    "fanout": whole(1, MOST_SIZE),
+    "length": whole(1, MOST_SIZE),
+    "max_batch_size": whole(1, int(_MOST["max_batch_size"])),
+    "max_ongoing_requests": whole(1, int(_MOST["max_ongoing_requests"])),
+    "batch_wait_timeout_s": real(0.0, _MOST["batch_wait_timeout_s"], "seconds"),
+    "connections": whole(1, MAX_CONNECTIONS),
+    "clients": whole(1, 10_000),
+    "requests": whole(1, 1_000_000),
+    "nodes": whole(1, 64),
+    "launches": whole(1, 1000),
+    "seed": whole(0, 2**31),
+    "duration": _time(1.0, MAX_DURATION_S),
+    "warmup": _time(0.0, 3600.0),
+    "timeout": _time(0.001, MAX_TIMEOUT_S),
+}
+_FIELDS: Final = {
+    **{"fanout": "size", "length": "size", "requests": "requests_each"},
+    **{"warmup": "warmup_s", "timeout": "timeout_s"},
+}
+"""Fields of a ScaleSuite that have another name than their argument."""
 
 
 def read_scale(
@@ -287,11 +305,12 @@ def read_scale(
 ) -> ScaleSuite:
     """The suite of a workload. `flags`: those of KEYS that were given, as text. Raises BadInput."""
     arguments = _of_file(workload, data, file, quick).under(Arguments.of_flags(flags))
-    replicas = arguments.each("replicas", lambda one: one.whole("replicas", 1, MOST_REPLICAS))
+    number = whole(1, MOST_REPLICAS)
+    replicas = arguments.each("replicas", lambda single: int(single.value("replicas", number)))
     if len(replicas) > 1 and workload != "curve":
         place = arguments.places["replicas"]
         raise BadInput(f"{place}: takes one number; several are for scale curve")
-    used = variants_of(data, file, variants, env)
+    used, values = variants_of(data, file, variants, env), arguments.values(_SETTINGS)
     if address is not None:
         if "nodes" in flags:
             raise BadInput("--nodes: starts raylets here; it does not go with --address")
@@ -300,37 +319,20 @@ def read_scale(
                 "--variant and --env do not go with --address: a cluster that is there already has "
                 "its own flags"
             )
-        arguments, used = arguments.with_text("nodes", "1"), (VariantUsed(AS_IT_IS),)
+        values["nodes"], used = 1, (VariantUsed(AS_IT_IS),)
+    duration_s = values.pop("duration")
+    windows = max(1, round(duration_s))
     return ScaleSuite(
         workload=workload,
         variants=used,
         replicas=replicas,
+        windows=windows,
+        window_s=duration_s / windows,
         address=address,
         sample=sample,
         slo=slo or slo_of_file(data, file),
-        **_settings(arguments),
+        **{_FIELDS.get(name, name): value for name, value in values.items()},
     )
-
-
-def _settings(arguments: Arguments) -> dict[str, Any]:
-    values: dict[str, Any] = {
-        _FIELDS.get(name, name): arguments.whole(name, *bounds)
-        for name, bounds in _WHOLE.items()
-        if name in arguments.texts
-    }
-    if "batch_wait_timeout_s" in arguments.texts:
-        most_s = _MOST["batch_wait_timeout_s"]
-        values["batch_wait_timeout_s"] = arguments.real(
-            "batch_wait_timeout_s", 0.0, most_s, "seconds"
-        )
-    duration_s = _seconds(arguments, "duration", 1.0, MAX_DURATION_S)
-    windows = max(1, round(duration_s))
-    return values | {
-        "windows": windows,
-        "window_s": duration_s / windows,
-        "warmup_s": _seconds(arguments, "warmup", 0.0, 3600.0),
-        "timeout_s": _seconds(arguments, "timeout", 0.001, MAX_TIMEOUT_S),
-    }
 
 
 def _of_file(workload: Workload, data: Mapping[str, Any], file: str, quick: bool) -> Arguments:
@@ -358,12 +360,3 @@ def _of_file(workload: Workload, data: Mapping[str, Any], file: str, quick: bool
                 raise BadInput(f"{place}.{name}: takes one value")
     arguments.require(KEYS[workload], f"{file}: scale")
     return arguments
-
-
-def _seconds(arguments: Arguments, name: str, least: float, most: float) -> float:
-    parts = _TIME.fullmatch(arguments.text(name))
-    seconds = float(parts[1]) * _UNITS.get(parts[2], 1.0) if parts else -1.0
-    if not least <= seconds <= most:
-        takes = f"a time from {least:g} s to {most:,.0f} s, such as 500ms, 10s or 2m"
-        raise arguments.refusal(name, takes)
-    return seconds

@@ -1,33 +1,34 @@
 """How a soak is looked at: which processes grow with requests, whether the service slows down.
 
 A row is a variant, its blocks together. Points are its processes over all launches, and the parts
-of its load. x is what the cluster answered since its launch, so a series is of one process of one
-launch; the slopes of the same process in several launches are joined.
+of its load. x is what the cluster answered since its launch, so a slope is of one process of one
+launch; those of the same process in several launches are joined.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import groupby
-from typing import Final
+from typing import Final, TypeAlias
 
 from serve_bench.analysis.drift import FEWEST, DriftWord, LevelDrift, drift_of, joined
-from serve_bench.analysis.statistics import MAIN, latency_figures
-from serve_bench.benchmarks.soak.condensed import condensed, sum_counts, whole_blocks
+from serve_bench.analysis.statistics import MAIN, summarize
+from serve_bench.benchmarks.soak.condensed import condensed, whole_blocks
 from serve_bench.core.figures import counted, number
 from serve_bench.core.load_result import Counts
 from serve_bench.core.plan import duration_text
-from serve_bench.core.result import Result, Trial, cell_slug
+from serve_bench.core.result import Result, Trial
 from serve_bench.core.schema import built
 from serve_bench.core.soak import SoakSpec
 from serve_bench.core.usage import deployment_of
 from serve_bench.view.blocks import MOST_LINES, sentence, statement
-from serve_bench.view.charts import Chart
+from serve_bench.view.charts import Chart, LinePoint
 from serve_bench.view.document import Charts, ReportOptions, Section, Tone
-from serve_bench.view.figures import Value, declare, known_values, mean_of
-from serve_bench.view.frame import Field, TableSpec, ViewRow, line_chart, make_table, make_tiles
+from serve_bench.view.drawn import ladder
+from serve_bench.view.figures import ROW_FIGURES, Value, compute_values, declare, known_values
+from serve_bench.view.frame import Field, TableSpec, ViewRow, make_table, make_tiles
 from serve_bench.view.lens import Lens, View, look
 from serve_bench.view.rows import Page
 
@@ -35,46 +36,42 @@ COUNTED: Final = ("threads", "descriptors")
 LEVELS: Final = {"pss_mb": "MB", **{name: name for name in COUNTED}}
 """What is read of each process behind each block, with its unit."""
 
-PARTS: Final = {
-    "begin": "the first reading",
-    "end": "the last reading",
-    "slope": "growth with a million requests, with its 95 % interval",
-    "error": "standard error of the slope",
-    "df": "degrees of freedom of the slope",
-    "rho": "autocorrelation of neighbouring readings",
-    "warm_up": "growth beside the slope before it levelled off",
-}
-"""Figures of a level, the last four by the names of a LevelDrift."""
-
-PER: Final = {"slope": "/million", "error": "/million"}
+FITTED: Final = ("error", "df", "rho", "warm_up")
+"""Figures of a level by the names of a LevelDrift."""
 
 for _level, _unit in LEVELS.items():
-    declare(_level, _unit, f"{_level} of a process behind a block", title="PSS")
-    for _part, _meaning in PARTS.items():
-        _of = "" if _part in ("df", "rho") else f"{_unit}{PER.get(_part, '')}"
+    for _part, _of, _meaning in (
+        ("begin", _unit, "the first reading"),
+        ("end", _unit, "the last reading"),
+        ("slope", f"{_unit}/million", "growth with a million requests, with its 95 % interval"),
+        ("error", f"{_unit}/million", "standard error of the slope"),
+        ("df", "", "degrees of freedom of the slope"),
+        ("rho", "", "autocorrelation of neighbouring readings"),
+        ("warm_up", _unit, "growth beside the slope before it levelled off"),
+    ):
+        _title = (_part if _level == "pss_mb" else f"{_level} {_part}").replace("_", "-")
         _digits = 4 if _part in ("begin", "end") else 3
-        declare(f"{_level}_{_part}", _of, f"{_level}: {_meaning}", title=_part, digits=_digits)
-for _name, _unit, _meaning in (
-    ("million_requests", "million", "requests between the first readings and the last"),
-    ("minutes", "min", "of load between the same"),
-    ("mb_per_hour", "MB", "what the slope is in an hour at the rate of the soak"),
-    ("hours_left", "h", "until the memory that is free is used, if nothing else takes any"),
-    ("more_minutes", "min", "how much longer a verdict takes"),
-    ("rate_in_all", "requests/s", "requests that ended in a second, over all the time"),
-    ("answered_in_all", "requests", "requests that ended since the launches, warm-ups too"),
-    ("free_mb", "MB", "memory of the host that was free at the end"),
+        declare(f"{_level}_{_part}", _of, f"{_level}: {_meaning}", title=_title, digits=_digits)
+for _name, _unit, _title, _meaning in (
+    ("million_requests", "million", "requests", "requests between the first readings and the last"),
+    ("minutes", "min", "time", "of load between the same"),
+    ("mb_per_hour", "MB", "an hour", "what the slope is in an hour at the rate of the soak"),
+    ("hours_left", "h", "", "until the memory that is free is used, if nothing else takes any"),
+    ("more_minutes", "min", "verdict in", "how much longer a verdict takes"),
+    ("rate_in_all", "requests/s", "", "requests that ended in a second, over all the time"),
+    ("answered_in_all", "requests", "", "requests that ended since the launches, warm-ups too"),
+    ("free_mb", "MB", "", "memory of the host that was free at the end"),
 ):
-    declare(_name, _unit, _meaning, digits=3)
+    declare(_name, _unit, _meaning, title=_title, digits=3)
 
 PROCESSES: Final = TableSpec(
     "Memory",
     (
         Field("name", "process"),
-        Field("million_requests", "requests", detail=True),
-        Field("minutes", "time", detail=True),
+        *(Field("million_requests", detail=True), Field("minutes", detail=True)),
         *(Field("pss_mb_begin"), Field("pss_mb_end"), Field("pss_mb_slope", "slope (95 %)")),
-        *(Field("mb_per_hour", "an hour"), Field("pss_mb_warm_up", "warm-up", detail=True)),
-        *(Field("verdict"), Field("more_minutes", "verdict in")),
+        *(Field("mb_per_hour"), Field("pss_mb_warm_up", detail=True)),
+        *(Field("verdict"), Field("more_minutes")),
     ),
     (
         "begin, end: PSS (a page that n processes share counts 1/n); slope: of what no other "
@@ -85,19 +82,14 @@ COUNTS: Final = TableSpec(
     "Behind the first block and the last",
     (
         Field("name", "process"),
-        *(
-            Field(f"{level}_{part}", level, head=head)
-            for level in COUNTED
-            for part, head in (("begin", "begin"), ("end", "end"), ("slope", "per million"))
-        ),
+        *(Field(f"{level}_{part}") for level in COUNTED for part in ("begin", "end", "slope")),
     ),
 )
 LOAD: Final = TableSpec(
     "Blocks together",
     (
-        *(Field("name", "blocks"), Field(MAIN, "throughput", head="req/s")),
-        *(Field("latency_p50"), Field("latency_p99")),
-        *(Field("completed", head="requests"), Field("errors", "failed", head="requests")),
+        Field("name", "blocks"),
+        *map(Field, (MAIN, "latency_p50", "latency_p99", "completed", "errors")),
     ),
     ("latencies of blocks are kept to 0.8 %",),
 )
@@ -124,199 +116,167 @@ TONES: Final[Mapping[DriftWord, Tone]] = {
 }
 """In the order of the table."""
 
+Readings: TypeAlias = list[dict[str, float]]
+"""Of a process of a launch, behind each block: LEVELS, `private_mb`, and the `minutes` and
+`requests` (million) since the launch."""
+
 
 # Processes.
 
 
 @dataclass
-class ProcessSeries:
-    """What was read of a process of a launch behind each block: LEVELS, and the `minutes` and
-    `requests` (million) since the launch. `lasts`: it was there at the end."""
+class Consumer:
+    """What was read of a process of a variant in each launch, by its pid there. `lasts`: it was
+    there at the end."""
 
-    pid: int
-    readings: list[dict[str, float]] = field(default_factory=list)
+    name: str
+    pids: list[int] = field(default_factory=list)
+    launches: list[Readings] = field(default_factory=list)
     lasts: bool = False
 
-    def span(self, of: str) -> float:
-        """From the first reading to the last."""
-        return self.readings[-1][of] - self.readings[0][of]
+    def spans(self, of: str) -> list[float]:
+        """From the first reading of each launch to its last."""
+        return [readings[-1][of] - readings[0][of] for readings in self.launches]
 
-    def drift(self, level: str) -> LevelDrift | None:
-        """The slope of a level; of PSS that of the memory that no other process shares, where it is
-        known: PSS also moves when others that share its libraries come and go."""
-        if level == "pss_mb" and all("private_mb" in reading for reading in self.readings):
-            level = "private_mb"
-        pairs = [
-            (reading["requests"], reading[level]) for reading in self.readings if level in reading
-        ]
-        return drift_of([x for x, _ in pairs], [y for _, y in pairs])
+    @cached_property
+    def drifts(self) -> dict[str, LevelDrift]:
+        """The slopes of the levels that have any."""
+        found = {
+            level: [*filter(None, (fit_level(readings, level) for readings in self.launches))]
+            for level in LEVELS
+        }
+        return {level: joined(drifts) for level, drifts in found.items() if drifts}
+
+
+def fit_level(readings: Readings, level: str) -> LevelDrift | None:
+    """The slope of a level; of PSS that of the memory that no other process shares, where it is
+    known: PSS also moves when others that share its libraries come and go."""
+    if level == "pss_mb" and all("private_mb" in reading for reading in readings):
+        level = "private_mb"
+    known = [reading for reading in readings if level in reading]
+    requests = [reading["requests"] for reading in known]
+    return drift_of(requests, [reading[level] for reading in known])
+
+
+def read_processes(blocks: Sequence[Trial]) -> tuple[list[Consumer], int, float]:
+    """The processes of a variant in the order of time, several of a launch with the same name
+    numbered; how many requests ended in its blocks, and their seconds. Raises FormatError."""
+    named: dict[str, Consumer] = {}
+    answered, lasted_s = 0, 0.0
+    for _, launch in groupby(blocks, key=lambda block: block.launch):
+        found: dict[str, dict[int, Readings]] = {}
+        requests, seconds, last_s = 0, 0.0, 0.0
+        for block in launch:
+            total = block.client.get("total")
+            counts = block.counts if total is None else built(Counts, total, "trial.client.total")
+            requests += counts.completed + counts.failed_total
+            seconds += block.seconds.get("total", block.window_s)
+            for facts in block.usage.get("processes", ()):
+                last_s = seconds
+                words = (str(facts["role"]).replace("_", " "), deployment_of(facts))
+                several = found.setdefault(" ".join(filter(None, words)), {})
+                levels = {level: facts.get(level) for level in (*LEVELS, "private_mb")}
+                reading = {level: value for level, value in levels.items() if value is not None}
+                reading |= {"requests": requests / 1e6, "minutes": seconds / 60}
+                several.setdefault(facts["pid"], []).append(reading)
+        for name, several in found.items():
+            for place, (pid, readings) in enumerate(several.items(), 1):
+                label = f"{name} {place}" if len(several) > 1 else name
+                process = named.setdefault(label, Consumer(label))
+                process.pids.append(pid)
+                process.launches.append(readings)
+                process.lasts = readings[-1]["minutes"] == last_s / 60
+        answered, lasted_s = answered + requests, lasted_s + seconds
+    return [*named.values()], answered, lasted_s
+
+
+def make_process(process: Consumer, variant: ViewRow, spec: SoakSpec, judged: int) -> ViewRow:
+    """A process with its verdict, one of so many that are `judged`."""
+    drifts = process.drifts
+    word, more_minutes = judge_memory(process, spec, judged)
+    growing = [
+        level
+        for level in COUNTED
+        if level in drifts and drifts[level].word(COUNT_LEAK, judged) == "grows"
+    ]
+    values = known_values(
+        million_requests=sum(process.spans("requests")),
+        minutes=sum(process.spans("minutes")),
+        more_minutes=more_minutes,
+    )
+    every = [reading for readings in process.launches for reading in readings]
+    for level in LEVELS:
+        if read := [float(reading[level]) for reading in every if level in reading]:
+            values[f"{level}_begin"], values[f"{level}_end"] = Value(read[0]), Value(read[-1])
+        if (drift := drifts.get(level)) is not None:
+            values[f"{level}_slope"] = Value(drift.slope, low=drift.low, high=drift.high)
+            for part in FITTED:
+                values[f"{level}_{part}"] = Value(getattr(drift, part))
+    if "pss_mb" in drifts:
+        hourly = drifts["pss_mb"].slope * (variant.value("rate_in_all") or 0.0) * 3600 / 1e6
+        free_mb = variant.value("free_mb")
+        left = free_mb / hourly if free_mb is not None and hourly > 0 else None
+        values |= known_values(mb_per_hour=hourly, hours_left=left)
+    leaks = word == "grows" or bool(growing)
+    dims = {"point": "process", "variant": variant.name, "launches": len(process.launches)}
+    dims |= {"pids": process.pids, "verdict": word, "growing": growing, "leaks": leaks}
+    tones: dict[str, Tone] = {f"{level}_slope": "bad" for level in growing}
+    tones["verdict"] = "bad" if leaks else TONES[word]
+    notes = tuple(f"{level} grow" for level in growing)
+    return ViewRow(dims, values, process.name, variant.group, notes=notes, tones=tones)
+
+
+def judge_memory(process: Consumer, spec: SoakSpec, judged: int) -> tuple[DriftWord, float | None]:
+    """The verdict on its memory, and about how many minutes more it takes where there is none. A
+    growth that may be a warm-up is not judged: until there have been WARM_UP_MINUTES within a
+    launch, or it is WARM_UP_MB."""
+    drift = process.drifts.get("pss_mb")
+    if drift is None:
+        read = min(map(len, process.launches))
+        return TOO_SHORT, max(1, FEWEST - read) * spec.block_s / 60
+    word, longer = drift.word(spec.leak, judged), drift.longer(spec.leak, judged)
+    spans = [*zip(process.spans("minutes"), process.spans("requests"), strict=True)]
+    if longer is not None:
+        return word, (longer - 1) * sum(minutes for minutes, _ in spans)
+    minutes, requests = max(spans)
+    grown = drift.slope * requests
+    if word != "grows" or minutes >= WARM_UP_MINUTES or grown >= WARM_UP_MB:
+        return word, None
+    return TOO_SHORT, min(WARM_UP_MINUTES - minutes, (WARM_UP_MB / grown - 1) * minutes)
 
 
 def read_variant(
-    row: ViewRow, blocks: Sequence[Trial], whole: Sequence[Trial], spec: SoakSpec
-) -> tuple[ViewRow, list[ViewRow], list[ViewRow]]:
-    """A variant of its blocks, of which the `whole` ones have figures; its processes and the parts
-    of its load as points; and what was read of the first processes. Raises FormatError."""
-    series, answered, seconds = _read_series(blocks)
-    shown = {
-        name: launches
-        for name, launches in series.items()
-        if launches[-1].lasts or max(len(run.readings) for run in launches) >= FEWEST
-    }
+    row: ViewRow, blocks: Sequence[Trial], spec: SoakSpec
+) -> tuple[ViewRow, list[tuple[ViewRow, Consumer]]]:
+    """A variant of its blocks, and its processes: what grows, then what is open, the fastest first.
+    One that ended early is counted and not judged. Raises FormatError."""
+    every, answered, seconds = read_processes(blocks)
+    seen = [run for run in every if run.lasts or max(map(len, run.launches)) >= FEWEST]
     hosts = [block.usage.get("host") or {} for block in reversed(blocks)]
     values = known_values(
         answered_in_all=answered,
         rate_in_all=answered / seconds if seconds > 0 else 0.0,
         free_mb=next((host["free_mb"] for host in hosts if "free_mb" in host), None),
     )
-    row = replace(
-        row,
-        dims={**row.dims, "ended_early": len(series) - len(shown) or None},
-        values={**row.values, **values},
-    )
-    processes = _judge_processes(row, shown, spec, seconds / len(blocks))
-    readings = [
-        ViewRow(
-            {"process": label, "requests": reading["requests"]},
-            known_values(pss_mb=reading.get("pss_mb")),
-        )
-        for point in processes[:MOST_LINES]
-        for launch, run in enumerate(shown[point.name], 1)
-        for label in [f"{point.name}, launch {launch}" if launch > 1 else point.name]
-        for reading in run.readings
-    ]
-    return row, [*processes, *_load_points(row, whole)], readings
+    dims = {**row.dims, "ended_early": len(every) - len(seen) or None}
+    row = replace(row, dims=dims, values={**row.values, **values})
+    judged = max(1, sum("pss_mb" in process.drifts for process in seen))
+    pairs = [(make_process(process, row, spec, judged), process) for process in seen]
+    return row, sorted(pairs, key=lambda pair: _rank(pair[0]))
 
 
-def _read_series(blocks: Sequence[Trial]) -> tuple[dict[str, list[ProcessSeries]], int, float]:
-    """The processes by name, in each launch; how many requests ended, and the seconds."""
-    named: dict[str, list[ProcessSeries]] = {}
-    answered, lasted_s = 0, 0.0
-    for _, launch in groupby(blocks, key=lambda block: block.launch):
-        found: dict[str, dict[int, ProcessSeries]] = {}
-        requests, seconds, since = 0, 0.0, {"requests": 0.0, "minutes": 0.0}
-        for block in launch:
-            total = block.client.get("total")
-            counts = block.counts if total is None else built(Counts, total, "trial.client.total")
-            requests += counts.completed + counts.failed_total
-            seconds += block.seconds.get("total", block.window_s)
-            for process in block.usage.get("processes", ()):
-                since = {"requests": requests / 1e6, "minutes": seconds / 60}
-                role, pid = str(process["role"]).replace("_", " "), process["pid"]
-                name = " ".join(filter(None, (role, deployment_of(process))))
-                levels = {level: process.get(level) for level in (*LEVELS, "private_mb")}
-                reading = {level: value for level, value in levels.items() if value is not None}
-                series = found.setdefault(name, {}).setdefault(pid, ProcessSeries(pid))
-                series.readings.append({**since, **reading})
-        answered, lasted_s = answered + requests, lasted_s + seconds
-        for name, several in found.items():
-            for number_of, series in enumerate(several.values(), 1):
-                series.lasts = series.readings[-1]["minutes"] == since["minutes"]
-                label = f"{name} {number_of}" if len(several) > 1 else name
-                named.setdefault(label, []).append(series)
-    return named, answered, lasted_s
+def _rank(row: ViewRow) -> tuple[bool, int, float]:
+    slope = row.value("pss_mb_slope") or 0.0
+    return not row.dims["leaks"], [*TONES].index(row.dims["verdict"]), -slope
 
 
-def _judge_processes(
-    variant: ViewRow, series: Mapping[str, Sequence[ProcessSeries]], spec: SoakSpec, block_s: float
-) -> list[ViewRow]:
-    """The processes with their verdicts: what grows, then what is open; the fastest first."""
-    drifts: dict[str, dict[str, LevelDrift]] = {name: {} for name in series}
-    for name, launches in series.items():
-        for level in LEVELS:
-            if found := [drift for run in launches if (drift := run.drift(level)) is not None]:
-                drifts[name][level] = joined(found)
-    judged = max(1, sum("pss_mb" in levels for levels in drifts.values()))
-    points = []
-    for name, launches in series.items():
-        memory = drifts[name].get("pss_mb")
-        word, more_minutes = judge_memory(memory, launches, spec.leak, judged, block_s)
-        growing = [
-            level
-            for level in COUNTED
-            if level in drifts[name] and drifts[name][level].word(COUNT_LEAK, judged) == "grows"
-        ]
-        values = _process_values(variant, launches, drifts[name])
-        leaks = word == "grows" or bool(growing)
-        dims = {
-            **{"point": "process", "variant": variant.name, "launches": len(launches)},
-            **{"pids": [run.pid for run in launches], "verdict": word, "growing": growing},
-            "leaks": leaks,
-        }
-        tones: dict[str, Tone] = {f"{level}_slope": "bad" for level in growing}
-        tones["verdict"] = "bad" if leaks else TONES[word]
-        values |= known_values(more_minutes=more_minutes)
-        notes = tuple(f"{level} grow" for level in growing)
-        points.append(ViewRow(dims, values, name, variant.group, notes=notes, tones=tones))
-
-    def rank(row: ViewRow) -> tuple[bool, int, float]:
-        slope = row.value("pss_mb_slope") or 0.0
-        return not row.dims["leaks"], [*TONES].index(row.dims["verdict"]), -slope
-
-    return sorted(points, key=rank)
-
-
-def _process_values(
-    variant: ViewRow, launches: Sequence[ProcessSeries], drifts: Mapping[str, LevelDrift]
-) -> dict[str, Value]:
-    figures: dict[str, float | None] = {
-        "million_requests": sum(run.span("requests") for run in launches),
-        "minutes": sum(run.span("minutes") for run in launches),
-    }
-    for level in LEVELS:
-        read = [reading[level] for run in launches for reading in run.readings if level in reading]
-        if read:
-            figures |= {f"{level}_begin": float(read[0]), f"{level}_end": float(read[-1])}
-    rate, free_mb = variant.value("rate_in_all") or 0.0, variant.value("free_mb")
-    if "pss_mb" in drifts:
-        hourly = figures["mb_per_hour"] = drifts["pss_mb"].slope * rate * 3600 / 1e6
-        figures["hours_left"] = free_mb / hourly if free_mb is not None and hourly > 0 else None
-    values = known_values(**figures)
-    for level, drift in drifts.items():
-        values[f"{level}_slope"] = Value(drift.slope, low=drift.low, high=drift.high)
-        for part in ("error", "df", "rho", "warm_up"):
-            values[f"{level}_{part}"] = Value(getattr(drift, part))
-    return values
-
-
-def judge_memory(
-    drift: LevelDrift | None,
-    launches: Sequence[ProcessSeries],
-    leak: float,
-    judged: int,
-    block_s: float,
-) -> tuple[DriftWord, float | None]:
-    """The verdict on its memory, and about how many minutes more it takes where there is none. A
-    growth that may be a warm-up is not judged: until there have been WARM_UP_MINUTES within a
-    launch, or it is WARM_UP_MB."""
-    if drift is None:
-        read = min(len(run.readings) for run in launches)
-        return TOO_SHORT, max(1, FEWEST - read) * block_s / 60
-    word, longer = drift.word(leak, judged), drift.longer(leak, judged)
-    if longer is not None:
-        return word, (longer - 1) * sum(run.span("minutes") for run in launches)
-    longest = max(launches, key=lambda run: run.span("minutes"))
-    minutes, grown = longest.span("minutes"), drift.slope * longest.span("requests")
-    if word != "grows" or minutes >= WARM_UP_MINUTES or grown >= WARM_UP_MB:
-        return word, None
-    return TOO_SHORT, min(WARM_UP_MINUTES - minutes, (WARM_UP_MB / grown - 1) * minutes)
-
-
-def _load_points(variant: ViewRow, blocks: Sequence[Trial]) -> Iterator[ViewRow]:
-    """The first tenth of the blocks, all, and the last tenth. Raises FormatError."""
+def make_load(result: Result, variant: ViewRow, blocks: Sequence[Trial]) -> Iterator[ViewRow]:
+    """The first tenth of the whole blocks, all, and the last tenth. Raises FormatError."""
+    blocks = whole_blocks(replace(result, trials=tuple(blocks)))
     n = max(1, round(TENTH * len(blocks)))
     for name, part in (("first tenth", blocks[:n]), ("all", blocks), ("last tenth", blocks[-n:])):
-        counts = sum_counts([block.counts for block in part])
-        p50, p99 = latency_figures(part, (0.5, 0.99)) if part else (None, None)
-        values = known_values(
-            throughput=mean_of(
-                rate for block in part for rate in block.metrics[MAIN].windows or ()
-            ),
-            latency_p50=p50,
-            latency_p99=p99,
-            completed=counts.completed,
-            errors=counts.failed_total,
-        )
+        lines = summarize(condensed(replace(result, trials=tuple(part))))
+        values = dict(pair for line in lines for pair in compute_values(line, ROW_FIGURES))
         dims = {"point": "load", "variant": variant.name, "blocks": len(part)}
         warnings = variant.warnings if part is blocks else ()
         yield ViewRow(dims, values, name, variant.group, warnings)
@@ -354,15 +314,15 @@ def _name_few(rows: Sequence[ViewRow]) -> str:
     return ", ".join(row.name for row in rows[:MOST_NAMES]) + more
 
 
-def describe_variant(variant: ViewRow, points: Sequence[ViewRow]) -> Iterator[str]:
+def describe_variant(
+    variant: ViewRow, processes: Sequence[ViewRow], load: Sequence[ViewRow]
+) -> Iterator[str]:
     """What grows, what does not or is open, and whether the service became slower."""
-    *processes, first, whole, last = points
     if leaking := [row for row in processes if row.dims["leaks"]]:
         text = "; ".join(describe_leaks(leaking[0], variant))
         yield f"{text}; also {_name_few(leaking[1:])}" if leaking[1:] else text
     words = [describe_open(processes)]
-    steady = [row for row in processes if row.dims["verdict"] == "does not grow"]
-    if steady:
+    if steady := [row for row in processes if row.dims["verdict"] == "does not grow"]:
         most = max(0.0, *(row.values["pss_mb_slope"].high or 0.0 for row in steady))
         words.append(
             f"memory of {len(steady)} of {len(processes)} processes does not grow: each by less "
@@ -372,6 +332,7 @@ def describe_variant(variant: ViewRow, points: Sequence[ViewRow]) -> Iterator[st
         words.append(f"not shown: {counted(brief, 'process', 'processes')} that ended early")
     if any(words):
         yield "; ".join(filter(None, words))
+    first, whole, last = load
     if whole.dims["blocks"] > 1 and first.value(MAIN):
         change = (last.value(MAIN) or 0.0) / (first.value(MAIN) or 1.0) - 1
         yield (
@@ -395,29 +356,30 @@ def gate(result: Result) -> tuple[list[str], str]:
 
 
 def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOptions) -> View:
-    """The variants of a soak with their processes and their load."""
+    """The variants of a soak, which has one cell, with their processes and their load."""
     spec = built(SoakSpec, result.run.suite.get("soak"), "suite.soak")
     blocks = sorted(result.trials, key=lambda block: (block.started_at, block.row.run))
-    whole = {block.key for block in whole_blocks(result)}
-    shown, points, readings = [], [], {}
+    shown: list[ViewRow] = []
+    processes: list[ViewRow] = []
+    load: list[ViewRow] = []
     findings: list[str] = []
+    drawn: dict[str, Sequence[Consumer]] = {}
     for row in rows:
-        assert row.entry is not None
-        name, cell = row.dims["variant"], cell_slug(row.entry.line.cell)
-        ours = [block for block in blocks if (block.variant, cell_slug(block.cell)) == (name, cell)]
-        if ours:
-            row = replace(row, name=name, group=name if len(rows) > 1 else "")
-            sound = [block for block in ours if block.key in whole]
-            row, found, readings[name] = read_variant(row, ours, sound, spec)
-            points += found
-            for text in describe_variant(row, found):
+        name = row.dims["variant"]
+        row = replace(row, name=name, group=name if len(rows) > 1 else "")
+        if ours := [block for block in blocks if block.variant == name]:
+            row, pairs = read_variant(row, ours, spec)
+            found, parts = [point for point, _ in pairs], [*make_load(result, row, ours)]
+            for text in describe_variant(row, found, parts):
                 findings.append(sentence(f"{name}: {text}") if row.group else statement(text))
+            drawn[name] = [process for _, process in pairs[:MOST_LINES]]
+            processes += found
+            load += parts
         shown.append(row)
-    processes = [point for point in points if point.dims["point"] == "process"]
-    load = [point for point in points if point.dims["point"] == "load"]
+    points = [*processes, *load]
     sections = [
         Section("processes", "Processes", (make_table(PROCESSES, processes),), "headline"),
-        Section("memory", "Memory over requests", (Charts(partial(draw_memory, readings)),)),
+        Section("memory", "Memory over requests", (Charts(partial(draw_memory, drawn)),)),
         Section("counts", "Threads and descriptors", (make_table(COUNTS, processes),)),
         Section("load", "Load", (make_table(LOAD, load),), "table"),
     ]
@@ -432,19 +394,22 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     )
 
 
-def draw_memory(readings: Mapping[str, Sequence[ViewRow]]) -> Iterator[Chart]:
+def draw_memory(variants: Mapping[str, Sequence[Consumer]]) -> Iterator[Chart]:
     """Memory over requests of the first processes of the table, a chart for each variant."""
-    for variant, rows in readings.items():
-        yield from line_chart(
-            f"PSS over requests: {variant}",
-            rows,
-            "requests",
-            ("pss_mb",),
-            "process",
-            x_name="million requests since the launch",
-            log_x=False,
-            caption="Behind each block of the load, with nothing in flight.",
-        )
+    for variant, processes in variants.items():
+        lines = {
+            f"{process.name}, launch {launch}" if launch > 1 else process.name: [
+                LinePoint(reading["requests"], reading["pss_mb"])
+                for reading in readings
+                if "pss_mb" in reading
+            ]
+            for process in processes
+            for launch, readings in enumerate(process.launches, 1)
+        }
+        if known := {name: points for name, points in lines.items() if points}:
+            title, x_name = f"PSS over requests: {variant}", "million requests since the launch"
+            caption = "Behind each block of the load, with nothing in flight."
+            yield ladder(title, known, x_name, "MB", log_x=False, caption=caption)
 
 
 LENS: Final = Lens(build, noun="block", condense=condensed)

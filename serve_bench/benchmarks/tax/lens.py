@@ -23,7 +23,14 @@ from serve_bench.core.errors import FormatError
 from serve_bench.core.figures import percent
 from serve_bench.core.result import Result, Run
 from serve_bench.view.blocks import statement
-from serve_bench.view.comparison import METRICS, bare_loads, compare_rows, mean_value, ratio_chart
+from serve_bench.view.comparison import (
+    METRICS,
+    bare_loads,
+    compare_rows,
+    map_value,
+    mean_value,
+    ratio_chart,
+)
 from serve_bench.view.document import Charts, Finding, ReportOptions, Section
 from serve_bench.view.figures import Value, declare, known_values
 from serve_bench.view.frame import Field, TableSpec, ViewRow, make_table, make_tiles
@@ -85,17 +92,17 @@ CPU: Final = TableSpec(
 
 Layered: TypeAlias = tuple[SideRow, ViewRow]
 """A row on a layer: what was measured of it, and how it is shown."""
+Warnings: TypeAlias = Mapping[str, Sequence[Warning]]
 
 
 def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOptions) -> View:
     """The layers in their order, in each row."""
-    suite = TaxSuite.from_json(result.run.suite)
-    warnings = by_key(result, checks(result))
+    suite, warnings = TaxSuite.from_json(result.run.suite), by_key(result, checks(result))
     by_row = [*_layer_rows(result, suite, warnings)]
     with_first = [(layers[0], layer) for layers in by_row for layer in layers[1:]]
     with_before = [pair for layers in by_row for pair in pairwise(layers)]
-    firsts = _compare(result.run, suite, with_first, warnings, "first")
-    befores = _compare(result.run, suite, with_before, warnings, "before")
+    firsts = [*_compare(result.run, suite, with_first, warnings, "first")]
+    befores = [*_compare(result.run, suite, with_before, warnings, "before")]
     rates = [row for row in firsts if row.dims["metric"] == MAIN and "b_over_a" in row.values]
     steps = [row for row in befores if row.dims["metric"] == MAIN]
     ratios = {(row.group, row.dims["layer"]): {"b_over_a": row.values["b_over_a"]} for row in rates}
@@ -105,8 +112,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
         for _, row in layers
     ]
     title = f"requests/s, divided by that of {suite.layers[0].title}, with its 95 % interval"
-    draw = partial(ratio_chart, title, rates, suite.versus.threshold)
-    left_out = [("left out", "; ".join(suite.left_out))] if suite.left_out else []
+    draw = Charts(partial(ratio_chart, title, rates, suite.versus.threshold))
     return View(
         rows=bare_loads(rows),
         points=points,
@@ -117,21 +123,14 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
             Section("steps", "Steps", (make_table(STEPS, steps),)),
             Section("cpu-by-process", "CPU by process", (make_table(CPU, points, bare=True),)),
         ],
-        charts=(Section("chart", "Shares with their intervals", (Charts(draw),)),),
-        facts=left_out,
-        tiles=[
-            tile
-            for row in firsts
-            if row.dims["metric"] in GATE
-            for tile in make_tiles(row, ("b_over_a",))
-        ][-MOST_TILES:],
+        charts=[Section("chart", "Shares with their intervals", (draw,))],
+        facts=[("left out", "; ".join(suite.left_out))] if suite.left_out else [],
+        tiles=[tile for row in rates for tile in make_tiles(row, ("b_over_a",))][-MOST_TILES:],
         notes=(),
     )
 
 
-def _layer_rows(
-    result: Result, suite: TaxSuite, warnings: Mapping[str, Sequence[Warning]]
-) -> Iterator[list[Layered]]:
+def _layer_rows(result: Result, suite: TaxSuite, warnings: Warnings) -> Iterator[list[Layered]]:
     """The layers of each row. Raises FormatError for damaged records."""
     sides = {
         layer.name: {side.row.label: side for side in rows_of(result, layer.name).values()}
@@ -187,38 +186,31 @@ def _compare(
     run: Run,
     suite: TaxSuite,
     pairs: Sequence[tuple[Layered, Layered]],
-    warnings: Mapping[str, Sequence[Warning]],
+    warnings: Warnings,
     base: str,
-) -> list[ViewRow]:
+) -> Iterator[ViewRow]:
     """Each layer compared with another: a row for each metric, that of the rate with what is added
     to latency and CPU. `base`: what the other is, `first` or `before`."""
     matches = [Match(a, b, (warnings, warnings), pairs=True) for (a, _), (b, _) in pairs]
     threshold = suite.versus.threshold
     verdicts = judged_rows(matches, threshold, GATE, {})
-    compared = []
     for ((_, a), (_, b)), judged in zip(pairs, verdicts, strict=True):
         first, second = (About(layer.name, layer.dims["layer"], run, ()) for layer in (a, b))
-        comparing = Comparing("versus", (first, second), (judged,), threshold, GATE)
-        rows = {row.dims["metric"]: row for row in compare_rows(comparing)}
-        added = {"p50_added": _added(rows["p50"]), "cpu_added": _added(rows["cpu"])}
-        measured = {name: value for name, value in added.items() if value is not None}
-        rows[MAIN] = replace(rows[MAIN], values={**rows[MAIN].values, **measured})
+        rows = compare_rows(Comparing("versus", (first, second), (judged,), threshold, GATE))
+        added = {f"{row.dims['metric']}_added": value for row in rows for value in _added(row)}
         title = f"{b.name}, {b.group}" if len(suite.versus.rows) > 1 else b.name
         about = {"title": title, "layer": b.dims["layer"], "row": b.group, "with": base}
-        compared += [
-            replace(row, dims={**row.dims, **about}, name=b.name, group=b.group, warnings=())
-            for row in rows.values()
-        ]
-    return compared
+        for row in rows:
+            values = row.values if row.dims["metric"] != MAIN else {**row.values, **added}
+            dims = {**row.dims, **about}
+            yield replace(row, dims=dims, values=values, name=b.name, group=b.group, warnings=())
 
 
-def _added(row: ViewRow) -> Value | None:
-    """What B adds to A in the unit of the metric: A times the ratio less 1."""
+def _added(row: ViewRow) -> Iterator[Value]:
+    """What B adds to A, in the unit of the metric: A times the ratio less 1."""
     a, ratio = row.value(f"{row.dims['figure']}.A"), row.values.get("b_over_a")
-    if a is None or ratio is None:
-        return None
-    low, high = (None if end is None else a * (end - 1) for end in (ratio.low, ratio.high))
-    return Value(a * (ratio.value - 1), low=low, high=high)
+    if row.dims["metric"] in ("p50", "cpu") and a is not None and ratio is not None:
+        yield map_value(ratio, lambda end: a * (end - 1))
 
 
 def _findings(

@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from statistics import mean, median
 from typing import Final
 
@@ -29,23 +28,11 @@ NEAR_S: Final = 1.0
 requests before it is gone: HAProxy did so 1 s before (Ray 2.60)."""
 
 
-@dataclass(frozen=True)
-class AnswerDrop:
-    """Seconds of a launch in which requests waited, and `replicas` answered fewer than half as many
-    as no more of them had before; `first_s` is the first. `rate`: their median answers/s; `held`:
-    the most answers/s before."""
-
-    seconds: int
-    first_s: int
-    rate: float
-    held: float
-    replicas: int
-
-
-def find_drop(course: JsonObject, transient: Transient) -> AnswerDrop | None:
-    """The longest drop of a launch, of those by as many replicas; None where it has fewer than
-    DROP_S seconds. Answers that come in bursts are no drop: a second stands for AROUND_S before and
-    after it too, as far as no more and no fewer replicas ran."""
+def describe_drop(course: JsonObject, transient: Transient, wait_s: float | None) -> str:
+    """The longest drop of the answers of a launch: seconds in which requests wait, and as many
+    replicas answer fewer than half of what no more of them did before. Empty where it has fewer
+    than DROP_S seconds. Answers that come in bursts are no drop: a second stands for AROUND_S
+    before and after it too, as far as no more and no fewer replicas ran."""
     ended = course["ended"]
     states = [transient.replicas.at(second + 0.5) for second in range(len(ended))]
     counts = [0 if state is None else state.running for state in states]
@@ -61,10 +48,16 @@ def find_drop(course: JsonObject, transient: Transient) -> AnswerDrop | None:
         most[running] = max(most.get(running, 0.0), rate)
     running, held_before = max(drops.items(), key=lambda drop: len(drop[1]), default=(0, {}))
     if len(held_before) < DROP_S:
-        return None
+        return ""
     rate = median(ended[second] for second in held_before)
-    held = max(held_before.values())
-    return AnswerDrop(len(held_before), min(held_before), rate, held, running)
+    deployments = {change["deployment"] for change in course.get("changes") or ()}
+    words = router_words(rate, running, wait_s) if len(deployments) == 1 else None
+    return (
+        f"in {len(held_before)} s from second {min(held_before)} on, {shorten(rate)} answers/s "
+        f"come while requests wait, though at most {counted(running, 'replica')} gave "
+        f"{shorten(max(held_before.values()))}/s before: the replicas are not the limit"
+        f"{f'; {words}' if words else ''}"
+    )
 
 
 def describe_drops(
@@ -73,23 +66,14 @@ def describe_drops(
     """What held up each launch that stood still, or whose answers dropped. `wait_s`: the longest
     wait of Serve's router, where it is known."""
     for trial, transient in launches:
-        where = f"launch {trial.round}: " if len(launches) > 1 else ""
-        drop = find_drop(trial.course, transient) if silent_from(trial) is None else None
-        if drop is not None:
-            replicas = counted(drop.replicas, "replica")
-            deployments = {change["deployment"] for change in trial.course.get("changes") or ()}
-            one_router = len(deployments) == 1
-            words = router_words(drop.rate, drop.replicas, wait_s) if one_router else None
-            yield (
-                f"{where}in {drop.seconds} s from second {drop.first_s} on, {shorten(drop.rate)} "
-                f"answers/s come while requests wait, though at most {replicas} gave "
-                f"{shorten(drop.held)}/s before: the replicas are not the limit"
-                f"{f'; {words}' if words else ''}"
-            )
-        elif silent_from(trial) is not None:
+        if silent_from(trial) is None:
+            text = describe_drop(trial.course, transient, wait_s)
+        else:
             limit = limited_by(trial)
             is_clear = limit.cause != "unclear"
-            yield where + (f"it is limited by {limit.text}" if is_clear else limit.reasons[0])
+            text = f"it is limited by {limit.text}" if is_clear else limit.reasons[0]
+        if text:
+            yield f"launch {trial.round}: {text}" if len(launches) > 1 else text
 
 
 def near_events(courses: Iterable[JsonObject]) -> Counter[str]:

@@ -7,21 +7,24 @@ times count from the begin of the first stage.
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import islice, pairwise
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from serve_bench.analysis.course import (
     REPLICA_STATES,
-    ReplicaLine,
+    Figures,
     Transient,
     bounds_of,
     events_of,
-    mean_of,
+    lost_figures,
     transient_of,
 )
+from serve_bench.analysis.ratios import quantile
 from serve_bench.analysis.verdict.router import router_wait_s
 from serve_bench.benchmarks.timeline.drops import describe_drops, describe_near, near_events
 from serve_bench.core.errors import BadInput, FormatError
@@ -30,15 +33,14 @@ from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import JsonObject, Result, Trial
 from serve_bench.core.schema import built
 from serve_bench.core.slo import Slo, parse_slo
-from serve_bench.core.timeline import PlannedFault, Timeline
-from serve_bench.view.blocks import section, statement
+from serve_bench.core.timeline import Timeline
+from serve_bench.view.blocks import statement
 from serve_bench.view.charts import Chart, Mark
 from serve_bench.view.csv import pick
-from serve_bench.view.document import Charts, Finding, ReportOptions, Section
+from serve_bench.view.document import Charts, Detail, Finding, ReportOptions, Section, Tone
 from serve_bench.view.figures import Value, declare, known_values
 from serve_bench.view.frame import Field, TableSpec, ViewRow, line_chart, make_table, make_tiles
 from serve_bench.view.lens import Lens, View, look
-from serve_bench.view.names import names_of
 from serve_bench.view.rows import Page
 
 for _name, _unit, _meaning, _title in (
@@ -84,47 +86,44 @@ COURSE: Final = {
 }
 """Figures of each second that are drawn."""
 
-COUNTS: Final = ("due", "sent", "answered", "ended", "waiting")
-CELL: Final = "due answered lost out_s replica_s least_s cost turns_per_minute down_s".split()
-STAGE: Final = """due answered lost out_s end_s held_s further_s needed needed_s
-most_replicas overshoot turns least_s""".split()
-FAULT: Final = "lost out_s at_s until_s held_s last_out_s fewest answered lasted_s".split()
-"""Figures by the names of the attributes that have them."""
 
-
-def _fields(names: str, details: str = "") -> tuple[Field, ...]:
+def _spec(caption: str, names: str, details: str = "", row: str = "") -> TableSpec:
+    """A table with these columns, those that are details last. `row`: the title of the names of the
+    rows, where they stand first."""
+    first = [Field("name", row)] if row else []
     hidden = (Field(name, detail=True) for name in details.split())
-    return (*map(Field, names.split()), *hidden)
+    return TableSpec(caption, (*first, *map(Field, names.split()), *hidden))
 
 
-CELLS: Final = TableSpec(
+CELLS: Final = _spec(
     "Each cell, means over launches",
-    (
-        Field("name", "cell"),
-        *_fields("launches out_s due lost replica_s", "cost turns_per_minute down_s"),
-    ),
+    "launches out_s due lost replica_s",
+    "cost turns_per_minute down_s",
+    row="cell",
 )
-STAGES: Final = TableSpec(
+STAGES: Final = _spec(
     "Stages of the load",
-    _fields(
-        "begin_s stage_rate due lost out_s held_s needed", "further_s needed_s most_replicas turns"
-    ),
+    "begin_s stage_rate due lost out_s held_s needed",
+    "further_s needed_s most_replicas turns",
 )
-FAULTS: Final = TableSpec(
+FAULTS: Final = _spec(
     "Faults, means over launches",
-    (
-        Field("name", "fault"),
-        *_fields("lost lost_by_class out_s last_out_s fewest", "held_s answered lasted_s"),
-    ),
+    "lost lost_by_class out_s last_out_s fewest",
+    "held_s answered lasted_s",
+    row="fault",
 )
-EVENTS: Final = TableSpec("What happened", _fields("at_s what who"))
-SECONDS: Final = TableSpec(
+SECONDS: Final = _spec(
     "Each second, by when requests were due; sent, waiting: at its end",
-    _fields(
-        "second due sent answered lost waiting latency_p50 latency_p99 latency_max slo "
-        + " ".join(REPLICA_STATES)
-    ),
+    "second due sent answered lost waiting latency_p50 latency_p99 latency_max slo "
+    + " ".join(REPLICA_STATES),
 )
+TABLES: Final[Mapping[str, tuple[str, TableSpec, Detail]]] = {
+    "stage": ("Stages", STAGES, "table"),
+    "fault": ("Faults", FAULTS, "table"),
+    "event": ("Events", _spec("What happened", "at_s what who"), "further"),
+    "second": ("Second by second", SECONDS, "further"),
+}
+"""Of the points of each kind: title, columns, and how deep it lies."""
 
 WARNINGS: Final = frozenset(
     """client-bound busy-host other-programs worker-failed other-host variant-not-engaged
@@ -138,7 +137,6 @@ LOST: Final = {"cut": "without an answer", "unsent": "never sent", "status": "wi
 MOST_DRAWN: Final = 4
 """Launches of which charts are drawn."""
 
-
 Launches: TypeAlias = Sequence[tuple[Trial, Transient]]
 """Of a cell, each with its figures."""
 
@@ -146,43 +144,40 @@ Launches: TypeAlias = Sequence[tuple[Trial, Transient]]
 # Launches.
 
 
-def make_events(trial: Trial, cell: str) -> Iterator[ViewRow]:
-    """What happened in a launch, in order."""
-    for event in events_of(trial.course):
-        dims = {"point": "event", "cell": cell, "launch": trial.round}
-        dims |= {"what": event.what, "who": event.who}
-        yield ViewRow(dims, {"at_s": Value(event.at_s)}, group=f"{cell}, launch {trial.round}")
-
-
-def make_states(trial: Trial, replicas: ReplicaLine, cell: str) -> Iterator[ViewRow]:
-    """The replicas at the begin of a launch and at each change."""
-    whole_s = len(trial.course["due"]) + float(trial.course.get("after_s") or 0.0)
-    for state in replicas.between(0.0, whole_s):
+def make_course(trial: Trial, transient: Transient, cell: str) -> Iterator[ViewRow]:
+    """A launch: what happened, its replicas at its begin and at each change, each second."""
+    course, group = trial.course, f"{cell}, launch {trial.round}"
+    where = {"cell": cell, "launch": trial.round}
+    for event in events_of(course):
+        dims = {"point": "event", **where, "what": event.what, "who": event.who}
+        yield ViewRow(dims, known_values(at_s=event.at_s), group=group)
+    whole_s = len(course["due"]) + float(course.get("after_s") or 0.0)
+    for state in transient.replicas.between(0.0, whole_s):
         values = known_values(at_s=max(0.0, state.at_s), **pick(state, *REPLICA_STATES))
-        yield ViewRow({"point": "replicas", "cell": cell, "launch": trial.round}, values)
-
-
-def make_seconds(trial: Trial, transient: Transient, cell: str) -> Iterator[ViewRow]:
-    """Each second of the load in a launch."""
-    course = trial.course
+        yield ViewRow({"point": "replicas", **where}, values, group=group)
     for second, out in enumerate(transient.out):
-        lost = {f"lost.{word}": counts[second] for word, counts in course["failed"].items()}
-        state = transient.replicas.at(second + 1.0)
-        values: dict[str, float | None] = {
-            **{"at_s": second + 0.5, "lost": sum(lost.values())},
-            **{name: count for name, count in lost.items() if count},
-            **{name: course[name][second] for name in COUNTS},
-            **({} if state is None else pick(state, *REPLICA_STATES)),
-        }
-        if course["latency"][second] is not None:
-            histogram = Histogram.decode(course["latency"][second])
-            values["latency_p50"], values["latency_p99"] = histogram.percentiles((0.5, 0.99))
-            values["latency_max"] = histogram.max
-        for role, used in (course.get("cpu") or {}).items():
-            values[f"role_cpu.{role}"] = used[second] if second < len(used) else None
-        dims = {"point": "second", "cell": cell, "launch": trial.round, "second": second}
-        dims["slo"] = None if out is None else "out" if out else "in"
-        yield ViewRow(dims, known_values(**values), group=f"{cell}, launch {trial.round}")
+        figures = measure_second(course, second)
+        if (replicas := transient.replicas.at(second + 1.0)) is not None:
+            figures |= pick(replicas, *REPLICA_STATES)
+        slo = None if out is None else "out" if out else "in"
+        dims = {"point": "second", **where, "second": second, "slo": slo}
+        yield ViewRow(dims, known_values(**figures), group=group)
+
+
+def measure_second(course: JsonObject, second: int) -> Figures:
+    """The figures of the requests and the processes of a second."""
+    figures: Figures = {
+        "at_s": second + 0.5,
+        **{name: course[name][second] for name in ("due", "sent", "answered", "ended", "waiting")},
+        **lost_figures({word: counts[second] for word, counts in course["failed"].items()}),
+    }
+    if course["latency"][second] is not None:
+        histogram = Histogram.decode(course["latency"][second])
+        figures["latency_p50"], figures["latency_p99"] = histogram.percentiles((0.5, 0.99))
+        figures["latency_max"] = histogram.max
+    for role, used in (course.get("cpu") or {}).items():
+        figures[f"role_cpu.{role}"] = used[second] if second < len(used) else None
+    return figures
 
 
 def read_timeline(result: Result) -> tuple[Timeline, Slo]:
@@ -200,7 +195,7 @@ def read_transient(trial: Trial, timeline: Timeline, slo: Slo) -> Transient:
     """The figures of a launch, as far as it was measured. Raises FormatError."""
     measured = float(len(trial.course.get("due") or ()))
     spans = [
-        (begin, min(begin + stage.duration_s, measured), stage.rate)
+        (begin, min(begin + stage.duration_s, measured))
         for begin, stage in zip(timeline.begins, timeline.stages, strict=True)
         if begin < measured
     ]
@@ -210,113 +205,89 @@ def read_transient(trial: Trial, timeline: Timeline, slo: Slo) -> Transient:
 # Cells, and their stages and faults.
 
 
-@dataclass(frozen=True)
-class TimelineCell:
-    """A cell under a variant: its launches, and its stages over those that reached them.
-    `router_wait_s`: the longest wait of Serve's router, where it is known."""
-
-    row: ViewRow
-    slo: Slo
-    launches: Launches
-    stages: Sequence[ViewRow]
-    faults: Sequence[ViewRow]
-    router_wait_s: float | None
-
-
-def _make_stage(timeline: Timeline, place: int, launches: Launches, cell: str) -> ViewRow:
-    """A stage over the launches that reached it."""
-    reached = {trial.round: seen.stages[place] for trial, seen in launches if seen.stages[place:]}
-    rate = timeline.stages[place].rate
-    values = {"begin_s": Value(timeline.begins[place]), "stage_rate": Value(rate)}
-    values |= _means(reached, STAGE)
-    dims = {"point": "stage", "cell": cell, "stage": place + 1}
-    if "held_s" not in values and any(stage.due for stage in reached.values()):
-        return ViewRow({**dims, "held_s": "never"}, values, group=cell, tones={"held_s": "bad"})
-    return ViewRow(dims, values, group=cell)
+def make_stages(timeline: Timeline, launches: Launches, cell: str) -> Iterator[ViewRow]:
+    """Each stage over the launches that reached it."""
+    for place, begin_s in enumerate(timeline.begins):
+        reached = {
+            trial.round: seen.stages[place] for trial, seen in launches if seen.stages[place:]
+        }
+        dims = {"point": "stage", "cell": cell, "stage": place + 1}
+        values = known_values(begin_s=begin_s, stage_rate=timeline.stages[place].rate)
+        values |= mean_values(reached)
+        tones: dict[str, Tone] = {}
+        if "held_s" not in values and any(stage["due"] for stage in reached.values()):
+            dims["held_s"], tones["held_s"] = "never", "bad"
+        yield ViewRow(dims, values, group=cell, tones=tones)
 
 
-def _make_fault(planned: PlannedFault, place: int, launches: Launches, cell: str) -> ViewRow:
-    """A fault over the launches in which it was done."""
-    reached = {trial.round: seen.faults[place] for trial, seen in launches if seen.faults[place:]}
-    done = {launch: fault for launch, fault in reached.items() if fault.at_s is not None}
-    why_not = next((fault.why_not for fault in reached.values()), "the load ended before")
-    values = _means(done, FAULT)
-    dims = {"point": "fault", "cell": cell, "fault": planned.source}
-    dims["lost_by_class"] = lost_words(values) or "-"
-    if done and "out_s" in values and "held_s" not in values:
-        dims["held_s"] = "never"
-    if done and planned.action == "deploy" and "lasted_s" not in values:
-        dims["lasted_s"] = "not in force"
-    return ViewRow(dims, values, planned.text, cell, gap="" if done else f"not done, {why_not}")
+def make_faults(timeline: Timeline, launches: Launches, cell: str) -> Iterator[ViewRow]:
+    """Each fault over the launches in which it was done."""
+    for place, planned in enumerate(timeline.faults):
+        reached = [(trial, seen.faults[place]) for trial, seen in launches if seen.faults[place:]]
+        done = {trial.round: fault for trial, fault in reached if fault["at_s"] is not None}
+        values = mean_values(done)
+        dims = {"point": "fault", "cell": cell, "fault": planned.source}
+        dims["lost_by_class"] = lost_words(values) or "-"
+        if done and "held_s" not in values:
+            dims["held_s"] = "never"
+        if done and planned.action == "deploy" and "lasted_s" not in values:
+            dims["lasted_s"] = "not in force"
+        records = (trial.course["faults"][place] for trial, _ in reached)
+        why_not = next((record.get("why_not") or "" for record in records), "the load ended before")
+        gap = "" if done else f"not done, {why_not}"
+        yield ViewRow(dims, values, planned.text, cell, gap=gap)
 
 
-def _means(parts: Mapping[int, Any], names: Iterable[str]) -> dict[str, Value]:
-    """Figures over launches; of lost requests by class too. `parts`: what has them as attributes,
-    by launch."""
-    found = {name: {launch: getattr(parts[launch], name) for launch in parts} for name in names}
-    lost = found["lost"]
-    for word in dict.fromkeys(word for classes in lost.values() for word in classes):
-        found[f"lost.{word}"] = {launch: classes.get(word, 0) for launch, classes in lost.items()}
-    found["lost"] = {launch: sum(classes.values()) for launch, classes in lost.items()}
-    values = {}
-    for name, numbers in found.items():
-        if (over := mean_of([*numbers.values()])) is not None:
-            measured = {launch: float(seen) for launch, seen in numbers.items() if seen is not None}
-            missing = len(numbers) - len(measured) or None
-            values[name] = Value(
-                over.value, launches=measured, low=over.low, high=over.high, missing=missing
-            )
-    return values
+def mean_values(launches: Mapping[int, Figures]) -> dict[str, Value]:
+    """Figures over launches. A class of lost requests that one has not seen is 0 there."""
+    names = dict.fromkeys(name for figures in launches.values() for name in figures)
+    values = {
+        name: mean_value({launch: figures.get(name, 0) for launch, figures in launches.items()})
+        for name in names
+    }
+    return {name: value for name, value in values.items() if value is not None}
 
 
-def _sum(values: Mapping[str, Value], name: str) -> int:
+def mean_value(launches: Mapping[int, float | None]) -> Value | None:
+    """The mean over launches, with its 95 % interval [Student, 1908] where there are several; no
+    figure can be below 0. None where no launch has it."""
+    known = {launch: float(number) for launch, number in launches.items() if number is not None}
+    if not known:
+        return None
+    n, mean, missing = len(known), statistics.fmean(known.values()), len(launches) - len(known)
+    value = Value(mean, launches=known, missing=missing or None)
+    if n == 1:
+        return value
+    half = quantile(n - 1, 0.975) * statistics.stdev(known.values()) / math.sqrt(n)
+    return replace(value, low=max(0.0, mean - half), high=mean + half)
+
+
+def count_all(values: Mapping[str, Value], name: str) -> int:
     """A count in all launches."""
     return round(sum(values[name].launches.values())) if name in values else 0
 
 
 def lost_words(values: Mapping[str, Value]) -> str:
     """`28 reset, 3 timeout`, of all launches."""
-    lost = {name[5:]: _sum(values, name) for name in values if name.startswith("lost.")}
+    lost = {name[5:]: count_all(values, name) for name in values if name.startswith("lost.")}
     ranked = sorted(lost.items(), key=lambda pair: (-pair[1], pair[0]))
     return ", ".join(f"{count:,} {LOST.get(name, name)}" for name, count in ranked if count)
 
 
-def read_cells(result: Result, page: Page, rows: Sequence[ViewRow]) -> Iterator[TimelineCell]:
-    """The cells of a run, in the order of the plan. Raises FormatError."""
-    timeline, slo = read_timeline(result)
-    names = names_of(page)
-    for row in rows:
-        assert row.entry is not None
-        line = row.entry.line
-        name = names.beside(row.entry, True, False) if len(rows) > 1 else line.variant
-        launches = [
-            (trial, read_transient(trial, timeline, slo)) for trial in line.trials if trial.course
-        ]
-        stages, faults = range(len(timeline.stages)), enumerate(timeline.faults)
-        yield TimelineCell(
-            _make_row(replace(row, name=name), launches),
-            slo,
-            launches,
-            [_make_stage(timeline, place, launches, name) for place in stages],
-            [_make_fault(planned, place, launches, name) for place, planned in faults],
-            None
-            if has_own_router(result, line.cell)
-            else router_wait_s(result.launches, line.variant),
-        )
-
-
-def _make_row(row: ViewRow, launches: Launches) -> ViewRow:
+def make_cell(row: ViewRow, launches: Launches) -> ViewRow:
     """A cell with its figures, and the warnings that hold for it."""
     assert row.entry is not None
     left_out = {warning.code for warning in row.entry.warnings} - WARNINGS
     kept = [finding for finding in row.warnings if finding.code not in left_out]
     near = near_events(trial.course for trial, _ in launches)
-    values = _means({trial.round: transient for trial, transient in launches}, CELL)
-    values |= {f"lost_near.{what}": Value(float(count)) for what, count in near.items()}
     return replace(
         row,
         dims={**row.dims, "launches": len(launches)},
-        values={**row.values, **values},
+        values={
+            **row.values,
+            **mean_values({trial.round: seen.whole for trial, seen in launches}),
+            **known_values(**{f"lost_near.{what}": count for what, count in near.items()}),
+        },
         warnings=(*kept, *(finding for trial, _ in launches for finding in _gaps(trial))),
     )
 
@@ -342,32 +313,39 @@ def has_own_router(result: Result, cell: JsonObject) -> bool:
 # Sentences.
 
 
-def find(cells: Sequence[TimelineCell]) -> Iterator[str]:
+def find(
+    result: Result, rows: Sequence[ViewRow], cells: Mapping[str, Launches], points: list[ViewRow]
+) -> Iterator[str]:
     """What the run says: the best cell and the worst, and of this what held it up, near what its
     requests were lost, which rise of the load put most seconds out of the SLO."""
-    ranked = sorted((cell for cell in cells if cell.launches), key=_rank)
-    for word, cell in zip(("best", "worst"), [*ranked[:1], *ranked[1:][-1:]], strict=False):
-        about = f"{word} of {len(cells)}: {cell.row.name}: " if len(cells) > 1 else ""
-        yield f"{about}{_describe_cell(cell)}"
-    for cell in ranked[-1:]:
-        yield from islice(describe_drops(cell.launches, cell.router_wait_s), 1)
-        yield from describe_near([trial.course for trial, _ in cell.launches])
-        yield from describe_rise(cell.stages)
+    slo = read_timeline(result)[1].text
+    ranked = sorted((row for row in rows if cells[row.name]), key=_rank)
+    for word, row in zip(("best", "worst"), [*ranked[:1], *ranked[1:][-1:]], strict=False):
+        about = f"{word} of {len(rows)}: {row.name}: " if len(rows) > 1 else ""
+        seconds = len(cells[row.name][0][1].out)
+        out = f"{row.text('out_s')} of {seconds} s are out of the SLO ({slo})"
+        yield f"{about}{out}; {_describe_lost(row)}"
+    for row in ranked[-1:]:
+        assert row.entry is not None
+        own_router = has_own_router(result, row.entry.line.cell)
+        wait_s = None if own_router else router_wait_s(result.launches, row.entry.line.variant)
+        yield from islice(describe_drops(cells[row.name], wait_s), 1)
+        yield from describe_near([trial.course for trial, _ in cells[row.name]])
+        stages = select(points, "stage")
+        yield from describe_rise([stage for stage in stages if stage.group == row.name])
 
 
-def _rank(cell: TimelineCell) -> tuple[float, ...]:
+def _rank(row: ViewRow) -> tuple[float, ...]:
     """By the seconds out of the SLO, then by the lost requests, then by the replica-seconds."""
-    out, lost, cost = (cell.row.value(name) or 0.0 for name in ("out_s", "lost", "replica_s"))
+    out, lost, cost = (row.value(name) or 0.0 for name in ("out_s", "lost", "replica_s"))
     return round(out, 1), round(lost, 1), cost
 
 
-def _describe_cell(cell: TimelineCell) -> str:
-    row, seconds = cell.row, len(cell.launches[0][1].out)
-    due, count = _sum(row.values, "due"), _sum(row.values, "lost")
+def _describe_lost(row: ViewRow) -> str:
+    due, count = count_all(row.values, "due"), count_all(row.values, "lost")
     verb = "was" if count == 1 else "were"
     lost = f"{count:,} of {due:,} requests {verb} lost: {lost_words(row.values)}"
-    out = f"{row.text('out_s')} of {seconds} s are out of the SLO ({cell.slo.text})"
-    return f"{out}; {lost if count else f'none of {due:,} requests was lost'}"
+    return lost if count else f"none of {due:,} requests was lost"
 
 
 def describe_rise(stages: Sequence[ViewRow]) -> Iterator[str]:
@@ -386,16 +364,16 @@ def describe_rise(stages: Sequence[ViewRow]) -> Iterator[str]:
         yield f"{rise}: {stage.text('out_s')} s are out of the SLO, which {words}"
 
 
-def draw_course(seconds: Sequence[ViewRow], faults: Sequence[ViewRow], slo: Slo) -> Iterator[Chart]:
+def draw_course(course: Sequence[ViewRow], faults: Sequence[ViewRow], slo: Slo) -> Iterator[Chart]:
     """Load, latency and replicas over the seconds of a launch, with the faults of its cell."""
-    at_s = {fault.dims["fault"]: fault.value("at_s") for fault in faults}
+    done = [fault for fault in faults if "at_s" in fault.values]
+    marks = [Mark(fault.values["at_s"].value, fault.dims["fault"]) for fault in done]
+    seconds, caption = select(course, "second"), f"SLO of each second: {slo.text}"
     for title, figures in COURSE.items():
         yield from line_chart(
-            title,
-            seconds,
-            *("second", figures, "cell"),
-            marks=[Mark(moment, name) for name, moment in at_s.items() if moment is not None],
-            caption=f"SLO of each second: {slo.text}",
+            *(title, seconds, "second", figures, "cell"),
+            marks=marks,
+            caption=caption,
             x_name="seconds",
             log_x=False,
             log_y=title == "Latency",
@@ -405,44 +383,49 @@ def draw_course(seconds: Sequence[ViewRow], faults: Sequence[ViewRow], slo: Slo)
 # The whole.
 
 
+def select(points: Iterable[ViewRow], kind: str) -> list[ViewRow]:
+    """The points of a kind."""
+    return [point for point in points if point.dims["point"] == kind]
+
+
 def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOptions) -> View:
     """The cells of a run with what happened in them."""
     timeline, slo = read_timeline(result)
-    cells = [*read_cells(result, page, rows)]
-    cell_rows = [cell.row for cell in cells]
-    stages = [stage for cell in cells for stage in cell.stages]
-    faults = [fault for cell in cells for fault in cell.faults]
-    events: list[ViewRow] = []
-    states: list[ViewRow] = []
-    seconds: list[ViewRow] = []
+    cells: dict[str, Launches] = {}
+    shown: list[ViewRow] = []
+    points: list[ViewRow] = []
     charts: list[Section] = []
-    for cell in cells:
-        for trial, transient in cell.launches:
-            name, title = cell.row.name, f"Course: {cell.row.name}, launch {trial.round}"
-            course = [*make_seconds(trial, transient, name)]
-            events += make_events(trial, name)
-            states += make_states(trial, transient.replicas, name)
-            seconds += course
-            drawn = Charts(partial(draw_course, course, cell.faults, slo))
+    for row in rows:
+        assert row.entry is not None
+        line = row.entry.line
+        name = page.names.name(line, load=False) if len(rows) > 1 else line.variant
+        trials = [trial for trial in line.trials if trial.course]
+        launches = [(trial, read_transient(trial, timeline, slo)) for trial in trials]
+        faults = [*make_faults(timeline, launches, name)]
+        points += [*make_stages(timeline, launches, name), *faults]
+        for trial, transient in launches:
+            course = [*make_course(trial, transient, name)]
+            title = f"Course: {name}, launch {trial.round}"
+            drawn = Charts(partial(draw_course, course, faults, slo))
             charts.append(Section(f"course-{len(charts) + 1}", title, (drawn,)))
-    sections = [
-        Section("results", "The whole", (make_table(CELLS, cell_rows),), "headline"),
-        Section("stages", "Stages", (make_table(STAGES, stages),), "table"),
-        *section("faults", "Faults", [make_table(FAULTS, faults)] if faults else [], "table"),
-        *section("events", "Events", [make_table(EVENTS, events)] if events else []),
-        Section("seconds", "Second by second", (make_table(SECONDS, seconds),)),
-    ]
+            points += course
+        cells[name] = launches
+        shown.append(make_cell(replace(row, name=name), launches))
+    sections = [Section("results", "The whole", (make_table(CELLS, shown),), "headline")]
+    for kind, (title, spec, detail) in TABLES.items():
+        if found := select(points, kind):
+            sections.append(Section(f"{kind}s", title, (make_table(spec, found),), detail))
     ramp = ", rates move linearly" if timeline.ramp else ""
     load = f"{timeline.source}{ramp}; open loop, {timeline.arrivals} arrivals"
     return View(
-        rows=cell_rows,
-        points=[*stages, *faults, *events, *states, *seconds],
-        findings=[statement(text, [row.name for row in cell_rows]) for text in find(cells)],
+        rows=shown,
+        points=points,
+        findings=[statement(text, cells) for text in find(result, shown, cells, points)],
         planned=(len(result.missing), len(result.plan), ""),
         sections=sections if charts else (),
         charts=charts[:MOST_DRAWN],
         facts=(("load", load),),
-        tiles=[*make_tiles(cell_rows[0], ("out_s", "lost", "due"))] if cell_rows else [],
+        tiles=[*make_tiles(shown[0] if shown else None, ("out_s", "lost", "due"))],
     )
 
 
@@ -454,7 +437,7 @@ def gate(result: Result) -> list[str]:
         f"{row.name}: {out} s out of the SLO in "
         f"{counted(row.dims['launches'], 'launch', 'launches')} ({slo})"
         for row in rows
-        if (out := _sum(row.values, "out_s"))
+        if (out := count_all(row.values, "out_s"))
     ]
 
 

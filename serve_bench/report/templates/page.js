@@ -117,12 +117,12 @@
   }
 
   function symbol(entry, parent) {
-    var wide = entry.dash ? 26 : 12;
+    var wide = entry.strokeDash ? 26 : 12;
     var svg = element("svg", { width: wide, height: 12, "aria-hidden": "true" }, parent);
-    svg.style.color = entry.colour;
-    if (entry.dash) {
+    svg.style.color = entry.color;
+    if (entry.strokeDash) {
       element("line", { x1: 0, x2: wide, y1: 6, y2: 6, stroke: "currentColor", "stroke-width": 2,
-        "stroke-dasharray": entry.dash[1] ? entry.dash.join(" ") : "none" }, svg);
+        "stroke-dasharray": entry.strokeDash[1] ? entry.strokeDash.join(" ") : "none" }, svg);
     }
     element("path", { d: SHAPES[entry.shape], fill: "currentColor",
       transform: "translate(" + wide / 2 + " 6) scale(5)" }, svg);
@@ -159,7 +159,7 @@
       });
     }
     entries.forEach(function (entry) {
-      var fixed = about.legend.fixed || entries.length < 2;
+      var fixed = entries.length < 2;
       var one = tool(fixed ? "span" : "button", "", bar, function (event) {
         var hidden = event.detail === 2 ? former : off[place.id] || [];
         var alone = hidden.length === entries.length - 1 && hidden.indexOf(entry.name) < 0;
@@ -251,6 +251,11 @@
     });
     return waiting.then(function () { root.dataset.ready = "yes"; });
   }
+  // What is long stays folded on paper too: told before charts are drawn, which are long as text.
+  var LONG = 6000;
+  each("details", function (fold) {
+    if (fold.innerHTML.length > LONG) { fold.classList.add("long"); }
+  });
   drawAll();
 
   document.addEventListener("toggle", function (event) {

@@ -40,22 +40,16 @@ def suite(budget_s: float) -> Suite:
     return replace(whole, rows=(closed_row(),), launches=20, capacity=asked(budget_s))
 
 
-def test_a_resumed_run_has_the_budget_of_its_command_line() -> None:
-    """Not that of the run that it goes on with."""
-    earlier = capacity_result("a", {"default": [Known(400.0)] * 2}, cell=CELL)
-    searches = _searches(suite(77.0), earlier)
-    assert searches.asked.budget_s == 77.0
-    assert len(searches.estimates(("default", "bs1-ongoing10000-rep8"))) == 2
-
-
 def test_what_is_settled_is_gone_on_with_only_after_a_failure() -> None:
-    """A launch that failed is made again, though the run had ended."""
-    earlier = capacity_result("a", {"default": [Known(400.0)] * 3}, cell=CELL)
-    of = suite(77.0)
-    assert _left(of, _searches(of, earlier), earlier) == ()
+    """A launch that failed is made again, though the run had ended. A resumed run has the budget of
+    its command line, not that of the run that it goes on with."""
+    earlier, of = capacity_result("a", {"default": [Known(400.0)] * 3}, cell=CELL), suite(77.0)
+    searches = _searches(of, earlier)
+    assert searches.asked.budget_s == 77.0
+    assert len(searches.estimates(("default", "bs1-ongoing10000-rep8"))) == 3
+    assert _left(of, searches, earlier) == ()
     hurt = replace(earlier, failures=(Failure("trial", "gone", AT),))
-    rounds = [one.round for one in _left(of, _searches(of, hurt), hurt)]
-    assert rounds == list(range(4, 21))
+    assert [one.round for one in _left(of, _searches(of, hurt), hurt)] == list(range(4, 21))
 
 
 def test_the_budget_ends_a_run_before_the_round_that_would_exceed_it() -> None:

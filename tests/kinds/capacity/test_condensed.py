@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import pytest
 
-from serve_bench.analysis.capacity.launch import Searches
+from serve_bench.analysis.capacity.launch import LaunchSearch
 from serve_bench.analysis.capacity.model import LaunchEstimate
 from serve_bench.analysis.comparing import broken, of_runs
 from serve_bench.analysis.comparing.match import unlike
@@ -19,6 +20,7 @@ from serve_bench.core.record_lines import to_line
 from serve_bench.core.result import Result, Resume, RunStop
 from serve_bench.view.verdict_words import headline
 from tests.capacity_runs import Service, StoredCapacity, capacity_result
+from tests.cases import cases
 from tests.history_records import store
 from tests.rendering import render
 from tests.versus_records import alike_runs
@@ -29,14 +31,19 @@ LABEL = "capacity at p99 <= 50 ms, errors <= 1 %"
 APP = [Service(rate) for rate in (400.0, 404.0, 396.0, 402.0, 398.0)]
 SLOWER = [replace(one, capacity=0.8 * one.capacity) for one in APP]
 
-#: What no rate meets, searched for so many seconds that each probe has some requests; and what the
-#: client cannot load to its limit.
-FLOOR, FEW_S = Service(0.0), 12.0
+#: What the client cannot load to its limit; and what no rate meets, searched for so many seconds
+#: that each probe has some requests.
 BEYOND = Service(20_000.0, client=9_000.0, cpu_ms=0.05)
+Search: TypeAlias = tuple[list[Service], dict[str, Any]]
+FLOORED: Search = ([Service(0.0)] * 3, {"launch_s": 12.0})
 
 
-def rows(id: str, launches: list[Service], **given: object) -> Result:
-    return condensed(capacity_result(id, {"default": launches}, **given))  # type: ignore[arg-type]
+def searched(id: str, launches: list[Service], **given: Any) -> Result:
+    return capacity_result(id, {"default": launches}, **given)
+
+
+def rows(id: str, launches: list[Service], **given: Any) -> Result:
+    return condensed(searched(id, launches, **given))
 
 
 def stored(result: Result) -> StoredCapacity:
@@ -49,19 +56,19 @@ def both(tmp_path: Path, a: Result, b: Result) -> list[str]:
 
 
 def test_a_launch_gives_the_capacity_of_its_search() -> None:
-    result = capacity_result("r", {"default": APP})
+    result = searched("r", APP)
     found = condensed(result)
     assert [one.metrics["throughput"].windows for one in found.trials] == [
         (launch["figures"]["capacity"]["value"],) for launch in stored(result).launches
     ]
-    (place,) = rows_of(found, "default")
+    ((place, row),) = rows_of(found, "default").items()
     assert place == RowPlace("app", LABEL, "raw")
-    row = rows_of(found, "default")[place]
     assert row.planned == row.rounds == (1, 2, 3, 4, 5)
     assert set(row.values) == {"throughput", "cpu"}
     assert row.values["throughput"][1] == pytest.approx(400.0, rel=0.1)
     assert row.values["cpu"][1] == pytest.approx(2e6, rel=0.01)
     assert found.complete and found.launches == result.launches
+    assert [*unlike(found, rows("b", APP, launch_s=200.0), ({}, {}))] == []
 
 
 def test_cells_and_variants_have_a_row_each() -> None:
@@ -76,21 +83,13 @@ def test_cells_and_variants_have_a_row_each() -> None:
 
 def test_the_slo_is_named_alike_however_it_was_written() -> None:
     forms = ("p99=50ms", "errors=1%,p99=50ms", "p99=0.05s,errors=1%", "p99.0=50ms")
-    labels = {
-        condensed(capacity_result("r", {"d": APP[:1]}, slo=one)).plan[0].row.label for one in forms
-    }
-    assert labels == {LABEL}
+    assert {rows("r", APP[:1], slo=form).plan[0].row.label for form in forms} == {LABEL}
     constant = rows("r", APP[:1], arrivals="constant").plan[0].row.label
     assert constant == f"{LABEL}, constant arrivals"
 
 
-def test_how_it_was_searched_is_no_difference() -> None:
-    longer = rows("b", APP, launch_s=200.0)
-    assert [*unlike(rows("a", APP), longer, ({}, {}))] == []
-
-
 def test_a_search_that_was_broken_off_has_no_value() -> None:
-    result = capacity_result("r", {"default": APP[:3]}, finished=False)
+    result = searched("r", APP[:3], finished=False)
     assert {probe["dims"]["launch"] for probe in stored(result).probes} == {1, 2, 3}
     assert stored(result).findings[0] == "1 of 3 searches was incomplete."
     found = condensed(result)
@@ -100,20 +99,13 @@ def test_a_search_that_was_broken_off_has_no_value() -> None:
     assert rows("r", APP[:1], finished=False).trials == ()
 
 
-def test_a_round_that_was_added_is_planned_once() -> None:
-    result = capacity_result("r", {"default": APP[:3]})
-    cut = replace(result.run, plan=result.run.plan[:2])
-    resume = Resume(("capacity",), cut.started_at, plan=result.run.plan[2:])
-    found = condensed(replace(result, run=cut, resumes=(resume,)))
+def test_a_round_is_planned_once_where_it_was_needed() -> None:
+    result = searched("r", APP[:3])
+    first = replace(result.run, plan=result.run.plan[:2])
+    resume = Resume(("capacity",), first.started_at, plan=result.run.plan[2:])
+    found = condensed(replace(result, run=first, resumes=(resume,)))
     assert [(one.round, one.row.label) for one in found.plan] == [(at, LABEL) for at in (1, 2, 3)]
-
-
-def test_rounds_that_were_not_needed_are_not_missing() -> None:
-    result = capacity_result("r", {"default": APP[:3]})
-    assert [one.round for one in condensed(result).plan] == [1, 2, 3]
-    more = replace(
-        capacity_result("r", {"default": APP}), stop=RunStop(5, 20, "settled", "t"), last=5
-    )
+    more = replace(searched("r", APP), stop=RunStop(5, 20, "settled", "t"), last=5)
     assert [one.round for one in condensed(more).plan] == [1, 2, 3, 4, 5]
 
 
@@ -124,77 +116,56 @@ def test_the_same_app_twice_is_not_regressed() -> None:
     assert "few-windows" not in {one.code for one in found.rows[0].doubts}
 
 
+@cases(
+    "a, b, code, said",
+    ((APP, {}), (SLOWER, {}), 3, f"gate: regressed: {LABEL}: "),
+    ((SLOWER, {}), (APP, {}), 0, ""),
+    ((APP[:3], {}), FLOORED, 3, "measured in 0 of 3 launches of B, in 3 of 3 of A"),
+    (FLOORED, (APP[:3], {}), 0, ""),
+    ((APP[:3], {}), (SLOWER[:3], {"slo": "p99=40ms"}), 2, "have no row in common"),
+)
 def test_a_lower_capacity_breaks_the_gate(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    a: Search, b: Search, code: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folders = both(
-        tmp_path,
-        capacity_result("before", {"default": APP}),
-        capacity_result("after", {"default": SLOWER}),
-    )
-    assert run(["compare", *folders]) == 0
-    out = " ".join(capsys.readouterr().out.split())
-    assert re.match(r"after is (19|20)(\.\d)? % slower than before \(.* %\): regressed, 5", out)
-    assert "5 launches a side" in out and LABEL in out
-    assert run(["compare", *folders, "--fail-on", "regressed"]) == 3
-    assert f"gate: regressed: {LABEL}: 19.8 % slower (" in capsys.readouterr().err
-    assert run(["compare", *reversed(folders), "--fail-on", "regressed"]) == 0
-
-
-def test_capacities_at_unlike_slos_are_not_compared(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    a = capacity_result("a", {"default": APP[:3]})
-    b = capacity_result("b", {"default": SLOWER[:3]}, slo="p99=40ms")
-    folders = both(tmp_path, a, b)
-    for force in ([], ["--force"]):
-        assert run(["compare", *folders, *force]) == 2
-        out, err = capsys.readouterr()
-        assert out == "" and "have no row in common" in err
-
-
-def test_a_service_that_no_rate_meets_is_worse(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    floor = capacity_result("after", {"default": [FLOOR] * 3}, launch_s=FEW_S)
-    assert stored(floor).dims["ceiling"] == "floor"
-    folders = both(tmp_path, capacity_result("before", {"default": APP[:3]}), floor)
-    assert run(["compare", *folders, "--fail-on", "regressed"]) == 3
+    """And one that no rate meets; capacities at unlike SLOs are not compared."""
+    folders = both(tmp_path, searched("before", a[0], **a[1]), searched("after", b[0], **b[1]))
+    assert run(["compare", *folders, "--fail-on", "regressed"]) == code
     out, err = capsys.readouterr()
-    assert "measured in 0 of 3 launches of B, in 3 of 3 of A" in err
-    assert "(no rate met the SLO)" in " ".join(out.split())
-    assert run(["compare", *reversed(folders), "--fail-on", "regressed"]) == 0
+    assert said in err and (LABEL in out) is (code != 2)
+    if "gate" in said:
+        words = r"after is (19|20)(\.\d)? % slower than before \(.* %\): regressed, 5 launches"
+        assert re.match(words, " ".join(out.split()))
+    if "measured in 0" in said:
+        assert "(no rate met the SLO)" in " ".join(out.split())
 
 
 def test_what_the_client_could_not_load_is_not_worse() -> None:
-    beyond = capacity_result("b", {"default": [BEYOND] * 3})
+    assert stored(searched("f", FLOORED[0], **FLOORED[1])).dims["ceiling"] == "floor"
+    beyond = searched("b", [BEYOND] * 3)
     assert stored(beyond).dims["ceiling"] == "client" and "client" in stored(beyond).words
-    b = condensed(beyond)
+    a, b = rows("a", APP[:3]), condensed(beyond)
     assert len(b.broken) == 3 and all(one.counts.completed for one in b.trials)
-    for sides in ((rows("a", APP[:3]), b), (b, rows("a", APP[:3]))):
+    for sides in ((a, b), (b, a)):
         found = of_runs(*sides)
         assert found.rows[0].word == "inconclusive" and not found.rows[0].worse
-        assert broken(found, "slower") == []
-        assert broken(found, "inconclusive") != []
-    assert "at least" in b.failures[0].message
-    assert "(the client could send no more)" in b.failures[0].message
+        assert broken(found, "slower") == [] != broken(found, "inconclusive")
+    message = b.failures[0].message
+    assert "at least" in message and "(the client could send no more)" in message
 
 
 def test_probes_that_contradict_each_other_are_held_against_nobody(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     unsure = LaunchEstimate(None, None, None, 395.0, ceiling="floor")
-    b = capacity_result("b", {"default": APP[:3]})
-    a = rows("a", APP[:3])
-    monkeypatch.setattr(Searches, "estimates", lambda self, _: [unsure] * 3)
+    a, b = rows("a", APP[:3]), searched("b", APP[:3])
+    monkeypatch.setattr(LaunchSearch, "estimate", lambda self: unsure)
     found = of_runs(a, condensed(b))
     assert not found.rows[0].worse and broken(found, "slower") == []
     assert found.failures[0].endswith("below 395 req/s (higher ones met the SLO)")
 
 
 def test_a_bounded_launch_is_left_out_and_said() -> None:
-    a, b = rows("a", APP), rows("b", [*APP[:4], BEYOND])
-    found = alike_runs(a, b)
+    found = alike_runs(rows("a", APP), rows("b", [*APP[:4], BEYOND]))
     assert list(found.rows[0].line("throughput").b_values) == [1, 2, 3, 4]
     assert found.rows[0].measured == (5, 4) and found.rows[0].planned == (5, 5)
     (failure,) = found.failures
@@ -202,43 +173,32 @@ def test_a_bounded_launch_is_left_out_and_said() -> None:
     assert "1 failure" not in headline(found)  # the findings say so
 
 
-def nights() -> list[Result]:
-    """Five nights with three launches each; the capacity falls at the last."""
-    return [
-        capacity_result(f"n{at + 1}", {"default": (APP if at < 4 else SLOWER)[:3]}, day=at)
-        for at in range(5)
-    ]
-
-
-def test_a_drop_is_found_in_the_history(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store(tmp_path, nights())
-    assert run(["history", str(tmp_path), "--fail-on", "regressed"]) == 3
-    out = " ".join(capsys.readouterr().out.split())
-    assert re.search(r"capacity, app: n5 is (19|20)(\.\d)? % slower than the 4 runs before", out)
-    assert LABEL in out
-
-
-def test_a_newest_run_that_is_only_bounded_is_not_judged(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@cases(
+    "last, said",
+    ((SLOWER[:3], {}), r"capacity, app: n5 is (19|20)(\.\d)? % slower than the 4 runs before"),
+    (FLOORED, r"no rate met the SLO"),  # only bounded, and not judged
+)
+def test_a_drop_is_found_in_the_history(
+    last: Search, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    floor = capacity_result("n9", {"default": [FLOOR] * 3}, launch_s=FEW_S, day=8)
-    store(tmp_path, [*nights()[:4], floor])
+    before = [searched(f"n{at + 1}", APP[:3], day=at) for at in range(4)]
+    store(tmp_path, [*before, searched("n5", last[0], day=4, **last[1])])
     assert run(["history", str(tmp_path), "--fail-on", "regressed"]) == 3
     out, err = capsys.readouterr()
-    assert "not judged" in err and "n9" in err
-    assert "no rate met the SLO" in " ".join(out.split())
+    assert re.search(said, " ".join(out.split())) and LABEL in out
+    assert ("not judged" in err and "n5" in err) is (last is FLOORED)
 
 
 def test_a_damaged_suite_is_said_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    good = capacity_result("good", {"default": APP[:3]})
-    folders = both(tmp_path, good, capacity_result("bad", {"default": APP[:3]}))
+    good = searched("good", APP[:3])
+    folders = both(tmp_path, good, searched("bad", APP[:3]))
     records = Path(folders[1]) / "records.jsonl"
-    first, _, rest = records.read_text().partition("\n")
+    _, _, rest = records.read_text().partition("\n")
     suite = {**good.run.suite, "capacity": {"slo": "fast"}}
     records.write_text(to_line(replace(good.run, id="bad", suite=suite)) + rest)
-    assert first and run(["compare", *folders]) == 2
+    assert run(["compare", *folders]) == 2
     assert f"{folders[1]}: suite.capacity.slo: 'fast'" in capsys.readouterr().err
     assert run(["history", str(tmp_path)]) == 2
     assert "suite.capacity.slo" in capsys.readouterr().err

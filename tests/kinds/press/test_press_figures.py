@@ -1,4 +1,8 @@
-"""Figures of a press run: rows as published, their accounting, collapses, settings compared."""
+"""A press run: rows as published, their accounting, collapses, settings compared.
+
+tests/golden/press-classic.txt: two log levels, three launches; DEBUG collapses with runs that
+disagree, with requests rejected and a row that was cut.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +17,26 @@ from serve_bench.core.result import Trial
 from serve_bench.view.document import ReportOptions
 from serve_bench.view.frame import ViewRow
 from serve_bench.view.lens import View, look
+from serve_bench.view.published import PRESS, press_table, reference
+from tests import places
+from tests.cases import cases
 from tests.records import PRESS_CELL, press_result, press_trial
+from tests.rendering import render
+from tests.sheet_parts import flat
 
 DEBUG = {**PRESS_CELL, "log_level": "DEBUG"}
 FLAT = {1: 300.0, 10: 1500.0, 50: 1960.0, 100: 2000.0, 200: 1990.0}
+ERROR_QPS = {1: 330.0, 10: 1480.0, 50: 1790.0, 100: 1805.0, 200: 1799.0}
+DEBUG_QPS = {1: 240.0, 10: 1130.0, 50: 1400.0, 100: 1405.0}
+FALLS = {1: (300.0, 900.0, 1370.0), 2: (310.0, 880.0, 1300.0), 3: (1390.0,)}
 
 
 def ladder(rates: dict[int, float], **about: Any) -> list[Trial]:
     return [press_trial(clients, qps, **about) for clients, qps in rates.items()]
+
+
+def runs_of(clients: int, *rates: float) -> list[Trial]:
+    return [press_trial(clients, rate, run=at) for at, rate in enumerate(rates, 1)]
 
 
 def view_of(*trials: Trial, **about: Any) -> View:
@@ -32,6 +48,10 @@ def only_row(*trials: Trial, **about: Any) -> ViewRow:
     return row
 
 
+def shown(*trials: Trial, **about: Any) -> str:
+    return flat(render(press_result(*trials), **about))
+
+
 def figures(row: ViewRow, *names: str) -> list[float | None]:
     return [row.value(name) for name in names]
 
@@ -39,23 +59,18 @@ def figures(row: ViewRow, *names: str) -> list[float | None]:
 def test_a_row_has_the_published_name_and_units() -> None:
     row = only_row(press_trial(100, 2000.0))
     assert (row.dims["test_name"], row.dims["users"]) == ("json_1_200000_100_100", 100)
-    assert row.value("total") == pytest.approx(5e9)  # 10,000 requests at 2,000/s
-    assert row.value("connected") == pytest.approx(4.75e9)
-    assert row.value("throughput") == 2000.0
-    assert row.value("connected_rate") == pytest.approx(2000 / 0.95)
-    assert row.value("latency_mean") == pytest.approx(47_500_000, rel=0.001)  # Little's law
-    assert row.value("latency_p50") == pytest.approx(47_500_000, rel=0.01)
+    # 10,000 requests at 2,000/s, a twentieth of the time spent on connecting; Little's law.
+    assert figures(row, "total", "connected") == pytest.approx([5e9, 4.75e9])
+    assert figures(row, "throughput", "connected_rate") == pytest.approx([2000, 2000 / 0.95])
+    assert figures(row, "latency_mean", "latency_p50") == pytest.approx([47.5e6] * 2, rel=0.01)
 
 
-@pytest.mark.parametrize(
-    ("about", "completed", "errors", "cut", "unaccounted"),
-    [
-        ({}, 10_000, 0, 0, 0),
-        ({"failed": {"rejected": 300, "timeout": 5}}, 9_695, 305, 0, 0),
-        ({"cut": 1200}, 8_800, 0, 1200, 0),
-        ({"cut": 1200, "failed": {"rejected": 300}}, 8_500, 300, 1200, 0),
-        ({"lost": 7}, 9_993, 0, 0, 7),
-    ],
+@cases(
+    "about, completed, errors, cut, unaccounted",
+    ({}, 10_000, 0, 0, 0),
+    ({"failed": {"rejected": 300, "timeout": 5}}, 9_695, 305, 0, 0),
+    ({"cut": 1200, "failed": {"rejected": 300}}, 8_500, 300, 1200, 0),
+    ({"lost": 7}, 9_993, 0, 0, 7),
 )
 def test_every_request_is_accounted_for(
     about: dict[str, Any], completed: int, errors: int, cut: int, unaccounted: int
@@ -87,20 +102,14 @@ def test_cpu_of_the_service_is_neither_the_clients_nor_the_tools() -> None:
     assert figures(row, "cpu_service", "cpu_client", "cpu_host") == [135.0, 20.0, 165.0]
     bare = only_row(press_trial(10, 1000.0, cpu=None))
     assert figures(bare, "cpu_service", "cpu_client") == [None, None] and not bare.dims["limit"]
+    other = only_row(press_trial(10, 900.0, of={}, variant="a"), suite={"urls": {"a": "http://h"}})
+    assert figures(other, "cpu_service", "cpu_client") == [None, 20.0]
 
 
-@pytest.mark.parametrize(("device", "found"), [("cuda", 33.0), ("cpu", None)])
+@cases("device, found", ("cuda", 33.0), ("cpu", None))
 def test_gpu_is_of_settings_that_use_one(device: str, found: float | None) -> None:
     view = view_of(press_trial(10, 1000.0, of={**PRESS_CELL, "device": device}, gpu=33.0))
-    assert view.points[0].dims["device"] == device
     assert [row.value("gpu") for row in (*view.points, *view.rows)] == [found, found]
-
-
-def test_a_service_of_others_shows_no_inside() -> None:
-    trial = press_trial(10, 900.0, of={}, variant="mine")
-    view = view_of(trial, suite={"urls": {"mine": "http://h/"}})
-    assert "device" not in view.points[0].dims
-    assert figures(view.rows[0], "cpu_service", "cpu_client") == [None, 20.0]
 
 
 def test_a_flat_ladder_has_no_collapse() -> None:
@@ -108,68 +117,51 @@ def test_a_flat_ladder_has_no_collapse() -> None:
     assert (point.dims["best_with"], point.dims["users"], point.value("best")) == (100, 50, 2000.0)
 
 
-@pytest.mark.parametrize(
-    ("runs", "qps", "words", "marks"),
-    [
-        ((900.0, 880.0, 910.0), 900.0, "900.0, 880.0, 910.0; they agree", ["collapse"] * 3),
-        ((300.0, 900.0, 1450.0), 900.0, "the runs disagree", ["collapse"] * 3),
-        (
-            (400.0, 410.0, 1950.0),
-            410.0,
-            "400.0, 410.0, 1,950 held; the runs disagree: 1 of 3 did not fall",
-            ["collapse", "collapse", "this run held"],
-        ),
-        ((1590.0,), 1590.0, "it was run once", ["collapse"]),
-    ],
+@cases(
+    "runs, qps, words, marks",
+    ((900.0, 880.0, 910.0), 900.0, "900.0, 880.0, 910.0; they agree", ["collapse"] * 3),
+    ((300.0, 900.0, 1450.0), 900.0, "the runs disagree", ["collapse"] * 3),
+    (
+        (400.0, 410.0, 1950.0),
+        410.0,
+        "400.0, 410.0, 1,950 held; the runs disagree: 1 of 3 did not fall",
+        ["collapse", "collapse", "this run held"],
+    ),
+    ((1590.0,), 1590.0, "it was run once", ["collapse"]),
+    ((300.0, 1980.0, 1970.0), None, "", ["this run fell", "", ""]),
 )
 def test_a_collapse_counts_by_its_median_run(
-    runs: tuple[float, ...], qps: float, words: str, marks: list[str]
+    runs: tuple[float, ...], qps: float | None, words: str, marks: list[str]
 ) -> None:
-    again = [press_trial(500, rate, run=at) for at, rate in enumerate(runs, 1)]
-    view = view_of(*ladder(FLAT), *again)
-    _, collapse = view.points
-    assert figures(collapse, "throughput", "of_best") == [qps, qps / 2000]
-    assert words in collapse.notes[0]
+    view = view_of(*ladder(FLAT), *runs_of(500, *runs))
     assert [row.dims["mark"] for row in view.rows if row.dims["users"] == 500] == marks
+    assert len(view.points) == 1 + (qps is not None)
+    for collapse in view.points[1:]:
+        assert figures(collapse, "throughput", "of_best") == [qps, (qps or 0) / 2000]
+        assert words in collapse.notes[0]
 
 
-@pytest.mark.parametrize(("app", "named"), [("press_noop", True), ("press", False)])
+@cases("app, named", ("press_noop", True), ("press", False))
 def test_a_collapse_to_what_the_router_gives_is_named(app: str, named: bool) -> None:
     """2 tasks for the one replica, a request each in 0.5 s; the ranker has two deployments."""
-    again = [press_trial(500, rate, run=at) for at, rate in enumerate((4.1, 3.9, 4.0), 1)]
-    _, collapse = view_of(*ladder(FLAT), *again, suite={"app": app}).points
+    trials = [*ladder(FLAT), *runs_of(500, 4.1, 3.9, 4.0)]
+    _, collapse = view_of(*trials, suite={"app": app}).points
     assert ("4/s fits what Serve's router gives" in " ".join(collapse.notes)) is named
 
 
-def test_one_bad_run_of_three_is_no_collapse() -> None:
-    again = [press_trial(500, rate, run=at) for at, rate in enumerate((300.0, 1980.0, 1970.0), 1)]
-    view = view_of(*ladder(FLAT), *again)
-    assert len(view.points) == 1
-    marks = [row.dims["mark"] for row in view.rows if row.dims["users"] == 500]
-    assert marks == ["this run fell", "", ""]
-
-
-def compared(*factors: float) -> list[ViewRow]:
-    """DEBUG against ERROR in so many launches, the machine another in each."""
-    drift = (1.0, 1.3, 0.8)
-    trials = []
-    for at, factor in enumerate(factors):
-        for of, share in ((None, 1.0), (DEBUG, factor)):
-            rates = {users: qps * drift[at] * share for users, qps in FLAT.items()}
-            trials += ladder(rates, of=of, round_=at + 1)
-    return list(view_of(*trials).comparisons)
-
-
-@pytest.mark.parametrize(
-    ("factors", "words"),
-    [
-        ((0.7, 0.8, 0.75), "all 3 launches agree: by chance 1 time in 4"),
-        ((0.9, 1.02, 0.95), "DEBUG and ERROR are not distinguished"),
-        ((0.5,), "in one launch, and launches differ too"),
-    ],
+@cases(
+    "factors, words",
+    ((0.7, 0.8, 0.75), "all 3 launches agree: by chance 1 time in 4"),
+    ((0.9, 1.02, 0.95), "DEBUG and ERROR are not distinguished"),
+    ((0.5,), "in one launch, and launches differ too"),
 )
 def test_only_what_every_launch_shows_is_claimed(factors: tuple[float, ...], words: str) -> None:
-    best, *steps = compared(*factors)
+    """DEBUG against ERROR in so many launches, the machine another in each."""
+    trials = []
+    for at, (factor, drift) in enumerate(zip(factors, (1.0, 1.3, 0.8), strict=False), 1):
+        for of, share in ((None, drift), (DEBUG, drift * factor)):
+            trials += ladder({users: qps * share for users, qps in FLAT.items()}, of=of, round_=at)
+    best, *steps = view_of(*trials).comparisons
     assert words in best.notes[0]
     assert all(f"{factor:.2f}" in best.notes[0] for factor in factors)
     assert [row.dims["with"] for row in steps] == list(FLAT)
@@ -178,23 +170,53 @@ def test_only_what_every_launch_shows_is_claimed(factors: tuple[float, ...], wor
 
 
 def test_settings_are_compared_along_one_axis_at_a_time() -> None:
-    gpu = {"device": "cuda"}
-    cells = [{**PRESS_CELL, **more} for more in ({}, {"log_level": "DEBUG"}, gpu)]
-    cells.append({**DEBUG, **gpu})
-    view = view_of(*(press_trial(10, 100.0 * (at + 1), of=of) for at, of in enumerate(cells)))
-    found = [row for row in view.comparisons if row.dims["with"] == "best"]
-    assert {row.notes[0].partition(" serves ")[0] for row in found} == {
-        "ERROR: GPU",
-        "DEBUG: GPU",
-        "CPU: DEBUG",
-        "GPU: DEBUG",
-    }
-    assert {row.dims["base"] for row in found if row.dims["axis"] == "log_level"} == {
-        "CPU, ERROR",
-        "GPU, ERROR",
+    cells = [{**of, "device": device} for device in ("cpu", "cuda") for of in (PRESS_CELL, DEBUG)]
+    trials = [press_trial(10, 100.0 * at, of=of) for at, of in enumerate(cells, 1)]
+    found = [row for row in view_of(*trials).comparisons if row.dims["with"] == "best"]
+    assert {(row.notes[0].partition(" serves ")[0], row.dims["base"]) for row in found} == {
+        ("ERROR: GPU", "CPU, ERROR"),
+        ("DEBUG: GPU", "CPU, DEBUG"),
+        ("CPU: DEBUG", "CPU, ERROR"),
+        ("GPU: DEBUG", "GPU, ERROR"),
     }
 
 
 def test_a_setting_that_served_nothing_is_not_compared() -> None:
     nothing = press_trial(10, 100.0, of=DEBUG, failed={"timeout": 900})
     assert not view_of(press_trial(10, 100.0), nothing).comparisons
+
+
+def test_the_classic_form_is_the_published_one() -> None:
+    trials: list[Trial] = []
+    for round_, drift in ((1, 1.0), (2, 1.04), (3, 0.98)):
+        for of, rates in ((PRESS_CELL, ERROR_QPS), (DEBUG, DEBUG_QPS)):
+            drifted = {users: qps * drift for users, qps in rates.items()}
+            trials += ladder(drifted, round_=round_, of=of)
+        for run, qps in enumerate(FALLS[round_], 1):
+            failed = {"rejected": 4000} if qps < 1000 else None
+            cut = 1200 if qps < 500 else 0
+            about: dict[str, Any] = {"run": run, "round_": round_, "of": DEBUG, "failed": failed}
+            trials.append(press_trial(200, qps, cut=cut, **about))
+    text = render(press_result(*trials), "classic", where="results/golden")
+    assert text == (places.GOLDEN / "press-classic.txt").read_text(encoding="utf-8")
+
+
+def test_times_without_connecting_are_shown_on_demand() -> None:
+    one = press_trial(100, 2000.0)
+    assert " 4750000 2,105 " in shown(one, exclude_connect=True)
+    assert "onnected" not in shown(one)
+
+
+def test_the_published_table_is_that_of_the_device_and_level() -> None:
+    for device, level, best in (("cpu", "DEBUG", 4000), ("cuda", "ERROR", 2900)):
+        rows = press_table(device, level)["rows"]
+        assert max(row["qps"] for row in rows) == pytest.approx(best, rel=0.03)
+
+
+def test_published_tables_are_never_called_measured_here() -> None:
+    trials = ladder({1: 300.0, 100: 2000.0})
+    text = shown(*trials, published=True)
+    assert "Published, not measured here" in text and "100 17,974 3312.3 556360" in text
+    assert reference(PRESS)["hardware"] in text and "17,974" not in shown(*trials)
+    other = press_trial(1, 100.0, of={**PRESS_CELL, "device": "cuda", "log_level": "INFO"})
+    assert "no published table like default, GPU, INFO" in shown(other, published=True)

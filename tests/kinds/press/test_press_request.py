@@ -14,6 +14,7 @@ from serve_bench.core.app_spec import app_named, bodies, deploy_spec
 from serve_bench.core.axes import cell_defaults
 from serve_bench.serving.apps.press_samples import MOST_SAMPLES, NoRequest, hashed, read
 from tests import places
+from tests.cases import cases
 
 NAMES = ("user", "item")
 CLUSTER = places.TOP / "serve_bench" / "serving" / "cluster"
@@ -43,27 +44,24 @@ def test_a_load_posts_different_requests_which_are_the_same_in_every_run() -> No
     assert len({item for one in samples for _, item in one}) > 10_000
 
 
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [
-        (b"", "the body is no JSON"),
-        (b"\xff\xfe\x00", "the body is no JSON"),
-        (b"[" * 100_000, "the body is no JSON"),
-        (b"1" * 5000, "the body is no JSON"),
-        (b"[]", "samples: a list of 1 to 1000"),
-        (b"{}", "samples: a list"),
-        (b'{"samples": []}', "samples: a list"),
-        (b'{"samples": {"user": "1"}}', "samples: a list"),
-        (b'{"samples": ["a"]}', "samples[0]: exactly user, item are needed"),
-        (b'{"samples": [{"user": "a"}]}', "samples[0]: exactly user, item"),
-        (b'{"samples": [{"user": "a", "item": "b", "x": "c"}]}', "samples[0]: exactly"),
-        (b'{"samples": [{"user": "a", "it": "b"}]}', "samples[0].item: a text is needed"),
-        (
-            b'{"samples": [{"user": "a", "item": "b"}, {"user": 1, "item": "b"}]}',
-            "samples[1].user: a text is needed",
-        ),
-        (json.dumps({"samples": [1] * (MOST_SAMPLES + 1)}).encode(), "samples: a list of 1 to"),
-    ],
+NO_JSON = (b"", b"\xff\xfe\x00", b"[" * 100_000, b"1" * 5000)
+LONG = [1] * (MOST_SAMPLES + 1)
+NO_LIST = ([], {}, *({"samples": value} for value in ([], {"user": "1"}, LONG)))
+SAMPLE = {"user": "a", "item": "b"}
+
+
+@cases(
+    "body, said",
+    *((body, "the body is no JSON") for body in NO_JSON),
+    *((json.dumps(body).encode(), "samples: a list of 1 to 1000") for body in NO_LIST),
+    (b'{"samples": ["a"]}', "samples[0]: exactly user, item are needed"),
+    (b'{"samples": [{"user": "a"}]}', "samples[0]: exactly user, item"),
+    (json.dumps({"samples": [{**SAMPLE, "x": "c"}]}).encode(), "samples[0]: exactly"),
+    (b'{"samples": [{"user": "a", "it": "b"}]}', "samples[0].item: a text is needed"),
+    (
+        json.dumps({"samples": [SAMPLE, {**SAMPLE, "user": 1}]}).encode(),
+        "samples[1].user: a text is needed",
+    ),
 )
 def test_what_is_no_request_is_one_line(body: bytes, said: str) -> None:
     with pytest.raises(NoRequest) as refused:

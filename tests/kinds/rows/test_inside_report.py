@@ -9,31 +9,28 @@ from serve_bench.core.result import Trial, result_of
 from serve_bench.core.usage import by_role
 from serve_bench.view.blocks import cpu_of_rows
 from serve_bench.view.charts import Bars
-from serve_bench.view.inside import profiling_costs, usage_table
+from serve_bench.view.inside import describe_profiled, usage_table
 from tests.records import ROWS, launch, planned, run, trial
 from tests.rendering import render
 
 
-def process(pid: int, role: str, cpu: float | None, pss: float | None = 10.0) -> dict[str, Any]:
-    return {"pid": pid, "role": role, "cpu_percent": cpu, "pss_mb": pss}
-
-
-def usage(*processes: dict[str, Any], host: float = 150.0) -> dict[str, Any]:
-    return {"host": {"cores": 2, "cpu_percent": host}, "processes": list(processes)}
+def usage(*processes: tuple[str, float | None], host: float = 150.0) -> dict[str, Any]:
+    """Processes by role and CPU; load workers have no proportional memory."""
+    facts = [
+        {"pid": pid, "role": role, "cpu_percent": cpu, "pss_mb": None if "load" in role else 10.0}
+        for pid, (role, cpu) in enumerate(processes, 1)
+    ]
+    return {"host": {"cores": 2, "cpu_percent": host}, "processes": facts}
 
 
 REPLICAS = usage(
-    process(1, "replica", 60.0),
-    process(2, "replica", 20.0),
-    process(3, "proxy", 95.0, 80.0),
-    process(4, "log_monitor", 0.2),
-    process(5, "load_worker", 12.0, None),
-    process(6, "raylet", None),
+    *(("replica", 60.0), ("replica", 20.0), ("proxy", 95.0), ("log_monitor", 0.2)),
+    *(("load_worker", 12.0), ("raylet", None)),
 )
 
 
-def measured(row: int, seen: dict[str, Any], *, profiled: bool = False, rate: float = 100) -> Trial:
-    made = trial(planned(row=ROWS[row]), rate, rate, rate, profiled=profiled)
+def measured(seen: dict[str, Any], *, profiled: bool = False, rate: float = 100) -> Trial:
+    made = trial(planned(row=ROWS[0]), rate, rate, rate, profiled=profiled)
     return replace(made, usage=seen)
 
 
@@ -42,44 +39,38 @@ def test_processes_of_a_role_are_added_up_in_the_order_of_a_request() -> None:
     assert list(roles) == ["load_worker", "proxy", "replica", "log_monitor"]
     assert (roles["replica"].cpu_percent, roles["replica"].busiest_percent) == (80.0, 60.0)
     assert roles["replica"].processes == 2 and roles["replica"].memory_mb == 20.0
-    assert roles["load_worker"].memory_mb is None
-    assert by_role({}) == {}
+    assert roles["load_worker"].memory_mb is None and by_role({}) == {}
 
 
 def test_what_is_on_the_way_of_a_request_is_never_a_part_of_the_rest() -> None:
     shares = {"proxy": 0.4, "replica": 0.2, "child_of_replica": 0.1, "raylet": 0.9, "gcs": 0.8}
-    seen = usage(*(process(pid, role, cpu) for pid, (role, cpu) in enumerate(shares.items(), 1)))
-    table = usage_table("CPU", [("CPU", [measured(0, seen)])], least=5.0)
+    table = usage_table("CPU", [("CPU", [measured(usage(*shares.items()))])])
     names = [row.cells[0] for row in table.rows]
     assert names == ["proxy", "replica", "child of replica", "the rest", "host, all processes"]
 
 
 def test_a_reading_that_goes_back_is_no_part_below_zero() -> None:
-    rows = [(str(cpu), [measured(0, usage(process(1, "proxy", cpu)))], None) for cpu in (9.0, -9.0)]
+    rows = [(str(cpu), [measured(usage(("proxy", cpu)))], None) for cpu in (9.0, -9.0)]
     (chart,) = cpu_of_rows("CPU", rows)
     assert isinstance(chart.drawing, Bars)
     parts = [(part.part, part.value) for part in chart.drawing.shares]
-    assert parts == [
-        ("proxy", 9.0),
-        ("others on the host", 141.0),
-        ("proxy", 0.0),
-        ("others on the host", 150.0),
-    ]
+    others = "others on the host"
+    assert parts == [("proxy", 9.0), (others, 141.0), ("proxy", 0.0), (others, 150.0)]
 
 
 def test_what_profiling_cost_is_told_of_the_same_launch_alone() -> None:
     files = ({"role": "replica", "pid": 7, "path": "profiles/k/replica-7.raw.txt", "samples": 9},)
-    slow = replace(measured(0, REPLICAS, profiled=True, rate=40), profiles=files)
-    result = result_of([run(planned()), launch(), measured(0, REPLICAS), slow])
-    (said,) = profiling_costs(result).values()
-    assert said == "cost of profiling 1 process: 100.0 -> 40.0 requests/s (-60 %), same launch"
-    elsewhere = replace(slow, launch="default-9")
-    assert profiling_costs(result_of([run(planned()), measured(0, REPLICAS), elsewhere])) == {}
+    slow = replace(measured(REPLICAS, profiled=True, rate=40), profiles=files)
+    result = result_of([run(planned()), launch(), measured(REPLICAS), slow])
+    cost, stacks = describe_profiled(slow, result)
+    assert cost == "cost of profiling 1 process: 100.0 -> 40.0 requests/s (-60 %), same launch"
+    assert stacks == "stacks (samples) in profiles/k: replica 7 (9)"
+    assert list(describe_profiled(replace(slow, launch="default-9"), result)) == [stacks]
 
 
 def test_doubts_of_the_profiled_row_stay_with_it() -> None:
     bad = {"verdict": {"client_bound": True, "reasons": ["only the profiled one"]}}
-    slow = replace(measured(0, REPLICAS, profiled=True), client=bad)
-    text = render(result_of([run(planned()), launch(), measured(0, REPLICAS), slow]))
+    slow = replace(measured(REPLICAS, profiled=True), client=bad)
+    text = render(result_of([run(planned()), launch(), measured(REPLICAS), slow]))
     assert text.count("only the profiled one") == 1
     assert text.index("profiled") < text.index("only the profiled one")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import runpy
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Final
 
 import grpc
 import pytest
@@ -15,31 +16,22 @@ from serve_bench.benchmarks.own_app.request import Servicers
 from serve_bench.core.errors import BadInput
 from serve_bench.core.load_spec import Load
 from serve_bench.core.own_app import Asked, Option, OwnApp
+from tests.cases import cases
 from tests.load.loads import run_here
 
 APP = """
 from ray import serve
 print("loading")
-
+places = {"accelerator_type": "T4", "resources": {"node:__internal_head__": 0.001}}
 @serve.deployment(ray_actor_options={"num_cpus": 0.5}, user_config={"boost": 1.0})
-class Ranker:
-    pass
-
+class Ranker: pass
 @serve.deployment(num_replicas=3)
 class Shop:
-    def __init__(self, ranker):
-        self.ranker = ranker
-
+    def __init__(self, ranker): self.ranker = ranker
 @serve.deployment(num_replicas="auto")
-class Auto:
-    pass
-
-places = {"accelerator_type": "T4", "resources": {"node:__internal_head__": 0.001}}
-
+class Auto: pass
 @serve.deployment(ray_actor_options=places)
-class Kind:
-    pass
-
+class Kind: pass
 app = Shop.bind(Ranker.bind())
 auto = Auto.bind()
 kind = Kind.bind()
@@ -64,17 +56,16 @@ def shop(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.mark.parametrize(
-    ("target", "says"),
-    [
-        ("shop", "it takes module:app or path/file.py:app"),
-        ("shop:a-b", "it takes module:app or path/file.py:app"),
-        (":app", "it takes module:app or path/file.py:app"),
-        ("gone.py:app", "gone.py: there is no such file"),
-        ("a/b:app", "neither a module nor a file that ends with .py"),
-        ("1.py:app", "there is no such file"),
-        ("http://h:8000/", "http://h:8000/ is a service that is up already: serve-bench load"),
-    ],
+NO_TARGET: Final = "it takes module:app or path/file.py:app"
+NO_VALUES: Final = "got no arguments (options args.NAME=VALUE)"
+
+
+@cases(
+    "target, says",
+    *((target, NO_TARGET) for target in ("shop", "shop:a-b", ":app")),
+    *((target, "there is no such file") for target in ("gone.py:app", "1.py:app")),
+    ("a/b:app", "neither a module nor a file that ends with .py"),
+    ("http://h:8000/", "http://h:8000/ is a service that is up already: serve-bench load"),
 )
 def test_what_names_no_app(target: str, says: str) -> None:
     with pytest.raises(BadInput) as caught:
@@ -148,27 +139,21 @@ def test_its_own_modules_are_told_and_none_that_is_installed_below_its_folder(sh
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize(
-    ("more", "name", "says"),
-    [
-        ("", "number", "number (int) is not an application of Serve"),
-        ("", "Shop", "constructor takes ranker: bind it, as app = Shop.bind(...)"),
-        ("", "nothing", "has no 'nothing'; it has "),
-        (
-            "def model(args): return Shop.bind(args['model'])",
-            "model",
-            "got no arguments (options args.NAME=VALUE), and raised KeyError: 'model' (shop.py, ",
-        ),
-        ("def fails(): return 1 / 0", "fails", "fails is a builder, and raised ZeroDivisionError"),
-        ("def none(): pass", "none", "none() gives NoneType, and not an application of Serve"),
-        (f"{TYPED}", "typed", "and raised ValidationError: word: Field required"),
-        ("import fastapi\nweb = fastapi.FastAPI()", "web", "web is an app of FastAPI, and no appl"),
-        ("", "", "has 3 applications; name one: app, auto, kind"),
-        ("import shop.part", "app", "No module named 'shop.part'; 'shop' is not a package"),
-        ("import nowhere", "app", "ModuleNotFoundError: No module named 'nowhere' (shop.py, line "),
-        ("1 +", "app", "SyntaxError: invalid syntax (shop.py, line "),
-        ("raise SystemExit(3)", "app", "its import ended the interpreter"),
-    ],
+@cases(
+    "more, name, says",
+    ("", "number", "number (int) is not an application of Serve"),
+    ("", "Shop", "constructor takes ranker: bind it, as app = Shop.bind(...)"),
+    ("", "nothing", "has no 'nothing'; it has "),
+    ("def model(args): return args['x']", "model", f"{NO_VALUES}, and raised KeyError: 'x' (sho"),
+    ("def fails(): return 1 / 0", "fails", "fails is a builder, and raised ZeroDivisionError"),
+    ("def none(): pass", "none", "none() gives NoneType, and not an application of Serve"),
+    (TYPED, "typed", "and raised ValidationError: word: Field required"),
+    ("import fastapi\nweb = fastapi.FastAPI()", "web", "web is an app of FastAPI, and no appl"),
+    ("", "", "has 3 applications; name one: app, auto, kind"),
+    ("import shop.part", "app", "No module named 'shop.part'; 'shop' is not a package"),
+    ("import nowhere", "app", "ModuleNotFoundError: No module named 'nowhere' (shop.py, line "),
+    ("1 +", "app", "SyntaxError: invalid syntax (shop.py, line "),
+    ("raise SystemExit(3)", "app", "its import ended the interpreter"),
 )
 def test_what_is_wrong_is_told_as_the_apps_own(shop: Path, more: str, name: str, says: str) -> None:
     shop.write_text(APP + more + "\n")
@@ -183,23 +168,18 @@ def test_an_interpreter_that_is_none(shop: Path) -> None:
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        ("serve.run(app)", "calls serve.run, and nothing may start while an app is imported or "),
-        (
-            "if not ray.is_initialized(): ray.init()",
-            "ray.init, and .*: put it under if __name__ ==",
-        ),
-        ("serve.start(detached=True)", "calls serve.start"),
-        ("serve.get_app_handle('x').remote()", "calls serve.get_app_handle"),
-        ("ray.put(1)", "calls ray.put, and .*: do it in the constructor of a deployment, or"),
-        ("ray.remote(Plain).options(num_cpus=0).remote()", "calls Plain.remote"),
-        ("ray.remote(lambda: 1).remote()", "calls <lambda>.remote"),
-        ("try: ray.get([])\nexcept BaseException: raise SystemExit(0)", "calls ray.get"),
-        ("urlopen('http://localhost:8000/')", "connects to port 8000, Serve's HTTP port"),
-        ("subprocess.run(['ray', 'start', '--head'])", "runs the program ray"),
-    ],
+@cases(
+    "line, says",
+    ("serve.run(app)", "calls serve.run, and nothing may start while an app is imported or "),
+    ("if not ray.is_initialized(): ray.init()", "ray.init, and .*: put it under if __name__ =="),
+    ("serve.start(detached=True)", "calls serve.start"),
+    ("serve.get_app_handle('x').remote()", "calls serve.get_app_handle"),
+    ("ray.put(1)", "calls ray.put, and .*: do it in the constructor of a deployment, or"),
+    ("ray.remote(Plain).options(num_cpus=0).remote()", "calls Plain.remote"),
+    ("ray.remote(lambda: 1).remote()", "calls <lambda>.remote"),
+    ("try: ray.get([])\nexcept BaseException: raise SystemExit(0)", "calls ray.get"),
+    ("urlopen('http://localhost:8000/')", "connects to port 8000, Serve's HTTP port"),
+    ("subprocess.run(['ray', 'start', '--head'])", "runs the program ray"),
 )
 def test_an_import_starts_nothing(
     shop: Path, monkeypatch: pytest.MonkeyPatch, line: str, says: str

@@ -8,123 +8,78 @@ from typing import Any
 import pytest
 
 from serve_bench.core.histogram import Histogram
-from serve_bench.core.load_result import Counts, Warmup
-from serve_bench.core.result import (
-    Failure,
-    Metric,
-    PlannedTrial,
-    Result,
-    Row,
-    Run,
-    Trial,
-    result_of,
-)
-from serve_bench.view.document import Document, Facts, Table, as_text
-from tests.records import AT
-from tests.sheet_parts import as_lines, every, load_sheet, names, part
+from serve_bench.core.load_result import Counts
+from serve_bench.core.result import Failure, Metric, PlannedTrial, Row, Run, Trial, result_of
+from serve_bench.view.document import Document, Facts, Number, Table
+from tests.records import AT, trial
+from tests.sheet_parts import as_lines, at, every, load_sheet, names, part
 
 MS = 1_000_000
-LATENCY = Histogram.of([1 * MS] * 90 + [2 * MS] * 9 + [50 * MS])
+URL = "http://127.0.0.1:1/x"
+PLANNED = PlannedTrial("k", 1, "url", {"url": URL}, Row("10 connections", "raw", 10))
+CLIENT = {"bytes_received": 2_000_000, "status_codes": {"200": 100}}
 
 
-def trial(**changes: Any) -> Trial:
-    made = Trial(
-        key="k",
-        launch="",
-        round=1,
-        variant="url",
-        cell={"url": "http://127.0.0.1:1/x"},
-        row=Row("10 connections", "raw", 10),
-        started_at=AT,
-        window_s=1.0,
-        warmup=Warmup(0.5, True, 25),
-        metrics={
-            "throughput": Metric("requests/s", "higher", windows=(40.0, 60.0)),
-            "latency": Metric("ns", "lower", histogram=LATENCY.encode()),
-        },
-        counts=Counts(sent=103, completed=100, failed={"timeout": 2, "reset": 1}, in_flight=0),
-        client={
-            "bytes_received": 2_000_000,
-            "status_codes": {"200": 100},
-            "workers": [{"connections": 10}],
-            "verdict": {
-                "client_bound": False,
-                "reasons": [],
-                "non_idle": 0.12,
-                "pickup_p50_ns": 15_000,
-            },
-        },
-    )
+def load(*windows: float, waits: Histogram | None = None, **changes: Any) -> Trial:
+    """A load whose latencies are easy; of `waits` no request was ever answered."""
+    given_up = waits is not None
+    answered = Histogram() if given_up else Histogram.of([1 * MS] * 90 + [2 * MS] * 9 + [50 * MS])
+    made = trial(PLANNED, *windows, latency=answered.encode(), client=CLIENT)
+    if waits is not None:
+        censored = Metric("ns", "lower", histogram=waits.encode())
+        made = replace(made, metrics={**made.metrics, "censored": censored})
     return replace(made, **changes)
 
 
-def result(*trials: Trial, failures: tuple[Failure, ...] = ()) -> Result:
-    first = trials[0] if trials else trial()
-    planned = PlannedTrial(first.key, 1, "url", first.cell, first.row)
-    run = Run("id", ("load", "http://127.0.0.1:1/x"), "load", AT, "0", plan=(planned,))
-    return result_of([run, *trials, *failures])
-
-
 def sheet(*trials: Trial, failures: tuple[Failure, ...] = ()) -> Document:
-    return load_sheet(result(*trials, failures=failures))
+    run = Run("id", ("load", URL), "load", AT, "0", plan=(PLANNED,))
+    return load_sheet(result_of([run, *trials, *failures]))
 
 
-def results(of: Document) -> Table:
-    return every(part(of, "results"), Table)[0]
-
-
-def by_name(table: Table) -> dict[str, dict[str, Any]]:
-    """The cells of each row by the names of the columns."""
-    heads = [column.name for column in table.columns]
-    return {
-        as_text(row.cells[0]).text: dict(zip(heads, row.cells, strict=True)) for row in table.rows
-    }
-
-
-def facts(one: Trial) -> dict[str, str]:
+def facts(*windows: float, **changes: Any) -> dict[str, str]:
     """What is said of requests and client."""
-    blocks = [block for name in ("results", "requests") for block in part(sheet(one), name)]
+    of = sheet(load(*windows, **changes))
+    blocks = [block for name in ("results", "requests") for block in part(of, name)]
     return {name: text for block in every(blocks, Facts) for name, text in block.pairs}
 
 
+COUNTS = Counts(sent=103, completed=100, failed={"timeout": 2, "reset": 1}, in_flight=0)
+
+
 def test_the_times_of_a_load_that_was_never_answered_are_lower_bounds() -> None:
-    hung = trial(
-        metrics={
-            "throughput": Metric("requests/s", "higher", windows=(0.0, 0.0)),
-            "latency": Metric("ns", "lower", histogram=Histogram().encode()),
-            "censored": Metric("ns", "lower", histogram=Histogram.of([3000 * MS] * 10).encode()),
-        },
-        counts=Counts(10, 0, {"timeout": 10}, 0),
-    )
-    p99 = by_name(results(sheet(hung)))["latency"]["p99"]
-    assert p99.text.startswith("> ") and p99.value == pytest.approx(3000, rel=1e-3)
+    hung = load(0.0, 0.0, waits=Histogram.of([3000 * MS] * 10), counts=Counts(10, 0, {}, 10))
+    (table, *_) = every(part(sheet(hung), "results"), Table)
+    p99 = table.rows[0].cells[at(table, "p99")]
+    assert isinstance(p99, Number) and p99.text.startswith("> ")
+    assert p99.value == pytest.approx(3000, rel=1e-3)
 
 
 def test_every_request_is_accounted_for() -> None:
-    shown = facts(trial())
+    shown = facts(40.0, 60.0, counts=COUNTS)
     assert shown["requests"] == "103 sent = 100 completed + 3 failed + 0 unanswered"
     assert (shown["errors"], shown["status"]) == ("2 timed out, 1 reset", "200: 100")
     assert "not sent" not in shown
     within = {"sent": 102, "completed": 100, "failed": {}, "in_flight": 2, "unsent": 1}
-    counts = Counts(104, 100, {"timeout": 2, "reset": 1}, 1, unsent=7)
-    shown = facts(trial(counts=counts, client={"in_windows": within}))
+    counts = replace(COUNTS, sent=104, in_flight=1, unsent=7)
+    shown = facts(40.0, 60.0, counts=counts, client={"in_windows": within})
     assert shown["requests"] == "104 sent = 100 completed + 3 failed + 1 unanswered"
     assert shown["in flight"].startswith("3 when the last window ended; followed to their end")
     assert shown["not sent"].startswith("7 were due")
-    carried = facts(trial(counts=replace(trial().counts, carried_in=10)))
+    carried = facts(40.0, 60.0, counts=replace(COUNTS, carried_in=10))
     assert carried["requests"].startswith("10 carried in + 103 sent = ")
 
 
 def test_nothing_answered_is_no_crash() -> None:
-    empty = trial(
-        metrics={
-            "throughput": Metric("requests/s", "higher", windows=(0.0,)),
-            "latency": Metric("ns", "lower", histogram=Histogram().encode()),
-        },
-        counts=Counts(5, 0, {"connect": 5}, 0),
-    )
-    failure = Failure("trial", "no request succeeded", AT, key="k")
-    of = sheet(empty, failures=(failure,))
+    empty = load(0.0, waits=Histogram(), counts=Counts(5, 0, {"connect": 5}, 0))
+    of = sheet(empty, failures=(Failure("trial", "no request succeeded", AT, key="k"),))
     assert as_lines(of.findings)[0] == "Something failed: no request succeeded."
-    assert facts(empty)["errors"] == "5 without a connection"
+    assert facts(0.0, counts=empty.counts)["errors"] == "5 without a connection"
     assert "latency" not in names(of)
+
+
+def test_a_load_that_was_not_measured_says_so_and_why() -> None:
+    of = sheet(failures=(Failure("trial", "the client ended", AT, key="k"),))
+    (table,) = every(part(of, "results"), Table)
+    (row,) = table.rows
+    assert [getattr(cell, "text", cell) for cell in row.cells] == ["10 connections", "not measured"]
+    assert as_lines(row.doubts) == ("failed: the client ended",)

@@ -16,6 +16,7 @@ from serve_bench.core.errors import BadInput
 from serve_bench.core.own_app import Asked, Beside, OwnApp, OwnDeployment
 from serve_bench.core.plan import request_of
 from tests import places
+from tests.cases import cases
 from tests.records import ROWS
 
 CONTENT: dict[str, Any] = {
@@ -23,15 +24,11 @@ CONTENT: dict[str, Any] = {
     "http_options": {"host": "0.0.0.0", "port": 80, "request_timeout_s": 20, "root_path": ""},
     "applications": [
         {
-            "name": "helper",
-            "route_prefix": "/helper",
-            "import_path": "one:build",
+            **{"name": "helper", "route_prefix": "/helper", "import_path": "one:build"},
             "args": {"word": "x"},
         },
         {
-            "name": "shop",
-            "route_prefix": "/shop",
-            "import_path": "two:app",
+            **{"name": "shop", "route_prefix": "/shop", "import_path": "two:app"},
             "runtime_env": {"env_vars": {"A": "1"}, "pip": ["x"], "working_dir": "code"},
             "deployments": [{"name": "Shop", "num_replicas": 2, "user_config": {"a": 1}}],
         },
@@ -56,32 +53,24 @@ def test_what_has_no_effect_is_told_and_the_rest_is_used() -> None:
     assert said[1] == f"c.yaml: has no effect here: {', '.join(told)}"
 
 
-@pytest.mark.parametrize(
-    ("name", "route", "chosen"),
-    [
-        (None, None, "helper"),
-        ("shop", None, "shop"),
-        (None, "/shop/a?b=1", "shop"),
-        (None, "/shop", "shop"),
-        (None, "/shopping", "default"),  # no part of /shop
-        ("shop", "/shop?x", "shop"),
-    ],
+@cases(
+    "name, route, chosen",
+    (None, None, "helper"),
+    ("shop", None, "shop"),
+    (None, "/shop/a?b=1", "shop"),
+    (None, "/shop", "shop"),
+    (None, "/shopping", "default"),  # no part of /shop
+    ("shop", "/shop?x", "shop"),
 )
 def test_the_app_that_is_loaded(name: str | None, route: str | None, chosen: str) -> None:
     assert config().choose(name, route).name == chosen
 
 
-@pytest.mark.parametrize(
-    ("name", "route", "says"),
-    [
-        ("shp", None, "--app-name: c.yaml has no application 'shp'; did you mean 'shop'?"),
-        ("shop", "/helper", "--route: '/helper' does not lead to the application 'shop', which"),
-    ],
-)
-def test_what_leads_to_no_app(name: str, route: str | None, says: str) -> None:
-    with pytest.raises(BadInput) as caught:
-        config().choose(name, route)
-    assert str(caught.value).startswith(says)
+def test_what_leads_to_no_app() -> None:
+    with pytest.raises(BadInput, match=r"^--app-name: c.yaml has no application 'shp'; did you m"):
+        config().choose("shp", None)
+    with pytest.raises(BadInput, match=r"^--route: '/helper' does not lead to the application 's"):
+        config().choose("shop", "/helper")
 
 
 def test_an_app_is_found_in_its_folder_then_here_then_beside_the_file() -> None:
@@ -173,30 +162,20 @@ def test_an_application_beside_that_has_no_route_is_told_to_serve_as_such() -> N
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("a: [", "is no YAML: "),
-        ("a: 1", "is no config file of Serve: it has no list of applications"),
-        ("applications: [{name: a}]", "applications[0].import_path: Field required"),
-        (
-            "applications: [{import_path: a:b, runtime_env: text}]",
-            "applications[0].runtime_env: 'text' is no table",
-        ),
-        (
-            "applications: [{import_path: a:b, runtime_env: {env_vars: text}}]",
-            "applications[0].runtime_env.env_vars: 'text' is no table",
-        ),
-    ],
-)
-def test_what_is_no_config_file(
-    text: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    describe = describing(monkeypatch)
-    (tmp_path / "c.yaml").write_text(text)
-    with pytest.raises(describe.NoConfig) as caught:
-        describe.config_of(str(tmp_path / "c.yaml"))
-    assert str(caught.value).startswith(says)
+def test_what_is_no_config_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    describe, file = describing(monkeypatch), tmp_path / "c.yaml"
+    path, env = "import_path: a:b", "applications[0].runtime_env"
+    for text, says in {
+        "a: [": "is no YAML: ",
+        "a: 1": "is no config file of Serve: it has no list of applications",
+        "applications: [{name: a}]": "applications[0].import_path: Field required",
+        f"applications: [{{{path}, runtime_env: text}}]": f"{env}: 'text' is no table",
+        f"applications: [{{{path}, runtime_env: {{env_vars: x}}}}]": f"{env}.env_vars: 'x' is no ",
+    }.items():
+        file.write_text(text)
+        with pytest.raises(describe.NoConfig) as caught:
+            describe.config_of(str(file))
+        assert str(caught.value).startswith(says)
 
 
 def test_a_file_that_names_no_deployment_of_the_app(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,49 +1,50 @@
-"""What a run says of its traced requests: a table of hops, sentences, and the same in JSON."""
+"""What a run says of its traced requests: a table of hops, sentences, the same in JSON, and single
+requests as a file for other tools."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from serve_bench.cli.show import ReportRequest
 from serve_bench.core.result import Result, Row, result_of
 from serve_bench.view.document import Table, cell_text
+from serve_bench.view.trace_files import trace_text
 from tests.records import launch, planned, run, trial
 from tests.rendering import render
 from tests.sheet_parts import every, part, sheet
 
 MS = 1_000_000
+ROW = Row("8 connections", "raw", 8)
+DUE = 1_795_755_426_948_329_121
+DOWN = {
+    "deployment": "Down",
+    "total_ns": 300,
+    "spans": [["router", 200, 50], ["user code", 250, 250]],
+    "calls": [],
+}
+FRONT: dict[str, Any] = {
+    "trace": "79be3a0772165daa000000000000000f",
+    "due_unix_ns": DUE,
+    "deployment": "Front",
+    "total_ns": 600,
+    "spans": [["proxy", 0, 200], ["downstream", 200, 300], ["answer back", 500, 100]],
+    "calls": [DOWN],
+}
 
 
 def figures(mean: float, p50: float, tail: float) -> dict[str, int]:
-    return {
-        "mean": round(mean * MS),
-        "p50": round(p50 * MS),
-        "p99": round(tail * MS),
-        "tail": round(tail * MS),
-    }
-
-
-def request(total: float, router: float, second: int) -> dict[str, Any]:
-    spans = [["router", 0, round(router * MS)]]
-    spans += [["user code", round(router * MS), round((total - router) * MS)]]
-    return {
-        "trace": f"{second:032x}",
-        "due_unix_ns": second * 1000 * MS,
-        "deployment": "Front",
-        "total_ns": round(total * MS),
-        "spans": spans,
-        "calls": [],
-    }
+    times = {"mean": mean, "p50": p50, "p99": tail, "tail": tail}
+    return {name: round(ms * MS) for name, ms in times.items()}
 
 
 def fall(**more: Any) -> dict[str, Any]:
     return {
-        "traced": 60,
-        "unseen": 0,
-        "failed": {},
-        "lost_marks": 0,
-        "cut": 0,
+        **{"traced": 60, "unseen": 0, "failed": {}, "lost_marks": 0, "cut": 0, "timers": {}},
         "total": figures(20.0, 18.0, 90.0),
         "hops": {
             "client to proxy": figures(1.0, 1.0, 1.0),
@@ -52,72 +53,93 @@ def fall(**more: Any) -> dict[str, Any]:
             "downstream": figures(10.0, 10.0, 10.0),
             "Down: batch wait": figures(9.5, 9.5, 9.5),
         },
-        "timers": {},
-        "requests": [request(90.0, 73.0, 7), request(20.0, 3.0, 5)],
+        "requests": [FRONT],
         **more,
     }
 
 
-def traced(*falls: dict[str, Any]) -> Result:
-    row = Row("8 connections", "raw", 8)
-    every = [planned(row=row, round_=at) for at, _ in enumerate(falls, 1)]
-    trials = [
-        replace(trial(one), waterfall=content) for one, content in zip(every, falls, strict=True)
-    ]
-    launches = [launch(round_=one.round) for one in trials]
-    return result_of([run(*every), *launches, *trials])
+def traced(**falls: dict[str, Any]) -> Result:
+    """A row in a launch of each variant."""
+    plan = [planned(variant, ROW) for variant in falls]
+    trials = [replace(trial(at), waterfall=falls[at.variant]) for at in plan]
+    return result_of([run(*plan), *map(launch, falls), *trials])
 
 
 def told(result: Result, **how: Any) -> str:
     return " ".join(render(result, width=120, **how).split())
 
 
+def said(**more: Any) -> str:
+    return told(traced(a=fall(**more)))
+
+
 def test_what_the_slowest_waited_for_is_a_finding() -> None:
-    text = told(traced(fall()))
-    assert "the slowest 6 of 60 traced requests take 90.0 ms, 73.0 of them router; at p50 " in text
-    even = fall(hops={"user code": figures(20.0, 18.0, 19.0)}, total=figures(20.0, 18.0, 19.0))
-    assert "traced requests take" not in told(traced(even))
+    assert "the slowest 6 of 60 traced requests take 90.0 ms, 73.0 of them router; at p5" in said()
+    even = {"hops": {"user code": figures(20.0, 18.0, 19.0)}, "total": figures(20.0, 18.0, 19.0)}
+    assert "traced requests take" not in said(**even)
 
 
 def test_a_hop_that_is_most_of_the_time_of_all_is_a_finding_unless_it_is_the_app() -> None:
     back = {"user code": figures(5.0, 5.0, 5.0), "answer back": figures(15.0, 13.0, 13.0)}
-    text = told(traced(fall(hops=back)))
-    assert "of the mean latency of 20.0 ms, 15.0 are answer back: from the end of user" in text
-    assert "of the mean latency" not in told(traced(fall(hops=back, timers={"answer back": 10.0})))
-    own = {"user code": figures(15.0, 13.0, 13.0), "answer back": figures(5.0, 5.0, 5.0)}
-    assert "of the mean latency" not in told(traced(fall(hops=own)))
-    assert "of the mean latency" not in told(traced(fall()))
+    sentence = "of the mean latency of 20.0 ms, 15.0 are answer back: from the end of user"
+    assert sentence in said(hops=back)
+    own = {"user code": back["answer back"], "answer back": back["user code"]}
+    for more in ({"hops": back, "timers": {"answer back": 10.0}}, {"hops": own}, {}):
+        assert "of the mean latency" not in said(**more)
 
 
 def test_a_timer_and_what_is_missing_are_said() -> None:
-    partly = traced(fall(unseen=2, failed={"user code": 3}, lost_marks=9, cut=1))
+    partly = traced(a=fall(unseen=2, failed={"user code": 3}, lost_marks=9, cut=1))
     text = told(partly, verbose=True)
-    for said in ("55 traced requests", "2 more lack", "3 more failed", "9 marks were written"):
-        assert said in text
+    for words in ("55 traced requests", "2 more lack", "3 more failed", "9 marks were written"):
+        assert words in text
     legend = "router: choosing a replica, and waiting for one that has room"
     assert legend in text and legend not in told(partly)
-    timer = traced(fall(timers={"batch wait": 50.0}))
-    assert "just above 50 ms in batch wait: a timer" in told(timer)
-    none = fall(total={}, hops={}, unseen=60)
-    assert "8 connections: no traced request left marks" in told(traced(none))
+    assert "just above 50 ms in batch wait: a timer" in said(timers={"batch wait": 50.0})
+    assert "8 connections: no traced request left marks" in said(total={}, hops={}, unseen=60)
 
 
-def test_variants_stand_beside_each_other() -> None:
-    plan = [planned(variant, Row("8 connections", "raw", 8)) for variant in ("a", "b")]
-    falls = (fall(), fall(hops={"client to HAProxy": figures(2.0, 2.0, 2.0)}))
-    trials = [replace(trial(of), waterfall=seen) for of, seen in zip(plan, falls, strict=True)]
-    (table,) = every(part(sheet(result_of([run(*plan), *trials])), "waterfall"), Table)
-    heads = "hop|a mean ms|a share %|a p99 ms|b mean ms|b share %|b p99 ms"
+def test_hops_stand_in_the_order_of_the_way_and_calls_behind_downstream() -> None:
+    result = traced(a=fall(), b=fall(hops={"client to HAProxy": figures(2.0, 2.0, 4.0)}))
+    (table,) = every(part(sheet(result), "waterfall"), Table)
+    heads = "hop|mean ms|share %|p99 ms|p50 ms|slowest ms"
     assert "|".join(column.full_name for column in table.columns) == heads
-    rows = ["|".join(map(cell_text, row.cells)) for row in table.rows]
-    assert rows[1] == "client to HAProxy|-|-|-|2.00|10|2.00"
-    assert rows[-1] == "  Down: batch wait|9.50|48|9.50|-|-|-"
+    rows = [f"{row.group}|{'|'.join(map(cell_text, row.cells))}" for row in table.rows]
+    assert rows[5] == "8 connections, a|  Down: batch wait|9.50|48|9.50|9.50|9.50"
+    assert rows[-1] == "8 connections, b|client to HAProxy|2.00|10|4.00|2.00|4.00"
 
 
 def test_json_has_it_by_launch_and_only_where_it_is() -> None:
-    (row,) = json.loads(render(traced(fall()), "json"))["rows"]
-    assert row["trials"]["default-1"]["waterfall"] == fall()
-    (row,) = json.loads(render(traced({}), "json"))["rows"]
-    assert "waterfall" not in row["trials"]["default-1"] and "Where the time goes" not in told(
-        traced({})
-    )
+    (row,) = json.loads(render(traced(a=fall()), "json"))["rows"]
+    assert row["trials"]["a-1"]["waterfall"] == fall()
+    (row,) = json.loads(render(traced(a={}), "json"))["rows"]
+    assert "waterfall" not in row["trials"]["a-1"]
+    assert "Where the time goes" not in told(traced(a={}))
+
+
+def test_events_of_chrome_have_a_track_for_each_request_and_call() -> None:
+    later = {**FRONT, "trace": "a" * 32, "due_unix_ns": DUE + 5000}
+    made = json.loads(trace_text(traced(a={"requests": [later, FRONT]})))
+    events = made["traceEvents"]
+    names = [event["args"]["name"] for event in events if event["name"] == "thread_name"]
+    assert names == ["Front", "  Down"] * 2
+    spans = [event for event in events if event["ph"] == "X"]
+    assert [(span["name"], span["ts"], span["dur"]) for span in spans if span["tid"] == 1] == [
+        ("request", 0.0, 0.6),
+        ("proxy", 0.0, 0.2),
+        ("downstream", 0.2, 0.3),
+        ("answer back", 0.5, 0.1),
+    ]
+    assert next(span["ts"] for span in spans if span["tid"] == 3) == 5.0
+    assert made["otherData"]["begin_unix_ns"] == DUE
+
+
+def test_a_run_without_traced_requests_writes_no_file_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request = ReportRequest(trace_out=tmp_path / "t.json")
+    request.write_beside(traced(a={"requests": []}))
+    assert not (tmp_path / "t.json").exists()
+    assert "--trace-out: the records have no traced request" in capsys.readouterr().err
+    request.write_beside(traced(a={"requests": [FRONT]}))
+    assert len(json.loads((tmp_path / "t.json").read_text())["traceEvents"]) == 9

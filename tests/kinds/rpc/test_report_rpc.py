@@ -10,12 +10,13 @@ import pytest
 
 from serve_bench.benchmarks.perf_metrics import perf_metrics
 from serve_bench.benchmarks.rpc.latencies import Episodes
-from serve_bench.benchmarks.rpc.lens import LENS, SHARES, throughput_figures
+from serve_bench.benchmarks.rpc.lens import LENS, METRICS, SHARES, throughput_figures
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Failure, Result, Trial
 from serve_bench.view.document import ReportOptions
 from serve_bench.view.frame import ViewRow
 from serve_bench.view.lens import RunLook, look
+from tests.cases import cases
 from tests.records import AT, failure_of, rpc_result, rpc_suite, rpc_trial, rpc_world
 from tests.refused import refusal
 from tests.rendering import render
@@ -34,13 +35,11 @@ def rows_of(result: Result) -> list[ViewRow]:
     return list(look_at(result).view.rows)
 
 
-def pair(backend: str, factor: float, **about: Any) -> list[Trial]:
-    """Both worlds on a backend; the larger takes twice as long."""
+def pair(backend: str, factors: tuple[float, float], **about: Any) -> list[Trial]:
+    """Both worlds on a backend, with so many times TIMES."""
     return [
-        rpc_trial(
-            world, *([factor * n * us for us in part] for part in TIMES), backend=backend, **about
-        )
-        for n, world in enumerate(WORLDS, 1)
+        rpc_trial(world, *([n * us for us in part] for part in TIMES), backend=backend, **about)
+        for world, n in zip(WORLDS, factors, strict=True)
     ]
 
 
@@ -52,25 +51,21 @@ def test_an_x_axis_that_no_world_has_is_named() -> None:
 def golden() -> Result:
     """Two backends at two sizes, one world broken off, and a third that never started."""
     suite = rpc_suite(WORLDS, ["torch", "ray", "serve"])
-    torch = pair("torch", 1.0, suite=suite)
-    ray = pair("ray", 3.0, suite=suite, cpu=(91.0, 60.0, 12.0), host=185.0)
-    ray[1] = replace(
-        ray[1], flags={"interrupted": True}, warmup=replace(ray[1].warmup, steady=False)
-    )
+    torch = pair("torch", (1, 2), suite=suite)
+    ray = pair("ray", (3, 8), suite=suite)
+    ray[1] = replace(ray[1], flags={"interrupted": True})
     lost = failure_of(ray[1], "observer 7 (pid 4321) ended: signal 9")
     never = Failure("launch", "serve did not start", AT, variant="serve", round=1)
     return rpc_result(suite, *torch, *ray, others=[lost, never])
 
 
-@pytest.mark.parametrize(
-    ("cpu", "host", "limit"),
-    [
-        ((40.0, 30.0, 5.0), 181.0, "host CPU"),
-        ((92.0, 30.0, 5.0), 181.0, "host CPU"),
-        ((92.0, 30.0, 5.0), 130.0, "agent CPU"),
-        ((40.0, 30.0, 5.0), 130.0, None),
-        (None, 0.0, None),
-    ],
+@cases(
+    "cpu, host, limit",
+    ((40.0, 30.0, 5.0), 181.0, "host CPU"),
+    ((92.0, 30.0, 5.0), 181.0, "host CPU"),
+    ((92.0, 30.0, 5.0), 130.0, "agent CPU"),
+    ((40.0, 30.0, 5.0), 130.0, None),
+    (None, 0.0, None),
 )
 def test_a_limit_is_said_where_the_figures_support_it(
     cpu: tuple[float, float, float] | None, host: float, limit: str | None
@@ -148,53 +143,30 @@ def test_a_percentile_of_a_throughput_is_that_of_the_latency_from_the_other_end(
     assert found["mean"] == pytest.approx(sum(rates) / 100, rel=1e-3)
 
 
-@pytest.mark.parametrize(("batch", "batch_size"), [(True, 9), (False, 1)])
+@cases("batch, batch_size", (True, 9), (False, 1))
 def test_a_row_has_throughput_as_batch_size_over_latency(batch: bool, batch_size: int) -> None:
     world = rpc_world(10, batch)
     (row,) = rows_of(rpc_result(rpc_suite([world]), rpc_trial(world, [2000.0], [3000.0])))
     assert (row.dims["batch_size"], row.values["throughput"].windows) == (batch_size, 3)
-    for share in ("p50", "p95"):
-        assert row.value(f"agent_latency_{share}") == pytest.approx(2e6, rel=5e-4)
-        assert row.value(f"latency_{share}") == pytest.approx(3e6, rel=5e-4)
-        rate = row.value(f"agent_throughput_{share}")
-        assert rate == pytest.approx(batch_size / 0.002, rel=1e-3)
-        assert row.value(f"observer_throughput_{share}") == pytest.approx(1 / 0.003, rel=1e-3)
+    for metric, exact in zip(METRICS, (2e6, batch_size / 0.002, 3e6, 1 / 0.003), strict=True):
+        for share in ("p50", "p95"):
+            assert row.value(f"{metric}_{share}") == pytest.approx(exact, rel=1e-3)
     assert row.value("world_memory") == 200
-
-
-def test_launches_are_merged() -> None:
-    world = rpc_world(3)
-    suite = rpc_suite([world], launches=2)
-    trials = [
-        rpc_trial(world, [1000.0], [us], suite=suite, round_=round_)
-        for round_, us in ((1, 2000.0), (2, 4000.0))
-    ]
-    (row,) = rows_of(rpc_result(suite, *trials))
-    assert row.value("latency_count") == 2 * 3 * world.observers
-    assert row.value("latency_mean") == pytest.approx(3e6, rel=1e-3)
-    assert row.values["throughput"].windows == 6
-    assert row.values["throughput"].launches == pytest.approx({1: 1000, 2: 500})
 
 
 def test_ratios_are_of_medians_to_the_same_world_on_the_first_backend() -> None:
     suite = rpc_suite(WORLDS, ["torch", "ray"])
-    trials = [
-        rpc_trial(world, [1000.0 * factor], [2000.0 * factor], backend=name, suite=suite)
-        for name, factors in (("torch", (1, 2)), ("ray", (3, 8)))
-        for world, factor in zip(WORLDS, factors, strict=True)
-    ]
+    trials = [*pair("torch", (1, 2), suite=suite), *pair("ray", (3, 8), suite=suite)]
     view = look_at(rpc_result(suite, *trials)).view
-    assert [(row.dims["world_size"], row.dims["variant"]) for row in view.rows] == [
-        *((10, "torch"), (10, "ray"), (20, "torch"), (20, "ray"))
-    ]
+    places = [(size, backend) for size in (10, 20) for backend in ("torch", "ray")]
+    assert [(row.dims["world_size"], row.dims["variant"]) for row in view.rows] == places
     assert view.findings[0].startswith("With world_size 20, torch answers most")
-    for row, ratio, more in zip(view.comparisons, (3, 4), (4e6, 12e6), strict=True):
+    for row, ratio, more_us in zip(view.comparisons, (3, 4), (2, 6), strict=True):
         assert (row.dims["variant"], row.dims["base"]) == ("ray", "torch")
-        assert row.value("median_more") == pytest.approx(more, rel=2e-3)
-        for metric in ("latency", "agent_latency"):
-            assert row.value(f"median_of_base.{metric}") == pytest.approx(ratio, rel=2e-3)
-        for metric in ("agent_throughput", "observer_throughput"):
-            assert row.value(f"median_of_base.{metric}") == pytest.approx(1 / ratio, rel=2e-3)
+        assert row.value("median_more") == pytest.approx(more_us * 1600e3, rel=2e-3)
+        for metric in METRICS:
+            exact = 1 / ratio if "throughput" in metric else ratio
+            assert row.value(f"median_of_base.{metric}") == pytest.approx(exact, rel=2e-3)
 
 
 def test_rows_stand_in_the_order_of_the_x_axis_and_what_is_missing_is_there() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import replace
 
@@ -9,10 +10,11 @@ import pytest
 
 from serve_bench.analysis.statistics import LowerBound
 from serve_bench.benchmarks.scale.growth import Growth, fit_growth
-from serve_bench.benchmarks.scale.metrics import CLUSTER_METRICS, GRAPH_NAMES, NODE_METRICS
+from serve_bench.benchmarks.scale.metrics import CLUSTER_METRICS, GRAPH_METRICS, NODE_METRICS
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Metric, Result
 from serve_bench.view.frame import ViewRow
+from tests.cases import cases
 from tests.scale_records import (
     MS,
     curve_trials,
@@ -59,24 +61,17 @@ def means(size: ViewRow) -> dict[str, float]:
     return {name: value.value for name, value in size.values.items()}
 
 
+_RATES = ("rate", "connection_rate_mean", "connection_rate_max", "bytes_received", "completed")
 FIRST = scale_node(
     1,
     [10.0, 20.0, 30.0, 40.0],
-    completed=300,
-    rate=100.0,
-    connection_rate_mean=10.0,
-    connection_rate_max=20.0,
-    bytes_received=30_720,
+    **dict(zip(_RATES, (100.0, 10.0, 20.0, 30_720, 300), strict=True)),
     failed={"timeout": 2},
 )
 SECOND = scale_node(
     2,
     [50.0],
-    completed=600,
-    rate=200.0,
-    connection_rate_mean=20.0,
-    connection_rate_max=90.0,
-    bytes_received=61_440,
+    **dict(zip(_RATES, (200.0, 20.0, 90.0, 61_440, 600), strict=True)),
     failed={"timeout": 1, "reset": 4},
 )
 
@@ -88,22 +83,17 @@ def test_the_13_published_metrics_have_their_names_and_are_those_of_two_nodes() 
         assert found[name] == pytest.approx(value, rel=5e-4), name
 
 
-def test_ours_are_of_all_requests_together() -> None:
+def test_ours_are_of_all_requests_together_and_the_count_is_of_the_windows() -> None:
     times = [*([10.0] * 60), *([20.0] * 20), *([30.0] * 15), *([40.0] * 5)]
-    found = means(only(FIRST, SECOND, windows=(290.0, 300.0, 310.0), latencies_ms=times))
+    about = {"windows": (290.0, 300.0, 310.0), "latencies_ms": times}
+    found = means(only(FIRST, SECOND, **about))
     assert found["cluster_total_requests"] == 900
     assert found["cluster_requests_per_s"] == pytest.approx(300.0)
     for share, value in ((50, 10.0), (75, 20.0), (90, 30.0), (99, 40.0)):
         assert found[f"cluster_P{share}_latency_ms"] == pytest.approx(value, rel=5e-4)
-    # The maximum over nodes is another figure.
-    assert found["cluster_max_P50_latency_ms"] == pytest.approx(50.0, rel=5e-4)
-
-
-def test_the_count_is_of_the_windows_as_the_rate_is() -> None:
     within = {"sent": 900, "completed": 850, "failed": {}, "in_flight": 50}
     client = {"nodes": [FIRST, SECOND], "in_windows": within}
-    size = only(FIRST, SECOND, windows=(290.0, 300.0, 310.0), client=client)
-    assert means(size)["cluster_total_requests"] == 850
+    assert means(only(FIRST, SECOND, client=client, **about))["cluster_total_requests"] == 850
 
 
 def test_a_lost_node_is_in_no_mean_no_maximum_and_no_total() -> None:
@@ -138,44 +128,30 @@ def test_a_node_without_an_answer_has_no_latency_but_a_rate_of_0() -> None:
     assert not {"per_thread_latency_avg_ms", "cluster_max_P99_latency_ms"} & set(found)
 
 
-def test_each_launch_has_its_value_and_the_mean_is_over_launches() -> None:
+def test_each_launch_has_its_value_however_many_nodes_loaded() -> None:
+    """The row of a trial has the connections of all nodes, the planned one those of one."""
     suite = scale_suite(launches=3)
     trials = []
-    for round_, rate in ((1, 90.0), (3, 110.0)):
+    for round_, rate, nodes in ((1, 90.0, (1, 2, 3)), (3, 110.0, (1, 2))):
         (of,) = planned(suite, round_=round_)
-        trials.append(scale_trial(of, [scale_node(rate=rate)]))
+        trials.append(scale_trial(of, [scale_node(at, rate=rate) for at in nodes]))
     result = scale_result(suite, *trials)
     (size,), (row,) = points_of(result), view_of(result).rows
+    assert [trial.row.connections for trial in row.trials] == [30, 20]
+    assert (row.dims["connections"], row.gap) == (10, "2 of 3 launches measured")
+    assert [node.dims["launch"] for node in points_of(result, "node")] == [1, 1, 1, 3, 3]
     figure = size.values["per_node_avg_tps"]
     assert (figure.value, figure.launches, figure.missing) == (100.0, {1: 90.0, 3: 110.0}, 1)
     assert figure.std == pytest.approx(200**0.5)  # ddof 1
     assert size.values["per_thread_latency_max_ms"].std == 0.0
-    assert row.gap == "2 of 3 launches measured"
     alone = only(FIRST).values["per_node_avg_tps"]
     assert (alone.std, alone.missing) == (None, None)
 
 
-def test_a_trial_stands_where_it_was_planned_however_many_nodes_loaded() -> None:
-    """The row of a trial has the connections of all nodes, the planned one those of one."""
-    suite = scale_suite(launches=2)
-    trials = []
-    for round_, count in ((1, 3), (2, 2)):
-        (of,) = planned(suite, round_=round_)
-        trials.append(scale_trial(of, [scale_node(at) for at in range(1, count + 1)]))
-    result = scale_result(suite, *trials)
-    (row,), (size,) = view_of(result).rows, points_of(result)
-    assert [trial.row.connections for trial in row.trials] == [30, 20]
-    assert (row.dims["connections"], row.dims["status"]) == (10, "measured")
-    assert size.values["per_node_avg_tps"].launches == {1: 100.0, 2: 100.0}
-    assert [one.dims["launch"] for one in points_of(result, "node")] == [1, 1, 1, 2, 2]
-
-
-@pytest.mark.parametrize(
-    ("completed", "failed", "words"),
-    [
-        *((99, 1, ""), (990, 10, ""), (5, 0, ""), (980, 20, "2.0 % of the requests")),
-        *((300, 3000, "90.9 % of the"), (0, 5, "100.0 % of the"), (0, 0, "no request was")),
-    ],
+@cases(
+    "completed, failed, words",
+    *((99, 1, ""), (990, 10, ""), (5, 0, ""), (980, 20, "2.0 % of the requests")),
+    *((300, 3000, "90.9 % of the"), (0, 5, "100.0 % of the"), (0, 0, "no request was")),
 )
 def test_more_than_one_percent_failed_is_invalid(completed: int, failed: int, words: str) -> None:
     why = invalid(result_of_nodes(scale_node(1), completed=completed, failed={"timeout": failed}))
@@ -185,11 +161,10 @@ def test_more_than_one_percent_failed_is_invalid(completed: int, failed: int, wo
 def test_a_graph_has_its_four_metrics_through_handle_and_http() -> None:
     suite = scale_suite("ensemble")
     (size,) = points_of(scale_result(suite, *graph_trials(suite)))
-    assert tuple(size.values) == GRAPH_NAMES
+    assert list(size.values) == list(GRAPH_METRICS)
+    # The std over windows has ddof 0.
     expected = (100.0, (200 / 3) ** 0.5, 50.0, 10.0, 50.0, (50 / 3) ** 0.5, 100.0, 20.0)
-    assert list(means(size).values()) == pytest.approx(
-        expected, rel=5e-3
-    )  # std over windows: ddof 0
+    assert list(means(size).values()) == pytest.approx(expected, rel=5e-3)
 
 
 def test_a_graph_counts_what_timed_out_for_at_least_as_long_as_it_was_waited_for() -> None:
@@ -216,7 +191,7 @@ def test_rows_of_a_graph_that_are_missing_are_none() -> None:
     found = means(size)
     assert found["throughput_mean_tps"] == pytest.approx(100.0)
     assert set(found) == {"throughput_mean_tps", "throughput_std_tps"}
-    assert size.dims["unknown"] == ", ".join(GRAPH_NAMES[2:])
+    assert size.dims["unknown"] == ", ".join(list(GRAPH_METRICS)[2:])
     assert [row.gap for row in view_of(result).rows] == ["", *["not measured"] * 3]
 
 
@@ -236,16 +211,14 @@ def fit_of(points: list[tuple[int, float]]) -> Growth:
     return fit
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "words"),
-    [
-        *((3.0, 1.0, "grows like n"), (1.0, 0.5, "grows like sqrt(n)")),
-        *((70.0, 0.0, "does not change with n"), (2.0, 2.0, "grows like n^2")),
-        *((9.0, -1.0, "falls like 1/n"), (1.0, 0.1, "grows slowly")),
-        *((1.0, 0.75, "grows more slowly than n"), (1.0, 1.5, "grows faster than n")),
-        *((5.0, -0.1, "falls slowly"), (5.0, -0.8, "falls more slowly than 1/n")),
-        (5.0, -2.0, "falls faster than 1/n"),
-    ],
+@cases(
+    "a, b, words",
+    *((3.0, 1.0, "grows like n"), (1.0, 0.5, "grows like sqrt(n)")),
+    *((70.0, 0.0, "does not change with n"), (2.0, 2.0, "grows like n^2")),
+    *((9.0, -1.0, "falls like 1/n"), (1.0, 0.1, "grows slowly")),
+    *((1.0, 0.75, "grows more slowly than n"), (1.0, 1.5, "grows faster than n")),
+    *((5.0, -0.1, "falls slowly"), (5.0, -0.8, "falls more slowly than 1/n")),
+    (5.0, -2.0, "falls faster than 1/n"),
 )
 def test_the_exponent_of_a_power_law_is_found(a: float, b: float, words: str) -> None:
     fit = fit_of([(n, a * n**b) for n in (1, 2, 4, 8, 16)])
@@ -255,24 +228,19 @@ def test_the_exponent_of_a_power_law_is_found(a: float, b: float, words: str) ->
 
 def test_the_standard_error_and_interval_are_those_of_least_squares() -> None:
     """By hand, with x = ln n of 1, 2, 4: slope and residuals of y = 0, 1, 1 (in units of ln 2)."""
-    e = 2.718281828459045
-    fit = fit_of([(1, 1.0), (2, e), (4, e)])
-    ln2 = 0.6931471805599453
-    assert fit.exponent == pytest.approx(0.5 / ln2)
+    fit, ln2 = fit_of([(1, 1.0), (2, math.e), (4, math.e)]), math.log(2)
     # residuals -1/6, 1/3, -1/6: their squares sum to 1/6; S_xx = 2 ln2^2; one degree of freedom.
     error = (1 / 6 / (2 * ln2**2)) ** 0.5
-    assert fit.std_error == pytest.approx(error)
-    assert fit.high - fit.exponent == pytest.approx(12.706 * error, rel=1e-4)
-    assert fit.low == pytest.approx(fit.exponent - 12.706 * error, rel=1e-4)
+    assert (fit.exponent, fit.std_error) == pytest.approx((0.5 / ln2, error))
+    ends = (fit.exponent - 12.706 * error, fit.exponent + 12.706 * error)
+    assert (fit.low, fit.high) == pytest.approx(ends, rel=1e-4)
     assert fit.words == "unknown: the points scatter, or are too few"
 
 
-@pytest.mark.parametrize(
+@cases(
     "points",
-    [
-        *([], [(1, 1.0), (2, 2.0)], [(1, 0.0), (2, 2.0), (4, 4.0)]),
-        *([(4, 1.0), (4, 2.0), (4, 3.0)], [(1, -1.0), (2, -2.0), (4, -4.0)]),
-    ],
+    *([], [(1, 1.0), (2, 2.0)], [(1, 0.0), (2, 2.0), (4, 4.0)]),
+    *([(4, 1.0), (4, 2.0), (4, 3.0)], [(1, -1.0), (2, -2.0), (4, -4.0)]),
 )
 def test_three_sizes_with_positive_values_are_needed(points: list[tuple[int, float]]) -> None:
     assert fit_growth(points) is None
@@ -304,22 +272,20 @@ def test_every_quantity_of_a_curve_has_its_points_and_its_exponent() -> None:
 
 def test_variants_grow_each_for_itself_and_launches_are_averaged() -> None:
     suite = scale_suite("curve", ("default", "haproxy"), replicas=(1, 2, 4), launches=2)
-    exponents = {"default": 1.0, "haproxy": 0.5}
     trials = [
         trial
-        for variant, b in exponents.items()
+        for variant, b in (("default", 1.0), ("haproxy", 0.5))
         for round_, a in ((1, 1.8), (2, 2.2))
         for trial in curve_trials(suite, {"deploy_time": (a, b)}, variant=variant, round_=round_)
     ]
     result = scale_result(suite, *trials)
-    growths = points_of(result, "growth")
-    for variant, b in exponents.items():
-        (growth,) = (
-            growth
-            for growth in growths
-            if (growth.dims["variant"], growth.dims["quantity"]) == (variant, "deploy_time")
-        )
-        assert growth.value("exponent") == pytest.approx(b, abs=1e-9)
-        size = next(one for one in points_of(result) if one.name == f"{variant}, 2 replicas")
-        assert size.value("deploy_time") == pytest.approx(2.0 * 2**b)
-        assert size.values["deploy_time"].launches == pytest.approx({1: 1.8 * 2**b, 2: 2.2 * 2**b})
+    exponents = {
+        growth.dims["variant"]: growth.value("exponent")
+        for growth in points_of(result, "growth")
+        if growth.dims["quantity"] == "deploy_time"
+    }
+    assert exponents == pytest.approx({"default": 1.0, "haproxy": 0.5}, abs=1e-9)
+    deploys = {size.name: size.values.get("deploy_time") for size in points_of(result)}
+    found = deploys["haproxy, 2 replicas"]
+    assert found is not None and found.value == pytest.approx(2.0 * 2**0.5)
+    assert found.launches == pytest.approx({1: 1.8 * 2**0.5, 2: 2.2 * 2**0.5})

@@ -5,7 +5,6 @@ What the command refuses is in test_cli_scale.py.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -22,30 +21,14 @@ from serve_bench.benchmarks.scale.request import (
     read_scale,
     scale_plan,
 )
-from serve_bench.cli.sitting import whole_suite
-from serve_bench.core.errors import BadInput
 from serve_bench.core.result import VariantUsed
 from serve_bench.store.files import read_toml, suite_file
+from tests.cases import cases
+from tests.refused import refusal
 
 DEFAULT = VariantUsed("default")
 CURVE: dict[str, Any] = read_toml(suite_file("scale_curve"))
 SINGLE = ScaleSuite("single", (DEFAULT,), replicas=(4,))
-
-
-@pytest.mark.parametrize("workload", WORKLOADS)
-def test_a_suite_comes_back_from_its_record(workload: str) -> None:
-    suite = ScaleSuite(
-        workload,  # type: ignore[arg-type]
-        (DEFAULT, VariantUsed("optimized", env={"A": "1"})),
-        replicas=(1, 2),
-        address="10.0.0.1:6379",
-    )
-    assert ScaleSuite.from_json(json.loads(json.dumps(suite.to_json()))) == suite
-
-
-def test_a_stored_suite_that_lacks_a_field_is_refused() -> None:
-    with pytest.raises(BadInput, match="cannot be resumed"), whole_suite():
-        ScaleSuite.from_json({"workload": "single"})
 
 
 def test_several_deployments_are_applications_that_know_each_other() -> None:
@@ -58,9 +41,9 @@ def test_several_deployments_are_applications_that_know_each_other() -> None:
     assert processes_of(suite, 2) == 6
 
 
-@pytest.mark.parametrize(
-    ("workload", "size", "answer", "processes"),
-    [("ensemble", 10, "45", 11), ("ensemble", 1, "0", 2), ("chain", 10, "10", 10)],
+@cases(
+    "workload, size, answer, processes",
+    *(("ensemble", 10, "45", 11), ("ensemble", 1, "0", 2), ("chain", 10, "10", 10)),
 )
 def test_a_graph_knows_its_sum(workload: str, size: int, answer: str, processes: int) -> None:
     suite = ScaleSuite(workload, (DEFAULT,), size=size)  # type: ignore[arg-type]
@@ -95,25 +78,18 @@ def test_variants_alternate_and_later_rounds_draw_their_sizes() -> None:
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
-def test_each_workload_is_shipped_with_the_published_sizes(workload: Any) -> None:
+def test_each_workload_is_shipped_with_the_published_sizes_and_smaller_ones(workload: Any) -> None:
     data = read_toml(suite_file(f"scale_{workload}"))
     suite = read_scale(workload, data, "a.toml", {})
     assert set(data["scale"]) == {"workload", *KEYS[workload]}
     published = {
-        "single": ((1000,), 600.0, 16),
-        "multi": ((100,), 600.0, 16),
-        "ensemble": ((1,), 10.0, 16),
-        "chain": ((1,), 10.0, 16),
-        "curve": ((1, 2, 4, 8, 16, 32), 10.0, 16),
+        "single": ((1000,), 600.0),
+        "multi": ((100,), 600.0),
+        "curve": ((1, 2, 4, 8, 16, 32), 10.0),
     }
-    assert (suite.replicas, suite.measured_s, suite.max_batch_size) == published[workload]
-    assert (suite.connections, suite.clients, suite.hops, suite.size) == (10, 4, 5, 10)
-    assert [one.name for one in suite.variants] == ["default"]
-
-
-@pytest.mark.parametrize("workload", WORKLOADS)
-def test_quick_is_smaller(workload: Any) -> None:
-    data = read_toml(suite_file(f"scale_{workload}"))
+    assert (suite.replicas, suite.measured_s) == published.get(workload, ((1,), 10.0))
+    sizes = (suite.connections, suite.clients, suite.hops, suite.size, suite.max_batch_size)
+    assert sizes == (10, 4, 5, 10, 16) and [used.name for used in suite.variants] == ["default"]
     quick = read_scale(workload, data, "a.toml", {}, quick=True)
     assert quick.measured_s <= 20 and max(quick.replicas) <= 4 and quick.window_s == 1.0
 
@@ -131,24 +107,20 @@ def test_a_cluster_that_is_there_has_its_own_flags() -> None:
     assert [one.name for one in suite.variants] == [AS_IT_IS] and suite.nodes == 1
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        ({}, "a.toml: is no suite of serve-bench scale: it has no table scale"),
-        ({"scale": {}}, "a.toml: scale.workload: takes single, multi, ensemble, chain, curve"),
-        ({"scale": {"workload": "multi"}}, "a.toml: is a suite of serve-bench scale multi, not"),
-        ({"scale": {"workload": "curve"}}, "a.toml: scale: replicas is missing"),
-        ({**CURVE, "rows": 1}, "a.toml: unknown key 'rows'"),
-        ({**CURVE, "quick": {"fanout": 1}}, "a.toml: quick: unknown key 'fanout'"),
-        ({**CURVE, "quick": {"seed": 1, "clients": 1}}, "a.toml: quick: unknown key 'clients'"),
-        ({**CURVE, "quick": 1}, "a.toml: quick: must be a table"),
-        ({**CURVE, "quick": {"duration": ["1s", "2s"]}}, "a.toml: quick.duration: takes one value"),
-        ({**CURVE, "quick": {"replicas": []}}, "a.toml: quick.replicas: takes one value"),
-        ({**CURVE, "quick": {"replicas": [2, 2]}}, "a.toml: quick.replicas: 2 stands there twice"),
-        ({**CURVE, "quick": {"timeout": "0s"}}, "a.toml: quick.timeout: '0s' is not allowed"),
-    ],
+@cases(
+    "data, message",
+    ({}, "a.toml: is no suite of serve-bench scale: it has no table scale"),
+    ({"scale": {}}, "a.toml: scale.workload: takes single, multi, ensemble, chain, curve"),
+    ({"scale": {"workload": "multi"}}, "a.toml: is a suite of serve-bench scale multi, not"),
+    ({"scale": {"workload": "curve"}}, "a.toml: scale: replicas is missing"),
+    ({**CURVE, "rows": 1}, "a.toml: unknown key 'rows'"),
+    ({**CURVE, "quick": {"fanout": 1}}, "a.toml: quick: unknown key 'fanout'"),
+    ({**CURVE, "quick": {"seed": 1, "clients": 1}}, "a.toml: quick: unknown key 'clients'"),
+    ({**CURVE, "quick": 1}, "a.toml: quick: must be a table"),
+    ({**CURVE, "quick": {"duration": ["1s", "2s"]}}, "a.toml: quick.duration: takes one value"),
+    ({**CURVE, "quick": {"replicas": []}}, "a.toml: quick.replicas: takes one value"),
+    ({**CURVE, "quick": {"replicas": [2, 2]}}, "a.toml: quick.replicas: 2 stands there twice"),
+    ({**CURVE, "quick": {"timeout": "0s"}}, "a.toml: quick.timeout: '0s' is not allowed"),
 )
 def test_a_broken_file_is_one_line(data: dict[str, Any], message: str) -> None:
-    with pytest.raises(BadInput) as refused:
-        read_scale("curve", data, "a.toml", {}, quick=True)
-    assert str(refused.value).startswith(message)
+    assert refusal(read_scale, "curve", data, "a.toml", {}, quick=True).startswith(message)

@@ -9,7 +9,7 @@ import pytest
 
 from serve_bench.benchmarks.scale.bench import cpu_us_a_request, nodes_trial
 from serve_bench.benchmarks.scale.cluster import NodeProxy
-from serve_bench.benchmarks.scale.request import ScaleSuite, on_nodes, scale_plan, why_invalid
+from serve_bench.benchmarks.scale.request import ScaleSuite, on_nodes, scale_plan
 from serve_bench.core import usage as counts
 from serve_bench.core.load_result import Counts
 from serve_bench.core.result import Trial, VariantUsed
@@ -21,6 +21,7 @@ from serve_bench.serving.launch_spec import (
     raylet_ports,
 )
 from serve_bench.serving.strays import LAUNCH_MARK, MARKS
+from tests.cases import cases
 from tests.load.test_combine import MS, a_result
 
 DEFAULT = (VariantUsed("default"),)
@@ -28,14 +29,8 @@ NODE_ROW = on_nodes(scale_plan(ScaleSuite("single", DEFAULT))[0].cells[0].rows[0
 
 
 def node(**changes: Any) -> dict[str, Any]:
-    return {
-        "node": "a",
-        "seconds": 10.0,
-        "completed": 1000,
-        "failed": {},
-        "rate": 100.0,
-        "lost": None,
-    } | changes
+    known = {"node": "a", "seconds": 10.0, "completed": 1000, "rate": 100.0, "lost": None}
+    return {**known, "failed": {}, **changes}
 
 
 def of_nodes(nodes: list[dict[str, Any]], completed: int = 1000, timeouts: int = 0) -> Trial:
@@ -54,57 +49,33 @@ def test_the_requests_of_a_lost_node_count_as_failed() -> None:
     assert [one["lost"] for one in trial.client["nodes"]] == [None, None, "gone"]
 
 
-@pytest.mark.parametrize(
-    ("completed", "timeouts", "why"),
-    [
-        (990, 10, None),
-        (900, 100, "invalid: 10.0 % of the requests failed (100 timed out)"),
-        (0, 6964, "invalid: 100.0 % of the requests failed (6,964 timed out)"),
-        (0, 0, "invalid: no request was answered"),
-    ],
-)
-def test_a_result_with_too_many_failures_is_invalid(
-    completed: int, timeouts: int, why: str | None
-) -> None:
-    assert why_invalid(of_nodes([node()], completed, timeouts)) == why
-
-
 def test_the_cpu_of_a_request_leaves_the_load_out() -> None:
     trial = of_nodes([node()])
-    processes = [
-        {"role": "replica", "cpu_percent": 60.0},
-        {"role": "proxy", "cpu_percent": 40.0},
-        {"role": "load_worker", "cpu_percent": 90.0},
-        {"role": "ray_worker", "cpu_percent": 90.0},
-        {"role": "raylet", "cpu_percent": None},
-    ]
+    used = {"replica": 60.0, "proxy": 40.0, "load_worker": 90.0, "ray_worker": 90.0, "raylet": None}
+    processes = [{"role": role, "cpu_percent": percent} for role, percent in used.items()]
     # One core for ten seconds over a thousand requests.
     assert cpu_us_a_request({"processes": processes}, trial) == pytest.approx(10_000.0)
     assert cpu_us_a_request({}, trial) is None
 
 
-def spec(most_replicas: int = 8, raylets: int = 1) -> LaunchSpec:
-    variant = BUILT_IN_VARIANTS["default"]
-    return LaunchSpec(variant, "abcdef", "1", Path("log"), most_replicas, raylets=raylets)
-
-
-@pytest.mark.parametrize(("most_replicas", "raylets"), [(1, 1), (8, 3), (1000, 1), (5000, 2)])
+@cases("most_replicas, raylets", (1, 1), (8, 3), (1000, 1), (5000, 2))
 def test_a_launch_has_room_for_its_ports_and_gives_none_twice(
     most_replicas: int, raylets: int
 ) -> None:
-    launch = spec(most_replicas, raylets)
+    variant = BUILT_IN_VARIANTS["default"]
+    launch = LaunchSpec(variant, "abcdef", "1", Path("log"), most_replicas, raylets=raylets)
     assert launch.ports < 32000 - 20000
     ports = range(20000, 20000 + launch.ports)
     env = child_environment(launch, ports)
+    most, least = (f"RAY_SERVE_DIRECT_INGRESS_{end}_{{}}_PORT" for end in ("MAX", "MIN"))
     kinds = [
-        range(int(env[f"{flag}_MIN_{kind}_PORT"]), int(env[f"{flag}_MAX_{kind}_PORT"]) + 1)
-        for flag in ("RAY_SERVE_DIRECT_INGRESS",)
+        range(int(env[least.format(kind)]), int(env[most.format(kind)]) + 1)
         for kind in ("HTTP", "GRPC")
     ]
     assert all(len(kind) >= most_replicas for kind in kinds)
     own = raylet_ports(launch, ports)
-    assert [len(one) for one in own] == [4] * (raylets - 1)
-    taken = [*ports[:5], *kinds[0], *kinds[1], *(port for one in own for port in one)]
+    assert [len(part) for part in own] == [4] * (raylets - 1)
+    taken = [*ports[:5], *kinds[0], *kinds[1], *(port for part in own for port in part)]
     assert len(set(taken)) == len(taken) and set(taken) <= set(ports)
 
 

@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -17,7 +18,7 @@ import pytest
 
 from serve_bench.benchmarks.soak import bench, drive
 from serve_bench.benchmarks.soak.condensed import condensed
-from serve_bench.benchmarks.soak.lens import LENS
+from serve_bench.benchmarks.soak.lens import LENS, gate
 from serve_bench.cli import sitting as sittings
 from serve_bench.cli.program import run
 from serve_bench.cli.sitting import Outcome, Sitting, run_record
@@ -26,11 +27,10 @@ from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.load_spec import Load
 from serve_bench.core.record_lines import to_line
 from serve_bench.core.request_spec import Request
-from serve_bench.core.result import Metric, PlannedTrial, Result, Traffic, Trial
+from serve_bench.core.result import Metric, PlannedTrial, Result, Traffic, Trial, result_of
 from serve_bench.core.soak import SoakSpec, block_length_s, planned_blocks, soak_row
 from serve_bench.core.suite import read_suite
 from serve_bench.load.failures import LoadError
-from serve_bench.observing.sampler import levels_of
 from serve_bench.runner.agenda import Agenda
 from serve_bench.runner.runner import Runner
 from serve_bench.store import RunFolder, read
@@ -38,6 +38,8 @@ from serve_bench.store.files import read_toml, suite_file
 from serve_bench.view.document import ReportOptions
 from serve_bench.view.frame import ViewRow
 from serve_bench.view.lens import View, look
+from tests import records
+from tests.cases import cases
 from tests.kinds.sitting import sit_through
 from tests.rounds import round_of
 from tests.runner.fakes import Script, install, interrupt
@@ -46,7 +48,8 @@ from tests.servers import serving
 pytestmark = pytest.mark.process
 
 RATE: Final = 300.0
-REPLICA: Final = "ray::ServeReplica:default:Shop"
+DONE: Final = 1500
+"""Requests of a block."""
 
 Level = Callable[[float], float]
 """MB at so many million requests."""
@@ -72,7 +75,6 @@ class Fake:
     memory: Mapping[str, Level]
     threads: Level = lambda x: 20.0
     noise: float = 0.05
-    rate: float = RATE
     stops: int = 10**6
     launches: int = 0
     seed: str = ""
@@ -80,49 +82,37 @@ class Fake:
 
     def outcome_of(self, sitting: Sitting) -> Outcome:
         self.launches += 1
-        answered = 0
+        answered = count(step=DONE)
 
         def measure(row: Any) -> Iterator[Trial]:
-            nonlocal answered
-            planned, _ = row
-            trial = self.trial(planned, answered)
-            answered += trial.counts.completed
-            self.measured.append(planned.row.label)
-            yield trial
+            self.measured.append(row[0].row.label)
+            yield self.trial(row[0], next(answered))
 
         return sit_through(sitting, "soak", measure, lambda: len(self.measured) >= self.stops)
 
     def trial(self, at: PlannedTrial, answered: int) -> Trial:
         """A block of 5 s."""
         draw = random.Random(f"{self.seed}{self.launches}{at.key}")
-        done = round(5 * self.rate)
-        x, counts = (answered + done) / 1e6, Counts(done, done, {}, 0)
-        latency = Histogram.of(round(1e6 * draw.lognormvariate(0, 0.2)) for _ in range(done))
+        x = (answered + DONE) / 1e6
+        latency = Histogram.of(round(1e6 * draw.lognormvariate(0, 0.2)) for _ in range(DONE))
         processes = [
             {
-                "pid": 1000 * self.launches + number,
-                "role": role,
-                "title": REPLICA if role == "replica" else role,
+                **{"pid": 1000 * self.launches + number, "role": role},
+                "title": "ray::ServeReplica:default:Shop" if role == "replica" else role,
                 "pss_mb": round(level(x) + draw.gauss(0, self.noise), 3),
-                "threads": round(self.threads(x)),
-                "descriptors": 30,
+                **{"threads": round(self.threads(x)), "descriptors": 30},
             }
             for number, (role, level) in enumerate(self.memory.items())
         ]
         return replace(
-            at.measured(
-                str(self.launches),
-                f"2026-01-02T03:04:{self.launches:02}+00:00",
-                5.0,
-                Warmup(0.0, True, 0, True),
-                {
-                    "throughput": Metric("requests/s", "higher", (self.rate,)),
-                    "latency": Metric("ns", "lower", histogram=latency.coarser(4).encode()),
-                },
-                counts,
-                {"total": 5.2, "measured": 5.0},
-            ),
-            client={"total": {"sent": done, "completed": done, "failed": {}, "in_flight": 0}},
+            records.trial(at, RATE, latency=latency.coarser(4).encode()),
+            launch=str(self.launches),
+            started_at=f"2026-01-02T03:04:{self.launches:02}+00:00",
+            window_s=5.0,
+            warmup=Warmup(0.0, True, 0, True),
+            counts=Counts(DONE, DONE, {}, 0),
+            client={"total": {"sent": DONE, "completed": DONE, "failed": {}, "in_flight": 0}},
+            seconds={"total": 5.2, "measured": 5.0},
             usage={"host": {"free_mb": 4000.0}, "processes": processes},
         )
 
@@ -138,6 +128,7 @@ def use(monkeypatch: pytest.MonkeyPatch, fake: Fake) -> Fake:
 
 
 SOAK: Final = ("soak", "noop", "--for", "5m", "--out", "run")
+TRAFFIC: Final = Traffic()
 
 
 def view_of(result: Result) -> View:
@@ -150,36 +141,23 @@ def processes(result: Result) -> dict[str, ViewRow]:
     return {point.name: point for point in points if point.dims["point"] == "process"}
 
 
-def soaked(fake: Fake, folder: Path) -> Result:
-    """The records of a soak without a command line."""
-    spec = SoakSpec(300.0, 5.0)
-    plan = list(planned_blocks(spec, ["default"], {}, soak_row(10, None, TRAFFIC)))
-    written = RunFolder.create(folder, now=datetime.now(UTC))
+def soaked(fake: Fake, blocks: int = 60, leak: float = 50.0) -> Result:
+    """The records of a soak of one launch."""
+    spec = SoakSpec(5.0 * blocks, 5.0, leak=leak)
+    plan = [*planned_blocks(spec, ["default"], {}, soak_row(10, None, TRAFFIC))]
     fake.launches += 1
-    with written:
-        suite = {"name": "soak", "soak": {"for_s": 300.0, "block_s": 5.0}}
-        written.append(run_record(written, "soak", tuple(plan), suite))
-        answered = 0
-        for planned in plan:
-            written.append(trial := fake.trial(planned, answered))
-            answered += trial.counts.completed
-    return read(folder)
+    trials = [fake.trial(block, at * DONE) for at, block in enumerate(plan)]
+    asked = replace(records.run(*plan), command="soak", suite={"name": "soak", "soak": vars(spec)})
+    return result_of([asked, *trials])
 
 
-TRAFFIC: Final = Traffic()
-
-
-def test_a_leak_is_found_in_its_process(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    use(monkeypatch, Fake({"proxy": still, "replica": leaking, "controller": still}))
-    assert run([*SOAK, "--fail-on", "leak"]) == 3
-    shown = capsys.readouterr()
-    text = " ".join(shown.out.split())
-    assert "Replica Shop grows by 1,08" in text
-    assert "Memory of 2 of 3 processes does not grow" in text
-    assert "gate: replica Shop grows by" in shown.err
-    replica, *others = processes(read(Path("run"))).values()
+def test_a_leak_is_found_in_its_process() -> None:
+    result = soaked(Fake({"proxy": still, "replica": leaking, "controller": still}))
+    leaks, steady, _ = view_of(result).findings
+    assert leaks.startswith("Replica Shop grows by 1,0")
+    assert steady.startswith("Memory of 2 of 3 processes does not grow")
+    assert gate(result)[0][0].startswith("replica Shop grows by 1,0")
+    replica, *others = processes(result).values()
     slope, hourly = replica.values["pss_mb_slope"], replica.values["mb_per_hour"].value
     assert slope.low < 1080 < slope.high  # type: ignore[operator]
     assert slope.value == pytest.approx(1080, rel=0.01)
@@ -189,67 +167,59 @@ def test_a_leak_is_found_in_its_process(
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_no_leak_is_not_called_one(seed: int, tmp_path: Path) -> None:
+def test_no_leak_is_not_called_one(seed: int) -> None:
     memory = dict.fromkeys(("proxy", "replica", "controller", "raylet", "gcs"), still)
-    result = soaked(Fake(memory, noise=0.5, seed=str(seed)), tmp_path / "run")
+    result = soaked(Fake(memory, noise=0.5, seed=str(seed)))
     assert not any(process.dims["leaks"] for process in processes(result).values())
 
 
-@pytest.mark.parametrize(
-    ("time", "mb", "verdict"),
-    [("1m", 2.0, "too short to say"), ("1m", 16.0, "grows"), ("2h", 2.0, "grows")],
-)
-def test_a_growth_that_may_be_a_warm_up_is_not_judged(
-    time: str, mb: float, verdict: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A controller took 2 MB in the first minute of a load of 30/s."""
-    blocks = {"1m": 12, "2h": 120}[time]  # each of 5.2 s here, so 1 and 10 minutes
-    slope = mb / (5 * RATE * (blocks - 1) / 1e6)
-    use(monkeypatch, Fake({"controller": lambda x: 90 + slope * x}, noise=0.02))
-    line = ["soak", "noop", "--for", time, "--out", "run", "--fail-on", "leak", "--leak", "5"]
-    assert run(line) == (3 if verdict == "grows" else 1)
-    assert processes(read(Path("run")))["controller"].dims["verdict"] == verdict
+@cases("blocks, mb, verdict", (12, 2, "too short to say"), (12, 16, "grows"), (120, 2, "grows"))
+def test_a_growth_that_may_be_a_warm_up_is_not_judged(blocks: int, mb: float, verdict: str) -> None:
+    """A controller took 2 MB in the first minute of a load of 30/s. 120 blocks are 10 minutes."""
+    slope = mb / (DONE * (blocks - 1) / 1e6)
+    result = soaked(Fake({"controller": lambda x: 90 + slope * x}, noise=0.02), blocks, leak=5.0)
+    assert processes(result)["controller"].dims["verdict"] == verdict
 
 
-def test_a_cache_that_fills_is_a_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    use(monkeypatch, Fake({"replica": caching}))
-    assert run([*SOAK, "--fail-on", "leak"]) == 0
+def test_a_cache_that_fills_is_a_warm_up() -> None:
+    replica = processes(soaked(Fake({"replica": caching})))["replica Shop"]
     seen = 9 * math.exp(-0.0015 / 0.004)  # behind the first block
-    replica = processes(read(Path("run")))["replica Shop"]
     assert replica.value("pss_mb_warm_up") == pytest.approx(seen, rel=0.05)
+    assert replica.dims["verdict"] == "does not grow"
 
 
-def test_what_is_too_short_is_not_judged(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_threads_that_grow_are_a_leak_too() -> None:
+    broken, _ = gate(soaked(Fake({"proxy": still}, threads=lambda x: 20 + 1000 * x)))
+    assert broken[0].startswith("proxy: threads grow by 999")
+
+
+@cases(
+    "memory, noise, slo, code, says",
+    (leaking, 0.05, "p99=50ms", 3, "gate: replica Shop grows by"),
+    (still, 40.0, "p99=50ms", 1, "gate: not judged: too short to say of replica Shop: another"),
+    (still, 0.05, "p99=1ms", 3, "slo: 10 connections"),  # over all blocks, not by block
+    (still, 0.05, "p99=50ms", 0, ""),
+)
+def test_the_gate(
+    memory: Level,
+    noise: float,
+    slo: str,
+    code: int,
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    use(monkeypatch, Fake({"replica": still}, noise=40.0))
-    assert run([*SOAK, "--fail-on", "leak,slo", "--slo", "p99=50ms"]) == 1
+    use(monkeypatch, Fake({"replica": memory}, noise=noise))
+    assert run([*SOAK, "--fail-on", "leak,slo", "--slo", slo]) == code
     shown = capsys.readouterr()
-    assert "Too short to say of replica Shop: another" in " ".join(shown.out.split())
-    assert "gate: not judged: too short to say of replica Shop" in shown.err
-    assert "met; least margin" in " ".join(shown.out.split())
+    found = [line for line in shown.err.splitlines() if line.startswith(("gate:", "slo:"))]
+    assert len(found) == bool(code) and all(line.startswith(says) for line in found)
+    assert ("met; least margin" in " ".join(shown.out.split())) == (slo == "p99=50ms")
 
 
-def test_an_slo_is_judged_over_all_blocks(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """And not block by block."""
-    use(monkeypatch, Fake({"replica": still}))
-    assert run([*SOAK, "--slo", "p99=1ms"]) == 3
-    assert capsys.readouterr().err.count("slo:") == 1
-
-
-def test_threads_that_grow_are_a_leak_too(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    use(monkeypatch, Fake({"proxy": still}, threads=lambda x: 20 + 1000 * x))
-    assert run([*SOAK, "--fail-on", "leak"]) == 3
-    assert "gate: proxy: threads grow by 999" in capsys.readouterr().err
-
-
-def test_replaced_and_added_processes_are_series_of_their_own(tmp_path: Path) -> None:
+def test_replaced_and_added_processes_are_series_of_their_own() -> None:
     """A pid that ends early is counted, not judged; one that comes later is."""
-    result = soaked(Fake({"replica": still, "proxy": still}), tmp_path / "run")
+    result = soaked(Fake({"replica": still, "proxy": still}))
     trials = []
     for at, trial in enumerate(result.trials):
         replica, proxy = trial.usage["processes"]
@@ -278,58 +248,33 @@ def test_a_resumed_soak_joins_the_slopes_of_its_launches(
     assert run(["soak", "--resume", "run"]) == 0 and len(fake.measured) == 60
 
 
+def test_blocks_are_a_row_for_compare_and_history() -> None:
+    (row,) = condensed(soaked(Fake({"proxy": still}))).trials
+    assert row.row.label == "10 connections"
+    assert row.metrics["throughput"].windows == (RATE,) * 60
+    assert row.counts.completed == 60 * DONE
+
+
 def test_a_day_of_blocks_fits_in_50_mb() -> None:
     """Of a load of 2,000 requests/s on a cluster with 25 processes: its record as it is written."""
     spec = SoakSpec(86_400.0, block_length_s(86_400.0))
     assert (spec.blocks, spec.block_s) == (1440, 60.0)
-    assert [block_length_s(one) for one in (30.0, 300.0, 3600.0)] == [5.0, 5.0, 60.0]
+    assert [block_length_s(for_s) for for_s in (30.0, 300.0, 3600.0)] == [5.0, 5.0, 60.0]
     draw = random.Random(1)
     plan = list(planned_blocks(spec, ["default"], {}, soak_row(10, None, TRAFFIC)))
     latency = Histogram.of(round(1e6 * draw.lognormvariate(1, 0.8)) for _ in range(120_000))
-    fake = Fake({f"role_{at}": still for at in range(25)})
-    block = fake.trial(plan[-1], 10**8)
+    block = Fake({f"role_{at}": still for at in range(25)}).trial(plan[-1], 10**8)
     whole = Metric("ns", "lower", histogram=latency.encode())
-    extra = {"latency": whole, "service_time": whole, "pickup": whole}
-    full = replace(block, metrics={**block.metrics, **extra})
+    times = dict.fromkeys(("latency", "service_time", "pickup"), whole)
+    full = replace(block, metrics={**block.metrics, **times})
     small = replace(bench.thinned(full, ()), usage=block.usage)
     assert set(small.metrics) == {"throughput", "latency"}
-    histogram = small.metrics["latency"].histogram
-    assert histogram is not None and sum(histogram["count"]) == 120_000
-    coarse = Histogram.decode(histogram)
+    coarse = small.metrics["latency"].values
+    assert coarse.count == 120_000
     for share in (0.5, 0.99):
         assert coarse.percentile(share) == pytest.approx(latency.percentile(share), rel=0.01)
-    planned = sum(len(json.dumps(vars(one), default=vars)) for one in plan)
+    planned = sum(len(json.dumps(vars(trial), default=vars)) for trial in plan)
     assert len(to_line(small)) * spec.blocks + planned < 50e6
-
-
-def test_levels_are_those_of_the_processes() -> None:
-    """Of this one, and of none that has ended."""
-    with serving() as server:
-        pid = os.getpid()
-        here = SimpleNamespace(pid=pid, role="proxy", title="ray::ProxyActor.run")
-        gone = SimpleNamespace(pid=2**22 + 1, role="replica", title="x")
-        usage = levels_of([here, gone])
-        assert server.url
-    (one,) = usage["processes"]
-    assert one["title"] == "ray::ProxyActor" and one["pid"] == pid
-    assert one["pss_mb"] > 5 and one["threads"] >= 1 and one["descriptors"] >= 3
-    assert usage["host"]["free_mb"] > 0
-
-
-def test_blocks_are_a_row_for_compare_and_history(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for at, rate in enumerate((300.0, 240.0), 1):
-        result = soaked(Fake({"proxy": still}, rate=rate), tmp_path / f"n{at}")
-        (row,) = condensed(result).trials
-        assert row.row.label == "10 connections"
-        assert row.metrics["throughput"].windows == (rate,) * 60
-        assert row.counts.completed == 60 * 5 * rate
-    assert run(["compare", "n1", "n2"]) == 0
-    assert "20 % slower" in capsys.readouterr().out
-    assert run(["history", "n1", "n2"]) == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert "against the run before: inconclusive, 20 % slower, 1 launch a side" in told
 
 
 def test_blocks_on_a_cluster_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -363,19 +308,22 @@ def test_blocks_on_a_cluster_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_server_that_runs_already_is_loaded(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Real loads in short blocks; in the place of Serve's processes stands this one."""
-    pid = os.getpid()
-    own = [SimpleNamespace(pid=pid, role="proxy", title="ray::ProxyActor")]
+    """Real loads in short blocks, each with the levels of the processes that have not ended; in
+    their place stands this one."""
+    here = SimpleNamespace(pid=os.getpid(), role="proxy", title="ray::ProxyActor.run")
+    gone = SimpleNamespace(pid=2**22 + 1, role="replica", title="x")
     for module in (bench, drive):
-        monkeypatch.setattr(module, "behind", lambda url: own)
-    spec = SoakSpec(0.8, 0.05)
-    monkeypatch.setattr(drive, "_spec", lambda options: spec)
+        monkeypatch.setattr(module, "behind", lambda url: [here, gone])
+    monkeypatch.setattr(drive, "_spec", lambda options: SoakSpec(0.8, 0.05))
     with serving() as server:
         url = ["--url", server.url]
         assert run(["soak", *url, "--out", "run", "--rate", "200", "--live", "plain"]) == 0
     assert "proxy" in capsys.readouterr().out
-    result = read(Path("run"))
-    assert len(result.trials) == 16 and all(one.usage["processes"] for one in result.trials)
+    usages = [trial.usage for trial in read(Path("run")).trials]
+    assert len(usages) == 16 and all(usage["host"]["free_mb"] > 0 for usage in usages)
+    for (levels,) in (usage["processes"] for usage in usages):
+        assert levels["title"] == "ray::ProxyActor" and levels["pid"] == os.getpid()
+        assert levels["pss_mb"] > 5 and levels["threads"] >= 1 and levels["descriptors"] >= 3
 
 
 def test_an_open_loop_has_room_when_it_falls_behind() -> None:

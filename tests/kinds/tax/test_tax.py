@@ -1,10 +1,8 @@
 """The command with planted figures: what it plans, says, keeps, resumes."""
 
-from __future__ import annotations
-
 import math
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,6 @@ from serve_bench.benchmarks.tax.lens import LENS
 from serve_bench.benchmarks.tax.request import LAYERS, TaxSuite, expected_s, tax_plan
 from serve_bench.benchmarks.versus.slicing import Slicing
 from serve_bench.cli import sitting as sittings
-from serve_bench.cli.program import run
 from serve_bench.cli.sitting import Outcome, Sitting
 from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.result import Metric, PlannedTrial, Trial
@@ -24,6 +21,7 @@ from serve_bench.store import read
 from serve_bench.view.document import ReportOptions
 from serve_bench.view.frame import ViewRow
 from serve_bench.view.lens import View, look
+from tests.fixtures import Call, Patch
 from tests.kinds.sitting import sit_through
 from tests.records import AT, ROWS
 from tests.versus_records import sliced
@@ -41,10 +39,9 @@ CPU = {"proxy": 600.0, "replica": 400.0}
 
 @dataclass
 class Fake:
-    """In the place of clusters: the requests/s of each layer. `stops`: rows after which a Ctrl-C
+    """In the place of clusters: layers with their RATES. `stops`: rows after which a Ctrl-C
     comes."""
 
-    rates: Mapping[str, float] = field(default_factory=lambda: RATES)
     sd: float = 0.0
     stops: int = 10**6
     measured: list[str] = field(default_factory=list)
@@ -58,7 +55,7 @@ class Fake:
 
     def trial(self, at: PlannedTrial) -> Trial:
         noise = random.Random(at.key).gauss(0, self.sd)
-        rate = self.rates.get(at.variant, 500.0) * math.exp(noise)
+        rate = RATES.get(at.variant, 500.0) * math.exp(noise)
         trial = sliced(at, rate, cpu_us=1000.0)
         done = sum(trial.client["slices"]["completed"])
         slices = {
@@ -70,14 +67,13 @@ class Fake:
         return replace(trial, client={**trial.client, "slices": slices})
 
 
-@pytest.fixture(autouse=True)
-def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.fixture
+def fake(monkeypatch: Patch, tmp_path: Path) -> Fake:
+    """Instead of clusters, in an empty folder."""
     monkeypatch.chdir(tmp_path)
-
-
-def use(monkeypatch: pytest.MonkeyPatch, fake: Fake) -> Fake:
-    monkeypatch.setattr(sittings, "outcome_of", fake.outcome_of)
-    return fake
+    made = Fake()
+    monkeypatch.setattr(sittings, "outcome_of", made.outcome_of)
+    return made
 
 
 def view() -> View:
@@ -90,12 +86,9 @@ def ratios(base: str) -> dict[str, ViewRow]:
     return {row.dims["layer"]: row for row in rows if row.dims["with"] == base}
 
 
-def test_each_layer_is_compared_with_the_first_and_the_one_before(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    use(monkeypatch, Fake())
-    assert run(["tax", "--out", "run"]) == 0
-    out = capsys.readouterr().out
+@pytest.mark.usefixtures("fake")
+def test_each_layer_is_compared_with_the_first_and_the_one_before(call: Call) -> None:
+    out, _ = call("tax", "--out", "run")
     text = " ".join(out.split())
     assert "1 connection: Serve, default costs 93.8 % (93.8 to 93.8 %) and" in text
     assert "The largest step is Serve by handle, 1 connection, after FastAPI on uvicorn" in text
@@ -119,9 +112,9 @@ def test_each_layer_is_compared_with_the_first_and_the_one_before(
     assert used == pytest.approx(CPU) and idle == pytest.approx([2.0, 1.0])
 
 
-def test_intervals_are_those_of_rounds_in_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    use(monkeypatch, Fake(sd=0.05))
-    assert run(["tax", "--out", "run", "--clients", "raw:100", "--layers", "uvicorn,default"]) == 0
+def test_intervals_are_those_of_rounds_in_pairs(fake: Fake, call: Call) -> None:
+    fake.sd = 0.05
+    call("tax", "--out", "run", "--clients", "raw:100", "--layers", "uvicorn,default")
     a, b = (point.values["throughput"].launches for point in view().points)
     logs = [math.log(b[number] / a[number]) for number in a]
     mean = sum(logs) / 6
@@ -133,27 +126,22 @@ def test_intervals_are_those_of_rounds_in_pairs(monkeypatch: pytest.MonkeyPatch)
     assert ratios("before")["default"].values == ratios("first")["default"].values
 
 
-def test_rows_that_are_missing_are_measured_on_all_layers(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fake = use(monkeypatch, Fake(stops=5))
-    assert run(["tax", "--rounds", "4", "--out", "run"]) == 130
+def test_rows_that_are_missing_are_measured_on_all_layers(fake: Fake, call: Call) -> None:
+    fake.stops = 5
+    call("tax", "--rounds", "4", "--out", "run", code=130)
     fake.stops = 10**6
-    assert run(["tax", "--resume", "run"]) == 0
+    call("tax", "--resume", "run")
     every = [f"{at}/{row}" for at in range(1, 5) for row in ("1 connection", "100 connections")]
     assert fake.measured == every
-    assert run(["tax", "--resume", "run", "--rounds", "+1"]) == 0
+    call("tax", "--resume", "run", "--rounds", "+1")
     rounds = {point.dims["rounds"] for point in view().points}
     assert len(fake.measured) == 10 and rounds == {5}
-    assert run(["tax", "--quick", "--resume", "run"]) == 2
-    assert "it does not go with --quick" in capsys.readouterr().err
+    assert "it does not go with --quick" in call("tax", "--quick", "--resume", "run", code=2)[1]
 
 
-def test_layers_are_drawn_and_a_handle_has_windows_of_its_own(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    use(monkeypatch, Fake())
-    assert run(["tax", "--protocol", "stream", "--out", "run"]) == 0
+@pytest.mark.usefixtures("fake")
+def test_layers_are_drawn_and_a_handle_has_windows_of_its_own(call: Call) -> None:
+    call("tax", "--protocol", "stream", "--out", "run")
     suite = TaxSuite.from_json(read(Path("run")).run.suite)
     assert TaxSuite.from_json(suite.to_json()) == suite
     rows = [row for one in tax_plan(suite) for row in one.rows]
@@ -188,15 +176,12 @@ def test_cpu_of_a_layer_is_without_what_it_uses_while_others_are_loaded() -> Non
     assert "server_cpu" not in cpu.added_to(trial).metrics
 
 
-def test_records_that_are_damaged_are_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    use(monkeypatch, Fake())
-    assert run(["tax", "--rounds", "1", "--out", "run"]) == 0
+@pytest.mark.usefixtures("fake")
+def test_records_that_are_damaged_are_named(call: Call) -> None:
+    call("tax", "--rounds", "1", "--out", "run")
     records = Path("run/records.jsonl")
     text = records.read_text()
     records.write_text(text.replace('"layers":["uvicorn"', '"layers":["x"', 1))
     assert records.read_text() != text
-    capsys.readouterr()
-    assert run(["report", "run"]) == 2
-    assert "suite.tax.layers: names no layers of this version" in capsys.readouterr().err
+    _, err = call("report", "run", code=2)
+    assert "suite.tax.layers: names no layers of this version" in err

@@ -6,14 +6,13 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from serve_bench.analysis.course import ReplicaCount, ReplicaLine
-from serve_bench.benchmarks.timeline.drops import AnswerDrop, describe_drops, find_drop
+from serve_bench.benchmarks.timeline.drops import describe_drops
 from serve_bench.benchmarks.timeline.lens import describe_rise, has_own_router
 from serve_bench.core.result import result_of
 from serve_bench.view.figures import known_values
 from serve_bench.view.frame import ViewRow
+from tests.cases import cases
 from tests.records import run
 
 IN, OUT = [False] * 10, [True] * 20
@@ -32,53 +31,38 @@ def launch(ended: list[int], waiting: int = 500, fewer: int = 4) -> Any:
     return trial, SimpleNamespace(out=(*IN, *OUT), replicas=ReplicaLine("Shop", counts))
 
 
-def drop_of(launch: Any) -> AnswerDrop | None:
-    trial, transient = launch
-    return find_drop(trial.course, transient)
-
-
 ENDED = [20] * 10 + [85] * 8 + [16] * 12  # so Serve's router answered after an overload
 
 
-def test_a_queue_that_does_not_drain_though_replicas_are_idle() -> None:
-    assert drop_of(launch(ENDED)) == AnswerDrop(11, 19, 16, 85, 4)
-
-
-@pytest.mark.parametrize(
-    ("rate", "wait_s", "named"), [(16, 0.5, True), (16, 0.025, False), (24, 0.5, False)]
-)
-def test_the_wait_of_the_router_is_named(rate: int, wait_s: float, named: bool) -> None:
-    """2 tasks for each of 4 replicas, a request each 0.5 s; by another wait it is another rate."""
+@cases("rate, wait_s, named", (16, 0.5, True), (16, 0.025, False), (24, 0.5, False))
+def test_a_queue_that_does_not_drain_though_replicas_are_idle(
+    rate: int, wait_s: float, named: bool
+) -> None:
+    """The wait of the router is named where the rate fits it: 2 tasks for each of 4 replicas, a
+    request each 0.5 s."""
     (text,) = describe_drops([launch(ENDED[:-12] + [rate] * 12)], wait_s)
     assert text.startswith(f"in 11 s from second 19 on, {rate} answers/s come while requests wait")
     assert "at most 4 replicas gave 85/s before: the replicas are not the limit" in text
     assert ("16/s fits what Serve's router gives once requests queue" in text) == named
 
 
-@pytest.mark.parametrize(
-    ("ended", "waiting"),
-    [
-        ([100] * 10 + [60] * 20, 500),  # more than half as many
-        ([100] * 10 + [0, 163, 5, 206, 9] * 4, 500),  # bursts
-        ([100] * 26 + [10] * 4, 500),  # a pause
-        ([100] * 10 + [10] * 20, 20),  # hardly one waits: few are due
-    ],
+@cases(
+    "ended, waiting, running",
+    ([100] * 10 + [60] * 20, 500, 4),  # more than half as many
+    ([100] * 10 + [0, 163, 5, 206, 9] * 4, 500, 4),  # bursts
+    ([100] * 26 + [10] * 4, 500, 4),  # a pause
+    ([100] * 10 + [10] * 20, 20, 4),  # hardly one waits: few are due
+    ([200] * 10 + [50] * 20, 500, 1),  # by fewer replicas
 )
-def test_what_is_no_drop(ended: list[int], waiting: int) -> None:
-    assert drop_of(launch(ended, waiting)) is None
+def test_what_is_no_drop(ended: list[int], waiting: int, running: int) -> None:
+    assert not [*describe_drops([launch(ended, waiting, running)], None)]
 
 
-def test_fewer_replicas_have_no_measure_in_more() -> None:
-    assert drop_of(launch([200] * 10 + [50] * 20, fewer=1)) is None
-
-
-@pytest.mark.parametrize(
-    ("cell", "tables", "own"),
-    [
-        ({}, {"user_config": {}}, False),
-        ({"Shop.request_router_config.max_backoff_s": 0.025}, {}, True),
-        ({}, {"request_router_config": {"max_backoff_s": 0.025}}, True),
-    ],
+@cases(
+    "cell, tables, own",
+    ({}, {"user_config": {}}, False),
+    ({"Shop.request_router_config.max_backoff_s": 0.025}, {}, True),
+    ({}, {"request_router_config": {"max_backoff_s": 0.025}}, True),
 )
 def test_a_deployment_may_have_a_router_of_its_own(
     cell: dict[str, Any], tables: dict[str, Any], own: bool

@@ -30,8 +30,9 @@ SERVICE_S = 0.05
 SLO = parse_slo("p99=700ms,errors=1%")
 
 
-def course_of(server: SteppedServer, stages: str, changes: list[dict[str, Any]]) -> Any:
-    """The trial of a load over time on the server; `changes`: what Serve would have said."""
+def course_of(server: SteppedServer, stages: str, *changes: tuple[float, int, int]) -> Any:
+    """The trial of a load over time on the server, and its figures; `changes`: what Serve would
+    have said, as moments (s), wanted and running replicas."""
     timeline = timeline_of(stages, connections=50)
     zero: list[int] = []
 
@@ -44,9 +45,13 @@ def course_of(server: SteppedServer, stages: str, changes: list[dict[str, Any]])
     with server:
         load = load_of(timeline, Load(Request(server.url)), "run", "known")
         result = drive_load(load, timing_of(timeline), log=log, on_measure=begin)
-    said = [{**one, "at_ns": zero[0] + int(one["at_s"] * 1e9)} for one in changes]
-    for one in said:
-        del one["at_s"]
+    said = [
+        {
+            **{"at_ns": zero[0] + int(at_s * 1e9), "deployment": "default:Shop", "draining": 0},
+            **{"wanted": wanted, "starting": wanted - running, "running": running},
+        }
+        for at_s, wanted, running in changes
+    ]
     trial = with_course(
         trial_of(planned, "", "now", result, 1.0),
         log,
@@ -59,23 +64,9 @@ def course_of(server: SteppedServer, stages: str, changes: list[dict[str, Any]])
         after_s=0.0,
         interrupted=False,
     )
-    whole = [
-        (begin, begin + one.duration_s, one.rate)
-        for begin, one in zip(timeline.begins, timeline.stages, strict=True)
-    ]
+    ends = (*timeline.begins[1:], float(timeline.seconds))
+    whole = [*zip(timeline.begins, ends, strict=True)]
     return trial, transient_of(trial.course, bounds_of(trial.slices, SLO), whole)
-
-
-def replicas(at_s: float, wanted: int, running: int) -> dict[str, Any]:
-    """What Serve says of a deployment."""
-    return {
-        "at_s": at_s,
-        "deployment": "default:Shop",
-        "wanted": wanted,
-        "starting": wanted - running,
-        "running": running,
-        "draining": 0,
-    }
 
 
 @pytest.mark.alone
@@ -85,15 +76,15 @@ def test_capacity_that_comes_at_a_known_moment() -> None:
     queue of the first, and each that comes then is served at once: 3 s behind the begin of the
     stage."""
     server = SteppedServer([(0.0, 1), (6.0, 3)], SERVICE_S)
-    changes = [replicas(-1.0, 1, 1), replicas(4.0, 3, 1), replicas(6.0, 3, 3)]
-    trial, figures = course_of(server, "10:3s,40:9s,10:3s", changes)
+    changes = [(-1.0, 1, 1), (4.0, 3, 1), (6.0, 3, 3)]
+    trial, figures = course_of(server, "10:3s,40:9s,10:3s", *changes)
     first, rise, last = figures.stages
-    assert (first.out_s, first.held_s) == (0, 0) and last.out_s == 0
-    assert rise.held_s == pytest.approx(3.0, abs=0.3)
-    assert rise.further_s == pytest.approx(3.0, abs=0.02)
-    assert (rise.needed, rise.most_replicas, rise.overshoot) == (3, 3, 0)
-    assert rise.needed_s == pytest.approx(3.0, abs=0.02)
-    assert rise.out_s == 3 and not any(figures.lost.values())
+    assert (first["out_s"], first["held_s"], last["out_s"]) == (0, 0, 0)
+    assert rise["held_s"] == pytest.approx(3.0, abs=0.3)
+    assert rise["further_s"] == pytest.approx(3.0, abs=0.02)
+    assert (rise["needed"], rise["most_replicas"], rise["overshoot"]) == (3, 3, 0)
+    assert rise["needed_s"] == pytest.approx(3.0, abs=0.02)
+    assert (rise["out_s"], figures.whole["lost"]) == (3, 0)
     course = trial.course
     assert course["due"] == [10] * 3 + [40] * 9 + [10] * 3
     assert course["answered"] == course["due"] and sum(course["sent"]) == sum(course["due"])
@@ -101,29 +92,30 @@ def test_capacity_that_comes_at_a_known_moment() -> None:
     assert course["waiting"][5] == pytest.approx(60, abs=3)
     highest = max(one["max"] for one in course["latency"] if one is not None)
     assert highest == pytest.approx(60 * SERVICE_S * 1e9, rel=0.1)
-    assert figures.replica_s == pytest.approx(4.0 + 2 * 3 + 9 * 3, abs=0.1)
+    assert figures.whole["replica_s"] == pytest.approx(4.0 + 2 * 3 + 9 * 3, abs=0.1)
 
 
 @pytest.mark.alone
 def test_requests_that_are_dropped_are_lost_each_in_its_second() -> None:
     """Requests 25 to 27 and 41 of 20/s: three of the second 1, one of the second 2."""
     server = SteppedServer([(0.0, 20)], SERVICE_S, drops=(25, 26, 27, 41))
-    trial, figures = course_of(server, "20:4s", [])
+    trial, figures = course_of(server, "20:4s")
     assert server.dropped == [25, 26, 27, 41]
-    assert figures.lost == {"reset": 4} and figures.answered == 76
+    assert figures.whole["lost.reset"] == figures.whole["lost"] == 4
+    assert figures.whole["answered"] == 76
     assert trial.course["failed"]["reset"] == [0, 3, 1, 0]
     assert trial.course["answered"] == [20, 17, 19, 20]
     assert [error for *_, error in trial.course["lost"]] == ["reset"] * 4
     # 15 % and 5 % are above 1 %.
     assert figures.out == (False, True, True, False)
-    assert figures.replicas.counts == () and figures.replica_s is None
+    assert figures.replicas.counts == () and figures.whole["replica_s"] is None
 
 
 @pytest.mark.alone
 def test_a_pause_has_seconds_without_a_request() -> None:
     """They are not judged, and no second of 0 ms."""
     server = SteppedServer([(0.0, 20)], SERVICE_S)
-    trial, figures = course_of(server, "20:1s,0:2s,20:1s", [])
+    trial, figures = course_of(server, "20:1s,0:2s,20:1s")
     assert trial.course["due"] == [20, 0, 0, 20]
     assert figures.out == (False, None, None, False)
     assert trial.course["latency"][1:3] == [None, None]

@@ -1,36 +1,25 @@
-"""The command on a server without Serve: what it plans, refuses, keeps, and says in each form."""
+"""The command on a server without Serve: what it plans, keeps, and says."""
 
 from __future__ import annotations
 
-import csv
-import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from serve_bench.analysis.course import Figures
 from serve_bench.benchmarks.timeline.condensed import condensed
+from serve_bench.benchmarks.timeline.lens import LENS, mean_values
 from serve_bench.cli.program import run
 from serve_bench.store import read
+from serve_bench.view.document import ReportOptions
+from serve_bench.view.figures import Value
+from serve_bench.view.lens import look
+from tests.cases import cases
 from tests.stepped_server import SteppedServer
 
 pytestmark = pytest.mark.process
 
 STAGES = "20:2s,40:2s"
-
-Command = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def command(capsys: pytest.CaptureFixture[str]) -> Command:
-    """Runs a command line: exit code, stdout, stderr."""
-
-    def call(*words: object) -> tuple[int, str, str]:
-        code = run([str(one) for one in words])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
 
 
 @pytest.fixture(scope="module")
@@ -50,43 +39,37 @@ def test_a_run_of_a_url(folder: Path) -> None:
     result = read(folder)
     first, second = result.trials
     assert first.course["due"] == second.course["due"] == [20, 20, 40, 40]
-    lost = [len(one.course["lost"]) for one in (first, second)]
+    lost = [len(trial.course["lost"]) for trial in (first, second)]
     assert sum(lost) == 1 and not result.failures
+    view = look(result, ReportOptions(), LENS).view
+    (cell,) = view.rows
+    assert [*cell.values["lost.reset"].launches.values()] == lost
+    assert cell.dims["launches"] == len(cell.values["out_s"].launches) == 2
+    seconds = [point for point in view.points if point.dims["point"] == "second"]
+    assert [point.value("due") for point in seconds] == [20, 20, 40, 40] * 2
+    assert {point.dims["slo"] for point in seconds} == {"in", "out"}
+    assert "1 of 240 requests was lost: 1 reset" in view.findings[0]
 
 
-def test_forms(folder: Path, command: Command, tmp_path: Path) -> None:
-    """CSV has each second of JSON; a table says the headline; a page has the lanes."""
-    code, text, _ = command("report", folder, "--format", "json")
-    data = json.loads(text)
-    (cell,) = data["rows"]
-    assert code == 0 and cell["dims"]["launches"] == 2
-    assert sum(cell["figures"]["lost.reset"]["launches"].values()) == 1
-    assert len(cell["figures"]["out_s"]["launches"]) == 2
-    _, text, _ = command("report", folder, "--format", "csv")
-    rows = list(csv.DictReader(text.splitlines()))
-    cells = [one for one in rows if one["section"] == "seconds"]
-    assert [int(one["text"]) for one in cells if one["column"] == "due"] == [20, 20, 40, 40] * 2
-    seconds = [row["figures"] for row in data["points"] if row["dims"]["point"] == "second"]
-    p99_ms = [float(one["value"]) for one in cells if one["column"] == "p99 ms"]
-    assert p99_ms == pytest.approx([row["latency_p99"]["value"] / 1e6 for row in seconds])
-    assert {one["text"] for one in cells if one["column"] == "slo"} == {"in", "out"}
-    _, text, _ = command("report", folder, "--verbose")
-    assert "1 of 240 requests was lost: 1 reset" in " ".join(text.split())
-    page = tmp_path / "page.html"
-    assert command("report", folder, "--format", "html", "--output", page)[0] == 0
-    assert "Course: url, launch 1" in page.read_text()
+def test_figures_over_launches() -> None:
+    """t(2, 0.975) = 4.303 and sd 1: 2 ± 2.48, not below 0. A class that a launch lacks is 0."""
+    launches: list[Figures] = [{"out_s": at} for at in (1, 2, 3, None)]
+    launches[1]["lost.cut"] = 4
+    values = mean_values(dict(enumerate(launches)))
+    out, alone = values["out_s"], mean_values({1: {"out_s": 3.0, "held_s": None}})
+    assert (out.value, out.low, out.missing) == (2.0, 0.0, 1)
+    assert out.high == pytest.approx(4.484, abs=1e-3) and values["lost.cut"].value == 1.0
+    assert alone == {"out_s": Value(3.0, launches={1: 3.0})}
 
 
-def test_the_gate(folder: Path, command: Command) -> None:
+@cases("slo, code", ("p99=2s", 0), ("p50=1ms", 3))
+def test_the_gate(slo: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A run of which a second was out breaks it, and one that holds does not."""
-    server = SteppedServer([(0.0, 20)], 0.02)
-    with server:
-        words = ["timeline", "--url", server.url, "--stages", "20:1s", "--out", folder / "good"]
-        code, _, err = command(*words, "--fail-on", "slo", "--slo", "p99=2s")
-        assert (code, "gate" in err) == (0, False)
-        words[-1] = folder / "bad"
-        code, _, err = command(*words, "--fail-on", "slo", "--slo", "p50=1ms")
-    assert code == 3 and "gate: url: 1 s out of the SLO in 1 launch (p50 <= 1 ms" in err
+    with SteppedServer([(0.0, 20)], 0.02) as server:
+        words = ["timeline", "--url", server.url, "--stages", "20:1s", "--out", str(tmp_path / "r")]
+        assert run([*words, "--fail-on", "slo", "--slo", slo]) == code
+    says = "gate: url: 1 s out of the SLO in 1 launch (p50 <= 1 ms"
+    assert (says in capsys.readouterr().err) == bool(code)
 
 
 def test_what_compare_reads(folder: Path) -> None:
@@ -101,17 +84,9 @@ def test_what_compare_reads(folder: Path) -> None:
     assert {one.key for one in result.plan} == {one.key for one in result.trials}
 
 
-@pytest.mark.parametrize(
-    "suite", ["autoscale_step", "autoscale_spike", "rolling_update", "replica_death"]
-)
-def test_the_shipped_suites(suite: str, command: Command) -> None:
+@cases("suite", "autoscale_step", "autoscale_spike", "rolling_update", "replica_death")
+def test_the_shipped_suites(suite: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Each takes less than two minutes."""
-    code, out, _ = command("timeline", suite, "--dry-run")
-    assert code == 0 and "SLO of each second: p99 <= 300 ms" in out
-    assert "about 1 min" in out.splitlines()[-1]
-
-
-def test_a_suite_of_timeline_is_none_of_run(command: Command) -> None:
-    """It is refused with the command that takes it."""
-    code, _, err = command("run", "scenarios/rolling_update.toml", "--dry-run")
-    assert code == 2 and "is a suite of serve-bench timeline" in err
+    assert run(["timeline", suite, "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "SLO of each second: p99 <= 300 ms" in out and "about 1 min" in out.splitlines()[-1]

@@ -1,7 +1,5 @@
 """Jobs at once: what came of each, who is heard, and that none is left behind."""
 
-from __future__ import annotations
-
 import _thread
 import threading
 from collections.abc import Callable
@@ -85,9 +83,7 @@ def test_what_is_not_foreseen_stops_all_and_is_raised() -> None:
 
 
 def test_ctrl_c_stops_all_and_is_raised() -> None:
-    bench = Bench()
-
-    heard = threading.Event()
+    bench, heard = Bench(), threading.Event()
     bench.hear = lambda place, words: heard.set()  # type: ignore[method-assign]
 
     def interrupting(tell: Tell) -> str:

@@ -1,10 +1,4 @@
-"""The reports of a comparison, of easy numbers.
-
-Three rows in six rounds: improved tenfold, the same with a doubt, regressed; an A/A run; two stored
-runs of three launches, of which each has a row of its own.
-"""
-
-from __future__ import annotations
+"""What the report of a comparison says, of easy numbers."""
 
 import json
 from dataclasses import replace
@@ -13,62 +7,37 @@ from typing import Any
 import pytest
 
 from serve_bench.analysis.comparing import floors_of, of_runs, of_versus
-from serve_bench.analysis.comparing.model import Comparing
-from serve_bench.cli.show import render_comparing
-from serve_bench.core.result import Failure, Launch, Result, result_of
+from serve_bench.core.result import Failure, Launch, result_of
 from serve_bench.view.comparison import view_comparison
 from tests.records import AT, ROWS, failure_of
-from tests.rendering import render
+from tests.rendering import render, render_comparing
 from tests.versus_records import micro_result, one_launch, rates, sliced, versus_result, versus_run
 
-THREE = {ROWS[0]: rates(325.0, 3188.0), ROWS[1]: rates(452.0, 440.0), ROWS[2]: rates(580.0, 520.0)}
+ROW = ROWS[2]
 TWINS = ("default (A)", "default (B)")
-BOUND = {"client_bound": True, "reasons": ["never idle: 0.93"]}
-
-
-def versus() -> Result:
-    failure = Failure("trial", "no answer within 5 s", AT, variant="optimized", round=3)
-    return versus_result(
-        THREE,
-        a={"steady": 1.02},
-        b={"steady": 1.1, "failed": 3, "verdict": BOUND},
-        others=[failure],
-    )
-
-
-def aa() -> Result:
-    return versus_result({ROWS[2]: rates(580.0, 580.0, wobble=3.0)}, labels=TWINS)
-
-
-def stored() -> Comparing:
-    before = micro_result({ROWS[0]: [320, 330, 325], ROWS[2]: [580, 590, 570]})
-    failure = Failure("trial", "no answer within 5 s", AT, variant="optimized", round=3)
-    after = micro_result(
-        {ROWS[0]: [290, 305, 280], ROWS[1]: [450, 455, 460]},
-        "after",
-        variants=("optimized",),
-        others=[failure],
-    )
-    return of_runs(before, after, noise=of_versus(aa()))
+FAILURE = Failure("trial", "no answer within 5 s", AT, variant="optimized", round=3)
 
 
 def test_a_failure_is_said_once() -> None:
-    assert render(versus(), verbose=True).count("no answer within 5 s") == 1
-    assert render_comparing(stored()).count("no answer within 5 s") == 1
-    result = versus_result(THREE)
+    result = versus_result({ROW: rates(580.0, 520.0)}, b={"failed": 3}, others=[FAILURE])
+    assert render(result, verbose=True).count(FAILURE.message) == 1
+    before = micro_result({ROW: [580, 590, 570]})
+    after = micro_result({ROW: [290, 305]}, "after", variants=("optimized",), others=[FAILURE])
+    assert render_comparing(of_runs(before, after)).count(FAILURE.message) == 1
+    result = versus_result()
     struck = replace(result, failures=(failure_of(result.trials[3], "raylet 7 ended"),))
     assert render(struck).count("raylet 7 ended") == 1
 
 
 def test_a_comparison_fits_a_screen() -> None:
-    result = versus_result({ROWS[2]: rates(580.0, 590.0, wobble=9.0)}, b={"failed": 3})
+    result = versus_result({ROW: rates(580.0, 590.0, wobble=9.0)}, b={"failed": 3})
     lines = render(result).splitlines()
     assert "inconclusive" in lines[0] and len(lines) <= 25 and max(map(len, lines)) <= 80
 
 
 def test_the_floor_raises_thresholds_and_is_said() -> None:
-    noise = of_versus(versus_result({ROWS[2]: rates(580.0, 580.0, wobble=15.0)}, labels=TWINS))
-    found = of_versus(versus(), noise=noise)
+    noise = of_versus(versus_result({ROW: rates(580.0, 580.0, wobble=15.0)}, labels=TWINS))
+    found = of_versus(versus_result({ROW: rates(580.0, 520.0)}), noise=noise)
     raised = floors_of(noise)["throughput"]
     assert raised > 0.1
     assert view_comparison(found).comparisons[0].value("alarm_threshold") == raised
@@ -88,15 +57,13 @@ def test_commit_sources_and_packages_of_each_side_and_what_differs_are_said() ->
         packages = ["click==8.3", "keyring==1.0", f"protobuf=={protobuf}"]
         return {**launch.proof, "app": app, "packages": packages}
 
-    launches = tuple(replace(one, proof=proof(one)) for one in result.launches)
-    result = replace(result, launches=launches)
-    differs = [
+    launches = tuple(replace(launch, proof=proof(launch)) for launch in result.launches)
+    verdict, _, b = json.loads(render(replace(result, launches=launches), "json"))["points"]
+    assert verdict["dims"]["differs"] == [
         "app commit abc1234 -> def5678 (2 uncommitted changes)",
         "app sources 99999999 -> 77777777",
         "protobuf 6.33 -> 7.1",
     ]
-    verdict, _, b = json.loads(render(result, "json"))["points"]
-    assert verdict["dims"]["differs"] == differs
     # No secret, despite its name.
     assert b["dims"]["launches"][0]["proof"]["packages"][1] == "keyring==1.0"
 
@@ -108,11 +75,8 @@ def test_rounds_that_failed_are_missing_aloud() -> None:
     text = " ".join(render(result_of([run, *trials])).split())
     assert "11.7 times as fast as default (11.7 to 11.7): improved, 4 of 6 rounds" in text
     assert "! 4 of 6 rounds measured" in text
-
-
-def test_nothing_measured_is_shown_as_such() -> None:
-    result = result_of([versus_run(), one_launch("default", 1)])
-    assert "inconclusive, throughput not measured, 0 of 6 rounds" in render(result, "markdown")
+    nothing = result_of([run, one_launch("default", 1)])
+    assert "inconclusive, throughput not measured, 0 of 6 rounds" in render(nothing, "markdown")
 
 
 def test_the_hop_in_which_the_difference_is() -> None:

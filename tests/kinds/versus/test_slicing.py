@@ -1,7 +1,5 @@
 """How long a slice is, by what was seen to drain; the connections are those of the row."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,6 +19,7 @@ from serve_bench.benchmarks.versus.slicing import (
     slicing_from,
 )
 from serve_bench.core.load_result import Slice
+from tests.cases import cases
 
 
 def settle(drain: Callable[[float], float], slice_s: float | None = None) -> tuple[Slicing, int]:
@@ -33,17 +32,11 @@ def settle(drain: Callable[[float], float], slice_s: float | None = None) -> tup
     return next_, len(looks)
 
 
-@pytest.mark.parametrize(
-    ("drain_s", "slice_s", "looks"),
-    [
-        (0.0, 0.05, 1),
-        (0.007, 0.05, 1),
-        (0.011, 0.08, 1),
-        (0.02, 0.14, 2),
-        (100 / 1000, 0.7, 2),  # 100 connections to a server of 1,000 a second
-        (100 / 350, LONGEST_S, 2),
-        (LONGEST_S / DRAINS, LONGEST_S, 2),
-    ],
+@cases(
+    "drain_s, slice_s, looks",
+    *((0.0, 0.05, 1), (0.007, 0.05, 1), (0.011, 0.08, 1), (0.02, 0.14, 2)),
+    (100 / 1000, 0.7, 2),  # 100 connections to a server of 1,000 a second
+    *((100 / 350, LONGEST_S, 2), (LONGEST_S / DRAINS, LONGEST_S, 2)),
 )
 def test_the_load_is_the_one_named_and_slices_grow_with_the_drain(
     drain_s: float, slice_s: float, looks: int
@@ -83,14 +76,10 @@ def test_looking_ends() -> None:
     assert looks <= MOST_LOOKS
 
 
-def test_pairs_fill_the_time_and_are_never_one() -> None:
-    sliced = Slicing("slices", 0.05, 100, drain_s=0.03)
-    assert sliced.pairs(8.0) == 100
-    assert Slicing("slices", 2.0, 1, drain_s=0.3).pairs(2.0) == 2
+def test_pairs_fill_the_time_and_a_round_whose_drains_have_grown_is_short() -> None:
+    assert Slicing("slices", 0.05, 100, drain_s=0.03).pairs(8.0) == 100
+    assert Slicing("slices", 2.0, 1, drain_s=0.3).pairs(2.0) == 2  # never one
     assert in_windows(4, 0.0, "why").pairs(8.0) == 8
-
-
-def test_a_round_whose_drains_have_grown_is_short() -> None:
     sliced = Slicing("slices", 0.05, 100, drain_s=0.008)
     assert not sliced.short((0.001, 0.0099)) and sliced.short((0.001, 0.0101))
     assert not replace(sliced, method="windows").short((9.0, 9.0))

@@ -1,10 +1,7 @@
 """A run of versus that ends once it is settled, and one that goes on after its end."""
 
-from __future__ import annotations
-
 import json
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -16,138 +13,116 @@ from serve_bench.analysis.comparing import of_versus
 from serve_bench.benchmarks.versus.bench import SHORTEST_SIDE_S, Pairs
 from serve_bench.benchmarks.versus.flags import rounds_in_all
 from serve_bench.benchmarks.versus.request import VersusSuite, check_budget, expected_s, versus_plan
-from serve_bench.cli.program import run
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Record, Result, Resume, RunStop, result_of
 from serve_bench.view.verdict_words import headline
+from tests.cases import cases
+from tests.fixtures import Call, Patch
 from tests.kinds.versus.test_versus_request import suite
 from tests.records import AT, ROWS, store_run
 from tests.versus_records import planned, rates, versus_result
 
 ROW = ROWS[2]
 SETTLED = RunStop(4, 6, "settled", AT)
+CLEAR = versus_result({ROW: rates(580.0, 6850.0)}, looks=True)
+NOISY = versus_result({ROW: rates(580.0, 575.0, wobble=9.0)}, looks=True)
 
 
-def over(
-    result: Result, folder: Path, budget_s: float | None = None
-) -> Callable[[int], RunStop | None]:
-    """Why a run with these records ends after the round at a place."""
+def stop_after(result: Result, folder: Path, budget_s: float | None = None) -> RunStop | None:
+    """Why a run of which these are the first three rounds ends after them."""
+    first = replace(result, trials=tuple(trial for trial in result.trials if trial.round <= 3))
     suite = VersusSuite.from_json({**result.run.suite, "rounds": 6})
-    pairs = Pairs(suite, versus_plan(suite), store_run(folder, result), "x", budget_s=budget_s)
+    pairs = Pairs(suite, versus_plan(suite), store_run(folder, first), "x", budget_s=budget_s)
     plan = pairs.plan()
-
-    def ask(place: int) -> RunStop | None:
-        plan.expected_s(place, None)
-        return plan.over()
-
-    return ask
-
-
-def short(result: Result, rounds: int) -> Result:
-    return replace(result, trials=tuple(one for one in result.trials if one.round <= rounds))
+    plan.expected_s(2, None)
+    return plan.over()
 
 
 def test_it_ends_after_the_round_that_settles_it(tmp_path: Path) -> None:
-    clear = short(versus_result({ROW: rates(580.0, 6850.0)}, looks=True), 3)
-    stop = over(clear, tmp_path / "clear")(2)
+    stop = stop_after(CLEAR, tmp_path / "clear")
     assert stop is not None and (stop.after_round, stop.of, stop.why) == (3, 6, "settled")
-    noisy = short(versus_result({ROW: rates(580.0, 575.0, wobble=9.0)}, looks=True), 3)
-    assert over(noisy, tmp_path / "noisy")(2) is None
-
-
-def test_without_looks_it_measures_all_rounds(tmp_path: Path) -> None:
-    clear = short(versus_result({ROW: rates(580.0, 6850.0)}), 3)
-    assert over(clear, tmp_path)(2) is None
+    assert stop_after(NOISY, tmp_path / "noisy") is None
+    unseen = versus_result({ROW: rates(580.0, 6850.0)})
+    assert stop_after(unseen, tmp_path / "without looks") is None
 
 
 def test_no_round_begins_that_would_end_after_the_budget(tmp_path: Path) -> None:
-    noisy = versus_result({ROW: rates(580.0, 575.0, wobble=9.0)}, looks=True)
-    suite = VersusSuite.from_json({**noisy.run.suite, "rounds": 6})
+    suite = VersusSuite.from_json({**NOISY.run.suite, "rounds": 6})
     next_s = expected_s(suite, versus_plan(suite)[3:4])
-    stop = over(short(noisy, 3), tmp_path / "short", next_s - 1)(2)
+    stop = stop_after(NOISY, tmp_path / "short", next_s - 1)
     assert stop is not None and (stop.after_round, stop.why) == (3, "budget")
-    assert over(short(noisy, 3), tmp_path / "long", next_s + 1)(2) is None
+    assert stop_after(NOISY, tmp_path / "long", next_s + 1) is None
 
 
 def test_what_is_planned_behind_a_stop_is_not_missing() -> None:
-    whole = versus_result({ROW: rates(580.0, 6850.0)}, looks=True)
-    records: list[Record] = [whole.run]
-    records += [one for one in whole.trials if one.round <= 4]
+    records: list[Record] = [CLEAR.run, *(one for one in CLEAR.trials if one.round <= 4)]
     assert len(result_of(records).missing) == 4
     stopped = result_of([*records, SETTLED])
     assert (stopped.missing, stopped.stop, stopped.last) == ((), SETTLED, 4)
     assert "4 rounds (settled after 4 of at most 6 rounds)" in headline(of_versus(stopped))
-    added = tuple(
-        planned(side, 7, ROW, whole.run.plan[0].cell) for side in ("default", "optimized")
-    )
+    cell = CLEAR.run.plan[0].cell
+    added = tuple(planned(side, 7, ROW, cell) for side in ("default", "optimized"))
     resumed = result_of([*records, SETTLED, Resume((), AT, rounds=7, plan=added)])
     assert resumed.stop is None and resumed.missing[-2:] == added
     assert len(resumed.missing) == 6
 
 
-@pytest.mark.parametrize(
-    ("text", "why", "last"),
-    [
-        (None, None, 6),
-        (None, "settled", 4),
-        (None, "budget", 6),  # what the budget left is measured
-        ("+6", "settled", 10),
-        ("+2", None, 8),
-        ("5", "settled", 5),
-        ("9", None, 9),
-    ],
+@cases(
+    "text, why, last",
+    (None, None, 6),
+    (None, "settled", 4),
+    (None, "budget", 6),  # what the budget left is measured
+    ("+6", "settled", 10),
+    ("+2", None, 8),
+    ("5", "settled", 5),
+    ("9", None, 9),
 )
 def test_a_run_goes_on_up_to(
     text: str | None, why: Literal["settled", "budget"] | None, last: int
 ) -> None:
-    whole = versus_result({ROW: rates(580.0, 6850.0)}, looks=True)
-    earlier = short(whole, 4)
+    earlier = replace(CLEAR, trials=tuple(trial for trial in CLEAR.trials if trial.round <= 4))
     if why is not None:
         earlier = replace(earlier, stop=RunStop(4, 6, why, AT), last=4)
     assert rounds_in_all(text, earlier, 6) == last
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("3", "--rounds: 3: 6 are measured; .N adds rounds to them"),
-        ("+0", "--rounds: '0' is not allowed"),
-        ("+", "--rounds: '' is not allowed; it takes 1 to 1,000"),
-        ("+9999999", "--rounds: '9999999' is not allowed; it takes 1 to 1,000"),
-    ],
+@cases(
+    "text, message",
+    ("3", "--rounds: 3: 6 are measured; .N adds rounds to them"),
+    ("+0", "--rounds: '0' is not allowed"),
+    ("+", "--rounds: '' is not allowed; it takes 1 to 1,000"),
+    ("+9999999", "--rounds: '9999999' is not allowed; it takes 1 to 1,000"),
 )
 def test_rounds_that_cannot_be_added_are_refused(text: str, message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        rounds_in_all(text, versus_result({ROW: rates(580.0, 6850.0)}), 6)
+        rounds_in_all(text, CLEAR, 6)
 
 
-@pytest.mark.parametrize(
-    ("flags", "code", "word"),
-    [
-        ("", 0, "slower"),
-        ("--fail-on slower", 3, "slower"),
-        ("--fail-on regressed", 0, "slower"),
-        ("--fail-on regressed --threshold 2%", 3, "regressed"),
-        ("--gate p99", 0, "slower"),
-    ],
+@cases(
+    "flags, code, word",
+    ("", 0, "slower"),
+    ("--fail-on slower", 3, "slower"),
+    ("--fail-on regressed", 0, "slower"),
+    ("--fail-on regressed --threshold 2%", 3, "regressed"),
+    ("--gate p99", 0, "slower"),
 )
 def test_a_stored_run_is_judged_by_another_gate(
-    flags: str, code: int, word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    flags: str, code: int, word: str, tmp_path: Path, call: Call
 ) -> None:
     folder = store_run(tmp_path / "run", versus_result({ROW: rates(500.0, 485.0, wobble=0.5)}))
-    assert run(["report", str(folder), "--format", "json", *flags.split()]) == code
-    verdict = json.loads(capsys.readouterr().out)["points"][0]
+    out, _ = call("report", folder, "--format", "json", *flags.split(), code=code)
+    verdict = json.loads(out)["points"][0]
     assert verdict["dims"]["verdict"] == word
     assert verdict["dims"]["gate"] == ["throughput", *(["p99"] if "p99" in flags else [])]
     threshold = 0.02 if "2%" in flags else 0.05
     assert verdict["figures"]["alarm_threshold"]["value"] == threshold
 
 
-def test_a_gate_is_for_one_run_of_versus(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_gate_is_for_one_run_of_versus(call: Call) -> None:
     runs = ["tests/formats/2-micro.jsonl", "tests/formats/2-versus.jsonl"]
     for folders in (runs[:1], runs[1:] * 2):
-        assert run(["report", *folders, "--threshold", "2%"]) == 2
-        assert "--threshold: for the report of one run of versus" in capsys.readouterr().err
+        _, err = call("report", *folders, "--threshold", "2%", code=2)
+        assert "--threshold: for the report of one run of versus" in err
 
 
 def test_intervals_are_held_against_the_truth(tmp_path: Path) -> None:
@@ -163,7 +138,7 @@ def test_intervals_are_held_against_the_truth(tmp_path: Path) -> None:
     assert "throughput: holds the truth in 1 of 2, agrees with it in 1" in shown
 
 
-@pytest.mark.parametrize(("rounds", "least"), [(20, "3 rounds"), (3, "3 rounds"), (1, "1 round")])
+@cases("rounds, least", (20, "3 rounds"), (3, "3 rounds"), (1, "1 round"))
 def test_a_budget_has_room_for_a_verdict(rounds: int, least: str) -> None:
     asked = suite(rounds=rounds)
     fewest = replace(asked, rounds=min(3, rounds))
@@ -175,7 +150,7 @@ def test_a_budget_has_room_for_a_verdict(rounds: int, least: str) -> None:
 
 
 def rounds_in_budget(
-    late_s: float, room_s: float, folder: Path, monkeypatch: pytest.MonkeyPatch
+    late_s: float, room_s: float, folder: Path, monkeypatch: Patch
 ) -> tuple[Pairs, list[float], float, str]:
     """A run of three rounds that each last longer than planned, in a budget with so much room: the
     seconds that a side is loaded in each, how much of the budget is left, and why it ended."""
@@ -193,18 +168,16 @@ def rounds_in_budget(
     return pairs, sides, budget_s - now_s, ""
 
 
-@pytest.mark.parametrize(("late_s", "room_s"), [(5.0, 0.0), (10.0, 2.0), (3.0, 9.0)])
+@cases("late_s, room_s", (5.0, 0.0), (10.0, 2.0), (3.0, 9.0))
 def test_rounds_that_take_longer_are_followed_by_shorter_ones(
-    late_s: float, room_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    late_s: float, room_s: float, tmp_path: Path, monkeypatch: Patch
 ) -> None:
     _, sides, left_s, why = rounds_in_budget(late_s, room_s, tmp_path, monkeypatch)
     assert why == "" and left_s >= 0
     assert (sides[2] < sides[0]) is (3 * late_s > room_s)
 
 
-def test_a_round_is_not_shortened_without_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_round_is_not_shortened_without_end(tmp_path: Path, monkeypatch: Patch) -> None:
     pairs, sides, left_s, why = rounds_in_budget(60.0, 0.0, tmp_path, monkeypatch)
     assert why == "budget" and pairs.suite.side_s == SHORTEST_SIDE_S
     assert len(sides) < 3 and left_s > 0
@@ -213,15 +186,13 @@ def test_a_round_is_not_shortened_without_end(
 TIMED_OUT = "GET / on port {} had no answer in 30 s"
 
 
-@pytest.mark.parametrize(
-    ("rounds", "ends"),
-    [
-        ([[TIMED_OUT.format(1001), TIMED_OUT.format(1051)]], True),
-        ([[TIMED_OUT.format(1001), "the app 'default' is DEPLOY_FAILED"]], False),
-        ([[TIMED_OUT.format(1001)]], False),
-        ([[TIMED_OUT.format(1001)], [TIMED_OUT.format(1101)]], True),
-        ([[TIMED_OUT.format(1001)], ["raylet 7 ended"]], False),
-    ],
+@cases(
+    "rounds, ends",
+    ([[TIMED_OUT.format(1001), TIMED_OUT.format(1051)]], True),
+    ([[TIMED_OUT.format(1001), "the app 'default' is DEPLOY_FAILED"]], False),
+    ([[TIMED_OUT.format(1001)]], False),
+    ([[TIMED_OUT.format(1001)], [TIMED_OUT.format(1101)]], True),
+    ([[TIMED_OUT.format(1001)], ["raylet 7 ended"]], False),
 )
 def test_a_failure_of_both_sides_or_of_two_rounds_ends_the_run(
     rounds: list[list[str]], ends: bool, tmp_path: Path

@@ -1,10 +1,8 @@
 """A row on two sides that are up: what is chosen, what is measured, what stands in the trials."""
 
-from __future__ import annotations
-
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -26,6 +24,8 @@ from serve_bench.load.failures import LoadError, TargetEnded
 from serve_bench.serving.server import Process
 from serve_bench.serving.strays import new_run, reap
 from serve_bench.store import RunFolder
+from tests.cases import cases
+from tests.fixtures import Patch
 from tests.servers import KnownServer, serving
 
 pytestmark = pytest.mark.alone
@@ -38,43 +38,36 @@ def suite(row: Row = ROW, **other: Any) -> VersusSuite:
     return VersusSuite("mine", (Side("a"), Side("b")), ({},), (row,), **given)
 
 
-@pytest.fixture(autouse=True)
-def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+RowsOf = Callable[[VersusSuite], tuple[PairRows, list[str]]]
+
+
+@pytest.fixture
+def rows_of(tmp_path: Path, monkeypatch: Patch) -> Iterator[RowsOf]:
+    """The rows of a suite in a folder of their own, and the phases that they tell."""
     monkeypatch.setattr(versus_rows, "WARMING", Timing(0.1, 0.3, 1, 0.05))
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[RunFolder]:
-    with RunFolder.create(tmp_path / "run", now=datetime.now(UTC)) as made:
-        yield made
-
-
-@pytest.fixture
-def run_id() -> Iterator[str]:
-    made = new_run()
-    yield made
-    reap(made)
+    run_id, said = new_run(), list[str]()
+    with RunFolder.create(tmp_path / "run", now=datetime.now(UTC)) as folder:
+        yield lambda whole: (
+            PairRows(whole, folder.path, run_id, lambda at, phase, rate: said.append(phase)),
+            said,
+        )
+    reap(run_id)
 
 
 def target(server: KnownServer, **other: Any) -> Target:
     return Target(Load(Request(server.url, expect_body=b"ok")), **other)
 
 
-def rows_of(whole: VersusSuite, folder: RunFolder, run_id: str) -> tuple[PairRows, list[str]]:
-    said: list[str] = []
-    return PairRows(whole, folder.path, run_id, lambda at, phase, rate: said.append(phase)), said
-
-
 def first(whole: VersusSuite) -> Pairing:
     return versus_plan(whole)[0].pairings[0]
 
 
-def test_both_sides_are_measured_in_turn_and_alone(folder: RunFolder, run_id: str) -> None:
+def test_both_sides_are_measured_in_turn_and_alone(rows_of: RowsOf) -> None:
     whole = suite()
     with serving(delay_s=0.002) as fast, serving(delay_s=0.004) as slow:
         me = [Process(os.getpid(), "replica", "me")]
         targets = target(fast, launch="7", processes=lambda: me), target(slow, launch="8")
-        rows, said = rows_of(whole, folder, run_id)
+        rows, said = rows_of(whole)
         trials = rows.measure(first(whole), targets)
         again = rows.measure(versus_plan(whole)[1].pairings[0], targets)
     assert [trial.key for trial in trials] == ["a/r1/app/4-connections", "b/r1/app/4-connections"]
@@ -108,47 +101,33 @@ def test_both_sides_are_measured_in_turn_and_alone(folder: RunFolder, run_id: st
     assert chosen_of([first(whole)], trials) == {place_of(first(whole)): slicing}
 
 
-def test_of_processes_that_came_meanwhile_no_cpu_is_known(folder: RunFolder, run_id: str) -> None:
-    """A replica that was added while a row was measured."""
-    asked: list[int] = []
-
-    def growing() -> list[Process]:
-        asked.append(1)
-        own = Process(os.getpid(), "replica", "me"), Process(os.getppid(), "replica", "new")
-        return list(own[: min(len(asked), 2)])
-
-    me = [Process(os.getpid(), "replica", "me")]
+def test_only_one_side_is_loaded_and_of_processes_that_came_meanwhile_no_cpu_is_known(
+    rows_of: RowsOf, tmp_path: Path
+) -> None:
+    """B has a replica that was added while the row was measured."""
+    whole, me = suite(side_s=0.2, sample=False), [Process(os.getpid(), "replica", "me")]
+    found = iter([me])
+    grown = [*me, Process(os.getppid(), "replica", "new")]
     with serving(delay_s=0.002) as one, serving(delay_s=0.002) as two:
-        targets = target(one, processes=lambda: me), target(two, processes=growing)
-        rows, _ = rows_of(suite(side_s=0.2, sample=False), folder, run_id)
-        fixed, grown = rows.measure(first(suite()), targets)
-    assert "server_cpu" in fixed.metrics and "way_changed" not in fixed.flags
-    assert "server_cpu" not in grown.metrics and grown.flags["way_changed"]
-
-
-def test_only_one_side_is_ever_loaded(folder: RunFolder, run_id: str) -> None:
-    whole = suite(side_s=0.2, sample=False)
-    with serving(delay_s=0.002) as one, serving(delay_s=0.002) as two:
-        rows, _ = rows_of(whole, folder, run_id)
-        trials = rows.measure(first(whole), (target(one), target(two)))
+        fixed = target(one, processes=lambda: me)
+        growing = target(two, processes=lambda: next(found, grown))
+        trials = rows_of(whole)[0].measure(first(whole), (fixed, growing))
+    assert "server_cpu" in trials[0].metrics and "way_changed" not in trials[0].flags
+    assert "server_cpu" not in trials[1].metrics and trials[1].flags["way_changed"]
     busy = sorted(
         (e.received_ns, e.answered_ns, k) for k, s in enumerate((one, two)) for e in s.log
     )
     for (_, answered, side), (received, _, other) in pairwise(busy):
         assert side == other or received >= answered
     assert all(trial.usage == {} for trial in trials)
-    assert not (folder.path / "samples.jsonl").exists()
+    assert not (tmp_path / "run" / "samples.jsonl").exists()
 
 
-def test_an_open_loop_is_loaded_in_windows(folder: RunFolder, run_id: str) -> None:
+def test_an_open_loop_is_loaded_in_windows(rows_of: RowsOf) -> None:
     whole = suite(replace(ROW, loop="open", rate_per_s=50.0), side_s=2.0, sample=False)
     with serving() as one, serving() as two:
-        rows, _ = rows_of(whole, folder, run_id)
-        loads = [
-            replace(target(server), load=Load(Request(server.url), rate=50.0))
-            for server in (one, two)
-        ]
-        trials = rows.measure(first(whole), (loads[0], loads[1]))
+        a, b = (Target(Load(Request(server.url), rate=50.0)) for server in (one, two))
+        trials = rows_of(whole)[0].measure(first(whole), (a, b))
     for trial in trials:
         told = trial.client["slices"]
         assert told["method"] == "windows" and "an open loop cannot be sliced" in told["why"]
@@ -158,26 +137,26 @@ def test_an_open_loop_is_loaded_in_windows(folder: RunFolder, run_id: str) -> No
         assert told["length_s"] == pytest.approx([1.0, 1.0], rel=0.05)
 
 
-def test_slices_that_drains_have_outgrown_are_flagged(folder: RunFolder, run_id: str) -> None:
+def test_slices_that_drains_have_outgrown_are_flagged(rows_of: RowsOf) -> None:
     whole = suite(sample=False, side_s=0.3)
     with serving(delay_s=0.03) as one, serving(delay_s=0.03) as two:
-        rows, _ = rows_of(whole, folder, run_id)
+        rows, _ = rows_of(whole)
         rows.chosen["app/4 connections"] = Slicing("slices", 0.05, 2, 0.001, "as it was")
         trials = rows.measure(first(whole), (target(one), target(two)))
     assert [trial.flags.get("short_slices") for trial in trials] == [True, True]
     assert all(trial.client["slices"]["connections"] == 2 for trial in trials)
 
 
-def test_a_side_that_cannot_be_reached_is_an_error(folder: RunFolder, run_id: str) -> None:
+def test_a_side_that_cannot_be_reached_is_an_error(rows_of: RowsOf) -> None:
     whole = suite(sample=False)
     gone = Target(Load(Request("http://127.0.0.1:1/")))
     with serving() as one, pytest.raises(LoadError, match=r"127\.0\.0\.1:1"):
-        rows_of(whole, folder, run_id)[0].measure(first(whole), (target(one), gone))
+        rows_of(whole)[0].measure(first(whole), (target(one), gone))
 
 
-@pytest.mark.parametrize("broken", ["drive_load", "drive_windows"])
+@cases("broken", "drive_load", "drive_windows")
 def test_a_load_that_lost_a_worker_is_an_error_of_its_side(
-    broken: str, folder: RunFolder, run_id: str, monkeypatch: pytest.MonkeyPatch
+    broken: str, rows_of: RowsOf, monkeypatch: Patch
 ) -> None:
     """Alone, and in turn: what it counted is in no figure."""
     whole = suite(replace(ROW, loop="open", rate_per_s=50.0), side_s=2.0, sample=False)
@@ -194,23 +173,20 @@ def test_a_load_that_lost_a_worker_is_an_error_of_its_side(
 
     monkeypatch.setattr(versus_rows, broken, windows if broken == "drive_windows" else alone)
     with serving() as one, serving() as two:
-        loads = [Load(Request(server.url), rate=50.0) for server in (one, two)]
-        rows, _ = rows_of(whole, folder, run_id)
+        a, b = (Target(Load(Request(server.url), rate=50.0)) for server in (one, two))
         said = f"worker: 127.0.0.1:{two.port}: load worker 7 failed: it ran out of memory"
         with pytest.raises(LoadError, match=said):
-            rows.measure(first(whole), (Target(loads[0]), Target(loads[1])))
+            rows_of(whole)[0].measure(first(whole), (a, b))
 
 
-def test_a_drain_is_given_up_when_a_process_of_a_side_has_ended(
-    folder: RunFolder, run_id: str
-) -> None:
+def test_a_drain_is_given_up_when_a_process_of_a_side_has_ended(rows_of: RowsOf) -> None:
     """Its requests are in flight, and would be waited for until their time-out, slice by slice."""
     whole = suite(sample=False)
     with serving() as one, serving(delay_s=600.0) as hung:
         gone = target(hung, ended=lambda: ["raylet 7 ended"] if hung.log else [])
         targets = target(one), gone
         loads = tuple(replace(at.load, connections=2, timeout_s=600.0) for at in targets)
-        rows, said = rows_of(whole, folder, run_id)
+        rows, said = rows_of(whole)
         with pytest.raises(TargetEnded, match="the load was given up") as caught:
             rows._slices(first(whole), loads, targets, Slicing("slices", 0.05, 2), 3)
     assert caught.value.port == hung.port and "slices in turn" in said
