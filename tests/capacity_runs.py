@@ -6,11 +6,12 @@ requests grows with a power of the rate.
 
 import json
 import math
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
+
+import numpy as np
 
 from serve_bench.analysis.capacity.launch import LaunchSearch, Searches
 from serve_bench.analysis.capacity.model import Ask
@@ -19,7 +20,6 @@ from serve_bench.core.load_result import Counts, Warmup
 from serve_bench.core.load_spec import Arrivals
 from serve_bench.core.result import (
     JsonObject,
-    Metric,
     PlannedTrial,
     Record,
     Result,
@@ -31,6 +31,7 @@ from serve_bench.core.result import (
 )
 from serve_bench.core.schema import plain
 from serve_bench.core.slo import parse_slo
+from tests.records import trial
 from tests.versus_records import HOST, one_launch
 
 STEEP: Final = 8.0
@@ -92,7 +93,7 @@ def capacity_result(
         host=HOST,
     )
     records: list[Record] = [run]
-    draw = random.Random(id)
+    draw = np.random.default_rng([*id.encode()])
     for round_ in range(1, launches + 1):
         for name, each in services.items():
             if round_ > len(each):
@@ -123,63 +124,54 @@ class StoredCapacity:
 
 
 def _searched(
-    search: LaunchSearch, service: Service, draw: random.Random, most: int | None
+    search: LaunchSearch, service: Service, draw: np.random.Generator, most: int | None
 ) -> list[Trial]:
     trials: list[Trial] = []
     while (planned := search.next()) is not None and len(trials) != most:
         ask = search.ask if planned.row.rate_per_s is not None else None
         seconds = ask.seconds if isinstance(ask, Ask) else 5.0
-        trial = _measured(planned, service, seconds, draw, at=len(trials))
-        search.add(trial)
-        trials.append(trial)
+        made = _measured(planned, service, seconds, draw, at=len(trials))
+        search.add(made)
+        trials.append(made)
     return trials
 
 
 def _measured(
-    planned: PlannedTrial, service: Service, seconds: float, draw: random.Random, at: int
+    planned: PlannedTrial, service: Service, seconds: float, draw: np.random.Generator, at: int
 ) -> Trial:
     rate = planned.row.rate_per_s
     served = min(1.2 * service.capacity or SLOW if rate is None else rate, service.client)
     done = max(1, round(served * seconds))
     windows = max(1, round(seconds))
-    trial = planned.measured(
-        f"{planned.variant}-{planned.round}",
-        (FIRST + timedelta(minutes=10 * planned.round, seconds=20 * at)).isoformat(),
-        seconds / windows,
-        Warmup(0.5, True, 100, True),
-        {"throughput": Metric("requests/s", "higher", (served,) * windows)},
-        Counts(done, done, {}, 0, unsent=max(0, round(((rate or 0.0) - served) * seconds))),
-        {"total": seconds + 1, "measured": seconds},
+    made = trial(
+        planned,
+        *(served,) * windows,
+        window_s=seconds / windows,
+        started_at=(FIRST + timedelta(minutes=10 * planned.round, seconds=20 * at)).isoformat(),
+        warmup=Warmup(0.5, True, 100, True),
+        counts=Counts(done, done, {}, 0, unsent=max(0, round(((rate or 0.0) - served) * seconds))),
+        seconds={"total": seconds + 1, "measured": seconds},
+        usage=_usage(served * service.cpu_ms / 10),
     )
-    trial = replace(trial, usage=_usage(served * service.cpu_ms / 10))
     if rate is None:
-        return trial
+        return made
     if rate > service.client:
         verdict = {"client_bound": True, "non_idle": 0.99, "reasons": ["busy for 99 % of the time"]}
-        trial = replace(trial, client={"verdict": verdict})
-    return replace(trial, slices=_slices(rate, seconds, service.late(rate), draw))
+        made = replace(made, client={"verdict": verdict})
+    return replace(made, slices=_slices(rate, seconds, service.late(rate), draw))
 
 
-def _slices(rate: float, seconds: float, late: float, draw: random.Random) -> dict[str, Any]:
-    count = max(1, round(seconds / SLICE_S))
-    mean = rate * SLICE_S
-    of = [float(round(mean) if mean > 2 else _poisson(mean, draw)) for _ in range(count)]
-    bad = [float(_poisson(one * late, draw)) if late < 1 else one for one in of]
-    none = [0.0] * count
+def _slices(rate: float, seconds: float, late: float, draw: np.random.Generator) -> dict[str, Any]:
+    count, mean = max(1, round(seconds / SLICE_S)), rate * SLICE_S
+    of = np.full(count, round(mean)) if mean > 2 else draw.poisson(mean, count)
+    bounds = {"p99": draw.binomial(of, late), "errors": 0 * of}
+    every = of.astype(float).tolist()
     return {
         "slice_s": SLICE_S,
-        "bounds": {"p99": {"of": of, "bad": bad}, "errors": {"of": of, "bad": none}},
+        "bounds": {
+            name: {"of": every, "bad": bad.astype(float).tolist()} for name, bad in bounds.items()
+        },
     }
-
-
-def _poisson(mean: float, draw: random.Random) -> int:
-    """Knuth's method, which is enough for the few late requests of a slice."""
-    if mean > 30:
-        return max(0, round(draw.gauss(mean, math.sqrt(mean))))
-    limit, product, count = math.exp(-mean), draw.random(), 0
-    while product > limit:
-        product, count = product * draw.random(), count + 1
-    return count
 
 
 def _usage(cpu_percent: float) -> dict[str, Any]:

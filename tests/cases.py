@@ -1,6 +1,6 @@
 """Tables of cases, for tests that run once for each."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -8,3 +8,12 @@ import pytest
 def cases(names: str, *rows: Any, ids: Any = None) -> pytest.MarkDecorator:
     """Runs a test for each row, which has a value for each name, as in `cases("a, b", (1, 2))`."""
     return pytest.mark.parametrize(names, rows, ids=ids)
+
+
+T = TypeVar("T")
+
+
+def sure(value: T | None) -> T:
+    """The value, which must be there."""
+    assert value is not None
+    return value

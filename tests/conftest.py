@@ -45,23 +45,6 @@ def _programs(*names: str) -> str | None:
     return f"{' and '.join(missing)} not on PATH" if missing else None
 
 
-def _browser() -> str | None:
-    names = ("chromium", "chromium-browser", "google-chrome")
-    return None if any(shutil.which(name) for name in names) else "no Chromium on PATH"
-
-
-def _root() -> str | None:
-    return None if hasattr(os, "geteuid") and os.geteuid() == 0 else "not root"
-
-
-def _netns() -> str | None:
-    return _root() or _programs("ip")
-
-
-def _ptrace() -> str | None:
-    return why_not_allowed(os.getpid())
-
-
 #: The sets, and the first of them that runs a test with a marker. A test with no marker is `fast`.
 SETS: Final = ("fast", "test", "ci", "all")
 SET_OF: Final[dict[str, str]] = {
@@ -70,6 +53,8 @@ SET_OF: Final[dict[str, str]] = {
     **dict.fromkeys(("long", "browser", "netns", "wheel"), "all"),
 }
 
+BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome")
+
 #: What a marker needs: a reason why it cannot be had here, or None.
 NEEDS: Final[dict[str, Callable[[], str | None]]] = {
     "ray": lambda: _module("ray"),
@@ -77,10 +62,10 @@ NEEDS: Final[dict[str, Callable[[], str | None]]] = {
     "git": lambda: _programs("git"),
     "wheel": lambda: _module("hatchling"),
     "torch": lambda: _module("torch"),
-    "browser": _browser,
-    "netns": _netns,
-    "root": _root,
-    "ptrace": _ptrace,
+    "browser": lambda: None if any(map(shutil.which, BROWSERS)) else "no Chromium on PATH",
+    "netns": lambda: NEEDS["root"]() or _programs("ip"),
+    "root": lambda: None if os.geteuid() == 0 else "not root",
+    "ptrace": lambda: why_not_allowed(os.getpid()),
 }
 
 #: A test on a real Ray that takes so long, seconds, hangs; other tests: pyproject.toml.
@@ -174,10 +159,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if told is not None:
         told |= {"deselected": dict(_deselected), "left": dict(_left)}
         return
-    if _refused() and session.exitstatus in (
-        pytest.ExitCode.OK,
-        pytest.ExitCode.NO_TESTS_COLLECTED,
-    ):
+    sound = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+    if _refused() and session.exitstatus in sound:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
@@ -222,8 +205,22 @@ def _quiet_host(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[str, str]]:
+    """Runs a command line, which must end with `code`: what it wrote to stdout and to stderr."""
+
+    def check(*words: object, code: int = 0) -> tuple[str, str]:
+        capsys.readouterr()
+        ended = run([str(word) for word in words])
+        out, err = capsys.readouterr()
+        assert ended == code, err
+        return out, err
+
+    return check
+
+
+@pytest.fixture
 def refuses(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    call: Callable[..., tuple[str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Callable[[str, str], None]:
     """A command line is refused: exit code 2, one line on stderr, nothing started or written."""
 
@@ -234,15 +231,18 @@ def refuses(
 
     def check(line: str, message: str) -> None:
         monkeypatch.chdir(tmp_path)
-        assert run(line.split()) == 2
-        out, err = capsys.readouterr()
+        out, err = call(*line.split(), code=2)
         # Before the line that refuses, what takes seconds may have been announced.
         *announced, last = err.splitlines()
         assert message in last and last.startswith("serve-bench: ")
         said = ("asking torch which device it has", "importing ")
         assert all(one.startswith(said) for one in announced)
-        assert out == ""
-        assert list(runs.iterdir()) == []
-        assert list(tmp_path.iterdir()) == []
+        assert out == "" and not [*runs.iterdir(), *tmp_path.iterdir()]
 
     return check
+
+
+@pytest.fixture
+def beside(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that is not the current one, which must stay empty."""
+    return tmp_path_factory.mktemp("beside")

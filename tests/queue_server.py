@@ -4,7 +4,7 @@ The server draws service times and computes when each request departs (Lindley's
 waits until then. So its queue is that of theory, however busy the host; only the answer may be
 late. It prints its port, and serves until it is ended.
 
-    mm1, md1    one server, exponential or constant service
+    mm1         one server, exponential service
     cliff       refuses above a rate; up to there it answers at once
     slow        never meets anything
     stream      mm1; the first event at the departure, the last one LAST_S later
@@ -56,8 +56,7 @@ class Queue:
             return now + (0.005 if self.kind == "grpc" else 0.0), OK
         if self.kind == "slow":
             return now + 0.5, OK
-        service = 1 / MU if self.kind == "md1" else self._random.expovariate(MU)
-        self._free = max(self._free, now) + service
+        self._free = max(self._free, now) + self._random.expovariate(MU)
         return self._free, OK
 
     def then(self, event: int, at: float) -> float | None:

@@ -80,30 +80,36 @@ def launch(variant: str = "default", round_: int = 1) -> Launch:
 def trial(
     of: PlannedTrial,
     *windows: float,
-    failed: dict[str, int] | None = None,
+    window_s: float = 1.0,
+    done: int | None = None,
+    failed: Mapping[str, int] | None = None,
+    in_flight: int = 0,
     latency: HistogramFacts | None = None,
     profiled: bool = False,
     steady: bool = True,
     client: JsonObject | None = None,
+    **more: Any,
 ) -> Trial:
-    """A measured trial with a rate for each 1 s window."""
+    """A measured trial with a rate for each window. `done`: the completed requests, where they are
+    not those of the windows; `more`: other fields of the record."""
     rates = windows or (100.0, 110.0, 90.0)
     metrics = {"throughput": Metric("requests/s", "higher", windows=rates)}
     if latency is not None:
         metrics["latency"] = Metric("ns", "lower", histogram=latency)
-    done = round(sum(rates))
-    errors = failed or {}
-    return of.measured(
+    ended = round(window_s * sum(rates)) if done is None else done
+    errors = dict(failed or {})
+    made = of.measured(
         f"{of.variant}-{of.round}",
         AT,
-        window_s=1.0,
-        warmup=Warmup(1.0, steady, done),
-        metrics=metrics,
-        counts=Counts(sent=done + sum(errors.values()), completed=done, failed=errors, in_flight=0),
+        window_s,
+        Warmup(1.0, steady, ended),
+        metrics,
+        Counts(ended + sum(errors.values()) + in_flight, ended, errors, in_flight),
         seconds={},
         client=client,
         flags={"profiled": True} if profiled else {},
     )
+    return replace(made, **more)
 
 
 def store_run(folder: Path, result: Result) -> Path:
@@ -175,22 +181,21 @@ def press_trial(
         "gpus": [] if gpu is None else [{"device": 0, "use_percent": gpu}],
     }
     at = PlannedTrial(trial_key(variant, round_, where, row.label), round_, variant, where, row)
-    trial = at.measured(
-        f"{variant}-{round_}",
-        AT,
+    return trial(
+        at,
+        qps,
         window_s=measured_s,
-        warmup=Warmup(0.0, True, 0),
-        metrics={
-            "throughput": Metric("requests/s", "higher", windows=(qps,)),
-            "latency": Metric("ns", "lower", histogram=histogram.encode()),
-        },
-        counts=Counts(done + sum(errors.values()) + cut, done, errors, cut),
-        seconds={"connecting": total_s - measured_s, "measured": measured_s, "total": total_s},
+        done=done,
+        failed=errors,
+        in_flight=cut,
+        latency=histogram.encode(),
         client=client,
+        warmup=Warmup(0.0, True, 0),
+        seconds={"connecting": total_s - measured_s, "measured": measured_s, "total": total_s},
         flags={"cut": True} if cut else {},
+        usage={} if cpu is None else usage,
+        serve_metrics={} if levels is None else {"status": "fresh", "levels": dict(levels)},
     )
-    serve_metrics = {} if levels is None else {"status": "fresh", "levels": dict(levels)}
-    return replace(trial, usage={} if cpu is None else usage, serve_metrics=serve_metrics)
 
 
 def press_deploy(of: Trial) -> Deploy:
@@ -223,13 +228,13 @@ def press_result(
     }
     records: list[Record] = [replace(run(), command=command, suite=about)]
     begun: set[str] = set()
-    for trial in trials:
-        if trial.cell and trial.launch not in begun:
-            records.append(launch(trial.variant, trial.round))
-        if trial.cell and (where := f"{trial.launch} {trial.cell}") not in begun:
-            records.append(press_deploy(trial))
-            begun |= {trial.launch, where}
-        records.append(trial)
+    for one in trials:
+        if one.cell and one.launch not in begun:
+            records.append(launch(one.variant, one.round))
+        if one.cell and (where := f"{one.launch} {one.cell}") not in begun:
+            records.append(press_deploy(one))
+            begun |= {one.launch, where}
+        records.append(one)
     return result_of([*records, *others])
 
 
@@ -260,64 +265,42 @@ def rpc_trial(
     *,
     backend: str = "torch",
     suite: RpcSuite | None = None,
-    round_: int = 1,
     cpu: tuple[float, float, float] | None = (40.0, 30.0, 5.0),
     host: float = 90.0,
-    flags: Mapping[str, bool] | None = None,
-    steady: bool = True,
-    **client: Any,
 ) -> Trial:
     """Three episodes, each with these latencies in the agent and of every observer (us).
 
     `cpu`: of the agent, of all observers and of a raylet; None: nothing was sampled. The host has
     two cores, of which `host` % are busy.
     """
-    of = suite or rpc_suite([world], [backend])
-    at = planned_trial(of, backend, round_, world)
-    observers = world.observers
-    episodes = Episodes(world.batch_size)
+    observers, episodes = world.observers, Episodes(world.batch_size)
     span_ns = round(1e3 * sum(observer_us))  # each observer calls without a pause
-    for begun_ns in (0, span_ns, 2 * span_ns):
+    for _ in range(3):
         episodes.add(
             {
-                "agent_ns": [round(1e3 * one) for one in agent_us],
-                "observer_ns": [[round(1e3 * one) for one in observer_us]] * observers,
-                "began_ns": begun_ns,
-                "ended_ns": begun_ns + span_ns,
+                "agent_ns": [round(1e3 * time) for time in agent_us],
+                "observer_ns": [[round(1e3 * time) for time in observer_us]] * observers,
+                "began_ns": 0,
+                "ended_ns": span_ns,
             }
         )
     agent, observer, other = cpu or (0.0, 0.0, 0.0)
-    each_percent = observer / observers
+    roles = [("agent", agent), *[("observer", observer / observers)] * observers, ("raylet", other)]
     processes = [
-        {"pid": 1, "role": "agent", "title": "agent", "cpu_percent": agent, "pss_mb": 90.0},
-        *(
-            {"pid": 2 + n, "role": "observer", "title": "observer", "cpu_percent": each_percent}
-            for n in range(observers)
-        ),
-        {"pid": 9999, "role": "raylet", "title": "raylet", "cpu_percent": other},
+        {"pid": pid, "role": role, "title": role, "cpu_percent": percent}
+        for pid, (role, percent) in enumerate(roles, 1)
     ]
-    facts = {
-        "batch_size": world.batch_size,
-        "agent_pid": 1,
-        "observer_pids": list(range(2, 2 + observers)),
-        "processes": world.world_size,
-        "memory_bytes": 20_000_000 * world.world_size,
-        "policy": "network" if of.policy_ms is None else f"fixed {of.policy_ms:g} ms",
-        "versions": {"python": "3.12.1", "torch": "2.9.0"},
-        "raw": f"raw/{backend}.jsonl",
-    }
-    usage = {"host": {"cores": 2, "cpu_percent": host}, "processes": processes, "gpus": []}
-    trial = at.measured(
-        f"{backend}-{round_}",
+    trial = planned_trial(suite or rpc_suite([world], [backend]), backend, 1, world).measured(
+        f"{backend}-1",
         AT,
         window_s=span_ns / 1e9,
-        warmup=Warmup(0.5, steady, 10),
+        warmup=Warmup(0.5, True, 10),
         metrics=episodes.metrics(),
         counts=Counts(episodes.calls, episodes.calls, {}, 0),
         seconds={},
-        client=facts | client,
-        flags=flags or {},
+        client={"memory_bytes": 20_000_000 * world.world_size},
     )
+    usage = {"host": {"cores": 2, "cpu_percent": host}, "processes": processes, "gpus": []}
     return trial if cpu is None else replace(trial, usage=usage)
 
 

@@ -1,9 +1,15 @@
 """A run as the text that `report` prints of it."""
 
+from collections.abc import Sequence
+
+from serve_bench.analysis.comparing.model import Comparing
 from serve_bench.benchmarks.registry import benchmark_of
+from serve_bench.cli.show import render as render_documents
 from serve_bench.cli.show import text_of
 from serve_bench.core.result import Result
 from serve_bench.report import Layout
+from serve_bench.view.comparison import comparison_document, comparison_json
+from serve_bench.view.csv import json_of
 from serve_bench.view.document import ReportOptions
 
 
@@ -22,3 +28,11 @@ def render(
     options = ReportOptions(where, published, exclude_connect)
     run = benchmark_of(result.run).look(result, options)
     return text_of(run, format, Layout(width, color, verbose))
+
+
+def render_comparing(comparing: Comparing, format: str = "table", where: Sequence[str] = ()) -> str:
+    """A comparison in a form, as `compare` prints it."""
+    document, runs = comparison_document(comparing, where), [comparing.sides[1].run.id]
+    return render_documents(
+        format, [document], lambda: json_of(comparison_json(comparing, where)), runs
+    )

@@ -1,5 +1,6 @@
 """Small records of `serve-bench scale` with easy numbers: nodes, trials of each workload, a run."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -41,57 +42,38 @@ def plan_of(suite: ScaleSuite) -> tuple[PlannedTrial, ...]:
 def planned(
     suite: ScaleSuite, *, variant: str = "default", round_: int = 1, replicas: int | None = None
 ) -> list[PlannedTrial]:
-    size = suite.replicas[0] if replicas is None else replicas
-    return [
-        one
-        for one in plan_of(suite)
-        if (one.variant, one.round, one.cell["num_replicas"]) == (variant, round_, size)
-    ]
+    place = (variant, round_, suite.replicas[0] if replicas is None else replicas)
+    plan = plan_of(suite)
+    return [row for row in plan if (row.variant, row.round, row.cell["num_replicas"]) == place]
 
 
 def scale_node(
     at: int = 1, latencies_ms: Sequence[float] = (10.0,), **other: Any
 ) -> dict[str, Any]:
     """What a node tells: 300 requests in 3 s over 10 connections, and 30,720 bytes of them."""
-    histogram = Histogram.of(round(MS * one) for one in latencies_ms)
+    histogram = Histogram.of(round(MS * time) for time in latencies_ms)
     shares = dict(zip((50, 75, 90, 99), histogram.percentiles((0.5, 0.75, 0.9, 0.99)), strict=True))
     told: dict[str, Any] = {
-        "node": f"{at:04x}",
-        "ip": f"10.1.0.{at}",
-        "hostname": f"host{at}",
-        "url": "http://127.0.0.1:8000/serve_bench_single",
-        "client": "raw",
-        "connections": 10,
-        "seconds": 3.0,
-        "completed": 300,
-        "failed": {},
-        "rate": 100.0,
-        "connection_rate_mean": 10.0,
-        "connection_rate_max": 20.0,
-        "bytes_received": 30_720,
+        **{"node": f"{at:04x}", "ip": f"10.1.0.{at}", "hostname": f"host{at}"},
+        **{"url": "http://127.0.0.1:8000/serve_bench_single", "client": "raw", "connections": 10},
+        **{"seconds": 3.0, "completed": 300, "failed": {}, "rate": 100.0},
+        **{"connection_rate_mean": 10.0, "connection_rate_max": 20.0, "bytes_received": 30_720},
         "latency_ns": {
             "mean": MS * sum(latencies_ms) / len(latencies_ms),
             "max": MS * max(latencies_ms),
             **{f"p{share}": value for share, value in shares.items()},
         },
-        "lost": None,
-        "client_bound": False,
-        "usage": None,
+        **{"lost": None, "client_bound": False, "usage": None},
     }
     return told | other
 
 
 def lost_node(at: int, why: str = "no word for 5 s", **other: Any) -> dict[str, Any]:
     """A node that was cut off: nothing of it is known but what it last told."""
+    unknown = ("connection_rate_mean", "connection_rate_max", "client_bound")
     nothing: dict[str, Any] = {
-        "completed": 0,
-        "failed": {"node": 57},
-        "rate": 0.0,
-        "connection_rate_mean": None,
-        "connection_rate_max": None,
-        "bytes_received": 0,
-        "client_bound": None,
-        "lost": why,
+        **dict.fromkeys(unknown),
+        **{"completed": 0, "failed": {"node": 57}, "rate": 0.0, "bytes_received": 0, "lost": why},
         "latency_ns": dict.fromkeys(("mean", "max", "p50", "p75", "p90", "p99")),
         "last_heard": {"completed": 47, "failed": 0, "age_s": 5.25},
     }
@@ -126,14 +108,13 @@ def scale_trial(
     it for 10 connections and 100 requests/s of each node, unless others are given; an empty list:
     no histogram. `metrics`: name -> (unit, value), of a curve.
     """
-    told = [dict(one) for one in nodes or ()]
-    heard = [one for one in told if not one["lost"]]
-    rates = tuple(windows) if windows else (sum(one["rate"] for one in heard) or 100.0,) * 3
+    told = [dict(node) for node in nodes or ()]
+    heard_rate = sum(node["rate"] for node in told if not node["lost"])
+    rates = tuple(windows) if windows else (heard_rate or 100.0,) * 3
     done = round(sum(rates)) if completed is None else completed
-    errors: dict[str, int] = dict(failed or {})
-    for one in told:
-        for name, count in one["failed"].items():
-            errors[name] = errors.get(name, 0) + count
+    errors = Counter(failed or {})
+    for node in told:
+        errors.update(node["failed"])
     found = {"throughput": Metric("requests/s", "higher", windows=rates)}
     times = [100.0] * done if latencies_ms is None else latencies_ms
     if times:
@@ -148,7 +129,7 @@ def scale_trial(
         window_s=1.0,
         warmup=Warmup(1.0, True, done),
         metrics=found,
-        counts=Counts(done + sum(errors.values()), done, errors, 0),
+        counts=Counts(done + errors.total(), done, dict(errors), 0),
         seconds={},
         client={"nodes": told} if told else {},
     )
@@ -163,12 +144,10 @@ def graph_trials(suite: ScaleSuite, **where: Any) -> list[Trial]:
     http = ((45.0, 50.0, 55.0), (80.0, 120.0))
     out = []
     for (rates, times), own in ((handle, rows[:2]), (http, rows[2:])):
-        mean = sum(rates) / len(rates)
-        in_flight = [1000.0 * suite.clients / mean] * round(sum(rates))
+        in_flight = [3000.0 * suite.clients / sum(rates)] * round(sum(rates))
         out.append(scale_trial(own[0], windows=rates, latencies_ms=in_flight))
-        out.append(
-            scale_trial(own[1], windows=(50.0,), latencies_ms=list(times) * 40, completed=80)
-        )
+        slow = list(times) * 40
+        out.append(scale_trial(own[1], windows=(50.0,), latencies_ms=slow, completed=80))
     return out
 
 

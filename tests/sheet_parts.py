@@ -91,8 +91,7 @@ def is_sound(sheet: Document) -> None:
             for figure in (found for found in row.cells if isinstance(found, Number)):
                 assert figure.value is None or math.isfinite(figure.value)
     for drawing in charts(sheet):
-        json.dumps(vega(drawing), allow_nan=False)
-        assert drawing.words and drawing.title
+        assert json.dumps(vega(drawing), allow_nan=False) and drawing.title
 
 
 def sheet(result: Result, where: str | None = None, published: bool = False) -> Document:

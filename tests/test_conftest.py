@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cases import cases
-from tests.places import execute
-
-TOP = Path(__file__).parent.parent
+from tests.places import TOP, execute
 
 TWO_TESTS = """
 import pytest

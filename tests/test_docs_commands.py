@@ -20,7 +20,7 @@ import pytest
 import typer
 
 from serve_bench.benchmarks.scale import needs as scale_needs
-from serve_bench.cli.program import app, load_command, run
+from serve_bench.cli.program import app, load_command
 from serve_bench.core.record_lines import to_line
 from serve_bench.core.result import Run
 from serve_bench.core.suite import read_suite
@@ -28,19 +28,15 @@ from serve_bench.runner.load_source import read_load_on
 from serve_bench.store import read
 from serve_bench.store.files import read_toml, suite_file
 from tests.cases import cases
-from tests.places import environment, git, program
+from tests.fixtures import Call, Patch
+from tests.places import GOLDEN, TOP, environment, execute, git, program
 from tests.servers import serving
 from tests.versus_records import versus_result
 
 pytestmark = pytest.mark.process
 
-ROOT = Path(__file__).parent.parent
-PAGES = [
-    ROOT / "README.md",
-    *sorted((ROOT / "docs").glob("*.md")),
-    ROOT / "profiles" / "README.md",
-    ROOT / "examples" / "ci" / "README.md",
-]
+READ_MES = ("README.md", "profiles/README.md", "examples/ci/README.md")
+PAGES = [*(TOP / name for name in READ_MES), *sorted((TOP / "docs").glob("*.md"))]
 PLANNED = (
     *("micro", "sweep", "recsys", "press", "rpc", "scale", "run", "versus", "capacity", "tax"),
     *("timeline", "soak"),
@@ -102,16 +98,14 @@ def flagged(line: str) -> list[str]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: Patch) -> Path:
     """A current folder with what the commands name."""
-    example = ROOT / "examples" / "own_app"
-    shutil.copytree(example, tmp_path / "examples" / "own_app")
-    for name in ("chat", "grpc"):
-        shutil.copytree(ROOT / "examples" / name, tmp_path / "examples" / name)
+    for name in ("own_app", "chat", "grpc"):
+        shutil.copytree(TOP / "examples" / name, tmp_path / "examples" / name)
     (tmp_path / "body.json").write_text("{}")
     for name in ("shop.py", "my/package.py", "base/app.py", "pr/app.py", "good/shop.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        shutil.copy(example / "shop.py", tmp_path / name)
+        shutil.copy(TOP / "examples" / "own_app" / "shop.py", tmp_path / name)
     for name in ("base-env", "pr-env", "ray-2.58.0", "ray-2.59.0", "ray-2.60.0"):
         environment(tmp_path / name)
     (tmp_path / "paths.txt").write_text("/a\n/b?id=2\n")
@@ -132,18 +126,15 @@ def store_run(folder: Path, launches: int = 1) -> None:
     if folder.name == "versus":
         whole = versus_result(looks=True)
         lines = [to_line(whole.run), *map(to_line, whole.trials)]
-        (folder / "records.jsonl").write_text("".join(lines))
-        return
-    lines = (ROOT / "tests" / "golden" / "records.jsonl").read_text().splitlines(keepends=True)
-    for round_ in range(2, launches + 1):
-        again = [line for line in lines if '"kind":"trial"' in line and "/r1/" in line]
-        lines += [
-            line.replace("/r1/", f"/r{round_}/").replace('"round":1', f'"round":{round_}')
-            for line in again
-        ]
-    stored = "".join(lines)
-    own = stored.replace('"id":"20260102-golden"', f'"id":"{folder.name}"', 1)
-    (folder / "records.jsonl").write_text(own)
+    else:
+        text = (GOLDEN / "records.jsonl").read_text()
+        text = text.replace('"id":"20260102-golden"', f'"id":"{folder.name}"', 1)
+        lines = text.splitlines(keepends=True)
+        first = [line for line in lines if '"kind":"trial"' in line and "/r1/" in line]
+        for at in range(2, launches + 1):
+            again = (line.replace("/r1/", f"/r{at}/") for line in first)
+            lines += [line.replace('"round":1', f'"round":{at}') for line in again]
+    (folder / "records.jsonl").write_text("".join(lines))
 
 
 def store_begun(folder: Path) -> None:
@@ -161,9 +152,7 @@ def test_pages_show_commands() -> None:
     assert len(SHOWN) >= 90
     known: Any = typer.main.get_command(app)
     assert {name_of(line) for line in SHOWN} == set(known.list_commands(None))
-
-
-def test_flags_are_understood() -> None:
+    # Their flags are understood.
     for line in SHOWN:
         name, *words = flagged(line)
         command = load_command(name)
@@ -177,9 +166,7 @@ def test_flags_are_understood() -> None:
 
 
 @pytest.mark.parametrize("line", lines(*PLANNED))
-def test_what_measures_is_planned(
-    line: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_measures_is_planned(line: str, folder: Path, call: Call, monkeypatch: Patch) -> None:
     monkeypatch.setattr(scale_needs, "reachable", lambda address: address)
     monkeypatch.setattr(scale_needs, "free_memory_bytes", lambda: 1 << 40)
     words = [word for word in flagged(line) if word != "--dry-run"]
@@ -187,13 +174,10 @@ def test_what_measures_is_planned(
         store = store_run if words[0] == "versus" else store_begun
         store(Path(words[words.index("--resume") + 1]))
     before = files_in(folder)
-    code = run([*words, "--dry-run"])
-    captured = capsys.readouterr()
     if "cuda" in line and not list(Path("/dev").glob("nvidia[0-9]*")):
-        assert code == 2 and "cuda" in captured.err
+        assert "cuda" in call(*words, "--dry-run", code=2)[1]
         return
-    assert code == 0, captured.err
-    assert re.search(r"about \d", captured.out)
+    assert re.search(r"about \d", call(*words, "--dry-run")[0])
     assert files_in(folder) == before
 
 
@@ -225,14 +209,11 @@ def test_the_search_works(commits: Sequence[str], suspects: Sequence[str], tmp_p
     git(tmp_path, "tag", "v1.5")
     git(tmp_path, "tag", "v1.4", "HEAD~4")
     stand_in = program(tmp_path / "bin" / "serve-bench", PROGRAM)
-    page = (ROOT / "docs" / "bisect.md").read_text()
+    page = (TOP / "docs" / "bisect.md").read_text()
     recipe = textwrap.dedent(re.findall(r"(?:^    .*\n)+", page, re.MULTILINE)[0])
     env = {**os.environ, "PATH": f"{stand_in.parent}:{os.environ['PATH']}"}
-    done = subprocess.run(
-        ["sh", "-c", recipe], cwd=tmp_path, env=env, capture_output=True, text=True
-    )
-    shown = [names.get(word, word) for word in done.stdout.split()]
-    text = " ".join(shown)
+    done = execute("sh", "-c", recipe, cwd=tmp_path, env=env)
+    text = " ".join(names.get(word, word) for word in done.stdout.split())
     if len(suspects) == 1:
         assert f"{suspects[0]} is the first bad commit" in text
     else:
@@ -242,14 +223,13 @@ def test_the_search_works(commits: Sequence[str], suspects: Sequence[str], tmp_p
 
 
 @pytest.mark.parametrize("line", lines(*STORED))
-def test_stored_runs_are_read(line: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stored_runs_are_read(line: str, folder: Path, call: Call) -> None:
     line, _, asked = line.partition(" | ")
     words = flagged(line)
     named = [word for word in words[1:3] if re.fullmatch(r"(?!results$|-)[\w/-]+", word)]
     for name in named or [f"results/{name}" for name in "abcd"]:
         store_run(folder / name, launches=3)
-    assert run(words) == 0, capsys.readouterr().err
-    shown = capsys.readouterr().out
+    shown, _ = call(*words)
     if asked and shutil.which("jq"):
         done = subprocess.run(shlex.split(asked), input=shown, stdout=subprocess.PIPE, text=True)
         assert done.returncode == 0 and "connections" in done.stdout
@@ -258,13 +238,9 @@ def test_stored_runs_are_read(line: str, folder: Path, capsys: pytest.CaptureFix
 
 
 #: What both an OpenAI-compatible service and one of plain events may answer.
-STREAM = [
-    (
-        0.0,
-        b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 48\r\n\r\n"
-        b'data: {"choices":[{"text":"a"}]}\n\ndata: [DONE]\n\n',
-    )
-]
+CHUNKS = b'data: {"choices":[{"text":"a"}]}\n\ndata: [DONE]\n\n'
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 48\r\n\r\n"
+STREAM = [(0.0, HEAD + CHUNKS)]
 
 
 def alone(found: list[Any]) -> list[Any]:
@@ -276,24 +252,21 @@ def alone(found: list[Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("line", alone(lines("load", url=True)))
-def test_loads_work(line: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_loads_work(line: str, folder: Path, call: Call) -> None:
     streams = "--protocol stream" in line or "--openai" in line
     with serving(steps=(lambda number: STREAM) if streams else None) as server:
         shorter = re.sub(r" -d \d+s", " -d 500ms", URL.sub(server.url, line))
         words = flagged(re.sub(r":\d+s", ":100ms", shorter))
         if "-d" not in words and "--stages" not in words:
             words += ["-d", "500ms"]
-        code = run([*words, "--timeout", "5s"])
-    captured = capsys.readouterr()
-    assert code == 0, f"{captured.out}\n{captured.err}"
-    assert " completed + 0 failed" in captured.out
+        out, _ = call(*words, "--timeout", "5s")
+    assert " completed + 0 failed" in out
 
 
 @pytest.mark.parametrize("line", lines("sweep", "recsys", "press", "versus", url=True))
 @pytest.mark.long
-def test_services_are_measured(line: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_services_are_measured(line: str, folder: Path, call: Call) -> None:
     with serving() as server:
-        words = [*flagged(URL.sub(server.url, line)), *SHORTER[name_of(line)]]
-        assert run(words) == 0, capsys.readouterr().err
+        call(*flagged(URL.sub(server.url, line)), *SHORTER[name_of(line)])
     (stored,) = folder.rglob("records.jsonl")
     assert len(read(stored.parent).trials) >= 2

@@ -1,15 +1,18 @@
 """The pages in docs/ hang together: links lead somewhere, and the index has every page."""
 
 import re
+import textwrap
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from serve_bench.core.suite import read_suite
 from serve_bench.view.figures import figure_lines
+from tests.places import TOP
 
-ROOT = Path(__file__).parent.parent
-DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+DOCS = TOP / "docs"
+PAGES = [TOP / "README.md", *sorted(DOCS.glob("*.md"))]
 
 _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")
@@ -56,18 +59,20 @@ def odd_forms() -> list[str]:
 
 TEXTS = [
     *(page for page in PAGES if page.name != "style.md"),
-    *(ROOT / name for name in ("GLOSSARY.md", "CHANGELOG.md", "deploy/README.md")),
-    *(ROOT / name for name in ("profiles/README.md", "examples/ci/README.md")),
+    *(TOP / name for name in ("GLOSSARY.md", "CHANGELOG.md", "deploy/README.md")),
+    *(TOP / name for name in ("profiles/README.md", "examples/ci/README.md")),
 ]
 
 
 def test_scripts_that_docs_name_are_there() -> None:
-    pages = [*PAGES, ROOT / "GLOSSARY.md"]
+    pages = [*PAGES, TOP / "GLOSSARY.md"]
     named = {
         name for page in pages for name in re.findall(r"scripts/bench (\w+)", page.read_text())
     }
     assert named
-    assert [name for name in named if not (ROOT / f"scripts/bench_{name}.py").exists()] == []
+    assert [name for name in named if not (TOP / f"scripts/bench_{name}.py").exists()] == []
+    # The table of figures is that of the declared ones.
+    assert "\n".join(figure_lines()) in (TOP / "GLOSSARY.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=lambda text: text.name)
@@ -78,5 +83,13 @@ def test_no_text_has_a_form_that_the_style_replaces(text: Path) -> None:
     assert [one for one in forms if re.search(rf"\b{re.escape(one.casefold())}\b", words)] == []
 
 
-def test_the_table_of_figures_is_that_of_the_declared_ones() -> None:
-    assert "\n".join(figure_lines()) in (ROOT / "GLOSSARY.md").read_text(encoding="utf-8")
+def test_the_suite_and_the_targets_of_make_that_are_shown_are_there() -> None:
+    shown = (DOCS / "commands.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"(?:^    .*\n|^\n(?=    ))+", shown, re.MULTILINE)
+    (block,) = (textwrap.dedent(block) for block in blocks if "[variants.mine]" in block)
+    suite = read_suite(tomllib.loads(block), "commands.md")
+    assert [variant.name for variant in suite.variants] == ["default", "mine"]
+    targets = set(re.findall(r"^(\S+?):", (TOP / "Makefile").read_text(), re.MULTILINE))
+    readme = (TOP / "README.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"^    make (\S+)$", readme, re.MULTILINE))
+    assert named == {"micro", "test"} <= targets

@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cases import cases
-from tests.places import build_wheel, execute
-
-TOP = Path(__file__).parent.parent
+from tests.places import TOP, build_wheel, execute
 
 
 @pytest.fixture(scope="module")

@@ -1,11 +1,11 @@
 """Trials made by hand, for the tests of what limited them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from serve_bench.analysis.verdict import Verdict, limited_by
 from serve_bench.core.histogram import Histogram
-from serve_bench.core.load_result import Counts
 from serve_bench.core.result import Metric, Row, Trial
 from tests.records import cell, planned, trial
 
@@ -74,15 +74,18 @@ def measured(
 ) -> Trial:
     """A trial of 10 windows of 1 s; in a closed loop the latency is what Little's law makes it."""
     row = Row(f"{connections} connections", "raw", connections, 1, loop=loop)
-    made = trial(planned(row=row, of=of or cell(queries=10000)), *[rate] * WINDOWS, client=client)
     if latency_ms is None:
         latency_ms = 1e3 * connections / rate
-    done = round(rate * WINDOWS)
-    histogram = Histogram.of([round(latency_ms * 1e6)] * done)
-    metrics = {**made.metrics, "latency": Metric("ns", "lower", histogram=histogram.encode())}
-    errors = {"timeout": failed} if failed else {}
-    counts = Counts(done + failed + left, done, errors, left)
-    return replace(made, metrics=metrics, counts=counts, usage=seen)
+    histogram = Histogram.of([round(latency_ms * 1e6)] * round(rate * WINDOWS))
+    return trial(
+        planned(row=row, of=of or cell(queries=10000)),
+        *[rate] * WINDOWS,
+        failed={"timeout": failed} if failed else {},
+        in_flight=left,
+        latency=histogram.encode(),
+        client=client,
+        usage=seen,
+    )
 
 
 def with_metric(at: Trial, name: str, unit: str, *values: int) -> Trial:
@@ -115,6 +118,24 @@ def tiers(front_cpu: float, behind_cpu: float) -> dict[str, Any]:
         host=front_cpu + behind_cpu + 40,
         cores=4,
     )
+
+
+def expect(
+    trial: Trial,
+    cause: str,
+    sure: str = "",
+    words: str = "",
+    *,
+    front: str | None = None,
+    beside: Sequence[Trial] = (),
+    behind: str = "",
+) -> Verdict:
+    """The verdict on a trial: this cause, with these words in its text, so sure. `behind`: on the
+    deployment of this name. What is empty is not looked at."""
+    verdict = limited_by(trial, front, beside)
+    assert verdict.cause == cause and words in verdict.text, verdict.text
+    assert sure in ("", verdict.confidence) and behind in ("", verdict.deployment), verdict
+    return verdict
 
 
 def of_readme(connections: int, rate: float, host: float, p50_ms: float, **cpu: float) -> Trial:

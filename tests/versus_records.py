@@ -11,7 +11,7 @@ from serve_bench.analysis.ratios import RunSpread
 from serve_bench.analysis.statistics import variants
 from serve_bench.benchmarks.versus.request import Side, VersusSuite
 from serve_bench.core.histogram import Histogram, HistogramFacts, slot
-from serve_bench.core.load_result import Counts, Warmup
+from serve_bench.core.load_result import Warmup
 from serve_bench.core.result import (
     Launch,
     Metric,
@@ -26,7 +26,7 @@ from serve_bench.core.result import (
     trial_key,
 )
 from serve_bench.core.variants import BUILT_IN_VARIANTS
-from tests.records import AT, ROWS, cell
+from tests.records import AT, ROWS, cell, trial
 
 HOST: dict[str, Any] = {
     "id": "aaaaaaaaaaaa",
@@ -132,16 +132,15 @@ def sliced(
         "completed": done,
         "failed": [failed] + [0] * (count - 1),
     }
-    return at.measured(
-        f"{at.variant}-{at.round}",
-        AT,
+    return trial(
+        at,
         window_s=length_s,
-        warmup=Warmup(1.0, True, 100),
-        metrics=metrics,
-        counts=Counts(sum(done) + failed, sum(done), {"reset": failed} if failed else {}, 0),
-        seconds={},
+        done=sum(done),
+        failed={"reset": failed} if failed else {},
         client={"slices": slices, "verdict": {**UNBOUND, **(verdict or {})}},
-        flags=flags,
+        metrics=metrics,
+        warmup=Warmup(1.0, True, 100),
+        flags=flags or {},
     )
 
 
@@ -226,22 +225,19 @@ def measured(
         {"pid": 3, "role": "controller", "title": "c", "cpu_percent": 7.0},
     ]
     host = {"cores": 4, "cpu_percent": 200.0, "steal_percent": steal}
-    trial = at.measured(
-        f"{at.variant}-{at.round}",
-        AT,
-        window_s=1.0,
-        warmup=Warmup(1.0, True, 100),
-        metrics={
-            "throughput": Metric("requests/s", "higher", windows=windows),
-            "latency": Metric("ns", "lower", histogram=latency_of(rate, at.row.connections, done)),
-        },
-        counts=Counts(done + failed, done, {"reset": failed} if failed else {}, 0),
+    usage = {"host": host, "processes": processes, "gpus": []}
+    return trial(
+        at,
+        *windows,
+        done=done,
+        failed={"reset": failed} if failed else {},
+        latency=latency_of(rate, at.row.connections, done),
         client={"verdict": {**UNBOUND, **(verdict or {})}},
+        warmup=Warmup(1.0, True, 100),
         seconds={"measured": 10.0},
-        flags=flags,
+        flags=flags or {},
+        usage={} if cpu_percent is None else usage,
     )
-    usage = {} if cpu_percent is None else {"host": host, "processes": processes, "gpus": []}
-    return replace(trial, usage=usage)
 
 
 def micro_run(id: str = "before", **suite: Any) -> Run:
@@ -259,7 +255,7 @@ def micro_result(
     of: Mapping[str, Any] | None = None,
     others: Sequence[Record] = (),
     run: Run | None = None,
-    **trial: Any,
+    **about: Any,
 ) -> Result:
     """A run of micro: of each row a rate for each launch, the same for all variants."""
     where = of or cell(1, 10000, 8)
@@ -271,7 +267,7 @@ def micro_result(
             for row, told in by_row.items():
                 if round_ <= len(told):
                     at = planned(variant, round_, row, where)
-                    records.append(measured(at, told[round_ - 1], **trial))
+                    records.append(measured(at, told[round_ - 1], **about))
     return result_of([*records, *others])
 
 

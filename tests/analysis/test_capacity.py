@@ -21,7 +21,7 @@ from serve_bench.analysis.capacity.estimate import (
 from serve_bench.analysis.capacity.model import Ask, Bound, LaunchEstimate, Probe, SliceCounts
 from serve_bench.analysis.capacity.search import ATTEMPTS, BUDGET_S, LONGEST_S, RateSearch
 from tests.capacity_servers import SERVERS, Launch, Server
-from tests.cases import cases
+from tests.cases import cases, sure
 
 P99 = Bound("p99", 0.01)
 ERRORS = Bound("errors", 0.01)
@@ -83,11 +83,19 @@ def on(live: Launch, of: Server, start: float | None = None) -> LaunchEstimate:
     return estimate(search.probes, of.bounds)
 
 
+def found_of(
+    values: dict[str, Value], *bounds: Bound, start: float | None = 300.0, most: float = math.inf
+) -> tuple[LaunchEstimate, list[Ask], RateSearch]:
+    """What a whole search finds of a service with these values; what it asked for."""
+    limits = bounds or (P99,)
+    search = RateSearch(limits, start=start)
+    asks = searched(search, values, limits, most)
+    return estimate(search.probes, limits), asks, search
+
+
 @cases("slope", 3.0, 15.0, 40.0)
 def test_it_finds_the_place_of_a_service_without_noise(slope: float) -> None:
-    search = RateSearch([P99])
-    asks = searched(search, {"p99": power(640.0, slope)})
-    found = estimate(search.probes, [P99])
+    found, asks, _ = found_of({"p99": power(640.0, slope)}, start=None)
     assert found.rate == pytest.approx(640, rel=0.005)
     assert found.slope == pytest.approx(slope, rel=0.25)
     assert found.binds == "p99" and not found.cliff and not found.drift and not found.doubts
@@ -96,16 +104,14 @@ def test_it_finds_the_place_of_a_service_without_noise(slope: float) -> None:
 
 
 def test_overload_is_short_and_the_boundary_is_long() -> None:
-    asks = searched(RateSearch([P99], start=1200.0), {"p99": power(640.0, 15.0)})
+    _, asks, _ = found_of({"p99": power(640.0, 15.0)}, start=1200.0)
     assert max(one.seconds for one in asks if one.rate > 1.2 * 640) <= 5
     sides = [one.rate > 640 for one in asks if one.seconds >= 10]
     assert len(sides) >= 4 and abs(sum(sides) - len(sides) / 2) <= 1
 
 
 def test_a_cliff_is_bisected_until_it_is_narrow() -> None:
-    search = RateSearch([P99], start=300.0)
-    searched(search, {"p99": lambda rate: 0.5 if rate > 777 else 0.0})
-    found = estimate(search.probes, [P99])
+    found, _, _ = found_of({"p99": lambda rate: 0.5 if rate > 777 else 0.0})
     assert found.cliff and found.slope is None and found.binds == "p99"
     assert found.low is not None and found.high is not None
     assert found.low <= 777 < found.high <= found.low * math.exp(0.05 / 4) * 1.001
@@ -113,21 +119,22 @@ def test_a_cliff_is_bisected_until_it_is_narrow() -> None:
     capacity = over_launches([found] * 3)
     assert capacity.low is not None and capacity.high is not None
     assert capacity.low <= found.low and found.high <= capacity.high and capacity.precise
+    # Of no error at all one is enough.
+    none = Bound("errors", 0.0)
+    found, _, _ = found_of({"errors": lambda rate: 0.1 if rate > 500 else 0.0}, none)
+    assert found.cliff and found.low is not None and found.high is not None
+    assert found.low <= 500 < found.high <= 510
 
 
 def test_a_floor_stops_after_the_lowest_rate() -> None:
-    search = RateSearch([P99], start=8.0)
-    asks = searched(search, {"p99": lambda rate: 0.9})
+    found, asks, _ = found_of({"p99": lambda rate: 0.9}, start=8.0)
     assert [one.rate for one in asks][-2:] == [1.0, 1.0] and len(asks) <= 8
-    found = estimate(search.probes, [P99])
     assert (found.ceiling, found.rate, found.low, found.high) == ("floor", None, None, 1.0)
     assert found.binds == "p99"
 
 
 def test_what_the_client_can_send_is_a_lower_bound() -> None:
-    search = RateSearch([P99], start=100.0)
-    asks = searched(search, {"p99": lambda rate: 0.0}, most=500.0)
-    found = estimate(search.probes, [P99])
+    found, asks, search = found_of({"p99": lambda rate: 0.0}, start=100.0, most=500.0)
     assert (found.ceiling, found.rate, found.high) == ("client", None, None)
     assert found.low is not None and 450 <= found.low <= 500
     first = next(at for at, one in enumerate(asks) if one.rate > 500)
@@ -139,8 +146,7 @@ def test_what_the_client_can_send_is_a_lower_bound() -> None:
 def test_one_client_bound_probe_alone_is_no_ceiling() -> None:
     search = RateSearch([P99], start=100.0)
     search.add(replace(probe(100.0, p99=0.5), client_bound=True))
-    step = search.next()
-    assert step is not None and step.rate == 100.0
+    assert sure(search.next()).rate == 100.0
     assert estimate(search.probes, [P99]).doubts == ("no probe is sound",)
     searched(search, {"p99": power(640.0, 15.0)})
     assert estimate(search.probes, [P99]).rate == pytest.approx(640, rel=0.01)
@@ -166,13 +172,11 @@ def test_a_broken_off_probe_is_measured_again_and_says_nothing() -> None:
     search.add(probe(100.0))
     broken = replace(probe(125.0, 3.0, p99=1.0), whole=False)
     search.add(broken)
-    step = search.next()
-    assert step is not None and step.rate == 125.0
+    assert sure(search.next()).rate == 125.0
     assert estimate(search.probes, [P99]).high is None
     for _ in range(ATTEMPTS - 1):
         search.add(broken)
-    step = search.next()
-    assert step is None
+    assert search.next() is None
 
 
 @cases("name", "M/M/1", "bucket", "stalls")
@@ -191,35 +195,17 @@ def test_a_search_is_a_function_of_its_probes(name: str) -> None:
     assert estimate(again.probes, of.bounds) == estimate(search.probes, of.bounds)
 
 
-def test_the_lowest_of_two_bounds_is_the_capacity() -> None:
-    bounds = (P99, ERRORS)
+def test_the_lowest_of_two_bounds_is_the_capacity_and_a_mean_is_bounded_too() -> None:
     values = {"p99": power(640.0, 15.0), "errors": power(700.0, 15.0)}
-    search = RateSearch(bounds, start=300.0)
-    searched(search, values, bounds)
-    found = estimate(search.probes, bounds)
+    found, _, _ = found_of(values, P99, ERRORS)
     assert found.rate == pytest.approx(640, rel=0.01) and found.binds == "p99"
     assert found.next is not None and found.next[0] == "errors"
     assert found.next[1] == pytest.approx(700, rel=0.03)
-
-
-def test_a_mean_is_bounded_too() -> None:
-    mean = Bound("mean", 5e6, "mean")
     # M/M/1: 1 / (mu - rate) s; 5 ms at 800/s of 1000.
-    value: Value = lambda rate: 1e9 / (1000 - rate) if rate < 999 else 1e9  # noqa: E731
-    search = RateSearch([mean], start=300.0)
-    searched(search, {"mean": value}, (mean,))
-    found = estimate(search.probes, [mean])
+    mean: dict[str, Value] = {"mean": lambda rate: 1e9 / (1000 - rate) if rate < 999 else 1e9}
+    found, _, _ = found_of(mean, Bound("mean", 5e6, "mean"))
     assert found.rate == pytest.approx(800, rel=0.01) and found.binds == "mean"
     assert found.slope == pytest.approx(4, rel=0.25)
-
-
-def test_of_no_error_at_all_one_is_enough() -> None:
-    none = Bound("errors", 0.0)
-    search = RateSearch([none], start=100.0)
-    searched(search, {"errors": lambda rate: 0.1 if rate > 500 else 0.0}, (none,))
-    found = estimate(search.probes, [none])
-    assert found.cliff and found.low is not None and found.high is not None
-    assert found.low <= 500 < found.high <= 510
 
 
 def test_a_service_that_changes_by_much_is_searched_anew() -> None:
@@ -238,11 +224,9 @@ def test_an_end_that_one_probe_set_is_measured_again_where_the_newest_deny_it() 
     search = RateSearch([P99], start=600.0)
     for rate, seconds, value in values[:3]:
         search.add(probe(rate, seconds, p99=value))
-    step = search.next()
-    assert step is not None and 600 < step.rate < 640
+    assert 600 < sure(search.next()).rate < 640
     search.add(probe(*values[3][:2], p99=values[3][2]))
-    step = search.next()
-    assert step is not None and step.rate == 640.0
+    assert sure(search.next()).rate == 640.0
 
 
 WOBBLE = (0.9, 1.1, 1.1, 0.9)
@@ -334,9 +318,6 @@ def test_a_small_drift_is_said_and_the_old_blocks_are_left_out() -> None:
     assert not estimate(probes[4:], [P99]).drift
 
 
-P999 = Bound("p99.9", 0.001)
-
-
 @cases(
     "start, place, needs, doubted",
     (2.5, 5.0, "20,000", True),
@@ -345,10 +326,9 @@ P999 = Bound("p99.9", 0.001)
     (1000.0, None, "3,000", False),
 )
 def test_too_few_requests(start: float, place: float | None, needs: str, doubted: bool) -> None:
-    search = RateSearch([P999], start=start)
     value = power(place, 15.0, 0.001) if place else lambda rate: 0.0
-    asks = searched(search, {"p99.9": value}, (P999,), math.inf if place else 5 * start)
-    found = estimate(search.probes, [P999])
+    most, p999 = math.inf if place else 5 * start, Bound("p99.9", 0.001)
+    found, asks, _ = found_of({"p99.9": value}, p999, start=start, most=most)
     words = f"p99.9 takes about {needs} requests near the boundary"
     assert any(doubt.startswith(words) for doubt in found.doubts) == doubted
     assert found.ceiling == (None if place else "client")
@@ -393,9 +373,7 @@ def test_the_interval_over_launches() -> None:
     alike = over_launches([known(100.0, 0.02)] * 4)  # by luck, which makes it no narrower
     assert alike.spread == 0
     assert alike.width == pytest.approx(2 * math.sinh(4.541 * 0.02 / 2), rel=1e-4)
-
-
-def test_a_single_launch_has_an_interval_of_its_blocks() -> None:
+    # A single launch has that of its blocks.
     capacity = over_launches([known(100.0, 0.01)])
     assert capacity.spread is None and not capacity.precise
     assert capacity.low is not None and 96 < capacity.low < 98
@@ -423,9 +401,7 @@ def test_a_launch_that_is_only_bounded_bounds_the_capacity() -> None:
     both = over_launches([floor, client])
     assert (both.rate, both.low, both.high) == (None, None, None)
     assert over_launches([]).rate is None
-
-
-def test_a_launch_that_used_its_budget_too_early_is_left_out() -> None:
+    # One that used its budget too early is left out.
     late = LaunchEstimate(None, None, 90.0, None, doubts=("no rate missed",))
     capacity = over_launches([known(100.0), known(101.0), known(102.0), late])
     assert capacity.rate == pytest.approx(101, rel=1e-3) and len(capacity.launches) == 4

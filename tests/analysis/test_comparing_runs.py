@@ -16,7 +16,9 @@ from serve_bench.analysis.statistics import summarize
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Metric, Result, Row, Teardown
 from serve_bench.view.verdict_words import headline
-from tests.cases import cases
+from tests import refused
+from tests.cases import cases, sure
+from tests.history_records import night
 from tests.records import ROWS, cell, failure_of
 from tests.rendering import render
 from tests.versus_records import HOST, alike_runs, micro_result, micro_run, versus_result
@@ -31,10 +33,7 @@ def runs(b: Sequence[float] = SLOWER, a: Sequence[float] = BEFORE) -> tuple[Resu
 
 
 def refusal(a: Result, b: Result, **given: Any) -> str:
-    with pytest.raises(BadInput) as refused:
-        alike_runs(a, b, **given)
-    assert "\n" not in str(refused.value)
-    return str(refused.value)
+    return refused.refusal(alike_runs, a, b, **given)
 
 
 def with_host(result: Result, **facts: Any) -> Result:
@@ -46,8 +45,7 @@ def test_two_stored_runs_are_compared_launch_by_launch() -> None:
     (line,) = found.gated
     known = unpaired(BEFORE, SLOWER)
     assert line.judged.word == "regressed"
-    assert line.judged.interval is not None
-    assert line.judged.interval.low == pytest.approx(known.low, rel=1e-4)
+    assert sure(line.judged.interval).low == pytest.approx(known.low, rel=1e-4)
     assert headline(found).startswith("after is 19.9 % slower than before (")
     assert headline(found).endswith(" %): regressed, 3 launches a side")
     assert {one.judged.word for one in found.lines} == {"regressed"}
@@ -67,34 +65,22 @@ def test_fewer_than_three_launches_are_inconclusive(few: int) -> None:
 
 def test_what_one_run_alone_has_is_listed() -> None:
     a = micro_result({ROWS[0]: BEFORE, ROW: BEFORE})
-    b = micro_result({ROW: BEFORE, ROWS[1]: BEFORE}, "after")
-    found = alike_runs(a, b)
-    assert [(one.side, one.row) for one in found.alone] == [
-        ("A", "single client"),
-        ("B", "8 clients"),
-    ]
-    assert broken(found, "regressed") == []
-    assert len(broken(found, "inconclusive")) == 2
-
-
-def test_a_cell_is_matched_whatever_the_order_of_its_axes() -> None:
+    found = alike_runs(a, micro_result({ROW: BEFORE, ROWS[1]: BEFORE}, "after"))
+    sides = [(one.side, one.row) for one in found.alone]
+    assert sides == [("A", "single client"), ("B", "8 clients")]
+    assert [len(broken(found, word)) for word in ("regressed", "inconclusive")] == [0, 2]
+    # A cell is matched whatever the order of its axes.
     of = {**cell(1, 10000, 8), "log_level": "ERROR", "body_type": "str"}
-    turned = dict(reversed(of.items()))
-    found = alike_runs(
-        micro_result({ROW: BEFORE}, of=of), micro_result({ROW: BEFORE}, "after", of=turned)
-    )
-    assert len(found.rows) == 1
+    turned = micro_result({ROW: BEFORE}, "after", of=dict(reversed(of.items())))
+    assert len(alike_runs(micro_result({ROW: BEFORE}, of=of), turned).rows) == 1
 
 
 def test_doubts_of_each_run_stand_with_its_side() -> None:
     left = Teardown("default-1", 1.0, 3, False, ("raylet",))
     a = micro_result({ROW: BEFORE}, failed=4)
-    b = micro_result({ROW: BEFORE}, "after", steal=90.0, others=[left])
-    found = alike_runs(a, b)
-    assert {(one.side, one.code) for one in found.rows[0].doubts} == {
-        ("A", "errors"),
-        ("B", "steal"),
-    }
+    found = alike_runs(a, micro_result({ROW: BEFORE}, "after", steal=90.0, others=[left]))
+    sides = {(one.side, one.code) for one in found.rows[0].doubts}
+    assert sides == {("A", "errors"), ("B", "steal")}
     assert any(line.startswith("B: unclean-teardown") for line in found.warnings)
 
 
@@ -102,16 +88,12 @@ def test_variants_are_matched_by_name() -> None:
     a = micro_result({ROW: BEFORE}, variants=("default", "optimized"))
     b = micro_result({ROW: SLOWER}, "after", variants=("optimized", "default", "haproxy"))
     found = alike_runs(a, b)
-    assert [row.variants for row in found.rows] == [
-        ("default", "default"),
-        ("optimized", "optimized"),
-    ]
+    matched = [row.variants for row in found.rows]
+    assert matched == [("default", "default"), ("optimized", "optimized")]
     assert found.notes == ("B alone has variant haproxy",)
     levels = sorted(line.judged.alpha or 0 for line in found.gated)
     assert levels == pytest.approx([0.025, 0.05])
-
-
-def test_one_variant_a_run_is_matched_though_the_names_differ() -> None:
+    # One variant a run is matched though the names differ.
     a, b = micro_result({ROW: BEFORE}), micro_result({ROW: SLOWER}, "x", variants=("optimized",))
     found = alike_runs(a, b)
     assert found.names == ("default", "optimized")
@@ -157,6 +139,18 @@ def test_runs_that_cannot_be_compared() -> None:
     assert "RUN_A: no row was measured" in refusal(replace(run, trials=()), other)
     cells = micro_result({ROW: BEFORE}, "after", of=cell(100, 1, 1))
     assert "have no row in common" in refusal(run, cells)
+    # Unlike versions of Ray are refused by what ran.
+    a = micro_result({ROW: BEFORE}, versions={"ray": "2.60.0", "python": "3.11.9"})
+    b = micro_result({ROW: BEFORE}, "after", versions={"ray": "2.49.1", "python": "3.12.1"})
+    assert "unlike: Ray 2.60.0 against 2.49.1 (" in refusal(a, b)
+    assert "not the same: Python 3.11.9 against 3.12.1" in alike_runs(a, b, force=True).warnings
+    large = Row("100 connections", "raw", 100, 1, data_size="large")
+    told = refusal(micro_result({ROW: BEFORE}), micro_result({large: BEFORE}, "after"))
+    assert "unlike: data size of rows small against large (" in told
+    # Every difference is named at once.
+    b = micro_result({ROW: BEFORE}, run=replace(micro_run("after", windows=3), command="noop"))
+    told = refusal(micro_result({ROW: BEFORE}), with_host(b, cpu="Other"))
+    assert "CPU Test CPU against Other; command micro against noop; windows 10 against 3" in told
 
 
 @cases(
@@ -197,14 +191,8 @@ def test_hosts_that_may_be_unlike(facts: Mapping[str, Any], warned: str | None) 
     assert alike_runs(a, replace(b, run=replace(b.run, host={}))).unlike == ()
 
 
-def test_unlike_ray_versions_are_refused_by_what_ran() -> None:
-    a = micro_result({ROW: BEFORE}, versions={"ray": "2.60.0", "python": "3.11.9"})
-    b = micro_result({ROW: BEFORE}, "after", versions={"ray": "2.49.1", "python": "3.12.1"})
-    assert "unlike: Ray 2.60.0 against 2.49.1 (" in refusal(a, b)
-    assert "not the same: Python 3.11.9 against 3.12.1" in alike_runs(a, b, force=True).warnings
-    large = Row("100 connections", "raw", 100, 1, data_size="large")
-    told = refusal(micro_result({ROW: BEFORE}), micro_result({large: BEFORE}, "after"))
-    assert "unlike: data size of rows small against large (" in told
+NO_SETTINGS: list[dict[str, Any]] = [{"launches": 9}, {"name": "x"}, {"seed": 7}, {"rows": []}]
+ON_NODES = {"load_on": {"address": "10.0.0.1", "nodes": 2}}
 
 
 @cases(
@@ -212,22 +200,17 @@ def test_unlike_ray_versions_are_refused_by_what_ran() -> None:
     ({"window_s": 0.5}, "window 1 s against 0.5 s"),
     ({"windows": 3}, "windows 10 against 3"),
     ({"app": "ranker"}, "app noop against ranker"),
-    (
-        {"load_on": {"address": "10.0.0.1", "nodes": 2}},
-        "load from this host against from 2 nodes of 10.0.0.1",
-    ),
+    (ON_NODES, "load from this host against from 2 nodes of 10.0.0.1"),
+    # What is no setting of the load may differ.
+    *((one, "") for one in NO_SETTINGS),
 )
 def test_unlike_suites_are_refused(suite: Mapping[str, Any], message: str) -> None:
     a = micro_result({ROW: BEFORE})
     b = micro_result({ROW: BEFORE}, run=micro_run("after", **suite))
-    assert f"unlike: {message} (" in refusal(a, b)
-
-
-@cases("suite", {"launches": 9}, {"name": "other"}, {"seed": 7}, {"rows": []})
-def test_what_is_no_setting_of_the_load_may_differ(suite: Mapping[str, Any]) -> None:
-    a = micro_result({ROW: BEFORE})
-    b = micro_result({ROW: BEFORE}, run=micro_run("after", **suite))
-    assert alike_runs(a, b).unlike == ()
+    if message:
+        assert f"unlike: {message} (" in refusal(a, b)
+    else:
+        assert alike_runs(a, b).unlike == ()
 
 
 def test_of_an_own_app_the_request_must_be_alike_and_the_code_may_differ() -> None:
@@ -245,13 +228,6 @@ def test_of_an_own_app_the_request_must_be_alike_and_the_code_may_differ() -> No
     assert "unlike: app app.py:app against noop (" in refusal(own("a", "base", "x"), noop)
     told = refusal(own("a", "base", "x"), own("b", "pr", "y"))
     assert "unlike: request body x against y (" in told
-
-
-def test_every_difference_is_named_at_once() -> None:
-    a = micro_result({ROW: BEFORE})
-    b = micro_result({ROW: BEFORE}, run=replace(micro_run("after", windows=3), command="noop"))
-    told = refusal(a, with_host(b, cpu="Other"))
-    assert "CPU Test CPU against Other; command micro against noop; windows 10 against 3" in told
 
 
 def test_figures_of_a_broken_cluster_enter_no_ratio_no_comparison_and_no_history() -> None:
@@ -298,19 +274,13 @@ def test_a_report_has_no_ratio_to_or_of_a_broken_row(base: bool) -> None:
 
 def nights(values: Sequence[float]) -> list[Result]:
     """Runs of three launches about these values."""
-    runs = []
-    for at, value in enumerate(values):
-        run = micro_result({ROW: (value, 1.01 * value, 0.99 * value)}, f"night-{at}")
-        begun = f"2026-01-{at + 1:02}T03:00:00+00:00"
-        runs.append(replace(run, run=replace(run.run, started_at=begun)))
-    return runs
+    return [night(at, {ROW: [one, 1.01 * one, 0.99 * one]}) for at, one in enumerate(values)]
 
 
 def test_without_other_runs_the_spread_between_runs_is_assumed_and_said() -> None:
     compared = of_runs(*runs())
     line = compared.rows[0].line("throughput")
-    assert line.judged.interval is not None
-    assert line.judged.interval.between > 1.9 * ASSUMED.sd**2
+    assert sure(line.judged.interval).between > 1.9 * ASSUMED.sd**2
     assert (
         compared.word == "regressed" and of_runs(*runs((450.0, 455.0, 445.0))).word != "regressed"
     )
@@ -328,6 +298,12 @@ def test_other_runs_tell_how_far_runs_differ() -> None:
     compared = of_runs(a, b, spreads=measure_spreads(a, b, nights(values)))
     assert compared.word == "inconclusive" and alike_runs(a, b).word != "inconclusive"
     assert not [one for one in compared.warnings if "assumed" in one]
+    # A and B themselves and unlike runs tell nothing.
+    a, b = runs()
+    four = nights((500, 520, 480, 510))
+    assert measure_spreads(a, b, [*four[:3], a, b]) == {}
+    other = replace(four[3], run=replace(four[3].run, host={**HOST, "cpu": "Other"}))
+    assert measure_spreads(a, b, [*four[:3], other]) == {}
 
 
 def test_a_step_among_other_runs_counts_once_and_a_drift_hardly() -> None:
@@ -338,14 +314,6 @@ def test_a_step_among_other_runs_counts_once_and_a_drift_hardly() -> None:
     drifting = [log + 0.01 * at for at, log in enumerate(logs)]
     assert estimate_spread(drifting, 3).sd == pytest.approx(known, rel=0.1)
     assert statistics.stdev(drifting) > 2 * known
-
-
-def test_a_and_b_themselves_and_unlike_runs_tell_nothing() -> None:
-    a, b = runs()
-    four = nights((500, 520, 480, 510))
-    assert measure_spreads(a, b, [*four[:3], a, b]) == {}
-    other = replace(four[3], run=replace(four[3].run, host={**HOST, "cpu": "Other"}))
-    assert measure_spreads(a, b, [*four[:3], other]) == {}
 
 
 def test_the_spread_of_runs_holds_that_of_their_launches() -> None:

@@ -22,7 +22,7 @@ from serve_bench.analysis.ratios import (
     unpaired,
 )
 from serve_bench.core.result import Better
-from tests.cases import cases
+from tests.cases import cases, sure
 
 A = (101.0, 97.0, 103.0, 99.5, 100.2, 98.8)
 B = (93.0, 92.5, 96.1, 90.9, 94.0, 91.2)
@@ -95,6 +95,9 @@ def test_what_is_no_sample_is_refused() -> None:
                 unpaired(*sides)
     with pytest.raises(ValueError, match="two launches or more"):
         unpaired([1.0], [1.0, 2.0])
+    for threshold, floor in ((1.0, 0.0), (-0.1, 0.0), (0.05, -1.0)):
+        with pytest.raises(ValueError, match="cannot be"):
+            judge_all([interval(1.0, 0.1)], threshold=threshold, floor=floor)
 
 
 @cases(
@@ -123,9 +126,7 @@ def test_a_proof_is_an_interval_that_excludes_no_change() -> None:
     assert judge_all([interval(0.9, 0.999 * just)])[0].word == "regressed"
     assert judge_all([interval(0.9, 1.001 * just)])[0].word == "inconclusive"
     assert judge_all([interval(0.9, just)])[0].p == pytest.approx(0.05)
-
-
-def test_the_noise_floor_is_to_be_excluded_too() -> None:
+    # The noise floor is to be excluded too.
     (judged,) = judge_all([interval(0.9, 0.01)], floor=0.2)
     assert (judged.word, judged.threshold) == ("inconclusive", 0.2)  # not the same: 10 % is 10 %
     assert "the noise floor of 20 %" in judged.why and judged.rounds_needed is None
@@ -165,12 +166,6 @@ def test_holms_step_down_as_worked_by_hand() -> None:
     pair = [Hypothesis(interval(0.9, just), "higher"), Hypothesis(interval(0.9, just), "lower")]
     assert [one.word for one in judge(pair)] == ["inconclusive", "inconclusive"]
     assert [judge([one])[0].word for one in pair] == ["regressed", "improved"]
-
-
-@cases("threshold, floor", (1.0, 0.0), (-0.1, 0.0), (0.05, -1.0))
-def test_a_threshold_that_cannot_be_is_refused(threshold: float, floor: float) -> None:
-    with pytest.raises(ValueError, match="cannot be"):
-        judge_all([interval(1.0, 0.1)], threshold=threshold, floor=floor)
 
 
 def test_a_trimmed_interval_is_yuens_as_worked_by_hand() -> None:
@@ -227,16 +222,12 @@ def test_a_word_is_settled_where_its_size_is(ratio: float, se: float, settled: b
 @cases("ratio", 0.90, 0.93, 1.0, 1.02, 1.2)
 @cases("sd", 0.02, 0.05, 0.1)
 def test_with_the_rounds_that_it_names_it_is_settled(ratio: float, sd: float) -> None:
-    found = interval(ratio, sd / math.sqrt(4), 4)
-    needed = rounds_needed(found, 0.05)
-    assert needed is not None
-    words = [
+    needed = sure(rounds_needed(interval(ratio, sd / math.sqrt(4), 4), 0.05))
+    *fewer, last = (
         judge_all([interval(ratio, sd / math.sqrt(n), n)])[0].word
-        for n in (needed - 1, needed)
-        if n >= 3
-    ]
-    assert words[-1] != "inconclusive"
-    assert words[:-1] in ([], ["inconclusive"])
+        for n in range(max(3, needed - 1), needed + 1)
+    )
+    assert last != "inconclusive" and fewer in ([], ["inconclusive"])
 
 
 def test_a_stricter_level_takes_more_rounds() -> None:

@@ -1,6 +1,6 @@
 """The wait of an open loop for its own connections: when it is said, and what it is blamed for."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from serve_bench.analysis.checks import TRIAL_CHECKS, Warning
@@ -9,7 +9,7 @@ from serve_bench.analysis.verdict import limited_by
 from serve_bench.core.load_result import Counts
 from serve_bench.core.result import Trial
 from tests.cases import cases
-from tests.verdict_trials import IDLE, measured, process, usage, with_metric
+from tests.verdict_trials import IDLE, expect, measured, process, usage, with_metric
 
 MS = 1_000_000
 
@@ -21,18 +21,13 @@ def waiting(
     which a request takes 190 ms. `lags_ms`: how many requests were sent so late; those above 1 ms
     waited for a connection."""
     due, within = 10 * rate, 10 * sent
+    done = Counts(within, within, {}, 0, unsent=due - within)
     lags = [ms * MS for ms, count in lags_ms.items() for _ in range(count)]
     assert len(lags) == due
     client = {
         "waited": sum(lag > MS for lag in lags),
         "workers": [{"connections": connections}],
-        "in_windows": {
-            "sent": within,
-            "completed": within,
-            "failed": {},
-            "in_flight": 0,
-            "unsent": due - within,
-        },
+        "in_windows": asdict(done),
     }
     trial = measured(connections, sent, seen, loop="open", client=client)
     for name, times in (
@@ -57,12 +52,14 @@ def test_a_rate_that_is_missed_for_connections_names_how_many_it_takes() -> None
         "wait for them, the service took 190 ms; 40/s need 8 connections or more"
     )
     assert warnings(trial)["connections"].message == wait.text
-    verdict = limited_by(trial)
-    assert (verdict.cause, verdict.confidence) == ("connections", "high")
-    assert verdict.figures == "4 connections of the load: 5.45 of 5.63 s are the wait for them"
-
-
-def test_a_rate_that_is_kept_has_the_wait_where_it_is_much_of_the_latency() -> None:
+    words = "4 connections of the load: 5.45 of 5.63 s are the wait for them ("
+    expect(trial, "connections", "high", words)
+    # A full part of the server comes first.
+    full = usage(process(1, "proxy", 97, wait=1), process(2, "replica", 40, wait=1), host=140)
+    trial = waiting(40, 21, 4, {0: 4, 5500: 396}, full)
+    assert limited_by(trial).cause == "proxy CPU"
+    assert "connections" in warnings(trial)
+    # A rate that is kept has the wait where it is much of the latency.
     trial = waiting(20, 20, 1, {0: 150, 200: 50})
     wait = connection_wait(trial)
     assert wait is not None and not wait.missed
@@ -76,13 +73,6 @@ def test_what_is_not_recorded_is_not_known(known: str) -> None:
     trial = waiting(40, 21, 4, {0: 4, 5500: 396})
     rest = {name: value for name, value in trial.client.items() if name != known}
     assert connection_wait(replace(trial, client=rest)) is None
-
-
-def test_a_full_part_of_the_server_comes_first() -> None:
-    full = usage(process(1, "proxy", 97, wait=1), process(2, "replica", 40, wait=1), host=140)
-    trial = waiting(40, 21, 4, {0: 4, 5500: 396}, full)
-    assert limited_by(trial).cause == "proxy CPU"
-    assert "connections" in warnings(trial)
 
 
 def test_failures_have_their_latency_beside_that_of_the_others() -> None:

@@ -13,6 +13,7 @@ from typing import Final
 import pytest
 
 from serve_bench.analysis.drift import FEWEST, MOST, drift_of, joined
+from tests.cases import sure
 
 RANGE: Final = 0.1
 """Million requests of a series: 5 minutes at 330 requests/s."""
@@ -101,8 +102,8 @@ def trials(name: str, slope: float, runs: int) -> tuple[float, Counter[str], flo
     for _ in range(runs):
         noise = NOISES[name](draw, READINGS)
         xs = [RANGE * (at + 1) / READINGS for at in range(READINGS)]
-        drift = drift_of(xs, [100 + slope * x + y for x, y in zip(xs, noise, strict=True)])
-        assert drift is not None
+        ys = [100 + slope * x + y for x, y in zip(xs, noise, strict=True)]
+        drift = sure(drift_of(xs, ys))
         held += drift.low <= slope <= drift.high
         words[drift.word(LEAK, PROCESSES)] += 1
         halves.append((drift.high - drift.low) / 2)
@@ -133,15 +134,13 @@ def line(slope: float, n: int = 60, noise: float = 0.1) -> tuple[list[float], li
 def test_a_warm_up_is_told_apart_from_the_growth_beside_it() -> None:
     xs, ys = line(200.0)
     warm = [y + 30 * (1 - math.exp(-x / 0.05)) for x, y in zip(xs, ys, strict=True)]
-    drift, plain = drift_of(xs, warm), drift_of(xs, ys)
-    assert drift is not None and plain is not None
+    drift, plain = sure(drift_of(xs, warm)), sure(drift_of(xs, ys))
     assert drift.slope == pytest.approx(200, abs=2) and drift.warm_up == pytest.approx(30, abs=1)
     assert plain.warm_up == 0
 
 
 def test_what_never_changes_has_a_slope_of_nothing() -> None:
-    drift = drift_of(range(20), [7.0] * 20)
-    assert drift is not None
+    drift = sure(drift_of(range(20), [7.0] * 20))
     assert (drift.low, drift.slope, drift.high, drift.word(50)) == (0, 0, 0, "does not grow")
     assert drift.longer(50) is None
     assert drift_of(range(FEWEST - 1), range(FEWEST - 1)) is None  # too few readings
@@ -150,21 +149,19 @@ def test_what_never_changes_has_a_slope_of_nothing() -> None:
 
 
 def test_a_proven_growth_below_the_threshold_does_not_matter() -> None:
-    drift = drift_of(*line(20.0))
-    assert drift is not None and drift.low > 0
-    assert drift.word(50) == "does not grow" and drift.word(10) == "grows"
+    drift = sure(drift_of(*line(20.0)))
+    assert drift.low > 0 and drift.word(50) == "does not grow" and drift.word(10) == "grows"
     # The more processes there are, the more a growth has to stand out.
     assert drift.half(20) > drift.half(1) == pytest.approx(drift.high - drift.slope)
-    drift = drift_of(*line(0.0, noise=5.0))
-    assert drift is not None and drift.word(1.0) == "too short to say"
+    drift = sure(drift_of(*line(0.0, noise=5.0)))
+    assert drift.word(1.0) == "too short to say"
     assert (drift.longer(1.0) or 0.0) > (drift.longer(3.0) or 0.0) >= 1.25
-    drift = drift_of(*line(9.0, 5 * MOST))  # a long series is thinned
-    assert drift is not None and drift.slope == pytest.approx(9, abs=0.1) and drift.df < MOST
+    drift = sure(drift_of(*line(9.0, 5 * MOST)))  # a long series is thinned
+    assert drift.slope == pytest.approx(9, abs=0.1) and drift.df < MOST
 
 
 def test_launches_are_joined_by_their_precision() -> None:
-    good, bad = drift_of(*line(9.0)), drift_of(*line(30.0, noise=5.0))
-    assert good is not None and bad is not None
+    good, bad = sure(drift_of(*line(9.0))), sure(drift_of(*line(30.0, noise=5.0)))
     both = joined((good, bad))
     assert abs(both.slope - good.slope) < abs(both.slope - bad.slope) / 10
     assert both.error < good.error and joined([bad]) == bad

@@ -20,9 +20,9 @@ from serve_bench.analysis.ratios import (
     unpaired,
 )
 from serve_bench.analysis.statistics import MAIN
-from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Result, Row
-from tests.cases import cases
+from tests import refused
+from tests.cases import cases, sure
 from tests.history_records import FALLEN, QUIET, in_folders, night, nights, nine
 from tests.records import ROWS, cell
 from tests.versus_records import rates, versus_result
@@ -46,10 +46,7 @@ def words(group: Group) -> dict[str, str]:
 
 
 def refusal(results: Sequence[Result], **given: Any) -> str:
-    with pytest.raises(BadInput) as refused:
-        build_history(in_folders(results), **given)
-    assert "\n" not in str(refused.value)
-    return str(refused.value)
+    return refused.refusal(build_history, in_folders(results), **given)
 
 
 @cases("row", 0, 1, 2)
@@ -64,9 +61,9 @@ def test_the_row_that_fell_with_the_newest_run_is_regressed_and_no_other(row: in
 def test_more_is_better_of_throughput_and_worse_of_latency() -> None:
     rates, metrics = [*QUIET[:8], 1.4 * QUIET[8]], ("throughput", "p50", "p99", "cpu")
     (row,) = group_of(nights({ROW: rates}), metrics=metrics).comparison.rows
-    assert {line.metric: line.judged.word for line in row.lines} == dict.fromkeys(
-        metrics, "improved"
-    )
+    assert [(line.metric, line.judged.word) for line in row.lines] == [
+        (name, "improved") for name in metrics
+    ]
 
 
 def test_the_ratio_is_to_the_mean_of_runs_whatever_their_launches() -> None:
@@ -75,6 +72,12 @@ def test_the_ratio_is_to_the_mean_of_runs_whatever_their_launches() -> None:
     line = group.comparison.rows[0].line(MAIN)
     assert line.a == pytest.approx(math.sqrt(100 * 200)) and line.ratio == pytest.approx(2**-0.5)
     assert len(line.a_values) == 4
+    # A run is the geometric mean of its launches, with their interval.
+    results = [night(at, {ROW: [90.0, 100.0, 110.0]}) for at in range(4)]
+    point = series_of(group_of(results)).points[0]
+    assert point.value == pytest.approx((90 * 100 * 110) ** (1 / 3)) and point.launches == 3
+    assert point.interval is not None and point.interval.df == 2
+    assert series_of(group_of(nights({ROW: QUIET}))).points[0].interval is None
 
 
 @cases("last, ratio", (10, 0.5**0.375), (3, 1.0))
@@ -88,29 +91,21 @@ def test_the_newest_is_held_against_the_last_runs_alone(last: int, ratio: float)
 def test_below_four_runs_the_spread_between_runs_is_assumed_and_said() -> None:
     launches = [{ROW: [0.99 * rate, rate, 1.01 * rate]} for rate in (500.0, 510.0, 470.0)]
     group = group_of([night(at, rates) for at, rates in enumerate(launches)])
-    interval = group.comparison.rows[0].line(MAIN).judged.interval
-    assert interval is not None
+    interval = sure(group.comparison.rows[0].line(MAIN).judged.interval)
     assert interval.between == pytest.approx(1.5 * ASSUMED.sd**2)
     assert any("assumed, 6 %" in text for text in group.comparison.warnings)
     assert not any("assumed" in text for text in group_of(nine()).comparison.warnings)
-
-
-def test_two_runs_are_compared_as_compare_does() -> None:
+    # Two runs are compared as `compare` does.
     a, b = [500.0, 505.0, 495.0], [450.0, 455.0, 445.0]
     found, known = against_runs([a], b), unpaired(a, b, ASSUMED)
-    assert found is not None
-    assert (found.ratio, found.low, found.high) == pytest.approx(
-        (known.ratio, known.low, known.high), rel=1e-4
-    )
-
-
-def test_few_runs_of_few_launches_have_no_verdict() -> None:
-    group = group_of(nights({ROW: [500.0, 505.0, 300.0]}))
-    judged = group.comparison.rows[0].line(MAIN).judged
+    assert found is not None and found.ratio == pytest.approx(known.ratio, rel=1e-4)
+    assert (found.low, found.high) == pytest.approx((known.low, known.high), rel=1e-4)
+    # Few runs of few launches have no verdict.
+    few = group_of(nights({ROW: [500.0, 505.0, 300.0]}))
+    judged = few.comparison.rows[0].line(MAIN).judged
     assert judged.word == "inconclusive" and judged.interval is None
-    assert words(group_of(nights({ROW: [500.0, 505.0, 495.0, 500.0, 300.0]}))) == {
-        ROW.label: "regressed"
-    }
+    more = group_of(nights({ROW: [500.0, 505.0, 495.0, 500.0, 300.0]}))
+    assert words(more) == {ROW.label: "regressed"}
 
 
 def test_a_run_of_which_too_much_failed_is_shown_and_no_base() -> None:
@@ -136,9 +131,7 @@ def draw_interval(
         night = draw.gauss(math.log(size), spread)
         return [math.exp(draw.gauss(night, 0.01)) for _ in range(launches)]
 
-    interval = against_runs([measure(1.0) for _ in range(runs)], measure(newest))
-    assert interval is not None
-    return interval
+    return sure(against_runs([measure(1.0) for _ in range(runs)], measure(newest)))
 
 
 @cases(
@@ -164,14 +157,6 @@ def test_a_drop_of_ten_percent_is_found(spread: float, least: float) -> None:
     found = [Hypothesis(draw_interval(draw, 10, 3, spread, 0.9), "higher") for _ in range(300)]
     judged = [judge([one], fewest=1)[0] for one in found]
     assert sum(one.word == "regressed" for one in judged) / 300 > least
-
-
-def test_a_run_is_the_geometric_mean_of_its_launches_with_their_interval() -> None:
-    results = [night(at, {ROW: [90.0, 100.0, 110.0]}) for at in range(4)]
-    point = series_of(group_of(results)).points[0]
-    assert point.value == pytest.approx((90 * 100 * 110) ** (1 / 3)) and point.launches == 3
-    assert point.interval is not None and point.interval.df == 2
-    assert series_of(group_of(nights({ROW: QUIET}))).points[0].interval is None
 
 
 def test_a_row_that_a_run_did_not_measure_is_a_gap_in_its_series() -> None:
@@ -224,23 +209,27 @@ def own_app(at: int, target: str, rate: float, deployment: str = "Shop") -> Resu
     return replace(result, run=run)
 
 
+def renamed(results: Sequence[Result], letter: str) -> list[Result]:
+    """The same runs under other names."""
+    return [replace(one, run=replace(one.run, id=f"{letter}{one.run.id}")) for one in results]
+
+
 def test_runs_of_two_apps_and_of_two_suites_are_never_in_one_series() -> None:
     shop = [own_app(at, "/builds/shop.py:app", QUIET[at]) for at in range(4)]
     cart = [own_app(at, "cart.py:app", 2 * FALLEN[at + 4]) for at in range(3)]
-    name = {"name": "night"}
-    other = [
-        replace(one, run=replace(one.run, id=f"o{one.run.id}"))
-        for one in nights({ROW: QUIET[:2]}, suite=name)
-    ]
-    found = build_history(in_folders([*shop, *cart, *other, *nights({ROW: QUIET})]))
-    groups = {group.name: [len(group.runs), group.notes] for group in found.groups}
+    other = renamed(nights({ROW: QUIET[:2]}, suite={"name": "night"}), "o")
+    short = renamed(nights({ROW: QUIET[:3]}, suite={"windows": 3}), "s")
+    runs = [*shop, *cart, *other, *short, *nights({ROW: QUIET})]
+    found = build_history(in_folders(runs))
+    groups = {group.name: len(group.runs) for group in found.groups}
     assert groups == {
-        "micro noop": [9, ()],
-        "shop.py:app": [4, ()],
-        "cart.py:app": [3, ()],
-        "micro noop, night": [2, ()],
+        **{"micro noop": 9, "shop.py:app": 4, "cart.py:app": 3},
+        **{"micro noop, windows 3": 3, "micro noop, night": 2},
     }
-    assert found.passed == ()
+    notes = {group.name: group.notes for group in found.groups if group.notes}
+    assert list(notes) == ["micro noop, windows 3"]
+    assert "windows 10 against 3" in notes["micro noop, windows 3"][0]
+    assert found.passed == () and found.total == 21
 
 
 def test_two_apps_of_one_file_name_are_told_apart_by_folder_and_deployments() -> None:
@@ -251,18 +240,6 @@ def test_two_apps_of_one_file_name_are_told_apart_by_folder_and_deployments() ->
     # A newer run of another app is no gap.
     (passed,) = build_history(in_folders([*nine(), own_app(20, "shop.py:app", 1.0)])).passed
     assert (passed.why, passed.late) == ("the only run of shop.py:app", False)
-
-
-def test_runs_of_another_suite_make_a_history_of_their_own() -> None:
-    long = nights({ROW: QUIET[:5]})
-    short = nights({ROW: QUIET[:3]}, suite={"windows": 3})
-    short = [replace(one, run=replace(one.run, id=f"s{one.run.id}")) for one in short]
-    found = build_history(in_folders([*short, *long]))
-    assert [len(group.runs) for group in found.groups] == [5, 3]
-    assert found.passed == () and found.total == 8
-    first, second = (group.notes for group in found.groups)
-    assert first == () and "windows 10 against 3" in second[0]
-    assert found.groups[1].name == "micro noop, windows 3"
 
 
 def test_a_run_that_is_alone_is_passed_over_with_the_reason() -> None:
@@ -278,9 +255,7 @@ def test_a_run_that_is_alone_is_passed_over_with_the_reason() -> None:
     for run, why in zip(sorted(found.passed, key=lambda run: run.where), reasons, strict=True):
         assert why in run.why, run.where
     assert found.total == 14 and len(found.groups[0].runs) == 9
-
-
-def test_force_sets_hosts_aside_and_nothing_else() -> None:
+    # Force sets hosts aside, and nothing else.
     odd = [
         night(9, {ROW: [500.0]}, host={"cpu": "Other CPU"}),
         night(10, {ROW: [500.0]}, host={"cpu": "Other CPU"}, suite={"windows": 3}),
@@ -299,9 +274,7 @@ def test_of_two_copies_the_longer_one_counts() -> None:
     more = len(results[0].trials) - 1
     assert [one.where for one in found.passed] == ["a/n1", "results/n2"]
     assert f"has {more} trials more" in found.passed[0].why
-
-
-def test_fewer_than_two_runs_that_are_alike_are_refused() -> None:
+    # Fewer than two runs that are alike are refused.
     one = night(0, {ROW: [500.0]})
     assert refusal([one]) == "a history takes 2 runs: one run alone, results/n1"
     other = night(1, {ROW: [500.0]}, host={"cpu": "Other CPU"})

@@ -1,8 +1,6 @@
 """The searches of a run, from its records: the counts of a probe, what comes next, what is over."""
 
 import math
-from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +19,7 @@ from serve_bench.analysis.capacity.launch import (
 from serve_bench.core.capacity import CapacitySearch, closed_row
 from serve_bench.core.result import PlannedTrial, Result, Trial, trial_key
 from serve_bench.core.slo import parse_slo
-from tests.cases import cases
+from tests.cases import cases, sure
 from tests.records import run, trial
 from tests.verdict_trials import bound, with_metric
 
@@ -44,8 +42,7 @@ def request(
 
 def probe(search: LaunchSearch, rate: float, seconds: float, slow: float) -> Trial:
     """The trial of the next probe, of which the share `slow` is beyond the limit."""
-    planned = search.next()
-    assert planned is not None
+    planned = sure(search.next())
     count = round(rate * seconds)
     rows = [
         request(at / rate, 30.0 if math.floor((at + 1) * slow) > math.floor(at * slow) else 5.0)
@@ -81,17 +78,13 @@ def fresh() -> LaunchSearch:
 
 def begin(search: LaunchSearch, served: float = 1000.0) -> LaunchSearch:
     """The search, when its closed loop is over."""
-    closed = search.next()
-    assert closed is not None
-    search.add(trial(closed, *[served] * 5))
+    search.add(trial(sure(search.next()), *[served] * 5))
     return search
 
 
 def next_rate(search: LaunchSearch) -> float:
     """The rate of the probe that is asked for next."""
-    planned = search.next()
-    assert planned is not None and planned.row.rate_per_s is not None
-    return planned.row.rate_per_s
+    return sure(sure(search.next()).row.rate_per_s)
 
 
 def test_counts_of_a_probe_by_slice() -> None:
@@ -158,9 +151,7 @@ def test_each_objective_of_gaps_has_a_limit_in_the_log() -> None:
     row = request(0.0, 900, None, (5 * MS, 10, 500 * MS, (1, 4)))
     bounds = slices_of([row], slo, 0.1, 0.1)["bounds"]
     assert (bounds["itl_p99"]["bad"], bounds["itl_p50"]["bad"]) == ([1], [4])
-
-
-def test_requests_that_were_never_sent_miss_all_that_they_can() -> None:
+    # Requests that were never sent miss all that they can.
     rows = [request(at / 100, 5) for at in range(20)]
     rows += [request(0.25 + at / 100, None, "unsent") for at in range(15)]
     bounds = slices_of(rows, SLO, 0.4, 0.1)["bounds"]
@@ -169,30 +160,22 @@ def test_requests_that_were_never_sent_miss_all_that_they_can() -> None:
 
 
 def test_bounds_of_objectives() -> None:
-    slo = parse_slo("p99.9=20ms,mean=5ms,errors=0,goodput=95%@10ms")
-    assert [(one.name, one.kind) for one in bounds_of(slo)] == [
-        ("p99.9", "share"),
-        ("mean", "mean"),
-        ("errors", "share"),
-        ("goodput", "share"),
-    ]
-    most = [one.most for one in bounds_of(slo)]
-    assert most == pytest.approx([0.001, 5 * MS, 1e-6, 0.05])
+    bounds = bounds_of(parse_slo("p99.9=20ms,mean=5ms,errors=0,goodput=95%@10ms"))
+    assert [one.name for one in bounds] == ["p99.9", "mean", "errors", "goodput"]
+    assert [one.kind for one in bounds] == ["share", "mean", "share", "share"]
+    assert [one.most for one in bounds] == pytest.approx([0.001, 5 * MS, 1e-6, 0.05])
 
 
 def test_a_launch_begins_with_a_closed_loop_at_half_of_which_the_search_starts() -> None:
     search = fresh()
-    first = search.next()
-    assert first is not None and first.row == closed_row(10)
-    search.add(trial(first, *[1000.0] * 5))
-    second = search.next()
-    assert second is not None and second.row.rate_per_s == 500
+    assert sure(search.next()).row == closed_row(10)
+    second = sure(begin(search).next())
+    assert second.row.rate_per_s == 500
     assert second.row.loop == "open" and second.row.label == "probe 1"
     search = fresh()
     climb(search, 800)
-    estimate = search.estimate()
-    assert estimate.rate == pytest.approx(800, rel=0.05)
-    assert estimate.binds == "p99"
+    found = search.estimate()
+    assert found.rate == pytest.approx(800, rel=0.05) and found.binds == "p99"
 
 
 def test_a_later_launch_starts_where_the_others_found_the_capacity() -> None:
@@ -201,23 +184,27 @@ def test_a_later_launch_starts_where_the_others_found_the_capacity() -> None:
     found = searches.estimates(("default", "rep1"))[0].rate
     second = begin(searches.at("default", 2, CELL), 5000.0)
     assert next_rate(second) == pytest.approx(found, rel=0.01)
-
-
-def records(searches: Searches, rounds: int, launch: str = "") -> Result:
-    trials = []
-    for round_ in range(1, rounds + 1):
-        one = searches.at("default", round_, CELL)
-        assert one.closed is not None
-        every = [one.closed, *one.trials]
-        trials += [
-            replace(each, started_at=f"2026-01-0{round_}T00:{at:02}:00+00:00", launch=f"{round_}")
-            for at, each in enumerate(every)
-        ]
-    row = closed_row(10)
-    plan = [
-        PlannedTrial(trial_key("default", at, CELL, row.label), at, "default", CELL, row)
-        for at in range(1, rounds + 1)
+    # Of a round that was launched twice the last launch counts.
+    live = Searches(ASKED, SLO)
+    climb(live.at("default", 1, CELL), 800)
+    result = records(live, 1)
+    old = [
+        replace(one, launch="0", key=f"{one.key}-old", started_at="2025") for one in result.trials
     ]
+    again = Searches(ASKED, SLO, earlier=replace(result, trials=(*old, *result.trials)))
+    assert len(again.at("default", 1, CELL).probes) == len(live.at("default", 1, CELL).probes)
+
+
+def records(searches: Searches, rounds: int) -> Result:
+    row, trials, plan = closed_row(10), [], []
+    for at in range(1, rounds + 1):
+        one = searches.at("default", at, CELL)
+        plan.append(
+            PlannedTrial(trial_key("default", at, CELL, row.label), at, "default", CELL, row)
+        )
+        for minute, each in enumerate([sure(one.closed), *one.trials]):
+            begun = f"2026-01-0{at}T00:{minute:02}:00+00:00"
+            trials.append(replace(each, started_at=begun, launch=f"{at}"))
     return Result(run(*plan), trials=tuple(trials))
 
 
@@ -249,28 +236,6 @@ def test_a_launch_that_was_broken_off_counts_only_where_there_is_no_other() -> N
     assert [one.round for one in searches.of(("default", "rep1"))] == [1, 2]
 
 
-def test_of_a_round_that_was_launched_twice_the_last_launch_counts() -> None:
-    live = Searches(ASKED, SLO)
-    climb(live.at("default", 1, CELL), 800)
-    result = records(live, 1)
-    old = [
-        replace(one, launch="0", key=f"{one.key}-old", started_at="2025") for one in result.trials
-    ]
-    again = Searches(ASKED, SLO, earlier=replace(result, trials=(*old, *result.trials)))
-    assert len(again.at("default", 1, CELL).probes) == len(live.at("default", 1, CELL).probes)
-
-
-def test_three_launches_that_agree_are_enough() -> None:
-    searches = Searches(ASKED, SLO)
-    for round_, capacity in enumerate((800.0, 802.0, 798.0), 1):
-        assert not searches.enough()
-        climb(searches.at("default", round_, CELL), capacity)
-    has = searches.capacity(("default", "rep1"))
-    assert has.precise and searches.enough()
-    assert has.low is not None and has.high is not None
-    assert has.low < 800 < has.high
-
-
 def test_connections_follow_rate_and_limit() -> None:
     search = fresh()
     assert search.connections(10) == (20, 20)
@@ -288,10 +253,8 @@ def test_the_client_is_to_blame_for_a_miss_and_not_for_a_probe_that_met() -> Non
     client = bound(0.04, 0.01, "requests were sent late by 50 % of their latency")
 
     def judged(slow: float, lag_ms: float, unsent: int = 0, error: str = "") -> bool | None:
-        made = probe(search, 500, 3, slow)
-        made = with_metric(
-            replace(made, client=client), "send_lag", "ns", *[round(lag_ms * MS)] * 9
-        )
+        made = replace(probe(search, 500, 3, slow), client=client)
+        made = with_metric(made, "send_lag", "ns", *[round(lag_ms * MS)] * 9)
         if error:
             rows = [request(at / 500, 1, error) for at in range(1500)]
             made = replace(made, slices=slices_of(rows, search.slo, 3, 0.1))
@@ -303,8 +266,7 @@ def test_the_client_is_to_blame_for_a_miss_and_not_for_a_probe_that_met() -> Non
     assert judged(0.5, 5.0) and not judged(0.5, 0.05)  # of a limit of 20 ms
     assert not judged(0.0, 5.0) and judged(0.0, 0.05, unsent=500)
     assert not judged(0.0, 5.0, error="rejected")
-    assert search.closed is not None
-    assert probe_of(search.closed, search.bounds) is None  # a closed loop is no probe
+    assert probe_of(sure(search.closed), search.bounds) is None  # a closed loop is no probe
 
 
 def test_a_probe_whose_replicas_change_is_no_probe() -> None:
@@ -350,30 +312,23 @@ def test_a_service_that_never_answers_ends_the_launch() -> None:
         search.add(None)
     assert search.next() is None and search.given_up
     search = fresh()
-    closed = search.next()
-    assert closed is not None
-    search.add(trial(closed, 0.0, failed={"status": 500}))
+    search.add(trial(sure(search.next()), 0.0, failed={"status": 500}))
     assert search.given_up and search.next() is None
 
 
-@cases(
-    "change",
-    lambda bounds: bounds.pop("p99"),
-    lambda bounds: bounds["p99"]["bad"].pop(),
-    lambda bounds: bounds["p99"]["bad"].__setitem__(0, 1e9),
-    lambda bounds: bounds.update(p99={"of": [], "bad": []}),
-    ids=["missing", "shorter", "more bad than there are", "empty"],
-)
-def test_a_damaged_probe_is_none(change: Callable[[dict[str, Any]], object]) -> None:
+@cases("p99", None, {"bad": [0]}, {"bad": [1e9] * 30}, {"of": [], "bad": []})
+def test_a_damaged_probe_is_none(p99: dict[str, Any] | None) -> None:
+    """Missing, shorter, more bad than there are, empty."""
     search = begin(fresh())
     made = probe(search, 500, 3, 0.0)
-    damaged = deepcopy(dict(made.slices))
-    change(damaged["bounds"])
+    bounds = {name: one for name, one in made.slices["bounds"].items() if p99 or name != "p99"}
+    if p99 is not None:
+        bounds["p99"] = {**bounds["p99"], **p99}
     assert probe_of(made, search.bounds) is not None
-    assert probe_of(replace(made, slices=damaged), search.bounds) is None
+    damaged = replace(made, slices={**made.slices, "bounds": bounds})
     still = replace(made, row=replace(made.row, rate_per_s=0))
-    assert probe_of(still, search.bounds) is None
+    assert probe_of(damaged, search.bounds) is probe_of(still, search.bounds) is None
     # A probe without a request meets nothing.
     nothing = {name: {"of": [0] * 30, "bad": [0] * 30} for name in ("p99", "errors")}
     none = probe_of(replace(made, slices={**made.slices, "bounds": nothing}), search.bounds)
-    assert none is not None and not meets(none, search.bounds)
+    assert not meets(sure(none), search.bounds)

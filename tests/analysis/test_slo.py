@@ -1,14 +1,13 @@
 """Objectives against trials with known requests: met, missed, and what nothing can be said of."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from serve_bench.analysis.slo import Judgement, RowSlo, judge
 from serve_bench.analysis.statistics import CENSORED, LATENCY, LowerBound
 from serve_bench.core.histogram import Histogram
-from serve_bench.core.load_result import Counts
 from serve_bench.core.result import Metric, Trial
 from serve_bench.core.slo import Objective, parse_slo
 from tests.cases import cases
@@ -29,10 +28,9 @@ def measured(
         if values:
             histogram = Histogram.of(round(value * MS) for value in values)
             metrics[name] = Metric("ns", "lower", histogram=histogram.encode())
-    errors, done = failed or {}, len(latencies_ms)
-    counts = Counts(done + sum(errors.values()) + in_flight, done, errors, in_flight)
     within = {"sent": 0, "completed": 0, "failed": {}, "in_flight": 0}
-    return replace(trial(planned()), metrics=metrics, counts=counts, client={"in_windows": within})
+    about: dict[str, Any] = {"failed": failed, "in_flight": in_flight, "metrics": metrics}
+    return trial(planned(), done=len(latencies_ms), client={"in_windows": within}, **about)
 
 
 def judged(text: str, *trials: Trial) -> Judgement:

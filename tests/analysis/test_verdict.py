@@ -18,6 +18,7 @@ from tests.verdict_trials import (
     OPTIMIZED_1,
     OPTIMIZED_100,
     bound,
+    expect,
     measured,
     process,
     serving,
@@ -36,12 +37,8 @@ THREE = (
 
 #: A trial, its cause, how sure it is, its figures, and what comes next; "" is not looked at.
 CASES: Final[dict[str, tuple[Trial, str, str, str, str]]] = {
-    "one client waits for its answers, default": (
-        *(DEFAULT_1, "offered load", "high", "offered load, 1 connection", ""),
-    ),
-    "one client waits for its answers, optimized": (
-        *(OPTIMIZED_1, "offered load", "high", "offered load, 1 connection", ""),
-    ),
+    "a client, default": (DEFAULT_1, "offered load", "high", "offered load, 1 connection", ""),
+    "a client, optimized": (OPTIMIZED_1, "offered load", "high", "offered load, 1 connection", ""),
     "eight clients nearly fill the proxy": (DEFAULT_8, "proxy CPU", "low", "", ""),
     "100 connections fill the proxy": (
         *(DEFAULT_100, "proxy CPU", "high", "proxy CPU 96 % of a core", "host 170 of 200 %"),
@@ -181,9 +178,8 @@ def test_haproxy_counts_by_its_busiest_thread() -> None:
     seen = usage(*uses, host=260, cores=4)
     assert limited_by(measured(100, 9000, seen)).cause != "haproxy CPU"
     seen["processes"][0]["busiest_thread_percent"] = 99.0
-    verdict = limited_by(measured(100, 9000, seen))
-    assert verdict.cause == "haproxy CPU"
-    assert verdict.figures == "haproxy CPU 99 % of a core in one thread"
+    words = "haproxy CPU 99 % of a core in one thread ("
+    expect(measured(100, 9000, seen), "haproxy CPU", words=words)
 
 
 def test_threads_that_wait_together_hold_up_a_process_no_longer_than_it_is_not_running() -> None:
@@ -193,11 +189,9 @@ def test_threads_that_wait_together_hold_up_a_process_no_longer_than_it_is_not_r
 
 
 def test_client_and_server_both_at_their_limit_is_unclear() -> None:
-    seen = serving((96, 1), (40, 1), host=180)
     client = bound(0.95, 0.02, WORKED.format(95))
-    verdict = limited_by(measured(100, 400, seen, client=client))
-    assert (verdict.cause, verdict.confidence) == ("unclear", "none")
-    assert verdict.reasons == ("client 95 % not idle", "proxy CPU 96 % of a core")
+    trial = measured(100, 400, serving((96, 1), (40, 1), host=180), client=client)
+    expect(trial, "unclear", "none", "client 95 % not idle; proxy CPU 96 % of a core")
 
 
 def test_a_busiest_thread_without_the_cpu_of_its_process_says_nothing_of_it() -> None:

@@ -8,7 +8,7 @@ from serve_bench.core.result import JsonObject, Trial
 from serve_bench.core.usage import BATCH_SIZE
 from tests.cases import cases
 from tests.records import cell
-from tests.verdict_trials import IDLE, measured, process, serving, tiers, usage, with_metric
+from tests.verdict_trials import IDLE, expect, measured, process, serving, tiers, usage, with_metric
 
 BATCHED = {**cell(batch=16, queries=1000), "batch_wait_timeout_s": 0.1}
 
@@ -32,7 +32,7 @@ ALONE: Final = {"p50_ms": 500.0, "alone_p50_ms": 500.0}
 
 
 @cases(
-    "trial, cause, confidence, figures",
+    "trial, cause, sure, words",
     (slots(10, 20), "concurrency limit", "high", "concurrency limit, 10 requests for 1 slot"),
     (slots(2, 4, replicas=2, waits=ALONE), "offered load", "medium", ""),  # nobody waits
     (slots(10, 20, FULL), "replica CPU", "high", ""),
@@ -47,25 +47,25 @@ ALONE: Final = {"p50_ms": 500.0, "alone_p50_ms": 500.0}
         *("replica loop", "", "97 % of the time in its batch function"),
     ),
 )
-def test_slots_and_batches(trial: Trial, cause: str, confidence: str, figures: str) -> None:
-    verdict = limited_by(trial)
-    assert verdict.cause == cause and figures in verdict.figures
-    assert verdict.confidence == confidence or not confidence
+def test_slots_and_batches(trial: Trial, cause: str, sure: str, words: str) -> None:
+    expect(trial, cause, sure, words)
 
 
 def test_a_deployment_behind_an_idle_front_is_downstream() -> None:
-    at = measured(50, 100, tiers(30, 98))
-    verdict = limited_by(at, front="Ingress")
-    assert (verdict.cause, verdict.deployment) == ("downstream deployment", "Ranker")
-    assert verdict.figures == "downstream Ranker: replica CPU 98 % of a core"
+    at, down = measured(50, 100, tiers(30, 98)), "downstream deployment"
+    words = "downstream Ranker: replica CPU 98 % of a core ("
+    verdict = expect(at, down, words=words, front="Ingress", behind="Ranker")
     # The app counts in the deployment that the cell is about, and so tells which is the front.
     assert limited_by(replace(at, served={"replica 3": 1000})) == verdict
-    unknown = limited_by(at)
-    assert (unknown.cause, unknown.deployment) == ("replica CPU", "Ranker")
+    unknown = expect(at, "replica CPU", behind="Ranker")
     assert "which deployment HTTP meets is not known" in unknown.unseen
-    slots = limited_by(measured(50, 20, tiers(5, 3), of=cell(queries=1)), front="Ingress")
-    assert slots.cause == "downstream deployment"
-    assert slots.figures == "downstream Ranker: concurrency limit, 50 requests for 1 slot"
+    slots = measured(50, 20, tiers(5, 3), of=cell(queries=1))
+    words = "downstream Ranker: concurrency limit, 50 requests for 1 slot ("
+    expect(slots, down, words=words, front="Ingress")
+    # A busy front is none.
+    one, both = (measured(50, 100, tiers(*cpu)) for cpu in ((97, 40), (96, 98)))
+    expect(one, "replica CPU", front="Ingress", behind="Ingress")
+    expect(both, "replica CPU", "medium", front="Ingress")
 
 
 @cases(
@@ -87,45 +87,39 @@ def test_the_only_part_that_never_rests_comes_before_a_host_with_a_core_free_at_
         process(3, "replica", 79, wait=95, thread=71, thread_wait=replica_wait, **tier),
         host=host,
     )
-    verdict = limited_by(measured(8, 40, seen, latency_ms=200), "app:Ingress")
-    assert verdict.cause == cause, verdict.text
+    verdict = expect(measured(8, 40, seen, latency_ms=200), cause, front="app:Ingress")
     if cause != "host CPU" and host < 180:
         assert "79 % of a core, which ran or waited for one 92 %" in verdict.figures
         assert (verdict.confidence, verdict.runner_up_cause) == ("low", "host CPU")
 
 
-def test_a_busy_front_is_no_downstream_deployment() -> None:
-    verdict = limited_by(measured(50, 100, tiers(97, 40)), front="Ingress")
-    assert (verdict.cause, verdict.deployment) == ("replica CPU", "Ingress")
-    both = limited_by(measured(50, 100, tiers(96, 98)), front="Ingress")
-    assert (both.cause, both.confidence) == ("replica CPU", "medium")
-
-
 @cases(
-    "slots, cause, figures",
+    "slots, cause, words",
     ({"Ranker": 50, "Ingress": 5}, "concurrency limit", "Ingress: concurrency limit, 50 req"),
     ({"Ranker": 1, "Ingress": 5}, "downstream deployment", "downstream Ranker: concurrency"),
     ({"Ranker": 100, "Ingress": 100}, "app wait", "a wait inside the app"),
 )
-def test_the_fewest_slots_limit(slots: dict[str, int], cause: str, figures: str) -> None:
+def test_the_fewest_slots_limit(slots: dict[str, int], cause: str, words: str) -> None:
     at = replace(measured(50, 20, tiers(5, 3), of={"Ranker.num_replicas": 1}), slots=slots)
-    verdict = limited_by(at, front="Ingress")
-    assert verdict.cause == cause and verdict.figures.startswith(figures)
+    expect(at, cause, words=words, front="Ingress")
 
 
-def test_serves_own_metrics_find_the_deployment_that_is_waited_for() -> None:
-    waits: JsonObject = {
-        "status": "fresh",
-        "routers": {"app#Ranker": {"requests": 1000, "wait_ms": 400.0}},
-    }
-    at = measured(50, 100, tiers(5, 3))
-    verdict = limited_by(replace(at, serve_metrics=waits), front="Ingress")
-    assert verdict.cause == "downstream deployment"
-    assert "concurrency limit, 400 of 500 ms waiting" in verdict.figures
-    passed: JsonObject = {
-        "status": "stale",
-        "deployments": {"app#Ingress": "stale", "app#Ranker": {"processing_ms": 480.0}},
-    }
-    verdict = limited_by(replace(at, serve_metrics=passed), front="Ingress")
-    assert (verdict.cause, verdict.confidence) == ("downstream deployment", "low")
-    assert verdict.figures == "downstream deployment Ranker takes 480 of 500 ms"
+@cases(
+    "metrics, sure, words",
+    (
+        {"status": "fresh", "routers": {"app#Ranker": {"requests": 1000, "wait_ms": 400.0}}},
+        *("", "concurrency limit, 400 of 500 ms waiting"),
+    ),
+    (
+        {
+            "status": "stale",
+            "deployments": {"app#Ingress": "stale", "app#Ranker": {"processing_ms": 480.0}},
+        },
+        *("low", "downstream deployment Ranker takes 480 of 500 ms ("),
+    ),
+)
+def test_serves_own_metrics_find_the_deployment_that_is_waited_for(
+    metrics: JsonObject, sure: str, words: str
+) -> None:
+    at = replace(measured(50, 100, tiers(5, 3)), serve_metrics=metrics)
+    expect(at, "downstream deployment", sure, words, front="Ingress")

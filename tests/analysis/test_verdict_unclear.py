@@ -15,6 +15,7 @@ from tests.verdict_trials import (
     DEFAULT_100,
     IDLE,
     bound,
+    expect,
     measured,
     process,
     tiers,
@@ -23,51 +24,43 @@ from tests.verdict_trials import (
 
 
 def test_an_open_loop_that_is_answered_in_time_is_limited_by_its_rate() -> None:
-    verdict = limited_by(measured(50, 20, IDLE, loop="open", latency_ms=5))
-    assert (verdict.cause, verdict.confidence) == ("offered load", "high")
-    assert verdict.figures == "offered load 20 requests/s, all answered in time"
+    trial = measured(50, 20, IDLE, loop="open", latency_ms=5)
+    words = "offered load 20 requests/s, all answered in time ("
+    expect(trial, "offered load", "high", words)
     late = bound(0.04, 0.01, "requests were sent late by 12 % of their latency")
-    verdict = limited_by(measured(10, 20, IDLE, loop="open", latency_ms=1, client=late))
-    assert (verdict.cause, verdict.confidence) == ("offered load", "medium")
-    assert verdict.reasons == ("requests were sent late by 12 % of their latency",)
-    assert verdict.runner_up == "client late"
+    trial = measured(10, 20, IDLE, loop="open", latency_ms=1, client=late)
+    words = "; requests were sent late by 12 % of their latency; next limit: client late)"
+    expect(trial, "offered load", "medium", words)
     seen = usage(process(1, "proxy", 95, wait=1), process(2, "replica", 40, wait=1), host=140)
-    verdict = limited_by(measured(50, 400, seen, loop="open", latency_ms=5))
-    assert (verdict.cause, verdict.confidence) == ("offered load", "low")
-    assert verdict.runner_up == "proxy CPU 95 %"
-
-
-def test_an_open_loop_that_falls_behind_is_limited_by_what_is_full() -> None:
+    trial = measured(50, 400, seen, loop="open", latency_ms=5)
+    expect(trial, "offered load", "low", "next limit: proxy CPU 95 %)")
+    # One that falls behind is limited by what is full.
     seen = usage(process(1, "proxy", 96, wait=1), process(2, "replica", 40, wait=1), host=140)
-    at = measured(500, 400, seen, loop="open", latency_ms=900, left=800)
-    assert limited_by(at).cause == "proxy CPU"
-    nothing = limited_by(measured(500, 100, IDLE, loop="open", latency_ms=99, left=300))
-    assert nothing.cause == "unclear" and "left over" in nothing.reasons[0]
+    expect(measured(500, 400, seen, loop="open", latency_ms=900, left=800), "proxy CPU")
+    nothing = measured(500, 100, IDLE, loop="open", latency_ms=99, left=300)
+    expect(nothing, "unclear", words="left over")
 
 
 def test_many_connections_on_an_idle_server_wait_and_are_no_offered_load() -> None:
-    verdict = limited_by(measured(100, 1000, IDLE))
-    assert (verdict.cause, verdict.confidence) == ("app wait", "low")
-    assert verdict.figures == "a wait inside the app, CPU idle"
+    many = measured(100, 1000, IDLE)
+    verdict = expect(many, "app wait", "low", "a wait inside the app, CPU idle (")
     assert "`serve-bench run`" in verdict.hint
     assert limited_by(measured(8, 80, IDLE)).confidence == "low"
     assert limited_by(measured(2, 500, IDLE)).confidence == "medium"
-    lighter = measured(50, 500, IDLE)
-    assert limited_by(measured(100, 1000, IDLE), beside=[lighter]).confidence == "high"
+    assert limited_by(many, beside=[measured(50, 500, IDLE)]).confidence == "high"
+    # A look that failed is told with its reason.
+    trial = replace(measured(100, 1000, IDLE), waits={"why_not": "nobody answered"})
+    verdict = expect(trial, "app wait")
+    assert "what requests wait in was not seen: nobody answered" in verdict.unseen
+    assert "serve-bench run" not in verdict.hint
 
 
 def test_two_connections_that_may_wait_for_one_another_are_no_offered_load() -> None:
     two = measured(2, 20, IDLE)
-    blind = limited_by(two)
-    assert (blind.cause, blind.confidence) == ("app wait", "low")
-    assert "`serve-bench run`" in blind.hint
-    held = replace(two, waits={"p50_ms": 100.0, "alone_p50_ms": 50.0})
-    assert limited_by(held).cause == "app wait"
-    for known, beside in (
-        (replace(two, waits={"p50_ms": 100.0, "alone_p50_ms": 99.0}), ()),
-        (two, (measured(1, 10, IDLE),)),
-    ):
-        assert limited_by(known, beside=beside).cause == "offered load"
+    assert "`serve-bench run`" in expect(two, "app wait", "low").hint
+    expect(replace(two, waits={"p50_ms": 100.0, "alone_p50_ms": 50.0}), "app wait")
+    expect(replace(two, waits={"p50_ms": 100.0, "alone_p50_ms": 99.0}), "offered load")
+    expect(two, "offered load", beside=[measured(1, 10, IDLE)])
 
 
 LITTLE = usage(process(1, "proxy", 150), host=20)
@@ -83,32 +76,26 @@ BESIDE = usage(process(1, "proxy", 9), process(2, "raylet", 98), host=120)
     (measured(10, 10, BESIDE), "raylet CPU 98 % of a core, and nothing on the way"),
 )
 def test_what_cannot_be_told_is_unclear_with_its_reason(one: Trial, reason: str) -> None:
-    verdict = limited_by(one)
-    assert verdict.cause == "unclear" and verdict.text.startswith(f"unclear: {reason}")
+    expect(one, "unclear", words=f"unclear: {reason}")
 
 
 def test_a_server_that_is_not_visible_is_unclear_with_what_is_known() -> None:
-    told = bound(0.3, 0.0)
     seen = usage(process(1, "load_worker", 30), host=60)
-    assert limited_by(measured(10, 10, seen, client=told)).reasons == (
-        "no process of the server was sampled",
-        "client 30 % not idle",
-        "host 60 of 200 %",
-    )
-    full = limited_by(measured(10, 10, {**seen, "host": {"cores": 2, "cpu_percent": 198.0}}))
-    assert (full.cause, full.confidence) == ("host CPU", "medium")
-    assert full.figures == "host CPU 198 of 200 %, 168 % not by the load"
+    words = "no process of the server was sampled; client 30 % not idle; host 60 of 200 %"
+    expect(measured(10, 10, seen, client=bound(0.3, 0.0)), "unclear", words=words)
+    full = measured(10, 10, {**seen, "host": {"cores": 2, "cpu_percent": 198.0}})
+    expect(full, "host CPU", "medium", "host CPU 198 of 200 %, 168 % not by the load (")
 
 
 def test_failures_and_replicas_that_come_and_go_make_it_less_sure() -> None:
     seen = usage(process(1, "proxy", 96, wait=1), process(2, "replica", 40, wait=1), host=140)
-    assert limited_by(measured(100, 400, seen)).confidence == "high"
-    failing = limited_by(measured(100, 400, seen, failed=400))
-    assert (failing.confidence, failing.reasons) == ("medium", ("9 % of the requests failed",))
+    expect(measured(100, 400, seen), "proxy CPU", "high")
+    failing = measured(100, 400, seen, failed=400)
+    expect(failing, "proxy CPU", "medium", "confidence; 9 % of the requests failed")
     seen["processes"][1]["seen_s"] = 2.0
-    handed_over = {**process(3, "haproxy", 2, wait=0), "seen_s": 1.6}
-    late = limited_by(measured(100, 400, {**seen, "processes": [*seen["processes"], handed_over]}))
-    assert (late.confidence, late.reasons) == ("medium", ("replica 2 was there for 2.0 of 10.0 s",))
+    seen["processes"].append({**process(3, "haproxy", 2, wait=0), "seen_s": 1.6})  # handed over
+    verdict = expect(measured(100, 400, seen), "proxy CPU", "medium")
+    assert verdict.reasons == ("replica 2 was there for 2.0 of 10.0 s",)
 
 
 def test_no_cpu_is_called_idle_on_a_host_without_a_free_core() -> None:
@@ -116,17 +103,9 @@ def test_no_cpu_is_called_idle_on_a_host_without_a_free_core() -> None:
     whether requests wait for a CPU is not known, also where a ladder is flat."""
     uses = process(1, "proxy", 69, wait=5), process(2, "replica", 11, wait=48)
     light, heavy = (measured(at, 300, usage(*uses, host=200)) for at in (4, 50))
-    for verdict in (limited_by(heavy), limited_by(heavy, beside=[light, heavy])):
-        assert verdict.cause == "unclear", verdict.text
-        assert verdict.text.startswith("unclear: host CPU 200 of 200 %")
-    free = replace(heavy, usage=usage(*uses, host=140))
-    assert limited_by(free).cause == "app wait"
-
-
-def test_a_look_that_failed_is_told_with_its_reason() -> None:
-    verdict = limited_by(replace(measured(100, 1000, IDLE), waits={"why_not": "nobody answered"}))
-    assert "what requests wait in was not seen: nobody answered" in verdict.unseen
-    assert verdict.cause == "app wait" and "serve-bench run" not in verdict.hint
+    for beside in ([], [light, heavy]):
+        expect(heavy, "unclear", words="unclear: host CPU 200 of 200 %", beside=beside)
+    expect(replace(heavy, usage=usage(*uses, host=140)), "app wait")
 
 
 def test_the_guides_two_symptoms() -> None:
@@ -148,52 +127,39 @@ def test_the_guides_two_symptoms() -> None:
 
 def test_a_ladder_alone_tells_that_requests_wait_and_not_for_what() -> None:
     light, heavy = measured(1, 20, IDLE), measured(50, 20, IDLE)
-    verdict = limited_by(heavy, beside=[light, heavy])
-    assert (verdict.cause, verdict.confidence) == ("app wait", "medium")
-    assert "20 requests/s from 1 to 50 clients" in verdict.figures
+    words = "20 requests/s from 1 to 50 clients"
+    expect(heavy, "app wait", "medium", words, beside=[light, heavy])
     tiered = [replace(one, usage=tiers(5, 3)) for one in (light, heavy)]
-    assert limited_by(tiered[1], beside=tiered).cause == "app wait"
-
-
-def test_no_load_is_called_the_limit_where_more_clients_bring_no_more() -> None:
-    rates = ((1, 9.4), (5, 5.2), (20, 2.0))
-    single, five, twenty = (measured(clients, rate, IDLE) for clients, rate in rates)
-    assert limited_by(single).cause == "offered load"
-    slot = [replace(trial, cell=cell(queries=1, replicas=1)) for trial in (single, five, twenty)]
-    verdict = limited_by(slot[0], beside=slot)
-    assert (verdict.cause, verdict.confidence) == ("concurrency limit", "high")
-    assert verdict.figures == (
-        "concurrency limit, 1 request for 1 slot, and 5 clients bring no more (5.2 requests/s)"
-    )
-    # A resource that one client uses all the time.
-    flat = limited_by(measured(1, 20, IDLE), beside=[measured(50, 20, IDLE)])
-    assert (flat.cause, flat.confidence) == ("app wait", "medium")
-    assert flat.figures.endswith("CPU idle: 50 clients bring no more (20 requests/s)")
-    # Between the two there may be a better one.
-    fallen = limited_by(single, beside=[twenty])
-    assert (fallen.cause, fallen.confidence) == ("offered load", "low")
-    assert fallen.reasons == ("20 clients bring no more (2 requests/s)",)
-    assert "between" in fallen.hint
-    failing = measured(20, 2.0, IDLE, failed=400)
-    assert limited_by(single, beside=[failing]).confidence == "high"
-
-
-def test_a_ladder_beside_a_proxy_that_is_busy_is_unclear() -> None:
-    """It is below what would make it the limit, and above what would rule it out."""
-    busy = usage(process(1, "proxy", 78, wait=1), process(2, "replica", 40, wait=1), host=160)
-    light, heavy = measured(50, 400, busy), measured(100, 400, busy)
-    verdict = limited_by(heavy, beside=[light])
-    assert verdict.text == "unclear: nothing is at its limit, proxy CPU 78 % of a core"
-
-
-def test_another_client_or_launch_is_no_rung_of_the_ladder() -> None:
-    light, heavy = measured(1, 20, IDLE), measured(50, 20, IDLE)
+    expect(tiered[1], "app wait", beside=tiered)
+    # Another client or launch is no rung of the ladder.
     others = [
         replace(light, launch="default-2"),
         replace(light, row=replace(light.row, client="aiohttp")),
         replace(light, flags={"profiled": True}),
     ]
     assert limited_by(heavy, beside=others).confidence == "low"
+    # A proxy that is busy is below what would make it the limit, and above what would rule it out.
+    busy = usage(process(1, "proxy", 78, wait=1), process(2, "replica", 40, wait=1), host=160)
+    words = "unclear: nothing is at its limit, proxy CPU 78 % of a core"
+    light, heavy = measured(50, 400, busy), measured(100, 400, busy)
+    expect(heavy, "unclear", words=words, beside=[light])
+
+
+def test_no_load_is_called_the_limit_where_more_clients_bring_no_more() -> None:
+    rates = ((1, 9.4), (5, 5.2), (20, 2.0))
+    single, five, twenty = (measured(clients, rate, IDLE) for clients, rate in rates)
+    expect(single, "offered load")
+    slot = [replace(trial, cell=cell(queries=1, replicas=1)) for trial in (single, five, twenty)]
+    words = "1 request for 1 slot, and 5 clients bring no more (5.2 requests/s) ("
+    expect(slot[0], "concurrency limit", "high", words, beside=slot)
+    # A resource that one client uses all the time.
+    flat, words = measured(1, 20, IDLE), "CPU idle: 50 clients bring no more (20 requests/s) ("
+    expect(flat, "app wait", "medium", words, beside=[measured(50, 20, IDLE)])
+    # Between the two there may be a better one.
+    words = "confidence; 20 clients bring no more (2 requests/s)"
+    assert "between" in expect(single, "offered load", "low", words, beside=[twenty]).hint
+    failing = measured(20, 2.0, IDLE, failed=400)
+    assert limited_by(single, beside=[failing]).confidence == "high"
 
 
 def test_every_cause_has_a_hint_and_no_hint_is_without_a_cause() -> None:
@@ -209,8 +175,8 @@ def test_a_client_that_waited_for_a_row_that_was_cut_was_not_the_limit() -> None
     seen = usage(process(1, "proxy", 12), process(2, "replica", 9), host=30)
     slow = measured(200, 13, seen, of=cell(queries=32), latency_ms=2600, left=198)
     for flags in ({}, {"cut": True}):  # by the few that came back there would be room
-        verdict = limited_by(replace(slow, flags=flags))
-        assert verdict.cause == "concurrency limit" and "198 requests for 32 slots" in verdict.text
+        trial = replace(slow, flags=flags)
+        expect(trial, "concurrency limit", words="198 requests for 32 slots")
     for cut, busy, to_blame in ((False, 0.1, True), (True, 0.9, True), (True, 0.1, False)):
         client = bound(busy, None, "pickup")
         row = measured(5, 145, seen, latency_ms=0.1, client=client, left=5)

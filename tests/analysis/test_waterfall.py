@@ -23,9 +23,10 @@ from serve_bench.analysis.waterfall import (
     waterfall_of,
 )
 from serve_bench.core.marks import HEADER_BYTES, SLOT, HopMark, by_trace, haproxy_marks, marks_of
-from tests.cases import cases
+from tests.cases import cases, sure
 
 TRACE = "ab" * 16
+MS = 1_000_000
 
 CLIENT_ID = TRACE[16:]
 """Of the client's own request, as load/traces.py makes it."""
@@ -85,16 +86,7 @@ def test_the_way_through_the_proxy() -> None:
     (down,) = made.calls
     assert down.deployment == "Down" and sum(down.hops.values()) == down.total_ns == 500
     assert down.hops["batch wait"] == 330 and down.hops["user code"] == 100
-
-
-def hops_of(marks: Iterable[HopMark], client: ClientTimes = CLIENT) -> dict[str, int]:
-    """The hops of a request of 950 ns, which add up."""
-    made = waterfall_of(client, tuple(marks))
-    assert made is not None and sum(made.hops.values()) == 950
-    return dict(made.hops)
-
-
-def test_a_call_waits_for_the_answer_that_it_passes_on_and_not_at_the_router() -> None:
+    # A call waits for the answer that it passes on, and not at the router.
     marks = (
         *DEFAULT,
         mark("route", 205, 740, "r3", "f", "Post"),
@@ -103,10 +95,17 @@ def test_a_call_waits_for_the_answer_that_it_passes_on_and_not_at_the_router() -
         mark("replica", 730, 760, "o", "r3", "Post"),
         mark("user", 740, 750, parent="o"),
     )
-    made = waterfall_of(CLIENT, marks)
-    assert made is not None and made.hops["downstream"] == 560
+    made = sure(waterfall_of(CLIENT, marks))
+    assert made.hops["downstream"] == 560
     _, post = made.calls
     assert (post.hops["argument"], post.hops["router"], post.hops["user code"]) == (505, 5, 10)
+
+
+def hops_of(marks: Iterable[HopMark], client: ClientTimes = CLIENT) -> dict[str, int]:
+    """The hops of a request of 950 ns, which add up."""
+    hops = sure(waterfall_of(client, tuple(marks))).hops
+    assert sum(hops.values()) == 950
+    return dict(hops)
 
 
 def test_the_way_past_the_proxy_of_a_stream_and_of_a_request_that_was_sent_back() -> None:
@@ -136,12 +135,9 @@ def test_the_way_through_haproxy(begin: int, end: int, hops: tuple[int, ...]) ->
 
 
 def test_a_line_of_haproxy_is_a_mark() -> None:
-    lines = [
-        f"{TRACE} 1000 1005 0/1/2/3/6 200",
-        f"{TRACE} 1000 - 0/1/2/-1/6 503",  # no answer
-        f"{TRACE} 1000 1005 0/1",  # cut off
-        "",
-    ]
+    """One without an answer, and one that is cut off, are none."""
+    begun = f"{TRACE} 1000"
+    lines = [f"{begun} 1005 0/1/2/3/6 200", f"{begun} - 0/1/2/-1/6 503", f"{begun} 1005 0/1", ""]
     (one,) = haproxy_marks("\n".join(lines), ahead_ns=400).marks
     assert (one.begin_ns, one.end_ns, one.kind) == (999_600, 1_004_600, "haproxy")
     requests = [ClientTimes(TRACE, 0, 0, 10, 20), ClientTimes("c" * 32, 0, 0, 10, 20)]
@@ -219,31 +215,30 @@ def test_the_summary_of_many_has_the_tail_apart_and_names_a_timer() -> None:
     """199 requests take 60 ms, of which a batch waits 50; one waits for 400 ms at the router."""
     requests, marks = [], {}
     for at in range(200):
-        late = 400_000_000 if at == 7 else 0
+        late = 400 * MS if at == 7 else 0
         trace = f"{at:032x}"
-        requests.append(ClientTimes(trace, 0, 0, 60_000_000 + late, 60_000_000 + late))
+        requests.append(ClientTimes(trace, 0, 0, 60 * MS + late, 60 * MS + late))
         marks[trace] = [
-            mark("proxy", 1_000_000, 61_000_000 + late, "p", CLIENT_ID),
-            mark("route", 2_000_000, 3_000_000, "r", "p", "Front"),
-            mark("send", 3_000_000 + late, 3_000_000 + late, parent="r"),
-            mark("replica", 4_000_000 + late, 59_000_000 + late, "f", "r", "Front"),
-            mark("slot", 4_000_000 + late, 4_000_000 + late, parent="f"),
-            mark("user", 4_000_000 + late, 58_000_000 + late, parent="f"),
-            mark("batch", 5_000_000 + late, 56_000_000 + late, parent="f"),
+            mark("proxy", MS, 61 * MS + late, "p", CLIENT_ID),
+            mark("route", 2 * MS, 3 * MS, "r", "p", "Front"),
+            mark("send", 3 * MS + late, 3 * MS + late, parent="r"),
+            mark("replica", 4 * MS + late, 59 * MS + late, "f", "r", "Front"),
+            mark("slot", 4 * MS + late, 4 * MS + late, parent="f"),
+            mark("user", 4 * MS + late, 58 * MS + late, parent="f"),
+            mark("batch", 5 * MS + late, 56 * MS + late, parent="f"),
         ]
     requests.append(ClientTimes("f" * 32, 0, 0, 1, 2))
     failed = [ClientTimes("e" * 32, 0, 0, 1, 2)]
     made = summary_of(requests, failed, marks, 3, ahead_ns=7)
     assert (made["traced"], made["unseen"], made["lost_marks"]) == (202, 1, 3)
     assert made["failed"] == {"client to replica": 1}
-    assert made["total"]["p50"] == 60_000_000 and made["total"]["tail"] == 100_000_000
-    router = {"mean": 3_000_000, "p50": 1_000_000, "p99": 1_000_000, "tail": 41_000_000}
-    assert made["hops"]["router"] == router
-    assert made["timers"] == {"batch wait": 50.0}
+    assert (made["total"]["p50"], made["total"]["tail"]) == (60 * MS, 100 * MS)
+    router = {"mean": 3 * MS, "p50": MS, "p99": MS, "tail": 41 * MS}
+    assert made["hops"]["router"] == router and made["timers"] == {"batch wait": 50.0}
     assert sum(one["mean"] for one in made["hops"].values()) == made["total"]["mean"]
     slowest = made["requests"][0]
-    assert slowest["total_ns"] == 460_000_000 and slowest["due_unix_ns"] == 7
-    assert ["router", 2_000_000, 401_000_000] in slowest["spans"]
+    assert slowest["total_ns"] == 460 * MS and slowest["due_unix_ns"] == 7
+    assert ["router", 2 * MS, 401 * MS] in slowest["spans"]
     assert SLOWEST_KEPT < len(made["requests"]) <= MOST_KEPT
     # The slowest are 1 %, at least 10, and a tenth at most.
     counts = (1, 9, 50, 75, 100, 999, 2000)
@@ -254,10 +249,7 @@ def test_the_summary_of_many_has_the_tail_apart_and_names_a_timer() -> None:
 
 def side(*rounds: dict[str, float]) -> dict[int, dict[str, Any]]:
     return {
-        at: {
-            "total": {"mean": sum(hops.values())},
-            "hops": {name: {"mean": ns} for name, ns in hops.items()},
-        }
+        at: {"total": {"mean": sum(hops.values())}, "hops": {n: {"mean": hops[n]} for n in hops}}
         for at, hops in enumerate(rounds, 1)
     }
 
@@ -275,13 +267,10 @@ def test_the_hop_in_which_two_sides_differ_has_an_interval_over_rounds() -> None
     router, code = by_hop["router"], by_hop["user code"]
     assert (router.a_ns, router.b_ns, router.grown_ns) == (20.0, 52.0, 32.0)
     half = 4.302653 * 2 / 3**0.5
-    assert router.low == pytest.approx(32 - half, rel=1e-6)
-    assert router.high == pytest.approx(32 + half, rel=1e-6)
+    assert (router.low, router.high) == pytest.approx((32 - half, 32 + half), rel=1e-6)
     assert code.b_ns is None and code.grown_ns == pytest.approx(-10 / 3)
     assert sum(one.grown_ns for one in by_hop.values()) == 2 * by_hop["latency"].grown_ns
-
-
-def test_launches_of_their_own_have_the_interval_of_welch() -> None:
+    # Launches of their own have the interval of Welch.
     router = shifts(A_SIDE, B_SIDE, pairs=False)[1]
     squares = (100 / 3, 124 / 3)  # variances over launches
     share = squares[0] / sum(squares)
@@ -297,20 +286,14 @@ def test_launches_of_their_own_have_the_interval_of_welch() -> None:
 
 def test_two_calls_that_wait_25_ms_are_a_timer_of_25() -> None:
     """One after the other: together they take 52 ms, and no timer of 50 made that."""
-    ms = 1_000_000
-    calls = [
-        mark("replica", ms, 69 * ms, "f", CLIENT_ID, "Front"),
-        mark("slot", ms, ms, parent="f"),
-        mark("user", ms, 68 * ms, parent="f"),
-    ]
-    for call, begin in (("d", 2 * ms), ("e", 32 * ms)):
-        calls += [
-            mark("replica", begin, begin + 28 * ms, call, "f", "Down"),
-            mark("user", begin, begin + 27 * ms, parent=call),
-            mark("batch", begin, begin + 26 * ms, parent=call),
-        ]
+    calls = [mark("replica", MS, 69 * MS, "f", CLIENT_ID, "Front")]
+    calls += [mark("slot", MS, MS, parent="f"), mark("user", MS, 68 * MS, parent="f")]
+    for call, begin in (("d", 2 * MS), ("e", 32 * MS)):
+        calls.append(mark("replica", begin, begin + 28 * MS, call, "f", "Down"))
+        calls.append(mark("user", begin, begin + 27 * MS, parent=call))
+        calls.append(mark("batch", begin, begin + 26 * MS, parent=call))
     traces = [f"{at:016x}{CLIENT_ID}" for at in range(10)]
-    requests = [ClientTimes(trace, 0, 0, 70 * ms, 70 * ms) for trace in traces]
+    requests = [ClientTimes(trace, 0, 0, 70 * MS, 70 * MS) for trace in traces]
     made = summary_of(requests, [], dict.fromkeys(traces, calls), 0)
     assert made["timers"] == {"Down: batch wait": 25.0}
-    assert made["hops"]["Down: batch wait"]["p50"] == 52 * ms
+    assert made["hops"]["Down: batch wait"]["p50"] == 52 * MS

@@ -1,25 +1,22 @@
-"""Hot paths: recording, framing, accounting, merging, pacing, reading records.
+"""Hot paths of a load: recording, framing, accounting, pacing.
 
 A round is a fixed count of operations, and no time is asserted: compare two versions with
 `pytest-benchmark compare`. What is asserted is that the work was done.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from itertools import islice, product
+from itertools import islice
 from typing import Any
 
 import pytest
 
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_spec import Stage
-from serve_bench.core.record_lines import parse, to_line
 from serve_bench.core.request_spec import Request
 from serve_bench.load import http1
 from serve_bench.load.pacing import due_times
 from serve_bench.load.tally import Shared, Tally
-from tests import records
+from tests.cases import cases
 
 OPERATIONS = 10_000
 ROUNDS = 20
@@ -52,17 +49,6 @@ def rounds(benchmark: Any) -> Bench:
         return calls * OPERATIONS
 
     return run
-
-
-def test_record(rounds: Bench) -> None:
-    histogram = Histogram()
-
-    def work() -> None:
-        record = histogram.record
-        for value in VALUES:
-            record(value)
-
-    assert rounds(work) == histogram.count
 
 
 def test_record_as_the_inner_loop_does(rounds: Bench) -> None:
@@ -98,8 +84,8 @@ def test_account_for_a_success(rounds: Bench) -> None:
     assert rounds(work) == tally.report()["snapshots"]["final"]["completed"]
 
 
-@pytest.mark.parametrize("check", [False, True], ids=["unchecked", "body-checked"])
-@pytest.mark.parametrize("response", [LENGTH, CHUNKED], ids=["length", "chunked"])
+@cases("check", False, True, ids=["unchecked", "body-checked"])
+@cases("response", LENGTH, CHUNKED, ids=["length", "chunked"])
 def test_frame(rounds: Bench, response: bytes, check: bool) -> None:
     framer = http1.make_framer(Request("http://h/", expect_body=b"ok" if check else None))
     plain = 0
@@ -115,28 +101,9 @@ def test_frame(rounds: Bench, response: bytes, check: bool) -> None:
     assert rounds(work) == plain
 
 
-def test_merge_and_percentiles(benchmark: Any) -> None:
-    """What the parent does four times a second: one operation a round."""
-    one, other = Histogram.of(VALUES), Histogram.of(VALUES[::2])
-
-    def work() -> list[int | None]:
-        whole = Histogram()
-        whole.merge(one)
-        whole.merge(other)
-        return whole.percentiles((0.5, 0.9, 0.99, 0.999))
-
-    found = benchmark.pedantic(work, rounds=ROUNDS, warmup_rounds=2)
-    assert found == sorted(found)
-
-
-@pytest.mark.parametrize(
-    ("arrivals", "ramp"),
-    [("constant", False), ("poisson", False), ("constant", True)],
-    ids=["constant", "poisson", "ramp"],
-)
+@cases("arrivals, ramp", ("constant", False), ("poisson", False), ("constant", True))
 def test_pace(rounds: Bench, arrivals: Any, ramp: bool) -> None:
     stages = [Stage(1000.0, 1.0), Stage(50_000.0, 100.0)]
-
     times: list[int] = []
 
     def work() -> None:
@@ -144,20 +111,3 @@ def test_pace(rounds: Bench, arrivals: Any, ramp: bool) -> None:
 
     assert rounds(work) >= len(times) == OPERATIONS
     assert times == sorted(times)
-
-
-def test_parse_records(benchmark: Any) -> None:
-    """A run of 48 trials, each with the latencies of 10,000 requests: one file a round."""
-    latency = Histogram.of(VALUES).encode()
-    plan = [
-        records.planned(variant, row, of=records.cell(batch, queries, replicas))
-        for variant in ("default", "optimized")
-        for batch, queries, replicas in product((1, 9), (1, 9), (1, 2, 8))
-        for row in records.ROWS[:2]
-    ]
-    lines = [to_line(records.run(*plan))]
-    lines += [to_line(records.launch(variant)) for variant in ("default", "optimized")]
-    lines += [to_line(records.trial(one, OPERATIONS, latency=latency)) for one in plan]
-    result = benchmark.pedantic(lambda: parse(lines), rounds=ROUNDS, warmup_rounds=2)
-    assert len(result.trials) == 48
-    assert not result.warnings

@@ -66,14 +66,10 @@ def search(folder: Path, url: str, slo: str, *words: str) -> StoredCapacity:
 
 def test_a_queue_has_about_the_capacity_of_theory(tmp_path: Path) -> None:
     """M/M/1, 1,000/s: p90 is 10 ms at 769.7/s. --need has its exit code."""
+    words = ("--need", "5000/s", "--out", "r", "--format", "json")
     with queue("mm1") as url:
-        done = run_to_end(
-            [
-                *("capacity", "--slo", "p90=10ms", "--url", url, *SHORT, "--need", "5000/s"),
-                *("--out", "r", "--format", "json"),
-            ],
-            tmp_path,
-        )
+        line = ["capacity", "--slo", "p90=10ms", "--url", url, *SHORT, *words]
+        done = run_to_end(line, tmp_path)
     assert done.returncode == 3, done.stderr
     assert "gate: 5,000 req/s: no cell is proven to hold it" in done.stderr
     found = StoredCapacity(done.stdout)
@@ -100,14 +96,10 @@ def test_a_queue_of_streams_has_about_the_capacity_of_its_first_events(tmp_path:
         found = search(tmp_path, url, "ttft_p90=10ms,p90=400ms", *words)
     assert found.dims["binds"] == "ttft_p90"
     check_theory(found, MU + math.log(0.1) / 0.010)
-    for probe, counts in zip(
-        found.probes, found.requests, strict=True
-    ):  # TTFT is what is left of the latency without the last 100 ms
+    for probe, counts in zip(found.probes, found.requests, strict=True):
         assert (probe["row"]["client"], probe["row"]["protocol"]) == ("raw", "stream")
-        first, whole = (
-            probe["figures"][f"slo_time.{name}"]["value"] for name in ("ttft_p90", "p90")
-        )
-        assert whole - first == pytest.approx(100e6, rel=0.2)
+        times = [probe["figures"][f"slo_time.{name}"]["value"] for name in ("ttft_p90", "p90")]
+        assert times[1] - times[0] == pytest.approx(100e6, rel=0.2)  # without the last 100 ms
         assert not counts["failed"] and not counts["unanswered"]
 
 
@@ -154,10 +146,8 @@ def test_a_cliff_is_one_and_what_fails_beyond_it_is_named(tmp_path: Path) -> Non
 def test_an_slo_that_no_rate_meets_is_said_with_the_latency_of_the_lowest(tmp_path: Path) -> None:
     """Each answer takes 500 ms: no launch after the first, exit code 3."""
     with queue("slow") as url:
-        done = run_to_end(
-            ["capacity", "--slo", "p99=20ms", "--url", url, "--launch-time", "20s", "--out", "r"],
-            tmp_path,
-        )
+        words = ["--url", url, "--launch-time", "20s", "--out", "r"]
+        done = run_to_end(["capacity", "--slo", "p99=20ms", *words], tmp_path)
     assert done.returncode == 3, done.stderr
     text = done.stdout.replace("\n  ", " ")
     assert re.match(r"No capacity: no rate down to [\d.]+ req/s meets p99 <= 20 ms", text), text
@@ -169,18 +159,16 @@ def test_an_slo_that_no_rate_meets_is_said_with_the_latency_of_the_lowest(tmp_pa
 def test_ctrl_c_keeps_the_probes_and_shows_the_bracket(tmp_path: Path) -> None:
     """The run ends with code 130, the probes of before are there, and so is what they say."""
     with queue("mm1") as url:
-        run = start(
-            *("capacity", "--slo", "p99=20ms", "--url", url, "--out", "r", "--start", "500"),
-            cwd=tmp_path,
-        )
+        words = ("--url", url, "--out", "r", "--start", "500")
+        run = start("capacity", "--slo", "p99=20ms", *words, cwd=tmp_path)
         wait_for_line(run, r"probe 2 \(raw\)")
         run.send_signal(signal.SIGINT)
         rest, _ = run.communicate(timeout=60)
     assert run.returncode == 130, rest
     assert re.search(r"Capacity (above|below|\d)", rest), rest
     assert "interrupted; results are kept and shown" in rest
-    words = read_stored(tmp_path / "r").words
-    assert words[:2] == ["met", "met"] and len(words) in (2, 3)
+    judged = read_stored(tmp_path / "r").words
+    assert judged[:2] == ["met", "met"] and len(judged) in (2, 3)
 
 
 def test_a_service_that_is_not_there(tmp_path: Path) -> None:
@@ -195,9 +183,8 @@ def test_a_service_that_is_not_there(tmp_path: Path) -> None:
 def test_a_service_that_dies_in_a_probe(tmp_path: Path) -> None:
     """What was measured is kept and shown, with what failed."""
     with queue("mm1") as url:
-        run = start(
-            *("capacity", "--slo", "p99=20ms", "--url", url, *SHORT, "--out", "r"), cwd=tmp_path
-        )
+        words = ("--url", url, *SHORT, "--out", "r")
+        run = start("capacity", "--slo", "p99=20ms", *words, cwd=tmp_path)
         wait_for_line(run, r"probe 1 \(raw\)")
     rest, _ = run.communicate(timeout=90)
     assert run.returncode == 1, rest

@@ -20,11 +20,11 @@ import pytest
 
 from serve_bench.benchmarks.load import drive
 from serve_bench.cli import progress as progress_of
-from serve_bench.cli.program import run
 from serve_bench.cli.progress import Display, load_texts
 from serve_bench.core.load_result import Phase, Progress
 from serve_bench.store import read
 from tests.cases import cases
+from tests.fixtures import Call, Patch, Refuses
 from tests.places import begin
 from tests.servers import KnownServer, serving
 
@@ -38,53 +38,46 @@ pytestmark = pytest.mark.process
     (b"/a\x0c\x1d/b\n/\xff", "", "--paths: {}, line 1: a space, control or non-ASCII"),
     (b"/a\n/\xff", "", r"--paths: {}, line 2: a space, control or non-ASCII character"),
     (b"/a", "--draw random", "--draw: give two or more of --body, or --bodies, --paths or "),
-    (b"/\n" * 1_000_001, "", "--paths: 1,000,001 of them; allowed: 1,000,000"),
 )
 def test_bad_paths_are_one_line_and_exit_code_2(
-    content: bytes, flags: str, message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    content: bytes, flags: str, message: str, refuses: Refuses, beside: Path
 ) -> None:
-    file, out = tmp_path / "paths", tmp_path / "run"
-    file.write_bytes(content)
-    assert run(["load", "http://h/", "--paths", str(file), *flags.split(), "--out", str(out)]) == 2
-    shown, err = capsys.readouterr()
-    assert message.format(file) in err and err.count("\n") == 1 and shown == ""
-    assert not out.exists()
+    (beside / "paths").write_bytes(content)
+    line = f"load http://h/ --paths {beside / 'paths'} {flags} --out run"
+    refuses(line, message.format(beside / "paths"))
 
 
 @cases("draw", "cycle", "random")
-def test_paths_of_a_file_are_asked_for(draw: str, tmp_path: Path) -> None:
+def test_paths_of_a_file_are_asked_for(draw: str, tmp_path: Path, call: Call) -> None:
     file = tmp_path / "paths"
     file.write_bytes(b"# users\n/r?u=1\r\n\n  /r?u=2  \n#/no\n/r?u=3")
     with serving() as server:
-        arguments = ["load", server.url + "own", "-c", "1", "-n", "60", "--paths", str(file)]
-        assert run([*arguments, "--draw", draw, "--out", str(tmp_path / "run")]) == 0
+        words = ("load", server.url + "own", "-c", "1", "-n", "60", "--paths", file)
+        call(*words, "--draw", draw, "--out", tmp_path / "run")
     asked = [exchange.head.split(b" ", 2)[1] for exchange in server.log]
     cycled = [b"/r?u=1", b"/r?u=2", b"/r?u=3"] * 20
     assert set(asked) == set(cycled) and len(asked) == 60
     assert (asked == cycled) == (draw == "cycle")
 
 
-def test_a_summary_is_shown_and_kept(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_summary_is_shown_and_kept(call: Call, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
     with serving() as server:
-        code = run(["load", server.url, "-c", "4", "-n", "200", "--out", str(tmp_path / "run")])
-    shown = capsys.readouterr().out
-    assert code == 0
+        shown, _ = call("load", server.url, "-c", "4", "-n", "200", "--out", folder)
     assert "200 sent = 200 completed + 0 failed" in shown
-    (trial,) = read(tmp_path / "run").trials
+    (trial,) = read(folder).trials
     assert trial.counts.completed == 200
     assert trial.usage is not None and trial.usage["host"]["cores"] >= 1
-    assert (tmp_path / "run" / "samples.jsonl").exists()
-    assert run(["report", str(tmp_path / "run")]) == 0
-    assert capsys.readouterr().out == shown
+    assert (folder / "samples.jsonl").exists()
+    assert call("report", folder)[0] == shown
 
 
-def test_the_account_of_requests(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_account_of_requests(call: Call, tmp_path: Path) -> None:
     with serving() as server:
-        arguments = ["load", server.url, "-n", "20", "-c", "2", "--json", "-X", "put", "--body"]
-        assert run([*arguments, os.fsdecode(b"\xff\x80"), "--out", str(tmp_path / "run")]) == 0
+        words = ("load", server.url, "-n", "20", "-c", "2", "--json", "-X", "put", "--body")
+        out, _ = call(*words, os.fsdecode(b"\xff\x80"), "--out", tmp_path / "run")
     assert (server.log[0].body, server.log[0].method) == (b"\xff\x80", "PUT")
-    shown = json.loads(capsys.readouterr().out)
-    (row,) = shown["rows"]
+    (row,) = json.loads(out)["rows"]
     (trial,) = row["trials"].values()
     account = trial["requests"]
     within, flying = account.pop("in_windows"), account.pop("mean_in_flight")
@@ -100,12 +93,10 @@ def test_the_account_of_requests(capsys: pytest.CaptureFixture[str], tmp_path: P
 
 
 @cases("client", "raw", "aiohttp")
-def test_no_success(client: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_no_success(client: str, call: Call, tmp_path: Path) -> None:
     with serving() as server:
-        arguments = ["load", server.url, "-n", "20", "-c", "2", "--client", client]
-        arguments += ["--expect-status", "204", "--out", str(tmp_path / "run")]
-        assert run(arguments) == 1
-    out, err = capsys.readouterr()
+        words = ("load", server.url, "-n", "20", "-c", "2", "--client", client)
+        out, err = call(*words, "--expect-status", "204", "--out", tmp_path / "run", code=1)
     assert "errors: 20 with status 200" in out
     said = "serve-bench: no request succeeded: 20 with status 200 (such as: "
     assert err.startswith(said) and err.count("\n") == 1
@@ -113,50 +104,46 @@ def test_no_success(client: str, capsys: pytest.CaptureFixture[str], tmp_path: P
 
 @cases("bad, code", (1, 0), (2, 1))
 def test_more_than_1_percent_of_failures_is_exit_code_1(
-    bad: int, code: int, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    bad: int, code: int, call: Call, tmp_path: Path
 ) -> None:
     with serving(lambda number: "error500" if number < bad else "ok") as server:
-        arguments = ["load", server.url, "-n", "100", "-c", "1", "--out", str(tmp_path / "run")]
-        assert run(arguments) == code
+        words = ("load", server.url, "-n", "100", "-c", "1", "--out", tmp_path / "run")
+        _, err = call(*words, code=code)
     (trial,) = read(tmp_path / "run").trials
     assert trial.counts.failed_total == bad
     said = "serve-bench: 2 % of the requests failed, more than 1 %: 2 with status 500 (such as: "
-    assert (said in capsys.readouterr().err) == bool(code)
+    assert (said in err) == bool(code)
 
 
 @cases("accepted, code", ((), 1), (("--allow-late",), 0))
 def test_too_few_connections_for_the_rate_are_exit_code_1(
-    accepted: tuple[str, ...], code: int, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    accepted: tuple[str, ...], code: int, call: Call, tmp_path: Path
 ) -> None:
     """2 connections and 100 ms a response give 20/s."""
     with serving(delay_s=0.1) as server:
-        arguments = ["load", server.url, "-c", "2", "-r", "60", "-d", "1s", "--warmup", "0.1"]
-        assert run([*arguments, *accepted, "--out", str(tmp_path / "run")]) == code
-    out, err = capsys.readouterr()
-    said = re.search(
-        r"(\S+) of \S+ requests/s could be sent: all 2 connections", " ".join(out.split())
-    )
+        words = ("load", server.url, "-c", "2", "-r", "60", "-d", "1s", "--warmup", "0.1")
+        out, err = call(*words, *accepted, "--out", tmp_path / "run", code=code)
+    words_said = r"(\S+) of \S+ requests/s could be sent: all 2 connections"
+    said = re.search(words_said, " ".join(out.split()))
     assert said is not None and float(said[1]) == pytest.approx(20, rel=0.25)
     assert ("--allow-late accepts that" in err) == bool(code)
 
 
 @cases("there", False, True)
 def test_what_cannot_be_reached(
-    there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    there: bool, tmp_path: Path, monkeypatch: Patch, call: Call
 ) -> None:
     monkeypatch.chdir(tmp_path)
     if there:
         (tmp_path / "results").mkdir()
-    assert run(["load", "http://127.0.0.1:1/"]) == 1
-    err = capsys.readouterr().err
+    _, err = call("load", "http://127.0.0.1:1/", code=1)
     assert "connect: 127.0.0.1:1:" in err and "refused" in err.lower()
-    assert run(["load", "http://no.such.host.invalid/"]) == 1
-    assert "no.such.host.invalid" in capsys.readouterr().err
+    assert "no.such.host.invalid" in call("load", "http://no.such.host.invalid/", code=1)[1]
     left = [one.name for one in tmp_path.rglob("*")]  # nothing was measured
     assert left == (["results"] if there else [])
 
 
-def test_what_cannot_be_recorded(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_what_cannot_be_recorded(call: Call, tmp_path: Path) -> None:
     """As on a disk that fills up while the load runs: the records file may not grow any more."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     size: list[int] = []
@@ -169,12 +156,10 @@ def test_what_cannot_be_recorded(capsys: pytest.CaptureFixture[str], tmp_path: P
 
     try:
         with serving(fill_up) as server:
-            arguments = ["load", server.url, "-n", "100", "-c", "2", "--no-sample"]
-            code = run([*arguments, "--out", str(tmp_path / "run")])
+            words = ("load", server.url, "-n", "100", "-c", "2", "--no-sample")
+            out, err = call(*words, "--out", tmp_path / "run", code=1)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    out, err = capsys.readouterr()
-    assert code == 1
     assert "100 sent = 100 completed" in out
     assert "records.jsonl: cannot write: file too large" in err and err.count("\n") == 1
     assert (tmp_path / "run" / "records.jsonl").stat().st_size == size[0]
@@ -184,7 +169,7 @@ def progress(phase: Phase = "measure", **changes: float) -> Progress:
     return Progress(phase, 3.0, 7.0, **({"rate": 100.0, "completed": 50, "failed": 10} | changes))  # type: ignore[arg-type]
 
 
-def test_the_live_view_fits_the_terminal_and_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_live_view_fits_the_terminal_and_goes_away(monkeypatch: Patch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setenv("TERM", "xterm")
     master, slave = pty.openpty()
@@ -203,7 +188,7 @@ def test_the_live_view_fits_the_terminal_and_goes_away(monkeypatch: pytest.Monke
     assert lines and set(lines) <= {figures, words}
 
 
-def test_the_line_goes_on_when_nobody_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_line_goes_on_when_nobody_reads_it(monkeypatch: Patch) -> None:
     monkeypatch.setattr(progress_of, "PLAIN_EVERY_S", 0.0)
     reader, writer = os.pipe()
     pipe = os.fdopen(writer, "w")
@@ -284,7 +269,7 @@ def test_sigterm_while_the_warm_up_lasts_is_one_line(tmp_path: Path) -> None:
     assert [failure.message for failure in read(folder).failures] == ["interrupted"]
 
 
-def test_no_serve_behind_a_unix_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_serve_behind_a_unix_socket(tmp_path: Path, monkeypatch: Patch, call: Call) -> None:
     asked: list[tuple[str | None, ...]] = []
 
     def behind(*where: str | None) -> list[str]:
@@ -293,7 +278,7 @@ def test_no_serve_behind_a_unix_socket(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(drive, "behind", behind)
     url, path = "http://localhost:8000/", str(tmp_path / "app.sock")
-    words = ["load", url, "--unix-socket", path, "-n", "5", "-c", "1", "--out", str(tmp_path / "r")]
     with serving(unix_path=path):
-        assert run(words) == 0
+        words = ("load", url, "--unix-socket", path, "-n", "5", "-c", "1")
+        call(*words, "--out", tmp_path / "r")
     assert asked == [(url, path)]

@@ -8,14 +8,12 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from serve_bench.cli.program import run
 from serve_bench.store import read
-from tests.cases import cases
+from tests.fixtures import Call, Refuses
 from tests.places import begin
 from tests.servers import every, serving
 
@@ -23,21 +21,22 @@ pytestmark = pytest.mark.process
 
 
 @pytest.mark.torch
-def test_a_device_that_is_not_there_is_refused(refuses: Callable[[str, str], None]) -> None:
+def test_what_the_host_has_not_is_refused(refuses: Refuses) -> None:
     import torch
 
     if not torch.cuda.is_available():
         refuses("press --device cpu,cuda", "--device cuda: torch ")
+    refuses("recsys --table-rows 10000000", "smaller tables")
+    refuses("micro --app ranker --table-rows 100000000", "a whole number from 1 to 10000000")
 
 
-def test_a_line_for_each_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_for_each_request(tmp_path: Path, call: Call) -> None:
     with serving() as good, serving(script=every(4, "error503")) as busy:
         urls = [f"--url=good={good.url}p?q=1", f"--url=busy={busy.url}"]
         flags = ["--clients", "1,3", "--requests-per-client", "8", "--samples", "2"]
         log = ["--log-requests", str(tmp_path / "all.csv")]
-        command = ["press", *urls, *flags, *log, "--format", "json"]
-        assert run([*command, "--out", str(tmp_path / "r")]) == 0
-    out = capsys.readouterr().out
+        command = ("press", *urls, *flags, *log, "--format", "json")
+        out, _ = call(*command, "--out", tmp_path / "r")
     result = read(tmp_path / "r")
     # A step whose rate falls, as on a busy host, is measured again.
     assert [(one.variant, one.row.label) for one in result.trials if one.row.run == 1] == [
@@ -85,27 +84,13 @@ def test_a_signal_to_the_whole_group_keeps_the_row_in_hand(tmp_path: Path) -> No
     assert "interrupted: " in out and "No ladder is complete" in out
 
 
-@pytest.mark.torch
-@cases(
-    "line, message",
-    ("recsys --table-rows 10000000", "smaller tables"),
-    ("micro --app ranker --table-rows 100000000", "a whole number from 1 to 10000000"),
-)
-def test_tables_that_do_not_fit(
-    line: str, message: str, refuses: Callable[[str, str], None]
-) -> None:
-    refuses(line, message)
-
-
 @pytest.mark.long
 @pytest.mark.alone
-def test_ladders_on_services(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ladders_on_services(tmp_path: Path, call: Call) -> None:
     with serving() as good, serving(script=every(2, "error500")) as bad:
         urls = [f"--url=good={good.url}", f"--url=bad={bad.url}sub"]
         flags = ["--users", "1,3", "--duration", "0.6", "-H", "X-Token: s3cret"]
-        code = run(["recsys", *urls, *flags, "--out", str(tmp_path / "r")])
-    assert code == 0
-    table = capsys.readouterr().out
+        table, _ = call("recsys", *urls, *flags, "--out", tmp_path / "r")
     result = read(tmp_path / "r")
     assert [(one.variant, one.row.connections) for one in result.trials] == [
         *(("good", 1), ("good", 3)),
@@ -120,17 +105,17 @@ def test_ladders_on_services(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "what limited it is not visible" in table
     assert "the list is measured" in table
     assert "errors (2 of 4 rows): " in table and "with status 500" in table
-    assert run(["recsys", "--resume", str(tmp_path / "r")]) == 2
-    assert "holds a run of --url, whose headers are not kept" in capsys.readouterr().err
+    _, err = call("recsys", "--resume", tmp_path / "r", code=2)
+    assert "holds a run of --url, whose headers are not kept" in err
 
 
 @pytest.mark.alone
-def test_a_service_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_service_that_is_not_there(tmp_path: Path, call: Call) -> None:
     with serving() as good:
         urls = ["--url=gone=http://127.0.0.1:9/", f"--url=good={good.url}"]
         flags = ["--users", "2", "--duration", "0.5", "--format", "json"]
-        assert run(["recsys", *urls, *flags, "--out", str(tmp_path / "r")]) == 1
-    page = json.loads(capsys.readouterr().out)
+        out, _ = call("recsys", *urls, *flags, "--out", tmp_path / "r", code=1)
+    page = json.loads(out)
     ladders = {one["dims"]["variant"]: one["dims"] for one in page["points"]}
     assert ladders["good"]["users"] == ladders["good"]["best_with"] == 2
     assert ladders["good"]["end"] == "the list is measured"
@@ -142,13 +127,12 @@ def test_a_service_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 @pytest.mark.long
 @pytest.mark.alone
-def test_sweep_finds_saturation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sweep_finds_saturation(tmp_path: Path, call: Call) -> None:
     """Four requests at once, 20 ms each: 200 requests/s from 4 users on, whatever comes on top."""
     with serving(delay_s=0.02, capacity=4) as server:
         flags = ["--users", "1,2,4,8,16", "--duration", "0.9", "--format", "json"]
-        url = f"--url=s={server.url}x?a=b"
-        assert run(["sweep", url, *flags, "--out", str(tmp_path / "r")]) == 0
-    page = json.loads(capsys.readouterr().out)
+        out, _ = call("sweep", f"--url=s={server.url}x?a=b", *flags, "--out", tmp_path / "r")
+    page = json.loads(out)
     assert [row["dims"]["users"] for row in page["rows"]] == [1, 2, 4, 8, 16]
     (knee,) = page["points"]  # no collapse beside it
     assert knee["dims"]["users"] == 4

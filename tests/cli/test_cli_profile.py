@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.cli.program import run
+from tests.fixtures import Call, Patch
 from tests.observing.test_profiler import TWO
 
 
 @pytest.fixture(autouse=True)
-def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
@@ -28,35 +28,30 @@ def burning() -> Iterator[int]:
 
 @pytest.mark.ptrace
 def test_a_process_becomes_a_flamegraph_its_stacks_and_tables(
-    burning: int, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    burning: int, call: Call, tmp_path: Path
 ) -> None:
-    assert run(["profile", "--pid", str(burning), "--duration", "1", "-o", "out.svg"]) == 0
-    told = capsys.readouterr().out
+    profile = ("profile", "--pid", burning)
+    told, _ = call(*profile, "--duration", "1", "-o", "out.svg")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["out.raw.txt", "out.svg"]
     assert "hot (" in (tmp_path / "out.svg").read_text()
     assert re.search(r"wrote out\.svg and out\.raw\.txt \(\d+ samples\)", told)
     assert re.search(r"spend \(<string>\) +\d+\.\d +\d+\.\d", told)
-    assert run(["profile", "--pid", str(burning), "--duration", "0.5", "-o", "b.svg"]) == 0
-    capsys.readouterr()
-    assert run(["profile", "diff", "out.raw.txt", "b.raw.txt"]) == 0
-    assert capsys.readouterr().out.startswith("A out.raw.txt: ")
-    assert run(["profile", "--pid", str(burning), "--dump"]) == 0
-    assert "spend (<string>" in capsys.readouterr().out
+    call(*profile, "--duration", "0.5", "-o", "b.svg")
+    assert call("profile", "diff", "out.raw.txt", "b.raw.txt")[0].startswith("A out.raw.txt: ")
+    assert "spend (<string>" in call(*profile, "--dump")[0]
 
 
-def test_folders_are_merged_by_role(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_folders_are_merged_by_role(call: Call, tmp_path: Path) -> None:
     for variant, count in (("default", 30), ("optimized", 90)):
         folder = tmp_path / "run" / "profiles" / variant / "r1" / "cell" / "8-clients"
         folder.mkdir(parents=True)
         for pid in (1, 2):
             (folder / f"replica-{pid}.raw.txt").write_text(f"main (a.py:1);f (a.py:2) {count}\n")
         (folder / "proxy-9.raw.txt").write_text("p (p.py:1) 7\n")
-    words = ["profile", "diff", "--run", str(tmp_path / "run"), "default", "optimized"]
-    assert run(words) == 0
-    told = capsys.readouterr().out
+    words = ("profile", "diff", "--run", tmp_path / "run", "default", "optimized")
+    told, _ = call(*words)
     assert "A default (2 processes): 60 samples" in told
     assert "B optimized (2 processes): 180 samples" in told
-    assert run([*words, "--target", "proxy"]) == 0
-    assert "A default: 7 samples" in capsys.readouterr().out
-    assert run([*words, "--target", "controller"]) == 2
-    assert "holds no profiles of controller" in capsys.readouterr().err
+    assert "A default: 7 samples" in call(*words, "--target", "proxy")[0]
+    _, err = call(*words, "--target", "controller", code=2)
+    assert "holds no profiles of controller" in err

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.cli.program import run
 from serve_bench.core.chat import Completions, Lengths, chat_url, read_lengths
 from serve_bench.core.errors import BadInput
 from tests.cases import cases
+from tests.fixtures import Call, Patch
 from tests.servers import Steps, serving
 
 STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: %d\r\n\r\n%s"
@@ -25,63 +25,52 @@ def stream(body: bytes) -> Steps:
     return [(0.0, STREAM % (len(body), body))]
 
 
-def test_no_stream_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_stream_is_refused(tmp_path: Path, call: Call) -> None:
     with serving() as server:
-        code = run(["load", server.url, "--protocol", "stream", "--out", str(tmp_path / "out")])
-    (line,) = capsys.readouterr().err.splitlines()
-    assert code == 2 and "has no event of the kind sse" in line and "--protocol http" in line
+        words = ("load", server.url, "--protocol", "stream", "--out", tmp_path / "out")
+        (line,) = call(*words, code=2)[1].splitlines()
+    assert "has no event of the kind sse" in line and "--protocol http" in line
     assert not (tmp_path / "out").exists() and len(server.log) == 1
+    # So is a folder in use.
+    (tmp_path / "file").write_text("x")
+    with serving(steps=lambda number: stream(b"data: a\n\n")) as server:
+        _, err = call("load", server.url, "--protocol", "stream", "--out", tmp_path, code=2)
+    assert "is not empty" in err and not server.log
 
 
 def test_a_first_request_that_takes_long_is_shown(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, call: Call, monkeypatch: Patch
 ) -> None:
     monkeypatch.setattr("serve_bench.benchmarks.load.drive.SHOWN_AFTER_S", 0.0)
-    words = ["--protocol", "stream", "-c", "1", "-n", "1", "--live", "plain"]
+    words = ("--protocol", "stream", "-c", "1", "-n", "1", "--live", "plain")
     with serving(steps=lambda number: stream(b"data: a\n\n"), delay_s=0.8) as server:
-        code = run(["load", server.url, *words, "--out", str(tmp_path / "out")])
-    captured = capsys.readouterr()
-    assert code == 0, captured.err
-    first = captured.err.splitlines()[0]
+        out, err = call("load", server.url, *words, "--out", tmp_path / "out")
+    first = err.splitlines()[0]
     assert first == "first request, before the load: 0 s, given up after 30 s"
-    assert "not steady" not in captured.out  # a number of requests has no warm-up
+    assert "not steady" not in out  # a number of requests has no warm-up
 
 
-def test_a_folder_in_use_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "file").write_text("x")
-    with serving(steps=lambda number: stream(b"data: a\n\n")) as server:
-        code = run(["load", server.url, "--protocol", "stream", "--out", str(tmp_path)])
-    assert code == 2 and "is not empty" in capsys.readouterr().err
-    assert not server.log
-
-
-def test_a_load_of_streams(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_load_of_streams(tmp_path: Path, call: Call) -> None:
     out = tmp_path / "out"
-    words = ["--protocol", "stream", "-c", "2", "-d", "500ms", "--slo", "ttft_p50=10s,itl_p50=10s"]
+    words = ("--protocol", "stream", "-c", "2", "-d", "500ms", "--slo", "ttft_p50=10s,itl_p50=10s")
     with serving(steps=lambda number: stream(b"data: a\n\n" * 3), delay_s=0.005) as server:
-        code = run(["load", server.url, *words, "--out", str(out)])
-    captured = capsys.readouterr()
-    assert code == 0, captured.err
+        shown, _ = call("load", server.url, *words, "--out", out)
     for word in ("2 connections, stream", "events/s", "TTFB", "TTFT", "ITL", "met"):
-        assert word in captured.out
-    assert "66.7 % in the same read" in " ".join(captured.out.split())
-    assert run(["report", str(out), "--format", "json"]) == 0
-    (row,) = json.loads(capsys.readouterr().out)["rows"]
+        assert word in shown
+    assert "66.7 % in the same read" in " ".join(shown.split())
+    (row,) = json.loads(call("report", out, "--format", "json")[0])["rows"]
     assert row["row"]["protocol"] == "stream" and row["figures"]["events"]["value"] > 0
     (trial,) = row["trials"].values()
-    requests = trial["requests"]
-    assert requests["merged"] * 3 == requests["events"] * 2
+    assert trial["requests"]["merged"] * 3 == trial["requests"]["events"] * 2
     assert set(row["figures"]) >= {"ttfb_p50", "ttft_p50", "itl_p50"}
 
 
-def test_chat_completions_have_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_chat_completions_have_tokens(tmp_path: Path, call: Call) -> None:
     with serving(steps=lambda number: stream(CHAT)) as server:
-        words = ["--openai", "--model", "m", "--input-tokens", "7", "--output-tokens", "2"]
-        code = run(["load", server.url, *words, "-c", "2", "-n", "10", "--out", str(tmp_path)])
-    captured = capsys.readouterr()
-    assert code == 0, captured.err
-    assert "20 of answers" in captured.out
-    assert "per request 2 of the answer, 5 of the prompt" in " ".join(captured.out.split())
+        words = ("--openai", "--model", "m", "--input-tokens", "7", "--output-tokens", "2")
+        out, _ = call("load", server.url, *words, "-c", "2", "-n", "10", "--out", tmp_path)
+    assert "20 of answers" in out
+    assert "per request 2 of the answer, 5 of the prompt" in " ".join(out.split())
     assert len(server.log) == 11  # one of them before the load
     for one in server.log:
         body = json.loads(one.body)
@@ -91,13 +80,12 @@ def test_chat_completions_have_tokens(tmp_path: Path, capsys: pytest.CaptureFixt
         assert b"content-type: application/json" in one.head
 
 
-def test_bodies_are_posted_in_turn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bodies_are_posted_in_turn(tmp_path: Path, call: Call) -> None:
     bodies = [json.dumps({"stream": True, "n": number}) for number in range(3)]
     (tmp_path / "bodies").write_text("\n".join(bodies))
     with serving(steps=lambda number: stream(CHAT)) as server:
-        words = ["--openai", "--bodies", str(tmp_path / "bodies"), "-c", "1", "-n", "6"]
-        code = run(["load", server.url, *words, "--out", str(tmp_path / "out")])
-    assert code == 0, capsys.readouterr().err
+        words = ("--openai", "--bodies", tmp_path / "bodies", "-c", "1", "-n", "6")
+        call("load", server.url, *words, "--out", tmp_path / "out")
     assert [json.loads(one.body)["n"] for one in server.log] == [0, 0, 1, 2, 0, 1, 2]
 
 

@@ -1,7 +1,6 @@
 """The command line of scale: what it refuses before anything starts, and its plan."""
 
 import socket
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -12,8 +11,7 @@ from serve_bench.benchmarks.scale.request import ScaleSuite
 from serve_bench.core.errors import RunFailed
 from serve_bench.core.result import VariantUsed
 from tests.cases import cases
-
-Refuses = Callable[[str, str], None]
+from tests.fixtures import Patch, Refuses
 
 
 def test_an_address_where_nobody_listens_is_refused(refuses: Refuses) -> None:
@@ -36,7 +34,7 @@ def test_an_address_where_nobody_listens_is_refused(refuses: Refuses) -> None:
     ("curve --replicas 1,100", "--replicas 7 fits"),
 )
 def test_too_many_replicas_are_refused_with_the_largest_that_fits(
-    line: str, message: str, refuses: Refuses, monkeypatch: pytest.MonkeyPatch
+    line: str, message: str, refuses: Refuses, monkeypatch: Patch
 ) -> None:
     free = BASE_BYTES + 7 * REPLICA_BYTES
     monkeypatch.setattr(scale_needs, "free_memory_bytes", lambda: free)

@@ -1,7 +1,6 @@
 """`--slo` of the commands: what is refused, exit codes 3 and 1, and how a run keeps its SLO."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,14 +9,14 @@ import pytest
 from serve_bench.cli import sitting
 from serve_bench.cli.gate import close_host
 from serve_bench.cli.options import RunOptions
-from serve_bench.cli.program import run
 from serve_bench.cli.sitting import Outcome, Sitting, sit
 from serve_bench.core.errors import BadInput
 from serve_bench.core.result import Result, result_of
 from serve_bench.store import read
 from tests import records
 from tests.cases import cases
-from tests.places import FORMATS
+from tests.fixtures import Call, Capture, Patch, Refuses
+from tests.places import FORMATS, TOP
 from tests.rendering import render
 from tests.servers import every, serving
 
@@ -29,50 +28,39 @@ COMMANDS = (
 )
 
 
-def test_every_command_refuses_a_bad_one(refuses: Callable[[str, str], None]) -> None:
+def test_every_command_refuses_a_bad_one(refuses: Refuses) -> None:
     for command in COMMANDS:
         refuses(f"{command} --slo p99=50", "--slo: p99=50 is not allowed; it takes a time with its")
         refuses(f"{command} --slo ttft_p95=1s", "--slo: ttft_p95: is measured of streams alone")
 
 
 def test_a_suite_file_has_one_too_and_a_flag_goes_before_it(
-    tmp_path: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-    capsys: pytest.CaptureFixture[str],
-    refuses: Callable[[str, str], None],
+    beside: Path, call: Call, refuses: Refuses
 ) -> None:
-    file = tmp_path_factory.mktemp("suites") / "own.toml"
+    file = beside / "own.toml"
     file.write_text('name = "own"\nslo = "p99 = 50ms"\n')
-    assert run(["micro", "--suite", str(file), "--dry-run"]) == 0
-    assert capsys.readouterr().out.endswith("\nslo: p99 <= 50 ms, errors <= 1 % (default)\n")
-    assert run(["micro", "--suite", str(file), "--dry-run", "--slo", "errors=0"]) == 0
-    assert capsys.readouterr().out.endswith("\nslo: errors <= 0 %\n")
-    assert run(["micro", "--dry-run"]) == 0 and "slo" not in capsys.readouterr().out
+    micro = ("micro", "--dry-run", "--suite", file)
+    assert call(*micro)[0].endswith("\nslo: p99 <= 50 ms, errors <= 1 % (default)\n")
+    assert call(*micro, "--slo", "errors=0")[0].endswith("\nslo: errors <= 0 %\n")
+    assert "slo" not in call("micro", "--dry-run")[0]
     refuses(f"versus --suite {file}", "own.toml: slo: versus compares two sides, and judges no SLO")
     file.write_text('slo = "p99"')
     refuses(f"micro --suite {file}", "own.toml: slo: 'p99' is not allowed")
-    shipped = Path(__file__).parents[2] / "scenarios" / "scale_single.toml"
-    file.write_text(shipped.read_text().replace("[scale]", 'slo = "p50=1s,errors=0"\n[scale]', 1))
-    assert run(["scale", "single", "--suite", str(file), "--quick", "--dry-run"]) == 0
-    assert capsys.readouterr().out.endswith("\nslo: p50 <= 1 s, errors <= 0 %\n")
+    shipped = (TOP / "scenarios" / "scale_single.toml").read_text()
+    file.write_text(shipped.replace("[scale]", 'slo = "p50=1s,errors=0"\n[scale]', 1))
+    out, _ = call("scale", "single", "--suite", file, "--quick", "--dry-run")
+    assert out.endswith("\nslo: p50 <= 1 s, errors <= 0 %\n")
 
 
-def test_a_resumed_run_keeps_its_own(
-    tmp_path: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-    capsys: pytest.CaptureFixture[str],
-    refuses: Callable[[str, str], None],
-) -> None:
-    folder = tmp_path_factory.mktemp("run")
+def test_a_resumed_run_keeps_its_own(beside: Path, call: Call, refuses: Refuses) -> None:
     first, *rest = (FORMATS / "2-micro.jsonl").read_text().splitlines()
     content = json.loads(first)
     content["suite"]["slo"] = "p99=50ms"
-    (folder / "records.jsonl").write_text("\n".join([json.dumps(content), *rest]) + "\n")
-    again = ["micro", "--resume", str(folder), "--dry-run"]
+    (beside / "records.jsonl").write_text("\n".join([json.dumps(content), *rest]) + "\n")
     for flags in ([], ["--slo", "p99=50ms"]):
-        assert run([*again, *flags]) == 0
-        assert capsys.readouterr().out.endswith("\nslo: p99 <= 50 ms, errors <= 1 % (default)\n")
-    for stored, own in ((folder, "p99=50ms"), (FORMATS / "2-micro.jsonl", "none; leave it out")):
+        out, _ = call("micro", "--resume", beside, "--dry-run", *flags)
+        assert out.endswith("\nslo: p99 <= 50 ms, errors <= 1 % (default)\n")
+    for stored, own in ((beside, "p99=50ms"), (FORMATS / "2-micro.jsonl", "none; leave it out")):
         refuses(f"micro --resume {stored} --slo p99=1s", f"a run keeps its own, which is {own}")
 
 
@@ -85,22 +73,19 @@ def test_a_resumed_run_keeps_its_own(
     ("p99.9=20s,errors=5%", 1, "slo: not judged: 1 connection: p99.9 needs 1,000 requests, 98"),
 )
 def test_the_slo_of_a_load_is_its_exit_code(
-    slo: str, code: int, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    slo: str, code: int, line: str, tmp_path: Path, call: Call
 ) -> None:
     """2 of 100 fail: more than the 1 % that a load allows, where no SLO says otherwise."""
-    slo = slo.replace("p99=", "p90=")
+    slo, folder = slo.replace("p99=", "p90="), tmp_path / "run"
     with serving(every(50, "error500"), delay_s=0.002) as server:
-        arguments = ["load", server.url, "-c", "1", "-n", "100", "--out", str(tmp_path / "run")]
-        assert run([*arguments, "--slo", slo]) == code
-    out, err = capsys.readouterr()
+        words = ("load", server.url, "-c", "1", "-n", "100", "--out", folder, "--slo", slo)
+        out, err = call(*words, code=code)
     last = [said for said in err.splitlines() if said.startswith("slo: ")]
     assert [said.startswith(line) for said in last] == [True] * bool(code)
     assert "failed, more" not in err
     word = {0: "met", 3: "missed", 1: "not judged"}[code]
     assert f"\nslo: {slo.split('=')[0]} " in out and word in out
-    assert read(tmp_path / "run").run.suite == {"slo": slo}
-    assert run(["report", str(tmp_path / "run")]) == 0
-    assert capsys.readouterr().out == out
+    assert read(folder).run.suite == {"slo": slo} and call("report", folder)[0] == out
 
 
 def measured(slo: str, missing: bool) -> Result:
@@ -119,15 +104,9 @@ def measured(slo: str, missing: bool) -> Result:
     ("errors=0", False, True, 130),
 )
 def test_the_end_of_a_run(
-    slo: str,
-    missing: bool,
-    interrupted: bool,
-    code: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    slo: str, missing: bool, interrupted: bool, code: int, monkeypatch: Patch, capsys: Capture
 ) -> None:
-    outcome = Outcome(tmp_path, measured(slo, missing), missing, interrupted)
+    outcome = Outcome(Path("r"), measured(slo, missing), missing, interrupted)
     monkeypatch.setattr(sitting, "outcome_of", lambda _: outcome)
 
     def work(_: object) -> None:
@@ -149,7 +128,7 @@ def test_the_end_of_a_run(
     (None, 1, "strict host: not judged: 1 trial"),
 )
 def test_other_programs_end_a_strict_run(
-    typical: float | None, code: int, words: str, capsys: pytest.CaptureFixture[str]
+    typical: float | None, code: int, words: str, capsys: Capture
 ) -> None:
     programs = [{"program": "python x.py", "pid": 7, "processes": 1, "cpu_percent": typical}]
     others = {"typical_percent": typical, "programs": programs}

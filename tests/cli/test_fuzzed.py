@@ -4,7 +4,7 @@ import copy
 import random
 import shutil
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +18,8 @@ from serve_bench.cli.program import load_command, run
 from serve_bench.core.errors import BadInput
 from serve_bench.core.suite import read_suite
 from serve_bench.store.files import shipped
+from tests.core.test_damaged import fields_of
+from tests.fixtures import Capture, Patch
 from tests.places import FORMATS
 
 SEED: Final = 21
@@ -76,7 +78,7 @@ def parts() -> list[Any]:
 
 @pytest.mark.parametrize("part", parts())
 def test_an_odd_command_line_is_planned_or_refused_in_one_line(
-    part: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    part: int, tmp_path: Path, monkeypatch: Patch, capsys: Capture
 ) -> None:
     runs = tmp_path / "runs"
     shutil.copytree(FORMATS, runs)  # --plot draws beside them
@@ -124,18 +126,7 @@ def readers() -> dict[str, Callable[[dict[str, Any]], Any]]:
     return out
 
 
-def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The path of everything below a value."""
-    inside = (
-        value.items()
-        if isinstance(value, dict)
-        else enumerate(value)
-        if isinstance(value, list)
-        else ()
-    )
-    for key, below in inside:
-        yield (*path, key)
-        yield from places(below, (*path, key))
+ADDED: Final = [("variants",), ("cells",), ("matrix",), ("base",)]
 
 
 def put(data: dict[str, Any], path: tuple[Any, ...], value: Any) -> None:
@@ -147,17 +138,14 @@ def put(data: dict[str, Any], path: tuple[Any, ...], value: Any) -> None:
 
 @pytest.mark.parametrize("part", parts())
 def test_an_odd_suite_is_read_or_refused_in_one_line(part: int) -> None:
-    every = readers()
-    shipped_suites = {
-        name: tomllib.loads((shipped("scenarios") / f"{name}.toml").read_text()) for name in every
-    }
-    refused = 0
+    every, refused = readers(), 0
+    files = {name: (shipped("scenarios") / f"{name}.toml").read_text() for name in every}
     for number in part_of(SUITES, part):
         draw = random.Random(SEED * SUITES + number)
         name = draw.choice(sorted(every))
-        data = copy.deepcopy(shipped_suites[name])
+        data = tomllib.loads(files[name])
         for _ in range(draw.randint(1, 2)):
-            path = draw.choice([*places(data), ("variants",), ("cells",), ("matrix",), ("base",)])
+            path = draw.choice([*fields_of(data), *ADDED])
             put(data, path, copy.deepcopy(draw.choice(VALUES)))
         try:
             every[name](data)

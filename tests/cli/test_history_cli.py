@@ -1,7 +1,5 @@
 """`serve-bench history` from real folders; nothing is measured."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -13,14 +11,16 @@ from typing import Any
 
 import pytest
 
-from serve_bench.cli.program import run
 from serve_bench.core.load_result import Counts
 from serve_bench.core.result import Metric, Result
+from tests.cases import cases
+from tests.fixtures import Call, Patch
 from tests.history_records import QUIET, SPLIT, night, nights, nine, store
 from tests.records import ROWS
 
 ROW = ROWS[2]
 NAME = "default/bs1-ongoing10000-rep8/100 connections (raw)"
+EXPORTS = ("otava", "otava-config", "bencher", "github-action-benchmark")
 
 
 @pytest.fixture
@@ -30,17 +30,15 @@ def results(tmp_path: Path) -> Path:
 
 
 def test_the_newest_run_is_told_with_the_series_and_what_changed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, call: Call
 ) -> None:
-    folder = store(tmp_path / "results", nine()[:6])
-    assert run(["history", str(folder), "--verbose"]) == 0
-    out, err = capsys.readouterr()
+    out, err = call("history", store(tmp_path / "results", nine()[:6]), "--verbose")
     assert err == "" and max(map(len, out.splitlines())) <= 80
     told = " ".join(out.split())
     assert told.startswith(
         "micro noop: n6 against the 5 runs before: regressed in 1 of 2 rows (inco"
     )
-    assert "sides: A: the 5 runs before, ray 2.60.0; B: n6, ray 2.61.0" in told
+    assert "differs: ray 2.60.0 -> 2.61.0" in told or "ray 2.61.0" in told
     assert "2026-01-07 03:04 431.8 ray 2.60.0 -> 2.61.0" in told
     assert "runs 6 found, 6 in this history" in told
     shown = re.findall(r"2026-01-0\d 03:04 ([45]\d\d\.\d)", told)
@@ -48,21 +46,19 @@ def test_the_newest_run_is_told_with_the_series_and_what_changed(
 
 
 def test_runs_may_lie_deeper_or_be_named_one_by_one(
-    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    results: Path, tmp_path: Path, call: Call
 ) -> None:
-    assert run(["history", str(tmp_path), "--format", "json"]) == 0
-    deep = json.loads(capsys.readouterr().out)
-    folders = sorted(map(str, results.iterdir()))
-    file = f"{folders[0]}/records.jsonl"
-    assert run(["history", *folders[1:], file, folders[2], "--format", "json"]) == 0
-    named = json.loads(capsys.readouterr().out)
+    (results / "around").symlink_to(results)  # it ends
+    deep = json.loads(call("history", tmp_path, "--format", "json")[0])
+    (results / "around").unlink()
+    first, *others = sorted(results.iterdir())
+    file = first / "records.jsonl"
+    named = json.loads(call("history", *others, file, others[1], "--format", "json")[0])
     assert deep["found"] == named["found"] == 9
     assert deep["groups"][0]["rows"] == named["groups"][0]["rows"]
 
 
-def test_what_cannot_be_used_is_told_with_its_reason(
-    results: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_used_is_told_with_its_reason(results: Path, call: Call) -> None:
     for name, text in (("broken", "hello\n"), ("empty", ""), ("no-run", None)):
         (results / name).mkdir()
         if text is not None:
@@ -70,70 +66,51 @@ def test_what_cannot_be_used_is_told_with_its_reason(
     store(results, [night(20, {ROW: [500.0]}, suite={"windows": 3})])
     hurt = min(results.glob("n*/records.jsonl"))
     hurt.write_text(f"{hurt.read_text()}cut")
-    assert run(["history", str(results), "--verbose"]) == 0
-    text, error = capsys.readouterr()
+    text, error = call("history", results, "--verbose")
     out = " ".join(text.split())
     assert f"{hurt.parent}: line " in error and ", the last, is cut off: read up to it\n" in error
     assert "runs 12 found, 9 in this history" in out
     assert "broken: " in out and "line 1 is not the record of a run" in out
     assert "empty: " in out and "nothing was recorded" in out
-    assert (
-        out.count("n21: ") == 1
-        and "n21: newer, and passed over: unlike " in out
-        and "windows 10 against 3" in out
-    )
-    assert "no-run" not in out
+    assert out.count("n21: ") == 1 and "n21: newer, and passed over: unlike " in out
+    assert "windows 10 against 3" in out and "no-run" not in out
 
 
-@pytest.mark.parametrize(
-    ("newest", "codes"), [(0.85, [3, 3, 3]), (0.965, [0, 3, 3]), (1.2, [0, 0, 0]), (1.0, [0, 0, 0])]
-)
+@cases("newest, codes", (0.85, [3, 3, 3]), (0.965, [0, 3, 3]), (1.2, [0, 0, 0]), (1.0, [0, 0, 0]))
 def test_a_gate_breaks_on_the_words_of_compare(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], newest: float, codes: list[int]
+    tmp_path: Path, call: Call, newest: float, codes: list[int]
 ) -> None:
     made = nights({ROW: [500.0, 501.0, 499.0, 500.5, 499.5, newest * 500.0]})
-    folder = store(tmp_path / "results", made)
-    words = ("regressed", "slower", "inconclusive")
-    assert [run(["history", str(folder), "--fail-on", word]) for word in words] == codes
-    if 3 in codes:
-        err = capsys.readouterr().err
-        assert f"gate: micro noop: {'regressed' if newest < 0.95 else 'slower'}: 100 connec" in err
+    folder, word = store(tmp_path / "results", made), "regressed" if newest < 0.95 else "slower"
+    for fail_on, code in zip(("regressed", "slower", "inconclusive"), codes, strict=True):
+        _, err = call("history", folder, "--fail-on", fail_on, code=code)
+        assert (f"gate: micro noop: {word}: 100 connec" in err) is (code == 3)
 
 
-@pytest.mark.parametrize(("fallen", "code"), [("noop", 3), ("ranker", 3), (None, 0)])
+@cases("fallen", "noop", "ranker", None)
 def test_a_gate_breaks_where_the_newest_run_of_any_app_is_regressed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], fallen: str | None, code: int
+    tmp_path: Path, call: Call, fallen: str | None
 ) -> None:
-    for app in ("noop", "ranker"):
+    words = {app: "regressed" if app == fallen else "same" for app in ("noop", "ranker")}
+    for app in words:
         last = 400.0 if app == fallen else 500.0
         made = nights({ROW: [500.0, 501.0, 499.0, 500.5, 499.5, last]}, suite={"app": app})
         store(tmp_path / app, made)
-    assert run(["history", str(tmp_path), "--fail-on", "regressed"]) == code
-    out, err = capsys.readouterr()
-    words = [
-        f"micro {app}: {'regressed' if app == fallen else 'same'}" for app in ("noop", "ranker")
-    ]
-    assert " ".join(out.split()).startswith(f"2 histories: {'; '.join(words)}. micro noop: n6")
-    assert bool(code) is err.startswith(f"gate: micro {fallen}: regressed: 100 connections")
+    out, err = call("history", tmp_path, "--fail-on", "regressed", code=3 if fallen else 0)
+    told = "; ".join(f"micro {app}: {word}" for app, word in words.items())
+    assert " ".join(out.split()).startswith(f"2 histories: {told}. micro noop: n6")
+    assert err.startswith(f"gate: micro {fallen}: regressed: 100 connections") is bool(fallen)
 
 
-def exported(folder: Path, form: str, capsys: pytest.CaptureFixture[str], *flags: str) -> str:
-    assert run(["history", str(folder), "--format", form, *flags]) == 0
-    out, err = capsys.readouterr()
-    assert err == ""
-    return out
-
-
-def test_otava_finds_the_columns_of_its_config(
-    results: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """otava/importer.py: a float in every cell of a metric, a time with its zone, a header."""
-    flags = ("--metric", "throughput,p99")
-    config = json.loads(exported(results, "otava-config", capsys, *flags))
+def test_otava_finds_the_columns_of_its_config(results: Path, tmp_path: Path, call: Call) -> None:
+    """otava/importer.py: a float in every cell of a metric, a time with its zone, a header. A run
+    without a value is no line."""
+    flags = ("--metric", "throughput,p99", "--format")
+    config = json.loads(call("history", results, *flags, "otava-config")[0])
     (test,) = config["tests"].values()
     assert list(config["tests"]) == ["serve-bench"]
     assert (test["type"], test["file"], test["time_column"]) == ("csv", "history.csv", "time")
-    rows = list(csv.DictReader(io.StringIO(exported(results, "otava", capsys, *flags))))
+    rows = list(csv.DictReader(io.StringIO(call("history", results, *flags, "otava")[0])))
     assert len(rows) == 9 and rows[0]["time"] == "2026-01-02T03:04:05+00:00"
     assert {*test["attributes"], "time", *test["metrics"]} == {*rows[0]}
     assert [rows[at]["ray"] for at in (0, 8)] == ["2.60.0", "2.61.0"]
@@ -142,20 +119,16 @@ def test_otava_finds_the_columns_of_its_config(
         assert metric["direction"] == (1 if name.endswith("/throughput") else -1)
         assert all(float(row[name]) > 0 for row in rows)
     assert float(rows[5][f"{NAME}/throughput"]) == pytest.approx(431.8)
-
-
-def test_a_run_without_a_value_is_no_line_of_otava(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    told = [*QUIET[:3], None, *QUIET[4:]]
-    folder = store(tmp_path / "results", nights({ROWS[0]: QUIET, ROW: told}))
-    rows = list(csv.DictReader(io.StringIO(exported(folder, "otava", capsys))))
+    told = nights({ROWS[0]: QUIET, ROW: [*QUIET[:3], None, *QUIET[4:]]})
+    out, _ = call("history", store(tmp_path / "gap", told), "--format", "otava")
+    rows = list(csv.DictReader(io.StringIO(out)))
     assert [row["run"] for row in rows] == [f"n{at}" for at in (1, 2, 3, 5, 6, 7, 8, 9)]
 
 
-def test_bencher_reads_the_newest_run(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bencher_reads_the_newest_run(results: Path, call: Call) -> None:
     """The JSON schema of BMF: objects of objects, `value` required, all three numbers."""
-    found = json.loads(exported(results, "bencher", capsys, "--metric", "throughput,p99"))
+    flags = ("--format", "bencher", "--metric", "throughput,p99")
+    found = json.loads(call("history", results, *flags)[0])
     assert len(found) == 2 and all(0 < len(name) <= 1024 for name in found)
     for measures in found.values():
         assert list(measures) == ["throughput", "p99"]
@@ -167,87 +140,64 @@ def test_bencher_reads_the_newest_run(results: Path, capsys: pytest.CaptureFixtu
     assert split["lower_value"] < split["value"] < split["upper_value"]
 
 
-def test_github_action_benchmark_reads_the_newest_run(
-    results: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_github_action_benchmark_reads_the_newest_run(results: Path, call: Call) -> None:
     """src/extract.ts, BenchmarkResult: name, value, unit; range and extra are strings."""
-    found = json.loads(exported(results, "github-action-benchmark", capsys))
+    line = ("history", results, "--format", "github-action-benchmark")
+    found = json.loads(call(*line)[0])
     kinds = {"name": str, "unit": str, "value": float, "range": str, "extra": str}
-    assert [entry["name"] for entry in found] == [
-        "default/bs1-ongoing10000-rep8/single client (aiohttp)/throughput",
-        f"{NAME}/throughput",
-    ]
+    first = "default/bs1-ongoing10000-rep8/single client (aiohttp)"
+    assert [entry["name"] for entry in found] == [f"{first}/throughput", f"{NAME}/throughput"]
     for entry in found:
-        assert {"name", "unit", "value"} <= {*entry} <= {*kinds}
+        assert {"name", "unit", "value"} <= {*entry} <= {*kinds} and entry["unit"] == "requests/s"
         assert all(type(value) is kinds[name] for name, value in entry.items())
     assert found[0]["range"].startswith("± ") and "range" not in found[1]
     assert found[1]["extra"] == "run n9, launches 1, ray 2.61.0"
-    assert {entry["unit"] for entry in found} == {"requests/s"}
-    flags = ["-f", "github-action-benchmark", "--metric", "throughput,p99"]
-    assert run(["history", str(results), *flags]) == 2  # it takes one direction
-    assert "here: throughput higher, p99 lower: choose by --metric" in capsys.readouterr().err
+    _, err = call(*line, "--metric", "throughput,p99", code=2)  # it takes one direction
+    assert "here: throughput higher, p99 lower: choose by --metric" in err
 
 
-@pytest.mark.parametrize("form", ["otava", "otava-config", "bencher", "github-action-benchmark"])
-def test_other_tools_take_one_history(
-    results: Path, capsys: pytest.CaptureFixture[str], form: str
-) -> None:
+def test_other_tools_take_one_history(results: Path, call: Call) -> None:
     store(results, [night(20 + at, {ROW: [500.0]}, suite={"windows": 3}) for at in range(2)])
-    assert run(["history", str(results), "--format", form]) == 2
-    out, err = capsys.readouterr()
-    assert (
-        out == ""
-        and "--format: the runs are 2 histories (micro noop; micro noop, windows 3)" in err
-    )
+    for form in EXPORTS:
+        out, err = call("history", results, "--format", form, code=2)
+        assert "--format: the runs are 2 histories (micro noop; micro noop, windows 3)" in err
+        assert out == ""
 
 
 def test_a_plot_and_a_report_go_to_a_new_file_each_and_replace_none(
-    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    results: Path, tmp_path: Path, call: Call
 ) -> None:
     pytest.importorskip("vl_convert")
     svg, png, to = (tmp_path / name for name in ("h.svg", "h.png", "history.md"))
-    both = f"{results}/../h.svg"
-    assert run(["history", str(results), "--plot", str(svg), "-o", both]) == 2
-    assert capsys.readouterr().err == f"serve-bench: --output and --plot: both are {svg}\n"
-    assert run(["history", str(results), "--plot", str(svg)]) == 0
+    line = ("history", results)
+    _, err = call(*line, "--plot", svg, "-o", f"{results}/../h.svg", code=2)
+    assert err == f"serve-bench: --output and --plot: both are {svg}\n"
+    call(*line, "--plot", svg)
     said = "\n".join(re.findall(r">([^<>]+)<", svg.read_text()))
     assert "over 9 runs" in said and "100 connections (raw)" in said and "2026-01-02 03:04" in said
-    for flags in (["--plot", str(png)], ["-f", "markdown", "-o", str(to)]):
-        assert run(["history", str(results), *flags]) == 0
-        capsys.readouterr()
-        assert run(["history", str(results), *flags]) == 2
-        assert "exists already; nothing is overwritten" in capsys.readouterr().err
+    for flags in (["--plot", png], ["-f", "markdown", "-o", to]):
+        call(*line, *flags)
+        _, err = call(*line, *flags, code=2)
+        assert "exists already; nothing is overwritten" in err
     assert png.read_bytes().startswith(b"\x89PNG\r\n")
     assert to.read_text().startswith("**micro noop: n9 against the 8 runs before: ")
 
 
-def test_a_page_is_written_and_written_anew(
-    results: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_page_is_written_and_written_anew(results: Path, monkeypatch: Patch, call: Call) -> None:
     pytest.importorskip("vl_convert")
-    monkeypatch.chdir(tmp_path / "results" / "n1")
+    monkeypatch.chdir(results / "n1")
     for _ in range(2):
-        assert run(["history", str(results), "-f", "html"]) == 0
-        out, err = capsys.readouterr()
+        out, err = call("history", results, "-f", "html")
         assert out == "" and err.startswith("wrote history.html (")
     to = Path("history.html")
     assert "micro noop over 9 runs" in to.read_text() and to.stat().st_size < 3_000_000
     to.write_text("mine")
-    assert run(["history", str(results), "-f", "html"]) == 2
+    call("history", results, "-f", "html", code=2)
     assert to.read_text() == "mine"
 
 
-def test_a_link_around_the_folder_ends(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (results / "around").symlink_to(results)
-    assert run(["history", str(results), "--format", "json"]) == 0
-    assert json.loads(capsys.readouterr().out)["found"] == 9
-
-
 def test_a_folder_that_cannot_be_read_is_told_and_breaks_the_gate(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: Patch, call: Call
 ) -> None:
     folder = store(tmp_path / "results", nights({ROW: QUIET}))
     locked = folder / "locked"
@@ -260,8 +210,7 @@ def test_a_folder_that_cannot_be_read_is_told_and_breaks_the_gate(
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", refusing)
-    assert run(["history", str(folder), "--fail-on", "regressed"]) == 3
-    out, err = capsys.readouterr()
+    out, err = call("history", folder, "--fail-on", "regressed", code=3)
     told = f"{locked}: newer, and passed over: cannot be read: permission denied"
     assert f"gate: not judged: {told}\n" in err
     assert "locked: newer, and passed over: cannot be read" in " ".join(out.split())
@@ -279,25 +228,20 @@ def failed(result: Result, share: float) -> Result:
     return replace(result, trials=tuple(trials))
 
 
-@pytest.mark.parametrize(
-    ("kind", "told"),
-    [
-        ("all failed", "not judged: {folder}/n9: newer, and passed over: no request succeeded"),
-        (
-            "half failed",
-            "micro noop: regressed: 100 connections: 50 % of B's requests failed, 0 % of A",
-        ),
-        (
-            "a row less",
-            "micro noop: not judged: 8 clients (aiohttp) of default, bs1-ongoing10000-rep8:",
-        ),
-        ("empty", "not judged: {folder}/n9: newer, and passed over: empty: no row was measured"),
-        ("unlike", "not judged: {folder}/n9: newer, and passed over: unlike "),
-        ("unreadable", "not judged: {folder}/n9: newer, and passed over: "),
-    ],
+LATE = "not judged: {folder}/n9: newer, and passed over: "
+
+
+@cases(
+    "kind, told",
+    ("all failed", f"{LATE}no request succeeded"),
+    ("half failed", "micro noop: regressed: 100 connections: 50 % of B's requests failed, 0 %"),
+    ("a row less", "not judged: micro noop: 8 clients (aiohttp) of default, bs1-ongoing10000"),
+    ("empty", f"{LATE}empty: no row was measured"),
+    ("unlike", f"{LATE}unlike "),
+    ("unreadable", LATE),
 )
 def test_a_night_that_cannot_be_judged_breaks_the_gate(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str, told: str
+    tmp_path: Path, call: Call, kind: str, told: str
 ) -> None:
     made = nights({ROW: QUIET, ROWS[1]: QUIET})
     last = {
@@ -311,17 +255,17 @@ def test_a_night_that_cannot_be_judged_breaks_the_gate(
     folder = store(tmp_path / "results", [*made[:8], last[kind]])
     if kind == "unreadable":
         (folder / "n9" / "records.jsonl").write_text("no record\n")
-    assert run(["history", str(folder)]) == 0
-    assert run(["history", str(folder), "--fail-on", "regressed"]) == 3
-    captured = capsys.readouterr()
-    assert f"gate: {told.format(folder=folder)}" in captured.err
-    assert ("! not judged:" in captured.out) is (kind != "half failed")
+    call("history", folder)
+    out, err = call("history", folder, "--fail-on", "regressed", code=3)
+    assert f"gate: {told.format(folder=folder)}" in err
+    assert ("! not judged:" in out) is (kind != "half failed")
 
 
-def test_a_night_that_could_not_be_judged_is_past_when_the_next_one_can(tmp_path: Path) -> None:
+def test_a_night_that_could_not_be_judged_is_past_when_the_next_one_can(
+    tmp_path: Path, call: Call
+) -> None:
     made = nights({ROW: QUIET})
     folder = store(tmp_path / "results", [*made[:7], failed(made[7], 1.0), made[8]])
-    assert run(["history", str(folder), "--fail-on", "regressed"]) == 0
-    launches = night(9, {ROW: [0.85 * QUIET[0] * one for one in SPLIT]})
-    store(folder, [launches])
-    assert run(["history", str(folder), "--fail-on", "regressed"]) == 3
+    call("history", folder, "--fail-on", "regressed")
+    store(folder, [night(9, {ROW: [0.85 * QUIET[0] * one for one in SPLIT]})])
+    call("history", folder, "--fail-on", "regressed", code=3)

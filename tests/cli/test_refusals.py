@@ -1,37 +1,32 @@
 """Bad input of commands: one line and exit code 2, before anything starts."""
 
+import math
 import os
-from collections.abc import Callable
+import re
 
 import pytest
 
+from serve_bench.benchmarks.commands import COMMANDS
+from serve_bench.cli.command import MAY_BE_EMPTY, Options
+from serve_bench.cli.program import load_command
+from serve_bench.core.axes import axis_flags, settings, sweeps
+from serve_bench.core.errors import BadInput
+from tests.fixtures import Refuses
 from tests.places import FORMATS
 
-LONG = "9" * 5_000
+MICRO = FORMATS / "2-micro.jsonl"
 
 BAD = {
     "": [
-        (f"micro --max-batch-size {LONG}", "--max-batch-size: '999999"),
         (f"micro --suite {'s' * 300}", "--suite: no file 'sss"),
         (f"micro --suite ./{'s' * 300}.toml", "sss.toml: cannot be reached: file name too long"),
-        (f"micro --clients {LONG}", "... (5002 characters) is not allowed; the number must be"),
-        (f"sweep --users {LONG}", "--users: '999999"),
-        (f"press --clients {LONG}", "--clients: '999999"),
-        ("micro --live fancy", "--live: 'fancy' is not allowed; it takes auto, plain"),
-        ("load http://127.0.0.1:1/ --live fancy", "--live: 'fancy' is not allowed"),
-        (f"run shop:app --expect-status {LONG}", "--expect-status: '999999"),
+        (f"micro --clients {'9' * 5_000}", "... (5002 characters) is not allowed; the number"),
         ("micro --variant fast", "--variant: unknown variant 'fast'; allowed: default, haproxy"),
-        ("micro --num-replicas 0", "--num-replicas: '0' is not allowed; it takes a whole number"),
         ("micro --max-concurrent-queries -3", "--max-ongoing-requests: '-3' is not allowed"),
-        ("micro --data-size huge", "--data-size: 'huge' is not allowed; it takes small, large"),
-        ("micro --body-type x", "--body-type: 'x' is not allowed; it takes response or str"),
         ("micro --clients wrk:8", "--clients: 'wrk:8' is not allowed; it takes N (aiohttp)"),
-        ("micro --windows 0", "--windows: 0 is not allowed; it takes 1 to 1000000"),
         ("micro --windows x", "Invalid value for '--windows'"),
-        ("micro --window-seconds nan", "--window-seconds: nan is not allowed"),
         ("micro --trace 0", "--trace: '0' is not allowed; it takes a share as 0.01, or as 1%"),
         ("micro --trace 1% --clients 8", "--trace: is for rows of the raw client"),
-        ("noop --trace --num-queries 0", "--num-queries: 0 is not allowed"),
         ("trace noop --route /x", "--route: noop measures an app that comes with the tool"),
         ("trace", "TARGET: name an app"),
         ("load http://127.0.0.1:9/ --trace --client aiohttp", "--trace: is for the raw client"),
@@ -45,20 +40,15 @@ BAD = {
         ("micro --suite nosuch", "--suite: no file 'nosuch'; a path, or one of: "),
         ("micro --suite ./nosuch.toml", "nosuch.toml: cannot be read: no such file"),
         ("sweep --format classic", "--format: 'classic' is not allowed; it takes table, json"),
-        ("micro --format html5", "--format: 'html5' is not allowed; it takes table, classic"),
-        (f"micro --resume {FORMATS}/2-micro.jsonl --quick", "--resume follows the stored plan"),
+        (f"micro --resume {MICRO} --quick", "--resume follows the stored plan"),
         ("report nosuch --perf-metrics -", "--perf-metrics: - is not allowed; it takes a file"),
         ("micro --bogus", "No such option: --bogus"),
         ("--bogus", "No such option: --bogus"),
         ("micro more words", "Got unexpected extra argument(s) (more words)"),
-        ("micro --max-batch-size 1,1", "max_batch_size: 1 is given twice"),
         ("micro --clients raw:0", "--clients: 'raw:0' is not allowed; the number must be 1"),
-        ("micro --launches 0", "--launches: 0 is not allowed; it takes 1 to 1000"),
         ("soak", "TARGET: name noop, an app (module:app, path/file.py:app), or --url"),
         ("soak noop --for 10s", "--for: '10s' is not allowed; it takes 30s to 7d"),
-        ("soak noop --rate 0", "--rate: 0 is not allowed"),
         ("soak noop --rate 5 --clients raw:3", "--rate: an open loop has no --clients"),
-        ("soak noop --leak 0", "--leak: 0 is not allowed; it takes 0.001 to 1000000"),
         ("soak noop --fail-on nothing", "--fail-on: 'nothing' is not allowed; it takes leak, slo"),
         ("soak noop --clients 8", "--clients"),
         ("soak noop --arrivals poisson", "--arrivals"),
@@ -68,35 +58,22 @@ BAD = {
         (f"soak noop --resume {FORMATS}/2-soak.jsonl --for 1m", "--resume"),
         ("soak --url http://127.0.0.1:1/", "--url: no Serve of this host answers at"),
         ("profile --pid 0", "no process 0: it has ended, or never was"),
-        (
-            f"compare {FORMATS}/2-micro.jsonl {FORMATS}/2-micro.jsonl --variant-a nobody",
-            "--variant-a: no variant 'nobody' in that run; allowed: default, optimized",
-        ),
+        (f"compare {MICRO} {MICRO} --variant-a nobody", "--variant-a: no variant 'nobody' in that"),
         ("noop --port 70000", "--port: 70000 is not allowed; it takes 1 to 65535"),
         ("noop --port 0 --host 192.0.2.77", "--host: 192.0.2.77 is no address of this machine"),
-        ("micro --num-replicas 99999999999", "it takes a whole number from 1 to 10000000"),
         ("report nosuch --perf-metrics no/such/x", "--perf-metrics: the folder of no/such/x does"),
         ("micro --suite /dev/zero", "/dev/zero: is not a file"),
-        ("noop --num-replicas none", "--num-replicas: 'none' is not allowed"),
         ("report nosuch", "nosuch"),
         ("bogus", "No such command 'bogus'"),
         ("press --clients 10,10", "--clients: 10 stands there twice"),
         ("press --app noop --clients 900000", "--clients: 900000 connections need"),
-        ("press --requests-per-client 0", "--requests-per-client: 0 is not allowed"),
-        ("press --samples 0", "--samples: 0 is not allowed"),
-        ("press --log-level LOUD", "--log-level: 'LOUD' is not allowed; it takes DEBUG, INFO"),
         ("press --log-level info,INFO", "log_level: INFO is given twice"),
-        ("press --device tpu", "--device: 'tpu' is not allowed; it takes auto, cpu or cuda"),
-        ("press --callable lambda", "--callable: 'lambda' is not allowed; it takes async, sync"),
         ("press --callable sync --max-batch-size 4", "max_batch_size"),
         ("press --callable fastapi-def --max-batch-size 2", "--callable fastapi-def: serve.batch"),
-        ("press --timeout-ms 0", "--timeout-ms: 0 is not allowed; it takes 1 to 1800000"),
-        ("press --max-queued-requests -2", "--max-queued-requests: '-2' is not allowed"),
         ("soak noop --quick --for 2m", "--quick: stands for --for"),
         ("press --log-requests /dev/null", "--log-requests: /dev/null exists already"),
         (f"press --resume {FORMATS}/2-press.jsonl --samples 5", "it does not go with --samples"),
         ("press --suite micro --app noop", "--app: a suite names its app"),
-        ("press --app mnist", "--app: 'mnist' is not allowed; it takes ranker, noop"),
         ("press --app noop --ranker tuned", "--ranker: the app press_noop has no ranker"),
         ("press --suite micro", "--suite: micro needs app ="),
         ("press --log-requests /nowhere/x", "--log-requests: the folder of /nowhere/x does not"),
@@ -104,20 +81,13 @@ BAD = {
         ("press --url a=http://h/ --quick --clients 5", "--quick: stands for --clients"),
         ("press --url http://h/", "--url: 'http://h/' is not allowed; it takes NAME=URL"),
         ("press -H Token:x", "-H: is for --url"),
-        (f"press --resume {FORMATS}/2-press.jsonl --quick", "--resume follows the stored plan"),
         ("recsys --users 0", "--users: '0' is not allowed; it takes auto, published, or"),
         ("recsys --ranker-replicas 1,1", "num_replicas: 1 is given twice"),
-        ("recsys --ranker fast", "--ranker: 'fast' is not allowed; it takes plain or tuned"),
-        ("recsys --threads none", "--threads: 'none' is not allowed"),
-        ("recsys --gpu-fraction 1.5", "--gpu-fraction: '1.5' is not allowed; it takes a number"),
-        ("recsys --duration 0", "--duration: 0 is not allowed; it takes 0.5 to 86400"),
         ("recsys --url a=ftp://h/", "--url: unknown scheme 'ftp'"),
         ("recsys --url a=http://h/?user_id=3", "is not allowed; ?user_id=... is added to it"),
         ("recsys --url a=http://h/ --url a=http://i/", "--url: the name a is given twice"),
-        ("recsys --url a=http://h/ --ranker both", "it does not go with --ranker"),
         ("recsys --url a=http://h/ -H token", "--header: 'sha256:3c469e9d' is not allowed"),
         (f"recsys --resume {FORMATS}/2-recsys.jsonl --quick", "it does not go with --quick"),
-        ("sweep --duration 0.1", "--duration: 0.1 is not allowed; it takes 0.5 to 86400"),
         ("sweep --url a=http://h/ --app noop", "it does not go with --app"),
         ("sweep --url a=http://[::1/", "--url: 'http://[::1/' cannot be read: Invalid IPv6 URL"),
         (f"sweep --resume {FORMATS}/2-sweep.jsonl --quick", "it does not go with --quick"),
@@ -131,27 +101,21 @@ BAD = {
         ("", "Missing argument 'URL'"),
         ("http://h:99999/", "url: bad port in 'http://h:99999/'; allowed: 1 to 65535"),
         ("http://h/ -c many", "Invalid value for '-c' / '--connections'"),
-        ("ftp://x/", "url: unknown scheme 'ftp'"),
         ("http://h:0/", "port 0"),
         ("http://h/ -c 0", "connections must be 1 or more"),
-        ("http://h/ -r 0", "rate must be a number above 0"),
         ("http://h/ -c 10 -n 5", "--requests must be at least the number of connections (10), got"),
         ("http://h/ -n 50 -d 5s", "-n: give a number of requests or -d"),
         ("http://h/ -n 50 --stages 5:1s", "-n: give a number of requests or --stages"),
         ("http://h/ -d 0s", "-d: '0s' is not allowed; it takes a time above 0"),
-        ("http://h/ -d 5x", "-d: '5x' is not allowed"),
         ("http://h/ --stages 100", "--stages: '100' is not allowed; it takes RATE:DURATION"),
-        ("http://h/ --stages a:1s", "--stages: 'a:1s' is not allowed"),
         ("http://h/ --stages 5:1s -d 5s", "-d: stages have durations of their own"),
         ("http://h/ --ramp", "ramp needs stages"),
         ("http://h/ --body @nosuch", "--body: nosuch cannot be read: no such file"),
         ("http://h/ --header x", "--header: 'sha256:2d711642' is not allowed; it takes 'Name:"),
-        ("http://h/ --expect-status ok", "--expect-status: 'ok' is not allowed"),
         ("http://h/ --draw best", "--draw: 'best' is not allowed; it takes cycle or random"),
         ("http://h/ --client wrk", "--client: 'wrk' is not allowed; it takes raw or aiohttp"),
         ("http://h/ --arrivals x", "arrivals must be one of constant, poisson"),
         ("http://h/ --spin", "spin is for an open loop"),
-        ("http://h/ --timeout 0s", "--timeout: '0s' is not allowed"),
         ("http://h/ --profile all --unix-socket s", "--profile: does not go with --unix-socket"),
         ("http://[::1/", "url: 'http://[::1/' cannot be read"),
         ("http://a..b/", "url: 'a..b' is no host name"),
@@ -162,13 +126,10 @@ BAD = {
         ("http://h/ --stages 5:1s,-1:1s", "--stages: rate must be 0 or more, got -1"),
         ("http://h/ --timeout 2h", "--timeout must be at most 1,800, got 7,200.0"),
         ("http://h/ -d 1ms", "-d: must last 10ms or more, got 1ms"),
-        ("http://h/ --stages 5:1ms,9:2ms", "--stages: must last 10ms or more, got 0.003s"),
         ("http://h/ -d 9999h", "-d: '9999h' is not allowed; it takes at most 720h"),
-        (f"http://h/ -d {'9' * 400}", "it takes at most 720h"),
         ("http://h/ --retries -1", "--retries must be 0 or more, got -1"),
         ("http://h/ -r 5 --max-connections 5", "--max-connections must be at least connections"),
         ("http://h/ --expect-status 999", "--expect-status must be 200 to 599, got 999"),
-        ("http://h/ --method=", "--method: '' is not allowed; it takes a value"),
         ("http://h/ --body @", "--body: '@' is not allowed; it takes text or @FILE"),
         ("http://h/ --header X:\u03a9", "--header X: only ASCII is allowed"),
         ("http://h/ --warmup 2s -n 50", "--warmup: a load with -n has none"),
@@ -180,10 +141,8 @@ BAD = {
         ("http://h/ --cacert x", "--cacert: is for https://"),
         ("https://h/ --cacert nosuch", "--cacert: CA file nosuch: no such file"),
         ("http://h/ --protocol x", "--protocol: 'x' is not allowed; it takes http, stream, grpc, "),
-        ("http://h/ --protocol handle", "--protocol: handle: calls an app that serve-bench"),
         ("http://h/ --client handle", "--client: handle: calls an app that serve-bench launches"),
         ("http://h/ --events sse", "--events: goes with --protocol stream"),
-        ("http://h/ --event-timeout 1s", "--event-timeout: goes with --protocol stream"),
         ("http://h/ --protocol stream --events xml", "--events must be one of sse, lines, chunks"),
         ("http://h/ --protocol stream --event-timeout 1h", "--event-timeout must be at most"),
         ("http://h/ --protocol stream --expect-body x", "--expect-body has no use with a"),
@@ -196,11 +155,7 @@ BAD = {
         ("http://h/ --openai --body {} --model m", "--model: has no use with --body or"),
         ("http://h/ --openai --model m --input-tokens 0", "--input-tokens: '0' is not allowed"),
         ("http://h/ --openai --model m --output-tokens 1,x", "--output-tokens: '1,x' is not"),
-        ("http://h/ --slo ttft_p95=1s", "--slo: ttft_p95: is measured of streams alone"),
         ("http://h/ --bodies none.txt", "--bodies: none.txt"),
-        ("http://h/ --protocol stream --events=", "--events: '' is not allowed"),
-        ("http://h/ --openai --model=", "--model: '' is not allowed"),
-        ("http://h/ --slo _p99=1ms", "--slo: '_p99': the prefix must be"),
         ("http://h/ --out --json", "--out: '--json' is not allowed; it takes a path (./--json"),
         ("http://h/ --timeout １s", "--timeout: '１s' is not allowed"),
         ("http://h/ --protocol stream --client aiohttp", "--protocol stream is for the clients"),
@@ -211,7 +166,6 @@ BAD = {
         ("nosuch other", "nosuch: no such folder"),
         ("a b --threshold 5", "--threshold: '5' is not allowed; it takes a share"),
         ("a b --gate p90", "--gate: 'p90' is not allowed; it takes throughput, p50, p99, cpu"),
-        ("a b --fail-on worse", "--fail-on: 'worse' is not allowed; it takes regressed, slower,"),
         ("a b --session-sd much", "--session-sd: 'much' is not allowed; it takes a share"),
         ("a b --noise nosuch", "--noise: nosuch: no such folder"),
     ],
@@ -219,28 +173,19 @@ BAD = {
         ("nothing", "TARGET: 'nothing' is not allowed; it takes noop, or your own app"),
         ("gone.py:app", "TARGET: gone.py: there is no such file"),
         ("--layers uvcorn", "--layers: 'uvcorn' is not allowed"),
-        ("--layers default", "--layers: default: two or more are compared"),
-        ("--layers default,default", "--layers: default: two or more are compared"),
         ("--protocol grpc", "--protocol: 'grpc' is not allowed; it takes http or stream"),
         ("--clients 8", "--clients: '8' is not allowed; it takes raw:N"),
-        ("--clients raw:0", "--clients: 'raw:0' is not allowed"),
-        ("--rounds x", "--rounds: 'x' is not allowed"),
         ("--slice 9s", "--slice: 9s is not allowed; it takes 10ms to 2s"),
         ("--option nope=1", "--option: "),
         ("--route /x", "--route, --method, --header"),
-        ("--format html", "--format: 'html' is not allowed"),
         ("--resume nowhere", "nowhere"),
     ],
     "timeline": [
         ("", "TARGET: name an app"),
         ("nothing", "TARGET: 'nothing' is no suite of timeline"),
-        ("autoscale_step --stages x", "--stages: 'x' is not allowed"),
         ("autoscale_step --fault kill:replica:Shop@3s", "no deployment Shop"),
-        ("autoscale_step --fault kill:node@3s", "the cluster has one node"),
         ("autoscale_step --fault kill:replica@90s", "the load is over by then"),
         ("autoscale_step --slo p99=40s", "its limit is above the time-out of 30 s"),
-        ("autoscale_step --fail-on leak", "--fail-on: 'leak' is not allowed"),
-        ("autoscale_step --launches 0", "--launches: 0 is not allowed"),
         ("noop.toml --stages 5:5s", "noop.toml"),
         ("--url http://127.0.0.1:1/ --fault deploy@1s", "--fault: is done to an app"),
         ("--url http://127.0.0.1:1/ --stages 5:1s --nodes 2", "--url drives"),
@@ -254,9 +199,7 @@ BAD = {
         (".", "no run found (no records.jsonl in it or below)"),
         (". --metric p90", "--metric: 'p90' is not allowed; it takes throughput, p50, p99"),
         (". --threshold 5", "--threshold: '5' is not allowed; it takes a share"),
-        (". --fail-on step", "--fail-on: 'step' is not allowed; it takes regressed, slower"),
         (". --format csv", "--format: 'csv' is not allowed; it takes table, markdown, json, html"),
-        (". --last 0", "--last: 0 is not allowed; it takes 1 to 1000000"),
         (". --plot x.pdf", "--plot: x.pdf is not allowed; it takes a file"),
         (". --plot no/x.png", "--plot: the folder of no/x.png does not exist"),
         (". --output no/x.md", "--output: the folder of no/x.md does not exist"),
@@ -264,30 +207,20 @@ BAD = {
     "versus": [
         ("", "--a: is missing"),
         ("--a default --b optimized --slice 5", "--slice: 5s is not allowed"),
-        ("--a default --b optimized --slice x", "--slice: 'x' is not allowed; it takes a time"),
         ("--a default --b optimized --budget 10s", "--budget: 10 s is not enough: 3 rounds"),
-        ("--a default --b optimized --fail-on improved", "--fail-on: 'improved' is not allowed"),
         ("--a default --b optimized -H a:b", "are for apps of your own (--a module:name)"),
         ("--url a=http://h/ --url a=http://i/", "--url: the name a is given twice"),
         ("--url a=http://h/", "--url: 1 given; versus takes it twice"),
         ("--url a=http://h/ --url b=http://h/ --url c=http://h/", "--url: 3 given; versus"),
         ("--url a=http://h/ --a default", "it does not go with --a"),
         ("--url a=http://h/ --budget 5m --b-option x=1", "it does not go with --budget"),
-        ("--a default --b default --b-python=", "--b-python: '' is not allowed;"),
         ("--a default --b default --b-env A=1 --b-env A=2", "--b-env: A is given twice"),
-        (
-            f"--resume {FORMATS}/2-versus.jsonl --quick --seed 3",
-            "it does not go with --quick, --seed",
-        ),
+        (f"--resume {FORMATS}/2-versus.jsonl --quick --seed 3", "not go with --quick, --seed"),
     ],
     "profile": [
         ("", "name what to profile: --pid PID, --target ROLE or --recipe NAME"),
-        ("--pid 1 --target all", "name what to profile"),
-        ("--target proxies", "--target: 'proxies' is not allowed; it takes proxy, replica"),
         ("--recipe proxi", "--recipe: no 'proxi'; a path, or one of: controller, everything"),
-        ("--pid 999999999", "no process 999999999: it has ended, or never was"),
         ("--pid 1 --rate 0", "--rate: 0 is not allowed; it takes 1 to 1000 a second"),
-        ("--pid 1 --duration 0", "--duration: 0.0 is not allowed"),
         ("diff no.txt no.txt", "no profile 'no.txt': neither a file nor a folder at"),
         ("diff a b --target all", "--target: 'all' is not allowed"),
         (f"--pid {os.getpid()} -o .", "-o: . is a folder; it takes a file"),
@@ -298,46 +231,63 @@ BAD = {
     ],
     "scale": [
         ("ensemble --fanout 0", "--fanout: '0' is not allowed; it takes a whole number from 1"),
-        ("chain --length 0", "--length: '0' is not allowed; it takes a whole number from 1"),
         ("chain --fanout 3", "No such option"),
-        ("single --replicas 0", "--replicas: '0' is not allowed; it takes a whole number from 1"),
         ("single --replicas 1,2", "--replicas: takes one number; several are for scale curve"),
         ("curve --replicas 1,x", "--replicas: 'x' is not allowed"),
         ("curve --replicas 2,2", "--replicas: 2 stands there twice"),
-        ("multi --deployments 0", "--deployments: '0' is not allowed"),
         ("multi --hops -1", "--hops: '-1' is not allowed; it takes a whole number from 0 to 100"),
         ("single --duration 0", "--duration: '0' is not allowed; it takes a time from 1 s"),
-        ("single --duration forever", "--duration: 'forever' is not allowed"),
         ("single --warmup -1s", "--warmup: '-1s' is not allowed"),
-        ("single --timeout 0ms", "--timeout: '0ms' is not allowed"),
-        ("single --connections 0", "--connections: '0' is not allowed"),
-        ("single --batch-wait-timeout-s x", "--batch-wait-timeout-s: 'x' is not allowed"),
-        ("single --launches 0", "--launches: '0' is not allowed"),
         ("single --suite micro", "micro.toml: unknown key"),
         ("single --suite scale_multi", "scale_multi.toml: is a suite of serve-bench scale multi"),
         ("single --nodes 0", "--nodes: '0' is not allowed; it takes a whole number from 1 to 64"),
         ("single --address here", "--address: 'here' is not allowed; it takes HOST:PORT"),
-        ("single --address a:0", "--address: 'a:0' is not allowed"),
         ("single --address ray://a:10001", "--address: 'ray://a:10001' is not allowed"),
         ("single --address no.such.invalid:6379", "--address: no Ray cluster at"),
         ("single --address a:1 --nodes 2", "--nodes: starts raylets here; it does not go with"),
         ("single --address a:1 --variant haproxy", "--variant and --env do not go with --address"),
         ("single --resume nowhere", "nowhere"),
-        (
-            f"single --resume {FORMATS}/2-scale-single.jsonl --replicas 2",
-            "--resume follows the stored plan; it does not go with",
-        ),
+        (f"single --resume {FORMATS}/2-scale-single.jsonl --replicas 2", "it does not go with"),
         ("micro", "No such command 'micro'"),
     ],
 }
 
 
 LINES = [(f"{name} {line}".strip(), message) for name, bad in BAD.items() for line, message in bad]
-COMMANDS = list(dict.fromkeys(line.partition(" ")[0] for line, _ in LINES))
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_bad_input_is_one_line(command: str, refuses: Callable[[str, str], None]) -> None:
+@pytest.mark.parametrize("command", dict.fromkeys(line.partition(" ")[0] for line, _ in LINES))
+def test_bad_input_is_one_line(command: str, refuses: Refuses) -> None:
     for line, message in LINES:
         if line.partition(" ")[0] == command:
             refuses(line, message)
+
+
+NAMES = [name for group in COMMANDS.values() for name in group]
+
+
+def list_options(kind: type[Options] = Options) -> list[type[Options]]:
+    """The options of every command that is loaded."""
+    return [kind, *(one for below in kind.__subclasses__() for one in list_options(below))]
+
+
+def test_a_flag_takes_what_it_declares_and_no_empty_text() -> None:
+    """So that no line above has to say the words and bounds of a flag once more."""
+    for name in NAMES:
+        load_command(name)
+    for kind in list_options():
+        for name, flag in kind.flags().items():
+            ends = [one for one in flag.takes if not isinstance(one, str)]
+            wrong = [ends[0] - 1, ends[1] + 1, math.nan] if ends else ["no such"] * bool(flag.takes)
+            for value in [*wrong, *([] if name in MAY_BE_EMPTY or flag.default == "" else [""])]:
+                said = f"^{re.escape(flag.spelling(name))}: .* is not allowed; it takes "
+                with pytest.raises(BadInput, match=said):
+                    kind(**{name: value})
+
+
+@pytest.mark.parametrize("command", NAMES)
+def test_no_axis_takes_any_word(command: str) -> None:
+    for name, one in axis_flags(command).items():
+        if not one.switch:
+            with pytest.raises(BadInput, match=f"^{one.where}: 'no such' is not allowed; it takes"):
+                (sweeps if one.flag.swept else settings)(command, {name: "no such"})

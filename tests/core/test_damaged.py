@@ -5,12 +5,12 @@ of the commands that read stored runs, in turn: nothing but BadInput may come ou
 """
 
 import copy
-import functools
 import itertools
 import json
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -24,8 +24,6 @@ from serve_bench.benchmarks.rpc.request import RpcSuite
 from serve_bench.benchmarks.scale.request import ScaleSuite
 from serve_bench.benchmarks.versus.request import VersusSuite
 from serve_bench.cli.history import render_history
-from serve_bench.cli.program import run
-from serve_bench.cli.show import render_comparing
 from serve_bench.cli.sitting import whole_suite
 from serve_bench.core.errors import BadInput
 from serve_bench.core.plan import Suite
@@ -35,12 +33,12 @@ from serve_bench.core.result import Result
 from serve_bench.report.page import html_text
 from serve_bench.store import read
 from serve_bench.view.document import ReportOptions
-from tests import places
 from tests.cases import cases
+from tests.fixtures import Call
 from tests.html_sample import STUB
-from tests.rendering import render
+from tests.places import FORMATS
+from tests.rendering import render, render_comparing
 
-FOLDER: Final = places.FORMATS
 SEED: Final = 20
 COUNT: Final = 4_000
 PARTS: Final = 8
@@ -95,7 +93,7 @@ class Mutation:
             del place[last]
         else:
             place[last] = WAYS[self.way]
-        lines = lines_of(self.file)
+        lines = [*written(self.file)]
         lines[self.line] = json.dumps(record).replace('"DEEP"', "[" * 3000 + "]" * 3000)
         return lines
 
@@ -115,17 +113,13 @@ def fields_of(value: Any, path: Steps = ()) -> Iterator[Steps]:
 
 RUNS: Final[dict[str, list[Any]]] = {
     file.stem: [json.loads(line) for line in file.read_text().splitlines() if line.endswith("}")]
-    for file in sorted(FOLDER.glob("*.jsonl"))
+    for file in sorted(FORMATS.glob("*.jsonl"))
 }
 """Lines of the stored runs as JSON values, without one that a kill cut off."""
 
 
-def lines_of(file: str) -> list[str]:
-    return list(_written(file))
-
-
-@functools.cache
-def _written(file: str) -> tuple[str, ...]:
+@cache
+def written(file: str) -> tuple[str, ...]:
     return tuple(json.dumps(record) for record in RUNS[file])
 
 
@@ -143,14 +137,16 @@ def mutations() -> list[Mutation]:
     return random.Random(SEED).sample(every, COUNT)
 
 
+def later(whole: Result) -> Result:
+    return replace(whole, run=replace(whole.run, id="later"))
+
+
 def compared(result: Result, whole: Result, form: str) -> str:
-    other = replace(whole, run=replace(whole.run, id="later"))
-    return render_comparing(of_runs(result, other, force=True), form)
+    return render_comparing(of_runs(result, later(whole), force=True), form)
 
 
 def history(result: Result, whole: Result, form: str) -> str:
-    later = replace(whole, run=replace(whole.run, id="later"))
-    return render_history(build_history({"a": result, "b": later}), form)
+    return render_history(build_history({"a": result, "b": later(whole)}), form)
 
 
 def resumed(result: Result, _: Result) -> str:
@@ -163,6 +159,10 @@ def resumed(result: Result, _: Result) -> str:
         return f"{named_by(suite, {})} {kind.from_json(suite)}"
 
 
+def in_form(result: Result, _: Result, form: str) -> str:
+    return render(result, form, where=WHERE)
+
+
 def page(result: Result, whole: Result) -> str:
     options = ReportOptions(WHERE, True, False)
     return html_text([benchmark_of(result.run).look(result, options).document], library=STUB)
@@ -171,22 +171,18 @@ def page(result: Result, whole: Result) -> str:
 FORMS: Final[dict[str, Callable[[Result, Result], str]]] = {
     "table": lambda result, _: render(result, where=WHERE, published=True),
     "page": page,
-    "markdown": lambda result, _: render(result, "markdown", where=WHERE),
-    "json": lambda result, _: render(result, "json", where=WHERE),
-    "csv": lambda result, _: render(result, "csv"),
-    "classic": lambda result, _: render(result, "classic"),
+    **{form: partial(in_form, form=form) for form in ("markdown", "json", "csv", "classic")},
     "perf_metrics": lambda result, _: perf_metrics(result),
-    "compare": lambda result, whole: compared(result, whole, "table"),
-    "compare json": lambda result, whole: compared(result, whole, "json"),
-    "history": lambda result, whole: history(result, whole, "table"),
+    **{f"compare {form}": partial(compared, form=form) for form in ("table", "json")},
+    "history": partial(history, form="table"),
     "resume": resumed,
-    "history json": lambda result, whole: history(result, whole, "json"),
+    "history json": partial(history, form="json"),
 }
 
 
-@functools.cache
+@cache
 def whole(file: str) -> Result:
-    return parse(lines_of(file))
+    return parse(written(file))
 
 
 @pytest.mark.timeout(900)
@@ -216,14 +212,11 @@ def test_a_damaged_record_is_shown_or_refused_in_one_line(part: int) -> None:
     assert shown > size // 10 and refused > size // 10
 
 
-def test_half_a_character_costs_a_record(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    first, second, *rest = (places.FORMATS / "2-press-url-collapse.jsonl").read_text().splitlines()
+def test_half_a_character_costs_a_record(tmp_path: Path, call: Call) -> None:
+    first, second, *rest = (FORMATS / "2-press-url-collapse.jsonl").read_text().splitlines()
     record = json.loads(second)
     record["client"]["asked"]["timeout_s"] = "\ud800"  # JSON can spell it
     (tmp_path / "records.jsonl").write_text("\n".join([first, json.dumps(record), *rest]) + "\n")
     (warning,) = read(tmp_path).warnings
     assert warning.message.startswith("line 2: trial.client ") and "not Unicode" in warning.message
-    assert run(["report", str(tmp_path)]) == 0
-    assert "Traceback" not in capsys.readouterr().err
+    assert "Traceback" not in call("report", tmp_path)[1]

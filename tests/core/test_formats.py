@@ -26,7 +26,6 @@ from serve_bench.benchmarks.scale.request import ScaleSuite
 from serve_bench.benchmarks.tax.request import TaxSuite
 from serve_bench.benchmarks.versus.request import VersusSuite
 from serve_bench.cli.history import render_history
-from serve_bench.cli.show import render_comparing
 from serve_bench.core.errors import BadInput
 from serve_bench.core.plan import Suite
 from serve_bench.core.result import FORMAT_VERSION, Result
@@ -38,7 +37,7 @@ from serve_bench.view.texts import number
 from tests import places
 from tests.cases import cases
 from tests.html_sample import STUB
-from tests.rendering import render
+from tests.rendering import render, render_comparing
 from tests.sheet_parts import sheet as sheet_of
 
 FOLDER: Final = places.FORMATS
@@ -99,9 +98,7 @@ def too_wide(text: str, width: int, result: Result) -> list[str]:
 
 def test_there_is_a_file_of_every_kind() -> None:
     assert {kind_of(name) for name in FILES} == KINDS
-
-
-def test_every_file_is_told_of_and_small() -> None:
+    # Each is told of, and small.
     told = (FOLDER / "README.md").read_text(encoding="utf-8")
     assert [name for name in FILES if f"`{name}.jsonl`" not in told] == []
     assert sorted(re.findall(r"`([^`]*)\.jsonl`", told)) == FILES
@@ -109,7 +106,7 @@ def test_every_file_is_told_of_and_small() -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_it_is_read_whole(name: str) -> None:
+def test_it_is_read_whole_and_every_request_is_accounted_for(name: str) -> None:
     result = stored(name)
     assert result.run.format == FORMAT_VERSION
     assert [one.code for one in result.warnings] == PASSED_OVER.get(name, [])
@@ -117,6 +114,13 @@ def test_it_is_read_whole(name: str) -> None:
     if suite.get("ladder") is suite.get("capacity") is None:  # these go on beyond their plan
         planned = {one.key for one in result.run.plan}
         assert {one.key for one in (*result.trials, *result.profiled)} <= planned
+    for trial in (*result.trials, *result.profiled):
+        counts = trial.counts
+        begun = counts.carried_in + counts.sent
+        assert begun == counts.completed + counts.failed_total + counts.in_flight, trial.key
+        latency = trial.metrics.get("latency")
+        if latency is not None and latency.histogram is not None:
+            assert sum(latency.histogram["count"]) == counts.completed, trial.key
 
 
 @pytest.mark.parametrize("name", some("micro", "noop", "recsys", "press", "sweep", *SUITES))
@@ -129,36 +133,21 @@ def test_a_suite_comes_back_from_its_record(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_every_request_is_accounted_for(name: str) -> None:
-    for trial in (*stored(name).trials, *stored(name).profiled):
-        counts = trial.counts
-        begun = counts.carried_in + counts.sent
-        assert begun == counts.completed + counts.failed_total + counts.in_flight, trial.key
-        latency = trial.metrics.get("latency")
-        if latency is not None and latency.histogram is not None:
-            assert sum(latency.histogram["count"]) == counts.completed, trial.key
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_the_table_fits(name: str) -> None:
+def test_the_table_fits_and_has_the_figures_of_the_json(name: str) -> None:
     result = stored(name)
     assert too_wide(table(name), 80, result) == []
-    assert result.run.id in table(name, verbose=True)
-
-
-@functools.cache
-def as_json(name: str) -> str:
-    return render(stored(name), "json")
+    text = render(result, "json")
+    assert list(schema_errors()(json.loads(text))) == []
+    wanted = figures(result, json.loads(text, parse_constant=pytest.fail))
+    graph = result.run.suite.get("workload") in ("ensemble", "chain")  # they have other metrics
+    assert wanted or graph or not result.trials
+    shown = table(name, verbose=True)
+    assert [one for one in wanted if one not in set(shown.split())] == [] and result.run.id in shown
 
 
 @functools.cache
 def schema_errors() -> Any:
     return pytest.importorskip("jsonschema").Draft202012Validator(run_schema()).iter_errors
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_its_json_holds_to_the_schema(name: str) -> None:
-    assert list(schema_errors()(json.loads(as_json(name)))) == []
 
 
 def means(page: Any) -> Iterator[float]:
@@ -186,17 +175,6 @@ def figures(result: Result, page: Mapping[str, Any]) -> list[str]:
         cells = [row["figures"] for row in page["rows"]]
         return [shorten(cell[name]["value"]) for cell in cells for name in ("out_s", "lost")]
     return [number(one) for one in means(page)]
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_the_table_has_the_figures_of_the_json(name: str) -> None:
-    result = stored(name)
-    page = json.loads(as_json(name), parse_constant=pytest.fail)
-    wanted = figures(result, page)
-    graph = result.run.suite.get("workload") in ("ensemble", "chain")  # they have other metrics
-    assert wanted or graph or not result.trials
-    words = set(table(name, verbose=True).split())
-    assert [one for one in wanted if one not in words] == []
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -259,11 +237,10 @@ def test_the_largest_page_with_its_library_is_under_3_mb() -> None:
 
 def nights(result: Result, count: int = 2) -> dict[str, Result]:
     """The same run night by night, by folder."""
+    days = {f"n{day}": f"2026-01-0{day}T03:04:05" for day in range(1, count + 1)}
     return {
-        f"results/n{day}": replace(
-            result, run=replace(result.run, id=f"n{day}", started_at=f"2026-01-0{day}T03:04:05")
-        )
-        for day in range(1, count + 1)
+        f"results/{name}": replace(result, run=replace(result.run, id=name, started_at=begun))
+        for name, begun in days.items()
     }
 
 
@@ -309,7 +286,6 @@ def test_a_run_compared_with_itself_is_not_another(name: str) -> None:
 
 
 SGR: Final = re.compile(r"\x1b\[(\d+)m")
-RED, YELLOW = "31", "33"
 
 
 @pytest.mark.parametrize("name", some("micro", "noop", "rpc", "run"))

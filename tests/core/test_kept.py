@@ -3,7 +3,6 @@
 import json
 import sys
 from base64 import b64encode, encodebytes
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from html import escape
 from pathlib import Path
@@ -12,10 +11,9 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from serve_bench.cli.program import main, run
+from serve_bench.cli.program import main
 from serve_bench.cli.progress import failure_text
 from serve_bench.core import record_lines as jsonl
-from serve_bench.core.own_app import Asked, OwnApp, OwnDeployment
 from serve_bench.core.plan import label_of
 from serve_bench.core.proof import contradictions
 from serve_bench.core.redaction import (
@@ -35,6 +33,7 @@ from serve_bench.serving.child import Child
 from serve_bench.store import read
 from tests import places, records, servers
 from tests.cases import cases
+from tests.fixtures import Call, Capture, Patch, Refuses
 from tests.servers import serving
 
 SECRET = "s3cr3t-value"
@@ -49,6 +48,10 @@ def test_a_hash_is_the_same_everywhere_and_stays() -> None:
     once = hide_in_text("url/r1/url=http://h/?token=abc") + "/1-connection/replica-5.raw.txt"
     assert once.endswith("/1-connection/replica-5.raw.txt") and "abc" not in once.partition("?")[2]
     assert hide_in_text(once) == once
+    # A failure holds no secret.
+    failure = Failure("trial", f"no answer from http://h/?key={SECRET}", "now", detail=(SECRET,))
+    for said in (failure_text(failure), jsonl.to_line(failure)):
+        assert SECRET not in said and said.count(HASH) == 2
 
 
 @cases(
@@ -93,12 +96,6 @@ def test_no_end_of_a_secret_is_left_in_an_address(text: str) -> None:
     assert SECRET not in hidden and "sha256:" in hidden
 
 
-def test_a_failure_holds_no_secret() -> None:
-    failure = Failure("trial", f"no answer from http://h/?key={SECRET}", "now", detail=(SECRET,))
-    for said in (failure_text(failure), jsonl.to_line(failure)):
-        assert SECRET not in said and said.count(HASH) == 2
-
-
 def every_text(folder: Path) -> str:
     files = [file for file in folder.rglob("*") if file.is_file() and "logs" not in file.parts]
     assert {"records.jsonl", "samples.jsonl"} <= {file.name for file in files}
@@ -107,7 +104,7 @@ def every_text(folder: Path) -> str:
 
 @cases("flags", "-kH {}", "--header={}")
 def test_nothing_of_a_request_is_kept_or_shown_though_its_answer_repeats_it(
-    flags: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    flags: str, tmp_path: Path, capsys: Capture, monkeypatch: Patch
 ) -> None:
     header, body, query = "h-" + SECRET, json.dumps({"user": "b-" + SECRET}), "q-" + SECRET
     flag = [word.format(f"X-User: Bearer {header}") for word in flags.split()]
@@ -181,16 +178,12 @@ def test_nothing_of_the_environment_of_a_variant_is_in_a_record() -> None:
     used = with_env(VariantUsed("default"), {"MODE": SECRET, "OMP_NUM_THREADS": "1"})
     assert used.name == f"default+MODE={HASH}+OMP_NUM_THREADS=1"
     assert used.env["MODE"] == SECRET  # the cluster gets it
-    proof = {
-        "port": 1,
-        "port_owner": {"role": "proxy", "name": "x", "pid": 1},
-        "flags": {"replica": {}},
-        "environment": {"replica": {"MODE": "other-" + SECRET, "OMP_NUM_THREADS": "1"}},
-    }
+    has = {"replica": {"MODE": "other-" + SECRET, "OMP_NUM_THREADS": "1"}}
+    proof = {**records.launch().proof, "flags": {"replica": {}}, "environment": has}
     launch = replace(records.launch(), variant=used, proof=proof)
     line = jsonl.to_line(launch)
-    assert SECRET not in line
     content = json.loads(line)
+    assert SECRET not in line
     assert content["variant"]["env"] == {"MODE": HASH, "OMP_NUM_THREADS": "1"}
     assert content["proof"]["environment"]["replica"]["OMP_NUM_THREADS"] == "1"
     # The proof says what is wrong, then and from the record, without the value.
@@ -202,20 +195,7 @@ def test_nothing_of_the_environment_of_a_variant_is_in_a_record() -> None:
     assert SECRET not in json.dumps(told) and told["variants"][0]["name"] == used.name
 
 
-def test_nothing_of_the_request_of_an_own_app_is_in_its_suite() -> None:
-    sets = ((("X-User", SECRET),), (("X-User", "other"),))
-    route, body, headers = f"/a?q={SECRET}", SECRET.encode(), (("content-type", SECRET),)
-    more: dict[str, Any] = {"bodies": (body, b"{}"), "paths": (route, "/b"), "header_sets": sets}
-    asked = Asked(route, headers=headers, body=body, **more)
-    app = OwnApp("a:app", "a:app", "/", (OwnDeployment("Shop", 1),), (), asked)
-    told = hide_suite({"app": app.to_json()})["app"]["asked"]
-    assert SECRET not in json.dumps(told)
-    assert told["route"] == f"/a?q={HASH}" and told["headers"] == [["content-type", HASH]]
-    assert (told["body"], told["body_bytes"]) == (HASH, len(SECRET))
-    assert (told["bodies_count"], told["header_sets"][0]) == (2, [["X-User", HASH]])
-
-
-def test_of_options_the_addresses_are_hidden() -> None:
+def test_of_options_the_addresses_are_hidden(call: Call) -> None:
     cell: dict[str, Any] = {"Shop.user_config.db": f"redis://:{SECRET}@h", "Shop.num_replicas": 2}
     proof = {"replicas": [{"user_config": cell}]}
     told = [
@@ -228,15 +208,12 @@ def test_of_options_the_addresses_are_hidden() -> None:
     assert label_of(cell)["Shop.num_replicas"] == 2
     record = {"kind": "trial", "slots": {"KeyStore": 5}, "waits": {"get_token": [3, {"n": "a=b"}]}}
     assert hide_settings(record) == record  # no address and no environment
-
-
-def test_no_value_of_the_environment_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    # Of the environment no value is kept.
     for option in ("env", "a_env", "b_env"):
         assert hide_option(option, f"MODE={SECRET}") == f"MODE={HASH}"
         assert hide_option(option, "RAY_SERVE_X=1") == "RAY_SERVE_X=1"
     for words in ("micro --env", "versus --a default --b default --b-env"):
-        assert run([*words.split(), f"MODE={SECRET}", "--dry-run"]) == 0
-        out, err = capsys.readouterr()
+        out, err = call(*words.split(), f"MODE={SECRET}", "--dry-run")
         assert SECRET not in out + err and f"MODE={HASH}" in out
 
 
@@ -262,31 +239,30 @@ def test_what_a_record_would_have_us_use(suite: dict[str, Any], named: list[str]
 
 
 def test_a_plan_that_is_named_again_must_be_the_stored_one() -> None:
-    stored = hide_suite({"windows": 3, "variants": [{"name": "x", "env": {"MODE": "a"}}]})
     again = {"windows": 3, "variants": [{"name": "x", "env": {"MODE": "a"}}]}
+    stored = hide_suite(again)
     assert differs(stored, again) is None
     other = {"windows": 3, "variants": [{"name": "x", "env": {"MODE": "b"}}]}
     assert (differs(stored, other) or "").startswith("variants is ")
-    assert (
-        differs(stored, {"windows": 4, "variants": stored["variants"]}) == "windows is 4, and was 3"
-    )
-    app = {"own": {"folder": "/a", "sources": ["shop.py"]}}
-    moved = {"own": {**app["own"], "folder": "/b"}}
+    assert differs(stored, {**stored, "windows": 4}) == "windows is 4, and was 3"
+    app, moved = ({"own": {"folder": at, "sources": ["shop.py"]}} for at in ("/a", "/b"))
     assert differs({"app": app}, {"app": moved}) == 'app.own.folder is "/b", and was "/a"'
 
 
-def test_no_stored_interpreter_is_run(tmp_path: Path, refuses: Callable[[str, str], None]) -> None:
-    place = tmp_path.parent / f"{tmp_path.name}-record"
-    place.mkdir()
-    ran = place / "ran"
-    evil = places.program(place / "python", f"touch {ran}")
+def store_with(beside: Path, **suite: Any) -> str:
+    """Stores a run of micro with another suite; the words that go on with it."""
     whole = json.loads((places.FORMATS / "2-micro.jsonl").read_text().splitlines()[0])
-    for variant in whole["suite"]["variants"]:
-        variant["python"] = str(evil)
-    (place / "records.jsonl").write_text(json.dumps(whole) + "\n")
-    refuses(f"micro --resume {place}", f"names the interpreter {evil}")
-    refuses(f"micro --resume {place} --windows 3", "this is not the run in")
-    assert not ran.exists()
+    whole["suite"] |= suite
+    (beside / "records.jsonl").write_text(json.dumps(whole) + "\n")
+    return f"micro --resume {beside}"
+
+
+def test_no_stored_interpreter_is_run(beside: Path, refuses: Refuses) -> None:
+    evil = places.program(beside / "python", f"touch {beside / 'ran'}")
+    line = store_with(beside, variants=[{"name": "default", "python": str(evil)}])
+    refuses(line, f"names the interpreter {evil}")
+    refuses(f"{line} --windows 3", "this is not the run in")
+    assert not (beside / "ran").exists()
 
 
 @cases(
@@ -296,13 +272,7 @@ def test_no_stored_interpreter_is_run(tmp_path: Path, refuses: Callable[[str, st
     *({"sides": 3}, {"sides": [{"variant": {"name": "x", "http_options": 5}}]}),
 )
 def test_a_suite_that_a_hand_has_changed_is_refused_in_one_line(
-    damage: dict[str, Any], tmp_path: Path, refuses: Callable[[str, str], None]
+    damage: dict[str, Any], beside: Path, refuses: Refuses
 ) -> None:
-    place = tmp_path.parent / f"{tmp_path.name}-record"
-    place.mkdir()
-    stored = places.FORMATS / "2-micro.jsonl"
-    whole = json.loads(stored.read_text().splitlines()[0])
-    whole["suite"] |= damage
-    (place / "records.jsonl").write_text(json.dumps(whole) + "\n")
     named = "the stored suite cannot be resumed: " if "no" in str(damage) else "run.suite."
-    refuses(f"micro --resume {place}", named)
+    refuses(store_with(beside, **damage), named)

@@ -44,7 +44,7 @@ from serve_bench.nodes.crew import NodeCrew, NodesFailed
 from serve_bench.runner import model_needs
 from serve_bench.serving import strays
 from serve_bench.serving.launch_spec import check_interpreter
-from tests.cases import cases
+from tests.cases import cases, sure
 from tests.load.loads import TIMING
 from tests.places import program
 from tests.records import ROWS
@@ -112,9 +112,7 @@ def test_a_table_keeps_what_the_code_has_in_it() -> None:
     assert ranker == {"name": "Ranker", "num_replicas": 3, "ray_actor_options": options}
     assert shop == {"name": "Shop"}
     assert RANKER.tables["ray_actor_options"]["num_cpus"] == 0.5  # and is itself as it was
-
-
-def test_a_deployment_that_serve_scales_is_fixed_at_a_number() -> None:
+    # One that Serve scales is fixed at a number.
     table = {"autoscaling_config": {"min_replicas": 1, "max_replicas": 4}}
     app = replace(SCALED, deployments=(OwnDeployment("One", None, 2.0, table), RANKER))
     assert app.fixed_replicas() == {"One.num_replicas": 4} and not SHOP.fixed_replicas()
@@ -135,9 +133,7 @@ def test_what_is_checked_of_each_deployment() -> None:
     assert ranker["expect"] == {"ray_actor_options.num_cpus": 1}
     assert shop["replicas"] == 1 and shop["expect"] == {"user_config.boost": 2}
     assert shop["told"] == {"health_check_period_s": 5}  # no replica tells it
-
-
-def test_replicas_and_cpus_of_a_cell() -> None:
+    # Replicas and CPUs of a cell.
     assert (SHOP.replicas({}), SHOP.cpus({})) == (3, 2.0)
     more: dict[str, Option] = {"Ranker.num_replicas": 4, "Ranker.ray_actor_options.num_cpus": 2}
     assert (SHOP.replicas(more), SHOP.cpus(more)) == (5, 9.0)
@@ -168,20 +164,21 @@ def test_arguments_of_a_builder_are_options_of_a_cell() -> None:
     assert [checks_of(app, cell)[0]["replicas"] for cell in cells] == [2, 4]
     spec = deploy_spec(own_spec(app), cells[1])
     assert (spec["args"], spec["deployments"][0]) == ({"word": "c", "n": 1}, {"name": "Ranker"})
-    assert app_from_json(json.loads(json.dumps(own_spec(app).to_json()))).own == app
+    assert stored(app) == app
+
+
+def stored(app: OwnApp) -> OwnApp:
+    """The app as it comes back from a record, to be shown and not to be sent."""
+    return sure(app_from_json(json.loads(json.dumps(own_spec(app).to_json()))).own)
 
 
 def test_a_load_asks_as_the_user_said() -> None:
     asked = Asked("/rank", "POST", (("X-A", "1"),), b"[1]", (200, 204))
-    app = own_spec(OwnApp("a:b", "a:b", "/", (OwnDeployment("One", 1),), OPTIONS, asked))
-    request = request_of(app, ROWS[0], "http://127.0.0.1:8", {})
+    request = request_of(own_spec(replace(SHOP, asked=asked)), ROWS[0], "http://127.0.0.1:8", {})
     assert (request.url, request.method) == ("http://127.0.0.1:8/rank", "POST")
-    assert request.body == b"[1]"
+    assert (request.body, request.expect_body) == (b"[1]", None)
     assert (request.headers, request.expect_status) == ((("X-A", "1"),), (200, 204))
-    assert request.expect_body is None
-
-
-def test_an_app_of_grpc_is_asked_by_a_call_that_names_it() -> None:
+    # An app of gRPC is asked by a call that names it.
     methods: dict[str, MethodKind] = {"/a.B/One": "unary-unary", "/a.B/Many": "unary-stream"}
     asked = Asked("/a.B/Many", "POST", body=b"m")
     grpc = OwnGrpc(("b_pb2_grpc.add_b",), methods)
@@ -191,8 +188,8 @@ def test_an_app_of_grpc_is_asked_by_a_call_that_names_it() -> None:
     assert (request.headers, request.body) == ((("application", "shop"),), b"m")
     ready = deploy_spec(app, {})["ready"]
     assert (ready["grpc"], ready["headers"]) == ("unary-stream", {"application": "shop"})
-    plain = own_spec(replace(SHOP, asked=replace(asked, body=b""), grpc=grpc))
-    assert app_from_json(json.loads(json.dumps(plain.to_json()))) == plain
+    plain = replace(SHOP, asked=replace(asked, body=b""), grpc=grpc)
+    assert stored(plain) == plain
     other = replace(asked, headers=(("Application", "x"),))
     named = replace(SHOP, asked=other, grpc=grpc).request("http://h")
     assert named.headers == (("Application", "x"),)
@@ -214,72 +211,60 @@ def test_a_method_has_a_protocol(route: str, protocol: str, says: str) -> None:
         replace(SHOP, asked=Asked(route), grpc=grpc).check_call(protocol)
 
 
-def test_it_comes_back_from_a_record_without_values_of_headers() -> None:
+def test_it_comes_back_from_a_record_without_values_of_headers_queries_and_bodies() -> None:
     assert label_of({"Ranker.num_replicas": 2}) == {"Ranker.num_replicas": 2}
-    app = own_spec(SHOP)
-    assert app_from_json(app.to_json()) == app
-    assert app_from_json("noop").name == "noop"
-    asked = Asked(headers=(("Authorization", "secret"),))
-    told = own_spec(OwnApp("a:b", "a:b", "/", (RANKER,), OPTIONS, asked)).to_json()
+    assert stored(SHOP) == SHOP and app_from_json("noop").name == "noop"
+    sets = ((("model", "m1"),), (("model", "m2"),))
+    more: dict[str, Any] = {"bodies": (b'{"password": 1}', b"{}"), "header_sets": sets}
+    secret = (("Authorization", "secret"),)
+    asked = Asked("/a", "POST", secret, paths=("/a", "/b?x=1"), **more)
+    told = own_spec(replace(SHOP, asked=asked)).to_json()
     assert "secret" not in str(told) and "Authorization" in str(told)
-    read = app_from_json(json.loads(json.dumps(told))).own
-    assert read is not None  # to be shown, not to be sent
-    assert read.asked.headers == (("Authorization", hash_value("secret")),)
-
-
-def test_bodies_are_not_kept_and_chats_are_drawn_again() -> None:
-    bodies = (b'{"password": 1}', b"{}")
-    told = own_spec(replace(SHOP, asked=Asked(method="POST", bodies=bodies))).to_json()
     assert told["asked"]["bodies_count"] == 2 and told["asked"]["bodies"].startswith("sha256:")
-    read = app_from_json(told).own
-    assert read is not None and read.asked.bodies == ()
-    kept = hide_suite({"app": told})["app"]
-    assert kept == json.loads(json.dumps(told))  # once more makes no other hash
+    assert hide_suite({"app": told})["app"] == json.loads(json.dumps(told))  # makes no other hash
+    read = stored(replace(SHOP, asked=asked)).asked
+    assert read.headers == (("Authorization", hash_value("secret")),) and read.bodies == ()
+    assert read.paths == ("/a", f"/b?x={hash_value('1')}")
+    assert read.header_sets == tuple((("model", hash_value(one)),) for one in ("m1", "m2"))
+
+
+def test_what_is_asked_of_a_new_deploy_is_the_first_request_of_the_load() -> None:
     chat = Completions("m", Lengths(20, 5), Lengths(10))
-    app = own_spec(replace(SHOP, asked=Asked("/v1/chat/completions", "POST", chat=chat)))
-    assert app_from_json(json.loads(json.dumps(app.to_json()))) == app
-    request = request_of(app, ROWS[0], "http://h", {})
+    own = replace(SHOP, asked=Asked("/v1/chat/completions", "POST", chat=chat))
+    assert stored(own) == own  # chats are drawn again
+    request = request_of(own_spec(own), ROWS[0], "http://h", {})
     assert request.bodies == chat.bodies() and len(request.bodies) == 1000
-    ready = deploy_spec(app, {})["ready"]
+    ready = deploy_spec(own_spec(own), {})["ready"]
     assert base64.b64decode(ready["body"]) == request.bodies[0]
+    sets = ((("serve_multiplexed_model_id", "m1"),), (("serve_multiplexed_model_id", "m2"),))
+    asked = Asked("/a", paths=("/a", "/b?x=1"), header_sets=sets, draw="random")
+    config = {"name": "shop", "route_prefix": "/a"}
+    spec = deploy_spec(own_spec(replace(SHOP, asked=asked, config=config)), {})
+    assert (spec["name"], spec["route_prefix"], spec["ready"]["path"]) == ("shop", "/a", "/a")
+    assert spec["ready"]["headers"] == {"serve_multiplexed_model_id": "m1"}
+    assert spec["own"] and deploy_spec(own_spec(SHOP), {})["name"] == "default"
 
 
 def test_what_no_replica_could_be_placed_with_is_refused() -> None:
     gpu = OwnDeployment("Gpu", 2, 1.0, {}, num_gpus=1.0)
     app = replace(SHOP, target="a:b", deployments=(gpu,), gpus=0.0)
-    said = "TARGET: a:b: Gpu asks Ray for 1 GPU in all (num_gpus), and this host has no GPU: "
-    assert refusal(app.check_room, [{"Gpu.num_replicas": 1}, {}], "TARGET").startswith(said)
-    app.check_room([{"Gpu.ray_actor_options.num_gpus": 0}], "TARGET")
-    replace(app, gpus=2.0).check_room([{}], "TARGET")
-    replace(app, gpus=None).check_room([{}], "TARGET")  # a Ray that does not tell
-    other = replace(app, deployments=(replace(gpu, num_gpus=0.0, resources=("tpu",)),))
-    with pytest.raises(BadInput, match="Gpu asks Ray for the resource 'tpu'"):
-        other.check_room([{}], "TARGET")
-    # Ray gives some by itself.
-    here = OwnDeployment("Here", 1, resources=("node:__internal_head__",))
+    tpu = replace(gpu, num_gpus=0.0, resources=("tpu",))
     kind = OwnDeployment("Kind", 1, resources=("accelerator_type:T4",))
-    plain = OwnDeployment("Plain", 1)
-    replace(app, deployments=(here,)).check_room([{}], "TARGET")
-    replace(app, deployments=(kind,), gpus=1.0).check_room([{}], "TARGET")
-    replace(app, deployments=(kind,), gpus=None).check_room([{}], "TARGET")
-    for one, cell in ((kind, {}), (plain, {"Plain.ray_actor_options.accelerator_type": "T4"})):
-        with pytest.raises(BadInput, match="for the resource 'accelerator_type:T4', which"):
-            replace(app, deployments=(one,)).check_room([cell], "TARGET")
-
-
-def test_paths_come_back_from_a_record_without_values_of_queries_and_headers() -> None:
-    sets = ((("serve_multiplexed_model_id", "m1"),), (("serve_multiplexed_model_id", "m2"),))
-    asked = Asked("/a", paths=("/a", "/b?x=1"), header_sets=sets, draw="random")
-    app = own_spec(replace(SHOP, asked=asked, config={"name": "shop", "route_prefix": "/a"}))
-    read = app_from_json(json.loads(json.dumps(app.to_json()))).own
-    assert read is not None and read.asked.paths == ("/a", f"/b?x={hash_value('1')}")
-    assert read.asked.header_sets == tuple(
-        ((name, hash_value(value)),) for ((name, value),) in sets
-    )
-    spec = deploy_spec(app, {})
-    assert (spec["name"], spec["route_prefix"], spec["ready"]["path"]) == ("shop", "/a", "/a")
-    assert spec["ready"]["headers"] == {"serve_multiplexed_model_id": "m1"}
-    assert spec["own"] and deploy_spec(own_spec(SHOP), {})["name"] == "default"
+    t4: dict[str, Option] = {"Plain.ray_actor_options.accelerator_type": "T4"}
+    gpus = "TARGET: a:b: Gpu asks Ray for 1 GPU in all (num_gpus), and this host has no GPU: "
+    for one, cell, said in (
+        (gpu, {"Gpu.num_replicas": 1}, gpus),
+        (tpu, {}, "Gpu asks Ray for the resource 'tpu'"),
+        (kind, {}, "for the resource 'accelerator_type:T4', which"),
+        (OwnDeployment("Plain", 1), t4, "for the resource 'accelerator_type:T4', which"),
+    ):
+        asks = replace(app, deployments=(one,))
+        assert said in refusal(asks.check_room, [cell, {}], "TARGET")
+    # Ray gives some by itself; one that does not tell has what is asked for.
+    app.check_room([{"Gpu.ray_actor_options.num_gpus": 0}], "TARGET")
+    here = OwnDeployment("Here", 1, resources=("node:__internal_head__",))
+    for one, has in ((gpu, 2.0), (gpu, None), (here, 0.0), (kind, 1.0), (kind, None)):
+        replace(app, deployments=(one,), gpus=has).check_room([{}], "TARGET")
 
 
 @pytest.fixture
@@ -307,22 +292,23 @@ def _workers() -> None:
         assert drive_load(load, TIMING).total.completed == 5
 
 
-def _doctor() -> None:
-    assert ask_interpreter(sys.executable).python
-
-
 def _launch() -> None:
     with contextlib.suppress(BadInput):  # without Ray
         check_interpreter(VariantUsed("x", python=sys.executable))
 
 
-def _torch() -> None:
-    model_needs._probe.__wrapped__(sys.executable)
+STARTS: dict[str, Callable[[], object]] = {
+    "warden": _warden,
+    "workers": _workers,
+    "doctor": lambda: ask_interpreter(sys.executable),
+    "launch": _launch,
+    "torch": lambda: model_needs._probe.__wrapped__(sys.executable),
+}
 
 
-@cases("start", _warden, _workers, _doctor, _launch, _torch)
-def test_nothing_of_the_current_folder_is_run(start: Callable[[], None], ran: Path) -> None:
-    start()
+@pytest.mark.parametrize("start", STARTS)
+def test_nothing_of_the_current_folder_is_run(start: str, ran: Path) -> None:
+    STARTS[start]()
     assert not ran.exists()
 
 
@@ -376,21 +362,15 @@ def test_all_combinations_and_replicas_change_last() -> None:
     options = {"One.num_replicas": (1, 2), "One.x": (3, 4)}
     rest = parts_of({}, "s.toml").rest
     suite = read_suite(rest, "s.toml", Overrides(own=APP, options=options))
-    assert suite.cells == (
-        {"One.num_replicas": 1, "One.x": 3},
-        {"One.num_replicas": 2, "One.x": 3},
-        {"One.num_replicas": 1, "One.x": 4},
-        {"One.num_replicas": 2, "One.x": 4},
-    )
+    made = [(cell["One.num_replicas"], cell["One.x"]) for cell in suite.cells]
+    assert made == [(1, 3), (2, 3), (1, 4), (2, 4)]
     assert [row.label for row in suite.rows] == ["100 connections"]
-
-
-def test_without_options_there_is_the_app_as_it_is_and_http_options_go_to_every_variant() -> None:
-    options: dict[str, Any] = {"request_timeout_s": 5.0}
-    flags = Overrides(own=APP, variants=("default", "optimized"), http_options=options)
-    suite = read_suite(parts_of({}, "s").rest, "s", flags)
+    # Without options there is the app as it is, and HTTP options go to every variant.
+    http: dict[str, Any] = {"request_timeout_s": 5.0}
+    flags = Overrides(own=APP, variants=("default", "optimized"), http_options=http)
+    suite = read_suite(rest, "s", flags)
     assert suite.cells == ({},) and Suite.from_json(suite.to_json()) == suite
-    assert [variant.http_options for variant in suite.variants] == [options] * 2
+    assert [variant.http_options for variant in suite.variants] == [http] * 2
 
 
 def test_the_axes_and_bodies_of_our_apps_are_none_of_it() -> None:

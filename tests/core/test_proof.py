@@ -28,31 +28,25 @@ def proof_of(variant: VariantUsed, **changes: Any) -> dict[str, Any]:
     }
 
 
-def test_what_was_asked_and_found_is_no_contradiction() -> None:
+def test_what_contradicts_is_told_with_its_place() -> None:
     for variant in BUILT_IN_VARIANTS.values():
         assert contradictions(variant, proof_of(variant)) == []
-
-
-def test_what_contradicts_is_told_with_its_place() -> None:
-    wrong = proof_of(OPTIMIZED, port_owner={"pid": 9, "name": "ray::ProxyActor", "role": "proxy"})
-    assert contradictions(OPTIMIZED, wrong) == [
-        "port 8000 belongs to ray::ProxyActor (proxy), expected haproxy"
-    ]
-    nobody = contradictions(OPTIMIZED, proof_of(OPTIMIZED, port_owner=None))
-    assert nobody == ["nobody listens on port 8000"]
+    proxy = {"pid": 9, "name": "ray::ProxyActor", "role": "proxy"}
+    for owner, said in (
+        (proxy, "port 8000 belongs to ray::ProxyActor (proxy), expected haproxy"),
+        (None, "nobody listens on port 8000"),
+    ):
+        assert contradictions(OPTIMIZED, proof_of(OPTIMIZED, port_owner=owner)) == [said]
     proof = proof_of(OPTIMIZED)
     proof["flags"]["replica"]["RAY_SERVE_THROUGHPUT_OPTIMIZED"] = False
-    assert contradictions(OPTIMIZED, proof) == [
-        "RAY_SERVE_THROUGHPUT_OPTIMIZED=1 was asked for, the replica has False"
-    ]
+    said = "RAY_SERVE_THROUGHPUT_OPTIMIZED=1 was asked for, the replica has False"
+    assert contradictions(OPTIMIZED, proof) == [said]
     variant = VariantUsed("v", env={"RAY_SERVE_NOT_A_CONSTANT": "5"})
-    proof = proof_of(variant)
-    proof["flags"] = {"proxy": {}, "replica": {}}
+    proof = proof_of(variant, flags={"proxy": {}, "replica": {}})
     assert contradictions(variant, proof) == []
     del proof["environment"]["replica"]["RAY_SERVE_NOT_A_CONSTANT"]
-    assert contradictions(variant, proof) == [
-        "RAY_SERVE_NOT_A_CONSTANT=5 is not in the environment of the replica"
-    ]
+    said = "RAY_SERVE_NOT_A_CONSTANT=5 is not in the environment of the replica"
+    assert contradictions(variant, proof) == [said]
 
 
 @cases(

@@ -15,7 +15,7 @@ from serve_bench.core.errors import BadInput
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.ladder import Ladder
 from serve_bench.core.load_spec import Load, Streaming
-from serve_bench.core.own_app import Asked, OwnApp, OwnDeployment, OwnGrpc
+from serve_bench.core.own_app import Asked, MethodKind, OwnApp, OwnDeployment, OwnGrpc
 from serve_bench.core.plan import (
     TRIAL_S,
     Suite,
@@ -48,13 +48,24 @@ def own_app() -> OwnApp:
     return OwnApp("x:app", "x:app", "", (OwnDeployment("D", 1),), (), Asked("/chat"))
 
 
+def labels(made: Suite) -> list[str]:
+    return [row.label for row in made.rows]
+
+
+QUOTE = Asked("/", "POST", (("content-type", "application/json"),), b"{}", call="quote")
+CALLED = replace(own_app(), asked=QUOTE, config={"name": "my app"}, calls={"quote": False})
+HANDLED = own_spec(CALLED)
+TWO = {"clients": ["raw:2"]}
+METHOD: dict[str, MethodKind] = {"/a.B/C": "unary-stream"}
+SERVICED = own_spec(
+    replace(own_app(), asked=Asked("/a.B/C", "POST"), grpc=OwnGrpc(("b.add",), METHOD))
+)
+
+
 def test_each_protocol_and_number_of_events_makes_rows() -> None:
     made = suite({"protocol": ["http", "stream"], "stream_events": [1, 100], "clients": ["raw:8"]})
-    assert [row.label for row in made.rows] == [
-        "8 connections",
-        "8 connections, stream of 1",
-        "8 connections, stream of 100",
-    ]
+    streams = ["8 connections, stream of 1", "8 connections, stream of 100"]
+    assert labels(made) == ["8 connections", *streams]
     assert made.streaming == Streaming()
     http, one, _ = made.rows
     assert (http.traffic, one.traffic) == (Traffic(), Traffic("small", "stream", 1))
@@ -62,15 +73,11 @@ def test_each_protocol_and_number_of_events_makes_rows() -> None:
     assert [load.streaming for load in loads] == [None, Streaming()]
     assert [load.request.expect_body for load in loads] == [b"ok", None]
     assert loads[1].request.url == f"{URL}/noop?events=1"
-
-
-def test_flags_go_before_the_file_and_rows_of_the_file_get_the_raw_client() -> None:
+    # Flags go before the file, and rows of the file get the raw client.
     made = suite({"protocol": "http"}, matrix={"protocol": ("stream",), "stream_events": (3,)})
-    assert [(row.client, row.label) for row in made.rows] == [
-        ("raw", "1 connection, stream of 3"),
-        ("raw", "8 connections, stream of 3"),
-        ("raw", "100 connections, stream of 3"),
-    ]
+    clients = ["1 connection", "8 connections", "100 connections"]
+    assert labels(made) == [f"{one}, stream of 3" for one in clients]
+    assert {row.client for row in made.rows} == {"raw"}
     assert len(made.cells) == 1  # an axis of the load makes no cell
 
 
@@ -80,22 +87,7 @@ def test_how_streams_are_read_is_of_the_file_or_the_flags() -> None:
     assert suite(load, events="chunks").streaming == Streaming("chunks", 0.25)
     assert suite(load, event_timeout_s=1.0).streaming == Streaming("lines", 1.0)
     assert suite({"protocol": "stream"}, slo="ttft_p95=1s").slo == "ttft_p95=1s"
-    with pytest.raises(BadInput, match="--slo: ttft_p95: is measured of streams alone"):
-        suite({"protocol": ["http", "stream"]}, slo="ttft_p95=1s")
-
-
-def test_an_app_of_ones_own_streams_what_it_streams() -> None:
-    made = suite({"protocol": "stream", "clients": ["raw:2"]}, own=own_spec(own_app()))
-    (row,) = made.rows
-    assert (row.label, row.stream_events) == ("2 connections, stream", None)
-    assert load_of(made, row, URL, {}).request.url == f"{URL}/chat"
-
-
-def test_settings_of_the_noop_app_have_an_effect() -> None:
-    with pytest.raises(BadInput, match="event_gap_ms: is for rows of streams"):
-        suite(settings={"event_gap_ms": 5.0})
-    with pytest.raises(BadInput, match="body_type: str has no effect on rows of stream of 10"):
-        suite({"protocol": ["http", "stream"]}, settings={"body_type": "str"})
+    # Settings of the noop app have an effect.
     cells = [{"body_type": "str"}, {"event_gap_ms": 5.0}]
     rows = [
         {"client": "raw:1", "cells": {"body_type": "str"}},
@@ -106,6 +98,19 @@ def test_settings_of_the_noop_app_have_an_effect() -> None:
     assert protocols == [["http"], ["stream"]]
 
 
+def test_an_app_of_ones_own_has_its_own_streams_and_one_protocol_of_grpc() -> None:
+    made = suite({"protocol": "stream", "clients": ["raw:2"]}, own=own_spec(own_app()))
+    (row,) = made.rows
+    assert (row.label, row.stream_events) == ("2 connections, stream", None)
+    assert load_of(made, row, URL, {}).request.url == f"{URL}/chat"
+    made = suite({"protocol": "grpc-stream", "clients": ["raw:2"]}, own=SERVICED)
+    (row,) = made.rows
+    assert (row.label, row.client) == ("2 connections, grpc-stream", "grpc")
+    load = load_of(made, row, URL, {})
+    assert (load.client, load.streaming) == ("grpc", Streaming())
+    assert load.request.headers == (("application", "default"),)
+
+
 def test_a_suite_of_rows_without_names_has_the_usual_metrics() -> None:
     made = read_suite({"rows": [{"client": "raw:2"}]}, "a.toml")
     ((_, (at,)),) = plan(made)[0].cells
@@ -113,22 +118,6 @@ def test_a_suite_of_rows_without_names_has_the_usual_metrics() -> None:
     content = json.loads(perf_metrics(result_of([begun, launch(), measured(at)])))
     names = {one["perf_metric_name"] for one in content["perf_metrics"]}
     assert "default_bs1_ongoing10000_rep1_2_connections_latency_p50_ms" in names
-
-
-def test_an_app_of_ones_own_with_a_servicer_has_one_protocol_of_grpc() -> None:
-    grpc = OwnGrpc(("b.add",), {"/a.B/C": "unary-stream"})
-    app = own_spec(replace(own_app(), asked=Asked("/a.B/C", "POST"), grpc=grpc))
-    made = suite({"protocol": "grpc-stream", "clients": ["raw:2"]}, own=app)
-    (row,) = made.rows
-    assert (row.label, row.client) == ("2 connections, grpc-stream", "grpc")
-    load = load_of(made, row, URL, {})
-    assert (load.client, load.streaming) == ("grpc", Streaming())
-    assert load.request.headers == (("application", "default"),)
-    for protocols in (["http", "grpc"], ["grpc", "grpc-stream"]):
-        with pytest.raises(BadInput, match="grpc stands alone: there is one method"):
-            suite({"protocol": protocols, "clients": ["raw:2"]}, own=app)
-    with pytest.raises(BadInput, match="grpc: is of apps with a servicer"):
-        suite({"protocol": "grpc", "clients": ["raw:2"]}, own=own_spec(own_app()))
 
 
 def test_a_growing_load_and_a_search_keep_the_traffic() -> None:
@@ -162,6 +151,17 @@ def test_a_growing_load_and_a_search_keep_the_traffic() -> None:
     ({"protocol": "stream"}, {"app": "recsys"}, "stream: is for the app noop; recsys has http"),
     ({"protocol": "grpc", "users": [1], "requests_per_client": 5}, {}, "requests_per_client"),
     ({"protocol": ["http", "stream"]}, {"ladder": Ladder()}, "a load that grows takes one"),
+    ({"protocol": ["http", "stream"]}, {"slo": "ttft_p95=1s"}, "--slo: ttft_p95: is measured of"),
+    ({}, {"settings": {"event_gap_ms": 5.0}}, "event_gap_ms: is for rows of streams"),
+    (
+        {"protocol": ["http", "stream"]},
+        {"settings": {"body_type": "str"}},
+        "body_type: str has no effect on rows of stream of 10",
+    ),
+    ({"protocol": "grpc", **TWO}, {"own": own_spec(own_app())}, "grpc: is of apps with a serv"),
+    ({"protocol": ["http", "grpc"], **TWO}, {"own": SERVICED}, "grpc stands alone: there is one"),
+    ({"protocol": ["grpc", "grpc-stream"], **TWO}, {"own": SERVICED}, "grpc stands alone: there"),
+    ({"protocol": ["http", "handle"]}, {"own": HANDLED}, "handle stands alone"),
 )
 def test_bad_protocols(load: dict[str, Any], flags: dict[str, Any], message: str) -> None:
     assert message in refusal(suite, load, **flags)
@@ -170,11 +170,9 @@ def test_bad_protocols(load: dict[str, Any], flags: dict[str, Any], message: str
 def test_a_row_of_a_handle_is_a_call_in_the_cluster() -> None:
     sizes = {"data_size": 20, "response_size": ["small", "7"], "clients": ["raw:2"]}
     made = suite({"protocol": ["handle", "handle-stream"], "stream_events": 3, **sizes})
-    assert [(row.client, row.label) for row in made.rows] == [
-        ("handle", "2 callers, handle"),
-        ("handle", "2 callers, handle, response of 7 B"),
-        ("handle", "2 callers, handle-stream of 3"),
-    ]
+    kinds = ["handle", "handle, response of 7 B", "handle-stream of 3"]
+    assert labels(made) == [f"2 callers, {kind}" for kind in kinds]
+    assert {row.client for row in made.rows} == {"handle"}
     loads = [load_of(made, row, "http://127.0.0.1:6379", made.cells[0]) for row in made.rows]
     paths = [urlsplit(load.request.url).path for load in loads]
     assert paths == ["/noop/answer", "/noop/answer", "/noop/events"]
@@ -188,12 +186,9 @@ def test_an_echo_has_the_body_of_its_request_by_every_protocol() -> None:
     protocols = ["http", "stream", "grpc", "grpc-stream", "handle"]
     made = suite({"protocol": protocols, "stream_events": 3, **sizes})
     rows = [row for row in made.rows if row.traffic.echoes]
-    assert [row.label for row in rows[:5]] == [
-        "2 connections, echo of 20 B",
-        "2 connections, stream of 3, echo of 20 B",
-        "2 connections, grpc, echo of 20 B",
-        "2 connections, grpc-stream of 3, echo of 20 B",
-        "2 callers, handle, echo of 20 B",
+    assert [row.label.removesuffix("echo of 20 B").strip(", ") for row in rows[:5]] == [
+        *("2 connections", "2 connections, stream of 3", "2 connections, grpc"),
+        *("2 connections, grpc-stream of 3", "2 callers, handle"),
     ]
     assert [row.traffic.payload for row in rows[:5]] == [40, 80, 40, 80, 40]
     assert len({row.label for row in made.rows}) == len(made.rows) == 20
@@ -210,34 +205,28 @@ def test_an_echo_has_the_body_of_its_request_by_every_protocol() -> None:
 
 
 def test_a_handle_is_of_a_cluster_of_this_interpreter_and_this_host() -> None:
-    other = {"other": {"python": "/usr/bin/python3"}}
-    with pytest.raises(BadInput, match="protocol: handle: the load is a driver of Ray in this"):
-        read_suite(
-            {"load": {"protocol": "handle"}, "variant": "other", "variants": other}, "a.toml"
-        )
-    with pytest.raises(BadInput, match="--load-on: the load of a handle"):
-        RowsRequest(suite({"protocol": "handle"}), LoadOn())
+    other = {"variant": "other", "variants": {"other": {"python": "/usr/bin/python3"}}}
+    handle = {"load": {"protocol": "handle"}}
+    said = refusal(read_suite, handle | other, "a.toml")
+    assert "protocol: handle: the load is a driver of Ray in this" in said
+    assert "--load-on: the load of a handle" in refusal(RowsRequest, suite(**handle), LoadOn())
     with pytest.raises(SpecError, match="names no method of an application"):
         Load(Request("http://127.0.0.1:1/noop", "POST"), client="handle")
 
 
 def test_a_handle_of_an_app_of_ones_own_calls_one_method() -> None:
-    json_type = (("content-type", "application/json"),)
-    asked = Asked("/", "POST", json_type, b"{}", call="quote")
-    own = replace(own_app(), asked=asked, config={"name": "my app"}, calls={"quote": False})
-    own.check_call("handle")
-    with pytest.raises(BadInput, match="--call: quote is no method of the ingress; it has best"):
-        replace(own, calls={"best": False}).check_call("handle")
-    with pytest.raises(BadInput, match="quote makes a stream: it is handle-stream"):
-        replace(own, calls={"quote": True}).check_call("handle")
-    made = suite({"protocol": "handle", "clients": ["raw:2"]}, own=own_spec(own))
-    load = load_of(made, made.rows[0], "http://127.0.0.1:6379", {})
-    assert load.request.url == "http://127.0.0.1:6379/my%20app/quote"
-    assert (load.request.body, load.request.headers) == (b"{}", json_type)
+    CALLED.check_call("handle")
+    for calls, said in (
+        ({"best": False}, "--call: quote is no method of the ingress; it has best"),
+        ({"quote": True}, "quote makes a stream: it is handle-stream"),
+    ):
+        assert said in refusal(replace(CALLED, calls=calls).check_call, "handle")
+    made = suite({"protocol": "handle", "clients": ["raw:2"]}, own=HANDLED)
+    request = load_of(made, made.rows[0], "http://127.0.0.1:6379", {}).request
+    assert request.url == "http://127.0.0.1:6379/my%20app/quote"
+    assert (request.body, request.headers) == (b"{}", QUOTE.headers)
     assert deploy_spec(made.app, made.cells[0])["ready"] is None
-    with pytest.raises(BadInput, match="handle stands alone"):
-        suite({"protocol": ["http", "handle"]}, own=own_spec(own))
-    assert Asked.from_json(asked.to_json()).body == b""  # to be shown, not to be sent
+    assert Asked.from_json(QUOTE.to_json()).body == b""  # to be shown, not to be sent
     assert Asked.from_json(Asked(call="x").to_json()) == Asked(call="x")
 
 

@@ -17,12 +17,18 @@ def test_a_profiled_trial_neither_replaces_nor_counts_as_measured() -> None:
 
 
 def test_complete_needs_every_trial_and_no_failure() -> None:
-    third = planned(row=ROWS[2])
-    result = result_of([run(FIRST, SECOND, third), trial(SECOND)])
+    result = result_of([run(FIRST, SECOND, third := planned(row=ROWS[2])), trial(SECOND)])
     assert result.missing == (FIRST, third) and not result.complete
     assert result_of([run(FIRST), trial(FIRST)]).complete
     worker = Failure("worker", "worker 1 died", AT, key=FIRST.key)
     assert not result_of([run(FIRST), worker, trial(FIRST)]).complete
+    # A launch that broke off is mended by measuring the rest.
+    failure = Failure("launch", "the cluster ended", AT, variant="default", round=1)
+    start: list[Record] = [run(FIRST, SECOND), trial(FIRST), failure, RESUME]
+    assert result_of(start).failures == (failure,)
+    assert result_of([*start, trial(SECOND)]).complete
+    left = Failure("teardown", "1 process left", AT)  # is never mended
+    assert result_of([run(FIRST), left, RESUME, trial(FIRST)]).failures == (left,)
 
 
 @cases(
@@ -39,15 +45,6 @@ def test_a_failure_is_mended_only_by_measuring_after_a_resume(failure: Failure) 
     assert (resumed.failures, resumed.mended) == ((), (failure,))
     halfway = result_of([run(FIRST, SECOND), failure, RESUME, trial(SECOND)])
     assert halfway.failures == (failure,)
-
-
-def test_a_launch_that_broke_off_is_mended_by_measuring_the_rest() -> None:
-    failure = Failure("launch", "the cluster ended", AT, variant="default", round=1)
-    start: list[Record] = [run(FIRST, SECOND), trial(FIRST), failure, RESUME]
-    assert result_of(start).failures == (failure,)
-    assert result_of([*start, trial(SECOND)]).complete
-    left = Failure("teardown", "1 process left", AT)  # is never mended
-    assert result_of([run(FIRST), left, RESUME, trial(FIRST)]).failures == (left,)
 
 
 def test_keys_are_stable_and_tell_cells_apart() -> None:

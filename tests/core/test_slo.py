@@ -8,6 +8,9 @@ from tests.cases import cases
 from tests.refused import refusal
 
 DEFAULT = Objective("errors", "errors", 0.01, given=False)
+TTFT = Objective("ttft_p95", "percentile", 200e6, metric="ttft", share=0.95)
+GOODPUT = Objective("goodput", "goodput", 0.95, within_ns=50e6)
+TIMED_OUT = Objective("errors.timeout", "errors", 0.001, error="timeout")
 
 
 @cases(
@@ -16,21 +19,9 @@ DEFAULT = Objective("errors", "errors", 0.01, given=False)
     ("p99.9=1.5s", Objective("p99.9", "percentile", 1.5e9, share=0.999), "p99.9 <= 1.5 s"),
     (" p50 = 200us ", Objective("p50", "percentile", 200e3, share=0.5), "p50 <= 200 us"),
     ("mean=.5ms", Objective("mean", "mean", 5e5), "mean <= 500 us"),
-    (
-        "ttft_p95=200ms",
-        Objective("ttft_p95", "percentile", 200e6, metric="ttft", share=0.95),
-        "ttft_p95 <= 200 ms",
-    ),
-    (
-        "goodput=95%@50ms",
-        Objective("goodput", "goodput", 0.95, within_ns=50e6),
-        "goodput >= 95 % within 50 ms",
-    ),
-    (
-        "errors.timeout=0.001",
-        Objective("errors.timeout", "errors", 0.001, error="timeout"),
-        "errors.timeout <= 0.1 %",
-    ),
+    ("ttft_p95=200ms", TTFT, "ttft_p95 <= 200 ms"),
+    ("goodput=95%@50ms", GOODPUT, "goodput >= 95 % within 50 ms"),
+    ("errors.timeout=0.001", TIMED_OUT, "errors.timeout <= 0.1 %"),
 )
 def test_objectives_are_read_and_shown(text: str, objective: Objective, shown: str) -> None:
     slo = parse_slo(text)

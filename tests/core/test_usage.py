@@ -38,6 +38,13 @@ def test_the_share_is_of_one_core_and_of_the_span_alone() -> None:
     assert summary["pid"] == 7 and summary["role"] == "replica" and summary["seen_s"] == 0
     unknown = ("cpu_percent", "rss_mb", "pss_mb", "threads", "run_queue_wait_percent")
     assert {summary[name] for name in unknown} == {None}  # and never zero
+    # The host counts all cores, and says when steal is not told.
+    readings = [HostReading(0, 0, None), HostReading(2 * S, 3 * S, None)]
+    told = host_summary(readings, 0, 2 * S, cores=2)
+    assert told["cpu_percent"] == 150.0 and told["cores"] == 2
+    assert told["steal_percent"] is None
+    stolen = [HostReading(0, 0, 0), HostReading(2 * S, 0, S)]
+    assert host_summary(stolen, 0, 2 * S, cores=2)["steal_percent"] == 50.0
 
 
 def test_threads_the_busiest_its_waiting_and_a_thread_that_is_new() -> None:
@@ -51,15 +58,6 @@ def test_threads_the_busiest_its_waiting_and_a_thread_that_is_new() -> None:
     assert (summary["threads"], summary["busiest_thread"]) == (3, "loop")
     assert (summary["busiest_thread_percent"], summary["run_queue_wait_percent"]) == (50.0, 50.0)
     assert (summary["turns_per_s"], summary["rss_mb"]) == (101.0, 90.0)
-
-
-def test_the_host_counts_all_cores_and_says_when_steal_is_not_told() -> None:
-    readings = [HostReading(0, 0, None), HostReading(2 * S, 3 * S, None)]
-    told = host_summary(readings, 0, 2 * S, cores=2)
-    assert told["cpu_percent"] == 150.0 and told["cores"] == 2
-    assert told["steal_percent"] is None
-    stolen = [HostReading(0, 0, 0), HostReading(2 * S, 0, S)]
-    assert host_summary(stolen, 0, 2 * S, cores=2)["steal_percent"] == 50.0
 
 
 def test_other_programs_by_their_means_and_by_what_was_typical() -> None:

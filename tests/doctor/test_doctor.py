@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,13 +10,13 @@ import pytest
 
 from serve_bench import doctor
 from serve_bench.cli.doctor import format_json, format_text
-from serve_bench.cli.program import run
 from serve_bench.doctor import CheckFinding, Findings, diagnose, machine, software
 from serve_bench.doctor.finding import Tone
 from serve_bench.doctor.software import Interpreter
 from tests.cases import cases
+from tests.fixtures import Call, Patch
+from tests.places import TOP, execute
 
-TOP = Path(__file__).parents[2]
 FINDINGS: Findings = {
     "cores": CheckFinding("ok", "2 usable"),
     "memory": CheckFinding("warning", "1 GiB free", "end other programs, " * 8),
@@ -28,7 +27,7 @@ FAILED: Findings = {**FINDINGS, "Ray": CheckFinding("failure", "not installed", 
 
 
 @pytest.fixture
-def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def bare(monkeypatch: Patch, tmp_path: Path) -> Path:
     """A root with neither /proc nor /sys, and no Ray, HAProxy or py-spy."""
     missing = Interpreter("python", "3.11.7", None, None, None)
     monkeypatch.setattr(software, "ask_interpreter", lambda path: missing)
@@ -41,7 +40,9 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_bare_machine_is_reported_check_by_check_in_the_order_of_the_page(bare: Path) -> None:
+def test_a_bare_machine_is_reported_check_by_check_in_the_order_of_the_page(
+    bare: Path, monkeypatch: Patch
+) -> None:
     tones = {name: finding.tone for name, finding in diagnose(root=bare).items()}
     assert (tones["Ray"], tones["HAProxy"]) == ("failure", "warning")
     for name in ("py-spy", "governor", "quota", "steal", "ports"):
@@ -50,8 +51,7 @@ def test_a_bare_machine_is_reported_check_by_check_in_the_order_of_the_page(bare
     table = page.partition("| check | ")[2].partition("\n\n")[0]
     assert [row.split("|")[1].strip() for row in table.splitlines()[2:]] == [*tones]
 
-
-def test_what_may_not_be_read_is_unknown(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # What may not be read is unknown.
     def denied(*_: object, **__: object) -> None:
         raise psutil.AccessDenied(7)
 
@@ -67,9 +67,7 @@ def test_this_machine_is_looked_at_without_an_import_of_ray() -> None:
         "import sys; from serve_bench.cli.program import run; run(['doctor', '--json'])\n"
         "print(sorted({'ray', 'torch', 'numpy', 'scipy', 'vl_convert'} & set(sys.modules)))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=TOP, timeout=110
-    )
+    done = execute(sys.executable, "-c", code, cwd=TOP, timeout_s=110)
     assert done.returncode == 0, done.stderr
     *lines, imported = done.stdout.splitlines()
     assert imported == "[]"
@@ -93,9 +91,11 @@ def test_the_end_adds_up(findings: Findings, last: str) -> None:
     assert [one["check"] for one in whole["findings"]] == [*findings]
 
 
-def one_finding(monkeypatch: pytest.MonkeyPatch, tone: Tone) -> list[str | None]:
-    """Has doctor find this; the interpreters that were asked for."""
-    asked: list[str | None] = []
+@cases("tone, code", ("ok", 0), ("warning", 0), ("unknown", 0), ("failure", 1))
+def test_the_exit_code_is_1_for_a_failure_alone(
+    tone: Tone, code: int, monkeypatch: Patch, call: Call
+) -> None:
+    asked: list[str | None] = []  # the interpreters
     hint = "do this" if tone in ("warning", "failure") else ""
 
     def diagnose(python: str | None) -> Findings:
@@ -103,27 +103,16 @@ def one_finding(monkeypatch: pytest.MonkeyPatch, tone: Tone) -> list[str | None]
         return {"it": CheckFinding(tone, "found", hint)}
 
     monkeypatch.setattr(doctor, "diagnose", diagnose)
-    return asked
-
-
-@cases("tone, code", ("ok", 0), ("warning", 0), ("unknown", 0), ("failure", 1))
-def test_the_exit_code_is_1_for_a_failure_alone(
-    tone: Tone, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked = one_finding(monkeypatch, tone)
-    for words in (["doctor"], ["doctor", "--json"]):
-        assert run(words) == code
-        out, err = capsys.readouterr()
+    for words in (["doctor"], ["doctor", "--python", "other/bin/python"], ["doctor", "--json"]):
+        out, err = call(*words, code=code)
         assert err == "" and "\x1b" not in out
     assert json.loads(out)["findings"][0]["tone"] == tone
-    assert run(["doctor", "--python", "other/bin/python"]) == code
-    assert asked == [None, None, "other/bin/python"]
+    assert asked == [None, "other/bin/python", None]
     with pytest.raises(ValueError, match="warning with hint ''"):
         CheckFinding("warning", "slow")
 
 
 @cases("python", "", f"{sys.executable}-none")
-def test_no_interpreter_is_bad_input(python: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["doctor", "--python", python]) == 2
-    out, err = capsys.readouterr()
+def test_no_interpreter_is_bad_input(python: str, call: Call) -> None:
+    out, err = call("doctor", "--python", python, code=2)
     assert out == "" and err.startswith("serve-bench: --python: ") and err.count("\n") == 1

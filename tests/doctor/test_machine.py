@@ -1,21 +1,86 @@
 """Cores, memory, files and ports of made-up machines."""
 
 import resource
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
-import pytest
 
-from serve_bench.doctor import machine
+from serve_bench.doctor import CheckFinding, machine
 from serve_bench.doctor.machine import GIB
 from serve_bench.observing import host
 from tests.cases import cases
+from tests.fixtures import Patch
 from tests.observing.test_host import write
 
-CPU = "sys/devices/system/cpu"
-WHOLE = {"cpu.max": "400000 100000"}
+Check = Callable[[Path], CheckFinding]
+CPU, CGROUP = "sys/devices/system/cpu", "sys/fs/cgroup"
+WHOLE = {f"{CGROUP}/cpu.max": "400000 100000"}
+
+
+def governors(*names: str) -> dict[str, str]:
+    """Of each core its governor; beside them that of a policy, which is no core."""
+    cores = {f"cpu{at}/cpufreq": name for at, name in enumerate(names)}
+    found = {f"{CPU}/{core}/scaling_governor": f"{name}\n" for core, name in cores.items()}
+    return found | {f"{CPU}/cpufreq/policy0/scaling_governor": "another"}
+
+
+Used = Sequence[tuple[int, str]]
+USED = [(40000, "01"), (40001, "06"), (8000, "0A")]
+USED_6 = [(40000, "06"), (40001, "06")]  # the same ports by the other protocol
+
+
+def ports(span: str, tcp: Used = (), tcp6: Used = (), reserved: str = "") -> dict[str, str]:
+    """The range of outgoing ports, and connections with these local ports and states."""
+    files = {"proc/sys/net/ipv4/ip_local_port_range": span.replace(" ", "\t")}
+    files["proc/sys/net/ipv4/ip_local_reserved_ports"] = reserved
+    for name, used in (("tcp", tcp), ("tcp6", tcp6)):
+        rows = [f"0: 0100007F:{port:04X} 0100007F:1F90 {state} 0" for port, state in used]
+        files[f"proc/net/{name}"] = "\n".join(["sl local_address rem_address st", *rows])
+    return files
+
+
+QUOTA, GOVERNOR, PORTS = machine.check_quota, machine.check_governor, machine.check_ports
+
+
+@cases(
+    "check, files, tone, text",
+    (QUOTA, {}, "unknown", "/sys/fs/cgroup shows no CPU controller"),
+    (QUOTA, {f"{CGROUP}/memory/x": ""}, "unknown", "/sys/fs/cgroup shows no CPU controller"),
+    (QUOTA, {f"{CGROUP}/cgroup.controllers": "cpu memory"}, "ok", "none set by a cgroup"),
+    (QUOTA, {f"{CGROUP}/cpu.max": "max 100000"}, "ok", "none set by a cgroup"),
+    (QUOTA, {f"{CGROUP}/cpu.max": "150000 100000"}, "warning", "1.5 of 4 cores (cgroup)"),
+    (
+        *(QUOTA, {**WHOLE, f"{CGROUP}/cpu.stat": "nr_periods 1000\nnr_throttled 3"}),
+        *("ok", "0.3 % of its periods"),
+    ),
+    (
+        *(QUOTA, {**WHOLE, f"{CGROUP}/cpu.stat": "nr_periods 1000\nnr_throttled 30"}),
+        *("warning", "3.0 % of its"),
+    ),
+    (GOVERNOR, governors(), "unknown", "no cpufreq in /sys"),
+    (GOVERNOR, governors(*["performance"] * 3), "ok", "performance on 3 of 3 cores"),
+    (
+        *(GOVERNOR, governors("performance", "schedutil", "performance")),
+        *("warning", "performance on 2 of 3 cores, s"),
+    ),
+    (PORTS, {}, "unknown", "cannot be read"),
+    (PORTS, ports("32768 60999"), "ok", "32768 to 60999: 28,232 free, 0 in use, 0 in TIME_WAIT"),
+    (PORTS, ports("32768 60999", USED, USED_6), "ok", "28,230 free, 1 in use, 1 in TIME_WAIT"),
+    (PORTS, ports("32768 38000"), "warning", "5,233 free"),
+    (PORTS, ports("15000 60999"), "warning", "46,000 free"),  # where launches draw theirs
+    (PORTS, ports("15000 60999", reserved="20000-31999"), "ok", "46,000 free"),
+    (PORTS, ports("15000 60999", reserved="20000-30000,8080"), "warning", "46,000 free"),
+)
+def test_what_files_of_the_kernel_say(
+    check: Check, files: Mapping[str, str], tone: str, text: str, tmp_path: Path, monkeypatch: Patch
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    for name, content in files.items():
+        write(tmp_path, name, content)
+    finding = check(tmp_path)
+    assert finding.tone == tone and text in finding.text, finding
 
 
 @cases(
@@ -27,7 +92,7 @@ WHOLE = {"cpu.max": "400000 100000"}
     (1, 2, "warning", "taskset"),
 )
 def test_cores(
-    usable: int, logical: int, tone: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    usable: int, logical: int, tone: str, hint: str, tmp_path: Path, monkeypatch: Patch
 ) -> None:
     write(tmp_path, "proc/cpuinfo", "model name : Fast CPU\n")
     monkeypatch.setattr(psutil, "cpu_count", lambda **_: logical)
@@ -35,41 +100,6 @@ def test_cores(
     finding = machine.check_cores(tmp_path)
     assert (finding.tone, finding.text) == (tone, f"{usable} usable of {logical}, Fast CPU")
     assert hint in finding.hint
-
-
-@cases(
-    "files, tone, text",
-    ({}, "unknown", "/sys/fs/cgroup shows no CPU controller"),
-    ({"memory/x": ""}, "unknown", "/sys/fs/cgroup shows no CPU controller"),
-    ({"cgroup.controllers": "cpu memory"}, "ok", "none set by a cgroup"),  # top of version 2
-    ({"cpu.max": "max 100000"}, "ok", "none set by a cgroup"),
-    ({"cpu.max": "150000 100000"}, "warning", "1.5 of 4 cores (cgroup)"),
-    ({**WHOLE, "cpu.stat": "nr_periods 1000\nnr_throttled 3"}, "ok", "0.3 % of its periods"),
-    ({**WHOLE, "cpu.stat": "nr_periods 1000\nnr_throttled 30"}, "warning", "3.0 % of its"),
-)
-def test_quota(
-    files: Mapping[str, str], tone: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("os.cpu_count", lambda: 4)
-    for name, content in files.items():
-        write(tmp_path, f"sys/fs/cgroup/{name}", content)
-    finding = machine.check_quota(tmp_path)
-    assert finding.tone == tone and text in finding.text
-
-
-@cases(
-    "names, tone, text",
-    ([], "unknown", "no cpufreq in /sys"),
-    (["performance"] * 3, "ok", "performance on 3 of 3 cores"),
-    (["performance", "schedutil", "performance"], "warning", "performance on 2 of 3 cores, s"),
-)
-def test_governor(names: Sequence[str], tone: str, text: str, tmp_path: Path) -> None:
-    for number, name in enumerate(names):
-        write(tmp_path, f"{CPU}/cpu{number}/cpufreq/scaling_governor", f"{name}\n")
-    write(tmp_path, f"{CPU}/cpufreq/policy0/scaling_governor", "another")
-    finding = machine.check_governor(tmp_path)
-    assert finding.tone == tone and finding.text.startswith(text)
-    assert ("cpupower" in finding.hint) == (tone == "warning")
 
 
 @cases(
@@ -84,12 +114,7 @@ def test_governor(names: Sequence[str], tone: str, text: str, tmp_path: Path) ->
     ("cpu 0 0 0 1000 0 0 0 0 9 9", "cpu 0 0 0 1097 0 0 0 3 900 0", "warning", "3 % in"),
 )
 def test_steal(
-    before: str | None,
-    after: str | None,
-    tone: str,
-    text: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    before: str | None, after: str | None, tone: str, text: str, tmp_path: Path, monkeypatch: Patch
 ) -> None:
     def watch(seconds: float) -> None:
         assert seconds == 0.5
@@ -104,7 +129,7 @@ def test_steal(
 
 
 @cases("busy, tone", (0.1, "ok"), (4.0, "ok"), (4.1, "warning"), (None, "unknown"))
-def test_busy(busy: float | None, tone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_busy(busy: float | None, tone: str, monkeypatch: Patch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 8)
     monkeypatch.setattr(host, "busy_cores", lambda: busy)
     assert machine.check_busy().tone == tone
@@ -134,7 +159,7 @@ def test_memory(
     tone: str,
     text: str,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: Patch,
 ) -> None:
     memory = SimpleNamespace(total=total * GIB, available=available * GIB)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
@@ -168,43 +193,6 @@ def test_cached_pages_of_files_count_as_free_and_the_tighter_cgroup_holds(tmp_pa
     (1024, 4096, "warning"),
     (64, 64, "failure"),  # no Ray starts
 )
-def test_files(soft: int, hard: int, tone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files(soft: int, hard: int, tone: str, monkeypatch: Patch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda which: (soft, hard))
     assert machine.check_files().tone == tone
-
-
-def table(*connections: tuple[int, str]) -> str:
-    """A /proc/net/tcp with these local ports and states."""
-    rows = [f"0: 0100007F:{port:04X} 0100007F:1F90 {state} 0" for port, state in connections]
-    return "\n".join(["sl local_address rem_address st", *rows])
-
-
-USED = [(40000, "01"), (40001, "06"), (8000, "0A")]
-USED_6 = [(40000, "06"), (40001, "06")]  # the same ports by the other protocol
-
-
-@cases(
-    "span, tcp, tcp6, reserved, tone, text",
-    ("32768 60999", [], [], "", "ok", "32768 to 60999: 28,232 free, 0 in use, 0 in TIME_WAIT"),
-    ("32768 60999", USED, USED_6, "", "ok", "28,230 free, 1 in use, 1 in TIME_WAIT"),
-    ("32768 38000", [], [], "", "warning", "5,233 free"),
-    ("15000 60999", [], [], "", "warning", "46,000 free"),  # where launches draw theirs
-    ("15000 60999", [], [], "20000-31999", "ok", "46,000 free"),
-    ("15000 60999", [], [], "20000-30000,8080", "warning", "46,000 free"),
-)
-def test_ports(
-    span: str,
-    tcp: list[tuple[int, str]],
-    tcp6: list[tuple[int, str]],
-    reserved: str,
-    tone: str,
-    text: str,
-    tmp_path: Path,
-) -> None:
-    assert machine.check_ports(tmp_path).tone == "unknown"  # what cannot be read
-    write(tmp_path, "proc/sys/net/ipv4/ip_local_port_range", span.replace(" ", "\t"))
-    write(tmp_path, "proc/sys/net/ipv4/ip_local_reserved_ports", reserved)
-    write(tmp_path, "proc/net/tcp", table(*tcp))
-    write(tmp_path, "proc/net/tcp6", table(*tcp6))
-    finding = machine.check_ports(tmp_path)
-    assert finding.tone == tone and text in finding.text, finding

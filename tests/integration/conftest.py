@@ -4,8 +4,6 @@ Each test has a TMPDIR of its own, by which all that it starts is known; other r
 do not meet it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import json
@@ -16,9 +14,12 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
 
 import psutil
 import pytest
@@ -30,6 +31,8 @@ from serve_bench.serving.server import Serving
 from serve_bench.serving.strays import _holds_file_under, _mark_of, new_run, reap
 from serve_bench.store import read
 from tests.places import begin, execute
+
+Found = TypeVar("Found")
 
 SERVE_BENCH = (sys.executable, "-m", "serve_bench")
 
@@ -49,12 +52,18 @@ def remains(place: Path | None = None) -> list[str]:
     return found
 
 
+def until(ready: Callable[[], Found], seconds: float, every_s: float = 0.1) -> Found:
+    """What `ready` gives once that is true, or when the time is over."""
+    deadline = time.monotonic() + seconds
+    while not (found := ready()) and time.monotonic() < deadline:
+        time.sleep(every_s)
+    return found
+
+
 def wait_until_clean(seconds: float = 10.0, place: Path | None = None) -> list[str]:
     """What remains after at most so many seconds; empty when all is gone."""
-    deadline = time.monotonic() + seconds
-    while (left := remains(place)) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return left
+    until(lambda: not remains(place), seconds)
+    return remains(place)
 
 
 @contextlib.contextmanager
@@ -99,6 +108,29 @@ def run_checked(
     return done
 
 
+def ended(process: subprocess.Popen[str], code: int, timeout_s: float = 120) -> str:
+    """The rest of what it writes until it ends, with this exit code."""
+    output, _ = process.communicate(timeout=timeout_s)
+    assert process.returncode == code, output
+    return output
+
+
+def reported(folder: Path, run: str) -> Any:
+    """What a report of this run says in JSON."""
+    return json.loads(run_to_end(["report", run, "--format", "json"], folder).stdout)
+
+
+def get(url: str) -> tuple[int, Any]:
+    """The status of an answer, and its content: of JSON what it says."""
+    try:
+        response = urllib.request.urlopen(url, timeout=60)
+    except urllib.error.HTTPError as error:
+        response = error
+    with response:
+        body, kind = response.read(), response.headers["content-type"]
+    return response.status, json.loads(body) if kind == "application/json" else body
+
+
 def wait_for_line(process: subprocess.Popen[str], pattern: str) -> re.Match[str]:
     """Reads the output until a line matches; fails with all that was read if none does."""
     assert process.stdout is not None
@@ -121,22 +153,20 @@ def wait_for_deploys(process: subprocess.Popen[str], folder: Path, count: int) -
     return found
 
 
+def child_of(process: subprocess.Popen[str], words: str) -> psutil.Process:
+    """The first child of serve-bench whose command line has these words."""
+    children = psutil.Process(process.pid).children()
+    return next(child for child in children if words in " ".join(child.cmdline()))
+
+
 def cluster_child(process: subprocess.Popen[str]) -> psutil.Process:
     """The process of serve-bench that holds its cluster."""
-    for child in psutil.Process(process.pid).children():
-        if "serve_bench/serving/cluster" in " ".join(child.cmdline()):
-            return child
-    raise AssertionError("no cluster child")
+    return child_of(process, "serve_bench/serving/cluster")
 
 
 def warden_of(process: subprocess.Popen[str]) -> psutil.Process:
     """The process of serve-bench that ends the run when the CLI has died."""
-    (warden,) = (
-        child
-        for child in psutil.Process(process.pid).children()
-        if "serve_bench.serving.strays" in " ".join(child.cmdline())
-    )
-    return warden
+    return child_of(process, "serve_bench.serving.strays")
 
 
 @contextlib.contextmanager
@@ -217,10 +247,8 @@ class RayNodes:
 
     def until(self, words: str, count: int, seconds: float = 20.0) -> dict[int, str]:
         """Those processes, once there are so many, or when the time is over."""
-        deadline = time.monotonic() + seconds
-        while len(found := self.running(words)) != count and time.monotonic() < deadline:
-            time.sleep(0.1)
-        return found
+        until(lambda: len(self.running(words)) == count, seconds)
+        return self.running(words)
 
     def start(self, script: str, *words: str) -> subprocess.Popen[str]:
         """Starts a script of this folder beside the cluster. It ends with its stdin."""

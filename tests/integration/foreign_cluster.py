@@ -4,8 +4,6 @@ It prints its address and its token on a line, then serves commands, one a line,
 ends: `apps` tells the names of the applications, `stop` ends Serve.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

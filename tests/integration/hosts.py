@@ -3,11 +3,8 @@ by a bridge. For tests of what is said to work on a cluster of several machines.
 
 Each host is held by a process that is the first of its pid namespace, so that all that runs on the
 host ends with it; the bridge is in a namespace of its own. A holder ends when its stdin does: after
-a SIGKILL of the test too, nothing is left. By hand: `python tests/integration/hosts.py 3` shows how
-to enter three hosts, until Ctrl-C.
+a SIGKILL of the test too, nothing is left.
 """
-
-from __future__ import annotations
 
 import os
 import signal
@@ -17,8 +14,14 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Self
 
 NETWORK = "10.77.0"
+
+ONE_PIPE: dict[str, Any] = {
+    **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT},
+    "text": True,
+}
 
 #: The first process of a host: takes in the dead, and ends with its stdin.
 HOLD = "import signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); sys.stdin.read()"
@@ -42,14 +45,7 @@ class Host:
         self, *command: str, env: Mapping[str, str] | None = None, cwd: Path | None = None
     ) -> subprocess.Popen[str]:
         """Starts a command on this host; its output is one pipe."""
-        return subprocess.Popen(
-            self.words(*command, cwd=cwd),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=env,
-        )
+        return subprocess.Popen(self.words(*command, cwd=cwd), env=env, **ONE_PIPE)
 
     def run(
         self,
@@ -59,19 +55,9 @@ class Host:
         timeout_s: float = 60.0,
     ) -> str:
         """Runs a command on this host to its end; its output. CalledProcessError when it fails."""
-        ran = subprocess.run(
-            self.words(*command, cwd=cwd),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=env,
-            timeout=timeout_s,
-            check=False,
-        )
-        if ran.returncode != 0:
-            raise subprocess.CalledProcessError(ran.returncode, command, ran.stdout)
-        return ran.stdout
+        words = self.words(*command, cwd=cwd)
+        done = subprocess.run(words, env=env, timeout=timeout_s, check=True, **ONE_PIPE)
+        return str(done.stdout)
 
 
 class Hosts:
@@ -82,7 +68,7 @@ class Hosts:
         self._switch: Host | None = None
         self.hosts: list[Host] = []
 
-    def __enter__(self) -> Hosts:
+    def __enter__(self) -> Self:
         try:
             self._switch = _hold("switch", "", ("--net",))
             self._bridge("link", "add", "br0", "type", "bridge")
@@ -172,10 +158,3 @@ def _first_of(pid: int) -> int | None:
 def _command_line(pid: int) -> bytes:
     words = Path(f"/proc/{pid}/cmdline").read_bytes()
     return b"" if words.startswith(b"unshare") else words
-
-
-if __name__ == "__main__":
-    with Hosts(int(sys.argv[1]) if len(sys.argv) > 1 else 3) as made:
-        for one in made.hosts:
-            print(f"{one.name} {one.ip}: {' '.join(one.words('bash'))}", flush=True)
-        signal.pause()

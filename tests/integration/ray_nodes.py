@@ -3,8 +3,6 @@
 Says on stdout where it is, and the pid of each node's raylet.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import threading

@@ -4,8 +4,6 @@ The environment has our wheel, as a user's would; Ray and what else is heavy it 
 installed here. What is run is what the workflow says, word for word.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -64,9 +62,7 @@ def clean(tmp_path: Path) -> Say:
     return say
 
 
-def test_the_stored_rounds_pass_on_the_same_app_and_fail_on_a_slow_one(
-    clean: Say, tmp_path: Path
-) -> None:
+def test_stored_rounds_pass_on_the_same_app_alone(clean: Say, tmp_path: Path) -> None:
     install, compare, store = commands("stored")
     installed = clean(install)
     assert installed.returncode == 0, installed.stderr
@@ -142,9 +138,6 @@ def test_a_raised_dependency_breaks_the_gate_and_is_named(
         done = clean(put)
         assert done.returncode == 0, done.stderr
 
-    planned = clean(line.replace(" >>", " --dry-run >>").replace('"$GITHUB_STEP_SUMMARY"', "plan"))
-    assert planned.returncode == 0, planned.stderr
-    assert "6 rounds" in (shop / "plan").read_text()
     quick = line.replace("--rounds 6", "--rounds 3 --quick --clients raw:8 --out run")
     measured = clean(quick.replace('"$GITHUB_STEP_SUMMARY"', "summary"))
     assert measured.returncode == 3, measured.stdout + measured.stderr

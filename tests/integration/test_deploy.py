@@ -1,8 +1,5 @@
 """deploy/ for real: `serve run` of its config, and what its Dockerfile copies, without Docker."""
 
-from __future__ import annotations
-
-import json
 import os
 import re
 import shutil
@@ -10,8 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -25,7 +20,7 @@ from serve_bench.serving.apps.dlrm_features import FORMS, features
 from serve_bench.serving.apps.dlrm_shape import Shape
 from serve_bench.serving.launch_spec import free_block
 from serve_bench.serving.strays import _mark_of
-from tests.integration.conftest import remains
+from tests.integration.conftest import get, remains, until
 from tests.places import execute
 
 ROOT: Final = Path(__file__).parent.parent.parent
@@ -37,14 +32,6 @@ UP_S: Final = 120.0
 
 #: `serve.shutdown()` waits up to 30 s for the controller (Ray 2.60).
 DOWN_S: Final = 60.0
-
-
-def get(url: str) -> tuple[int, Any]:
-    try:
-        with urllib.request.urlopen(url, timeout=30) as response:
-            return response.status, json.loads(response.read())
-    except urllib.error.HTTPError as error:
-        return error.code, json.loads(error.read())
 
 
 def config_on(port: int, folder: Path) -> Path:
@@ -98,9 +85,7 @@ def service(tmp_path: Path) -> Iterator[str]:
             for pid in processes_left():
                 os.kill(pid, signal.SIGKILL)
             raise
-    deadline = time.monotonic() + 10.0
-    while processes_left() and time.monotonic() < deadline:
-        time.sleep(0.1)
+    until(lambda: not processes_left(), 10.0)
     assert processes_left() == []
     for session in Path(os.environ["TMPDIR"]).iterdir():  # Ray keeps its logs; nothing else is ours
         shutil.rmtree(session)
@@ -128,12 +113,8 @@ def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
 
 def wait_for_replicas(wanted: Mapping[str, int]) -> None:
     """Until as many processes serve as the config says: the first answers come before."""
-    deadline = time.monotonic() + UP_S
-    found: Counter[str] = Counter()
-    while found != wanted and time.monotonic() < deadline:
-        time.sleep(0.2)
-        found = Counter(replicas())
-    assert found == wanted
+    until(lambda: Counter(replicas()) == wanted, UP_S)
+    assert Counter(replicas()) == wanted
 
 
 def replicas() -> Iterator[str]:
@@ -179,12 +160,9 @@ def values(name: str) -> list[str]:
     return [rest for word, rest in instructions() if word == name]
 
 
-def test_the_image_serves_the_app_and_keeps_the_ray_of_its_base() -> None:
+def test_the_image_keeps_the_ray_of_its_base() -> None:
     (workdir,) = values("WORKDIR")
     assert values("ENV") == [f"PYTHONPATH={workdir}"]
-    assert values("EXPOSE") == ["8000"]
-    (command,) = values("CMD")
-    assert json.loads(command) == ["serve", "run", "serve_config.yaml"]
     (install,) = values("RUN")  # the Ray of the base is kept
     assert "'ray==' + version('ray'))\" > ~/base.txt" in install and " -c ~/base.txt " in install
 
@@ -195,13 +173,11 @@ def copied(folder: Path) -> None:
         if name == "COPY":
             *sources, target = rest.split()
             for source in sources:
-                place = folder / target / ("" if (ROOT / source).is_dir() else Path(source).name)
                 if (ROOT / source).is_dir():
-                    shutil.copytree(
-                        ROOT / source, place, ignore=shutil.ignore_patterns("__pycache__")
-                    )
+                    leave = shutil.ignore_patterns("__pycache__")
+                    shutil.copytree(ROOT / source, folder / target, ignore=leave)
                 else:
-                    shutil.copy(ROOT / source, place)
+                    shutil.copy(ROOT / source, folder / target / Path(source).name)
 
 
 @pytest.mark.ray

@@ -3,8 +3,6 @@
 `scripts/bench kills` repeats this 20 times with drawn moments; here is one of each.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re
@@ -18,6 +16,7 @@ from serve_bench.store import read
 from tests.integration.conftest import (
     SHORT,
     cluster_child,
+    ended,
     run_checked,
     run_to_end,
     start,
@@ -120,8 +119,7 @@ def test_haproxy_that_ends_in_a_deploy_is_told_at_once(tmp_path: Path) -> None:
     process = start(*ARGUMENTS, "--variant", "haproxy", cwd=tmp_path)
     wait_for_line(process, r"\| deploy")
     kill_all(cluster_child(process), "haproxy")
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 1, output
+    output = ended(process, 1)
     assert re.search(r"haproxy \d+ ended during deploy", output), output
     assert "404" not in output and " answered " not in output
     (failure,) = {one.message for one in read(tmp_path / "run").failures}

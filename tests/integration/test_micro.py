@@ -1,12 +1,9 @@
 """`serve-bench micro` on a real Ray Serve: variants, proof, counts, records, resume, failures."""
 
-from __future__ import annotations
-
-import json
 import os
 import signal
 import subprocess
-from collections import Counter, defaultdict
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -17,6 +14,7 @@ from serve_bench.core.usage import BATCH_SIZE
 from serve_bench.store import read
 from tests.integration.conftest import (
     SHORT,
+    ended,
     run_checked,
     start,
     wait_for_deploys,
@@ -24,7 +22,6 @@ from tests.integration.conftest import (
     wait_for_load_worker,
     wait_until_clean,
 )
-from tests.rendering import render
 
 pytestmark = [pytest.mark.ray]
 
@@ -63,7 +60,7 @@ def test_two_cells_both_variants_all_rows_with_proof_and_exact_counts(tmp_path: 
     assert all(trial.counts.balanced and trial.counts.completed > 0 for trial in result.trials)
     # Serve's tracing is off, and a record has no waterfall.
     assert not any(trial.waterfall for trial in result.trials)
-    assert "Where the time goes" not in done.stdout
+    assert "100 connections" in done.stdout and "Where the time goes" not in done.stdout
 
     owners = {launch.variant.name: launch.proof["port_owner"] for launch in result.launches}
     assert owners["default"]["role"] == "proxy"
@@ -88,14 +85,6 @@ def test_two_cells_both_variants_all_rows_with_proof_and_exact_counts(tmp_path: 
         assert result.deploys[second].in_place and not result.deploys[first].in_place
     assert all(teardown.clean for teardown in result.teardowns)
     check_counts(result)
-    check_usage(result)
-    whole = run_checked(["report", "run", "--verbose"], tmp_path).stdout
-    assert whole.count("batches: mean size") == 6
-    assert "batches: mean size 1.00 of 16" in " ".join(whole.split())
-
-    assert "100 connections" in done.stdout and "ratio" in done.stdout
-    for format_ in ("classic", "json", "csv", "markdown"):
-        assert render(result, format_).strip()
 
 
 def check_counts(result: Result) -> None:
@@ -118,18 +107,6 @@ def check_counts(result: Result) -> None:
             assert batches.max == 1
         else:
             assert (batches.mean or 0) > 1
-
-
-def check_usage(result: Result) -> None:
-    """Who used the CPU, by role."""
-    for trial in result.trials:
-        shares: dict[str, float] = defaultdict(float)
-        for process in trial.usage["processes"]:
-            shares[process["role"]] += process["cpu_percent"]
-        front = "haproxy" if trial.variant == "optimized" else "proxy"
-        if trial.row.label == "8 clients":
-            assert shares[front] > 0 and shares["replica"] > 0, (trial.key, shares)
-        assert sum(shares.values()) < 110 * trial.usage["host"]["cores"]
 
 
 MINE = """
@@ -186,8 +163,7 @@ def test_ctrl_c_in_a_trial_prints_the_partial_table_and_resume_completes_it(tmp_
     wait_for_line(process, r"\[1/3\].*8 clients.*req/s")
     wait_for_load_worker(process.pid, 3)  # of 6.5 s: it starts and is warm in 0.5 to 2 s
     process.send_signal(signal.SIGINT)
-    rest = process.stdout.read() if process.stdout else ""
-    assert process.wait(15) == 130
+    rest = ended(process, 130, 15)
     assert wait_until_clean(1) == []
     assert "not measured" in rest and "interrupted" in rest and "--resume run" in rest
     first = read(tmp_path / "run")
@@ -203,9 +179,6 @@ def test_ctrl_c_in_a_trial_prints_the_partial_table_and_resume_completes_it(tmp_
     assert second.complete and len(second.trials) == 3
     assert not any(trial.flags.get("interrupted") for trial in second.trials)
     assert {t.started_at for t in finished} < {t.started_at for t in second.trials}
-    lines = (tmp_path / "run" / "records.jsonl").read_text().splitlines()
-    keys = [json.loads(line)["key"] for line in lines if json.loads(line)["kind"] == "trial"]
-    assert sorted(keys) == sorted([*{t.key for t in second.trials}, broken_off[0].key])
     run_checked(["micro", "--resume", "run"], tmp_path)
     assert len(read(tmp_path / "run").launches) == len(second.launches)
 
@@ -225,8 +198,7 @@ def test_parts_of_serve_that_die_in_trials_are_named_and_the_rows_doubted(tmp_pa
     # Once the replica is replaced, the first cell is deployed again; the second is the third.
     replica = kill_in_load(process, "replica", folder, deploys=1)
     raylet = kill_in_load(process, "raylet", folder, deploys=3)
-    output, _ = process.communicate(timeout=90)
-    assert process.returncode == 1, output
+    output = ended(process, 1)
     result = read(folder)
     for killed in (replica, raylet):
         assert f"{killed} ended" in output
@@ -248,19 +220,16 @@ def kill_in_load(process: subprocess.Popen[str], role: str, folder: Path, deploy
 
 
 @pytest.mark.ci
-def test_two_runs_at_once_do_not_meet_and_can_be_compared(tmp_path: Path) -> None:
+def test_two_runs_at_once_do_not_meet(tmp_path: Path) -> None:
     """And behind HAProxy large bodies, strings and the intermediate handle do no harm."""
     arguments = ("micro", *SHORT, "--num-replicas", "1", "--max-ongoing-requests", "100")
     more = (*BODIES, "--clients", "2,raw:4", "--variant", "optimized")
     both = [start(*arguments, *more, "--out", name, cwd=tmp_path) for name in ("a", "b")]
     for process in both:
-        output, _ = process.communicate(timeout=180)
-        assert process.returncode == 0, output
+        ended(process, 0, 180)
     results = [read(tmp_path / name) for name in ("a", "b")]
     assert results[0].launches[0].proof["port"] != results[1].launches[0].proof["port"]
     for result in results:
         assert len(result.trials) == 2
         for trial in result.trials:
             assert trial.counts.failed_total == 0 and trial.counts.completed > 0
-    compared = run_checked(["compare", "a", "b"], tmp_path)
-    assert "inconclusive in 2 of 2 rows" in " ".join(compared.stdout.split())  # one launch each

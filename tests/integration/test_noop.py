@@ -1,7 +1,5 @@
 """`serve-bench noop --blocking`, and what is done to a Serve that is up: wrk and ab, loads with
-traces and profiles, a sweep; and its two ends. Its warm-up figures are in test_profile.py."""
-
-from __future__ import annotations
+traces and profiles; and its two ends. Its warm-up figures are in test_profile.py."""
 
 import json
 import re
@@ -127,19 +125,12 @@ def test_requests_of_a_load_are_traced(noop: Noop, tmp_path: Path) -> None:
     (trial,) = read(tmp_path / "out").trials
     assert trial.waterfall["traced"] >= 50 and not trial.waterfall["unseen"]
     assert "HAProxy to replica" in trial.waterfall["hops"] and "Where the time goes" in done.stdout
-    run_checked(["report", "out", "--trace-out", "t.json"], tmp_path)
-    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
-    names = {one["name"] for one in events if one["ph"] == "X"}
-    assert {"request", "client to HAProxy", "user code"} <= names
 
 
 @pytest.mark.ptrace
 def test_a_load_is_repeated_with_py_spy(noop: Noop, tmp_path: Path) -> None:
     load = ["load", noop.url, "-c", "20", "-d", "1s", "--warmup", "0.2s"]
     run_checked([*load, "--profile", "proxy,replica", "--out", "run"], tmp_path)
-    told = " ".join(run_checked(["report", "run", "--verbose"], tmp_path).stdout.split())
-    assert re.search(r"cost of profiling \d process", told)
-    assert re.search(r"stacks .*\(samples\) in", told)
     result = read(tmp_path / "run")
     (trial,), (profiled,) = result.trials, result.profiled
     replicas = [one for one in profiled.profiles if one["role"] == "replica"]
@@ -147,22 +138,11 @@ def test_a_load_is_repeated_with_py_spy(noop: Noop, tmp_path: Path) -> None:
     sampled = [one["pid"] for one in trial.usage["processes"] if one["role"] == "replica"]
     assert sorted(sampled) == sorted(one["pid"] for one in replicas) == sorted(noop.replicas)
     assert all((tmp_path / "run" / one["path"]).stat().st_size for one in replicas)
-    assert f"{trial.completed_in_windows:,} requests in" in told
     as_json = run_checked([*load, "--profile", "replica", "--json", "--out", "j"], tmp_path)
     assert json.loads(as_json.stdout)
     elsewhere = run_checked(["load", "http://127.0.0.1:9/", "--profile", "replica"], tmp_path, 2)
     assert elsewhere.stderr.count("\n") == 1
     assert "no Serve of this machine listens on port 9" in elsewhere.stderr
-
-
-def test_a_sweep_climbs_until_it_grows_no_more(noop: Noop, tmp_path: Path) -> None:
-    sweep = ["sweep", "--url", f"up={noop.url}", "--users", "1,4", "--duration", "1"]
-    run_checked([*sweep, "--out", "out"], tmp_path)
-    result = read(tmp_path / "out")
-    # A step that falls below the one before is measured again.
-    assert {trial.row.connections for trial in result.trials} == {1, 4} and result.complete
-    for trial in result.trials:
-        assert trial.counts.completed > 0 and not trial.counts.failed
 
 
 @pytest.mark.external

@@ -4,8 +4,6 @@ The confusion matrix over two variants and other parameters is `scripts/bench ve
 (docs/verdicts.md). Where more than one answer is right on a host of few cores, CROWDED says so.
 """
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -19,11 +17,9 @@ from serve_bench.analysis.verdict.limits import OTHERS
 from serve_bench.core.load_spec import Timing
 from serve_bench.core.result import Trial
 from serve_bench.core.variants import BUILT_IN_VARIANTS
-from serve_bench.serving.launch_spec import LaunchSpec
-from serve_bench.serving.server import Serving
-from serve_bench.serving.strays import new_run, reap
+from serve_bench.serving.strays import new_run
 from serve_bench.store import read
-from tests.integration.conftest import own_place, run_checked
+from tests.integration.conftest import launched, own_place, run_checked
 from tests.load.test_client_bound import FAST_SERVER, pinned, running
 from tests.sheet_parts import ladders_of
 
@@ -57,14 +53,10 @@ def _leaves_nothing() -> Iterator[None]:
 def field(_leaves_nothing: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Field]:
     """A cluster of the variant, with the app on its path."""
     folder = tmp_path_factory.mktemp("planted")
-    run_id = new_run()
-    spec = LaunchSpec(BUILT_IN_VARIANTS[VARIANT], run_id, "1", folder / "ray.log")
-    with Serving(spec) as serving:
-        serving.start()
-        made = Field(serving, run_id, VARIANT, folder)
+    with launched(BUILT_IN_VARIANTS[VARIANT], folder / "ray.log") as serving:
+        made = Field(serving, serving.spec.run_id, VARIANT, folder)
         made.make_ready()
         yield made
-    reap(run_id)
 
 
 def undisturbed(field: Field, case: Case) -> list[Trial]:
@@ -118,8 +110,8 @@ def test_a_planted_collapse_is_found_at_its_row_and_a_flat_ladder_has_none(
     for trial in result.trials:
         assert trial.counts.completed == trial.row.requests and trial.counts.failed == {}
     (ladder,) = ladders_of(result)
-    assert ladder.best is not None and ladder.best.users >= 8
-    assert [step.users for step in ladder.collapses] == [24] * bool(fallen)
+    assert ladder.best is not None and ladder.best.dims["users"] >= 8
+    assert [step.dims["users"] for step in ladder.collapses] == [24] * bool(fallen)
 
 
 def test_a_client_that_takes_answers_apart_is_the_limit(tmp_path: Path) -> None:

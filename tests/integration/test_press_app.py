@@ -1,7 +1,5 @@
 """The press apps on a real Ray: handlers, log levels, batches, full queues."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import re
@@ -106,9 +104,7 @@ def scores_alone(ranker: str) -> Any:
 
 
 @pytest.mark.torch
-def test_every_handler_ranker_and_batch_gives_the_same_scores(
-    shared_serving: Callable[[str], Serving],
-) -> None:
+def test_every_handler_gives_the_same_scores(shared_serving: Callable[[str], Serving]) -> None:
     serving = shared_serving("default")
     right = scores_alone("plain")
     assert np.abs(right - scores_alone("tuned")).max() < 1e-5

@@ -1,17 +1,11 @@
 """`serve-bench press` on a real Ray: every row accounted, cut rows, log levels, the model."""
 
-from __future__ import annotations
-
-import csv
-import json
-import re
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from serve_bench.store import read
-from tests.integration.conftest import run_checked, run_to_end
+from tests.integration.conftest import run_checked
 
 pytestmark = pytest.mark.ray
 
@@ -21,7 +15,7 @@ ROWS = ["--clients", "1,4,30", "--requests-per-client", "40", "--max-row-seconds
 @pytest.mark.ci
 def test_two_log_levels_in_one_cluster_with_every_row_accounted(tmp_path: Path) -> None:
     command = ["press", "--app", "noop", "--log-level", "DEBUG,ERROR", *ROWS]
-    ran = run_checked([*command, "--log-requests", "all.csv", "--out", "r"], tmp_path)
+    run_checked([*command, "--out", "r"], tmp_path)
     result = read(tmp_path / "r")
     assert len(result.launches) == 1 and result.failures == ()
     first, second = result.deploys
@@ -30,34 +24,18 @@ def test_two_log_levels_in_one_cluster_with_every_row_accounted(tmp_path: Path) 
         assert deploy.proof["log_level"]["proxy"] == level
         assert set(deploy.proof["log_level"]["replicas"]) == {level}
         assert deploy.settled["completed"] > 10 and deploy.settled["p50_ns"] > 0
-    runs = Counter((one.cell["log_level"], one.row.connections) for one in result.trials)
-    assert {at for at in runs} == {
+    assert {(one.cell["log_level"], one.row.connections) for one in result.trials} == {
         (level, clients) for level in ("DEBUG", "ERROR") for clients in (1, 4, 30)
     }
-    logged: Counter[tuple[str, str]] = Counter()
-    with (tmp_path / "all.csv").open() as file:
-        for line in csv.DictReader(file):
-            logged[line["trial"], line["error"]] += 1
     for trial in result.trials:
         counts, asked = trial.counts, trial.row.connections * 40
         ended = counts.completed + counts.failed_total
         assert trial.row.requests == asked and trial.flags["cut"] == (ended < asked)
-        assert logged[trial.key, ""] == counts.completed > 0 == counts.failed_total
-        span = trial.seconds["connecting"] + trial.seconds["measured"]
-        (qps,) = trial.metrics["throughput"].windows or ()
-        assert qps == pytest.approx(
-            trial.completed_in_windows / span, rel=1e-4
-        )  # of whole microseconds
+        assert counts.completed > 0 == counts.failed_total
         assert trial.usage["processes"] and sum(trial.served.values()) >= counts.completed
     assert all(one.flags["cut"] for one in result.trials if one.row.connections == 30)
-    assert re.search(r"(DEBUG|ERROR) serves (at )?most", ran.stdout)
     classic = run_checked(["report", "r", "--format", "classic"], tmp_path).stdout
     assert "json_1_200000_1_40" in classic
-    shown = run_to_end(["report", "r", "--format", "json"], tmp_path)
-    levels = [row["dims"]["log_level"] for row in json.loads(shown.stdout)["rows"]]
-    assert [levels.count(level) for level in ("DEBUG", "ERROR")] == [
-        sum(runs[level, clients] for clients in (1, 4, 30)) for level in ("DEBUG", "ERROR")
-    ]
     run_checked(["press", "--resume", "r"], tmp_path)
     assert len(read(tmp_path / "r").launches) == 1
 

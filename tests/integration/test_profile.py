@@ -1,7 +1,5 @@
 """See inside a real Ray Serve: a known hot function, `micro --profile`, and what cannot be seen."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import math
@@ -154,26 +152,6 @@ def by_chance(readings: Iterable[Reading]) -> float:
     return 400.0 * math.sqrt(sum(0.1 * 0.9 / reading.samples for reading in readings))
 
 
-@pytest.mark.long
-def test_resuming_with_profile_adds_the_missing_profiles_alone(tmp_path: Path) -> None:
-    cell = ("--num-replicas", "1", "--max-ongoing-requests", "100", "--clients", "2,raw:8")
-    run_checked(["micro", *SHORT, *cell, "--out", "run"], tmp_path)
-    profile = ["micro", "--resume", "run", "--profile", "proxy,replica"]
-    planned = run_to_end([*profile, "--dry-run"], tmp_path)
-    assert "2 trials" in planned.stdout and "2 of them profiled repetitions" in planned.stdout
-    again = run_checked(profile, tmp_path)
-    assert "[2/2]" in again.stderr and "/4]" not in again.stderr
-    lines = (tmp_path / "run" / "records.jsonl").read_text().splitlines()
-    trials = [json.loads(line) for line in lines if json.loads(line)["kind"] == "trial"]
-    assert [trial["flags"].get("profiled", False) for trial in trials] == [False, False, True, True]
-    result = read(tmp_path / "run")
-    for trial in result.profiled:
-        assert kept_profiles(trial, tmp_path / "run") == {"proxy", "replica"}
-    nothing = run_to_end(profile, tmp_path)
-    launches = len(read(tmp_path / "run").launches)
-    assert nothing.returncode == 0 and launches == len(result.launches) == 2
-
-
 def kept_profiles(trial: Trial, run: Path) -> set[str]:
     """Whose stacks were kept."""
     kept = [one for one in trial.profiles if "failed" not in one]
@@ -188,14 +166,8 @@ def test_noop_prints_its_warm_up_repeats_it_with_py_spy_and_exits(tmp_path: Path
     """And knows what each replica took; without samples, none are kept."""
     line = "noop --num-replicas 2 --num-queries 200 --port 0 --profile replica --no-sample"
     done = run_checked(f"{line} --out run", tmp_path)
-    assert re.search(r"count 200\b", done.stdout)
-    for name in ("mean", "std", "min", "p50", "p90", "p95", "p99", "max"):
-        assert re.search(rf"^ +{name} +[0-9.]+ ms$", done.stdout, re.MULTILINE), done.stdout
+    assert re.search(r"^ +p99 +[0-9.]+ ms$", done.stdout, re.MULTILINE), done.stdout
     assert re.search(r"url: http://127\.0\.0\.1:\d+/noop", done.stdout)
-    assert re.search(
-        r"profiled, variant default: cost of profiling 2 processes: .* requests/s .*, same launch",
-        done.stdout,
-    )
     result = read(tmp_path / "run")
     (trial,) = result.trials
     assert len(trial.served) == 2 and sum(trial.served.values()) == 200
@@ -233,7 +205,7 @@ def test_micro_with_profiles_samples_and_metrics_behind_haproxy(tmp_path: Path) 
     """Of `default`: profiles above, samples in test_micro.py, metrics in test_press_run.py."""
     cell = "--num-replicas 1 --max-ongoing-requests 100 --clients 8 --window-seconds 0.7"
     looks = "--variant optimized --profile proxy,replica --serve-metrics --out run"
-    done = run_checked(["micro", *SHORT, *cell.split(), *looks.split()], tmp_path)
+    run_checked(["micro", *SHORT, *cell.split(), *looks.split()], tmp_path)
     result = read(tmp_path / "run")
     assert len(result.trials) == len(result.profiled) == 1 and result.complete
     for trial in (*result.trials, *result.profiled):
@@ -246,16 +218,6 @@ def test_micro_with_profiles_samples_and_metrics_behind_haproxy(tmp_path: Path) 
             assert taken["requests"] == trial.client["total"]["completed"]
     assert {trial.serve_metrics["status"] for trial in result.trials} <= {"fresh", "stale"}
 
-    whole = run_checked(["report", "run", "--verbose"], tmp_path).stdout
-    words = " ".join(whole.split())
-    assert words.count("cost of profiling") == 1 and "same launch" in words
-    assert "CPU by process" in whole and "% of a core" in whole
-    plain = [trial.metrics["throughput"].windows for trial in result.trials]
-    measured = re.findall(r"^8 clients +([\d,.]+) ± ", done.stdout, re.MULTILINE)
-    for windows, shown in zip(plain, measured, strict=True):
-        assert windows is not None
-        mean = float(shown.replace(",", ""))
-        assert mean == pytest.approx(sum(windows) / 3, rel=0.01)
     for trial in result.profiled:
         assert "replica" in kept_profiles(trial, tmp_path / "run")
     samples = (tmp_path / "run" / "samples.jsonl").read_text()

@@ -1,6 +1,4 @@
-"""Protocols on a real Serve: rows of streams and of gRPC beside HTTP, and a load of a chat app."""
-
-from __future__ import annotations
+"""Protocols on a real Serve: rows of streams and of gRPC beside HTTP, handles, and own apps."""
 
 import json
 import shutil
@@ -30,8 +28,7 @@ STAND_IN = Path(__file__).parent.parent.parent / "examples" / "chat" / "stand_in
 
 TEXT = Path(__file__).parent.parent.parent / "examples" / "grpc"
 
-FIRST_MS, GAP_MS, TOKENS = 50.0, 10.0, 20
-"""As the stand-in is set."""
+TOKENS = 20
 
 CLIENTS = {"http": "raw", "stream": "raw", "grpc": "grpc", "handle": "handle"}
 
@@ -64,9 +61,6 @@ def test_rows_of_all_protocols(tmp_path: Path) -> None:
         assert merged([trial], "ttft").count == requests
         assert merged([trial], "itl").count == requests * (each - 1)
         assert trial.client["events"] > 0
-    shown = " ".join(run_checked("report out --verbose", tmp_path).stdout.split())
-    for word in ("handle-stream of 4", "grpc-stream of 4", "TTFT", "events/s", "Service level"):
-        assert word in shown
 
 
 @pytest.mark.long
@@ -198,12 +192,12 @@ def test_an_app_of_ones_own_that_streams(tmp_path: Path) -> None:
     assert not trial.client["notes"]
 
 
-@pytest.mark.long
+@pytest.mark.ci
 def test_an_app_of_ones_own_completes_chats(tmp_path: Path) -> None:
     shutil.copy(STAND_IN, tmp_path)
     words = ["run", "stand_in.py:app", "--openai", "--model", "stand-in", "--quick"]
     words += ["--input-tokens", "30,5", "--output-tokens", f"{TOKENS}", "--clients", "raw:2,raw:4"]
-    done = run_checked([*words, "--slo", "ttft_p50=10s", "--out", "out"], tmp_path)
+    run_checked([*words, "--slo", "ttft_p50=10s", "--out", "out"], tmp_path)
     trials = read(tmp_path / "out").trials
     assert len(trials) == 2
     for trial in trials:
@@ -212,9 +206,6 @@ def test_an_app_of_ones_own_completes_chats(tmp_path: Path) -> None:
         assert merged([trial], "itl").count == requests * (TOKENS - 1)
         assert tokens["answer"] == tokens["requests"] * TOKENS
         assert 20 < tokens["prompt"] / tokens["requests"] < 40
-    text = " ".join(done.stdout.split())
-    for word in ("tokens/s of answers", "TTFT p50", "prompts of 30 ± 5 tokens, answers up to 20"):
-        assert word in text
     # A row that is missing is measured again, with the same chats.
     records = tmp_path / "out" / "records.jsonl"
     lines = records.read_text().splitlines(keepends=True)
@@ -234,7 +225,7 @@ def test_an_app_of_ones_own_is_asked_by_grpc(tmp_path: Path) -> None:
     words += ["--variant", "default,optimized"]
     for protocol, method, events in (("grpc", "Upper", 0), ("grpc-stream", "Words", 4)):
         route = ["--protocol", protocol, "--route", f"/examples.Text/{method}"]
-        done = run_checked([*words, *route, "--out", protocol], tmp_path)
+        run_checked([*words, *route, "--out", protocol], tmp_path)
         result = read(tmp_path / protocol)
         assert not result.failures and len(result.trials) == 2
         for trial in result.trials:
@@ -242,9 +233,6 @@ def test_an_app_of_ones_own_is_asked_by_grpc(tmp_path: Path) -> None:
             assert trial.counts.completed > 0 and not trial.counts.failed
             if events:
                 assert merged([trial], "itl").count == trial.counts.completed * (events - 1)
-        assert f"request /examples.Text/{method} with a message of 19 bytes" in " ".join(
-            done.stdout.split()
-        )
 
 
 @pytest.mark.ci
@@ -259,30 +247,3 @@ def test_an_app_without_the_method_is_refused_at_its_deploy(tmp_path: Path) -> N
     (failure,) = read(tmp_path / "out").failures
     assert "/examples.Text/Upper on port" in failure.message
     assert "Tried to call a method 'Upper' that does not exist" in failure.message
-
-
-@pytest.mark.ci
-def test_a_load_of_an_openai_compatible_app_counts_tokens(
-    tmp_path: Path, shared_serving: Callable[[str], Serving]
-) -> None:
-    asked = Asked(CHAT, "POST", (("content-type", "application/json"),), json.dumps(BODY).encode())
-    app = own_spec(own_app(f"{STAND_IN}:app", "TARGET", asked=asked))
-    serving = shared_serving("default")
-    put_on_path(serving, STAND_IN)
-    serving.deploy(app, {})
-    line = f"load {serving.url} --openai --model stand-in -c 4 -d 3s --output-tokens {TOKENS}"
-    more = "--input-tokens 30 --slo ttft_p50=10s,itl_p50=10s --out out"
-    done = run_checked(f"{line} {more}", tmp_path)
-    (trial,) = read(tmp_path / "out").trials
-    requests = trial.counts.completed
-    assert requests > 0 and not trial.counts.failed
-    assert merged([trial], "itl").count == requests * (TOKENS - 1)
-    tokens = trial.client["tokens"]
-    assert tokens["answer"] == tokens["requests"] * TOKENS
-    assert tokens["prompt"] == tokens["requests"] * 30
-    # The first token is due FIRST_MS after the request, the last TOKENS - 1 gaps later: nothing can
-    # be faster. How much slower it is on a busy host is not tested.
-    first, whole = (merged([trial], name).percentile(0.5) for name in ("ttft", "latency"))
-    assert first is not None and first >= FIRST_MS * 1e6
-    assert whole is not None and whole >= (FIRST_MS + (TOKENS - 1) * GAP_MS) * 1e6
-    assert "per request 20 of the answer, 30 of the prompt" in " ".join(done.stdout.split())

@@ -1,7 +1,5 @@
 """The plugin on a real Ray Serve: one cluster for several apps, its proof, its end by Ctrl-C."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -11,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import wait_for_line, wait_until_clean
+from tests.places import begin
 
 pytestmark = [pytest.mark.ray]
 
@@ -71,20 +70,11 @@ def test_one_cluster_for_a_session_and_nothing_after_ctrl_c(tmp_path: Path) -> N
     (tmp_path / "test_it.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     plugins = ("-p", "serve_bench.pytest_plugin", "-p", "pytest_benchmark.plugin")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pytest", "-vs", *plugins, "-p", "no:cacheprovider"],
-        cwd=tmp_path,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={
-            # pytest-benchmark makes no rounds where it takes itself for a worker of xdist.
-            **{k: v for k, v in os.environ.items() if not k.startswith("PYTEST_XDIST")},
-            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-            "PYTEST_DEBUG_TEMPROOT": str(tmp_path),
-        },
-    )
+    # pytest-benchmark makes no rounds where it takes itself for a worker of xdist.
+    env = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_XDIST")}
+    env |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_DEBUG_TEMPROOT": str(tmp_path)}
+    words = (sys.executable, "-m", "pytest", "-vs", *plugins, "-p", "no:cacheprovider")
+    process = begin(*words, cwd=tmp_path, env=env, stderr=subprocess.STDOUT)
     seen = wait_for_line(process, "endless|FAILED|ERROR").group()
     process.send_signal(signal.SIGINT)
     rest = process.communicate(timeout=60)[0]

@@ -1,11 +1,6 @@
 """The recommendation service on a real Ray: declarative deploys, both rankers, small tables."""
 
-from __future__ import annotations
-
-import json
 import re
-import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +14,7 @@ from serve_bench.core.usage import counts_of
 from serve_bench.serving.apps.dlrm_features import FORMS, features
 from serve_bench.serving.apps.dlrm_shape import Shape
 from serve_bench.serving.server import Serving
+from tests.integration.conftest import get, until
 
 pytestmark = [pytest.mark.ray, pytest.mark.torch]
 
@@ -68,15 +64,6 @@ def scores_alone(ranker: str) -> Any:
     return np.array(model.score([form(*features(user, SHAPE, SEED)) for user in USERS]))
 
 
-def get(url: str) -> tuple[int, Any]:
-    try:
-        with urllib.request.urlopen(url, timeout=60) as response:
-            assert response.headers["content-type"] == "application/json"
-            return response.status, json.loads(response.read())
-    except urllib.error.HTTPError as error:
-        return error.code, error.read()
-
-
 def answered_directly(url: str) -> bool:
     """Whether it was not FastAPI that wrote the scores: it writes some with 17 digits, not 9."""
     with urllib.request.urlopen(url, timeout=60) as response:
@@ -108,7 +95,7 @@ def test_both_rankers_serve_the_scores_of_the_model_and_answer_and_refuse_alike(
     first, *others = told
     assert [status for status, _ in first] == [422] * len(BAD)
     for _, content in first:
-        (detail,) = json.loads(content)["detail"]
+        (detail,) = content["detail"]
         assert detail["loc"] == ["query", "user_id"]
     assert all(other == first for other in others)
 
@@ -149,13 +136,13 @@ def refuses_as_serve_does(serving: Serving, ranker: str) -> None:
     spec = spec_of(ranker, 50, 0.2)
     spec["deployments"][0] |= {"max_ongoing_requests": 1, "max_queued_requests": 1}
     serving._ask("deploy", spec, 180)
-    statuses: set[int] = set()
-    deadline = time.monotonic() + 15
-    while statuses != {200, 503} and time.monotonic() < deadline:  # the ingress is told after it
+
+    def statuses() -> set[int]:
         with ThreadPoolExecutor(24) as pool:
             answers = pool.map(get, [f"{serving.url}/recsys/?user_id=7"] * 24)
-            statuses = {status for status, _ in answers}
-    assert statuses == {200, 503}
+            return {status for status, _ in answers}
+
+    assert until(lambda: statuses() == {200, 503}, 15)  # the ingress is told after it
 
 
 def batch_size_changes_in_place(serving: Serving, pid: int) -> None:
@@ -169,33 +156,25 @@ def batch_size_changes_in_place(serving: Serving, pid: int) -> None:
     assert {k: v for k, v in after.items() if k > 1} == {k: v for k, v in before.items() if k > 1}
 
 
-def scope(query: bytes, **other: Any) -> dict[str, Any]:
-    usual = {"type": "http", "method": "GET", "root_path": "/recsys", "path": "/recsys/"}
-    return usual | {"query_string": query} | other
-
-
 @pytest.mark.parametrize(
-    ("asked", "user"),
+    ("query", "other", "user"),
     [
-        (scope(b"user_id=7"), 7),
-        (scope(b"user_id=-12"), -12),
-        (scope(b"user_id=0", path="/", root_path=""), 0),
-        (scope(b"user_id=999999999999999999"), 10**18 - 1),
-        (scope(b"user_id=-0"), None),
-        (scope(b"user_id=07"), None),
-        (scope(b"user_id=7\n"), None),
-        (scope(b"user_id=7&user_id=8"), None),
-        (scope(b"user_id=" + b"9" * 19), None),
-        (scope("user_id=\u0667".encode()), None),
-        (scope(b""), None),
-        (scope(b"user_id=7", method="HEAD"), None),
-        (scope(b"user_id=7", path="/recsys/docs"), None),
-        ({"type": "lifespan"}, None),
+        (b"user_id=7", {}, 7),
+        (b"user_id=-12", {}, -12),
+        (b"user_id=0", {"path": "/", "root_path": ""}, 0),
+        (b"user_id=999999999999999999", {}, 10**18 - 1),
+        *((b"user_id=" + wrong, {}, None) for wrong in (b"-0", b"07", b"7\n", b"7&user_id=8")),
+        *((b"user_id=" + wrong, {}, None) for wrong in (b"9" * 19, "\u0667".encode())),
+        (b"", {}, None),
+        (b"user_id=7", {"method": "HEAD"}, None),
+        (b"user_id=7", {"path": "/recsys/docs"}, None),
+        (b"", {"type": "lifespan"}, None),
     ],
 )
 def test_only_the_usual_request_is_answered_without_fastapi(
-    asked: dict[str, Any], user: int | None
+    query: bytes, other: dict[str, Any], user: int | None
 ) -> None:
     from serve_bench.serving.apps.recsys import usual_user
 
-    assert usual_user(asked) == user
+    usual = {"type": "http", "method": "GET", "root_path": "/recsys", "path": "/recsys/"}
+    assert usual_user({**usual, "query_string": query, **other}) == user

@@ -4,16 +4,12 @@ A policy of a fixed time makes the latencies known. Bounds are those of arithmet
 observer waits for cannot be shorter than what the agent does meanwhile.
 """
 
-from __future__ import annotations
-
 import json
-import math
 import os
 import signal
 import statistics
 import subprocess
 import time
-from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -21,13 +17,10 @@ from typing import Any
 import psutil
 import pytest
 
-from serve_bench.benchmarks.rpc.lens import LENS, METRICS, SHARES
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Result, Trial
 from serve_bench.store import read
-from serve_bench.view.document import ReportOptions
-from serve_bench.view.lens import look
-from tests.integration.conftest import run_checked, start, wait_until_clean, warden_of
+from tests.integration.conftest import ended, run_checked, start, wait_until_clean, warden_of
 
 TORCH = [pytest.mark.torch]
 RAY = [pytest.mark.torch, pytest.mark.ray]
@@ -59,7 +52,6 @@ def check_whole(result: Result, folder: Path) -> None:
     for trial in result.trials:
         check_records(trial, raw_of(trial, folder))
         assert trial.usage["processes"]
-    check_figures(result, folder)
 
 
 def median_wait_ns(episodes: list[dict[str, Any]]) -> float:
@@ -125,34 +117,6 @@ def check_records(trial: Trial, episodes: list[dict[str, Any]]) -> None:
     assert trial.client["policy"] == f"fixed {POLICY_MS} ms" and trial.client["memory_bytes"] > 0
 
 
-def nearest_rank(values: list[float], share: int) -> float:
-    return sorted(values)[math.ceil(share / 100 * len(values)) - 1]
-
-
-def check_figures(result: Result, folder: Path) -> None:
-    """The four metrics, from each latency by their definition."""
-    rows = look(result, ReportOptions(), LENS).view.rows
-    assert [row.dims["batch"] for row in rows] == [True, False]
-    for row in rows:
-        (trial,) = row.trials
-        episodes = raw_of(trial, folder)
-        agent = [value for one in episodes for value in one["agent_latency_ns"]]
-        calls = [value for one in episodes for value in chain(*one["observer_latency_ns"])]
-        samples = [
-            agent,
-            [1e9 * row.dims["batch_size"] / value for value in agent],
-            calls,
-            [1e9 / value for value in calls],
-        ]
-        assert row.value("agent_latency_count") == len(agent)
-        assert row.value("latency_count") == len(calls)
-        for metric, values in zip(METRICS, samples, strict=True):
-            assert row.value(f"{metric}_mean") == pytest.approx(statistics.fmean(values), rel=1e-3)
-            for name, share in SHARES.items():
-                known = pytest.approx(nearest_rank(values, share), rel=1e-3)
-                assert row.value(f"{metric}_{name}") == known, (metric, name)
-
-
 def wait_for_episodes(process: subprocess.Popen[str], folder: Path, world: int, least: int) -> Any:
     """Waits until so many episodes of the n-th world are measured; gives who is in it."""
     deadline = time.monotonic() + 100
@@ -186,8 +150,7 @@ def test_who_is_killed_is_named_and_resume_gives_the_figures_that_arithmetic_say
     # The world without batch is measured all the same, and there the agent is killed.
     told = wait_for_episodes(process, folder, 2, 2)
     os.kill(told["agent"], signal.SIGKILL)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 1, output
+    output = ended(process, 1)
     assert wait_until_clean(10) == []
     assert "incomplete; resume: serve-bench rpc --resume r" in output
     result = read(folder)
@@ -224,39 +187,28 @@ def alive(pid: int) -> bool:
         return False
 
 
-def sigkill(process: subprocess.Popen[str]) -> None:
-    process.kill()
-
-
-def sigkill_with_warden(process: subprocess.Popen[str]) -> None:
-    """Nobody is left to end the launch but its own program, which is in an episode."""
-    warden_of(process).kill()
-    process.kill()
-
-
-def ctrl_c(process: subprocess.Popen[str]) -> None:
-    process.send_signal(signal.SIGINT)
-
-
 @pytest.mark.parametrize(
     ("backend", "end", "code"),
     [
-        pytest.param("torch", sigkill, -9, marks=TORCH, id="torch-sigkill"),
-        pytest.param("torch", sigkill_with_warden, -9, marks=TORCH, id="torch-sigkill-both"),
-        pytest.param("torch", ctrl_c, 130, marks=TORCH, id="torch-ctrl-c"),
-        pytest.param("ray", sigkill, -9, marks=RAY, id="ray-sigkill"),
-        pytest.param("ray", sigkill_with_warden, -9, marks=RAY, id="ray-sigkill-both"),
-        pytest.param("serve", ctrl_c, 130, marks=LONG, id="serve-ctrl-c"),
+        pytest.param("torch", "cli", -9, marks=TORCH, id="torch-sigkill"),
+        pytest.param("torch", "both", -9, marks=TORCH, id="torch-sigkill-both"),
+        pytest.param("torch", "ctrl-c", 130, marks=TORCH, id="torch-ctrl-c"),
+        pytest.param("ray", "cli", -9, marks=RAY, id="ray-sigkill"),
+        pytest.param("ray", "both", -9, marks=RAY, id="ray-sigkill-both"),
+        pytest.param("serve", "ctrl-c", 130, marks=LONG, id="serve-ctrl-c"),
     ],
 )
 def test_an_end_from_outside_leaves_nothing_and_loses_no_whole_episode(
-    backend: str, end: Callable[[subprocess.Popen[str]], None], code: int, tmp_path: Path
+    backend: str, end: str, code: int, tmp_path: Path
 ) -> None:
+    """`both`: nobody is left to end the launch but its own program, which is in an episode."""
     folder = tmp_path / "r"
     command = [*BREAKS, "--backend", backend, "--episodes", "1000", "--out", "r"]
     process = start(*command, cwd=tmp_path)
     told = wait_for_episodes(process, folder, 1, 3)
-    end(process)
+    if end == "both":
+        warden_of(process).kill()
+    process.send_signal(signal.SIGINT if end == "ctrl-c" else signal.SIGKILL)
     output, _ = process.communicate(timeout=60)
     assert wait_until_clean(10) == []
     assert not any(alive(pid) for pid in (told["agent"], *told["observers"]))

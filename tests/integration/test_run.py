@@ -1,7 +1,5 @@
 """serve-bench run: the user's own app on a real Ray, its options swept and proven."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
@@ -20,7 +18,7 @@ def test_an_app_is_swept_and_each_option_proven(tmp_path: Path) -> None:
     """The example's suite file, from a folder of the user's, then the same run gone on with."""
     shutil.copytree(EXAMPLE, tmp_path / "mine")
     out = tmp_path / "out"
-    done = run_checked(["run", "mine/shop.toml", "--quick", "--out", str(out)], tmp_path)
+    run_checked(["run", "mine/shop.toml", "--quick", "--out", str(out)], tmp_path)
     result = read(out)
     assert len(result.trials) == 4 and not result.failures
     assert all(one.counts.completed > 0 and not one.counts.failed for one in result.trials)
@@ -36,12 +34,9 @@ def test_an_app_is_swept_and_each_option_proven(tmp_path: Path) -> None:
         assert {one["ray_actor_options.num_cpus"] for one in rankers} == {0.5}
         assert [one["deployment"] for one in replicas].count("Shop") == 1
     assert [one.in_place for one in result.deploys][1:] == [True] * 3
-    best, text = "has the highest throughput: ", " ".join
-    assert best in text(done.stdout.split()) and "limited by" in done.stdout
     unnamed = run_checked(["run", "--resume", str(out)], tmp_path, 2)  # a record alone runs no app
     assert "the app mine/shop.py:app" in unnamed.stderr
-    again = run_checked(["run", "mine/shop.toml", "--quick", "--resume", str(out)], tmp_path)
-    assert best in text(again.stdout.split()), again.stderr
+    run_checked(["run", "mine/shop.toml", "--quick", "--resume", str(out)], tmp_path)
     assert len(read(out).trials) == 4  # nothing was left to be measured
 
 
@@ -74,15 +69,6 @@ def test_a_typed_builder_of_a_file_in_a_package_is_built_for_each_argument(tmp_p
     assert [deploy.cell["args.copies"] for deploy in deploys] == ["1", "2"]
     assert [len(deploy.proof["replicas"]) for deploy in deploys] == [1, 2]
     assert {deploy.proof["import_path"] for deploy in deploys} == {"pkg.my-app:typed"}
-
-
-@pytest.mark.long
-def test_an_answer_that_is_no_success_is_told_before_any_load(tmp_path: Path) -> None:
-    shutil.copytree(EXAMPLE, tmp_path / "mine")
-    arguments = ["run", "mine/shop.py:app", "--route", "/rank", "--body", "{}", "--quick"]
-    done = run_checked([*arguments, "--out", "out"], tmp_path, 1)
-    assert "POST /rank on port" in done.stdout and "answered 422" in done.stdout
-    assert not read(tmp_path / "out").trials
 
 
 HELPER = """

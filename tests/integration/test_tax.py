@@ -1,20 +1,11 @@
 """`serve-bench tax` on a real Ray Serve: layers, an own app of FastAPI, a kill."""
 
-from __future__ import annotations
-
-import json
 from pathlib import Path
 
 import pytest
 
 from serve_bench.store import read
-from tests.integration.conftest import (
-    run_checked,
-    run_to_end,
-    start,
-    wait_for_line,
-    wait_until_clean,
-)
+from tests.integration.conftest import reported, run_checked, start, wait_for_line, wait_until_clean
 
 pytestmark = [pytest.mark.alone, pytest.mark.ray]
 
@@ -60,9 +51,8 @@ composed = Composed.bind(1, inner=Plain.bind())
 def test_layers_of_the_no_op_are_measured_in_one_round(tmp_path: Path) -> None:
     asked = ["--layers", "uvicorn,fastapi,handle,default", "--clients", "raw:4"]
     run_checked(["tax", *asked, *QUICK], tmp_path, timeout_s=200)
-    shown = run_to_end(["report", "run", "--format", "json"], tmp_path)
-    data = json.loads(shown.stdout)
-    layers = {point["dims"]["layer"]: point["figures"] for point in data["points"]}
+    points = reported(tmp_path, "run")["points"]
+    layers = {point["dims"]["layer"]: point["figures"] for point in points}
     rates = {name: figures["throughput"]["value"] for name, figures in layers.items()}
     assert rates["uvicorn"] > rates["default"] and rates["fastapi"] > rates["default"]
     cpu = {name: {key for key in layer if "way_cpu." in key} for name, layer in layers.items()}

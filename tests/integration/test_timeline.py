@@ -1,14 +1,11 @@
 """`serve-bench timeline` on a real Ray Serve: autoscaling, and faults and deploys under load."""
 
-from __future__ import annotations
-
-import json
 from pathlib import Path
 
 import pytest
 
 from serve_bench.store import read
-from tests.integration.conftest import run_checked, run_to_end, wait_until_clean
+from tests.integration.conftest import reported, run_checked, wait_until_clean
 
 pytestmark = [pytest.mark.ray]
 
@@ -33,8 +30,7 @@ def test_faults_on_the_clock(tmp_path: Path) -> None:
     known = [one["pids"] for one in course["changes"] if len(one["pids"]) == 3]
     assert killed["pid"] in known[0], "Serve said that it ran"
     assert not set(known[0]) & set(known[-1]), "all replicas are new at the end"
-    shown = run_to_end(["report", "run", "--format", "json"], tmp_path)
-    events = {point["dims"].get("what") for point in json.loads(shown.stdout)["points"]}
+    events = {point["dims"].get("what") for point in reported(tmp_path, "run")["points"]}
     assert {"kill replica Elastic", "replica killed", "replica ready", "stop replica"} <= events
     assert all(one.clean for one in result.teardowns) and wait_until_clean(1) == []
 

@@ -1,8 +1,5 @@
 """Traced requests on a real Serve: hops of every kind, that add up, and nothing left behind."""
 
-from __future__ import annotations
-
-import json
 import re
 from pathlib import Path
 
@@ -62,7 +59,7 @@ app = Front.bind(Down.bind(), Last.bind())
 def test_the_hops_of_an_app_with_calls_and_a_batch(tmp_path: Path) -> None:
     (tmp_path / "way.py").write_text(APP)
     line = "run way.py:app --trace 10% --clients raw:1 --windows 4 --window-seconds 1"
-    done = run_checked(f"{line} --variant default,optimized --out out --format json", tmp_path)
+    run_checked(f"{line} --variant default,optimized --out out", tmp_path)
     result = read(tmp_path / "out")
     assert len(result.trials) == 2
     for trial in result.trials:
@@ -86,8 +83,6 @@ def test_the_hops_of_an_app_with_calls_and_a_batch(tmp_path: Path) -> None:
         assert ("HAProxy to client" in mean_ms) == (trial.variant == "optimized")
         assert ("proxy" in mean_ms) == ("router" in mean_ms) == (trial.variant == "default")
         assert "Down: router" in mean_ms
-    row = json.loads(done.stdout)["rows"][0]
-    assert row["trials"]["1"]["waterfall"] == result.trials[0].waterfall
 
 
 @pytest.mark.long

@@ -1,7 +1,5 @@
 """`serve-bench versus` on a real Ray Serve: two clusters at once, the verdict, and their end."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 
@@ -9,8 +7,7 @@ import pytest
 
 from serve_bench.core.result import Result
 from serve_bench.store import read
-from tests.integration.conftest import run_checked, start, wait_for_line, wait_until_clean
-from tests.rendering import render
+from tests.integration.conftest import ended, run_checked, start, wait_for_line, wait_until_clean
 
 pytestmark = [pytest.mark.alone, pytest.mark.ray]
 
@@ -21,8 +18,7 @@ def test_default_against_optimized_broken_off_settled_and_gone_on_with(tmp_path:
     process = start(*line, "--rounds", "6", "--fail-on", "slower", "--out", "run", cwd=tmp_path)
     wait_for_line(process, r"round 2, .*deploy")
     process.send_signal(signal.SIGINT)
-    rest = process.stdout.read() if process.stdout else ""
-    assert process.wait(30) == 130, rest
+    rest = ended(process, 130, 30)
     assert wait_until_clean(1) == []
     assert "interrupted" in rest and "--resume run" in rest
     first = read(tmp_path / "run")
@@ -35,8 +31,6 @@ def test_default_against_optimized_broken_off_settled_and_gone_on_with(tmp_path:
     assert result.stop is not None and result.stop.why == "settled"
     rounds = result.stop.after_round
     assert 3 <= rounds < 6 and {one.round for one in result.trials} == {*range(1, rounds + 1)}
-    whole = run_checked(["report", "run", "--verbose"], tmp_path).stdout
-    assert f"settled after {rounds} of at most 6 rounds" in " ".join(whole.split())
     of_whole = {one.launch for one in result.trials}
     assert len(of_whole) == 2 * rounds
     # Both of a round were up at once, on ports of their own; the second round swapped them.
@@ -50,12 +44,7 @@ def test_default_against_optimized_broken_off_settled_and_gone_on_with(tmp_path:
     owners = {one.variant.name: one.proof["port_owner"]["role"] for one in result.launches}
     assert owners == {"default": "proxy", "optimized": "haproxy"}
     check_sliced(result)
-    for format_ in ("json", "csv", "markdown"):
-        assert render(result, format_).strip()
-
-    again = run_checked(["versus", "--resume", "run"], tmp_path)
-    assert "--rounds +6 adds rounds" in again.stderr
-    assert len(read(tmp_path / "run").launches) == len(launches) and wait_until_clean(1) == []
+    assert wait_until_clean(1) == []
 
 
 def check_sliced(result: Result) -> None:
@@ -87,18 +76,3 @@ def test_a_kill_leaves_neither_side(tmp_path: Path) -> None:
     process.send_signal(signal.SIGKILL)
     process.wait(10)
     assert wait_until_clean(15) == []
-
-
-BROKEN = """
-[variants.broken.env]
-RAY_SERVE_THROUGHPUT_OPTIMISED = 1
-"""
-
-
-@pytest.mark.ci
-def test_a_side_that_does_not_start_ends_its_rounds(tmp_path: Path) -> None:
-    (tmp_path / "mine.toml").write_text(BROKEN)
-    line = ["versus", "--a", "default", "--b", "broken", "--suite", "./mine.toml", "--rounds", "1"]
-    done = run_checked(line, tmp_path, 1)
-    assert "knows no flag RAY_SERVE_THROUGHPUT_OPTIMISED" in done.stderr
-    assert "resume: the same command line with --resume" in done.stderr

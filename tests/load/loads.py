@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import cycle, pairwise
 from typing import Any, Final
 
 import pytest
@@ -21,7 +22,7 @@ from serve_bench.load.request_log import RequestLog
 from serve_bench.load.tally import MEASURE, Shared, Tally
 from serve_bench.load.worker import make_engine
 from serve_bench.load.workers import shares
-from tests.servers import FAILURES, KnownServer
+from tests.servers import FAILURES, KnownServer, Script
 
 TIMING = Timing(windows=1, window_s=3600.0)
 
@@ -44,6 +45,18 @@ class Ends:
             tell(due, sent, now, status)
 
         engine.tally.success = success
+
+
+def split(data: bytes, cuts: list[int]) -> list[bytes]:
+    """The data in pieces, cut at these places."""
+    at = sorted({cut % (len(data) + 1) for cut in cuts} | {0, len(data)})
+    return [data[a:b] for a, b in pairwise(at)]
+
+
+def mixed(every: int) -> Script:
+    """Every so many requests one misbehaves, each time in another way."""
+    kinds = cycle(sorted(FAILURES))
+    return lambda number: next(kinds) if number % every == every - 1 else "ok"
 
 
 def injected_failures(server: KnownServer) -> Counter[str]:
@@ -96,6 +109,19 @@ def check_log(log: RequestLog, result: LoadResult) -> None:
     assert ends == sorted(ends) and all(row.start_ns >= 0 for row in rows)
     assert result.in_windows is not None
     assert sum(end > result.duration_s * 1e9 for end in ends) <= result.in_windows.in_flight
+
+
+@contextmanager
+def timed_here(
+    load: Load, windows: int, window_s: float, after_ns: int
+) -> Iterator[tuple[dict[str, Any], Shared]]:
+    """What an engine in this process reports that measures `after_ns` after it began."""
+    with engine_here(load, windows, window_s) as (engine, shared):
+        engine.connect()
+        start = time.perf_counter_ns()
+        shared.words[MEASURE] = start + after_ns
+        engine.run(start, 500_000_000)
+        yield engine.tally.report(), shared
 
 
 @contextmanager

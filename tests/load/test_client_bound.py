@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
@@ -18,6 +18,7 @@ from serve_bench.core.request_spec import Request
 from serve_bench.load.driver import drive_load
 from tests.cases import cases
 from tests.load.loads import CLIENTS
+from tests.places import begin
 from tests.servers import serving
 
 pytestmark = pytest.mark.alone
@@ -38,22 +39,15 @@ async def main():
 asyncio.run(main())
 """
 
-HOG = "while True: pass"
-
 
 @contextmanager
 def running(code: str, core: int) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", code],
-        stdout=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: os.sched_setaffinity(0, {core}),
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
+    pin = lambda: os.sched_setaffinity(0, {core})  # noqa: E731
+    with begin(sys.executable, "-c", code, preexec_fn=pin) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 @contextmanager
@@ -72,6 +66,15 @@ def cores() -> tuple[int, int]:
     """A core for the client and one for the server (the same one on a machine with one)."""
     allowed = sorted(os.sched_getaffinity(0))
     return allowed[-1], allowed[0]
+
+
+@contextmanager
+def hogging(hogs: int, core: int) -> Iterator[None]:
+    """So many processes that use up this core."""
+    with ExitStack() as stack:
+        for _ in range(hogs):
+            stack.enter_context(running("while True: pass", core))
+        yield
 
 
 def verdict_on(url: str, core: int, body: bytes, client: Client) -> ClientVerdict:
@@ -103,13 +106,3 @@ def test_a_slow_server_leaves_it_idle(cores: tuple[int, int], hogs: int, client:
         verdict = verdict_on(server.url, cores[0], b"ok", client)
     assert not verdict.client_bound, verdict.reasons
     assert verdict.pickup_p50_ns is None or verdict.pickup_p50_ns < 10e6
-
-
-@contextmanager
-def hogging(hogs: int, core: int) -> Iterator[None]:
-    """So many processes that use up this core."""
-    if not hogs:
-        yield
-        return
-    with running(HOG, core), hogging(hogs - 1, core):
-        yield

@@ -14,30 +14,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve_bench.core.histogram import bounded, slot, slot_middle
-from serve_bench.core.load_result import LoadResult, Progress
-from serve_bench.core.load_spec import Client, Load, Timing
+from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.request_spec import Request
-from serve_bench.core.schema import built, plain
 from serve_bench.load import connection
 from serve_bench.load.connection import lacking_ports
 from serve_bench.load.driver import drive_load
-from serve_bench.load.failures import BrokenAccount, LoadInterrupted
+from serve_bench.load.failures import BrokenAccount
 from serve_bench.load.request_log import CUT, UNSENT, LoggedRequest, Notes, RequestLog, StreamTimes
 from serve_bench.load.tally import NEVER
 from tests import servers
 from tests.cases import cases
-from tests.load.loads import TIMING, check_log, run_here
-from tests.servers import KnownServer, serving
+from tests.load.loads import TIMING, check_log, injected_failures, mixed, run_here
+from tests.servers import serving
 
 pytestmark = pytest.mark.process
 
-ROOT = Path(__file__).parents[2]
 EACH = 6
-
-
-def by_connection(server: KnownServer) -> list[int]:
-    """How many requests came on each connection."""
-    return sorted(Counter(exchange.peer for exchange in server.log).values())
+SHORT = Timing(0.2, 0.2, windows=3, window_s=0.2)
 
 
 @pytest.fixture
@@ -59,7 +52,7 @@ def unfair(monkeypatch: pytest.MonkeyPatch) -> str:
 def test_each_connection_sends_its_own_requests(unfair: str) -> None:
     with serving(servers.always(unfair)) as server:
         result = run_here(Load(Request(server.url), connections=5, each=EACH))
-    assert by_connection(server) == [EACH] * 5
+    assert [*Counter(exchange.peer for exchange in server.log).values()] == [EACH] * 5
     assert result.total.completed == 5 * EACH == sum(result.windows)
     assert result.window_s == result.duration_s < 3600
     assert result.reconnects == 0 and server.connections == 6  # and the one that tried the address
@@ -85,33 +78,6 @@ def test_a_connection_that_is_done_is_not_opened_again(action: str, keepalive: b
         assert result.reconnects == 4 * (EACH - 1)
 
 
-@cases("client", "raw", "aiohttp")
-def test_a_rejection_is_a_class_of_its_own(client: Client) -> None:
-    limit: dict[str, Any] = {"each": EACH} if client == "raw" else {"count": 4 * EACH}
-    answers = ("ok", "error503", "error500", "ok", "error429", "error500")
-    with serving(lambda number: answers[number % 6]) as server:
-        result = run_here(Load(Request(server.url), client=client, connections=4, **limit))
-        expected = run_here(
-            Load(Request(server.url, expect_status=(200, 429, 500, 503)), connections=4, count=24)
-        )
-    assert result.total.failed == {"rejected": 8, "status": 8}
-    assert result.total.completed == 8
-    assert result.status_codes == {200: 8, 429: 4, 500: 8, 503: 4}
-    assert expected.total.failed == {} and expected.total.completed == 24
-
-
-def test_failures_are_requests_of_their_connection() -> None:
-    kinds = sorted(servers.FAILURES)
-    log = RequestLog()
-    with serving(lambda number: kinds[number // 2 % len(kinds)] if number % 2 else "ok") as server:
-        load = Load(Request(server.url, expect_body=b"ok"), connections=3, each=20, timeout_s=0.3)
-        result = drive_load(load, TIMING, log=log)
-    assert len(server.log) == 60 == result.total.sent
-    assert Counter(row.client for row in log.rows()) == dict.fromkeys(range(3), 20)
-    assert result.total.completed == server.actions["ok"] == 30
-    assert set(result.total.failed) == set(servers.FAILURES.values())
-
-
 def test_a_server_that_goes_away_fails_each_connections_requests() -> None:
     """Also what a connection could not even begin to send counts as one of its own."""
     log = RequestLog()
@@ -134,17 +100,6 @@ def test_a_server_that_goes_away_fails_each_connections_requests() -> None:
     assert result.total.failed == {"reset": 3, "connect": 9} and result.total.sent == 12
     assert Counter(row.client for row in log.rows()) == dict.fromkeys(range(3), 4)
     check_log(log, result)
-
-
-def test_workers_with_uneven_connections() -> None:
-    with serving() as server:
-        load = Load(Request(server.url), connections=5, processes=2, each=EACH)
-        result = drive_load(load, TIMING)
-    assert [worker.connections for worker in result.workers] == [3, 2]
-    assert by_connection(server) == [EACH] * 5
-    assert result.total.completed == 5 * EACH and result.total.in_flight == 0
-    assert 0 < result.connecting_s < result.time_to_connect_s
-    assert built(LoadResult, plain(result), "it") == result
 
 
 def test_time_ends_a_load_that_is_not_done() -> None:
@@ -177,42 +132,45 @@ def test_time_ends_a_load_that_is_not_done() -> None:
     ({"each": 40}, TIMING),
     ({"each": 40, "retries": 1}, TIMING),
     ({"count": 250}, TIMING),
-    ({}, Timing(0.2, 0.2, windows=3, window_s=0.2)),
-    ({"rate": 300.0, "max_connections": 30}, Timing(0.2, 0.2, windows=3, window_s=0.2)),
-    ({"client": "aiohttp"}, Timing(0.2, 0.2, windows=3, window_s=0.2)),
-    (
-        {"client": "aiohttp", "rate": 300.0, "max_connections": 30},
-        Timing(0.2, 0.2, windows=3, window_s=0.2),
-    ),
+    ({"count": 250, "rate": 2000.0, "max_connections": 30}, TIMING),
+    ({}, SHORT),
+    ({"rate": 300.0, "max_connections": 30}, SHORT),
+    ({"client": "aiohttp"}, SHORT),
+    ({"client": "aiohttp", "rate": 300.0, "max_connections": 30}, SHORT),
 )
-def test_the_log_agrees_with_the_account(options: dict[str, Any], timing: Timing) -> None:
-    kinds = sorted(servers.FAILURES)
-    script = lambda number: kinds[number // 7 % len(kinds)] if number % 7 == 6 else "ok"  # noqa: E731
+def test_log_account_and_server_agree(options: dict[str, Any], timing: Timing) -> None:
+    """From the warm-up to the drain, through two workers, by number and by time: nothing is lost
+    where one part meets the next, and each failure has the class of what the server did."""
     log = RequestLog()
-    with serving(script, delay_s=0.001) as server:
+    with serving(mixed(7), delay_s=0.001) as server:
         request = Request(server.url, expect_body=b"ok")
-        load = Load(request, connections=6, processes=2, timeout_s=0.3, **options)
+        load = Load(request, connections=5, processes=2, timeout_s=0.3, **options)
         result = drive_load(load, timing, log=log)
     rows = list(log.rows())
     assert result.measured.completed > 100 and len(rows) == len(log)
-    assert result.retried if "retries" in options else result.measured.failed
     check_log(log, result)
+    expected = injected_failures(server)
+    assert result.total.in_flight == 0
+    if "retries" in options:
+        assert result.retried
+    else:
+        assert result.total.failed == expected and expected.total() >= 10
+        assert result.total.completed == server.actions["ok"]
+        assert result.total.sent == len(server.log)
+        assert result.failed_latency.count == result.measured.failed_total
+    if "count" in options:
+        assert result.total.sent == 250  # with a rate the last is due then:
+        assert result.duration_s >= 249 / options.get("rate", 1e9) - 0.01
     if "each" in options:
-        assert Counter(row.client for row in rows) == dict.fromkeys(range(6), 40)
-
-
-def test_an_interrupted_load_hands_over_its_log() -> None:
-    def interrupt(progress: Progress) -> None:
-        if progress.phase == "measure":
-            raise KeyboardInterrupt
-
-    log = RequestLog()
-    with serving(delay_s=0.001) as server:
-        load = Load(Request(server.url), connections=3, processes=2, each=100_000)
-        with pytest.raises(LoadInterrupted) as caught:
-            drive_load(load, Timing(windows=1, window_s=60.0), on_progress=interrupt, log=log)
-    assert caught.value.result.measured.completed > 10
-    check_log(log, caught.value.result)
+        assert Counter(row.client for row in rows) == dict.fromkeys(range(5), 40)
+        assert [worker.connections for worker in result.workers] == [3, 2]
+        assert 0 < result.connecting_s < result.time_to_connect_s
+    if "each" in options and not result.retried:
+        times = result.failed_times
+        assert set(result.examples) == {"rejected" if kind == "503" else kind for kind in times}
+        assert all(text.isprintable() for text in result.examples.values())
+        assert {"500", "503"} < set(times) and not {"status", "rejected"} & set(times)
+        assert sum(histogram.count for histogram in times.values()) == expected.total()
 
 
 def test_a_log_is_of_our_own_clients_and_leaves_nothing_open() -> None:

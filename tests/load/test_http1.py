@@ -1,29 +1,24 @@
 """Framing without I/O: every kind of response, split everywhere, and by hypothesis."""
 
 import asyncio
-import socket
+import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from httptools import HttpParserError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serve_bench.core.load_spec import Load
+from serve_bench.core.load_spec import Client, Load, Streaming
 from serve_bench.core.request_spec import Request
 from serve_bench.load import http1
-from serve_bench.load.aiohttp_client import AiohttpEngine
-from serve_bench.load.connection import Address
 from serve_bench.load.failures import describe_seen
 from serve_bench.load.http1 import OTHER, PLAIN, WAITING, ResponseFramer
-from serve_bench.load.pacing import WorkerShare
-from serve_bench.load.tally import Shared, Tally
 from tests import servers
 from tests.cases import cases
-from tests.load.loads import run_here
+from tests.load.loads import run_here, split
 
 URL = "http://127.0.0.1:8000/noop"
 CL = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -121,12 +116,6 @@ def responses(draw: st.DrawFn) -> tuple[bytes, int, bytes, str]:
     return interim + b"\r\n".join(lines) + b"\r\n\r\n" + wire, status, body, ending
 
 
-def split(data: bytes, cuts: list[int]) -> list[bytes]:
-    """The data in pieces, cut at these places."""
-    at = sorted({cut % (len(data) + 1) for cut in cuts} | {0, len(data)})
-    return [data[a:b] for a, b in pairwise(at)]
-
-
 @given(responses(), st.lists(st.integers(0, 10_000), max_size=8))
 def test_any_split_frames(response: tuple[bytes, int, bytes, str], cuts: list[int]) -> None:
     data, status, body, ending = response
@@ -181,7 +170,7 @@ def test_a_header_of_the_request_replaces_the_default() -> None:
 @settings(max_examples=60, deadline=None)
 @given(responses(), st.lists(st.integers(0, 10_000), max_size=4))
 def test_raw_and_aiohttp_frame_alike(
-    clients_read: Callable[[list[bytes], bool], list[tuple[str | None, int]]],
+    clients_read: Callable[[list[bytes], bool], list[tuple[Any, ...]]],
     response: tuple[bytes, int, bytes, str],
     cuts: list[int],
 ) -> None:
@@ -218,27 +207,30 @@ def test_every_response_is_charged_to_its_own_request(client: Any, action: str) 
 
 
 @cases("client", "raw", "aiohttp")
-def test_bytes_on_an_idle_connection_end_it_and_no_request(client: Any) -> None:
-    """A surplus that comes when nothing is asked: nobody's answer, and not that of the next."""
+@cases("action", "close_later", "surplus_later")
+def test_what_ends_an_idle_connection_fails_no_request(
+    client: Any, action: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end, and a surplus that comes when nothing is asked: nobody's answer, and not that of the
+    next."""
 
-    async def later(writer: asyncio.StreamWriter) -> bool:
+    async def surplus_later(writer: asyncio.StreamWriter) -> bool:
         writer.write(servers.OK)
         await asyncio.sleep(0.01)
         writer.write(b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n")
         await writer.drain()
         return True
 
-    servers.ACTIONS["later"] = later
-    with servers.serving(servers.every(2, "later")) as server:
+    monkeypatch.setitem(servers.ACTIONS, "surplus_later", surplus_later)
+    with servers.serving(servers.every(2, action)) as server:
         load = Load(Request(server.url), client=client, count=10, rate=20.0, timeout_s=5.0)
         result = run_here(load)
-    del servers.ACTIONS["later"]
     assert (result.total.completed, result.total.failed) == (10, {})
-    assert result.reconnects == 5 - (server.log[-1].action == "later")
+    assert len(server.log) == 10 and result.reconnects == 5 - (server.log[-1].action == action)
 
 
 @pytest.fixture(scope="module")
-def clients_read() -> Iterator[Callable[[list[bytes], bool], list[tuple[str | None, int]]]]:
+def clients_read() -> Iterator[Callable[[list[bytes], bool], list[tuple[Any, ...]]]]:
     """Sends the pieces from a real server; what each client makes of them: (class, status)."""
     pieces: list[bytes] = []
     keep = True
@@ -253,23 +245,16 @@ def clients_read() -> Iterator[Callable[[list[bytes], bool], list[tuple[str | No
 
     servers.ACTIONS["scripted"] = scripted
     with servers.serving(servers.always("scripted")) as server:
-        load = Load(Request(server.url, expect_body=b"ok"), client="aiohttp", timeout_s=5.0)
-        address = Address(socket.AF_INET, ("127.0.0.1", server.port))
-        engine = AiohttpEngine(load, address, WorkerShare(0, 1, 1, 1, None))
-        engine.tally = Tally(Shared.create(1), 0, 1, 1, None, lambda: ([], []))
-        engine.connect()
+        load = Load(Request(server.url, expect_body=b"ok"), count=1, timeout_s=5.0)
 
-        def reads(given: list[bytes], kept: bool) -> list[tuple[str | None, int]]:
+        def reads(given: list[bytes], kept: bool) -> list[tuple[Any, ...]]:
             nonlocal keep
             pieces[:], keep = given, kept
-            result = run_here(replace(load, client="raw", count=1))
-            (status,) = result.status_codes  # one whole response, whatever it was judged
-            tried = engine._attempt(engine._clients[0], engine._draw())
-            by_aiohttp = engine._loop.run_until_complete(tried)
-            return [(next(iter(result.total.failed), None), status), by_aiohttp]
+            results = [run_here(load), run_here(replace(load, client="aiohttp"))]
+            # One whole response, whatever it was judged.
+            return [(next(iter(one.total.failed), None), *one.status_codes) for one in results]
 
         yield reads
-        engine.close()
     del servers.ACTIONS["scripted"]
 
 
@@ -282,3 +267,46 @@ def test_what_is_shown_of_an_answer_is_short_and_has_no_secrets_of_the_request()
     assert "\\x1b[31m" in text and ", text x" in text and text.endswith("...")
     assert not any(hidden in text for hidden in ("abc", "top-secret", "my body", "id=1"))
     assert describe_seen(b"\xff\r\n", Request("http://a")) == "\\xff\\r\\n"
+
+
+#: Answers that do not end: what is kept of them is bounded, and the request fails by its class.
+OK: Final = b"HTTP/1.1 200 OK\r\n"
+FULL: Final = b"a" * (1 << 16)
+BLOCKS: Final = 640
+"""Of them an answer has 42 MB, and more where they are repeated in it."""
+
+SSE: Final = {"streaming": Streaming()}
+CHAT: Final = {"streaming": Streaming(openai=True)}
+EXPECT: Final = {"expect_body": b"a" * 100_000}
+LENGTH: Final = b"%sConnection: close\r\nContent-Length: %d\r\n\r\n" % (OK, BLOCKS << 16)
+TRAILERS: Final = OK + b"Transfer-Encoding: chunked\r\n\r\n9\r\ndata: x\n\n\r\n0\r\nx-a: "
+
+
+@cases(
+    "asked, start, block, failure",
+    ({}, OK, b"x-a: %s\r\n" % FULL, "too-large"),
+    ({}, OK + b"x-a: ", FULL, "too-large"),
+    ({}, b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 2600, "too-large"),
+    (EXPECT, LENGTH, FULL, "body"),
+    (SSE, OK + b"\r\ndata: ", FULL, "too-large"),
+    (SSE, OK + b"\r\n", b"data: %s\n" % FULL, "too-large"),
+    (SSE, TRAILERS, FULL, "too-large"),
+    (CHAT, OK + b'\r\ndata: {"choices":[{"delta":{"content":"', FULL, "too-large"),
+)
+@cases("client", "raw", "aiohttp")
+def test_an_endless_answer_is_given_up(
+    client: Client, asked: dict[str, Any], start: bytes, block: bytes, failure: str
+) -> None:
+    if "streaming" in asked:  # by the raw client alone
+        client = "raw"
+    steps = [(0.0, start or block), *[(0.0, block)] * BLOCKS, (0.0, b"")]
+    with servers.serving(steps=lambda number: steps) as server:
+        request = Request(server.url, expect_body=asked.get("expect_body"))
+        streaming = asked.get("streaming")
+        load = Load(request, client=client, streaming=streaming, connections=3, count=6)
+        tracemalloc.start()
+        result = run_here(load)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert result.total.failed == {failure: 6} and result.total.sent == 6
+    assert peak < 80e6

@@ -79,22 +79,21 @@ def test_a_slice_waits_until_the_time_out_of_its_last_request_has_been_seen() ->
     """Time-outs are looked for every 0.1 s: a request sent at the end meets its own that late."""
     drains: list[int] = []
 
-    class Engine:
-        def __init__(self, timeout_s: float) -> None:
-            self.load = load_of("http://127.0.0.1:1/", timeout_s=timeout_s)
-            nothing = lambda _: None  # noqa: E731
-            self.tally = SimpleNamespace(
-                completed=0, failed={}, last_ns=0, begin_slices=nothing, end_slices=nothing
-            )
+    def run_slice(length_ns: int, drain_ns: int) -> int:
+        drains.append(drain_ns)
+        return 0
 
-        def run_slice(self, length_ns: int, drain_ns: int) -> int:
-            drains.append(drain_ns)
-            return 0
+    def engine(timeout_s: float) -> Any:
+        nothing = lambda _: None  # noqa: E731
+        tally = SimpleNamespace(
+            completed=0, failed={}, last_ns=0, begin_slices=nothing, end_slices=nothing
+        )
+        load = load_of("http://127.0.0.1:1/", timeout_s=timeout_s)
+        return SimpleNamespace(load=load, tally=tally, run_slice=run_slice)
 
     for drain_s, waited_s in ((None, 3), (1.0, 1)):
         plan = Slices(pairs=1, warmup_s=0.0, drain_s=drain_s)
-        engines: Any = [Engine(2.0), Engine(3.0)]
-        run_slices(engines, plan, 0)
+        run_slices([engine(2.0), engine(3.0)], plan, 0)
         assert drains == [waited_s * 1_000_000_000 + LATE_NS] * 2
         drains.clear()
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from serve_bench.core.histogram import Histogram
-from serve_bench.core.load_spec import Client, Load, Stage, Timing
+from serve_bench.core.load_spec import Client, Load, Timing
 from serve_bench.core.request_spec import Request
 from serve_bench.load.driver import drive_load
 from serve_bench.load.merge import added_share
-from serve_bench.load.tally import MEASURE, PARTS
+from serve_bench.load.tally import PARTS
 from tests.cases import cases
-from tests.load.loads import CLIENTS, Ends, engine_here, run_here
+from tests.load.loads import CLIENTS, Ends, run_here, timed_here
 from tests.servers import KnownServer, serving
 
 pytestmark = pytest.mark.alone
@@ -43,9 +43,11 @@ def once(since: float) -> float:
 STALLS: dict[str, Callable[[float], float]] = {"once": once, "periodic": periodic}
 
 
-def numbered(count: int) -> dict[str, Any]:
+def numbered(server: KnownServer, client: Client, count: int, **pace: Any) -> Load:
     """Each request carries its number, so that the server's log tells which one it was."""
-    return {"method": "POST", "bodies": tuple(b"%d" % k for k in range(count))}
+    bodies = tuple(b"%d" % k for k in range(count))
+    request = Request(server.url, method="POST", bodies=bodies, expect_body=b"ok")
+    return Load(request, client=client, count=count, **pace)
 
 
 def at(values: list[float], q: float) -> float:
@@ -99,15 +101,8 @@ def times_of(
 def test_a_stall_is_seen_by_everything_due_in_it(client: Client, most: int, stall: str) -> None:
     count, ends = int(RATE * 2 * PERIOD_S), Ends()
     with serving(stall=STALLS[stall]) as server:
-        load = Load(
-            Request(server.url, expect_body=b"ok", **numbered(count)),
-            client=client,
-            connections=4,
-            max_connections=most,
-            rate=RATE,
-            count=count,
-        )
-        result = run_here(load, ends.note)
+        pace = {"connections": 4, "max_connections": most, "rate": RATE}
+        result = run_here(numbered(server, client, count, **pace), ends.note)
     assert result.measured.failed == {}
     truth, late = times_of(server, ends, RATE)
     check_against(result.latency, truth, late, (0.5, 0.9, 0.99))
@@ -137,37 +132,12 @@ def test_latency_is_the_servers_time(client: Client, loop: str, slow: str) -> No
     pace: dict[str, Any] = {"rate": 100.0, "max_connections": 20} if loop == "open" else {}
     how: dict[str, Any] = {"delay_s": 0.02} if slow == "delay" else {"accept_delay_s": 0.1}
     with serving(**how) as server:
-        load = Load(
-            Request(server.url, expect_body=b"ok", **numbered(count)),
-            client=client,
-            connections=1,
-            count=count,
-            **pace,
-        )
-        result = run_here(load, ends.note)
+        result = run_here(numbered(server, client, count, connections=1, **pace), ends.note)
     truth, late = times_of(server, ends, pace.get("rate"))
     assert min(late) >= 0
     check_against(result.latency, truth, late, (0.5, 0.9, 1.0))
     slowest = result.latency.percentile(0.5 if slow == "delay" else 1.0)
     assert slowest is not None and slowest > (20e6 if slow == "delay" else 50e6)
-
-
-@pytest.mark.parametrize("client", CLIENTS)
-def test_what_cannot_be_sent_is_counted(client: Client) -> None:
-    rate = 200.0
-    with serving(delay_s=0.02) as server:
-        request = Request(server.url)
-        load = Load(request, client=client, connections=1, rate=rate)
-        result = drive_load(load, Timing(windows=1, window_s=0.5, drain_s=0.8, **NOW))
-    due = rate * (result.warmup.seconds + 0.5)
-    assert result.total.sent + result.total.unsent == pytest.approx(due, abs=2)
-    assert result.total.unsent > due / 4
-    assert result.total.sent == len(server.log)
-    assert result.measured.balanced and result.total.balanced
-    # Each waited for the one before it: 50 a second are served of 200 that are due, those of the
-    # warm-up first. The service time is the server's own.
-    assert result.latency.mean is not None and result.service_time.mean is not None
-    assert result.latency.mean - result.service_time.mean > 0.1e9
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -184,45 +154,21 @@ def test_connections_grow_with_the_need(client: Client) -> None:
     assert result.measured.failed == {}
 
 
-def test_stages_begin_with_the_first_window() -> None:
-    stages = (Stage(100.0, 0.3), Stage(400.0, 0.3))
-    with serving() as server:
-        load = Load(Request(server.url), connections=8, stages=stages)
-        result = drive_load(load, Timing(windows=2, window_s=0.3, **NOW))
-    assert result.windows[0] == pytest.approx(30, abs=3)
-    assert result.measured.sent == 150
-
-
 @pytest.mark.parametrize("client", CLIENTS)
 def test_what_was_due_is_begun_by_a_client_that_slept(client: Client) -> None:
     with serving() as server:
         load = Load(Request(server.url), client=client, connections=8, rate=200.0)
-        with engine_here(load, 1, 0.4) as (engine, shared):
-            engine.connect()
-            start = time.perf_counter_ns()
-            shared.words[MEASURE] = start + 60_000_000
-            former = signal.signal(signal.SIGALRM, lambda *_: time.sleep(0.3))
-            signal.setitimer(signal.ITIMER_REAL, 0.3)  # until 0.6 s; the window ends at 0.46 s
-            try:
-                engine.run(start, 500_000_000)
-            finally:
-                signal.signal(signal.SIGALRM, former)
-            cohort = engine.tally.report()["cohort"]
-            # aiohttp's are sent by tasks that run after the window has been closed: in either part.
-            late = [shared.read(0, part, "send_lag").percentile(1.0) or 0 for part in PARTS]
+        former = signal.signal(signal.SIGALRM, lambda *_: time.sleep(0.3))
+        signal.setitimer(signal.ITIMER_REAL, 0.3)  # until 0.6 s; the window ends at 0.46 s
+        try:
+            with timed_here(load, 1, 0.4, 60_000_000) as (report, shared):
+                cohort = report["cohort"]
+                # aiohttp's are sent by tasks that run after the window was closed: in either part.
+                late = [shared.read(0, part, "send_lag").percentile(1.0) or 0 for part in PARTS]
+        finally:
+            signal.signal(signal.SIGALRM, former)
     assert cohort["sent"] == cohort["completed"] == 80  # 0.4 s at 200 a second
     assert max(late) > 0.1e9  # and their lateness is on record
-
-
-@pytest.mark.parametrize("client", CLIENTS)
-def test_a_count_is_kept_by_several_workers(client: Client) -> None:
-    with serving() as server:
-        load = Load(
-            Request(server.url), client=client, connections=4, processes=2, rate=300.0, count=61
-        )
-        result = drive_load(load, Timing(windows=1, window_s=30.0))
-    assert result.total.sent == 61 == len(server.log)
-    assert result.duration_s >= 60 / 300 - 0.01  # the last one is due then, and ends the load
 
 
 def test_spinning_sends_on_time_and_says_so() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from serve_bench.core.load_spec import Arrivals, Stage
 from serve_bench.load.pacing import due_times, segments
+from tests.cases import cases
 
 ENDLESS = Stage(1000.0, 1e9)
 
@@ -32,30 +33,15 @@ def test_workers_share_a_constant_rate_without_a_gap(n: int, rate: float, ramp: 
     assert sorted(t for part in parts for t in part) == whole
 
 
-def test_stages_follow_each_other() -> None:
-    times = list(due_times([Stage(100.0, 1.0), Stage(500.0, 1.0)]))
-    assert len(times) == 600
-    assert sum(1 for t in times if t < 1e9) == 100
-    assert {round((b - a) / 1e6) for a, b in pairwise(times[:100])} == {10}
-    assert {round((b - a) / 1e6) for a, b in pairwise(times[100:])} == {2}
-    assert times[-1] < 2e9
-
-
-def test_a_ramp_climbs_linearly() -> None:
-    stages = [Stage(100.0, 1.0), Stage(300.0, 2.0)]
-    times = list(due_times(stages, ramp=True))
-    assert len(times) == 100 + 400  # 1 s at 100, then 2 s at 200 in the mean
-    # N(t) in the ramp is 100 + 100 t + 50 t^2, and the k-th request is due when N(t) = k.
-    for k in (100, 150, 250, 499):
+@cases("first, then", (100, 300), (300, 100))
+def test_a_ramp_is_linear(first: int, then: int) -> None:
+    """1 s at the first rate, then 2 s at 200 requests/s in the mean."""
+    times = list(due_times([Stage(first, 1.0), Stage(then, 2.0)], ramp=True))
+    assert len(times) == first + 400
+    # In the ramp N(t) = first (1 + t) + (then - first) / 4 t^2; the k-th is due when N(t) = k.
+    for k in (first, first + 50, first + 150, first + 399):
         t = times[k] / 1e9 - 1
-        assert 100 + 100 * t + 50 * t * t == pytest.approx(k, abs=1e-3)
-
-
-def test_a_ramp_may_fall() -> None:
-    times = list(due_times([Stage(300.0, 1.0), Stage(100.0, 2.0)], ramp=True))
-    assert len(times) == 300 + 400
-    gaps = [b - a for a, b in pairwise(times[300:])]
-    assert gaps == sorted(gaps)
+        assert first * (1 + t) + (then - first) / 4 * t * t == pytest.approx(k, abs=1e-3)
 
 
 def test_poisson_gaps_are_exponential() -> None:

@@ -5,7 +5,6 @@ loop of the one that each connection had sent. How many are due in it is bounded
 a busy host moves the stall, which the server counts from its first request.
 """
 
-import json
 from dataclasses import replace
 from typing import Any, Final
 
@@ -26,7 +25,6 @@ from serve_bench.core.result import Metric, PlannedTrial, Result, Row, Run, Tria
 from serve_bench.load.driver import drive_load, drive_slices
 from serve_bench.view.blocks import latency_curve
 from tests.load.test_combine import a_result
-from tests.rendering import render
 from tests.servers import serving
 
 pytestmark = pytest.mark.process
@@ -114,16 +112,7 @@ def test_a_row_that_was_not_answered_says_so_in_every_figure() -> None:
     (side,) = rows_of(Result(run, trials=(trial,)), "url").values()
     assert side.failed_share >= waiting / 160
     assert "lower-bound" in {one.code for one in doubts_of("A", side, {})}
-    page = json.loads(render(Result(run, trials=(trial,)), "json"))
-    (one,) = page["rows"][0]["trials"].values()
-    account = one["requests"]
-    assert account["unanswered"] == account["in_flight"] + account["not_sent"] == waiting
-    assert result.in_windows is not None and account["mean_in_flight"] == result.mean_in_flight
-    assert account["in_windows"]["in_flight"] == result.in_windows.in_flight > 0
-    text = render(Result(run, trials=(trial,)), width=200, verbose=True)
-    (line,) = [line for line in text.splitlines() if line.startswith("latency  ")]
-    assert line.count("> ") >= 2  # p99 and p99.9 at least
-    assert "unanswered" in text and "followed to their end" in text
+    assert trial.client["in_windows"]["in_flight"] > 0
 
 
 def test_slices_wait_for_their_answers() -> None:
@@ -212,6 +201,3 @@ def test_what_came_in_the_drain_is_in_no_count_of_the_windows() -> None:
     assert trial.flags == {"cut": True} and trial.ended_in_windows == 11
     whole = replace(result, in_windows=result.measured)
     assert a_trial(whole, trial.row).flags == {"cut": False}
-    node = Node("ab", "10.1.0.2", "one", True, False, 4.0)
-    load = Load(Request("http://h/"), connections=2)
-    assert node_fact(node, load, result, None)["completed"] == 9

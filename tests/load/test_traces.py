@@ -10,7 +10,7 @@ from serve_bench.core.request_spec import Request
 from serve_bench.load.driver import drive_load
 from serve_bench.load.traces import TraceLog, TraceOrder, Traces
 from tests.cases import cases
-from tests.load.test_drive import mixed
+from tests.load.loads import mixed
 from tests.servers import serving
 
 pytestmark = pytest.mark.process

@@ -7,9 +7,9 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from pathlib import Path
+from socketserver import StreamRequestHandler, ThreadingTCPServer
 from typing import Any, Final
 
 import pytest
@@ -25,11 +25,9 @@ from serve_bench.load.connection import RECORD
 from serve_bench.load.driver import drive_load
 from serve_bench.load.failures import LoadError
 from serve_bench.load.pacing import Timer
-from serve_bench.load.tally import MEASURE
 from tests import servers
 from tests.cases import cases
-from tests.load.loads import TIMING, engine_here, injected_failures, run_here
-from tests.load.test_drive import mixed
+from tests.load.loads import TIMING, injected_failures, mixed, run_here, timed_here
 from tests.servers import serving
 
 pytestmark = pytest.mark.process
@@ -64,63 +62,17 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ssl.SSL
     return cert, context
 
 
-@CLIENTS
-def test_https(client: Client, certificate: tuple[Path, ssl.SSLContext]) -> None:
-    cert, context = certificate
-    script = servers.every(5, "connection_close")
-    with serving(script, tls=context) as server:
-        request = Request(server.url, expect_body=b"ok", ca_file=str(cert))
-        result = run(request, client)
-    assert result.total.completed == 30 == len(server.log)
-    assert result.total.failed == {}
-
-
-@contextmanager
-def answering_early(answer: bytes, keep: bool) -> Iterator[tuple[str, list[bytes]]]:
-    """A server that answers after the head of a request; where it keeps the connection, it reads
-    the body then. Its address, and the first bytes of each request."""
-    seen: list[bytes] = []
-
-    def serve(sock: socket.socket) -> None:
-        with sock, suppress(OSError), sock.makefile("rb", buffering=0) as file:
-            while first := file.readline():
-                seen.append(first)
-                length = 0
-                while (line := file.readline()) != b"\r\n" and line:
-                    if line.lower().startswith(b"content-length:"):
-                        length = int(line.split(b":")[1])
-                sock.sendall(answer)
-                if not keep:
-                    return  # bytes are unread: the other side gets a reset
-                time.sleep(0.02)  # until the client has seen it, and its buffers are full
-                while length and (data := file.read(min(length, 1 << 20))):
-                    length -= len(data)
-
-    def accept() -> None:
-        with suppress(OSError):
-            while True:
-                threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
-
-    with socket.socket() as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(64)
-        threading.Thread(target=accept, daemon=True).start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}/", seen
-        listener.shutdown(socket.SHUT_RDWR)
-
-
 LONG: Final = b"a" * 10_000_000
 """More than the kernel's buffers hold."""
 
 
 def test_no_request_follows_one_that_was_answered_before_it_was_sent_whole() -> None:
     """A replica that does not read the body of a post answers it so."""
-    with answering_early(servers.OK, keep=True) as (url, seen):
-        request = Request(url, method="POST", body=LONG, expect_body=b"ok")
+    with serving(early=True) as server:
+        request = Request(server.url, method="POST", body=LONG, expect_body=b"ok")
         load = load_of(request, "raw", count=None)
         result = drive_load(load, Timing(0.2, 0.2, windows=3, window_s=0.2))
-    assert {line.split()[0] for line in seen} == {b"POST"}
+    assert {exchange.method for exchange in server.log} == {"POST"}
     assert result.total.failed == {} and result.total.completed > 3
     assert result.reconnects > 0 and 0 < result.early <= result.completed_in_windows
     planned = PlannedTrial("k", 1, "url", {"url": "u"}, row_of(load))
@@ -129,31 +81,10 @@ def test_no_request_follows_one_that_was_answered_before_it_was_sent_whole() -> 
 
 
 def test_an_answer_counts_though_the_rest_of_the_request_was_refused() -> None:
-    answer = b"HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
-    with answering_early(answer, keep=False) as (url, seen):
-        result = run(Request(url, method="POST", body=LONG), "raw")
-    assert result.total.failed == {"status": 30} and len(seen) == 30
+    with serving(servers.always("too_large"), early=True) as server:
+        result = run(Request(server.url, method="POST", body=LONG), "raw")
+    assert result.total.failed == {"status": 30} and len(server.log) == 30
     assert result.status_codes == {413: 30}
-
-
-def test_an_event_that_is_timed_after_the_edge_leaves_the_account_whole(
-    certificate: tuple[Path, ssl.SSLContext], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An answer outside the short path has a later time over TLS than the edge was looked at with:
-    here by 5 ms, so that several fall between the first window's start and the look that sees it.
-    """
-    monkeypatch.setattr(reactions, "perf", lambda: time.perf_counter_ns() + 5_000_000)
-    cert, context = certificate
-    with serving(tls=context) as server:
-        request = Request(server.url, ca_file=str(cert), paths=PATHS)
-        load = load_of(request, "raw", count=None)
-        with engine_here(load, 2, 0.05) as (engine, shared):
-            engine.connect()
-            start = time.perf_counter_ns()
-            shared.words[MEASURE] = start + 60_000_000
-            engine.run(start, 500_000_000)
-            cohort = engine.tally.report()["cohort"]
-    assert cohort["sent"] == cohort["completed"] > 0
 
 
 @cases("scheme", "http", "https")
@@ -175,23 +106,19 @@ def test_edges_between_an_answer_and_the_next_request_leave_the_account_whole(
         with serving(tls=context if scheme == "https" else None) as server:
             request = Request(server.url, ca_file=str(cert))
             load = load_of(request, "raw", count=None, connections=8)
-            with engine_here(load, 2, 0.02) as (engine, shared):
-                engine.connect()
-                start = time.perf_counter_ns()
-                shared.words[MEASURE] = start + 30_000_000 + place * 1_300_000
-                engine.run(start, 500_000_000)
-                report = engine.tally.report()
-        sent += report["cohort"]["sent"]
+            with timed_here(load, 2, 0.02, 30_000_000 + place * 1_300_000) as (report, _):
+                sent += report["cohort"]["sent"]
         assert report["cohort"]["sent"] == report["cohort"]["completed"]
         assert report["snapshots"]["final"]["completed"] == len(server.log)
     assert sent > 0
 
 
-def test_https_failures_by_class(certificate: tuple[Path, ssl.SSLContext]) -> None:
+@CLIENTS
+def test_https_failures_by_class(client: Client, certificate: tuple[Path, ssl.SSLContext]) -> None:
     cert, context = certificate
     with serving(mixed(7), tls=context) as server:
         request = Request(server.url, expect_body=b"ok", ca_file=str(cert))
-        load = load_of(request, "raw", count=None, connections=6, timeout_s=0.4)
+        load = load_of(request, client, count=None, connections=6, timeout_s=0.4)
         result = drive_load(load, Timing(0.2, 0.2, windows=4, window_s=0.2))
     expected = injected_failures(server)
     assert expected.total() >= 10 and result.total.failed == expected
@@ -241,24 +168,18 @@ def test_https_not_verified(client: Client, certificate: tuple[Path, ssl.SSLCont
 
 @CLIENTS
 def test_tls_to_a_server_without_it(client: Client) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    class Plain(StreamRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(9_999)
+            self.request.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
-        def answer_plainly() -> None:
-            for _ in range(4):  # the one that tries the address, and three
-                connection = listener.accept()[0]
-                connection.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-                opened.append(connection)
-
-        opened: list[socket.socket] = []
-        thread = threading.Thread(target=answer_plainly, daemon=True)
-        thread.start()
-        url = f"https://127.0.0.1:{listener.getsockname()[1]}/"
+    with ThreadingTCPServer(("127.0.0.1", 0), Plain) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"https://127.0.0.1:{server.server_address[1]}/"
         with pytest.raises(LoadError, match=r"^connect: .*TLS failure") as caught:
             run_in_worker(Request(url), client)
-        assert "\n" not in str(caught.value)
-        thread.join(5)
-        for connection in opened:
-            connection.close()
+        server.shutdown()
+    assert "\n" not in str(caught.value)
 
 
 def has_ipv6() -> bool:
@@ -292,17 +213,6 @@ def test_a_unix_socket(client: Client, tmp_path: Path) -> None:
     assert b"GET /x HTTP/1.1" in server.log[0].head
 
 
-@CLIENTS
-def test_bodies_are_cycled(client: Client) -> None:
-    big = bytes(range(256)) * 8192  # 2 MiB: more than the socket takes at once
-    with serving() as server:
-        request = Request(server.url, method="POST", bodies=(b"one", big, b"three"))
-        result = run(request, client, connections=1)
-    assert result.total.completed == 30
-    assert [e.body for e in server.log] == [b"one", big, b"three"] * 10
-    assert {e.method for e in server.log} == {"POST"}
-
-
 PATHS = ("/recsys/?user_id=0", "/recsys/?user_id=1", "/other")
 
 
@@ -321,25 +231,14 @@ def test_every_path_is_asked_for_equally_often_by_several_workers(client: Client
 
 
 @CLIENTS
-def test_paths_and_bodies_go_together(client: Client) -> None:
+def test_paths_and_bodies_are_cycled_together(client: Client) -> None:
+    big = bytes(range(256)) * 8192  # 2 MiB: more than the socket takes at once
     with serving() as server:
-        request = Request(server.url, method="POST", paths=PATHS, bodies=(b"one", b"two"))
-        run(request, client, connections=1, count=6)
-    bodies = [exchange.body for exchange in server.log]
-    assert targets(server) == [*PATHS] * 2 and bodies == [b"one", b"two", b"one"] * 2
-
-
-def test_paths_are_drawn_and_both_clients_draw_alike() -> None:
-    def drawn(client: Client, seed: int) -> list[str]:
-        with serving() as server:
-            request = Request(server.url, paths=PATHS, draw="random")
-            run(request, client, connections=1, count=60, seed=seed)
-        return targets(server)
-
-    first = drawn("raw", 1)
-    assert min(Counter(first)[path] for path in PATHS) > 8
-    assert drawn("raw", 1) == drawn("aiohttp", 1) == first
-    assert drawn("raw", 2) == drawn("aiohttp", 2) != first
+        request = Request(server.url, method="POST", paths=PATHS, bodies=(b"one", big))
+        result = run(request, client, connections=1, count=12)
+    assert result.total.completed == 12 and {e.method for e in server.log} == {"POST"}
+    assert targets(server) == [*PATHS] * 4
+    assert [exchange.body for exchange in server.log] == [b"one", big, b"one"] * 4
 
 
 def test_both_clients_send_the_same_targets_however_odd() -> None:
@@ -353,16 +252,6 @@ def test_both_clients_send_the_same_targets_however_odd() -> None:
         return targets(server)
 
     assert sent("raw") == sent("aiohttp") == ["/", "/e", *paths[2:]]
-
-
-@CLIENTS
-def test_a_retry_asks_for_the_same_path(client: Client) -> None:
-    with serving(servers.every(2, "error500")) as server:
-        result = run(Request(server.url, paths=PATHS), client, connections=1, count=6, retries=1)
-    assert result.total.failed == {}
-    answered = zip(targets(server), server.log, strict=True)
-    assert [path for path, one in answered if one.action == "ok"] == [*PATHS] * 2
-    assert len(server.log) == 6 + result.retried and result.retried > 2
 
 
 @CLIENTS
@@ -381,7 +270,10 @@ def test_without_keepalive_every_request_has_its_connection(client: Client) -> N
 def test_retries_are_counted_apart(client: Client, action: str) -> None:
     nth = 10
     with serving(servers.every(nth, action), delay_s=0.002) as server:
-        result = run(Request(server.url), client, retries=3, connections=2, timeout_s=0.4)
+        request = Request(server.url, paths=PATHS)
+        result = run(request, client, retries=3, connections=1, timeout_s=0.4)
+    answered = zip(targets(server), server.log, strict=True)
+    assert [path for path, one in answered if one.action == "ok"] == [*PATHS] * 10
     injected = server.actions[action]
     assert injected >= 3
     assert result.total.failed == {}
@@ -419,15 +311,6 @@ def test_a_server_that_goes_away_is_connect_failures(client: Client) -> None:
     # A failed connect is followed by a pause, so two connections cannot fail without end.
     assert failed["connect"] < 100
     assert result.total.completed >= len(server.log) - 2
-
-
-@CLIENTS
-def test_an_idle_connection_that_ends_is_replaced_and_no_failure(client: Client) -> None:
-    with serving(servers.always("close_later")) as server:
-        result = run(Request(server.url), client, connections=1, count=6, rate=20.0)
-    assert result.total.failed == {}
-    assert result.total.completed == 6 == len(server.log)
-    assert result.reconnects >= 5
 
 
 def test_a_load_on_the_pollers_own_timeout() -> None:

@@ -26,6 +26,7 @@ def fake(*, initialises: bool = True, shares: bool = True) -> ModuleType:
             raise NVMLError("Not Supported")
         return [SimpleNamespace(pid=7, smUtil=78)]
 
+    held = SimpleNamespace(pid=7, usedGpuMemory=1_500_000_000)
     module = ModuleType(MODULE)
     answers: dict[str, Any] = {
         "NVMLError": NVMLError,
@@ -34,9 +35,7 @@ def fake(*, initialises: bool = True, shares: bool = True) -> ModuleType:
         "nvmlDeviceGetHandleByIndex": lambda index: index,
         "nvmlDeviceGetUtilizationRates": lambda handle: SimpleNamespace(gpu=80),
         "nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(used=2_000_000_000),
-        "nvmlDeviceGetComputeRunningProcesses": lambda handle: [
-            SimpleNamespace(pid=7, usedGpuMemory=1_500_000_000)
-        ],
+        "nvmlDeviceGetComputeRunningProcesses": lambda handle: [held],
         "nvmlDeviceGetProcessUtilization": utilization,
     }
     module.__dict__.update(answers)

@@ -45,39 +45,30 @@ def test_the_fingerprint_is_plain_and_whole() -> None:
 
 
 @cases(
-    "files, quota",
-    ({"sys/fs/cgroup/cpu.max": "150000 100000\n"}, 1.5),
-    ({"sys/fs/cgroup/cpu.max": "max 100000\n"}, None),
-    ({}, None),
+    "own, files, quota",
+    ("", {"cpu.max": "150000 100000\n"}, 1.5),
+    ("", {"cpu.max": "max 100000\n"}, None),
+    ("", {}, None),
+    # Version 2: the tightest of the own cgroup and those above.
+    ("0::/a/b\n", {"a/b/cpu.max": "400000 100000", "a/cpu.max": "200000 100000"}, 2.0),
+    ("0::/a/b\n", {"a/b/cpu.max": "max 100000", "cpu.max": "200000 100000"}, 2.0),
+    # Version 1; without a limit, and as it is seen from inside a container.
     (
-        {  # version 2: the tightest of the own cgroup and those above
-            "proc/self/cgroup": "0::/a/b\n",
-            "sys/fs/cgroup/a/b/cpu.max": "400000 100000",
-            "sys/fs/cgroup/a/cpu.max": "200000 100000",
-            "sys/fs/cgroup/cpu.max": "max 100000",
-        },
-        2.0,
-    ),
-    (
-        {  # version 1
-            "proc/self/cgroup": "4:cpu,cpuacct:/x\n3:memory:/x\n",
-            "sys/fs/cgroup/cpu/x/cpu.cfs_quota_us": "50000",
-            "sys/fs/cgroup/cpu/x/cpu.cfs_period_us": "100000",
-        },
+        "4:cpu,cpuacct:/x\n3:memory:/x\n",
+        {"cpu/x/cpu.cfs_quota_us": "50000", "cpu/x/cpu.cfs_period_us": "100000"},
         0.5,
     ),
     (
-        {  # version 1, no limit, seen from inside a container
-            "proc/self/cgroup": "4:cpu,cpuacct:/hidden\n",
-            "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1",
-            "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
-        },
+        "4:cpu,cpuacct:/hidden\n",
+        {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"},
         None,
     ),
 )
-def test_the_cpu_quota(tmp_path: Path, files: dict[str, str], quota: float | None) -> None:
+def test_cpu_quota(tmp_path: Path, own: str, files: dict[str, str], quota: float | None) -> None:
+    if own:
+        write(tmp_path, "proc/self/cgroup", own)
     for name, text in files.items():
-        write(tmp_path, name, text)
+        write(tmp_path, f"sys/fs/cgroup/{name}", text)
     assert cpu_quota_cores(tmp_path) == quota
 
 
@@ -109,12 +100,9 @@ def test_the_commit_of_the_tool(tmp_path: Path) -> None:
 
 
 def test_a_program_that_runs_is_seen() -> None:
-    program = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    try:
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as program:
         told = busy_cores(host.CpuWatch(0.5))
-    finally:
         program.kill()
-        program.wait()
     assert told is not None and told > 0
 
 
@@ -145,9 +133,6 @@ def test_children_are_those_of_every_thread() -> None:
     thread = threading.Thread(target=lambda: started.append(subprocess.Popen(["sleep", "60"])))
     thread.start()
     thread.join()
-    (process,) = started
-    try:
+    with started[0] as process:
         assert process.pid in children_of("self")
-    finally:
         process.kill()
-        process.wait()

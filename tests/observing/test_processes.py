@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import psutil
 import pytest
 
 from serve_bench.core.result import VariantUsed
@@ -21,8 +22,9 @@ from serve_bench.observing.processes import (
     with_fallback,
 )
 from serve_bench.serving.launch_spec import LaunchSpec
-from serve_bench.serving.server import Serving
+from serve_bench.serving.server import Process, Serving
 from tests.cases import cases
+from tests.places import begin
 
 
 def process(pid: int, role: str, cluster: str = "s1", **more: str) -> ServeProcess:
@@ -88,18 +90,11 @@ def test_behind_haproxy_the_proxy_actor_is_the_fallback_of_its_own_cluster() -> 
 
 def test_a_title_alone_is_not_enough_there_must_be_a_raylet_above() -> None:
     code = "import sys; print('ready', flush=True); sys.stdin.read()"
-    pretender = subprocess.Popen(
-        ["ray::ServeReplica:x:Y", "-c", code],
-        executable=sys.executable,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    try:
-        assert pretender.stdout is not None
-        pretender.stdout.readline()
+    words, program = ("ray::ServeReplica:x:Y", "-c", code), {"executable": sys.executable}
+    with begin(*words, stdin=subprocess.PIPE, **program) as pretender:
+        assert pretender.stdout is not None and pretender.stdout.readline()
         assert pretender.pid not in {one.pid for one in serve_processes()}
-    finally:
-        pretender.communicate(b"")
+        pretender.communicate("")
 
 
 def test_a_launch_that_ended_has_no_processes() -> None:
@@ -109,3 +104,23 @@ def test_a_launch_that_ended_has_no_processes() -> None:
     serving = Serving(LaunchSpec(VariantUsed("default"), "abcdef", "1", Path("log")))
     serving._child = cast(Any, SimpleNamespace(pid=gone.pid))
     assert serving.processes() == []
+
+
+def test_a_child_with_the_title_of_its_parent_is_not_missed() -> None:
+    """A worker that starts has the raylet's title for a moment, and then its own or none."""
+    code = "sleep 60 & echo $!; read line"
+    with begin("sh", "-c", code, stdin=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        child = psutil.Process(int(parent.stdout.readline()))
+        found = [Process(pid, "raylet", "raylet") for pid in (parent.pid, child.pid)]
+        launched: Any = SimpleNamespace(
+            processes=lambda: found, _haproxy_now=list, _owner=lambda: parent.pid, port=1
+        )
+        launched._gone = lambda: Serving._gone(launched)
+        Serving._note_vital(launched)
+        child.kill()
+        assert Serving.casualties(launched) == []
+        parent.kill()
+        parent.wait()
+        assert Serving.missing(launched) == [f"raylet {parent.pid} ended"]
+        assert Serving.casualties(launched) == [f"raylet {parent.pid} ended"]

@@ -24,6 +24,7 @@ from serve_bench.observing.profiler import (
 )
 from serve_bench.serving.strays import DIRECTORY_MARK
 from tests.cases import cases
+from tests.places import begin
 
 #: Burns in two functions, by their own CPU clocks: hot three parts, cool one.
 TWO = """
@@ -49,9 +50,7 @@ def start() -> Iterator[Start]:
     started: list[subprocess.Popen[str]] = []
 
     def run(code: str, *arguments: str) -> int:
-        process = subprocess.Popen(
-            [sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, text=True
-        )
+        process = begin(sys.executable, "-c", code, *arguments)
         started.append(process)
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
         return process.pid
@@ -91,7 +90,7 @@ def test_a_process_that_ends_leaves_its_samples(start: Start, tmp_path: Path) ->
 
 def test_an_idle_process_leaves_no_file(start: Start, tmp_path: Path) -> None:
     pid = start(SLEEP)
-    outcome = record([Recording(pid, tmp_path / "x.raw.txt")], 0.5)
+    outcome = record([Recording(pid, tmp_path / "a" / "b" / "x.raw.txt")], 0.5)
     (failure,) = outcome.failed
     assert "was idle: no samples" in str(failure) and "--idle" in str(failure)
     assert only(tmp_path) == []
@@ -128,13 +127,19 @@ def test_ctrl_c_keeps_what_was_sampled(start: Start, tmp_path: Path) -> None:
     assert outcome.done[0].samples > 0 and outcome.done[0].seconds < 20
 
 
-def test_an_abandoned_recording_leaves_nothing(start: Start, tmp_path: Path) -> None:
-    recording = Recording(start(TWO, "30"), tmp_path / "x.raw.txt")
-    recording.start()
-    assert recording.wait_ready() and recording.running
-    recording.abandon()
-    assert not recording.running
-    assert only(tmp_path) == []
+def test_a_recording_abandoned_or_killed_leaves_no_file(start: Start, tmp_path: Path) -> None:
+    pid = start(TWO, "30")
+    for killed in (False, True):
+        recording = Recording(pid, tmp_path / "x.raw.txt")
+        recording.start()
+        assert recording.wait_ready() and recording.running
+        if killed:
+            os.kill(recording.py_spy_pid, signal.SIGKILL)
+            with pytest.raises(ProfileFailed, match=rf"^py-spy on process {pid} was ended by"):
+                recording.stop()
+        else:
+            recording.abandon()
+        assert not recording.running and only(tmp_path) == []
 
 
 def test_a_file_that_cannot_be_made_is_bad_input(tmp_path: Path) -> None:
@@ -143,16 +148,6 @@ def test_a_file_that_cannot_be_made_is_bad_input(tmp_path: Path) -> None:
         Recording(os.getpid(), tmp_path / "file" / "x.txt").start()
     with pytest.raises(BadInput, match="cannot be written"):
         record([Recording(os.getpid(), tmp_path / "file" / "x.txt")], 1.0)
-
-
-def test_a_py_spy_that_is_killed_is_said_and_leaves_no_file(start: Start, tmp_path: Path) -> None:
-    recording = Recording(start(TWO, "30"), tmp_path / "x.raw.txt")
-    recording.start()
-    assert recording.wait_ready()
-    os.kill(recording.py_spy_pid, signal.SIGKILL)
-    with pytest.raises(ProfileFailed, match=rf"^py-spy on process {recording.pid} was ended by"):
-        recording.stop()
-    assert only(tmp_path) == []
 
 
 def test_nothing_is_written_before_the_end_of_a_run(start: Start, tmp_path: Path) -> None:
@@ -165,13 +160,6 @@ def test_nothing_is_written_before_the_end_of_a_run(start: Start, tmp_path: Path
     time.sleep(0.5)
     assert recording.stop().samples > 0
     assert only(tmp_path / "out") == ["x.raw.txt"] and only(tmp_path / "run") == []
-
-
-def test_a_folder_without_a_file_goes_again(start: Start, tmp_path: Path) -> None:
-    outcome = record([Recording(start(SLEEP), tmp_path / "a" / "b" / "x.raw.txt")], 0.3)
-    assert outcome.failed and only(tmp_path) == []
-    outcome = record([Recording(start(TWO, "30"), tmp_path / "a" / "b" / "x.raw.txt")], 2.0)
-    assert outcome.done and only(tmp_path / "a" / "b") == ["x.raw.txt"]
 
 
 def test_the_stacks_now(start: Start) -> None:

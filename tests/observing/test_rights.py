@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Final
+from typing import Any, Final
 
 import psutil
 import pytest
@@ -24,16 +24,16 @@ from serve_bench.observing.profiler import (
     why_not_allowed,
 )
 from tests.cases import cases
+from tests.places import execute
 
 pytestmark = pytest.mark.process
 
 
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(["sleep", "60"])
-    yield process
-    process.kill()
-    process.wait()
+    with subprocess.Popen(["sleep", "60"]) as process:
+        yield process
+        process.kill()
 
 
 #: A user without rights. All that a command needs is loaded before: it may read no file of root.
@@ -52,8 +52,7 @@ sys.stderr.write("\\n")
 
 def as_a_stranger(code: str, *words: str) -> subprocess.CompletedProcess[str]:
     """Runs these lines as that user; stderr is what they write there."""
-    command = [sys.executable, "-c", f"{AS_A_STRANGER}{code}", str(STRANGER), *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = execute(sys.executable, "-c", f"{AS_A_STRANGER}{code}", str(STRANGER), *words)
     done.stderr = done.stderr.partition("\n\n")[2]
     return done
 
@@ -81,10 +80,8 @@ def test_what_py_spy_says_to_that_user_means_the_same() -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         Path(folder).chmod(0o755)
         program = shutil.copy(py_spy(), folder)
-        words = [program, "dump", "--pid", str(pid)]
-        said = subprocess.run(
-            words, user=STRANGER, group=STRANGER, extra_groups=[], capture_output=True, text=True
-        )
+        stranger: dict[str, Any] = {"user": STRANGER, "group": STRANGER, "extra_groups": []}
+        said = execute(program, "dump", "--pid", str(pid), **stranger)
     assert said.returncode != 0
     told = as_a_stranger("print(explain(sys.argv[2], int(sys.argv[3])))", said.stderr, str(pid))
     assert told.stdout.startswith(f"process {pid} belongs to another user: sudo env"), said.stderr

@@ -16,6 +16,7 @@ from serve_bench.observing.host import cpu_ns
 from serve_bench.observing.inside import keep_samples
 from serve_bench.observing.sampler import Sampler, Watched, program_name, sampler_of
 from tests.cases import cases
+from tests.places import begin
 
 pytestmark = pytest.mark.alone
 
@@ -46,12 +47,8 @@ def burner() -> Iterator[list[subprocess.Popen[str]]]:
 
 
 def burn(share: float, seconds: float, into: list[subprocess.Popen[str]]) -> subprocess.Popen[str]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", BURN, str(share), str(seconds)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    words = (sys.executable, "-c", BURN, str(share), str(seconds))
+    process = begin(*words, stdin=subprocess.PIPE)
     into.append(process)
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
     return process
@@ -78,7 +75,9 @@ def test_a_known_use_is_seen(share: float, burner: list[subprocess.Popen[str]]) 
     assert seen["busiest_thread_percent"] == pytest.approx(100 * used_s / lived_s, abs=5)
     assert seen["threads"] == 1 and seen["role"] == "replica"
     assert 1 < seen["pss_mb"] <= seen["rss_mb"] < 100
-    assert seen["turns_per_s"] > 0
+    assert seen["turns_per_s"] > 0 and summary["interval_s"] >= 0.1
+    assert 0 < summary["own_cpu_percent"] < 100  # the cost of sampling
+    assert 0 < summary["host"]["cpu_percent"] <= 110 * summary["host"]["cores"]
 
 
 def test_children_that_come_later_are_seen_and_may_end(burner: list[subprocess.Popen[str]]) -> None:
@@ -100,17 +99,10 @@ def test_children_that_come_later_are_seen_and_may_end(burner: list[subprocess.P
 
 def test_new_children_are_seen_in_their_role_and_of_a_raylet_those_that_become_replicas() -> None:
     """A reload of HAProxy, and a replica that Serve adds while the load is on."""
-    code = (
-        "import subprocess, sys\n"
-        "sys.stdin.readline()\n"
-        "words = ['import time; time.sleep(30)'], ['ray::ServeReplica:app:Shop.handle_request']\n"
-        "child = subprocess.Popen([sys.executable, '-c', *words[0]])\n"
-        "added = subprocess.Popen([*words[1], '-c', *words[0]], executable=sys.executable)\n"
-        "print(child.pid, added.pid, flush=True); sys.stdin.readline(); child.kill(); added.kill()"
-    )
-    parent = subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    code = """read line; sleep 30 & child=$!
+    bash -c 'exec -a ray::ServeReplica:app:Shop.handle_request sleep 30' &
+    echo $child $!; read line; kill -9 $child $!"""
+    parent = begin("bash", "-c", code, stdin=subprocess.PIPE)
     assert parent.stdin is not None and parent.stdout is not None
     haproxy = sampler_of([Watched(parent.pid, "haproxy_manager", "manager")])
     raylet = sampler_of([Watched(parent.pid, "raylet", "raylet")])
@@ -142,17 +134,6 @@ def test_dear_ticks_become_rarer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sampler._own_ns[2][0] - sampler._own_ns[1][0] >= 0.59e9
     interval_s = sampler.summary(time.time_ns(), 1.0)["interval_s"]
     assert interval_s is not None and interval_s > 0.25
-
-
-def test_the_cost_of_sampling_is_told(burner: list[subprocess.Popen[str]]) -> None:
-    process = burn(0.4, 1.2, burner)  # an idle host's share is 0.0 % of whole ticks of its clock
-    with Sampler([Watched(process.pid, "burner", "burner")]) as sampler:
-        began_ns = time.time_ns()
-        go(process)
-    summary = sampler.summary(began_ns, 1.0)
-    assert 0 < summary["own_cpu_percent"] < 100
-    assert summary["interval_s"] >= 0.1
-    assert 0 < summary["host"]["cpu_percent"] <= 110 * summary["host"]["cores"]
 
 
 def test_samples_are_lines_of_json_beside_the_records(tmp_path: Path) -> None:
@@ -200,7 +181,7 @@ def stranger(tmp_path: Path) -> Iterator[tuple[int, int]]:
     script = tmp_path / "stranger.py"
     script.write_text(WORKS)
     start = f"{sys.executable} {script} --token=s3cret & echo $! >&2"
-    shell = subprocess.Popen(["sh", "-c", start], stdout=-1, stderr=-1, text=True)
+    shell = begin("sh", "-c", start)
     assert shell.stdout is not None and shell.stderr is not None
     pid, port = int(shell.stderr.readline()), int(shell.stdout.readline())
     shell.wait()
@@ -234,9 +215,8 @@ def test_a_stranger_is_named_unless_we_ask_it(asks: bool, stranger: tuple[int, i
 
 @pytest.mark.alone
 def test_what_a_replica_starts_is_its_child_and_no_other_program() -> None:
-    code = "import subprocess, sys; sys.stdin.readline(); subprocess.Popen([*sys.argv[1:]]).wait()"
-    burns = [sys.executable, "-c", "while True: pass"]
-    replica = subprocess.Popen([sys.executable, "-c", code, *burns], stdin=-1, text=True)
+    code = f"read line; {sys.executable} -c 'while True: pass' & wait"
+    replica = begin("sh", "-c", code, stdin=subprocess.PIPE)
     assert replica.stdin is not None
     with Sampler([Watched(replica.pid, "replica", "ray::ServeReplica:a:B")]) as sampler:
         began_ns = time.time_ns()

@@ -299,6 +299,25 @@ def _everywhere(monkeypatch: pytest.MonkeyPatch, **others: Any) -> None:
                     monkeypatch.setattr(module, word, value)
 
 
+def _replace_methods(monkeypatch: pytest.MonkeyPatch, owner: type, **fakes: Any) -> None:
+    for name, fake in fakes.items():
+        monkeypatch.setattr(owner, name, fake)
+
+
+def _fake(
+    script: Script, monkeypatch: pytest.MonkeyPatch, owner: type, ended: int, **fakes: Any
+) -> None:
+    """What has a name, is alive until a fault, and takes so many processes with it."""
+
+    def close(self: Any) -> Reaped:
+        script.call("close", self.name)
+        return Reaped(ended, 1.0, script.leftovers)
+
+    alive = lambda self: not script.dead  # noqa: E731
+    common = {"close": close, "alive": alive, "processes": lambda self: []}
+    _replace_methods(monkeypatch, owner, **{**common, **fakes})
+
+
 def _clusters(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = {"1": threading.Event()}
 
@@ -350,17 +369,14 @@ def _clusters(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
         return _answer(script, command)
 
     looks = [{"app": "a", "deployment": "Echo", "looks": 3, "requests": 1.23456}]
-    _replace_methods(
-        monkeypatch,
-        Serving,
+    _fake(
+        *(script, monkeypatch, Serving, 3),
         begin=begin,
         await_up=await_up,
         deploy=deploy,
         prove=lambda self: script.call("prove", self.spec.name, {"port": self.port}),
         close=close,
         casualties=casualties,
-        processes=lambda self: [],
-        alive=lambda self: not script.dead,
         broken=lambda self: script.broken,
         begin_look=lambda self: script.call("look"),
         end_look=lambda self, from_ns, to_ns: looks,
@@ -383,11 +399,6 @@ def _clusters(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def _replace_methods(monkeypatch: pytest.MonkeyPatch, owner: type, **fakes: Any) -> None:
-    for name, fake in fakes.items():
-        monkeypatch.setattr(owner, name, fake)
-
-
 def _backends(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     def start(self: RpcBackend) -> None:
         script.dead = False
@@ -404,22 +415,14 @@ def _backends(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
         times = {"began_ns": began, "ended_ns": began + 10**9}
         return script.call("episode", self.name, latencies | times)
 
-    def close(self: RpcBackend) -> Reaped:
-        script.call("close", self.name)
-        return Reaped(2, 1.0, script.leftovers)
-
-    _replace_methods(
-        monkeypatch,
-        RpcBackend,
+    _fake(
+        *(script, monkeypatch, RpcBackend, 2),
         start=start,
         world=world,
         episode=episode,
         end_world=lambda self: script.call("end", self.name),
-        processes=lambda self: [],
         memory_bytes=lambda self: 5,
         open_to_network=lambda self: [],
-        alive=lambda self: not script.dead,
-        close=close,
     )
 
 
@@ -428,18 +431,7 @@ def _bare_servers(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
         script.call("bare", f"{self.name} {self.kind}")
         self.seconds["start"], self.proof["port"] = 0.5, 1000 * int(self.name)
 
-    def close(self: BareServer) -> Reaped:
-        script.call("close", self.name)
-        return Reaped(1, 1.0, script.leftovers)
-
-    _replace_methods(
-        monkeypatch,
-        BareServer,
-        start=start,
-        close=close,
-        processes=lambda self: (),
-        alive=lambda self: not script.dead,
-    )
+    _fake(script, monkeypatch, BareServer, 1, start=start)
 
 
 REFUSED = LoadError("connect", "127.0.0.1", 1000, "refused")
@@ -459,13 +451,11 @@ def launch_failed() -> LaunchFailed:
     return LaunchFailed("it did not come up", ("a line",), Path("logs/launch.log"))
 
 
-def interrupt(result: LoadResult) -> LoadResult:
+def interrupt(result: LoadResult | NodesResult) -> Any:
     """Ctrl-C within a load: what was measured till then is kept."""
+    if isinstance(result, NodesResult):
+        raise NodesInterrupted(result)
     raise LoadInterrupted(result)
-
-
-def interrupt_nodes(result: NodesResult) -> NodesResult:
-    raise NodesInterrupted(result)
 
 
 def silence(result: LoadResult) -> LoadResult:
@@ -504,5 +494,4 @@ TROUBLES: Mapping[str, Callable[[Script], BaseException | Change]] = {
     "ctrl-c": lambda _: KeyboardInterrupt(),
     "interrupted": lambda _: interrupt,
     "interrupted-and-killed": lambda script: lambda result: interrupt(script.kill(result)),
-    "interrupted-nodes": lambda _: interrupt_nodes,
 }

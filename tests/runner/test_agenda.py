@@ -1,54 +1,62 @@
-"""What is done with each row, fresh and resumed, and how long it takes."""
+"""What is done with each row and step of a ladder, fresh and resumed, and how long it takes."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from serve_bench.core.plan import Suite, expected_s, plan
+from serve_bench.analysis.climb import Climb, climbs_of, throughput_of
+from serve_bench.core.ladder import Ladder, Rung, collapses
+from serve_bench.core.plan import Suite, expected_s, label_of, plan, step_row
 from serve_bench.core.result import Failure, PlannedTrial, Result, Trial, result_of
 from serve_bench.core.suite import Overrides, read_suite
-from serve_bench.runner.agenda import PROFILING_S, Agenda, rest_of
-from tests.records import AT, run, trial
+from serve_bench.runner.agenda import PROFILING_S, Agenda, Climbing, rest_of
+from tests.records import AT, cell, failure_of, run, trial
 
 KEPT = ({"role": "replica", "pid": 1, "path": "x", "samples": 9},)
 FAILED = ({"role": "replica", "pid": 1, "failed": "was idle"},)
+LISTED = Ladder(steps=(10, 20, 30))
 
 
-def suite() -> Suite:
-    flags = Overrides(
-        variants=("default",), matrix={"max_ongoing_requests": (1, 100)}, clients=("1", "raw:100")
-    )
-    return read_suite({}, "x.toml", flags)
+def suite_of(**flags: Any) -> Suite:
+    return read_suite({}, "x.toml", Overrides(variants=("default",), **flags))
 
 
-ROWS = [row for launch in plan(suite()) for _, rows in launch.cells for row in rows]
+def planned_rows(of: Suite) -> list[PlannedTrial]:
+    return [row for launch in plan(of) for _, rows in launch.cells for row in rows]
 
 
-def earlier(*records: Trial | Failure) -> Result:
-    return result_of([run(*ROWS), *records])
+SUITE = suite_of(matrix={"max_ongoing_requests": (1, 100)}, clients=("1", "raw:100"))
+ROWS = planned_rows(SUITE)
+LADDER = suite_of(ladder=LISTED)
+PRESS = replace(suite_of(ladder=Ladder(steps=(1, 10, 100), runs=3)), requests_per_client=50)
 
 
-def work_of(agenda: Agenda) -> list[list[tuple[PlannedTrial, bool]]]:
+def earlier(suite: Suite, *records: Trial | Failure) -> Result:
+    return result_of([run(*planned_rows(suite)), *records])
+
+
+def todo_of(agenda: Agenda) -> list[list[tuple[PlannedTrial, bool]]]:
     """What is done in each cell: rows, and whether they are profiled."""
     return [agenda.of(rows) for launch in agenda.launches for _, rows in launch.cells]
 
 
 def test_a_fresh_run_measures_each_cell_and_then_profiles_it() -> None:
-    launches = plan(suite())
+    launches = plan(SUITE)
     ((_, rows), _) = launches[0].cells
-    assert Agenda(suite(), launches).of(rows) == [(rows[0], False), (rows[1], False)]
-    assert Agenda(suite(), launches, profile=True).of(rows) == [
+    assert Agenda(SUITE, launches).of(rows) == [(rows[0], False), (rows[1], False)]
+    assert Agenda(SUITE, launches, profile=True).of(rows) == [
         *((rows[0], False), (rows[1], False)),
         *((rows[0], True), (rows[1], True)),
     ]
-    loads = Agenda(suite(), launches, profile=True).loads()
+    loads = Agenda(SUITE, launches, profile=True).loads()
     assert [profiled for _, profiled in loads] == [False, False, True, True] * 2
 
 
 def test_the_time_left_counts_profiled_repetitions() -> None:
-    launches = plan(suite())
-    plain, both = Agenda(suite(), launches), Agenda(suite(), launches, profile=True)
-    assert plain.expected_s() == pytest.approx(expected_s(suite(), launches))
+    launches = plan(SUITE)
+    plain, both = Agenda(SUITE, launches), Agenda(SUITE, launches, profile=True)
+    assert plain.expected_s() == pytest.approx(expected_s(SUITE, launches))
     rows_s = sum(plain.expected_load_s(False, planned.row) for planned in ROWS)
     assert both.expected_s() == pytest.approx(plain.expected_s() + rows_s + 4 * PROFILING_S)
     behind = replace(both, measured=frozenset(row.key for row in ROWS))
@@ -60,11 +68,11 @@ def test_resuming_does_what_is_missing_alone() -> None:
     measured = [trial(row) for row in ROWS[:3]]
     with_stacks = replace(trial(ROWS[0], profiled=True), profiles=KEPT)
     without_stacks = replace(trial(ROWS[1], profiled=True), profiles=FAILED)
-    run_before = earlier(*measured, with_stacks, without_stacks)
-    plain = rest_of(run_before, suite(), profile=False)
-    assert work_of(plain) == [[(ROWS[3], False)]]
-    both = rest_of(run_before, suite(), profile=True)
-    assert work_of(both) == [
+    run_before = earlier(SUITE, *measured, with_stacks, without_stacks)
+    plain = rest_of(run_before, SUITE, profile=False)
+    assert todo_of(plain) == [[(ROWS[3], False)]]
+    both = rest_of(run_before, SUITE, profile=True)
+    assert todo_of(both) == [
         [(ROWS[1], True)],
         [(ROWS[3], False), (ROWS[2], True), (ROWS[3], True)],
     ]
@@ -74,12 +82,121 @@ def test_resuming_does_what_is_missing_alone() -> None:
 def test_a_row_in_doubt_is_measured_again_and_a_whole_run_leaves_nothing() -> None:
     measured = [trial(row) for row in ROWS]
     doubt = Failure("worker", "a worker died", AT, key=ROWS[2].key)
-    again = rest_of(earlier(*measured, doubt), suite(), profile=False)
-    assert work_of(again) == [[(ROWS[2], False)]]
-    assert rest_of(earlier(*measured), suite(), profile=False).launches == ()
+    again = rest_of(earlier(SUITE, *measured, doubt), SUITE, profile=False)
+    assert todo_of(again) == [[(ROWS[2], False)]]
+    assert rest_of(earlier(SUITE, *measured), SUITE, profile=False).launches == ()
     profiles = [replace(trial(row, profiled=True), profiles=KEPT) for row in ROWS]
-    assert rest_of(earlier(*measured, *profiles), suite(), profile=True).launches == ()
+    assert rest_of(earlier(SUITE, *measured, *profiles), SUITE, profile=True).launches == ()
     # A profile that was broken off is recorded again.
     broken_off = replace(profiles[1], flags={**profiles[1].flags, "interrupted": True})
-    before = earlier(*measured, profiles[0], broken_off, *profiles[2:])
-    assert work_of(rest_of(before, suite(), profile=True)) == [[(ROWS[1], True)]]
+    before = earlier(SUITE, *measured, profiles[0], broken_off, *profiles[2:])
+    assert todo_of(rest_of(before, SUITE, profile=True)) == [[(ROWS[1], True)]]
+
+
+def step(users: int, rate: float, **more: object) -> Trial:
+    """A measured step of the suite's only cell."""
+    made = Climb(LISTED, "default", 1, label_of(LADDER.cells[0]))
+    planned = made.planned(users)
+    return replace(trial(planned, rate, rate, rate), **more)  # type: ignore[arg-type]
+
+
+def work_of(suite: Suite, rest: Agenda | None = None) -> Any:
+    """The work of a suite's only cell, or what is left of it."""
+    launch = (rest.launches if rest else plan(suite))[0]
+    ((one, rows),) = launch.cells
+    return (rest or Agenda(suite, (launch,))).work(launch, one, rows)
+
+
+def test_the_first_steps_are_planned_and_named() -> None:
+    assert [row.row.connections for row in planned_rows(LADDER)] == [10, 20, 30]
+    assert [row.row.connections for row in planned_rows(suite_of(ladder=Ladder()))] == [10]
+    planned = Climb(LISTED, "optimized", 2, cell(replicas=4)).next()
+    assert planned is not None and planned.row == step_row(10)
+    assert planned.key == "optimized/r2/bs1-ongoing1-rep4/10-users"
+    assert (planned.row.client, planned.row.connections, planned.row.loop) == ("raw", 10, "closed")
+
+
+def test_work_gives_step_after_step_and_a_failed_load_served_nothing() -> None:
+    work = work_of(LADDER)
+    taken: list[int] = []
+    while (todo := work.next()) is not None:
+        assert len(work.left()) == 3 - len(taken)
+        taken.append(todo[0].row.connections)
+        work.add(todo, None)
+    assert taken == [10, 20, 30] and work.left() == []
+    assert throughput_of(None) == 0.0
+
+
+def test_gone_on_with_a_ladder_measures_what_is_missing() -> None:
+    rest = rest_of(earlier(LADDER, step(10, 40), step(20, 80)), LADDER, profile=False)
+    todo = work_of(LADDER, rest).next()
+    assert todo is not None and todo[0].row.connections == 30
+    assert len(rest.loads()) == 1
+    # The agenda is asked more than once: a sitting must not use up what the next question finds.
+    assert work_of(LADDER, rest).next() == todo
+    whole = earlier(LADDER, *(step(users, 4.0 * users) for users in (10, 20, 30)))
+    assert rest_of(whole, LADDER, profile=False).launches == ()  # it is at its end
+
+
+def test_a_step_in_doubt_comes_first_and_keeps_its_place() -> None:
+    bad = step(20, 3)
+    before = earlier(LADDER, step(10, 40), bad, failure_of(bad, "a replica ended"), step(30, 90))
+    climb = climbs_of(before, LISTED)[("default", 1, "bs1-ongoing10000-rep1")]
+    assert climb.again == [(20, 1)]
+    assert [one.clients for one in climb.steps] == [10, 30]
+    planned = climb.next()
+    assert planned is not None and planned.row.connections == 20
+    climb.add(step_row(20), 80)
+    assert [(one.clients, one.throughput) for one in climb.steps] == [(10, 40), (20, 80), (30, 90)]
+    assert climb.next() is None
+    # Without a trial.
+    lost = earlier(LADDER, step(10, 40), failure_of(step(20, 1), "a replica ended"))
+    climb = climbs_of(lost, LISTED)[("default", 1, "bs1-ongoing10000-rep1")]
+    assert ([*climb.rates], climb.again) == ([(10, 1), (20, 1)], [(20, 1)])
+
+
+def pressed(rates: list[float]) -> list[PlannedTrial]:
+    """The rows of a press test whose loads come out as told, in their order."""
+    work = work_of(PRESS)
+    taken = []
+    while (todo := work.next()) is not None:
+        taken.append(todo[0])
+        work.add(todo, trial(todo[0], rates[len(taken) - 1]))
+    return taken
+
+
+def test_a_step_that_fell_is_measured_three_times_at_once() -> None:
+    taken = pressed([40, 100, 30, 90, 20, 101, 99])
+    assert [(one.row.connections, one.row.run) for one in taken] == [
+        *((1, 1), (10, 1)),
+        *((100, 1), (100, 2), (100, 3)),
+        *((10, 2), (10, 3)),  # what it fell from, so that one good moment makes no collapse
+    ]
+    assert [one.row.requests for one in taken] == [50, 500, 5000, 5000, 5000, 500, 500]
+    assert len({one.key for one in taken}) == 7
+    rates = [40.0, 100.0, 70.0, 75.0, 72.0, 71.0]  # the best was one good moment
+    taken = pressed(rates)
+    assert [(one.row.connections, one.row.run) for one in taken][5:] == [(10, 2)]
+    measured = [Rung(one.row.connections, rate) for one, rate in zip(taken, rates, strict=True)]
+    assert collapses(measured) == ()
+
+
+def test_a_press_test_that_was_broken_off_goes_on_with_the_runs_that_are_missing() -> None:
+    taken = pressed([40, 100, 30, 90, 20, 101, 99])
+    done = [trial(one, rate) for one, rate in zip(taken, [40, 100, 30, 90], strict=False)]
+    rest = rest_of(earlier(PRESS, *done), PRESS, profile=False)
+    todo = work_of(PRESS, rest).next()
+    assert todo is not None and todo[0] == taken[4]
+
+
+def test_the_time_left_follows_the_rate_and_is_bounded_for_each_row() -> None:
+    work = work_of(PRESS)
+    todo = work.next()
+    assert todo is not None and isinstance(work, Climbing)
+    before = work.left_s()
+    work.add(todo, trial(todo[0], 10_000.0))
+    after = work.left_s()
+    assert 0 < after < before
+    slow = work_of(PRESS)
+    slow.add(todo, trial(todo[0], 0.001))
+    assert isinstance(slow, Climbing) and slow.left_s() < 2 * (PRESS.max_row_s + 10)

@@ -19,46 +19,29 @@ from tests.cases import cases
 
 Refuses = Callable[[str, str], None]
 
-BAD = [
-    ("--load-nodes 2", "--load-nodes: goes with --load-on ray"),
-    ("--load-on ray --load-nodes 0", "--load-nodes: 0 is not allowed; it takes 1 to 10,000"),
-    ("--load-on there", "--load-on: 'there' is not allowed; it takes ray, or HOST:PORT of a Ray"),
-    ("--load-on a:x", "--load-on: 'a:x' is not allowed"),
-    ("--load-on a:70000", "--load-on: 'a:70000' is not allowed"),
-    ("--load-on 127.0.0.1:9", "--load-on: no Ray cluster at 127.0.0.1:9: connection refused"),
-    ("--load-on ray://127.0.0.1:10001", "--load-on: 'ray://127.0.0.1:10001' is not allowed"),
-    ("--load-on :1", "--load-on: ':1' is not allowed"),
-    ("--load-on ray --profile proxy", "--profile: does not go with --load-on"),
-]
-COMMANDS = (
-    "load http://127.0.0.1:9/",
-    "micro --quick",
-    "noop",
-    "sweep",
-    "sweep --url a=http://127.0.0.1:9/",
-    "press --app noop",
-    "press --url a=http://127.0.0.1:9/",
-    "recsys --url a=http://127.0.0.1:9/",
-)
-
-
-@pytest.mark.parametrize(("flags", "message"), BAD, ids=[flags for flags, _ in BAD])
-def test_bad_input_is_one_line(flags: str, message: str, refuses: Refuses) -> None:
-    refuses(f"{COMMANDS[0]} {flags}", message)
-
-
-@cases("command", *COMMANDS)
-def test_every_command_that_drives_a_load_knows_the_flags(command: str, refuses: Refuses) -> None:
-    refuses(f"{command} --load-on there", "--load-on: 'there' is not allowed")
-
-
-def test_what_does_not_go_with_nodes(refuses: Refuses) -> None:
-    line = "press --load-on ray --log-requests x.csv"
-    refuses(line, "--log-requests: needs the load of this host")
-    refuses(f"micro --resume {MICRO} --load-on ray", "it does not go with --load-on")
-
-
 MICRO = places.FORMATS / "2-micro.jsonl"
+NOT_THERE = "--load-on there"
+TARGETS = ("load http://127.0.0.1:9/", "micro --quick", "noop", "sweep", "press --app noop")
+URLS = ("sweep", "press", "recsys")
+BAD = {
+    "--load-nodes 2": "--load-nodes: goes with --load-on ray",
+    "--load-on ray --load-nodes 0": "--load-nodes: 0 is not allowed; it takes 1 to 10,000",
+    NOT_THERE: "--load-on: 'there' is not allowed; it takes ray, or HOST:PORT of a Ray",
+    "--load-on 127.0.0.1:9": "--load-on: no Ray cluster at 127.0.0.1:9: connection refused",
+    "--load-on ray --profile proxy": "--profile: does not go with --load-on",
+}
+
+
+@cases(
+    "line, message",
+    *((f"{TARGETS[0]} {flags}", message) for flags, message in BAD.items()),
+    *((f"{command} {NOT_THERE}", BAD[NOT_THERE]) for command in TARGETS[1:]),
+    *((f"{name} --url a=http://127.0.0.1:9/ {NOT_THERE}", BAD[NOT_THERE]) for name in URLS),
+    ("press --load-on ray --log-requests x.csv", "--log-requests: needs the load of this host"),
+    (f"micro --resume {MICRO} --load-on ray", "it does not go with --load-on"),
+)
+def test_what_no_command_with_a_load_takes(line: str, message: str, refuses: Refuses) -> None:
+    refuses(line, message)
 
 
 def test_the_flags_are_read() -> None:
@@ -91,14 +74,8 @@ def test_connections_are_dealt_out_whole(connections: int, nodes: int, more: int
     assert max(sizes) - min(sizes) <= 1 and sizes == sorted(sizes, reverse=True)
 
 
-def test_rates_add_up_and_each_node_draws_for_itself() -> None:
-    parts = parts_of(Load(ASKED, connections=9, rate=300.0, arrivals="poisson", seed=5), 3)
-    assert [part.rate for part in parts] == [100.0] * 3
-    assert [part.seed for part in parts] == [5, 6, 7]
-    staged = Load(ASKED, connections=4, stages=(Stage(100, 1), Stage(50, 2)), ramp=True)
-    assert [part.stages for part in parts_of(staged, 2)] == [(Stage(50, 1), Stage(25, 2))] * 2
-    with pytest.raises(SpecError, match="1 or more nodes"):
-        parts_of(Load(ASKED), 0)
+POISSON = {"connections": 9, "rate": 300.0, "arrivals": "poisson", "seed": 5}
+STAGES = {"connections": 4, "stages": (Stage(100, 1), Stage(50, 2)), "ramp": True}
 
 
 @cases(
@@ -109,9 +86,14 @@ def test_rates_add_up_and_each_node_draws_for_itself() -> None:
     ({"connections": 8, "each": 20}, 2, "each", [20, 20]),
     ({"connections": 8, "timeout_s": 3.0}, 2, "timeout_s", [3.0, 3.0]),
     ({"connections": 2}, 5, "connections", [1, 1]),
+    (POISSON, 3, "rate", [100.0] * 3),
+    (POISSON, 3, "seed", [5, 6, 7]),  # each node draws for itself
+    (STAGES, 2, "stages", [(Stage(50, 1), Stage(25, 2))] * 2),
 )
 def test_each_part_is_a_load_of_its_own(
     fields: dict[str, Any], nodes: int, name: str, dealt: list[object]
 ) -> None:
     parts = parts_of(Load(ASKED, **fields), nodes)
     assert [getattr(part, name) for part in parts] == dealt
+    with pytest.raises(SpecError, match="1 or more nodes"):
+        parts_of(Load(ASKED), 0)

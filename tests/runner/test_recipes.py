@@ -14,38 +14,33 @@ from tests.refused import refusal
 GOOD = {"what": "w", "why": "y", "target": "replica"}
 
 
+PROFILES = shipped("profiles")
+README = (PROFILES / "README.md").read_text()
+
+
 def test_reference_profiles_are_whole_and_of_no_machine() -> None:
-    folder = shipped("profiles") / "reference"
-    readme = (shipped("profiles") / "README.md").read_text()
-    svgs = sorted(folder.glob("*.svg"))
-    assert {"default-proxy.svg", "default-replica.svg", "optimized-replica.svg"} <= {
-        file.name for file in svgs
-    }
-    for file in (*svgs, *folder.glob("*.json")):
-        text = file.read_text()
-        assert f"(reference/{file.name})" in readme
+    files = {file.name: file.read_text() for file in (PROFILES / "reference").iterdir()}
+    assert {"default-proxy.svg", "default-replica.svg", "optimized-replica.svg"} <= {*files}
+    for name, text in files.items():
+        assert f"(reference/{name})" in README and len(text) < 100_000
         assert not re.search(r"(?<![\w.])/(?:root|home|tmp|work|usr|opt)/|site-packages", text)
-        assert len(text) < 100_000
-    for file in svgs:
-        text = file.read_text()
-        assert text.endswith("</svg>") or text.endswith("</svg>\n")
-        assert "ray/serve/_private/" in text
+        if name.endswith(".svg"):
+            assert text.rstrip().endswith("</svg>") and "ray/serve/_private/" in text
     for variant in ("default", "optimized"):
-        cell = json.loads((folder / f"{variant}.json").read_text())
+        cell = json.loads(files[f"{variant}.json"])
         assert cell["variant"]["name"] == variant
         assert [row["status"] for row in cell["rows"]] == ["measured", "profiled"]
 
 
 def test_every_shipped_recipe_reads_and_is_in_the_readme() -> None:
-    files = sorted(shipped("profiles").glob("*.toml"))
+    files = sorted(PROFILES.glob("*.toml"))
     assert {"proxy", "replica", "replica-native", "gil", "controller", "everything"} <= {
         file.stem for file in files
     }
-    readme = (shipped("profiles") / "README.md").read_text()
     for file in files:
         recipe = read_recipe(read_toml(file), file.name)
         assert recipe.what and recipe.why and recipe.duration_s
-        assert f"| `{file.stem}` |" in readme
+        assert f"| `{file.stem}` |" in README
 
 
 @cases(

@@ -4,10 +4,8 @@ with known answers for a handle."""
 import importlib
 import json
 import re
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Mapping
+from http import HTTPStatus
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,8 @@ from typing import Any
 import pytest
 
 from tests.cases import cases
+from tests.places import git
+from tests.servers import Steps, serving
 
 CLUSTER = Path(__file__).parents[2] / "serve_bench" / "serving" / "cluster"
 
@@ -33,39 +33,22 @@ def deployer(monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
-@contextmanager
-def answering(answers: Mapping[str, tuple[int, Any]], other: int) -> Iterator[int]:
-    """The port of a server with these answers by path, and a status for all else."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            status, content = answers.get(self.path, (other, {}))
-            if self.headers.get("Upgrade") and self.path in answers:
-                status = 101
-            body = json.dumps(content).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *arguments: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield server.server_address[1]
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
 def refused(deployer: Any, answers: Mapping[str, tuple[int, Any]], status: int) -> str:
+    """What is said of a server with these answers by path, and a status for all else."""
+
+    def answer(number: int) -> Steps:
+        head = server.log[number].head
+        path = head.split()[1].decode()
+        code, content = answers.get(path, (status, {}))
+        if path in answers and b"\nupgrade:" in head.lower():
+            code = 101
+        body, line = json.dumps(content).encode(), f"{code} {HTTPStatus(code).phrase}".encode()
+        return [(0.0, b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s" % (line, len(body), body))]
+
     ready: Any = {"method": "GET", "path": "/", "headers": {}, "body": None, "statuses": []}
-    with answering(answers, status) as port:
+    with serving(steps=answer) as server:
         made = deployer.Deployer()
-        made.http = {"host": "127.0.0.1", "port": port}
+        made.http = {"host": "127.0.0.1", "port": server.port}
         with pytest.raises(deployer.Refused) as caught:
             app = {"name": "default", "ready": ready, "own": True, "route_prefix": "/"}
             made._wait_proxy(app)
@@ -204,3 +187,80 @@ def test_a_ray_that_does_not_start_is_told_with_the_package_beside_it(
     assert line.startswith(f"Ray {version('ray')} does not start")
     assert says.format(its=version("httptools")) in line and len(line) < 400
     assert "\x1b" not in line and "\\x1b" not in actors.why_not_up(RuntimeError("a \\x1b[36m b"))
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What a launch tells of the code that it measures: commit, sources, packages."""
+    monkeypatch.syspath_prepend(str(CLUSTER))
+    return importlib.import_module("measured")
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A repository with an app in a folder below its top, committed."""
+    folder = tmp_path / "repository" / "service"
+    folder.mkdir(parents=True)
+    (folder / "app.py").write_text("import helper\n")
+    (folder / "helper.py").write_text("one = 1\n")
+    git(folder.parent, "init", "-q")
+    git(folder.parent, "add", "-A")
+    git(folder.parent, "commit", "-q", "-m", "first")
+    return folder
+
+
+NAMES = ["app.py", "helper.py"]
+
+
+@pytest.mark.git
+def test_the_commit(
+    measured: Any, checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = git(checkout, "rev-parse", "HEAD")
+    monkeypatch.setenv("GIT_DIR", "/nowhere")  # of a hook, say: of another repository
+    assert measured.commit(str(checkout), NAMES) == {"commit": head, "changes": 0}
+    (checkout / "results").mkdir()
+    (checkout / "results" / "records.jsonl").write_text("{}")  # no source, and not in git
+    assert measured.commit(str(checkout), NAMES)["changes"] == 0
+    (checkout / "helper.py").write_text("one = 2\n")
+    (checkout / "more.py").write_text("")  # a source that git does not know
+    told = measured.commit(str(checkout), [*NAMES, "more.py"])
+    assert told == {"commit": head, "changes": 2}
+    other = checkout.parent / "copied"  # sources that git does not know have none
+    other.mkdir()
+    (other / "app.py").write_text("")
+    assert measured.commit(str(other), ["app.py"]) == {}  # the commit around it says nothing of it
+    (tmp_path / "app.py").write_text("")  # outside of git
+    assert measured.commit(str(tmp_path), ["app.py"]) == {}
+    assert measured.commit(str(tmp_path / "gone"), ["app.py"]) == {}
+
+
+def test_the_hash(measured: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashes = []
+    for place, text in (("a", "one = 1\n"), ("b", "one = 1\n"), ("c", "one = 2\n")):
+        folder = tmp_path / place
+        folder.mkdir()
+        (folder / "app.py").write_text("import helper\n")
+        (folder / "helper.py").write_text(text)
+        told = measured.digest({str(folder): NAMES})
+        assert told["files"] == 2 and len(told["sources"]) == 64
+        hashes.append(told["sources"])
+    assert hashes[0] == hashes[1] != hashes[2]
+    assert measured.digest({str(tmp_path / "a"): ["app.py", "gone.py"]}) == {}
+    monkeypatch.setattr(measured, "MOST_BYTES", 10)
+    assert measured.digest({str(tmp_path / "a"): NAMES}) == {}
+
+
+def test_every_package_once(measured: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for place, release in (("second", "1.0"), ("first", "2.0")):
+        info = tmp_path / place / f"Tiny_Rank-{release}.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Name: Tiny_Rank\nVersion: {release}\n")
+        monkeypatch.syspath_prepend(str(tmp_path / place))
+    (tmp_path / "first" / "left-3.0.dist-info").mkdir()  # of one that was removed
+    told = measured.measured({})
+    assert "app" not in told
+    assert [one for one in told["packages"] if one.startswith("tiny")] == ["tiny-rank==2.0"]
+    assert not any(one.startswith("left") for one in told["packages"])
+    assert any(one.startswith("pytest==") for one in told["packages"])
+    assert told["packages"] == sorted(told["packages"])

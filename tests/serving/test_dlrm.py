@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from serve_bench.serving.apps.dlrm_features import (
@@ -33,10 +33,7 @@ ODD = Shape(
 )  # fmt: skip
 
 
-def test_the_published_shape_is_the_default() -> None:
-    shape = Shape()
-    assert (shape.pairs, shape.top_layers[0]) == (351, (415, 256))
-    assert shape.tables_bytes == 665_600_000
+def test_a_shape_is_read_from_arguments() -> None:
     args = {"table_rows": "50", "bottom": "16,64", "top": [8, 4], "ranker": "plain"}
     assert Shape.from_args(args) == Shape(table_rows=50, bottom=(16, 64), top=(8, 4))
 
@@ -195,25 +192,6 @@ def test_scores_are_those_of_the_model_written_down_once_more() -> None:
     expected = 1 / (1 + np.exp(-logits))
     for kind in ("plain", "tuned"):
         assert np.abs(scores_of(kind, SMALL, range(3, 4))[0] - expected).max() < 1e-5
-
-
-@pytest.mark.torch
-@settings(max_examples=25, deadline=None)
-@given(rows=st.integers(1, 300), seed=st.integers(0, 2**32 - 1))
-def test_random_features_get_equal_scores(rows: int, seed: int) -> None:
-    from serve_bench.serving.apps.dlrm import PlainRanker, TunedRanker
-
-    if not _RANDOM:
-        _RANDOM.extend([PlainRanker(SMALL, "cpu", 1), TunedRanker(SMALL, "cpu", 1)])
-    random = np.random.default_rng(seed)
-    dense = random.normal(0, 2, (rows, SMALL.dense_features)).astype(np.float32)
-    ids = random.integers(0, SMALL.table_rows, (rows, SMALL.sparse_features)).astype(np.int32)
-    plain, tuned = _RANDOM
-    wanted = plain.score([as_lists(dense, ids)])
-    assert np.abs(np.array(tuned.score([as_block(dense, ids)])) - np.array(wanted)).max() < 1e-5
-
-
-_RANDOM: list[Any] = []
 
 
 @pytest.mark.torch

@@ -19,7 +19,6 @@ from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.pytest_plugin import target as kept_cluster
 from serve_bench.pytest_plugin.target import KeptCluster, resolved_target
 from serve_bench.serving import strays
-from serve_bench.serving import strays as marked
 from serve_bench.serving.launch_spec import LaunchSpec
 from serve_bench.serving.server import Deployed, LaunchFailed
 from serve_bench.serving.strays import Reaped
@@ -99,9 +98,9 @@ def stage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Stage:
     monkeypatch.setattr(kept_cluster, "check_options", lambda *_, **__: None)
     monkeypatch.setattr(kept_cluster, "check_interpreter", lambda _: None)
     monkeypatch.setattr(kept_cluster, "sweep", dict)
-    closed = SimpleNamespace(stdin=SimpleNamespace(close=lambda: None), wait=lambda *_: 0)
-    closed.poll = lambda: None
-    monkeypatch.setattr(marked, "start_warden", lambda _: closed)
+    stdin = SimpleNamespace(close=lambda: None)
+    closed = SimpleNamespace(stdin=stdin, wait=lambda *_: 0, poll=lambda: None)
+    monkeypatch.setattr(strays, "start_warden", lambda _: closed)
     return stage
 
 

@@ -112,6 +112,11 @@ def test_actions_of_the_network_are_within_range_and_one_for_each_state(kind: st
         seen.update(actions)
     assert set(seen) == set(range(6))  # drawn: of 800, each of six is among them
     assert len(agent.take_latencies()) == 200
+    last = agent._policy._model[-1]  # type: ignore[union-attr]
+    with torch.no_grad():  # from the scores of the last layer
+        last.weight.zero_()
+        last.bias.copy_(torch.tensor([0.0, 0.0, 0.0, 100.0, 0.0, 0.0]))
+    assert set(agent.select(given, 0)) == {3}
 
 
 @pytest.mark.torch
@@ -143,16 +148,3 @@ def test_the_network_is_what_the_arguments_say_and_the_same_for_a_seed() -> None
     again, other = layers(), layers(seed=2)
     assert all(torch.equal(a.weight, b.weight) for a, b in zip(made, again, strict=True))
     assert not torch.equal(made[0].weight, other[0].weight)
-
-
-@pytest.mark.torch
-def test_actions_are_drawn_from_the_scores_of_the_last_layer() -> None:
-    import torch
-
-    agent = Agent({**SPEC, "state_size": [10, 20, 10], "batch": False})
-    last = agent._policy._model[-1]  # type: ignore[union-attr]
-    with torch.no_grad():
-        last.weight.zero_()
-        last.bias.copy_(torch.tensor([0.0, 0.0, 0.0, 100.0, 0.0, 0.0]))
-    drawn = {agent.select([torch.rand(10, 20, 10)], 0)[0] for _ in range(50)}
-    assert drawn == {3}

@@ -9,9 +9,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
@@ -19,29 +20,25 @@ import pytest
 from serve_bench.serving import strays
 from serve_bench.serving.strays import LAUNCH_MARK, RUN_MARK
 from tests.cases import cases
-from tests.places import begin
+from tests.places import begin, execute
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 
 
-def wait_for_environment(pid: int) -> None:
-    """Until the program that was asked for runs, with its own environment."""
+def start_in(env: Mapping[str, str], *argv: str, **about: Any) -> subprocess.Popen[str]:
+    """A program that runs, with its own environment."""
+    process = begin(*argv, env={**os.environ, **env}, **about)
     deadline = time.monotonic() + 10
-    while strays.RUN_MARK not in psutil.Process(pid).environ():
+    while strays.RUN_MARK not in psutil.Process(process.pid).environ():
         assert time.monotonic() < deadline
         time.sleep(0.01)
-
-
-def marked(
-    run_id: str, launch: str | None = None, argv: list[str] = SLEEP
-) -> subprocess.Popen[bytes]:
-    owner = (strays.run_directory(run_id) / strays.OWNER_FILE).read_text()
-    env = {**os.environ, **strays.marks(run_id), strays.OWNER_MARK: owner}
-    if launch:
-        env[LAUNCH_MARK] = f"{run_id}.{launch}"
-    process = subprocess.Popen(argv, env=env, stdout=subprocess.PIPE)
-    wait_for_environment(process.pid)
     return process
+
+
+def marked(run_id: str, launch: str = "", argv: Sequence[str] = SLEEP) -> subprocess.Popen[str]:
+    owner = (strays.run_directory(run_id) / strays.OWNER_FILE).read_text()
+    env = {**strays.marks(run_id), strays.OWNER_MARK: owner}
+    return start_in(env | ({LAUNCH_MARK: f"{run_id}.{launch}"} if launch else {}), *argv)
 
 
 @pytest.fixture
@@ -60,14 +57,8 @@ def test_a_run_has_a_short_directory_that_names_this_process(run_id: str) -> Non
 
 def test_reap_ends_the_marked_and_their_children_and_nothing_else(run_id: str) -> None:
     bystander = subprocess.Popen(SLEEP)
-    code = (
-        "import os, subprocess, sys, time\n"
-        f"os.environ.pop({RUN_MARK!r})\n"
-        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
-        "print(child.pid, flush=True)\n"
-        "time.sleep(60)"
-    )
-    parent = marked(run_id, argv=[sys.executable, "-c", code])
+    code = f"env -u {RUN_MARK} sleep 60 & echo $!; wait"
+    parent = marked(run_id, argv=["sh", "-c", code])
     assert parent.stdout is not None
     child = psutil.Process(int(parent.stdout.readline()))
     reaped = strays.reap(run_id)
@@ -96,9 +87,8 @@ def test_reaping_one_launch_leaves_the_other(run_id: str) -> None:
 def test_a_process_without_a_mark_is_found_by_a_file_it_holds_open(run_id: str) -> None:
     log = strays.run_directory(run_id) / "agent.log"
     code = f"import time; f = open({str(log)!r}, 'w'); print('open', flush=True); time.sleep(60)"
-    agent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
-    assert agent.stdout is not None
-    assert agent.stdout.readline() == b"open\n"
+    agent = begin(sys.executable, "-c", code)
+    assert agent.stdout is not None and agent.stdout.readline() == "open\n"
     assert [process.pid for process in strays.find(run_id)] == [agent.pid]
     strays.reap(run_id)
     assert agent.wait(5) == -9
@@ -107,8 +97,7 @@ def test_a_process_without_a_mark_is_found_by_a_file_it_holds_open(run_id: str) 
 def test_sweep_spares_runs_whose_owner_lives_and_ends_the_others(run_id: str) -> None:
     mine = marked(run_id)
     code = "from serve_bench.serving import strays; print(strays.new_run())"
-    maker = [sys.executable, "-c", code]
-    dead_run = subprocess.run(maker, capture_output=True, text=True, check=True).stdout.strip()
+    dead_run = execute(sys.executable, "-c", code).stdout.strip()
     stray = marked(dead_run)
     swept = strays.sweep()
     assert dead_run in swept and run_id not in swept
@@ -154,9 +143,7 @@ def test_a_run_of_a_shell_with_another_tmpdir_is_spared_while_its_owner_lives() 
         assert list(Path(other).iterdir()) == []
 
 
-def test_a_pid_that_was_given_to_another_process_is_no_owner(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_pid_of_another_process_is_no_owner(monkeypatch: pytest.MonkeyPatch) -> None:
     owner = strays.owner_of(psutil.Process())
     pid, began, namespace = owner.split(":")
     assert strays.owner_alive(owner)
@@ -195,13 +182,10 @@ def test_marks_of_another_user_are_not_believed(tmp_path: Path) -> None:
         strays.DIRECTORY_MARK: str(victim),
         strays.OWNER_MARK: f"1:1:{strays.owner_of(psutil.Process()).rpartition(':')[2]}",
     }
-    holder = subprocess.Popen(
-        [sys.executable, "-c", f"f = open({str(victim / 'precious')!r}); input()"],
-        stdin=subprocess.PIPE,
-    )
-    other = subprocess.Popen(["sleep", "60"], env={**os.environ, **marks}, user=65534)
+    code = f"f = open({str(victim / 'precious')!r}); input()"
+    holder = begin(sys.executable, "-c", code, stdin=subprocess.PIPE)
+    other = start_in(marks, "sleep", "60", user=65534)
     try:
-        wait_for_environment(other.pid)
         assert "abcde1" not in strays.known_runs()
         assert "abcde1" not in strays.sweep()
         assert other.pid not in [one.pid for one in strays.find("abcde1", place=victim)]
@@ -226,13 +210,9 @@ def test_a_link_in_the_place_of_a_directory_is_not_followed(tmp_path: Path) -> N
 def test_a_directory_without_an_owner_is_spared_while_it_is_young() -> None:
     directory = strays.temp_root() / f"{strays.DIRECTORY_PREFIX}abcdef"
     directory.mkdir()
-    try:
-        assert "abcdef" not in strays.known_runs()
-        os.utime(directory, (1, 1))
-        assert "abcdef" in strays.sweep()
-        assert not directory.exists()
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+    assert "abcdef" not in strays.known_runs()
+    os.utime(directory, (1, 1))
+    assert "abcdef" in strays.sweep() and not directory.exists()
 
 
 def test_the_warden_ends_the_run_when_its_owner_is_killed() -> None:
@@ -248,8 +228,8 @@ def test_the_warden_ends_the_run_when_its_owner_is_killed() -> None:
 
 
 def test_the_warden_ends_the_run_of_an_owner_that_is_killed_before_it_is_up(run_id: str) -> None:
-    command = [sys.executable, "-m", "serve_bench.serving.strays", run_id]
-    warden = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    words = (sys.executable, "-m", "serve_bench.serving.strays", run_id)
+    warden = begin(*words, stdin=subprocess.PIPE)
     assert warden.stdin is not None and warden.stdout is not None
     warden.stdout.close()
     warden.stdin.close()
@@ -271,9 +251,7 @@ def test_a_mark_does_not_make_a_live_run_dead(
     """A setuid program is ours and has the environment of its caller, who may be anybody."""
     place = strays.run_directory(run_id)
     namespace = os.stat("/proc/self/ns/pid").st_ino
-    env = {**os.environ, **strays.marks(run_id), strays.OWNER_MARK: f"1:1:{namespace}"}
-    liar = subprocess.Popen(SLEEP, env=env)
-    wait_for_environment(liar.pid)
+    liar = start_in(strays.marks(run_id) | {strays.OWNER_MARK: f"1:1:{namespace}"}, *SLEEP)
     try:
         if elsewhere:  # the run has another temporary directory than who looks
             monkeypatch.setattr(strays, "temp_root", lambda: tmp_path)
@@ -288,9 +266,8 @@ def test_a_mark_does_not_make_a_live_run_dead(
 
 
 def test_a_mark_names_no_directory_but_that_of_a_run(run_id: str, tmp_path: Path) -> None:
-    other = "sb-zz"
-    marks = {RUN_MARK: "zz", strays.DIRECTORY_MARK: str(tmp_path / other)}
-    with subprocess.Popen(SLEEP, env={**os.environ, **marks, strays.OWNER_MARK: "1:1:1"}) as liar:
+    marks = {RUN_MARK: "zz", strays.DIRECTORY_MARK: str(tmp_path / "sb-zz")}
+    with start_in({**marks, strays.OWNER_MARK: "1:1:1"}, *SLEEP) as liar:
         assert "zz" not in strays.known_runs()
         liar.kill()
 

@@ -17,6 +17,23 @@ def test_a_file_is_written_and_an_older_one_replaced(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError):
         write_whole(tmp_path / "folder", "x")  # which leaves nothing
     assert sorted(file.name for file in tmp_path.iterdir()) == ["folder", "x.txt"]
+    # A draft is no file of the user's.
+    mine = [tmp_path / name for name in (".x.txt.part", f".x.txt.{os.getpid()}-0.part")]
+    for file in mine:
+        file.write_text("precious")
+    check_writable(tmp_path / "x.txt")
+    write_whole(tmp_path / "x.txt", "new")
+    assert [file.read_text() for file in mine] == ["precious"] * 2
+    assert len(list(tmp_path.iterdir())) == 4
+    # A pipe stays one, and takes the content.
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_whole(pipe, "text")
+        assert os.read(reader, 10) == b"text" and pipe.is_fifo()
+    finally:
+        os.close(reader)
 
 
 def test_whether_a_file_can_be_written_is_known_before(tmp_path: Path) -> None:
@@ -27,16 +44,6 @@ def test_whether_a_file_can_be_written_is_known_before(tmp_path: Path) -> None:
         with pytest.raises(OSError) as caught:
             check_writable(path)
         assert why(caught.value) == reason
-
-
-def test_a_draft_is_no_file_of_the_users(tmp_path: Path) -> None:
-    mine = [tmp_path / name for name in (".x.txt.part", f".x.txt.{os.getpid()}-0.part")]
-    for file in mine:
-        file.write_text("precious")
-    check_writable(tmp_path / "x.txt")
-    write_whole(tmp_path / "x.txt", "new")
-    assert [file.read_text() for file in mine] == ["precious"] * 2
-    assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_paths_that_cannot_be_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,14 +59,3 @@ def test_paths_that_cannot_be_reached(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(Path, "stat", stat)
     with pytest.raises(BadInput, match="private: cannot be reached: permission denied"):
         check_reachable(Path("private"))
-
-
-def test_a_pipe_stays_one_and_takes_the_content(tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        write_whole(pipe, "text")
-        assert os.read(reader, 10) == b"text" and pipe.is_fifo()
-    finally:
-        os.close(reader)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.core.errors import BadInput, RunFailed
-from serve_bench.core.result import Resume
+from serve_bench.core.errors import RunFailed
+from serve_bench.core.result import Record, Resume
 from serve_bench.observing.profiler import Profiling
 from serve_bench.store import RECORDS_FILE, RunFolder, read
 from tests import places
@@ -16,6 +16,13 @@ from tests.refused import refusal
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 FIRST, SECOND = planned(row=ROWS[0]), planned(row=ROWS[1])
+
+
+def written(path: Path, *records: Record) -> Path:
+    with RunFolder.create(path, now=NOW) as folder:
+        for record in records:
+            folder.append(record)
+    return path
 
 
 def test_what_is_appended_is_read(tmp_path: Path) -> None:
@@ -35,17 +42,10 @@ def test_the_default_folder_is_the_utc_time_and_never_reused(tmp_path: Path) -> 
         with RunFolder.create(now=at_home, results=tmp_path / "results") as folder:
             names.append(folder.path.name)
     assert names == ["20260102T030405Z", "20260102T030405Z-2", "20260102T030405Z-3"]
-
-
-def create(path: Path) -> str:
-    return refusal(RunFolder.create, path, now=NOW)
-
-
-def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    # Nothing is overwritten.
     done, mine = tmp_path / "done", tmp_path / "notes.txt"
     done.mkdir()  # an empty folder may be named
-    with RunFolder.create(done, now=NOW) as folder:
-        folder.append(run(FIRST))
+    written(done, run(FIRST))
     mine.write_text("mine")
     assert create(done).endswith(f"--resume {done}")
     assert "is not empty; name a new folder" in create(tmp_path)
@@ -54,27 +54,34 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     assert read(done).run == run(FIRST) and mine.read_text() == "mine"
 
 
-def test_resume_goes_on_behind_what_is_there(tmp_path: Path) -> None:
-    with RunFolder.create(tmp_path, now=NOW) as folder:
-        folder.append(run(FIRST, SECOND))
-        folder.append(trial(FIRST))
+def create(path: Path) -> str:
+    return refusal(RunFolder.create, path, now=NOW)
+
+
+@cases("cut", "", '{"kind":"trial","key":"de')
+def test_resume_goes_on_behind_what_is_there_and_loses_a_cut_off_line_alone(
+    cut: str, tmp_path: Path
+) -> None:
+    written(tmp_path, run(FIRST, SECOND), trial(FIRST))
+    with (tmp_path / RECORDS_FILE).open("a") as file:
+        file.write(cut)
     again, found = RunFolder.resume(tmp_path)
     assert found.missing == (SECOND,)
+    assert [one.code for one in found.warnings] == ["cut-off"] * bool(cut)
     with again:
         again.append(Resume(argv=(), started_at=AT))
         again.append(trial(SECOND))
-    assert read(tmp_path).complete
+    result = read(tmp_path)
+    assert result.missing == ()
+    assert [one.code for one in result.warnings] == ["broken-line"] * bool(cut)
 
 
 @cases("link", "samples.jsonl", "profiles", "logs/launch-1.log")
 def test_a_folder_with_links_is_not_gone_on_with(link: str, tmp_path: Path) -> None:
-    with RunFolder.create(tmp_path / "r", now=NOW) as folder:
-        folder.append(run(FIRST))
-    place = tmp_path / "r" / link
+    place = written(tmp_path / "r", run(FIRST)) / link
     place.parent.mkdir(exist_ok=True)
     place.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(BadInput, match=f"{link}: is a link; "):
-        RunFolder.resume(tmp_path / "r")
+    assert f"{link}: is a link; " in refusal(RunFolder.resume, tmp_path / "r")
 
 
 def test_stacks_are_written_into_the_run_alone(tmp_path: Path) -> None:
@@ -86,26 +93,11 @@ def test_stacks_are_written_into_the_run_alone(tmp_path: Path) -> None:
         Profiling(tmp_path / "r", "key").start([])
 
 
-def test_resume_after_a_cut_off_line_loses_that_line_alone(tmp_path: Path) -> None:
-    with RunFolder.create(tmp_path, now=NOW) as folder:
-        folder.append(run(FIRST, SECOND))
-        folder.append(trial(FIRST))
-    with (tmp_path / RECORDS_FILE).open("a") as file:
-        file.write('{"kind":"trial","key":"de')
-    again, found = RunFolder.resume(tmp_path)
-    assert [one.code for one in found.warnings] == ["cut-off"]
-    with again:
-        again.append(trial(SECOND))
-    result = read(tmp_path)
-    assert result.missing == ()
-    assert [one.code for one in result.warnings] == ["broken-line"]
-
-
 def test_one_writer_at_a_time(tmp_path: Path) -> None:
     with RunFolder.create(tmp_path, now=NOW) as folder:
         folder.append(run(FIRST))
-        with pytest.raises(BadInput, match="another serve-bench is still writing this run"):
-            RunFolder.resume(tmp_path)
+        said = refusal(RunFolder.resume, tmp_path)
+        assert "another serve-bench is still writing this run" in said
     RunFolder.resume(tmp_path)[0].close()
 
 
@@ -131,9 +123,7 @@ def test_what_cannot_be_read_is_one_line(
 
 
 def test_a_damaged_byte_costs_its_line_alone(tmp_path: Path) -> None:
-    with RunFolder.create(tmp_path, now=NOW) as folder:
-        for record in (run(FIRST, SECOND), trial(FIRST), trial(SECOND)):
-            folder.append(record)
+    written(tmp_path, run(FIRST, SECOND), trial(FIRST), trial(SECOND))
     file = tmp_path / RECORDS_FILE
     first, second, third = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(first + second.replace(b"aiohttp", b"aio\xffttp") + third)
