@@ -1,16 +1,21 @@
-"""An index of runs: when, which command, what was found, newest first."""
+"""An index of runs: when, which command, what was found, newest first; the main figure of each
+suite over its runs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from serve_bench.analysis.statistics import MAIN, summarize
 from serve_bench.core.figures import counted, number
 from serve_bench.core.result import Result
 from serve_bench.view.about_run import command_line, moment
+from serve_bench.view.blocks import in_parts
+from serve_bench.view.charts import Chart, LinePoint
 from serve_bench.view.document import (
+    Charts,
     Column,
     Document,
     Facts,
@@ -22,6 +27,7 @@ from serve_bench.view.document import (
     Text,
     sentences,
 )
+from serve_bench.view.drawn import ladder
 
 MINUTES: Final = 16
 """Characters of a moment without its seconds."""
@@ -51,11 +57,16 @@ class IndexedRun:
     finding: Finding
 
     @property
+    def most(self) -> float | None:
+        """The highest requests/s of any row; None of runs that have none."""
+        lines = summarize(self.result)
+        rates = [line.spreads[MAIN].mean for line in lines if MAIN in line.spreads]
+        return max(rates, default=None)
+
+    @property
     def row(self) -> TableRow:
         """Its line of the index."""
-        run, finding, lines = self.result.run, self.finding, summarize(self.result)
-        rates = [line.spreads[MAIN].mean for line in lines if MAIN in line.spreads]
-        most = max(rates, default=None)
+        run, finding, most = self.result.run, self.finding, self.most
         cells = (
             moment(run.started_at)[:MINUTES],
             run.command,
@@ -79,6 +90,23 @@ def index_runs(runs: Sequence[IndexedRun], place: str, skipped: Sequence[str] = 
         machine=Facts(()),
         findings=sentences([f"{counted(len(runs), 'run')} in {place}; the newest: {latest}"]),
         doubts=sentences([f"passed over: {why}" for why in skipped], "doubt"),
-        sections=(Section("runs", "Runs", (table,), "headline"),),
+        sections=(Section("runs", "Runs", (table, Charts(partial(_series, newest))), "headline"),),
         where=place,
     )
+
+
+def _series(newest: Sequence[IndexedRun]) -> Iterator[Chart]:
+    """The most requests/s of each suite, run by run, beside that of its first run."""
+    suites: dict[str, list[float]] = {}
+    for run in reversed(newest):
+        about = run.result.run
+        if most := run.most:
+            suites.setdefault(str(about.suite.get("name") or about.command), []).append(most)
+    lines = {
+        name: [LinePoint(place, rate / rates[0]) for place, rate in enumerate(rates, 1)]
+        for name, rates in suites.items()
+        if len(rates) > 1
+    }
+    for suffix, part in in_parts(lines):
+        title = f"The most requests/s of each suite, divided by those of its first run{suffix}"
+        yield ladder(title, part, "run, in order of time", "of the first", log_x=False)

@@ -72,8 +72,11 @@ def test_the_index_is_a_page_too_and_no_data(
     shelf: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("serve_bench.report.page.bundle", lambda: STUB)
+    shutil.copytree(shelf / "press", shelf / "again")  # a series needs two
     assert run(["report", "results", "--format", "html"]) == 0
-    assert '<a href="press">press</a>' in (shelf / "report.html").read_text()
+    page = (shelf / "report.html").read_text()
+    assert '<a href="press">press</a>' in page
+    assert "The most requests/s of each suite, divided by those of its first run" in page
     assert run(["report", "results", "--format", "json"]) == 2
     assert "'json' is not for an index" in capsys.readouterr().err
     assert run(["report", "results", "--fail-on", "regressed"]) == 2
