@@ -67,13 +67,13 @@ ROOMS: Final = (
         2_600,
     ),
     # What tells a run: the view with its lenses, and the files and pages made of it.
-    Room("telling", "view/* report/* benchmarks/*", 11_429, 8_600, 7_200),
+    Room("telling", "view/* report/* benchmarks/*", 11_433, 8_600, 7_200),
     Room("cli", "cli/*", 2_405, 1_600, 1_300),
 )
 
 #: Other budgets: lines of the whole package, of tests and of scripts, words of the documents.
 TOTALS: Final = (
-    Room("serve_bench", "serve_bench/*.py", 64_015, 42_300, 37_600),
+    Room("serve_bench", "serve_bench/*.py", 64_019, 42_300, 37_600),
     Room("tests", "tests/*.py", 34_691, 25_000, 22_000),
     Room("scripts", "scripts/*.py", 3_156, 3_000, 2_500),
     Room(

@@ -239,7 +239,7 @@ def _draw_lines(chart: Lines, width: int | None, looks: Looks) -> Spec:
     """Lines, the intervals of their points, the points, arrows over mere lower bounds, marks."""
     values = list(_line_values(chart))
     ends = (datum[end] for datum in values for end in ("value", "low", "high"))
-    known = [end for end in (*ends, *(chart.band or ())) if end is not None]
+    known = [end for end in ends if end is not None]
     log = wide(known) if chart.log_y is None else chart.log_y
     x = _x_axis(chart)
     y = axis("value", chart.unit, ends_of([end for end in known if end > 0 or not log], log), log)
@@ -249,7 +249,7 @@ def _draw_lines(chart: Lines, width: int | None, looks: Looks) -> Spec:
     look, meta = look_of(list(chart.series), width, colours_of(things, looks), SHAPES, dashes)
     colour = {"color": look["color"]}
     place = {"x": x, "y": y, **colour}
-    layers: list[Spec] = [] if chart.band is None else band("y", y, chart.band)
+    layers: list[Spec] = []
     if chart.joined:
         dashed = {"strokeDash": look["strokeDash"]} if dashes else {}
         layers.append(layer({"type": "line", "strokeWidth": 2}, place | dashed))

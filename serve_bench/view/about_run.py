@@ -210,7 +210,7 @@ def _proofs(launches: Sequence[Launch]) -> Table:
         proved = Text("yes", "good") if "port_owner" in launch.proof else Text("-")
         cells = (
             Text(used.name, below=tuple(flags) or ("no flags",)),
-            Text(engaged_of([launch]) or "-"),
+            Text(", ".join(engaged_of([launch])) or "-"),
             Text("no", "bad", wrong) if wrong else proved,
         )
         alike.setdefault(cells, []).append(launch.id)

@@ -105,10 +105,9 @@ which takes the same room."""
 @dataclass(frozen=True)
 class Lines:
     """A line for each series, its points with their intervals; from zero unless `log_y` (None: as
-    far as values differ by a factor of 100). Each mark is a rule with its words. `band`: the ends
-    of a band behind the lines, with a rule at 1. Points that depend on nothing but their own
-    launch, such as rounds, are not `joined`. `parts`: of a series that is one of several of a thing
-    (a variant, a service) the thing, and which of it (a row, a percentile)."""
+    far as values differ by a factor of 100). Each mark is a rule with its words. Points that depend
+    on nothing but their own launch are not `joined`. `parts`: of a series that is one of several of
+    a thing (a variant, a service) the thing, and which of it (a row, a percentile)."""
 
     series: Mapping[str, Sequence[LinePoint]]
     x_name: str
@@ -116,7 +115,6 @@ class Lines:
     x_scale: XScale = "linear"
     log_y: bool | None = False
     marks: Sequence[Mark] = ()
-    band: tuple[float, float] | None = None
     joined: bool = True
     parts: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 

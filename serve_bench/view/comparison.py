@@ -247,7 +247,7 @@ def about_sides(comparing: Comparing) -> Iterator[ViewRow]:
     for letter, side in zip("AB", comparing.sides, strict=True):
         about = {"point": "side", "side": letter, "run": side.run.id}
         about |= pick(side, "variant", "settings", "launches")
-        yield ViewRow(about, {}, side.name, notes=(describe_side(side),))
+        yield ViewRow(about, {}, side.name, notes=tuple(describe_side(side)))
     for row in comparing.alone:
         yield ViewRow({"point": "alone", **vars(row)}, {}, row.row, notes=(alone_words(row),))
 
@@ -288,7 +288,7 @@ def view_comparison(comparing: Comparing, rows: Sequence[ViewRow] = ()) -> View:
     compared, hops = compare_rows(comparing), [*hop_rows(comparing)]
     points, known = [*about_sides(comparing)], [row for row in compared if "b_over_a" in row.values]
     draw = Charts(partial(ratio_chart, "B/A with its 95 % interval", known, comparing.threshold))
-    facts = [(row.name, row.notes[0]) for row in points if "side" in row.dims]
+    facts = [*_tell_sides([row for row in points if "side" in row.dims])]
     if changes := few(points[0].dims["differs"] or ()):
         facts.append(("differs", "; ".join(changes)))
     failed = [
@@ -316,6 +316,16 @@ def view_comparison(comparing: Comparing, rows: Sequence[ViewRow] = ()) -> View:
         tiles=[*make_tiles(next(iter(compared), None), ("b_over_a", "verdict"))],
         planned=(0, 0, ""),
     )
+
+
+def _tell_sides(sides: Sequence[ViewRow]) -> Iterator[tuple[str, str]]:
+    """What ran on each side alone, then what ran on both."""
+    shared = set.intersection(*(set(side.notes) for side in sides))
+    for side in sides:
+        if alone := [note for note in side.notes if note not in shared]:
+            yield side.name, ", ".join(alone)
+    if shared:
+        yield "both", ", ".join(note for note in sides[0].notes if note in shared)
 
 
 def _rounds(rows: Sequence[ViewRow]) -> Iterator[Table]:

@@ -49,16 +49,12 @@ def ladder(
     log_x: bool = True,
     log_y: bool = False,
     caption: str = "",
-    around: tuple[float, float] | None = None,
     parts: Parts = NO_PARTS,
     joined: bool = True,
 ) -> Chart:
-    """A figure over a growing load; a LowerBound has an arrow, which the caption explains.
-    `around`: the ends of a band behind rounds, which no line joins."""
+    """A figure over a growing load; a LowerBound has an arrow, which the caption explains."""
     scale: XScale = "log" if log_x else "linear"
-    lines = Lines(
-        series, x_name, unit, scale, log_y, marks, around, joined and around is None, parts
-    )
+    lines = Lines(series, x_name, unit, scale, log_y, marks, joined, parts)
     if any(isinstance(point.value, LowerBound) for points in series.values() for point in points):
         caption = f"{caption} {AT_LEAST}".strip()
     return Chart(title, lines, caption=caption)

@@ -195,9 +195,7 @@ class TableSpec:
     notes: tuple[str, ...] = ()
 
 
-def make_table(
-    spec: TableSpec, rows: Sequence[ViewRow], caption: str = "", bare: bool = False
-) -> Table:
+def make_table(spec: TableSpec, rows: Sequence[ViewRow], bare: bool = False) -> Table:
     """A table without the columns that hold nothing. What is missing of a row stands in place of
     its first figure. `bare`: without what is said of each row."""
     rows = [replace(row, warnings=(), notes=()) for row in rows] if bare else rows
@@ -214,7 +212,7 @@ def make_table(
         TableRow(cells, row.warnings, row.group) for row, cells in zip(rows, by_row, strict=False)
     )
     heads = tuple(item.column(rows) for item, _ in kept)
-    return Table(caption or spec.caption, heads, tuple(lines), spec.notes)
+    return Table(spec.caption, heads, tuple(lines), spec.notes)
 
 
 def launch_table(caption: str, rows: Sequence[ViewRow], figure: str, word: str) -> Table:
@@ -345,14 +343,13 @@ def line_chart(
     log_x: bool = True,
     log_y: bool | None = None,
     joined: bool = True,
-    around: tuple[float, float] | None = None,
 ) -> Iterator[Chart]:
     """Figures of one unit over the dimension `x`, a line for each value of the dimension `series`
     and each figure; nothing without a point. `more`: further lines, such as published ones. Points
-    that are not `joined`, or lie `around` a band, stand on a logarithmic axis, and so do times,
-    unless `log_y` says otherwise."""
+    that are not `joined` stand on a logarithmic axis, and so do times, unless `log_y` says
+    otherwise."""
     first = FIGURES[figures[0]]
-    usual = first.shown == "ms" or bool(more or around) or not joined
+    usual = first.shown == "ms" or bool(more) or not joined
     logarithmic = usual if log_y is None else log_y
     lines: dict[str, Sequence[LinePoint]] = {}
     parts: dict[str, tuple[str, str]] = {}
@@ -383,7 +380,6 @@ def line_chart(
             caption=caption,
             parts=parts if len(figures) > 1 else {},
             joined=joined,
-            around=around,
         )
 
 

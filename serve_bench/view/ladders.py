@@ -31,7 +31,7 @@ from serve_bench.core.result import Result, cell_slug
 from serve_bench.core.schema import built
 from serve_bench.view.blocks import in_parts, limit_words, section, sentence, statement
 from serve_bench.view.charts import Chart, LinePoint, Mark
-from serve_bench.view.document import Block, Charts, Prose, Section, Tone
+from serve_bench.view.document import Block, Charts, Detail, Prose, Section, Tone
 from serve_bench.view.figures import FIGURES, Value, declare
 from serve_bench.view.frame import (
     BARS,
@@ -288,7 +288,8 @@ def view_run(
     if compared:
         words = Prose(tuple(note for row in compared for note in row.notes), listed=True)
         ratios = launch_table("Ratios of requests/s", compared, "served_of_base", "launch")
-        sections.append(Section("compared", "Settings compared", (words, ratios), "table"))
+        detail: Detail = "table" if len(words.paragraphs) > MOST_COMPARED else "further"
+        sections.append(Section("compared", "Settings compared", (words, ratios), detail))
     blocks: list[Block] = []
     for source, others in published.items():
         blocks += [Prose((source,)), *([make_table(PUBLISHED, others)] if others else [])]
@@ -372,7 +373,8 @@ def _limit(view: LadderView, row: ViewRow) -> str:
 
 def _make_collapse(result: Result, view: LadderView, step: ViewRow) -> ViewRow:
     """A step that collapsed, with its runs and its limit in words."""
-    rate, words = step.values[MAIN].value, [_describe_runs(view, step), _limit(view, step)]
+    rate, words = step.values[MAIN].value, [_describe_runs(view, step)]
+    words += [_limit(view, step)] if len(view.settings) > 1 else []
     if result.run.suite.get("app") in ONE_DEPLOYMENT:
         wait_s = router_wait_s(result.launches, view.settings["variant"])
         replicas = int(view.settings.get("num_replicas", 0))

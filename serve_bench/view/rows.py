@@ -140,7 +140,7 @@ def page_of(
             VariantPart(
                 name=name,
                 env=_env_of(name, result, launches),
-                engaged=engaged_of(launches),
+                engaged=", ".join(engaged_of(launches)),
                 warnings=tuple(seen for seen in warnings if seen.variant == name),
                 failures=tuple(failure for failure in others if failure.variant == name),
             )
@@ -229,7 +229,7 @@ _BY_GRPC: Final = {
 reference (an object of Ray's store), where they are off. By the role that resolved them."""
 
 
-def engaged_of(launches: Sequence[Launch]) -> str:
+def engaged_of(launches: Sequence[Launch]) -> list[str]:
     """Who serves HTTP, how requests get to replicas, and which versions run, as the proof of the
     launches says. HAProxy sends requests to the HTTP port of a replica: there is no proxy of Serve
     on their way."""
@@ -244,4 +244,4 @@ def engaged_of(launches: Sequence[Launch]) -> str:
                 words.append(f"{who} by {'gRPC' if flags[flag] else 'reference'}")
         versions = launch.proof.get("versions") or {}
         words += [f"{name} {value}" for name, value in versions.items() if value]
-    return ", ".join(dict.fromkeys(words))
+    return [*dict.fromkeys(words)]

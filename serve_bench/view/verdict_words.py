@@ -177,11 +177,11 @@ def describe_method(comparing: Comparing) -> Iterator[str]:
         yield f"judged after each of at most {suite['rounds']} rounds: intervals are wider for it"
 
 
-def describe_side(side: About) -> str:
-    """What ran on a side, as its launches prove it: `no flags, HTTP by haproxy, ray 2.60.0`."""
+def describe_side(side: About) -> list[str]:
+    """What ran on a side, as its launches prove it: no flags, HTTP by haproxy, ray 2.60.0."""
     suite = side.run.suite
     if (url := (suite.get("urls") or {}).get(side.name)) is not None:
-        return f"{url}, a service that was up already"
+        return [f"{url}, a service that was up already"]
     app = {part["label"]: part.get("app") for part in suite.get("sides") or ()}.get(side.name)
     app = app.get("target") or app.get("name") if isinstance(app, dict) else app
     flags = {launch.variant.name: launch.variant.env for launch in side.launches}
@@ -189,9 +189,9 @@ def describe_side(side: About) -> str:
         f"app {app}" if app else "",
         *(_settings(env) or "no flags" for env in flags.values() if len(flags) == 1),
         f"with {_settings(side.settings)}" if side.settings else "",
-        engaged_of(side.launches) or "no launch recorded",
+        *(engaged_of(side.launches) or ["no launch recorded"]),
     )
-    return ", ".join(filter(None, facts))
+    return [*filter(None, facts)]
 
 
 def _settings(settings: Mapping[str, object]) -> str:

@@ -395,7 +395,8 @@ def find(points: Sequence[ViewRow]) -> Iterator[str]:
         yield need[1]
     if binds := best.dims["binds"]:
         cliff = f", a cliff: beyond it {best.dims['beyond']}" if best.dims["cliff"] else ""
-        yield f"what binds: {binds}{cliff}; limit {best.dims['limit'] or 'there: not seen'}"
+        limit = f"of the {words}" if (words := best.dims["limit"]) else "there: not seen"
+        yield f"what binds: {binds}{cliff}; limit {limit}"
     if "closed_loop" in best.values:
         rate, p99 = best.text("closed_loop"), best.text("closed_loop_p99")
         yield (

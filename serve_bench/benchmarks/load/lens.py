@@ -75,7 +75,8 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     for trial in (row.trials[0] for row in plain):
         table = histogram_table(merged([trial], LATENCY))
         blocks += [Facts(tuple(_account(trial))), *([] if table is None else [table])]
-    hints = [row.entry.hint for row in loads if row.entry is not None]
+    entries = [row.entry for row in loads if row.entry is not None]
+    hints = [entry.hint for entry in entries if entry.limited and entry.limited.cause != "unclear"]
     if texts := tuple(hint for hint in dict.fromkeys(hints) if hint):
         blocks.append(Prose(texts, "quiet", listed=True))
     beside: list[Block] = [make_table(RATES, loads, bare=True)] if loads else []
