@@ -36,7 +36,7 @@ ROOMS: Final = (
     Room("load", "load/* nodes/* core/nodes.py", 6_964, 5_400, 5_000),
     Room("serving", "serving/*", 8_306, 6_800, 6_200),
     Room("observing", "observing/*", 2_001, 1_600, 1_450),
-    Room("analysis", "analysis/*", 9_879, 8_000, 7_300),
+    Room("analysis", "analysis/*", 9_872, 8_000, 7_300),
     Room("doctor, pytest_plugin, package", "doctor/* pytest_plugin/* __*.py", 1_456, 1_100, 950),
     Room(
         "records",
@@ -67,14 +67,14 @@ ROOMS: Final = (
         2_600,
     ),
     # What tells a run: the view with its lenses, and the files and pages made of it.
-    Room("telling", "view/* report/* benchmarks/*", 11_433, 8_600, 7_200),
+    Room("telling", "view/* report/* benchmarks/*", 11_475, 8_600, 7_200),
     Room("cli", "cli/*", 2_405, 1_600, 1_300),
 )
 
 #: Other budgets: lines of the whole package, of tests and of scripts, words of the documents.
 TOTALS: Final = (
-    Room("serve_bench", "serve_bench/*.py", 64_019, 42_300, 37_600),
-    Room("tests", "tests/*.py", 34_691, 25_000, 22_000),
+    Room("serve_bench", "serve_bench/*.py", 64_054, 42_300, 37_600),
+    Room("tests", "tests/*.py", 34_700, 25_000, 22_000),
     Room("scripts", "scripts/*.py", 3_156, 3_000, 2_500),
     Room(
         "documents, words", "docs/*.md README.md GLOSSARY.md CHANGELOG.md", 26_973, 18_000, 15_000

@@ -66,13 +66,6 @@ class Spread:
     launches: int
     launch_std: float | None
 
-    @property
-    def ends(self) -> tuple[float | None, float | None]:
-        """Mean ± std, where no rate is below 0; None without a std."""
-        if self.std is None:
-            return None, None
-        return max(0.0, self.mean - self.std), self.mean + self.std
-
 
 def made_of(value: float, parts: Iterable[float | None]) -> float:
     """A value derived from `parts`: a LowerBound if one of them is."""

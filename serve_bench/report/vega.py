@@ -101,7 +101,8 @@ def vega(chart: Chart, width: int | None = None, looks: Looks | None = None) -> 
     known = [datum for datum in spec["data"]["values"] if datum["value"] is not None]
     by_value = sorted(known, key=lambda datum: datum["value"])
     ends = dict.fromkeys(datum["text"] for datum in [*by_value[-1:], *by_value[:1]])
-    words = chart.words or f"{chart.title}, {len(known)} figures: {'; '.join(ends)}."
+    named = f"{chart.title}, " if chart.title else ""
+    words = chart.words or f"{named}{len(known)} figures: {'; '.join(ends)}."
     whole: Spec = {"description": words, "width": width or "container", **spec}
     if width is None:
         return whole | {"autosize": {"type": "fit-x", "contains": "padding"}}

@@ -146,9 +146,9 @@ def latency_curve(trials: Sequence[Trial], name: str = LATENCY) -> list[tuple[fl
     ]
 
 
-def over_windows(trial: Trial, name: str = MAIN) -> list[tuple[float, float]]:
-    """(seconds, value) of a metric kept by windows, each at the middle of its window."""
-    metric = trial.metrics.get(name)
+def over_windows(trial: Trial) -> list[tuple[float, float]]:
+    """(seconds, requests/s) of the windows, each at the middle of its window."""
+    metric = trial.metrics.get(MAIN)
     windows = () if metric is None else metric.windows or ()
     return [((place + 0.5) * trial.window_s, value) for place, value in enumerate(windows)]
 

@@ -288,7 +288,7 @@ def view_comparison(comparing: Comparing, rows: Sequence[ViewRow] = ()) -> View:
     compared, hops = compare_rows(comparing), [*hop_rows(comparing)]
     points, known = [*about_sides(comparing)], [row for row in compared if "b_over_a" in row.values]
     draw = Charts(partial(ratio_chart, "B/A with its 95 % interval", known, comparing.threshold))
-    facts = [*_tell_sides([row for row in points if "side" in row.dims])]
+    facts = [*_tell_sides([row for row in points if row.dims["point"] == "side"])]
     if changes := few(points[0].dims["differs"] or ()):
         facts.append(("differs", "; ".join(changes)))
     failed = [
@@ -299,7 +299,8 @@ def view_comparison(comparing: Comparing, rows: Sequence[ViewRow] = ()) -> View:
     ]
     results: list[Block] = [verdict_table(comparing, compared), Facts(tuple(facts))]
     results += [Prose(tuple(failed), "bad", listed=True)] if failed else []
-    results += [Prose(comparing.notes, "doubt", listed=True)] if comparing.notes else []
+    alone = [f"not compared: {row.notes[0]}" for row in points if row.dims["point"] == "alone"]
+    results += [Prose(words, "doubt", listed=True)] if (words := (*alone, *comparing.notes)) else []
     return View(
         rows=rows,
         points=points,
@@ -323,7 +324,7 @@ def _tell_sides(sides: Sequence[ViewRow]) -> Iterator[tuple[str, str]]:
     shared = set.intersection(*(set(side.notes) for side in sides))
     for side in sides:
         if alone := [note for note in side.notes if note not in shared]:
-            yield side.name, ", ".join(alone)
+            yield f"{side.dims['side']}, {side.name}", ", ".join(alone)
     if shared:
         yield "both", ", ".join(note for note in sides[0].notes if note in shared)
 

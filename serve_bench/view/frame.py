@@ -215,9 +215,8 @@ def make_table(spec: TableSpec, rows: Sequence[ViewRow], bare: bool = False) -> 
     return Table(spec.caption, heads, tuple(lines), spec.notes)
 
 
-def launch_table(caption: str, rows: Sequence[ViewRow], figure: str, word: str) -> Table:
-    """A figure in each launch: a row for each row, a column for each launch. `word`: what a launch
-    is called."""
+def launch_table(caption: str, rows: Sequence[ViewRow], figure: str) -> Table:
+    """A figure in each launch: a row for each row, a column for each launch."""
     launches = list(dict.fromkeys(number for row in rows for number in row.values[figure].launches))
     shown = FIGURES[figure].shown
 
@@ -226,7 +225,7 @@ def launch_table(caption: str, rows: Sequence[ViewRow], figure: str, word: str) 
         text = "-" if value is None else FIGURES[figure].show(Value(value), shown)
         return Number(text, value)
 
-    columns = (Column("", number=False), *(Column(f"{word} {number}") for number in launches))
+    columns = (Column("", number=False), *(Column(f"launch {number}") for number in launches))
     lines = (TableRow((row.name, *(cell(row, number) for number in launches))) for row in rows)
     return Table(caption, columns, tuple(lines))
 

@@ -175,11 +175,16 @@ def _view_ladder(
     for climb in ended or climbs:
         for rung in ladder.merged(climb.steps):
             rates[rung.clients][climb.round] = rung.throughput
-    doubted = {step for climb in climbs for step in climb.again}
+    doubted = {(climb.round, *step) for climb in climbs for step in climb.again}
+
+    def is_doubted(row: ViewRow) -> bool:
+        at = row.dims["users"], row.dims["run"]
+        return any((trial.round, *at) in doubted for trial in row.trials)
+
     runs: dict[int, list[ViewRow]] = defaultdict(list)
     for row in loads:
-        users, run = row.dims["users"], row.dims["run"]
-        if MAIN in row.values and users in rates and (users, run) not in doubted:
+        users = row.dims["users"]
+        if MAIN in row.values and users in rates and not is_doubted(row):
             runs[users].append(row)
     steps: dict[int, ViewRow] = {}
     for users, group in runs.items():
@@ -196,7 +201,7 @@ def _view_ladder(
     def mark(row: ViewRow) -> str:
         """What a run is to the ladder; of several runs one holds the mark of knee and best."""
         users = row.dims["users"]
-        if MAIN not in row.values or (users, row.dims["run"]) in doubted:
+        if MAIN not in row.values or is_doubted(row):
             return "in doubt" if MAIN in row.values else ""
         if top is None or users not in rungs:
             return ""
@@ -287,7 +292,7 @@ def view_run(
         sections = [Section("results", "Results", (steps, about), "headline")]
     if compared:
         words = Prose(tuple(note for row in compared for note in row.notes), listed=True)
-        ratios = launch_table("Ratios of requests/s", compared, "served_of_base", "launch")
+        ratios = launch_table("Ratios of requests/s", compared, "served_of_base")
         detail: Detail = "table" if len(words.paragraphs) > MOST_COMPARED else "further"
         sections.append(Section("compared", "Settings compared", (words, ratios), detail))
     blocks: list[Block] = []
@@ -502,3 +507,5 @@ def _describe(
         yield statement(text) if single else sentence(f"{point.name}: {text}")
     if single and not fallen and max(top.steps) > top.best.dims["users"]:
         yield f"No collapse up to {counted(max(top.steps), noun)}."
+    elif single and not fallen:
+        yield f"No step has more {noun}s than the best, so no collapse could be seen."

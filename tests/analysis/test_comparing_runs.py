@@ -20,7 +20,7 @@ from tests import refused
 from tests.cases import cases, sure
 from tests.history_records import night
 from tests.records import ROWS, cell, failure_of
-from tests.rendering import render
+from tests.rendering import render, render_comparing
 from tests.versus_records import HOST, alike_runs, micro_result, micro_run, versus_result
 
 BEFORE = (500.0, 510.0, 490.0)
@@ -68,6 +68,8 @@ def test_what_one_run_alone_has_is_listed() -> None:
     found = alike_runs(a, micro_result({ROW: BEFORE, ROWS[1]: BEFORE}, "after"))
     sides = [(one.side, one.row) for one in found.alone]
     assert sides == [("A", "single client"), ("B", "8 clients")]
+    text = render_comparing(found)
+    assert "not compared: single client" in text and "not compared: 8 clients" in text
     assert [len(broken(found, word)) for word in ("regressed", "inconclusive")] == [0, 2]
     # A cell is matched whatever the order of its axes.
     of = {**cell(1, 10000, 8), "log_level": "ERROR", "body_type": "str"}

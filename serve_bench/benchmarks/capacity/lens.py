@@ -295,7 +295,9 @@ def _find_limit(cell: SearchedCell) -> tuple[str | None, Entry | None]:
     for row in filter(None, (cell.beyond, cell.loop)):
         limit = None if row.entry is None else row.entry.limited
         if limit is not None and limit.cause not in NO_LIMIT:
-            return f"{row.name}: {limit.text}", row.entry
+            probed = row is cell.beyond
+            place = f"at {number(read_rate(row), 3)} req/s" if probed else f"of the {row.name}"
+            return f"{place}: {limit.text}", row.entry
     return None, None
 
 
@@ -395,8 +397,7 @@ def find(points: Sequence[ViewRow]) -> Iterator[str]:
         yield need[1]
     if binds := best.dims["binds"]:
         cliff = f", a cliff: beyond it {best.dims['beyond']}" if best.dims["cliff"] else ""
-        limit = f"of the {words}" if (words := best.dims["limit"]) else "there: not seen"
-        yield f"what binds: {binds}{cliff}; limit {limit}"
+        yield f"what binds: {binds}{cliff}; limit {best.dims['limit'] or 'there: not seen'}"
     if "closed_loop" in best.values:
         rate, p99 = best.text("closed_loop"), best.text("closed_loop_p99")
         yield (

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from serve_bench.analysis.checks import added_of, client_words
 from serve_bench.analysis.statistics import LATENCY, MAIN, Line, merged, silent_from, windows_of
+from serve_bench.analysis.verdict import Verdict, limited_by
 from serve_bench.analysis.verdict.evidence import rate_of
 from serve_bench.core.errors import FormatError
 from serve_bench.core.failed_requests import MOST_NAMED, failures_of
@@ -75,10 +76,12 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     for trial in (row.trials[0] for row in plain):
         table = histogram_table(merged([trial], LATENCY))
         blocks += [Facts(tuple(_account(trial))), *([] if table is None else [table])]
-    entries = [row.entry for row in loads if row.entry is not None]
-    hints = [entry.hint for entry in entries if entry.limited and entry.limited.cause != "unclear"]
-    if texts := tuple(hint for hint in dict.fromkeys(hints) if hint):
-        blocks.append(Prose(texts, "quiet", listed=True))
+    limits = [limit for row in loads if (limit := _limit_of(row)) and limit.cause != "unclear"]
+    texts = [f"hint, {limit.cause}: {limit.hint}" for limit in limits]
+    texts += [note for note in page.notes if note.startswith("load:")]
+    texts += [note for row in loads for note in row.notes]
+    if texts := list(dict.fromkeys(texts)):
+        blocks.append(Prose(tuple(texts), "quiet", listed=True))
     beside: list[Block] = [make_table(RATES, loads, bare=True)] if loads else []
     for row in loads:
         whole = f"{row.name}: {_describe_whole(row.trials[0])}"
@@ -103,8 +106,16 @@ def _find(rows: Sequence[ViewRow]) -> Iterator[str]:
     """The figures of each load, and what limited them."""
     for row in rows:
         yield sentence(f"{row.name} ({row.dims['client']}): {describe_figures(row)}")
-        if row.entry is not None and row.entry.limited is not None:
-            yield statement(limit_words(row.entry.limited))
+        if (limit := _limit_of(row)) is not None:
+            yield statement(limit_words(limit))
+
+
+def _limit_of(row: ViewRow) -> Verdict | None:
+    """What limited a load; where nothing was sampled, the client if its own figures say so."""
+    if row.entry is None or row.entry.limited is not None or not row.trials:
+        return None if row.entry is None else row.entry.limited
+    verdict = limited_by(row.trials[0])
+    return verdict if verdict is not None and verdict.cause == "client" else None
 
 
 def _metric_rows(row: ViewRow, several: bool) -> list[ViewRow]:
@@ -127,7 +138,7 @@ def _metric_rows(row: ViewRow, several: bool) -> list[ViewRow]:
         title = f"latency of {kind}" if kind else streams.name(name)
         metrics.append(ViewRow({"meaning": f"{title}: {meaning}"}, values, title))
     first, *others = metrics or [ViewRow({}, name=row.name, gap=row.gap)]
-    metrics = [replace(first, warnings=row.warnings, notes=row.notes), *others]
+    metrics = [replace(first, warnings=row.warnings), *others]
     return [replace(metric, group=row.name if several else "") for metric in metrics]
 
 

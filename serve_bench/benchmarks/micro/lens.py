@@ -81,7 +81,8 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     measured = [row for row in rows if MAIN in row.values and row.dims["status"] != "profiled"]
     lead = max(measured, key=lambda row: row.value(MAIN) or 0.0, default=None)
     fallen = list(find_collapses(measured))
-    notes = (*_notes(page), *(published_notes() if options.published else ()))
+    how = (note for note in page.notes if not note.startswith("hint, "))
+    notes = (*_notes(page), *how, *(published_notes() if options.published else ()))
     spec = TableSpec(
         "Throughput, latency and limit by row", (*_name_fields(names), *FIGURES), notes
     )
@@ -100,7 +101,8 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
         sections=[Section("results", "Results", tuple(blocks), "headline")] if rows else [],
         charts=tuple(chart_sections(drawn)),
         traced=rows,
-        facts=tuple(describe_app(result)),
+        facts=(*describe_app(result), *_describe_variants(page)),
+        notes=[note for note in page.notes if note.startswith("hint, ") and note not in hints],
         title=f"serve-bench {result.run.command}{name}",
         lead=lead,
     )
@@ -156,10 +158,8 @@ def _name_fields(names: RowNames) -> Iterator[Field]:
         yield Field("cell", noted=True)
     else:
         parts = [axis.rpartition(".") for axis in names.axes]
-        several = len({deployment for deployment, _, _ in parts}) > 1
         for axis, (deployment, _, option) in zip(names.axes, parts, strict=True):
-            head = deployment if several else ""
-            yield Field(axis, option, head=head, noted=axis == names.axes[0])
+            yield Field(axis, option, head=deployment, noted=axis == names.axes[0])
     if names.variants:
         yield Field("variant")
 
@@ -180,6 +180,13 @@ def _notes(page: Page) -> Iterator[str]:
 
 
 # What was asked.
+
+
+def _describe_variants(page: Page) -> Iterator[tuple[str, str]]:
+    """The flags of each variant, and what its launches prove."""
+    for part in page.variants:
+        flags = " ".join(part.env) or "no flags"
+        yield f"variant {part.name}", "; ".join(filter(None, (flags, part.engaged)))
 
 
 def describe_app(result: Result) -> Iterator[tuple[str, str]]:

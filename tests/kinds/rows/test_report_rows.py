@@ -144,7 +144,7 @@ def test_an_own_app_has_a_row_a_cell_and_names_the_best_first() -> None:
     assert "200.0 ± 0.0 requests/s, p50 1.00 ms, p99 9.00 ms" in best
     assert close.endswith("Ranker.num_replicas 2, Ranker.max_ongoing_requests 20 (200.0).")
     table = opened(part(of, "results"), Table)[0]
-    heads = ["num_replicas", "max_ongoing_requests"]
+    heads = ["num_replicas Ranker", "max_ongoing_requests Ranker"]
     assert [column.full_name for column in table.columns[:2]] == heads
     texts = [tuple(map(cell_text, row.cells[:2])) for row in table.rows]
     assert texts == [("1", "10"), ("2", "10"), ("2", "20")]
