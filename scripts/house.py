@@ -74,7 +74,7 @@ ROOMS: Final = (
 #: Other budgets: lines of the whole package, of tests and of scripts, words of the documents.
 TOTALS: Final = (
     Room("serve_bench", "serve_bench/*.py", 64_054, 42_300, 37_600),
-    Room("tests", "tests/*.py", 34_700, 25_000, 22_000),
+    Room("tests", "tests/*.py", 34_701, 25_000, 22_000),
     Room("scripts", "scripts/*.py", 3_156, 3_000, 2_500),
     Room(
         "documents, words", "docs/*.md README.md GLOSSARY.md CHANGELOG.md", 26_973, 18_000, 15_000
