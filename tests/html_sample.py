@@ -5,7 +5,7 @@ from typing import Any
 
 from serve_bench.report.page import Bundle
 from serve_bench.view.blocks import percentile_charts
-from serve_bench.view.charts import Point
+from serve_bench.view.charts import Dots, Point
 from serve_bench.view.document import (
     Chart,
     Code,
@@ -23,7 +23,6 @@ from serve_bench.view.document import (
     Text,
     sentences,
 )
-from serve_bench.view.drawn import intervals
 
 EVIL = "</script><script>alert('evil')</script><img src=x onerror=alert('evil')>\u2028&amp;"
 
@@ -38,7 +37,7 @@ def chart(title: str = "requests/s by row", name: str = "default") -> Chart:
         for clients, rates in ((1, (155, 1670)), (8, (271, 2810)), (100, (375, 4550)))
         for group, rate in zip((name, "optimized"), rates, strict=True)
     ]
-    return intervals(title, points, "requests/s", "A dot is the mean of a row.")
+    return Chart(title, Dots(points, "requests/s"), caption="A dot is the mean of a row.")
 
 
 def curves() -> Chart:

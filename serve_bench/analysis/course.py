@@ -334,7 +334,7 @@ def transient_of(
     made = tuple(_stage(course, bounds, lines, every, out, *stage) for stage in stages)
     whole_s = stages[-1][1] if stages else 0.0
     least = [stage["least_s"] for stage in made]
-    least_s = None if None in least or not every.counts else sum(one or 0.0 for one in least)
+    least_s = None if None in least or not every.counts else sum(part or 0.0 for part in least)
     replica_s = every.seconds(0.0, whole_s) if every.counts else None
     turns = sum(stage["turns"] or 0 for stage in made)
     seconds = sum(end - begin for begin, end in stages)
@@ -373,12 +373,12 @@ def _stage(
     first = states[0].running if states else None
     further = next((one.at_s for one in states[1:] if one.running > (first or 0)), None)
     needed, needed_at = _needed(states, begin, held_at)
-    most = max((one.starting + one.running for one in states), default=None)
+    most = max((state.starting + state.running for state in states), default=None)
     return {
         "end_s": end,
         "due": sum(course["due"][span]),
         "answered": sum(course["answered"][span]),
-        **lost_figures({name: sum(some[span]) for name, some in course["failed"].items()}),
+        **lost_figures({name: sum(counts[span]) for name, counts in course["failed"].items()}),
         "out_s": out[span].count(True),
         "held_s": None if held_at is None else round(held_at - begin, 3),
         "further_s": None if further is None else further - begin,

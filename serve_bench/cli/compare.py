@@ -174,8 +174,8 @@ def _spreads(pair: RunPair, session_sd: float | None) -> Spreads:
 
     a, b = pair.runs
     if session_sd is not None:
-        each = dict.fromkeys(NAMES, RunSpread(session_sd))
-        return {(name, place): each for name in variants(a) for place in rows_of(a, name)}
+        given = dict.fromkeys(NAMES, RunSpread(session_sd))
+        return {(name, place): given for name in variants(a) for place in rows_of(a, name)}
     alike = partial(read_rows, like=a.run)
     places = [path if path.is_dir() else path.parent for path in map(Path, pair.where)]
     homes = dict.fromkeys(place.resolve().parent for place in places)

@@ -88,32 +88,35 @@ def folder_of(
     paths = {block.stacks for block in unfolded(blocks) if isinstance(block, Flamegraph)}
     drawn = ((path, _draw(home, path, rules)) for path in paths)
     flamegraphs = {path: svg for path, svg in drawn if svg is not None}
-    content = _read(home, records)
-    if content is None:
+    found = _read(home, records, MOST_RECORDS)
+    if found is None:
         return Folder(None, flamegraphs)
     href = quote(os.path.relpath(home / records, base))
     href = f"./{href}" if ":" in href.partition("/")[0] else href
-    kept = content if len(content) < MOST_RECORDS else None
-    return Folder(RunFile(href, len(content), kept), flamegraphs)
+    return Folder(RunFile(href, *found), flamegraphs)
 
 
 def _draw(home: Path, path: str, rules: LayerRules) -> str | None:
     """The flamegraph of the stacks in a file as SVG; None where there are none."""
-    text = (_read(home, path) or b"").decode("utf-8", "replace")
+    _, content = _read(home, path) or (0, None)
     try:
-        stacks = parse_raw(text, path)
+        stacks = parse_raw((content or b"").decode("utf-8", "replace"), path)
     except BadInput:
         return None
     return flame_svg(stacks, "", rules) if stacks else None
 
 
-def _read(home: Path, path: str) -> bytes | None:
-    """A file in the folder of a run. None where it cannot be read, or lies elsewhere: no other file
-    is ever read, since records may come from others."""
+def _read(home: Path, path: str, most: float = math.inf) -> tuple[int, bytes | None] | None:
+    """The size of a file in the folder of a run, and what stands in it if it has fewer bytes than
+    `most`. None where it cannot be read, or lies elsewhere: no other file is ever read, since
+    records may come from others."""
     file = home / path
     try:
         is_within = file.resolve().is_relative_to(home.resolve()) and file.is_file()
-        return file.read_bytes() if is_within else None
+        if not is_within:
+            return None
+        size = file.stat().st_size
+        return size, file.read_bytes() if size < most else None
     except (OSError, RuntimeError, ValueError):  # links in a ring, a name that no file can have
         return None
 
@@ -295,7 +298,7 @@ def _title_once(section: Section) -> Section:
     charts = [block for block in section.blocks if isinstance(block, Chart)]
     if len(charts) != 1 or charts[0].title.casefold() not in section.title.casefold():
         return section
-    blocks = (replace(one, title="") if one is charts[0] else one for one in section.blocks)
+    blocks = (replace(block, title="") if block is charts[0] else block for block in section.blocks)
     return replace(section, content=tuple(blocks))
 
 

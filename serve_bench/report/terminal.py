@@ -178,7 +178,7 @@ class _Writer:
         tries = ((places, named, WIDEST), (shown, named, WIDEST), (shown, numbered, self.width))
         for columns, marks, width in tries:
             drawn = self._draw(table, columns, doubts, marks, indent, width)
-            if self.wide or _width(drawn) <= self.width:
+            if self.wide or all(cell_len(line) <= self.width for part in drawn for line in part):
                 break
         head, *blocks = drawn
         yield from ((line, "quiet") for line in head if any(map(str.strip, head)))
@@ -243,10 +243,6 @@ def list_codes(doubts: Sequence[Sequence[Finding]]) -> list[str]:
     everywhere = set.intersection(*rows) if len(rows) > 1 else set()
     codes = dict.fromkeys(finding.code for findings in doubts for finding in findings)
     return [code for code in codes if code and code not in everywhere]
-
-
-def _width(blocks: Sequence[Sequence[str]]) -> int:
-    return max(cell_len(line) for lines in blocks for line in lines)
 
 
 def _texts(row: TableRow, shown: Sequence[int], indent: str) -> list[str]:

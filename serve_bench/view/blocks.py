@@ -15,7 +15,7 @@ from serve_bench.analysis.verdict import Verdict
 from serve_bench.core.histogram import Histogram, bounded, slot_middle
 from serve_bench.core.load_result import CENSORED_BY
 from serve_bench.core.result import Trial
-from serve_bench.view.charts import BarPart, Bars, LinePoint, Lines
+from serve_bench.view.charts import NO_PARTS, BarPart, Bars, LinePoint, Lines, Pairs, Parts
 from serve_bench.view.document import (
     Block,
     Chart,
@@ -27,7 +27,6 @@ from serve_bench.view.document import (
     Table,
     TableRow,
 )
-from serve_bench.view.drawn import NO_PARTS, Pairs, Parts
 from serve_bench.view.inside import OTHERS, REST, SHOWN_PERCENT, mean_by_role, others_percent
 from serve_bench.view.rows import NS_PER_MS, Page, warning_finding
 from serve_bench.view.texts import latency

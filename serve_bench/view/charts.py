@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
+
+from serve_bench.core.figures import LowerBound
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,10 @@ class Mark:
     words: str
 
 
+Pairs: TypeAlias = Sequence[tuple[float, float]]
+Parts: TypeAlias = Mapping[str, tuple[str, str]]
+NO_PARTS: Final[Parts] = {}
+
 XScale: TypeAlias = Literal["linear", "log", "time", "share"]
 """Of lines. `time`: seconds, from zero; `share`: shares of requests below 1, each further nine of
 which takes the same room."""
@@ -116,7 +122,7 @@ class Lines:
     log_y: bool | None = False
     marks: Sequence[Mark] = ()
     joined: bool = True
-    parts: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    parts: Parts = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         points = [point for line in self.series.values() for point in line]
@@ -143,3 +149,27 @@ class Chart:
     drawing: Drawing
     words: str = ""
     caption: str = ""
+
+
+AT_LEAST: Final = "Arrow: a lower bound, because some requests had no response."
+
+
+def ladder(
+    title: str,
+    series: Mapping[str, Sequence[LinePoint]],
+    x_name: str,
+    unit: str,
+    marks: Sequence[Mark] = (),
+    log_x: bool = True,
+    log_y: bool = False,
+    caption: str = "",
+    parts: Parts = NO_PARTS,
+    joined: bool = True,
+) -> Chart:
+    """A figure over a growing load; a LowerBound has an arrow, which the caption explains. Raises
+    ValueError for what has no place in the chart."""
+    scale: XScale = "log" if log_x else "linear"
+    lines = Lines(series, x_name, unit, scale, log_y, marks, joined, parts)
+    if any(isinstance(point.value, LowerBound) for points in series.values() for point in points):
+        caption = f"{caption} {AT_LEAST}".strip()
+    return Chart(title, lines, caption=caption)

@@ -51,7 +51,7 @@ from serve_bench.view.document import (
     Tone,
     sentences,
 )
-from serve_bench.view.figures import FIGURES, Value, declare, known_values
+from serve_bench.view.figures import FIGURES, Value, declare, declare_all, known_values
 from serve_bench.view.frame import (
     Field,
     TableSpec,
@@ -91,7 +91,7 @@ declare("b_over_a_strict", "1", "B/A with the interval that Holm's correction as
 declare("hop_time", "ns", "time of a hop, mean over launches", title="time")
 declare("hop_grown", "ns", "time of a hop in B less that in A", title="B - A", digits=3)
 declare("hop_share", "%", "share of the difference that a hop has", title="of it")
-for _name, _unit, _meaning in (
+declare_all(
     ("p_value", "1", "chance of such a ratio where nothing changed"),
     ("p_adjusted", "1", "the same by Holm's correction"),
     ("alpha", "1", "share of the error that Holm's correction leaves"),
@@ -108,8 +108,8 @@ for _name, _unit, _meaning in (
     ("slice_length", "s", "length of a slice"),
     ("short_rounds", "rounds", "rounds with a slice below five drains"),
     ("drain", "s", "from the last send of a slice to its last response, median"),
-):
-    declare(_name, _unit, _meaning, shown=None if _unit in ("1", "s") else "")
+    shown={"rounds": "", "slices": ""},
+)
 
 TONES: Final[Mapping[str, Tone]] = {
     "regressed": "bad",

@@ -132,10 +132,11 @@ class TableRow:
     def codes(self) -> tuple[str, ...]:
         """`errors (launch 2, launch 3)`: the codes of its doubts, each once, with the parts that it
         is about, for where there is no room for sentences."""
-        parts: dict[str, dict[str, None]] = {one.code: {} for one in self.doubts if one.code}
-        for one in self.doubts:
-            if one.code and one.about:
-                parts[one.code][one.about] = None
+        doubts = [doubt for doubt in self.doubts if doubt.code]
+        parts: dict[str, dict[str, None]] = {doubt.code: {} for doubt in doubts}
+        for doubt in doubts:
+            if doubt.about:
+                parts[doubt.code][doubt.about] = None
         return tuple(f"{code} ({', '.join(of)})" if of else code for code, of in parts.items())
 
 

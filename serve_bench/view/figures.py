@@ -153,6 +153,17 @@ def declare(
     FIGURES[name] = Figure(name, unit, meaning, title, shown, compute, better, tone, digits)
 
 
+def declare_all(
+    *figures: tuple[str, ...], shown: Mapping[str, str] | None = None, digits: int = 0
+) -> None:
+    """Declares figures of (name, unit, meaning) or (name, unit, meaning, title). `shown`: in which
+    unit those of a unit are shown, where it is another. Raises ValueError where a name is taken."""
+    other = shown or {}
+    for name, unit, meaning, *title in figures:
+        words = "".join(title)
+        declare(name, unit, meaning, title=words, shown=other.get(unit), digits=digits)
+
+
 def find_figure(name: str) -> Figure | None:
     """A figure, or the member of a family; None where the name is none of a figure."""
     family, _, member = name.partition(".")

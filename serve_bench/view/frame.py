@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from serve_bench.analysis.statistics import MAIN, LowerBound
 from serve_bench.core.result import Trial
-from serve_bench.view.charts import Chart, LinePoint, Mark, Point
+from serve_bench.view.charts import Chart, Dots, LinePoint, Mark, Point, ladder
 from serve_bench.view.csv import pick
 from serve_bench.view.document import (
     Cell,
@@ -26,7 +26,6 @@ from serve_bench.view.document import (
     Tone,
     cell_text,
 )
-from serve_bench.view.drawn import intervals, ladder
 from serve_bench.view.figures import FIGURES, ROW_FIGURES, Value, compute_values, find_figure, scale
 from serve_bench.view.rows import Entry, Page
 from serve_bench.view.streams import json_counts
@@ -206,7 +205,7 @@ def make_table(spec: TableSpec, rows: Sequence[ViewRow], bare: bool = False) -> 
         return Text(row.gap, "doubt") if missing else item.cell(row)
 
     columns = [(item, [cell(item, row) for row in rows]) for item in spec.fields]
-    kept = [pair for pair in columns if any(cell_text(one) not in ("-", "") for one in pair[1])]
+    kept = [pair for pair in columns if any(cell_text(at) not in ("-", "") for at in pair[1])]
     by_row = zip(*(cells for _, cells in kept), strict=True)
     lines = (
         TableRow(cells, row.warnings, row.group) for row, cells in zip(rows, by_row, strict=False)
@@ -415,4 +414,4 @@ def draw_over(
             points.append(Point(label, group, *FIGURES[name].place(value)))
     caption = f"Bars reach up to {FIGURES[further[-1]].title}." if further else BARS
     if points:
-        yield intervals(title, points, FIGURES[name].shown, caption=caption)
+        yield Chart(title, Dots(points, FIGURES[name].shown), caption=caption)

@@ -13,7 +13,7 @@ from serve_bench.core.figures import counted, number
 from serve_bench.core.result import Result
 from serve_bench.view.about_run import command_line, moment
 from serve_bench.view.blocks import in_parts
-from serve_bench.view.charts import Chart, LinePoint
+from serve_bench.view.charts import Chart, LinePoint, ladder
 from serve_bench.view.document import (
     Charts,
     Column,
@@ -27,7 +27,6 @@ from serve_bench.view.document import (
     Text,
     sentences,
 )
-from serve_bench.view.drawn import ladder
 
 MINUTES: Final = 16
 """Characters of a moment without its seconds."""

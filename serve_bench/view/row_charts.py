@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from serve_bench.analysis.statistics import LATENCY, MAIN
-from serve_bench.view import drawn, streams
+from serve_bench.view import streams
 from serve_bench.view.blocks import (
     by_launch,
     course_charts,
@@ -21,7 +21,7 @@ from serve_bench.view.blocks import (
     percentile_charts,
     section,
 )
-from serve_bench.view.charts import Chart, HeatCell, Point
+from serve_bench.view.charts import Chart, Dots, HeatCell, HeatMap, Pairs, Point
 from serve_bench.view.document import Block, Charts, Folded, Section
 from serve_bench.view.figures import FIGURES
 from serve_bench.view.frame import BARS, ViewRow, differ
@@ -59,17 +59,14 @@ def _fold(rows: Sequence[ViewRow], draw: Callable[[Panel], Iterable[Chart]]) -> 
     groups: dict[str, list[ViewRow]] = {}
     for row in rows:
         groups.setdefault(row.group, []).append(row)
-    panels = sorted(groups.items(), key=_fastest, reverse=True)
+    fastest = {group: max(row.values[MAIN].value for row in rows) for group, rows in groups.items()}
+    panels = sorted(groups.items(), key=lambda panel: -fastest[panel[0]])
     shown, rest = panels[:OPEN], panels[OPEN:]
     if shown:
         yield Charts(lambda: [chart for panel in shown for chart in draw(panel)])
     if rest:
         charts = Charts(lambda: [chart for panel in rest for chart in draw(panel)])
         yield Folded(f"The other charts ({len(rest)})", (charts,))
-
-
-def _fastest(panel: Panel) -> float:
-    return max(row.values[MAIN].value for row in panel[1])
 
 
 def _titled(what: str, heading: str) -> str:
@@ -93,7 +90,7 @@ def _draw_rates(rows: Sequence[ViewRow]) -> Iterator[Chart]:
             variant, value = str(row.dims["variant"]), row.values[MAIN]
             label = (row.group if apart else row.name).removesuffix(f", {variant}")
             points.append(Point(label, variant, value.value, *value.ends))
-        yield drawn.intervals(title, points, FIGURES[MAIN].shown, caption=BARS)
+        yield Chart(title, Dots(points, FIGURES[MAIN].shown), caption=BARS)
 
 
 def _draw_matrix(title: str, rows: Sequence[ViewRow], axes: Sequence[str]) -> Iterator[Chart]:
@@ -110,7 +107,7 @@ def _draw_matrix(title: str, rows: Sequence[ViewRow], axes: Sequence[str]) -> It
     if 2 * len(cells) >= len({cell.x for cell in cells}) * len({cell.y for cell in cells}):
         unit = FIGURES[MAIN].shown
         caption = f"The darker, the more {unit}. Empty: not measured."
-        yield drawn.heat_map(title, cells, across, unit, caption)
+        yield Chart(title, HeatMap(cells, across, unit), caption=caption)
 
 
 def _draw_curves(metric: str, name: str, panel: Panel) -> Iterator[Chart]:
@@ -136,7 +133,7 @@ def _draw_curves(metric: str, name: str, panel: Panel) -> Iterator[Chart]:
 def _draw_windows(panel: Panel) -> Iterator[Chart]:
     """Requests/s over time, a line for each launch."""
     heading, rows = panel
-    lines: dict[str, drawn.Pairs] = {}
+    lines: dict[str, Pairs] = {}
     parts: dict[str, tuple[str, str]] = {}
     for row in rows:
         for name, points in by_launch(row.name, row.trials).items():

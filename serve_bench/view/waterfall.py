@@ -18,17 +18,16 @@ from serve_bench.analysis.waterfall import ANSWERED, BETWEEN, ORDER, HopShift, s
 from serve_bench.view.blocks import distinct, section
 from serve_bench.view.charts import BarPart, Bars, Chart
 from serve_bench.view.document import Block, Charts, Prose, Section
-from serve_bench.view.figures import FIGURES, Value, declare
+from serve_bench.view.figures import FIGURES, Value, declare, declare_all
 from serve_bench.view.frame import Field, TableSpec, ViewRow, make_table
 from serve_bench.view.rows import NS_PER_MS
 
-for _name, _title, _meaning in (
-    ("mean", "mean", "mean time in a hop of traced requests"),
-    ("p50", "p50", "p50 of the time in a hop"),
-    ("p99", "p99", "p99 of the time in a hop"),
-    ("tail", "slowest", "mean time in a hop of the slowest traced requests"),
-):
-    declare(f"hop_{_name}", "ns", _meaning, title=_title)
+declare_all(
+    ("hop_mean", "ns", "mean time in a hop of traced requests", "mean"),
+    ("hop_p50", "ns", "p50 of the time in a hop", "p50"),
+    ("hop_p99", "ns", "p99 of the time in a hop", "p99"),
+    ("hop_tail", "ns", "mean time in a hop of the slowest traced requests", "slowest"),
+)
 declare("hop_of_latency", "%", "mean time in a hop over the mean latency", title="share")
 
 FIELDS: Final = (

@@ -305,11 +305,6 @@ def in_ray() -> set[str]:
     return names
 
 
-def ray_suite() -> Suite:
-    file = suite_file("ray_microbenchmarks")
-    return read_suite(read_toml(file), file.name)
-
-
 def measured(at: PlannedTrial) -> Trial:
     """A trial with every figure: 5 requests/s, 100 events/s, all times 2 ms."""
     times = Metric("ns", "lower", histogram=Histogram.of([2_000_000] * 50).encode())
@@ -320,7 +315,8 @@ def measured(at: PlannedTrial) -> Trial:
 
 
 def test_the_suite_of_rays_microbenchmark_has_its_names() -> None:
-    made = ray_suite()
+    file = suite_file("ray_microbenchmarks")
+    made = read_suite(read_toml(file), file.name)
     (launch_,) = plan(made)
     trials = [measured(at) for _, rows in launch_.cells for at in rows]
     assert len(trials) == 36

@@ -21,7 +21,6 @@ from tests.cases import cases
 from tests.load.loads import run_here, split
 
 URL = "http://127.0.0.1:8000/noop"
-CL = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 def take(framer: ResponseFramer, *parts: bytes) -> ResponseFramer:

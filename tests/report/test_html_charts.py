@@ -9,9 +9,9 @@ import pytest
 
 from serve_bench.report.theme import LIGHT, PAGE
 from serve_bench.report.vega import HEAT, WHITE_FROM, vega
+from serve_bench.view import charts
 from serve_bench.view.blocks import course_charts, percentile_charts
 from serve_bench.view.charts import BarPart, Bars, Chart, Dots, HeatCell, LinePoint, Mark, Point
-from serve_bench.view.drawn import heat_map, intervals, ladder
 
 HOSTILE = "</script>\"'|, datum[0] ${x} \\"
 
@@ -45,7 +45,7 @@ RATIOS = (
 
 def heat(values: Sequence[float]) -> Chart:
     cells = [HeatCell(f"{at}", HOSTILE, value, f"{value}") for at, value in enumerate(values)]
-    return heat_map("t", cells, HOSTILE, "requests/s")
+    return Chart("t", charts.HeatMap(cells, HOSTILE, "requests/s"))
 
 
 def stacked(parts: Sequence[BarPart]) -> Chart:
@@ -67,15 +67,15 @@ def course(**series: Sequence[tuple[float, float]]) -> Chart:
 
 
 def steps(*marks: Mark, log_y: bool = False, **series: Sequence[LinePoint]) -> Chart:
-    return ladder("t", series or STEPS, "clients", "ms", marks, log_y=log_y)
+    return charts.ladder("t", series or STEPS, "clients", "ms", marks, log_y=log_y)
 
 
 #: Every kind of chart, and what is unusual about its data.
 CHARTS: dict[str, Callable[[], Chart]] = {
-    "intervals": lambda: intervals("t", POINTS, "requests/s"),
-    "one point": lambda: intervals("t", [Point("a", "b", 3.0)], "ms"),
-    "below zero": lambda: intervals("t", [Point("a", "b", 1.0, -1.0, 3.0)], "ms"),
-    "hostile": lambda: intervals("t", [Point(HOSTILE, HOSTILE, 3.0)], HOSTILE, HOSTILE),
+    "intervals": lambda: Chart("t", Dots(POINTS, "requests/s")),
+    "one point": lambda: Chart("t", Dots([Point("a", "b", 3.0)], "ms")),
+    "below zero": lambda: Chart("t", Dots([Point("a", "b", 1.0, -1.0, 3.0)], "ms")),
+    "hostile": lambda: Chart("t", Dots([Point(HOSTILE, HOSTILE, 3.0)], HOSTILE), caption=HOSTILE),
     "stacked": lambda: stacked(SHARES),
     "stacked hostile": lambda: stacked(
         [BarPart(HOSTILE, HOSTILE, 3.0, HOSTILE), BarPart("b", "c", 1.0)]
@@ -166,7 +166,7 @@ def test_a_chart_without_words_says_its_ends() -> None:
 @pytest.mark.parametrize(
     "draw",
     [
-        lambda: intervals("t", [], "ms"),
+        lambda: Chart("t", Dots([], "ms")),
         lambda: curve((1.0, 3.0)),
         lambda: curve((0.5, 0.0)),
         lambda: course(a=[]),

@@ -351,11 +351,6 @@ def faults(sentence: str, names: set[str]) -> Iterator[str]:
     yield from (pattern for pattern in BROKEN if re.search(pattern, sentence))
 
 
-def words_of(part: PlannedTrial) -> Iterator[str]:
-    """With what a finding may begin: names of a variant, a row, an axis and its value."""
-    yield from (part.variant, part.row.label, *part.cell, *map(str, part.cell.values()))
-
-
 @pytest.mark.parametrize("name", list_runs())
 def test_a_stored_run_is_said_in_sentences_that_agree(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -364,7 +359,8 @@ def test_a_stored_run_is_said_in_sentences_that_agree(
     shutil.copy(list_runs()[name], tmp_path / "records.jsonl")
     text, result = report(str(tmp_path)), read(tmp_path)
     findings = [line for line in text.split("\n\n")[0].splitlines() if line[:2] not in ("! ", "x ")]
-    names = {one.partition(" (")[0] for part in result.plan for one in words_of(part)}
+    said = ((at.variant, at.row.label, *at.cell, *map(str, at.cell.values())) for at in result.plan)
+    names = {name.partition(" (")[0] for names in said for name in names}
     assert findings and not contradictions(text)
     assert {line: found for line in findings if (found := list(faults(line, names)))} == {}
 

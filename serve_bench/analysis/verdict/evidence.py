@@ -163,7 +163,7 @@ def evidence_of(trial: Trial, front: str | None = None) -> Evidence:
         router_wait_ms=_by_deployment(metrics, "routers", "wait_ms"),
         processing_ms=_by_deployment(metrics, "deployments", "processing_ms"),
         waits=waits_of(trial.waits),
-        hops_ms={name: one.get("mean", 0.0) / NS_PER_MS for name, one in times.items()},
+        hops_ms={name: hop.get("mean", 0.0) / NS_PER_MS for name, hop in times.items()},
         partly=tuple(_partly_seen(trial)),
         unseen=tuple(_not_told(trial, uses, first is None and len(deployments) > 1, slots)),
     )

@@ -27,35 +27,35 @@ from serve_bench.view.blocks import section, statement
 from serve_bench.view.charts import Chart, Mark
 from serve_bench.view.csv import pick
 from serve_bench.view.document import Charts, Finding, ReportOptions, Section, Tone
-from serve_bench.view.figures import Value, declare, find_figure, known_values, mean_of
+from serve_bench.view.figures import Value, declare_all, find_figure, known_values, mean_of
 from serve_bench.view.frame import Field, TableSpec, ViewRow, line_chart, make_table, make_tiles
 from serve_bench.view.lens import Lens, View, look
 from serve_bench.view.rows import Entry, Page, front_of
 
-for _name, _unit, _title, _meaning in (
-    ("due_rate", "requests/s", "rate", "requests that were due in a second of a probe"),
-    ("probe_s", "s", "s", "measured seconds of a probe"),
-    ("slo_time", "ns", "", "what a probe has for an objective that is a time"),
-    ("slo_share", "%", "", "what a probe has for an objective that is a share of requests"),
-    ("capacity", "requests/s", "", "the highest rate at which the SLO is met"),
-    ("capacity_ratio", "1", "ratio", "the capacity over that of the first cell"),
-    ("capacity_spread", "1", "", "standard deviation of the capacities of launches, a share"),
-    ("capacity_error", "%", "error", "standard error from blocks of time within a launch"),
-    ("met_up_to", "requests/s", "", "the highest rate that met, below all that missed"),
-    ("missed_from", "requests/s", "", "the lowest rate above that which missed"),
-    ("next_capacity", "requests/s", "", "where the objective that would bind next is met"),
-    ("safe_rate", "requests/s", "to run at", "a rate with room for bursts and slower launches"),
-    ("boundary_slope", "1", "", "d ln(misses) / d ln(rate) at the capacity"),
-    ("closed_loop", "requests/s", "", "what a closed loop serves, in which no queue grows"),
-    ("closed_loop_p99", "ns", "", "latency p99 of that closed loop"),
-    ("client_limit", "probes", "client limit", "probes in which the client was the limit"),
-    ("block_s", "s", "", "length of the independent blocks of time of a launch"),
-    ("correlation_s", "s", "", "autocorrelation time of what is beyond the limit"),
-    ("cores_used", "cores", "used", "cores that all processes but the load use"),
-    ("per_core", "requests/s", "per core", "requests/s for each core used at the capacity"),
-):
-    _shown = {"requests/s": "req/s", "probes": ""}.get(_unit)
-    declare(_name, _unit, _meaning, title=_title, shown=_shown, digits=3)
+declare_all(
+    ("due_rate", "requests/s", "requests that were due in a second of a probe", "rate"),
+    ("probe_s", "s", "measured seconds of a probe", "s"),
+    ("slo_time", "ns", "what a probe has for an objective that is a time"),
+    ("slo_share", "%", "what a probe has for an objective that is a share of requests"),
+    ("capacity", "requests/s", "the highest rate at which the SLO is met"),
+    ("capacity_ratio", "1", "the capacity over that of the first cell", "ratio"),
+    ("capacity_spread", "1", "standard deviation of the capacities of launches, a share"),
+    ("capacity_error", "%", "standard error from blocks of time within a launch", "error"),
+    ("met_up_to", "requests/s", "the highest rate that met, below all that missed"),
+    ("missed_from", "requests/s", "the lowest rate above that which missed"),
+    ("next_capacity", "requests/s", "where the objective that would bind next is met"),
+    ("safe_rate", "requests/s", "a rate with room for bursts and slower launches", "to run at"),
+    ("boundary_slope", "1", "d ln(misses) / d ln(rate) at the capacity"),
+    ("closed_loop", "requests/s", "what a closed loop serves, in which no queue grows"),
+    ("closed_loop_p99", "ns", "latency p99 of that closed loop"),
+    ("client_limit", "probes", "probes in which the client was the limit", "client limit"),
+    ("block_s", "s", "length of the independent blocks of time of a launch"),
+    ("correlation_s", "s", "autocorrelation time of what is beyond the limit"),
+    ("cores_used", "cores", "cores that all processes but the load use", "used"),
+    ("per_core", "requests/s", "requests/s for each core used at the capacity", "per core"),
+    shown={"requests/s": "req/s", "probes": ""},
+    digits=3,
+)
 
 CAPACITIES: Final = TableSpec(
     "Capacity of each cell",
@@ -249,7 +249,7 @@ def describe_ends(bounds: Capacity | LaunchEstimate, above: str) -> str:
     """`above 100 and below 200 req/s`, as far as they are known. `above`: the first word."""
     ends = {above: bounds.low, "below": bounds.high}
     words = [f"{word} {number(end, 3)}" for word, end in ends.items() if end is not None]
-    return f"{' and '.join(words)} req/s" if words else "not known"
+    return f"{' and '.join(words)} req/s" if words else "no bound known"
 
 
 def measure_beside(cell: SearchedCell) -> dict[str, Value]:

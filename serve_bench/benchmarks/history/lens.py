@@ -121,6 +121,8 @@ def _series_rows(group: Group, series: Series, times: Sequence[str]) -> Iterator
     about |= pick(series, "row", "client") | {"metric": series.measure.name, "figure": figure.name}
     about |= {"cell": cell_title(series.cell), "title": title}
     shown = f"{figure.title} {figure.shown}".removeprefix("throughput ")
+    group_words = [series.variant] if len({other.variant for other in group.series}) > 1 else []
+    group_words += [slug] if len({cell_slug(other.cell) for other in group.series}) > 1 else []
     first = next(point.value for point in series.points if point.value is not None)
     for number, (run, point) in enumerate(zip(group.runs, series.points, strict=True), 1):
         values: dict[str, Value] = {}
@@ -133,7 +135,7 @@ def _series_rows(group: Group, series: Series, times: Sequence[str]) -> Iterator
             {**about, **dims, "changed": changed},
             values,
             times[number - 1],
-            group=f"{series.variant}, {slug}, {title}, {shown}",
+            group=", ".join((*group_words, title, shown)),
             tones={"changed": "bad"} if point.invalid else {},
         )
 

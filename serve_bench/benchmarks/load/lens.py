@@ -67,6 +67,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     for trial in result.trials:
         if MAIN not in trial.metrics:
             raise FormatError(f"trial {trial.key}: metrics.{MAIN} is missing")
+    rows = [_count_connections(row) for row in rows]
     loads = [row for row in rows if row.trials]
     plain = [row for row in loads if row.dims["status"] != "profiled"]
     metrics = [metric for row in rows for metric in _metric_rows(row, len(rows) > 1)]
@@ -100,6 +101,17 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
         title=" ".join(("serve-bench load", *urls)),
         lead=plain[0] if plain else None,
     )
+
+
+def _count_connections(row: ViewRow) -> ViewRow:
+    """The row, that of an open loop that grew under the number of connections it came to."""
+    workers = row.trials[0].client.get("workers") or () if row.trials else ()
+    opened = sum(worker["connections"] for worker in workers)
+    if row.entry is None or row.dims["loop"] != "open" or opened <= row.dims["connections"]:
+        return row
+    asked = row.entry.line.row
+    grown = f"{opened} connections{asked.traffic.suffix}"
+    return replace(row, name=row.name.replace(asked.label, grown, 1))
 
 
 def _find(rows: Sequence[ViewRow]) -> Iterator[str]:

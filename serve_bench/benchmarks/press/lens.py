@@ -3,15 +3,15 @@ for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
 from serve_bench.analysis.statistics import MAIN, Line
 from serve_bench.core.figures import number
 from serve_bench.core.result import Result
-from serve_bench.view.document import Finding, ReportOptions, Tone
-from serve_bench.view.figures import INSIDE, declare, known_values, mean_of
+from serve_bench.view.document import Finding, ReportOptions
+from serve_bench.view.figures import INSIDE, declare, declare_all, known_values, mean_of
 from serve_bench.view.frame import Field, ViewRow
 from serve_bench.view.ladders import LadderView, view_ladders, view_run
 from serve_bench.view.lens import Lens, View
@@ -31,24 +31,24 @@ DEFINITIONS: Final = (
     "is the same where none failed and none was cut; connected: without the time to connect",
 )
 
-TONES: Final[Mapping[str, Tone]] = {"cut": "doubt"}
-"""Of figures that are not 0."""
-
 LEFT_OUT: Final = 1.1
 """The mean by Little's law that is so many times that of the completed requests is stated."""
 
-for _name, _unit, _meaning in (
+declare("cut", "requests", "requests that time kept from being answered", shown="", tone="doubt")
+declare_all(
     ("asked", "requests", "requests that were asked for, of all launches"),
-    ("cut", "requests", "requests that time kept from being answered"),
     ("late", "requests", "requests that ended in the drain, after time had ended the row"),
     ("unaccounted", "requests", "asked - completed - failed - cut, which must be 0"),
-    ("total", "ns", "from the first connect begun to the last answer"),
+    ("total", "ns", "from the first connect begun to the last answer", "totalTime"),
     ("connected", "ns", "from the last connect to the last answer"),
-    ("connected_rate", "1/s", "completed requests over the time from the last connect"),
-):
-    _title = {"total": "totalTime", "connected_rate": "connected"}.get(_name, "")
-    _shown, _tone = ("" if _unit == "requests" else None), TONES.get(_name, "plain")
-    declare(_name, _unit, _meaning, title=_title, shown=_shown, tone=_tone)
+    (
+        "connected_rate",
+        "1/s",
+        "completed requests over the time from the last connect",
+        "connected",
+    ),
+    shown={"requests": ""},
+)
 
 
 def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOptions) -> View:

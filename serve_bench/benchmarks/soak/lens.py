@@ -24,10 +24,16 @@ from serve_bench.core.schema import built
 from serve_bench.core.soak import SoakSpec
 from serve_bench.core.usage import deployment_of
 from serve_bench.view.blocks import MOST_LINES, sentence, statement
-from serve_bench.view.charts import Chart, LinePoint
+from serve_bench.view.charts import Chart, LinePoint, ladder
 from serve_bench.view.document import Charts, ReportOptions, Section, Tone
-from serve_bench.view.drawn import ladder
-from serve_bench.view.figures import ROW_FIGURES, Value, compute_values, declare, known_values
+from serve_bench.view.figures import (
+    ROW_FIGURES,
+    Value,
+    compute_values,
+    declare,
+    declare_all,
+    known_values,
+)
 from serve_bench.view.frame import Field, TableSpec, ViewRow, make_table, make_tiles
 from serve_bench.view.lens import Lens, View, look
 from serve_bench.view.rows import Page
@@ -51,18 +57,23 @@ for _level, _unit in LEVELS.items():
     ):
         _title = (_part if _level == "pss_mb" else f"{_level} {_part}").replace("_", "-")
         _digits = 4 if _part in ("begin", "end") else 3
-        declare(f"{_level}_{_part}", _of, f"{_level}: {_meaning}", title=_title, digits=_digits)
-for _name, _unit, _title, _meaning in (
-    ("million_requests", "million", "requests", "requests between the first readings and the last"),
-    ("minutes", "min", "time", "of load between the same"),
-    ("mb_per_hour", "MB", "an hour", "what the slope is in an hour at the rate of the soak"),
-    ("hours_left", "h", "", "until the memory that is free is used, if nothing else takes any"),
-    ("more_minutes", "min", "verdict in", "how much longer a verdict takes"),
-    ("rate_in_all", "requests/s", "", "requests that ended in a second, over all the time"),
-    ("answered_in_all", "requests", "", "requests that ended since the launches, warm-ups too"),
-    ("free_mb", "MB", "", "memory of the host that was free at the end"),
-):
-    declare(_name, _unit, _meaning, title=_title, digits=3)
+        declare(
+            *(f"{_level}_{_part}", _of, f"{_level}: {_meaning}"),
+            title=_title,
+            shown="" if _of == _level else None,  # it stands in the title
+            digits=_digits,
+        )
+declare_all(
+    ("million_requests", "million", "requests between the first readings and the last", "requests"),
+    ("minutes", "min", "of load between the same", "time"),
+    ("mb_per_hour", "MB", "what the slope is in an hour at the rate of the soak", "an hour"),
+    ("hours_left", "h", "until the memory that is free is used, if nothing else takes any"),
+    ("more_minutes", "min", "how much longer a verdict takes", "verdict in"),
+    ("rate_in_all", "requests/s", "requests that ended in a second, over all the time"),
+    ("answered_in_all", "requests", "requests that ended since the launches, warm-ups too"),
+    ("free_mb", "MB", "memory of the host that was free at the end"),
+    digits=3,
+)
 
 PROCESSES: Final = TableSpec(
     "Memory",

@@ -38,22 +38,22 @@ from serve_bench.view.blocks import statement
 from serve_bench.view.charts import Chart, Mark
 from serve_bench.view.csv import pick
 from serve_bench.view.document import Charts, Detail, Finding, ReportOptions, Section, Tone
-from serve_bench.view.figures import Value, declare, known_values
+from serve_bench.view.figures import Value, declare, declare_all, known_values
 from serve_bench.view.frame import Field, TableSpec, ViewRow, line_chart, make_table, make_tiles
 from serve_bench.view.lens import Lens, View, look
 from serve_bench.view.rows import Page
 
-for _name, _unit, _meaning, _title in (
-    ("due", "requests", "requests that were due", ""),
-    ("sent", "requests", "requests that were sent in a second", ""),
-    ("answered", "requests", "requests that were due and were answered", ""),
+declare_all(
+    ("due", "requests", "requests that were due"),
+    ("sent", "requests", "requests that were sent in a second"),
+    ("answered", "requests", "requests that were due and were answered"),
     ("ended", "requests", "answers that came in a second", "answers"),
-    ("waiting", "requests", "due and without an end when a second was over", ""),
-    ("lost_near", "requests", "lost requests that ended near an event of this kind", ""),
+    ("waiting", "requests", "due and without an end when a second was over"),
+    ("lost_near", "requests", "lost requests that ended near an event of this kind"),
     ("replica_s", "s", "seconds of replicas that took resources", "replica time"),
     ("least_s", "s", "seconds of the replicas that were needed", "needed replicas"),
     ("cost", "1", "replica-seconds over those of the needed replicas", "cost x needed"),
-    ("turns", "times", "changes of direction of the number of wanted replicas", ""),
+    ("turns", "times", "changes of direction of the number of wanted replicas"),
     ("turns_per_minute", "1/min", "the same within stages, in a minute", "turns per min"),
     ("down_s", "s", "from the end of the load until as few replicas as at its begin", "back after"),
     ("begin_s", "s", "begin of a stage", "from"),
@@ -63,8 +63,8 @@ for _name, _unit, _meaning, _title in (
     ("further_s", "s", "until the first further replica runs", "first further"),
     ("needed", "replicas", "replicas that ran when the SLO held", "replicas needed"),
     ("needed_s", "s", "until as many ran", "there after"),
-    ("most_replicas", "replicas", "the most starting and running replicas together", ""),
-    ("overshoot", "replicas", "replicas above the needed ones", ""),
+    ("most_replicas", "replicas", "the most starting and running replicas together"),
+    ("overshoot", "replicas", "replicas above the needed ones"),
     ("at_s", "s", "a moment; of a second its middle", "at"),
     ("until_s", "s", "until the next fault or the end of the load", "until"),
     ("last_out_s", "s", "from a fault to the end of the last second out", "last out after"),
@@ -72,9 +72,9 @@ for _name, _unit, _meaning, _title in (
     ("lasted_s", "s", "from a deploy until it was in force", "took"),
     *((state, "replicas", f"{state} replicas", "") for state in REPLICA_STATES),
     ("role_cpu", "%", "CPU of all processes of a role, % of a core", "CPU"),
-):
-    _shown = _unit if _unit in ("s", "requests/s") else ""
-    declare(_name, _unit, _meaning, title=_title, shown=_shown, digits=3)
+    shown=dict.fromkeys(("requests", "replicas", "times", "1", "1/min", "%"), ""),
+    digits=3,
+)
 _meaning = "requests that failed or had no end, also by class; after a fault until the next one"
 declare("lost", "requests", _meaning, shown="", tone="bad", digits=3)
 declare("out_s", "s", "seconds out of the SLO", title="out of SLO", better="lower", digits=3)

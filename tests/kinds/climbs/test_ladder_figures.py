@@ -13,8 +13,8 @@ from serve_bench.core.ladder import Ladder
 from serve_bench.core.load_result import Counts
 from serve_bench.core.result import Failure, Metric, Result, Trial, result_of
 from serve_bench.report.vega import vega
+from serve_bench.view.charts import AT_LEAST
 from serve_bench.view.document import ReportOptions
-from serve_bench.view.drawn import AT_LEAST
 from serve_bench.view.ladders import LadderView
 from serve_bench.view.lens import View, look
 from tests.cases import cases

@@ -69,6 +69,14 @@ def test_every_request_is_accounted_for() -> None:
     assert carried["requests"].startswith("10 carried in + 103 sent = ")
 
 
+def test_an_open_loop_that_grew_has_the_connections_that_it_came_to() -> None:
+    row = replace(PLANNED.row, loop="open", rate_per_s=100.0)
+    grown = {**CLIENT, "workers": [{"connections": 70}, {"connections": 60}]}
+    run = Run("id", ("load", URL), "load", AT, "0", plan=(replace(PLANNED, row=row),))
+    of = load_sheet(result_of([run, load(40.0, 60.0, row=row, client=grown)]))
+    assert as_lines(of.findings)[0].startswith("130 connections (raw): 50.00 ")
+
+
 def test_nothing_answered_is_no_crash() -> None:
     empty = load(0.0, waits=Histogram(), counts=Counts(5, 0, {"connect": 5}, 0))
     of = sheet(empty, failures=(Failure("trial", "no request succeeded", AT, key="k"),))
