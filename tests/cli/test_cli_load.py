@@ -26,7 +26,7 @@ from serve_bench.store import read
 from tests.cases import cases
 from tests.fixtures import Call, Patch, Refuses
 from tests.places import begin
-from tests.servers import KnownServer, serving
+from tests.servers import serving
 
 pytestmark = pytest.mark.process
 
@@ -220,16 +220,12 @@ def wait_until(ready: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def spent_s(server: KnownServer) -> float:
-    """From the first request that the server got to the last one."""
-    return (server.log[-1].received_ns - server.log[0].received_ns) / 1e9
-
-
 def test_ctrl_c_prints_what_was_measured_until_then(tmp_path: Path) -> None:
     with serving() as server:
         process = start_load(server.url, "-c", "2", "-d", "30s", "--warmup", "0s", cwd=tmp_path)
         # Measuring begins a tenth of a second after the first request.
-        wait_until(lambda: len(server.log) > 1 and spent_s(server) > 1.5)
+        log = server.log
+        wait_until(lambda: len(log) > 1 and log[-1].received_ns - log[0].received_ns > 1.5e9)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=10)
     assert process.returncode == 130
