@@ -24,7 +24,7 @@ from serve_bench.analysis.statistics import (
 )
 from serve_bench.core.failed_requests import failures_of, given_up_after_s, of_windows
 from serve_bench.core.figures import counted, part_text
-from serve_bench.core.load_result import FAILED_LATENCY, GIVEN_UP, REQUESTS_EACH
+from serve_bench.core.load_result import FAILED_LATENCY, GIVEN_UP
 from serve_bench.core.load_spec import FEWEST_WINDOWS, HANDLE, fitted_windows
 from serve_bench.core.own_app import rescaled, scaling_hint
 from serve_bench.core.proof import contradictions
@@ -178,10 +178,7 @@ def _warmup(trial: Trial) -> Iterator[Warning]:
     if trial.warmup.judged is False:
         done, seconds = trial.warmup.completed, trial.warmup.seconds
         message = f"warm-up not judged: {done:,} requests of {trial.row.label} in {seconds:.1f} s"
-        hint = (
-            f"{REQUESTS_EACH} requests per connection are needed: longer warm-up or fewer "
-            "connections"
-        )
+        hint = "too few to tell whether the rate was steady: a longer warm-up, or fewer connections"
         yield Warning("unjudged-warmup", message, hint, trial.key)
     elif not trial.warmup.steady:
         message = f"the rate was not steady after {trial.warmup.seconds:.1f} s of warm-up"

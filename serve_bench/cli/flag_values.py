@@ -26,6 +26,21 @@ def names(text: object) -> tuple[str, ...]:
     return tuple(part.strip() for part in str(text).split(",")) if text is not None else ()
 
 
+def share_of(trace: str | None, out: Path | None = None) -> float | None:
+    """The share of requests of `--trace`. Raises BadInput."""
+    if trace is None:
+        if out is not None:
+            raise BadInput("--trace-out: goes with --trace")
+        return None
+    try:
+        share = float(trace.removesuffix("%")) / (100 if trace.endswith("%") else 1)
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise BadInput(f"--trace: {trace!r} is not allowed; it takes a share as 0.01, or as 1%")
+    return share
+
+
 def check_client(load: Load) -> None:
     """BadInput without the library of the client."""
     if load.client == "grpc" and find_spec("grpc") is None:

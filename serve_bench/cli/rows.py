@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from serve_bench.cli import print_note
-from serve_bench.cli.flag_values import names
+from serve_bench.cli.flag_values import names, share_of
 from serve_bench.cli.options import LadderOptions, RowOptions, StreamOptions, SuiteOptions
 from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import Place, Sitting, agenda_lines, print_plan, request_of, sit
@@ -138,21 +138,6 @@ def targets_of(profile: str | None) -> tuple[str, ...]:
     if reason is not None:
         raise BadInput(f"--profile: {reason}")
     return targets
-
-
-def share_of(trace: str | None, out: Path | None = None) -> float | None:
-    """The share of requests of `--trace`. Raises BadInput."""
-    if trace is None:
-        if out is not None:
-            raise BadInput("--trace-out: goes with --trace")
-        return None
-    try:
-        share = float(trace.removesuffix("%")) / (100 if trace.endswith("%") else 1)
-    except ValueError:
-        share = 0.0
-    if not 0 < share <= 1:
-        raise BadInput(f"--trace: {trace!r} is not allowed; it takes a share as 0.01, or as 1%")
-    return share
 
 
 def measure(

@@ -237,7 +237,7 @@ CHANGE_S: Final = 0.6
 REPLICA_S: Final = 0.8
 TRIAL_S: Final = 0.5
 CUT_S: Final = 4.0  # after a row that was cut off, until the service is as it was
-A_RATE: Final = 800.0  # requests/s of a service that nothing is known of yet
+A_RATE: Final = 500.0  # requests/s of a service that nothing is known of yet: a proxy of Serve
 MODEL_S: Final = 4.0  # a ranker with 665 MB of tables: import of torch, weights, first batch
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from operator import attrgetter
 from typing import Final
@@ -15,13 +16,21 @@ from serve_bench.core.usage import BATCH_SIZE, UNIT
 
 PLANNED: Final = ("round", "variant", "cell", "row.label", "row.client", "row.loop")
 
+SECONDS: Final = ("due", "sent", "answered", "ended", "waiting", "latency", "failed", "losses")
+"""What is known of each second of a load."""
+
+CPU_SLACK: Final = 1.25
+LEAST_PERCENT: Final = -10.0
+"""Readings of the CPU are up to so much beside the truth, since clocks have ticks."""
+
 COARSE_BITS: Final = (0, 4, 5)
 """By how many bits the slots of a stored histogram are coarser: of most, of a soak, of a course."""
 
 
 def check_relations(trial: Trial) -> None:
     """Raises FormatError, which names the field, for figures that cannot all be true."""
-    for fault in (*_histograms(trial), *_counts(trial), *_rates(trial)):
+    parts = (_histograms, _counts, _rates, _course, _usage)
+    for fault in (fault for part in parts for fault in part(trial)):
         raise FormatError(f"trial.{fault}")
 
 
@@ -93,3 +102,52 @@ def _rates(trial: Trial) -> Iterator[str]:
     slack = 1 + shared + completed / 100  # rates, and the times that they are of, are rounded
     if not least - slack <= completed <= most + slack:
         yield f"metrics.throughput: {most:.0f} requests by its windows, {completed} by the counts"
+
+
+def _course(trial: Trial) -> Iterator[str]:
+    """The seconds of a load: what was due in one was answered, failed, or has no end."""
+    course = trial.course
+    if "due" not in course:
+        return
+    for name in SECONDS:
+        if name not in course:
+            yield f"course.{name}: is not there"
+            return
+    named = {name: course[name] for name in SECONDS if name not in ("failed", "losses")}
+    for part in ("failed", "cpu"):
+        named |= {f"{part}.{name}": values for name, values in course.get(part, {}).items()}
+    for name, values in named.items():
+        if len(values) != len(course["due"]):
+            yield f"course.{name}: {len(values)} seconds of {len(course['due'])}"
+            return
+    lost = [sum(values) for values in zip(*course["failed"].values(), strict=True)]
+    lost = lost or [0] * len(course["due"])
+    for second, (due, answered) in enumerate(zip(course["due"], course["answered"], strict=True)):
+        timed = course["latency"][second]
+        if due < answered + lost[second]:
+            yield f"course.due: fewer in second {second} than were answered and failed"
+        elif (0 if timed is None else sum(timed["count"])) != answered:
+            yield f"course.latency: second {second} has not {answered} answers"
+        elif course["waiting"][second] > sum(course["due"][: second + 1]):
+            yield f"course.waiting: more in second {second} than were due by then"
+    if sum(course["ended"]) > sum(course["answered"]):
+        yield "course.ended: more than were answered"
+    if course["losses"] != sum(lost):
+        yield f"course.losses: {course['losses']}, where {sum(lost)} failed"
+
+
+def _usage(trial: Trial) -> Iterator[str]:
+    """No process uses more than the cores of the host; a node takes part once."""
+    host = trial.usage.get("host") or {}
+    most = 100 * (host.get("cores") or math.inf) * CPU_SLACK
+    used = [("host", host.get("cpu_percent") or 0.0)]
+    used += [
+        (f"processes.{facts.get('pid')}", facts.get("cpu_percent") or 0.0)
+        for facts in trial.usage.get("processes", ())
+    ]
+    for name, percent in used:
+        if not LEAST_PERCENT <= percent <= most:
+            yield f"usage.{name}: {percent:g} % of {host.get('cores', 'its')} cores"
+    nodes = [node.get("node") for node in trial.client.get("nodes") or ()]
+    if len(nodes) > len({*nodes}):
+        yield "client.nodes: a node stands there twice"

@@ -63,7 +63,8 @@ perf = time.perf_counter_ns
 # When a warm-up may end. Pure: counts in, yes or no out.
 
 SAMPLE_S = 0.05
-"""Interval at which the parent samples the completed requests during the warm-up."""
+"""Interval at which the parent samples the completed requests during the warm-up; down to half of
+it where the warm-up may end before there are ten."""
 
 HALF_SAMPLES = 4
 """Fewest samples in each of the two halves that are compared."""
@@ -73,7 +74,7 @@ TOLERANCE = 0.05
 
 
 def is_steady(completed: Sequence[int]) -> bool:
-    """Whether the rate has settled, from counts taken every SAMPLE_S seconds.
+    """Whether the rate has settled, from counts taken at one interval.
 
     The later half of the warm-up so far (at least 8 samples) is cut into two equal parts. The
     rate is steady when the parts' mean rates differ by no more than 5 %, or by no more than
@@ -100,8 +101,10 @@ SETTLING_RESPONSES = 2
 stay, and not all as old as the load."""
 
 
-def response_s(ended: Sequence[int], connections: int | None) -> float | None:
-    """How long a response takes, from counts of ended requests taken every SAMPLE_S seconds; None
+def response_s(
+    ended: Sequence[int], connections: int | None, sample_s: float = SAMPLE_S
+) -> float | None:
+    """How long a response takes, from counts of ended requests taken every `sample_s` seconds; None
     while none has ended.
 
     By Little's law it is connections / rate, the rate to the latest end: of requests that queue the
@@ -112,8 +115,8 @@ def response_s(ended: Sequence[int], connections: int | None) -> float | None:
     if not ends:
         return None
     if connections is None:
-        return SAMPLE_S * ends[0]
-    return SAMPLE_S * ends[-1] * connections / ended[-1]
+        return sample_s * ends[0]
+    return sample_s * ends[-1] * connections / ended[-1]
 
 
 def settling_s(timing: Timing, response_s: float | None) -> float:
@@ -393,8 +396,10 @@ class _Drive:
         first window's start."""
         counts, ended, warm, steady, enough = [0], [0], False, False, False
         connections = None if self.load.open_loop else self.load.connections
-        sample = int(SAMPLE_S * 1e9)
-        due = start
+        # A row whose drain is bounded is short: its warm-up lasts no longer than it must.
+        each = REQUESTS_EACH if self.timing.drain_s is None else SETTLING_RESPONSES
+        sample_s = max(SAMPLE_S / 2, min(SAMPLE_S, self.timing.warmup_min_s / 10))
+        sample, due = int(sample_s * 1e9), start
         earliest = start + int(self.timing.warmup_min_s * 1e9) - PUBLISH_AHEAD_NS
         latest = start + int(self.timing.warmup_max_s * 1e9) - PUBLISH_AHEAD_NS
         while True:
@@ -406,14 +411,15 @@ class _Drive:
             ended.append(counts[-1] + self.shared.total(FAILED))
             self.watch.look("warmup")
             if not warm:
-                enough = counts[-1] >= REQUESTS_EACH * max(1.0, self._at_once())
+                enough = counts[-1] >= each * max(1.0, self._at_once())
                 steady = enough and is_steady(counts)
                 warm = now >= latest or (now >= earliest and steady)
-                settled_s = settling_s(self.timing, response_s(ended, connections))
+                settled_s = settling_s(self.timing, response_s(ended, connections, sample_s))
                 warm = warm and now - start >= int(1e9 * settled_s)
             if not self.crew.alive or (warm and self.may_measure()):
                 break
-        if connections is not None and (lasts_s := response_s(ended, connections)) is not None:
+        lasts_s = response_s(ended, connections, sample_s)
+        if connections is not None and lasts_s is not None:
             self._stretch(lasts_s)
         measure = max(perf() + PUBLISH_AHEAD_NS, earliest + PUBLISH_AHEAD_NS)
         self.shared.words[MEASURE] = measure

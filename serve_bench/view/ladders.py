@@ -364,22 +364,19 @@ def _make_knee(view: LadderView) -> ViewRow:
         name=view.name,
         group="",
         warnings=tuple(dict.fromkeys((*step.warnings, *top.warnings))),
-        notes=(_limit(view, step), remarks),
+        notes=(_limit(step), remarks),
     )
 
 
-def _limit(view: LadderView, row: ViewRow) -> str:
-    """What limited a step, in words; of a service of others, which has no axes, no process is
-    seen."""
-    if len(view.settings) == 1:
-        return "what limited it is not visible"
+def _limit(row: ViewRow) -> str:
+    """What limited a step, in words."""
     return limit_words(None if row.entry is None else row.entry.limited)
 
 
 def _make_collapse(result: Result, view: LadderView, step: ViewRow) -> ViewRow:
     """A step that collapsed, with its runs and its limit in words."""
     rate, words = step.values[MAIN].value, [_describe_runs(view, step)]
-    words += [_limit(view, step)] if len(view.settings) > 1 else []
+    words += [_limit(step)] if len(view.settings) > 1 else []
     if result.run.suite.get("app") in ONE_DEPLOYMENT:
         wait_s = router_wait_s(result.launches, view.settings["variant"])
         replicas = int(view.settings.get("num_replicas", 0))
@@ -497,7 +494,7 @@ def _describe(
     elif min(top.steps) < users:
         text += f"; no step with fewer {noun}s reaches {share}"
     yield sentence(text)
-    yield sentence(f"{top.name} at its knee: {_limit(top, top.knee)}")
+    yield sentence(f"{top.name} at its knee: {_limit(top.knee)}")
     yield from [note for row in compared for note in row.notes][:MOST_COMPARED]
     first = {point.name: point for point in reversed(fallen)}
     for point in reversed(first.values()):

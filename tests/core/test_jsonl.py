@@ -120,6 +120,22 @@ def latency(index: list[int], count: list[int], most: int, unit: str = "ns") -> 
     return {"unit": unit, "better": "lower", "histogram": slots}
 
 
+def course(**changes: object) -> dict[str, Any]:
+    """Two seconds of a load, in which three requests were due and one failed; None: deleted."""
+    timed = {**SLOTS, "index": [5]}
+    sound = {
+        **{"due": [2, 1], "sent": [2, 1], "answered": [1, 1], "ended": [1, 1], "waiting": [0, 0]},
+        **{"failed": {"status": [1, 0]}, "latency": [timed, timed], "losses": 1},
+    }
+    return {name: value for name, value in {**sound, **changes}.items() if value is not None}
+
+
+HOST = {"cores": 2, "cpu_percent": 180.0, "steal_percent": 0.0}
+NODE: dict[str, Any] = {
+    **{"node": "a", "ip": "192.0.2.1", "hostname": "host", "url": "http://192.0.2.1/"},
+    **{"client": "raw", "connections": 1, "seconds": 1.0, "completed": 300, "failed": {}},
+    **{"rate": 300.0, "latency_ns": {}},
+}
 COUNTS = {"sent": 9, "completed": 3, "failed": {"reset": 2}, "in_flight": 1}
 
 
@@ -155,6 +171,15 @@ def wrong(path: str, value: object) -> dict[str, Any]:
     ("metrics.latency", latency([3, 5], [1, 298], 5), "metrics.latency: its counts do not"),
     ("metrics.latency", latency([3], [300], 3, "us"), "metrics.latency: its unit is us, not"),
     ("course", {"latency": [{**SLOTS, "index": [3]}]}, "course.latency[0]: its max is 5"),
+    ("course", course(due=[2]), "course.sent: 2 seconds of 1"),
+    ("course", course(failed=None), "course.failed: is not there"),
+    ("course", course(due=[1, 1]), "course.due: fewer in second 0 than were answered and failed"),
+    ("course", course(latency=[None, None]), "course.latency: second 0 has not 1 answers"),
+    ("course", course(waiting=[0, 9]), "course.waiting: more in second 1 than were due"),
+    ("course", course(ended=[3, 0]), "course.ended: more than were answered"),
+    ("course", course(losses=0), "course.losses: 0, where 1 failed"),
+    ("usage", {"host": {**HOST, "cpu_percent": 600.0}}, "usage.host: 600 % of 2 cores"),
+    ("client", {"nodes": [NODE, NODE]}, "client.nodes: a node stands there twice"),
     ("metrics.throughput.unit", "MB", "metrics.throughput: its unit is MB, not requests/s"),
     ("counts.sent", 299, "trial.counts: sent is not the sum of completed, failed and in_fl"),
     ("client", {"total": COUNTS}, "trial.client.total: sent is not the sum of completed"),

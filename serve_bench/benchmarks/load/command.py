@@ -71,7 +71,7 @@ class LoadOptions(ChatOptions, LoadOnOptions, StreamOptions, TraceOptions):
     unix_socket: str | None = flag(None, "Connect to the socket at this path.")
     insecure: bool = flag(False, "Do not verify the certificate.", "-k", "--insecure")
     cacert: str | None = flag(None, "File of certificates to trust.")
-    warmup: str | None = flag(None, "Shortest warm-up before the first window [0.5s].")
+    warmup: str | None = flag(None, "Shortest warm-up [0.5s, at most a quarter of -d].")
     seed: int = flag(1, "Seed of random arrivals, bodies and paths.")
     profile: str | None = flag(
         None, "Repeat the load with py-spy on proxy, replica, controller of the Serve."
@@ -287,10 +287,14 @@ def _timing(load: Load, duration: str | None, warmup: str | None) -> Timing:
     total_s = sum(stage.duration_s for stage in load.stages) or (
         seconds_of(duration, "-d") if duration is not None else DEFAULT_DURATION_S
     )
-    warmup_s = seconds_of(warmup, "--warmup", zero=True) if warmup is not None else DEFAULT_WARMUP_S
+    longest_s = warmup_s = DEFAULT_WARMUP_S
+    if warmup is not None:
+        longest_s = warmup_s = seconds_of(warmup, "--warmup", zero=True)
+    elif total_s < 4 * warmup_s:  # of a short load, a quarter of what is measured
+        warmup_s = total_s / 4
     if total_s < LEAST_DURATION_S:
         flag, length = ("--stages", f"{total_s:g}s") if load.stages else ("-d", duration)
         raise BadInput(f"{flag}: must last {1000 * LEAST_DURATION_S:g}ms or more, got {length}")
     windows = min(1000, max(10, round(total_s))) if total_s >= 0.1 else 1
-    timing = Timing(warmup_s, max(warmup_s, 6 * warmup_s), windows, total_s / windows)
+    timing = Timing(warmup_s, 6 * longest_s, windows, total_s / windows)
     return timing.stretchable() if duration is None else replace(timing, stretched_s=total_s)

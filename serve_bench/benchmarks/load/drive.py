@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 
 from serve_bench.analysis.connections import connection_wait
 from serve_bench.cli import FAILED, INTERRUPTED, print_note
+from serve_bench.cli.flag_values import share_of
 from serve_bench.cli.gate import GATE_BROKEN, close_host, close_slo
 from serve_bench.cli.progress import Display
-from serve_bench.cli.rows import share_of
 from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import run_mark, run_record, signals, source_of
 from serve_bench.core.errors import BadInput, RunFailed, visible

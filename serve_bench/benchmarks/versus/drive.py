@@ -15,9 +15,9 @@ from serve_bench.benchmarks.versus.measure import chosen_of
 from serve_bench.benchmarks.versus.request import RoundPlan, VersusSuite, expected_s, versus_plan
 from serve_bench.benchmarks.versus.slicing import turns_words
 from serve_bench.cli import print_note
+from serve_bench.cli.flag_values import share_of
 from serve_bench.cli.gate import Gate
 from serve_bench.cli.report import judged_by
-from serve_bench.cli.rows import share_of
 from serve_bench.cli.show import ReportRequest
 from serve_bench.cli.sitting import Place, Sitting, done, print_plan, request_of, settings_text, sit
 from serve_bench.core.errors import BadInput
