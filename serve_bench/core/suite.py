@@ -128,6 +128,8 @@ def _base(
     traffics: Sequence[Traffic],
 ) -> Suite:
     warmup_min_s = _number(load, "warmup_seconds", 0.5, f"{file}: load", low=0.0)
+    if flags.quick:
+        warmup_min_s /= 2
     for cell in cells if app.own is None else ():
         check_cell(cell)
     variants = variants_of(data, file, flags.variants, flags.env)
