@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Final
 
 from serve_bench.analysis.comparing import match
-from serve_bench.analysis.comparing.model import ComparedRow, Comparing, geometric_mean
+from serve_bench.analysis.comparing.model import Comparing, geometric_mean
 from serve_bench.analysis.comparing.pooled import MeasuredRun, Place, compare_newest, read_run
 from serve_bench.analysis.comparing.values import MEASURES, Measure, RowPlace
 from serve_bench.analysis.ratios import FEWEST, THRESHOLD, Interval, paired
@@ -176,15 +176,13 @@ def _group(
         for (variant, at), cell in _places(runs).items()
         for measure in measures
     ]
-    series = [one for one in every if any(point.value is not None for point in one.points)]
-    own = [f"{one.what} {one.b}" for one in _unlike(alike[0], runs[0])] if alike else []
-    name = ", ".join([str(runs[0].subject), *match.few(own)])
+    series = [line for line in every if any(point.value is not None for point in line.points)]
+    apart = [f"{found.what} {found.b}" for found in _unlike(alike[0], runs[0])] if alike else []
+    name = ", ".join([str(runs[0].subject), *match.few(apart)])
+    later = (replace(run, changed=tuple(_changes(old, run))) for old, run in pairwise(runs))
     return Group(
         name=name,
-        runs=(
-            runs[0],
-            *(replace(run, changed=tuple(_changes(old, run))) for old, run in pairwise(runs)),
-        ),
+        runs=(runs[0], *later),
         series=tuple(series),
         comparison=replace(comparison, of=name),
         before=len(before),
@@ -206,39 +204,33 @@ def _points(
     runs: Sequence[MeasuredRun], place: Place, measure: Measure
 ) -> tuple[HistoryPoint, ...]:
     points = []
-    for run in runs:
-        if (row := run.rows.get(place)) is None:
-            points.append(HistoryPoint())
-            continue
-        values = list(row.values.get(measure.name, {}).values())
-        several = len(values) >= FEWEST
-        interval = paired([math.log(value) for value in values]) if several else None
-        invalid = row.failed_share > INVALID_SHARE
+    for row in (run.rows.get(place) for run in runs):
+        values = [] if row is None else [*row.values.get(measure.name, {}).values()]
+        interval = paired([*map(math.log, values)]) if len(values) >= FEWEST else None
+        invalid = row is not None and row.failed_share > INVALID_SHARE
         points.append(HistoryPoint(geometric_mean(values), len(values), interval, invalid))
     return tuple(points)
 
 
 def _gaps(series: Sequence[Series], comparison: Comparing) -> Iterator[str]:
     """Why rows of the newest run are not judged, each row once; those that are worse are judged."""
-    judged = {_place_of(row, comparison) for row in comparison.rows if row.worse}
-    for one in series:
-        newest, before = one.points[-1], one.points[-2]
-        if one.place in judged:
-            continue
-        title = f"{one.row} ({one.client}) of {one.variant}, {cell_slug(one.cell)}"
+    judged = {
+        (
+            row.variants[1] if row.variants else comparison.sides[1].variant,
+            RowPlace(cell_slug(row.cell), row.row, row.client),
+        )
+        for row in comparison.rows
+        if row.worse
+    }
+    for line in series:
+        newest, before, why = line.points[-1], line.points[-2], ""
         if newest.invalid:
             why = f"more than {100 * INVALID_SHARE:g} % of its requests failed"
         elif newest.value is None and before.value is not None:
-            why = f"{one.measure.name} was not measured; the run before has it"
-        else:
-            continue
-        judged.add(one.place)
-        yield f"{title}: {why}"
-
-
-def _place_of(row: ComparedRow, comparison: Comparing) -> Place:
-    variant = row.variants[1] if row.variants else comparison.sides[1].variant
-    return variant, RowPlace(cell_slug(row.cell), row.row, row.client)
+            why = f"{line.measure.name} was not measured; the run before has it"
+        if why and line.place not in judged:
+            judged.add(line.place)
+            yield f"{line.row} ({line.client}) of {line.variant}, {cell_slug(line.cell)}: {why}"
 
 
 def _changes(before: MeasuredRun, run: MeasuredRun) -> Iterator[str]:
@@ -269,23 +261,19 @@ def _measured(
             continue
         try:
             run = read_run(where, result)
-            why = "" if run.places else _why_empty(result)
         except FormatError as error:
-            why = str(error)
-        if why:
-            left.append(PassedOver(where, why, result.run.started_at))
-        else:
+            left.append(PassedOver(where, str(error), result.run.started_at))
+            continue
+        if run.places:
             yield run
-
-
-def _why_empty(result: Result) -> str:
-    reason = f": {result.failures[0].message}" if result.failures else ""
-    if any(trial.counts.completed for trial in result.trials):
-        return f"every row of it broke{reason}"
-    failed = sum(trial.counts.failed_total for trial in result.trials)
-    if failed:
-        return f"no request succeeded: all {failed:,} failed"
-    return f"empty: no row was measured{reason}"
+            continue
+        reason = f": {result.failures[0].message}" if result.failures else ""
+        why = f"empty: no row was measured{reason}"
+        if failed := sum(trial.counts.failed_total for trial in result.trials):
+            why = f"no request succeeded: all {failed:,} failed"
+        if any(trial.counts.completed for trial in result.trials):
+            why = f"every row of it broke{reason}"
+        left.append(PassedOver(where, why, result.run.started_at))
 
 
 def _chosen(
@@ -316,8 +304,8 @@ def _grouped(runs: Iterable[MeasuredRun], force: bool) -> list[list[MeasuredRun]
     groups: list[list[MeasuredRun]] = []
     for run in runs:
         for group in groups:
-            aside = {str(one) for one in _unlike_hosts(group, run)} if force else set()
-            if _shares(group, run) and all(str(one) in aside for one in _unlike(group, run)):
+            hosts = [*match.unlike_hosts(group[0].run.host, run.run.host)] if force else []
+            if _shares(group, run) and all(found in hosts for found in _unlike(group, run)):
                 group.append(run)
                 break
         else:
@@ -335,11 +323,7 @@ def _unlike(group: Sequence[MeasuredRun], run: MeasuredRun) -> list[match.Differ
     differences = match.differences_of(group[0].result, run.result)
     for other in (group[0], group[-1]):
         differences += match.unlike_rows(other.rows, run.rows)
-    return list({str(one): one for one in differences}.values())
-
-
-def _unlike_hosts(group: Sequence[MeasuredRun], run: MeasuredRun) -> list[match.Difference]:
-    return list(match.unlike_hosts(group[0].run.host, run.run.host))
+    return list(dict.fromkeys(differences))
 
 
 def _why_alone(groups: Sequence[Sequence[MeasuredRun]], run: MeasuredRun) -> str:
@@ -348,11 +332,10 @@ def _why_alone(groups: Sequence[Sequence[MeasuredRun]], run: MeasuredRun) -> str
     if not alike:
         return f"the only run of {run.subject}"
     nearest = min(alike, key=lambda group: (not _shares(group, run), len(_unlike(group, run))))
-    differences = [str(one) for one in _unlike(nearest, run)]
-    hosts = {str(one) for one in _unlike_hosts(nearest, run)}
+    differences = [*map(str, _unlike(nearest, run))]
+    hosts = {*map(str, match.unlike_hosts(nearest[0].run.host, run.run.host))}
     hint = " (--force sets hosts aside)" if hosts and hosts >= set(differences) else ""
-    if not _shares(nearest, run):
-        differences.append("no row in common")
+    differences += [] if _shares(nearest, run) else ["no row in common"]
     return f"unlike {nearest[0].where}: {'; '.join(differences)}{hint}"
 
 
@@ -373,17 +356,13 @@ def _mark_late(
 ) -> Iterator[PassedOver]:
     """What was passed over, with those marked that are newer than the runs of their subject, of
     which those count that they are alike with, if any; what cannot be read may be of all."""
-    for one in left:
-        result = stored.get(one.where)
-        places = [
-            group
-            for group in groups
-            if result is None or match.subject_of(result) == group[0].subject
-        ]
-        alike = [
-            group
-            for group in places
-            if result is not None and not list(match.unlike(group[0].result, result, ({}, {})))
-        ]
-        newest = [run.run.started_at for group in alike or places for run in group]
-        yield replace(one, late=bool(newest) and one.started_at > max(newest))
+    for run in left:
+        places, alike = [*groups], []
+        if (result := stored.get(run.where)) is not None:
+            subject = match.subject_of(result)
+            places = [group for group in groups if group[0].subject == subject]
+            alike = [
+                group for group in places if not match.unlike(group[0].result, result, ({}, {}))
+            ]
+        newest = [other.run.started_at for group in alike or places for other in group]
+        yield replace(run, late=bool(newest) and run.started_at > max(newest))

@@ -22,6 +22,7 @@ from functools import cache
 from typing import Any, Final, Literal, TypeAlias
 
 from serve_bench.core.errors import BadInput
+from serve_bench.core.figures import counted
 from serve_bench.core.result import Better
 
 Word: TypeAlias = Literal["regressed", "slower", "improved", "faster", "same", "inconclusive"]
@@ -73,7 +74,7 @@ class Interval:
         alpha = 1 - self.confidence
         if self.planned is None or min(self.planned, self.n_a) < FEWEST:
             return alpha
-        return nominal(self.n_a, self.planned, alpha, FEWEST)
+        return nominal(self.n_a, self.planned, alpha)
 
     @property
     def ratio(self) -> float:
@@ -374,10 +375,15 @@ def _inside(interval: Interval, threshold: float) -> bool:
 def _too_few(interval: Interval | None, fewest: int) -> str:
     if interval is None:
         return "no interval: not measured in two launches of both sides"
-    each = f"{interval.n_a} {'rounds' if interval.pairs else 'launches a side'}"
-    if interval.n_a != interval.n_b:
-        each = f"{interval.n_a} and {interval.n_b} launches"
-    return f"{each}: a verdict takes {fewest}"
+    launches = launches_text(interval.n_a, interval.n_b, interval.pairs)
+    return f"{launches}: a verdict takes {fewest}"
+
+
+def launches_text(a: int, b: int, pairs: bool) -> str:
+    """`6 rounds`, of pairs; `3 launches a side`, `3 and 5 launches`."""
+    if pairs:
+        return counted(a, "round")
+    return f"{counted(a, 'launch', 'launches')} a side" if a == b else f"{a} and {b} launches"
 
 
 def _why(interval: Interval, threshold: float, floor: float, level: float, figures: int) -> str:
@@ -456,9 +462,6 @@ def _exp(value: float) -> float:
         return math.inf
 
 
-FIRST: Final = 3
-"""The first round that is judged."""
-
 PLANNED: Final = 0.8
 """The share of alpha that the planned rounds may spend; the rest is for rounds that are added."""
 
@@ -471,21 +474,21 @@ def spent(n: int, planned: int, alpha: float) -> float:
     return alpha * (PLANNED * n / planned if n <= planned else 1 - (1 - PLANNED) * planned / n)
 
 
-def nominal(n: int, planned: int, alpha: float, first: int = FIRST) -> float:
-    """The two-sided level of a look after round `n`, with a look after each from `first` on, so
-    that a run that is judged at all of them errs in at most `alpha` of all cases.
+def nominal(n: int, planned: int, alpha: float) -> float:
+    """The two-sided level of a look after round `n`, with a look after each from FEWEST on, so that
+    a run that is judged at all of them errs in at most `alpha` of all cases.
 
-    `planned`: the rounds of the first plan. Raises ValueError where they are below `first`, or `n`.
+    `planned`: the rounds of the first plan. Raises ValueError where they are below FEWEST, or `n`.
     """
-    if not first <= min(n, planned):
-        raise ValueError(f"looks begin after round {first}, not {min(n, planned)}")
-    for earlier in range(first, n):  # each look follows from the one before
-        _look(earlier, planned, alpha, first)
-    return _look(n, planned, alpha, first)[0]
+    if not min(n, planned) >= FEWEST:
+        raise ValueError(f"looks begin after round {FEWEST}, not {min(n, planned)}")
+    for earlier in range(FEWEST, n):  # each look follows from the one before
+        _look(earlier, planned, alpha)
+    return _look(n, planned, alpha)[0]
 
 
 @cache
-def _look(n: int, planned: int, alpha: float, first: int) -> tuple[float, Any, Any]:
+def _look(n: int, planned: int, alpha: float) -> tuple[float, Any, Any]:
     """The level of a look; of the sum of standard normal steps, as far as no look up to this one
     has ended it, where on a grid it may be, and how likely."""
     import numpy as np
@@ -493,9 +496,9 @@ def _look(n: int, planned: int, alpha: float, first: int) -> tuple[float, Any, A
     from scipy.special import ndtr
 
     before, grid, density = 0.0, None, None
-    if n > first:
+    if n > FEWEST:
         before = spent(n - 1, planned, alpha)
-        _, grid, density = _look(n - 1, planned, alpha, first)
+        _, grid, density = _look(n - 1, planned, alpha)
     due = spent(n, planned, alpha) - before
 
     def beyond(bound: float) -> float:

@@ -17,7 +17,6 @@ from serve_bench.cli.options import VERBOSE_HELP
 from serve_bench.cli.report import place_of_page, target_of, write_text
 from serve_bench.core.errors import BadInput
 from serve_bench.core.figures import counted
-from serve_bench.core.result import Result
 from serve_bench.view.csv import json_of
 
 if TYPE_CHECKING:
@@ -105,19 +104,26 @@ def compare(options: CompareOptions) -> int:
 
 
 def _pair_sides(options: CompareOptions) -> tuple[list[RunPair], list[str], list[str]]:
-    """The runs that are compared, and sentences as of `pair_runs` on those that are not."""
+    """The runs that are compared, and sentences as of `pair_runs` on those that are not. BadInput
+    where no run of a side can be read."""
     from serve_bench.analysis.comparing.match import RunPair, pair_runs
+    from serve_bench.store.search import search
 
-    (a, left), (b, more) = _read_side(options.run_a), _read_side(options.run_b)
-    if options.run_a in a and options.run_b in b:
-        where = (str(options.run_a), str(options.run_b))
-        return [RunPair("", where, (a[options.run_a], b[options.run_b]), ())], [], []
+    sides, left = [], []
+    for place in (options.run_a, options.run_b):
+        runs, unreadable = search([place], read_rows)
+        if not runs:
+            raise BadInput(unreadable[0].reason)
+        sides.append({str(folder): run for folder, run in runs.items()})
+        left += [run.reason for run in unreadable]
+    (a, b), where = sides, (str(options.run_a), str(options.run_b))
+    if where[0] in a and where[1] in b:
+        return [RunPair("", where, (a[where[0]], b[where[1]]), ())], [], []
     chosen = options.variant_a or options.variant_b
     if options.run_a.resolve() == options.run_b.resolve() and not chosen:
-        raise BadInput(f"{options.run_a} and {options.run_b} are the same runs: name two folders")
-    first, second = ({str(place): run for place, run in side.items()} for side in (a, b))
-    pairs, unlike, alone = pair_runs(first, second, options.force)
-    return pairs, [*left, *more, *unlike], alone
+        raise BadInput(f"{where[0]} and {where[1]} are the same runs: name two folders")
+    pairs, unlike, alone = pair_runs(a, b, options.force)
+    return pairs, [*left, *unlike], alone
 
 
 def _compare_pairs(
@@ -148,16 +154,6 @@ def _compare_pairs(
             left.append(str(error))
         else:
             yield replace(comparing, of=pair.of, notes=(*comparing.notes, *pair.notes)), pair.where
-
-
-def _read_side(place: Path) -> tuple[dict[Path, Result], list[str]]:
-    """The runs of a side, and why others cannot be read. BadInput where none can."""
-    from serve_bench.store.search import search
-
-    runs, unreadable = search([place], read_rows)
-    if not runs:
-        raise BadInput(unreadable[0].reason)
-    return runs, [one.reason for one in unreadable]
 
 
 NEWEST: Final = 60

@@ -77,7 +77,8 @@ def report(options: ReportCommandOptions) -> int:
     """
     from serve_bench.analysis.comparing import of_versus
     from serve_bench.benchmarks.registry import newest_run, run_schema
-    from serve_bench.cli.show import ReportRequest, print_warnings
+    from serve_bench.cli.show import ReportRequest, print_warnings, text_of
+    from serve_bench.view.comparison import set_side_by_side
     from serve_bench.view.csv import json_of
 
     if options.schema:
@@ -99,9 +100,13 @@ def report(options: ReportCommandOptions) -> int:
     )
     _check(request, len(folders), html)
     to = None if html else target_of(output)
-    _check_apart(output, options.perf_metrics, folders, html)
     check_plot(options.plot, options.chart)
     results = [read(folder) for folder in folders]
+    if html:
+        usual = (_home(folders[0]) if len(folders) == 1 else Path()) / PAGE
+        to = place_of_page(output, usual)
+    if to is not None and options.perf_metrics is not None and same_file(to, options.perf_metrics):
+        raise BadInput(f"--output and --perf-metrics: both are {options.perf_metrics}")
     for folder, result in zip(folders, results, strict=True):
         print_warnings(result, str(folder) if len(folders) > 1 else "")
     gate = Gate()
@@ -115,11 +120,15 @@ def report(options: ReportCommandOptions) -> int:
     reports = [request.report(one, folder) for one, folder in zip(results, folders, strict=True)]
     if options.plot is not None:  # a chart that is not there is refused before anything is printed
         write_plot(options.plot, [report.document for report in reports], options.chart)
+    layout = request.layout(to_file=to is not None)
     if html:
-        write_page(list(zip(folders, reports, strict=True)), output)
-        request.write_beside(reports[0].stored)
+        text = _page_of(folders, reports, Path() if to is None else to.parent)
+    elif len(reports) == SIDES:
+        text = FORMS[request.format](set_side_by_side(*reports), layout)
     else:
-        _show(request, reports, to)
+        text = text_of(reports[0], request.format, layout)
+    write_text(to, text)
+    request.write_beside(reports[0].stored)
     return 0 if gate.fail_on is None else gate.close(of_versus(results[0]))
 
 
@@ -203,17 +212,6 @@ def _check(request: ReportRequest, runs: int, html: bool) -> None:
     request.check()
 
 
-def _check_apart(
-    output: str | None, perf_metrics: Path | None, folders: list[Path], html: bool
-) -> None:
-    """BadInput where the report and the perf_metrics would go to one file."""
-    if perf_metrics is None or output == "-" or (output is None and not html):
-        return
-    to = usual_place(folders) if output is None else Path(output)
-    if same_file(to, perf_metrics):
-        raise BadInput(f"--output and --perf-metrics: both are {perf_metrics}")
-
-
 def target_of(output: str | None) -> Path | None:
     """Where a report in words goes, None for stdout. BadInput where no new file can be written."""
     from serve_bench.cli.show import check_target
@@ -224,21 +222,6 @@ def target_of(output: str | None) -> Path | None:
     return Path(output)
 
 
-def _show(request: ReportRequest, reports: list[RunLook], to: Path | None) -> None:
-    """Prints a run, or two side by side, or writes that to a file. Raises RunFailed when a file
-    cannot be written."""
-    from serve_bench.cli.show import text_of
-    from serve_bench.view.comparison import set_side_by_side
-
-    layout = request.layout(to_file=to is not None)
-    if len(reports) == SIDES:
-        text = FORMS[request.format](set_side_by_side(*reports), layout)
-    else:
-        text = text_of(reports[0], request.format, layout)
-    write_text(to, text)
-    request.write_beside(reports[0].stored)
-
-
 # `serve-bench report --format html`. Rule: a page replaces a page of serve-bench, and nothing else.
 
 PAGE = "report.html"
@@ -246,34 +229,21 @@ SIDES = 2
 """So many runs stand side by side, with the ratio of each row that both have."""
 
 
-def write_page(runs: Sequence[tuple[Path, RunLook]], output: str | None) -> None:
-    """Writes the page of these runs, each with its folder (or records file), and prints its place.
-
-    `output`: a file; -: stdout; None: report.html in the run's folder, of several runs in the
-    current one. Raises BadInput where vl_convert is missing, or the page cannot be written there.
-    """
+def _page_of(places: Sequence[Path], reports: Sequence[RunLook], base: Path) -> str:
+    """The page of runs, by their folders (or records files), that is written into a folder.
+    BadInput where vl_convert is missing."""
     from serve_bench.report.page import Folder, folder_of, html_text
     from serve_bench.runner.recording import layer_rules
     from serve_bench.view.comparison import set_side_by_side
 
-    homes = [_home(place) for place, _ in runs]
-    to = place_of_page(output, usual_place([place for place, _ in runs]))
-    documents = [report.document for _, report in runs]
-    pair = [set_side_by_side(*(report for _, report in runs))] if len(runs) == SIDES else []
-    base = Path() if to is None else to.parent
-    rules = layer_rules()
-    folders = [
-        folder_of(home, document, base, place.name if place.is_file() else RECORDS_FILE, rules)
-        for home, document, (place, _) in zip(homes, documents, runs, strict=True)
-    ]
-    folders = [*([Folder()] * len(pair)), *folders]
-    write_text(to, html_text([*pair, *documents], folders=folders))
-
-
-def usual_place(places: Sequence[Path]) -> Path:
-    """The default place of the page: in the folder of the one run, of several in the current
-    folder."""
-    return (_home(places[0]) if len(places) == 1 else Path()) / PAGE
+    documents, folders, rules = [], [], layer_rules()
+    if len(reports) == SIDES:
+        documents, folders = [set_side_by_side(*reports)], [Folder()]
+    for place, report in zip(places, reports, strict=True):
+        file = place.name if place.is_file() else RECORDS_FILE
+        documents.append(report.document)
+        folders.append(folder_of(_home(place), report.document, base, file, rules))
+    return html_text(documents, folders=folders)
 
 
 def _home(place: Path) -> Path:
@@ -307,23 +277,14 @@ def place_of_page(output: str | None, usual: Path) -> Path | None:
         raise BadInput(f"--output: {to} is a folder; it takes a file")
     if to.is_char_device() or to.is_fifo():
         return to
-    if to.exists() and not is_page(to):
-        raise BadInput(
-            f"--output: {to} exists and is no page of serve-bench; nothing is overwritten"
-        )
+    from serve_bench.report.page import MADE_BY
+
     try:
+        if to.exists() and MADE_BY.encode() not in to.read_bytes()[:500]:
+            raise BadInput(
+                f"--output: {to} exists and is no page of serve-bench; nothing is overwritten"
+            )
         check_writable(to)
     except OSError as error:
         raise BadInput(f"{to}: cannot be written: {why(error)}") from None
     return to
-
-
-def is_page(path: Path) -> bool:
-    """Whether a file is a page that serve-bench made. BadInput where it cannot be read."""
-    from serve_bench.report.page import MADE_BY
-
-    try:
-        with path.open("rb") as file:
-            return MADE_BY.encode() in file.read(500)
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read: {why(error)}") from None

@@ -8,9 +8,10 @@ of any kind stand side by side without a verdict.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 from serve_bench.analysis.comparing.match import (
@@ -63,13 +64,7 @@ from serve_bench.view.frame import (
 )
 from serve_bench.view.lens import FORMAT, RunLook, View
 from serve_bench.view.texts import cell_title
-from serve_bench.view.verdict_words import (
-    describe_comparing,
-    describe_method,
-    describe_row,
-    describe_side,
-    headline,
-)
+from serve_bench.view.verdict_words import describe_comparing, describe_row, describe_side, headline
 
 METRICS: Final[Mapping[str, str]] = {
     "throughput": MAIN,
@@ -124,48 +119,43 @@ TONES: Final[Mapping[str, Tone]] = {
 # Rows.
 
 
-def compare_rows(comparing: Comparing) -> list[ViewRow]:
+def compare_rows(comparing: Comparing) -> Iterator[ViewRow]:
     """A row for each metric of each compared row; its remarks stand with the last that is gated."""
-    return [_compare_line(comparing, row, line) for row in comparing.rows for line in row.lines]
-
-
-def _compare_line(comparing: Comparing, row: ComparedRow, line: Compared) -> ViewRow:
-    figure, title = FIGURES[METRICS[line.metric]], row_title(comparing, row)
-    measured = line.a is not None or line.b is not None
-    word = row.word if row.worse and line.gated else line.judged.word if measured else None
-    last = next((other for other in reversed(row.lines) if other.gated), row.lines[-1])
-    dims = {
-        **dict(zip("ab", comparing.names, strict=True)),
-        "title": title,
-        "variant": variant_of(row),
-        **row.cell,
-        **pick(row, "row", "client", "planned", "measured", "rate_per_s"),
-        **pick(line, "metric", "better", "gated"),
-        "figure": figure.name,
-        "verdict": word,
-        "row_verdict": row.word,
-        "settled": line.judged.settled,
-        "why": line.judged.why or None,
-        "worse": row.worse or None,
-        "slicing": None if row.slicing is None else row.slicing.method,
-    }
-    return ViewRow(
-        dims,
-        _values(comparing.paired, row, line),
-        f"{figure.title} {figure.shown}".removeprefix("throughput "),
-        group=title if row.client in title else f"{title} ({row.client})",
-        warnings=tuple(describe_row(row, comparing.paired)) if line is last else (),
-        tones={} if word is None else {"verdict": TONES[word], "b_over_a": TONES[word]},
-    )
+    for row, line in comparing.pairs:
+        figure, title = FIGURES[METRICS[line.metric]], row_title(comparing, row)
+        measured = bool(line.a_values or line.b_values)
+        word = row.word if row.worse and line.gated else line.judged.word if measured else None
+        last = next((other for other in reversed(row.lines) if other.gated), row.lines[-1])
+        dims = {
+            **dict(zip("ab", comparing.names, strict=True)),
+            "title": title,
+            "variant": variant_of(row),
+            **row.cell,
+            **pick(row, "row", "client", "planned", "measured", "rate_per_s"),
+            **pick(line, "metric", "better", "gated"),
+            "figure": figure.name,
+            "verdict": word,
+            "row_verdict": row.word,
+            "settled": line.judged.settled,
+            "why": line.judged.why or None,
+            "worse": row.worse or None,
+            "slicing": row.slicing.get("method"),
+        }
+        yield ViewRow(
+            dims,
+            _values(comparing.paired, row, line),
+            f"{figure.title} {figure.shown}".removeprefix("throughput "),
+            group=title if row.client in title else f"{title} ({row.client})",
+            warnings=tuple(describe_row(row, comparing.paired)) if line is last else (),
+            tones={} if word is None else {"verdict": TONES[word], "b_over_a": TONES[word]},
+        )
 
 
 def _values(pairs: bool, row: ComparedRow, line: Compared) -> dict[str, Value]:
     judged, interval, a, b = line.judged, line.judged.interval, line.a_values, line.b_values
-    values = {
-        f"{METRICS[line.metric]}.{letter}": mean_value(launches)
-        for letter, launches in (("A", a), ("B", b))
-        if launches
-    }
+    figure = METRICS[line.metric]
+    sides = {f"{figure}.A": a, f"{figure}.B": b}
+    values = {name: mean_value(launches) for name, launches in sides.items() if launches}
     if line.ratio is not None:
         rounds = {number: b[number] / a[number] for number in a if number in b} if pairs else {}
         values["b_over_a"] = interval_value(interval, line.ratio, rounds)
@@ -183,12 +173,10 @@ def _values(pairs: bool, row: ComparedRow, line: Compared) -> dict[str, Value]:
             strict = interval.at(1 - judged.alpha)
             values["b_over_a_strict"] = interval_value(strict, strict.ratio)
     if line.metric == MAIN:
-        for effect in row.effects:
-            values[f"in_slices.{effect.side}"] = interval_value(effect.interval, effect.ratio)
-        if (slicing := row.slicing) is not None:
-            drains = dict(zip(("drain.A", "drain.B"), slicing.drain_s, strict=True))
-            lengths = {"slice_length": slicing.slice_s, "short_rounds": slicing.short}
-            values |= known_values(slices=slicing.slices, **lengths, **drains)
+        for side, shares in row.in_slices.items():
+            if shares:
+                values[f"in_slices.{side}"] = replace(mean_value(shares), launches={})
+        values |= known_values(**row.slicing.get("figures", {}))
     return values
 
 
@@ -209,19 +197,17 @@ def interval_value(
     return Value(value, low=interval.low, high=high, launches=launches or {})
 
 
-def map_value(value: Value, change: Callable[[float], float]) -> Value:
-    """What is made of a value by a growing function, and of the ends of its interval."""
-    low, high = (None if end is None else change(end) for end in (value.low, value.high))
-    return Value(change(value.value), low=low, high=high)
+def scale_value(value: Value, times: float, plus: float = 0.0) -> Value:
+    """A multiple of a value, and of the ends of its interval."""
+    low, high = (None if end is None else times * end + plus for end in (value.low, value.high))
+    return Value(times * value.value + plus, low=low, high=high)
 
 
 def bare_loads(rows: Sequence[ViewRow]) -> list[ViewRow]:
     """The loads of the sides with what failed alone: some warnings are not of slices, and those of
     a comparison stand beside its verdicts."""
-    return [
-        replace(row, warnings=tuple(seen for seen in row.warnings if seen.tone == "bad"))
-        for row in rows
-    ]
+    bad = ([seen for seen in row.warnings if seen.tone == "bad"] for row in rows)
+    return [replace(row, warnings=tuple(seen)) for row, seen in zip(rows, bad, strict=True)]
 
 
 def hop_rows(comparing: Comparing) -> Iterator[ViewRow]:
@@ -255,15 +241,14 @@ def about_sides(comparing: Comparing) -> Iterator[ViewRow]:
 # The whole.
 
 ROUNDS: Final = TableSpec("B/A in each round", (Field("name", "round"), Field("b_over_a")))
-HOPS: Final = TableSpec(
-    "Hops of traced requests",
-    tuple(map(Field, ("hop", "hop_time.A", "hop_time.B", "hop_grown", "hop_share"))),
-)
+HOP_FIELDS: Final = ("hop", "hop_time.A", "hop_time.B", "hop_grown", "hop_share")
+HOPS: Final = TableSpec("Hops of traced requests", tuple(map(Field, HOP_FIELDS)))
 
 
 def verdict_table(comparing: Comparing, rows: Sequence[ViewRow]) -> Table:
     """Every metric of every row; what is said of a row stands under its last gated one."""
-    (a, b), things = comparing.names, "rounds" if comparing.paired else "launches"
+    (a, b), suite = comparing.names, comparing.sides[0].run.suite
+    things = "rounds" if comparing.paired else "launches"
     fields = (
         Field("name", "metric"),
         Field("A", of="figure"),
@@ -275,32 +260,49 @@ def verdict_table(comparing: Comparing, rows: Sequence[ViewRow]) -> Table:
     caption = subject(comparing) if comparing.aa else f"{b} (B) against {a} (A)"
     if len({cell_slug(row.cell) for row in comparing.rows}) == 1:
         caption += f": {cell_title(comparing.rows[0].cell)}"
-    notes = (
-        "A and B: geometric means over launches; B/A with its 95 % interval. In the gate: "
-        f"{', '.join(comparing.gate)}; other metrics do not affect the exit code. docs/ab.md",
-        *describe_method(comparing),
-    )
-    return replace(make_table(TableSpec(caption, fields, notes), rows), unlike=True)
+    words = "A and B: geometric means over launches; B/A with its 95 % interval. In the gate: "
+    notes = [f"{words}{', '.join(comparing.gate)}; no other affects the exit code. docs/ab.md"]
+    if not comparing.paired:
+        notes.append("intervals hold the spread between runs, which more launches do not reduce")
+    elif suite.get("urls"):
+        notes.append("services were not launched anew: intervals lack the spread between launches")
+    if suite.get("looks"):
+        notes.append(
+            f"judged after each of at most {suite['rounds']} rounds, so intervals are wider"
+        )
+    return replace(make_table(TableSpec(caption, fields, tuple(notes)), rows), unlike=True)
 
 
 def view_comparison(comparing: Comparing, rows: Sequence[ViewRow] = ()) -> View:
     """What a comparison says. `rows`: the loads of the run, if it is of a single run."""
-    compared, hops = compare_rows(comparing), [*hop_rows(comparing)]
+    compared, hops = [*compare_rows(comparing)], [*hop_rows(comparing)]
     points, known = [*about_sides(comparing)], [row for row in compared if "b_over_a" in row.values]
     draw = Charts(partial(ratio_chart, "B/A with its 95 % interval", known, comparing.threshold))
-    facts = [*_tell_sides([row for row in points if row.dims["point"] == "side"])]
-    if changes := few(points[0].dims["differs"] or ()):
-        facts.append(("differs", "; ".join(changes)))
+    verdict, a, b, *alone = points
+    facts = []
+    for side, other in ((a, b), (b, a)):
+        here = ", ".join(note for note in side.notes if note not in other.notes)
+        facts.append((f"{side.dims['side']}, {side.name}", here))
+    facts.append(("both", ", ".join(note for note in a.notes if note in b.notes)))
+    facts.append(("differs", "; ".join(few(verdict.dims["differs"] or ()))))
     failed = [
         f"{row.dims['variant']}, {row.name}: {finding.line}"
         for row in rows
         for finding in row.warnings
         if finding.code == "failed"
     ]
-    results: list[Block] = [verdict_table(comparing, compared), Facts(tuple(facts))]
+    words = (*(f"not compared: {row.notes[0]}" for row in alone), *comparing.notes)
+    results: list[Block] = [verdict_table(comparing, compared)]
+    results.append(Facts(tuple(fact for fact in facts if fact[1])))
     results += [Prose(tuple(failed), "bad", listed=True)] if failed else []
-    alone = [f"not compared: {row.notes[0]}" for row in points if row.dims["point"] == "alone"]
-    results += [Prose(words, "doubt", listed=True)] if (words := (*alone, *comparing.notes)) else []
+    results += [Prose(words, "doubt", listed=True)] if words else []
+    rounds = [
+        ViewRow({}, {"b_over_a": Value(ratio)}, str(number), f"{row.group}, {row.name}")
+        for row in known
+        if row.dims["gated"]
+        for number, ratio in row.values["b_over_a"].launches.items()
+    ]
+    tables = [make_table(ROUNDS, rounds)] if rounds else []
     return View(
         rows=rows,
         points=points,
@@ -310,7 +312,7 @@ def view_comparison(comparing: Comparing, rows: Sequence[ViewRow] = ()) -> View:
             Section("results", "Verdicts", tuple(results), "headline"),
             *section("hops", HOPS.caption, [make_table(HOPS, hops)] if hops else [], "table"),
         ],
-        charts=[Section("ratios", "Ratios", (draw,)), *section("rounds", "Rounds", _rounds(known))],
+        charts=[Section("ratios", "Ratios", (draw,)), *section("rounds", "Rounds", tables)],
         facts=[("threshold", percent(comparing.threshold)), ("gate", ", ".join(comparing.gate))],
         notes=(),
         title=subject(comparing),
@@ -319,38 +321,15 @@ def view_comparison(comparing: Comparing, rows: Sequence[ViewRow] = ()) -> View:
     )
 
 
-def _tell_sides(sides: Sequence[ViewRow]) -> Iterator[tuple[str, str]]:
-    """What ran on each side alone, then what ran on both."""
-    shared = set.intersection(*(set(side.notes) for side in sides))
-    for side in sides:
-        if alone := [note for note in side.notes if note not in shared]:
-            yield f"{side.dims['side']}, {side.name}", ", ".join(alone)
-    if shared:
-        yield "both", ", ".join(note for note in sides[0].notes if note in shared)
-
-
-def _rounds(rows: Sequence[ViewRow]) -> Iterator[Table]:
-    """B/A in each round, of the metrics in the gate."""
-    rounds = [
-        ViewRow({}, {"b_over_a": Value(ratio)}, str(number), f"{row.group}, {row.name}")
-        for row in rows
-        if row.dims["gated"]
-        for number, ratio in row.values["b_over_a"].launches.items()
-    ]
-    if rounds:
-        yield make_table(ROUNDS, rounds)
-
-
 def ratio_chart(title: str, rows: Sequence[ViewRow], threshold: float) -> Iterator[Chart]:
     """B/A of rows, of those that have an interval, on one axis."""
     points, words = [], []
     for row in rows:
-        ratio, verdict = row.values["b_over_a"], row.dims["verdict"]
+        ratio, label = row.values["b_over_a"], f"{row.dims['title']}, {row.dims['metric']}"
         if ratio.low is not None:
             high = math.inf if ratio.high is None else ratio.high
-            label = f"{row.dims['title']}, {row.dims['metric']}"
-            points.append(Point(label, verdict, ratio.value, ratio.low, high))
-            words.append(f"{label}: {row.text('b_over_a')}, {verdict}")
+            points.append(Point(label, row.dims["verdict"], ratio.value, ratio.low, high))
+            words.append(f"{label}: {row.text('b_over_a')}, {row.dims['verdict']}")
     if points:
         band = f"The band is 1 ± {percent(threshold)}: same where a whole interval lies in it, "
         band += "regressed or improved where it lies beyond. Latency and CPU: lower is better."
@@ -415,38 +394,43 @@ def set_side_by_side(a: RunLook, b: RunLook) -> Document:
     """The rows of two runs, A and B, that have the same place in both."""
     of_a, of_b = _places(a), _places(b)
     rows = [_set_beside(row, of_b[place]) for place, row in of_a.items() if place in of_b]
-    if len({row.name for row in rows}) < len(rows):
-        rows = [replace(row, name=f"{row.name}, {row.dims['variant']}") for row in rows]
     fields = [Field("name", "row")]
     for name in SHOWN:
         sides = (Field(f"{name}.{side}", f"{FIGURES[name].title} {side}") for side in "AB")
         fields += [*sides, Field(f"side_ratio.{name}", "B/A")]
     caption = f"{counted(len(rows), 'row')} that both runs have"
     table = make_table(TableSpec(caption, tuple(fields)), rows)
-    runs = {"A": a, "B": b}
+    ratios = [ratio for row in rows if (ratio := row.value(f"side_ratio.{MAIN}")) is not None]
+    findings = ["The runs have no measured row in common."]
+    if ratios:
+        span = dict.fromkeys(number(ratio, 3) for ratio in (min(ratios), max(ratios)))
+        findings = [f"B has {' to '.join(span)} times the requests/s of A."]
+        findings.append("Whether that is more than chance: serve-bench compare A B.")
     unlike = [f"A and B are unlike: {found}" for found in differences_of(a.result, b.result)]
     doubts = [*unlike, *doubtful(a.result, b.result, ({}, {}))]
     return Document(
         title=f"runs {a.result.run.id} and {b.result.run.id} side by side",
         command="report",
-        run=Facts(tuple((side, command_line(run.result.run)) for side, run in runs.items())),
+        run=Facts(
+            tuple((side, command_line(run.result.run)) for side, run in (("A", a), ("B", b)))
+        ),
         machine=Facts(()),
-        findings=sentences(_find_ratios(rows)),
+        findings=sentences(findings),
         doubts=sentences(doubts, "doubt"),
         sections=(Section("rows", "Side by side", (table,), "headline"),),
-        records=tuple(run.options.where or "" for run in runs.values()),
+        records=tuple(run.options.where or "" for run in (a, b)),
     )
 
 
 def _places(run: RunLook) -> dict[tuple[str, str, str], ViewRow]:
-    """The measured rows by what tells them from the others of their run."""
-    variants = len(run.page.variants) > 1
-    places = {}
+    """The measured rows by what tells them from the others of their run, which is their group."""
+    several, places = len(run.page.variants) > 1, {}
     for row in run.view.rows:
         if MAIN in row.values and row.entry is not None and row.dims["status"] == "measured":
             line = row.entry.line
-            variant = line.variant if variants else ""
-            places[variant, cell_slug(line.cell), line.row.label] = row
+            variant = line.variant if several else ""
+            place = variant, cell_slug(line.cell), line.row.label
+            places[place] = replace(row, group=variant)
     return places
 
 
@@ -460,20 +444,6 @@ def _set_beside(a: ViewRow, b: ViewRow) -> ViewRow:
         bound = isinstance(before, LowerBound) or isinstance(after, LowerBound)
         if before and after is not None and not bound:
             values[f"side_ratio.{name}"] = Value(after / before)
-    warnings = tuple(
-        replace(seen, code=f"{side} {seen.code}".strip())
-        for side, row in (("A", a), ("B", b))
-        for seen in row.warnings
-    )
-    return ViewRow(a.dims, values, a.name, warnings=warnings)
-
-
-def _find_ratios(rows: Sequence[ViewRow]) -> Iterator[str]:
-    ratios = [ratio for row in rows if (ratio := row.value(f"side_ratio.{MAIN}")) is not None]
-    if not ratios:
-        yield "The runs have no measured row in common."
-        return
-    times = " to ".join(dict.fromkeys(number(ratio, 3) for ratio in (min(ratios), max(ratios))))
-    which = "the row" if len(ratios) == 1 else f"the {len(ratios)} rows"
-    yield f"B has {times} times the requests/s of A, in {which} that both have."
-    yield "Whether that is more than chance: serve-bench compare A B."
+    sides = (("A", seen) for seen in a.warnings), (("B", seen) for seen in b.warnings)
+    warnings = (replace(seen, code=f"{side} {seen.code}".strip()) for side, seen in chain(*sides))
+    return ViewRow(a.dims, values, a.name, a.group, warnings=tuple(warnings))

@@ -56,23 +56,17 @@ def slo_parts(result: Result) -> tuple[Finding, Section] | None:
     note = "margin: what is left of the limit, the least of all; of goodput, points above the limit"
     title = "Service level objectives"
     table = Table(title, columns, tuple(map(_table_row, rows)), (note,))
-    return _find(slo, rows), Section("slo", title, (table,), "headline")
-
-
-def _find(slo: Slo, rows: Sequence[RowSlo]) -> Finding:
-    """`slo: p99 <= 50 ms, errors <= 1 % (default): met by 3 of 4 rows; missed by 8 clients: p99
-    61.2 ms is above 50 ms (-22.4 %)`."""
-    met, several = sum(row.word == "met" for row in rows), len(rows) > 1
-    words = [f"met by {met} of {counted(len(rows), 'row')}"] if several or met else []
+    missed, not_judged = reasons(rows, "missed"), reasons(rows, "not judged")
+    met = sum(row.word == "met" for row in rows)
+    words = f"met by {met} of {counted(len(rows), 'row')}"
     if met == len(rows):
         least = min(rows, key=lambda row: row.worst.margin or 0.0)
-        which, name = (f" by all {met} rows", f"{least.name}: ") if several else ("", "")
-        words = [f"met{which}; least margin: {name}{least.worst.text}"]
-    missed, not_judged = reasons(rows, "missed"), reasons(rows, "not judged")
-    words += [f"missed by {missed}"] if missed else []
-    words += [f"not judged: {not_judged}"] if not_judged else []
+        words += f"; least margin: {least.name}: {least.worst.text}"
+    words += f"; missed by {missed}" if missed else ""
+    words += f"; not judged: {not_judged}" if not_judged else ""
     word: SloWord = "missed" if missed else "not judged" if not_judged else "met"
-    return Finding(f"{slo.text}: {'; '.join(words)}.", "slo", TONES[word])
+    found = Finding(f"{slo.text}: {words}.", "slo", TONES[word])
+    return found, Section("slo", title, (table,), "headline")
 
 
 def reasons(rows: Sequence[RowSlo], word: SloWord) -> str:
@@ -88,17 +82,15 @@ def reasons(rows: Sequence[RowSlo], word: SloWord) -> str:
 def _table_row(row: RowSlo) -> TableRow:
     values = []
     for judgement in row.judgements:
-        value = judgement.value
-        if value is not None:
-            value = value / NS_PER_MS if judgement.objective.timed else 100 * value
+        unit = 1 / NS_PER_MS if judgement.objective.timed else 100
+        value = None if judgement.value is None else judgement.value * unit
         tone: Tone = "plain" if judgement.met else TONES[judgement.word]
         values.append(Number(judgement.value_text, value, tone))
     open_ = (judgement.why_not for judgement in row.judgements if judgement.met is None)
-    doubts = tuple(Finding(why, "not-judged", "doubt") for why in open_)
     worst = row.worst.margin
     margin = Number(row.worst.margin_text, None if worst is None else 100 * worst)
-    verdict = Text(row.word, TONES[row.word])
-    return TableRow((row.name, *values, margin, verdict), doubts)
+    doubts = tuple(Finding(why, "not-judged", "doubt") for why in open_)
+    return TableRow((row.name, *values, margin, Text(row.word, TONES[row.word])), doubts)
 
 
 def slo_json(run: Run, line: Line) -> dict[str, Any]:

@@ -6,8 +6,8 @@ One line of text each, unbroken; the same words in every report and in what a ga
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 
 from serve_bench.analysis.comparing import floors_of
 from serve_bench.analysis.comparing.model import (
@@ -24,7 +24,7 @@ from serve_bench.analysis.comparing.values import Doubt
 from serve_bench.analysis.ratios import MOST_ROUNDS
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.core.errors import BadInput
-from serve_bench.core.figures import percent
+from serve_bench.core.figures import counted, percent
 from serve_bench.core.result import RunStop
 from serve_bench.view.document import Finding
 from serve_bench.view.rows import engaged_of
@@ -37,27 +37,25 @@ def headline(comparing: Comparing) -> str:
     """The verdict in one sentence, by what the gate looks at: `optimized is 14 % slower than
     default (4 to 23 %): regressed, 6 rounds`; of several rows the one that differs most,
     `optimized against default: regressed in 2 of 3 rows (same in 1), 8 clients, 14 % slower`."""
-    word, several = comparing.word, len(comparing.rows) > 1
+    word, several, proven = comparing.word, len(comparing.rows) > 1, comparing.word not in OPEN
     sentence = f"{subject(comparing)}: {word}"
+    row, line = _find_leading(comparing)
     if several:
         counts = Counter(row.word for row in comparing.rows)
         others = ", ".join(f"{other} in {n}" for other, n in counts.items() if other != word)
-        of = f"{counts[word]} of {len(comparing.rows)} rows"
-        sentence += f" in {of} ({others})" if others else f" in {of}"
-    row, line = _find_leading(comparing)
-    need = ""
-    if row is not None:
-        title = f", {row_title(comparing, row)}" if several else ""
-        sentence += f"{title}, {figures(line) if line else row.worse}"
-        need = _need(line, comparing.paired) if line else ""
-        if line and not several and word not in OPEN:
-            a, b = comparing.names
-            verb = "takes" if line.metric == "cpu" else "is"
-            sentence = f"{comparing.of}: {b} {verb} {figures(line, a)}: {word}".removeprefix(": ")
+        sentence += f" in {counts[word]} of {len(comparing.rows)} rows"
+        sentence += f" ({others})" if others else ""
+        sentence += f", {row_title(comparing, row)}" if row is not None else ""
+    if line is not None and proven and not several:
+        a, b = comparing.names
+        verb = "takes" if line.metric == "cpu" else "is"
+        sentence = f"{comparing.of}: {b} {verb} {figures(line, a)}: {word}".removeprefix(": ")
+    elif row is not None:
+        sentence += f", {row.worse if line is None else figures(line)}"
     parts = (
         f"{sentence}, {_rounds(comparing)}",
-        need,
-        "a false alarm, or the sides were not alike" if comparing.aa and word not in OPEN else "",
+        "" if line is None else _need(line, comparing.paired),
+        "a false alarm, or the sides were not alike" if comparing.aa and proven else "",
         "unlike runs, compared by force" if comparing.unlike else "",
     )
     return "; ".join(filter(None, parts))
@@ -66,16 +64,11 @@ def headline(comparing: Comparing) -> str:
 def _find_leading(comparing: Comparing) -> tuple[ComparedRow | None, Compared | None]:
     """What the verdict rests on: a row that is worse whatever its figures, without a figure; else
     the figure of that word that differs most, of throughput if that has it."""
-    rows = [row for row in comparing.rows if row.word == comparing.word]
-    worse = next((row for row in rows if row.worse), None)
+    word = comparing.word
+    worse = next((row for row in comparing.rows if row.worse), None)
     if worse is not None:
         return worse, None
-    lines = [
-        (row, line)
-        for row in rows
-        for line in row.lines
-        if line.gated and line.judged.word == comparing.word
-    ]
+    lines = [pair for pair in comparing.pairs if pair[1].gated and pair[1].judged.word == word]
     main = [pair for pair in lines if pair[1].metric == MAIN] or lines
     return max(main, key=lambda pair: abs(math.log(pair[1].ratio or 1)), default=(None, None))
 
@@ -99,8 +92,7 @@ def _rounds(comparing: Comparing) -> str:
     if not comparing.paired:
         return f"{a} launch{'' if a == '1' else 'es'} a side" if a == b else f"{a} and {b} launches"
     planned = max((max(row.planned) for row in comparing.rows), default=0)
-    of = "" if a == str(planned) else f" of {planned}"
-    words = f"{a}{of} round{'' if planned == 1 else 's'}"
+    words = f"{'' if a == str(planned) else f'{a} of '}{counted(planned, 'round')}"
     return words if comparing.stop is None else f"{words} ({stop_text(comparing.stop)})"
 
 
@@ -121,9 +113,10 @@ def describe_comparing(comparing: Comparing) -> Iterator[str]:
             yield f"{shift}."
     floors, use = comparing.floors, "the threshold, where that is smaller"
     if comparing.aa:
+        use = "a gate takes it: --noise RUN"
         try:
-            floors, use = floors_of(comparing), "a gate takes it: --noise RUN"
-        except BadInput:  # too few rounds: the headline says what is needed
+            floors = floors_of(comparing)
+        except BadInput:  # of too few rounds the headline says what is needed
             floors = {}
     if floors:
         run = f" of run {comparing.noise}" if comparing.noise else ""
@@ -138,43 +131,29 @@ def describe_row(row: ComparedRow, paired: bool) -> Iterator[Finding]:
         if measured < planned and not (paired and letter == "B"):
             side = "" if paired else f"{letter}: "
             yield Finding(f"{side}{measured} of {planned} {things} measured", tone="doubt")
-    if row.slicing is not None and row.slicing.why:
-        yield Finding(row.slicing.why)
+    if why := row.slicing.get("why"):
+        yield Finding(why)
     if row.worse:
         yield Finding(f"{row.worse}: so whatever its figures", "worse", "bad")
-    sides: dict[Finding, list[str]] = {}  # the same of both is said once
+    sides = defaultdict[Finding, list[str]](list)  # the same of both is said once
     for doubt in row.doubts:
-        sides.setdefault(make_finding(doubt, things), []).append(doubt.side)
+        sides[make_finding(doubt, things)].append(doubt.side)
     yield from (finding.of(" and ".join(letters)) for finding, letters in sides.items())
-    reasons: dict[str, list[str]] = {}
+    reasons = defaultdict[str, list[str]](list)
     for line in row.lines:
         if line.judged.word == "inconclusive":
-            reasons.setdefault(line.judged.why, []).append(line.metric)
-    for why, metrics in reasons.items():
-        yield Finding(f"{', '.join(metrics)}: {why}")
+            reasons[line.judged.why].append(line.metric)
+    yield from (Finding(f"{', '.join(metrics)}: {why}") for why, metrics in reasons.items())
     gated = {line.metric for line in row.lines if line.gated}
     if row.rate_per_s is not None and not gated & {"p50", "p99"}:
-        yield Finding(
-            f"open loop: throughput is the arrival rate of {row.rate_per_s:g} requests/s while "
-            "the server keeps up; compare latency (--gate p50,p99)"
-        )
+        words = f"throughput is the arrival rate of {row.rate_per_s:g} requests/s while the server"
+        yield Finding(f"open loop: {words} keeps up; compare latency (--gate p50,p99)")
 
 
 def make_finding(doubt: Doubt, things: str) -> Finding:
     """A doubt about a row of a side. `things`: what is repeated, rounds or launches."""
     rounds = f"in {doubt.launches} of {doubt.of} {things}: " if doubt.of > 1 else ""
     return Finding(f"{rounds}{doubt.message}", doubt.code, "doubt", doubt.hint)
-
-
-def describe_method(comparing: Comparing) -> Iterator[str]:
-    """What is in the intervals, where that is not the same for all comparisons."""
-    suite = comparing.sides[0].run.suite
-    if not comparing.paired:
-        yield "intervals hold the spread between runs, which more launches do not reduce"
-    elif suite.get("urls"):
-        yield "services were not launched anew: intervals lack the spread between launches"
-    if suite.get("looks"):
-        yield f"judged after each of at most {suite['rounds']} rounds: intervals are wider for it"
 
 
 def describe_side(side: About) -> list[str]:
@@ -185,14 +164,14 @@ def describe_side(side: About) -> list[str]:
     app = {part["label"]: part.get("app") for part in suite.get("sides") or ()}.get(side.name)
     app = app.get("target") or app.get("name") if isinstance(app, dict) else app
     flags = {launch.variant.name: launch.variant.env for launch in side.launches}
+    *envs, settings = (
+        " ".join(f"{name}={value}" for name, value in part.items())
+        for part in (*flags.values(), side.settings)
+    )
     facts = (
         f"app {app}" if app else "",
-        *(_settings(env) or "no flags" for env in flags.values() if len(flags) == 1),
-        f"with {_settings(side.settings)}" if side.settings else "",
+        *([envs[0] or "no flags"] if len(envs) == 1 else []),
+        f"with {settings}" if settings else "",
         *(engaged_of(side.launches) or ["no launch recorded"]),
     )
     return [*filter(None, facts)]
-
-
-def _settings(settings: Mapping[str, object]) -> str:
-    return " ".join(f"{name}={value}" for name, value in settings.items())

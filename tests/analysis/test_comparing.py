@@ -10,9 +10,12 @@ from serve_bench.analysis.comparing import broken, floors_of, of_runs, of_versus
 from serve_bench.analysis.comparing.model import Compared, Comparing, figures, row_title
 from serve_bench.analysis.comparing.values import SideRow, place_of, rows_of, values_of
 from serve_bench.analysis.ratios import Hypothesis, judge, paired
+from serve_bench.cli.gate import Gate
+from serve_bench.cli.report import judged_by
 from serve_bench.core.figures import ratio_text
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.result import Better, Metric, Row, result_of
+from serve_bench.view.comparison import view_comparison
 from serve_bench.view.verdict_words import headline
 from tests.cases import cases, sure
 from tests.records import ROWS, cell, press_trial
@@ -126,13 +129,13 @@ def test_a_round_counts_only_when_both_sides_were_measured() -> None:
     # What was planned and never measured is a row.
     found = of_versus(result_of([versus_run(rows=ROWS)]))
     assert [row.row for row in found.rows] == [row.label for row in ROWS]
-    assert {line.judged.why for line in found.lines} == {"not measured"}
+    assert {line.judged.why for _, line in found.pairs} == {"not measured"}
     assert found.word == "inconclusive"
 
 
 def test_threshold_and_gate_are_those_of_the_run_unless_others_are_given() -> None:
     result = versus_result({ROW: rates(500.0, 450.0)}, threshold=0.2, gate=["throughput", "cpu"])
-    stored, given = of_versus(result), of_versus(result, 0.05, ("throughput",))
+    stored, given = of_versus(result), of_versus(judged_by(result, Gate(0.05, ("throughput",))))
     assert (stored.threshold, stored.gate, stored.word) == (0.2, ("throughput", "cpu"), "slower")
     assert (given.threshold, given.gate, given.word) == (0.05, ("throughput",), "regressed")
     again = of_versus(versus_result(floors={"throughput": 0.3}, noise="aa-run"))
@@ -142,10 +145,9 @@ def test_threshold_and_gate_are_those_of_the_run_unless_others_are_given() -> No
 def test_what_slices_do_is_a_ratio_with_an_interval() -> None:
     result = versus_result({ROW: rates(500.0, 450.0)}, a={"steady": 1.25}, b={"steady": None})
     (row,) = of_versus(result).rows
-    (effect,) = row.effects
-    assert (effect.side, effect.rounds) == ("A", 6)
-    assert effect.ratio == pytest.approx(0.8)
-    assert effect.interval is not None and effect.interval.ratio == pytest.approx(0.8)
+    assert row.in_slices == {"A": {at: pytest.approx(0.8) for at in range(1, 7)}, "B": {}}
+    shown = view_comparison(of_versus(result)).comparisons[0].values["in_slices.A"]
+    assert [shown.value, shown.low, shown.high] == pytest.approx([0.8] * 3)
 
 
 def test_the_same_is_no_proof_where_the_client_was_the_limit_on_both_sides() -> None:
@@ -217,7 +219,7 @@ def test_a_run_with_looks_has_wider_intervals_by_the_rounds_of_its_first_plan() 
 def test_settled_once_every_gated_figure_is(b: float, wobble: float, settled: bool) -> None:
     rows = {ROWS[0]: rates(500.0, 500.0, wobble=0.1), ROWS[1]: rates(500.0, b, wobble=wobble)}
     result = versus_result(rows, looks=True, gate=["throughput"])
-    assert of_versus(result, 0.05).settled is settled
+    assert of_versus(result).settled is settled
     assert not of_versus(versus_result({ROW: rates(500.0, 500.0, rounds=2)}, looks=True)).settled
 
 
@@ -247,13 +249,13 @@ def test_the_noise_floor_is_the_farther_end() -> None:
     interval = sure(noise.rows[0].line("throughput").judged.interval)
     floors = floors_of(noise)
     assert floors["throughput"] == max(1 - interval.low, interval.high - 1)
-    result = versus_result({ROW: rates(500.0, 490.0, wobble=0.1)})
-    plain, floored = of_versus(result, 0.015), of_versus(result, 0.015, noise=noise)
+    result = versus_result({ROW: rates(500.0, 490.0, wobble=0.1)}, threshold=0.015)
+    plain, floored = of_versus(result), of_versus(judged_by(result, Gate(noise=noise)))
     assert (plain.word, floored.word) == ("regressed", "inconclusive")  # never the same
     assert "not one beyond the noise floor of" in floored.gated[0].judged.why
     assert " needed" not in headline(floored)  # a change is proven
-    alike = of_versus(versus_result({ROW: rates(500.0, 500.0, wobble=0.1)}), 0.015, noise=noise)
-    assert alike.word == "same"
+    alike = versus_result({ROW: rates(500.0, 500.0, wobble=0.1)}, threshold=0.015, floors=floors)
+    assert of_versus(alike).word == "same"
     assert floored.gated[0].judged.threshold == floors["throughput"]
     # Of several rows the noisiest is the floor.
     rows = {ROWS[at]: rates(500.0, 500.0, wobble=wobble) for at, wobble in ((0, 1.0), (1, 4.0))}
@@ -271,7 +273,7 @@ def test_what_breaks_the_gate_is_named() -> None:
     assert words == [["inconclusive:", "8", "clients:"], ["regressed:", "100", "connections:"]]
     result = versus_result({ROW: rates(500.0, 500.0)}, b={"cpu_us": 900.0})
     assert broken(of_versus(result), "inconclusive") == []  # only what is gated
-    (line,) = broken(of_versus(result, gate=("throughput", "cpu")), "regressed")
+    (line,) = broken(of_versus(judged_by(result, Gate(metrics=("throughput", "cpu")))), "regressed")
     assert line.startswith("regressed: 100 connections: 80 % more CPU per request (80 to 80 %)")
 
 

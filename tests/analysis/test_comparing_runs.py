@@ -48,7 +48,7 @@ def test_two_stored_runs_are_compared_launch_by_launch() -> None:
     assert sure(line.judged.interval).low == pytest.approx(known.low, rel=1e-4)
     assert headline(found).startswith("after is 19.9 % slower than before (")
     assert headline(found).endswith(" %): regressed, 3 launches a side")
-    assert {one.judged.word for one in found.lines} == {"regressed"}
+    assert {line.judged.word for _, line in found.pairs} == {"regressed"}
 
 
 @cases("few", 1, 2)

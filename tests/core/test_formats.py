@@ -254,7 +254,7 @@ def test_a_history_of_it_has_no_change_and_fits(name: str) -> None:
     history = build_history(nights(result, 5), metrics=("throughput", "p99"))
     assert too_wide(render_history(history), 80, result) == []
     (group,) = history.groups
-    assert {line.judged.word for line in group.comparison.lines} <= {"same", "inconclusive"}
+    assert {line.judged.word for _, line in group.comparison.pairs} <= {"same", "inconclusive"}
     for form in ("json", "otava-config", "bencher"):
         json.loads(render_history(history, form), parse_constant=pytest.fail)
     columns = json.loads(render_history(history, "otava-config"))["tests"]["serve-bench"]["metrics"]
@@ -277,9 +277,9 @@ def test_a_run_compared_with_itself_is_not_another(name: str) -> None:
         return
     other = replace(result, run=replace(result.run, id="later"))
     comparing = of_runs(result, other)
-    ratios = [line.ratio for line in comparing.lines if line.ratio is not None]
+    ratios = [line.ratio for _, line in comparing.pairs if line.ratio is not None]
     assert ratios == pytest.approx([1.0] * len(ratios))
-    assert not {"regressed", "improved"} & {line.judged.word for line in comparing.lines}
+    assert not {"regressed", "improved"} & {line.judged.word for _, line in comparing.pairs}
     assert too_wide(render_comparing(comparing, "table", ("a", "b")), 80, result) == []
     for form in COMPARED:
         assert render_comparing(comparing, form)

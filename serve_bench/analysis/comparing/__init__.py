@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
@@ -26,8 +26,6 @@ from serve_bench.analysis.comparing.model import (
     Compared,
     ComparedRow,
     Comparing,
-    Effect,
-    RowSlices,
     alone_words,
     figures,
     row_title,
@@ -51,10 +49,9 @@ from serve_bench.analysis.comparing.values import (
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.analysis.waterfall import shifts
 from serve_bench.core.errors import BadInput, FormatError
-from serve_bench.core.result import JsonObject, Result, Trial
+from serve_bench.core.figures import counted
+from serve_bench.core.result import JsonObject, Result
 
-# Rows of two sides, matched and judged.
-#
 # Pure. Rule: Holm's correction runs over the rows of one metric, so rows are made first and judged
 # together; doubts have the last word. Pairs of rounds make ratios within each round; launches that
 # do not belong together are compared side by side (Welch).
@@ -165,105 +162,81 @@ def _line(
 
 
 def _missing(match: Match, a: Mapping[int, float], b: Mapping[int, float]) -> str:
+    """Why a metric has no interval."""
     if not a and not b:
         return "not measured"
-    if match.pairs:
-        return f"{len(a)} round{'' if len(a) == 1 else 's'}: a verdict takes {ratios.FEWEST}"
-    if not a or not b:
+    if not match.pairs and not (a and b):
         return f"not measured in {'A' if not a else 'B'}"
     if match.base:
-        runs = f"{len(a)} run{'' if len(a) == 1 else 's'} before"
+        runs = f"{counted(len(a), 'run')} before"
         return f"{runs}: a verdict takes {ratios.RUNS_KNOWN}, or {ratios.FEWEST} launches a side"
-    count = f"{len(a)} launch{'' if len(a) == 1 else 'es'} a side"
-    if len(a) != len(b):
-        count = f"{len(a)} and {len(b)} launches"
-    return f"{count}: a verdict takes {ratios.FEWEST}"
+    launches = ratios.launches_text(len(a), len(b), match.pairs)
+    return f"{launches}: a verdict takes {ratios.FEWEST}"
 
 
 def _row(match: Match, doubts: tuple[Doubt, ...], lines: tuple[Compared, ...]) -> ComparedRow:
     a, b = match.a, match.b
-    measured, pairs = (a.rounds, b.rounds), match.pairs
-    if pairs:
+    measured = (a.rounds, b.rounds)
+    if match.pairs:
         measured = (tuple(at for at in a.rounds if at in b.rounds),) * 2
+    fall_a, fall_b = ({at.round: at.waterfall for at in side.trials} for side in (a, b))
     return ComparedRow(
         cell=a.cell,
         row=a.row.label,
         client=a.row.client,
         lines=lines,
         doubts=doubts,
-        effects=tuple(_effects(match)),
+        in_slices={"A": _in_slices(a), "B": _in_slices(b)},
         slicing=_slicing(a, b),
         variants=match.variants,
         planned=(len(a.planned), len(b.planned)),
         measured=(len(measured[0]), len(measured[1])),
         worse=worse(a, b),
         rate_per_s=a.row.rate_per_s,
-        hops=shifts(_falls(a), _falls(b), pairs),
+        hops=shifts(fall_a, fall_b, match.pairs),
     )
 
 
-def _falls(side: SideRow) -> dict[int, JsonObject]:
-    return {one.round: one.waterfall for one in side.trials}
+def _in_slices(side: SideRow) -> dict[int, float]:
+    """Requests/s in slices over those of a steady load, in each round that has both."""
+    values, shares = side.values.get(MAIN, {}), {}
+    for trial in side.trials:
+        steady = trial.metrics.get("steady_throughput")
+        rate = statistics.fmean(steady.windows) if steady is not None and steady.windows else 0.0
+        if rate > 0 and trial.round in values:
+            shares[trial.round] = values[trial.round] / rate
+    return shares
 
 
-def _effects(match: Match) -> Iterator[Effect]:
-    """Slices against a steady load, of each side that has both."""
-    sides: tuple[tuple[Letter, SideRow], ...] = (("A", match.a), ("B", match.b))
-    for letter, row in sides:
-        values, logs = row.values.get(MAIN, {}), []
-        for trial in row.trials:
-            steady = trial.metrics.get("steady_throughput")
-            if steady is None or not steady.windows or trial.round not in values:
-                continue
-            rate = statistics.fmean(steady.windows)
-            if rate > 0:
-                logs.append(math.log(values[trial.round] / rate))
-        if logs:
-            interval = ratios.paired(logs) if len(logs) > 1 else None
-            yield Effect(letter, math.exp(statistics.fmean(logs)), len(logs), interval)
-
-
-def _slicing(a: SideRow, b: SideRow) -> RowSlices | None:
-    """How the row was sliced, from all its trials; None of stored runs."""
-    sliced = [trial.client[SLICES] for trial in (*a.trials, *b.trials) if trial.client.get(SLICES)]
+def _slicing(a: SideRow, b: SideRow) -> JsonObject:
+    """How the row was sliced and why not as asked for, with the figures of it; empty of stored
+    runs."""
+    every = (*a.trials, *b.trials)
+    sliced = [trial.client[SLICES] for trial in every if trial.client.get(SLICES)]
     if not sliced:
-        return None
-    first = sliced[0]
-    short = {at.round for at in (*a.trials, *b.trials) if at.flags.get("short_slices")}
-    return RowSlices(
-        method=first["method"],
-        slice_s=first["slice_s"],
-        connections=first["connections"],
-        drain_s=(_drain_s(a.trials), _drain_s(b.trials)),
-        slices=sum(len(one["completed"]) for one in sliced) // 2,
-        short=len(short),
-        why=first["why"],
-    )
-
-
-def _drain_s(trials: Sequence[Trial]) -> float | None:
-    drains = [(trial.client.get(SLICES) or {}).get("drain_s") for trial in trials]
-    known = [float(one) for one in drains if one is not None]
-    return statistics.median(known) if known else None
+        return {}
+    drains: dict[str, list[float]] = {"drain.A": [], "drain.B": []}
+    for name, side in zip(drains, (a, b), strict=True):
+        found = ((trial.client.get(SLICES) or {}).get("drain_s") for trial in side.trials)
+        drains[name] += (float(drain_s) for drain_s in found if drain_s is not None)
+    figures = {
+        "slices": sum(len(part["completed"]) for part in sliced) // 2,
+        "slice_length": sliced[0]["slice_s"],
+        "short_rounds": len({at.round for at in every if at.flags.get("short_slices")}),
+        **{name: statistics.median(known) for name, known in drains.items() if known},
+    }
+    return {"method": sliced[0]["method"], "why": sliced[0]["why"], "figures": figures}
 
 
 # B against A: of one run of versus, or of two stored runs; and what breaks a gate.
 #
-# Pure; made anew from the records each time. Rule: runs that are unlike are refused, naming each
-# difference, unless that is forced; what is in one side alone is listed, never dropped. Values of
-# launches come from values.py, rows from above, verdicts from analysis/ratios.py.
+# Rule: runs that are unlike are refused, naming each difference, unless that is forced; what is in
+# one side alone is listed, never dropped.
 
 
-def of_versus(
-    result: Result,
-    threshold: float | None = None,
-    gate: Sequence[str] | None = None,
-    noise: Comparing | None = None,
-) -> Comparing:
-    """The comparison that a run of versus is; what is not given is as the run recorded it.
-
-    Raises FormatError where the records cannot be read.
-    """
+def of_versus(result: Result) -> Comparing:
+    """The comparison that a run of versus is, with the gate that it recorded. Raises FormatError
+    where the records cannot be read."""
     suite = result.run.suite
     labels, settings = _sides(suite)
     known = by_key(result, checks(result))
@@ -274,11 +247,8 @@ def of_versus(
         missing = SideRow(row.cell, row.row)
         sides = first.get(place, missing), second.get(place, missing)
         matches.append(Match(*sides, (known, known), pairs=True, planned=rounds))
-    floors = floors_of(noise) if noise is not None else dict(suite.get("floors") or {})
-    holds = (
-        threshold if threshold is not None else float(suite.get("threshold") or ratios.THRESHOLD)
-    )
-    gated = tuple(gate if gate is not None else suite.get("gate") or GATE)
+    threshold, floors = float(suite.get("threshold") or ratios.THRESHOLD), suite.get("floors") or {}
+    gate = tuple(suite.get("gate") or GATE)
     a, b = (
         About(label, label, result.run, _launches(result, label), own)
         for label, own in zip(labels, settings, strict=True)
@@ -286,11 +256,11 @@ def of_versus(
     return Comparing(
         kind="versus",
         sides=(a, b),
-        rows=judged_rows(matches, holds, gated, floors),
-        threshold=holds,
-        gate=gated,
+        rows=judged_rows(matches, threshold, gate, floors),
+        threshold=threshold,
+        gate=gate,
         floors=floors,
-        noise=noise.sides[0].run.id if noise is not None else suite.get("noise"),
+        noise=suite.get("noise"),
         stop=result.stop,
     )
 
@@ -328,16 +298,20 @@ def of_runs(
     """
     for result, name in ((a, where[0]), (b, where[1])):
         if result.run.two_sided:
-            raise BadInput(
-                f"{name}: is a run of {result.run.command}, a comparison by itself: "
-                "serve-bench report"
-            )
+            what = f"is a run of {result.run.command}, a comparison by itself"
+            raise BadInput(f"{name}: {what}: serve-bench report")
         if not result.trials:
             raise BadInput(f"{name}: no row was measured: nothing to compare")
     pairs, notes = matched(a, b, chosen, where)
     alike = a.run == b.run
-    mine = {(pair, at): row for pair in pairs for at, row in _rows(a, pair[0], where[0])}
-    theirs = {(pair, at): row for pair in pairs for at, row in _rows(b, pair[1], where[1])}
+    sides = []
+    for side, result in enumerate((a, b)):
+        try:
+            of_pairs = [(pair, rows_of(result, pair[side])) for pair in pairs]
+        except FormatError as error:
+            raise BadInput(f"{where[side]}: {error}") from None
+        sides.append({(pair, place): row for pair, rows in of_pairs for place, row in rows.items()})
+    mine, theirs = sides
     differences, doubts = ((), ()) if alike else _checked(a, b, pairs, (mine, theirs), where, force)
     doubts_a, doubts_b = checks(a), checks(b)
     known = by_key(a, doubts_a), by_key(b, doubts_b)
@@ -354,13 +328,19 @@ def of_runs(
         for (pair, place), row in mine.items()
         if (pair, place) in theirs
     ]
-    alone = (*_alone("A", mine, theirs, several), *_alone("B", theirs, mine, several))
+    both: tuple[tuple[Letter, PairedRows, PairedRows], ...] = (
+        ("A", mine, theirs),
+        ("B", theirs, mine),
+    )
+    alone = tuple(
+        Alone(letter, pair["AB".index(letter)] if several else None, row.cell, at.row, at.client)
+        for letter, rows, other in both
+        for (pair, at), row in rows.items()
+        if (pair, at) not in other
+    )
     if not matches:
-        lines = few([alone_words(one) for one in alone])
-        raise BadInput(
-            f"{where[0]} and {where[1]} have no row in common (cell, row and client): "
-            + "; ".join(lines)
-        )
+        words = f"{where[0]} and {where[1]} have no row in common (cell, row and client)"
+        raise BadInput(f"{words}: {'; '.join(few([*map(alone_words, alone)]))}")
     floors = floors_of(noise) if noise is not None else {}
     names = [tuple(dict.fromkeys(pair[at] for pair in pairs)) for at in (0, 1)]
     labels = (a.run.id, b.run.id) if a.run.id != b.run.id else ("A", "B")
@@ -379,13 +359,18 @@ def of_runs(
         floors=floors,
         noise=noise.sides[0].run.id if noise is not None else None,
         alone=alone,
-        failures=_told_twice(describe_failures(a, names[0]), describe_failures(b, names[1])),
+        failures=tuple(
+            f"{letter}: {text}"
+            for letter, result, of_side in zip("AB", (a, b), names, strict=True)
+            for text in describe_failures(result, of_side)
+        ),
         unlike=differences,
         warnings=(
             *describe_noise(b, noise),
             *([ASSUMED_TEXT] if assumed else []),
             *doubts,
-            *_told_twice(describe_run_warnings(doubts_a), describe_run_warnings(doubts_b)),
+            *(f"A: {text}" for text in describe_run_warnings(doubts_a)),
+            *(f"B: {text}" for text in describe_run_warnings(doubts_b)),
         ),
         notes=tuple(notes),
         unfair=(*unfair_sentences(a.trials, labels[0]), *unfair_sentences(b.trials, labels[1])),
@@ -415,31 +400,17 @@ def _checked(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """In what the runs are unlike and what may be: BadInput where they are, unless forced."""
     versions = [[versions_of(a, one), versions_of(b, other)] for one, other in pairs]
-    differences = [str(one) for of in versions for one in unlike(a, b, of)]
-    differences += [str(one) for one in unlike_rows(*rows)]
-    differences = list(dict.fromkeys(differences))
+    found = [
+        *(difference for of in versions for difference in unlike(a, b, of)),
+        *unlike_rows(*rows),
+    ]
+    differences = tuple(dict.fromkeys(map(str, found)))
     if differences and not force:
-        raise BadInput(
-            f"{where[0]} and {where[1]} are unlike: {'; '.join(differences)} "
-            "(--force compares them)"
-        )
-    doubts = dict.fromkeys(one for of in versions for one in doubtful(a, b, of))
-    return tuple(differences), tuple(doubts)
-
-
-def _rows(result: Result, variant: str, where: str) -> Iterable[tuple[RowPlace, SideRow]]:
-    try:
-        return rows_of(result, variant).items()
-    except FormatError as error:
-        raise BadInput(f"{where}: {error}") from None
-
-
-def _alone(side: Letter, rows: PairedRows, other: PairedRows, several: bool) -> Iterator[Alone]:
-    """The rows of a side that the other lacks. `several`: variants are compared."""
-    for (pair, place), row in rows.items():
-        if (pair, place) not in other:
-            variant = pair["AB".index(side)] if several else None
-            yield Alone(side, variant, row.cell, place.row, place.client)
+        words = f"{where[0]} and {where[1]} are unlike: {'; '.join(differences)}"
+        raise BadInput(f"{words} (--force compares them)")
+    return differences, tuple(
+        dict.fromkeys(doubt for of in versions for doubt in doubtful(a, b, of))
+    )
 
 
 def _launches(result: Result, *names: str) -> tuple[Any, ...]:
@@ -448,10 +419,9 @@ def _launches(result: Result, *names: str) -> tuple[Any, ...]:
 
 def describe_noise(result: Result, noise: Comparing | None) -> list[str]:
     """Warnings about a noise floor that was measured elsewhere."""
-    if noise is None:
-        return []
-    differences = unlike_hosts(noise.sides[0].run.host, result.run.host)
-    return [f"the noise floor is of another host: {one}" for one in differences]
+    host = result.run.host if noise is None else noise.sides[0].run.host
+    unlike = unlike_hosts(host, result.run.host)
+    return [f"the noise floor is of another host: {difference}" for difference in unlike]
 
 
 def describe_run_warnings(doubts: Sequence[Warning]) -> list[str]:
@@ -462,21 +432,16 @@ def describe_run_warnings(doubts: Sequence[Warning]) -> list[str]:
 def describe_failures(result: Result, variants: Sequence[str]) -> tuple[str, ...]:
     """What failed and was not made good, one line each, of these variants or of none."""
     lines = []
-    for one in result.failures:
-        if one.variant is None or one.variant in variants:
-            at = [one.variant, f"round {one.round}" if one.round else None, one.what]
-            at.append(one.row.label if one.row is not None else None)
-            lines.append(f"{', '.join(word for word in at if word)}: {one.message}")
+    for failure in result.failures:
+        if failure.variant is None or failure.variant in variants:
+            where = [
+                failure.variant,
+                f"round {failure.round}" if failure.round else "",
+                failure.what,
+            ]
+            where.append("" if failure.row is None else failure.row.label)
+            lines.append(f"{', '.join(filter(None, where))}: {failure.message}")
     return tuple(lines)
-
-
-def _told_twice(mine: Any, theirs: Any) -> tuple[str, ...]:
-    """Lines about A and about B, each with the side."""
-    return (*(f"A: {text}" for text in mine), *(f"B: {text}" for text in theirs))
-
-
-FAIL_ON: Final = ("regressed", "slower", "inconclusive")
-"""Each breaks on the words before it too."""
 
 
 def floors_of(noise: Comparing) -> dict[str, float]:
@@ -486,14 +451,11 @@ def floors_of(noise: Comparing) -> dict[str, float]:
     if not noise.aa:
         raise BadInput(f"--noise: run {run.id} is no A/A run; serve-bench versus --aa makes one")
     floors: dict[str, float] = {}
-    for line in noise.lines:
+    for _, line in noise.pairs:
         interval = line.judged.interval
-        if (
-            interval is not None
-            and interval.fewest >= ratios.FEWEST
-            and math.isfinite(interval.distance)
-        ):
-            floors[line.metric] = max(floors.get(line.metric, 0.0), interval.distance)
+        far = 0.0 if interval is None else interval.distance
+        if interval is not None and interval.fewest >= ratios.FEWEST and math.isfinite(far):
+            floors[line.metric] = max(floors.get(line.metric, 0.0), far)
     if MAIN not in floors:
         raise BadInput(f"--noise: run {run.id} has fewer than {ratios.FEWEST} rounds of throughput")
     return floors
@@ -506,15 +468,15 @@ def broken(comparing: Comparing, fail_on: str) -> list[str]:
     `regressed`, `slower` (any proven loss), or `inconclusive`, which fails on all that is not shown
     to be the same or better.
     """
-    words = FAIL_ON[: FAIL_ON.index(fail_on) + 1]
+    order = ("regressed", "slower", "inconclusive")
+    words = order[: order.index(fail_on) + 1]
     reasons: list[str] = []
     for row in comparing.rows:
+        title = row_title(comparing, row)
         blamed = [line for line in row.lines if line.gated and line.judged.word in words]
-        reasons += [
-            f"{line.judged.word}: {row_title(comparing, row)}: {figures(line)}" for line in blamed
-        ]
+        reasons += (f"{line.judged.word}: {title}: {figures(line)}" for line in blamed)
         if row.worse and not any(line.judged.word == "regressed" for line in blamed):
-            reasons.append(f"regressed: {row_title(comparing, row)}: {row.worse}")
+            reasons.append(f"regressed: {title}: {row.worse}")
     if fail_on == "inconclusive":
         reasons += [f"inconclusive: {alone_words(one)}" for one in comparing.alone]
     return reasons

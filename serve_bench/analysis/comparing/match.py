@@ -32,15 +32,13 @@ def matched(
                 f"--variant-{flag}: no variant {name!r} in that run{nearest(name, known)}; it has "
                 f"{', '.join(known)}"
             )
+    pairs = [(name, name) for name in mine if name in theirs]
     if chosen != (None, None):
         one = chosen[0] or _only(mine, str(chosen[1]), "a")
-        other = chosen[1] or _only(theirs, str(chosen[0]), "b")
-        pairs = [(one, other)]
-    else:
-        pairs = [(name, name) for name in mine if name in theirs]
-        if not pairs and len(mine) == len(theirs) == 1:
-            pairs = [(mine[0], theirs[0])]
-            return pairs, [f"one variant a run, matched though named {mine[0]} and {theirs[0]}"]
+        pairs = [(one, chosen[1] or _only(theirs, str(chosen[0]), "b"))]
+    elif not pairs and len(mine) == len(theirs) == 1:
+        note = f"one variant a run, matched though named {mine[0]} and {theirs[0]}"
+        return [(mine[0], theirs[0])], [note]
     if not pairs:
         raise BadInput(
             f"no variant is in both runs: {where[0]} has {', '.join(mine)}, {where[1]} has "
@@ -163,7 +161,7 @@ def pair_runs(
             group = _Alike(subject, run)
             groups.append(group)
         group.sides[at][where] = run
-    pairs = []
+    pairs, unlike_runs = [], []
     for group in groups:
         if all(group.sides):
             (where_a, run_a), (where_b, run_b) = (next(iter(side.items())) for side in group.sides)
@@ -173,9 +171,6 @@ def pair_runs(
                 if len(side) > 1
             )
             pairs.append(RunPair(str(group.subject), (where_a, where_b), (run_a, run_b), notes))
-    unlike_runs: list[str] = []
-    for group in groups:
-        if all(group.sides):
             continue
         at = 0 if group.sides[0] else 1
         where = next(iter(group.sides[at]))
@@ -189,11 +184,9 @@ def pair_runs(
     return pairs, unlike_runs, alone
 
 
-# In what two stored runs are unlike, so that their figures must not be held against each other.
-#
-# Pure. Rule: each difference names both values. What changes a figure by itself (the host, Ray, the
-# load) forbids a comparison; what may (another kernel of the same line, another release of the
-# tool) is a warning. What is compared on purpose, variants and cells, is no difference.
+# In what two stored runs are unlike. What changes a figure by itself (the host, Ray, the load)
+# forbids a comparison; what may (another kernel of the same line, another release of the tool) is a
+# warning. What is compared on purpose, variants and cells, is no difference.
 
 SIZES_ALIKE: Final = 0.05
 """Memory of one kind of host differs by what its firmware and kernel keep: 1 to 3 %. Sizes that are
@@ -289,11 +282,12 @@ def doubtful(a: Result, b: Result, versions: Sequence[Mapping[str, str]]) -> tup
     return (*doubts, *(f"not the same: {what}" for what in unlike_apps(a, b)))
 
 
-def versions_of(result: Result, variant: str) -> dict[str, str]:
-    """Versions that the proof of a variant's launches tells; several of one kind are joined."""
+def versions_of(result: Result, *names: str) -> dict[str, str]:
+    """Versions that the proof of the launches of these variants tells; several of one kind are
+    joined."""
     versions: dict[str, dict[str, None]] = {}
     for launch in result.launches:
-        if launch.variant.name == variant:
+        if launch.variant.name in names:
             for name, value in (launch.proof.get("versions") or {}).items():
                 if value:
                     versions.setdefault(name, {})[str(value)] = None
@@ -350,14 +344,11 @@ def unlike_hosts(a: JsonObject, b: JsonObject) -> Iterator[Difference]:
         mine, theirs = a.get(name) or 0, b.get(name) or 0
         apart = abs(mine - theirs) > SIZES_ALIKE * max(mine, theirs)
         if name in a and name in b and apart:
-            yield Difference(what, _gib(mine), _gib(theirs))
+            sizes = (f"{size / 2**30:.1f} GiB" if size else "none" for size in (mine, theirs))
+            yield Difference(what, *sizes)
     mine, theirs = a.get("kernel"), b.get("kernel")
     if mine and theirs and _line(mine) != _line(theirs):
         yield _difference("kernel", mine, theirs)
-
-
-def _gib(size: Any) -> str:
-    return f"{size / 2**30:.1f} GiB" if size else "none"
 
 
 def _line(kernel: object) -> str:
@@ -376,12 +367,11 @@ def _suites(a: Result, b: Result) -> Iterator[Difference]:
     for name in mine:
         if name in theirs:
             yield from _settings(name, mine[name], theirs[name])
-    places = [
-        f"from {load_on.get('nodes') or 'all'} nodes of {load_on.get('address') or 'its cluster'}"
-        if (load_on := run.suite.get("load_on")) is not None
-        else "from this host"
-        for run in (a.run, b.run)
-    ]
+    places = ["from this host"] * 2
+    for side, on in enumerate(run.suite.get("load_on") for run in (a.run, b.run)):
+        if on is not None:
+            nodes = f"from {on.get('nodes') or 'all'} nodes"
+            places[side] = f"{nodes} of {on.get('address') or 'its cluster'}"
     if places[0] != places[1]:
         yield Difference("load", *places)
 

@@ -1,20 +1,19 @@
 """The words of a comparison: a metric of a row on both sides, the row, the whole of B against A.
 
 Pure; plain, frozen content. Rule: what cannot be compared has its place here too: a row that one
-side alone has, a round that failed, a metric that was not measured. Rows are made
-in __init__.py, the whole in the package itself; the reports draw it.
+side alone has, a round that failed, a metric that was not measured.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from serve_bench.analysis.comparing.values import Doubt, Letter
-from serve_bench.analysis.ratios import FEWEST, Interval, Judged, Word
+from serve_bench.analysis.ratios import FEWEST, Judged, Word
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.analysis.waterfall import HopShift
 from serve_bench.core.figures import percent, ratio_text
@@ -71,45 +70,20 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Effect:
-    """What slices did to the throughput of a side: that in slices to that under a steady load.
-    `interval`: over rounds, None below two."""
-
-    side: Letter
-    ratio: float
-    rounds: int
-    interval: Interval | None
-
-
-@dataclass(frozen=True)
-class RowSlices:
-    """How a row of versus was measured. `drain_s`: of A and B, medians; `slices`: of each side in
-    all rounds; `short`: rounds in which a slice was under five drains; `why` it was
-    not as asked for."""
-
-    method: str
-    slice_s: float
-    connections: int
-    drain_s: tuple[float | None, float | None]
-    slices: int
-    short: int
-    why: str
-
-
-@dataclass(frozen=True)
 class ComparedRow:
     """A row of a cell. `variants`: the names of both sides where a run has several. `planned`:
     rounds (of A and B), `measured` those with a value on that side, of pairs on both. `worse`: why
     B is worse whatever its figures say, else empty. `rate_per_s`: of an open loop. `hops`: the
-    latency of traced requests, and each of its hops."""
+    latency of traced requests, and each of its hops. `in_slices`: what slices did to the requests/s
+    of a side, by round; `slicing`: method, why it was not as asked for, and figures by name."""
 
     cell: JsonObject
     row: str
     client: str
     lines: tuple[Compared, ...]
     doubts: tuple[Doubt, ...] = ()
-    effects: tuple[Effect, ...] = ()
-    slicing: RowSlices | None = None
+    in_slices: Mapping[Letter, Mapping[int, float]] = field(default_factory=dict)
+    slicing: JsonObject = field(default_factory=dict)
     variants: tuple[str, str] | None = None
     planned: tuple[int, int] = (0, 0)
     measured: tuple[int, int] = (0, 0)
@@ -183,14 +157,14 @@ class Comparing:
         return self.sides[0].name, self.sides[1].name
 
     @property
-    def lines(self) -> tuple[Compared, ...]:
-        """All metrics of all rows."""
-        return tuple(line for row in self.rows for line in row.lines)
+    def pairs(self) -> list[tuple[ComparedRow, Compared]]:
+        """All metrics of all rows, with the row."""
+        return [(row, line) for row in self.rows for line in row.lines]
 
     @property
     def gated(self) -> tuple[Compared, ...]:
-        """Those that the gate looks at."""
-        return tuple(line for line in self.lines if line.gated)
+        """The metrics that the gate looks at."""
+        return tuple(line for _, line in self.pairs if line.gated)
 
     @property
     def paired(self) -> bool:
@@ -206,18 +180,13 @@ class Comparing:
     def settled(self) -> bool:
         """Whether more rounds would hardly change a word of the gate. With rounds enough a row on
         which B is worse whatever its figures say is settled too, and a metric without any value."""
-        return bool(self.rows) and all(
-            min(row.measured) >= FEWEST
-            and (
-                bool(row.worse)
-                or all(
-                    one.judged.settled or not (one.a_values or one.b_values)
-                    for one in row.lines
-                    if one.gated
-                )
-            )
-            for row in self.rows
-        )
+        open_ = [
+            row
+            for row, line in self.pairs
+            if line.gated and not line.judged.settled and (line.a_values or line.b_values)
+        ]
+        enough = all(min(row.measured) >= FEWEST for row in self.rows)
+        return bool(self.rows) and enough and all(row.worse for row in open_)
 
     @property
     def word(self) -> Word:
@@ -225,50 +194,37 @@ class Comparing:
         return worst(row.word for row in self.rows)
 
 
-# A comparison in words: the figures of a line, the name of a row, the verdict in one sentence.
-#
-# Pure. Rule: one line of text each, unbroken; the same words in every report and in what a gate
-# says.
+# A comparison in words: a line of text each, the same in every report and in what a gate says.
 
 OPEN: Final = ("same", "inconclusive")
 """The words of what is not proven to differ."""
 
 
 def figures(line: Compared, a: str = "") -> str:
-    """`14 % slower (4 to 23 %)`; `between 4 % slower and 3 % faster`, where no change is in the
-    interval; or why there is no ratio. `a`: the name of A, for `14 % slower than A (4 to 23 %)`."""
+    """`14 % slower (4 to 23 %)`, `11.8 times as fast at p99`; `between 4 % slower and 3 % faster`,
+    where no change is in the interval; or why there is no ratio. `a`: the name of A, for `14 %
+    slower than A (4 to 23 %)`."""
     interval = line.judged.interval
     if line.ratio is None:
         return f"{line.metric} {line.judged.why or 'not measured'}"
-    if interval is None:
-        return change_text(line, [line.ratio], a)
-    if interval.low <= 1 <= interval.high:
-        return change_text(line, [interval.low, interval.high])
-    outward = sorted((interval.low, interval.high), reverse=interval.high <= 1)
-    (near, *_), (far, *_) = ends = [_change(line, end) for end in outward]
-    words = {word for _, word in (*ends, _change(line, line.ratio))}
-    span = " to ".join(f"{amount} {word}" for amount, word in ends)
-    if len(words) == 1:
-        span = f"{near} to {far}{' %' if '%' in words.pop() else ''}"
-    return f"{change_text(line, [line.ratio], a)} ({span})"
-
-
-def change_text(line: Compared, ratios: Sequence[float], a: str = "") -> str:
-    """What B does at ratios of a metric: `4 to 23 % slower`, `11.8 times as fast`, `between 4 %
-    faster and 3 % slower at p99`, `6.1 % less CPU per request`."""
-    low, high = min(ratios), max(ratios)
-    outward = (high, low) if high <= 1 else (low, high)
-    (near, word), (far, last) = (_change(line, ratio) for ratio in outward)
-    text = f"between {near} {word} and {far} {last}"
-    if near == far == "0":
-        text = "unchanged"
-    elif word == last:
-        text = f"{' to '.join(dict.fromkeys((near, far)))} {word}"
     kind, _, share = line.metric.rpartition("_")
     of = {"throughput": "", "cpu": " CPU per request"}.get(
         line.metric, f" at {f'{kind.upper()} {share}'.strip()}"
     )
-    return f"{text}{of} {'as' if 'times' in last else 'than'} {a}" if a else text + of
+    amount, word = _change(line, line.ratio)
+    text = f"{amount} {word}{of}"
+    text += f" {'as' if 'times' in word else 'than'} {a}" if a else ""
+    if interval is None:
+        return f"unchanged{of}" if amount == "0" else text
+    outward = sorted((interval.low, interval.high), reverse=interval.high <= 1)
+    (near, first), (far, last) = (_change(line, end) for end in outward)
+    if interval.low <= 1 <= interval.high:
+        between = f"between {near} {first} and {far} {last}"
+        return f"{'unchanged' if near == far == '0' else between}{of}"
+    span = f"{near} {first} to {far} {last}"
+    if first == last == word:
+        span = f"{near} to {far}{' %' if '%' in word else ''}"
+    return f"{text} ({span})"
 
 
 def _change(line: Compared, ratio: float) -> tuple[str, str]:

@@ -62,11 +62,7 @@ class MeasuredRun:
     @cached_property
     def versions(self) -> Mapping[str, str]:
         """What ran, as the launches of all variants prove it, and the tool."""
-        by_name: dict[str, dict[str, None]] = {}
-        for variant in variants(self.result):
-            for name, value in versions_of(self.result, variant).items():
-                by_name.setdefault(name, {})[value] = None
-        versions = {name: " and ".join(values) for name, values in by_name.items()}
+        versions = versions_of(self.result, *variants(self.result))
         versions["serve-bench"] = self.run.tool_version
         if kernel := self.run.host.get("kernel"):
             versions["kernel"] = str(kernel)
@@ -103,37 +99,28 @@ def compare_newest(
     several = len(names) > 1
     matches, alone, invalid = [], [], []
     for place, row in newest.rows.items():
-        base = {
-            number: run.rows[place]
-            for number, run in enumerate(earlier, 1)
-            if place in run.places and run.rows[place].failed_share <= INVALID_SHARE
-        }
-        variant = place[0] if several else None
-        if not base:
-            only = Alone("B", variant, row.cell, place[1].row, place[1].client)
-            if any(place in run.places for run in earlier):
-                invalid.append(f"{row_words(only)}: of the runs before too many requests failed")
-            else:
-                alone.append(only)
+        measured = {at: run.rows[place] for at, run in enumerate(earlier, 1) if place in run.places}
+        base = {at: old for at, old in measured.items() if old.failed_share <= INVALID_SHARE}
+        if base:
+            names_of = (place[0], place[0]) if several else None
+            sides, both_known = (pool_rows(base), row), (known, known_newest)
+            of_runs = tuple(base.values())
+            matches.append(Match(*sides, both_known, pairs=False, variants=names_of, base=of_runs))
             continue
-        matches.append(
-            Match(
-                pool_rows(base),
-                row,
-                (known, known_newest),
-                pairs=False,
-                variants=(place[0], place[0]) if several else None,
-                base=tuple(base.values()),
-            )
-        )
+        variant = place[0] if several else None
+        only = Alone("B", variant, row.cell, place[1].row, place[1].client)
+        if measured:
+            invalid.append(f"{row_words(only)}: of the runs before too many requests failed")
+        else:
+            alone.append(only)
     for (name, at), row in earlier[-1].rows.items():
         if row.values and (name, at) not in newest.rows:
             alone.append(Alone("A", name if several else None, row.cell, at.row, at.client))
-    assumed = (
-        f"the spread between runs is assumed, {100 * ASSUMED.sd:g} %, since fewer than {RUNS_KNOWN}"
-        " runs lie before the newest"
+    count, words = (
+        len(earlier),
+        f"the spread between runs is assumed, {100 * ASSUMED.sd:g} %, since",
     )
-    count = len(earlier)
+    assumed = f"{words} fewer than {RUNS_KNOWN} runs lie before the newest"
     name = "the run before" if count == 1 else f"the {count} runs before"
     before, run = earlier[-1].result, newest.result
     return Comparing(

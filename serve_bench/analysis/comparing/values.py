@@ -2,8 +2,7 @@
 
 Pure. Rule: a launch gives one value to a metric, or none where it was not measured; windows and
 slices are no launches. A step that was measured several times in a launch counts by its median.
-Profiled trials are never among them. What follows from the values belongs to
-__init__.py.
+Profiled trials are never among them.
 """
 
 from __future__ import annotations
@@ -205,12 +204,9 @@ def _cpu_ns(trial: Trial) -> float | None:
     return 1e7 * sum(shares) * measured_s(trial) / completed if shares and completed else None
 
 
-# What casts doubt on a side of a comparison, by row, and what a doubt does to a verdict.
-#
-# Pure. Rule: the doubts are those of analysis/checks.py and of the flags of a trial; they are told
-# with how many launches have them. Two of them touch the words: a client that was the limit on both
-# sides hides any difference, and a side of which too many requests failed can neither win nor be
-# the same.
+# What casts doubt on a side of a comparison, by row, and what a doubt does to a verdict. Two touch
+# the words: a client that was the limit on both sides hides any difference, and a side of which too
+# many requests failed can neither win nor be the same.
 
 Letter: TypeAlias = Literal["A", "B"]
 
@@ -326,16 +322,13 @@ def odd_launches(measure: str, a: Mapping[int, float], b: Mapping[int, float]) -
             yield Doubt(side, "odd-launch", message, hint, 1, len(logs))
 
 
-def client_bound(doubts: Iterable[Doubt], side: Letter) -> bool:
-    """Whether the client was the limit of this side, in half of its launches or more."""
-    bound = (one for one in doubts if one.code == CLIENT and one.side == side)
-    return any(2 * one.launches >= one.of for one in bound)
-
-
 def weighed(judged: Judged, metric: str, a: SideRow, b: SideRow, doubts: Sequence[Doubt]) -> Judged:
     """The verdict with the doubts regarded: what they forbid to say is inconclusive, with why."""
-    bound = client_bound(doubts, "A") and client_bound(doubts, "B")
-    if judged.word == "same" and bound and metric != "cpu":  # the server's, whoever waits
+    # The sides of which the client was the limit, in half of the launches or more.
+    bound = {one.side for one in doubts if one.code == CLIENT and 2 * one.launches >= one.of}
+    if (
+        judged.word == "same" and len(bound) == 2 and metric != "cpu"
+    ):  # of the server, whoever waits
         why = "the client was the limit on both sides: a difference would not show"
         return replace(judged, word="inconclusive", why=why, weighed=True)
     for letter, row in (("A", a), ("B", b)):

@@ -10,7 +10,6 @@ Thresholds are in limits.py.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -19,13 +18,13 @@ from serve_bench.analysis.connections import ON_TIME
 from serve_bench.analysis.statistics import answered, silent_from
 from serve_bench.analysis.verdict import limits, waits
 from serve_bench.analysis.verdict.candidates import (
+    BESIDE,
     HINTS,
     REFUSED,
-    REFUSED_HINT,
     Candidate,
     Cause,
-    beside_candidates,
     concurrency_candidate,
+    core_words,
     refused_candidate,
     traced_candidate,
 )
@@ -88,8 +87,16 @@ def limited_by(trial: Trial, front: str | None = None, beside: Sequence[Trial] =
     other trials of the run; those of the same cell and client form a ladder.
     """
     case = case_of(trial, front, beside)
-    answers = (ask(case) for ask in ORDER)
-    verdict = _weighed(next(answer for answer in answers if answer is not None), case)
+    verdict = next(answer for ask in ORDER if (answer := ask(case)) is not None)
+    # It is less sure where processes of the server came or went, or requests failed, unless it is
+    # about these failures.
+    doubts, failed = [*case.seen.partly], case.seen.offered.failed
+    explained = silent_from(trial) is not None or (case.seen.refused and REFUSED in verdict.figures)
+    if failed >= limits.SOME_FAILED and not explained:
+        doubts.insert(0, f"{100 * failed:.0f} % of the requests failed")
+    if doubts and verdict.cause != "unclear":
+        less = WORDS[max(1, WORDS.index(verdict.confidence) - 1)]
+        verdict = replace(verdict, confidence=less, reasons=(*verdict.reasons, *doubts))
     hint = scaling_hint(verdict.deployment or "", trial.limits)
     if hint is None or verdict.cause not in OF_REPLICAS:
         return verdict
@@ -111,10 +118,11 @@ def worth_a_look(trial: Trial, front: str | None = None) -> bool:
         return bool(trial.usage)
     if not trial.usage or not answered(trial) or rescaled(trial.limits):
         return False  # of another number of replicas another state than the row's would be seen
-    verdict, offered = limited_by(trial, front), evidence_of(trial, front).offered
+    verdict, seen = limited_by(trial, front), evidence_of(trial, front)
+    offered = seen.offered
     if verdict.cause in EXPLAINED:
         several = offered.loop == "closed" and offered.connections > 1 and verdict.cause != "client"
-        may_wait = bool(trial.slots) or concurrency_candidate(evidence_of(trial, front)) is not None
+        may_wait = bool(trial.slots) or concurrency_candidate(seen) is not None
         return may_wait and verdict.confidence != "high" and several
     if offered.loop == "open":
         return verdict.cause != "offered load"
@@ -127,8 +135,8 @@ EXPLAINED: Final = ("client", "proxy CPU", "haproxy CPU", "replica CPU", "host C
 
 def prevailing(verdicts: Sequence[Verdict]) -> Verdict:
     """The first verdict with the most frequent cause, over launches (at least one)."""
-    most = Counter(one.cause for one in verdicts).most_common(1)[0][0]
-    return next(one for one in verdicts if one.cause == most)
+    causes = [verdict.cause for verdict in verdicts]
+    return max(verdicts, key=lambda verdict: causes.count(verdict.cause))
 
 
 def _silent(case: Case) -> Verdict | None:
@@ -179,7 +187,7 @@ def _client(case: Case) -> Verdict | None:
     if client is None or not seen.client.bound:
         return None
     worked = seen.client.busy is not None and seen.client.busy >= limits.NEAR
-    waited = client.starved is not None and client.starved >= limits.STARVED
+    waited = (seen.client.starved or 0.0) >= limits.STARVED
     if case.host_is_full and not worked:
         return None  # it is late, as all are that wait for a core
     if waited and (case.host_is_full or (not worked and case.host_has_no_core)):
@@ -230,16 +238,12 @@ def _cpu(case: Case) -> Verdict | None:
         verdict = _of(case, top, "medium" if case.cpu_explains else "low")
     else:
         return None
-    despite = None if verdict.confidence == "high" else _despite_cpu(case, verdict)
-    return despite or _beside_calls(case, verdict)
-
-
-def _beside_calls(case: Case, verdict: Verdict) -> Verdict:
-    """The verdict about a CPU, and the several calls a request in which most requests are: that CPU
-    and the time of a request both go into them, as far as was seen."""
+    if verdict.confidence != "high" and (despite := _despite_cpu(case, verdict)) is not None:
+        return despite
     calls = waits.call_candidate(case.seen)
     if calls is None or not calls.hint:
         return verdict
+    # Both that CPU and the time of a request go into the several calls that it makes.
     words = f"{verdict.figures}, while most requests {calls.short}"
     return replace(verdict, figures=words, hint=f"{calls.hint}; {verdict.hint}")
 
@@ -262,14 +266,16 @@ def _despite_cpu(case: Case, verdict: Verdict) -> Verdict | None:
     seen = case.seen
     if seen.offered.loop == "closed" and seen.offered.connections == 1:
         return None
-    if (slow := waits.idle_slow_candidate(seen)) is not None:
-        return _of(case, placed(case, slow), "low")
+    if (slow := waits.differing_candidate(seen)) is not None:
+        # One that computes is slow because of its core.
+        uses = seen.deployments.get(slow.deployment or "", ())
+        shares = [use.not_idle or use.level for use in uses if use.pid == slow.pid]
+        idle = max(shares, default=0.0) < limits.NEAR
+        return _of(case, placed(case, slow), "low") if idle else None
     place, longer = waits.place_candidate(seen), seen.waits.longer
-    blocked = waits.blocked_candidate(seen)
-    computes = blocked is not None and blocked.cause == "replica CPU"
-    if computes or waits.differing_candidate(seen) is not None:
+    blocked, calls = waits.blocked_candidate(seen), waits.call_candidate(seen)
+    if blocked is not None and blocked.cause == "replica CPU":
         return None
-    calls = waits.call_candidate(seen)
     for candidate in (place, calls if calls and calls.hint else None):
         if candidate is None or candidate.level < limits.NEAR:
             continue
@@ -293,10 +299,7 @@ def _despite_cpu(case: Case, verdict: Verdict) -> Verdict | None:
 def _refused(case: Case) -> Verdict | None:
     """Requests were refused, since slots and queue were full."""
     refusal = refused_candidate(case.seen) if case.seen.refused >= limits.SOME_FAILED else None
-    if refusal is None:
-        return None
-    hint = REFUSED_HINT.format(by=",".join(map(str, case.seen.refused_by)) or "503")
-    return replace(_of(case, placed(case, refusal), "medium"), hint=hint)
+    return None if refusal is None else _of(case, placed(case, refusal), "medium")
 
 
 def _inside(case: Case) -> Verdict | None:
@@ -319,28 +322,15 @@ def _inside(case: Case) -> Verdict | None:
     place = waits.place_candidate(seen) or (waits.call_candidate(seen) if case.watched else None)
     if place is None:
         return None
-    if _rests(case, place):
-        sure = (seen.waits.longer or 0.0) <= limits.FULL_SLOTS
-        return _of(case, _bound_at(case, place), "medium" if sure else "low", *_alone(case))
-    likely = place.level >= limits.NEAR and case.top < limits.IDLE
+    likely, longer = place.level >= limits.NEAR and case.top < limits.IDLE, seen.waits.longer
+    # Where each request takes about as long as one alone, nearly all at one place of which there is
+    # more, more clients bring more requests.
+    several = place.cause != "batch wait" and not waits.full_pool(seen, place)
+    alike = seen.offered.loop == "closed" and longer is not None and longer <= limits.ALIKE
+    if likely and several and alike and constant(case.trial, case.ladder) is None:
+        sure = (longer or 0.0) <= limits.FULL_SLOTS
+        return _of(case, latency_bound(case, place), "medium" if sure else "low", *_alone(case))
     return _of(case, place, "medium" if likely else "low", *_alone(case, more=False))
-
-
-def _bound_at(case: Case, place: Candidate) -> Candidate:
-    """A load whose connections wait for their answers alone, and where these are."""
-    words = f"{latency_bound(case).figures}, whose requests {place.short}"
-    return replace(place, cause="offered load", level=0.0, figures=words, short=words)
-
-
-def _rests(case: Case, place: Candidate) -> bool:
-    """Whether each request takes about as long as one alone, nearly all at one place of which there
-    is more: then more clients bring more requests."""
-    longer = case.seen.waits.longer
-    if case.seen.offered.loop != "closed" or longer is None or place.level < limits.NEAR:
-        return False
-    if case.top >= limits.IDLE or place.cause == "batch wait" or waits.full_pool(case.seen, place):
-        return False
-    return longer <= limits.ALIKE and constant(case.trial, case.ladder) is None
 
 
 def _traced(case: Case) -> Verdict | None:
@@ -354,29 +344,22 @@ def _traced(case: Case) -> Verdict | None:
 def _waits(case: Case) -> Verdict | None:
     """No CPU is short: requests wait for slots or batches."""
     confidence: Confidence = "medium" if case.top < limits.IDLE else "low"
-    if case.slots is not None:
-        if case.top < limits.RESTING and case.slots.level >= limits.WELL_FULL:
+    seen, full, batch = case.seen, case.slots, case.batch
+    if full is not None:
+        against = []
+        if case.trial.slots and not seen.waits.replicas and full.deployment != seen.front:
+            against = ["whether requests go there was not looked at"]
+        elif seen.ongoing is not None and seen.waits.slot_use(full.deployment) is None:
+            words = f"Serve counted {seen.ongoing:.0f} requests at its {seen.slots} slots"
+            against = [words] if seen.ongoing < limits.RESTING * (seen.slots or 0) else []
+        if case.top < limits.RESTING and full.level >= limits.WELL_FULL:
             confidence = "high"
-        if (
-            case.trial.slots
-            and not case.seen.waits.replicas
-            and case.slots.deployment != case.seen.front
-        ):
-            why = "whether requests go there was not looked at"
-            return _of(case, placed(case, case.slots), "low", why)
-        ongoing, slots = case.seen.ongoing, case.seen.slots
-        looked = case.seen.waits.slot_use(case.slots.deployment) is not None
-        if not looked and ongoing is not None and slots and ongoing < limits.RESTING * slots:
-            against = f"Serve counted {ongoing:.0f} requests at its {slots} slots"
-            return _of(case, placed(case, case.slots), "low", against)
-        return _of(case, placed(case, case.slots), confidence)
-    if case.queue is not None:
-        return _of(case, placed(case, case.queue), "low")
-    if case.batch is not None:
-        if case.top < limits.RESTING and case.batch.level >= limits.WAIT_MOST:
-            confidence = "high"
-        return _of(case, case.batch, confidence)
-    return None
+        return _of(case, placed(case, full), "low" if against else confidence, *against)
+    if batch is None or batch.cause == "replica loop":
+        return None if batch is None else _of(case, placed(case, batch), "low")
+    if case.top < limits.RESTING and batch.level >= limits.WAIT_MOST:
+        confidence = "high"
+    return _of(case, batch, confidence)
 
 
 def _downstream(case: Case) -> Verdict | None:
@@ -400,12 +383,17 @@ def _hidden(case: Case) -> Verdict | None:
     if not case.watched or case.top >= limits.IDLE or case.may_want_cpu:
         return None
     flat = constant(case.trial, case.ladder)
+    full = concurrency_candidate(case.seen, limits.SATURATED)
+    # Slots all have a request, as far as was seen, or else by the time of one.
+    use = None if full is None else case.seen.waits.slot_use(full.deployment)
+    slow = (case.seen.offered.p50_ms or 0.0) >= limits.SLOW_MS
+    taken = slow if use is None else use.share >= limits.NEAR
     if flat is not None:
         (low, high), (rate, _) = flat.clients, flat.figures
         words = f"{INSIDE}: {figure(rate)} requests/s from {low} to {high} clients, {_rest(case)}"
     elif (heavier := no_gain(case.trial, case.ladder)) is None:
         return None
-    elif (full := _full_slots(case)) is not None:
+    elif full is not None and taken:
         full = replace(full, figures=f"{full.figures}, and {_no_more(heavier)}")
         return _of(case, placed(case, full), "high" if case.top < limits.RESTING else "medium")
     elif _collapses(case.trial, heavier):
@@ -414,15 +402,6 @@ def _hidden(case: Case) -> Verdict | None:
         words = f"{INSIDE}, {_rest(case)}: {_no_more(heavier)}"
     candidate = Candidate("app wait", 1.0, words, words, case.seen.measured)
     return replace(_of(case, candidate, "medium"), hint=_look(case))
-
-
-def _full_slots(case: Case) -> Candidate | None:
-    """Slots that all have a request, as far as was seen, or else is likely by its time."""
-    full = concurrency_candidate(case.seen, limits.SATURATED)
-    use = None if full is None else case.seen.waits.slot_use(full.deployment)
-    if use is None:
-        return full if (case.seen.offered.p50_ms or 0.0) >= limits.SLOW_MS else None
-    return full if use.share >= limits.NEAR else None
 
 
 def _collapses(trial: Trial, heavier: Trial) -> bool:
@@ -436,9 +415,12 @@ def _no_more(heavier: Trial) -> str:
 
 def _offered(case: Case) -> Verdict | None:
     """Nothing is full: more load would give more requests."""
-    offered, beside = case.seen.offered, beside_candidates(case.seen)
-    if beside:
-        return _unclear(case, f"{beside[0].figures}, and nothing on the way of a request")
+    offered = case.seen.offered
+    for use in case.seen.of_role(*BESIDE):
+        if use.level >= limits.SATURATED:
+            role = use.role.replace("_", " ")
+            words = f"{role} CPU {core_words(use)}, and nothing on the way of a request"
+            return _unclear(case, words)
     if not case.watched:
         known = [one.short for one in (case.client, case.host) if one is not None]
         return _unclear(case, "no process of the server was sampled", *known)
@@ -451,8 +433,8 @@ def _offered(case: Case) -> Verdict | None:
     likely = confidence != "low" or case.apart or (offered.p50_ms or 0.0) < limits.SLOW_MS
     if likely and heavier is None:
         places = waits.place_candidate(case.seen), waits.call_candidate(case.seen)
-        bound = (_bound_at(case, at) for at in places if at and at.level >= limits.NEAR)
-        return _of(case, next(bound, latency_bound(case)), confidence, *why)
+        place = next((place for place in places if place and place.level >= limits.NEAR), None)
+        return _of(case, latency_bound(case, place), confidence, *why)
     if heavier is not None and _collapses(case.trial, heavier):
         return replace(_of(case, latency_bound(case), "low", *why), hint=BETWEEN)
     more = why if heavier is not None else ()
@@ -466,12 +448,17 @@ def _offered(case: Case) -> Verdict | None:
 
 
 def _alone(case: Case, more: bool = True) -> tuple[str, ...]:
-    """How long a request alone takes, in words; of one connection each is alone. `more`: more
-    clients may bring more requests."""
-    if case.seen.offered.loop == "closed" and case.seen.offered.connections == 1:
+    """Whether requests wait for one another, by the time of one alone, in words; of one connection
+    each is alone. `more`: more clients may bring more requests."""
+    seen, longer = case.seen, case.seen.waits.longer
+    if longer is None or (seen.offered.loop == "closed" and seen.offered.connections == 1):
         return ()
-    words = waits.alone_words(case.seen.waits, more and no_gain(case.trial, case.ladder) is None)
-    return () if words is None else (words,)
+    words = f"p50 {figure(seen.waits.p50_ms or 0)} ms, alone {figure(seen.waits.alone_ms or 0)}"
+    if longer >= limits.QUEUES:
+        words = f"requests wait for one another: {words}"
+    elif longer <= limits.ALIKE and more and no_gain(case.trial, case.ladder) is None:
+        words = f"a request alone takes as long ({words}): more clients bring more requests"
+    return (words,)
 
 
 def _rest(case: Case) -> str:
@@ -480,17 +467,16 @@ def _rest(case: Case) -> str:
 
 
 def _look(case: Case) -> str:
-    if case.trial.waits.get("why_not"):
-        return LOOK_FAILED
-    return LOOKED if case.seen.waits.replicas else LOOK
+    """How to see where requests wait, as a hint."""
+    if case.seen.waits.replicas:
+        return LOOKED
+    failed = case.trial.waits.get("why_not")
+    return LOOK if failed else f"`serve-bench run` (without --no-sample), or {LOOK}"
 
 
 INSIDE: Final = "a wait inside the app"
 
-LOOK: Final = (
-    "`serve-bench run` (without --no-sample) shows where they wait, and so does py-spy dump --pid "
-    "of a replica under load"
-)
+LOOK: Final = "py-spy dump --pid of a replica under load shows where they wait"
 
 LOOKED: Final = (
     "no line of the app holds most of the requests: they wait in many places, or in Serve and Ray; "
@@ -498,11 +484,6 @@ LOOKED: Final = (
 )
 
 BETWEEN: Final = "a number of clients between the two (serve-bench sweep)"
-
-LOOK_FAILED: Final = (
-    "where they wait is seen by py-spy dump --pid of a replica under load: to look into the "
-    "replicas failed here"
-)
 
 ORDER: Final[tuple[Callable[[Case], Verdict | None], ...]] = (
     _silent,
@@ -540,17 +521,3 @@ def _of(case: Case, candidate: Candidate, confidence: Confidence, *against: str)
 def _unclear(case: Case, *reasons: str) -> Verdict:
     nothing = Candidate("unclear", 0.0, "unclear", "unclear")
     return _of(case, nothing, "none", *reasons)
-
-
-def _weighed(verdict: Verdict, case: Case) -> Verdict:
-    """One step less confident if requests failed, or a process of the server started or ended."""
-    failed = case.seen.offered.failed
-    lost = [f"{100 * failed:.0f} % of the requests failed"] if failed >= limits.SOME_FAILED else []
-    refused = case.seen.refused and REFUSED in verdict.figures
-    if refused or silent_from(case.trial) is not None:
-        lost = []  # the verdict is about these failures
-    doubts = [*lost, *case.seen.partly]
-    if not doubts or verdict.cause == "unclear":
-        return verdict
-    less = WORDS[max(1, WORDS.index(verdict.confidence) - 1)]
-    return replace(verdict, confidence=less, reasons=(*verdict.reasons, *doubts))

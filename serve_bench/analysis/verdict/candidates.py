@@ -39,25 +39,23 @@ Cause: TypeAlias = Literal[
 REFUSED: Final = " % refused"
 """What the figures say where requests were refused."""
 
-#: Not on the way of a request, but Serve needs them.
 BESIDE: Final = ("haproxy_manager", "controller", "raylet", "gcs", "dashboard_agent")
+"""Roles that are not on the way of a request, but that Serve needs."""
 
 
 @dataclass(frozen=True)
 class Candidate:
     """A possible limit. `level`: the share in use; `figures` and `short`: the same in words, long
-    and short; `starved`: the share of its demand that it waited for a CPU; `awake`: the share of
-    time that its busiest thread ran or waited for one; `restless`: it was never idle, though others
-    kept it from a whole core; `pid`: of its process, if it is a single one; `pool`: requests wait
-    for threads of a pool; `crowded`: the words say that the host was full; `hint`: what to try,
-    where it is not that of the cause."""
+    and short; `awake`: the share of time that its busiest thread ran or waited for a CPU;
+    `restless`: it was never idle, though others kept it from a whole core; `pid`: of its process,
+    if it is a single one; `pool`: requests wait for threads of a pool; `crowded`: the words say
+    that the host was full; `hint`: what to try, where it is not that of the cause."""
 
     cause: Cause
     level: float
     figures: str
     short: str
     deployment: str | None = None
-    starved: float | None = None
     awake: float | None = None
     restless: bool = False
     pid: int | None = None
@@ -68,7 +66,24 @@ class Candidate:
 
 def server_candidates(seen: Evidence) -> list[Candidate]:
     """Proxy, HAProxy, deployments, busy children of replicas and GPUs, the fullest first."""
-    parts = [*_proxies(seen), *_replicas(seen), *_children(seen)]
+    kinds: tuple[tuple[Cause, tuple[str, ...]], ...] = (
+        ("proxy CPU", ("proxy", "fallback_proxy")),
+        ("haproxy CPU", ("haproxy",)),
+    )
+    parts = []
+    for cause, roles in kinds:
+        if uses := seen.of_role(*roles):
+            top = max(uses, key=lambda use: use.level)
+            words, short = f"{cause} {core_words(top)}", f"{cause} {100 * top.level:.0f} %"
+            parts.append(Candidate(cause, top.level, words, short, awake=top.awake))
+    parts += _replicas(seen)
+    # Processes that a replica started, as those of a pool, compute for it, each on a core of its
+    # own. One that is idle at times is no limit, and which replica started it is not sampled.
+    for use in seen.of_role(CHILD_OF_REPLICA):
+        if use.level >= limits.NEAR:
+            words = f"a child process of a replica uses {core_words(use)}"
+            short = f"child of a replica {100 * use.level:.0f} %"
+            parts.append(Candidate("replica CPU", use.level, words, short, awake=use.awake))
     for device, used in seen.gpus.items():
         share = f"{100 * used:.0f} %"
         words = f"GPU {device} in use {share} of the time"
@@ -89,7 +104,7 @@ def host_candidate(seen: Evidence) -> Candidate | None:
         more += f": {host.programs}" if host.programs else ""
     if host.steal >= limits.OTHERS * host.cores:
         more += f", {100 * host.steal:.0f} % taken by the hypervisor"
-    return Candidate("host CPU", host.level, words + more, short, starved=seen.starved)
+    return Candidate("host CPU", host.level, words + more, short)
 
 
 def client_candidate(seen: Evidence) -> Candidate | None:
@@ -104,7 +119,7 @@ def client_candidate(seen: Evidence) -> Candidate | None:
     if client.bound and client.busy is not None and client.busy < limits.NEAR:
         short = "client late"
     level = max(client.busy or 0.0, 1.0 if client.bound else 0.0)
-    return Candidate("client", level, words, short, starved=client.starved)
+    return Candidate("client", level, words, short)
 
 
 def concurrency_candidate(seen: Evidence, full: float = limits.FULL_SLOTS) -> Candidate | None:
@@ -114,36 +129,27 @@ def concurrency_candidate(seen: Evidence, full: float = limits.FULL_SLOTS) -> Ca
     for name, wait_ms in seen.router_wait_ms.items():
         if mean_ms and wait_ms >= limits.WAIT_SHARE * mean_ms:
             words = f"{figure(wait_ms)} of {figure(mean_ms)} ms waiting for a slot"
-            return slots_candidate(seen, _named(seen, name), wait_ms / mean_ms, words)
+            at = next((known for known in seen.deployments if is_named(known, name)), None)
+            return slots_candidate(seen, at, wait_ms / mean_ms, words)
     if in_flight is None or not slots or in_flight < full * slots:
         return None
     words = f"{counted(round(in_flight), 'request')} for {seen.slots_words}"
-    at = seen.measured if seen.slots_at is None else _named(seen, seen.slots_at)
-    return slots_candidate(seen, at, in_flight / slots, words)
+    return slots_candidate(seen, seen.slots_at, in_flight / slots, words)
 
 
 def slots_candidate(seen: Evidence, at: str | None, level: float, words: str) -> Candidate:
-    """Requests that wait for slots which are in use, or which the router leaves idle."""
-    idle = idle_words(seen, at)
-    cause: Cause = "concurrency limit" if idle is None else "router back-off"
-    return _at(seen, at, cause, level, words if idle is None else f"{words}, {idle}", words)
-
-
-def idle_words(seen: Evidence, deployment: str | None) -> str | None:
-    """How long slots were seen idle while requests waited for them; None where they were in use, or
-    idle for no longer than it takes to hand one over. Longer is the sleep of Serve's router between
-    its tries; HAProxy leads requests past that router."""
-    use = seen.waits.slot_use(deployment)
-    if use is None or use.share >= limits.NEAR or use.gap_s < limits.HAND_OVER_S:
-        return None
-    if deployment == seen.front and seen.of_role("haproxy"):
-        return None
-    words = f"idle {100 * (1 - use.share):.0f} % of the time while requests waited"
-    if use.most is None:
-        return words
-    # One behind another serves calls, of which a request may make several.
-    unit = "requests/s" if deployment in (None, seen.front) else "calls/s"
-    return f"{words} (never idle: about {figure(float(f'{use.most:.2g}'))} {unit})"
+    """Requests that wait for slots which are in use; or idle for longer than it takes to hand one
+    over: so long Serve's router sleeps between its tries. HAProxy leads requests past it."""
+    use, past_router = seen.waits.slot_use(at), at == seen.front and seen.of_role("haproxy")
+    if use is None or use.share >= limits.NEAR or use.gap_s < limits.HAND_OVER_S or past_router:
+        return _about(seen, at, "concurrency limit", level, f"concurrency limit, {words}", words)
+    idle = f"idle {100 * (1 - use.share):.0f} % of the time while requests waited"
+    long = f"router back-off, {words}, {idle}"
+    if use.most is not None:
+        # A deployment behind another serves calls, of which a request may make several.
+        unit = "requests/s" if at in (None, seen.front) else "calls/s"
+        long += f" (never idle: about {figure(float(f'{use.most:.2g}'))} {unit})"
+    return _about(seen, at, "router back-off", level, long, words)
 
 
 def refused_candidate(seen: Evidence) -> Candidate | None:
@@ -157,41 +163,40 @@ def refused_candidate(seen: Evidence) -> Candidate | None:
         f"{counted(seen.offered.connections, 'client')} for {seen.slots_words} and a queue of "
         f"{seen.queue}: {share:.3g}{REFUSED}{by}, {figure(seen.offered.rate)} requests/s answered"
     )
-    at = seen.measured if seen.slots_at is None else _named(seen, seen.slots_at)
-    return _at(seen, at, "concurrency limit", 1.0, words)
+    hint = (
+        "refused by design (max_queued_requests): --expect-status "
+        f"200,{','.join(map(str, seen.refused_by)) or '503'} counts refusals as answers, an open "
+        "loop (timeline, load --rate) does not ask again at once; to refuse less, more slots or a "
+        "longer queue"
+    )
+    long = f"concurrency limit, {words}"
+    full = _about(seen, seen.slots_at, "concurrency limit", 1.0, long, words)
+    return replace(full, hint=hint)
 
 
 def batch_candidate(seen: Evidence) -> Candidate | None:
-    """Batches that start by their timeout, if that wait is most of the latency."""
+    """Batches that start by their timeout, if that wait is most of the latency; or full ones while
+    more than another one waits, since serve.batch runs one at a time."""
     batches, p50_ms = seen.batches, seen.offered.p50_ms
-    if batches is None or not p50_ms:
+    if batches is None:
         return None
+    replicas = len(seen.deployments.get(seen.measured or "", ())) or 1
+    each = (seen.offered.in_flight or 0.0) / replicas
+    # Where that was not seen they are as full as the requests in flight at a replica allow.
+    fill = min(1.0, each / batches.most) if batches.fill is None else batches.fill
+    if fill >= limits.BATCH_FULL:
+        if batches.fill is None or each < limits.QUEUED_BATCHES * batches.most:
+            return None
+        words = f"batches full, {each:.0f} in flight for {batches.most} a batch"
+        long = f"replica loop, {words}"
+        return _about(seen, seen.measured, "replica loop", 1.0, long, words)
     wait_ms = batches.wait_ms if batches.waited_ms is None else batches.waited_ms
-    fill = batches.fill
-    if fill is None:  # as full as the requests in flight at a replica allow
-        replicas = len(seen.deployments.get(seen.measured or "", ())) or 1
-        fill = min(1.0, (seen.offered.in_flight or 0.0) / replicas / batches.most)
-    if (
-        fill >= limits.BATCH_FULL
-        or not limits.WAIT_SHARE * p50_ms <= wait_ms <= p50_ms / limits.WAIT_MEAN
-    ):
+    if not p50_ms or not limits.WAIT_SHARE * p50_ms <= wait_ms <= p50_ms / limits.WAIT_MEAN:
         return None
     what = "timeout" if batches.waited_ms is None else "mean"
     short = f"batch wait: {what} {figure(wait_ms)} ms, p50 {figure(p50_ms)} ms"
     words = f"{short}, batches {100 * fill:.0f} % full"
     return Candidate("batch wait", min(1.0, wait_ms / p50_ms), words, short, seen.measured)
-
-
-def queue_candidate(seen: Evidence) -> Candidate | None:
-    """Full batches while more than another one waits: serve.batch runs one at a time."""
-    batches, in_flight = seen.batches, seen.offered.in_flight
-    if batches is None or batches.fill is None or batches.fill < limits.BATCH_FULL or not in_flight:
-        return None
-    each = in_flight / (len(seen.deployments.get(seen.measured or "", ())) or 1)
-    if each < limits.QUEUED_BATCHES * batches.most:
-        return None
-    words = f"batches full, {each:.0f} in flight for {batches.most} a batch"
-    return _at(seen, seen.measured, "replica loop", 1.0, words)
 
 
 HOPS: Final[Mapping[str, Cause]] = {
@@ -233,30 +238,6 @@ def traced_candidate(seen: Evidence) -> Candidate | None:
     return Candidate(cause, min(1.0, ms / whole), words, short, deployment or seen.front)
 
 
-def beside_candidates(seen: Evidence) -> list[Candidate]:
-    """Processes beside the way of a request that use a core: no cause, but a reason."""
-    return [
-        Candidate("unclear", use.level, words, words, starved=use.starved)
-        for use in seen.of_role(*BESIDE)
-        if use.level >= limits.SATURATED
-        for words in [f"{use.role.replace('_', ' ')} CPU {_core(use)}"]
-    ]
-
-
-def _proxies(seen: Evidence) -> Iterator[Candidate]:
-    kinds: tuple[tuple[Cause, tuple[str, ...]], ...] = (
-        ("proxy CPU", ("proxy", "fallback_proxy")),
-        ("haproxy CPU", ("haproxy",)),
-    )
-    for cause, roles in kinds:
-        uses = seen.of_role(*roles)
-        if uses:
-            top = max(uses, key=lambda use: use.level)
-            short = f"{cause} {100 * top.level:.0f} %"
-            words = f"{cause} {_core(top)}"
-            yield Candidate(cause, top.level, words, short, None, top.starved, top.awake)
-
-
 def _replicas(seen: Evidence) -> Iterator[Candidate]:
     """Each deployment by its busiest replica: alone at its core, or as busy as the others.
 
@@ -270,57 +251,38 @@ def _replicas(seen: Evidence) -> Iterator[Candidate]:
         not_idle = top.not_idle or top.level
         restless = ahead and not_idle >= limits.CERTAIN
         cause: Cause = "replica loop" if ahead and not_idle >= limits.NEAR else "replica CPU"
-        words = f"{cause} {_core(top)}"
+        words = f"{cause} {core_words(top)}"
         if ahead:
             mean = 100 * statistics.fmean(others)
             words += f", the other{'s' if others[1:] else ''} {mean:.0f} %"
         elif others:
             words += f", busiest of {len(uses)}"
         short = f"replica CPU {100 * top.level:.0f} %"
-        yield replace(_of(seen, name, cause, top.level, words, short, top), restless=restless)
+        busiest = _about(seen, name, cause, top.level, words, short)
+        yield replace(busiest, awake=top.awake, restless=restless)
         in_batch = seen.forward if name == seen.measured else None
         if in_batch is not None and in_batch > top.level:
             share = f"{100 * in_batch:.0f} %"
-            words = f"replica loop {share} of the time in its batch function"
-            yield _of(seen, name, "replica loop", in_batch, words, f"batch function {share}", top)
+            words, short = f"replica loop {share} of the time in its", f"batch function {share}"
+            in_function = _about(
+                seen, name, "replica loop", in_batch, f"{words} batch function", short
+            )
+            yield replace(in_function, awake=top.awake)
 
 
-def _children(seen: Evidence) -> Iterator[Candidate]:
-    """Processes that a replica started, as those of a pool: each computes for it, on a core of its
-    own. One that is idle at times is no limit, and which replica started it is not sampled."""
-    for use in seen.of_role(CHILD_OF_REPLICA):
-        if use.level >= limits.NEAR:
-            words = f"a child process of a replica uses {_core(use)}"
-            short = f"child of a replica {100 * use.level:.0f} %"
-            yield Candidate("replica CPU", use.level, words, short, None, use.starved, use.awake)
-
-
-def _of(
-    seen: Evidence, name: str, cause: Cause, level: float, words: str, short: str, use: ProcessUse
-) -> Candidate:
-    """A candidate about a deployment, with its name if there are several."""
-    if len(seen.deployments) > 1:
-        words, short = f"{short_name(name)}: {words}", f"{short_name(name)} {short}"
-    return Candidate(cause, level, words, short, name, use.starved, use.awake)
-
-
-def _core(use: ProcessUse) -> str:
+def core_words(use: ProcessUse) -> str:
     """`98 % of a core`; of the busiest thread if native threads share the work."""
     if use.thread is not None and use.level == use.thread and use.cpu > use.thread:
         return f"{100 * use.level:.0f} % of a core in one thread"
     return f"{100 * use.level:.0f} % of a core"
 
 
-def _named(seen: Evidence, name: str) -> str | None:
-    return next((one for one in seen.deployments if is_named(one, name)), None)
-
-
-def _at(
-    seen: Evidence, name: str | None, cause: Cause, level: float, words: str, short: str = ""
+def _about(
+    seen: Evidence, name: str | None, cause: Cause, level: float, words: str, short: str
 ) -> Candidate:
     """A candidate about a deployment, with its name if there are several."""
     where = f"{short_name(name)}: " if name is not None and len(seen.deployments) > 1 else ""
-    return Candidate(cause, level, f"{where}{cause}, {words}", f"{where}{short or words}", name)
+    return Candidate(cause, level, f"{where}{words}", f"{where}{short}", name)
 
 
 # What to try against each limit, one line for a cause.
@@ -331,12 +293,6 @@ def _at(
 # unless max_concurrent_batches says more) and from KubeRay's page on high throughput (the two flags
 # of the variant `optimized`). Rule: a hint names settings and promises nothing; no judgement rests
 # on it.
-
-REFUSED_HINT: Final = (
-    "refused by design (max_queued_requests): --expect-status 200,{by} counts refusals as answers, "
-    "an open loop (timeline, load --rate) does not ask again at once; to refuse less, more slots "
-    "or a longer queue"
-)
 
 HINTS: Final[Mapping[Cause, str]] = {
     "client": "the raw client, more load processes, or the client on another machine",

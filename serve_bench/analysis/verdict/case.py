@@ -18,11 +18,11 @@ from serve_bench.analysis.verdict.candidates import (
     client_candidate,
     concurrency_candidate,
     host_candidate,
-    queue_candidate,
     server_candidates,
 )
 from serve_bench.analysis.verdict.evidence import Evidence, evidence_of, looked_alike, rate_of
 from serve_bench.analysis.verdict.usage import SERVER, ProcessUse, figure
+from serve_bench.core.figures import counted
 from serve_bench.core.result import Trial
 
 # Several trials of one cell: does the server follow a growing load?
@@ -116,17 +116,14 @@ def follows(trial: Trial, ladder: Sequence[Trial]) -> bool:
 def no_gain(trial: Trial, ladder: Sequence[Trial]) -> Trial | None:
     """The load with the most requests/s of those with STEP times the clients, where it has hardly
     more than this trial; None: more clients bring more requests, or none were measured."""
-    heavier = [
-        load for load in ladder if load.row.connections >= limits.STEP * trial.row.connections
-    ]
-    sound = [load for load in heavier if not load.flags.get("cut") and not _fails(load)]
+    sound = []
+    for load in ladder:
+        failed, least = load.counts.failed_total, limits.STEP * trial.row.connections
+        few = failed < limits.SOME_FAILED * (load.counts.completed + failed) or not failed
+        if load.row.connections >= least and few and not load.flags.get("cut"):
+            sound.append(load)
     most = max(sound, key=rate_of, default=None)
     return None if most is None or rate_of(most) > (1.0 + limits.FLAT) * rate_of(trial) else most
-
-
-def _fails(trial: Trial) -> bool:
-    failed = trial.counts.failed_total
-    return failed >= limits.SOME_FAILED * (trial.counts.completed + failed) > 0
 
 
 def _lighter(trial: Trial, ladder: Sequence[Trial]) -> list[Trial]:
@@ -153,17 +150,18 @@ WORDS: Final[tuple[Confidence, ...]] = ("none", "low", "medium", "high")
 
 @dataclass(frozen=True)
 class Case:
-    """A trial with its evidence and all its candidates; those of `server` the fullest first."""
+    """A trial with its evidence and all its candidates; those of `server` the fullest first. `way`:
+    the processes on the way of a request."""
 
     trial: Trial
     seen: Evidence
+    way: Sequence[ProcessUse]
     ladder: tuple[Trial, ...]
     server: tuple[Candidate, ...]
     host: Candidate | None
     client: Candidate | None
     slots: Candidate | None
     batch: Candidate | None
-    queue: Candidate | None
 
     @property
     def top(self) -> float:
@@ -173,7 +171,7 @@ class Case:
     @property
     def watched(self) -> bool:
         """Whether any process of the server was sampled."""
-        return bool(self._way)
+        return bool(self.way)
 
     def busy(self, least: float) -> list[Candidate]:
         """Parts of the server at this level; one that is never idle counts as near its limit."""
@@ -205,7 +203,7 @@ class Case:
     def cpu_ms(self) -> float | None:
         """The time that the processes on the way of a request run for it or wait for a CPU, all
         threads of them; None if no request was completed."""
-        spent = sum(use.cpu + (use.wait or 0.0) for use in self._way)
+        spent = sum(use.cpu + (use.wait or 0.0) for use in self.way)
         return 1e3 * spent / self.seen.offered.rate if self.seen.offered.rate else None
 
     @property
@@ -234,13 +232,9 @@ class Case:
         ):
             return True
         # The sum of threads that wait in turn would look like one that is never idle.
-        ways = [use.not_idle if use.awake is None else use.awake for use in self._way]
+        ways = [use.not_idle if use.awake is None else use.awake for use in self.way]
         queue = max([*(share or 0.0 for share in ways), self.seen.client.busy or 0.0])
         return queue >= limits.CERTAIN and (self.wait_ms or 0.0) < limits.WAIT_SHARE * mean_ms
-
-    @property
-    def _way(self) -> list[ProcessUse]:
-        return self.seen.of_role(*SERVER)
 
     @property
     def apart(self) -> bool:
@@ -264,9 +258,8 @@ class Case:
         and limit nothing."""
         if self.host is None or not self.host_has_no_core:
             return False
-        if self.host.starved is not None and self.host.starved < limits.UNHINDERED:
-            return False
-        return self.never_rests
+        starved = self.seen.starved
+        return self.never_rests and (starved is None or starved >= limits.UNHINDERED)
 
     @property
     def host_has_no_core(self) -> bool:
@@ -278,7 +271,7 @@ class Case:
         """Whether a full host may be the limit though each process on the way is idle at times: a
         request passes them in turn, and together they ran or waited for a CPU all the time."""
         ways: dict[str, float] = {}
-        for use in self._way:
+        for use in self.way:
             ways[use.role] = max(ways.get(use.role, 0.0), use.not_idle or use.level)
         return self.host_has_no_core and sum(ways.values()) >= 1.0
 
@@ -286,8 +279,7 @@ class Case:
     def never_rests(self) -> bool:
         """Whether a process on the way of a request, or the client, was hardly ever idle; True if
         no wait for a CPU is known."""
-        ways = [use.not_idle for use in self._way]
-        known = [share for share in ways if share is not None]
+        known = [share for use in self.way if (share := use.not_idle) is not None]
         return not known or max([*known, self.seen.client.busy or 0.0]) >= limits.RESTLESS
 
 
@@ -297,13 +289,13 @@ def case_of(trial: Trial, front: str | None, beside: Sequence[Trial]) -> Case:
     return Case(
         trial=trial,
         seen=seen,
+        way=seen.of_role(*SERVER),
         ladder=tuple(comparable(trial, beside)),
         server=tuple(server_candidates(seen)),
         host=host_candidate(seen),
         client=client_candidate(seen),
         slots=concurrency_candidate(seen),
         batch=batch_candidate(seen),
-        queue=queue_candidate(seen),
     )
 
 
@@ -317,7 +309,7 @@ def host_first(case: Case, top: Candidate | None) -> bool:
     if case.host_is_full:
         full = top is not None and (host.level < limits.CERTAIN or top.level >= limits.SATURATED)
         return (case.others_take_most or case.top < limits.IDLE) and not full
-    starved = (host.starved or 0.0) >= limits.STARVED and case.never_rests
+    starved = (case.seen.starved or 0.0) >= limits.STARVED and case.never_rests
     return top is None and host.level >= limits.NEAR and starved
 
 
@@ -327,7 +319,7 @@ def host_confidence(case: Case) -> Confidence:
     host = case.host
     if host is None or host.level < limits.SATURATED:
         return "low"
-    known = host.starved is not None and host.starved >= limits.STARVED
+    known = (case.seen.starved or 0.0) >= limits.STARVED
     sure = known and host.level >= limits.CERTAIN and case.others_take_most and case.cpu_explains
     return "high" if sure else "medium"
 
@@ -355,11 +347,12 @@ def offered_confidence(case: Case) -> Confidence:
     return "medium" if grows or case.apart else "low"
 
 
-def latency_bound(case: Case) -> Candidate:
-    """A closed loop whose connections wait for their answers alone."""
-    count = case.seen.offered.connections
-    words = f"offered load, {count} connection{'s' if count != 1 else ''}"
-    return Candidate("offered load", 0.0, words, words)
+def latency_bound(case: Case, place: Candidate | None = None) -> Candidate:
+    """A closed loop whose connections wait for their answers alone, and where these are."""
+    words = f"offered load, {counted(case.seen.offered.connections, 'connection')}"
+    words += "" if place is None else f", whose requests {place.short}"
+    bound = Candidate("offered load", 0.0, words, words)
+    return bound if place is None else replace(bound, deployment=place.deployment, hint=place.hint)
 
 
 def placed(case: Case, candidate: Candidate) -> Candidate:
@@ -380,13 +373,9 @@ def runner_up(case: Case, candidate: Candidate) -> Candidate | None:
     """The next limit: the fullest of all others. On a full host a client that waits for a core
     limits nothing by itself."""
     host = None if candidate.crowded else case.host
-    late = (
-        case.host_is_full
-        and case.client is not None
-        and (case.client.starved or 0) >= limits.STARVED
-    )
+    late = case.host_is_full and (case.seen.client.starved or 0.0) >= limits.STARVED
     client = None if late else case.client
-    others = [*case.server, host, client, case.slots, case.batch, case.queue]
+    others = [*case.server, host, client, case.slots, case.batch]
     left = [one for one in others if one is not None and not _same(one, candidate)]
     return max(left, key=lambda one: min(one.level, 1.0), default=None)
 

@@ -21,7 +21,6 @@ from serve_bench.analysis.verdict.usage import (
     ProcessUse,
     Waits,
     deployment_of,
-    gpus,
     host_use,
     is_named,
     short_name,
@@ -85,7 +84,7 @@ class Evidence:
     front: str | None
     measured: str | None
     slots: int | None
-    slots_at: str | None  # the deployment that has them, of an own app; None: the measured one
+    slots_at: str | None  # the deployment that has them
     slots_words: str
     queue: int | None  # requests that may wait for a slot there; None: any number, or not known
     refused: float  # share of the requests that were rejected, where most failures were that
@@ -136,9 +135,16 @@ def evidence_of(trial: Trial, front: str | None = None) -> Evidence:
     uses = tuple(uses_of(trial.usage))
     deployments = {use.deployment for use in uses if use.deployment is not None}
     first, measured = _places(trial, uses, front)
-    slots, slots_at, slots_words, queue = _slots(trial, uses, measured, first or front)
+    slots, own, slots_words, queue = _slots(trial, uses, measured, first or front)
+    named = (use.deployment for use in uses if own is not None and is_named(use.deployment, own))
     metrics = trial.serve_metrics if trial.serve_metrics.get("status") != "absent" else {}
     offered, ongoing = _offered(trial), metrics.get("levels", {}).get("ongoing")
+    # The share of time in the batch function: batches per second times the mean time of one. Both
+    # means include the warm-up.
+    mean_ns, sizes = mean_forward_ns([trial.forward]), merged([trial], BATCH_SIZE)
+    replicas = sum(use.deployment == measured for use in uses)
+    batches_per_s = offered.rate / (sizes.mean or 1.0) / (replicas or 1)
+    forward = None if mean_ns is None or not replicas else mean_ns / 1e9 * batches_per_s
     failed, ended = trial.counts.failed_total, trial.counts.completed + trial.counts.failed_total
     rejected = trial.counts.failed.get("rejected", 0)
     total, hops = trial.waterfall.get("total"), trial.waterfall.get("hops", {})
@@ -146,19 +152,23 @@ def evidence_of(trial: Trial, front: str | None = None) -> Evidence:
     return Evidence(
         uses=uses,
         host=host_use(trial.usage, uses),
-        gpus=gpus(trial.usage),
+        gpus={
+            gpu["device"]: percent / 100.0
+            for gpu in trial.usage.get("gpus", ())
+            if (percent := gpu.get("use_percent")) is not None
+        },
         client=_client(trial),
         offered=offered,
         front=first,
         measured=measured,
         slots=slots,
-        slots_at=slots_at,
+        slots_at=measured if own is None else next(named, None),
         slots_words=slots_words,
         queue=int(queue) if queue is not None and queue >= 0 else None,  # -1: any number
         refused=rejected / ended if ended and rejected >= WHOLE * failed else 0.0,
         refused_by=tuple(rejections(trial.counts.failed, statuses_of(trial))),
         batches=_batches(trial, metrics, measured),
-        forward=_forward(trial, offered.rate, len([u for u in uses if u.deployment == measured])),
+        forward=forward,
         ongoing=None if ongoing == "stale" else ongoing,
         router_wait_ms=_by_deployment(metrics, "routers", "wait_ms"),
         processing_ms=_by_deployment(metrics, "deployments", "processing_ms"),
@@ -299,15 +309,6 @@ def _batches(trial: Trial, metrics: Mapping[str, Any], measured: str | None) -> 
     )
 
 
-def _forward(trial: Trial, rate: float, replicas: int) -> float | None:
-    """The share of time that each replica was in its batch function: batches per second times the
-    mean time of one. Both means include the warm-up."""
-    mean_ns, sizes = mean_forward_ns([trial.forward]), merged([trial], BATCH_SIZE)
-    if mean_ns is None or not replicas:
-        return None
-    return mean_ns / 1e9 * rate / (sizes.mean or 1.0) / replicas
-
-
 def _partly_seen(trial: Trial) -> Iterator[str]:
     """Processes that started or ended, but for HAProxy: each reload starts a new one,
     harmlessly."""
@@ -332,8 +333,6 @@ def _not_told(
         yield "how many requests the replicas take at once is not known"
     if why := trial.waits.get("why_not"):
         yield f"what requests wait in was not seen: {why}"
-    if trial.serve_metrics.get("status") != "fresh":
-        yield "Serve's own queues were not read"
 
 
 def _by_deployment(metrics: Mapping[str, Any], group: str, name: str) -> dict[str, float]:

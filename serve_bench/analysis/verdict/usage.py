@@ -131,12 +131,6 @@ def host_use(usage: Mapping[str, Any], uses: tuple[ProcessUse, ...]) -> HostUse 
     return HostUse(int(host["cores"]), cpu, steal, cpu - watched, others_words([usage]))
 
 
-def gpus(usage: Mapping[str, Any]) -> dict[int, float]:
-    """The share of time that each GPU was in use, by its number."""
-    shares = {one["device"]: _share(one.get("use_percent")) for one in usage.get("gpus", ())}
-    return {device: share for device, share in shares.items() if share is not None}
-
-
 def _share(percent: float | None) -> float | None:
     return None if percent is None else percent / 100.0
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from serve_bench.analysis.verdict import limits
 from serve_bench.analysis.verdict.candidates import Candidate, slots_candidate
 from serve_bench.analysis.verdict.evidence import Evidence
-from serve_bench.analysis.verdict.usage import ReplicaLook, WaitPlace, Waits, figure, short_name
+from serve_bench.analysis.verdict.usage import WaitPlace, figure, short_name
 from serve_bench.core.figures import counted
 
 HANDLE: Final = "ray.DeploymentResponse"
@@ -22,6 +21,9 @@ HANDLE: Final = "ray.DeploymentResponse"
 
 BATCH: Final = "serve.batch "
 FUTURE: Final = "a future"
+
+IN_THREAD: Final = ("to_thread", "threadpool", "run_sync", "executor")
+"""What is awaited where a thread does the work has one of these in its name."""
 
 
 def blocked_candidate(seen: Evidence) -> Candidate | None:
@@ -53,7 +55,10 @@ def blocked_candidate(seen: Evidence) -> Candidate | None:
 def differing_candidate(seen: Evidence) -> Candidate | None:
     """One replica that answers fewer requests than the others, each in a longer time."""
     for name, replicas in seen.waits.of.items():
-        known = [(one, ms) for one in replicas if (ms := _takes_ms(one, seen.waits.seconds))]
+        # One that had requests and answered none takes at least the time of the looks.
+        longest_ms = 1e3 * (seen.waits.seconds or 0.0)
+        times = [one.mean_ms if one.served else (one.ongoing >= 1) * longest_ms for one in replicas]
+        known = [(one, ms) for one, ms in zip(replicas, times, strict=True) if ms]
         enough = [
             at for at in known if round(at[0].served + at[0].ongoing) >= limits.FEWEST_REQUESTS
         ]
@@ -74,22 +79,6 @@ def differing_candidate(seen: Evidence) -> Candidate | None:
         words, short = _named(seen, name, words), f"slow replica {takes}"
         return Candidate("slow replica", 1.0, words, short, name, pid=slow.pid)
     return None
-
-
-def idle_slow_candidate(seen: Evidence) -> Candidate | None:
-    """A slow replica that does not compute: a computing one is slow because of its core."""
-    slow = differing_candidate(seen)
-    uses = () if slow is None else seen.deployments.get(slow.deployment or "", ())
-    busy = [one.not_idle or one.level for one in uses if slow and one.pid == slow.pid]
-    return None if max(busy, default=0.0) >= limits.NEAR else slow
-
-
-def _takes_ms(one: ReplicaLook, seconds: float | None) -> float | None:
-    """The time of a request in a replica (ms). A replica that had requests and answered none takes
-    at least the time of the looks."""
-    if one.served:
-        return one.mean_ms
-    return 1e3 * seconds if seconds and one.ongoing >= 1 else None
 
 
 def called_candidate(seen: Evidence) -> Candidate | None:
@@ -137,14 +126,12 @@ def place_candidate(seen: Evidence) -> Candidate | None:
         return None
     if at.awaited.startswith(BATCH):
         return _batch(seen, at, leaves[at], share)
-    called = _calls(seen, at.deployment)
-    words = _what(seen, at, leaves[at], _part_of(leaves[at], requests))
+    called, (words, short, pool) = (
+        _calls(seen, at.deployment),
+        _what(seen, at, leaves[at], requests),
+    )
     words = _named(seen, at.deployment, f"{words}, called {called}" if called else words)
-    line = at.line or _in_a_thread(seen, at, leaves[at])
-    short = f"wait at {line}"
-    if line in (None, at.line):
-        short = f"wait {'for' if at.awaited == FUTURE else 'in'} {at.awaited}{_at(at)}"
-    pool, hint = bool(_pools(seen, at)), CALL_HINT if called else ""
+    hint = CALL_HINT if called else ""
     return Candidate("app wait", share, words, short, at.deployment, pool=pool, hint=hint)
 
 
@@ -152,11 +139,11 @@ def call_candidate(seen: Evidence) -> Candidate | None:
     """The line of the app at which most requests wait for calls of another deployment, where they
     are in no line of that: the innermost deployment that calls. It has a hint if a request makes
     several."""
-    caller = _caller(seen)
+    caller, calls = _caller(seen)
     if caller is None:
         return None
     requests = max(_ongoing(seen).values())
-    count = min(requests, _calling(seen, caller.deployment)[caller])
+    count = min(requests, calls)
     behind = [name for name in seen.waits.of if name not in (seen.front, caller.deployment)]
     if len(behind) > 1:  # one line may call any of them
         behind = [name for name in behind if _calls_made(seen, name)[0] >= limits.SEVERAL]
@@ -191,22 +178,19 @@ def _ongoing(seen: Evidence) -> dict[str, float]:
     }
 
 
-def _calling(seen: Evidence, name: str) -> Counter[WaitPlace]:
-    """Where requests of a deployment wait for calls of others."""
-    return _added(
-        {at: n for at, n in replica.places.items() if at.awaited.startswith(HANDLE)}
-        for replica in seen.waits.of.get(name, ())
-    )
-
-
-def _caller(seen: Evidence) -> WaitPlace | None:
+def _caller(seen: Evidence) -> tuple[WaitPlace | None, float]:
     """Where most requests wait for calls of others, in the innermost deployment that has half of
-    all requests there."""
+    all requests there, and how many."""
     within = _ongoing(seen)
-    most = max(within.values(), default=0.0)
-    tops = [calls.most_common(1)[0] for name in within if (calls := _calling(seen, name))]
-    places = [at for at, count in tops if count >= limits.WAIT_SHARE * most > 0]
-    return min(places, key=lambda at: within[at.deployment], default=None)
+    least = limits.WAIT_SHARE * max(within.values(), default=0.0)
+    callers: list[tuple[WaitPlace, float]] = []
+    for replicas in seen.waits.of.values():
+        calls = _added(
+            {at: n for at, n in replica.places.items() if at.awaited.startswith(HANDLE)}
+            for replica in replicas
+        )
+        callers += [top for top in calls.most_common(1) if top[1] >= least > 0]
+    return min(callers, key=lambda top: within[top[0].deployment], default=(None, 0.0))
 
 
 def _calls_made(seen: Evidence, name: str) -> tuple[float, float]:
@@ -220,7 +204,7 @@ def _calls_made(seen: Evidence, name: str) -> tuple[float, float]:
 def _calls(seen: Evidence, name: str) -> str:
     """How requests call a deployment that they call several times, in words; else empty."""
     count, at_once = _calls_made(seen, name)
-    caller = _caller(seen)
+    caller, _ = _caller(seen)
     if count < limits.SEVERAL or caller is None or caller.deployment == name:
         return ""
     how = "in sequence" if at_once <= limits.IN_SEQUENCE else f"{figure(at_once)} at once"
@@ -263,11 +247,16 @@ def _batch(seen: Evidence, at: WaitPlace, count: float, share: float) -> Candida
     held = statistics.fmean(one["held"] for one in every)
     name, short = at.deployment, f"batch function {function}"
     if ended := next((replica["ended"] for replica in every if "ended" in replica), None):
+        where = f" at {at.line}" if at.line else ""
         words = (
-            f"the batch queue of {function}, in which {count:.0f} requests wait{_at(at)}: Serve's "
+            f"the batch queue of {function}, in which {count:.0f} requests wait{where}: Serve's "
             f"loop that makes its batches ended with {ended}"
         )
-        return Candidate("app wait", share, _named(seen, name, words), short, name, hint=BATCH_HINT)
+        hint = (
+            "an error in batch_size_fn ends that loop, and nothing starts it again while the "
+            "replica counts as healthy: catch it there, and restart the replica"
+        )
+        return Candidate("app wait", share, _named(seen, name, words), short, name, hint=hint)
     if waiting >= limits.WAIT_SHARE and waiting > running and held < limits.BATCH_FULL * most:
         words = (
             f"batch wait: batches of {function} wait {figure(1e3 * wait_s)} ms for more, "
@@ -283,85 +272,45 @@ def _batch(seen: Evidence, at: WaitPlace, count: float, share: float) -> Candida
     return Candidate("app wait", share, _named(seen, name, words), short, name)
 
 
-BATCH_HINT: Final = (
-    "an error in batch_size_fn ends that loop, and nothing starts it again while the replica "
-    "counts as healthy: catch it there, and restart the replica"
-)
-
-
-def _at(place: WaitPlace) -> str:
-    return f" at {place.line}" if place.line else ""
-
-
-def _what(seen: Evidence, at: WaitPlace, count: float, who: str) -> str:
-    """What requests (`who`) wait for at a place, in words."""
-    replicas, pools = seen.waits.of[at.deployment], _pools(seen, at)
-    if pools:
-        threads = sum(int(pool["threads"]) for _, pool in pools)
-        inside = _added(one.threads for one in replicas)
-        named = {one: n for one, n in inside.items() if one.awaited in dict(pools)}
-        busy = f" ({max(named, key=lambda place: named[place]).line})" if named else ""
-        pool = f"{threads} thread{'s' if threads > 1 else ''} of a pool{busy}"
-        if count >= limits.FULL_SLOTS * threads:
-            return f"{pool}, for which {who} wait{_at(at)}"
-        return f"{pool}, all in use by {who}{_at(at)}"
-    if line := _in_a_thread(seen, at, count):
-        return f"{line} in a thread, where {who} wait" + (f", from {at.line}" if at.line else "")
-    if at.awaited != FUTURE:
-        return f"{at.awaited}{_at(at)}, where {who} wait"
-    return f"a future{_at(at)}, for which {who} wait{_server(replicas)}"
-
-
-def _in_a_thread(seen: Evidence, at: WaitPlace, count: float) -> str | None:
-    """The line of the app at which most threads are that have the requests of this place, of a sync
-    method, say: what they wait for is this line, which may compute."""
-    if at.awaited == FUTURE or not _for_a_thread(at):
-        return None
-    inside = _added(one.threads for one in seen.waits.of[at.deployment])
-    top = max(inside, key=lambda one: inside[one], default=None)
-    return top.line if top is not None and inside[top] >= limits.WAIT_SHARE * count else None
-
-
-def _pools(seen: Evidence, at: WaitPlace) -> list[tuple[str, Mapping[str, float]]]:
-    """The full pools of threads, if requests wait for a thread at this place."""
-    if not _for_a_thread(at):
-        return []
-    return [
-        (name, pool)
-        for one in seen.waits.of[at.deployment]
+def _what(seen: Evidence, at: WaitPlace, count: float, requests: float) -> tuple[str, str, bool]:
+    """What so many of the requests wait for at a place, in words, long and short; and whether that
+    is a thread of a full pool."""
+    replicas, who = seen.waits.of[at.deployment], _part_of(count, requests)
+    threads, where = _added(one.threads for one in replicas), f" at {at.line}" if at.line else ""
+    future, in_thread = at.awaited == FUTURE, any(word in at.awaited for word in IN_THREAD)
+    short = f"wait {'for' if future else 'in'} {at.awaited}{where}"
+    # Of a sync method, say, the line at which the threads are that have these requests may compute.
+    top = max(threads, key=lambda place: threads[place], default=None)
+    most = in_thread and top is not None and threads[top] >= limits.WAIT_SHARE * count
+    line = top.line if most and top is not None else ""
+    if line and not at.line:
+        short = f"wait at {line}"
+    full = [
+        (name, int(pool["threads"]))
+        for one in replicas
         for name, pool in one.pools.items()
-        if pool["full"] >= limits.NEAR and pool["threads"] >= 1
+        if (future or in_thread) and pool["full"] >= limits.NEAR and pool["threads"] >= 1
     ]
-
-
-def _for_a_thread(at: WaitPlace) -> bool:
-    return at.awaited == FUTURE or any(
-        word in at.awaited for word in ("to_thread", "threadpool", "run_sync", "executor")
-    )
-
-
-def _server(replicas: Sequence[ReplicaLook]) -> str:
-    """A task or thread of the app that is always at one line: it probably sets the future."""
-    tasks, threads = _added(one.own for one in replicas), _added(one.threads for one in replicas)
-    places = {**tasks, **threads}
-    top = max(places, key=lambda one: places[one], default=None)
-    if top is None or places[top] < limits.WAIT_SHARE * len(replicas):
-        return ""
-    return f" while {top.function} is at {top.line}"
-
-
-def alone_words(waits: Waits, more: bool = True) -> str | None:
-    """Whether requests wait for one another, from the time of one alone, in words. `more`: nothing
-    shows that more clients bring no more."""
-    longer = waits.longer
-    if longer is None:
-        return None
-    figures = f"p50 {figure(waits.p50_ms or 0)} ms, alone {figure(waits.alone_ms or 0)}"
-    if longer >= limits.QUEUES:
-        return f"requests wait for one another: {figures}"
-    if longer <= limits.ALIKE and more:
-        return f"a request alone takes as long ({figures}): more clients bring more requests"
-    return figures
+    if full:
+        names, size = {name for name, _ in full}, sum(number for _, number in full)
+        named = [place for place in threads if place.awaited in names]
+        busy = f" ({max(named, key=lambda place: threads[place]).line})" if named else ""
+        words = f"all in use by {who}"
+        if count >= limits.FULL_SLOTS * size:
+            words = f"for which {who} wait"
+        return f"{counted(size, 'thread')} of a pool{busy}, {words}{where}", short, True
+    if line:
+        begun = f", from {at.line}" if at.line else ""
+        return f"{line} in a thread, where {who} wait{begun}", short, False
+    if not future:
+        return f"{at.awaited}{where}, where {who} wait", short, False
+    # A task or thread of the app that is always at one line probably sets the future.
+    places = {**_added(one.own for one in replicas), **threads}
+    setter = max(places, key=lambda place: places[place], default=None)
+    words = f"a future{where}, for which {who} wait"
+    if setter is not None and places[setter] >= limits.WAIT_SHARE * len(replicas):
+        words += f" while {setter.function} is at {setter.line}"
+    return words, short, False
 
 
 def _added(many: Any) -> Counter[Any]:

@@ -25,17 +25,16 @@ ATTRIBUTES: Final = ("run", "ray", "serve_bench")
 def otava_csv(history: History) -> str:
     """A line for each run. Otava takes a value in each cell, so a run without one is left out.
     BadInput where no run has all."""
-    group = _only_group(history)
-    rows = []
+    group, rows = _only_group(history), []
     for number, run in enumerate(group.runs):
-        values = {_name(series): series.points[number].value for series in group.series}
-        about = {"time": run.run.started_at, "run": run.run.id}
+        about: dict[str, Any] = {"time": run.run.started_at, "run": run.run.id}
         about |= {"ray": run.versions.get("ray", ""), "serve_bench": run.run.tool_version}
-        if None not in values.values():
-            rows.append({**about, **values})
+        about |= {_name(series): series.points[number].value for series in group.series}
+        if None not in about.values():
+            rows.append(about)
     if not rows:
         raise BadInput("--format otava: no run has a value of every row: choose one by --row")
-    return csv_of(("time", *ATTRIBUTES, *map(_name, group.series)), rows)
+    return csv_of(tuple(rows[0]), rows)
 
 
 def otava_config(history: History) -> str:
@@ -57,7 +56,8 @@ def bencher_json(history: History) -> str:
         values = {"value": value}
         if point.interval is not None:
             values |= {"lower_value": point.interval.low, "upper_value": point.interval.high}
-        benchmarks.setdefault(_place(series), {})[series.measure.name] = values
+        place, _, metric = _name(series).rpartition("/")
+        benchmarks.setdefault(place, {})[metric] = values
     return json_of(benchmarks)
 
 
@@ -110,11 +110,7 @@ def _newest(history: History) -> Iterator[tuple[Series, HistoryPoint, float]]:
             yield series, series.points[-1], value
 
 
-def _place(series: Series) -> str:
-    """`default/bs1-ongoing1-rep1/100 connections (raw)`."""
-    return f"{series.variant}/{cell_slug(series.cell)}/{series.row} ({series.client})"
-
-
 def _name(series: Series) -> str:
-    """The same with the metric behind it."""
-    return f"{_place(series)}/{series.measure.name}"
+    """`default/bs1-ongoing1-rep1/100 connections (raw)/throughput`."""
+    place = f"{series.variant}/{cell_slug(series.cell)}/{series.row} ({series.client})"
+    return f"{place}/{series.measure.name}"

@@ -5,23 +5,22 @@ What holds for all groups of runs (runs that were passed over) stands in the fir
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
 from serve_bench.analysis.comparing.match import few
-from serve_bench.analysis.history import Group, History, Series
-from serve_bench.core.figures import percent
+from serve_bench.analysis.history import Group, History
 from serve_bench.core.result import cell_slug
-from serve_bench.view.about_run import command_line
 from serve_bench.view.blocks import in_parts, section
 from serve_bench.view.comparison import (
     METRICS,
     comparison_document,
     comparison_json,
     interval_value,
-    map_value,
+    scale_value,
 )
 from serve_bench.view.csv import pick, run_json
 from serve_bench.view.document import (
@@ -56,10 +55,11 @@ def documents(history: History) -> Iterator[Document]:
     passed = [run for run in history.passed if not run.late]
     lines = tuple(f"{run.where}: {run.why.removeprefix(f'{run.where}: ')}" for run in passed)
     skipped = [Prose(lines, "quiet", listed=True)] if lines else []
+    late = (Finding(text, "not judged", "doubt") for text in late_runs(history))
     yield replace(
         first,
         findings=(*sentences(overview), *first.findings),
-        doubts=(*_not_judged(late_runs(history)), *first.doubts),
+        doubts=(*late, *first.doubts),
         sections=(*first.sections, *section("passed-over", "Skipped runs", skipped)),
     )
     yield from others
@@ -70,27 +70,18 @@ def late_runs(history: History) -> list[str]:
     return [f"{run.where}: newer, and passed over: {run.why}" for run in history.passed if run.late]
 
 
-def _not_judged(texts: Sequence[str]) -> Iterator[Finding]:
-    return (Finding(text, "not judged", "doubt") for text in texts)
-
-
 def _document(history: History, group: Group) -> Document:
-    compared, rows, times = comparison_document(group.comparison), series_rows(group), _times(group)
+    compared, rows = comparison_document(group.comparison), [*series_rows(group)]
     shown = [row for row in rows if row.dims["number"] >= len(group.runs) - group.before]
-    request = (
-        ("begun", f"{times[0]} to {times[-1]} (UTC)"),
-        ("gate", ", ".join(history.metrics)),
-        ("threshold", percent(history.threshold)),
-        ("runs", f"{history.total} found, {len(group.runs)} in this history"),
-        ("newest run as typed", command_line(group.newest)),
-        *([("by force", "runs of unlike hosts are in one history")] if history.forced else []),
-    )
-    charts = Charts(partial(_charts, group, rows))
+    request = [("runs", f"{history.total} found, {len(group.runs)} in this history")]
+    request += [("by force", "runs of unlike hosts are in one history")] if history.forced else []
+    charts = Charts(partial(_charts, rows))
+    gaps = (Finding(text, "not judged", "doubt") for text in group.gaps)
     return replace(
         compared,
         title=f"{group.name} over {len(group.runs)} runs",
-        run=Facts(request),
-        doubts=(*_not_judged(group.gaps), *compared.doubts, *sentences(group.notes, "doubt")),
+        run=Facts((*request, *compared.run.pairs[1:])),  # A is several runs
+        doubts=(*gaps, *compared.doubts, *sentences(group.notes, "doubt")),
         sections=(
             compared.sections[0],
             Section("runs-over-time", "Runs over time", (charts,)),
@@ -101,61 +92,57 @@ def _document(history: History, group: Group) -> Document:
     )
 
 
-def _times(group: Group) -> list[str]:
-    """When the runs began (UTC), in minutes if that tells them apart: `2026-01-02 03:04`."""
+def series_rows(group: Group) -> Iterator[ViewRow]:
+    """Each row in each run, metric by metric; as a ratio to its first value too. It is named by
+    when the run began (UTC), in minutes if that tells them apart: `2026-01-02 03:04`."""
     times = [run.run.started_at.replace("T", " ") for run in group.runs]
-    apart = len({time[:16] for time in times}) == len(times)
-    return [time[: 16 if apart else 19] for time in times]
+    digits = 16 if len({time[:16] for time in times}) == len(times) else 19
+    variants = {series.variant for series in group.series}
+    slugs = {cell_slug(series.cell) for series in group.series}
+    for series in group.series:
+        figure, title = FIGURES[METRICS[series.measure.name]], f"{series.row} ({series.client})"
+        shown = f"{figure.title} {figure.shown}".removeprefix("throughput ")
+        words = [series.variant] if len(variants) > 1 else []
+        words += [cell_slug(series.cell)] if len(slugs) > 1 else []
+        first = next(point.value for point in series.points if point.value is not None)
+        for number, (run, point) in enumerate(zip(group.runs, series.points, strict=True), 1):
+            dims: dict[str, Any] = {"variant": series.variant, **series.cell}
+            dims |= pick(series, "row", "client") | {
+                "cell": cell_title(series.cell),
+                "title": title,
+            }
+            dims |= {"metric": series.measure.name, "figure": figure.name, "run": run.run.id}
+            dims |= {"number": number, "launches": point.launches}
+            dims["changed"] = "invalid" if point.invalid else ", ".join(few(run.changed))
+            values: dict[str, Value] = {}
+            if point.value is not None:
+                values[figure.name] = value = interval_value(point.interval, point.value)
+                values["of_first"] = scale_value(value, 1 / first)
+            yield ViewRow(
+                dims,
+                values,
+                times[number - 1][:digits],
+                group=", ".join((*words, title, shown)),
+                tones={"changed": "bad"} if point.invalid else {},
+            )
 
 
-def series_rows(group: Group) -> list[ViewRow]:
-    """Each row in each run, metric by metric; as a ratio to its first value too."""
-    times = _times(group)
-    return [row for series in group.series for row in _series_rows(group, series, times)]
-
-
-def _series_rows(group: Group, series: Series, times: Sequence[str]) -> Iterator[ViewRow]:
-    figure = FIGURES[METRICS[series.measure.name]]
-    title, slug = f"{series.row} ({series.client})", cell_slug(series.cell)
-    about: dict[str, Any] = {"variant": series.variant, **series.cell}
-    about |= pick(series, "row", "client") | {"metric": series.measure.name, "figure": figure.name}
-    about |= {"cell": cell_title(series.cell), "title": title}
-    shown = f"{figure.title} {figure.shown}".removeprefix("throughput ")
-    group_words = [series.variant] if len({other.variant for other in group.series}) > 1 else []
-    group_words += [slug] if len({cell_slug(other.cell) for other in group.series}) > 1 else []
-    first = next(point.value for point in series.points if point.value is not None)
-    for number, (run, point) in enumerate(zip(group.runs, series.points, strict=True), 1):
-        values: dict[str, Value] = {}
-        if point.value is not None:
-            values[figure.name] = value = interval_value(point.interval, point.value)
-            values["of_first"] = map_value(value, lambda end: end / first)
-        changed = "invalid" if point.invalid else ", ".join(few(run.changed))
-        dims = {"run": run.run.id, "number": number, "launches": point.launches}
-        yield ViewRow(
-            {**about, **dims, "changed": changed},
-            values,
-            times[number - 1],
-            group=", ".join((*group_words, title, shown)),
-            tones={"changed": "bad"} if point.invalid else {},
-        )
-
-
-def _charts(group: Group, rows: Sequence[ViewRow]) -> Iterator[Chart]:
+def _charts(rows: Sequence[ViewRow]) -> Iterator[Chart]:
     """Charts of each cell and metric as ratios to the first run: on one axis with values a change
     of the smaller would not be seen. Runs by number, since nights are not evenly apart."""
-    charts: dict[str, dict[str, list[ViewRow]]] = {}
+    charts = defaultdict[str, dict[str, list[ViewRow]]](dict)
     for row in rows:
         about = f"{row.dims['variant']}, {row.dims['cell']}: {FIGURES[row.dims['figure']].title}"
-        charts.setdefault(about, {}).setdefault(row.dims["title"], []).append(row)
-    times = _times(group)
+        charts[about].setdefault(row.dims["title"], []).append(row)
+    ends = [f"run {row.dims['number']}: {row.name}" for row in (*rows[:1], *rows[-1:])]
     for about, lines in charts.items():
         for suffix, part in in_parts(lines):
             yield from line_chart(
                 f"{about} to that of the first run{suffix}",
                 [row for line in part.values() for row in line],
                 *("number", ("of_first",), "title"),
-                caption=f"The axis is near the runs, not from 0. Run 1: {times[0]}, run "
-                f"{len(times)}: {times[-1]} (UTC); bars are 95 % intervals over launches.",
+                caption=f"The axis is near the runs, not from 0; {', '.join(ends)} (UTC). Bars are "
+                "95 % intervals over launches.",
                 x_name="run, in order of time",
                 log_x=False,
                 log_y=True,
@@ -171,19 +158,20 @@ def history_json(history: History) -> dict[str, Any]:
         "forced": history.forced,
         "found": history.total,
         "passed_over": [vars(run) for run in history.passed],
-        "groups": [_group_json(group) for group in history.groups],
-    }
-
-
-def _group_json(group: Group) -> dict[str, Any]:
-    compared = comparison_json(group.comparison)
-    runs = [run_json(run.run, run.where) | pick(run, "versions", "changed") for run in group.runs]
-    return compared | {
-        "name": group.name,
-        "command": group.newest.command,
-        "suite": group.newest.suite.get("name"),
-        "runs": runs,
-        "rows": [row_json(row) for row in series_rows(group)],
-        "not_judged": list(group.gaps),
-        "warnings": [*compared["warnings"], *group.notes],
+        "groups": [
+            comparison_json(group.comparison)
+            | {
+                "name": group.name,
+                "command": group.newest.command,
+                "suite": group.newest.suite.get("name"),
+                "runs": [
+                    run_json(run.run, run.where) | pick(run, "versions", "changed")
+                    for run in group.runs
+                ],
+                "rows": [row_json(row) for row in series_rows(group)],
+                "not_judged": list(group.gaps),
+                "warnings": [*group.comparison.warnings, *group.notes],
+            }
+            for group in history.groups
+        ],
     }

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from serve_bench.analysis.checks import Warning, checks
 from serve_bench.analysis.comparing import Match, judged_rows
@@ -27,9 +27,9 @@ from serve_bench.view.comparison import (
     METRICS,
     bare_loads,
     compare_rows,
-    map_value,
     mean_value,
     ratio_chart,
+    scale_value,
 )
 from serve_bench.view.document import Charts, Finding, ReportOptions, Section
 from serve_bench.view.figures import Value, declare, known_values
@@ -37,12 +37,6 @@ from serve_bench.view.frame import Field, TableSpec, ViewRow, make_table, make_t
 from serve_bench.view.lens import Lens, View
 from serve_bench.view.rows import Page
 from serve_bench.view.verdict_words import make_finding
-
-GATE: Final = ("throughput",)
-"""What verdicts are on; the other metrics are judged among themselves."""
-
-MOST_TILES: Final = 3
-"""Layers whose share of the first is seen first: the last ones."""
 
 ROLES: Final = ("uvicorn", "haproxy", "proxy", "fallback_proxy", "replica")
 """Processes on a request's way, in the order of tables."""
@@ -125,7 +119,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
         ],
         charts=[Section("chart", "Shares with their intervals", (draw,))],
         facts=[("left out", "; ".join(suite.left_out))] if suite.left_out else [],
-        tiles=[tile for row in rates for tile in make_tiles(row, ("b_over_a",))][-MOST_TILES:],
+        tiles=[tile for row in rates for tile in make_tiles(row, ("b_over_a",))][-3:],
         notes=(),
     )
 
@@ -157,29 +151,24 @@ def _layer_rows(result: Result, suite: TaxSuite, warnings: Warnings) -> Iterator
 def _cpu_values(layer: Layer, side: SideRow) -> dict[str, Value]:
     """CPU by role for a request, and what the processes use without any load."""
     slices = [trial.client.get(SLICES) or {} for trial in side.trials if trial.counts.completed]
+    cpu, idle = defaultdict[str, float](float), defaultdict[str, float](float)
     try:
         requests = sum(int(part.get("requests") or 0) for part in slices)
-        seconds, idle = (_add_up(slices, name) for name in ("cpu_s", "idle_cores"))
+        for total, name in ((cpu, "cpu_s"), (idle, "idle_cores")):
+            for part in slices:
+                for role, spent in (part.get(name) or {}).items():
+                    total[role] += float(spent)
         wholes = [float(part["idle_all_cores"]) for part in slices if "idle_all_cores" in part]
-        if not all(map(math.isfinite, (*seconds.values(), *idle.values(), *wholes))):
+        if not all(map(math.isfinite, (*cpu.values(), *idle.values(), *wholes))):
             raise ValueError("not a number")
     except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
         raise FormatError(f"{layer.name}: its CPU by process cannot be read: {error!r}") from None
-    cpu = {role: 1e6 * spent / requests for role, spent in seconds.items()} if requests > 0 else {}
-    cpu |= {"all": sum(cpu.values())} if cpu else {}
-    quiet = {role: 100.0 * cores / len(slices) for role, cores in idle.items()}
-    quiet |= {"way": sum(quiet.values())} if quiet else {}
-    quiet |= {"all": 100.0 * sum(wholes) / len(wholes)} if wholes else {}
-    shares = {f"way_cpu.{role}": used for role, used in cpu.items()}
-    return known_values(**shares, **{f"idle_cpu.{role}": used for role, used in quiet.items()})
-
-
-def _add_up(slices: Sequence[Mapping[str, Any]], name: str) -> dict[str, float]:
-    total: dict[str, float] = defaultdict(float)
-    for part in slices:
-        for role, spent in (part.get(name) or {}).items():
-            total[role] += float(spent)
-    return total
+    used = {f"way_cpu.{role}": 1e6 * spent / (requests or math.inf) for role, spent in cpu.items()}
+    used |= {"way_cpu.all": sum(used.values())} if cpu else {}
+    quiet = {f"idle_cpu.{role}": 100.0 * cores / len(slices) for role, cores in idle.items()}
+    quiet |= {"idle_cpu.way": sum(quiet.values())} if idle else {}
+    quiet |= {"idle_cpu.all": 100.0 * sum(wholes) / len(wholes)} if wholes else {}
+    return known_values(**(used if requests > 0 else {}), **quiet)
 
 
 def _compare(
@@ -193,11 +182,15 @@ def _compare(
     to latency and CPU. `base`: what the other is, `first` or `before`."""
     matches = [Match(a, b, (warnings, warnings), pairs=True) for (a, _), (b, _) in pairs]
     threshold = suite.versus.threshold
-    verdicts = judged_rows(matches, threshold, GATE, {})
+    verdicts = judged_rows(matches, threshold, (MAIN,), {})
     for ((_, a), (_, b)), judged in zip(pairs, verdicts, strict=True):
         first, second = (About(layer.name, layer.dims["layer"], run, ()) for layer in (a, b))
-        rows = compare_rows(Comparing("versus", (first, second), (judged,), threshold, GATE))
-        added = {f"{row.dims['metric']}_added": value for row in rows for value in _added(row)}
+        rows = [*compare_rows(Comparing("versus", (first, second), (judged,), threshold, (MAIN,)))]
+        added = {}
+        for row in rows:  # what B adds to A, in the unit of the metric: A times the ratio less 1
+            ratio, of_a = row.values.get("b_over_a"), row.value(f"{row.dims['figure']}.A") or 0.0
+            if row.dims["metric"] in ("p50", "cpu") and ratio is not None:
+                added[f"{row.dims['metric']}_added"] = scale_value(ratio, of_a, -of_a)
         title = f"{b.name}, {b.group}" if len(suite.versus.rows) > 1 else b.name
         about = {"title": title, "layer": b.dims["layer"], "row": b.group, "with": base}
         for row in rows:
@@ -206,25 +199,14 @@ def _compare(
             yield replace(row, dims=dims, values=values, name=b.name, group=b.group, warnings=())
 
 
-def _added(row: ViewRow) -> Iterator[Value]:
-    """What B adds to A, in the unit of the metric: A times the ratio less 1."""
-    a, ratio = row.value(f"{row.dims['figure']}.A"), row.values.get("b_over_a")
-    if row.dims["metric"] in ("p50", "cpu") and a is not None and ratio is not None:
-        yield map_value(ratio, lambda end: a * (end - 1))
-
-
 def _findings(
     by_row: Sequence[Sequence[Layered]], rates: Sequence[ViewRow], steps: Sequence[ViewRow]
 ) -> Iterator[str]:
     """What the default and the optimized Serve cost in each row, then the largest step of all."""
-    for layers in by_row:
-        base = layers[0][1]
+    for base in (layers[0][1] for layers in by_row):
         about = f"{base.group}: " if len(by_row) > 1 else ""
-        costs = {
-            row.dims["layer"]: f"{row.name} {_cost_words(row.values['b_over_a'])}"
-            for row in rates
-            if row.group == base.group
-        }
+        of_row = [row for row in rates if row.group == base.group]
+        costs = {row.dims["layer"]: f"{row.name} {_cost_words(row)}" for row in of_row}
         texts = [costs[name] for name in ("default", "optimized") if name in costs]
         if texts:
             yield f"{about}{' and '.join(texts)} of the requests/s of {base.name}"
@@ -233,17 +215,17 @@ def _findings(
     compared = [row for row in steps if "b_over_a" in row.values]
     step = min(compared, key=lambda row: row.values["b_over_a"].value, default=None)
     if step is not None and step.values["b_over_a"].value < 1:
-        words = _cost_words(step.values["b_over_a"])
-        yield f"the largest step is {step.dims['title']}, after {step.dims['a']}: it {words}"
+        words = f"after {step.dims['a']}: it {_cost_words(step)}"
+        yield f"the largest step is {step.dims['title']}, {words}"
 
 
-def _cost_words(ratio: Value) -> str:
+def _cost_words(row: ViewRow) -> str:
     """`costs 87 % (86 to 88 %)`, with the 95 % interval; `gains 20 %`."""
+    ratio = row.values["b_over_a"]
     sign, verb = (1, "costs") if ratio.value < 1 else (-1, "gains")
-    ends = [sign * (1 - end) for end in (ratio.low, ratio.high) if end is not None]
-    interval = " to ".join(f"{100 * end:.3g}" for end in sorted(ends))
-    words = f"{verb} {percent(sign * (1 - ratio.value))}"
-    return f"{words} ({interval} %)" if len(ends) > 1 else words
+    ends = sorted(100 * sign * (1 - end) for end in (ratio.low, ratio.high) if end is not None)
+    interval = f" ({ends[0]:.3g} to {ends[1]:.3g} %)" if len(ends) > 1 else ""
+    return f"{verb} {percent(sign * (1 - ratio.value))}{interval}"
 
 
 LENS: Final = Lens(build, usage_of=lambda trial: {})

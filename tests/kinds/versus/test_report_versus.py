@@ -37,12 +37,13 @@ def test_a_comparison_fits_a_screen() -> None:
 
 def test_the_floor_raises_thresholds_and_is_said() -> None:
     noise = of_versus(versus_result({ROW: rates(580.0, 580.0, wobble=15.0)}, labels=TWINS))
-    found = of_versus(versus_result({ROW: rates(580.0, 520.0)}), noise=noise)
-    raised = floors_of(noise)["throughput"]
+    floors, run = floors_of(noise), noise.sides[0].run.id
+    found = of_versus(versus_result({ROW: rates(580.0, 520.0)}, floors=floors, noise=run))
+    raised = floors["throughput"]
     assert raised > 0.1
     assert view_comparison(found).comparisons[0].value("alarm_threshold") == raised
     text = " ".join(render_comparing(found).split())
-    assert f"Noise floor of run {noise.sides[0].run.id}: throughput {100 * raised:.3g} %" in text
+    assert f"Noise floor of run {run}: throughput {100 * raised:.3g} %" in text
 
 
 def test_commit_sources_and_packages_of_each_side_and_what_differs_are_said() -> None:
