@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise, takewhile
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from serve_bench.analysis.capacity.launch import Requests
 from serve_bench.core.errors import FormatError
@@ -482,8 +482,7 @@ AFTER_S: Final = 0.2
 """A process is read five times a second: so late its end may be seen."""
 
 
-@dataclass(frozen=True)
-class CourseEvent:
+class CourseEvent(NamedTuple):
     """What happened, and when: `replica started`, `replica ready`, `HAProxy reloaded`..."""
 
     at_s: float
@@ -494,46 +493,38 @@ class CourseEvent:
 def events_of(course: JsonObject) -> list[CourseEvent]:
     """What happened while the load ran, in order: faults, replicas that came, were ready and went,
     proxies that did, reloads of HAProxy."""
-    events = []
+    events: list[tuple[float | None, str, str]] = []
     killed = set()
-    for one in course.get("faults") or ():
-        if one.get("at_s") is None:
+    for fault in course.get("faults") or ():
+        if fault.get("at_s") is None:
             continue
-        what = str(one["fault"]).partition("@")[0].replace(":", " ")
-        events.append(CourseEvent(float(one["at_s"]), what, _pid(one.get("pid"))))
-        if one.get("done_s") is not None:
-            done = "deploy in force" if one.get("pid") is None else "goes on"
-            events.append(CourseEvent(float(one["done_s"]), done, _pid(one.get("pid"))))
-        if one.get("pid") is not None and str(one["fault"]).startswith("kill"):
-            killed.add(one["pid"])
+        pid, what = fault.get("pid"), str(fault["fault"]).partition("@")[0].replace(":", " ")
+        done, who = ("deploy in force", "") if pid is None else ("goes on", str(pid))
+        events += [(fault["at_s"], what, who), (fault.get("done_s"), done, who)]
+        killed |= {pid} if what.startswith("kill") else set()
     ready: set[int] = set()
-    for number, one in enumerate(course.get("changes") or ()):
-        pids = set(one.get("pids") or ())
-        if number and float(one["at_s"]) > 0:
-            name = str(one["deployment"]).partition(":")[2]
-            for pid in sorted(pids - ready):
-                events.append(CourseEvent(float(one["at_s"]), "replica ready", f"{name} {pid}"))
+    for number, change in enumerate(course.get("changes") or ()):
+        pids = set(change.get("pids") or ())
+        name = str(change["deployment"]).partition(":")[2]
+        if number and float(change["at_s"]) > 0:
+            came = sorted(pids - ready)
+            events += [(change["at_s"], "replica ready", f"{name} {pid}") for pid in came]
         ready |= pids
-    lines = replica_lines(course)
-    every = all_replicas(lines)
-    for one in course.get("lives") or ():
-        role, born, died, who = str(one["role"]), one["from_s"], one["to_s"], str(one["pid"])
-        if role == "haproxy" and born is not None:
-            events.append(CourseEvent(float(born), "HAProxy reloaded", who))
-        if role == "haproxy" and died is not None:
-            word = "killed" if one["pid"] in killed else "before a reload ended"
-            events.append(CourseEvent(float(died), f"HAProxy {word}", who))
-        if role not in (REPLICA, "proxy", "controller"):
+    every = all_replicas(replica_lines(course))
+    for life in course.get("lives") or ():
+        role, died, who = str(life["role"]), life["to_s"], str(life["pid"])
+        begun, ended = f"{role} started", f"{role} ended"
+        if role == "haproxy":
+            role, begun, ended = "HAProxy", "HAProxy reloaded", "HAProxy before a reload ended"
+        elif role == REPLICA:
+            who = f"{str(life['title']).rpartition(':')[2]} {who}"
+            if died is not None and _taken_away(every, float(died)):
+                ended = "replica stopped"
+        elif role not in ("proxy", "controller"):
             continue
-        if role == REPLICA:
-            who = f"{str(one['title']).rpartition(':')[2]} {who}"
-        if born is not None:
-            events.append(CourseEvent(float(born), f"{role} started", who))
-        if died is not None:
-            drained = role == REPLICA and _taken_away(every, float(died))
-            word = "killed" if one["pid"] in killed else "stopped" if drained else "ended"
-            events.append(CourseEvent(float(died), f"{role} {word}", who))
-    return sorted(events, key=lambda event: (event.at_s, event.what, event.who))
+        ended = f"{role} killed" if life["pid"] in killed else ended
+        events += [(life["from_s"], begun, who), (died, ended, who)]
+    return sorted(CourseEvent(float(at), *words) for at, *words in events if at is not None)
 
 
 def _taken_away(every: ReplicaLine, died_s: float) -> bool:
@@ -541,7 +532,3 @@ def _taken_away(every: ReplicaLine, died_s: float) -> bool:
     states = every.between(died_s - 1.0, died_s + 1.0)
     wanted = [one.wanted for one in states if one.wanted is not None]
     return any(one.draining for one in states) or any(b < a for a, b in pairwise(wanted))
-
-
-def _pid(pid: object) -> str:
-    return "" if pid is None else str(pid)

@@ -29,6 +29,9 @@ LEAST_RAN: Final = 0.02
 LEAST_OF_BUSIEST: Final = 0.1
 """A thread counts as waiting below 2 % of the time on a CPU, and a tenth of the busiest thread."""
 
+LEAST_POINTS: Final = 1.0
+"""A change of a share below 1 point is not listed."""
+
 NO_FRAME: Final = "no Python frame"
 """The frame of a stack that py-spy writes without frames: of a C or C++ thread known to Python."""
 MOST_DIGITS: Final = 15
@@ -183,16 +186,19 @@ class FunctionChange:
         return self.self_b - self.self_a
 
 
-def changes(a: Stacks, b: Stacks, least_points: float = 0.5) -> list[FunctionChange]:
-    """Functions whose own share changed by at least `least_points`, the largest change first."""
-    (own_a, within_a), (own_b, within_b) = _self_and_total(a), _self_and_total(b)
-    all_a, all_b = total(a) or 1, total(b) or 1
-    every = [
-        FunctionChange(name, 100.0 * own_a[name] / all_a, 100.0 * own_b[name] / all_b)
-        for name in within_a.keys() | within_b.keys()
-    ]
-    kept = [change for change in every if abs(change.self_change) >= least_points]
-    return sorted(kept, key=lambda change: (-abs(change.self_change), change.name))
+def changes(a: Stacks, b: Stacks) -> list[FunctionChange]:
+    """Functions whose own share changed by LEAST_POINTS and by more than twice the error of
+    sampling, the largest change first."""
+    own_a, own_b = _self_and_total(a)[0], _self_and_total(b)[0]
+    all_a, all_b = total(a), total(b)
+    found = []
+    for name in own_a.keys() | own_b.keys():
+        shares = 100.0 * own_a[name] / (all_a or 1), 100.0 * own_b[name] / (all_b or 1)
+        change = FunctionChange(name, *shares)
+        noise = noise_points(shares[0], all_a) + noise_points(shares[1], all_b)
+        if abs(change.self_change) > noise and abs(change.self_change) >= LEAST_POINTS:
+            found.append(change)
+    return sorted(found, key=lambda change: (-abs(change.self_change), change.name))
 
 
 def noise_points(share_percent: float, samples: int) -> float:

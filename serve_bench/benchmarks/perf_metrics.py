@@ -25,7 +25,6 @@ from serve_bench.view.csv import json_of
 from serve_bench.view.document import ReportOptions
 from serve_bench.view.figures import scale
 from serve_bench.view.lens import look
-from serve_bench.view.streams import EVENTS
 
 Metric = tuple[str, float, str]
 """Name, value and type; a value that is known to be higher is a LowerBound."""
@@ -109,7 +108,7 @@ def _as_in_ray(line: Line, places: Sequence[PlacedRow], several: bool) -> Iterat
     """The figures of a row by the names of Ray's benchmark, times in ms."""
     before = f"{line.variant}_" if several else ""
     for names in (place.metrics for place in places if place.holds(line.row.label, line.cell)):
-        for name, metric, end in ((names.rate, MAIN, "rps"), (names.events, EVENTS, "tps")):
+        for name, metric, end in ((names.rate, MAIN, "rps"), (names.events, "events", "tps")):
             spread = line.spreads.get(metric) if name else None
             if spread is not None:
                 yield f"{before}{name}_avg_{end}", spread.mean, "THROUGHPUT"

@@ -114,10 +114,10 @@ class ReportRequest:
 
             write_output(self.perf_metrics, perf_metrics(result))
         if self.trace_out is not None:
-            from serve_bench.view.trace_files import trace_text, traced_trials
+            from serve_bench.view.trace_files import trace_text
 
-            if traced_trials(result):
-                write_output(self.trace_out, trace_text(result))
+            if text := trace_text(result):
+                write_output(self.trace_out, text)
             else:
                 print_note("note: --trace-out: the records have no traced request")
 

@@ -11,13 +11,12 @@ from typing import Final
 
 from serve_bench.analysis.stacks import (
     IDLE,
-    FunctionChange,
+    LEAST_POINTS,
     LayerRules,
     Stacks,
     by_function,
     changes,
     layers,
-    noise_points,
     split_frame,
     top_functions,
     total,
@@ -26,9 +25,6 @@ from serve_bench.analysis.stacks import (
 from serve_bench.core.errors import visible
 
 TOP: Final = 15
-LEAST_POINTS: Final = 1.0
-"""A change of a share below 1 point is not listed."""
-
 NAME: Final = 50
 """Characters of a name."""
 
@@ -71,16 +67,6 @@ def profile_text(reading: Reading, rules: LayerRules) -> str:
     return "\n".join(lines) + "\n"
 
 
-def find_changes(a: Reading, b: Reading) -> list[FunctionChange]:
-    """Changes above LEAST_POINTS that are also above twice the error of sampling."""
-    return [
-        change
-        for change in changes(a.counted, b.counted, LEAST_POINTS)
-        if abs(change.self_change)
-        > noise_points(change.self_a, a.samples) + noise_points(change.self_b, b.samples)
-    ]
-
-
 def difference_text(a: Reading, b: Reading, rules: LayerRules) -> str:
     """Layers, and functions that grew and that shrank, in percent of the samples of each."""
     lines = [f"A {a.about}", f"B {b.about}", _line("layer", "A %", "B %", "change")]
@@ -88,8 +74,9 @@ def difference_text(a: Reading, b: Reading, rules: LayerRules) -> str:
     for name in {**in_a, **in_b}:
         shares = in_a.get(name, 0.0), in_b.get(name, 0.0)
         lines.append(_line(name, *shares, f"{shares[1] - shares[0]:+.1f}"))
+    every = changes(a.counted, b.counted)
     for title, sign in (("grew", 1), ("shrank", -1)):
-        found = [change for change in find_changes(a, b) if sign * change.self_change > 0]
+        found = [change for change in every if sign * change.self_change > 0]
         head = f"{title}: no function by more than {LEAST_POINTS:g} point and the sampling error"
         lines.append(_line(f"{title} (self)", "A %", "B %", "change") if found else head)
         for change in found[:TOP]:

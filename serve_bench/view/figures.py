@@ -248,11 +248,17 @@ _NAMES: Final = {"p99_9": "p99.9", "mean": "mean", "count": "values"}
 TIMES: Final = tuple(dict.fromkeys((*_TIMES, *HISTOGRAMS, *STREAM_TIMES)))
 """What is kept as a histogram: `latency` has `latency_p50` and further statistics."""
 
+
+def name_time(metric: str) -> str:
+    """How a time is called: TTFB, TTFT and ITL are short names of the field."""
+    return metric.upper() if metric in STREAM_TIMES else metric.replace("_", " ")
+
+
 for _metric in TIMES:
     for _statistic in STATISTICS:
         _title = _NAMES.get(_statistic, _statistic)
         _whole = _statistic == "count" or (_metric == BATCH_SIZE and _statistic != "mean")
-        _upper = _metric.upper() if _metric in STREAM_TIMES else _metric.replace("_", " ")
+        _upper = name_time(_metric)
         declare(
             f"{_metric}_{_statistic}",
             "1" if _statistic == "count" else "requests" if _metric == BATCH_SIZE else "ns",

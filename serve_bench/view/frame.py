@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from serve_bench.analysis.statistics import MAIN, LowerBound
+from serve_bench.analysis.statistics import LATENCY, MAIN, LowerBound
 from serve_bench.core.result import Trial
 from serve_bench.view.charts import Chart, Dots, LinePoint, Mark, Point, ladder
 from serve_bench.view.csv import pick
@@ -28,8 +28,6 @@ from serve_bench.view.document import (
 )
 from serve_bench.view.figures import FIGURES, ROW_FIGURES, Value, compute_values, find_figure, scale
 from serve_bench.view.rows import Entry, Page
-from serve_bench.view.streams import json_counts
-from serve_bench.view.streams import words as words_of_streams
 
 
 @dataclass(frozen=True)
@@ -87,12 +85,15 @@ def make_rows(page: Page, figures: Sequence[str]) -> list[ViewRow]:
 
 
 def describe_figures(row: ViewRow) -> str:
-    """`889.0 ± 14.0 requests/s, p50 8.55 ms, p99 10.7 ms`, as far as they are known."""
-    words = [f"{row.text('throughput')} requests/s"]
-    for share in ("p50", "p99"):
-        if f"latency_{share}" in row.values:
-            words.append(f"{share} {row.text(f'latency_{share}')} ms")
-    return ", ".join(words) + ("" if row.entry is None else words_of_streams(row.entry))
+    """`889.0 ± 14.0 requests/s, p50 8.55 ms, p99 10.7 ms`, as far as they are known; of streams
+    also `740.0 events/s, TTFT p50 5.21 ms, TTFT p99 6.33 ms` and the same of ITL."""
+    words = [f"{row.text(MAIN)} requests/s"]
+    words += [f"{row.text('events')} events/s"] if "events" in row.values else []
+    for time in (LATENCY, "ttft", "itl"):
+        for name in (f"{time}_p50", f"{time}_p99"):
+            if name in row.values:
+                words.append(f"{FIGURES[name].title} {row.text(name)} ms")
+    return ", ".join(words)
 
 
 LEADING: Final = (MAIN, "latency_p99")
@@ -194,6 +195,16 @@ class TableSpec:
     notes: tuple[str, ...] = ()
 
 
+def make_spec(
+    caption: str, names: str, details: str = "", row: str = "", notes: tuple[str, ...] = ()
+) -> TableSpec:
+    """A table with columns of these names, those that are details last. `row`: the title of the
+    names of the rows, where they stand first."""
+    first = [Field("name", row)] if row else []
+    hidden = (Field(name, detail=True) for name in details.split())
+    return TableSpec(caption, (*first, *map(Field, names.split()), *hidden), notes)
+
+
 def make_table(spec: TableSpec, rows: Sequence[ViewRow], bare: bool = False) -> Table:
     """A table without the columns that hold nothing. What is missing of a row stands in place of
     its first figure. `bare`: without what is said of each row."""
@@ -212,21 +223,6 @@ def make_table(spec: TableSpec, rows: Sequence[ViewRow], bare: bool = False) -> 
     )
     heads = tuple(item.column(rows) for item, _ in kept)
     return Table(spec.caption, heads, tuple(lines), spec.notes)
-
-
-def launch_table(caption: str, rows: Sequence[ViewRow], figure: str) -> Table:
-    """A figure in each launch: a row for each row, a column for each launch."""
-    launches = list(dict.fromkeys(number for row in rows for number in row.values[figure].launches))
-    shown = FIGURES[figure].shown
-
-    def cell(row: ViewRow, number: int) -> Cell:
-        value = row.values[figure].launches.get(number)
-        text = "-" if value is None else FIGURES[figure].show(Value(value), shown)
-        return Number(text, value)
-
-    columns = (Column("", number=False), *(Column(f"launch {number}") for number in launches))
-    lines = (TableRow((row.name, *(cell(row, number) for number in launches))) for row in rows)
-    return Table(caption, columns, tuple(lines))
 
 
 def figure_table(
@@ -293,6 +289,7 @@ def value_json(name: str, value: Value) -> dict[str, Any]:
 
 
 IN_CLIENT = ("in_windows", "mean_in_flight", "status_codes")
+OF_STREAMS = ("events", "merged", "tokens")
 SEEN = ("usage", "served", "serve_metrics", "waterfall")
 
 
@@ -301,7 +298,9 @@ def trial_json(trial: Trial) -> dict[str, Any]:
     sent = completed + failed + in_flight), its windows, and what was seen beside.
 
     `not_sent`: due, and still waiting for a free connection at the end of the drain. `in_windows`:
-    what happened within the windows. `status_codes`: of whole responses.
+    what happened within the windows. `status_codes`: of whole responses. Of streams: `events`
+    within the windows, `merged`: those that came in the same read as the one before, `tokens`: as
+    the service counts them.
     """
     counts = trial.counts
     return {
@@ -311,7 +310,7 @@ def trial_json(trial: Trial) -> dict[str, Any]:
             "not_sent": counts.unsent,
             "unanswered": trial.unanswered,
             **{name: trial.client.get(name) for name in IN_CLIENT},
-            **json_counts(trial),
+            **{name: trial.client[name] for name in OF_STREAMS if name in trial.client},
         },
         "windows": {
             name: metric.windows

@@ -1,12 +1,11 @@
 """Ladders of a growing load as they are looked at: knees, collapses, ratios of settings, charts.
 
-Sweep, recsys and press are ladders. A kind adds the first columns of its steps, what they mean, and
-what others published. Rule: knee, best and collapse are steps that were measured, with all of their
-own figures; nothing is interpolated between steps. A step that was measured several times counts by
-the median of its runs in each launch, and each run stays a row. Two settings are compared where
-they differ in one axis alone, by ratios within the same launch, since a machine changes from launch
-to launch. A direction is only claimed where every launch has it, and it is stated how often chance
-alone brings that.
+Rule: knee, best and collapse are steps that were measured, with all of their own figures; nothing
+is interpolated between steps. A step that was measured several times counts by the median of its
+runs in each launch, and each run stays a row. Two settings are compared where they differ in one
+axis alone, by ratios within the same launch, since a machine changes from launch to launch. A
+direction is only claimed where every launch has it, and it is stated how often chance alone brings
+that.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 from typing import Any, Final
 
 from serve_bench.analysis.climb import Climb, climbs_of
 from serve_bench.analysis.statistics import MAIN
-from serve_bench.analysis.verdict.case import Sign, Symptom, symptoms
 from serve_bench.analysis.verdict.limits import SOME_FAILED
 from serve_bench.analysis.verdict.router import router_wait_s, router_words
 from serve_bench.core import ladder
@@ -31,7 +30,7 @@ from serve_bench.core.result import Result, cell_slug
 from serve_bench.core.schema import built
 from serve_bench.view.blocks import in_parts, limit_words, section, sentence, statement
 from serve_bench.view.charts import Chart, LinePoint, Mark
-from serve_bench.view.document import Block, Charts, Detail, Prose, Section, Tone
+from serve_bench.view.document import Charts, Prose, Section, Tone
 from serve_bench.view.figures import FIGURES, Value, declare
 from serve_bench.view.frame import (
     BARS,
@@ -40,8 +39,8 @@ from serve_bench.view.frame import (
     ViewRow,
     describe_figures,
     differ,
-    launch_table,
     line_chart,
+    make_spec,
     make_table,
 )
 from serve_bench.view.lens import View
@@ -63,6 +62,7 @@ STEP_FIELDS: Final = (
     *(Field("errors"), Field("cut"), Field("cpu_service", "CPU", detail=True)),
     *(Field("gpu", detail=True), Field("limit"), Field("mark")),
 )
+RATIOS: Final = make_spec("Ratios of requests/s, means over launches", "served_of_base", row="pair")
 PUBLISHED: Final = TableSpec(
     "Published, not measured here",
     (
@@ -84,9 +84,6 @@ LEVELS: Final = ("ERROR", "WARNING", "INFO", "DEBUG")
 ONE_DEPLOYMENT: Final = ("noop", "press_noop")
 """Apps of which a collapse may be what Serve's router gives."""
 
-MOST_COMPARED: Final = 2
-"""Comparisons among the findings."""
-
 TONES: Final[Mapping[str, Tone]] = {"collapse": "bad", "this run fell": "bad", "in doubt": "doubt"}
 
 
@@ -95,13 +92,9 @@ class LadderView:
     """One ladder. `settings`: its variant and all axes of its cell; `name`: those that tell it from
     others. `noun`: what climbs, "user" or "client"; `climbs`: one of each launch. `rows`: each run
     of each step, the fewest clients first, with its mark. `steps`: by clients those that are sound,
-    each as the run that is nearest to its rate, with the rate of all its runs. In the others, which
-    are "in doubt", something broke, or they were broken off.
-
-    `finished`: whether it was climbed to its end in any launch; else it has no `knee`, no `best`
-    and no `collapses`, since what would have come next may be better. `bests`: the best requests/s
-    in each launch.
-    """
+    each as the run that is nearest to its rate, with the rate of all its runs. `finished`: whether
+    it was climbed to its end in any launch; else it has no `knee`, no `best` and no `collapses`,
+    since what would have come next may be better. `bests`: the best requests/s in each launch."""
 
     name: str
     settings: Mapping[str, Any]
@@ -239,21 +232,6 @@ def _is_served(runs: Sequence[ViewRow]) -> bool:
     return errors < SOME_FAILED * max(1, done + errors)
 
 
-def _signs(view: LadderView) -> Iterator[str]:
-    """What the growing load shows of a service at its limit: the symptoms of each launch; of
-    several launches the first that shows it, and how many do."""
-    sound = [row for row in view.rows if row.dims["mark"] != "in doubt" and MAIN in row.values]
-    trials = [trial for row in sound for trial in row.trials]
-    launches = sorted({trial.round for trial in trials})
-    by_sign: dict[Sign, list[Symptom]] = defaultdict(list)
-    for launch in launches:
-        for symptom in symptoms([trial for trial in trials if trial.round == launch]):
-            by_sign[symptom.sign].append(symptom)
-    for shown in by_sign.values():
-        several = f"; in {len(shown)} of {len(launches)} launches" if len(launches) > 1 else ""
-        yield f"{shown[0].text}{several}"
-
-
 def _end(climb: Climb, noun: str) -> str:
     """Why a launch of a ladder went no further, or what comes next."""
     move = climb.decide()
@@ -272,11 +250,11 @@ def view_run(
     result: Result,
     views: Sequence[LadderView],
     fields: Sequence[Field],
-    published: Mapping[str, Sequence[ViewRow]],
+    published: Sequence[ViewRow],
     definitions: Sequence[str] = (),
     facts: Sequence[tuple[str, str]] = (),
 ) -> View:
-    """A run of ladders. `fields`: the first columns of its steps; `published`: rows by the words on
+    """A run of ladders. `fields`: the first columns of its steps; `published`: rows in groups by
     where they come from; `definitions`: of the fields."""
     rows = [row for view in views for row in view.rows]
     knees = [_make_knee(view) for view in views]
@@ -285,20 +263,17 @@ def view_run(
     launches = len({trial.round for row in rows for trial in row.trials})
     mean = f", mean of {launches} launches" if launches > 1 else ""
     steps = make_table(TableSpec(f"Every step{mean}", (*fields, *STEP_FIELDS)), rows)
-    sections = [Section("results", "Results", (make_table(SETTINGS, knees),), "headline")]
-    sections.append(Section("steps", f"Steps{mean}", (steps,), "table"))
+    sections = [
+        Section("results", "Results", (make_table(SETTINGS, knees),), "headline"),
+        Section("steps", f"Steps{mean}", (steps,), "table"),
+    ]
     if len(views) == 1:
-        about = Prose(knees[0].notes[-1:])
-        sections = [Section("results", "Results", (steps, about), "headline")]
-    if compared:
-        words = Prose(tuple(note for row in compared for note in row.notes), listed=True)
-        ratios = launch_table("Ratios of requests/s", compared, "served_of_base")
-        detail: Detail = "table" if len(words.paragraphs) > MOST_COMPARED else "further"
-        sections.append(Section("compared", "Settings compared", (words, ratios), detail))
-    blocks: list[Block] = []
-    for source, others in published.items():
-        blocks += [Prose((source,)), *([make_table(PUBLISHED, others)] if others else [])]
-    sections += section("published", PUBLISHED.caption, blocks, "table")
+        blocks = (steps, Prose(knees[0].notes[-1:]))
+        sections = [Section("results", "Results", blocks, "headline")]
+    ratios = [make_table(RATIOS, compared)] if compared else []
+    sections += section("compared", "Settings compared", ratios, "table")
+    others = [make_table(PUBLISHED, published)] if published else []
+    sections += section("published", PUBLISHED.caption, others, "table")
     drawn = [view for view in views if view.steps]
     charts = [Charts(partial(_draw_load, drawn, published))] if drawn else []
     return View(
@@ -320,18 +295,13 @@ def view_run(
     )
 
 
-def _draw_load(
-    views: Sequence[LadderView], published: Mapping[str, Sequence[ViewRow]]
-) -> Iterator[Chart]:
+def _draw_load(views: Sequence[LadderView], published: Sequence[ViewRow]) -> Iterator[Chart]:
     """Requests/s and latency over the load, published requests/s beside. Knees and collapses of
     several ladders stand in tables alone."""
-    others = {
-        f"published: {source}": [
-            LinePoint(row.dims["users"], row.values[MAIN].value) for row in rows
-        ]
-        for source, rows in published.items()
-        if rows
-    }
+    others: dict[str, list[LinePoint]] = defaultdict(list)
+    for row in published:
+        if (rate := row.value(MAIN)) is not None:
+            others[f"published: {row.group}"].append(LinePoint(row.dims["users"], rate))
     noun = f"{views[0].noun}s"
     marks = []
     if len(views) == 1:
@@ -353,10 +323,9 @@ def _make_knee(view: LadderView) -> ViewRow:
     step, top = view.knee, view.best
     end = "; ".join(dict.fromkeys(_end(climb, view.noun) for climb in view.climbs)) or "not begun"
     dims = {"point": "knee", "ladder": view.name, **view.settings, "end": end}
-    remarks = "; ".join([*(f"sign: {sign}" for sign in _signs(view)), end])
     if step is None or top is None:
         gap = "no sound step" if view.finished else "not climbed to its end"
-        return ViewRow(dims, name=view.name, notes=(remarks,), gap=gap)
+        return ViewRow(dims, name=view.name, notes=(end,), gap=gap)
     return replace(
         step,
         dims={**dims, "users": step.dims["users"], "best_with": top.dims["users"]},
@@ -364,7 +333,7 @@ def _make_knee(view: LadderView) -> ViewRow:
         name=view.name,
         group="",
         warnings=tuple(dict.fromkeys((*step.warnings, *top.warnings))),
-        notes=(_limit(step), remarks),
+        notes=(_limit(step), end),
     )
 
 
@@ -392,22 +361,16 @@ def _make_collapse(result: Result, view: LadderView, step: ViewRow) -> ViewRow:
 
 
 def _describe_runs(view: LadderView, step: ViewRow) -> str:
-    """`its 3 runs: 410.0, 400.0, 1,950 held; the runs disagree: 1 of 3 did not fall`: a collapse is
-    rarely the same twice, so that it is said whether they agree."""
+    """`2 of 3 runs fell: 400.0 to 1,950 requests/s`: a collapse is rarely the same twice."""
     rates = [
         rate
         for climb in view.climbs
         for (users, _), rate in climb.rates.items()
         if users == step.dims["users"] and rate is not None and climb.finished
     ]
-    if len(rates) < 2:
-        return "it was run once: a collapse is rarely the same twice"
-    held = [rate for rate in rates if rate >= COLLAPSE * view.best_rate]
-    texts = (f"{number(rate)} held" if rate in held else number(rate) for rate in rates)
-    agree = not held and min(rates) >= COLLAPSE * max(rates)
-    verdict = "they agree" if agree else "the runs disagree"
-    verdict += f": {len(held)} of {len(rates)} did not fall" if held else ""
-    return f"its {len(rates)} runs: {', '.join(texts)}; {verdict}"
+    fell = sum(rate < COLLAPSE * view.best_rate for rate in rates)
+    span = f"{number(min(rates))} to {number(max(rates))} requests/s"
+    return f"{fell} of {len(rates)} runs fell: {span}" if len(rates) > 1 else "it was run once"
 
 
 # Settings compared.
@@ -458,15 +421,14 @@ def _compare(axis: str, where: str, view: LadderView, base: LadderView) -> Itera
 def _describe_ratio(ratio: Value, ours: str, theirs: str) -> str:
     """What can be said of a ratio, in one line that ends with a full stop: a direction only where
     every launch has it."""
-    ratios, show = list(ratio.launches.values()), FIGURES["served_of_base"].show
-    texts = ", ".join(show(Value(value)) for value in ratios)
-    served = f"{ours} serves {texts} of {theirs}'s best requests/s"
+    ratios = list(ratio.launches.values())
+    texts = ", ".join(FIGURES["served_of_base"].show(Value(value)) for value in ratios)
+    verdict = f"all {len(ratios)} launches agree: by chance 1 time in {2 ** (len(ratios) - 1)}"
     if len(ratios) < 2:
-        return f"{served} in one launch, and launches differ too (--launches 3)."
-    if min(ratios) <= 1 <= max(ratios):
-        return f"{ours} and {theirs} are not distinguished: {served} in the {len(ratios)} launches."
-    chance = f"all {len(ratios)} launches agree: by chance 1 time in {2 ** (len(ratios) - 1)}"
-    return f"{ours} serves {show(ratio)} of {theirs}'s best requests/s ({texts}; {chance})."
+        verdict = "in one launch, and launches differ too (--launches 3)"
+    elif min(ratios) <= 1 <= max(ratios):
+        verdict = "they are not distinguished"
+    return f"{ours} serves {texts} of {theirs}'s best requests/s: {verdict}."
 
 
 # What they say in sentences.
@@ -488,21 +450,14 @@ def _describe(
     with_users = counted(top.best.dims["users"], noun)
     text = f"{top.name} serves {most} {describe_figures(top.best)} with {with_users}"
     if top.knee is not top.best:
-        verb = "is" if users == 1 else "are"
-        enough = f"{counted(users, noun)} {verb} enough for {share}"
-        text += f"; {enough} ({describe_figures(top.knee)})"
-    elif min(top.steps) < users:
-        text += f"; no step with fewer {noun}s reaches {share}"
+        text += f"; {share} with {counted(users, noun)} ({describe_figures(top.knee)})"
     yield sentence(text)
     yield sentence(f"{top.name} at its knee: {_limit(top.knee)}")
-    yield from [note for row in compared for note in row.notes][:MOST_COMPARED]
-    first = {point.name: point for point in reversed(fallen)}
-    for point in reversed(first.values()):
+    yield from [note for row in compared for note in row.notes][:2]
+    for point in (next(points) for _, points in groupby(fallen, key=lambda point: point.name)):
         kept = f"{point.text(MAIN)} requests/s, {point.text('of_best')} of the best"
         with_users = counted(point.dims["users"], noun)
         text = f"collapse with {with_users}: {kept} ({'; '.join(point.notes)})"
         yield statement(text) if single else sentence(f"{point.name}: {text}")
-    if single and not fallen and max(top.steps) > top.best.dims["users"]:
+    if single and not fallen:
         yield f"No collapse up to {counted(max(top.steps), noun)}."
-    elif single and not fallen:
-        yield f"No step has more {noun}s than the best, so no collapse could be seen."

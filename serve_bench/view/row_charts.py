@@ -12,7 +12,6 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from serve_bench.analysis.statistics import LATENCY, MAIN
-from serve_bench.view import streams
 from serve_bench.view.blocks import (
     by_launch,
     course_charts,
@@ -23,7 +22,7 @@ from serve_bench.view.blocks import (
 )
 from serve_bench.view.charts import Chart, Dots, HeatCell, HeatMap, Pairs, Point
 from serve_bench.view.document import Block, Charts, Folded, Section
-from serve_bench.view.figures import FIGURES
+from serve_bench.view.figures import FIGURES, name_time
 from serve_bench.view.frame import BARS, ViewRow, differ
 from serve_bench.view.inside import mean_by_role
 
@@ -42,9 +41,9 @@ def chart_sections(rows: Sequence[ViewRow]) -> Iterator[Section]:
     measured = [row for row in rows if MAIN in row.values and row.dims.get("status") != "profiled"]
     rates = Charts(partial(_draw_rates, measured))
     yield from section("throughput", "Throughput by row", [rates] if measured else [])
-    for metric in (LATENCY, streams.TTFT, streams.ITL):
+    for metric in (LATENCY, "ttft", "itl"):
         shown = [row for row in measured if (row.value(f"{metric}_count") or 0) > 1]
-        name = streams.name(metric)
+        name = name_time(metric)
         title = f"{name[0].upper()}{name[1:]}"
         draw = partial(_draw_curves, metric, title)
         yield from section(metric, f"{title} by percentile", _fold(shown, draw))
@@ -116,7 +115,7 @@ def _draw_curves(metric: str, name: str, panel: Panel) -> Iterator[Chart]:
     heading, rows = panel
     times = {row.name: (row, metric) for row in rows}
     if metric == LATENCY and len(rows) == 1 and rows[0].dims.get("loop") == "open":
-        times = {streams.name(time): (rows[0], time) for time in (LATENCY, *PARTS_OF_LATENCY)}
+        times = {name_time(time): (rows[0], time) for time in (LATENCY, *PARTS_OF_LATENCY)}
     curves = {
         line: above
         for line, (row, time) in times.items()

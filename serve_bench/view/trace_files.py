@@ -13,31 +13,24 @@ from itertools import count
 from typing import Any
 
 from serve_bench import __version__
-from serve_bench.core.result import Result, Trial, cell_slug
-
-Traced = tuple[Trial, list[Mapping[str, Any]]]
-
-
-def traced_trials(result: Result) -> list[Traced]:
-    """The trials that have single requests, with these."""
-    pairs = [(trial, list(trial.waterfall.get("requests") or ())) for trial in result.trials]
-    return [(trial, requests) for trial, requests in pairs if requests]
+from serve_bench.core.result import Result, cell_slug
 
 
 def trace_text(result: Result) -> str:
     """The content of the file: a process for each trial, a thread for each request and for each
-    call that it made: calls overlap, and events of a thread may not."""
-    trials = traced_trials(result)
-    dues = (int(request["due_unix_ns"]) for _, requests in trials for request in requests)
-    first = min(dues, default=0)
+    call that it made: calls overlap, and events of a thread may not. Empty: none was traced."""
+    trials = [trial for trial in result.trials if trial.waterfall.get("requests")]
+    if not trials:
+        return ""
+    first = min(_due_ns(request) for trial in trials for request in trial.waterfall["requests"])
     events: list[dict[str, Any]] = []
-    for pid, (trial, requests) in enumerate(trials, 1):
+    for pid, trial in enumerate(trials, 1):
         cell = cell_slug(trial.cell)
         name = f"{trial.variant}, {cell}, {trial.row.label}, launch {trial.launch}"
         events.append(_name_place("process_name", pid, 0, name))
         threads = count(1)
-        for request in sorted(requests, key=lambda request: int(request["due_unix_ns"])):
-            begin_ns = int(request["due_unix_ns"]) - first
+        for request in sorted(trial.waterfall["requests"], key=_due_ns):
+            begin_ns = _due_ns(request) - first
             for depth, deployment, spans in _list_tracks(request):
                 tid = next(threads)
                 events.append(_name_place("thread_name", pid, tid, f"{'  ' * depth}{deployment}"))
@@ -52,6 +45,10 @@ def trace_text(result: Result) -> str:
         "otherData": {"tool": f"serve-bench {__version__}", "begin_unix_ns": first},
     }
     return json.dumps(made, ensure_ascii=False, separators=(",", ":")) + "\n"
+
+
+def _due_ns(request: Mapping[str, Any]) -> int:
+    return int(request["due_unix_ns"])
 
 
 def _name_place(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:

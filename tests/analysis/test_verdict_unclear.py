@@ -5,7 +5,7 @@ from typing import get_args
 
 from serve_bench.analysis.verdict import limited_by, prevailing
 from serve_bench.analysis.verdict.candidates import HINTS, Cause
-from serve_bench.analysis.verdict.case import symptoms
+from serve_bench.analysis.verdict.case import constant
 from serve_bench.core.load_result import Counts
 from serve_bench.core.result import Trial
 from tests.cases import cases
@@ -108,21 +108,12 @@ def test_no_cpu_is_called_idle_on_a_host_without_a_free_core() -> None:
     expect(replace(heavy, usage=usage(*uses, host=140)), "app wait")
 
 
-def test_the_guides_two_symptoms() -> None:
+def test_a_rate_that_stays_constant_from_half_the_clients_on() -> None:
     ladder = [measured(1, 19, IDLE), measured(10, 20, IDLE), measured(100, 20.5, IDLE)]
-    assert [one.text for one in symptoms(ladder)] == [
-        "constant requests: 20 -> 20.5 requests/s from 10 to 100 clients, by the client",
-        "climbing latency: 52.6 -> 4,878 ms from 1 to 100 clients, by the client",
-    ]
-    assert symptoms([measured(1, 10, IDLE), measured(10, 100, IDLE)]) == ()
-    assert symptoms([measured(9, 100, IDLE), measured(10, 100, IDLE)]) == ()
-    assert symptoms([]) == ()
-    # The latency of processing is taken from Serve where it was read.
-    for trial, ms in ((measured(1, 20, IDLE), 40.0), (measured(10, 20, IDLE), 390.0)):
-        group = {"app#NoOp": {"processing_ms": ms}}
-        ladder.append(replace(trial, serve_metrics={"status": "fresh", "deployments": group}))
-    (climbing,) = [one for one in symptoms(ladder[3:]) if one.sign == "climbing latency"]
-    assert climbing.text == "climbing latency: 40 -> 390 ms from 1 to 10 clients, by the replica"
+    assert constant(ladder[-1], ladder) == (10, 100, 20.0)
+    for before in (measured(1, 1, IDLE), measured(60, 10, IDLE)):  # it grew; of too many clients
+        last = measured(100, 10, IDLE)
+        assert constant(last, [before, last]) is None
 
 
 def test_a_ladder_alone_tells_that_requests_wait_and_not_for_what() -> None:

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from serve_bench.analysis.stacks import USER_CODE, layer_of, top_functions
+from serve_bench.analysis.stacks import USER_CODE, changes, layer_of, top_functions
 from serve_bench.core.app_spec import AppSpec
 from serve_bench.core.axes import cell_defaults
 from serve_bench.core.result import Trial
 from serve_bench.core.variants import BUILT_IN_VARIANTS
 from serve_bench.observing.processes import serve_processes
-from serve_bench.report.profile_text import Reading, find_changes, reading_of
+from serve_bench.report.profile_text import Reading, reading_of
 from serve_bench.runner.recording import layer_rules, read_stacks
 from serve_bench.serving.server import Serving
 from serve_bench.store import read
@@ -141,7 +141,7 @@ def _whole_difference(readings: Mapping[str, Reading], folder: Path) -> None:
     done = run_checked(["profile", "diff", "one.raw.txt", "two.raw.txt"], folder)
     assert "hot_one (hot.py)" in done.stdout and "hot_two (hot.py)" in done.stdout
     limit = by_chance(readings.values())
-    found = find_changes(readings["one"], readings["two"])
+    found = changes(readings["one"].counted, readings["two"].counted)
     for sign, name in ((1, "hot_two"), (-1, "hot_one")):
         assert [one.name for one in found if sign * one.self_change > limit] == [f"{name} (hot.py)"]
 

@@ -7,15 +7,9 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from serve_bench.analysis.stacks import parse_raw
+from serve_bench.analysis.stacks import changes, parse_raw
 from serve_bench.report.flamegraph import WIDTH, draw_frames, flame_svg
-from serve_bench.report.profile_text import (
-    Reading,
-    difference_text,
-    find_changes,
-    profile_text,
-    reading_of,
-)
+from serve_bench.report.profile_text import Reading, difference_text, profile_text, reading_of
 from serve_bench.runner.recording import layer_rules
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -85,7 +79,7 @@ def test_a_file_needs_nothing_from_elsewhere() -> None:
 def test_the_difference_shows_what_came_and_what_went() -> None:
     a, b = reading(BASE), reading(OTHER)
     text = difference_text(a, b, RULES)
-    assert len(find_changes(a, b)) == 2
+    assert len(changes(a.counted, b.counted)) == 2
     assert re.search(r"two \(app\.py\) +0\.0 +60\.0 +\+60\.0", text)
     assert re.search(r"one \(app\.py\) +60\.0 +0\.0 +-60\.0", text)
 
@@ -93,7 +87,7 @@ def test_the_difference_shows_what_came_and_what_went() -> None:
 def test_a_change_within_the_error_of_sampling_is_not_listed() -> None:
     few = reading("m (a.py:1);x (a.py:2) 10\nm (a.py:1);y (a.py:3) 10\n")
     other = reading("m (a.py:1);x (a.py:2) 12\nm (a.py:1);y (a.py:3) 8\n")
-    assert not find_changes(few, other)
+    assert not changes(few.counted, other.counted)
     assert "no function by more than 1 point" in difference_text(few, other, RULES)
 
 

@@ -389,7 +389,7 @@ def _hidden(case: Case) -> Verdict | None:
     slow = (case.seen.offered.p50_ms or 0.0) >= limits.SLOW_MS
     taken = slow if use is None else use.share >= limits.NEAR
     if flat is not None:
-        (low, high), (rate, _) = flat.clients, flat.figures
+        low, high, rate = flat
         words = f"{INSIDE}: {figure(rate)} requests/s from {low} to {high} clients, {_rest(case)}"
     elif (heavier := no_gain(case.trial, case.ladder)) is None:
         return None

@@ -6,11 +6,10 @@ Rule: comparisons only; __init__.py sets the order of the questions.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
-from serve_bench.analysis.statistics import latency_figures
 from serve_bench.analysis.verdict import limits
 from serve_bench.analysis.verdict.candidates import (
     Candidate,
@@ -21,38 +20,11 @@ from serve_bench.analysis.verdict.candidates import (
     server_candidates,
 )
 from serve_bench.analysis.verdict.evidence import Evidence, evidence_of, looked_alike, rate_of
-from serve_bench.analysis.verdict.usage import SERVER, ProcessUse, figure
+from serve_bench.analysis.verdict.usage import SERVER, ProcessUse
 from serve_bench.core.figures import counted
 from serve_bench.core.result import Trial
 
 # Several trials of one cell: does the server follow a growing load?
-#
-# Ray Serve's performance tuning page (docs.ray.io/en/latest/serve/advanced-guides/performance.html)
-# names two signs of a service at its limit: the router's count of requests stays constant while the
-# load increases, and the processing latency climbs as queries queue up. Rule: only loads of the
-# same client are compared. The client's requests replace the router's, which count as fresh only if
-# they are equal (observing/inside.py). Without Serve's metrics the client's latency replaces that
-# of processing, and the symptom says so.
-
-Sign: TypeAlias = Literal["constant requests", "climbing latency"]
-
-
-@dataclass(frozen=True)
-class Symptom:
-    """A sign between two loads of a ladder. `source`: "replica" or "client", who measured it."""
-
-    sign: Sign
-    clients: tuple[int, int]
-    figures: tuple[float, float]  # requests/s, or ms
-    source: str
-
-    @property
-    def text(self) -> str:
-        """The symptom in one line."""
-        (low, high), (before, after) = self.clients, self.figures
-        unit = "requests/s" if self.sign == "constant requests" else "ms"
-        change = f"{figure(before)} -> {figure(after)} {unit}"
-        return f"{self.sign}: {change} from {low} to {high} clients, by the {self.source}"
 
 
 def comparable(trial: Trial, others: Iterable[Trial]) -> list[Trial]:
@@ -70,37 +42,13 @@ def comparable(trial: Trial, others: Iterable[Trial]) -> list[Trial]:
     return sorted([*similar, trial], key=lambda one: one.row.connections)
 
 
-def symptoms(trials: Sequence[Trial]) -> tuple[Symptom, ...]:
-    """The signs in the trials of one cell, each from the load where it begins to the heaviest; none
-    if the server follows the load, or no load has twice the clients of another."""
-    if not trials:
-        return ()
-    last = max(trials, key=lambda one: one.row.connections)
-    ladder = comparable(last, trials)
-    return tuple(one for one in (constant(last, ladder), climbing(last, ladder)) if one)
-
-
-def constant(trial: Trial, ladder: Sequence[Trial]) -> Symptom | None:
-    """A rate that stays constant up to this trial, from the lightest such load on."""
+def constant(trial: Trial, ladder: Sequence[Trial]) -> tuple[int, int, float] | None:
+    """A rate that stays constant up to this trial, from the lightest such load on: the clients
+    there and here, and the requests/s there."""
     top = rate_of(trial)
     for low in _lighter(trial, ladder):
         if (before := rate_of(low)) > 0 and abs(top / before - 1.0) <= limits.FLAT:
-            clients = (low.row.connections, trial.row.connections)
-            return Symptom("constant requests", clients, (before, top), "client")
-    return None
-
-
-def climbing(trial: Trial, ladder: Sequence[Trial]) -> Symptom | None:
-    """A latency that grows with the clients: the added requests wait in a queue."""
-    by_replica = all(_processing_ms(one) is not None for one in ladder)
-    latency = _processing_ms if by_replica else _p50_ms
-    after = latency(trial) or 0.0
-    for low in _lighter(trial, ladder):
-        grown = trial.row.connections / low.row.connections
-        if (before := latency(low)) and after >= limits.FOLLOWS * grown * before:
-            clients = (low.row.connections, trial.row.connections)
-            source = "replica" if by_replica else "client"
-            return Symptom("climbing latency", clients, (before, after), source)
+            return low.row.connections, trial.row.connections, before
     return None
 
 
@@ -130,18 +78,6 @@ def _lighter(trial: Trial, ladder: Sequence[Trial]) -> list[Trial]:
     return [
         load for load in ladder if 0 < load.row.connections * limits.STEP <= trial.row.connections
     ]
-
-
-def _processing_ms(trial: Trial) -> float | None:
-    """The longest mean processing latency of the deployments: that of the front."""
-    groups = trial.serve_metrics.get("deployments", {}).values()
-    values = [one.get("processing_ms") for one in groups if isinstance(one, Mapping)]
-    return max((value for value in values if value is not None), default=None)
-
-
-def _p50_ms(trial: Trial) -> float | None:
-    (value,) = latency_figures([trial], (0.5,))
-    return None if value is None else value / 1e6
 
 
 Confidence: TypeAlias = Literal["high", "medium", "low", "none"]

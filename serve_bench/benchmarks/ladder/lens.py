@@ -21,12 +21,12 @@ FIELDS: Final = (Field("users"), Field(MAIN, "throughput"), Field("latency_p50")
 def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOptions) -> View:
     """The services of a run, each a ladder of users."""
     published = options.published and result.run.command == "recsys"
-    tables = dict(_published()) if published else {}
-    return view_run(result, view_ladders(result, rows), FIELDS, tables)
+    others = [*_published()] if published else []
+    return view_run(result, view_ladders(result, rows), FIELDS, others)
 
 
-def _published() -> Iterator[tuple[str, list[ViewRow]]]:
-    """The published services of recsys, by the words on where they come from."""
+def _published() -> Iterator[ViewRow]:
+    """The published services of recsys, in groups by where they come from."""
     first = reference(RECSYS)
     pairs = [
         {"variant": f"{row['gpu_replicas']} GPU, {name}", **row[key]}
@@ -34,13 +34,12 @@ def _published() -> Iterator[tuple[str, list[ViewRow]]]:
         for key, name in (("oss", "open source"), ("turbo", "Turbo"))
     ]
     for about, table in ((first, pairs), (first["later"], first["later"]["rows"])):
-        rows = []
+        source = f"{about['source']}; {about['hardware']}"
         for row in table:
             times = {f"latency_{share}": row.get(f"{share}_ms") for share in ("p50", "p90", "p99")}
             values = {name: 1e6 * ms for name, ms in times.items() if ms is not None}
             known = known_values(throughput=row["req_s"], **values)
-            rows.append(ViewRow({"users": row["users"]}, known, row["variant"]))
-        yield f"{about['source']}; {about['hardware']}", rows
+            yield ViewRow({"users": row["users"]}, known, row["variant"], source)
 
 
 LENS: Final = Lens(build, INSIDE, noun="step")

@@ -18,7 +18,7 @@ from serve_bench.core.result import Result, Trial
 from serve_bench.view import streams
 from serve_bench.view.blocks import histogram_table, limit_words, section, sentence, statement
 from serve_bench.view.document import Block, Facts, Prose, ReportOptions
-from serve_bench.view.figures import STATISTICS, Value, declare, find_figure
+from serve_bench.view.figures import STATISTICS, Value, declare, find_figure, name_time
 from serve_bench.view.frame import Field, TableSpec, ViewRow, describe_figures, make_table
 from serve_bench.view.lens import Lens, View
 from serve_bench.view.row_charts import PARTS_OF_LATENCY, chart_sections
@@ -147,7 +147,7 @@ def _metric_rows(row: ViewRow, several: bool) -> list[ViewRow]:
         values["within_std"] = Value(100 * (share or 0.0))
         figure = find_figure(f"{base}_mean")
         meaning = "" if figure is None else figure.meaning.partition(": ")[2]
-        title = f"latency of {kind}" if kind else streams.name(name)
+        title = f"latency of {kind}" if kind else name_time(name)
         metrics.append(ViewRow({"meaning": f"{title}: {meaning}"}, values, title))
     first, *others = metrics or [ViewRow({}, name=row.name, gap=row.gap)]
     metrics = [replace(first, warnings=row.warnings), *others]
@@ -223,7 +223,7 @@ def _account(trial: Trial) -> Iterator[tuple[str, str]]:
     )
     if counts.unsent:
         yield "not sent", f"{counts.unsent:,} were due, and waited for a free connection"
-    if text := streams.merged_words([trial]):
+    if text := streams.merged_words(trial):
         yield "events", text
     if text := streams.tokens_words(trial):
         yield "tokens", text

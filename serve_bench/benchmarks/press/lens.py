@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Final
 
 from serve_bench.analysis.statistics import MAIN, Line
-from serve_bench.core.figures import number
 from serve_bench.core.result import Result
 from serve_bench.view.document import Finding, ReportOptions
 from serve_bench.view.figures import INSIDE, declare, declare_all, known_values, mean_of
@@ -31,9 +30,6 @@ DEFINITIONS: Final = (
     "is the same where none failed and none was cut; connected: without the time to connect",
 )
 
-LEFT_OUT: Final = 1.1
-"""The mean by Little's law that is so many times that of the completed requests is stated."""
-
 declare("cut", "requests", "requests that time kept from being answered", shown="", tone="doubt")
 declare_all(
     ("asked", "requests", "requests that were asked for, of all launches"),
@@ -41,12 +37,7 @@ declare_all(
     ("unaccounted", "requests", "asked - completed - failed - cut, which must be 0"),
     ("total", "ns", "from the first connect begun to the last answer", "totalTime"),
     ("connected", "ns", "from the last connect to the last answer"),
-    (
-        "connected_rate",
-        "1/s",
-        "completed requests over the time from the last connect",
-        "connected",
-    ),
+    ("connected_rate", "1/s", "completed requests over that time", "connected"),
     shown={"requests": ""},
 )
 
@@ -54,11 +45,10 @@ declare_all(
 def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOptions) -> View:
     """The settings of a press run, each a ladder of clients."""
     views = view_ladders(result, [_count(row, result) for row in rows])
-    published = dict(_published(views)) if options.published else {}
+    published = [*_published(views)] if options.published else []
     fields = (*FIELDS, *CONNECTED) if options.exclude_connect else FIELDS
-    suite = result.run.suite
-    each, most_s = suite.get("requests_per_client"), f"{suite.get('max_row_s', 0):g} s"
-    words = f"raw, closed loop; {each or 'unlimited'} requests each, rows of at most {most_s}"
+    each, most_s = (result.run.suite.get(name) for name in ("requests_per_client", "max_row_s"))
+    words = f"raw, closed loop; {each or 'unlimited'} requests each, rows up to {most_s or 0:g} s"
     return view_run(result, views, fields, published, DEFINITIONS, [("client", words)])
 
 
@@ -115,7 +105,7 @@ def _warnings(row: ViewRow, line: Line) -> Iterator[Finding]:
     asked, cut, done = row.text("asked"), row.text("cut"), f"{line.completed:,}"
     if _is_cut(row):
         late = f", {row.text('late')} ended after that" if row.value("late") else ""
-        words = f"{done} of {asked} requests were completed, {cut} not{late}{_left_out(row)}"
+        words = f"{done} of {asked} requests were completed, {cut} not{late}"
         interrupted = any(trial.flags.get("interrupted") for trial in line.trials)
         yield Finding(words, "interrupted" if interrupted else "cut by time", "doubt")
     if row.value("unaccounted"):
@@ -124,32 +114,20 @@ def _warnings(row: ViewRow, line: Line) -> Iterator[Finding]:
         yield Finding(words, "accounting", "doubt")
 
 
-def _left_out(row: ViewRow) -> str:
-    """Where requests still in flight would have changed the mean latency."""
-    waiting = sum(trial.counts.in_flight for trial in row.trials)
-    rate, mean_ns = row.value("connected_rate"), row.value("latency_mean")
-    by_little_ns = 1e9 * row.dims["connections"] / rate if rate else 0.0
-    if not waiting or not mean_ns or by_little_ns <= LEFT_OUT * mean_ns:
-        return ""
-    mean = f"{number(by_little_ns / 1e3, 5)} us"
-    return f"; {waiting:,} were still in flight, and clients / qps gives a mean of {mean}"
-
-
-def _published(views: Sequence[LadderView]) -> Iterator[tuple[str, list[ViewRow]]]:
+def _published(views: Sequence[LadderView]) -> Iterator[ViewRow]:
     """The published tables of the same devices and log levels."""
     about = reference(PRESS)
     for view in views:
         table = press_table(view.settings.get("device"), view.settings.get("log_level"))
         if table is None:
-            yield f"there is no published table like {view.name}", []
+            yield ViewRow({}, gap=f"no published table like {view.name}")
             continue
-        rows = []
+        setting = f"{table['device']}, log level {table['log_level']}"
         for row in table["rows"]:
             times = {"latency_mean": 1e3 * row["ave_us"], "total": 1e3 * row["total_us"]}
             values = known_values(throughput=row["qps"], **times)
-            rows.append(ViewRow({"users": row["clients"]}, values))
-        setting = f"{table['device']}, log level {table['log_level']}"
-        yield f"{about['source']}; {setting}; {about['hardware']}", rows
+            source = f"{about['source']}; {setting}; {about['hardware']}"
+            yield ViewRow({"users": row["clients"]}, values, group=source)
 
 
 # The published form.

@@ -24,7 +24,7 @@ from serve_bench.core.schema import built
 from serve_bench.core.soak import SoakSpec
 from serve_bench.core.usage import deployment_of
 from serve_bench.view.blocks import MOST_LINES, sentence, statement
-from serve_bench.view.charts import Chart, LinePoint, ladder
+from serve_bench.view.charts import Chart
 from serve_bench.view.document import Charts, ReportOptions, Section, Tone
 from serve_bench.view.figures import (
     ROW_FIGURES,
@@ -34,7 +34,7 @@ from serve_bench.view.figures import (
     declare_all,
     known_values,
 )
-from serve_bench.view.frame import Field, TableSpec, ViewRow, make_table, make_tiles
+from serve_bench.view.frame import ViewRow, line_chart, make_spec, make_table, make_tiles
 from serve_bench.view.lens import Lens, View, look
 from serve_bench.view.rows import Page
 
@@ -75,34 +75,25 @@ declare_all(
     digits=3,
 )
 
-PROCESSES: Final = TableSpec(
+PROCESSES: Final = make_spec(
     "Memory",
-    (
-        Field("name", "process"),
-        *(Field("million_requests", detail=True), Field("minutes", detail=True)),
-        *(Field("pss_mb_begin"), Field("pss_mb_end"), Field("pss_mb_slope", "slope (95 %)")),
-        *(Field("mb_per_hour"), Field("pss_mb_warm_up", detail=True)),
-        *(Field("verdict"), Field("more_minutes")),
-    ),
-    (
-        "begin, end: PSS (a page that n processes share counts 1/n); slope: of what no other "
-        "process shares, without the warm-up",
+    "pss_mb_begin pss_mb_end pss_mb_slope mb_per_hour verdict more_minutes",
+    "million_requests minutes pss_mb_warm_up",
+    row="process",
+    notes=(
+        "begin, end: PSS (a page that n processes share counts 1/n); slope: with its 95 %, "
+        "of what no other process shares, without the warm-up",
     ),
 )
-COUNTS: Final = TableSpec(
+COUNTS: Final = make_spec(
     "Behind the first block and the last",
-    (
-        Field("name", "process"),
-        *(Field(f"{level}_{part}") for level in COUNTED for part in ("begin", "end", "slope")),
-    ),
+    " ".join(f"{level}_{part}" for level in COUNTED for part in ("begin", "end", "slope")),
+    row="process",
 )
-LOAD: Final = TableSpec(
-    "Blocks together",
-    (
-        Field("name", "blocks"),
-        *map(Field, (MAIN, "latency_p50", "latency_p99", "completed", "errors")),
-    ),
-    ("latencies of blocks are kept to 0.8 %",),
+LOAD: Final = make_spec(
+    "Blocks together, their latencies to 0.8 %",
+    f"{MAIN} latency_p50 latency_p99 completed errors",
+    row="blocks",
 )
 COUNT_LEAK: Final = 100.0
 """Threads or descriptors for each million requests from which on they count as a leak: at 100
@@ -115,9 +106,6 @@ WARM_UP_MINUTES: Final = 10.0
 
 TENTH: Final = 0.1
 """Of the blocks: the first and the last are compared."""
-
-MOST_NAMES: Final = 4
-"""Processes that a sentence names."""
 
 TOO_SHORT: Final = "too short to say"
 TONES: Final[Mapping[DriftWord, Tone]] = {
@@ -203,30 +191,26 @@ def read_processes(blocks: Sequence[Trial]) -> tuple[list[Consumer], int, float]
 
 def make_process(process: Consumer, variant: ViewRow, spec: SoakSpec, judged: int) -> ViewRow:
     """A process with its verdict, one of so many that are `judged`."""
-    drifts = process.drifts
     word, more_minutes = judge_memory(process, spec, judged)
-    growing = [
-        level
-        for level in COUNTED
-        if level in drifts and drifts[level].word(COUNT_LEAK, judged) == "grows"
-    ]
     values = known_values(
         million_requests=sum(process.spans("requests")),
         minutes=sum(process.spans("minutes")),
         more_minutes=more_minutes,
     )
-    every = [reading for readings in process.launches for reading in readings]
+    growing = []
     for level in LEVELS:
-        if read := [float(reading[level]) for reading in every if level in reading]:
-            values[f"{level}_begin"], values[f"{level}_end"] = Value(read[0]), Value(read[-1])
-        if (drift := drifts.get(level)) is not None:
+        readings = [reading for launch in process.launches for reading in launch]
+        if read := [float(reading[level]) for reading in readings if level in reading]:
+            values |= {f"{level}_begin": Value(read[0]), f"{level}_end": Value(read[-1])}
+        if (drift := process.drifts.get(level)) is not None:
+            values |= {f"{level}_{part}": Value(getattr(drift, part)) for part in FITTED}
             values[f"{level}_slope"] = Value(drift.slope, low=drift.low, high=drift.high)
-            for part in FITTED:
-                values[f"{level}_{part}"] = Value(getattr(drift, part))
-    if "pss_mb" in drifts:
-        hourly = drifts["pss_mb"].slope * (variant.value("rate_in_all") or 0.0) * 3600 / 1e6
-        free_mb = variant.value("free_mb")
-        left = free_mb / hourly if free_mb is not None and hourly > 0 else None
+            if level in COUNTED and drift.word(COUNT_LEAK, judged) == "grows":
+                growing.append(level)
+    if "pss_mb_slope" in values:
+        rate, free_mb = (variant.value(name) or 0.0 for name in ("rate_in_all", "free_mb"))
+        hourly = values["pss_mb_slope"].value * rate * 3600 / 1e6
+        left = free_mb / hourly if free_mb and hourly > 0 else None
         values |= known_values(mb_per_hour=hourly, hours_left=left)
     leaks = word == "grows" or bool(growing)
     dims = {"point": "process", "variant": variant.name, "launches": len(process.launches)}
@@ -312,44 +296,28 @@ def describe_leaks(process: ViewRow, variant: ViewRow) -> Iterator[str]:
 
 
 def describe_open(processes: Sequence[ViewRow]) -> str:
-    """`too short to say of proxy, raylet: another 12 min 0 s`; empty: of none."""
+    """`too short to say of proxy and 2 more: another 12 min 0 s`; empty: of none."""
     rows = [row for row in processes if row.dims["verdict"] == TOO_SHORT]
     if not rows:
         return ""
     seconds = 60 * max(row.value("more_minutes") or 0.0 for row in rows)
-    return f"{TOO_SHORT} of {_name_few(rows)}: another {duration_text(seconds)}"
+    more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
+    return f"{TOO_SHORT} of {rows[0].name}{more}: another {duration_text(seconds)}"
 
 
-def _name_few(rows: Sequence[ViewRow]) -> str:
-    more = f" and {len(rows) - MOST_NAMES} more" if len(rows) > MOST_NAMES else ""
-    return ", ".join(row.name for row in rows[:MOST_NAMES]) + more
-
-
-def describe_variant(
-    variant: ViewRow, processes: Sequence[ViewRow], load: Sequence[ViewRow]
-) -> Iterator[str]:
-    """What grows, what does not or is open, and whether the service became slower."""
+def describe_variant(variant: ViewRow, processes: Sequence[ViewRow]) -> Iterator[str]:
+    """What grows, and what does not or is open."""
     if leaking := [row for row in processes if row.dims["leaks"]]:
         text = "; ".join(describe_leaks(leaking[0], variant))
-        yield f"{text}; also {_name_few(leaking[1:])}" if leaking[1:] else text
+        more = counted(len(leaking) - 1, "more process", "more processes")
+        yield f"{text}; so does {more}" if leaking[1:] else text
     words = [describe_open(processes)]
-    if steady := [row for row in processes if row.dims["verdict"] == "does not grow"]:
-        most = max(0.0, *(row.values["pss_mb_slope"].high or 0.0 for row in steady))
-        words.append(
-            f"memory of {len(steady)} of {len(processes)} processes does not grow: each by less "
-            f"than {number(most, 3)} MB per million requests"
-        )
+    if steady := sum(row.dims["verdict"] == "does not grow" for row in processes):
+        words.append(f"memory of {steady} of {len(processes)} processes does not grow")
     if brief := variant.dims["ended_early"]:
         words.append(f"not shown: {counted(brief, 'process', 'processes')} that ended early")
     if any(words):
         yield "; ".join(filter(None, words))
-    first, whole, last = load
-    if whole.dims["blocks"] > 1 and first.value(MAIN):
-        change = (last.value(MAIN) or 0.0) / (first.value(MAIN) or 1.0) - 1
-        yield (
-            f"{last.text(MAIN)} requests/s in the last tenth, {100 * change:+.1f} % to the first, "
-            f"p99 {last.text('latency_p99')} ms after {first.text('latency_p99')} ms"
-        )
 
 
 def gate(result: Result) -> tuple[list[str], str]:
@@ -380,12 +348,12 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
         row = replace(row, name=name, group=name if len(rows) > 1 else "")
         if ours := [block for block in blocks if block.variant == name]:
             row, pairs = read_variant(row, ours, spec)
-            found, parts = [point for point, _ in pairs], [*make_load(result, row, ours)]
-            for text in describe_variant(row, found, parts):
+            found = [point for point, _ in pairs]
+            for text in describe_variant(row, found):
                 findings.append(sentence(f"{name}: {text}") if row.group else statement(text))
             drawn[name] = [process for _, process in pairs[:MOST_LINES]]
             processes += found
-            load += parts
+            load += make_load(result, row, ours)
         shown.append(row)
     points = [*processes, *load]
     sections = [
@@ -408,19 +376,20 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
 def draw_memory(variants: Mapping[str, Sequence[Consumer]]) -> Iterator[Chart]:
     """Memory over requests of the first processes of the table, a chart for each variant."""
     for variant, processes in variants.items():
-        lines = {
-            f"{process.name}, launch {launch}" if launch > 1 else process.name: [
-                LinePoint(reading["requests"], reading["pss_mb"])
-                for reading in readings
-                if "pss_mb" in reading
-            ]
+        rows = [
+            ViewRow(
+                {"x": reading["requests"], "process": f"{process.name}, launch {launch}"},
+                known_values(pss_mb_end=reading.get("pss_mb")),
+            )
             for process in processes
             for launch, readings in enumerate(process.launches, 1)
-        }
-        if known := {name: points for name, points in lines.items() if points}:
-            title, x_name = f"PSS over requests: {variant}", "million requests since the launch"
-            caption = "Behind each block of the load, with nothing in flight."
-            yield ladder(title, known, x_name, "MB", log_x=False, caption=caption)
+            for reading in readings
+        ]
+        x_name = "million requests since the launch, with nothing in flight"
+        title = f"PSS over requests: {variant}"
+        yield from line_chart(
+            title, rows, "x", ("pss_mb_end",), "process", x_name=x_name, log_x=False
+        )
 
 
 LENS: Final = Lens(build, noun="block", condense=condensed)

@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import islice, pairwise
+from itertools import islice
 from typing import Final, TypeAlias
 
 from serve_bench.analysis.course import (
@@ -39,7 +39,7 @@ from serve_bench.view.charts import Chart, Mark
 from serve_bench.view.csv import pick
 from serve_bench.view.document import Charts, Detail, Finding, ReportOptions, Section, Tone
 from serve_bench.view.figures import Value, declare, declare_all, known_values
-from serve_bench.view.frame import Field, TableSpec, ViewRow, line_chart, make_table, make_tiles
+from serve_bench.view.frame import TableSpec, ViewRow, line_chart, make_spec, make_table, make_tiles
 from serve_bench.view.lens import Lens, View, look
 from serve_bench.view.rows import Page
 
@@ -87,32 +87,24 @@ COURSE: Final = {
 """Figures of each second that are drawn."""
 
 
-def _spec(caption: str, names: str, details: str = "", row: str = "") -> TableSpec:
-    """A table with these columns, those that are details last. `row`: the title of the names of the
-    rows, where they stand first."""
-    first = [Field("name", row)] if row else []
-    hidden = (Field(name, detail=True) for name in details.split())
-    return TableSpec(caption, (*first, *map(Field, names.split()), *hidden))
-
-
-CELLS: Final = _spec(
+CELLS: Final = make_spec(
     "Each cell, means over launches",
     "launches out_s due lost replica_s",
     "cost turns_per_minute down_s",
     row="cell",
 )
-STAGES: Final = _spec(
+STAGES: Final = make_spec(
     "Stages of the load",
     "begin_s stage_rate due lost out_s held_s needed",
     "further_s needed_s most_replicas turns",
 )
-FAULTS: Final = _spec(
+FAULTS: Final = make_spec(
     "Faults, means over launches",
     "lost lost_by_class out_s last_out_s fewest",
     "held_s answered lasted_s",
     row="fault",
 )
-SECONDS: Final = _spec(
+SECONDS: Final = make_spec(
     "Each second, by when requests were due; sent, waiting: at its end",
     "second due sent answered lost waiting latency_p50 latency_p99 latency_max slo "
     + " ".join(REPLICA_STATES),
@@ -120,19 +112,20 @@ SECONDS: Final = _spec(
 TABLES: Final[Mapping[str, tuple[str, TableSpec, Detail]]] = {
     "stage": ("Stages", STAGES, "table"),
     "fault": ("Faults", FAULTS, "table"),
-    "event": ("Events", _spec("What happened", "at_s what who"), "further"),
+    "event": ("Events", make_spec("What happened", "at_s what who"), "further"),
     "second": ("Second by second", SECONDS, "further"),
 }
 """Of the points of each kind: title, columns, and how deep it lies."""
 
-WARNINGS: Final = frozenset(
-    """client-bound busy-host other-programs worker-failed other-host variant-not-engaged
-    unclean-teardown""".split()
-)
+WARNINGS: Final = """client-bound busy-host other-programs worker-failed other-host
+    variant-not-engaged unclean-teardown""".split()
 """Those that hold for a load that changes: others are of rates that should be steady."""
 
 LOST: Final = {"cut": "without an answer", "unsent": "never sent", "status": "with another status"}
 """What classes of lost requests are called."""
+
+COUNTS: Final = ("due", "sent", "answered", "ended", "waiting")
+"""Of the requests of a second."""
 
 MOST_DRAWN: Final = 4
 """Launches of which charts are drawn."""
@@ -156,28 +149,22 @@ def make_course(trial: Trial, transient: Transient, cell: str) -> Iterator[ViewR
         values = known_values(at_s=max(0.0, state.at_s), **pick(state, *REPLICA_STATES))
         yield ViewRow({"point": "replicas", **where}, values, group=group)
     for second, out in enumerate(transient.out):
-        figures = measure_second(course, second)
+        figures: Figures = {
+            "at_s": second + 0.5,
+            **{name: course[name][second] for name in COUNTS},
+            **lost_figures({word: counts[second] for word, counts in course["failed"].items()}),
+        }
+        if course["latency"][second] is not None:
+            histogram = Histogram.decode(course["latency"][second])
+            figures["latency_p50"], figures["latency_p99"] = histogram.percentiles((0.5, 0.99))
+            figures["latency_max"] = histogram.max
+        for role, used in (course.get("cpu") or {}).items():
+            figures[f"role_cpu.{role}"] = used[second] if second < len(used) else None
         if (replicas := transient.replicas.at(second + 1.0)) is not None:
             figures |= pick(replicas, *REPLICA_STATES)
         slo = None if out is None else "out" if out else "in"
         dims = {"point": "second", **where, "second": second, "slo": slo}
         yield ViewRow(dims, known_values(**figures), group=group)
-
-
-def measure_second(course: JsonObject, second: int) -> Figures:
-    """The figures of the requests and the processes of a second."""
-    figures: Figures = {
-        "at_s": second + 0.5,
-        **{name: course[name][second] for name in ("due", "sent", "answered", "ended", "waiting")},
-        **lost_figures({word: counts[second] for word, counts in course["failed"].items()}),
-    }
-    if course["latency"][second] is not None:
-        histogram = Histogram.decode(course["latency"][second])
-        figures["latency_p50"], figures["latency_p99"] = histogram.percentiles((0.5, 0.99))
-        figures["latency_max"] = histogram.max
-    for role, used in (course.get("cpu") or {}).items():
-        figures[f"role_cpu.{role}"] = used[second] if second < len(used) else None
-    return figures
 
 
 def read_timeline(result: Result) -> tuple[Timeline, Slo]:
@@ -239,27 +226,21 @@ def make_faults(timeline: Timeline, launches: Launches, cell: str) -> Iterator[V
 
 
 def mean_values(launches: Mapping[int, Figures]) -> dict[str, Value]:
-    """Figures over launches. A class of lost requests that one has not seen is 0 there."""
-    names = dict.fromkeys(name for figures in launches.values() for name in figures)
-    values = {
-        name: mean_value({launch: figures.get(name, 0) for launch, figures in launches.items()})
-        for name in names
-    }
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def mean_value(launches: Mapping[int, float | None]) -> Value | None:
-    """The mean over launches, with its 95 % interval [Student, 1908] where there are several; no
-    figure can be below 0. None where no launch has it."""
-    known = {launch: float(number) for launch, number in launches.items() if number is not None}
-    if not known:
-        return None
-    n, mean, missing = len(known), statistics.fmean(known.values()), len(launches) - len(known)
-    value = Value(mean, launches=known, missing=missing or None)
-    if n == 1:
-        return value
-    half = quantile(n - 1, 0.975) * statistics.stdev(known.values()) / math.sqrt(n)
-    return replace(value, low=max(0.0, mean - half), high=mean + half)
+    """Figures over launches, with the 95 % interval [Student, 1908] where several launches have
+    them; none can be below 0. A class of lost requests that a launch has not seen is 0 there."""
+    values = {}
+    for name in dict.fromkeys(name for figures in launches.values() for name in figures):
+        seen = {launch: figures.get(name, 0) for launch, figures in launches.items()}
+        known = {launch: float(number) for launch, number in seen.items() if number is not None}
+        if not known:
+            continue
+        n, mean = len(known), statistics.fmean(known.values())
+        value = Value(mean, launches=known, missing=len(seen) - n or None)
+        if n > 1:
+            half = quantile(n - 1, 0.975) * statistics.stdev(known.values()) / math.sqrt(n)
+            value = replace(value, low=max(0.0, mean - half), high=mean + half)
+        values[name] = value
+    return values
 
 
 def count_all(values: Mapping[str, Value], name: str) -> int:
@@ -275,19 +256,19 @@ def lost_words(values: Mapping[str, Value]) -> str:
 
 
 def make_cell(row: ViewRow, launches: Launches) -> ViewRow:
-    """A cell with its figures, and the warnings that hold for it."""
-    assert row.entry is not None
-    left_out = {warning.code for warning in row.entry.warnings} - WARNINGS
-    kept = [finding for finding in row.warnings if finding.code not in left_out]
+    """A cell with its figures; of what is doubted what holds for it: gaps, failures, WARNINGS."""
+    kept = [
+        finding
+        for finding in row.warnings
+        if finding.tone == "bad" or not finding.text or finding.code in WARNINGS
+    ]
     near = near_events(trial.course for trial, _ in launches)
+    values = mean_values({trial.round: seen.whole for trial, seen in launches})
+    values |= known_values(**{f"lost_near.{what}": count for what, count in near.items()})
     return replace(
         row,
         dims={**row.dims, "launches": len(launches)},
-        values={
-            **row.values,
-            **mean_values({trial.round: seen.whole for trial, seen in launches}),
-            **known_values(**{f"lost_near.{what}": count for what, count in near.items()}),
-        },
+        values={**row.values, **values},
         warnings=(*kept, *(finding for trial, _ in launches for finding in _gaps(trial))),
     )
 
@@ -314,54 +295,31 @@ def has_own_router(result: Result, cell: JsonObject) -> bool:
 
 
 def find(
-    result: Result, rows: Sequence[ViewRow], cells: Mapping[str, Launches], points: list[ViewRow]
+    result: Result, slo: Slo, rows: Sequence[ViewRow], cells: Mapping[str, Launches]
 ) -> Iterator[str]:
-    """What the run says: the best cell and the worst, and of this what held it up, near what its
-    requests were lost, which rise of the load put most seconds out of the SLO."""
-    slo = read_timeline(result)[1].text
+    """What the run says: the best cell and the worst, and of this what held it up, and near what
+    its requests were lost."""
     ranked = sorted((row for row in rows if cells[row.name]), key=_rank)
     for word, row in zip(("best", "worst"), [*ranked[:1], *ranked[1:][-1:]], strict=False):
         about = f"{word} of {len(rows)}: {row.name}: " if len(rows) > 1 else ""
         seconds = len(cells[row.name][0][1].out)
-        out = f"{row.text('out_s')} of {seconds} s are out of the SLO ({slo})"
-        yield f"{about}{out}; {_describe_lost(row)}"
+        due, lost = (count_all(row.values, name) for name in ("due", "lost"))
+        yield (
+            f"{about}{row.text('out_s')} of {seconds} s are out of the SLO ({slo.text}); lost: "
+            f"{lost:,} of {due:,} requests{f' ({lost_words(row.values)})' if lost else ''}"
+        )
     for row in ranked[-1:]:
         assert row.entry is not None
-        own_router = has_own_router(result, row.entry.line.cell)
-        wait_s = None if own_router else router_wait_s(result.launches, row.entry.line.variant)
-        yield from islice(describe_drops(cells[row.name], wait_s), 1)
-        yield from describe_near([trial.course for trial, _ in cells[row.name]])
-        stages = select(points, "stage")
-        yield from describe_rise([stage for stage in stages if stage.group == row.name])
+        line, launches = row.entry.line, cells[row.name]
+        own_router = has_own_router(result, line.cell)
+        wait_s = None if own_router else router_wait_s(result.launches, line.variant)
+        yield from islice(describe_drops(launches, wait_s), 1)
+        yield from describe_near([trial.course for trial, _ in launches])
 
 
 def _rank(row: ViewRow) -> tuple[float, ...]:
     """By the seconds out of the SLO, then by the lost requests, then by the replica-seconds."""
-    out, lost, cost = (row.value(name) or 0.0 for name in ("out_s", "lost", "replica_s"))
-    return round(out, 1), round(lost, 1), cost
-
-
-def _describe_lost(row: ViewRow) -> str:
-    due, count = count_all(row.values, "due"), count_all(row.values, "lost")
-    verb = "was" if count == 1 else "were"
-    lost = f"{count:,} of {due:,} requests {verb} lost: {lost_words(row.values)}"
-    return lost if count else f"none of {due:,} requests was lost"
-
-
-def describe_rise(stages: Sequence[ViewRow]) -> Iterator[str]:
-    """The rise of the load by which the most seconds are out of the SLO, if any is."""
-    rises = [
-        stage
-        for before, stage in pairwise(stages)
-        if stage.value("out_s")
-        and stage.values["stage_rate"].value > before.values["stage_rate"].value
-    ]
-    for stage in sorted(rises, key=lambda stage: stage.values["out_s"].value)[-1:]:
-        replicas = f" with {stage.text('needed')} replicas" if "needed" in stage.values else ""
-        words = f"holds again after {stage.text('held_s')} s{replicas}"
-        words = words if "held_s" in stage.values else "does not hold again in this stage"
-        rise = f"at {stage.text('begin_s')} s the load rises to {stage.text('stage_rate')}/s"
-        yield f"{rise}: {stage.text('out_s')} s are out of the SLO, which {words}"
+    return tuple(round(row.value(name) or 0.0, 1) for name in ("out_s", "lost", "replica_s"))
 
 
 def draw_course(course: Sequence[ViewRow], faults: Sequence[ViewRow], slo: Slo) -> Iterator[Chart]:
@@ -420,7 +378,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
     return View(
         rows=shown,
         points=points,
-        findings=[statement(text, cells) for text in find(result, shown, cells, points)],
+        findings=[statement(text, cells) for text in find(result, slo, shown, cells)],
         planned=(len(result.missing), len(result.plan), ""),
         sections=sections if charts else (),
         charts=charts[:MOST_DRAWN],

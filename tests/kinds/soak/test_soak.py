@@ -153,7 +153,7 @@ def soaked(fake: Fake, blocks: int = 60, leak: float = 50.0) -> Result:
 
 def test_a_leak_is_found_in_its_process() -> None:
     result = soaked(Fake({"proxy": still, "replica": leaking, "controller": still}))
-    leaks, steady, _ = view_of(result).findings
+    leaks, steady = view_of(result).findings
     assert leaks.startswith("Replica Shop grows by 1,0")
     assert steady.startswith("Memory of 2 of 3 processes does not grow")
     assert gate(result)[0][0].startswith("replica Shop grows by 1,0")

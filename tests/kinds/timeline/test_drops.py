@@ -8,10 +8,8 @@ from typing import Any
 
 from serve_bench.analysis.course import ReplicaCount, ReplicaLine
 from serve_bench.benchmarks.timeline.drops import describe_drops
-from serve_bench.benchmarks.timeline.lens import describe_rise, has_own_router
+from serve_bench.benchmarks.timeline.lens import has_own_router
 from serve_bench.core.result import result_of
-from serve_bench.view.figures import known_values
-from serve_bench.view.frame import ViewRow
 from tests.cases import cases
 from tests.records import run
 
@@ -69,17 +67,3 @@ def test_a_deployment_may_have_a_router_of_its_own(
 ) -> None:
     suite = {"app": {"deployments": [{"name": "Shop", "tables": tables}]}}
     assert has_own_router(result_of([replace(run(), suite=suite)]), cell) is own
-
-
-def test_the_rise_that_put_most_seconds_out_of_the_slo() -> None:
-    def stage(begin_s: float, out_s: float | None, held_s: float | None) -> ViewRow:
-        figures = known_values(begin_s=begin_s, out_s=out_s, held_s=held_s)
-        return ViewRow({}, {**figures, **known_values(stage_rate=20 + begin_s)})
-
-    first, unreached = stage(0, 9, 9), stage(12, None, None)
-    assert list(describe_rise([first, stage(4, 0, 0), unreached])) == []
-    assert list(describe_rise([first, stage(4, 1, 0), stage(8, 3, 2.5)])) == [
-        "at 8 s the load rises to 28/s: 3 s are out of the SLO, which holds again after 2.50 s"
-    ]
-    (text,) = describe_rise([first, stage(4, 4, None), stage(8, 3, 2.5)])
-    assert text.endswith("4 s are out of the SLO, which does not hold again in this stage")

@@ -48,7 +48,7 @@ def test_a_run_of_a_url(folder: Path) -> None:
     seconds = [point for point in view.points if point.dims["point"] == "second"]
     assert [point.value("due") for point in seconds] == [20, 20, 40, 40] * 2
     assert {point.dims["slo"] for point in seconds} == {"in", "out"}
-    assert "1 of 240 requests was lost: 1 reset" in view.findings[0]
+    assert "lost: 1 of 240 requests (1 reset)" in view.findings[0]
 
 
 def test_figures_over_launches() -> None:
