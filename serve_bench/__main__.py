@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 
@@ -11,6 +12,11 @@ def main() -> None:
     While its modules are imported, which takes up to half a second, Ctrl-C ends the process as it
     ends any program: Python would show where in an import it was.
     """
+    for descriptor in range(3):  # a file of ours would take the place of one that is closed
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
     before = signal.getsignal(signal.SIGINT)
     if before is signal.default_int_handler:  # not where it is ignored, as behind nohup
         signal.signal(signal.SIGINT, signal.SIG_DFL)

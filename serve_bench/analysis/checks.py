@@ -203,7 +203,8 @@ def _windows(trial: Trial) -> Iterator[Warning]:
     if (silent := silent_from(trial)) is not None:
         at_s, silent_s = (n * trial.window_s for n in (silent, count - silent))
         message = f"no request succeeded from second {at_s:g} to the end ({silent_s:g} s)"
-        hint = "the rate is of the time before; the log of the replica may say why"
+        before = "the rate is of the time before" if silent > 1 else "so there is no rate"
+        hint = f"{before}; the log of the replica may say why"
         yield Warning("standstill", message, hint, trial.key)
         return
     how = unsteady(metric.windows, metric.unit) if has_spread(trial) else None

@@ -187,11 +187,11 @@ def silent_from(trial: Trial) -> int | None:
 
 
 def windows_of(trial: Trial, name: str = MAIN) -> tuple[float, ...]:
-    """The windows of a metric up to a standstill. That in which it began has both states, and is
-    left out unless it is the only one."""
+    """The windows of a metric up to a standstill, without that in which it began: it has both
+    states. None, if that is the first."""
     metric, stop = trial.metrics.get(name), silent_from(trial)
     windows = () if metric is None else tuple(metric.windows or ())
-    return windows if stop is None else windows[: max(1, stop - 1)]
+    return windows if stop is None else windows[: stop - 1]
 
 
 def mean_rate(trial: Trial) -> float | None:
@@ -309,8 +309,8 @@ def _line(keys: tuple[str, ...], trials: list[Trial], at: Trial | PlannedTrial) 
     for trial in trials:
         for name, metric in trial.metrics.items():
             if metric.windows:
-                windows = windows_of(trial, name)
-                by_windows.setdefault(name, []).append(replace(metric, windows=windows))
+                if windows := windows_of(trial, name):
+                    by_windows.setdefault(name, []).append(replace(metric, windows=windows))
             elif metric.histogram is not None:
                 by_histogram[name] = metric
     histograms = {name: merged(trials, name) for name in by_histogram}

@@ -129,7 +129,10 @@ def why_failed(trial: Trial) -> str | None:
 def _none_succeeded(trial: Trial) -> str:
     failed = failures_of([trial])
     if not failed and not trial.counts.sent:
-        return "no request began in the windows: those of the warm-up outlasted them"
+        total = trial.client.get("total") or {}
+        early = failures(total.get("failed", {}), examples=trial.client.get("seen"))
+        ends = f" ({early})" if early else ""
+        return f"no request began in the windows: those of the warm-up outlasted them{ends}"
     return f"no request{of_windows(trial)} succeeded: {failed or 'none was answered in time'}"
 
 

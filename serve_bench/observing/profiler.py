@@ -45,7 +45,7 @@ def check_process(pid: int) -> None:
     try:
         process = psutil.Process(pid)
         name, status = process.name(), process.status()
-    except psutil.NoSuchProcess:
+    except (psutil.NoSuchProcess, ValueError):  # the latter: a pid below 0
         raise BadInput(f"no process {pid}: it has ended, or never was") from None
     if status == psutil.STATUS_ZOMBIE:
         raise BadInput(f"process {pid} ({name}) has ended and waits for its parent to notice")

@@ -186,9 +186,17 @@ def _entry(
 ) -> Entry:
     """A row with all that is about it. `beside`: the trials of its cell."""
     profiled, front = line.status == "profiled", front_of(result.run.suite)
+    # What ended in a cluster explains the figures of a trial of which some requests succeeded.
+    ended = {
+        failure.key: failure.message
+        for failure in result.failures
+        if failure.what == "trial" and failure.key in result.broken
+    }
     # Where nothing was completed the question is why it failed: full slots are a reason.
     verdicts = {
-        trial.launch: limited_by(replace(trial, usage=usage), front, beside=beside)
+        trial.launch: Verdict("unclear", "unclear", "none", reasons=(ended[trial.key],))
+        if trial.key in ended and trial.counts.completed and not trial.flags.get("interrupted")
+        else limited_by(replace(trial, usage=usage), front, beside=beside)
         for trial in (() if profiled else line.trials)
         if (usage := usage_of(trial)) and (answered(trial) or trial.counts.failed.get("rejected"))
     }

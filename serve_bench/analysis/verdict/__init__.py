@@ -352,8 +352,9 @@ def _waits(case: Case) -> Verdict | None:
         elif seen.ongoing is not None and seen.waits.slot_use(full.deployment) is None:
             words = f"Serve counted {seen.ongoing:.0f} requests at its {seen.slots} slots"
             against = [words] if seen.ongoing < limits.RESTING * (seen.slots or 0) else []
-        if case.top < limits.RESTING and full.level >= limits.WELL_FULL:
-            confidence = "high"
+        looked = full.cause == "router back-off" or seen.waits.slot_use(full.deployment) is not None
+        if looked and case.top < limits.RESTING and full.level >= limits.WELL_FULL:
+            confidence = "high"  # requests may wait while slots are idle, where nobody looked
         return _of(case, placed(case, full), "low" if against else confidence, *against)
     if batch is None or batch.cause == "replica loop":
         return None if batch is None else _of(case, placed(case, batch), "low")

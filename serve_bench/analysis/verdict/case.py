@@ -214,9 +214,11 @@ class Case:
     @property
     def never_rests(self) -> bool:
         """Whether a process on the way of a request, or the client, was hardly ever idle; True if
-        no wait for a CPU is known."""
+        the processes of the server were sampled, and no wait for a CPU is known."""
         known = [share for use in self.way if (share := use.not_idle) is not None]
-        return not known or max([*known, self.seen.client.busy or 0.0]) >= limits.RESTLESS
+        if self.watched and not known:
+            return True
+        return max([*known, self.seen.client.busy or 0.0]) >= limits.RESTLESS
 
 
 def case_of(trial: Trial, front: str | None, beside: Sequence[Trial]) -> Case:
