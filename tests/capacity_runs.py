@@ -142,7 +142,7 @@ def _measured(
     rate = planned.row.rate_per_s
     served = min(1.2 * service.capacity or SLOW if rate is None else rate, service.client)
     done = max(1, round(served * seconds))
-    windows = max(1, round(seconds))
+    windows, cpu = max(1, round(seconds)), served * service.cpu_ms / 10
     made = trial(
         planned,
         *(served,) * windows,
@@ -151,7 +151,7 @@ def _measured(
         warmup=Warmup(0.5, True, 100, True),
         counts=Counts(done, done, {}, 0, unsent=max(0, round(((rate or 0.0) - served) * seconds))),
         seconds={"total": seconds + 1, "measured": seconds},
-        usage=_usage(served * service.cpu_ms / 10),
+        usage={"interval_s": 0.2, "processes": [{"pid": 7, "role": "replica", "cpu_percent": cpu}]},
     )
     if rate is None:
         return made
@@ -171,11 +171,4 @@ def _slices(rate: float, seconds: float, late: float, draw: np.random.Generator)
         "bounds": {
             name: {"of": every, "bad": bad.astype(float).tolist()} for name, bad in bounds.items()
         },
-    }
-
-
-def _usage(cpu_percent: float) -> dict[str, Any]:
-    return {
-        "interval_s": 0.2,
-        "processes": [{"pid": 7, "role": "replica", "cpu_percent": cpu_percent}],
     }

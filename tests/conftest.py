@@ -137,7 +137,6 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def _counts() -> dict[str, int]:
-    """How many tests did not run, by the reason that is reported."""
     left = {f"left for {target}": count for target, count in _left.items()}
     return left | {f"deselected: {reason}": count for reason, count in _deselected.items()}
 

@@ -2,17 +2,14 @@
 
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 TOP: Final = Path(__file__).parent.parent
 FORMATS: Final = TOP / "tests" / "formats"
 GOLDEN: Final = TOP / "tests" / "golden"
-
-
-def environment(folder: Path) -> None:
-    """An environment of Python: its interpreter is a script that starts this one."""
-    program(folder / "bin" / "python", f'exec {sys.executable} "$@"')
 
 
 def program(path: Path, script: str) -> Path:
@@ -25,7 +22,6 @@ def program(path: Path, script: str) -> Path:
 def execute(
     *words: str | Path, timeout_s: float = 60, **about: Any
 ) -> subprocess.CompletedProcess[str]:
-    """A program that ran to its end, with what it wrote."""
     keep = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
     return subprocess.run([*map(str, words)], timeout=timeout_s, **{**keep, **about})
 
@@ -34,6 +30,13 @@ def begin(*words: str | Path, **about: Any) -> subprocess.Popen[str]:
     """A program that runs, with pipes of what it writes."""
     keep = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen([*map(str, words)], text=True, **{**keep, **about})
+
+
+def wait_until(ready: Callable[[], object], timeout_s: float = 20.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not ready():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.01)
 
 
 def build_wheel(folder: Path) -> Path:
@@ -45,7 +48,6 @@ def build_wheel(folder: Path) -> Path:
 
 
 def git(folder: Path, *words: str) -> str:
-    """What git says in a folder, under a name of its own."""
     name = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
     command = ["git", "-C", str(folder), *name, *words]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

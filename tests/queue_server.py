@@ -67,7 +67,6 @@ class Queue:
 
 
 async def serve(kind: str, seed: int) -> None:
-    """Serves until it is cancelled."""
     queue, loop = Queue(kind, seed), asyncio.get_running_loop()
 
     class Connection(asyncio.Protocol):

@@ -199,7 +199,6 @@ def press_trial(
 
 
 def press_deploy(of: Trial) -> Deploy:
-    """The deploy before a trial, with its first request and how it settled."""
     proof = {
         "first_request": {"ms": 500.0, "polls": 3, "status": 200},
         "replicas": [{"pid": 2, "device": of.cell.get("device"), "torch": "2.9.0"}],
@@ -305,7 +304,6 @@ def rpc_trial(
 
 
 def rpc_result(suite: RpcSuite, *trials: Trial, others: Sequence[Record] = ()) -> Result:
-    """A run of this suite, with what was measured of it."""
     plan = tuple(at for launch in rpc_plan(suite) for _, at in launch.worlds)
     argv = ("serve-bench", "rpc")
     about = replace(run(*plan), argv=argv, command="rpc", suite=suite.to_json())

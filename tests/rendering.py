@@ -31,7 +31,6 @@ def render(
 
 
 def render_comparing(comparing: Comparing, format: str = "table", where: Sequence[str] = ()) -> str:
-    """A comparison in a form, as `compare` prints it."""
     document, runs = comparison_document(comparing, where), [comparing.sides[1].run.id]
     return render_documents(
         format, [document], lambda: json_of(comparison_json(comparing, where)), runs

@@ -1,6 +1,6 @@
 """Results of a load that nobody drove, for tests of what comes after one."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from serve_bench.core.histogram import Histogram
@@ -57,19 +57,11 @@ class Scripted:
     script: list[float | LoadResult | BaseException]
     loads: list[Load] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        self._next = self._turns()
-
-    def _turns(self) -> Iterator[float | LoadResult | BaseException]:
-        yield from self.script
-        while True:
-            yield self.script[-1]
-
     def __call__(
         self, load: Load, timing: Timing, *, mark: Mapping[str, str] | None = None
     ) -> LoadResult:
         self.loads.append(load)
-        turn = next(self._next)
+        turn = self.script[min(len(self.loads), len(self.script)) - 1]
         if isinstance(turn, BaseException):
             raise turn
         return round_of(load, turn) if isinstance(turn, float) else turn

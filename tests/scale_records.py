@@ -82,7 +82,6 @@ def lost_node(at: int, why: str = "no word for 5 s", **other: Any) -> dict[str, 
 
 def usage(proxy: float = 80.0, replica: float = 30.0, host: float = 150.0) -> dict[str, Any]:
     """A proxy, two replicas, a controller and a raylet on two cores."""
-
     shares = [("proxy", proxy), ("replica", replica), ("replica", replica / 2)]
     processes: list[dict[str, Any]] = []
     for pid, (role, share) in enumerate([*shares, ("controller", 6.0), ("raylet", 4.0)], 1):
@@ -192,7 +191,6 @@ def points_of(result: Result, kind: str = "size") -> list[ViewRow]:
 
 
 def scale_result(suite: ScaleSuite, *trials: Trial, others: Sequence[Record] = ()) -> Result:
-    """A run of this suite, with what was measured of it."""
     argv = ("serve-bench", "scale", suite.workload)
     about = replace(run(*plan_of(suite)), argv=argv, command="scale", suite=suite.to_json())
     return result_of([about, *trials, *others])

@@ -50,8 +50,6 @@ class Exchange:
 
 @dataclass
 class KnownServer:
-    """A running server: where it is and what it has seen."""
-
     port: int = 0
     scheme: str = "http"
     host: str = "127.0.0.1"
@@ -109,10 +107,6 @@ async def _drip(writer: asyncio.StreamWriter) -> bool:
     return True
 
 
-async def _close(writer: asyncio.StreamWriter) -> bool:
-    return False
-
-
 async def _reset(writer: asyncio.StreamWriter) -> bool:
     """RST instead of FIN: linger 0."""
     sock = writer.get_extra_info("socket")
@@ -129,7 +123,6 @@ async def _close_later(writer: asyncio.StreamWriter) -> bool:
 
 
 async def _silent(writer: asyncio.StreamWriter) -> bool:
-    """No answer at all, on an open connection."""
     await asyncio.sleep(3600)
     return False
 
@@ -146,7 +139,6 @@ ACTIONS: dict[str, Action] = {
         b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok", keep=False
     ),
     "error500": _bytes(b"HTTP/1.1 500 Oops\r\nContent-Length: 5\r\n\r\nerror"),
-    "error429": _bytes(b"HTTP/1.1 429 Slow\r\nContent-Length: 4\r\n\r\nslow"),
     "error503": _bytes(b"HTTP/1.1 503 Busy\r\nContent-Length: 4\r\n\r\nbusy"),
     "too_large": _bytes(
         b"HTTP/1.1 413 Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", keep=False
@@ -177,7 +169,7 @@ ACTIONS: dict[str, Action] = {
     "two_lengths": _bytes(b"HTTP/1.1 200 OK\r\n%s%s\r\nok" % (LENGTH, LENGTH)),
     "body_of_204": _bytes(b"HTTP/1.1 204 No Content\r\nContent-Length: 2\r\n\r\nok"),
     "switched": _bytes(b"HTTP/1.1 101 Switching\r\n\r\n"),
-    "close_before": _close,
+    "close_before": _bytes(b"", keep=False),
     "close_later": _close_later,
     "close_in_head": _bytes(OK[:20], keep=False),
     "close_in_body": _bytes(OK[:-1], keep=False),
@@ -187,14 +179,7 @@ ACTIONS: dict[str, Action] = {
     "drip": _drip,
 }
 
-SURPLUS = (
-    "surplus",
-    "surplus_50",
-    "surplus_letter",
-    "surplus_head",
-    "surplus_cut",
-    "surplus_bytes",
-)
+SURPLUS = [name for name in ACTIONS if name.startswith("surplus")]
 MALFORMED = ("garbage", "bad_chunk", "two_lengths", "body_of_204", *SURPLUS)
 FAILURES: dict[str, str] = {
     **dict.fromkeys(("error500", "not_modified", "switched"), "status"),
@@ -222,7 +207,6 @@ async def _handle(
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
 ) -> None:
-    """Serve one connection."""
     server.connections += 1
     peer = writer.get_extra_info("peername")
     try:

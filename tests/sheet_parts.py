@@ -48,7 +48,6 @@ def charts(sheet: Document) -> list[Chart]:
 
 
 def chart(sheet: Document, title: str) -> Chart:
-    """The chart whose title begins so."""
     return next(one for one in charts(sheet) if one.title.startswith(title))
 
 
@@ -57,12 +56,10 @@ def opened(blocks: Iterable[Block], kind: type[Part]) -> list[Part]:
 
 
 def names(sheet: Document) -> list[str]:
-    """The names of its sections."""
     return [one.name for one in sheet.sections]
 
 
 def part(sheet: Document, name: str) -> tuple[Block, ...]:
-    """The blocks of the section of that name, which must be there."""
     return next(one.blocks for one in sheet.sections if one.name == name)
 
 
@@ -95,12 +92,10 @@ def is_sound(sheet: Document) -> None:
 
 
 def sheet(result: Result, where: str | None = None, published: bool = False) -> Document:
-    """What a run says, by the kind of its command."""
     return benchmark_of(result.run).look(result, ReportOptions(where, published)).document
 
 
 def ladders_of(result: Result) -> list[LadderView]:
-    """The ladders of a run of sweep, recsys or press."""
     return view_ladders(result, make_rows(page_of(result), ()))
 
 
@@ -108,7 +103,6 @@ page_sheet = load_sheet = ladder_sheet = sheet
 
 
 def as_lines(findings: Sequence[Finding]) -> tuple[str, ...]:
-    """Findings as they are read, one line each."""
     return tuple(one.line for one in findings)
 
 

@@ -1,16 +1,14 @@
-"""Every command that README and docs show is run, or read flag by flag.
-
-Those that measure are run with `--dry-run`: every flag is read, apps are imported, needs are looked
-at. Those on a URL load a server with a known answer, shorter than shown. Those that read stored
-runs are given one. What remains (py-spy on a Serve that runs, an endpoint that blocks, a model that
-is timed) is parsed here, and run in tests/integration.
-"""
+"""Commands that measure are run with `--dry-run`: flags are read, apps imported, needs looked at.
+Those on a URL load a server with a known answer, shorter than shown. Those that read stored runs
+are given one. What remains (py-spy on a Serve that runs, an endpoint that blocks, a model that is
+timed) is parsed here, and run in tests/integration."""
 
 import os
 import re
 import shlex
 import shutil
 import subprocess
+import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,7 +27,7 @@ from serve_bench.store import read
 from serve_bench.store.files import read_toml, suite_file
 from tests.cases import cases
 from tests.fixtures import Call, Patch
-from tests.places import GOLDEN, TOP, environment, execute, git, program
+from tests.places import GOLDEN, TOP, execute, git, program
 from tests.servers import serving
 from tests.versus_records import versus_result
 
@@ -73,7 +71,6 @@ def name_of(line: str) -> str:
 
 
 def on_url(line: str) -> bool:
-    """Is it a load or a ladder on services that are there?"""
     return "--url" in line or name_of(line) == "load"
 
 
@@ -99,7 +96,6 @@ def flagged(line: str) -> list[str]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: Patch) -> Path:
-    """A current folder with what the commands name."""
     for name in ("own_app", "chat", "grpc"):
         shutil.copytree(TOP / "examples" / name, tmp_path / "examples" / name)
     (tmp_path / "body.json").write_text("{}")
@@ -107,7 +103,7 @@ def folder(tmp_path: Path, monkeypatch: Patch) -> Path:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(TOP / "examples" / "own_app" / "shop.py", tmp_path / name)
     for name in ("base-env", "pr-env", "ray-2.58.0", "ray-2.59.0", "ray-2.60.0"):
-        environment(tmp_path / name)
+        program(tmp_path / name / "bin" / "python", f'exec {sys.executable} "$@"')
     (tmp_path / "paths.txt").write_text("/a\n/b?id=2\n")
     shop = "{name: shop, route_prefix: /shop, import_path: 'shop:app'}"
     (tmp_path / "config.yaml").write_text(f"applications: [{shop}]\n")

@@ -1,5 +1,3 @@
-"""The pages in docs/ hang together: links lead somewhere, and the index has every page."""
-
 import re
 import textwrap
 import tomllib
@@ -25,7 +23,6 @@ def anchors(page: Path) -> set[str]:
 
 
 def missing_links(page: Path) -> list[str]:
-    """Relative links of a page that lead nowhere."""
     wrong = []
     for link in _LINK.findall(page.read_text()):
         if "://" in link:
@@ -50,13 +47,6 @@ def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
     assert {page.name for page in PAGES} - {"README.md"} <= linked
 
 
-def odd_forms() -> list[str]:
-    """The forms of more than one word that docs/style.md replaces."""
-    rows = re.findall(r"^\| ([^|]+) \| [^|]+ \|$", (DOCS / "style.md").read_text(), re.MULTILINE)
-    forms = [form.strip() for row in rows for form in re.split("[;,]", row)]
-    return [form for form in forms if " " in form]
-
-
 TEXTS = [
     *(page for page in PAGES if page.name != "style.md"),
     *(TOP / name for name in ("GLOSSARY.md", "CHANGELOG.md", "deploy/README.md")),
@@ -77,7 +67,10 @@ def test_scripts_that_docs_name_are_there() -> None:
 
 @pytest.mark.parametrize("text", TEXTS, ids=lambda text: text.name)
 def test_no_text_has_a_form_that_the_style_replaces(text: Path) -> None:
-    forms = odd_forms()
+    """That is: of more than one word."""
+    rows = re.findall(r"^\| ([^|]+) \| [^|]+ \|$", (DOCS / "style.md").read_text(), re.MULTILINE)
+    every = [form.strip() for row in rows for form in re.split("[;,]", row)]
+    forms = [form for form in every if " " in form]
     assert len(forms) > 10 and "held against" in forms
     words = " ".join(text.read_text().split()).casefold()
     assert [one for one in forms if re.search(rf"\b{re.escape(one.casefold())}\b", words)] == []

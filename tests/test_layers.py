@@ -14,8 +14,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-import pytest
-
+from tests.cases import cases
+from tests.fixtures import Patch
 from tests.places import TOP, execute
 
 PACKAGE: Final = TOP / "serve_bench"
@@ -161,14 +161,12 @@ def absolute(module: str, at_once: bool = False) -> set[str]:
 
 
 def ours(module: str) -> set[str]:
-    """The rooms of serve_bench that a module imports from."""
     names = [name for name in imports(module) if name.startswith("serve_bench.")]
     rooms = {room_of("/".join(name.split(".")[1:4])) for name in names}
     return {room for room in rooms if not room.startswith("__")}  # __version__
 
 
 def theirs(module: str) -> set[str]:
-    """The top-level names of everything else that a module imports."""
     return {name.split(".")[0] for name in imports(module)} - {"serve_bench"}
 
 
@@ -253,18 +251,18 @@ def test_the_program_hides_nothing_of_others() -> None:
         assert known <= allowed, module
 
 
-def test_a_report_is_drawn_without_ray_and_all_that_is_heavy() -> None:
-    code = (
-        "import sys, serve_bench.report, serve_bench.store, serve_bench.observing.host\n"
-        "heavy = {'ray', 'torch', 'scipy', 'numpy', 'aiohttp', 'pandas', 'rich',"
-        " 'vl_convert', 'serve_bench.report.html'}\n"
-        "print(sorted(heavy & set(sys.modules)))"
-    )
-    done = execute(sys.executable, "-c", code, cwd=PACKAGE.parent, check=True)
-    assert done.stdout.strip() == "[]"
+@cases(
+    "modules, without",
+    ("report store observing.host", "ray torch scipy numpy aiohttp pandas rich vl_convert"),
+    ("nodes.crew nodes.actors", "ray rich typer"),  # on the side of the parent
+)
+def test_what_is_drawn_or_asked_loads_nothing_that_is_heavy(modules: str, without: str) -> None:
+    names = ", ".join(f"serve_bench.{name}" for name in modules.split())
+    code = f"import sys, {names}; print(sorted({{*{without.split()}}} & {{*sys.modules}}))"
+    assert execute(sys.executable, "-c", code, cwd=TOP, check=True).stdout == "[]\n"
 
 
-def test_the_walk_sees_what_it_must(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_walk_sees_what_it_must(tmp_path: Path, monkeypatch: Patch) -> None:
     (tmp_path / "load").mkdir()
     (tmp_path / "load" / "x.py").write_text(
         "import ray.serve as s\nfrom . import y\nfrom .. import runner\n"

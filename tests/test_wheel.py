@@ -1,5 +1,3 @@
-"""The wheel holds what a checkout holds beside the package, and finds it there."""
-
 import os
 import sys
 import tomllib

@@ -1,5 +1,3 @@
-"""The search for a capacity on one launch, the estimate of it, and the interval over launches."""
-
 import math
 import random
 from collections.abc import Callable
@@ -86,7 +84,6 @@ def on(live: Launch, of: Server, start: float | None = None) -> LaunchEstimate:
 def found_of(
     values: dict[str, Value], *bounds: Bound, start: float | None = 300.0, most: float = math.inf
 ) -> tuple[LaunchEstimate, list[Ask], RateSearch]:
-    """What a whole search finds of a service with these values; what it asked for."""
     limits = bounds or (P99,)
     search = RateSearch(limits, start=start)
     asks = searched(search, values, limits, most)
@@ -113,17 +110,14 @@ def test_overload_is_short_and_the_boundary_is_long() -> None:
 def test_a_cliff_is_bisected_until_it_is_narrow() -> None:
     found, _, _ = found_of({"p99": lambda rate: 0.5 if rate > 777 else 0.0})
     assert found.cliff and found.slope is None and found.binds == "p99"
-    assert found.low is not None and found.high is not None
-    assert found.low <= 777 < found.high <= found.low * math.exp(0.05 / 4) * 1.001
-    assert found.low < (found.rate or 0) < found.high
-    capacity = over_launches([found] * 3)
-    assert capacity.low is not None and capacity.high is not None
-    assert capacity.low <= found.low and found.high <= capacity.high and capacity.precise
+    low, high, capacity = sure(found.low), sure(found.high), over_launches([found] * 3)
+    assert low <= 777 < high <= low * math.exp(0.05 / 4) * 1.001
+    assert low < (found.rate or 0) < high
+    assert sure(capacity.low) <= low and high <= sure(capacity.high) and capacity.precise
     # Of no error at all one is enough.
     none = Bound("errors", 0.0)
     found, _, _ = found_of({"errors": lambda rate: 0.1 if rate > 500 else 0.0}, none)
-    assert found.cliff and found.low is not None and found.high is not None
-    assert found.low <= 500 < found.high <= 510
+    assert found.cliff and sure(found.low) <= 500 < sure(found.high) <= 510
 
 
 def test_a_floor_stops_after_the_lowest_rate() -> None:
@@ -251,9 +245,8 @@ def test_the_bias_of_few_bursts_is_taken_off() -> None:
         probe(640.0, 15.0, 30 + 16.0 * at, p99=0.01 * (1.9, 0.1, 0.1, 1.9)[at % 4])
         for at in range(8)
     ]
-    found = boundary(probes, P99, math.log(640))
-    assert found is not None and found.error is not None
-    bias = found.slope * found.error**2 / 2
+    found = sure(boundary(probes, P99, math.log(640)))
+    bias = found.slope * sure(found.error) ** 2 / 2
     assert bias > 5e-4 and math.log(640) - found.place == pytest.approx(bias, rel=1e-3)
 
 
@@ -340,9 +333,8 @@ def test_a_launch_of_each_server_is_near_its_truth(of: Server) -> None:
     # 4 standard errors: of the launch, what its blocks say, and of launches.
     for seed in (11, 12, 13):
         found = on(of.launch(seed), of, 0.65 * of.truth)
-        assert found.rate is not None and found.error is not None
-        room = 4 * math.hypot(max(found.error, 0.03), 1.3 * of.spread)
-        assert abs(math.log(found.rate / of.truth)) < room, seed
+        room = 4 * math.hypot(max(sure(found.error), 0.03), 1.3 * of.spread)
+        assert abs(math.log(sure(found.rate) / of.truth)) < room, seed
         assert found.cliff == (of.name == "breaks")
         assert found.binds == ("errors" if of.name in ("bucket", "breaks") else "latency")
 
@@ -365,10 +357,9 @@ def test_the_interval_over_launches() -> None:
     assert capacity.rate == pytest.approx((100 * 102 * 104 * 106) ** 0.25)
     assert capacity.spread == pytest.approx(0.0251, abs=1e-3)
     # t of 3 degrees of freedom at 0.99 is 4.541.
-    assert capacity.rate is not None and capacity.spread is not None
-    half = 4.541 * capacity.spread / 2
-    assert capacity.low == pytest.approx(capacity.rate * math.exp(-half), rel=1e-4)
-    assert capacity.high == pytest.approx(capacity.rate * math.exp(half), rel=1e-4)
+    half, rate = 4.541 * sure(capacity.spread) / 2, sure(capacity.rate)
+    ends = (rate * math.exp(-half), rate * math.exp(half))
+    assert (capacity.low, capacity.high) == pytest.approx(ends, rel=1e-4)
     assert not capacity.precise
     alike = over_launches([known(100.0, 0.02)] * 4)  # by luck, which makes it no narrower
     assert alike.spread == 0
@@ -414,8 +405,8 @@ def test_few_bursts_lower_the_lower_end_alone() -> None:
     steep = [replace(known(rate), slope=20.0, error=0.02) for rate in (100.0, 101.0)]
     plain = [replace(one, slope=None) for one in steep]
     low, high = over_launches(steep), over_launches(plain)
-    assert low.high == high.high and low.low is not None and high.low is not None
-    assert math.log(high.low / low.low) == pytest.approx(20 * 0.02**2 / 2)
+    assert low.high == high.high
+    assert math.log(sure(high.low) / sure(low.low)) == pytest.approx(20 * 0.02**2 / 2)
 
 
 def test_the_ratio_of_two_capacities() -> None:
@@ -424,8 +415,7 @@ def test_the_ratio_of_two_capacities() -> None:
     center, low, high = ratio(a, b)
     assert center == pytest.approx(1.1, rel=1e-3) and low > 1.08 and high < 1.12
     # Welch with equal sides: 6 degrees of freedom, t 2.447.
-    assert a.spread is not None and b.spread is not None
-    half = 2.447 * math.sqrt((a.spread**2 + b.spread**2) / 4)
+    half = 2.447 * math.sqrt((sure(a.spread) ** 2 + sure(b.spread) ** 2) / 4)
     assert math.log(high / center) == pytest.approx(half, rel=5e-3)
     same, low, high = ratio(a, a)
     assert same == 1 and low < 1 < high

@@ -4,8 +4,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from serve_bench.analysis.checks import TRIAL_CHECKS, Warning, checks, unsteady
+from serve_bench.analysis.connections import connection_wait
 from serve_bench.analysis.statistics import MAIN, silent_from, summarize
-from serve_bench.analysis.verdict import worth_a_look
+from serve_bench.analysis.verdict import limited_by, worth_a_look
 from serve_bench.benchmarks.timeline.drops import describe_drops
 from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_result import Counts
@@ -22,7 +23,7 @@ from serve_bench.core.result import (
 )
 from tests.cases import cases
 from tests.records import AT, ROWS, launch, planned, run, trial
-from tests.verdict_trials import IDLE, expect, measured
+from tests.verdict_trials import IDLE, expect, measured, process, usage, with_metric
 
 FIRST = planned()
 MS = 1_000_000
@@ -30,13 +31,20 @@ GOOD = Histogram.of([9 * MS] * 300).encode()  # 300 answers of 9 ms in 3 s on 1 
 
 
 def good(**changes: Any) -> Trial:
-    """A trial that nothing is wrong with, but for the changes."""
     record = trial(FIRST, 100.0, 101.0, 99.0, latency=GOOD)
     return replace(record, **changes)
 
 
 def doubts(*records: Record) -> list[Warning]:
-    return list(checks(result_of([run(FIRST), *records])))
+    """The warnings on a run of these records; each has a hint, and is one line."""
+    found = list(checks(result_of([run(FIRST), *records])))
+    assert all(one.hint and "\n" not in one.message + one.hint for one in found)
+    return found
+
+
+def of_trial(trial: Trial) -> dict[str, str]:
+    """The messages of the warnings on a trial by itself, by their codes."""
+    return {one.code: one.message for check in TRIAL_CHECKS for one in check(trial)}
 
 
 def codes(*records: Record) -> list[str]:
@@ -45,6 +53,7 @@ def codes(*records: Record) -> list[str]:
 
 ADDS = {"client_bound": False, "added_ns": 0.7 * MS, "mean_latency_ns": 2.2 * MS}
 BOUND = {"client_bound": True, "reasons": ["non-idle 97 %"]}
+STARVED = BOUND | {"non_idle": 0.99, "run_queue_wait": 0.87}
 FREE = {"client_bound": False, "reasons": []}
 UNSETTLED = replace(good().warmup, steady=False, seconds=4.0)
 LOST = replace(good().counts, completed=90, failed={"timeout": 3, "reset": 7, "body": 0})
@@ -71,14 +80,8 @@ def answered(latency_ms: float, count: int = 300, **changes: Any) -> Trial:
     (good(), None, None),
     (good(client=BOUND), "client-bound", "the client was the limit: non-idle 97 %"),
     (good(client={"verdict": BOUND}), "client-bound", "the client was the limit: non-idle 97 %"),
-    (
-        good(client=BOUND | {"non_idle": 0.4}),
-        *("client-bound", "the client adds to the latency: non-idle 97 %"),
-    ),
-    (
-        good(client=BOUND | {"non_idle": 0.99, "run_queue_wait": 0.87}),
-        *("client-bound", "the client waited for a CPU: non-idle 97 %"),
-    ),
+    (good(client=BOUND | {"non_idle": 0.4}), "client-bound", "the client adds to the latency: "),
+    (good(client=STARVED), "client-bound", "the client waited for a CPU: non-idle 97 %"),
     (good(client=FREE), None, None),
     (good(client={"bare": 3}), "bare-done", "3 of 300 streams ended with [DONE] in place of da"),
     (good(client={"verdict": ADDS}), "client-adds", "the aiohttp client adds 0.7 of 2.2 ms of "),
@@ -175,7 +178,6 @@ def test_littles_law_knows_what_is_in_flight_at_both_ends(busy_s: float, doubted
 
 
 def in_windows(*rates: float, connections: int = 4) -> Trial:
-    """A closed loop of windows of 1 s with these rates."""
     done = Counts(sent=round(sum(rates)), completed=round(sum(rates)), failed={}, in_flight=0)
     row = Row(f"{connections} connections", "raw", connections)
     return replace(trial(FIRST, *rates, client={"in_windows": asdict(done)}), row=row)
@@ -234,17 +236,6 @@ def test_a_variant_that_is_not_engaged() -> None:
     assert "pid 4 raylet" in found[0].message
 
 
-def test_every_warning_has_a_hint() -> None:
-    every = doubts(
-        good(client={"client_bound": True}, served={"a": 0}, row=ROWS[1]),
-        trial(planned(row=ROWS[2]), 1.0, steady=False, failed={"reset": 1}, latency=GOOD),
-        Teardown("default-1", 5.0, 9, False),
-    )
-    assert len(every) >= 7
-    assert all(one.hint and "\n" not in one.message + one.hint for one in every)
-    assert doubts(good(client={"verdict": ADDS}))[0].hint == "the raw client adds less"
-
-
 def test_an_open_loop_that_answers_more_than_was_due_was_behind() -> None:
     row = Row("500/s", "raw", 50, 1, loop="open", rate_per_s=500.0)
     trial = good(row=row)
@@ -287,7 +278,7 @@ def test_from_when_on_nothing_succeeds(trial: Trial, window: int | None) -> None
 def test_the_rate_is_of_the_time_before_and_a_warning_says_so() -> None:
     (line,) = summarize(result_of([run(), STOPPED]))
     assert line.spreads[MAIN].mean == 50 and line.spreads[MAIN].windows == 3
-    warnings = {one.code: one.message for check in TRIAL_CHECKS for one in check(STOPPED)}
+    warnings = of_trial(STOPPED)
     assert warnings["standstill"] == "no request succeeded from second 4 to the end (6 s)"
     assert "unsteady-windows" not in warnings
     # The verdict says where all requests wait.
@@ -306,3 +297,67 @@ def test_the_rate_is_of_the_time_before_and_a_warning_says_so() -> None:
     stopped = replace(seen, course={"due": [50] * 10, "ended": [50] * 4 + [0] * 6})
     launch: Any = (stopped, SimpleNamespace(out=()))
     assert list(describe_drops([launch], None)) == [f"it is limited by {verdict.text}"]
+
+
+def waiting(
+    rate: int, sent: int, connections: int, lags_ms: dict[int, int], seen: Any = IDLE
+) -> Trial:
+    """An open loop of 10 s at `rate`/s, of which `sent`/s were sent in it, over connections on
+    which a request takes 190 ms. `lags_ms`: how many requests were sent so late; those above 1 ms
+    waited for a connection."""
+    due, within = 10 * rate, 10 * sent
+    done = Counts(within, within, {}, 0, unsent=due - within)
+    lags = [ms * MS for ms, count in lags_ms.items() for _ in range(count)]
+    assert len(lags) == due
+    client = {
+        "waited": sum(lag > MS for lag in lags),
+        "workers": [{"connections": connections}],
+        "in_windows": asdict(done),
+    }
+    trial = measured(connections, sent, seen, loop="open", client=client)
+    for name, times in (
+        ("send_lag", lags),
+        ("service_time", [190 * MS] * due),
+        ("latency", [lag + 190 * MS for lag in lags]),
+    ):
+        trial = with_metric(trial, name, "ns", *times)
+    return replace(trial, counts=Counts(due, due, {}, 0))
+
+
+def test_a_rate_that_is_missed_for_connections_names_how_many_it_takes() -> None:
+    trial = waiting(40, 21, 4, {0: 4, 5500: 396})
+    wait = connection_wait(trial)
+    assert wait is not None and wait.missed
+    assert wait.text == (
+        "21 of 40 requests/s could be sent: all 4 connections were busy; 5.45 of 5.63 s are the "
+        "wait for them, the service took 190 ms; 40/s need 8 connections or more"
+    )
+    assert of_trial(trial)["connections"] == wait.text
+    expect(trial, "connections", "high", "4 connections of the load: 5.45 of 5.63 s are the wait")
+    # A full part of the server comes first.
+    full = usage(process(1, "proxy", 97, wait=1), process(2, "replica", 40, wait=1), host=140)
+    trial = waiting(40, 21, 4, {0: 4, 5500: 396}, full)
+    assert limited_by(trial).cause == "proxy CPU"
+    assert "connections" in of_trial(trial)
+    # A rate that is kept has the wait where it is much of the latency.
+    trial = waiting(20, 20, 1, {0: 150, 200: 50})
+    wait = connection_wait(trial)
+    assert wait is not None and not wait.missed
+    assert wait.text.startswith("the only connection was busy at times: 50 of 240 ms are the wait")
+    assert limited_by(trial).cause == "offered load"
+    assert connection_wait(waiting(20, 20, 5, {0: 195, 200: 5})) is None  # 2.5 % of the latency
+
+
+@cases("known", "waited", "in_windows")
+def test_what_is_not_recorded_is_not_known(known: str) -> None:
+    trial = waiting(40, 21, 4, {0: 4, 5500: 396})
+    rest = {name: value for name, value in trial.client.items() if name != known}
+    assert connection_wait(replace(trial, client=rest)) is None
+
+
+def test_failures_have_their_latency_beside_that_of_the_others() -> None:
+    trial = measured(10, 100, IDLE, latency_ms=50, failed=5)
+    trial = with_metric(trial, "failed_latency.503", "ns", *[2_000 * MS] * 3)
+    trial = with_metric(trial, "failed_latency.timeout", "ns", *[30_000 * MS] * 2)
+    message = of_trial(trial)["errors"]
+    assert message.endswith("median latency 2 s (503), 30 s (timeout), 50 ms (completed)")

@@ -1,5 +1,3 @@
-"""What a run of versus says: values of launches, rounds, doubts, floors, the gate."""
-
 import math
 from dataclasses import asdict, replace
 from typing import Any
@@ -38,7 +36,6 @@ BOUND = {"client_bound": True, "reasons": ["never idle"]}
 def against(
     rate_a: float, rate_b: float, rounds: int = 6, wobble: float = 1.0, **given: Any
 ) -> Comparing:
-    """A run of one row with these rates."""
     return of_versus(versus_result({ROW: rates(rate_a, rate_b, rounds, wobble)}, **given))
 
 

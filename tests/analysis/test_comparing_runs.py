@@ -1,5 +1,3 @@
-"""Two stored runs: what is matched, what is refused as unlike, what is listed."""
-
 import math
 import statistics
 from collections.abc import Mapping, Sequence

@@ -1,5 +1,3 @@
-"""Each second of a load, and the figures of a transient, from known courses."""
-
 from typing import Any
 
 import pytest

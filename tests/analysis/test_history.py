@@ -1,5 +1,3 @@
-"""Stored runs over time: which are alike, what is passed over, and the newest run's verdict."""
-
 import math
 import random
 from collections.abc import Sequence
@@ -41,7 +39,6 @@ def series_of(group: Group, row: Row = ROW, metric: str = MAIN) -> Series:
 
 
 def words(group: Group) -> dict[str, str]:
-    """The verdict on the main metric of each row."""
     return {row.row: row.line(MAIN).judged.word for row in group.comparison.rows}
 
 
@@ -182,16 +179,14 @@ def test_both_sides_of_versus_have_a_history() -> None:
 
 
 def test_a_commit_or_a_package_that_changed_is_told_at_its_run() -> None:
-    def with_code(result: Result, commit: str, *packages: str) -> Result:
-        code = {"app": {"commit": commit}, "packages": packages}
-        launches = tuple(replace(one, proof={**one.proof, **code}) for one in result.launches)
-        return replace(result, launches=launches)
-
     runs = nine()
     for at, one in enumerate(runs):
         commit = "a" * 40 if at < 2 else "b" * 40
         protobuf = "protobuf==6.33" if at < 4 else "protobuf==7.1"
-        runs[at] = with_code(one, commit, protobuf, f"ray=={'2.60.0' if at < 5 else '2.61.0'}")
+        packages = (protobuf, f"ray=={'2.60.0' if at < 5 else '2.61.0'}")
+        code = {"app": {"commit": commit}, "packages": packages}
+        launches = tuple(replace(of, proof={**of.proof, **code}) for of in one.launches)
+        runs[at] = replace(one, launches=launches)
     assert {at: one.changed for at, one in enumerate(group_of(runs).runs) if one.changed} == {
         2: ("app commit aaaaaaa -> bbbbbbb",),
         4: ("protobuf 6.33 -> 7.1",),
@@ -210,7 +205,6 @@ def own_app(at: int, target: str, rate: float, deployment: str = "Shop") -> Resu
 
 
 def renamed(results: Sequence[Result], letter: str) -> list[Result]:
-    """The same runs under other names."""
     return [replace(one, run=replace(one.run, id=f"{letter}{one.run.id}")) for one in results]
 
 

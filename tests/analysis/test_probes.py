@@ -1,5 +1,3 @@
-"""The searches of a run, from its records: the counts of a probe, what comes next, what is over."""
-
 import math
 from dataclasses import replace
 from typing import Any
@@ -27,15 +25,12 @@ MS = 1_000_000
 SLO = parse_slo("p99=20ms,errors=1%")
 ASKED = CapacitySearch(SLO.source)
 CELL = {"num_replicas": 1}
-
-
 Logged = tuple[int, int, int | None, int, str | None, Stream | None, int | None]
 
 
 def request(
     at_s: float, latency_ms: float | None, error: str | None = None, stream: Stream | None = None
 ) -> Logged:
-    """A row of a log of requests."""
     latency = None if latency_ms is None else round(latency_ms * MS)
     return 0, round(at_s * 1e9), latency, 200, error, stream, round(at_s * 1e9)
 
@@ -53,11 +48,11 @@ def probe(search: LaunchSearch, rate: float, seconds: float, slow: float) -> Tri
     return replace(made, slices=slices, seconds={"total": seconds + 1})
 
 
-def climb(search: LaunchSearch, capacity: float, loads: int = 60) -> list[float]:
+def climb(search: LaunchSearch, capacity: float) -> list[float]:
     """Measures what a search asks for, of a service with 1 % beyond the limit at `capacity`; the
     rates of its probes."""
     rates: list[float] = []
-    for _ in range(loads):
+    for _ in range(60):
         planned = search.next()
         if planned is None:
             return rates
@@ -69,7 +64,7 @@ def climb(search: LaunchSearch, capacity: float, loads: int = 60) -> list[float]
         slow = min(0.9, 0.01 * math.exp(15 * math.log(rate / capacity)))
         seconds = search.ask.seconds  # type: ignore[union-attr]
         search.add(probe(search, rate, max(1.0, round(seconds)), slow))
-    raise AssertionError(f"the search did not end after {loads} loads: {rates}")
+    raise AssertionError(f"the search did not end after 60 loads: {rates}")
 
 
 def fresh() -> LaunchSearch:
@@ -83,7 +78,6 @@ def begin(search: LaunchSearch, served: float = 1000.0) -> LaunchSearch:
 
 
 def next_rate(search: LaunchSearch) -> float:
-    """The rate of the probe that is asked for next."""
     return sure(sure(search.next()).row.rate_per_s)
 
 
@@ -226,8 +220,7 @@ def test_a_launch_that_was_broken_off_counts_only_where_there_is_no_other() -> N
     for slow in (0.0, 0.9):
         first.add(probe(first, next_rate(first), 3, slow))
     alone = searches.capacity(("default", "rep1"))
-    assert alone.low is not None and alone.high is not None
-    assert alone.low <= 500 < first.probes[1].rate <= alone.high
+    assert sure(alone.low) <= 500 < first.probes[1].rate <= sure(alone.high)
     climb(searches.renew("default", 1, CELL), 800)
     assert len(searches.ended(("default", "rep1"))) == 1
     second = begin(searches.at("default", 2, CELL))
@@ -259,8 +252,8 @@ def test_the_client_is_to_blame_for_a_miss_and_not_for_a_probe_that_met() -> Non
             rows = [request(at / 500, 1, error) for at in range(1500)]
             made = replace(made, slices=slices_of(rows, search.slo, 3, 0.1))
         made = replace(made, counts=replace(made.counts, unsent=unsent))
-        of = probe_of(made, search.bounds)
-        assert of is not None and meets(of, search.bounds) == (not slow and not error)
+        of = sure(probe_of(made, search.bounds))
+        assert meets(of, search.bounds) == (not slow and not error)
         return of.client_bound
 
     assert judged(0.5, 5.0) and not judged(0.5, 0.05)  # of a limit of 20 ms
@@ -318,7 +311,6 @@ def test_a_service_that_never_answers_ends_the_launch() -> None:
 
 @cases("p99", None, {"bad": [0]}, {"bad": [1e9] * 30}, {"of": [], "bad": []})
 def test_a_damaged_probe_is_none(p99: dict[str, Any] | None) -> None:
-    """Missing, shorter, more bad than there are, empty."""
     search = begin(fresh())
     made = probe(search, 500, 3, 0.0)
     bounds = {name: one for name, one in made.slices["bounds"].items() if p99 or name != "p99"}

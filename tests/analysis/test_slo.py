@@ -1,5 +1,3 @@
-"""Objectives against trials with known requests: met, missed, and what nothing can be said of."""
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""Tables of stacks that were made by hand, and properties that hold for any."""
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -178,8 +178,7 @@ def test_haproxy_counts_by_its_busiest_thread() -> None:
     seen = usage(*uses, host=260, cores=4)
     assert limited_by(measured(100, 9000, seen)).cause != "haproxy CPU"
     seen["processes"][0]["busiest_thread_percent"] = 99.0
-    words = "haproxy CPU 99 % of a core in one thread ("
-    expect(measured(100, 9000, seen), "haproxy CPU", words=words)
+    expect(measured(100, 9000, seen), "haproxy CPU", words="CPU 99 % of a core in one thread (")
 
 
 def test_threads_that_wait_together_hold_up_a_process_no_longer_than_it_is_not_running() -> None:

@@ -1,6 +1,3 @@
-"""What limited a trial, where it was looked at inside the replicas; and a busy host that limits
-nothing. The evidence is that of planted apps on a real Serve (scripts/bench verdicts)."""
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -34,12 +31,10 @@ def seen(*replicas: dict[str, Any], alone_ms: float = 40.0, connections: int = 2
 
 
 def sleep(count: float, line: int = 5) -> tuple[str, str, float]:
-    """So many requests that sleep."""
     return "asyncio.sleep", f"shop.py:{line}", count
 
 
 def lock(count: float, line: int = 5) -> tuple[str, str, float]:
-    """So many requests that wait for a lock."""
     return "asyncio.Lock.acquire", f"shop.py:{line}", count
 
 
@@ -54,11 +49,10 @@ LOCK = replica(lock(18.6, 31), sleep(1, 32))
 
 
 def test_the_line_at_which_requests_wait_is_named() -> None:
-    line = "asyncio.Lock.acquire at shop.py:31, where"
-    verdict = expect(seen(LOCK), "app wait", "medium", f"{line} 19 of 20 requests wait (")
+    verdict = expect(seen(LOCK), "app wait", "medium", "shop.py:31, where 19 of 20 requests wait (")
     assert verdict.reasons == ("requests wait for one another: p50 630 ms, alone 40",)
     few = replica(lock(0.5, 31), sleep(0.4, 32))
-    expect(seen(few), "app wait", words=f"{line} 56 % of the requests wait (")
+    expect(seen(few), "app wait", words="Lock.acquire at shop.py:31, where 56 % of the requests")
     # None is where requests wait in many, or were hardly looked at.
     spread = replica(*((f"asyncio.{one}", f"shop.py:{one}", 4.0) for one in range(5)))
     for one in (spread, {**LOCK, "looks": 4}):
@@ -79,8 +73,7 @@ def test_requests_that_take_no_longer_than_one_alone_are_offered_load() -> None:
         verdict = expect(trial, cause, words="shop.py:7")
         assert ("more clients bring more" in verdict.text) == (not full)
     # A fifth of them wait elsewhere: for a permit, say.
-    half = replica(sleep(15.0, 9), ("asyncio.locks", "shop.py:8", 5.0))
-    expect(seen(half, alone_ms=600), "app wait")
+    expect(seen(replica(sleep(15.0, 9), ("a", "shop.py:8", 5.0)), alone_ms=600), "app wait")
 
 
 POOL: Final = "AnyIO worker thread"
@@ -129,11 +122,9 @@ def test_threads_and_tasks_that_are_waited_for(one: dict[str, Any], words: str) 
 
 def test_a_blocked_loop_is_told_with_its_line_on_a_single_row() -> None:
     blocked = replica(("a future", "", 4.7), ongoing=14.3, loop=[["shop.py:64", 1.0]])
-    words = "replica loop blocked in shop.py:64, 100 % of the looks ("
-    expect(seen(blocked), "replica loop", "high", words)
+    expect(seen(blocked), "replica loop", "high", "blocked in shop.py:64, 100 % of the looks (")
     expect(seen(blocked, connections=1, alone_ms=630), "replica loop", "medium")
-    half = replica(sleep(20.0), loop=[["shop.py:64", 0.5]])
-    expect(seen(half), "app wait")
+    expect(seen(replica(sleep(20.0), loop=[["shop.py:64", 0.5]])), "app wait")
     # One that sleeps beside one that computes.
     sleeps = replica(("a future", "", 2.0), pid=2, loop=[["shop.py:5", 1.0]])
     works = replica(("a future", "", 2.0), pid=3, loop=[["shop.py:7", 0.6]])
@@ -157,16 +148,8 @@ BATCH: Final = {"most": 64, "wait_s": 0.2, "waiting": 0.9, "running": 0.0, "held
 @cases(
     "changes, cause, words",
     ({}, "batch wait", "predict wait 200 ms for more, about 8 of 64 in one (medium"),
-    (
-        {"waiting": 0.0, "running": 1.0, "held": 64},
-        *("app wait", "the batch function predict, for which 8 requests wait, itself at shop.py:1"),
-    ),
-    (  # nothing makes batches any more
-        {"ended": "KeyError: 'size'"},
-        "app wait",
-        "the batch queue of predict, in which 8 requests wait at shop.py:109: Serve's loop that "
-        "makes its batches ended with KeyError: 'size' (",
-    ),
+    ({"waiting": 0.0, "running": 1.0, "held": 64}, "app wait", "8 requests wait, itself at shop"),
+    ({"ended": "KeyError: 'size'"}, "app wait", "makes its batches ended with KeyError: 'size' ("),
 )
 def test_a_batch_function_of_an_own_app(changes: dict[str, Any], cause: str, words: str) -> None:
     place = ("serve.batch Shop.predict", "shop.py:109", 8.5)
@@ -202,8 +185,7 @@ def test_slots_of_a_helper_limit_only_where_requests_wait_for_them() -> None:
     assert limited_by(replace(rare, waits={}), "Front").confidence == "low"
     # Full slots are the limit unless requests wait for one another inside.
     slots = replica(sleep(2.0), max_ongoing=2, mean_ms=52.0)
-    trial, words = seen(slots, alone_ms=50), "20 requests for 2 slots"
-    expect(trial, "concurrency limit", words=words, front="Shop")
+    expect(seen(slots, alone_ms=50), "concurrency limit", words="20 requests for 2 s", front="Shop")
     locked = replica(lock(5.0), max_ongoing=6, mean_ms=240.0)
     expect(seen(locked, alone_ms=40), "app wait", front="Shop")
 
@@ -312,17 +294,14 @@ def test_idle_slots_are_the_router_s(
 def test_a_replica_that_is_slower_than_the_others() -> None:
     place, one = sleep(5.0), sleep(1.0)
     slow, fast = replica(place, mean_ms=101.0, served=60), replica(place, mean_ms=6.0, served=900)
-    words = (
-        "one of 2 replicas, which takes 101 ms a request (60 served), the other 6 ms (900 served) ("
-    )
+    words = "takes 101 ms a request (60 served), the other 6 ms (900 served) ("
     expect(seen(slow, fast), "slow replica", "medium", words, front="Shop")
     # One that has more requests at once answers as many: it is no slower.
     expect(seen(slow, {**fast, "served": 70}), "app wait", front="Shop")
     # One that answers nothing while it is looked at; where neither does, none is slower.
     slow = replica(place, max_ongoing=5, mean_ms=None, served=0)
     fast = replica(place, max_ongoing=5, mean_ms=100.0, served=90)
-    words = "takes more than 1,900 ms"
-    expect(seen(slow, fast), "slow replica", words=words, front="Shop")
+    expect(seen(slow, fast), "slow replica", words="takes more than 1,900 ms", front="Shop")
     # One request that took long is no slow replica.
     rare, usual = replica(one, mean_ms=1000.0, served=1), replica(one, mean_ms=100.0, served=8)
     for trial in (seen(slow, {**fast, "served": 0}), seen(rare, usual, connections=2)):
@@ -347,8 +326,7 @@ def test_refused_requests_are_slots_and_queue() -> None:
     assert "--expect-status 200,429" in verdict.hint
     rates = {**full.metrics, "throughput": replace(full.metrics["throughput"], windows=(0.0,))}
     none = replace(full, counts=replace(counts, sent=9000, completed=0), metrics=rates)
-    words = "100 % refused (429), 0 requests/s answered"
-    expect(none, "concurrency limit", words=words, front="NoOp")
+    expect(none, "concurrency limit", words="100 % refused (429), 0 requests/s", front="NoOp")
     # A 503 of an app without such a queue is the app's own.
     expect(replace(full, limits={}), "unclear", front="NoOp")
 
@@ -413,9 +391,8 @@ def test_a_full_host_limits_nothing_while_all_on_the_way_rest() -> None:
         one = process(1, "proxy", 20, wait=wait), process(2, "replica", 15, wait=wait)
         return measured(20, 32, usage(*one, host=200), of={}, client=client)
 
-    late = bound(0.45, 0.44, "responses waited in the client for 13 % of their latency")
     expect(host_of(30), "app wait")
-    expect(host_of(30, late), "app wait")
+    expect(host_of(30, bound(0.45, 0.44, "responses waited in the client")), "app wait")
     expect(host_of(75), "host CPU", "high")
 
 
@@ -466,19 +443,16 @@ def test_a_host_is_the_limit_for_sure_only_if_cpu_explains_the_latency() -> None
 
 
 def busy(cpu: float, *replicas: dict[str, Any], alone_ms: float) -> Trial:
-    """What was seen in the replicas beside a proxy that uses so much of a core."""
     return replace(seen(*replicas, alone_ms=alone_ms), usage=used(140, cpu, 20))
 
 
 def test_a_cpu_that_rests_at_times_gives_way_to_what_requests_are_seen_to_wait_for() -> None:
-    asleep = replica(sleep(19.0, 9))
-    expect(busy(93, asleep, alone_ms=560), "app wait", "low", "next limit: proxy CPU 93 %")
+    expect(busy(93, ASLEEP, alone_ms=560), "app wait", "low", "next limit: proxy CPU 93 %")
     # So it does to batches at work.
     batch = {"waiting": 0.1, "running": 0.87, "most": 16, "wait_s": 0.01, "held": 16}
     place = ("serve.batch Shop.rank", "shop.py:9", 12.0)
     at_work = replica(place, batches={"rank": batch}, own=[["asyncio.sleep", "shop.py:7", "r", 1]])
-    words = "the batch function rank, for which 12 requests wait"
-    expect(busy(85, at_work, alone_ms=200), "app wait", "low", words)
+    expect(busy(85, at_work, alone_ms=200), "app wait", "low", "rank, for which 12 requests wait")
     expect(busy(85, at_work, alone_ms=30), "proxy CPU")
 
 
@@ -491,7 +465,6 @@ def workers(full: float) -> dict[str, Any]:
 
 
 def burning(cpu: float, one: dict[str, Any], alone_ms: float) -> Trial:
-    """What was seen in a replica that uses so much of a core itself."""
     full = process(2, "replica", cpu, wait=1, of="app:Shop")
     return replace(seen(one, alone_ms=alone_ms), usage=usage(full, host=140))
 
@@ -542,6 +515,9 @@ def test_what_is_worth_a_further_load() -> None:
     assert not worth_a_look(replace(measured(20, 32, IDLE), usage={}))
 
 
+BELOW: Final = {"downstream": 31.0, "Ranker__batch_wait": 30.0}
+
+
 def traced(**hops_ms: float) -> JsonObject:
     names = {name.replace("_", " ").replace("  ", ": "): ms for name, ms in hops_ms.items()}
     figures = {name: {"mean": 1e6 * ms} for name, ms in names.items()}
@@ -550,19 +526,11 @@ def traced(**hops_ms: float) -> JsonObject:
 
 @cases(
     "hops, cause, words",
-    (
-        {"router": 25.0, "replica_slot": 6.0},
-        *("concurrency limit", "concurrency limit: router and replica slot 31 of 43 ms of traced"),
-    ),
-    (
-        {"downstream": 31.0, "Ranker__batch_wait": 30.0, "Ranker__router": 1.0},
-        *("batch wait", "batch wait of Ranker 30 of 43 ms of traced requests"),
-    ),
+    ({"router": 25.0, "replica_slot": 6.0}, "concurrency limit", "router and replica slot 31 of"),
+    ({**BELOW, "Ranker__router": 1.0}, "batch wait", "batch wait of Ranker 30 of 43 ms of traced"),
     ({"replica_loop": 22.0}, "replica loop", "replica loop 22 of 43 ms"),
-    (  # what a call waits for before it is sent lies in the hops of another call
-        {"downstream": 31.0, "Ranker__batch_wait": 30.0, "Post__argument": 31.0},
-        *("batch wait", "batch wait of Ranker 30 of 43 ms"),
-    ),
+    # What a call waits for before it is sent lies in the hops of another call.
+    ({**BELOW, "Post__argument": 31.0}, "batch wait", "batch wait of Ranker 30 of 43 ms"),
 )
 def test_most_of_the_time_of_traces_is_it(hops: dict[str, float], cause: str, words: str) -> None:
     at = measured(10, 200, IDLE, of=cell(queries=100))
@@ -572,8 +540,7 @@ def test_most_of_the_time_of_traces_is_it(hops: dict[str, float], cause: str, wo
 
 def test_a_hop_with_less_than_half_of_the_time_or_a_full_cpu_decides_otherwise() -> None:
     at = measured(10, 200, IDLE, of=cell(queries=100))
-    part = replace(at, waterfall=traced(latency=43.0, router=20.0))
-    assert limited_by(part) == limited_by(at)
+    assert limited_by(replace(at, waterfall=traced(latency=43.0, router=20.0))) == limited_by(at)
     # Ten calls wait for 3 ms each, at once: of 43 ms that is 3.
     at_once = {"downstream": 4.0, "Ranker__batch_wait": 30.0, "Ranker__user_code": 10.0}
     assert limited_by(replace(at, waterfall=traced(latency=43.0, **at_once))) == limited_by(at)

@@ -1,5 +1,3 @@
-"""Hops of a request from marks of its way: they add up, and what is missing is said."""
-
 import struct
 from collections.abc import Iterable
 from dataclasses import replace

@@ -10,23 +10,17 @@ from typing import Any
 
 import pytest
 
-from serve_bench.core.histogram import Histogram
 from serve_bench.core.load_spec import Stage
 from serve_bench.core.request_spec import Request
 from serve_bench.load import http1
 from serve_bench.load.pacing import due_times
 from serve_bench.load.tally import Shared, Tally
 from tests.cases import cases
+from tests.servers import CHUNKED, OK
 
 OPERATIONS = 10_000
 ROUNDS = 20
 
-LENGTH = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-type: text/plain\r\n\r\nok"
-CHUNKED = (
-    b"HTTP/1.1 200 OK\r\ndate: Sat, 21 Nov 2026 07:44:15 GMT\r\nserver: uvicorn\r\n"
-    b"content-type: text/plain; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
-    b"2\r\nok\r\n0\r\n\r\n"
-)
 VALUES = [((k * 7919) % 5_000_000) + 50_000 for k in range(OPERATIONS)]
 
 Bench = Callable[[Callable[[], Any]], int]
@@ -51,28 +45,6 @@ def rounds(benchmark: Any) -> Bench:
     return run
 
 
-def test_record_as_the_inner_loop_does(rounds: Bench) -> None:
-    """The arithmetic of `RawEngine._loop`, written out, on shared memory. Goal: 150 ns a value."""
-    shared = Shared.create(1)
-    slots = shared.histogram(0, "measured", "equal")[1:]
-
-    def work() -> None:
-        longest = 0
-        for value in VALUES:
-            e = value.bit_length() - 11
-            if e > 0:
-                slots[(e << 10) + (value >> e)] += 1
-            else:
-                slots[value] += 1
-            if value > longest:
-                longest = value
-
-    done = rounds(work)
-    assert done == sum(slots)
-    expected = [done // OPERATIONS * n for n in Histogram.of(VALUES).counts]
-    assert shared.read(0, "measured", "equal").counts == expected
-
-
 def test_account_for_a_success(rounds: Bench) -> None:
     tally = Tally(Shared.create(1), 0, 1, 1 << 40, None, lambda: ([], []))
 
@@ -85,7 +57,7 @@ def test_account_for_a_success(rounds: Bench) -> None:
 
 
 @cases("check", False, True, ids=["unchecked", "body-checked"])
-@cases("response", LENGTH, CHUNKED, ids=["length", "chunked"])
+@cases("response", OK, CHUNKED, ids=["length", "chunked"])
 def test_frame(rounds: Bench, response: bytes, check: bool) -> None:
     framer = http1.make_framer(Request("http://h/", expect_body=b"ok" if check else None))
     plain = 0

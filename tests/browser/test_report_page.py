@@ -26,6 +26,7 @@ from serve_bench.runner.recording import layer_rules
 from serve_bench.view.blocks import course_charts
 from serve_bench.view.document import Column, Document, Number, Section, Table, TableRow
 from tests.browser.chromium import DARK, chromium
+from tests.fixtures import Patch
 from tests.html_sample import chart, sheet
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
@@ -126,9 +127,7 @@ def test_every_chart_is_drawn_and_no_name_runs(tmp_path: Path, width: int, dark:
     assert max(dim) < 120 and all(min(one) > 150 for one in bright)
 
 
-def test_a_chart_that_cannot_be_drawn_says_so_in_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_chart_that_cannot_be_drawn_says_so_in_words(tmp_path: Path, monkeypatch: Patch) -> None:
     spoiled = replace(chart("drawn otherwise"), words="Rises from 1 to 2.")
     spec = {"mark": {"type": "no such mark"}}
     monkeypatch.setattr(

@@ -1,5 +1,3 @@
-"""The command line without Ray: bad input is one line and exit code 2, before anything starts."""
-
 import os
 import pty
 import signal
@@ -8,6 +6,7 @@ import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -31,10 +30,8 @@ def test_a_taken_port_names_its_owner(call: Call) -> None:
 
 
 def test_without_ray_it_says_what_to_install(refuses: Refuses, monkeypatch: Patch) -> None:
-    def version(name: str) -> str:
-        raise metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(metadata, "version", version)
+    gone = Mock(side_effect=metadata.PackageNotFoundError)
+    monkeypatch.setattr(metadata, "version", gone)
     for line in ("micro", "noop --port 0"):
         refuses(line, "Ray is not installed in this environment: pip install 'ray[serve]'")
 
@@ -133,10 +130,7 @@ def test_a_terminal_that_was_closed_takes_the_rest_without_an_error() -> None:
 def test_ctrl_c_is_never_without_a_word(tmp_path: Path, monkeypatch: Patch, call: Call) -> None:
     """typer by itself ends with 130 and says nothing."""
 
-    def pressed(folder: Path) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("serve_bench.cli.report.read", pressed)
+    monkeypatch.setattr("serve_bench.cli.report.read", Mock(side_effect=KeyboardInterrupt))
     assert call("report", tmp_path / "r", code=130)[1] == "serve-bench: interrupted\n"
 
 

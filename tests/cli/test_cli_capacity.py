@@ -157,7 +157,6 @@ def test_an_slo_that_no_rate_meets_is_said_with_the_latency_of_the_lowest(tmp_pa
 
 @pytest.mark.long
 def test_ctrl_c_keeps_the_probes_and_shows_the_bracket(tmp_path: Path) -> None:
-    """The run ends with code 130, the probes of before are there, and so is what they say."""
     with queue("mm1") as url:
         words = ("--url", url, "--out", "r", "--start", "500")
         run = start("capacity", "--slo", "p99=20ms", *words, cwd=tmp_path)
@@ -181,7 +180,6 @@ def test_a_service_that_is_not_there(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_a_service_that_dies_in_a_probe(tmp_path: Path) -> None:
-    """What was measured is kept and shown, with what failed."""
     with queue("mm1") as url:
         words = ("--url", url, *SHORT, "--out", "r")
         run = start("capacity", "--slo", "p99=20ms", *words, cwd=tmp_path)

@@ -1,5 +1,3 @@
-"""`serve-bench compare` from stored folders; nothing is measured."""
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -100,23 +98,18 @@ def test_unlike_runs_are_refused_unless_forced(tmp_path: Path, call: Call) -> No
     assert "3 launches a side; unlike runs, compared by force" in out
 
 
-def two_folders(folder: Path, rates: dict[str, tuple[float, ...]]) -> tuple[str, str]:
-    """A folder with a run of each app, and a later one where they have these rates; beside them a
-    run of each folder that the other has no like of."""
-    for side, by_app in (("a", dict.fromkeys(rates, BEFORE)), ("b", rates)):
-        suites: dict[str, dict[str, object]] = {app: {"app": app} for app in rates}
-        suites["odd"] = {"name": f"only {side}"}
-        suites["short"] = {"app": "press", "windows": 10 if side == "a" else 3}
-        for name, suite in suites.items():
-            result = micro_result({ROW: by_app.get(name, BEFORE)}, run=micro_run(side, **suite))
-            store_run(folder / side / name, result)
-    third = replace(micro_run("third", windows=4), started_at="2026-01-01T00:00:00+00:00")
-    store_run(folder / "b" / "third", micro_result({ROW: BEFORE}, run=third))
-    return str(folder / "a"), str(folder / "b")
-
-
 def test_runs_of_two_folders_are_paired_by_app_and_suite(tmp_path: Path, call: Call) -> None:
-    a, b = sides = two_folders(tmp_path, {"noop": BEFORE, "ranker": SLOWER})
+    """The ranker of B is slower; beside it lies in each folder what the other has no like of."""
+    a, b = sides = tmp_path / "a", tmp_path / "b"
+    for side, rates_, windows in ((a, BEFORE, 10), (b, SLOWER, 3)):
+        suites: dict[str, dict[str, object]] = {app: {"app": app} for app in ("noop", "ranker")}
+        suites |= {"odd": {"name": f"only {side.name}"}}
+        suites |= {"short": {"app": "press", "windows": windows}}
+        for name, suite in suites.items():
+            found = {ROW: rates_ if name == "ranker" else BEFORE}
+            store_run(side / name, micro_result(found, run=micro_run(side.name, **suite)))
+    third = replace(micro_run("third", windows=4), started_at="2026-01-01T00:00:00+00:00")
+    store_run(b / "third", micro_result({ROW: BEFORE}, run=third))
     out, err = call("compare", *sides)
     assert out.startswith("micro noop: b against a: ")
     assert "\nmicro ranker: b is 19.9 % slower than a (" in out
@@ -157,34 +150,12 @@ def test_a_cut_off_last_line_is_read_up_to_and_said(folders: tuple[str, str], ca
     assert "B: cut-off: line 7" in " ".join(out.split())
 
 
-def test_what_cannot_be_compared_is_one_line(folders: tuple[str, str], call: Call) -> None:
-    bad = Path(folders[0]).parent / "bad"
-    bad.mkdir()
-    (bad / "records.jsonl").write_text("hello\n")
-    versus = store_run(bad.parent / "versus", versus_result())
-    for first, second, wrong, said in (
-        (folders[0], bad, bad, "line 1 is not the record"),
-        (bad, folders[0], bad, "line 1 is not the record"),
-        (versus, folders[1], versus, ": is a run of versus, a comparison by itself"),
-    ):
-        out, err = call("compare", first, second, code=2)
-        assert out == "" and err.count("\n") == 1
-        assert err.startswith(f"serve-bench: {wrong}") and said in err
-    assert call("report", versus)[0].startswith("optimized is 11.8 times as fast as default (")
-
-
-@cases(
-    "text, share",
-    *(("5%", 0.05), ("0.05", 0.05), (" 2.5 % ", 0.025), ("90%", 0.9), ("1e-3", 0.001)),
-)
-def test_a_threshold_is_a_share(text: str, share: float) -> None:
-    assert read_share(text, "--threshold") == pytest.approx(share)
-
-
-@cases("text", "5", "0", "0%", "-5%", "100%", "nan", "inf", "", "%", "5%%", "x")
-def test_what_is_no_share_is_refused(text: str) -> None:
-    said = refusal(read_share, text, "--threshold")
-    assert said.startswith("--threshold: ") and "it takes a share such as 5% or 0.05" in said
+def test_a_threshold_is_a_share() -> None:
+    shares = {"5%": 0.05, "0.05": 0.05, " 2.5 % ": 0.025, "90%": 0.9, "1e-3": 0.001}
+    assert {text: read_share(text, "--threshold") for text in shares} == pytest.approx(shares)
+    for text in ("5", "0", "0%", "-5%", "100%", "nan", "inf", "", "%", "5%%", "x"):
+        said = refusal(read_share, text, "--threshold")
+        assert said.startswith("--threshold: ") and "it takes a share such as 5% or 0.05" in said
 
 
 @cases(
@@ -196,12 +167,6 @@ def test_what_is_no_share_is_refused(text: str) -> None:
 )
 def test_throughput_is_always_in_the_gate(text: str, metrics: tuple[str, ...]) -> None:
     assert read_flags(GateOptions(gate=text)).metrics == metrics
-
-
-def test_the_floor_is_read_from_an_a_a_run(tmp_path: Path) -> None:
-    result = versus_result({ROW: rates(500.0, 500.0)}, labels=TWINS)
-    assert read_noise(store_run(tmp_path, result)).aa
-    assert read_flags(GateOptions(threshold="1%", noise=tmp_path)).noise is not None
 
 
 @cases(

@@ -1,5 +1,3 @@
-"""`serve-bench press`: what is refused, and the same ladder against services that are there."""
-
 import csv
 import json
 import os

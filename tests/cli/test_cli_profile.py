@@ -1,44 +1,32 @@
-"""`serve-bench profile` without Ray: what it refuses, recipes, files, and a real Python process."""
-
 import re
-import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.cases import sure
 from tests.fixtures import Call, Patch
 from tests.observing.test_profiler import TWO
-
-
-@pytest.fixture(autouse=True)
-def _in_an_empty_folder(tmp_path: Path, monkeypatch: Patch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
-@pytest.fixture
-def burning() -> Iterator[int]:
-    process = subprocess.Popen([sys.executable, "-c", TWO, "60"], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None and process.stdout.readline() == "ready\n"
-    yield process.pid
-    process.kill()
-    process.communicate()
+from tests.places import begin
 
 
 @pytest.mark.ptrace
 def test_a_process_becomes_a_flamegraph_its_stacks_and_tables(
-    burning: int, call: Call, tmp_path: Path
+    call: Call, tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    profile = ("profile", "--pid", burning)
-    told, _ = call(*profile, "--duration", "1", "-o", "out.svg")
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["out.raw.txt", "out.svg"]
-    assert "hot (" in (tmp_path / "out.svg").read_text()
-    assert re.search(r"wrote out\.svg and out\.raw\.txt \(\d+ samples\)", told)
-    assert re.search(r"spend \(<string>\) +\d+\.\d +\d+\.\d", told)
-    call(*profile, "--duration", "0.5", "-o", "b.svg")
-    assert call("profile", "diff", "out.raw.txt", "b.raw.txt")[0].startswith("A out.raw.txt: ")
-    assert "spend (<string>" in call(*profile, "--dump")[0]
+    monkeypatch.chdir(tmp_path)
+    with begin(sys.executable, "-c", TWO, "60") as burning:  # ends by itself if the test fails
+        assert sure(burning.stdout).readline() == "ready\n"
+        profile = ("profile", "--pid", burning.pid)
+        told, _ = call(*profile, "--duration", "1", "-o", "out.svg")
+        assert sorted(file.name for file in tmp_path.iterdir()) == ["out.raw.txt", "out.svg"]
+        assert "hot (" in (tmp_path / "out.svg").read_text()
+        assert re.search(r"wrote out\.svg and out\.raw\.txt \(\d+ samples\)", told)
+        assert re.search(r"spend \(<string>\) +\d+\.\d +\d+\.\d", told)
+        call(*profile, "--duration", "0.5", "-o", "b.svg")
+        assert call("profile", "diff", "out.raw.txt", "b.raw.txt")[0].startswith("A out.raw.txt: ")
+        assert "spend (<string>" in call(*profile, "--dump")[0]
+        burning.kill()
 
 
 def test_folders_are_merged_by_role(call: Call, tmp_path: Path) -> None:

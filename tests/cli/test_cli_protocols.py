@@ -1,5 +1,3 @@
-"""Protocols on the command line: what is refused in one line, and what loads of streams say."""
-
 import json
 import re
 import time

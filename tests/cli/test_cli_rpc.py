@@ -1,17 +1,12 @@
-"""`serve-bench rpc` as a command: what is refused, the published spellings, the plan. Nothing is
-started here."""
-
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from serve_bench.benchmarks.rpc import backend as rpc_needs
 from serve_bench.benchmarks.rpc import drive as rpc_run
 from serve_bench.benchmarks.rpc.lens import REPORT_FILE
-from serve_bench.benchmarks.rpc.request import RpcSuite, World, rpc_plan
 from serve_bench.cli import sitting
-from serve_bench.core.result import Result
 from serve_bench.store import RECORDS_FILE, read
 from tests import places, records
 from tests.cases import cases
@@ -19,8 +14,9 @@ from tests.fixtures import Call, Patch, Refuses
 
 STORED = places.FORMATS / "2-rpc.jsonl"
 
-WORLD = World(3, True, (4, 5), 2, 3, "cpu", 1)
-SUITE = RpcSuite(("torch", "ray"), (WORLD, replace(WORLD, batch=False)), "batch", "127.0.0.1", 0)
+WORLDS = [records.rpc_world(3), records.rpc_world(3, batch=False)]
+FREE: dict[str, Any] = {"x_axis": "batch", "master_port": 0, "output_file_path": None}
+STORED_RUN = records.rpc_result(records.rpc_suite(WORLDS, ("torch", "ray"), **FREE))
 
 
 @pytest.fixture(autouse=True)
@@ -78,26 +74,20 @@ def test_every_spelling_gives_the_same_plan(
     assert err == "" and list(tmp_path.iterdir()) == []
 
 
-def stored(place: Path) -> None:
-    planned = tuple(at for one in rpc_plan(SUITE) for _, at in one.worlds)
-    run = replace(records.run(*planned), command="rpc", suite=SUITE.to_json())
-    records.store_run(place, Result(run))
-
-
 def test_a_report_that_cannot_be_written_takes_nothing_else_away(tmp_path: Path) -> None:
-    stored(tmp_path / "r")
-    suite = replace(SUITE, output_file_path="/dev/full")
-    troubles = rpc_run._write_reports(suite, read(tmp_path / "r"), tmp_path / "r")
+    folder = records.store_run(tmp_path / "r", STORED_RUN)
+    suite = records.rpc_suite(WORLDS, output_file_path="/dev/full")
+    troubles = rpc_run._write_reports(suite, read(folder), folder)
     assert troubles == ["/dev/full: cannot be written: no space left on device"]
     assert (tmp_path / "r" / REPORT_FILE).exists()
 
 
 def test_the_rest_of_a_stored_run(tmp_path: Path, call: Call) -> None:
-    stored(tmp_path / "r")
+    records.store_run(tmp_path / "r", STORED_RUN)
     before = (tmp_path / "r" / RECORDS_FILE).read_bytes()
     lines = call("rpc", "--resume", tmp_path / "r", "--dry-run")[0].splitlines()
     launches = [line for line in lines if line.startswith("launch ")]
     assert launches == ["launch torch, round 1", "launch ray, round 1"]
-    assert lines[-1].startswith("4 worlds, 10 episodes of 100 steps each; about ")
+    assert lines[-1].startswith("4 worlds, 3 episodes of 4 steps each; about ")
     assert (tmp_path / "r" / RECORDS_FILE).read_bytes() == before
     assert not (tmp_path / "r" / REPORT_FILE).exists()

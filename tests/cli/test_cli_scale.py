@@ -1,6 +1,3 @@
-"""The command line of scale: what it refuses before anything starts, and its plan."""
-
-import socket
 from dataclasses import replace
 
 import pytest
@@ -12,15 +9,6 @@ from serve_bench.core.errors import RunFailed
 from serve_bench.core.result import VariantUsed
 from tests.cases import cases
 from tests.fixtures import Patch, Refuses
-
-
-def test_an_address_where_nobody_listens_is_refused(refuses: Refuses) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    refuses(
-        f"scale single --address 127.0.0.1:{port}",
-        f"--address: no Ray cluster at 127.0.0.1:{port}: connection refused",
-    )
 
 
 @cases(

@@ -1,5 +1,3 @@
-"""`serve-bench history` from real folders; nothing is measured."""
-
 import csv
 import io
 import json
@@ -25,7 +23,6 @@ EXPORTS = ("otava", "otava-config", "bencher", "github-action-benchmark")
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
-    """Nine nights in a folder."""
     return store(tmp_path / "results", nine())
 
 

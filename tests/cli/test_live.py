@@ -1,5 +1,3 @@
-"""The live view: figures that fit, words that are cut first, charts of the last 30 s."""
-
 import io
 import re
 import threading

@@ -1,5 +1,3 @@
-"""Bad input of commands: one line and exit code 2, before anything starts."""
-
 import math
 import os
 import re
@@ -36,13 +34,11 @@ BAD = {
         ("versus --a default --b optimized --trace 1% --clients 8", "--trace: is for rows"),
         ("micro --trace 1% --load-on ray", "--trace: the times of a load from nodes are"),
         ("micro --env FOO", "--env: 'sha256:9520437c' is not allowed; it takes NAME=VALUE"),
-        ("micro --env RAY_ADDRESS=x", "--env: RAY_ADDRESS is set by serve-bench itself"),
         ("micro --suite nosuch", "--suite: no file 'nosuch'; a path, or one of: "),
         ("micro --suite ./nosuch.toml", "nosuch.toml: cannot be read: no such file"),
         ("sweep --format classic", "--format: 'classic' is not allowed; it takes table, json"),
         (f"micro --resume {MICRO} --quick", "--resume follows the stored plan"),
         ("report nosuch --perf-metrics -", "--perf-metrics: - is not allowed; it takes a file"),
-        ("micro --bogus", "No such option: --bogus"),
         ("--bogus", "No such option: --bogus"),
         ("micro more words", "Got unexpected extra argument(s) (more words)"),
         ("micro --clients raw:0", "--clients: 'raw:0' is not allowed; the number must be 1"),
@@ -78,19 +74,15 @@ BAD = {
         ("press --suite micro", "--suite: micro needs app ="),
         ("press --log-requests /nowhere/x", "--log-requests: the folder of /nowhere/x does not"),
         ("press --url a=http://h/ --log-level INFO", "it does not go with --log-level"),
-        ("press --url a=http://h/ --quick --clients 5", "--quick: stands for --clients"),
         ("press --url http://h/", "--url: 'http://h/' is not allowed; it takes NAME=URL"),
         ("press -H Token:x", "-H: is for --url"),
         ("recsys --users 0", "--users: '0' is not allowed; it takes auto, published, or"),
         ("recsys --ranker-replicas 1,1", "num_replicas: 1 is given twice"),
         ("recsys --url a=ftp://h/", "--url: unknown scheme 'ftp'"),
         ("recsys --url a=http://h/?user_id=3", "is not allowed; ?user_id=... is added to it"),
-        ("recsys --url a=http://h/ --url a=http://i/", "--url: the name a is given twice"),
         ("recsys --url a=http://h/ -H token", "--header: 'sha256:3c469e9d' is not allowed"),
         (f"recsys --resume {FORMATS}/2-recsys.jsonl --quick", "it does not go with --quick"),
         ("sweep --url a=http://h/ --app noop", "it does not go with --app"),
-        ("sweep --url a=http://[::1/", "--url: 'http://[::1/' cannot be read: Invalid IPv6 URL"),
-        (f"sweep --resume {FORMATS}/2-sweep.jsonl --quick", "it does not go with --quick"),
         ("micro --app mnist", "--app: unknown app 'mnist'; allowed: noop, ranker, recsys"),
         ("micro --ranker tuned", "--ranker: the app noop has no ranker; it is for ranker, recsys"),
         ("micro --app recsys --body-type str", "--body-type: the app recsys has no body_type"),
@@ -100,7 +92,6 @@ BAD = {
     "load": [
         ("", "Missing argument 'URL'"),
         ("http://h:99999/", "url: bad port in 'http://h:99999/'; allowed: 1 to 65535"),
-        ("http://h/ -c many", "Invalid value for '-c' / '--connections'"),
         ("http://h:0/", "port 0"),
         ("http://h/ -c 0", "connections must be 1 or more"),
         ("http://h/ -c 10 -n 5", "--requests must be at least the number of connections (10), got"),
@@ -162,7 +153,6 @@ BAD = {
         ("http://h/ --protocol grpc --client aiohttp", "--client: aiohttp speaks no gRPC"),
     ],
     "compare": [
-        ("", "Missing argument 'RUN_A'"),
         ("nosuch other", "nosuch: no such folder"),
         ("a b --threshold 5", "--threshold: '5' is not allowed; it takes a share"),
         ("a b --gate p90", "--gate: 'p90' is not allowed; it takes throughput, p50, p99, cpu"),
@@ -171,14 +161,12 @@ BAD = {
     ],
     "tax": [
         ("nothing", "TARGET: 'nothing' is not allowed; it takes noop, or your own app"),
-        ("gone.py:app", "TARGET: gone.py: there is no such file"),
         ("--layers uvcorn", "--layers: 'uvcorn' is not allowed"),
         ("--protocol grpc", "--protocol: 'grpc' is not allowed; it takes http or stream"),
         ("--clients 8", "--clients: '8' is not allowed; it takes raw:N"),
         ("--slice 9s", "--slice: 9s is not allowed; it takes 10ms to 2s"),
         ("--option nope=1", "--option: "),
         ("--route /x", "--route, --method, --header"),
-        ("--resume nowhere", "nowhere"),
     ],
     "timeline": [
         ("", "TARGET: name an app"),
@@ -194,11 +182,8 @@ BAD = {
         ("--url http://127.0.0.1:1/", "--stages: say the load over time"),
     ],
     "history": [
-        ("", "Missing argument 'DIR...'"),
-        ("nosuch", "nosuch: no such folder"),
         (".", "no run found (no records.jsonl in it or below)"),
         (". --metric p90", "--metric: 'p90' is not allowed; it takes throughput, p50, p99"),
-        (". --threshold 5", "--threshold: '5' is not allowed; it takes a share"),
         (". --format csv", "--format: 'csv' is not allowed; it takes table, markdown, json, html"),
         (". --plot x.pdf", "--plot: x.pdf is not allowed; it takes a file"),
         (". --plot no/x.png", "--plot: the folder of no/x.png does not exist"),
@@ -246,12 +231,9 @@ BAD = {
         ("single --address no.such.invalid:6379", "--address: no Ray cluster at"),
         ("single --address a:1 --nodes 2", "--nodes: starts raylets here; it does not go with"),
         ("single --address a:1 --variant haproxy", "--variant and --env do not go with --address"),
-        ("single --resume nowhere", "nowhere"),
         (f"single --resume {FORMATS}/2-scale-single.jsonl --replicas 2", "it does not go with"),
-        ("micro", "No such command 'micro'"),
     ],
 }
-
 
 LINES = [(f"{name} {line}".strip(), message) for name, bad in BAD.items() for line, message in bad]
 
@@ -267,7 +249,6 @@ NAMES = [name for group in COMMANDS.values() for name in group]
 
 
 def list_options(kind: type[Options] = Options) -> list[type[Options]]:
-    """The options of every command that is loaded."""
     return [kind, *(one for below in kind.__subclasses__() for one in list_options(below))]
 
 

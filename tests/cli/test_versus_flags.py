@@ -1,5 +1,3 @@
-"""The sides of versus from its flags, and the one line where they cannot be had."""
-
 import json
 import re
 import signal
@@ -31,7 +29,6 @@ from tests.places import begin
 from tests.servers import KnownServer, serving
 
 BOTH: dict[str, Any] = {"a": "default", "b": "optimized"}
-AA: dict[str, Any] = {"a": "default", "aa": True}
 GRPC: dict[str, Any] = {"texts": {"protocol": "grpc"}, "grpc_servicer": ["b_pb2_grpc.add_b"]}
 URLS = ("old=http://127.0.0.1:8000/x", "new=http://127.0.0.1:8001/x")
 
@@ -194,12 +191,10 @@ def test_throughput_and_cpu_are_gated_but_for_services_whose_processes_are_not_k
     ({**BOTH, "b_option": ["replica=2"]}, "--b-option: unknown key 'replica'; did you mean"),
     ({**BOTH, "b_option": ["width=1"]}, "--b-option: width is no option of the app noop"),
     ({**BOTH, "b_option": ["num_replicas=1", "num-replicas=2"]}, "--b-option: num_replicas"),
-    ({**BOTH, "a_python": "nosuch/python"}, "--a-python nosuch/python: no such file"),
     ({**BOTH, "rounds": "0"}, "--rounds: '0' is not allowed; it takes 1 to 1,000"),
     ({**BOTH, "rounds": "+6"}, "--rounds: .\\+6. is not allowed; it takes 1 to 1,000; .N is for"),
     ({**BOTH, "slice": "0.1", "rate": 5.0}, "--slice: an open loop .--rate. cannot be sliced"),
     ({**BOTH, "aa": True}, "--aa: runs A against itself; it does not go with --b"),
-    ({**AA, "b_env": ["A=1"]}, "--aa: runs A against itself; it does not go with --b-env"),
     ({**BOTH, "suite": "press_noop"}, "load.users|unknown key|compares rows"),
 )
 def test_bad_input_names_the_flag(given: dict[str, Any], message: str) -> None:

@@ -1,8 +1,5 @@
-"""Records that a hand, a disk or another program has changed: shown, or refused in one line.
-
-Each mutation changes one field of one record of a stored run (tests/formats). What reads it is one
-of the commands that read stored runs, in turn: nothing but BadInput may come out of it.
-"""
+"""Each mutation changes one field of one record of a stored run (tests/formats). The commands that
+read stored runs read it in turn: nothing but BadInput may come out of them."""
 
 import copy
 import itertools
@@ -76,8 +73,6 @@ Steps: TypeAlias = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Mutation:
-    """One field of one line of a stored run, and what stands there instead."""
-
     file: str
     line: int
     path: Steps

@@ -1,5 +1,3 @@
-"""How failed requests are told: counts, classes and statuses that cannot be mixed up."""
-
 from dataclasses import replace
 
 from serve_bench.analysis.checks import TRIAL_CHECKS

@@ -1,9 +1,6 @@
-"""Stored runs of every kind render in every form; tables fit.
-
-The files are tests/formats/*.jsonl, and README.md there says what each is. They are real runs, so
-what is looked for is that nothing breaks, that no line is wider than the terminal, and that the
-forms say the same; which figures are right is for the tests of each report.
-"""
+"""The files are tests/formats/*.jsonl: real runs, which README.md there describes. Nothing breaks,
+no line is wider than the terminal, and the forms say the same; which figures are right is for the
+tests of each report."""
 
 import csv
 import functools
@@ -159,7 +156,6 @@ def means(page: Any) -> Iterator[float]:
 
 
 def figures(result: Result, page: Mapping[str, Any]) -> list[str]:
-    """The throughputs of the JSON as the table has to show them."""
     command = result.run.command
     compared = [row["figures"] for row in page["comparisons"] if "throughput.A" in row["figures"]]
     if command == "versus":
@@ -236,7 +232,6 @@ def test_the_largest_page_with_its_library_is_under_3_mb() -> None:
 
 
 def nights(result: Result, count: int = 2) -> dict[str, Result]:
-    """The same run night by night, by folder."""
     days = {f"n{day}": f"2026-01-0{day}T03:04:05" for day in range(1, count + 1)}
     return {
         f"results/{name}": replace(result, run=replace(result.run, id=name, started_at=begun))

@@ -1,5 +1,3 @@
-"""Histogram: error bound, merging, percentiles against the sorted values, and its text forms."""
-
 import json
 import math
 import statistics

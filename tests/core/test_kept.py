@@ -1,5 +1,3 @@
-"""What is kept of command lines, addresses and suites: no secret, and what is alike stays alike."""
-
 import json
 import sys
 from base64 import b64encode, encodebytes
@@ -96,12 +94,6 @@ def test_no_end_of_a_secret_is_left_in_an_address(text: str) -> None:
     assert SECRET not in hidden and "sha256:" in hidden
 
 
-def every_text(folder: Path) -> str:
-    files = [file for file in folder.rglob("*") if file.is_file() and "logs" not in file.parts]
-    assert {"records.jsonl", "samples.jsonl"} <= {file.name for file in files}
-    return "\n".join(file.read_text() for file in files)
-
-
 @cases("flags", "-kH {}", "--header={}")
 def test_nothing_of_a_request_is_kept_or_shown_though_its_answer_repeats_it(
     flags: str, tmp_path: Path, capsys: Capture, monkeypatch: Patch
@@ -125,7 +117,9 @@ def test_nothing_of_a_request_is_kept_or_shown_though_its_answer_repeats_it(
         assert all(f"page={query}".encode() in seen.head for seen in server.log)
     shown, err = capsys.readouterr()
     assert "20 sent = 10 completed" in shown and "500 No: no sha256:" in err
-    for text in (every_text(tmp_path / "r"), shown, err):
+    files = [file for file in Path(out).rglob("*") if file.is_file() and "logs" not in file.parts]
+    assert {"records.jsonl", "samples.jsonl"} <= {file.name for file in files}
+    for text in (*(file.read_text() for file in files), shown, err):
         assert SECRET[:11] not in text and b64encode(body.encode()).decode()[:20] not in text
     run = read(tmp_path / "r").run
     assert run.argv[1].endswith(f"?page={hash_value(query)}#{hash_value(f'f-{SECRET}')}")

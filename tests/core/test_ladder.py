@@ -1,5 +1,3 @@
-"""The ladder: what comes next, when it stops, knee and collapse. Throughputs are made up."""
-
 from collections.abc import Callable
 
 import pytest
@@ -64,10 +62,7 @@ def test_the_steps_of_a_ladder_and_its_end(
 
 
 def test_one_step_without_gain_does_not_end_it() -> None:
-    def dip(clients: int) -> float:
-        return 150.0 if clients == 20 else min(400.0, clients * 10.0)
-
-    measured, _, _ = climb(PLAIN, dip)
+    measured, _, _ = climb(PLAIN, lambda n: 150.0 if n == 20 else min(400.0, n * 10.0))
     assert max(step.clients for step in measured) > 40
     assert sure(best(measured)).throughput == 400
     # Two small gains that add up are still measured against the best before.
@@ -81,10 +76,7 @@ def test_one_step_without_gain_does_not_end_it() -> None:
 
 
 def test_refinement_looks_around_the_best() -> None:
-    def peak(clients: int) -> float:
-        return 1000.0 - abs(clients - 120) * 4
-
-    measured, whys, _ = climb(Ladder(), peak)
+    measured, whys, _ = climb(Ladder(), lambda clients: 1000.0 - abs(clients - 120) * 4)
     refined = [step.clients for step, why in zip(measured, whys, strict=True) if why == "refine"]
     assert 1 <= len(refined) <= 4
     assert all(75 < clients < 200 for clients in refined)

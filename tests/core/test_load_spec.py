@@ -1,46 +1,35 @@
-"""Load, Request and Timing: what is refused, in one line, and the way through JSON."""
-
 import json
 import math
 from typing import Any
 
 import pytest
 
-from serve_bench.core.load_spec import Load, Stage, Timing
+from serve_bench.core.load_spec import Load, Stage, Streaming, Timing
 from serve_bench.core.request_spec import Request, SpecError
 from serve_bench.core.schema import built, plain
 from tests.cases import cases
 
 URL = "http://127.0.0.1:8000/noop"
 SECURED = Request("https://h/", unix_socket="s")
+CALL, NAMED = (Request("http://h/a.B/C", "POST", named) for named in ((), (("x!y", "a"),)))
 
 
 @cases(
     "options, line",
-    ({"url": "127.0.0.1:8000"}, "unknown scheme"),
     ({"url": "http:///path"}, "no host"),
-    ({"url": "http://host:x/"}, "bad port.*1 to 65535"),
     ({"url": f"http://{'a' * 64}.com/"}, "1 to 63 characters"),
     ({"url": "http://host/a b"}, "percent-encode"),
-    ({"method": "get"}, "capital letters"),
     ({"headers": (("Bad Name", "x"),)}, "header name"),
     ({"headers": (("X", "a\r\nInjected: 1"),)}, "line end"),
-    ({"headers": (("X", "\udcff"),)}, "only ASCII"),
     ({"headers": (("transfer-encoding", "chunked"),)}, "not allowed"),
     ({"unix_socket": ""}, "path of 1 to 107 bytes, got 0"),
     ({"unix_socket": "é" * 54}, "path of 1 to 107 bytes, got 108"),
-    ({"paths": ("/a", "b")}, "paths: 'b' does not begin with /"),
     ({"paths": ("/a b",)}, "paths: a space, control .* in '/a b'; percent-encode it"),
     ({"paths": ("/a\n",)}, r"paths: a space, control .* in '/a\\n'; percent-encode it"),
-    ({"paths": ("/é",)}, "paths: a space, control or non-ASCII character in '/é'"),
     ({"paths": ("/a#b",)}, "paths: a # in '/a#b': a fragment is not sent"),
     ({"paths": ("x" * 500,)}, r"paths: 'x{77}\.\.\.' does not begin with /"),
     ({"paths": ("/",) * 1_000_001}, "paths: 1,000,001 of them; allowed: 1,000,000"),
-    (
-        {"paths": ("/",) * 2049, "bodies": (b"a" * (1 << 20), b"")},
-        "paths: the bodies, repeated for 2,049 paths, are 1,074,790,400 bytes; "
-        "allowed: 1,073,741,824",
-    ),
+    ({"paths": ("/",) * 2049, "bodies": (b"a" * (1 << 20), b"")}, "1,074,790,400 bytes; allowed: "),
 )
 def test_bad_requests_are_refused(options: dict[str, Any], line: str) -> None:
     with pytest.raises(SpecError, match=line) as caught:
@@ -64,6 +53,13 @@ def test_bad_requests_are_refused(options: dict[str, Any], line: str) -> None:
     ({"max_connections": 5}, "max_connections is for an open loop"),
     ({"pickup_every": -1}, "pickup_every"),
     ({"client": "aiohttp", "request": SECURED}, "client aiohttp has no TLS on a unix socket"),
+    ({"connection_rates": True, "client": "aiohttp"}, "connection_rates"),
+    ({"connection_rates": True, "rate": 10.0}, "connection_rates"),
+    ({"retries": 1, "streaming": Streaming()}, "streaming and retries exclude each other"),
+    ({"client": "handle", "request": Request(URL, "POST")}, "names no method of an application"),
+    ({"client": "grpc", "request": Request(f"{URL}?x=1")}, "names no method of gRPC"),
+    ({"client": "grpc", "request": CALL, "keepalive": False}, "connection for each request"),
+    ({"client": "grpc", "request": NAMED}, "header x!y: is no name of"),
 )
 def test_bad_loads_are_refused(options: dict[str, Any], line: str) -> None:
     with pytest.raises(SpecError, match=line) as caught:
@@ -86,6 +82,10 @@ def test_bad_timings_are_refused(options: dict[str, Any], line: str) -> None:
     for duration_s in (0.0, -1.0, math.nan):
         with pytest.raises(SpecError, match="duration_s"):
             Stage(10.0, duration_s)
+    with pytest.raises(SpecError, match="openai is for events sse"):
+        Streaming("lines", openai=True)
+    with pytest.raises(SpecError, match="event_timeout_s"):
+        Streaming(event_timeout_s=0.0)
 
 
 def test_a_load_survives_json() -> None:

@@ -1,5 +1,3 @@
-"""Options of the user's own app: names, values, what a deploy says, what is checked."""
-
 import base64
 import contextlib
 import json

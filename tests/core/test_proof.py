@@ -1,5 +1,3 @@
-"""Is the variant engaged: what is told when it is not."""
-
 from typing import Any
 
 from serve_bench.core.proof import (

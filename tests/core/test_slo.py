@@ -1,5 +1,3 @@
-"""The grammar of SLOs: what a text says, how it is shown and stored, what is refused."""
-
 import pytest
 
 from serve_bench.core.errors import BadInput

@@ -1,5 +1,3 @@
-"""Stages and faults as texts: what they say, and what is refused in one line."""
-
 from serve_bench.core.axes import read_table
 from serve_bench.core.load_spec import Stage
 from serve_bench.core.schema import built, plain
@@ -50,7 +48,6 @@ def test_a_fault_that_is_refused(text: str, why: str) -> None:
 
 
 def test_a_timeline() -> None:
-    """Stages with their begins, faults in the order of their times; JSON and back."""
     made = timeline_of(
         "50:20s,0:500ms,50:40s", after="1m", faults=["deploy@30s", "kill:replica@5s"]
     )

@@ -1,5 +1,3 @@
-"""Cores, memory, files and ports of made-up machines."""
-
 import resource
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +14,7 @@ from tests.observing.test_host import write
 
 Check = Callable[[Path], CheckFinding]
 CPU, CGROUP = "sys/devices/system/cpu", "sys/fs/cgroup"
-WHOLE = {f"{CGROUP}/cpu.max": "400000 100000"}
+WHOLE, STAT = {f"{CGROUP}/cpu.max": "400000 100000"}, f"{CGROUP}/cpu.stat"
 
 
 def governors(*names: str) -> dict[str, str]:
@@ -51,20 +49,11 @@ QUOTA, GOVERNOR, PORTS = machine.check_quota, machine.check_governor, machine.ch
     (QUOTA, {f"{CGROUP}/cgroup.controllers": "cpu memory"}, "ok", "none set by a cgroup"),
     (QUOTA, {f"{CGROUP}/cpu.max": "max 100000"}, "ok", "none set by a cgroup"),
     (QUOTA, {f"{CGROUP}/cpu.max": "150000 100000"}, "warning", "1.5 of 4 cores (cgroup)"),
-    (
-        *(QUOTA, {**WHOLE, f"{CGROUP}/cpu.stat": "nr_periods 1000\nnr_throttled 3"}),
-        *("ok", "0.3 % of its periods"),
-    ),
-    (
-        *(QUOTA, {**WHOLE, f"{CGROUP}/cpu.stat": "nr_periods 1000\nnr_throttled 30"}),
-        *("warning", "3.0 % of its"),
-    ),
+    (QUOTA, {**WHOLE, STAT: "nr_periods 1000\nnr_throttled 3"}, "ok", "0.3 % of its periods"),
+    (QUOTA, {**WHOLE, STAT: "nr_periods 1000\nnr_throttled 30"}, "warning", "3.0 % of its"),
     (GOVERNOR, governors(), "unknown", "no cpufreq in /sys"),
     (GOVERNOR, governors(*["performance"] * 3), "ok", "performance on 3 of 3 cores"),
-    (
-        *(GOVERNOR, governors("performance", "schedutil", "performance")),
-        *("warning", "performance on 2 of 3 cores, s"),
-    ),
+    (GOVERNOR, governors("performance", "schedutil", "performance"), "warning", "2 of 3 cores, s"),
     (PORTS, {}, "unknown", "cannot be read"),
     (PORTS, ports("32768 60999"), "ok", "32768 to 60999: 28,232 free, 0 in use, 0 in TIME_WAIT"),
     (PORTS, ports("32768 60999", USED, USED_6), "ok", "28,230 free, 1 in use, 1 in TIME_WAIT"),
@@ -136,7 +125,6 @@ def test_busy(busy: float | None, tone: str, monkeypatch: Patch) -> None:
 
 
 def cgroup(root: Path, **files: str) -> None:
-    """The memory files of a cgroup /a of version 2."""
     write(root, "proc/self/cgroup", "0::/a\n4:memory:/m\n")
     for name, content in files.items():
         write(root, f"sys/fs/cgroup/a/memory.{name}", content)

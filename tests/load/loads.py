@@ -37,7 +37,6 @@ class Ends:
         self.seen: list[tuple[int, int]] = []
 
     def note(self, engine: Any) -> None:
-        """Given to `run_here` as its `change`."""
         tell = engine.tally.success
 
         def success(due: int, sent: int, now: int, status: int) -> None:
@@ -48,7 +47,6 @@ class Ends:
 
 
 def split(data: bytes, cuts: list[int]) -> list[bytes]:
-    """The data in pieces, cut at these places."""
     at = sorted({cut % (len(data) + 1) for cut in cuts} | {0, len(data)})
     return [data[a:b] for a, b in pairwise(at)]
 
@@ -126,7 +124,6 @@ def timed_here(
 
 @contextmanager
 def engine_here(load: Load, windows: int, window_s: float) -> Iterator[tuple[Engine, Shared]]:
-    """The load's own engine with its tally, in this process."""
     (share,) = shares(load, 1)
     shared = Shared.create(1)
     engine = make_engine(load, choose_address(load.request, load.connect_timeout_s), share)

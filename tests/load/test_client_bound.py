@@ -1,8 +1,5 @@
-"""Is the client the bottleneck? Four planted cases: fast and slow server, with and without hogs.
-
-The fast server sends one ready answer of 2,000 chunks, which costs it little, while the client has
-to take each chunk apart: so the client is the bottleneck on any machine.
-"""
+"""The fast server sends one ready answer of 2,000 chunks, which costs it little, while the client
+has to take each chunk apart: so the client is the bottleneck on any machine."""
 
 import os
 import subprocess
@@ -70,7 +67,6 @@ def cores() -> tuple[int, int]:
 
 @contextmanager
 def hogging(hogs: int, core: int) -> Iterator[None]:
-    """So many processes that use up this core."""
     with ExitStack() as stack:
         for _ in range(hogs):
             stack.enter_context(running("while True: pass", core))

@@ -1,5 +1,3 @@
-"""The load engine against servers with a known answer: both clients, closed and open loop."""
-
 import os
 import signal
 import subprocess
@@ -9,6 +7,7 @@ import time
 from collections import Counter
 from itertools import cycle
 from typing import Any
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -21,9 +20,9 @@ from serve_bench.load.driver import drive_load
 from serve_bench.load.failures import LoadError, LoadInterrupted
 from serve_bench.load.request_log import RequestLog
 from serve_bench.load.workers import Crew, Worker
-from tests.cases import cases
+from tests.cases import cases, sure
 from tests.load.loads import CLIENTS, check_log, run_here
-from tests.places import TOP, execute
+from tests.places import TOP, execute, wait_until
 from tests.servers import always, serving
 
 pytestmark = pytest.mark.alone
@@ -46,9 +45,8 @@ def test_what_a_client_adds_is_known() -> None:
     with serving(delay_s=0.02) as server:
         load = Load(Request(server.url), client="aiohttp", count=20, pickup_every=1)
         result = run_here(load, work)
-    added, latency = result.verdict.added_ns, result.verdict.mean_latency_ns
-    assert result.handling.count == 20 and added is not None and latency is not None
-    assert 5e6 < added < latency - 19e6
+    added, latency = sure(result.verdict.added_ns), sure(result.verdict.mean_latency_ns)
+    assert result.handling.count == 20 and 5e6 < added < latency - 19e6
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -88,8 +86,8 @@ def test_windows_and_accounts_of_a_timed_load(client: Client) -> None:
         answered = sum(begin <= one.answered_ns < begin + 200_000_000 for one in server.log)
         # At both edges a response may have left the server and not reached the client.
         assert abs(completed - answered) <= 2 * load.connections + 4
-    within = result.in_windows
-    assert within is not None and within.balanced
+    within = sure(result.in_windows)
+    assert within.balanced
     # At an edge a client may be between two requests, or sends in a turn that began before it.
     between = 1
     assert 4 - between <= min(within.carried_in, within.in_flight)
@@ -149,11 +147,8 @@ def test_all_workers_dead_raises() -> None:
         drive_load(load, Timing(0.1, 0.1, 1, 5.0), on_progress=kill_all)
 
 
-def press(progress: Progress) -> None:
-    raise KeyboardInterrupt
-
-
 def test_an_exception_in_the_parent_leaves_no_worker() -> None:
+    press = Mock(side_effect=KeyboardInterrupt)
     with serving() as server, pytest.raises(KeyboardInterrupt) as caught:
         drive_load(Load(Request(server.url)), Timing(5.0, 5.0, 1, 5.0), on_progress=press)
     assert not isinstance(caught.value, LoadInterrupted)  # nothing was measured
@@ -273,13 +268,6 @@ def test_workers_end_when_the_parent_is_killed(client: Client) -> None:
             parent.kill()
             parent.wait()
         assert psutil.wait_procs(workers, timeout=5)[1] == []
-
-
-def wait_until(ready: Any, timeout_s: float = 10.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not ready():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.01)
 
 
 LIMITED = f"""{IMPORTS}

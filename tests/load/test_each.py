@@ -1,5 +1,3 @@
-"""Loads of so many requests of each connection, and the log of single requests."""
-
 import asyncio
 import os
 import socket
@@ -23,7 +21,7 @@ from serve_bench.load.failures import BrokenAccount
 from serve_bench.load.request_log import CUT, UNSENT, LoggedRequest, Notes, RequestLog, StreamTimes
 from serve_bench.load.tally import NEVER
 from tests import servers
-from tests.cases import cases
+from tests.cases import cases, sure
 from tests.load.loads import TIMING, check_log, injected_failures, mixed, run_here
 from tests.servers import serving
 
@@ -221,8 +219,7 @@ def test_the_log_of_a_stream_has_its_gaps(
     log = RequestLog(limits)
     (order,) = log.open(1, streams=True)
     notes, expected = Notes(order.limits_ns), []
-    events = notes.events()
-    assert events is not None
+    events = sure(notes.events())
     for number, (due, reads) in enumerate(requests):
         times, now = [], due
         for after, count in reads:

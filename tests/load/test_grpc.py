@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import AsyncMock
 
 import grpc
 import pytest
@@ -18,11 +19,12 @@ import pytest
 from serve_bench.cli.program import run
 from serve_bench.core.load_spec import Load, Streaming, Timing
 from serve_bench.core.plan import bytes_value
-from serve_bench.core.request_spec import Request, SpecError
+from serve_bench.core.request_spec import Request
 from serve_bench.load.driver import drive_load
 from serve_bench.load.grpc_client import GrpcEngine
 from serve_bench.load.request_log import RequestLog
 from tests.cases import cases
+from tests.fixtures import Capture, Patch
 from tests.load.loads import check_log, run_here
 
 pytestmark = pytest.mark.process
@@ -80,7 +82,6 @@ class GrpcServer:
 
 @contextmanager
 def serving() -> Iterator[GrpcServer]:
-    """Runs the server in a thread until the block ends."""
     known, ready = GrpcServer(), threading.Event()
     loop = asyncio.new_event_loop()
     over = asyncio.Event()
@@ -128,7 +129,6 @@ def load(server: GrpcServer, method: str, **options: Any) -> Load:
 
 
 LOOPS: Final = {"closed": {}, "open": {"rate": 100.0, "max_connections": 30}}
-
 
 ENDS: Final = {
     "slow": ("timeout", {}, "timeout", "DEADLINE_EXCEEDED: "),
@@ -224,29 +224,11 @@ def test_the_log_has_each_call_with_its_class_and_its_events(loop: str, method: 
         assert loop == "closed" or result.measured.in_flight
 
 
-def test_an_exception_that_nobody_expects_ends_the_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def attempt(self: Any, client: Any, turn: Any) -> tuple[str | None, int]:
-        raise TypeError("not expected")
-
-    monkeypatch.setattr(GrpcEngine, "_attempt", attempt)
+def test_an_exception_that_nobody_expects_ends_the_load(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(GrpcEngine, "_attempt", AsyncMock(side_effect=TypeError("not expected")))
     for options in LOOPS.values():
         with serving() as server, pytest.raises(TypeError, match="not expected"):
             run_here(load(server, "echo", **options))
-
-
-@cases(
-    "request_, options, message",
-    (Request("http://h/a.B/C?x=1"), {}, "names no method of gRPC"),
-    (Request("http://h/a.B/C", "POST", expect_status=(200,)), {}, "choice of status codes"),
-    (Request("http://h/a.B/C", "POST"), {"keepalive": False}, "connection for each request"),
-    (Request("http://h/a.B/C", "POST"), {"streaming": Streaming("lines")}, "message is one"),
-    (Request("http://h/a.B/C", "PUT"), {}, "method PUT of HTTP"),
-    (Request("http://h/a.B/C", "POST", (("x-bin", "a"),)), {}, "header x-bin: is no name of"),
-    (Request("http://h/a.B/C", "POST", (("x!y", "a"),)), {}, "header x!y: is no name of"),
-)
-def test_what_grpc_has_not(request_: Request, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(SpecError, match=message):
-        Load(request_, client="grpc", **options)
 
 
 @cases(
@@ -260,12 +242,7 @@ def test_what_grpc_has_not(request_: Request, options: dict[str, Any], message: 
     ("echo", "grpc-stream", 0, "has one message: if its method does not stream, it is --prot"),
 )
 def test_the_first_request_of_a_load_says_what_its_method_is(
-    method: str,
-    protocol: str,
-    code: int,
-    line: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    method: str, protocol: str, code: int, line: str, tmp_path: Path, capsys: Capture
 ) -> None:
     with serving() as server:
         words = ["load", server.url(method), "--protocol", protocol, "-c", "2", "-n", "4"]

@@ -1,5 +1,3 @@
-"""Framing without I/O: every kind of response, split everywhere, and by hypothesis."""
-
 import asyncio
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -67,8 +65,6 @@ def test_a_response_to_head_has_no_body(length: bytes) -> None:
 
 TOKEN = st.text("abcdefghijklmnopqrstuvwxyz-", min_size=1, max_size=12).map(str.encode)
 HEADERS = st.lists(st.tuples(TOKEN.map(lambda t: b"x-" + t), TOKEN), max_size=4)
-
-
 COLONS = st.sampled_from([b": ", b":", b":  "])
 INTERIM = [
     b"HTTP/1.1 100 Continue\r\n\r\n",
@@ -140,24 +136,7 @@ def test_request_bytes() -> None:
     assert two.endswith(b"\r\n\r\nbcd") and b"Content-Length: 3\r\n" in two
     (empty,) = http1.request_bytes(Request(URL, method="POST"))
     assert b"Content-Length: 0\r\n" in empty
-
-
-def test_request_bytes_with_paths() -> None:
-    def made(**options: Any) -> list[tuple[bytes, bytes]]:
-        data = http1.request_bytes(Request("http://h:81/own?q=1", **options))
-        assert all(b" HTTP/1.1\r\nHost: h:81\r\n" in one for one in data)
-        return [(one.split(b" ")[1], one.partition(b"\r\n\r\n")[2]) for one in data]
-
-    assert made(paths=("/a?x=1",)) == [(b"/a?x=1", b"")]
-    assert made(paths=("/a", "/b?y", "/")) == [(b"/a", b""), (b"/b?y", b""), (b"/", b"")]
-    assert made(paths=("/a", "/b"), body=b"same") == [(b"/a", b"same"), (b"/b", b"same")]
-    more_paths = made(paths=("/a", "/b", "/c"), bodies=(b"1", b"2"))
-    assert more_paths == [(b"/a", b"1"), (b"/b", b"2"), (b"/c", b"1")]
-    more_bodies = made(paths=("/a", "/b"), bodies=(b"1", b"2", b"3"))
-    assert more_bodies == [(b"/a", b"1"), (b"/b", b"2"), (b"/a", b"3")]
-
-
-def test_a_header_of_the_request_replaces_the_default() -> None:
+    # A header of the request replaces the default.
     headers = (("host", "other"), ("Authorization", "Bearer t"))
     (data,) = http1.request_bytes(Request("http://[::1]:8000/", headers=headers))
     assert data.lower().count(b"host:") == 1 and b"host: other\r\n" in data

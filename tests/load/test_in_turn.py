@@ -1,5 +1,3 @@
-"""Two targets in turn: in slices over connections that stay, or in windows."""
-
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -16,7 +14,7 @@ from serve_bench.load.driver import drive_slices, drive_windows, joined
 from serve_bench.load.tally import LATE_NS
 from serve_bench.load.worker import run_slices
 from tests import servers
-from tests.cases import cases
+from tests.cases import cases, sure
 from tests.load.loads import CLIENTS
 from tests.servers import KnownServer, serving
 
@@ -57,9 +55,8 @@ def test_two_targets_in_turn(client: Client) -> None:
         # Each side's times are its own server's, and never more than three requests were on the
         # way (Little's law). How fast the two are is the machine's affair.
         shortest = min(e.answered_ns - e.received_ns for e in server.log)
-        assert side.latency.min is not None and side.latency.min >= 0.999 * shortest
-        assert side.latency.mean is not None
-        assert 0 < side.rate * side.latency.mean / 1e9 <= 3.01
+        assert sure(side.latency.min) >= 0.999 * shortest
+        assert 0 < side.rate * sure(side.latency.mean) / 1e9 <= 3.01
     assert all(part.length_s >= plan.slice_s for part in result.slices)
     check_turns(result, (fast, slow))
     assert built(SlicedResult, plain(result), "it") == result

@@ -14,7 +14,7 @@ from serve_bench.core.request_spec import Request
 from serve_bench.load.driver import drive_load
 from serve_bench.load.merge import added_share
 from serve_bench.load.tally import PARTS
-from tests.cases import cases
+from tests.cases import cases, sure
 from tests.load.loads import CLIENTS, Ends, run_here, timed_here
 from tests.servers import KnownServer, serving
 
@@ -67,8 +67,7 @@ def check_against(
     truth = sorted(truth)
     tardy = sum(1 for value in late if value > LATE_NS) / len(late)
     for q in shares:
-        got = latency.percentile(q)
-        assert got is not None
+        got = sure(latency.percentile(q))
         low = at(truth, q)
         high = at(truth, min(1.0, q + tardy)) + (max(late) if q + tardy > 1 else LATE_NS)
         assert got >= low - max(0.02 * low, 1e6), f"p{q * 100:g}"
@@ -109,12 +108,10 @@ def test_a_stall_is_seen_by_everything_due_in_it(client: Client, most: int, stal
     # A fifth of the requests is due in a stall (0.2 s once, or 0.1 s twice), and their latencies
     # are spread evenly up to its length: p90 is half of it (more, where the server was held up).
     length_s = STALL_S if stall == "periodic" else ONCE_TO_S - ONCE_FROM_S
-    p90 = result.latency.percentile(0.9)
-    assert p90 is not None and p90 > 0.35e9 * length_s
+    assert sure(result.latency.percentile(0.9)) > 0.35e9 * length_s
     if most == 4:
         assert result.waited > 0
-        lag = result.send_lag.percentile(0.9)
-        assert lag is not None and lag > STALL_S / 10 * 1e9
+        assert sure(result.send_lag.percentile(0.9)) > STALL_S / 10 * 1e9
         # What waited for a connection was not sent late by the client: the rest is, on a busy host.
         own = result.send_lag.without_highest(result.waited)
         assert own.count == result.send_lag.count - result.waited

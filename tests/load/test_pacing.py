@@ -1,5 +1,3 @@
-"""Pacing: due times as numbers, without a clock and without sleeping."""
-
 import statistics
 from itertools import islice, pairwise
 from typing import Any

@@ -1,5 +1,3 @@
-"""The small parts of the load engine: steadiness, verdict, shares, cores, shared memory, tally."""
-
 from __future__ import annotations
 
 import os

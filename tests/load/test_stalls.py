@@ -1,9 +1,6 @@
-"""A server that stalls, and what the latency of a row says of it: nobody is left out.
-
-A stall of a known length gives known latencies: in an open loop of those due in it, in a closed
+"""A stall of a known length gives known latencies: in an open loop of those due in it, in a closed
 loop of the one that each connection had sent. How many are due in it is bounded from below, since
-a busy host moves the stall, which the server counts from its first request.
-"""
+a busy host moves the stall, which the server counts from its first request."""
 
 from dataclasses import replace
 from typing import Any, Final
@@ -56,7 +53,6 @@ def stalled(client: Client, stall: str, **options: Any) -> LoadResult:
 
 
 def slow(result: LoadResult, least_s: float) -> int:
-    """How many requests are known to have taken at least so long."""
     every = [*result.latency.occupied(), *result.censored.occupied()]
     least = Histogram.of([int(least_s * 1e9)]).occupied()[0][0]
     return sum(n for index, n in every if index >= least)

@@ -1,6 +1,3 @@
-"""Streams: the same events however a stream is cut, what is wrong with one, and times like those of
-the log of the server."""
-
 import json
 import statistics
 from itertools import pairwise
@@ -13,7 +10,7 @@ from hypothesis import strategies as st
 from serve_bench.core.histogram import slot_middle
 from serve_bench.core.load_result import LoadResult
 from serve_bench.core.load_spec import Load, Streaming, Timing
-from serve_bench.core.request_spec import Request, SpecError
+from serve_bench.core.request_spec import Request
 from serve_bench.load.driver import drive_load
 from serve_bench.load.http1 import OTHER, PLAIN, judge
 from serve_bench.load.request_log import RequestLog
@@ -54,7 +51,6 @@ VALUE = st.text("ab: {}\u00e9", max_size=6).map(str.encode)
 
 @st.composite
 def sse_streams(draw: st.DrawFn) -> tuple[bytes, int]:
-    """A stream of the standard, and how many events it has."""
     out, events = draw(st.sampled_from([b"", b"\xef\xbb\xbf"])), 0
     for _ in range(draw(st.integers(1, 6))):
         end = draw(END)
@@ -119,14 +115,13 @@ def test_what_is_wrong_with_server_sent_events(data: bytes, events: int, fault: 
     assert (count, found, done) == (events, fault, b"[DONE]" in data)
 
 
-def chat(*contents: str | None, usage: bool = True) -> list[bytes]:
+def chat(*contents: str | None) -> list[bytes]:
     """A chat completion: who answers, the texts, why it ends, the tokens."""
     chunks: list[Any] = [{"choices": [{"delta": {"role": "assistant", "content": ""}}]}]
     chunks += [{"choices": [{"index": 0, "delta": {"content": one}}]} for one in contents]
+    counts = {"prompt_tokens": 7, "completion_tokens": len(contents), "total_tokens": 9}
     chunks.append({"choices": [{"delta": {}, "finish_reason": "stop"}]})
-    if usage:
-        counts = {"prompt_tokens": 7, "completion_tokens": len(contents), "total_tokens": 9}
-        chunks.append({"choices": [], "usage": counts})
+    chunks.append({"choices": [], "usage": counts})
     return [b"data: %s\n\n" % json.dumps(one).encode() for one in chunks]
 
 
@@ -197,41 +192,18 @@ def test_a_framer_forgets_the_stream_before() -> None:
     assert (framer.done, framer.reader.fresh) == (PLAIN, 1)
 
 
-@cases(
-    "streaming, changes, message",
-    ({}, {"client": "aiohttp"}, "streaming is for the clients raw, grpc and handle, not aiohttp"),
-    ({}, {"retries": 1}, "streaming and retries exclude each other"),
-    (
-        {"event_timeout_s": 2.0},
-        {"timeout_s": 1.0},
-        "event_timeout_s must be at most the time-out of a request, 1 s, got 2",
-    ),
-    ({"events": "xml"}, {}, "events must be one of sse, lines, chunks: 'xml'"),
-    ({"events": "lines", "openai": True}, {}, "openai is for events sse"),
-    ({"event_timeout_s": 0.0}, {}, "event_timeout_s"),
-)
-def test_streams_that_cannot_be_read(
-    streaming: dict[str, Any], changes: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(SpecError, match=message):
-        Load(REQUEST, streaming=Streaming(**streaming), **changes)
-
-
 HEAD: Final = (
     b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n" + CHUNKED.partition(b"\r\n")[2]
 )
 LAST: Final = b"0\r\n\r\n"
 FIRST_S, GAP_S, EVENTS_EACH = 0.030, 0.010, 8
-
-
-def event(data: bytes = b"a") -> bytes:
-    return chunks([b"data: %s\n\n" % data]).removesuffix(LAST)
+EVENT: Final = chunks([b"data: a\n\n"]).removesuffix(LAST)
 
 
 def spaced(number: int) -> Steps:
     """The head at once, the first event after FIRST_S, the others GAP_S apart."""
-    gaps = [(GAP_S, event())] * (EVENTS_EACH - 1)
-    return [(0.0, HEAD), (FIRST_S, event()), *gaps, (0.0, LAST)]
+    gaps = [(GAP_S, EVENT)] * (EVENTS_EACH - 1)
+    return [(0.0, HEAD), (FIRST_S, EVENT), *gaps, (0.0, LAST)]
 
 
 def stream_load(server: KnownServer, **changes: Any) -> Load:
@@ -263,13 +235,13 @@ def test_times_are_those_of_the_log_of_the_server(loop: str) -> None:
 
 
 def test_events_of_one_read_are_merged() -> None:
-    together: Steps = [(0.0, HEAD + event()), (0.02, event() * 3), (0.02, event() + LAST)]
+    together: Steps = [(0.0, HEAD + EVENT), (0.02, EVENT * 3), (0.02, EVENT + LAST)]
     with serving(steps=lambda number: together) as server:
         result = run_here(stream_load(server, count=20))
     assert (result.events, result.merged) == (100, 40)
     zero = sum(n for index, n in result.itl.occupied() if index == 0)
     assert (result.itl.count, zero) == (80, 40)
-    bare: Steps = [(0.0, HEAD + event()), (0.01, chunks([b"[DONE]"]))]  # is accepted and counted
+    bare: Steps = [(0.0, HEAD + EVENT), (0.01, chunks([b"[DONE]"]))]  # is accepted and counted
     with serving(steps=lambda number: bare) as server:
         result = run_here(stream_load(server, count=8))
     assert (result.measured.completed, result.bare, result.examples) == (8, 8, {})
@@ -278,13 +250,13 @@ def test_events_of_one_read_are_merged() -> None:
 BROKEN_OFF: Final = "the connection ended within the answer"
 BUSY: Final = b"HTTP/1.1 503 Busy\r\nSet-Cookie: a=b\r\nContent-Length: 4\r\n\r\n"
 WRONG: Final[dict[str, tuple[Steps, str, str]]] = {  # with its class, and what is shown of it
-    "garbage": ([(0.0, HEAD + event() + chunks([b"garbage\n\n"]))], "event", "garbage"),
+    "garbage": ([(0.0, HEAD + EVENT + chunks([b"garbage\n\n"]))], "event", "garbage"),
     "no event": ([(0.0, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")], "event", "ok"),
-    "cut within chunks": ([(0.0, HEAD + event()), (0.01, b"")], "truncated", BROKEN_OFF),
-    "cut within an event": ([(0.0, HEAD + event() + chunks([b"data: b"]))], "truncated", " b"),
-    "stalled": ([(0.0, HEAD + event()), (600.0, event())], "stalled", "the answer had begun"),
-    "no first event": ([(0.0, HEAD), (600.0, event())], "timeout", "the answer had begun"),
-    "bad chunk": ([(0.0, HEAD + event()), (0.02, b"zz\r\n")], "malformed", "zz\\r\\n"),
+    "cut within chunks": ([(0.0, HEAD + EVENT), (0.01, b"")], "truncated", BROKEN_OFF),
+    "cut within an event": ([(0.0, HEAD + EVENT + chunks([b"data: b"]))], "truncated", " b"),
+    "stalled": ([(0.0, HEAD + EVENT), (600.0, EVENT)], "stalled", "the answer had begun"),
+    "no first event": ([(0.0, HEAD), (600.0, EVENT)], "timeout", "the answer had begun"),
+    "bad chunk": ([(0.0, HEAD + EVENT), (0.02, b"zz\r\n")], "malformed", "zz\\r\\n"),
     "error": ([(0.0, BUSY), (0.02, b"full")], "rejected", "HTTP/1.1 503 Busy: full"),
     "refused": ([(0.0, b"")], "reset", "the connection ended before an answer"),
 }
@@ -294,7 +266,7 @@ WRONG: Final[dict[str, tuple[Steps, str, str]]] = {  # with its class, and what 
 @pytest.mark.parametrize("what", WRONG)
 def test_what_is_wrong_with_a_stream_is_a_class_of_failure(what: str, loop: str) -> None:
     wrong, failure, seen = WRONG[what]
-    well: Steps = [(0.0, HEAD + event() * 2 + LAST)]
+    well: Steps = [(0.0, HEAD + EVENT * 2 + LAST)]
     with serving(steps=lambda number: wrong if number % 2 else well) as server:
         load = stream_load(
             server, count=12, timeout_s=0.5, streaming=Streaming(event_timeout_s=0.2), **LOOPS[loop]
@@ -330,7 +302,7 @@ def test_a_load_by_time_counts_events_by_window_and_keeps_a_log() -> None:
 @pytest.mark.parametrize("loop", LOOPS)
 def test_the_log_of_streams_has_the_class_and_the_events_of_each(loop: str) -> None:
     kinds = [
-        [(0.0, HEAD + event() * 2), (0.01, event() + LAST)],
+        [(0.0, HEAD + EVENT * 2), (0.01, EVENT + LAST)],
         *(one for one, _, _ in WRONG.values()),
     ]
     ends = {failure for _, failure, _ in WRONG.values()}

@@ -1,5 +1,3 @@
-"""Requests that carry a traceparent: which, and their times at the client."""
-
 import re
 from itertools import pairwise
 

@@ -1,8 +1,5 @@
-"""Responses of known length against the windows that count them, on a made-up clock.
-
-A service takes a fixed or drawn time for each request, with any number of slots. The tally of the
-engine counts its answers, and the warm-up, windows and record are those of a load.
-"""
+"""A service takes a fixed or drawn time for each request, with any number of slots, on a made-up
+clock. The tally of the engine counts its answers; warm-up, windows and record are a load's."""
 
 import random
 from collections.abc import Callable
@@ -52,7 +49,6 @@ class Service:
         self.number = 0
 
     def measure(self, timing: Timing) -> LoadResult:
-        """Warm up as the driver does, measure, drain."""
         load, open_loop, fitted = self.load, self.load.open_loop, timing
         self.tally = tally = Tally(
             self.shared,

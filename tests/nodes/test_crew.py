@@ -1,7 +1,4 @@
-"""Nodes that drive a load, without Ray: their facts, the crew's words, and the actor by itself."""
-
 import json
-import subprocess
 import sys
 import threading
 import time
@@ -20,8 +17,9 @@ from serve_bench.core.schema import built, plain
 from serve_bench.nodes.actors import LoadActor
 from serve_bench.nodes.crew import NodeCrew, NodesFailed, NodesResult, Part, part_of, reach, summed
 from serve_bench.serving.child import Child, ChildError
-from tests.cases import cases
+from tests.cases import cases, sure
 from tests.load.test_combine import MS, a_result
+from tests.places import wait_until
 from tests.servers import serving
 
 NODE = Node("ab" * 28, "10.1.0.2", "one", True, False, 4.0)
@@ -64,8 +62,7 @@ def test_only_the_living_are_combined() -> None:
         "c": a_result([MS], (1,)),
     }
     result = NodesResult(parts, {"a": {"x": 1}}, 0.01)
-    total = result.combined(LOAD)
-    assert total is not None and total.measured.completed == 5
+    assert sure(result.combined(LOAD)).measured.completed == 5
     assert list(result.lost) == ["b"]
     nodes = [replace(NODE, node_id=name) for name in ("c", "a", "other", "b")]
     facts = result.node_facts(nodes, loads)
@@ -85,12 +82,10 @@ def test_the_progress_of_all_is_that_of_the_least_far() -> None:
     both = summed([progress("measure"), progress("measure", rate=5.0, completed=50, failed=0)])
     assert both is not None
     assert (both.phase, both.rate, both.completed, both.failed) == ("measure", 15.0, 150, 1)
-    mixed = summed([progress("measure"), progress("warmup", remaining_s=3.0, completed=7)])
-    assert mixed is not None
+    mixed = sure(summed([progress("measure"), progress("warmup", remaining_s=3.0, completed=7)]))
     assert (mixed.phase, mixed.completed, mixed.remaining_s) == ("warmup", 7, 3.0)
     gone = {**progress("connect"), "ended": "lost"}
-    left = summed([gone, progress("drain")])
-    assert left is not None and left.phase == "drain"
+    assert sure(summed([gone, progress("drain")])).phase == "drain"
 
 
 def test_what_came_of_a_node() -> None:
@@ -125,20 +120,10 @@ def test_loads_of_nodes_that_are_not_there(tmp_path: Path) -> None:
         crew.drive({NODE.node_id: LOAD, "other": aiohttp}, Timing())
 
 
-def test_the_parents_side_imports_no_ray() -> None:
-    code = (
-        "import sys; sys.modules['ray'] = None; import serve_bench.nodes.crew as n; n.NodeCrew;"
-        "import serve_bench.nodes.actors; print(sorted({'rich', 'typer'} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert (done.stdout.strip(), done.stderr) == ("[]", "")
-
-
 TIMING = Timing(0.1, 0.2, windows=2, window_s=0.15)
 
 
 def drive(actor: LoadActor, load: Load, sample: bool = False) -> tuple[threading.Thread, list[Any]]:
-    """The actor drives in a thread, as it does under Ray."""
     out: list[Any] = []
     spec, times = plain(load), asdict(TIMING)
     thread = threading.Thread(target=lambda: out.append(actor.drive(1, spec, times, {}, sample)))
@@ -146,22 +131,12 @@ def drive(actor: LoadActor, load: Load, sample: bool = False) -> tuple[threading
     return thread, out
 
 
-def wait_for_gate(actor: LoadActor) -> None:
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        state = actor.progress(1)
-        if state is not None and state["at_gate"]:
-            return
-        time.sleep(0.01)
-    pytest.fail("it did not come to the gate")
-
-
 def test_an_actor_waits_to_be_told_to_begin() -> None:
     actor = LoadActor()
     assert actor.progress(1) is None
     with serving(delay_s=0.002) as server:
         thread, out = drive(actor, Load(Request(server.url), connections=2), sample=True)
-        wait_for_gate(actor)
+        wait_until(lambda: (actor.progress(1) or {}).get("at_gate"))
         actor.begin(2)  # of another load
         before = len(server.log)
         time.sleep(0.3)
@@ -182,7 +157,7 @@ def test_an_actor_is_called_off_at_the_gate_and_says_why_it_cannot() -> None:
     actor = LoadActor()
     with serving(delay_s=0.002) as server:
         thread, out = drive(actor, Load(Request(server.url)))
-        wait_for_gate(actor)
+        wait_until(lambda: (actor.progress(1) or {}).get("at_gate"))
         actor.call_off(1)
         thread.join(20)
     assert out == [{"kind": "called_off"}]

@@ -1,13 +1,10 @@
-"""GPU readings from an NVML with known answers; without NVML it says why there are none."""
-
 import importlib.util
 import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-import pytest
-
 from serve_bench.observing.sampler import MODULE, Gpus, gpu_summary
+from tests.fixtures import Patch
 
 
 class NVMLError(Exception):
@@ -43,7 +40,7 @@ def fake(*, initialises: bool = True, shares: bool = True) -> ModuleType:
     return module
 
 
-def test_use_and_memory_by_device_and_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_use_and_memory_by_device_and_process(monkeypatch: Patch) -> None:
     monkeypatch.setitem(sys.modules, MODULE, fake())
     gpus = Gpus()
     assert gpus.why_not is None
@@ -54,7 +51,7 @@ def test_use_and_memory_by_device_and_process(monkeypatch: pytest.MonkeyPatch) -
     assert Gpus().read()[0]["processes"][0]["use_percent"] is None
 
 
-def test_without_a_driver_or_the_package_it_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_driver_or_the_package_it_says_why(monkeypatch: Patch) -> None:
     monkeypatch.setitem(sys.modules, MODULE, fake(initialises=False))
     gpus = Gpus()
     assert gpus.why_not == "NVML: Driver Not Loaded" and gpus.read() == []

@@ -12,16 +12,8 @@ import pytest
 
 from serve_bench.load.workers import cpu_quota_cores
 from serve_bench.observing import host
-from serve_bench.observing.host import (
-    busy_cores,
-    children_of,
-    cpu_ns,
-    pss_bytes,
-    rss_bytes,
-    thread_name,
-    threads_of,
-)
-from tests.cases import cases
+from serve_bench.observing.host import busy_cores  # as it is: the fixture of all tests replaces it
+from tests.cases import cases, sure
 from tests.places import git
 
 
@@ -44,6 +36,9 @@ def test_the_fingerprint_is_plain_and_whole() -> None:
     assert host.host_id() == host.host_id() and len(host.host_id()) == 12
 
 
+QUOTA, PERIOD = "cpu.cfs_quota_us", "cpu.cfs_period_us"
+
+
 @cases(
     "own, files, quota",
     ("", {"cpu.max": "150000 100000\n"}, 1.5),
@@ -54,15 +49,11 @@ def test_the_fingerprint_is_plain_and_whole() -> None:
     ("0::/a/b\n", {"a/b/cpu.max": "max 100000", "cpu.max": "200000 100000"}, 2.0),
     # Version 1; without a limit, and as it is seen from inside a container.
     (
-        "4:cpu,cpuacct:/x\n3:memory:/x\n",
-        {"cpu/x/cpu.cfs_quota_us": "50000", "cpu/x/cpu.cfs_period_us": "100000"},
+        "4:cpu,cpuacct:/x\n3:memory:/x",
+        {f"cpu/x/{QUOTA}": "50000", f"cpu/x/{PERIOD}": "100000"},
         0.5,
     ),
-    (
-        "4:cpu,cpuacct:/hidden\n",
-        {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"},
-        None,
-    ),
+    ("4:cpu,cpuacct:/hidden\n", {f"cpu/{QUOTA}": "-1", f"cpu/{PERIOD}": "100000"}, None),
 )
 def test_cpu_quota(tmp_path: Path, own: str, files: dict[str, str], quota: float | None) -> None:
     if own:
@@ -108,24 +99,20 @@ def test_a_program_that_runs_is_seen() -> None:
 
 def test_readings_agree_with_what_the_process_knows_of_itself() -> None:
     before = time.process_time_ns()
-    told = cpu_ns(os.getpid())
-    assert told is not None and before <= told <= time.process_time_ns()
-    rss = rss_bytes(os.getpid())
-    assert rss is not None
+    assert before <= sure(host.cpu_ns(os.getpid())) <= time.process_time_ns()
+    rss = sure(host.rss_bytes(os.getpid()))
     assert rss / 1e6 < 1.3 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
-    pss = pss_bytes(os.getpid())
-    assert pss is not None and pss > 1_000_000
-    threads = threads_of(os.getpid())
-    assert threads is not None and threading.get_native_id() in threads.run_ns
-    assert thread_name(os.getpid(), threading.get_native_id())
+    assert sure(host.pss_bytes(os.getpid())) > 1_000_000
+    assert threading.get_native_id() in sure(host.threads_of(os.getpid())).run_ns
+    assert host.thread_name(os.getpid(), threading.get_native_id())
 
 
 def test_a_process_that_is_gone_is_none() -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    for read in (cpu_ns, rss_bytes, pss_bytes, threads_of):
+    for read in (host.cpu_ns, host.rss_bytes, host.pss_bytes, host.threads_of):
         assert read(gone.pid) is None
-    assert thread_name(gone.pid, gone.pid) is None
+    assert host.thread_name(gone.pid, gone.pid) is None
 
 
 def test_children_are_those_of_every_thread() -> None:
@@ -134,5 +121,5 @@ def test_children_are_those_of_every_thread() -> None:
     thread.start()
     thread.join()
     with started[0] as process:
-        assert process.pid in children_of("self")
+        assert process.pid in host.children_of("self")
         process.kill()

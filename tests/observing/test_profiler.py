@@ -1,5 +1,3 @@
-"""Recordings by py-spy."""
-
 import os
 import signal
 import subprocess

@@ -5,7 +5,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -23,17 +22,10 @@ from serve_bench.observing.profiler import (
     py_spy,
     why_not_allowed,
 )
-from tests.cases import cases
+from tests.cases import cases, sure
 from tests.places import execute
 
 pytestmark = pytest.mark.process
-
-
-@pytest.fixture
-def sleeper() -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen(["sleep", "60"]) as process:
-        yield process
-        process.kill()
 
 
 #: A user without rights. All that a command needs is loaded before: it may read no file of root.
@@ -92,8 +84,7 @@ def test_an_own_process_unless_the_kernel_says_no(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(rights, "_has_ptrace", lambda: False)
     monkeypatch.setattr(os, "geteuid", lambda: psutil.Process().uids().real)
     if os.geteuid() == 0:
-        said = why_not_allowed(os.getpid())
-        assert said is not None and "--cap-add SYS_PTRACE" in said
+        assert "--cap-add SYS_PTRACE" in sure(why_not_allowed(os.getpid()))
 
 
 @cases("scope", 1, 2, 3)
@@ -112,7 +103,7 @@ def test_ptrace_scope_is_named(scope: int, monkeypatch: pytest.MonkeyPatch, tmp_
     assert ptrace_scope(tmp_path / "none") == 0  # a kernel without it restricts nothing
 
 
-def test_a_dead_pid_a_zombie_and_what_is_no_python(sleeper: subprocess.Popen[bytes]) -> None:
+def test_a_dead_pid_a_zombie_and_what_is_no_python() -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     with pytest.raises(BadInput, match=f"^no process {gone.pid}: it has ended, or never was$"):
@@ -123,9 +114,11 @@ def test_a_dead_pid_a_zombie_and_what_is_no_python(sleeper: subprocess.Popen[byt
     with pytest.raises(BadInput, match="has ended and waits for its parent"):
         check_process(zombie.pid)
     zombie.wait()
-    with pytest.raises(BadInput, match=rf"^process {sleeper.pid} \(sleep\) is not Python"):
-        check_process(sleeper.pid)
-    known = [is_python(pid) for pid in (os.getpid(), sleeper.pid, 999999999)]
+    with subprocess.Popen(["sleep", "60"]) as sleeper:
+        with pytest.raises(BadInput, match=rf"^process {sleeper.pid} \(sleep\) is not Python"):
+            check_process(sleeper.pid)
+        known = [is_python(pid) for pid in (os.getpid(), sleeper.pid, 999999999)]
+        sleeper.kill()
     assert known == [True, False, None]
 
 

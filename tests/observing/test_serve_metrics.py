@@ -1,6 +1,7 @@
 """Serve's metrics: text as Ray 2.60 exports it, freshness by counting, on a clock of the test."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -15,21 +16,16 @@ COMMON = (
 
 
 def text(
-    requests: float,
-    http_requests: float | None = None,
-    *,
-    worker: str = "w1",
-    ongoing: float = 0.0,
-    mean_ms: float = 2.0,
+    requests: float, http_requests: float | None = None, *, worker: str = "w1", ongoing: float = 0.0
 ) -> str:
-    """What the endpoint shows after so many requests; each took `mean_ms`."""
+    """What the endpoint shows after so many requests of 2 ms."""
     at = f'{{{COMMON},WorkerId="{worker}",application="a",deployment="D",replica="r",route="/"}}'
     lines = [
         "# HELP ray_serve_deployment_request_counter_total .",
         "# TYPE ray_serve_deployment_request_counter_total counter",
         f"ray_serve_deployment_request_counter_total{at} {requests}",
         f'ray_serve_deployment_processing_latency_ms_bucket{at[:-1]},le="1.0"}} 1.0',
-        f"ray_serve_deployment_processing_latency_ms_sum{at} {requests * mean_ms}",
+        f"ray_serve_deployment_processing_latency_ms_sum{at} {requests * 2.0}",
         f"ray_serve_deployment_processing_latency_ms_count{at} {requests}",
         f"ray_serve_replica_processing_queries{at} {ongoing}",
         'ray_node_cpu_utilization{ip="x"} 3.0',
@@ -55,9 +51,6 @@ class Exports:
 
     def get(self, url: str) -> MetricSeries:
         return parse([shown for since, shown in self.script if since <= self.now][-1])
-
-    def meter(self, *, http: bool = True) -> Meter:
-        return Meter("u", 2.0, http=http, get=self.get, clock=self.clock, sleep=self.sleep)
 
 
 def test_serve_s_series_are_read_and_buckets_and_other_metrics_left_out() -> None:
@@ -87,7 +80,8 @@ def begun(
 ) -> tuple[Exports, Meter]:
     """A meter that has begun at second 0, and the second at which the load has ended."""
     exports = Exports(script)
-    meter = exports.meter(http=http)
+    act: dict[str, Any] = {"get": exports.get, "clock": exports.clock, "sleep": exports.sleep}
+    meter = Meter("u", 2.0, http=http, **act)
     assert meter.begin() is None
     exports.now = ended_s
     return exports, meter
@@ -150,9 +144,7 @@ def test_an_endpoint_is_scraped_past_a_proxy(monkeypatch: pytest.MonkeyPatch) ->
     answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
     with serving(steps=lambda number: [(0.0, answer)]) as server:
         assert len(scrape(server.url)) == 4
-
-
-def test_an_endpoint_that_is_not_there_is_one_line_and_the_run_goes_on() -> None:
+    # One that is not there is a line, and the run goes on.
     meter = Meter("http://127.0.0.1:9/metrics", 2.0)
     why = meter.begin()
     assert why is not None and why.startswith("http://127.0.0.1:9/metrics: ") and "\n" not in why

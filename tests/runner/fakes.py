@@ -245,7 +245,6 @@ PROXIES: list[dict[str, Any]] = [
 
 
 def _answer(script: Script, command: str) -> Any:
-    """What the program of a cluster tells."""
     replica = {"node_id": "1", "app": "a", "deployment": "Echo"}
     answers: dict[str, dict[str, Any]] = {
         "put": {"seconds": 2.0, "replicas": [{"pid": pid, **replica} for pid in (11, 12)]},
@@ -287,7 +286,12 @@ def install(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LocalLoads, "close", lambda self: script.note("call place close"))
     _clusters(script, monkeypatch)
     _backends(script, monkeypatch)
-    _bare_servers(script, monkeypatch)
+
+    def start(self: BareServer) -> None:
+        script.call("bare", f"{self.name} {self.kind}")
+        self.seconds["start"], self.proof["port"] = 0.5, 1000 * int(self.name)
+
+    _fake(script, monkeypatch, BareServer, 1, start=start)
 
 
 def _everywhere(monkeypatch: pytest.MonkeyPatch, **others: Any) -> None:
@@ -424,14 +428,6 @@ def _backends(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
         memory_bytes=lambda self: 5,
         open_to_network=lambda self: [],
     )
-
-
-def _bare_servers(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
-    def start(self: BareServer) -> None:
-        script.call("bare", f"{self.name} {self.kind}")
-        self.seconds["start"], self.proof["port"] = 0.5, 1000 * int(self.name)
-
-    _fake(script, monkeypatch, BareServer, 1, start=start)
 
 
 REFUSED = LoadError("connect", "127.0.0.1", 1000, "refused")

@@ -1,5 +1,3 @@
-"""What is done with each row and step of a ladder, fresh and resumed, and how long it takes."""
-
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +9,7 @@ from serve_bench.core.plan import Suite, expected_s, label_of, plan, step_row
 from serve_bench.core.result import Failure, PlannedTrial, Result, Trial, result_of
 from serve_bench.core.suite import Overrides, read_suite
 from serve_bench.runner.agenda import PROFILING_S, Agenda, Climbing, rest_of
+from tests.cases import sure
 from tests.records import AT, cell, failure_of, run, trial
 
 KEPT = ({"role": "replica", "pid": 1, "path": "x", "samples": 9},)
@@ -94,14 +93,12 @@ def test_a_row_in_doubt_is_measured_again_and_a_whole_run_leaves_nothing() -> No
 
 
 def step(users: int, rate: float, **more: object) -> Trial:
-    """A measured step of the suite's only cell."""
     made = Climb(LISTED, "default", 1, label_of(LADDER.cells[0]))
     planned = made.planned(users)
     return replace(trial(planned, rate, rate, rate), **more)  # type: ignore[arg-type]
 
 
 def work_of(suite: Suite, rest: Agenda | None = None) -> Any:
-    """The work of a suite's only cell, or what is left of it."""
     launch = (rest.launches if rest else plan(suite))[0]
     ((one, rows),) = launch.cells
     return (rest or Agenda(suite, (launch,))).work(launch, one, rows)
@@ -144,8 +141,7 @@ def test_a_step_in_doubt_comes_first_and_keeps_its_place() -> None:
     climb = climbs_of(before, LISTED)[("default", 1, "bs1-ongoing10000-rep1")]
     assert climb.again == [(20, 1)]
     assert [one.clients for one in climb.steps] == [10, 30]
-    planned = climb.next()
-    assert planned is not None and planned.row.connections == 20
+    assert sure(climb.next()).row.connections == 20
     climb.add(step_row(20), 80)
     assert [(one.clients, one.throughput) for one in climb.steps] == [(10, 40), (20, 80), (30, 90)]
     assert climb.next() is None
@@ -174,19 +170,15 @@ def test_a_step_that_fell_is_measured_three_times_at_once() -> None:
     ]
     assert [one.row.requests for one in taken] == [50, 500, 5000, 5000, 5000, 500, 500]
     assert len({one.key for one in taken}) == 7
+    # One that was broken off goes on with the runs that are missing.
+    done = [trial(one, rate) for one, rate in zip(taken, [40, 100, 30, 90], strict=False)]
+    rest = rest_of(earlier(PRESS, *done), PRESS, profile=False)
+    assert work_of(PRESS, rest).next()[0] == taken[4]
     rates = [40.0, 100.0, 70.0, 75.0, 72.0, 71.0]  # the best was one good moment
     taken = pressed(rates)
     assert [(one.row.connections, one.row.run) for one in taken][5:] == [(10, 2)]
     measured = [Rung(one.row.connections, rate) for one, rate in zip(taken, rates, strict=True)]
     assert collapses(measured) == ()
-
-
-def test_a_press_test_that_was_broken_off_goes_on_with_the_runs_that_are_missing() -> None:
-    taken = pressed([40, 100, 30, 90, 20, 101, 99])
-    done = [trial(one, rate) for one, rate in zip(taken, [40, 100, 30, 90], strict=False)]
-    rest = rest_of(earlier(PRESS, *done), PRESS, profile=False)
-    todo = work_of(PRESS, rest).next()
-    assert todo is not None and todo[0] == taken[4]
 
 
 def test_the_time_left_follows_the_rate_and_is_bounded_for_each_row() -> None:

@@ -1,8 +1,5 @@
-"""Where a load comes from: what is asked for by flag, and what cannot be had."""
-
 import os
 import socket
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +13,7 @@ from serve_bench.load.failures import LoadError
 from serve_bench.runner.load_source import LoadOn, NodeLoads, parts_of, read_load_on
 from tests import places
 from tests.cases import cases
-
-Refuses = Callable[[str, str], None]
+from tests.fixtures import Refuses
 
 MICRO = places.FORMATS / "2-micro.jsonl"
 NOT_THERE = "--load-on there"

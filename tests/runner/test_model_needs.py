@@ -1,5 +1,3 @@
-"""What a ranker needs: refused before anything is started, with a way out."""
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

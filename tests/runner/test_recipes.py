@@ -1,5 +1,3 @@
-"""Recipes: those that are shipped, and the line for each mistake."""
-
 import json
 import re
 from pathlib import Path
@@ -12,8 +10,6 @@ from tests.cases import cases
 from tests.refused import refusal
 
 GOOD = {"what": "w", "why": "y", "target": "replica"}
-
-
 PROFILES = shipped("profiles")
 README = (PROFILES / "README.md").read_text()
 

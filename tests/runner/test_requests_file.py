@@ -1,5 +1,3 @@
-"""The file of every request: readable as CSV whatever a trial is called, and never overwritten."""
-
 import csv
 import os
 import resource
@@ -15,8 +13,6 @@ KEY = "default/r1/bs1-bottom=64,16/2-clients"
 
 
 class Told(RequestLog):
-    """A log that is told its rows."""
-
     def rows(self) -> list[LoggedRequest]:  # type: ignore[override]  # a list can be asked twice
         return [LoggedRequest(0, -2000, 1_234_567, 200, None), LoggedRequest(1, 9, None, 0, "cut")]
 

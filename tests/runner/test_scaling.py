@@ -1,10 +1,6 @@
-"""Replicas that Serve scales during a load: how long a warm-up waits for them, what is recorded."""
-
 import time
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
-
-import pytest
 
 from serve_bench.core.load_spec import Load, Timing
 from serve_bench.core.own_app import limits_of
@@ -14,6 +10,7 @@ from serve_bench.runner.extra_loads import Settling, is_settled
 from serve_bench.runner.served_bench import MOST_S, PATIENCE_S, ReplicaWatch
 from serve_bench.serving.server import Serving
 from tests.cases import cases
+from tests.fixtures import Patch
 from tests.records import planned, trial
 from tests.rounds import round_of
 from tests.servers import serving
@@ -96,7 +93,7 @@ def test_what_counts_as_settled(found: dict[str, Any], settled: bool) -> None:
     assert is_settled(found) is settled
 
 
-def test_a_service_too_slow_to_be_judged_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_too_slow_to_be_judged_comes_back(monkeypatch: Patch) -> None:
     # The warm-up has time for four requests; in most windows none is begun.
     monkeypatch.setattr(settling, "SETTLING", Timing(0.1, 0.4, windows=1, window_s=0.01))
     monkeypatch.setattr(settling, "RECOVERY_S", 3.0)

@@ -1,8 +1,5 @@
-"""Each kind of run on fakes: what happens in which order, and what holds whatever goes wrong.
-
-tests/runner/stories/KIND.txt tells a whole run of the kind. Where a story changes on purpose,
-`python -m tests.runner.test_stories` writes all of them anew.
-"""
+"""tests/runner/stories/KIND.txt tells a whole run of the kind. Where a story changes on purpose,
+`python -m tests.runner.test_stories` writes all of them anew."""
 
 import re
 import tempfile
@@ -224,7 +221,6 @@ def play(script: Script, kind: Kind, folder: Path, monkeypatch: pytest.MonkeyPat
 
 
 def tell_story(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A run to which nothing happens."""
     script = new_script(name, folder)
     ended = play(script, KINDS[name], folder, monkeypatch)
     return "\n".join([*script.events, f"ended {ended}"]) + "\n"
@@ -257,7 +253,12 @@ def test_whatever_goes_wrong(
     check_run(script, kind, result, ended)
     if ended in ("complete", "incomplete"):
         assert (ended == "complete") == (not result.failures)
-        check_reasons(kind, result)
+        # A planned row that is not measured has a failure of its own or of its launch; where sides
+        # are measured together, of one of them.
+        failures = [failure for failure in result.failures if failure.key is None or kind.together]
+        explained = {*keys_of(result.trials), *keys_of(result.failures)}
+        rounds = {failure.round for failure in failures}
+        assert all(row.key in explained or row.round in rounds for row in result.run.plan)
     else:
         stops = {"full": "StoreError", "ctrl-c": "KeyboardInterrupt"}
         assert ended == stops.get(trouble, "LoadInterrupted") or trouble.startswith("interrupted")
@@ -313,18 +314,7 @@ def keys_of(records: Iterable[Any]) -> list[str]:
     return [record.key or f"{record.what}: {record.message}" for record in records]
 
 
-def check_reasons(kind: Kind, result: Result) -> None:
-    """A planned row that is not measured has a failure of its own or of its launch; where sides
-    are measured together, of one of them."""
-    failures = [failure for failure in result.failures if failure.key is None or kind.together]
-    explained = {*keys_of(result.trials), *keys_of(result.failures)}
-    for planned in result.run.plan:
-        in_round = planned.round in {failure.round for failure in failures}
-        assert planned.key in explained or in_round, planned.key
-
-
 def main() -> None:
-    """Writes the stories as they are now."""
     with tempfile.TemporaryDirectory() as place, pytest.MonkeyPatch.context() as monkeypatch:
         for name in KINDS:
             (Path(place) / name).mkdir()

@@ -1,6 +1,3 @@
-"""The program that holds a cluster, without Ray: a server stands in for Serve's proxy, an object
-with known answers for a handle."""
-
 import importlib
 import json
 import re
@@ -13,17 +10,19 @@ from typing import Any
 import pytest
 
 from tests.cases import cases
+from tests.fixtures import Patch
 from tests.places import git
 from tests.servers import Steps, serving
 
 CLUSTER = Path(__file__).parents[2] / "serve_bench" / "serving" / "cluster"
 
 ROUTES = {"/-/routes": (200, {"/": "app"})}
+SOCKETS = "the path takes websockets alone, and loads are of HTTP requests"
 FASTAPI = {**ROUTES, "/openapi.json": (200, {"paths": {"/a": {}, "/b": {}}})}
 
 
 @pytest.fixture
-def deployer(monkeypatch: pytest.MonkeyPatch) -> Any:
+def deployer(monkeypatch: Patch) -> Any:
     """The module of the program that holds a cluster, which imports its neighbours by plain names;
     it loses patience at once."""
     monkeypatch.syspath_prepend(str(CLUSTER))
@@ -60,11 +59,7 @@ def refused(deployer: Any, answers: Mapping[str, tuple[int, Any]], status: int) 
     (FASTAPI, 404, "the app has no such path, name one with --route; the app has /a, /b"),
     (ROUTES, 404, "the app has no such path, name one with --route"),
     ({}, 404, "the app has no such path, name one with --route"),
-    (
-        {**FASTAPI, "/": (404, {})},
-        404,
-        "the path takes websockets alone, and loads are of HTTP requests",
-    ),
+    ({**FASTAPI, "/": (404, {})}, 404, SOCKETS),
     (ROUTES, 405, "the path takes another --method"),
     (ROUTES, 422, "the path takes another query (--route) or --body"),
 )
@@ -75,7 +70,7 @@ def test_an_answer_that_is_the_apps_own_names_the_flag(
     assert re.fullmatch(rf"GET / on port .* for \d+ s: {re.escape(says)}", said)
 
 
-def test_a_404_of_a_new_app_is_waited_for(deployer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_404_of_a_new_app_is_waited_for(deployer: Any, monkeypatch: Patch) -> None:
     """With its route known it is the app's own answer after two polls; without, time has to end."""
     polls: list[str] = []
     ask = deployer.Deployer._ask
@@ -127,7 +122,7 @@ def test_a_traceback_in_a_log_is_told_by_the_frames_of_the_app(deployer: Any) ->
     assert library[1].endswith("line 1, in call") and library[-1] == "KeyError: 1"
 
 
-def test_a_500_is_told_with_the_log(deployer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_500_is_told_with_the_log(deployer: Any, monkeypatch: Patch) -> None:
     monkeypatch.setattr(deployer, "_logged", lambda app, pattern, since: LOG)
     said = refused(deployer, ROUTES, 500)
     assert said.endswith("answered 500 Internal Server Error for 0 s: shop.NoKey: key")
@@ -135,7 +130,7 @@ def test_a_500_is_told_with_the_log(deployer: Any, monkeypatch: pytest.MonkeyPat
     assert refused(deployer, ROUTES, 500).endswith("500 Internal Server Error for 0 s")
 
 
-def test_a_dead_replica_by_its_last_line(deployer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dead_replica_by_its_last_line(deployer: Any, monkeypatch: Patch) -> None:
     wrote = [":actor_name:ServeReplica:default:Dies", "going down", ""]
     monkeypatch.setattr(deployer, "_logged", lambda app, pattern, since: wrote)
     refusal = deployer._failed("default", "DEPLOY_FAILED", ["start failed", "ActorDiedError()"], 0)
@@ -147,7 +142,7 @@ def test_a_dead_replica_by_its_last_line(deployer: Any, monkeypatch: pytest.Monk
 
 
 @cases("place", "expect", "told")
-def test_settings_not_in_force(deployer: Any, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+def test_settings_not_in_force(deployer: Any, monkeypatch: Patch, place: str) -> None:
     def details() -> Any:
         config = {"word": "old", "boost": 1}
         return {"applications": {"a": {"deployments": {"Shop": {"deployment_config": config}}}}}
@@ -190,7 +185,7 @@ def test_a_ray_that_does_not_start_is_told_with_the_package_beside_it(
 
 
 @pytest.fixture
-def measured(monkeypatch: pytest.MonkeyPatch) -> Any:
+def measured(monkeypatch: Patch) -> Any:
     """What a launch tells of the code that it measures: commit, sources, packages."""
     monkeypatch.syspath_prepend(str(CLUSTER))
     return importlib.import_module("measured")
@@ -213,9 +208,7 @@ NAMES = ["app.py", "helper.py"]
 
 
 @pytest.mark.git
-def test_the_commit(
-    measured: Any, checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_commit(measured: Any, checkout: Path, tmp_path: Path, monkeypatch: Patch) -> None:
     head = git(checkout, "rev-parse", "HEAD")
     monkeypatch.setenv("GIT_DIR", "/nowhere")  # of a hook, say: of another repository
     assert measured.commit(str(checkout), NAMES) == {"commit": head, "changes": 0}
@@ -235,7 +228,7 @@ def test_the_commit(
     assert measured.commit(str(tmp_path / "gone"), ["app.py"]) == {}
 
 
-def test_the_hash(measured: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hash(measured: Any, tmp_path: Path, monkeypatch: Patch) -> None:
     hashes = []
     for place, text in (("a", "one = 1\n"), ("b", "one = 1\n"), ("c", "one = 2\n")):
         folder = tmp_path / place
@@ -251,7 +244,7 @@ def test_the_hash(measured: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert measured.digest({str(tmp_path / "a"): NAMES}) == {}
 
 
-def test_every_package_once(measured: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_package_once(measured: Any, tmp_path: Path, monkeypatch: Patch) -> None:
     for place, release in (("second", "1.0"), ("first", "2.0")):
         info = tmp_path / place / f"Tiny_Rank-{release}.dist-info"
         info.mkdir(parents=True)

@@ -1,8 +1,4 @@
-"""deploy/ is true: its manifests say one thing, in documented words, and its load finds faults.
-
-What must be started for that (a real `serve run`, the commands of the Dockerfile) is in
-tests/integration/test_deploy.py.
-"""
+"""What must be started (`serve run`, commands of the Dockerfile) is in tests/integration."""
 
 import ast
 import importlib.util
@@ -159,13 +155,6 @@ def test_the_flags_in_comments_make_the_variant_optimized() -> None:
     assert service["env_vars"] == wanted
 
 
-def test_every_variable_named_exists() -> None:
-    known = {*arguments_of_the_app(), *OPTIMIZED}
-    for name in FILES:
-        text = (DEPLOY / name).read_text()
-        assert set(re.findall(r"\b(?:RECSYS|RAY_SERVE)_[A-Z_]+\b", text)) <= known, name
-
-
 def test_one_version_of_ray_everywhere() -> None:
     base = re.search(
         r"^ARG BASE=rayproject/ray:([\d.]+)-", (DEPLOY / "Dockerfile").read_text(), re.M
@@ -274,7 +263,11 @@ COMMANDS: Final = [
 ]
 
 
-def test_the_readme_lists_every_file_and_every_variable() -> None:
+def test_the_readme_lists_every_file_and_every_variable_and_no_other_is_named() -> None:
+    known = {*arguments_of_the_app(), *OPTIMIZED}
+    for name in FILES:
+        text = (DEPLOY / name).read_text()
+        assert set(re.findall(r"\b(?:RECSYS|RAY_SERVE)_[A-Z_]+\b", text)) <= known, name
     listed = re.findall(r"^\| `([\w.-]+)` \|", README, re.MULTILINE)
     files = {name for name in FILES if name != "README.md"}
     assert set(listed) == files | set(arguments_of_the_app())

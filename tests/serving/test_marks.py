@@ -1,5 +1,3 @@
-"""The writer of marks in the processes of Serve, read as the parent reads it."""
-
 import contextvars
 import os
 import subprocess

@@ -1,5 +1,3 @@
-"""Ports: which are free, who owns one, and what is said when one cannot be had."""
-
 import os
 import socket
 import subprocess

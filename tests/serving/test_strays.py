@@ -1,5 +1,3 @@
-"""Marks, reaping, sweeping: what is ours goes, what is not ours stays. Real processes."""
-
 import io
 import os
 import queue
@@ -8,11 +6,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -20,18 +18,14 @@ import pytest
 from serve_bench.serving import strays
 from serve_bench.serving.strays import LAUNCH_MARK, RUN_MARK
 from tests.cases import cases
-from tests.places import begin, execute
+from tests.places import begin, execute, wait_until
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 
 
 def start_in(env: Mapping[str, str], *argv: str, **about: Any) -> subprocess.Popen[str]:
-    """A program that runs, with its own environment."""
     process = begin(*argv, env={**os.environ, **env}, **about)
-    deadline = time.monotonic() + 10
-    while strays.RUN_MARK not in psutil.Process(process.pid).environ():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: strays.RUN_MARK in psutil.Process(process.pid).environ())
     return process
 
 
@@ -124,7 +118,6 @@ time.sleep(60)
 
 
 def start_owner(*words: str, **env: str) -> tuple[subprocess.Popen[str], str, psutil.Process]:
-    """The owner of a run, the run and its worker."""
     owner = begin(sys.executable, "-c", OWNER, *words, env={**os.environ, **env}, stderr=None)
     assert owner.stdout is not None
     run_id, pid = owner.stdout.readline().split()
@@ -220,11 +213,8 @@ def test_the_warden_ends_the_run_when_its_owner_is_killed() -> None:
     owner.kill()
     owner.wait()
     psutil.wait_procs([worker], timeout=10)
-    deadline = time.monotonic() + 10
-    while strays.run_directory(run_id).exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(lambda: not strays.run_directory(run_id).exists())
     assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
-    assert not strays.run_directory(run_id).exists()
 
 
 def test_the_warden_ends_the_run_of_an_owner_that_is_killed_before_it_is_up(run_id: str) -> None:
@@ -291,14 +281,8 @@ def test_the_end_of_the_parent_in_a_line(rest: str, monkeypatch: pytest.MonkeyPa
     program = runpy.run_path(str(CLUSTER / "__main__.py"))
     commands: queue.Queue[object] = queue.Queue()
 
-    class Ended(Exception):
-        pass
-
-    def become() -> None:
-        raise Ended
-
-    monkeypatch.setattr(program["ending"], "become", become)
+    monkeypatch.setattr(program["ending"], "become", Mock(side_effect=InterruptedError))
     source = io.StringIO('{"command": "proof"}\n' + rest)
-    with pytest.raises(Ended):
+    with pytest.raises(InterruptedError):
         program["_read_commands"](commands, source, SimpleNamespace(attached=None))
     assert commands.get_nowait() == {"command": "proof"} and commands.empty()

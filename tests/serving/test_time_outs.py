@@ -1,7 +1,4 @@
-"""Nothing is waited for without an end: what asks Ray, Serve, a socket or a process says how long.
-
-Read from the sources, since no run shows all that may give no answer.
-"""
+"""Read from the sources, since no run shows all that may give no answer."""
 
 import ast
 import importlib
@@ -48,17 +45,10 @@ ENDLESS: Final = frozenset(
 
 
 def calls(tree: ast.AST, inside: tuple[ast.AST, ...] = ()) -> Iterator[tuple[ast.Call, Any]]:
-    """Every call, with all that it stands in."""
     for child in ast.iter_child_nodes(tree):
         if isinstance(child, ast.Call):
             yield child, (*inside, tree)
         yield from calls(child, (*inside, tree))
-
-
-def has_end(call: ast.Call, name: str) -> bool:
-    before = next((n for end, n in BOUNDED.items() if name.endswith(end)), None)
-    named = {keyword.arg for keyword in call.keywords}
-    return before is None or len(call.args) > before or bool(named & {"timeout", "timeout_s"})
 
 
 def without_end(source: str) -> list[str]:
@@ -73,8 +63,10 @@ def without_end(source: str) -> list[str]:
             names = {node.name for node in inside if isinstance(node, ast.FunctionDef)}
             bounded = bool(names & asked) or any(node in in_time for node in inside)
         else:
+            before = next((n for end, n in BOUNDED.items() if name.endswith(end)), -1)
+            named = {keyword.arg for keyword in call.keywords} & {"timeout", "timeout_s"}
             awaited = isinstance(inside[-1], ast.Await)
-            bounded = awaited or name.endswith(OURS) or has_end(call, name)
+            bounded = awaited or name.endswith(OURS) or len(call.args) > before or bool(named)
         if not bounded:
             found.append(f"{call.lineno}: {name}")
     return found

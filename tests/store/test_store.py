@@ -2,27 +2,22 @@ import os
 import sys
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
-from serve_bench.core.errors import RunFailed
-from serve_bench.core.result import Record, Resume
+from serve_bench.core.errors import BadInput, RunFailed
+from serve_bench.core.result import Result, Resume
 from serve_bench.observing.profiler import Profiling
 from serve_bench.store import RECORDS_FILE, RunFolder, read
+from serve_bench.store.files import check_reachable, check_writable, why, write_whole
 from tests import places
 from tests.cases import cases
-from tests.records import AT, ROWS, launch, planned, run, trial
+from tests.records import AT, ROWS, launch, planned, run, store_run, trial
 from tests.refused import refusal
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 FIRST, SECOND = planned(row=ROWS[0]), planned(row=ROWS[1])
-
-
-def written(path: Path, *records: Record) -> Path:
-    with RunFolder.create(path, now=NOW) as folder:
-        for record in records:
-            folder.append(record)
-    return path
 
 
 def test_what_is_appended_is_read(tmp_path: Path) -> None:
@@ -45,7 +40,7 @@ def test_the_default_folder_is_the_utc_time_and_never_reused(tmp_path: Path) -> 
     # Nothing is overwritten.
     done, mine = tmp_path / "done", tmp_path / "notes.txt"
     done.mkdir()  # an empty folder may be named
-    written(done, run(FIRST))
+    store_run(done, Result(run(FIRST)))
     mine.write_text("mine")
     assert create(done).endswith(f"--resume {done}")
     assert "is not empty; name a new folder" in create(tmp_path)
@@ -62,7 +57,7 @@ def create(path: Path) -> str:
 def test_resume_goes_on_behind_what_is_there_and_loses_a_cut_off_line_alone(
     cut: str, tmp_path: Path
 ) -> None:
-    written(tmp_path, run(FIRST, SECOND), trial(FIRST))
+    store_run(tmp_path, Result(run(FIRST, SECOND), trials=(trial(FIRST),)))
     with (tmp_path / RECORDS_FILE).open("a") as file:
         file.write(cut)
     again, found = RunFolder.resume(tmp_path)
@@ -78,7 +73,7 @@ def test_resume_goes_on_behind_what_is_there_and_loses_a_cut_off_line_alone(
 
 @cases("link", "samples.jsonl", "profiles", "logs/launch-1.log")
 def test_a_folder_with_links_is_not_gone_on_with(link: str, tmp_path: Path) -> None:
-    place = written(tmp_path / "r", run(FIRST)) / link
+    place = store_run(tmp_path / "r", Result(run(FIRST))) / link
     place.parent.mkdir(exist_ok=True)
     place.symlink_to(tmp_path / "elsewhere")
     assert f"{link}: is a link; " in refusal(RunFolder.resume, tmp_path / "r")
@@ -123,7 +118,7 @@ def test_what_cannot_be_read_is_one_line(
 
 
 def test_a_damaged_byte_costs_its_line_alone(tmp_path: Path) -> None:
-    written(tmp_path, run(FIRST, SECOND), trial(FIRST), trial(SECOND))
+    store_run(tmp_path, Result(run(FIRST, SECOND), trials=(trial(FIRST), trial(SECOND))))
     file = tmp_path / RECORDS_FILE
     first, second, third = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(first + second.replace(b"aiohttp", b"aio\xffttp") + third)
@@ -163,3 +158,52 @@ def test_a_full_disk_loses_nothing_before(tmp_path: Path) -> None:
     assert result.run.plan == (planned(),)
     assert result.launches == (launch(),)
     assert result.warnings == ()
+
+
+def test_a_file_is_written_and_an_older_one_replaced(tmp_path: Path) -> None:
+    for content in ("one", b"two"):
+        write_whole(tmp_path / "x.txt", content)
+    assert (tmp_path / "x.txt").read_text() == "two"
+    (tmp_path / "folder" / "full").mkdir(parents=True)
+    with pytest.raises(IsADirectoryError):
+        write_whole(tmp_path / "folder", "x")  # which leaves nothing
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["folder", "x.txt"]
+    # A draft is no file of the user's.
+    mine = [tmp_path / name for name in (".x.txt.part", f".x.txt.{os.getpid()}-0.part")]
+    for file in mine:
+        file.write_text("precious")
+    check_writable(tmp_path / "x.txt")
+    write_whole(tmp_path / "x.txt", "new")
+    assert [file.read_text() for file in mine] == ["precious"] * 2
+    assert len(list(tmp_path.iterdir())) == 4
+    # A pipe stays one, and takes the content.
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_whole(pipe, "text")
+        assert os.read(reader, 10) == b"text" and pipe.is_fifo()
+    finally:
+        os.close(reader)
+
+
+def test_whether_a_file_can_be_written_is_known_before(tmp_path: Path) -> None:
+    check_writable(tmp_path / "x.txt")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").write_text("")
+    for path, reason in ((tmp_path, "is a folder"), (tmp_path / "file" / "x", "not a directory")):
+        with pytest.raises(OSError) as caught:
+            check_writable(path)
+        assert why(caught.value) == reason
+
+
+def test_paths_that_cannot_be_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file", tmp_path / "none", tmp_path / "file" / "x"):
+        check_reachable(path)
+    with pytest.raises(BadInput, match=r"--output: .*: cannot be reached: file name too long"):
+        check_reachable(tmp_path / ("x" * 300), "--output")
+    denied = Mock(side_effect=PermissionError(13, "Permission denied"))
+    monkeypatch.setattr(Path, "stat", denied)  # root may enter every folder
+    with pytest.raises(BadInput, match="private: cannot be reached: permission denied"):
+        check_reachable(Path("private"))

@@ -1,15 +1,17 @@
-"""What limited a trial, where nothing was full or it cannot be told; ladders and launches."""
+"""What limited a trial where no CPU was full: slots, batches, a deployment behind the front."""
 
 from dataclasses import replace
-from typing import get_args
+from typing import Any, Final, get_args
 
 from serve_bench.analysis.verdict import limited_by, prevailing
 from serve_bench.analysis.verdict.candidates import HINTS, Cause
 from serve_bench.analysis.verdict.case import constant
+from serve_bench.analysis.verdict.router import router_wait_s, router_words
 from serve_bench.core.load_result import Counts
-from serve_bench.core.result import Trial
+from serve_bench.core.result import JsonObject, Trial, VariantUsed
+from serve_bench.core.usage import BATCH_SIZE
 from tests.cases import cases
-from tests.records import cell
+from tests.records import cell, launch
 from tests.verdict_trials import (
     DEFAULT_1,
     DEFAULT_100,
@@ -18,19 +20,156 @@ from tests.verdict_trials import (
     expect,
     measured,
     process,
+    serving,
     tiers,
     usage,
+    with_metric,
 )
+
+BATCHED = {**cell(batch=16, queries=1000), "batch_wait_timeout_s": 0.1}
+
+
+def batched(connections: int, rate: float, *sizes: int, **more: Any) -> Trial:
+    """A row of an app with batches of 16, of which these were seen."""
+    at = measured(connections, rate, more.pop("seen", IDLE), of=BATCHED)
+    at = with_metric(at, BATCH_SIZE, "requests", *sizes) if sizes else at
+    return replace(at, **more)
+
+
+def slots(connections: int, rate: float, seen: JsonObject = IDLE, **more: Any) -> Trial:
+    """A row of an app whose replicas have a slot each."""
+    of = cell(queries=1, replicas=more.pop("replicas", 1))
+    return replace(measured(connections, rate, seen, of=of), **more)
+
+
+FULL: Final = serving((20, 1), (97, 1), host=130)
+FEW: Final[JsonObject] = {"status": "fresh", "levels": {"ongoing": 0.1}}
+ALONE: Final = {"p50_ms": 500.0, "alone_p50_ms": 500.0}
+
+
+@cases(
+    "trial, cause, sure, words",
+    (slots(10, 20), "concurrency limit", "medium", "concurrency limit, 10 requests for 1 slot"),
+    (slots(2, 4, replicas=2, waits=ALONE), "offered load", "medium", ""),  # nobody waits
+    (slots(10, 20, FULL), "replica CPU", "high", ""),
+    (slots(10, 20, serve_metrics=FEW), "concurrency limit", "low", ""),  # Serve saw none
+    (batched(4, 39), "batch wait", "high", "batch wait: timeout 100 ms, p50 103 ms"),
+    (batched(4, 39, 4, 4, 4), "batch wait", "high", "batches 25 % full"),
+    (batched(4, 8), "app wait", "low", ""),  # a small part of the latency
+    (batched(4, 39, seen=FULL), "replica CPU", "high", ""),
+    (batched(64, 160, 16, 16), "replica loop", "low", "batches full, 64 in flight for 16"),
+    (batched(16, 160, 16, forward={"16": [1, 97_000_000]}), "replica loop", "", "97 % of the time"),
+)
+def test_slots_and_batches(trial: Trial, cause: str, sure: str, words: str) -> None:
+    expect(trial, cause, sure, words)
+
+
+def test_a_deployment_behind_an_idle_front_is_downstream() -> None:
+    at, down = measured(50, 100, tiers(30, 98)), "downstream deployment"
+    words = "downstream Ranker: replica CPU 98 % of a core ("
+    verdict = expect(at, down, words=words, front="Ingress", behind="Ranker")
+    # The app counts in the deployment that the cell is about, and so tells which is the front.
+    assert limited_by(replace(at, served={"replica 3": 1000})) == verdict
+    unknown = expect(at, "replica CPU", behind="Ranker")
+    assert "which deployment HTTP meets is not known" in unknown.unseen
+    slots = measured(50, 20, tiers(5, 3), of=cell(queries=1))
+    expect(slots, down, words="Ranker: concurrency limit, 50 requests for 1 s", front="Ingress")
+    # A busy front is none.
+    one, both = (measured(50, 100, tiers(*cpu)) for cpu in ((97, 40), (96, 98)))
+    expect(one, "replica CPU", front="Ingress", behind="Ingress")
+    expect(both, "replica CPU", "medium", front="Ingress")
+
+
+@cases(
+    "proxy_wait, replica_wait, host, cause",
+    (11, 21, 167, "downstream deployment"),
+    (11, None, 167, "host CPU"),  # the wait of its busiest thread is not known
+    (11, 10, 167, "host CPU"),  # it rests at times
+    (80, 21, 167, "host CPU"),  # the proxy never rests either
+    (11, 21, 185, "downstream deployment"),  # no core is free, of which it has most
+)
+def test_the_only_part_that_never_rests_comes_before_a_host_with_a_core_free_at_times(
+    proxy_wait: float, replica_wait: float | None, host: float, cause: str
+) -> None:
+    """As planted on 2 cores beside 0.4 cores of other programs: 20 ms of CPU, 8 connections."""
+    tier = {"of": "app:Ranker"}
+    seen = usage(
+        process(1, "proxy", 17, wait=29, thread=5, thread_wait=proxy_wait),
+        process(2, "replica", 21, wait=27, thread=5, thread_wait=3, of="app:Ingress"),
+        process(3, "replica", 79, wait=95, thread=71, thread_wait=replica_wait, **tier),
+        host=host,
+    )
+    verdict = expect(measured(8, 40, seen, latency_ms=200), cause, front="app:Ingress")
+    if cause != "host CPU" and host < 180:
+        assert "79 % of a core, which ran or waited for one 92 %" in verdict.figures
+        assert (verdict.confidence, verdict.runner_up_cause) == ("low", "host CPU")
+
+
+@cases(
+    "slots, cause, words",
+    ({"Ranker": 50, "Ingress": 5}, "concurrency limit", "Ingress: concurrency limit, 50 req"),
+    ({"Ranker": 1, "Ingress": 5}, "downstream deployment", "downstream Ranker: concurrency"),
+    ({"Ranker": 100, "Ingress": 100}, "app wait", "a wait inside the app"),
+)
+def test_the_fewest_slots_limit(slots: dict[str, int], cause: str, words: str) -> None:
+    at = replace(measured(50, 20, tiers(5, 3), of={"Ranker.num_replicas": 1}), slots=slots)
+    expect(at, cause, words=words, front="Ingress")
+
+
+ROUTERS: Final = {"app#Ranker": {"requests": 1000, "wait_ms": 400.0}}
+TIERS: Final = {"app#Ingress": "stale", "app#Ranker": {"processing_ms": 480.0}}
+
+
+@cases(
+    "metrics, sure, words",
+    ({"status": "fresh", "routers": ROUTERS}, "", "concurrency limit, 400 of 500 ms waiting"),
+    ({"status": "stale", "deployments": TIERS}, "low", "deployment Ranker takes 480 of 500 ms ("),
+)
+def test_serves_own_metrics_find_the_deployment_that_is_waited_for(
+    metrics: JsonObject, sure: str, words: str
+) -> None:
+    at = replace(measured(50, 100, tiers(5, 3)), serve_metrics=metrics)
+    expect(at, "downstream deployment", sure, words, front="Ingress")
+
+
+@cases(
+    "rate, replicas, wait_s, named",
+    (16.0, 4, 0.5, True),
+    (13.0, 4, 0.5, True),
+    (100.0, 60, 0.5, True),  # 50 tasks at most
+    (85.0, 4, 0.5, False),
+    (16.0, 4, 0.025, False),
+    (0.0, 0, 0.5, False),
+    (16.0, 4, None, False),
+)
+def test_a_rate_of_the_router(
+    rate: float, replicas: int, wait_s: float | None, named: bool
+) -> None:
+    """2 tasks a replica, each of which gives a request in 0.5 s."""
+    assert (router_words(rate, replicas, wait_s) is not None) is named
+
+
+@cases(
+    "env, wait_s",
+    ({}, 0.5),
+    ({"RAY_SERVE_ROUTER_RETRY_MAX_BACKOFF_S": "0.025"}, 0.025),
+    ({"RAY_SERVE_ROUTER_RETRY_MAX_BACKOFF_S": "none"}, None),
+    ({"RAY_SERVE_ENABLE_HA_PROXY": "1"}, None),
+    ({"RAY_SERVE_ENABLE_HA_PROXY": "0"}, 0.5),
+)
+def test_the_wait_is_that_of_the_launch(env: dict[str, str], wait_s: float | None) -> None:
+    other = launch("other")
+    one = replace(other, variant=VariantUsed("mine", env=env))
+    assert router_wait_s([other, one], "mine") == wait_s
+    assert router_wait_s([one], "none") is None
 
 
 def test_an_open_loop_that_is_answered_in_time_is_limited_by_its_rate() -> None:
     trial = measured(50, 20, IDLE, loop="open", latency_ms=5)
-    words = "offered load 20 requests/s, all answered in time ("
-    expect(trial, "offered load", "high", words)
+    expect(trial, "offered load", "high", "offered load 20 requests/s, all answered in time (")
     late = bound(0.04, 0.01, "requests were sent late by 12 % of their latency")
     trial = measured(10, 20, IDLE, loop="open", latency_ms=1, client=late)
-    words = "; requests were sent late by 12 % of their latency; next limit: client late)"
-    expect(trial, "offered load", "medium", words)
+    expect(trial, "offered load", "medium", "by 12 % of their latency; next limit: client late)")
     seen = usage(process(1, "proxy", 95, wait=1), process(2, "replica", 40, wait=1), host=140)
     trial = measured(50, 400, seen, loop="open", latency_ms=5)
     expect(trial, "offered load", "low", "next limit: proxy CPU 95 %)")
@@ -49,8 +188,7 @@ def test_many_connections_on_an_idle_server_wait_and_are_no_offered_load() -> No
     assert limited_by(measured(2, 500, IDLE)).confidence == "medium"
     assert limited_by(many, beside=[measured(50, 500, IDLE)]).confidence == "high"
     # A look that failed is told with its reason.
-    trial = replace(measured(100, 1000, IDLE), waits={"why_not": "nobody answered"})
-    verdict = expect(trial, "app wait")
+    verdict = expect(replace(many, waits={"why_not": "nobody answered"}), "app wait")
     assert "what requests wait in was not seen: nobody answered" in verdict.unseen
     assert "serve-bench run" not in verdict.hint
 
@@ -81,17 +219,18 @@ def test_what_cannot_be_told_is_unclear_with_its_reason(one: Trial, reason: str)
 
 def test_a_server_that_is_not_visible_is_unclear_with_what_is_known() -> None:
     seen = usage(process(1, "load_worker", 30), host=60)
-    words = "no process of the server was sampled; client 30 % not idle; host 60 of 200 %"
-    expect(measured(10, 10, seen, client=bound(0.3, 0.0)), "unclear", words=words)
+    known = "client 30 % not idle; host 60 of 200 %"
+    expect(measured(10, 10, seen, client=bound(0.3, 0.0)), "unclear", words=known)
     full = measured(10, 10, {**seen, "host": {"cores": 2, "cpu_percent": 198.0}})
-    expect(full, "host CPU", "medium", "host CPU 198 of 200 %, 168 % not by the load (")
+    expect(full, "unclear", words="no process of the server was sampled; host 198 of 200 %")
 
 
 def test_failures_and_replicas_that_come_and_go_make_it_less_sure() -> None:
     seen = usage(process(1, "proxy", 96, wait=1), process(2, "replica", 40, wait=1), host=140)
     expect(measured(100, 400, seen), "proxy CPU", "high")
-    failing = measured(100, 400, seen, failed=400)
-    expect(failing, "proxy CPU", "medium", "confidence; 9 % of the requests failed")
+    expect(
+        measured(100, 400, seen, failed=400), "proxy CPU", "medium", "9 % of the requests failed"
+    )
     seen["processes"][1]["seen_s"] = 2.0
     seen["processes"].append({**process(3, "haproxy", 2, wait=0), "seen_s": 1.6})  # handed over
     verdict = expect(measured(100, 400, seen), "proxy CPU", "medium")
@@ -118,8 +257,8 @@ def test_a_rate_that_stays_constant_from_half_the_clients_on() -> None:
 
 def test_a_ladder_alone_tells_that_requests_wait_and_not_for_what() -> None:
     light, heavy = measured(1, 20, IDLE), measured(50, 20, IDLE)
-    words = "20 requests/s from 1 to 50 clients"
-    expect(heavy, "app wait", "medium", words, beside=[light, heavy])
+    beside = [light, heavy]
+    expect(heavy, "app wait", "medium", "20 requests/s from 1 to 50 clients", beside=beside)
     tiered = [replace(one, usage=tiers(5, 3)) for one in (light, heavy)]
     expect(tiered[1], "app wait", beside=tiered)
     # Another client or launch is no rung of the ladder.
@@ -131,9 +270,8 @@ def test_a_ladder_alone_tells_that_requests_wait_and_not_for_what() -> None:
     assert limited_by(heavy, beside=others).confidence == "low"
     # A proxy that is busy is below what would make it the limit, and above what would rule it out.
     busy = usage(process(1, "proxy", 78, wait=1), process(2, "replica", 40, wait=1), host=160)
-    words = "unclear: nothing is at its limit, proxy CPU 78 % of a core"
-    light, heavy = measured(50, 400, busy), measured(100, 400, busy)
-    expect(heavy, "unclear", words=words, beside=[light])
+    words, light = "nothing is at its limit, proxy CPU 78 % of a core", measured(50, 400, busy)
+    expect(measured(100, 400, busy), "unclear", words=words, beside=[light])
 
 
 def test_no_load_is_called_the_limit_where_more_clients_bring_no_more() -> None:
