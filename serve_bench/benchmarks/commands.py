@@ -13,10 +13,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "capacity": ("benchmarks.capacity", "Find the highest rate at which an SLO is met."),
         "soak": ("benchmarks.soak", "Load an app for long, and say which processes grow."),
         "sweep": ("benchmarks.ladder", "Add users until the throughput stops growing."),
-        "timeline": (
-            "benchmarks.timeline",
-            "Load an app over time, with faults, second by second.",
-        ),
+        "timeline": ("benchmarks.timeline", "Load an app over time, with faults, by the second."),
     },
     "Compare": {
         "versus": ("benchmarks.versus", "Compare two sides: their ratio, its interval, a verdict."),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Final
 
 from serve_bench.analysis.statistics import LATENCY, MAIN, Line, latency_figures, summarize
@@ -39,15 +40,17 @@ def perf_metrics(result: Result) -> str:
     if result.run.command == "scale":
         return _scale_metrics(result)
     lines = [line for line in summarize(result) if line.status != "profiled"]
-    places = _places(result)
+    stored = result.run.suite.get("places") or []
+    places = built(tuple[PlacedRow, ...], stored, "suite.places")
+    in_ray = any(place.metrics != MetricNames() for place in places)
     several = len({line.variant for line in lines}) > 1
+    figures = (
+        _as_in_ray(line, places, several) if in_ray else _metrics(line)
+        for line in lines
+        if not line.broken
+    )
     return _format(
-        (
-            metric
-            for line in lines
-            if not line.broken
-            for metric in (_as_in_ray(line, places, several) if places else _metrics(line))
-        ),
+        chain.from_iterable(figures),
         not_measured=[key for line in lines for key in line.keys if not line.trials],
         broken=[key for line in lines for key in line.keys if line.broken],
     )
@@ -95,13 +98,6 @@ def _metrics(line: Line) -> Iterator[Metric]:
 #: Figures of the benchmark of Ray: percentiles by the ends of their names.
 _LATENCIES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 _GAPS: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
-
-
-def _places(result: Result) -> tuple[PlacedRow, ...]:
-    """What the rows of the run are called there; empty of a run that stands for no benchmark."""
-    stored = result.run.suite.get("places") or []
-    places = built(tuple[PlacedRow, ...], stored, "suite.places")
-    return places if any(place.metrics != MetricNames() for place in places) else ()
 
 
 def _as_in_ray(line: Line, places: Sequence[PlacedRow], several: bool) -> Iterator[Metric]:

@@ -6,13 +6,13 @@ that it derives, comparisons, sentences, tables and charts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Final, TypeAlias
 
 from serve_bench.analysis.checks import unfair_sentences
-from serve_bench.core.result import Result
+from serve_bench.core.result import Failure, PlannedTrial, Result, Row, Trial, trial_key
 from serve_bench.view import waterfall
 from serve_bench.view.about_run import EXECUTION, asked, machine, method
 from serve_bench.view.blocks import gaps, page_doubts, section
@@ -207,3 +207,32 @@ def look(result: Result, options: ReportOptions, lens: Lens) -> RunLook:
     page = page_of(shown, options.where, lens.usage_of)
     rows = make_rows(page, (*EXECUTION, *lens.figures))
     return RunLook(result, shown, options, lens, page, lens.build(result, page, rows, options))
+
+
+# Where trials are no rows to compare: other rows in their place.
+
+
+def plan_row(part: PlannedTrial | Trial, row: Row) -> PlannedTrial:
+    """The trial that a part of it becomes."""
+    key = trial_key(part.variant, part.round, part.cell, row.label)
+    return PlannedTrial(key, part.round, part.variant, part.cell, row)
+
+
+def replace_rows(
+    result: Result,
+    plan: Iterable[PlannedTrial],
+    trials: Iterable[Trial],
+    failures: Iterable[Failure] = (),
+    without: str = "",
+) -> Result:
+    """The run with these rows, each planned once. `without`: the key of the suite that says how
+    they were measured, which is no setting of them."""
+    suite = {name: value for name, value in result.run.suite.items() if name != without}
+    rows = {row.key: row for row in plan}
+    return replace(
+        result,
+        run=replace(result.run, suite=suite, plan=tuple(rows.values())),
+        resumes=tuple(replace(resume, plan=()) for resume in result.resumes),
+        trials=tuple(trials),
+        failures=(*result.failures, *failures),
+    )

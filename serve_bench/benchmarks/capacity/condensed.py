@@ -11,22 +11,14 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from serve_bench.analysis.capacity.launch import LaunchSearch, Searches, meets
+from serve_bench.analysis.capacity.launch import LaunchSearch, meets
 from serve_bench.analysis.capacity.model import LaunchEstimate
 from serve_bench.analysis.checks import FITTED
 from serve_bench.analysis.statistics import MAIN, measured_s
 from serve_bench.benchmarks.capacity.lens import describe_ends, read_searches
 from serve_bench.core.load_result import Counts, Warmup
-from serve_bench.core.result import (
-    Failure,
-    Metric,
-    PlannedTrial,
-    Result,
-    Row,
-    Traffic,
-    Trial,
-    trial_key,
-)
+from serve_bench.core.result import Failure, Metric, Result, Row, Traffic, Trial
+from serve_bench.view.lens import plan_row, replace_rows
 
 
 def condensed(result: Result) -> Result:
@@ -34,11 +26,15 @@ def condensed(result: Result) -> Result:
     FormatError for a damaged suite."""
     searches = read_searches(result)
     traffic = result.plan[0].row.traffic if result.plan else Traffic()
-    # How many connections its probes had is a matter of the search.
-    label = name_row(searches) + traffic.suffix
+    # Alike for an SLO however it was written; how many connections its probes had, and how it was
+    # searched, is no setting.
+    goals = sorted(searches.slo.objectives, key=lambda goal: (goal.kind == "errors", goal.name))
+    arrivals = searches.asked.arrivals
+    others = [] if arrivals == "poisson" else [f"{arrivals} arrivals"]
+    label = f"capacity at {', '.join([*(goal.text for goal in goals), *others])}{traffic.suffix}"
     row = Row(label, traffic.client, 1, loop="open", **vars(traffic))
     last = max([searches.asked.launches, *(trial.round for trial in result.trials)])
-    planned = [_plan(trial, row) for trial in result.plan if trial.round <= last]
+    plan = [plan_row(trial, row) for trial in result.plan if trial.round <= last]
     ended = [search for place in searches.places for search in searches.ended(place)]
     launches = [(search, search.estimate()) for search in ended if search.finished]
     trials = [_measure(search, estimate, row) for search, estimate in launches]
@@ -47,31 +43,7 @@ def condensed(result: Result) -> Result:
         for trial, (_, estimate) in zip(trials, launches, strict=True)
         if estimate.rate is None
     ]
-    # How it was searched is no setting of the load.
-    suite = {name: value for name, value in result.run.suite.items() if name != "capacity"}
-    plan = tuple({trial.key: trial for trial in planned}.values())
-    return replace(
-        result,
-        run=replace(result.run, suite=suite, plan=plan),
-        resumes=tuple(replace(resume, plan=()) for resume in result.resumes),
-        trials=tuple(trials),
-        failures=(*result.failures, *bounded),
-    )
-
-
-def name_row(searches: Searches) -> str:
-    """`capacity at p99 <= 50 ms, errors <= 1 %`: alike for an SLO however it was written, and with
-    arrivals other than those of Poisson."""
-    goals = sorted(searches.slo.objectives, key=lambda goal: (goal.kind == "errors", goal.name))
-    arrivals = searches.asked.arrivals
-    words = [goal.text for goal in goals]
-    words += [] if arrivals == "poisson" else [f"{arrivals} arrivals"]
-    return f"capacity at {', '.join(words)}"
-
-
-def _plan(part: PlannedTrial | LaunchSearch, row: Row) -> PlannedTrial:
-    key = trial_key(part.variant, part.round, part.cell, row.label)
-    return PlannedTrial(key, part.round, part.variant, part.cell, row)
+    return replace_rows(result, plan, trials, bounded, without="capacity")
 
 
 def _measure(search: LaunchSearch, estimate: LaunchEstimate, row: Row) -> Trial:
@@ -82,7 +54,7 @@ def _measure(search: LaunchSearch, estimate: LaunchEstimate, row: Row) -> Trial:
     near = min(served, key=lambda trial: abs(math.log((trial.row.rate_per_s or 1.0) / rate)))
     met = any(meets(probe, search.bounds) for probe in search.probes if probe.whole)
     completed = near.completed_in_windows if met or estimate.ceiling != "floor" else 0
-    trial = _plan(search, row).measured(
+    trial = plan_row(near, row).measured(
         near.launch,
         near.started_at,
         measured_s(near),

@@ -51,7 +51,7 @@ declare_all(
     ("client_limit", "probes", "probes in which the client was the limit", "client limit"),
     ("block_s", "s", "length of the independent blocks of time of a launch"),
     ("correlation_s", "s", "autocorrelation time of what is beyond the limit"),
-    ("cores_used", "cores", "cores that all processes but the load use", "used"),
+    ("cores_used", "cores", "cores that all processes but the load use"),
     ("per_core", "requests/s", "requests/s for each core used at the capacity", "per core"),
     shown={"requests/s": "req/s", "probes": ""},
     digits=3,
@@ -61,11 +61,11 @@ CAPACITIES: Final = TableSpec(
     "Capacity of each cell",
     (
         *(Field("name", "cell"), Field("capacity", head="req/s (95 %)")),
-        *map(Field, "launches capacity_ratio safe_rate needed binds closed_loop".split()),
-        Field("client_limit", head="probes"),
-        *(Field("cores_used", detail=True), Field("per_core", detail=True)),
+        *map(Field, ("launches", "capacity_ratio")),
+        *(Field("safe_rate", head="80 % of low"), Field("needed"), Field("binds")),
+        *(Field("closed_loop"), Field("client_limit", "client", head="limit")),
+        *(Field("cores_used", head="without load", detail=True), Field("per_core", detail=True)),
     ),
-    ("to run at: 20 % below the low end of the interval; cores: of all processes but the load",),
 )
 LAUNCHES: Final = TableSpec(
     "Each launch for itself",
@@ -212,31 +212,27 @@ def make_point(cell: SearchedCell, asked: CapacitySearch, first: Capacity, fresh
     `fresh`: the run launched the service."""
     has, search, launches = cell.capacity, cell.ended[0], cell.capacity.launches
     binding = [launch.binds for launch in launches if launch.binds is not None]
-    cliffs = [launch.cliff for launch in launches]
-    ceiling, (limit, entry), beyond = _find_ceiling(cell), _find_limit(cell), cell.beyond
+    kinds = {launch.ceiling for launch in launches}
+    ceiling = None  # of several kinds, or where more probes would have followed
+    if len(kinds) == 1 and all(search.finished for search in cell.ended):
+        ceiling = kinds.pop() if has.low is not None or kinds == {"floor"} else None
     needed = None
     if asked.need is not None:
         needed = "holds" if (has.low or 0.0) >= asked.need else "not proven"
+    (limit, entry), beyond = _find_limit(cell), cell.beyond
     nouns = ("launch", "launches") if fresh else ("search", "searches")
-    values = measure_beside(cell)
-    if has.rate is not None:
-        pairs = zip(cell.ended, launches, strict=True)
-        rates = {ended.round: launch.rate for ended, launch in pairs if launch.rate}
-        values["capacity"] = Value(has.rate, launches=rates, low=has.low, high=has.high)
-    if first is not has and has.spread is not None and first.spread is not None:
-        middle, low, high = ratio(first, has)
-        values["capacity_ratio"] = Value(middle, low=low, high=high)
     return ViewRow(
         {
             **{"point": "capacity", "variant": search.variant, **search.cell},
             **{"slo": search.slo.text, **pick(asked, "arrivals", "need")},
             **{"launches": len(launches), "searched": counted(len(launches), *nouns)},
-            **{"precise": has.precise, "needed": needed},
-            **{"ceiling": ceiling, "cliff": 2 * sum(cliffs) > len(cliffs), "limit": limit},
+            **{"precise": has.precise, "needed": needed, "ceiling": ceiling},
+            "cliff": 2 * sum(launch.cliff for launch in launches) > len(launches),
+            "limit": limit,
             "binds": statistics.mode(binding) if binding else None,
             "beyond": beyond and _describe_misses(search.slo, beyond),
         },
-        values,
+        measure_cell(cell, first),
         cell.name or search.variant,
         warnings=tuple(_warn_of_cell(cell, fresh)),
         gap="none" if ceiling == "floor" else describe_ends(has, "above"),
@@ -252,41 +248,37 @@ def describe_ends(bounds: Capacity | LaunchEstimate, above: str) -> str:
     return f"{' and '.join(words)} req/s" if words else "no bound known"
 
 
-def measure_beside(cell: SearchedCell) -> dict[str, Value]:
-    """What stands beside the capacity: bounds, a rate to run at, the closed loop, the client, and
-    the cores used by the probes within BESIDE of it, else by the nearest that met."""
+def measure_cell(cell: SearchedCell, first: Capacity) -> dict[str, Value]:
+    """The capacity, or its ends, and what stands beside: a rate to run at, the closed loop, the
+    client, and the cores used by the probes within BESIDE of it, else by the nearest that met."""
     has = cell.capacity
     sound = cell.select("met", "missed", "client", "no request") if cell.middle else []
     apart = {row.name: abs(math.log(read_rate(row) / cell.middle)) for row in sound}
-    met = [row for row in sound if row.dims["slo"] == "met"]
-    nearest = sorted(met or sound, key=lambda row: apart[row.name])[:1]
+    nearest = sorted(cell.select("met") or sound, key=lambda row: apart.get(row.name, 0.0))[:1]
     near = [row for row in sound if apart[row.name] <= BESIDE] or nearest
     used = [row for row in near if row.value("cpu_service")]
     cores = mean_of(row.values["cpu_service"].value / 100 for row in used)
     rate = mean_of(map(read_rate, used))
+    values = known_values(
+        capacity_spread=has.spread,
+        met_up_to=None if has.rate else has.low,
+        missed_from=None if has.rate else has.high,
+        safe_rate=HEADROOM * has.low if has.low and (has.width or 0.0) <= WIDE else None,
+        next_capacity=min((end.next[1] for end in has.launches if end.next), default=None),
+        closed_loop=cell.loop.value(MAIN),
+        closed_loop_p99=cell.loop.value("latency_p99"),
+        cores_used=cores,
+        per_core=rate / cores if rate and cores else None,
+    )
+    if has.rate is not None:
+        pairs = zip(cell.ended, has.launches, strict=True)
+        rates = {search.round: launch.rate for search, launch in pairs if launch.rate}
+        values["capacity"] = Value(has.rate, launches=rates, low=has.low, high=has.high)
+    if first is not has and has.spread is not None and first.spread is not None:
+        middle, low, high = ratio(first, has)
+        values["capacity_ratio"] = Value(middle, low=low, high=high)
     whole = len(cell.probes) - len(cell.select("broken off"))
-    return {
-        **known_values(
-            capacity_spread=has.spread,
-            met_up_to=has.low if has.rate is None else None,
-            missed_from=has.high if has.rate is None else None,
-            safe_rate=HEADROOM * has.low if has.low and (has.width or 0.0) <= WIDE else None,
-            next_capacity=min((end.next[1] for end in has.launches if end.next), default=None),
-            closed_loop=cell.loop.value(MAIN),
-            closed_loop_p99=cell.loop.value("latency_p99"),
-            cores_used=cores,
-            per_core=rate / cores if rate and cores else None,
-        ),
-        "client_limit": Value(len(cell.select("client")), of=whole),
-    }
-
-
-def _find_ceiling(cell: SearchedCell) -> str | None:
-    """Where the capacity is a lower bound alone "client", where no rate met the SLO "floor"."""
-    kinds = {launch.ceiling for launch in cell.capacity.launches}
-    if len(kinds) > 1 or not all(search.finished for search in cell.ended):
-        return None  # more probes would have followed
-    return None if kinds == {"client"} and cell.capacity.low is None else [*kinds, None][0]
+    return {**values, "client_limit": Value(len(cell.select("client")), of=whole)}
 
 
 def _find_limit(cell: SearchedCell) -> tuple[str | None, Entry | None]:
@@ -366,20 +358,21 @@ def _warn_of_launch(search: LaunchSearch, launch: LaunchEstimate) -> Iterator[Fi
 def write_headline(point: ViewRow, several: bool) -> str:
     """`capacity 1,240 req/s (95 %: 1,180 to 1,290, 3 launches) at p99 <= 50 ms`. `several`: the
     cell is named."""
-    dims, has = point.dims, point.values.get("capacity")
-    about, repeats = f"{point.name}: " if several else "", dims["searched"]
-    ends = [number(point.value(name), 3) for name in ("met_up_to", "missed_from")]
+    dims, repeats = point.dims, point.dims["searched"]
     words = f"{point.gap}, not closer yet ({repeats})"
-    if dims["ceiling"] == "floor":
-        why = f"; there {dims['beyond']}" if dims["beyond"] else ""
-        lowest = f"no rate down to {ends[1]} req/s meets {dims['slo']}"
-        return f"{about}no capacity: {lowest}{why} ({repeats})"
     if dims["ceiling"] == "client":
-        words = f"at least {ends[0]} req/s, as much as the client could send ({repeats})"
-    elif has is not None and "safe_rate" in point.values:
+        words = f"at least {point.text('met_up_to')} req/s, as much as the client could send"
+        words += f" ({repeats})"
+    elif "safe_rate" in point.values:
+        has = point.values["capacity"]
         rate, low, high = (number(value, 3) for value in (has.value, has.low, has.high))
         words = f"{rate} req/s (95 %: {low} to {high}, {repeats})"
-    return f"{about}capacity {words} at {dims['slo']}"
+    text = f"capacity {words} at {dims['slo']}"
+    if dims["ceiling"] == "floor":
+        why = f"; there {dims['beyond']}" if dims["beyond"] else ""
+        lowest = f"no rate down to {point.text('missed_from')} req/s meets {dims['slo']}"
+        text = f"no capacity: {lowest}{why} ({repeats})"
+    return f"{point.name}: {text}" if several else text
 
 
 def find(points: Sequence[ViewRow]) -> Iterator[str]:
@@ -389,9 +382,7 @@ def find(points: Sequence[ViewRow]) -> Iterator[str]:
         yield "Nothing was measured: there is no capacity"
         return
     best, several = max(points, key=_rank), len(points) > 1
-    times = best.text("capacity_ratio")
-    beside = f", {times} x {points[0].name}" if times != "-" else ""
-    highest = f"; the highest of {len(points)} cells{beside}" if several else ""
+    highest = f"; the highest of {len(points)} cells" if several else ""
     yield f"{write_headline(best, several)}{highest}"
     if need := judge_need(points):
         yield need[1]
@@ -400,10 +391,8 @@ def find(points: Sequence[ViewRow]) -> Iterator[str]:
         yield f"what binds: {binds}{cliff}; limit {best.dims['limit'] or 'there: not seen'}"
     if "closed_loop" in best.values:
         rate, p99 = best.text("closed_loop"), best.text("closed_loop_p99")
-        yield (
-            f"a closed loop serves {rate} req/s at p99 {p99} ms: it waits for each answer before "
-            "it sends, so no queue grows; users do not wait for each other"
-        )
+        waits = "since it waits for each answer, as users do not"
+        yield f"a closed loop serves {rate} req/s at p99 {p99} ms, {waits}"
 
 
 def _rank(point: ViewRow) -> tuple[bool, float]:
@@ -424,11 +413,12 @@ def judge_need(points: Sequence[ViewRow]) -> tuple[bool, str] | None:
 def gate(result: Result) -> list[str]:
     """Why the run breaks its gate: no rate meets the SLO, or no cell is proven to hold the needed
     one."""
-    points = look(result, ReportOptions(), LENS).view.points
-    capacities = [point for point in points if point.dims["point"] == "capacity"]
-    if capacities and all(point.dims["ceiling"] == "floor" for point in capacities):
-        return [write_headline(point, len(capacities) > 1) for point in capacities]
-    need = judge_need(capacities)
+    view = look(result, ReportOptions(), LENS).view
+    points = [point for point in view.points if point.dims["point"] == "capacity"]
+    floors = [point for point in points if point.dims["ceiling"] == "floor"]
+    if floors and floors == points:
+        return [write_headline(point, len(points) > 1) for point in points]
+    need = judge_need(points)
     return [] if need is None or need[0] else [need[1]]
 
 
@@ -452,11 +442,9 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
         Section("launches", "Launches", (make_table(LAUNCHES, launches),), "table"),
         Section("probes", "Probes", (make_table(_probe_spec(searches.slo), probes),)),
     ]
-    planned_launches = counted(asked.launches, "launch", "launches")
-    until = f"{planned_launches} or more, until the interval is {100 * asked.precision:g} % wide"
-    why = "broken off" if missing else "launches used up"
-    ended = why if result.stop is None else result.stop.why
-    load = f"open loop, {asked.arrivals} arrivals"
+    until = f"until the interval is {100 * asked.precision:g} % wide"
+    why = "launches used up" if result.stop is None else result.stop.why
+    until = f"{counted(asked.launches, 'launch', 'launches')} or more, {until}"
     return View(
         rows=[*(cell.loop for cell in cells), *probes] or rows,
         points=[*points, *launches],
@@ -464,7 +452,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
         planned=(missing, len(planned), "searches"),
         sections=sections if cells else (),
         charts=[*section("rates", "What binds, over the rate", charts)],
-        facts=[("load", load), ("planned", until), ("ended", ended)],
+        facts=[("planned", until), ("ended", "broken off" if missing else why)],
         tiles=[*make_tiles(points[0], ("capacity", "binds", "closed_loop"))] if points else [],
     )
 

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Any, Final
+from typing import Final
 
 from serve_bench.analysis.statistics import FEWEST, LIKE, MAIN, Line, best, rate
 from serve_bench.core import ladder
-from serve_bench.core.chat import Lengths
 from serve_bench.core.figures import counted, number
 from serve_bench.core.ladder import Rung
-from serve_bench.core.own_app import APP_NAME
 from serve_bench.core.result import Result, cell_slug
-from serve_bench.view import streams, waterfall
-from serve_bench.view.blocks import limit_words, listed, sentence
-from serve_bench.view.document import Block, Finding, Prose, ReportOptions, Section
+from serve_bench.view import waterfall
+from serve_bench.view.blocks import listed, sentence
+from serve_bench.view.document import Prose, ReportOptions, Section
 from serve_bench.view.figures import Value, declare
 from serve_bench.view.frame import Field, TableSpec, ViewRow, describe_figures, make_table
 from serve_bench.view.lens import Lens, View
@@ -45,11 +43,6 @@ declare(
     title="std over launches",
 )
 declare("published", "requests/s", "what others published of such a row, on other hardware")
-declare(
-    *("tokens", "1/s", "tokens of answers in a second, as the service counts them"),
-    lambda line: streams.tokens_per_s(line.trials),
-    title="tokens/s",
-)
 
 MOST_AXES: Final = 3
 """Axes that have a column each; of more, one column has the names of the cells."""
@@ -74,36 +67,32 @@ FIGURES: Final = (
 
 def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOptions) -> View:
     """The rows of a run, those of the same cell and load under all variants beside each other."""
-    names = page.names
     rows = [_name_row(row, page, options) for row in rows]
     places = list(dict.fromkeys(map(_find_place, rows)))
     rows.sort(key=lambda row: places.index(_find_place(row)))
     measured = [row for row in rows if MAIN in row.values and row.dims["status"] != "profiled"]
-    lead = max(measured, key=lambda row: row.value(MAIN) or 0.0, default=None)
-    fallen = list(find_collapses(measured))
-    how = (note for note in page.notes if not note.startswith("hint, "))
-    notes = (*_notes(page), *how, *(published_notes() if options.published else ()))
-    spec = TableSpec(
-        "Throughput, latency and limit by row", (*_name_fields(names), *FIGURES), notes
-    )
-    entries = [row.entry for row in (lead, *(row for _, row in fallen)) if row is not None]
-    hints = tuple(dict.fromkeys(entry.hint for entry in entries if entry and entry.hint))
-    blocks: list[Block] = [make_table(spec, rows)]
-    blocks += [Prose(hints, "quiet", listed=True)] if hints else []
+    lines = {_read_entry(row).line.keys: row for row in measured}
+    top = [lines[line.keys] for line in best(_read_entry(row).line for row in measured)]
+    sound = [row for row in measured if not _read_entry(row).line.broken]
+    lead = next(iter(top or sound or measured), None)
+    notes = (*_notes(page), *(published_notes() if options.published else ()))
+    fields = (*_name_fields(page.names), *FIGURES)
+    table = make_table(TableSpec("Throughput, latency and limit by row", fields, notes), rows)
+    hint = "" if lead is None else _read_entry(lead).hint
+    prose = Prose(tuple(filter(None, [hint])), "quiet", listed=True)
     app = result.run.suite.get("app")
-    name = f" {app['target'].rpartition('/')[2]}" if isinstance(app, dict) else ""
+    target = str(app.get("target")).rpartition("/")[2] if isinstance(app, dict) else ""
     drawn = [
-        replace(row, name=names.name(_read_entry(row).line, cell=not row.group)) for row in rows
+        replace(row, name=page.names.name(_read_entry(row).line, cell=not row.group))
+        for row in rows
     ]
     return View(
         rows=rows,
-        findings=tuple(_find(measured, fallen, page)),
-        sections=[Section("results", "Results", tuple(blocks), "headline")] if rows else [],
+        findings=tuple(_find(lead, top, measured, page)),
+        sections=[Section("results", "Results", (table, prose), "headline")] if rows else [],
         charts=tuple(chart_sections(drawn)),
         traced=rows,
-        facts=(*describe_app(result), *_describe_variants(page)),
-        notes=[note for note in page.notes if note.startswith("hint, ") and note not in hints],
-        title=f"serve-bench {result.run.command}{name}",
+        title=f"serve-bench {result.run.command} {target}".rstrip(),
         lead=lead,
     )
 
@@ -127,11 +116,6 @@ def _name_row(row: ViewRow, page: Page, options: ReportOptions) -> ViewRow:
         values["launch_ratio"] = Value(1.0)
     if options.published and (published := published_for(line.cell, line.row)) is not None:
         values["published"] = published
-    variant = next(part for part in page.variants if part.name == line.variant)
-    codes = dict.fromkeys(warning.code for warning in variant.warnings) if line.trials else ()
-    warnings = [*entry.findings, *(Finding("", code, "doubt") for code in codes)]
-    if any(trial.flags.get("interrupted") for trial in line.trials):
-        warnings.append(Finding("its load was broken off", "interrupted", "doubt"))
     mark = " (profiled)" if line.status == "profiled" else ""
     dims = {"load": f"{names.rows[line.row]}{mark}", "cell": names.cell(line.cell)}
     if entry.limited is not None:
@@ -145,8 +129,7 @@ def _name_row(row: ViewRow, page: Page, options: ReportOptions) -> ViewRow:
         values=values,
         name=names.name(line),
         group=names.cell(line.cell) if names.grouped and names.axes else "",
-        warnings=tuple(warnings),
-        tones={MAIN: "bad" if entry.failures else "doubt" if warnings else "plain"},
+        tones={MAIN: "bad" if entry.failures else "doubt" if row.warnings else "plain"},
     )
 
 
@@ -169,83 +152,31 @@ def _notes(page: Page) -> Iterator[str]:
     cell = page.entries[0].line.cell if page.entries else {}
     if same := {axis: value for axis, value in cell.items() if axis not in page.names.axes}:
         yield f"every cell: {cell_title(same)}"
-    clients: dict[str, list[str]] = {}
+    loads: dict[str, list[str]] = {}
     for row, name in page.names.rows.items():
-        words = [f"client {row.client}"]
-        words += [f"{row.data_size} data"] if row.data_size != "small" else []
         due = f" at {row.rate_per_s:,g} requests/s" if row.rate_per_s else ""
-        words += [f"open loop{due}"] if row.loop == "open" else []
-        clients.setdefault(", ".join(words), []).append(name)
-    yield "; ".join(f"{', '.join(rows)}: {words}" for words, rows in clients.items())
-
-
-# What was asked.
-
-
-def _describe_variants(page: Page) -> Iterator[tuple[str, str]]:
-    """The flags of each variant, and what its launches prove."""
-    for part in page.variants:
-        flags = " ".join(part.env) or "no flags"
-        yield f"variant {part.name}", "; ".join(filter(None, (flags, part.engaged)))
-
-
-def describe_app(result: Result) -> Iterator[tuple[str, str]]:
-    """The deployments of an app of the user's own, and the request that every row makes of it."""
-    app: Any = result.run.suite.get("app")
-    if not isinstance(app, dict):
-        return
-    names = [str(deployment["name"]) for deployment in app["deployments"]]
-    others = f", in front of {', '.join(names[-2::-1])}" if len(names) > 1 else ""
-    name = app.get("config", {}).get("name", APP_NAME)
-    named = f" as {name}" if name != APP_NAME else ""
-    beside = " and ".join(str(other["config"]["name"]) for other in app.get("beside", ()))
-    named += f", beside {beside}" if beside else ""
-    call = app["asked"].get("call")
-    protocol = "calls of a handle" if call else "gRPC" if app.get("grpc") else "HTTP"
-    yield "deployments", f"{names[-1]} receives {protocol}{others}{named}"
-    yield "request", _describe_request(app["asked"], protocol)
-
-
-def _describe_request(asked: Mapping[str, Any], protocol: str) -> str:
-    """What a load asks of an app by HTTP, gRPC or a handle, in words."""
-    size, http = int(asked.get("body_bytes", 0)), protocol == "HTTP"
-    if asked.get("call"):
-        return f"{asked['call']}()" + (f" with an argument of {size:,} bytes" if size else "")
-    text = f"{asked['method']} {asked['route']}" if http else str(asked["route"])
-    how = "drawn at random" if asked.get("draw") == "random" else "in turn"
-    counts = {
-        "paths": len(asked.get("paths", ())),
-        "sets of headers": len(asked.get("header_sets", ())),
-        "bodies": int(asked.get("bodies_count") or 0),
-    }
-    text += "".join(f", {count:,} {what} {how}" for what, count in counts.items() if count > 1)
-    if (chat := asked.get("chat")) is not None:
-        prompt, answer = (Lengths(**chat[name]).text for name in ("prompt", "answer"))
-        text += f", chats of {chat['model']}: prompts of {prompt} tokens, answers up to {answer}"
-    return text + (f" with a {'body' if http else 'message'} of {size:,} bytes" if size else "")
+        words = f"client {row.client}, {row.loop} loop{due}, {row.data_size} data"
+        loads.setdefault(words, []).append(name)
+    yield "; ".join(f"{', '.join(names)}: {words}" for words, names in loads.items())
 
 
 # What the rows show in sentences.
 
 
 def _find(
-    measured: Sequence[ViewRow], fallen: Sequence[tuple[str, ViewRow]], page: Page
+    lead: ViewRow | None, top: Sequence[ViewRow], measured: Sequence[ViewRow], page: Page
 ) -> Iterator[str]:
-    """The highest throughput and what limited it, collapses, ratios, hops."""
-    if not measured:
+    """The highest throughput and what limited it, collapses, ratios, hops. `top`: the rows that are
+    not clearly slower than the first of them."""
+    if lead is None:
         yield "No row was measured."
         return
-    lines = {_read_entry(row).line.keys: row for row in measured}
-    top = [lines[line.keys] for line in best(_read_entry(row).line for row in measured)]
-    sound = [row for row in measured if not _read_entry(row).line.broken]
-    shown = (top or sound or measured)[0]
-    most = shown.value(MAIN) or 0.0
-    head = f"{shown.name}: {describe_figures(shown)}"
+    most, head = lead.value(MAIN) or 0.0, f"{lead.name}: {describe_figures(lead)}"
     if top:
-        higher = any((row.value(MAIN) or 0.0) > most for row in sound)
+        higher = any((row.value(MAIN) or 0.0) > most for row in measured)
         which = "throughput without a failed request" if higher else "throughput"
-        head = f"{shown.name} has the highest {which}: {describe_figures(shown)}"
-    if (limit := _read_entry(shown).limited) is not None:
+        head = f"{lead.name} has the highest {which}: {describe_figures(lead)}"
+    if (limit := _read_entry(lead).limited) is not None:
         its = "its limit is" if limit.cause == "unclear" else "it is limited by"
         head += f"; {its} {limit.text}"
     yield sentence(head)
@@ -256,8 +187,8 @@ def _find(
         more = f" and {len(texts) - MOST_LIKE} more" if len(texts) > MOST_LIKE else ""
         within = f"within {100 * LIKE:.0f} % or two standard errors"
         yield sentence(f"Not clearly slower ({within}): {'; '.join(texts[:MOST_LIKE])}{more}")
-    yield from (sentence(text) for text, _ in fallen)
-    yield from _find_ratios(measured, page, shown)
+    yield from find_collapses(measured)
+    yield from _find_ratios(measured, page)
     for row in measured:
         yield from map(sentence, waterfall.sentences(waterfall.traced_row(row)))
     launches = max(len(row.values[MAIN].launches) for row in measured)
@@ -266,9 +197,8 @@ def _find(
         yield f"The spread between launches is unknown after {words} (--launches {FEWEST})."
 
 
-def find_collapses(rows: Sequence[ViewRow]) -> Iterator[tuple[str, ViewRow]]:
-    """A sentence on each cell and kind of clients whose throughput collapses with more of them, and
-    the row with the most."""
+def find_collapses(rows: Sequence[ViewRow]) -> Iterator[str]:
+    """A sentence on each cell and kind of clients whose throughput collapses with more of them."""
     ladders: dict[tuple[object, ...], dict[int, ViewRow]] = {}
     for row in rows:
         line = _read_entry(row).line
@@ -278,42 +208,23 @@ def find_collapses(rows: Sequence[ViewRow]) -> Iterator[tuple[str, ViewRow]]:
     for steps in ladders.values():
         rungs = [Rung(users, row.values[MAIN].value) for users, row in steps.items()]
         top, lower = ladder.best(rungs), ladder.collapses(rungs)
-        if top is None or not lower:
-            continue
-        last = steps[lower[-1].clients]
-        before = f"{number(top.throughput)} requests/s with {counted(top.clients, 'client')}"
-        after = listed([f"{number(step.throughput)} with {step.clients}" for step in lower])
-        limit = limit_words(_read_entry(last).limited)
-        yield (
-            f"{steps[top.clients].name}: the throughput collapses with more clients, from "
-            f"{before} to {after}; with {last.dims['connections']}: {limit}",
-            last,
-        )
+        if top is not None and lower:
+            before = f"{number(top.throughput)} requests/s with {counted(top.clients, 'client')}"
+            after = listed([f"{number(step.throughput)} with {step.clients}" for step in lower])
+            name = steps[top.clients].name
+            text = f"the throughput collapses with more clients, from {before} to {after}"
+            yield sentence(f"{name}: {text}")
 
 
-def _find_ratios(measured: Sequence[ViewRow], page: Page, shown: ViewRow) -> Iterator[str]:
-    """Each further variant compared with the first, over the rows that both have. The reason of a
-    ratio may stand in the slower row: so what limits either is said of that farthest from 1, but of
-    `shown`, which the headline has."""
+def _find_ratios(measured: Sequence[ViewRow], page: Page) -> Iterator[str]:
+    """Each further variant compared with the first, over the rows that both have."""
     for variant in (part.name for part in page.variants[1:]):
         rows = [row for row in measured if row.dims["variant"] == variant]
-        ratios = {
-            row.values["launch_ratio"].value: row for row in rows if "launch_ratio" in row.values
-        }
-        if not ratios:
-            continue
-        low, high = f"{min(ratios):.2f}", f"{max(ratios):.2f}"
-        times = f"{low} to {high}" if low != high else low
-        count = sum("launch_ratio" in row.values for row in rows)
-        which = f"the {count} rows that both have" if count > 1 else "the row that is in both"
-        text = f"{variant} has {times} times the requests/s of {page.base}, in {which}"
-        farthest = ratios[min(ratios, key=lambda ratio: min(ratio, 1 / ratio) if ratio else 0.0)]
-        for row in measured:
-            alike = _find_place(row) == _find_place(farthest) and row is not shown
-            limit = _read_entry(row).limited
-            if alike and row.dims["variant"] in (variant, page.base) and limit is not None:
-                text += f"; {row.name}: {limit_words(limit)}"
-        yield sentence(text)
+        ratios = [row.values["launch_ratio"].value for row in rows if "launch_ratio" in row.values]
+        if ratios:
+            ends = dict.fromkeys(f"{ratio:.2f}" for ratio in (min(ratios), max(ratios)))
+            times = f"{' to '.join(ends)} times the requests/s of {page.base}"
+            yield f"{variant} has {times}, in {counted(len(ratios), 'row')} that both have."
 
 
 # The published form.

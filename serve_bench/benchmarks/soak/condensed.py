@@ -11,25 +11,20 @@ from dataclasses import replace
 
 from serve_bench.analysis.statistics import MAIN, merged
 from serve_bench.core.load_result import Counts, Warmup
-from serve_bench.core.result import Metric, PlannedTrial, Result, Trial, trial_key
+from serve_bench.core.result import Metric, PlannedTrial, Result, Trial
 from serve_bench.core.schema import plain
 from serve_bench.core.soak import soak_row
 from serve_bench.view.figures import mean_of
+from serve_bench.view.lens import plan_row, replace_rows
 
 
 def condensed(result: Result) -> Result:
     """The run with a trial for each variant. Raises FormatError for damaged records."""
     blocks: dict[str, list[Trial]] = {}
     for block in whole_blocks(result):
-        blocks.setdefault(_plan_variant(block).key, []).append(block)
-    every: tuple[PlannedTrial | Trial, ...] = (*result.plan, *result.trials)
-    plan = {row.key: row for row in map(_plan_variant, every)}
-    return replace(
-        result,
-        run=replace(result.run, plan=tuple(plan.values())),
-        resumes=tuple(replace(resume, plan=()) for resume in result.resumes),
-        trials=tuple(_join_blocks(plan[key], blocks[key]) for key in blocks),
-    )
+        blocks.setdefault(block.variant, []).append(block)
+    plan = [*map(_plan_variant, result.plan), *map(_plan_variant, result.trials)]
+    return replace_rows(result, plan, map(_join_blocks, blocks.values()))
 
 
 def whole_blocks(result: Result) -> list[Trial]:
@@ -44,21 +39,16 @@ def whole_blocks(result: Result) -> list[Trial]:
 
 def _plan_variant(block: PlannedTrial | Trial) -> PlannedTrial:
     """The trial that all blocks of the variant of this one become."""
-    row = soak_row(block.row.connections, block.row.rate_per_s, block.row.traffic)
-    key = trial_key(block.variant, 1, block.cell, row.label)
-    return PlannedTrial(key, 1, block.variant, block.cell, row)
+    return plan_row(block, soak_row(block.row.connections, block.row.rate_per_s, block.row.traffic))
 
 
-def _join_blocks(planned: PlannedTrial, blocks: Sequence[Trial]) -> Trial:
+def _join_blocks(blocks: Sequence[Trial]) -> Trial:
     """Blocks (at least one) as one trial. Raises FormatError."""
+    planned = _plan_variant(blocks[0])
     within = [counts for block in blocks if (counts := block.in_windows) is not None]
     verdicts = [block.client.get("verdict") or {} for block in blocks]
     bound = [verdict for verdict in verdicts if verdict.get("client_bound")]
     names = dict.fromkeys(name for block in blocks for name in block.metrics)
-    seconds = {
-        name: sum(block.seconds.get(name, 0.0) for block in blocks)
-        for name in ("total", "measured")
-    }
     return replace(
         blocks[0],
         key=planned.key,
@@ -71,7 +61,10 @@ def _join_blocks(planned: PlannedTrial, blocks: Sequence[Trial]) -> Trial:
             "mean_in_flight": mean_of(block.client.get("mean_in_flight") for block in blocks),
             "verdict": bound[0] if 2 * len(bound) > len(blocks) else {},
         },
-        seconds=seconds,
+        seconds={
+            name: sum(block.seconds.get(name, 0.0) for block in blocks)
+            for name in ("total", "measured")
+        },
         usage={},
     )
 

@@ -44,7 +44,7 @@ class TimelineOptions(SuiteOptions, OwnAppOptions):
 
 @command(TimelineOptions)
 def timeline(options: TimelineOptions) -> int:
-    """Load an app over time, with faults, second by second.
+    """Load an app over time, with faults, by the second.
 
     An open loop in stages; seconds out of the SLO, requests lost, time to more replicas.
 

@@ -12,7 +12,8 @@ from dataclasses import replace
 from serve_bench.analysis.checks import FITTED
 from serve_bench.analysis.statistics import MAIN
 from serve_bench.benchmarks.timeline.lens import read_timeline, read_transient
-from serve_bench.core.result import Metric, PlannedTrial, Result, Trial, trial_key
+from serve_bench.core.result import Metric, Result, Trial
+from serve_bench.view.lens import plan_row, replace_rows
 
 
 def condensed(result: Result) -> Result:
@@ -22,25 +23,15 @@ def condensed(result: Result) -> Result:
     faults = [fault.source for fault in timeline.faults]
     about = [timeline.source, *arrivals, *faults, *(goal.text for goal in slo.objectives)]
     label = f"answered within the SLO, {', '.join(about)}"
-
-    def place(part: PlannedTrial) -> PlannedTrial:
-        key = trial_key(part.variant, part.round, part.cell, label)
-        return replace(part, key=key, row=replace(part.row, label=label))
+    plan = [plan_row(planned, replace(planned.row, label=label)) for planned in result.plan]
 
     def measure(trial: Trial) -> Trial:
         out, answered = read_transient(trial, timeline, slo).out, trial.course["answered"]
         within = sum(count for count, missed in zip(answered, out, strict=True) if missed is False)
         metrics = {**trial.metrics, MAIN: Metric("requests/s", "higher", (within / len(out),))}
-        key = trial_key(trial.variant, trial.round, trial.cell, label)
-        row = replace(trial.row, label=label)
-        kept = replace(trial, key=key, row=row, metrics=metrics, course={}, slices={})
+        row = plan_row(trial, replace(trial.row, label=label))
+        kept = replace(trial, key=row.key, row=row.row, metrics=metrics, course={}, slices={})
         return kept.flagged(FITTED)
 
-    suite = {name: value for name, value in result.run.suite.items() if name != "timeline"}
-    trials = [trial for trial in result.trials if trial.course.get("due")]
-    return replace(
-        result,
-        run=replace(result.run, suite=suite, plan=tuple(map(place, result.run.plan))),
-        resumes=tuple(replace(resume, plan=()) for resume in result.resumes),
-        trials=tuple(map(measure, trials)),
-    )
+    trials = [measure(trial) for trial in result.trials if trial.course.get("due")]
+    return replace_rows(result, plan, trials, without="timeline")

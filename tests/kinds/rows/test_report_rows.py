@@ -95,9 +95,7 @@ def test_the_golden_run_in_sentences() -> None:
     assert gap.startswith("1 of 12 rows was incomplete; something failed: connection refused")
     assert "optimized has the highest throughput: 4,500 ± 90 requests/s, p50 21.1 ms, p99" in best
     assert "concurrency limit, 99 requests for 1 slot" in best and "replica CPU 20 %" in best
-    assert ratio.startswith("optimized has 2.00 to 5.00 times the requests/s of default, in the 5")
-    # The reason of the largest ratio stands in the row that lost.
-    assert "num_replicas 1, default: limited by proxy CPU 97 % of a core (high conf" in ratio
+    assert ratio.startswith("optimized has 2.00 to 5.00 times the requests/s of default, in 5 rows")
     assert "unknown after 1 launch" in spread
 
 
@@ -148,7 +146,6 @@ def test_an_own_app_has_a_row_a_cell_and_names_the_best_first() -> None:
     assert [column.full_name for column in table.columns[:2]] == heads
     texts = [tuple(map(cell_text, row.cells[:2])) for row in table.rows]
     assert texts == [("1", "10"), ("2", "10"), ("2", "20")]
-    assert dict(of.run.pairs)["request"] == "POST /rank with a body of 6 bytes"
 
 
 def test_where_nothing_was_completed_there_is_no_limit_but_the_status() -> None:
