@@ -4,8 +4,7 @@ import math
 from typing import Any
 
 from serve_bench.report.page import Bundle
-from serve_bench.view.blocks import percentile_charts
-from serve_bench.view.charts import Dots, Point
+from serve_bench.view.charts import Point, nines
 from serve_bench.view.document import (
     Chart,
     Code,
@@ -33,24 +32,22 @@ STUB = Bundle("window.vegaEmbed=null", "the notices\n", "Vega 1, Vega-Lite 2")
 def chart(title: str = "requests/s by row", name: str = "default") -> Chart:
     """Points with intervals, by group; `name` is that of the first group."""
     points = [
-        Point(f"{clients} clients", group, rate, 0.9 * rate, 1.1 * rate)
+        Point(f"{clients} clients", rate, group, 0.9 * rate, 1.1 * rate)
         for clients, rates in ((1, (155, 1670)), (8, (271, 2810)), (100, (375, 4550)))
         for group, rate in zip((name, "optimized"), rates, strict=True)
     ]
-    return Chart(title, Dots(points, "requests/s"), caption="A dot is the mean of a row.")
+    return Chart(title, "dots", points, "requests/s", caption="A dot is the mean of a row.")
 
 
 def curves() -> Chart:
     """Lines on log axes, with expressions that must be interpreted."""
-    series = {
-        name: [
-            (share, factor * (2 + math.log(1 / (1 - share)) ** 2))
-            for share in (0, 0.5, 0.9, 0.99, 0.999, 0.9999)
-        ]
+    points = [
+        Point(nines(share), factor * (2 + math.log(1 / (1 - share)) ** 2), name)
         for name, factor in (("single client", 1.0), ("8 clients", 4.0), ("100 connections", 11.0))
-    }
-    (drawn,) = percentile_charts("latency by percentile, max_batch_size 1", series)
-    return drawn
+        for share in (0, 0.5, 0.9, 0.99, 0.999, 0.9999)
+    ]
+    title, x_name = "latency by percentile, max_batch_size 1", "share of requests"
+    return Chart(title, "lines", points, "ms", x_name, x_scale="share", log_y=True)
 
 
 def table(name: str = "single client") -> Table:
@@ -121,6 +118,5 @@ def sheet(name: str = "a row", **changes: Any) -> Document:
             Section("profiles", "Profiles", profiles),
         ),
         "where": "results/20261122T052133Z",
-        "argv": ("serve-bench", "micro", "--variant", f"default,{name}"),
     }
     return Document(**{**given, **changes})

@@ -27,8 +27,8 @@ SUMMARY: Final = "Method and warnings"
 def comment(document: Document) -> str:
     """The comment as text that ends with a newline: the headline in bold, its tables, and under the
     fold the rest."""
-    headlines = [one for one in document.sections if one.detail == "headline"]
-    tables = [block for one in headlines for block in one.blocks if isinstance(block, Table)]
+    open_ = [part for part in document.sections if part.detail == "headline"]
+    tables = [block for part in open_ for block in part.blocks if isinstance(block, Table)]
     lines = [f"**{escaped(document.headline)}**", ""]
     for table in tables:
         lines += [*_table_lines(table), ""]  # a line right behind a table would be a row of it
@@ -36,12 +36,10 @@ def comment(document: Document) -> str:
     lines += _items(finding.line for finding in (*document.findings[1:], *document.doubts))
     for table in tables:
         lines += _remarks(table)
-    for section in headlines:
-        lines += _folded_lines(one for one in section.blocks if not isinstance(one, Table))
-    for section in document.sections:
-        if section.detail == "table":
-            lines += _folded_lines(section.blocks)
-    about = [one.pairs for one in (document.run, document.machine) if one.pairs]
+    folded = [*open_, *(part for part in document.sections if part.detail == "table")]
+    for block in (block for part in folded for block in part.blocks if block not in tables):
+        lines += _folded_lines([block])
+    about = [facts.pairs for facts in (document.run, document.machine) if facts.pairs]
     lines += _items("; ".join(map(": ".join, pairs)) for pairs in about)
     lines += [f"- records: `{folder}`" for folder in document.records]
     return "\n".join([*lines, "", "</details>"]) + "\n"

@@ -30,14 +30,8 @@ ROW: Final = 17
 LEAST: Final = 0.001
 """Frames narrower than 0.1 % of the width are left out: nobody could see them."""
 
-_CHAR: Final = 6.6
-"""Pixels of a character of the 11 px monospace font."""
-
-_HEAD: Final = 24
-"""Pixels of the title."""
-
-COLUMNS: Final = 4
-"""Of the legend."""
+_CHAR, _HEAD, COLUMNS = 6.6, 24, 4
+"""Pixels of a character of the 11 px monospace font, and of the title; columns of the legend."""
 
 GOLDEN: Final = 137.508
 """Degrees between the hues of layers that follow each other: no two of many are alike."""
@@ -51,19 +45,14 @@ def flame_svg(stacks: Stacks, title: str, rules: LayerRules, *, keep_idle: bool 
     bottom = _HEAD + (max(depth for depth, _ in frames) + 1) * ROW
     legend = list(_draw_legend(layers(busy, rules), bottom + ROW, rules))
     height = bottom + (len(legend) // COLUMNS + 2) * ROW
-    return "\n".join(
-        (
-            f'<svg xmlns="http://www.w3.org/2000/svg" class="flame" viewBox="0 0 {WIDTH} {height}" '
-            f'width="{WIDTH}" height="{height}" fill="#1b1b1f" '
-            'font-family="ui-monospace, Menlo, Consolas, monospace" font-size="11">',
-            f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>',
-            f'<text x="{WIDTH / 2:g}" y="15" font-size="13" text-anchor="middle">'
-            f"{_text(title)}</text>",
-            *(svg for _, svg in frames),
-            *legend,
-            "</svg>",
-        )
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="flame" viewBox="0 0 {WIDTH} {height}" '
+        f'width="{WIDTH}" height="{height}" fill="#1b1b1f" '
+        'font-family="ui-monospace, Menlo, Consolas, monospace" font-size="11">\n'
+        f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>\n'
+        f'<text x="{WIDTH / 2:g}" y="15" font-size="13" text-anchor="middle">{_text(title)}</text>'
     )
+    return "\n".join((head, *(svg for _, svg in frames), *legend, "</svg>"))
 
 
 def layer_colour(layer: str, rules: LayerRules, frame: str = "") -> str:

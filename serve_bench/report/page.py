@@ -11,33 +11,29 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
-import shlex
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import sha256
-from html import escape
 from itertools import groupby
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
 import jinja2
-from markupsafe import Markup
 
 from serve_bench import __version__
 from serve_bench.analysis.stacks import LayerRules, parse_raw
 from serve_bench.core.errors import BadInput, visible
 from serve_bench.report.flamegraph import flame_svg
+from serve_bench.report.picture import load_library
 from serve_bench.report.theme import PAGE, TEMPLATES, file_text, looks_of
 from serve_bench.report.vega import Spec, vega
 from serve_bench.view.blocks import section
 from serve_bench.view.document import (
     Block,
     Chart,
-    Code,
     Document,
     Flamegraph,
     Folded,
@@ -134,15 +130,10 @@ def size_text(size: int) -> str:
     return f"{size / 1000:.0f} kB" if size < 999_500 else f"{size / 1e6:.1f} MB"
 
 
-# The library that draws the charts: Vega-Lite and Vega as one script, with its notices.
-#
-# Rule: vl_convert (extra `plot`) is imported where it is needed: it is large.
-
-
 @dataclass(frozen=True)
 class Bundle:
-    """`script` sets window.vegaEmbed; `notices` are the licences that must go with it; `versions`
-    names what is in it."""
+    """The library that draws the charts: Vega-Lite and Vega as one script that sets
+    window.vegaEmbed, with the licences that must go with it and the names of what is in it."""
 
     script: str
     notices: str
@@ -152,49 +143,18 @@ class Bundle:
 @cache  # it takes seconds
 def bundle() -> Bundle:
     """The bundle of the installed vl-convert-python. Raises BadInput where there is none."""
-    try:
-        import vl_convert
-    except ImportError:
-        raise BadInput(
-            "--format html: needs vl-convert-python: pip install vl-convert-python"
-        ) from None
-    vega, vega_embed = vl_convert.get_vega_version(), vl_convert.get_vega_embed_version()
-    vega_lite = vl_convert.get_vegalite_versions()[-1]  # in order: the bundle has the newest
+    library = load_library("--format html")
+    vega, vega_embed = library.get_vega_version(), library.get_vega_embed_version()
+    vega_lite = library.get_vegalite_versions()[-1]  # in order: the bundle has the newest
+    notices = file_text("notices.txt")
     return Bundle(
-        script=vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vega_lite),
-        notices=file_text("notices.txt").format(
-            vega=vega, vega_lite=vega_lite, vega_embed=vega_embed
-        ),
-        versions=f"Vega {vega}, Vega-Lite {vega_lite}, Vega-Embed {vega_embed}",
+        library.javascript_bundle("window.vegaEmbed = vegaEmbed;", vega_lite),
+        notices.format(vega=vega, vega_lite=vega_lite, vega_embed=vega_embed),
+        f"Vega {vega}, Vega-Lite {vega_lite}, Vega-Embed {vega_embed}",
     )
 
 
-# What the templates ask: texts as HTML, and how a block is to be laid out.
-
-UNBROKEN: Final = re.compile(
-    r"(?<![^\s(])--[A-Za-z][\w-]*|-&gt;|[\d.,]*\d(?: %| ± [\d.,]*\d)(?!\w)"
-)
-"""A flag, an arrow, a share, or a figure with its spread in escaped words: no line may end within
-it."""
-
-LONG_WORD: Final = re.compile(r"\S{18,}")
-PART: Final = re.compile(r"(?<=[_./,:])(?=\w)")
-"""Where a line may end in a long word without a gap: a path, or a name."""
-
-
-def words(text: str) -> Markup:
-    """A text whose lines end where a reader does not stumble: within nothing that is UNBROKEN, and
-    in a long word where it has a part."""
-    escaped = LONG_WORD.sub(lambda word: PART.sub("<wbr>", word[0]), escape(visible(text)))
-    return Markup(UNBROKEN.sub(r'<span class="flag">\g<0></span>', escaped))
-
-
-def script_json(value: object) -> str:
-    """JSON as it may stand in a script block: no text in it can end the block."""
-    text = json.dumps(value, allow_nan=False, separators=(",", ":"))  # ASCII: no U+2028 either
-    for sign in "<>&":
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return text
+# What the templates ask.
 
 
 def _figure(value: float | None) -> str:
@@ -204,7 +164,8 @@ def _figure(value: float | None) -> str:
 
 @cache
 def environment() -> jinja2.Environment:
-    """The templates, which escape every text and write out its control characters."""
+    """The templates, which escape every text, also in JSON, and write out its control
+    characters."""
     env = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -220,11 +181,10 @@ def environment() -> jinja2.Environment:
         "kind": lambda block: type(block).__name__,
         "records": records_text,
         "runs": _runs,
-        "script_json": script_json,
         "size": size_text,
         "text": as_text,
-        "words": words,
     }
+    env.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     env.tests["number_cell"] = lambda cell: isinstance(cell, Number)
     env.globals |= {"file": file_text, "MADE_BY": MADE_BY, "version": __version__}
     return env
@@ -242,16 +202,22 @@ def _runs(blocks: Iterable[Block]) -> Iterator[tuple[bool, list[Block]]]:
 @dataclass(frozen=True)
 class Sheet:
     """A document as the templates draw it. `prefix` begins the anchor of each section, `level` is
-    that of its heading; `about`: the request and the machine; `draw`: puts a chart into the page,
-    and returns the name of its place and what it shows."""
+    that of its heading; `draw`: puts a chart into the page, and returns the name of its place and
+    what it shows."""
 
     document: Document
     folder: Folder
     prefix: str
     level: int
     sections: Sequence[Section]
-    about: Sequence[Section]
     draw: Callable[[Chart], tuple[str, str]]
+
+    @property
+    def about(self) -> list[Section]:
+        """The request and the machine."""
+        facts = self.document.run, self.document.machine
+        parts = zip(("asked", "machine"), ("Request", "Machine"), facts, strict=True)
+        return [Section(name, title, (about,)) for name, title, about in parts if about.pairs]
 
 
 METHOD: Final = "method"
@@ -282,7 +248,7 @@ def _order(document: Document) -> list[Section]:
     fold = "Plan, proofs and rules of these figures"
     ordered = [
         replace(part, content=(Folded(fold, part.blocks),)) if part.name == METHOD else part
-        for part in map(_title_once, sections)
+        for part in sections
     ]
     places = (place for place, part in enumerate(ordered) if _has(Table, part))
     first = next(places, len(ordered) - 1) + 1
@@ -291,27 +257,6 @@ def _order(document: Document) -> list[Section]:
     title = "Further results" if further else "Warnings"
     ordered[first:first] = section("findings", title, _made((Prose(further), doubts)))
     return ordered
-
-
-def _title_once(section: Section) -> Section:
-    """The section; its only chart has no title where the section's says as much."""
-    charts = [block for block in section.blocks if isinstance(block, Chart)]
-    if len(charts) != 1 or charts[0].title.casefold() not in section.title.casefold():
-        return section
-    blocks = (replace(block, title="") if block is charts[0] else block for block in section.blocks)
-    return replace(section, content=tuple(blocks))
-
-
-def _about(document: Document) -> list[Section]:
-    """The request, with the command where the facts do not have it, and the machine."""
-    command, facts = shlex.join(document.argv), document.run
-    said = any(command in text for _, text in facts.pairs)
-    asked: list[Block] = [
-        *([Code(command)] if command and not said else []),
-        *([facts] if facts.pairs else []),
-    ]
-    machine = [document.machine] if document.machine.pairs else []
-    return [*section("asked", "Request", asked), *section("machine", "Machine", machine)]
 
 
 def html_text(
@@ -328,46 +273,34 @@ def html_text(
     many = len(documents) > 1
     ordered = [_order(document) for document in documents]
     blocks = (block for sections in ordered for part in sections for block in unfolded(part.blocks))
-    drawings = [block.drawing for block in blocks if isinstance(block, Chart)]
+    drawings = [block for block in blocks if isinstance(block, Chart)]
     looks = looks_of(drawings)
     charts: dict[str, Spec] = {}
 
     def draw(chart: Chart) -> tuple[str, str]:
         name = f"chart-{len(charts) + 1}"
         charts[name] = vega(chart, looks=looks)
-        return name, chart.words or charts[name]["description"]
+        return name, charts[name]["description"]
 
     beside = [*folders, *[Folder()] * (len(documents) - len(folders))]
+    runs = enumerate(zip(documents, beside, ordered, strict=True), 1)
     sheets = [
-        Sheet(
-            document=document,
-            folder=folder,
-            prefix=f"run-{number}-" if many else "",
-            level=3 if many else 2,
-            sections=sections,
-            about=_about(document),
-            draw=draw,
-        )
-        for number, (document, folder, sections) in enumerate(
-            zip(documents, beside, ordered, strict=True), 1
-        )
+        Sheet(document, folder, f"run-{number}-" if many else "", 3 if many else 2, sections, draw)
+        for number, (document, folder, sections) in runs
     ]
     library = library or bundle() if drawings else None
     scripts = [file_text("page.js")]
     if library is not None:
         scripts.insert(0, f"(()=>{{{library.script}\n}})();")
-    text = (
-        environment()
-        .get_template("page.html")
-        .render(
-            title=f"serve-bench: {len(sheets)} runs" if many else documents[0].title,
-            library=library,
-            scripts=[_closed(script) for script in scripts],
-            policy=_policy(scripts),
-            config=PAGE,
-            charts=charts,  # which the sheets fill
-            sheets=sheets,
-        )
+    template = environment().get_template("page.html")
+    text = template.render(
+        title=f"serve-bench: {len(sheets)} runs" if many else documents[0].title,
+        library=library,
+        scripts=[_closed(script) for script in scripts],
+        policy=_policy(scripts),
+        config=PAGE,
+        charts=charts,  # which the sheets fill
+        sheets=sheets,
     )
     return text.encode("utf-8", "replace").decode("utf-8")  # half a pair of surrogates, in a name
 

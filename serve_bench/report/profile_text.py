@@ -6,6 +6,7 @@ CPU that the process used; unless the profile was meant to show waiting.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,16 +18,16 @@ from serve_bench.analysis.stacks import (
     by_function,
     changes,
     layers,
-    split_frame,
     top_functions,
     total,
     without,
 )
 from serve_bench.core.errors import visible
+from serve_bench.report.columns import table_blocks
 
 TOP: Final = 15
-NAME: Final = 50
-"""Characters of a name."""
+WIDTH: Final = 100
+"""Characters of a line."""
 
 
 @dataclass(frozen=True)
@@ -59,40 +60,34 @@ def profile_text(reading: Reading, rules: LayerRules) -> str:
     """Layers and top functions of one profile."""
     if not reading.samples:
         return f"{reading.about}: nothing but waiting; put load on it first, or use --idle\n"
-    lines = [reading.about, _line("layer", "%")]
-    lines += [_line(name, share) for name, share in layers(reading.counted, rules).items()]
-    lines.append(_line("function", "self %", "total %"))
-    for share in top_functions(reading.counted, TOP):
-        lines.append(_line(share.name, share.self_percent, share.total_percent))
-    return "\n".join(lines) + "\n"
+    top = top_functions(reading.counted, TOP)
+    shares = [(share.name, share.self_percent, share.total_percent) for share in top]
+    by_layer = _table(("layer", "%"), [*layers(reading.counted, rules).items()])
+    return f"{reading.about}\n{by_layer}{_table(('function', 'self %', 'total %'), shares)}"
 
 
 def difference_text(a: Reading, b: Reading, rules: LayerRules) -> str:
     """Layers, and functions that grew and that shrank, in percent of the samples of each."""
-    lines = [f"A {a.about}", f"B {b.about}", _line("layer", "A %", "B %", "change")]
     in_a, in_b = layers(a.counted, rules), layers(b.counted, rules)
-    for name in {**in_a, **in_b}:
-        shares = in_a.get(name, 0.0), in_b.get(name, 0.0)
-        lines.append(_line(name, *shares, f"{shares[1] - shares[0]:+.1f}"))
+    shares = {name: (in_a.get(name, 0.0), in_b.get(name, 0.0)) for name in {**in_a, **in_b}}
+    rows = [(name, *of, f"{of[1] - of[0]:+.1f}") for name, of in shares.items()]
+    text = f"A {a.about}\nB {b.about}\n{_table(('layer', 'A %', 'B %', 'change'), rows)}"
     every = changes(a.counted, b.counted)
     for title, sign in (("grew", 1), ("shrank", -1)):
         found = [change for change in every if sign * change.self_change > 0]
-        head = f"{title}: no function by more than {LEAST_POINTS:g} point and the sampling error"
-        lines.append(_line(f"{title} (self)", "A %", "B %", "change") if found else head)
-        for change in found[:TOP]:
-            lines.append(
-                _line(change.name, change.self_a, change.self_b, f"{change.self_change:+.1f}")
-            )
-    return "\n".join(lines) + "\n"
+        if not found:
+            least = f"no function by more than {LEAST_POINTS:g} point and the sampling error"
+            text += f"  {title}: {least}\n"
+            continue
+        rows = [(of.name, of.self_a, of.self_b, f"{of.self_change:+.1f}") for of in found[:TOP]]
+        text += _table((f"{title} (self)", "A %", "B %", "change"), rows)
+    return text
 
 
-def _line(name: str, *figures: float | str) -> str:
-    """A name, without the folders between package and file where it is too long, and figures."""
-    name = visible(name)
-    if len(name) > NAME:
-        function, file = split_frame(name)
-        first, *middle, last = file.split("/") if file.count("/") > 1 else (file, "")
-        name = f"{function} ({first}/.../{last})" if middle else name
-    name = name if len(name) <= NAME else f"{name[: NAME - 3]}..."
-    shown = [figure if isinstance(figure, str) else f"{figure:.1f}" for figure in figures]
-    return f"  {name:{NAME}}" + "".join(f"{figure:>9}" for figure in shown)
+def _table(heads: Sequence[str], rows: Sequence[Sequence[float | str]]) -> str:
+    """Names with figures."""
+    shown = [
+        [visible(part) if isinstance(part, str) else f"{part:.1f}" for part in row] for row in rows
+    ]
+    blocks = table_blocks(heads, shown, (0,), WIDTH)
+    return "".join(f"  {line}\n" for block in blocks for line in block)

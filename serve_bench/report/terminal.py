@@ -1,14 +1,14 @@
 """A document as text for a terminal: its tables, and with `verbose` all that has words or figures.
 
 Rule: it knows no kind of run. Findings stand first, then doubts of the whole run, then the tables,
-in which a warning is a code that is explained once below; with `verbose` also definitions, the
-request and the machine. Texts and tables fold to the width of the terminal. Colour only repeats
-what words and signs say.
+in which a warning is a code below the name of its row, explained once below the table; with
+`verbose` also definitions, the request and the machine. Texts and tables fold to the width of the
+terminal. Colour only repeats what words and signs say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, TextIO
 
 from rich.cells import cell_len
@@ -22,6 +22,7 @@ from serve_bench.report.columns import WIDEST, table_blocks, wrapped
 from serve_bench.view.document import (
     Block,
     Code,
+    Column,
     Document,
     Facts,
     Finding,
@@ -30,7 +31,6 @@ from serve_bench.view.document import (
     Prose,
     Section,
     Table,
-    TableRow,
     Tone,
     as_text,
     explain,
@@ -53,18 +53,13 @@ STYLES: Final[dict[Tone | None, Style]] = {
 SHOWN: Final = ("headline", "table")
 """Of a section's details, those without --verbose; the first has no heading."""
 
-HEAD: Final = 5
-LEAST_DOUBTS: Final = 2
-"""Of findings and doubts of the whole run without --verbose; so many of the latter in any case: the
-first, and how many more there are."""
+MOST_DOUBTS: Final = 3
+"""Lines of the doubts of the whole run without --verbose; the last says how many more there are."""
 
 MORE: Final = "report --verbose: all figures, the machine, the method"
 
 SCREEN: Final = 40
 """Lines after which the headline is out of sight, and is said again."""
-
-ABREAST: Final = 3
-"""Numbers of warnings in a line of a cell: rich does not fold a cell beside a wider one."""
 
 INDENT: Final = "  "
 """Of rows below the heading of their group."""
@@ -121,9 +116,8 @@ class _Writer:
         for number, finding in enumerate(document.findings):
             yield from self._wrap(finding.line, finding.tone if number else None)
         doubts = sorted(document.doubts, key=lambda doubt: doubt.tone != "bad")  # failures first
-        most = max(LEAST_DOUBTS, HEAD - len(document.findings))
-        room = len(doubts) if self.verbose else most
-        first = doubts if len(doubts) <= room else doubts[: room - 1]
+        few = self.verbose or len(doubts) <= MOST_DOUBTS
+        first = doubts if few else doubts[: MOST_DOUBTS - 1]
         for doubt in first:
             yield from self._finding(doubt)
         if rest := len(doubts) - len(first):
@@ -170,16 +164,10 @@ class _Writer:
             return
         doubts = [row.doubts for row in table.rows]
         codes = [] if self.verbose else list_codes(doubts)
-        named = {code: code for code in codes}
-        numbered = {code: str(number) for number, code in enumerate(codes, 1)}
-        indent = INDENT if any(row.group for row in table.rows) else ""
-        places = range(len(table.columns))
-        shown = [at for at in places if self.verbose or not table.columns[at].detail]
-        tries = ((places, named, WIDEST), (shown, named, WIDEST), (shown, numbered, self.width))
-        for columns, marks, width in tries:
-            drawn = self._draw(table, columns, doubts, marks, indent, width)
-            if self.wide or all(cell_len(line) <= self.width for part in drawn for line in part):
-                break
+        drawn = _draw(table, table.columns, codes, WIDEST)
+        if not self.wide and any(cell_len(line) > self.width for part in drawn for line in part):
+            kept = [column for column in table.columns if self.verbose or not column.detail]
+            drawn = _draw(table, kept, codes, self.width)
         head, *blocks = drawn
         yield from ((line, "quiet") for line in head if any(map(str.strip, head)))
         lines = iter(blocks)
@@ -190,48 +178,23 @@ class _Writer:
                 # Red where a figure of the row is a verdict against it: words say the rest.
                 against = any(as_text(cell).tone == "bad" for cell in row.cells)
                 yield from ((line, "bad" if against else "plain") for line in next(lines))
-                for text in as_text(row.cells[0]).below if self.verbose else ():
-                    yield from self._wrap(text, "quiet", len(indent) + 2)
-                for finding in row.doubts if self.verbose else ():
-                    yield from self._finding(finding, len(indent) + 2)
+                if self.verbose:
+                    indent = 4 if group else 2
+                    for text in as_text(row.cells[0]).below:
+                        yield from self._wrap(text, "quiet", indent)
+                    for finding in row.doubts:
+                        yield from self._finding(finding, indent)
         if self.verbose:
             for note in table.notes:
                 yield from self._wrap(note, "quiet")
             return
-        for code, finding in explain(doubts):
+        for _, finding in explain(doubts):
             if finding.line not in self.explained:
                 self.explained.add(finding.line)
-                mark = marks.get(code, code)
-                yield from self._finding(finding, 0, "" if mark == code else f"[{mark}] ")
+                yield from self._finding(finding)
 
-    def _draw(
-        self,
-        table: Table,
-        places: Sequence[int],
-        doubts: Sequence[Sequence[Finding]],
-        marks: Mapping[str, str],
-        indent: str,
-        width: int,
-    ) -> list[list[str]]:
-        """The lines of the heads, then of each row, with the marks of its warnings."""
-        columns = [table.columns[place] for place in places]
-        heads = [f"{column.name}\n{column.unit}".rstrip() for column in columns]
-        words = [at for at, column in enumerate(columns) if not column.number] or [0]
-        rows = [_texts(row, places, indent) for row in table.rows]
-        if marks:
-            numbers = all(mark.isdecimal() for mark in marks.values())
-            heads, words = [*heads, "!" if numbers else "warnings"], [*words, len(heads)]
-            for row, findings in zip(rows, doubts, strict=True):
-                seen = {finding.code for finding in findings}
-                found = [mark for code, mark in marks.items() if code in seen]
-                step = ABREAST if numbers else len(marks)
-                parts = (found[start : start + step] for start in range(0, len(found), step))
-                row.append("\n".join(", ".join(part) for part in parts))
-        return table_blocks(heads, rows, words, width)
-
-    def _finding(self, finding: Finding, indent: int = 0, mark: str = "") -> Iterator[Line]:
-        sign = SIGNS.get(finding.tone, "")
-        return self._wrap(f"{sign}{mark}{finding.line}", finding.tone, indent)
+    def _finding(self, finding: Finding, indent: int = 0) -> Iterator[Line]:
+        return self._wrap(f"{SIGNS.get(finding.tone, '')}{finding.line}", finding.tone, indent)
 
     def _wrap(self, text: str, tone: Tone | None, indent: int = 0) -> Iterator[Line]:
         return ((line, tone) for line in wrapped(text, self.width, indent))
@@ -245,8 +208,21 @@ def list_codes(doubts: Sequence[Sequence[Finding]]) -> list[str]:
     return [code for code in codes if code and code not in everywhere]
 
 
-def _texts(row: TableRow, shown: Sequence[int], indent: str) -> list[str]:
-    """Its cells; what stands below a cell is a line of its own within the column, but for the
-    first, whose lines go across the table."""
-    first, *others = (as_text(row.cells[at]) for at in shown)
-    return [indent + first.text, *("\n".join((one.text, *one.below)) for one in others)]
+def _draw(
+    table: Table, columns: Sequence[Column], codes: Sequence[str], width: int
+) -> list[list[str]]:
+    """The lines of the heads, then of each row, with the codes of its warnings below its name. What
+    stands below another cell is a line of its own within the column."""
+    heads = [f"{column.name}\n{column.unit}".rstrip() for column in columns]
+    words = [at for at, column in enumerate(columns) if not column.number] or [0]
+    indent = INDENT if any(row.group for row in table.rows) else ""
+    rows = []
+    for row in table.rows:
+        pairs = zip(table.columns, row.cells, strict=True)
+        first, *others = (as_text(cell) for column, cell in pairs if column in columns)
+        seen = {finding.code for finding in row.doubts}
+        warned = ", ".join(code for code in codes if code in seen)
+        name = f"{first.text}\n{SIGNS['doubt']}{warned}" if warned else first.text
+        texts = ("\n".join((cell.text, *cell.below)) for cell in others)
+        rows.append([f"{indent}{name}", *texts])
+    return table_blocks(heads, rows, words, width)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from serve_bench.view.charts import Bars, Dots, Drawing, Lines
+from serve_bench.view.charts import Chart
 
 TEMPLATES: Final = Path(__file__).resolve().parent / "templates"
 
@@ -90,39 +90,39 @@ SHAPES: Final = (
 DASHES: Final = ([1, 0], [6, 3], [2, 3], [9, 3, 2, 3], [12, 4], [4, 2, 1, 2])
 """Dashes of the lines of one thing, in their order: pixels drawn and left free."""
 
+VERDICTS: Final = {
+    "regressed": ("#d6303a", "triangle-down"),
+    "slower": ("#b8860b", "triangle-left"),
+    "improved": ("#0c8f6e", "triangle-up"),
+    "faster": ("#5a9e2f", "triangle-right"),
+    "same": ("#3a82c0", "circle"),
+    "inconclusive": ("#858c96", "diamond"),
+}
+"""Colour and shape of each verdict; each has a contrast of 3 or more with a white and with a dark
+page (WCAG 1.4.11)."""
+
 Looks: TypeAlias = Sequence[str]
 """The names that have a colour, in the order of the colours: variants, services, sides, then the
 parts of bars."""
 
 
-def things_of(lines: Lines) -> list[str]:
-    """What gives each series its colour: its thing; in a chart of a single thing its part."""
-    pairs = [lines.parts.get(name, (name, "")) for name in lines.series]
-    single = len({thing for thing, _ in pairs}) == 1
-    return [part if single and part else thing for thing, part in pairs]
+def things_of(chart: Chart) -> list[str]:
+    """What gives each series its colour: its thing; in a chart of a single thing its name."""
+    things = [chart.things.get(name, name) for name in chart.series]
+    return things if len(set(things)) > 1 else chart.series
 
 
-def looks_of(drawings: Iterable[Drawing]) -> Looks:
-    """All names of these drawings that have a colour, in the order in which they come."""
-    names: list[str] = []
-    parts: list[str] = []
-    for drawing in drawings:
-        match drawing:
-            case Lines():
-                names += things_of(drawing)
-            case Dots(threshold=None):
-                names += [point.group for point in drawing.points]
-            case Bars():
-                parts += [share.part for share in drawing.shares]
-    return list(dict.fromkeys([*names, *parts]))
+def looks_of(charts: Iterable[Chart]) -> Looks:
+    """All names of these charts that have a colour, in the order in which they come."""
+    coloured = [chart for chart in charts if chart.kind != "heat map" and chart.threshold is None]
+    coloured.sort(key=lambda chart: chart.kind == "bars")
+    return list(dict.fromkeys(name for chart in coloured for name in things_of(chart)))
 
 
 def colours_of(names: Sequence[str], looks: Looks) -> list[str]:
     """A colour for each name. A page may have more names than there are colours: where two names
     of a chart would share one, colours go by their order in the chart."""
-    for order in (looks, list(dict.fromkeys(names))):
-        if set(names) <= set(order):
-            colours = [SERIES[order.index(name) % len(SERIES)] for name in names]
-            if len(set(colours)) == len(set(names)):
-                break
-    return colours
+    here = list(dict.fromkeys(names))
+    places = {looks.index(name) % len(SERIES) for name in here if name in looks}
+    order = looks if len(places) == len(here) else here
+    return [SERIES[order.index(name) % len(SERIES)] for name in names]

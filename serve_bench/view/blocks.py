@@ -6,19 +6,17 @@ Rule: the value of a Number is not rounded, and in the unit of its column.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final
 
 from serve_bench.analysis.statistics import LATENCY, MAIN, merged
 from serve_bench.analysis.verdict import Verdict
 from serve_bench.core.histogram import Histogram, bounded, slot_middle
 from serve_bench.core.load_result import CENSORED_BY
 from serve_bench.core.result import Trial
-from serve_bench.view.charts import NO_PARTS, BarPart, Bars, LinePoint, Lines, Pairs, Parts
 from serve_bench.view.document import (
     Block,
-    Chart,
     Column,
     Detail,
     Finding,
@@ -27,13 +25,8 @@ from serve_bench.view.document import (
     Table,
     TableRow,
 )
-from serve_bench.view.inside import OTHERS, REST, SHOWN_PERCENT, mean_by_role, others_percent
 from serve_bench.view.rows import NS_PER_MS, Page, warning_finding
 from serve_bench.view.texts import latency
-
-T = TypeVar("T")
-MOST_LINES: Final = 8
-"""Of one chart: more colours than that cannot be distinguished."""
 
 
 def section(
@@ -158,78 +151,6 @@ def by_launch(name: str, trials: Sequence[Trial]) -> dict[str, list[tuple[float,
     names = [f"{name}, launch {trial.round}" if several else name for trial in trials]
     courses = zip(names, map(over_windows, trials), strict=True)
     return {name: values for name, values in courses if len(values) > 1}
-
-
-def in_parts(
-    series: Mapping[str, T], weight: Callable[[T], int] = lambda _: 1
-) -> Iterator[tuple[str, dict[str, T]]]:
-    """The series in parts of at most MOST_LINES lines, each with its suffix for a title. `weight`:
-    the lines of one."""
-    parts: list[dict[str, T]] = []
-    room = 0
-    for name, content in series.items():
-        room -= weight(content)
-        if room < 0 or not parts:
-            parts.append({})
-            room = MOST_LINES - weight(content)
-        parts[-1][name] = content
-    for number_of, part in enumerate(parts, 1):
-        yield f", part {number_of} of {len(parts)}" if len(parts) > 1 else "", part
-
-
-def percentile_charts(
-    title: str, curves: Mapping[str, Pairs], caption: str = "", parts: Parts = NO_PARTS
-) -> Iterator[Chart]:
-    """Percentile curves, (share, ms), in charts of at most MOST_LINES lines. A share of 1 or a time
-    of 0 has no place on the axes."""
-    x_name = "share of requests that were no slower"
-    for suffix, lines in _in_points(curves):
-        drawing = Lines(lines, x_name, "latency, ms", "share", True, parts=parts)
-        yield Chart(f"{title}{suffix}", drawing, caption=caption)
-
-
-def course_charts(
-    title: str, series: Mapping[str, Pairs], unit: str, caption: str = "", parts: Parts = NO_PARTS
-) -> Iterator[Chart]:
-    """Courses over time, (seconds, value), in the same way."""
-    for suffix, lines in _in_points(series):
-        drawing = Lines(lines, "seconds", unit, "time", None, parts=parts)
-        yield Chart(f"{title}{suffix}", drawing, caption=caption)
-
-
-def _in_points(series: Mapping[str, Pairs]) -> Iterator[tuple[str, dict[str, list[LinePoint]]]]:
-    return in_parts({name: [LinePoint(*at) for at in pairs] for name, pairs in series.items()})
-
-
-def cpu_of_rows(
-    title: str, rows: Sequence[tuple[str, Sequence[Trial], Verdict | None]]
-) -> Iterator[Chart]:
-    """CPU by role of rows given as (label, trials, what limited them), mean over launches; none
-    where none was sampled."""
-    used = [(label, trials, mean_by_role(trials), limit) for label, trials, limit in rows]
-    most: dict[str, float] = {}
-    for _, _, roles, _ in used:
-        for role, use in roles.items():
-            most[role] = max(most.get(role, 0.0), use.cpu_percent)
-    large = sorted((role for role in most if most[role] >= SHOWN_PERCENT), key=lambda r: -most[r])
-    shown = large[: MOST_LINES - 1]
-    parts = []
-    for label, trials, roles, limit in used:
-        unclear = limit is not None and limit.cause == "unclear"
-        note = "limit unclear" if unclear else f"limited by {limit.cause}" if limit else ""
-        known = {role: max(0.0, use.cpu_percent) for role, use in roles.items() if role in shown}
-        parts += [BarPart(label, role.replace("_", " "), known[role], note) for role in known]
-        rest = sum(use.cpu_percent for role, use in roles.items() if role not in shown)
-        others = others_percent([trial.usage for trial in trials]) if roles else 0.0
-        beside = ((REST, rest), (OTHERS, others))
-        parts += [BarPart(label, name, value, note) for name, value in beside if value > 0]
-    caption = (
-        "100 % is one core; all processes of a role together, mean over launches. The rest: roles "
-        f"below {SHOWN_PERCENT:g} % in every row, and all but the {MOST_LINES - 1} largest. "
-        "Others: what the host used beyond."
-    )
-    if parts:
-        yield Chart(title, Bars(parts, "% of a core"), caption=caption)
 
 
 def listed(words: Sequence[str]) -> str:

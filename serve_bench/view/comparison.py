@@ -38,7 +38,7 @@ from serve_bench.core.figures import counted, number, percent
 from serve_bench.core.result import cell_slug
 from serve_bench.view.about_run import command_line, machine, moment
 from serve_bench.view.blocks import section
-from serve_bench.view.charts import Chart, Dots, Point
+from serve_bench.view.charts import Chart, Point
 from serve_bench.view.csv import pick, run_json
 from serve_bench.view.document import (
     Block,
@@ -323,17 +323,16 @@ def view_comparison(comparing: Comparing, rows: Sequence[ViewRow] = ()) -> View:
 
 def ratio_chart(title: str, rows: Sequence[ViewRow], threshold: float) -> Iterator[Chart]:
     """B/A of rows, of those that have an interval, on one axis."""
-    points, words = [], []
+    points = []
     for row in rows:
         ratio, label = row.values["b_over_a"], f"{row.dims['title']}, {row.dims['metric']}"
         if ratio.low is not None:
             high = math.inf if ratio.high is None else ratio.high
-            points.append(Point(label, row.dims["verdict"], ratio.value, ratio.low, high))
-            words.append(f"{label}: {row.text('b_over_a')}, {row.dims['verdict']}")
+            points.append(Point(label, ratio.value, row.dims["verdict"], ratio.low, high))
     if points:
         band = f"The band is 1 ± {percent(threshold)}: same where a whole interval lies in it, "
         band += "regressed or improved where it lies beyond. Latency and CPU: lower is better."
-        yield Chart(title, Dots(points, "B/A", threshold), "; ".join(words), band)
+        yield Chart(title, "dots", points, "B/A", caption=band, threshold=threshold)
 
 
 # Two stored runs.

@@ -284,7 +284,6 @@ class Document:
     doubts: tuple[Finding, ...]
     sections: tuple[Section, ...]
     where: str | None = None
-    argv: tuple[str, ...] = ()
     records: tuple[str, ...] = ()
     tiles: tuple[Tile, ...] = ()
 

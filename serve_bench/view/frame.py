@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from serve_bench.analysis.statistics import LATENCY, MAIN, LowerBound
 from serve_bench.core.result import Trial
-from serve_bench.view.charts import Chart, Dots, LinePoint, Mark, Point, ladder
+from serve_bench.view.charts import Chart, Point, split_lines
 from serve_bench.view.csv import pick
 from serve_bench.view.document import (
     Cell,
@@ -333,9 +333,9 @@ def line_chart(
     figures: Sequence[str],
     series: str,
     *,
-    marks: Sequence[Mark] = (),
+    marks: Sequence[tuple[float, str]] = (),
     caption: str = "",
-    more: Mapping[str, Sequence[LinePoint]] | None = None,
+    more: Sequence[Point] = (),
     x_name: str = "",
     log_x: bool = True,
     log_y: bool | None = None,
@@ -348,42 +348,43 @@ def line_chart(
     first = FIGURES[figures[0]]
     usual = first.shown == "ms" or bool(more) or not joined
     logarithmic = usual if log_y is None else log_y
-    lines: dict[str, Sequence[LinePoint]] = {}
-    parts: dict[str, tuple[str, str]] = {}
+    points: list[Point] = []
+    things: dict[str, str] = {}
     names = list(dict.fromkeys(str(row.dims[series]) for row in rows))
     for name in names:
         for figure in figures:
             words = [name] if len(names) > 1 or len(figures) == 1 else []
             words += [FIGURES[figure].title] if len(figures) > 1 else []
-            points = [
-                _point(row, x, figure)
+            label = ", ".join(words)
+            things[label] = name
+            points += [
+                _point(row, x, figure, label)
                 for row in rows
                 if str(row.dims[series]) == name
                 and (value := row.value(figure)) is not None
                 and (value > 0 or not logarithmic)
             ]
-            if points:
-                label = ", ".join(words)
-                lines[label], parts[label] = points, (name, FIGURES[figure].title)
-    if lines:
-        yield ladder(
+    if points:
+        chart = Chart(
             title,
-            {**lines, **(more or {})},
-            x_name or x,
+            "lines",
+            [*points, *more],
             first.title if first.shown == "1" else first.shown,
-            marks=marks,
-            log_x=log_x,
+            x_name or x,
+            caption,
+            x_scale="log" if log_x else "linear",
             log_y=logarithmic,
-            caption=caption,
-            parts=parts if len(figures) > 1 else {},
+            marks=marks,
             joined=joined,
+            things=things,
         )
+        yield from split_lines(chart)
 
 
-def _point(row: ViewRow, x: str, name: str) -> LinePoint:
-    shown, low, high = FIGURES[name].place(row.values[name])
-    timed = FIGURES[name].unit == "ns"
-    return LinePoint(float(row.dims[x]), shown, None if timed else low, None if timed else high)
+def _point(row: ViewRow, x: str, name: str, series: str) -> Point:
+    shown, *ends = FIGURES[name].place(row.values[name])
+    low, high = (None, None) if FIGURES[name].unit == "ns" else ends
+    return Point(float(row.dims[x]), shown, series, low, high)
 
 
 FAR: Final = 20.0
@@ -409,8 +410,8 @@ def draw_over(
         if (value := row.values.get(name)) is not None:
             if further:
                 value = replace(value, low=value.value, high=row.value(further[-1]))
-            label, group = f"{x} {row.dims[x]}", str(row.dims[series])
-            points.append(Point(label, group, *FIGURES[name].place(value)))
+            shown, low, high = FIGURES[name].place(value)
+            points.append(Point(f"{x} {row.dims[x]}", shown, str(row.dims[series]), low, high))
     caption = f"Bars reach up to {FIGURES[further[-1]].title}." if further else BARS
     if points:
-        yield Chart(title, Dots(points, FIGURES[name].shown), caption=caption)
+        yield Chart(title, "dots", points, FIGURES[name].shown, caption=caption)

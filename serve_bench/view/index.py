@@ -12,8 +12,7 @@ from serve_bench.analysis.statistics import MAIN, summarize
 from serve_bench.core.figures import counted, number
 from serve_bench.core.result import Result
 from serve_bench.view.about_run import command_line, moment
-from serve_bench.view.blocks import in_parts
-from serve_bench.view.charts import Chart, LinePoint, ladder
+from serve_bench.view.charts import Chart, Point, split_lines
 from serve_bench.view.document import (
     Charts,
     Column,
@@ -101,11 +100,13 @@ def _series(newest: Sequence[IndexedRun]) -> Iterator[Chart]:
         about = run.result.run
         if most := run.most:
             suites.setdefault(str(about.suite.get("name") or about.command), []).append(most)
-    lines = {
-        name: [LinePoint(place, rate / rates[0]) for place, rate in enumerate(rates, 1)]
+    points = [
+        Point(place, rate / rates[0], name)
         for name, rates in suites.items()
         if len(rates) > 1
-    }
-    for suffix, part in in_parts(lines):
-        title = f"The most requests/s of each suite, divided by those of its first run{suffix}"
-        yield ladder(title, part, "run, in order of time", "of the first", log_x=False)
+        for place, rate in enumerate(rates, 1)
+    ]
+    if points:
+        title = "The most requests/s of each suite, divided by those of its first run"
+        chart = Chart(title, "lines", points, "of the first", "run, in order of time")
+        yield from split_lines(chart)

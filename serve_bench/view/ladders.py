@@ -28,8 +28,8 @@ from serve_bench.core.figures import counted, number
 from serve_bench.core.ladder import COLLAPSE, KNEE, Ladder, Next, Rung
 from serve_bench.core.result import Result, cell_slug
 from serve_bench.core.schema import built
-from serve_bench.view.blocks import in_parts, limit_words, section, sentence, statement
-from serve_bench.view.charts import Chart, LinePoint, Mark
+from serve_bench.view.blocks import limit_words, section, sentence, statement
+from serve_bench.view.charts import Chart, Point
 from serve_bench.view.document import Charts, Prose, Section, Tone
 from serve_bench.view.figures import FIGURES, Value, declare
 from serve_bench.view.frame import (
@@ -298,21 +298,20 @@ def view_run(
 def _draw_load(views: Sequence[LadderView], published: Sequence[ViewRow]) -> Iterator[Chart]:
     """Requests/s and latency over the load, published requests/s beside. Knees and collapses of
     several ladders stand in tables alone."""
-    others: dict[str, list[LinePoint]] = defaultdict(list)
-    for row in published:
-        if (rate := row.value(MAIN)) is not None:
-            others[f"published: {row.group}"].append(LinePoint(row.dims["users"], rate))
+    others = [
+        Point(row.dims["users"], rate, f"published: {row.group}")
+        for row in published
+        if (rate := row.value(MAIN)) is not None
+    ]
     noun = f"{views[0].noun}s"
     marks = []
     if len(views) == 1:
         named = [("knee", views[0].knee), *(("collapse", step) for step in views[0].collapses)]
-        marks = [Mark(step.dims["users"], word) for word, step in named if step is not None]
-    for part, shown in in_parts({view.name: view for view in views}, lambda _: 2):
-        rows = [step for view in shown.values() for step in view.steps.values()]
-        draw = partial(line_chart, rows=rows, x="users", series="ladder", marks=marks, x_name=noun)
-        title = f"Requests/s over {noun}{part}"
-        yield from draw(title, figures=(MAIN,), caption=BARS, more=others)
-        yield from draw(f"Latency over {noun}{part}", figures=("latency_p50", "latency_p99"))
+        marks = [(step.dims["users"], word) for word, step in named if step is not None]
+    rows = [step for view in views for step in view.steps.values()]
+    draw = partial(line_chart, rows=rows, x="users", series="ladder", marks=marks, x_name=noun)
+    yield from draw(f"Requests/s over {noun}", figures=(MAIN,), caption=BARS, more=others)
+    yield from draw(f"Latency over {noun}", figures=("latency_p50", "latency_p99"))
 
 
 # What is derived: a point at each knee, and at each collapse.

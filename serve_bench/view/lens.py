@@ -140,7 +140,6 @@ class RunLook:
             doubts=tuple(page_doubts(self.page)),
             sections=tuple(sections),
             where=where,
-            argv=run.argv,
             records=() if where is None else (where,),
             tiles=tuple(view.tiles or make_tiles(view.lead)),
         )

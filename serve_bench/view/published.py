@@ -20,7 +20,6 @@ RECSYS: Final = "recsys_oss_vs_turbo.json"
 PRESS: Final = "presstest.json"
 RPC: Final = "torch_rpc.json"
 
-_ROWS: Final = {"single client": "single_client", "8 clients": "eight_clients"}
 _WRK_CELL: Final = "bs1-ongoing10000-rep8"  # as in the published `noop_latency.py` command line
 
 
@@ -38,11 +37,10 @@ def published_for(cell: JsonObject, row: Row) -> Value | None:
         return None
     if row.connections == 100 and row.client == "raw" and cell_slug(cell) == _WRK_CELL:
         return Value(reference(MICRO)["noop_wrk"]["requests_per_s"])
-    name = _ROWS.get(row.label) if row.client == "aiohttp" else None
-    for known in reference(MICRO)["cells"] if name else ():
+    for known in reference(MICRO)["cells"] if row.client == "aiohttp" else ():
         axes = {key: value for key, value in known.items() if not isinstance(value, dict)}
-        if cell_slug(axes) == cell_slug(cell):
-            return Value(known[name]["mean"], known[name]["std"])
+        if row.label in known and cell_slug(axes) == cell_slug(cell):
+            return Value(known[row.label]["mean"], known[row.label]["std"])
     return None
 
 
@@ -78,31 +76,17 @@ def press_table(device: str | None, log_level: str | None) -> Any:
     return next((part for part in tables if (part["device"], part["log_level"]) == asked), None)
 
 
-def rpc_source() -> str:
-    """Where it comes from, and what is to be known before it is set beside."""
-    return (
-        f"{reference(RPC)['source']}; the hardware is not named; one process of its world is a "
-        "coordinator, so that there are world_size - 2 observers"
-    )
-
-
-_SCALE: Final = {"single": "single_deployment", "multi": "multi_deployment", "ensemble": "ensemble"}
-
-
-def scale_published(workload: str) -> dict[str, float] | None:
-    """The published metrics of a workload of scale by name; None where there are none."""
-    if workload not in _SCALE:
-        return None
-    table = reference(NIGHTLY)[_SCALE[workload]]
+def scale_published(workload: str) -> dict[str, float]:
+    """The published metrics of a workload of scale by name."""
+    table = reference(NIGHTLY).get(workload, {})
     return {name: value for name, value in table.items() if isinstance(value, int | float)}
 
 
 def scale_notes(workload: str) -> tuple[str, ...]:
     """Where they come from, on which hardware, and what is to be known of them; or that nothing is
     published. A line each."""
-    if workload not in _SCALE:
+    nightly = reference(NIGHTLY)
+    if (table := nightly.get(workload)) is None:
         return (f"published: nothing for {workload}",)
-    name, nightly = _SCALE[workload], reference(NIGHTLY)
-    table = nightly[name]
-    credit = _credit(f"{nightly['source']}, {name}: {table['workload']}", table["cluster"])
-    return (credit, *([f"published {name}: {table['note']}"] if table.get("note") else []))
+    credit = _credit(f"{nightly['source']}, {workload}: {table['workload']}", table["cluster"])
+    return (credit, *([f"published {workload}: {table['note']}"] if "note" in table else []))

@@ -17,7 +17,7 @@ from typing import Any, Final
 from serve_bench.analysis.statistics import LATENCY
 from serve_bench.analysis.waterfall import ANSWERED, ORDER, HopShift, slowest_of
 from serve_bench.view.blocks import distinct, section
-from serve_bench.view.charts import BarPart, Bars, Chart
+from serve_bench.view.charts import Chart, Point
 from serve_bench.view.document import Block, Charts, Prose, Section, Table
 from serve_bench.view.figures import FIGURES, Value, declare_all
 from serve_bench.view.frame import Field, TableSpec, ViewRow, make_table
@@ -173,9 +173,8 @@ def _draw(rows: Sequence[TracedRow]) -> Iterator[Chart]:
     for label, bar in bars.items():
         shown = {hop: ns for hop, ns in bar.items() if hop in large and ns}
         shown["other hops"] = sum(ns for hop, ns in bar.items() if hop not in large)
-        parts += [BarPart(label, hop, ns / NS_PER_MS) for hop, ns in shown.items()]
-    words = "; ".join(f"{label}: {_ms(sum(bar.values()))} ms" for label, bar in bars.items())
-    yield Chart(TITLE, Bars(parts, "ms"), f"{TITLE}. {words}.")
+        parts += [Point(label, ns / NS_PER_MS, hop) for hop, ns in shown.items()]
+    yield Chart(TITLE, "bars", parts, "ms")
 
 
 def sentences(row: TracedRow) -> Iterator[str]:

@@ -23,7 +23,7 @@ from serve_bench.report.flamegraph import flame_svg
 from serve_bench.report.page import Folder, RunFile, html_text
 from serve_bench.report.vega import vega
 from serve_bench.runner.recording import layer_rules
-from serve_bench.view.blocks import course_charts
+from serve_bench.view.charts import Chart, Point
 from serve_bench.view.document import Column, Document, Number, Section, Table, TableRow
 from tests.browser.chromium import DARK, chromium
 from tests.fixtures import Patch
@@ -128,8 +128,8 @@ def test_every_chart_is_drawn_and_no_name_runs(tmp_path: Path, width: int, dark:
 
 
 def test_a_chart_that_cannot_be_drawn_says_so_in_words(tmp_path: Path, monkeypatch: Patch) -> None:
-    spoiled = replace(chart("drawn otherwise"), words="Rises from 1 to 2.")
-    spec = {"mark": {"type": "no such mark"}}
+    spoiled = chart("drawn otherwise")
+    spec = {"mark": {"type": "no such mark"}, "description": "Rises from 1 to 2."}
     monkeypatch.setattr(
         "serve_bench.report.page.vega",
         lambda of, **more: spec if of is spoiled else vega(of, **more),
@@ -253,9 +253,12 @@ def test_the_head_of_a_column_sorts_its_rows_and_warnings_stay_with_theirs(tmp_p
 
 
 def test_dragging_over_time_zooms_all_charts_of_the_section_and_back(tmp_path: Path) -> None:
-    points = [(float(second), 100.0 + second % 7) for second in range(60)]
-    series = {"default": points, "optimized": points}
-    charts = (one for title in "AB" for one in course_charts(title, series, "requests/s"))
+    points = [
+        Point(float(second), 100.0 + second % 7, name)
+        for name in ("default", "optimized")
+        for second in range(60)
+    ]
+    charts = (Chart(title, "lines", points, "1/s", "seconds", x_scale="time") for title in "AB")
     more = replace(sheet(), sections=(Section("more", "More", tuple(charts)),))
     act = """
     var place = places()[0];

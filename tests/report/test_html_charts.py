@@ -7,88 +7,90 @@ from typing import Any
 
 import pytest
 
+from serve_bench.core.figures import LowerBound
 from serve_bench.report.theme import LIGHT, PAGE
 from serve_bench.report.vega import HEAT, WHITE_FROM, vega
-from serve_bench.view import charts
-from serve_bench.view.blocks import course_charts, percentile_charts
-from serve_bench.view.charts import BarPart, Bars, Chart, Dots, HeatCell, LinePoint, Mark, Point
+from serve_bench.view.charts import AT_LEAST, Chart, Point, nines, split_lines
 
 HOSTILE = "</script>\"'|, datum[0] ${x} \\"
 
 POINTS = (
-    Point("single client", "default", 154.3, 141.9, 166.7),
-    Point("single client", "optimized", 1668.0, 1491.0, 1845.0),
-    Point("100 connections", "default", 374.6),
-    Point("100 connections", "optimized", 4552.0, 3951.0, 5153.0),
+    Point("single client", 154.3, "default", 141.9, 166.7),
+    Point("single client", 1668.0, "optimized", 1491.0, 1845.0),
+    Point("100 connections", 374.6, "default"),
+    Point("100 connections", 4552.0, "optimized", 3951.0, 5153.0),
 )
 SHARES = (
-    BarPart("single client", "proxy", 69.2, "limited by offered load"),
-    BarPart("single client", "replica", 48.6, "limited by offered load"),
-    BarPart("100 connections", "replica", 71.5, "limited by proxy"),
-    BarPart("100 connections", "proxy", 93.9, "limited by proxy"),
+    Point("single client, limited by offered load", 69.2, "proxy"),
+    Point("single client, limited by offered load", 48.6, "replica"),
+    Point("100 connections", 71.5, "replica"),
+    Point("100 connections", 93.9, "proxy"),
 )
-CURVES = {
-    "default": [(0.5, 252.7), (0.9, 362.1), (0.99, 457.4), (0.999, 629.0)],
-    "optimized": [(0.5, 21.2), (0.9, 28.7), (0.99, 50.9), (0.9999, 569.0)],
-}
-WINDOWS = {"launch 1": [(0.5, 4611.0), (1.5, 4404.0)], "launch 2": [(0.5, 3988.0)]}
-STEPS = {
-    "DEBUG": [LinePoint(10, 1500.0, 1350.0, 1620.0), LinePoint(1, 300.0), LinePoint(500, 900.0)],
-    "ERROR": [LinePoint(1, 330.0), LinePoint(10, 1700.0), LinePoint(500, 2200.0)],
-}
+CURVES = (
+    *(Point(nines(share), ms, "default") for share, ms in ((0.5, 252.7), (0.9, 362.1))),
+    *(Point(nines(share), ms, "default") for share, ms in ((0.99, 457.4), (0.999, 629.0))),
+    *(Point(nines(share), ms, "optimized") for share, ms in ((0.5, 21.2), (0.9999, 569.0))),
+)
+WINDOWS = (Point(0.5, 4611.0, "launch 1"), Point(1.5, 4404.0, "launch 1"), Point(0.5, 39.8, "2"))
+STEPS = (
+    Point(10, 1500.0, "DEBUG", 1350.0, 1620.0),
+    Point(1, 300.0, "DEBUG"),
+    *(Point(1, 330.0, "ERROR"), Point(500, 2200.0, "ERROR")),
+)
 RATIOS = (
-    Point("100 connections, throughput", "regressed", 0.853, 0.83, 0.878),
-    Point("100 connections, p99", "inconclusive", 1.1, 0.98, math.inf),
-    Point("single client, throughput", "same", 1.004, 0.991, 1.017),
+    Point("100 connections, throughput", 0.853, "regressed", 0.83, 0.878),
+    Point("100 connections, p99", 1.1, "inconclusive", 0.98, math.inf),
+    Point("single client, throughput", 1.004, "same", 0.991, 1.017),
 )
+
+
+def dots(*points: Point, unit: str = "ms", **about: Any) -> Chart:
+    return Chart("t", "dots", points, unit, **about)
 
 
 def heat(values: Sequence[float]) -> Chart:
-    cells = [HeatCell(f"{at}", HOSTILE, value, f"{value}") for at, value in enumerate(values)]
-    return Chart("t", charts.HeatMap(cells, HOSTILE, "requests/s"))
+    cells = [Point(f"{at}", value, HOSTILE) for at, value in enumerate(values)]
+    return Chart("t", "heat map", cells, "requests/s", HOSTILE)
 
 
-def stacked(parts: Sequence[BarPart]) -> Chart:
-    return Chart("t", Bars(parts, "% of a core"))
+def stacked(*parts: Point) -> Chart:
+    return Chart("t", "bars", parts, "% of a core")
 
 
 def ratios(*points: Point) -> Chart:
-    return Chart("t", Dots(points, "B/A", 0.05))
+    return dots(*points, unit="B/A", threshold=0.05)
 
 
-def curve(*points: tuple[float, float]) -> Chart:
-    (chart,) = percentile_charts("t", {**CURVES, "c": points})
-    return chart
+def curve(*points: Point) -> Chart:
+    return Chart("t", "lines", points, "ms", "share", x_scale="share", log_y=True)
 
 
-def course(**series: Sequence[tuple[float, float]]) -> Chart:
-    (chart,) = course_charts("t", series, "requests/s")
-    return chart
+def course(*points: Point) -> Chart:
+    return Chart("t", "lines", points, "requests/s", "seconds", x_scale="time", log_y=None)
 
 
-def steps(*marks: Mark, log_y: bool = False, **series: Sequence[LinePoint]) -> Chart:
-    return charts.ladder("t", series or STEPS, "clients", "ms", marks, log_y=log_y)
+def steps(*points: Point, **about: Any) -> Chart:
+    return Chart("t", "lines", points or STEPS, "ms", "clients", x_scale="log", **about)
 
 
 #: Every kind of chart, and what is unusual about its data.
 CHARTS: dict[str, Callable[[], Chart]] = {
-    "intervals": lambda: Chart("t", Dots(POINTS, "requests/s")),
-    "one point": lambda: Chart("t", Dots([Point("a", "b", 3.0)], "ms")),
-    "below zero": lambda: Chart("t", Dots([Point("a", "b", 1.0, -1.0, 3.0)], "ms")),
-    "hostile": lambda: Chart("t", Dots([Point(HOSTILE, HOSTILE, 3.0)], HOSTILE), caption=HOSTILE),
-    "stacked": lambda: stacked(SHARES),
-    "stacked hostile": lambda: stacked(
-        [BarPart(HOSTILE, HOSTILE, 3.0, HOSTILE), BarPart("b", "c", 1.0)]
-    ),
+    "intervals": lambda: dots(*POINTS, unit="requests/s"),
+    "one point": lambda: dots(Point("a", 3.0, "b")),
+    "below zero": lambda: dots(Point("a", 1.0, "b", -1.0, 3.0)),
+    "hostile": lambda: dots(Point(HOSTILE, 3.0, HOSTILE), unit=HOSTILE, caption=HOSTILE),
+    "stacked": lambda: stacked(*SHARES),
+    "stacked hostile": lambda: stacked(Point(HOSTILE, 3.0, HOSTILE), Point("b", 1.0, "c")),
     "ratios": lambda: ratios(*RATIOS),
-    "ratio far off": lambda: ratios(Point(HOSTILE, "inconclusive", 12.0, 0.0, 900.0)),
+    "ratio far off": lambda: ratios(Point(HOSTILE, 12.0, "inconclusive", 0.0, 900.0)),
     "heat map": lambda: heat([10.0, 55.0, 100.0]),
-    "percentiles": lambda: curve((0.5, 1.0)),
-    "over time": lambda: course(**WINDOWS),
-    "many windows": lambda: course(**{HOSTILE: [(at, 10.0**at) for at in range(40)]}),
-    "ladder": lambda: steps(Mark(10, "knee"), Mark(500, HOSTILE)),
+    "percentiles": lambda: curve(*CURVES),
+    "over time": lambda: course(*WINDOWS),
+    "many windows": lambda: course(*(Point(at, 10.0**at, HOSTILE) for at in range(40))),
+    "ladder": lambda: steps(marks=[(10, "knee"), (500, HOSTILE)]),
     "ladder, all log": lambda: steps(log_y=True),
-    "one step": lambda: steps(Mark(7, "k"), a=[LinePoint(7, 3.0)]),
+    "one step": lambda: steps(Point(7, 3.0, "a"), marks=[(7, "k")]),
+    "dashed": lambda: steps(*STEPS, Point(2, 9.0, "y"), things={"DEBUG": "x", "ERROR": "x"}),
 }
 
 
@@ -122,10 +124,10 @@ def test_vega_lite_compiles_it_and_no_text_stands_in_an_expression(name: str) ->
 
 
 def test_a_bar_is_made_of_its_parts_in_one_order() -> None:
-    values = data(stacked(SHARES))
+    values = data(stacked(*SHARES))
     assert [value["order"] for value in values] == [0, 1, 1, 0]
     assert [value["value"] for value in values] == [share.value for share in SHARES]
-    assert values[0]["line"] == "0|single client|limited by offered load"
+    assert values[0]["line"] == "single client, limited by\noffered load"
 
 
 def test_ratios_stand_around_one() -> None:
@@ -135,7 +137,7 @@ def test_ratios_stand_around_one() -> None:
     ends = first["encoding"]["x"]["scale"]["domain"]
     assert ends[0] < 0.83 and ends[1] > 1.1
     unbounded = data(ratios(*RATIOS))[1]
-    assert unbounded["high"] == ends[1] and unbounded["text"].endswith("(0.980 x to inf x)")
+    assert unbounded["high"] == ends[1] and unbounded["text"].endswith("1.100 B/A (0.980 to inf)")
 
 
 def test_a_matrix_has_its_figures_on_colours_that_they_can_be_read_on() -> None:
@@ -152,27 +154,35 @@ def test_a_matrix_has_its_figures_on_colours_that_they_can_be_read_on() -> None:
 
 
 def test_a_percentile_is_drawn_by_its_nines() -> None:
-    found = data(curve((0.5, 1.0)))
-    given = [(name, *point) for name, points in CURVES.items() for point in points]
-    assert [(one["group"], one["share"], one["value"]) for one in found] == [*given, ("c", 0.5, 1)]
-    assert [one["x"] for one in found[:4]] == [2.0, 10.0, 100.0, 1000.0]
+    found = data(curve(*CURVES))
+    assert [one["x"] for one in found] == [2.0, 10.0, 100.0, 1000.0, 2.0, 10000.0]
+    assert found[-1]["text"] == "optimized, 99.99 %: 569 ms"
 
 
-def test_a_chart_without_words_says_its_ends() -> None:
-    said = vega(steps())["description"]
-    assert said == "t, 6 figures: ERROR, clients 500: 2,200 ms; DEBUG, clients 1: 300.0 ms."
+def test_a_chart_says_its_figures_or_of_many_the_ends() -> None:
+    said = vega(steps(*STEPS[1:3]))["description"]
+    assert said == "t, 2 figures: DEBUG, clients 1: 300 ms; ERROR, clients 1: 330 ms."
+    said = vega(steps(*(Point(at, 100.0 + at, "a") for at in range(1, 30))))["description"]
+    assert said == "t, 29 figures: a, clients 29: 129 ms; a, clients 1: 101 ms."
+
+
+def test_many_lines_stand_in_several_charts_and_lower_bounds_are_explained() -> None:
+    points = [Point(1, LowerBound(at) if at == 10 else at, f"s{at}") for at in range(1, 11)]
+    first, second = split_lines(Chart("t", "lines", points, "ms", "clients", "c."))
+    assert (first.title, second.title) == ("t, part 1 of 2", "t, part 2 of 2")
+    assert [*first.series, *second.series] == [f"s{at}" for at in range(1, 11)]
+    assert (first.caption, second.caption) == ("c.", f"c. {AT_LEAST}")
 
 
 @pytest.mark.parametrize(
     "draw",
     [
-        lambda: Chart("t", Dots([], "ms")),
-        lambda: curve((1.0, 3.0)),
-        lambda: curve((0.5, 0.0)),
-        lambda: course(a=[]),
-        lambda: steps(a=[LinePoint(0, 1.0)]),
-        lambda: steps(Mark(0, "m"), a=[LinePoint(1, 1.0)]),
-        lambda: steps(log_y=True, a=[LinePoint(1, 0.0)]),
+        lambda: dots(),
+        lambda: curve(Point(2.0, 0.0, "a")),
+        lambda: course(),
+        lambda: steps(Point(0, 1.0, "a")),
+        lambda: steps(Point(1, 1.0, "a"), marks=[(0, "m")]),
+        lambda: steps(Point(1, 0.0, "a"), log_y=True),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(draw: Callable[[], Chart]) -> None:

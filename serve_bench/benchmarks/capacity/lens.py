@@ -24,7 +24,7 @@ from serve_bench.core.result import Result, Trial, cell_slug
 from serve_bench.core.schema import built
 from serve_bench.core.slo import Objective, Slo, parse_slo
 from serve_bench.view.blocks import section, statement
-from serve_bench.view.charts import Chart, Mark
+from serve_bench.view.charts import Chart
 from serve_bench.view.csv import pick
 from serve_bench.view.document import Charts, Finding, ReportOptions, Section, Tone
 from serve_bench.view.figures import Value, declare_all, find_figure, known_values, mean_of
@@ -485,7 +485,7 @@ def _draw(cell: SearchedCell, point: ViewRow) -> Iterator[Chart]:
         f"{goal.name} over the rate{f': {cell.name}' if cell.name else ''}",
         rows,
         *("rate_per_s", (family,), "launch"),
-        marks=[Mark(rate, word) for word, rate in ends.items() if rate is not None],
+        marks=[(rate, word) for word, rate in ends.items() if rate is not None],
         caption=f"SLO: {goal.text}. Points: probes. Rules: the capacity, its 95 % interval.",
         x_name="requests/s due",
         joined=False,

@@ -14,7 +14,7 @@ from typing import Any, Final
 from serve_bench.analysis.comparing.match import few
 from serve_bench.analysis.history import Group, History
 from serve_bench.core.result import cell_slug
-from serve_bench.view.blocks import in_parts, section
+from serve_bench.view.blocks import section
 from serve_bench.view.comparison import (
     METRICS,
     comparison_document,
@@ -130,23 +130,22 @@ def series_rows(group: Group) -> Iterator[ViewRow]:
 def _charts(rows: Sequence[ViewRow]) -> Iterator[Chart]:
     """Charts of each cell and metric as ratios to the first run: on one axis with values a change
     of the smaller would not be seen. Runs by number, since nights are not evenly apart."""
-    charts = defaultdict[str, dict[str, list[ViewRow]]](dict)
+    charts = defaultdict[str, list[ViewRow]](list)
     for row in rows:
         about = f"{row.dims['variant']}, {row.dims['cell']}: {FIGURES[row.dims['figure']].title}"
-        charts[about].setdefault(row.dims["title"], []).append(row)
+        charts[about].append(row)
     ends = [f"run {row.dims['number']}: {row.name}" for row in (*rows[:1], *rows[-1:])]
-    for about, lines in charts.items():
-        for suffix, part in in_parts(lines):
-            yield from line_chart(
-                f"{about} to that of the first run{suffix}",
-                [row for line in part.values() for row in line],
-                *("number", ("of_first",), "title"),
-                caption=f"The axis is near the runs, not from 0; {', '.join(ends)} (UTC). Bars are "
-                "95 % intervals over launches.",
-                x_name="run, in order of time",
-                log_x=False,
-                log_y=True,
-            )
+    for about, shown in charts.items():
+        yield from line_chart(
+            f"{about} to that of the first run",
+            shown,
+            *("number", ("of_first",), "title"),
+            caption=f"The axis is near the runs, not from 0; {', '.join(ends)} (UTC). Bars are "
+            "95 % intervals over launches.",
+            x_name="run, in order of time",
+            log_x=False,
+            log_y=True,
+        )
 
 
 def history_json(history: History) -> dict[str, Any]:

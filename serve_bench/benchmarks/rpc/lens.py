@@ -29,7 +29,7 @@ from serve_bench.view.figures import Value, declare, grouped, known_values
 from serve_bench.view.frame import Field, TableSpec, ViewRow, draw_over, make_table
 from serve_bench.view.inside import GroupedCpu, grouped_cpu
 from serve_bench.view.lens import Lens, View
-from serve_bench.view.published import RPC, reference, rpc_source
+from serve_bench.view.published import RPC, reference
 from serve_bench.view.rows import Page
 
 METRICS: Final[Mapping[str, str]] = {
@@ -152,7 +152,7 @@ def build(result: Result, page: Page, rows: list[ViewRow], options: ReportOption
         ),
         sections=sections if worlds else (),
         facts=[(f"backend {part.name}", part.engaged) for part in page.variants if part.engaged],
-        definitions=(f"published elsewhere: {rpc_source()}",) if example else (),
+        definitions=(f"published elsewhere: {reference(RPC)['source']}",) if example else (),
         notes=(),
         lead=max(measured, key=lambda row: row.value(MAIN) or 0.0, default=None),
     )

@@ -23,8 +23,8 @@ from serve_bench.core.result import Result, Trial
 from serve_bench.core.schema import built
 from serve_bench.core.soak import SoakSpec
 from serve_bench.core.usage import deployment_of
-from serve_bench.view.blocks import MOST_LINES, sentence, statement
-from serve_bench.view.charts import Chart
+from serve_bench.view.blocks import sentence, statement
+from serve_bench.view.charts import MOST_LINES, Chart
 from serve_bench.view.document import Charts, ReportOptions, Section, Tone
 from serve_bench.view.figures import (
     ROW_FIGURES,

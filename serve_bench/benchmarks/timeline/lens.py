@@ -35,7 +35,7 @@ from serve_bench.core.schema import built
 from serve_bench.core.slo import Slo, parse_slo
 from serve_bench.core.timeline import Timeline
 from serve_bench.view.blocks import statement
-from serve_bench.view.charts import Chart, Mark
+from serve_bench.view.charts import Chart
 from serve_bench.view.csv import pick
 from serve_bench.view.document import Charts, Detail, Finding, ReportOptions, Section, Tone
 from serve_bench.view.figures import Value, declare, declare_all, known_values
@@ -325,7 +325,7 @@ def _rank(row: ViewRow) -> tuple[float, ...]:
 def draw_course(course: Sequence[ViewRow], faults: Sequence[ViewRow], slo: Slo) -> Iterator[Chart]:
     """Load, latency and replicas over the seconds of a launch, with the faults of its cell."""
     done = [fault for fault in faults if "at_s" in fault.values]
-    marks = [Mark(fault.values["at_s"].value, fault.dims["fault"]) for fault in done]
+    marks = [(fault.values["at_s"].value, fault.dims["fault"]) for fault in done]
     seconds, caption = select(course, "second"), f"SLO of each second: {slo.text}"
     for title, figures in COURSE.items():
         yield from line_chart(

@@ -59,15 +59,15 @@
   // What the reader has switched off, by chart, and the part of the time that is shown, by section.
   var off = {}, shown = {};
 
-  function aboutOf(place) { return data.charts[place.id].usermeta || {}; }
+  function zooms(place) { return (data.charts[place.id].usermeta || {}).zoom; }
   function sectionOf(place) { var own = place.closest("section"); return own ? own.id : ""; }
 
   function specOf(place) {
-    var spec = JSON.parse(JSON.stringify(data.charts[place.id])), about = aboutOf(place);
-    var hidden = off[place.id] || [], part = about.zoom ? shown[sectionOf(place)] : null;
+    var spec = JSON.parse(JSON.stringify(data.charts[place.id]));
+    var hidden = off[place.id] || [], part = zooms(place) ? shown[sectionOf(place)] : null;
     if (hidden.length) {
       spec.data.values = spec.data.values.filter(function (one) {
-        return hidden.indexOf(one[about.legend.field]) < 0;
+        return hidden.indexOf(one.group) < 0;
       });
     }
     (part ? spec.layer : []).forEach(function (layer) {
@@ -136,16 +136,31 @@
     return one;
   }
 
+  // The series of a chart, with the looks that its layers give them.
+  function entriesOf(place) {
+    var entries = [];
+    data.charts[place.id].layer.forEach(function (layer) {
+      ["color", "shape", "strokeDash"].forEach(function (channel) {
+        var looks = layer.encoding[channel];
+        if (!looks || looks.field !== "group") { return; }
+        looks.scale.domain.forEach(function (name, at) {
+          entries[at] = entries[at] || { name: name, shape: "square" };
+          entries[at][channel] = looks.scale.range[at];
+        });
+      });
+    });
+    return entries;
+  }
+
   // Made once for a chart, in front of it. A click hides a series or shows it again; a second click
   // in a row, or one with Shift, shows it alone, and again all.
   function legend(place) {
-    var about = aboutOf(place);
-    if (place.dataset.tools || !(about.legend || about.zoom)) { return; }
+    var entries = entriesOf(place), buttons = [], former = [];
+    if (place.dataset.tools || !entries.length) { return; }
     place.dataset.tools = "yes";
     var bar = document.createElement("div");
     bar.className = "legend";
     place.parentNode.insertBefore(bar, place);
-    var entries = about.legend ? about.legend.entries : [], buttons = [], former = [];
     function change(hidden) {
       off[place.id] = hidden;
       buttons.forEach(function (button, at) {
@@ -180,7 +195,7 @@
         buttons.push(one);
       }
     });
-    if (about.zoom) { zoomable(place, bar); }
+    if (zooms(place)) { zoomable(place, bar); }
   }
 
   // ------------------------------------------------------------------ zoom

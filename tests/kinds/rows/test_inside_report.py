@@ -7,11 +7,11 @@ from typing import Any
 
 from serve_bench.core.result import Trial, result_of
 from serve_bench.core.usage import by_role
-from serve_bench.view.blocks import cpu_of_rows
-from serve_bench.view.charts import Bars
+from serve_bench.view.document import Chart
 from serve_bench.view.inside import describe_profiled, usage_table
 from tests.records import ROWS, launch, planned, run, trial
 from tests.rendering import render
+from tests.sheet_parts import every, part, sheet
 
 
 def usage(*processes: tuple[str, float | None], host: float = 150.0) -> dict[str, Any]:
@@ -50,10 +50,14 @@ def test_what_is_on_the_way_of_a_request_is_never_a_part_of_the_rest() -> None:
 
 
 def test_a_reading_that_goes_back_is_no_part_below_zero() -> None:
-    rows = [(str(cpu), [measured(usage(("proxy", cpu)))], None) for cpu in (9.0, -9.0)]
-    (chart,) = cpu_of_rows("CPU", rows)
-    assert isinstance(chart.drawing, Bars)
-    parts = [(part.part, part.value) for part in chart.drawing.shares]
+    plan = [planned(row=row) for row in ROWS[:2]]
+    trials = [
+        replace(trial(of, 100, 100, 100), usage=usage(("proxy", cpu)))
+        for of, cpu in zip(plan, (9.0, -9.0), strict=True)
+    ]
+    document = sheet(result_of([run(*plan), launch(), *trials]))
+    (chart,) = every(part(document, "cpu-charts"), Chart)
+    parts = [(point.series, point.value) for point in chart.points]
     others = "others on the host"
     assert parts == [("proxy", 9.0), (others, 141.0), ("proxy", 0.0), (others, 150.0)]
 
